@@ -6,7 +6,7 @@
 //! virtio → { vhost, virtio-pci } → daemon      mem → pci → { virtio-pci, e1000 }      mem → vfio-user → { ptnet, e1000 }
 //! abi → portspec → control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
 //! tap → netns → { cli, cni }      portspec, control → cni
-//! wire → { policy, port, switch, tap, pcapport, client, daemon }      policy → { control, switch, daemon, cli }
+//! wire → { policy, port, switch, tap, pcapport, client, daemon }      policy → { control, port, switch, daemon, cli }
 //! ```
 //!
 //! An arrow means "is used by". There is no edge between the siblings switch, tap, pcapport, nic, vhost, virtio-pci, ptnet and e1000: only
@@ -21,7 +21,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("policy", &["wire"]),
     ("control", &["abi", "portspec", "policy"]),
     ("mem", &["abi"]),
-    ("port", &["abi", "mem", "wire"]),
+    ("port", &["abi", "mem", "wire", "policy"]),
     ("switch", &["abi", "mem", "wire", "policy", "port"]),
     ("tap", &["abi", "mem", "wire", "port"]),
     ("netns", &["tap"]),

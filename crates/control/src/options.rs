@@ -145,6 +145,8 @@ pub enum Heading {
     Rates,
     /// Filters.
     Filters,
+    /// Links.
+    Links,
 }
 
 impl Kind {
@@ -247,6 +249,7 @@ impl Heading {
             Heading::Security => Some("Port security"),
             Heading::Rates => Some("Rates"),
             Heading::Filters => Some("Filters"),
+            Heading::Links => Some("Links"),
         }
     }
 }
@@ -267,7 +270,8 @@ impl AttachOption {
     /// Whether it is a policy, which can be changed while frames pass.
     #[must_use]
     pub fn is_policy(&self) -> bool {
-        matches!(self.heading, Heading::Vlans | Heading::Security | Heading::Rates | Heading::Filters)
+        use Heading::*;
+        matches!(self.heading, Vlans | Security | Rates | Filters | Links)
     }
 
     /// The flag's name, without its leading dashes.

@@ -5,6 +5,7 @@
 //! for a lossless receiver, which does not kick), it sleeps for a moment, and longer each time: about as long as it has
 //! waited already.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +26,9 @@ mod rounds;
 mod sleep;
 
 use rounds::{Entry, Loop};
+
+/// How many nanoseconds later than asked for the kernel may end a worker's sleep: frames on links and for rates have their time.
+const TIMER_SLACK: u64 = 1000;
 
 /// Number of a task, unique in the daemon.
 pub type TaskId = u64;
@@ -115,13 +119,17 @@ impl Worker {
             fault,
         });
         let run = Loop::new(Arc::clone(&shared), polling)?;
+        // A new thread has the slack of the one that starts it.
+        let usual = rustix::thread::current_timer_slack().ok().and_then(NonZeroU64::new);
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK));
         let thread = std::thread::Builder::new().name(format!("netvale-w{index}")).spawn(move || {
             if let Some(cpu) = cpu {
                 pin(cpu);
             }
             run.run();
-        })?;
-        Ok(Worker { shared, thread: Some(thread), cpu })
+        });
+        let _ = rustix::thread::set_current_timer_slack(usual);
+        Ok(Worker { shared, thread: Some(thread?), cpu })
     }
 
     /// The tasks that panicked since the last call: they are gone.

@@ -118,6 +118,11 @@ impl NicIngress {
 }
 
 impl Ingress for NicIngress {
+    fn can_wait(&self) -> bool {
+        // What is not taken, the kernel drops, without a name.
+        false
+    }
+
     // SAFETY: frames lie in buffers that the kernel gets back in `release` only, in `memory`.
     unsafe fn take(&mut self, batch: &mut Batch) {
         let (frames, bytes) = self.fill(batch);

@@ -3,6 +3,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use netvale_mem::drops::RingCounters;
 
@@ -40,6 +41,14 @@ pub trait Ingress: Send {
 
     /// Clears a pending wake-up after `wake_fd` became readable.
     fn woken(&mut self) {}
+
+    /// How long the worker may sleep if nothing wakes it for this ingress; `None` is for as long as it likes.
+    fn nap(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The worker is about to pause: what waits for nothing but time is handed out now, until it [settles](Ingress::settle).
+    fn hurry(&mut self) {}
 
     /// The worker pauses, and another process may go on in its place: puts down where that one needs it what only this value
     /// knows. The frames taken have been released.
@@ -264,6 +273,11 @@ impl<I: Ingress + ?Sized> Source<I> {
     /// See [`Ingress::woken`].
     pub fn woken(&mut self) {
         self.ingress.woken();
+    }
+
+    /// See [`Ingress::hurry`].
+    pub fn hurry(&mut self) {
+        self.ingress.hurry();
     }
 
     /// See [`Ingress::settle`].

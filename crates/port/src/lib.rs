@@ -18,6 +18,7 @@
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ingress`] | where frames come from, and how safe code reads them |
 //! | [`kept`] | frames kept in memory of their own while they wait |
+//! | [`link`] | a link with frames under way: late, lost, or slow |
 //! | [`listener`] | a listening socket that serves one peer at a time |
 //! | [`null`] | an egress that discards every frame |
 //! | [`passage`] | seats for ports that are passed through |
@@ -157,6 +158,7 @@ pub mod gro;
 pub mod hdr;
 pub mod ingress;
 pub mod kept;
+pub mod link;
 pub mod listener;
 pub mod null;
 pub mod passage;

@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use netvale_port::link::LinkEnd;
 use netvale_port::stage::Stage;
 use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, Passed, Scratch, Source, Task};
 
@@ -23,7 +24,7 @@ use policed::Rest;
 use scatter::Open;
 
 /// 0, 1, 2, …: the picks of a batch that goes to one port as a whole.
-const IDENTITY: [u16; BATCH] = {
+pub(crate) const IDENTITY: [u16; BATCH] = {
     let mut a = [0; BATCH];
     let mut i = 0;
     while i < BATCH {
@@ -73,12 +74,27 @@ pub struct Forwarder {
     held: Held,
     /// What is left of the batch once a port with policies had to wait.
     rest: Rest,
+    /// Whether its frames come out of the port's link.
+    is_link_end: bool,
 }
 
 impl Forwarder {
     /// Creates the forwarder of `ingress`, which is ring `ring` of port `from`.
     pub fn new(switch: Arc<Switch>, from: PortId, ring: usize, ingress: Box<dyn Ingress>) -> Self {
-        Forwarder { switch, from, ring, source: Source::new(ingress), held: Held::new(), rest: Rest::default() }
+        Forwarder {
+            switch,
+            from,
+            ring,
+            source: Source::new(ingress),
+            held: Held::new(),
+            rest: Rest::default(),
+            is_link_end: false,
+        }
+    }
+
+    /// Creates the forwarder of what comes out of the link of port `from`.
+    pub fn of_link(switch: Arc<Switch>, from: PortId, end: LinkEnd) -> Self {
+        Forwarder { is_link_end: true, ..Self::new(switch, from, 0, Box::new(end)) }
     }
 
     /// Makes its frames come from port `from` of `switch`. On a switch without such a port they are dropped.
@@ -243,6 +259,10 @@ impl Task<Work> for Forwarder {
     }
 
     fn hurry(&mut self, work: &mut Work) {
+        if self.is_link_end {
+            self.source.hurry();
+            while matches!(self.pass(work), Passed::Frames(_)) {}
+        }
         self.rest.hurry();
         self.go_on_with_rest(work);
         if !self.held.is_waiting() && !self.rest.is_empty() {
@@ -259,7 +279,7 @@ impl Task<Work> for Forwarder {
     }
 
     fn nap(&self) -> Option<Duration> {
-        if self.held.is_waiting() { None } else { self.rest.nap() }
+        if self.held.is_waiting() { None } else { self.rest.nap().or_else(|| self.source.ingress().nap()) }
     }
 }
 

@@ -28,6 +28,7 @@ pub mod fdb;
 pub mod filters;
 pub mod forward;
 pub mod holding;
+mod link_task;
 mod mix;
 mod owners;
 mod policed;
@@ -36,6 +37,7 @@ pub mod table;
 
 pub use fdb::{Fdb, FdbEntry, PortId};
 pub use forward::{Forwarder, WaitingFrames, Work};
+pub use link_task::LinkTask;
 pub use netvale_port::{Passed, Task};
 pub use policies::Policies;
 pub use table::{AttachError, MAX_PORTS, MonitorRings, Port, Settings, Switch};

@@ -1,10 +1,12 @@
 //! What a port's operator wants of it beyond the switch's usual ways, and what of it changes while frames pass.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_policy::bucket::{Bucket, Limit};
 use netvale_policy::guard::Guard;
 use netvale_policy::vlan::{Protocol, Tagging, Vlans};
+use netvale_port::link::Link;
 
 use crate::clock::now;
 use crate::filters::Filters;
@@ -15,7 +17,7 @@ const MOVES: (u64, u64) = (5, 20);
 pub const BLOCKED: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Policies of a port.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Policies {
     /// Its VLANs. Without any, the port is in VLAN 1 if the switch has VLANs at all.
     pub vlans: Option<Vlans>,
@@ -39,6 +41,8 @@ pub struct Policies {
     pub loop_guard: bool,
     /// How much it may send.
     pub rates: Vec<Limit>,
+    /// The link on which what it sends comes.
+    pub link: Option<Arc<Link>>,
     /// What its frames may say of where they come from.
     pub guard: Option<Guard>,
     /// Filters of what it sends, and of what it gets.
@@ -60,6 +64,7 @@ impl Default for Policies {
             storm: Classes::default(),
             loop_guard: false,
             rates: Vec::new(),
+            link: None,
             guard: None,
             filters: Default::default(),
         }

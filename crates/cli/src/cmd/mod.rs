@@ -16,6 +16,7 @@ pub mod export;
 pub mod filter;
 pub mod fwd;
 pub mod lb;
+pub mod link;
 pub mod list;
 pub mod man;
 pub mod pkt_gen;
@@ -41,6 +42,7 @@ pub enum Command {
     Detach(detach::Args),
     Port(port::Args),
     Filter(filter::Args),
+    Link(link::Args),
     Apply(apply::Args),
     Export(export::Args),
     Vm(vm::Args),
@@ -78,6 +80,7 @@ impl Command {
             Self::Detach(args) => detach::run(args, ctx),
             Self::Port(args) => port::run(args, ctx),
             Self::Filter(args) => filter::run(args, ctx),
+            Self::Link(args) => link::run(args, ctx),
             Self::Apply(args) => apply::run(args, ctx),
             Self::Export(args) => export::run(args, ctx),
             Self::Vm(args) => vm::run(args, ctx),

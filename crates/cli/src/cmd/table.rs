@@ -66,7 +66,10 @@ mod tests {
     #[test]
     fn lines() {
         let entry = TableEntry { mac: Mac([2, 0, 0, 0, 0, 10]), vlan: None, port: "vale0:a".into(), age_seconds: 7 };
-        assert_eq!(render(std::slice::from_ref(&entry)), "ADDRESS            PORT     AGE s\n02:00:00:00:00:0a  vale0:a      7\n");
+        assert_eq!(
+            render(std::slice::from_ref(&entry)),
+            "ADDRESS            PORT     AGE s\n02:00:00:00:00:0a  vale0:a      7\n"
+        );
         let tagged = TableEntry { vlan: Some(10), ..entry };
         let expected = "VLAN  ADDRESS            PORT     AGE s\n  10  02:00:00:00:00:0a  vale0:a      7\n";
         assert_eq!(render(&[tagged]), expected);

@@ -1,6 +1,7 @@
 //! The policies of a port, read out of its options.
 
 use netvale_policy::guard::{Addresses, BadAddresses, BadChecks, Guard};
+use netvale_policy::impair::{self, Spec};
 use netvale_policy::units::{Rate, Size};
 use netvale_policy::vlan::{BadVlans, Vlans};
 use serde_json::{Map, Value};
@@ -14,6 +15,14 @@ use crate::types::Misfit;
 const LEAST_BURST: u64 = 128 << 10;
 /// The part of a second of which a rate is the burst if nothing is said.
 const BURST_PART: u64 = 100;
+
+/// The part of a second of whose bytes wait for a rate if nothing is said, and bounds of that.
+const QUEUE_PART: u64 = 20;
+const LEAST_QUEUE: u64 = 256 << 10;
+const MOST_QUEUE: u64 = 64 << 20;
+/// Bytes and frames that a link may have under way.
+const MOST_UNDER_WAY: u64 = 1 << 30;
+const MOST_FRAMES: u32 = 1 << 24;
 
 /// Policies of a port.
 #[derive(Clone, Debug)]
@@ -46,6 +55,14 @@ pub struct PortPolicies {
     pub rate_in: Option<(Rate, Size)>,
     /// Frames a second that it may send.
     pub pps_in: Option<u32>,
+    /// Bits a second that it may get, and bytes together.
+    pub rate_out: Option<(Rate, Size)>,
+    /// Frames a second that it may get.
+    pub pps_out: Option<u32>,
+    /// Bytes that wait for these rates.
+    pub queue_out: Size,
+    /// What the links do on which it sends and gets.
+    pub links: [Option<Spec>; 2],
 }
 
 impl PortOptions {
@@ -102,6 +119,22 @@ impl PortOptions {
         Ok(new)
     }
 
+    fn queue(&self) -> Result<Size, Misfit> {
+        let bad = |bad: netvale_policy::units::Error| Misfit::policy("queue_out", bad.to_string());
+        let rate = self.rate_out.as_deref().and_then(|rate| rate.parse::<Rate>().ok()).map_or(0, Rate::bits);
+        let usual = (rate / 8 / QUEUE_PART).clamp(LEAST_QUEUE, MOST_QUEUE);
+        let asked = self.queue_out.as_deref().map(str::parse::<Size>).transpose().map_err(bad)?;
+        match asked {
+            Some(_) if self.rate_out.is_none() && self.pps_out.is_none() => {
+                Err(Misfit::policy("queue_out", "nothing waits without a rate: say rate_out or pps_out, too"))
+            }
+            Some(size) if size.bytes() > MOST_QUEUE => {
+                Err(Misfit::policy("queue_out", format!("more than {}", Size::from_bytes(MOST_QUEUE))))
+            }
+            asked => Ok(asked.unwrap_or(Size::from_bytes(usual))),
+        }
+    }
+
     fn read_policies(&self) -> Result<PortPolicies, Misfit> {
         let on = |option: Option<bool>, default| option.unwrap_or(default);
         let trunk = self.trunk.as_deref();
@@ -124,6 +157,10 @@ impl PortOptions {
             loop_guard: on(self.loop_guard, false),
             rate_in: rate("rate_in", self.rate_in.as_deref(), "burst_in", self.burst_in.as_deref())?,
             pps_in: self.pps_in,
+            rate_out: rate("rate_out", self.rate_out.as_deref(), "burst_out", self.burst_out.as_deref())?,
+            pps_out: self.pps_out,
+            queue_out: self.queue()?,
+            links: [spec("link_in", self.link_in.as_deref())?, spec("link_out", self.link_out.as_deref())?],
         };
         policies.agree()
     }
@@ -164,6 +201,20 @@ fn guard(checks: Option<&str>, addresses: Addresses) -> Result<Option<Guard>, Mi
     let Some(checks) = checks else { return Ok(None) };
     let checks = checks.parse().map_err(|bad: BadChecks| Misfit::policy("guard", bad.to_string()))?;
     Guard::new(checks, addresses).map(Some).map_err(|bad| Misfit::policy("guard", bad.to_string()))
+}
+
+fn spec(key: &'static str, words: Option<&str>) -> Result<Option<Spec>, Misfit> {
+    let bad = |bad: impair::Error| Misfit::policy(key, bad.to_string());
+    let spec: Option<Spec> = words.map(str::parse).transpose().map_err(bad)?;
+    match spec {
+        Some(spec) if spec.bytes().bytes() > MOST_UNDER_WAY => {
+            Err(Misfit::policy(key, format!("more than {} under way", Size::from_bytes(MOST_UNDER_WAY))))
+        }
+        Some(spec) if spec.limit() > MOST_FRAMES => {
+            Err(Misfit::policy(key, format!("more than {MOST_FRAMES} frames under way")))
+        }
+        spec => Ok(spec),
+    }
 }
 
 fn rules(key: &'static str, texts: Option<&Vec<String>>) -> Result<Vec<Rule>, Misfit> {

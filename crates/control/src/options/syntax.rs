@@ -1,6 +1,7 @@
 //! How the texts of options are written.
 
 use netvale_policy::guard::{Addresses, Checks};
+use netvale_policy::impair::Spec;
 use netvale_policy::units::{Rate, Size};
 use netvale_policy::vlan::{Protocol, VlanSet};
 
@@ -37,6 +38,13 @@ pub static RULE: Syntax = Syntax {
     what: "a rule such as 'drop not arp'",
     example: "drop not arp",
     check: |text| Rule::source(text).is_some() || text.parse::<Rule>().is_ok(),
+};
+
+/// What a link does to frames.
+pub static LINK: Syntax = Syntax {
+    what: "words of netem such as 'delay 70ms 5ms loss 1%'",
+    example: "delay 70ms 5ms loss 1%",
+    check: |text| text.parse::<Spec>().is_ok(),
 };
 
 /// A rate, not 0.

@@ -428,6 +428,35 @@ options! {
         under: Rates,
         default: "as many as it likes",
     }
+    /// Bits a second that the port may get. Further frames wait, and are dropped when 'queue_out' is full; those for a lossless port hold their
+    /// senders back then.
+    rate_out: Option<String> = "rate_out" {
+        value: "RATE" Shape::Written(&syntax::RATE),
+        for: every,
+        under: Rates,
+        default: "as many as it takes",
+    }
+    /// Bytes that it may get together.
+    burst_out: Option<String> = "burst_out" {
+        value: "SIZE" Shape::Written(&syntax::SIZE),
+        for: every,
+        under: Rates,
+        default: "what the rate allows in 10 ms, at least 128kb",
+    }
+    /// Frames a second that it may get.
+    pps_out: Option<u32> = "pps_out" {
+        value: "FRAMES" LEAST_ONE,
+        for: every,
+        under: Rates,
+        default: "as many as it takes",
+    }
+    /// Bytes of frames that wait for these rates, with 48 beside each.
+    queue_out: Option<String> = "queue_out" {
+        value: "SIZE" Shape::Written(&syntax::SIZE),
+        for: every,
+        under: Rates,
+        default: "what the rate allows in 50 ms, 256kb to 64mb",
+    }
     /// Rules for what the port sends, in order; the first that a frame fits decides: 'drop' or 'pass', and what fits in the language of
     /// pcap-filter(7).
     filter_in: Option<Vec<String>> = "filter_in" {
@@ -442,5 +471,19 @@ options! {
         for: every,
         under: Filters,
         default: "everything passes",
+    }
+    /// The link on which the port's peer sends, in the words of netem: 'delay 70ms 5ms loss 1%'.
+    link_in: Option<String> = "link_in" {
+        value: "WORDS" Shape::Written(&syntax::LINK),
+        for: every,
+        under: Links,
+        default: "frames come as they are sent",
+    }
+    /// The link on which it gets frames.
+    link_out: Option<String> = "link_out" {
+        value: "WORDS" Shape::Written(&syntax::LINK),
+        for: every,
+        under: Links,
+        default: "frames come as they are sent",
     }
 }

@@ -122,9 +122,16 @@ pub(super) fn may_have_switch(d: &Daemon, caller: Caller) -> Result<(), Refusal>
 /// # Errors
 /// [`Refusal`]: `ENOSPC`; `EINVAL` for impossible sizes.
 pub fn may_have_memory(d: &Daemon, caller: Caller, sizes: RegionSizes) -> Result<(), Refusal> {
-    let more = Layout::new(sizes).map_err(RegionError::from)?.total;
+    may_have_bytes(d, caller, Layout::new(sizes).map_err(RegionError::from)?.total)
+}
+
+/// Whether the caller may have so many more bytes of memory.
+///
+/// # Errors
+/// [`Refusal`]: `ENOSPC`.
+pub fn may_have_bytes(d: &Daemon, caller: Caller, more: u64) -> Result<(), Refusal> {
     let devices = d.ports.iter().filter(|(_, record)| record.owner.uid == caller.uid);
-    let in_devices: u64 = devices.map(|(_, record)| record.behind.memory()).sum();
+    let in_devices: u64 = devices.map(|(_, record)| record.behind.memory() + record.link_bytes()).sum();
     let (has, most) = (d.regions.bytes_of(caller.uid) + in_devices, d.config.quota.memory);
     if is_trusted(caller) || has.saturating_add(more) <= most {
         return Ok(());

@@ -17,7 +17,7 @@
 //! | [`e1000`], [`e1000_pci`] | an Intel 82540EM; a driver of one |
 //! | [`null`], [`echo`] | discards every frame, or sends it back, for measuring and tests |
 //!
-//! What they share: [`plug`] puts a port on its switch and takes it off, [`policies`] are what its operator wants of it, [`memory`] and [`brought`] find the region it
+//! What they share: [`plug`] puts a port on its switch and takes it off, [`policies`] are what its operator wants of it, [`links`] what is between it and its peer, [`memory`] and [`brought`] find the region it
 //! lies in, `site` is where a device's socket is, [`attachment`] is what a connection holds of it, [`faults`] takes it from a program that misbehaves,
 //! `notes` has sentences of several kinds, [`kind`] is what the maker of a port gets.
 
@@ -32,6 +32,7 @@ pub mod faults;
 pub mod guest;
 pub mod joint;
 pub mod kind;
+pub mod links;
 pub mod local;
 pub mod memory;
 pub mod monitor;

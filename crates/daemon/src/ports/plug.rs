@@ -9,6 +9,7 @@ use netvale_switch::{Forwarder, Port};
 use rustix::io::Errno;
 
 use super::kind::Asked;
+use super::links::Links;
 use super::policies;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
@@ -61,22 +62,26 @@ pub fn on_switch(d: &Daemon, name: &str, egresses: Vec<Arc<dyn Egress>>, lossles
 /// [`Refusal`] when the name is taken or the switch is full.
 pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: NewPort) -> Result<(), Refusal> {
     let NewPort { behind, owner, persistent, lossless, gro, policies } = new;
-    let for_switch = policies::of(&policies)?;
+    let parsed = policies::parse(&policies)?;
     permission::may_have_rings(d, owner, egress.len() + ingresses.len())?;
     let merged = |e| Arc::new(GroEgress::new(e)) as Arc<dyn Egress>;
     let egresses: Vec<_> = if gro { egress.into_iter().map(merged).collect() } else { egress };
     let egress = egresses.iter().map(|e| Arc::clone(e.counters())).collect();
-    let ingress = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
+    let ingress: Vec<_> = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
     let switch = d.switches.get_or_make(&at.switch, owner.uid);
-    let port = on_switch(d, &at.port, egresses, lossless, owner);
+    let mut links = Links::make(d, owner, parsed.as_ref(), &ingress, &egresses)?;
+    let for_switch =
+        parsed.map(|parsed| Arc::new(policies::for_switch(parsed, links.sends(), &mut policies::new_rule)));
+    let port = on_switch(d, &at.port, links.gets(&egresses), lossless, owner);
     let id = switch.attach(Port { policies: for_switch, ..port })?;
     let forwarders = ingresses.into_iter().enumerate();
     let forwarders = forwarders.map(|(ring, i)| Forwarder::new(Arc::clone(&switch), id, ring, i));
     let placed = forwarders.map(|forwarder| d.workers.place(Box::new(forwarder))).collect();
+    let links = links.place(d, &switch, id, &egresses);
     let (switch, id) = (Some(switch), Some(id));
     let base = PortRecord::new(behind, owner);
-    d.ports
-        .insert(&at.full(), PortRecord { switch, id, persistent, lossless, policies, placed, ingress, egress, ..base });
+    let base = PortRecord { switch, id, persistent, lossless, policies, links, egresses, ..base };
+    d.ports.insert(&at.full(), PortRecord { placed, ingress, egress, ..base });
     tracing::info!(port = at.full(), uid = owner.uid, pid = owner.pid, "attached");
     Ok(())
 }
@@ -95,6 +100,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     }
     end_monitors(d, &Watched::Port(full.to_owned()));
     d.workers.retire(&record.placed);
+    record.links.iter().flatten().for_each(|link| d.workers.retire(&[link.task]));
     if let Some(local) = record.behind.programs() {
         d.mirrors.end(&mut d.workers, &local.rings.mem);
         d.evictions.evict(local.clients());

@@ -5,49 +5,59 @@ use std::sync::Arc;
 use netvale_control::options::{PortPolicies, Rule};
 use netvale_control::types::{Direction, Mac, PortOptions, RuleInfo, SetParams};
 use netvale_policy::bucket::Limit;
+use netvale_port::link::Link;
 use netvale_switch::Policies;
 use netvale_switch::filters::{self, Filters};
 use netvale_switch::policies::Classes;
 use rustix::io::Errno;
 use serde_json::Value as JsonValue;
 
+use super::links;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::permission::is_trusted;
 use crate::refusal::{Refusal, refuse};
 
-/// What a port's switch is told of its options.
+/// The policies that options say.
 ///
 /// # Errors
 /// [`Refusal`] names options that contradict each other.
-pub fn of(options: &PortOptions) -> Result<Option<Arc<Policies>>, Refusal> {
-    after(options, &PortOptions::default(), None)
+pub fn parse(options: &PortOptions) -> Result<Option<PortPolicies>, Refusal> {
+    options.policies().or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))
 }
 
-/// The same for a port that has policies: a rule that stays goes on counting.
-fn after(
-    options: &PortOptions,
-    old: &PortOptions,
-    known: Option<Arc<Policies>>,
-) -> Result<Option<Arc<Policies>>, Refusal> {
-    let policies = options.policies().or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))?;
-    let texts = [&old.filter_in, &old.filter_out].map(|texts| texts.iter().flatten());
-    let known = known.iter().flat_map(|known| known.filters.each_ref()).map(Filters::rules);
-    let mut known: Vec<Vec<_>> =
-        texts.into_iter().zip(known).map(|(texts, rules)| texts.zip(rules).collect()).collect();
-    let mut rule = |dir: usize, rule: Rule| {
+/// A rule for what a port sends (0) or gets (1).
+pub type MakeRule<'a> = dyn FnMut(usize, Rule) -> Arc<filters::Rule> + 'a;
+
+/// A rule that begins to count.
+pub fn new_rule(_dir: usize, rule: Rule) -> Arc<filters::Rule> {
+    filters::Rule::new(rule.drops, rule.program)
+}
+
+/// The rules of a port by their texts, of which those that stay go on counting.
+struct Known<'a>([Vec<(&'a String, Arc<filters::Rule>)>; 2]);
+
+impl Known<'_> {
+    fn of<'a>(options: &'a PortOptions, policies: Option<&Policies>) -> Known<'a> {
+        let of = |dir: usize, texts: &'a Option<Vec<String>>| {
+            let rules = policies.map_or(&[][..], |policies| policies.filters[dir].rules());
+            texts.iter().flatten().zip(rules.iter().cloned()).collect()
+        };
+        Known([of(0, &options.filter_in), of(1, &options.filter_out)])
+    }
+
+    fn rule(&mut self, dir: usize, rule: Rule) -> Arc<filters::Rule> {
         let text = rule.to_string();
-        let rules = known.get_mut(dir).filter(|rules| !rules.is_empty());
-        let found = rules.and_then(|rules| {
-            let at = rules.iter().position(|(known, _)| **known == text)?;
-            Some(Arc::clone(rules.swap_remove(at).1))
-        });
-        found.unwrap_or_else(|| filters::Rule::new(rule.drops, rule.program))
-    };
-    Ok(policies.map(|policies| Arc::new(for_switch(policies, &mut rule))))
+        let known = &mut self.0[dir];
+        match known.iter().position(|(known, _)| **known == text) {
+            Some(at) => known.swap_remove(at).1,
+            None => new_rule(dir, rule),
+        }
+    }
 }
 
-fn for_switch(policies: PortPolicies, rule: &mut dyn FnMut(usize, Rule) -> Arc<filters::Rule>) -> Policies {
+/// What a port's switch is told of its policies.
+pub fn for_switch(policies: PortPolicies, link: Option<Arc<Link>>, rule: &mut MakeRule<'_>) -> Policies {
     let [sent, got] = policies.filters;
     let mut filters = |dir, rules: Vec<Rule>| Filters::new(rules.into_iter().map(|one| rule(dir, one)).collect());
     let filters = [filters(0, sent), filters(1, got)];
@@ -67,6 +77,7 @@ fn for_switch(policies: PortPolicies, rule: &mut dyn FnMut(usize, Rule) -> Arc<f
         flood: Classes(policies.flood),
         storm: Classes(storm),
         loop_guard: policies.loop_guard,
+        link,
         guard: policies.guard,
         filters,
         rates: bits.into_iter().chain(frames).collect(),
@@ -106,18 +117,22 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
 /// # Errors
 /// [`Refusal`] if they contradict each other; nothing has changed then.
 pub fn put(d: &mut Daemon, full: &str, options: &PortOptions) -> Result<(), Refusal> {
-    let values = options.policy_values();
-    let Some(record) = d.ports.get_mut(full) else { return Ok(()) };
-    let known = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
-    let policies = after(options, &record.policies, known)?;
+    let (parsed, values) = (parse(options)?, options.policy_values());
     let with = |old: &PortOptions| old.with_only(&values).or_else(|what| refuse(Errno::INVAL, what));
+    let old_links = links::change(d, full, parsed.as_ref())?;
+    let Some(record) = d.ports.get_mut(full) else { return Ok(()) };
+    if let (Some(switch), Some(id)) = (&record.switch, record.id) {
+        let before = switch.policies(id);
+        let mut known = Known::of(&record.policies, before.as_deref());
+        let link = record.links[0].as_ref().map(|known| Arc::clone(&known.link));
+        let policies = parsed.map(|parsed| for_switch(parsed, link, &mut |dir, rule| known.rule(dir, rule)));
+        switch.set_policies(id, policies.map(Arc::new), Some(links::egresses(record)));
+    }
     record.policies = with(&record.policies)?;
     if let Some(declared) = &mut record.declared {
         declared.params.options = with(&declared.params.options)?;
     }
-    if let (Some(switch), Some(id)) = (&record.switch, record.id) {
-        switch.set_policies(id, policies, None);
-    }
+    links::end(d, old_links);
     Ok(())
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use netvale_control::types::{AttachParams, Drops, PortOptions};
-use netvale_port::RingCounters;
+use netvale_port::link::Link;
+use netvale_port::{Egress, RingCounters};
 use netvale_switch::{PortId, Switch};
 
 use crate::caller::Caller;
@@ -40,6 +41,16 @@ pub struct Declared {
     pub from_file: bool,
 }
 
+/// A link of a port.
+pub struct PortLink {
+    /// Its near end.
+    pub link: Arc<Link>,
+    /// The task that has its far end.
+    pub task: TaskId,
+    /// Bytes that it has memory for.
+    pub bytes: u64,
+}
+
 /// A port; `B` is the type of the thing behind it.
 pub struct PortRecord<B: ?Sized> {
     /// Its switch; `None` if a virtual machine has it without one.
@@ -62,6 +73,10 @@ pub struct PortRecord<B: ?Sized> {
     pub policies_are_set: bool,
     /// Whether its workers are kept awake.
     pub polled: bool,
+    /// The links on which it sends, and gets frames.
+    pub links: [Option<PortLink>; 2],
+    /// Its egresses, behind its link.
+    pub egresses: Vec<Arc<dyn Egress>>,
     /// The tasks of its ingresses.
     pub placed: Vec<TaskId>,
     /// Counters of its ingresses.
@@ -83,11 +98,18 @@ impl<B: ?Sized> PortRecord<B> {
             lossless: false,
             policies: PortOptions::default(),
             policies_are_set: false,
+            links: [None, None],
+            egresses: Vec::new(),
             polled: false,
             placed: Vec::new(),
             ingress: Vec::new(),
             egress: Vec::new(),
         }
+    }
+
+    /// Bytes of memory of its links.
+    pub fn link_bytes(&self) -> u64 {
+        self.links.iter().flatten().map(|known| known.bytes).sum()
     }
 
     /// Counts of dropped frames over all its rings, by reason.

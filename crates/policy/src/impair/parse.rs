@@ -317,7 +317,7 @@ mod tests {
     fn canonical_words() {
         for (text, words) in [
             ("", ""),
-            ("limit 1000 bytes 64m", ""),
+            ("limit 100000 bytes 64m", ""),
             ("delay 0.07s", "delay 70ms"),
             ("latency 70000 10ms 25 distribution normal", "delay 70ms 10ms 25% distribution normal"),
             ("distribution uniform delay 1ms 1ms", "delay 1ms 1ms"),

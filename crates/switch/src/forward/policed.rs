@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netvale_port::{DropReason, RingCounters, Source};
+use netvale_port::link::Link;
+use netvale_port::{DropReason, Egress, RingCounters, Source};
 
 use super::plan::{Judge, NO_FORM, Plan, takes_flood};
 use super::{ForPolicies, Forwarder, IDENTITY, Work, deliver, deliver_or_drop, ring_of};
@@ -52,6 +53,14 @@ impl Forwarder {
         self.forward_rest(table, policed, me, work);
     }
 
+    /// Hands frames to their port's link.
+    fn put_on_link(&mut self, link: &Link, until: usize, work: &mut Work) {
+        let picks = IDENTITY.get(self.rest.frames.start..until).unwrap_or_default();
+        // What finds no room is dropped there.
+        let _ = link.deliver(self.source.frames(), picks, &mut work.scratch);
+        self.rest.frames.start = until;
+    }
+
     /// Goes on with frames that waited for their port's rate. Returns their number.
     #[inline]
     pub(super) fn go_on_with_rest(&mut self, work: &mut Work) -> usize {
@@ -94,8 +103,12 @@ impl Forwarder {
             let left = std::mem::take(&mut self.rest).frames;
             return self.source.ingress().counters().dropped(DropReason::Loop, left.len() as u64);
         }
+        let policies = policed.policies(me);
+        let until = if self.is_link_end { self.rest.frames.end } else { self.permitted(policies, me) };
+        if let Some(link) = policies.link.as_deref().filter(|_| !self.is_link_end) {
+            return self.put_on_link(link, until, work);
+        }
         let mut memory = work.policed.take().unwrap_or_default();
-        let until = self.permitted(policed.policies(me), me);
         while self.rest.frames.start < until && !self.held.is_waiting() {
             let range = self.rest.frames.start..until;
             let next = self.plan(table, policed, me, range.clone(), &mut memory);

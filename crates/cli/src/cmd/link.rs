@@ -1,0 +1,126 @@
+//! `netvale link`: makes the link between a port and its peer a bad one, in the words of netem.
+
+use std::process::ExitCode;
+
+use netvale_control::types::PortInfo;
+use netvale_policy::impair::Spec;
+use serde_json::{Map, Value};
+
+use crate::{CliError, Ctx, out};
+
+/// Delay, lose, duplicate, reorder, damage or slow down frames between a port and its peer.
+///
+/// The words are those of 'tc qdisc add ... netem', see tc-netem(8). Without a direction, frames are meant that the port's peer sends, as with
+/// netem on the peer's own interface; 'out' are those that it gets, 'both' is each direction by itself. The change holds immediately, and frames
+/// under way stay as they are. Without words, what there is is shown; 'off' is a good link again.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = WORDS, override_usage = "netvale link [OPTIONS] <PORT> [in|out|both] [WORDS]...")]
+pub struct Args {
+    /// The port: SWITCH:NAME, e.g. vale0:r1.
+    port: String,
+
+    /// A direction, and the words.
+    #[arg(value_name = "WORDS", allow_hyphen_values = true)]
+    words: Vec<String>,
+
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+const WORDS: &str = "\
+Words:
+  delay TIME [JITTER [CORRELATION]] [distribution uniform|normal|pareto|paretonormal|exponential]
+  loss [random] PERCENT [CORRELATION]
+  loss gemodel P [R [1-H [1-K]]]           bursts of losses (Gilbert-Elliott)
+  loss state P13 [P31 [P32 [P23 [P14]]]]   a Markov chain of four states
+  duplicate PERCENT [CORRELATION]
+  corrupt PERCENT [CORRELATION]
+  reorder PERCENT [CORRELATION] [gap N]
+  rate RATE [PACKETOVERHEAD [CELLSIZE [CELLOVERHEAD]]]
+  limit FRAMES                             that may be under way, 100000 if not said
+  bytes SIZE                               the same in bytes, 64mb if not said
+  seed N                                   the same chances each time
+
+Examples:
+  netvale link vale0:r1 delay 70ms 5ms loss 1%
+  netvale link vale0:r1 out rate 10mbit
+  netvale link vale0:r1 both delay 25ms
+  netvale link vale0:r1 off
+";
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// The words are none of netem's, no daemon answers, or there is no such port.
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let (keys, words) = directions(&args.words);
+    let mut daemon = ctx.daemon()?;
+    let port = if words.is_empty() {
+        daemon.ask(|client| client.show(&args.port))?
+    } else {
+        let value = value(&words.join(" "))?;
+        let set: Map<_, _> = keys.iter().map(|key| ((*key).to_owned(), value.clone())).collect();
+        daemon.ask(|client| client.set(&args.port, set))?
+    };
+    if args.json {
+        out::json(&links(&port))?
+    } else {
+        out::text(render(&port))?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+const KEYS: [&str; 2] = ["link_in", "link_out"];
+
+fn directions(words: &[String]) -> (&'static [&'static str], &[String]) {
+    match words {
+        [first, rest @ ..] if first == "in" => (&KEYS[..1], rest),
+        [first, rest @ ..] if first == "out" => (&KEYS[1..], rest),
+        [first, rest @ ..] if first == "both" => (&KEYS[..], rest),
+        all => (&KEYS[..1], all),
+    }
+}
+
+fn value(words: &str) -> Result<Value, CliError> {
+    if words == "off" {
+        return Ok(Value::Null);
+    }
+    let bad =
+        |why: netvale_policy::impair::Error| CliError::usage(why.to_string(), "'netvale link --help' lists the words");
+    Ok(words.parse::<Spec>().map_err(bad)?.to_string().into())
+}
+
+fn links(port: &PortInfo) -> Map<String, Value> {
+    let of = |key: &str| Some((key.to_owned(), port.policies.get(key)?.clone()));
+    KEYS.into_iter().filter_map(of).collect()
+}
+
+fn render(port: &PortInfo) -> String {
+    let links = links(port);
+    let line = |(key, name): (&str, &str)| {
+        let words = links.get(key).and_then(Value::as_str).unwrap_or("as it is");
+        format!("{} {name}: {words}\n", port.name)
+    };
+    KEYS.into_iter().zip(["in", "out"]).map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a direction may stand first; the words are read as netem's, and 'off' takes them away.
+    #[test]
+    fn words() {
+        let split = |text: &str| {
+            let words: Vec<_> = text.split(' ').map(str::to_owned).collect();
+            let (keys, rest) = directions(&words);
+            (keys.to_vec(), rest.join(" "))
+        };
+        assert_eq!(split("delay 7ms"), (vec!["link_in"], "delay 7ms".to_owned()));
+        assert_eq!(split("both off"), (vec!["link_in", "link_out"], "off".to_owned()));
+        assert_eq!(value("delay 70000").unwrap(), "delay 70ms");
+        assert_eq!(value("off").unwrap(), Value::Null);
+        assert!(value("delya 7ms").is_err());
+    }
+}

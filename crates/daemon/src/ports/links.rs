@@ -1,0 +1,180 @@
+//! Links of ports: what their peers send or get comes late, is lost, or waits for a rate.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use netvale_control::options::PortPolicies;
+use netvale_policy::bucket::Limit;
+use netvale_port::link::{Link, LinkEnd, LinkSettings};
+use netvale_port::{Egress, RingCounters};
+use netvale_switch::{Forwarder, LinkTask, PortId, Switch};
+use rustix::io::Errno;
+
+use crate::caller::Caller;
+use crate::daemon::{Daemon, Record};
+use crate::permission;
+use crate::refusal::{Refusal, refuse};
+use crate::registry::ports::PortLink;
+use crate::worker::Job;
+
+/// How often a worker is asked to deliver what is under way on a link that ends.
+const ROUNDS: u32 = 64;
+
+/// What a port's links are like: the one on which it sends, and the one on which it gets frames.
+pub fn settings(policies: Option<&PortPolicies>) -> [Option<LinkSettings>; 2] {
+    let Some(policies) = policies else { return [None, None] };
+    let seed = RandomState::new().hash_one(1);
+    let bits = policies.rate_out.map(|(rate, burst)| Limit::bits(rate.bits(), burst.bytes()));
+    let frames = policies.pps_out.map(|frames| Limit::frames(frames.into(), frames.div_ceil(100).into()));
+    let rates: Vec<_> = bits.into_iter().chain(frames).collect();
+    let of = |impair: &Option<netvale_policy::impair::Spec>, rates: Vec<Limit>| {
+        let bytes = match impair {
+            Some(spec) => spec.bytes().bytes(),
+            None => policies.queue_out.bytes(),
+        };
+        (impair.is_some() || !rates.is_empty()).then(|| LinkSettings { impair: impair.clone(), rates, bytes, seed })
+    };
+    [of(&policies.links[0], Vec::new()), of(&policies.links[1], rates)]
+}
+
+/// Links that are made, and whose far ends no worker has yet.
+#[derive(Default)]
+pub struct Links([Option<Made>; 2]);
+
+struct Made {
+    link: Arc<Link>,
+    end: LinkEnd,
+    bytes: u64,
+}
+
+/// Makes a link. Frames that need not wait go to `to`.
+fn make(
+    d: &Daemon,
+    settings: LinkSettings,
+    to: Option<Arc<dyn Egress>>,
+    counters: &Arc<RingCounters>,
+) -> Result<Made, Refusal> {
+    let (bytes, workers) = (settings.bytes, d.workers.all().len());
+    let made = Link::new(settings, workers, to, Arc::clone(counters));
+    let (link, end) = made.or_else(|e| refuse(Errno::NOMEM, e.to_string()))?;
+    Ok(Made { link, end, bytes })
+}
+
+impl Links {
+    /// Makes the links of a new port.
+    ///
+    /// # Errors
+    /// [`Refusal`] when memory or descriptors are missing.
+    pub fn make(
+        d: &Daemon,
+        owner: Caller,
+        policies: Option<&PortPolicies>,
+        ingress: &[Arc<RingCounters>],
+        egresses: &[Arc<dyn Egress>],
+    ) -> Result<Links, Refusal> {
+        Self::make_some(d, owner, settings(policies), ingress, egresses)
+    }
+
+    fn make_some(
+        d: &Daemon,
+        owner: Caller,
+        settings: [Option<LinkSettings>; 2],
+        ingress: &[Arc<RingCounters>],
+        egresses: &[Arc<dyn Egress>],
+    ) -> Result<Links, Refusal> {
+        let bytes = settings.iter().flatten().map(|settings| settings.bytes).sum();
+        permission::may_have_bytes(d, owner, bytes)?;
+        let [sends, gets] = settings;
+        let sends = sends.zip(ingress.first()).map(|(settings, counters)| make(d, settings, None, counters));
+        let to = gets.zip(egresses.first());
+        let gets = to.map(|(settings, to)| make(d, settings, Some(Arc::clone(to)), to.counters()));
+        Ok(Links([sends.transpose()?, gets.transpose()?]))
+    }
+
+    /// The link on which the port sends.
+    pub fn sends(&self) -> Option<Arc<Link>> {
+        self.0[0].as_ref().map(|made| Arc::clone(&made.link))
+    }
+
+    /// What its switch delivers to: its queues, or the one link to them.
+    pub fn gets(&self, egresses: &[Arc<dyn Egress>]) -> Vec<Arc<dyn Egress>> {
+        match &self.0[1] {
+            Some(made) => vec![Arc::clone(&made.link) as Arc<dyn Egress>],
+            None => egresses.to_vec(),
+        }
+    }
+
+    /// Gives the far ends to workers.
+    pub fn place(
+        &mut self,
+        d: &mut Daemon,
+        switch: &Arc<Switch>,
+        id: PortId,
+        egresses: &[Arc<dyn Egress>],
+    ) -> [Option<PortLink>; 2] {
+        let [sends, gets] = std::mem::take(&mut self.0);
+        let place = |d: &mut Daemon, made: Made, task: &dyn Fn(LinkEnd) -> Job| {
+            let Made { link, end, bytes } = made;
+            PortLink { link, task: d.workers.place(task(end)), bytes }
+        };
+        let forwarder = |end| Box::new(Forwarder::of_link(Arc::clone(switch), id, end)) as Job;
+        let sends = sends.map(|made| place(d, made, &forwarder));
+        let gets = gets
+            .zip(egresses.first())
+            .map(|(made, to)| place(d, made, &|end| Box::new(LinkTask::new(end, Arc::clone(to))) as Job));
+        [sends, gets]
+    }
+}
+
+/// Changes the links of a port that frames pass. Returns those that are not in use any more once the switch knows of the
+/// new ones.
+///
+/// # Errors
+/// [`Refusal`] when memory or descriptors are missing; nothing has changed then.
+pub fn change(d: &mut Daemon, full: &str, policies: Option<&PortPolicies>) -> Result<Vec<PortLink>, Refusal> {
+    let Some(record) = d.ports.get(full) else { return Ok(Vec::new()) };
+    let (Some(switch), Some(id)) = (record.switch.clone(), record.id) else { return Ok(Vec::new()) };
+    let wanted = settings(policies);
+    // One that is there is changed in place, if its memory suffices.
+    let keeps = |dir: usize| match (&record.links[dir], &wanted[dir]) {
+        (Some(known), Some(wanted)) => wanted.bytes <= known.bytes,
+        _ => false,
+    };
+    let kept = [keeps(0), keeps(1)];
+    let new = [0, 1].map(|dir| wanted[dir].clone().filter(|_| !kept[dir]));
+    let egresses = record.egresses.clone();
+    let mut made = Links::make_some(d, record.owner, new, &record.ingress, &egresses)?;
+    let mut placed = made.place(d, &switch, id, &egresses);
+    let Some(record) = d.ports.get_mut(full) else { return Ok(Vec::new()) };
+    let mut old = Vec::new();
+    for (dir, wanted) in wanted.into_iter().enumerate() {
+        match (&record.links[dir], wanted) {
+            (Some(known), Some(wanted)) if kept[dir] => known.link.set(wanted),
+            _ => old.extend(std::mem::replace(&mut record.links[dir], placed[dir].take())),
+        }
+    }
+    Ok(old)
+}
+
+/// What a port's switch delivers to.
+pub fn egresses(record: &Record) -> Vec<Arc<dyn Egress>> {
+    match &record.links[1] {
+        Some(known) => vec![Arc::clone(&known.link) as Arc<dyn Egress>],
+        None => record.egresses.clone(),
+    }
+}
+
+/// Ends links that nobody puts frames on any more: what is under way arrives now.
+pub fn end(d: &mut Daemon, links: Vec<PortLink>) {
+    for PortLink { link, task, .. } in links {
+        link.flush();
+        for _ in 0..ROUNDS {
+            if link.under_way() == 0 {
+                break;
+            }
+            d.workers.drain(&[task]);
+        }
+        d.workers.retire(&[task]);
+    }
+}

@@ -1,0 +1,225 @@
+//! A link with frames under way: what is delivered to its one end comes out of the other later, or not at all.
+//!
+//! Frames are copied into memory of the link's own, so that nobody waits for those that are under way. Each worker that
+//! delivers has a lane, a ring of bytes with one writer and one reader; a lane that another worker just writes is not waited
+//! for. The reader decides about each frame in the order of their arrival, as the link's [`Model`] says, and hands out those
+//! whose time has come. Nobody sleeps for a frame: the worker that has the far end knows when it has to look.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use netvale_mem::notify::{self, Doorbell};
+use netvale_policy::bucket::{Bucket, Limit};
+use netvale_policy::impair::Spec;
+
+use crate::{Batch, DropReason, Egress, RingCounters, Scratch};
+
+mod end;
+mod lane;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+pub use end::LinkEnd;
+use lane::{Lane, Put};
+
+/// What a link is like.
+#[derive(Clone, Debug, Default)]
+pub struct LinkSettings {
+    /// What happens to frames on it.
+    pub impair: Option<Spec>,
+    /// How much may leave it.
+    pub rates: Vec<Limit>,
+    /// Bytes that may be under way, with what is kept beside each frame.
+    pub bytes: u64,
+    /// Where chances start.
+    pub seed: u64,
+}
+
+/// Frames that a link without another limit may have under way.
+const MOST_FRAMES: u32 = 1 << 20;
+
+impl LinkSettings {
+    /// Frames that may be under way.
+    fn frames(&self) -> u32 {
+        self.impair.as_ref().map_or(MOST_FRAMES, Spec::limit)
+    }
+}
+
+/// What both ends of a link share.
+struct Shared {
+    lanes: Box<[Lane]>,
+    /// Bytes in all lanes, and how many may be.
+    used: AtomicU64,
+    most: AtomicU64,
+    /// Frames whose end is not known yet.
+    frames: AtomicU64,
+    /// Whether the far end sleeps.
+    need_kick: AtomicU32,
+    doorbell: Doorbell,
+    settings: ArcSwap<LinkSettings>,
+    /// Counts changes of the settings; the far end looks at it.
+    changes: AtomicU32,
+    /// Whether frames leave when they come.
+    is_flushed: AtomicBool,
+    buckets: [Bucket; 2],
+    base: Instant,
+}
+
+impl Shared {
+    fn now(&self) -> u64 {
+        self.base.elapsed().as_nanos() as u64
+    }
+}
+
+/// The near end of a link, to which frames are delivered.
+pub struct Link {
+    shared: Arc<Shared>,
+    /// Where frames go that need not wait; `None` if they come out of an ingress.
+    to: Option<Arc<dyn Egress>>,
+    counters: Arc<RingCounters>,
+}
+
+/// Why a link cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// Its memory cannot be had.
+    #[error("no memory for frames under way")]
+    Memory,
+    /// Its doorbell cannot be had.
+    #[error("no descriptor for a doorbell: {0}")]
+    Doorbell(#[from] rustix::io::Errno),
+}
+
+impl Link {
+    /// Makes a link for `workers` threads that deliver. Frames that need not wait go to `to`, if there is one. Drops are
+    /// counted in `counters`.
+    ///
+    /// # Errors
+    /// [`LinkError`] if memory or doorbell cannot be had.
+    pub fn new(
+        settings: LinkSettings,
+        workers: usize,
+        to: Option<Arc<dyn Egress>>,
+        counters: Arc<RingCounters>,
+    ) -> Result<(Arc<Link>, LinkEnd), LinkError> {
+        let lanes = (0..=workers).map(|_| Lane::new(settings.bytes).ok_or(LinkError::Memory));
+        let shared = Arc::new(Shared {
+            lanes: lanes.collect::<Result<_, _>>()?,
+            used: AtomicU64::new(0),
+            most: AtomicU64::new(settings.bytes),
+            frames: AtomicU64::new(0),
+            need_kick: AtomicU32::new(0),
+            doorbell: Doorbell::new()?,
+            settings: ArcSwap::from_pointee(settings.clone()),
+            changes: AtomicU32::new(0),
+            is_flushed: AtomicBool::new(false),
+            buckets: Default::default(),
+            base: Instant::now(),
+        });
+        let end = LinkEnd::new(Arc::clone(&shared), &settings, Arc::clone(&counters));
+        Ok((Arc::new(Link { shared, to, counters }), end))
+    }
+
+    /// Changes what the link is like. Frames under way stay as they are. No more bytes than at first can be under way.
+    pub fn set(&self, settings: LinkSettings) {
+        let most = settings.bytes.min(self.shared.lanes.first().map_or(0, Lane::capacity));
+        self.shared.most.store(most, Ordering::Relaxed);
+        self.shared.settings.store(Arc::new(settings));
+        self.shared.changes.fetch_add(1, Ordering::Release);
+        self.shared.doorbell.ring();
+    }
+
+    /// From now on frames leave when they come; those under way do so now.
+    pub fn flush(&self) {
+        self.shared.is_flushed.store(true, Ordering::Release);
+        self.shared.doorbell.ring();
+    }
+
+    /// Number of frames under way.
+    #[must_use]
+    pub fn under_way(&self) -> u64 {
+        self.shared.frames.load(Ordering::Relaxed)
+    }
+
+    /// Copies frames into a lane. Returns how many found room.
+    fn put(&self, batch: &Batch, picks: &[u16], now: u64) -> usize {
+        let shared = &*self.shared;
+        let room = shared.most.load(Ordering::Relaxed).saturating_sub(shared.used.load(Ordering::Relaxed));
+        let Some(mut writer) =
+            shared.lanes.iter().cycle().skip(lane::own()).take(shared.lanes.len()).find_map(Lane::write)
+        else {
+            return 0;
+        };
+        let Put { frames, bytes } = writer.put(batch, picks, now, room);
+        shared.used.fetch_add(bytes, Ordering::Relaxed);
+        shared.frames.fetch_add(frames as u64, Ordering::Relaxed);
+        drop(writer);
+        if frames > 0 && notify::wanted(&shared.need_kick) {
+            shared.doorbell.ring();
+        }
+        frames
+    }
+
+    /// Delivers directly what may pass now, if nothing is under way. Returns how many frames are done with.
+    fn pass_by(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+        let shared = &*self.shared;
+        let (Some(to), 0) = (&self.to, shared.frames.load(Ordering::Relaxed)) else { return 0 };
+        // Only a link that is nothing but slow lets frames pass it by.
+        let settings = shared.settings.load();
+        if settings.impair.is_some() {
+            return 0;
+        }
+        let now = shared.now();
+        let lens = || picks.iter().filter_map(|&pick| batch.get(pick.into())).map(|frame| frame.len());
+        let buckets = || settings.rates.iter().zip(&shared.buckets);
+        let may = buckets().map(|(limit, bucket)| bucket.may(limit, now, lens())).min().unwrap_or(picks.len());
+        let done = to.deliver(batch, &picks[..may.min(picks.len())], scratch);
+        buckets().for_each(|(limit, bucket)| bucket.charge(limit, now, lens().take(done)));
+        done
+    }
+}
+
+impl Egress for Link {
+    /// Frames that found no room are dropped here, by name, unless the link is nothing but slow: then its senders may wait.
+    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+        let passed = self.pass_by(batch, picks, scratch);
+        let rest = &picks[passed.min(picks.len())..];
+        if rest.is_empty() {
+            return picks.len();
+        }
+        let put = self.put(batch, rest, self.shared.now());
+        let is_full = put < rest.len();
+        if is_full && self.to.is_some() && self.is_only_slow() {
+            return passed + put;
+        }
+        if is_full {
+            self.counters.dropped(DropReason::LinkFull, (rest.len() - put) as u64);
+        }
+        picks.len()
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}
+
+impl Link {
+    fn is_only_slow(&self) -> bool {
+        self.shared.settings.load().impair.is_none()
+    }
+}
+
+/// How long until `due`, from `now`.
+fn until(due: u64, now: u64) -> Duration {
+    Duration::from_nanos(due.saturating_sub(now))
+}
+
+impl Shared {
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.doorbell.as_fd()
+    }
+}

@@ -1,0 +1,250 @@
+//! The far end of a link: decides about frames, and hands out those whose time has come.
+#![allow(unsafe_code)]
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use netvale_mem::notify;
+use netvale_policy::impair::{Fate, Model};
+
+use super::lane::{Found, Reader};
+use super::schedule::{NO_FLIP, Schedule, UnderWay};
+use super::{LinkSettings, Shared, until};
+use crate::batch::{BATCH, MAX_FRAME};
+use crate::{Batch, DropReason, Ingress, RingCounters};
+
+/// Frames that are decided about in a pass, at most: others wait for the worker, too.
+const MOST_DECIDED: usize = 2 * BATCH;
+
+/// The ingress from which a link's frames come.
+pub struct LinkEnd {
+    shared: Arc<Shared>,
+    readers: Vec<Reader>,
+    model: Option<Model>,
+    /// Frames that may be under way.
+    most: usize,
+    /// The last change of the settings that is known here.
+    changes: u32,
+    schedule: Schedule,
+    /// What the batch holds.
+    taken: Vec<UnderWay>,
+    /// A damaged frame of the batch.
+    damaged: Box<[u8]>,
+    is_hurried: bool,
+    counters: Arc<RingCounters>,
+}
+
+impl LinkEnd {
+    pub(super) fn new(shared: Arc<Shared>, settings: &LinkSettings, counters: Arc<RingCounters>) -> LinkEnd {
+        let readers = shared.lanes.iter().map(|_| Reader::default()).collect();
+        let damaged = vec![0; MAX_FRAME].into_boxed_slice();
+        let taken = Vec::with_capacity(BATCH);
+        let (model, most, changes, schedule, is_hurried) = (None, 0, 0, Schedule::default(), false);
+        let mut end = LinkEnd { shared, readers, model, most, changes, schedule, taken, damaged, is_hurried, counters };
+        end.adopt(settings);
+        end
+    }
+
+    fn adopt(&mut self, settings: &LinkSettings) {
+        self.model = settings.impair.as_ref().map(|spec| Model::new(spec, settings.seed));
+        self.most = settings.frames() as usize;
+        self.schedule.reserve(self.most);
+    }
+
+    /// Takes over settings that have changed.
+    #[cold]
+    fn look_at_settings(&mut self, changes: u32) {
+        let settings = self.shared.settings.load_full();
+        self.changes = changes;
+        self.adopt(&settings);
+    }
+
+    /// The frame that came first among those that were not decided about.
+    fn earliest(&mut self) -> Option<(usize, Found)> {
+        let lanes = self.shared.lanes.iter().zip(&mut self.readers).enumerate();
+        let found = lanes.filter_map(|(number, (lane, reader))| Some((number, reader.peek(lane)?)));
+        found.min_by_key(|(_, found)| found.arrived)
+    }
+
+    /// Decides about the frames that have come.
+    fn decide(&mut self) {
+        let (mut lost, mut full) = (0, 0);
+        for _ in 0..MOST_DECIDED {
+            let Some((number, found)) = self.earliest() else { break };
+            let has_room = self.schedule.len() < self.most;
+            let fate = match &mut self.model {
+                _ if !has_room => Fate::Lost,
+                Some(model) => model.decide(found.arrived, found.len),
+                None => Fate::Sent { due_ns: found.arrived, again: false, flip: None },
+            };
+            let uses = match fate {
+                Fate::Lost => 0,
+                Fate::Sent { due_ns, again, flip } => {
+                    self.send(number, &found, due_ns, flip);
+                    1 + u32::from(again && self.send_again(number, &found))
+                }
+            };
+            self.readers[number].take(&self.shared.lanes[number], &found, uses);
+            if uses == 0 {
+                self.forget(1, found.size);
+                *(if has_room { &mut lost } else { &mut full }) += 1;
+            }
+        }
+        for (reason, count) in [(DropReason::LinkLoss, lost), (DropReason::LinkFull, full)] {
+            if count > 0 {
+                self.counters.dropped(reason, count);
+            }
+        }
+    }
+
+    fn send(&mut self, number: usize, found: &Found, due: u64, flip: Option<u32>) {
+        let Found { position, size, .. } = *found;
+        let (lane, size, flip) = (number as u16, size as u32, flip.unwrap_or(NO_FLIP));
+        self.schedule.push(UnderWay { due, lane, position, size, flip });
+    }
+
+    /// Sends a frame's duplicate, if it is not lost. Returns whether it is under way.
+    fn send_again(&mut self, number: usize, found: &Found) -> bool {
+        let fate = self.model.as_mut().map(|model| model.copy(found.arrived, found.len));
+        let Some(Fate::Sent { due_ns, flip, .. }) = fate.filter(|_| self.schedule.len() < self.most) else {
+            return false;
+        };
+        self.send(number, found, due_ns, flip);
+        true
+    }
+
+    /// Frames and bytes are not under way any more.
+    fn forget(&self, frames: u64, bytes: u64) {
+        self.shared.frames.fetch_sub(frames, Ordering::Relaxed);
+        self.shared.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether frames need not wait for their time.
+    fn is_flushed(&self) -> bool {
+        self.is_hurried || self.shared.is_flushed.load(Ordering::Relaxed)
+    }
+
+    /// How long the next frame waits for the link's rate.
+    fn slowed(&self, now: u64) -> u64 {
+        let settings = self.shared.settings.load();
+        let buckets = settings.rates.iter().zip(&self.shared.buckets);
+        buckets.map(|(limit, bucket)| bucket.wait(limit, now)).max().unwrap_or(0)
+    }
+
+    fn charge(&self, now: u64, len: u32) {
+        let settings = self.shared.settings.load();
+        let buckets = settings.rates.iter().zip(&self.shared.buckets);
+        buckets.for_each(|(limit, bucket)| bucket.charge(limit, now, [len as usize].into_iter()));
+    }
+
+    /// Adds the frame that is due next to a batch. False if the batch has no room for it.
+    ///
+    /// # Safety
+    /// As [`Ingress::take`].
+    unsafe fn hand_out(&mut self, frame: UnderWay, batch: &mut Batch, has_damaged: &mut bool) -> bool {
+        let number = usize::from(frame.lane);
+        let (Some(lane), Some(reader)) = (self.shared.lanes.get(number), self.readers.get(number)) else {
+            return false;
+        };
+        let (mut at, len, offload) = reader.frame(lane, frame.position);
+        if frame.flip != NO_FLIP {
+            if std::mem::replace(has_damaged, true) {
+                return false;
+            }
+            // SAFETY: `len` bytes of the lane, at most as many as there is room for; the two are different memory.
+            unsafe { netvale_mem::copy::copy_bytes(at, self.damaged.as_mut_ptr(), len as usize) };
+            if let Some(byte) = self.damaged.get_mut((frame.flip / 8) as usize) {
+                *byte ^= 1 << (frame.flip % 8);
+            }
+            at = self.damaged.as_ptr();
+        }
+        // SAFETY: bytes of a lane that are given back, and of a damaged frame that is overwritten, only after `release`.
+        if !unsafe { batch.push(at, len) } {
+            return false;
+        }
+        batch.set_offload(offload);
+        true
+    }
+}
+
+impl Ingress for LinkEnd {
+    // SAFETY: frames lie in lanes, whose bytes are given back in `release`, and in `damaged`, which only this method writes.
+    unsafe fn take(&mut self, batch: &mut Batch) {
+        let changes = self.shared.changes.load(Ordering::Acquire);
+        if changes != self.changes {
+            self.look_at_settings(changes);
+        }
+        self.decide();
+        if self.schedule.next().is_none() {
+            return;
+        }
+        let (now, mut has_damaged) = (self.shared.now(), false);
+        while let Some(&next) = self.schedule.next() {
+            let may = self.is_flushed() || next.due <= now && self.slowed(now) == 0;
+            // SAFETY: this method's own contract.
+            if !(may && unsafe { self.hand_out(next, batch, &mut has_damaged) }) {
+                break;
+            }
+            self.schedule.pop();
+            self.taken.push(next);
+            self.charge(now, batch.get(batch.len() - 1).map_or(0, |frame| frame.len() as u32));
+        }
+    }
+
+    fn release(&mut self) {
+        let (mut frames, mut bytes) = (0, 0);
+        for frame in self.taken.drain(..) {
+            let number = usize::from(frame.lane);
+            let (Some(lane), Some(reader)) = (self.shared.lanes.get(number), self.readers.get_mut(number)) else {
+                continue;
+            };
+            if reader.done(lane, frame.position) {
+                (frames, bytes) = (frames + 1, bytes + u64::from(frame.size));
+            }
+        }
+        if frames > 0 {
+            self.forget(frames, bytes);
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        notify::arm(&self.shared.need_kick);
+        let lanes = || self.shared.lanes.iter().zip(&self.readers);
+        lanes().any(|(lane, reader)| reader.has_news(lane))
+            || self.nap().is_some_and(|nap| nap.is_zero())
+            || self.changes != self.shared.changes.load(Ordering::Acquire)
+    }
+
+    fn disarm(&mut self) {
+        notify::disarm(&self.shared.need_kick);
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.shared.wake_fd())
+    }
+
+    fn woken(&mut self) {
+        self.shared.doorbell.drain();
+    }
+
+    fn nap(&self) -> Option<Duration> {
+        let next = self.schedule.next()?;
+        let now = self.shared.now();
+        let slowed = Duration::from_nanos(self.slowed(now));
+        Some(if self.is_flushed() { Duration::ZERO } else { until(next.due, now).max(slowed) })
+    }
+
+    fn hurry(&mut self) {
+        self.is_hurried = true;
+    }
+
+    fn settle(&mut self) {
+        self.is_hurried = false;
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}

@@ -1,0 +1,113 @@
+//! Frames under way, in the order in which they arrive.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A frame that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UnderWay {
+    /// When it arrives.
+    pub(super) due: u64,
+    /// The number of its lane, its place there, and the bytes that it takes.
+    pub(super) lane: u16,
+    pub(super) position: u64,
+    pub(super) size: u32,
+    /// The bit that arrives inverted, or [`NO_FLIP`].
+    pub(super) flip: u32,
+}
+
+/// Nothing is damaged.
+pub(super) const NO_FLIP: u32 = u32::MAX;
+
+/// By arrival.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Early(Reverse<(u64, u64)>, UnderWay);
+
+impl Ord for Early {
+    fn cmp(&self, other: &Early) -> Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Early {
+    fn partial_cmp(&self, other: &Early) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Frames under way. Those that overtake nobody, nearly all, are in a queue; the others in a heap.
+#[derive(Default)]
+pub(super) struct Schedule {
+    queue: VecDeque<UnderWay>,
+    others: BinaryHeap<Early>,
+    /// Frames that arrive together do so in the order in which they came.
+    count: u64,
+}
+
+impl Schedule {
+    /// Makes room for so many frames. This is the only allocation.
+    pub(super) fn reserve(&mut self, frames: usize) {
+        self.queue.reserve(frames.saturating_sub(self.queue.len()));
+        self.others.reserve(frames.saturating_sub(self.others.len()));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len() + self.others.len()
+    }
+
+    pub(super) fn push(&mut self, frame: UnderWay) {
+        self.count += 1;
+        if self.queue.back().is_none_or(|last| last.due <= frame.due) {
+            self.queue.push_back(frame);
+        } else {
+            self.others.push(Early(Reverse((frame.due, self.count)), frame));
+        }
+    }
+
+    /// The frame that arrives next.
+    pub(super) fn next(&self) -> Option<&UnderWay> {
+        match (self.queue.front(), self.others.peek()) {
+            (Some(first), Some(Early(_, other))) if other.due < first.due => Some(other),
+            (Some(first), _) => Some(first),
+            (None, other) => other.map(|Early(_, frame)| frame),
+        }
+    }
+
+    /// Takes it out.
+    pub(super) fn pop(&mut self) -> Option<UnderWay> {
+        match (self.queue.front(), self.others.peek()) {
+            (Some(first), Some(Early(_, other))) if other.due < first.due => {
+                self.others.pop().map(|Early(_, frame)| frame)
+            }
+            (Some(_), _) => self.queue.pop_front(),
+            (None, _) => self.others.pop().map(|Early(_, frame)| frame),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Objective: frames leave by their time, whatever the order in which they came; those of the same time and the same place keep
+        /// their order.
+        #[test]
+        fn by_time(dues in proptest::collection::vec(0u64..20, 0..100)) {
+            let mut schedule = Schedule::default();
+            for (n, &due) in dues.iter().enumerate() {
+                schedule.push(UnderWay { due, lane: 0, position: n as u64, size: 0, flip: NO_FLIP });
+                prop_assert_eq!(schedule.len(), n + 1);
+            }
+            let mut got = Vec::new();
+            while let Some(next) = schedule.next().copied() {
+                prop_assert_eq!(schedule.pop(), Some(next));
+                got.push(next.due);
+            }
+            let mut expected = dues.clone();
+            expected.sort_unstable();
+            prop_assert_eq!(got, expected);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A link against what it is told: order, times, losses, bounds.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvale_policy::bucket::Limit;
+
+use super::*;
+use crate::wrap::tests::{bytes, deliver};
+use crate::{Ingress, Source};
+
+fn settings(words: &str) -> LinkSettings {
+    let impair = (!words.is_empty()).then(|| words.parse().unwrap());
+    LinkSettings { impair, rates: Vec::new(), bytes: 1 << 20, seed: 7 }
+}
+
+fn link(words: &str) -> (Arc<Link>, Source<LinkEnd>) {
+    let (link, end) = Link::new(settings(words), 2, None, Arc::default()).unwrap();
+    (link, Source::new(Box::new(end)))
+}
+
+fn frames(count: u16, len: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|n| [n.to_be_bytes().repeat(7), vec![n as u8; len.saturating_sub(14)]].concat()).collect()
+}
+
+/// Takes everything until nothing is under way; the time at which each frame came.
+fn drain(link: &Link, source: &mut Source<LinkEnd>) -> Vec<(Vec<u8>, Instant)> {
+    let (mut got, mut spare, begun) = (Vec::new(), Box::default(), Instant::now());
+    while link.under_way() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "frames stay");
+        let now = Instant::now();
+        got.extend(bytes(source.take(&mut spare)).into_iter().map(|frame| (frame, now)));
+        source.release(&mut spare);
+    }
+    got
+}
+
+/// Objective: frames come after their delay and not before, in order, byte for byte; the end says how long to sleep.
+#[test]
+fn delay() {
+    let (link, mut source) = link("delay 20ms");
+    let sent = frames(40, 333);
+    let begun = Instant::now();
+    assert_eq!(deliver(&*link, &sent, |_| {}), 40);
+    let mut spare = Box::default();
+    assert!(source.take(&mut spare).is_empty());
+    source.release(&mut spare);
+    let nap = source.ingress().nap().unwrap();
+    assert!(nap <= Duration::from_millis(20), "{nap:?}");
+    let got = drain(&link, &mut source);
+    assert!(got.iter().all(|(_, at)| at.duration_since(begun) >= Duration::from_millis(20)));
+    assert_eq!(got.into_iter().map(|(frame, _)| frame).collect::<Vec<_>>(), sent);
+    assert_eq!((source.ingress().nap(), link.under_way()), (None, 0));
+}
+
+/// Objective: an end that sleeps is woken by the first frame.
+#[test]
+fn wakes() {
+    let (link, mut source) = link("delay 1ms");
+    assert!(!source.arm());
+    assert_eq!(deliver(&*link, &frames(1, 60), |_| {}), 1);
+    let fd = source.ingress().wake_fd().unwrap();
+    let mut ready = [rustix::event::PollFd::from_borrowed_fd(fd, rustix::event::PollFlags::IN)];
+    assert_eq!(rustix::event::poll(&mut ready, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1));
+    assert!(source.arm(), "there are news");
+}
+
+/// Objective: what is lost is counted by name, and its room is free again; the rest arrives.
+#[test]
+fn loss() {
+    let (link, mut source) = link("loss 50% seed 3");
+    let mut got = 0;
+    for _ in 0..100 {
+        assert_eq!(deliver(&*link, &frames(100, 700), |_| {}), 100);
+        got += drain(&link, &mut source).len() as u64;
+    }
+    let lost = link.counters().drops(DropReason::LinkLoss);
+    assert_eq!(got + lost, 10_000);
+    // Six standard deviations.
+    assert!((4700..5300).contains(&got), "{got}");
+    assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
+}
+
+/// Objective: duplicates come twice, damage is one bit of one of them, reordered frames come too; nothing else changes.
+#[test]
+fn duplicates_and_damage() {
+    let (link, mut source) = link("duplicate 100% corrupt 50% seed 5");
+    let sent = frames(60, 200);
+    assert_eq!(deliver(&*link, &sent, |_| {}), 60);
+    let got = drain(&link, &mut source);
+    assert_eq!(got.len(), 120);
+    let differing = |a: &[u8], b: &[u8]| a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones()).sum::<u32>();
+    let mut damaged = 0;
+    for (frame, _) in &got {
+        let nearest = sent.iter().map(|sent| differing(sent, frame)).min().unwrap();
+        assert!(nearest <= 1);
+        damaged += nearest;
+    }
+    assert!((20..100).contains(&damaged), "{damaged}");
+    assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
+}
+
+/// Objective: more than may be under way is dropped by name, in bytes and in frames, and none of what is under way.
+#[test]
+fn bounds() {
+    let (link, mut source) = link("delay 50ms limit 30");
+    assert_eq!(deliver(&*link, &frames(50, 60), |_| {}), 50);
+    assert_eq!(drain(&link, &mut source).len(), 30);
+    assert_eq!(link.counters().drops(DropReason::LinkFull), 20);
+    link.set(LinkSettings { bytes: 4000, ..settings("delay 50ms") });
+    assert_eq!(deliver(&*link, &frames(10, 1000), |_| {}), 10);
+    assert_eq!(drain(&link, &mut source).len(), 3);
+    assert_eq!(link.counters().drops(DropReason::LinkFull), 27);
+}
+
+/// Objective: frames of any length pass the end of the ring of bytes again and again, from several threads at the same time, each whole and
+/// each once.
+#[test]
+fn threads() {
+    let (link, mut source) = link("delay 100us");
+    let total = std::thread::scope(|scope| {
+        let senders: Vec<_> = (0..3u8)
+            .map(|id| {
+                let link = &link;
+                scope.spawn(move || {
+                    for round in 0..200usize {
+                        let frames: Vec<_> = (0..20).map(|n| vec![id; 20 + (round * 37 + n * 101) % 9000]).collect();
+                        assert_eq!(deliver(&**link, &frames, |_| {}), 20);
+                        std::thread::yield_now();
+                    }
+                })
+            })
+            .collect();
+        let (mut got, mut spare) = (0u64, Box::default());
+        while !senders.iter().all(std::thread::ScopedJoinHandle::is_finished) || link.under_way() > 0 {
+            for frame in bytes(source.take(&mut spare)) {
+                assert!(frame.iter().all(|byte| *byte == frame[0]) && frame.len() >= 20);
+                got += 1;
+            }
+            source.release(&mut spare);
+        }
+        got
+    });
+    assert_eq!(total + link.counters().drops(DropReason::LinkFull), 3 * 200 * 20);
+    assert!(total > 1000);
+    assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
+}
+
+/// Objective: a link that is only slow lets pass directly what it may, keeps the rest in order, and says how long it lasts; a full one lets its
+/// senders wait.
+#[test]
+fn slow() {
+    let rates = vec![Limit::bits(8_000_000, 5000)];
+    let (to, from) = crate::wrap::loopback(10_000).unwrap();
+    let slow = LinkSettings { impair: None, rates, bytes: 1 << 20, seed: 0 };
+    let (link, end) = Link::new(slow, 1, Some(Arc::new(to)), Arc::default()).unwrap();
+    let (mut source, mut direct, mut spare) = (Source::new(Box::new(end)), Source::new(Box::new(from)), Box::default());
+    let sent = frames(40, 1000);
+    let begun = Instant::now();
+    assert_eq!(deliver(&*link, &sent, |_| {}), 40);
+    let mut got = bytes(direct.take(&mut spare));
+    direct.release(&mut spare);
+    assert!((5..8).contains(&got.len()), "{}", got.len());
+    got.extend(drain(&link, &mut source).into_iter().map(|(frame, _)| frame));
+    assert_eq!(got, sent);
+    assert!(begun.elapsed() >= Duration::from_millis(33), "{:?}", begun.elapsed());
+    let done = deliver(&*link, &frames(255, 60_000), |_| {});
+    assert!((10..30).contains(&done), "{done}");
+    link.flush();
+    let flushed = Instant::now();
+    drain(&link, &mut source);
+    assert!(flushed.elapsed() < Duration::from_secs(1));
+}

@@ -1,0 +1,99 @@
+//! The far end of a link that leads to a port: delivers what arrives.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvale_port::link::LinkEnd;
+use netvale_port::{BATCH, DropReason, Egress, Ingress, Passed, Source, Task};
+
+use crate::forward::{IDENTITY, Work};
+
+/// How long frames that have arrived wait for room at their port.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// Delivers the frames of a link to a port's queue.
+pub struct LinkTask {
+    source: Source<LinkEnd>,
+    to: Arc<dyn Egress>,
+    /// How many frames of the batch are done with, and since when the others wait.
+    done: usize,
+    since: Option<Instant>,
+}
+
+impl LinkTask {
+    /// Creates the task of a link to `to`.
+    #[must_use]
+    pub fn new(end: LinkEnd, to: Arc<dyn Egress>) -> LinkTask {
+        LinkTask { source: Source::new(Box::new(end)), to, done: 0, since: None }
+    }
+
+    /// Delivers the frames that are left. Returns how many found room.
+    fn deliver(&mut self, work: &mut Work) -> usize {
+        let batch = self.source.frames();
+        let picks = IDENTITY.get(self.done..batch.len().min(BATCH)).unwrap_or_default();
+        let now = self.to.deliver(batch, picks, &mut work.scratch);
+        self.done += now;
+        now
+    }
+
+    fn left(&self) -> usize {
+        self.source.frames().len() - self.done
+    }
+
+    fn end(&mut self, work: &mut Work) {
+        if self.left() > 0 {
+            self.to.counters().dropped(DropReason::NoRoom, self.left() as u64);
+        }
+        (self.done, self.since) = (0, None);
+        self.source.release(&mut work.spare);
+    }
+}
+
+impl Task<Work> for LinkTask {
+    fn pass(&mut self, work: &mut Work) -> Passed {
+        if self.since.is_none() && self.source.take(&mut work.spare).is_empty() {
+            self.source.release(&mut work.spare);
+            return Passed::Idle;
+        }
+        let moved = self.deliver(work);
+        if self.left() > 0 && self.since.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+            return if moved > 0 { Passed::Frames(moved) } else { Passed::Held };
+        }
+        let all = moved + self.left();
+        self.end(work);
+        Passed::Frames(all.max(1))
+    }
+
+    fn arm(&mut self) -> bool {
+        self.source.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.source.disarm();
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.source.ingress().wake_fd()
+    }
+
+    fn woken(&mut self) {
+        self.source.woken();
+    }
+
+    fn nap(&self) -> Option<Duration> {
+        if self.since.is_some() { None } else { self.source.ingress().nap() }
+    }
+
+    fn hurry(&mut self, work: &mut Work) {
+        self.source.hurry();
+        while matches!(self.pass(work), Passed::Frames(_)) {}
+        if self.since.is_some() {
+            self.end(work);
+        }
+    }
+
+    fn settle(&mut self) {
+        self.source.settle();
+    }
+}
