@@ -72,14 +72,14 @@ tell_state() {
 
 end_children() {
     local child
-    for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; done
+    for child in "${children[@]}"; do kill -- "-$child" 2>/dev/null || true; done
     for child in "${children[@]}"; do
         # Who does not listen is killed.
         for _ in $(seq 50); do
-            kill -0 "$child" 2>/dev/null || break
+            kill -0 -- "-$child" 2>/dev/null || break
             sleep 0.1
         done
-        kill -9 "$child" 2>/dev/null || true
+        kill -9 -- "-$child" 2>/dev/null || true
         wait "$child" 2>/dev/null || true
     done
     children=()
@@ -106,8 +106,10 @@ wait_for() {
 
 # background COMMAND…: starts it; it ends with the script at the latest. Its number is in $!, its output where the caller says.
 background() {
-    # Without saying so, its input would be empty.
+    # In a group of its own, so that what it starts ends with it. Without saying so, its input would be empty.
+    set -m
     "$@" <&0 &
+    set +m
     children+=("$!")
 }
 
