@@ -326,3 +326,52 @@ says() {
         sleep 0.1
     done
 }
+
+# --- traffic
+
+# iperf_server NUMBER: at that station, until the script ends.
+iperf_server() {
+    background ip netns exec "nvp$$-s$1" iperf3 -s >"$work/server$1" 2>&1
+    wait_for "iperf3 listens at station $1" 10 listens "$1"
+}
+
+listens() {
+    in_space "s$1" ss -Hltn sport = :5201 | grep -q .
+}
+
+# iperf FROM TO OPTION…: traffic between two stations. What iperf3 says of it is in $work/iperf.json: `said EXPRESSION`.
+iperf() {
+    local from=$1 to=$2
+    shift 2
+    in_space "s$from" iperf3 -J -c "10.1.0.$to" "$@" >"$work/iperf.json" ||
+        fail "iperf3 from $from to $to" "$(jq -r '.error // .' "$work/iperf.json")"
+}
+
+said() {
+    jq -r "$1" "$work/iperf.json"
+}
+
+# near WHAT GOT WANTED PART: whether a number is that one, but for a part of it, such as 0.03.
+near() {
+    is_near "$2" "$3" "$4" || fail "$1" "got $2, wanted $3 but for $4 of it"
+    ok "$1 ($2)"
+}
+
+is_near() {
+    jq -en --argjson got "$1" --argjson wanted "$2" --argjson part "$3" '($got - $wanted | fabs) <= $wanted * $part' >/dev/null
+}
+
+# refuses WHAT CODE TEXT ARGUMENT…: whether netvale ends with that exit code and says that text (an extended regular expression).
+refuses() {
+    local what=$1 code=$2 text=$3 got=0
+    shift 3
+    nv "$@" >"$work/refused" 2>&1 || got=$?
+    [ "$got" = "$code" ] || fail "$what" "exit code $got, wanted $code: $*" "$(cat "$work/refused")"
+    grep -qE -- "$text" "$work/refused" || fail "$what" "it does not say '$text':" "$(cat "$work/refused")"
+    ok "$what"
+}
+
+# cpu_time PROCESS: hundredths of a second that it took so far.
+cpu_time() {
+    sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 }'
+}

@@ -1,0 +1,220 @@
+#!/usr/bin/env bash
+# Rates: bits and frames a second that a port may send and get.
+#
+# The judge is iperf3 at the receiving station, for TCP between namespaces, whose TAPs hand over frames of up to 64 KiB: what the rate counts is
+# nearly what TCP carries. A sender's TAP waits, so that nothing is lost; what a network interface brings (AF_XDP on a veth) cannot wait, and is
+# dropped. 10 Gbit/s are looked at as far as the machine gets without a rate: a debug build may be too slow for more than "not above".
+# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+need iperf3 ping ss ethtool
+
+GBIT=1000000000
+# What is measured is not who else computes here.
+renice -n -10 -p $$ >/dev/null 2>&1 || true
+
+# tcp SECONDS [OPTION…]: from station 1 to 2, without its first second. Prints bits a second.
+tcp() {
+    local seconds=$1
+    shift
+    iperf 1 2 -t "$seconds" -O 1 "$@"
+    said .end.sum_received.bits_per_second
+}
+
+# measured WHAT RATE SECONDS: TCP gets that rate within 3 %. It never gets more, and nothing is ever dropped; less, and segments that are sent
+# again as an answer came late, is for another attempt, as somebody else may have had the processors.
+measured() {
+    local what=$1 rate=$2 seconds=$3 got again
+    for _ in 1 2 3; do
+        got=$(tcp "$seconds")
+        again=$(said .end.sum_sent.retransmits)
+        nothing_dropped "$what"
+        jq -en "$got <= $rate * 1.03" >/dev/null || fail "$what" "$got bit/s"
+        if [ "$again" = 0 ] && jq -en "$got >= $rate * 0.97" >/dev/null; then
+            ok "$what: $got bit/s, nothing dropped, nothing sent again"
+            return
+        fi
+    done
+    fail "$what, the best of 3 attempts" "the last one: $got bit/s, $again segments sent again"
+}
+
+# nothing_dropped WHAT
+nothing_dropped() {
+    local port
+    for port in s1 s2; do
+        is "$port" '([.rings[].drops[]] | add // 0) == 0' || fail "$1: no drops at $port" "$(shown "$port" | jq -c '.rings[].drops')"
+    done
+}
+
+sending() {
+    local free got
+    free=$(tcp 3)
+    ok "without a rate: $free bit/s"
+    for rate in 10mbit:10000000 1gbit:$GBIT; do
+        set_policies s1 rate_in "${rate%:*}"
+        measured "rate_in ${rate%:*}" "${rate#*:}" 9
+    done
+    set_policies s1 rate_in 10gbit
+    if jq -en "$free > 10.5 * $GBIT" >/dev/null; then
+        measured "rate_in 10gbit" "$((10 * GBIT))" 9
+    else
+        got=$(tcp 9)
+        nothing_dropped "rate_in 10gbit"
+        jq -en "$got <= 10.3 * $GBIT" >/dev/null || fail "rate_in 10gbit is not exceeded" "$got bit/s"
+        ok "rate_in 10gbit is not exceeded ($got bit/s; the machine is too slow for more to be said)"
+    fi
+    set_policies s1 rate_in default
+}
+
+# received_in SECONDS: frames that come to station 2 a second.
+received_in() {
+    local file=/sys/class/net/s2/statistics/rx_packets
+    # The namespace's own /sys.
+    in_space s2 sh -c "a=\$(cat $file) b=\$(date +%s%N); sleep $1; c=\$(cat $file) d=\$(date +%s%N); echo \$(((c - a) * 1000000000 / (d - b)))"
+}
+
+frames() {
+    local flood
+    set_policies s1 pps_in 2000
+    background ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 20M -l 64 -t 6 -J >"$work/flood.json"
+    flood=$!
+    sleep 2
+    near "pps_in 2000, beside 39,000 datagrams a second" "$(received_in 3)" 2000 0.03
+    nothing_dropped "who sends waits"
+    wait "$flood" || true
+    set_policies s1 pps_in default
+}
+
+getting() {
+    local longest got
+    set_policies s2 rate_out 1gbit
+    # TCP fills the queue until it loses something.
+    for _ in 1 2 3; do
+        got=$(tcp 9)
+        ! jq -en "$got >= 0.97 * $GBIT" >/dev/null || break
+    done
+    near "rate_out 1gbit" "$got" "$GBIT" 0.03
+    # Twice as many datagrams as the port may get: the queue is full, which is how long a ping waits, and the rest is dropped by name.
+    set_policies s2 rate_out 20mbit queue_out 100kb
+    reaches 1 2
+    background ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 40M -l 1400 -t 5 -J >"$work/flood.json"
+    sleep 2
+    in_space s1 ping -q -c 40 -i 0.05 -W 2 10.1.0.2 >"$work/ping" || true
+    near "rate_out 20mbit, of 40: frames a second" "$(received_in 1)" "$((20000000 / 8 / 1442))" 0.05
+    wait "$!" || true
+    # 100 KiB at 20 Mbit/s are 41 ms, less what is kept beside each frame.
+    longest=$(sed -n 's,.*= [^/]*/[^/]*/\([^/]*\)/.*,\1,p' "$work/ping")
+    near "a ping waits no longer than the queue is, in milliseconds" "${longest:-0}" 40 0.25
+    expect "what finds no room is dropped" "$(drops s2 no-room)" -gt 1000
+    is s2 '.rings[].drops | keys - ["no-room"] == []' || fail "for no other reason" "$(shown s2 | jq -c '.rings[].drops')"
+}
+
+# The same, and the receiver is lossless: senders are held back instead.
+lossless() {
+    set_policies s2 rate_out 50mbit queue_out default
+    measured "a lossless port with rate_out 50mbit" 50000000 5
+    iperf 1 2 -u -b 100M -l 1400 -t 3
+    nothing_dropped "nor does a flood"
+    ok "nor does a flood lose frames in the switch"
+    set_policies s2 rate_out default
+}
+
+changes() {
+    local n traffic
+    set_policies s1 rate_in 500mbit
+    background ip netns exec "nvp$$-s1" iperf3 -c 10.1.0.2 -t 9 -J >"$work/iperf.json"
+    traffic=$!
+    sleep 0.5
+    for n in $(seq 200); do
+        set_policies s1 rate_in "$((100 + n * 37 % 900))mbit" burst_in "$((100 + n % 7 * 50))kb"
+        [ "$((n % 10))" != 0 ] || set_policies s1 rate_in default burst_in default
+    done
+    kill -0 "$traffic" 2>/dev/null || fail "200 changes are made beside traffic" "iperf3 ended before"
+    wait "$traffic" || fail "iperf3 beside changes" "$(cat "$work/iperf.json")"
+    nothing_dropped "200 changes of rates beside traffic"
+    # A few segments may be sent again as an answer was late; losses would be hundreds.
+    expect "200 changes of rates beside traffic: nothing dropped, segments sent again" "$(said .end.sum_sent.retransmits)" -le 3
+    set_policies s1 rate_in default burst_in default
+}
+
+# After traffic that waited for rates, nobody waits any more.
+idle() {
+    local before after
+    set_policies s1 rate_in 100mbit pps_in 10000
+    set_policies s2 rate_out 50mbit
+    tcp 1 >/dev/null
+    sleep 1
+    before=$(cpu_time "$daemon")
+    sleep 2
+    after=$(cpu_time "$daemon")
+    expect "an idle daemon with rates sleeps: hundredths of a second of 2 s" "$((after - before))" -le 4
+    nv top --json -d 1 -n 1 | tail -n 1 >"$work/top"
+    jq -e '.workers_busy | max < 0.02' "$work/top" >/dev/null || fail "its workers are not busy" "$(cat "$work/top")"
+    ok "its workers are not busy ($(jq -c .workers_busy "$work/top"))"
+    set_policies s1 rate_in default pps_in default
+    set_policies s2 rate_out default
+}
+
+# What an interface brings cannot wait: frames beyond the rate are dropped.
+interface() {
+    local near_end=nvr$$ flood got
+    space s5
+    ip link add "$near_end" type veth peer name s5 netns "nvp$$-s5" || skip "there are no veth interfaces"
+    ip link set "$near_end" up
+    ip -n "nvp$$-s5" addr add 10.1.0.5/24 dev s5
+    # Checksums that an interface is to compute nobody would compute here.
+    in_space s5 ethtool -K s5 tx off >/dev/null
+    ip -n "nvp$$-s5" link set s5 up
+    nv attach vale0 "netmap:$near_end" --name s5 --rate-in 20mbit >"$work/attached" 2>&1 || fail "AF_XDP on a veth" "$(cat "$work/attached")"
+    reaches 5 2
+    background ip netns exec "nvp$$-s5" iperf3 -u -c 10.1.0.2 -b 60M -l 1400 -t 5 -J >"$work/flood.json"
+    flood=$!
+    sleep 1
+    got=$(received_in 3)
+    near "rate_in 20mbit of an interface that brings 60: frames a second" "$got" "$((20000000 / 8 / 1442))" 0.05
+    wait "$flood" || true
+    expect "the rest is dropped as rate" "$(drops s5 rate)" -gt 5000
+    is s5 '.rings[].drops | keys - ["rate"] == []' || fail "and for no other reason" "$(shown s5 | jq -c '.rings[].drops')"
+    detach s5
+}
+
+words() {
+    local policy
+    for policy in rate_in rate_out pps_in pps_out burst_in queue_out; do
+        refuses "$policy 0 is refused" 2 "$policy" port set vale0:s1 "$policy" 0
+    done
+    refuses "a rate that is none is refused" 2 "rate_in is .fast.*|rate above 0 such as" port set vale0:s1 rate_in fast
+    refuses "so are more than 64 bits" 2 "rate_in" port set vale0:s1 rate_in 100000000000gbit
+    refuses "and a negative rate" 2 "rate_in" port set vale0:s1 rate_in -- -5mbit
+    set_policies s1 rate_in 1000000000gbit burst_in 1gb
+    reaches 1 2 "at 10^18 bit/s"
+    check "which is shown" s1 '.policies.rate_in | test("^1000000tbit$|^1000000000gbit$")'
+    set_policies s1 rate_in 1bit burst_in 1b
+    in_space s1 ping -q -c 20 -i 0.05 -W 0.2 10.1.0.2 >"$work/ping" 2>&1 || true
+    set_policies s1 rate_in default burst_in default
+    reaches 1 2 "after 1 bit a second"
+    check "all rates are gone" s1 '(.policies // {}) == {}'
+}
+
+start_daemon
+daemon=${children[0]}
+for n in 1 2; do station "$n"; done
+iperf_server 2
+reaches 1 2
+words
+detach s1 s2
+attach s1 s1 --mac 02:00:00:00:00:01
+attach s2 s2 --mac 02:00:00:00:00:02
+for n in 1 2; do ip -n "nvp$$-s$n" addr add "10.1.0.$n/24" dev "s$n"; done
+reaches 1 2
+sending
+frames
+changes
+idle
+interface
+getting
+detach s2
+attach s2 s2 --mac 02:00:00:00:00:02 --lossless
+ip -n "nvp$$-s2" addr add "10.1.0.2/24" dev s2
+reaches 1 2
+lossless
+finish
