@@ -13,7 +13,9 @@
 //! ```
 
 mod field;
+mod group;
 pub mod kind;
+mod limiter;
 pub mod page;
 mod policies;
 mod rule;
@@ -28,6 +30,8 @@ use std::marker::PhantomData;
 use netvale_portspec::{AttachSpec, PcapFiles};
 use serde_json::Value;
 
+pub use group::RateGroup;
+pub use limiter::{RateLimiter, Tokens};
 pub use policies::PortPolicies;
 pub use rule::{BadRule, Rule};
 pub use shape::{Shape, Syntax, mode};

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::handover::items::State;
 use crate::registry::captures::Captures;
 use crate::registry::evictions::Evictions;
+use crate::registry::groups::Groups;
 use crate::registry::guests::Guests;
 use crate::registry::interfaces::Interfaces;
 use crate::registry::mirrors::Mirrors;
@@ -50,6 +51,8 @@ pub struct Daemon {
     pub pipes: Pipes,
     /// Network interfaces.
     pub interfaces: Interfaces,
+    /// Groups of ports that share a rate.
+    pub groups: Groups,
     /// ptnet devices of the virtual machine that the daemon runs in.
     pub guests: Guests,
     /// What each monitor watches.
@@ -93,6 +96,7 @@ impl Daemon {
             persistent: PersistentPorts::default(),
             pipes: Pipes::default(),
             interfaces: Interfaces::default(),
+            groups: Groups::default(),
             guests: Guests::default(),
             watches: Watches::default(),
             mirrors: Mirrors::default(),

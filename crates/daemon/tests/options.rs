@@ -34,6 +34,10 @@ fn value(shape: Shape) -> Value {
         Shape::Factor => json!(0.5),
         Shape::Address => json!("02:00:00:00:00:0a"),
         Shape::Mode => json!("0660"),
+        Shape::Switch => json!(true),
+        Shape::Written(syntax) => json!(syntax.example),
+        Shape::List(_) => json!(["drop 1,6 0 0 1"]),
+        Shape::Limiter => json!({"ops": {"size": 5, "refill_time": 100}}),
         _ => json!("web"),
     }
 }

@@ -4,7 +4,11 @@
 //! time on, and time passes by itself. A frame passes while there are tokens left at all, so that a bucket is in debt by one
 //! frame at most, and no frame is too long to ever pass.
 
+mod group;
+
 use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use group::{Group, MEMBERS, Share};
 
 /// Parts of a nanosecond that are counted: at 10^11 bits a second the shortest frame takes 5 ns.
 const PARTS: f64 = 64.0;

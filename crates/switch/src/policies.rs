@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use netvale_policy::bucket::{Bucket, Limit};
+use netvale_policy::bucket::{Bucket, Limit, Share};
 use netvale_policy::guard::Guard;
 use netvale_policy::vlan::{Protocol, Tagging, Vlans};
 use netvale_port::link::Link;
@@ -41,6 +41,8 @@ pub struct Policies {
     pub loop_guard: bool,
     /// How much it may send.
     pub rates: Vec<Limit>,
+    /// Its part of what a group may send.
+    pub group: Option<Arc<Share>>,
     /// The link on which what it sends comes.
     pub link: Option<Arc<Link>>,
     /// What its frames may say of where they come from.
@@ -64,6 +66,7 @@ impl Default for Policies {
             storm: Classes::default(),
             loop_guard: false,
             rates: Vec::new(),
+            group: None,
             link: None,
             guard: None,
             filters: Default::default(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use netvale_control::types::{Action, Applied, ApplyParams};
 use netvale_daemon::config::{self, Overrides};
 
+use super::filter::programs;
 use crate::{CliError, Ctx, out};
 
 /// Attaching a thousand ports takes a while, and so does closing large captures.
@@ -68,10 +69,11 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     };
     let (name, text) = read(file)?;
     // The daemon judges, too; here, no daemon is needed for it.
-    config::parse(&text, &name, &Overrides::default()).map_err(|mistake| {
+    let config = config::parse(&text, &name, &Overrides::default()).map_err(|mistake| {
         CliError::failed(mistake.to_string(), "nothing has changed; `netvale apply --schema` says what a file may have")
     })?;
-    let params = ApplyParams { text, dry_run: args.diff, prune: args.prune, file: Some(name) };
+    let programs = programs(&config)?;
+    let params = ApplyParams { text, dry_run: args.diff, prune: args.prune, programs, file: Some(name) };
     let applied = ctx.daemon()?.ask(|client| {
         client.set_timeout(LIMIT);
         client.apply(params)

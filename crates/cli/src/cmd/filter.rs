@@ -1,10 +1,12 @@
 //! `netvale filter`: rules for the frames that a port sends or gets.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 use netvale_control::options::Rule;
 use netvale_control::types::{Direction, PortInfo};
+use netvale_daemon::config::Config;
 use serde_json::{Map, Value};
 
 use crate::grid::{self, Align};
@@ -132,6 +134,15 @@ pub fn compiled(rule: &str) -> Result<String, CliError> {
     let program = libpcap::compile(expression)?;
     let rule = Rule { drops: action == "drop", program, expression: Some(expression.to_owned()) };
     Ok(rule.to_string())
+}
+
+/// What the rules of a configuration are compiled.
+///
+/// # Errors
+/// One of them cannot be compiled.
+pub fn programs(config: &Config) -> Result<BTreeMap<String, String>, CliError> {
+    let sources = config.ports.iter().flat_map(|port| port.options.sources());
+    sources.map(|rule| Ok((rule.clone(), compiled(rule)?))).collect()
 }
 
 /// The rules of a port, a line each.

@@ -1,10 +1,11 @@
 //! `netvale up`: the daemon.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use netvale_daemon::config::{Config, ConfigError, File, Overrides, SocketAccess};
+use netvale_daemon::config::{Config, File, Overrides, SocketAccess};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -127,12 +128,12 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         LogLevel::Trace => tracing::Level::TRACE,
     };
     log_from(level);
-    let failed = |e: &dyn std::error::Error| {
-        CliError::failed(format!("the daemon cannot start: {e}"), "see `netvale up --help`")
-    };
-    let config = configure(args, ctx).map_err(|e| failed(&e))?;
-    netvale_daemon::run(config).map_err(|e| failed(&e))?;
+    netvale_daemon::run(configure(args, ctx)?).map_err(|e| failed(&e))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn failed(e: &dyn std::error::Error) -> CliError {
+    CliError::failed(format!("the daemon cannot start: {e}"), "see `netvale up --help`")
 }
 
 /// Begins the log, in systemd's journal if standard error leads there.
@@ -151,12 +152,17 @@ fn log_from(level: tracing::Level) {
 }
 
 /// The file's settings, with those of the command line before them.
-fn configure(args: &Args, ctx: &Ctx) -> Result<Config, ConfigError> {
-    let overrides = overrides(args, ctx);
-    let config = match &args.config {
-        Some(file) => overrides.over_file(file)?,
-        None => overrides.over(File::default())?,
+fn configure(args: &Args, ctx: &Ctx) -> Result<Config, CliError> {
+    let mut overrides = overrides(args, ctx);
+    let over = |overrides: &Overrides| match &args.config {
+        Some(file) => overrides.over_file(file),
+        None => overrides.over(File::default()),
     };
+    let mut config = over(&overrides).map_err(|e| failed(&e))?;
+    overrides.programs = super::filter::programs(&config)?;
+    if !overrides.programs.is_empty() {
+        config = over(&overrides).map_err(|e| failed(&e))?;
+    }
     Ok(Config { take_over: args.take_over, ..config })
 }
 
@@ -180,5 +186,6 @@ fn overrides(args: &Args, ctx: &Ctx) -> Overrides {
         allow_nics: args.allow_nic.clone(),
         allow_taps: args.allow_tap.clone(),
         shared_switches: args.share_switch.clone(),
+        programs: BTreeMap::new(),
     }
 }

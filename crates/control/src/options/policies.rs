@@ -6,6 +6,8 @@ use netvale_policy::units::{Rate, Size};
 use netvale_policy::vlan::{BadVlans, Vlans};
 use serde_json::{Map, Value};
 
+use super::group::RateGroup;
+use super::limiter::RateLimiter;
 use super::rule::{BadRule, Rule};
 use super::{AttachOption, OPTIONS, PortOptions};
 use crate::mac::Mac;
@@ -55,6 +57,8 @@ pub struct PortPolicies {
     pub rate_in: Option<(Rate, Size)>,
     /// Frames a second that it may send.
     pub pps_in: Option<u32>,
+    /// A group with which it shares a rate.
+    pub group: Option<RateGroup>,
     /// Bits a second that it may get, and bytes together.
     pub rate_out: Option<(Rate, Size)>,
     /// Frames a second that it may get.
@@ -73,6 +77,34 @@ impl PortOptions {
     pub fn policies(&self) -> Result<Option<PortPolicies>, Misfit> {
         let policies = self.read_policies()?;
         Ok(self.has_policies().then_some(policies))
+    }
+
+    /// Checks what it has, as far as that goes before rules are compiled.
+    ///
+    /// # Errors
+    /// As [`PortOptions::policies`].
+    pub fn check_policies(&self) -> Result<(), Misfit> {
+        let is_compiled = |rule: &String| Rule::source(rule).is_none();
+        let compiled = |rules: &Option<Vec<String>>| {
+            rules.as_ref().map(|rules| rules.iter().filter(|rule| is_compiled(rule)).cloned().collect())
+        };
+        let [filter_in, filter_out] = [&self.filter_in, &self.filter_out].map(compiled);
+        PortOptions { filter_in, filter_out, ..self.clone() }.read_policies().map(drop)
+    }
+
+    /// The rules that are still to be compiled.
+    pub fn sources(&self) -> impl Iterator<Item = &String> {
+        let rules = [&self.filter_in, &self.filter_out].into_iter().flatten().flatten();
+        rules.filter(|rule| Rule::source(rule).is_some())
+    }
+
+    /// Puts rules that are compiled in place of those that are not, as far as `program` has them.
+    pub fn compile_rules(&mut self, program: impl Fn(&str) -> Option<String>) {
+        for rule in [&mut self.filter_in, &mut self.filter_out].into_iter().flatten().flatten() {
+            if let Some(compiled) = Rule::source(rule).and_then(|_| program(rule)) {
+                *rule = compiled;
+            }
+        }
     }
 
     /// Whether it has some.
@@ -135,7 +167,19 @@ impl PortOptions {
         }
     }
 
+    /// Whether policies stand beside others that exclude them.
+    fn exclude(&self) -> Result<(), Misfit> {
+        for option in OPTIONS.iter().filter(|option| option.is_policy() && option.given(self).is_some()) {
+            let given = |key: &&&str| AttachOption::find(key).is_some_and(|other| other.given(self).is_some());
+            if let Some(other) = option.excludes.iter().find(given) {
+                return Err(Misfit::policy(option.key, format!("not beside {other}: {}", option.why)));
+            }
+        }
+        Ok(())
+    }
+
     fn read_policies(&self) -> Result<PortPolicies, Misfit> {
+        self.exclude()?;
         let on = |option: Option<bool>, default| option.unwrap_or(default);
         let trunk = self.trunk.as_deref();
         let vlans = Vlans::of_words(self.access, trunk, self.native, self.vlan_protocol.as_deref());
@@ -157,12 +201,13 @@ impl PortOptions {
             loop_guard: on(self.loop_guard, false),
             rate_in: rate("rate_in", self.rate_in.as_deref(), "burst_in", self.burst_in.as_deref())?,
             pps_in: self.pps_in,
+            group: self.rate_group.as_deref().and_then(|text| text.parse().ok()),
             rate_out: rate("rate_out", self.rate_out.as_deref(), "burst_out", self.burst_out.as_deref())?,
             pps_out: self.pps_out,
             queue_out: self.queue()?,
             links: [spec("link_in", self.link_in.as_deref())?, spec("link_out", self.link_out.as_deref())?],
         };
-        policies.agree()
+        policies.limited(self.rate_limiter_config).agree()
     }
 }
 
@@ -173,6 +218,13 @@ fn known() -> String {
 }
 
 impl PortPolicies {
+    /// With rates as cloud-hypervisor says them.
+    fn limited(self, limiter: Option<RateLimiter>) -> PortPolicies {
+        let Some(limiter) = limiter else { return self };
+        let (bits, frames) = (limiter.bits(), limiter.frames());
+        PortPolicies { rate_in: bits, rate_out: bits, pps_in: frames, pps_out: frames, ..self }
+    }
+
     fn agree(self) -> Result<PortPolicies, Misfit> {
         if !self.learning && self.sticky {
             return Err(Misfit::policy("sticky", "addresses that are learned stay, but learning is off"));
@@ -242,7 +294,7 @@ fn rate(
     }
 }
 
-fn usual_burst(rate: Rate) -> Size {
+pub(super) fn usual_burst(rate: Rate) -> Size {
     Size::from_bytes((rate.bits() / 8 / BURST_PART).max(LEAST_BURST))
 }
 
@@ -269,6 +321,10 @@ mod tests {
         assert_eq!((rate.bits(), burst.bytes(), policies.learning), (1_000_000_000, 1_250_000, true));
         let slow = of(json!({"rate_in": "10mbit", "burst_in": "3kb"})).unwrap().unwrap();
         assert_eq!(slow.rate_in.map(|(_, burst)| burst.bytes()), Some(3072));
+        let limiter = json!({"bandwidth": {"size": 125_000, "refill_time": 10}, "ops": {"size": 5, "one_time_burst": 9, "refill_time": 1}});
+        let limited = of(json!({"rate_limiter_config": limiter})).unwrap().unwrap();
+        assert_eq!(limited.rate_in.map(|(rate, burst)| (rate.bits(), burst.bytes())), Some((100_000_000, 125_000)));
+        assert_eq!((limited.rate_out, limited.pps_in, limited.pps_out), (limited.rate_in, Some(5000), Some(5000)));
     }
 
     /// Objective: each contradiction is refused, and the text names the option.
@@ -285,6 +341,8 @@ mod tests {
             (json!({"access": 4095}), "access"),
             (json!({"rate_in": "0"}), "rate_in"),
             (json!({"rings": 2}), "rings"),
+            (json!({"rate_limiter_config": {"ops": {"size": 0, "refill_time": 5}}}), "rate_limiter_config"),
+            (json!({"rate_limiter_config": {"op": {"size": 1, "refill_time": 5}}}), "rate_limiter_config"),
             (json!({"isolated": "on"}), "isolated"),
         ] {
             let why = of(values.clone()).expect_err(key);

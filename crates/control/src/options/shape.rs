@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
+use super::limiter::RateLimiter;
 use crate::mac::Mac;
 
 /// Type and range of an option, or of a key of the configuration file.
@@ -31,6 +32,8 @@ pub enum Shape {
     Switch,
     /// Text of that syntax.
     Written(&'static Syntax),
+    /// What cloud-hypervisor calls a rate limiter.
+    Limiter,
     /// A list of such texts; on the command line, each time one.
     List(&'static Syntax),
 }
@@ -67,6 +70,7 @@ impl Shape {
         let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
         match self {
             Shape::Flag | Shape::Switch => value.is_boolean(),
+            Shape::Limiter => serde_json::from_value(value.clone()).is_ok_and(|limiter: RateLimiter| limiter.is_open()),
             Shape::Written(syntax) => value.as_str().is_some_and(syntax.check),
             Shape::List(syntax) => {
                 let fits = |value: &Value| value.as_str().is_some_and(syntax.check);
@@ -89,6 +93,17 @@ impl Shape {
         match self {
             Shape::Flag | Shape::Switch => json!({"type": "boolean"}),
             Shape::Written(syntax) => json!({"type": "string", "examples": [syntax.example]}),
+            Shape::Limiter => {
+                let count = || json!({"type": "integer", "minimum": 0});
+                let tokens = json!({
+                    "type": "object",
+                    "properties": {"size": count(), "one_time_burst": count(), "refill_time": count()},
+                    "required": ["size", "refill_time"],
+                    "additionalProperties": false,
+                });
+                let properties = json!({"bandwidth": tokens, "ops": tokens});
+                json!({"type": "object", "properties": properties, "additionalProperties": false})
+            }
             Shape::List(_) => json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST}),
             Shape::Number(least, most) => json!({"type": "integer", "minimum": least, "maximum": most}),
             Shape::OneOf(choices) => json!({"enum": choices}),
@@ -116,6 +131,7 @@ impl Shape {
             Shape::Number(..) | Shape::OneOf(_) => word.parse::<u32>().map_or(Value::Null, Value::from),
             Shape::Factor => word.parse::<f64>().map_or(Value::Null, Value::from),
             Shape::List(_) => json!([word]),
+            Shape::Limiter => serde_json::from_str(word).unwrap_or(Value::Null),
             Shape::Flag | Shape::Texts | Shape::Numbers => Value::Null,
         };
         if self.admits(&value) { Ok(value) } else { Err(format!("{self} is expected")) }
@@ -129,6 +145,7 @@ impl fmt::Display for Shape {
             Shape::Flag => f.write_str("true or false"),
             Shape::Switch => f.write_str("on (true) or off (false)"),
             Shape::Written(syntax) => f.write_str(syntax.what),
+            Shape::Limiter => f.write_str("an object such as {\"bandwidth\": {\"size\": 125000, \"refill_time\": 10}}"),
             Shape::List(syntax) => write!(f, "a list of at most {MOST}, each {}", syntax.what),
             Shape::Number(least, most) => write!(f, "a number from {least} to {most}"),
             Shape::OneOf(choices) => f.write_str(&super::listed(choices.iter(), "or")),

@@ -5,6 +5,7 @@ use netvale_policy::impair::Spec;
 use netvale_policy::units::{Rate, Size};
 use netvale_policy::vlan::{Protocol, VlanSet};
 
+use super::group::RateGroup;
 use super::rule::Rule;
 use super::shape::Syntax;
 
@@ -45,6 +46,13 @@ pub static LINK: Syntax = Syntax {
     what: "words of netem such as 'delay 70ms 5ms loss 1%'",
     example: "delay 70ms 5ms loss 1%",
     check: |text| text.parse::<Spec>().is_ok(),
+};
+
+/// A group, and its rate.
+pub static GROUP: Syntax = Syntax {
+    what: "a name and a rate such as 'tenant1 100mbit' or 'tenant1 100mbit burst 1mb'",
+    example: "tenant1 100mbit",
+    check: |text| text.parse::<RateGroup>().is_ok(),
 };
 
 /// A rate, not 0.

@@ -1,6 +1,7 @@
 //! Every option of an attached port, defined once.
 
 use super::field::Field;
+use super::limiter::RateLimiter;
 use super::{AttachOption, Heading, Kind, OptionsOf, Shape, kind, syntax};
 use crate::mac::Mac;
 
@@ -427,6 +428,22 @@ options! {
         for: every,
         under: Rates,
         default: "as many as it likes",
+    }
+    /// What it may send and what it may get, as cloud-hypervisor says it: tokens of 'size' that are there again after 'refill_time' ms.
+    rate_limiter_config: Option<RateLimiter> = "rate_limiter_config" {
+        value: "JSON" Shape::Limiter,
+        for: every,
+        under: Rates,
+        default: "none",
+        excludes: &["rate_in", "rate_out", "pps_in", "pps_out"], because "they say the same",
+    }
+    /// A group of ports that share a rate: what they may send together, each an equal part if all want more. Setting another rate
+    /// changes it for all.
+    rate_group: Option<String> = "rate_group" {
+        value: "NAME RATE" Shape::Written(&syntax::GROUP),
+        for: every,
+        under: Rates,
+        default: "none",
     }
     /// Bits a second that the port may get. Further frames wait, and are dropped when 'queue_out' is full; those for a lossless port hold their
     /// senders back then.

@@ -34,7 +34,7 @@ impl AttachParams {
         let spec = AttachSpec::parse(&self.port).map_err(text("port"))?;
         let kind = Kind::of(&spec);
         OPTIONS.iter().try_for_each(|option| self.check_option(option, kind))?;
-        self.options.policies()?;
+        self.options.check_policies()?;
         if let Some(name) = &self.options.name {
             Ident::parse(name).map_err(text("name"))?;
         }

@@ -1,5 +1,6 @@
 //! Parameters and results of `config.apply` and `config.export`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,9 @@ pub struct ApplyParams {
     /// Whether ports that were attached by hand give way, too.
     #[serde(default)]
     pub prune: bool,
+    /// Rules of filters in the file, and what they are compiled.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<String, String>,
     /// The file's name, for messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,

@@ -1,5 +1,6 @@
 //! What the daemon's command line says. It goes before what the file says, at the start and when a file is applied later.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{Config, ConfigError, File, SocketAccess};
@@ -35,6 +36,8 @@ pub struct Overrides {
     pub allow_taps: Vec<String>,
     /// `--share-switch`.
     pub shared_switches: Vec<String>,
+    /// Rules of filters, and what they are compiled: by the program that reads the file, which is not the daemon.
+    pub programs: BTreeMap<String, String>,
 }
 
 impl Overrides {
@@ -66,6 +69,7 @@ impl Overrides {
         access.owner = owner.or(access.owner.take());
         access.group = group.or(access.group.take());
         access.mode = mode.or(access.mode);
+        config.ports.iter_mut().for_each(|port| port.options.compile_rules(|rule| self.programs.get(rule).cloned()));
         Ok(Config { overrides: self.clone(), ..config })
     }
 

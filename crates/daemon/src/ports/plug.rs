@@ -5,7 +5,7 @@ use std::sync::Arc;
 use netvale_control::types::PortOptions;
 use netvale_port::gro::GroEgress;
 use netvale_port::{Egress, Ingress};
-use netvale_switch::{Forwarder, Port};
+use netvale_switch::{Forwarder, Policies, Port};
 use rustix::io::Errno;
 
 use super::kind::Asked;
@@ -68,10 +68,13 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: N
     let egresses: Vec<_> = if gro { egress.into_iter().map(merged).collect() } else { egress };
     let egress = egresses.iter().map(|e| Arc::clone(e.counters())).collect();
     let ingress: Vec<_> = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
-    let switch = d.switches.get_or_make(&at.switch, owner.uid);
     let mut links = Links::make(d, owner, parsed.as_ref(), &ingress, &egresses)?;
-    let for_switch =
-        parsed.map(|parsed| Arc::new(policies::for_switch(parsed, links.sends(), &mut policies::new_rule)));
+    let share = policies::join(d, owner.uid, parsed.as_ref())?;
+    let for_switch = parsed.map(|parsed| {
+        let policies = policies::for_switch(parsed, links.sends(), &mut policies::new_rule);
+        Arc::new(Policies { group: share, ..policies })
+    });
+    let switch = d.switches.get_or_make(&at.switch, owner.uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), lossless, owner);
     let id = switch.attach(Port { policies: for_switch, ..port })?;
     let forwarders = ingresses.into_iter().enumerate();

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use netvale_control::options::{PortPolicies, Rule};
+use netvale_control::options::{PortPolicies, RateGroup, Rule};
 use netvale_control::types::{Direction, Mac, PortOptions, RuleInfo, SetParams};
-use netvale_policy::bucket::Limit;
+use netvale_policy::bucket::{Limit, MEMBERS, Share};
 use netvale_port::link::Link;
 use netvale_switch::Policies;
 use netvale_switch::filters::{self, Filters};
@@ -56,6 +56,42 @@ impl Known<'_> {
     }
 }
 
+/// A part of the group with which a new port shares a rate.
+///
+/// # Errors
+/// [`Refusal`] if the group has another rate, or as many members as there can be.
+pub fn join(d: &mut Daemon, uid: u32, policies: Option<&PortPolicies>) -> Result<Option<Arc<Share>>, Refusal> {
+    let Some(wanted) = policies.and_then(|policies| policies.group.as_ref()) else { return Ok(None) };
+    if let Some(known) = d.groups.get(uid, &wanted.name).filter(|known| *known != wanted) {
+        let text = format!(
+            "rate_group: {} has another rate ({known}): 'netvale port set' changes it for all its ports",
+            wanted.name
+        );
+        return refuse(Errno::EXIST, text);
+    }
+    share(d, uid, wanted).map(Some)
+}
+
+fn share(d: &mut Daemon, uid: u32, wanted: &RateGroup) -> Result<Arc<Share>, Refusal> {
+    let full =
+        || Refusal::new(Errno::NOSPC, format!("rate_group: {} has {MEMBERS} ports, the most it can have", wanted.name));
+    d.groups.get_or_make(uid, wanted).join().map(Arc::new).ok_or_else(full)
+}
+
+/// Gives the other ports of a group its new rate.
+fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<(), Refusal> {
+    let is_other = |record: &Record| {
+        let known: Option<RateGroup> = record.policies.rate_group.as_deref().and_then(|text| text.parse().ok());
+        record.owner.uid == uid && known.is_some_and(|known| known.name == group.name && known != *group)
+    };
+    let others = d.ports.iter().filter(|(name, record)| *name != full && is_other(record));
+    let others: Vec<_> = others.map(|(name, record)| (name.to_owned(), record.policies.clone())).collect();
+    for (name, options) in others {
+        put(d, &name, &PortOptions { rate_group: Some(group.to_string()), ..options })?;
+    }
+    Ok(())
+}
+
 /// What a port's switch is told of its policies.
 pub fn for_switch(policies: PortPolicies, link: Option<Arc<Link>>, rule: &mut MakeRule<'_>) -> Policies {
     let [sent, got] = policies.filters;
@@ -77,6 +113,7 @@ pub fn for_switch(policies: PortPolicies, link: Option<Arc<Link>>, rule: &mut Ma
         flood: Classes(policies.flood),
         storm: Classes(storm),
         loop_guard: policies.loop_guard,
+        group: None,
         link,
         guard: policies.guard,
         filters,
@@ -119,6 +156,9 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
 pub fn put(d: &mut Daemon, full: &str, options: &PortOptions) -> Result<(), Refusal> {
     let (parsed, values) = (parse(options)?, options.policy_values());
     let with = |old: &PortOptions| old.with_only(&values).or_else(|what| refuse(Errno::INVAL, what));
+    let Some(uid) = d.ports.get(full).map(|record| record.owner.uid) else { return Ok(()) };
+    let group = parsed.as_ref().and_then(|parsed| parsed.group.clone());
+    let share = group.as_ref().map(|wanted| share(d, uid, wanted)).transpose()?;
     let old_links = links::change(d, full, parsed.as_ref())?;
     let Some(record) = d.ports.get_mut(full) else { return Ok(()) };
     if let (Some(switch), Some(id)) = (&record.switch, record.id) {
@@ -126,14 +166,15 @@ pub fn put(d: &mut Daemon, full: &str, options: &PortOptions) -> Result<(), Refu
         let mut known = Known::of(&record.policies, before.as_deref());
         let link = record.links[0].as_ref().map(|known| Arc::clone(&known.link));
         let policies = parsed.map(|parsed| for_switch(parsed, link, &mut |dir, rule| known.rule(dir, rule)));
-        switch.set_policies(id, policies.map(Arc::new), Some(links::egresses(record)));
+        let policies = policies.map(|policies| Arc::new(Policies { group: share, ..policies }));
+        switch.set_policies(id, policies, Some(links::egresses(record)));
     }
     record.policies = with(&record.policies)?;
     if let Some(declared) = &mut record.declared {
         declared.params.options = with(&declared.params.options)?;
     }
     links::end(d, old_links);
-    Ok(())
+    group.map_or(Ok(()), |group| regroup(d, full, uid, &group))
 }
 
 /// The rules of a port, and how many frames each decided about.

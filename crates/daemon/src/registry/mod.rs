@@ -19,6 +19,7 @@
 mod balance;
 pub(crate) mod captures;
 pub(crate) mod evictions;
+pub mod groups;
 pub mod guests;
 pub mod interfaces;
 pub(crate) mod mirrors;

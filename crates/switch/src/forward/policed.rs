@@ -125,7 +125,7 @@ impl Forwarder {
     /// The end of the frames that the port may send now. What it may not send at all is dropped.
     fn permitted(&mut self, policies: &Policies, me: &Entry) -> usize {
         let frames = self.rest.frames.clone();
-        if policies.rates.is_empty() {
+        if policies.rates.is_empty() && policies.group.is_none() {
             return frames.end;
         }
         let (now, batch) = (now(), self.source.frames());
@@ -138,17 +138,24 @@ impl Forwarder {
         for (limit, bucket) in buckets() {
             may = may.min(bucket.may(limit, now, lens.clone()));
         }
+        if let Some(share) = &policies.group {
+            may = may.min(share.may(now, lens.clone()));
+        }
         if self.rest.until == 0 && self.source.ingress().is_wanted() {
             may = frames.len();
         }
         for (limit, bucket) in buckets() {
             bucket.charge(limit, now, lens.clone().take(may));
         }
+        if let Some(share) = &policies.group {
+            share.charge(now, lens.clone().take(may));
+        }
         if may < frames.len() && !self.source.ingress().can_wait() {
             self.rest.frames.end = frames.start + may;
             self.source.ingress().counters().dropped(DropReason::Rate, (frames.len() - may) as u64);
         }
-        self.rest.until = now + buckets().map(|(limit, bucket)| bucket.wait(limit, now)).max().unwrap_or(0);
+        let own = buckets().map(|(limit, bucket)| bucket.wait(limit, now)).max().unwrap_or(0);
+        self.rest.until = now + own.max(policies.group.as_ref().map_or(0, |share| share.wait(now)));
         frames.start + may
     }
 

@@ -44,8 +44,24 @@ fn good(option: &AttachOption) -> Value {
         Shape::Factor => json!(2.5),
         Shape::Address => json!("02:00:00:00:00:0a"),
         Shape::Mode => json!("0660"),
+        Shape::Switch => json!(false),
+        Shape::Written(syntax) => json!(syntax.example),
+        // What is compiled before it is sent.
+        Shape::List(_) => json!(["drop 1,6 0 0 1 # all", "pass 1,6 0 0 0"]),
+        Shape::Limiter => json!({"ops": {"size": 5, "refill_time": 100}}),
         _ if option.key == "backend" => json!("netmap:p{1"),
         _ => json!("web"),
+    }
+}
+
+/// Options without which it means nothing.
+fn needed(option: &AttachOption) -> Vec<(&'static str, Value)> {
+    match option.key {
+        "native" => vec![("trunk", json!("7"))],
+        "vlan_protocol" => vec![("access", json!(7))],
+        "burst_in" => vec![("rate_in", json!("7mbit"))],
+        "burst_out" | "queue_out" => vec![("rate_out", json!("7mbit"))],
+        _ => Vec::new(),
     }
 }
 
@@ -59,6 +75,10 @@ fn bad(option: &AttachOption) -> Vec<Value> {
         Shape::Factor => vec![json!(-0.5), json!("fast")],
         Shape::Address => vec![json!("02:00"), json!(7)],
         Shape::Mode => vec![json!("8"), json!("rw"), json!(888)],
+        Shape::Switch => vec![json!(1), json!("maybe")],
+        Shape::Written(_) => vec![json!(7), json!("no such thing")],
+        Shape::List(_) => vec![json!(7), json!(["keep 1,6 0 0 1"]), json!([])],
+        Shape::Limiter => vec![json!(7), json!({"ops": 5})],
         _ => vec![json!(7), json!(["x"])],
     }
 }
@@ -81,9 +101,13 @@ fn command_line(port: &str, options: Options<'_>) -> Outcome {
     let mut words = vec!["attach".to_owned(), switch(options).to_owned(), port.to_owned()];
     words.retain(|word| !word.is_empty());
     for (key, value) in options {
-        let word = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let flag = format!("--{}", key.replace('_', "-"));
-        words.push(if value == true { flag } else { format!("{flag}={word}") });
+        let each = value.as_array().filter(|list| !list.is_empty()).cloned().unwrap_or_else(|| vec![value.clone()]);
+        for value in each {
+            let word = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let is_flag = value == true && AttachOption::find(key).is_none_or(|option| option.shape == Shape::Flag);
+            words.push(if is_flag { flag.clone() } else { format!("{flag}={word}") });
+        }
     }
     let command = <Args as clap::Args>::augment_args(clap::Command::new("attach"));
     let args = command.try_get_matches_from(words).and_then(|matches| Args::from_arg_matches(&matches));
@@ -102,10 +126,19 @@ fn in_json(port: &str, options: Options<'_>) -> Outcome {
     }
 }
 
+/// A value on one line.
+fn toml_of(value: &Value) -> String {
+    let pair = |(key, value): (&String, &Value)| format!("{key} = {}", toml_of(value));
+    match value {
+        Value::Object(map) => format!("{{ {} }}", map.iter().map(pair).collect::<Vec<_>>().join(", ")),
+        other => other.to_string(),
+    }
+}
+
 /// The file begins with two lines, and then has an option a line.
 fn in_toml(port: &str, options: Options<'_>) -> Outcome {
     let mut text = format!("[[port]]\nswitch={:?}\nport={port:?}\n", switch(options));
-    options.iter().for_each(|(key, value)| text += &format!("{key} = {value}\n"));
+    options.iter().for_each(|(key, value)| text += &format!("{key} = {}\n", toml_of(value)));
     let file = File::parse(&text).map_err(|error| error.to_string())?;
     let config = file.into_config().map_err(|error| error.to_string())?;
     config.ports.into_iter().next().ok_or_else(|| "no port".to_owned())
@@ -134,11 +167,12 @@ fn every_option_for_every_kind() {
     for option in OPTIONS {
         for kind in Kind::ALL {
             let (port, value) = (port(kind), good(option));
-            ways(port, &[(option.key, value.clone())], |outcome, way| match outcome {
+            let all = [needed(option), vec![(option.key, value.clone())]].concat();
+            ways(port, &all, |outcome, way| match outcome {
                 Ok(params) => {
                     assert!(option.kinds.contains(&kind), "{way} took {} for {port}", option.key);
                     let given = serde_json::to_value(&params.options).expect("JSON");
-                    assert_eq!(given, json!({option.key: value}), "{way}");
+                    assert_eq!(given, Value::from_iter(all.clone()), "{way}");
                 }
                 Err(why) => {
                     assert!(!option.kinds.contains(&kind), "{way} refused {} for {port}: {why}", option.key);

@@ -41,7 +41,9 @@ const UNNAMED: &str = "the configuration";
 /// [`RpcError`] with the place in the file. Nothing has changed then, but for what the message names.
 pub fn apply(d: &mut Daemon, asked: &ApplyParams) -> Result<Applied, RpcError> {
     let file = File { name: asked.file.as_deref().unwrap_or(UNNAMED), text: &asked.text };
-    let wanted = config::parse(file.text, file.name, &d.config.overrides).map_err(malformed)?;
+    let mut overrides = d.config.overrides.clone();
+    overrides.programs.extend(asked.programs.clone());
+    let wanted = config::parse(file.text, file.name, &overrides).map_err(malformed)?;
     let there = ports_of(d);
     let steps = difference::compare(&there, Wanted::of(&wanted.ports), asked.prune).map_err(|conflict| {
         file.refused(
