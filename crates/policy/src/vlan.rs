@@ -29,6 +29,8 @@ pub const MAX_VLAN: VlanId = 4094;
 
 const WORDS: usize = 64;
 const AT_TYPE: usize = 12;
+/// Bytes without which a tag of either protocol is cut short: as on Linux, its EtherType and two bytes behind it belong to it.
+const LEAST_TAGGED: usize = 20;
 
 /// Why VLANs are not what they are given as.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -293,7 +295,7 @@ impl Vlans {
         Ok(Some(vlans.with_protocol(protocol.unwrap_or_default())))
     }
 
-    /// The VLAN of a frame that begins with `head`, at least 18 bytes of it if it is that long.
+    /// The VLAN of a frame that begins with `head`, at least 20 bytes of it if it is that long.
     ///
     /// A tag with number 0 says a priority only: the frame belongs to the native VLAN.
     ///
@@ -301,13 +303,15 @@ impl Vlans {
     /// [`NotHere`] if the port does not take it.
     #[inline]
     pub fn of(&self, head: &[u8]) -> Result<Vlan, NotHere> {
-        let is_tagged = head.get(AT_TYPE..AT_TYPE + 2).is_some_and(|bytes| bytes == self.protocol.bytes());
-        if !is_tagged {
+        let protocol = head.get(AT_TYPE..AT_TYPE + 2).unwrap_or_default();
+        if protocol != self.protocol.bytes() {
+            if head.len() < LEAST_TAGGED && [Protocol::Dot1q, Protocol::Dot1ad].iter().any(|p| protocol == p.bytes()) {
+                return Err(NotHere::BadTag);
+            }
             let id = self.native.ok_or(NotHere::NoMember)?;
             return Ok(Vlan { id, priority: 0, tagged: false, stays: false });
         }
-        // Its own EtherType belongs to the tag, too.
-        let [_, _, a, b, _, _] = head.get(AT_TYPE..).and_then(<[u8]>::first_chunk).ok_or(NotHere::BadTag)?;
+        let [_, _, a, b, _, _, _, _] = head.get(AT_TYPE..).and_then(<[u8]>::first_chunk).ok_or(NotHere::BadTag)?;
         let control = u16::from_be_bytes([*a, *b]);
         let id = match control & 0xfff {
             0 => self.native.ok_or(NotHere::NoMember)?,
@@ -382,7 +386,8 @@ mod tests {
         assert_eq!(of(&access, 11), Err(NoMember));
         assert_eq!(of(&trunk, 0x7000 | 31), Ok((31, 0x7000, true)));
         assert_eq!([of(&trunk, 4095), of(&trunk, 10)], [Err(BadTag), Err(NoMember)]);
-        assert_eq!(trunk.of(&tagged(Dot1q, 20, 17)), Err(BadTag), "cut short");
+        assert_eq!(trunk.of(&tagged(Dot1q, 20, 19)), Err(BadTag), "cut short");
+        assert_eq!(trunk.of(&tagged(Dot1ad, 20, 16)), Err(BadTag), "cut short, of the other protocol");
         assert_eq!(of(&service, 999), Ok((10, 0, false)), "a customer's tag is payload");
         assert_eq!(service.of(&tagged(Dot1ad, 10, 64)).map(|v| v.tagged), Ok(true));
         let tagging = [5, 20, 10].map(|vlan| trunk.tagging(vlan));

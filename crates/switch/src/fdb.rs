@@ -121,7 +121,8 @@ impl Fdb {
         self.owners.own(port, owner, most);
     }
 
-    /// The line of an address in a VLAN, and what stands there for both. 0 is never found and never stored.
+    /// The line of an address in a VLAN, and what stands there for both. 0 is never found and never stored: of 2^48 pairs,
+    /// one is flooded to for good.
     #[inline]
     fn place(&self, vlan: u16, mac: u64) -> (&[AtomicU64; WAYS], u64) {
         match &self.vlans {
@@ -139,14 +140,14 @@ impl Fdb {
     pub(crate) fn lookup_in(&self, vlan: u16, mac: u64) -> Option<PortId> {
         let (line, word) = self.place(vlan, mac);
         let entry = line.iter().map(|e| e.load(Ordering::Relaxed)).find(|e| e & MAC == word)?;
-        (word != 0).then(|| port_of(entry))
+        (word != 0 && mac != 0).then(|| port_of(entry))
     }
 
     /// Like [`Fdb::learn`], in a VLAN. Says what became of it.
     #[inline]
     pub(crate) fn learn_in(&self, vlan: u16, mac: u64, port: PortId) -> Learned {
         let (line, word) = self.place(vlan, mac);
-        if mac & 1 != 0 || word == 0 {
+        if mac & 1 != 0 || mac == 0 || word == 0 {
             return Learned::Known;
         }
         let fresh = word | u64::from(port) << 48 | u64::from(self.tick.load(Ordering::Relaxed)) << 56;
