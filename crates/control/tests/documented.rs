@@ -80,7 +80,7 @@ fn replies_are_replies() {
             "version" => same::<Version>(result),
             "switch.list" => same::<Vec<SwitchInfo>>(result),
             "switch.table" => same::<Vec<TableEntry>>(result),
-            "port.attach" | "port.show" => same::<PortInfo>(result),
+            "port.attach" | "port.set" | "port.show" => same::<PortInfo>(result),
             "port.list" => same::<Vec<PortInfo>>(result),
             "port.evicted" => same::<Vec<Evicted>>(result),
             "stats" => same::<StatsReply>(result),

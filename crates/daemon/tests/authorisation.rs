@@ -170,6 +170,17 @@ const ROWS: &[(&str, Ask)] = &[
         q.world.attached();
         q.may_call("port.detach", json!({"switch": "vale0", "port": "a"}))
     }),
+    ("`port.set` of the owner's port", |q| {
+        let port = q.world.attached();
+        q.may_call("port.set", json!({"port": port, "set": {"isolated": null}}))
+    }),
+    ("`port.set` of the owner's port, once root has set policies of it", |q| {
+        let port = q.world.attached();
+        call(&q.world.d, 0, "port.set", json!({"port": port, "set": {"isolated": true}}));
+        let may = q.may_call("port.set", json!({"port": port, "set": {"isolated": null}}));
+        call(&q.world.d, 0, "port.detach", json!({"switch": "vale0", "port": "a"}));
+        may
+    }),
     ("sees the owner's port: `port.list`, `port.show`, `stats`, `port.evicted`", |q| {
         let (name, lists) = (q.world.attached(), |reply: &Value, key: &str| {
             reply.as_array().unwrap().iter().any(|port| port[key] == "vale0:a")

@@ -20,7 +20,7 @@ fn hindrance() -> Option<String> {
     (!std::path::Path::new("/dev/net/tun").exists()).then(|| "there is no /dev/net/tun".to_owned())
 }
 
-/// Objective: ping, TCP, pkt-gen across the switch and over a pipe, and a capture all work, twice in a row, and nothing is left behind.
+/// Objective: ping, TCP, VLANs and a link of 50 ms, pkt-gen across the switch and over a pipe, and a capture all work, twice in a row, and nothing is left behind.
 #[test]
 fn works_twice() {
     if let Some(why) = hindrance() {
@@ -36,7 +36,9 @@ fn works_twice() {
         let figures = figures.as_object().unwrap();
         // Interfaces take root.
         let root = std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
-        assert_eq!(figures.len(), if root { 6 } else { 5 }, "{figures:?}");
+        assert_eq!(figures.len(), if root { 7 } else { 6 }, "{figures:?}");
+        let late = figures["ping over a link of 50 ms"].as_f64().unwrap();
+        assert!(late >= 50.0, "{late}");
         for (what, value) in figures {
             assert!(value.as_f64().is_some_and(|v| v > 0.0), "{what}: {value}");
         }

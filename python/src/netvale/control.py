@@ -87,6 +87,10 @@ class Control:
         """Takes a port off its switch."""
         self.call("port.detach", {"switch": switch, "port": port})
 
+    def set(self, port: str, **policies: Any) -> Port:
+        """Changes policies of a port, by its full name, while frames pass; None takes one away."""
+        return made(Port, self.call("port.set", {"port": port, "set": policies}))
+
     def list(self, switch: str | None = None) -> list[Port]:
         """Ports of one switch, or all ports and pipes, without their rings."""
         return [made(Port, one) for one in self.call("port.list", {"switch": switch} if switch else None)]

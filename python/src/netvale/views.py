@@ -84,6 +84,8 @@ class Port:
     vhost: dict[str, Any] | None = None
     ptnet: dict[str, Any] | None = None
     e1000: dict[str, Any] | None = None
+    policies: dict[str, Any] = field(default_factory=dict)
+    rules: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

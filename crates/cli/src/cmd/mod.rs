@@ -26,6 +26,7 @@ pub mod run;
 pub mod show;
 pub mod stop;
 pub mod table;
+pub mod tlem;
 pub mod top;
 pub mod up;
 pub mod upgrade;
@@ -53,6 +54,7 @@ pub enum Command {
     Doctor(doctor::Args),
     PktGen(pkt_gen::Args),
     Bridge(bridge::Args),
+    Tlem(tlem::Args),
     Fwd(fwd::Args),
     Lb(lb::Args),
     Dump(dump::Args),
@@ -91,6 +93,7 @@ impl Command {
             Self::Doctor(args) => doctor::run(args, ctx),
             Self::PktGen(args) => pkt_gen::run(args, ctx),
             Self::Bridge(args) => bridge::run(args, ctx),
+            Self::Tlem(args) => tlem::run(args, ctx),
             Self::Fwd(args) => fwd::run(args, ctx),
             Self::Lb(args) => lb::run(args, ctx),
             Self::Dump(args) => dump::run(args, ctx),
@@ -105,6 +108,6 @@ impl Command {
     /// Whether it hands frames on, or starts a program that does.
     fn moves_frames(&self) -> bool {
         use Command::*;
-        matches!(self, PktGen(_) | Bridge(_) | Fwd(_) | Lb(_) | Dump(_) | Replay(_) | Run(_))
+        matches!(self, PktGen(_) | Bridge(_) | Tlem(_) | Fwd(_) | Lb(_) | Dump(_) | Replay(_) | Run(_))
     }
 }

@@ -2,3 +2,4 @@
 
 pub mod engine;
 pub mod run;
+pub mod under_way;

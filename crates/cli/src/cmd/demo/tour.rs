@@ -7,18 +7,19 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::Args;
+use super::policies::policies;
 use super::stage::{Daemon, failed, finish, harness, run_on, start};
 use crate::{CliError, grid, out, units};
 
 /// A line of the closing table.
-struct Figure {
-    what: &'static str,
-    value: String,
-    json: Value,
+pub(super) struct Figure {
+    pub(super) what: &'static str,
+    pub(super) value: String,
+    pub(super) json: Value,
 }
 
 /// Prints for people, or keeps quiet for `--json`.
-struct Guide {
+pub(super) struct Guide {
     quiet: bool,
 }
 
@@ -27,15 +28,15 @@ impl Guide {
         if self.quiet { Ok(()) } else { out::line(text) }
     }
 
-    fn station(&self, title: &str) -> Result<(), CliError> {
+    pub(super) fn station(&self, title: &str) -> Result<(), CliError> {
         self.say(&format!("\n== {title}"))
     }
 
-    fn command(&self, text: &str) -> Result<(), CliError> {
+    pub(super) fn command(&self, text: &str) -> Result<(), CliError> {
         self.say(&format!("   $ {text}"))
     }
 
-    fn output(&self, text: &str) -> Result<(), CliError> {
+    pub(super) fn output(&self, text: &str) -> Result<(), CliError> {
         text.lines().filter(|l| !l.trim().is_empty()).try_for_each(|l| self.say(&format!("   {l}")))
     }
 }
@@ -97,6 +98,7 @@ fn tcp(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Vec<Figure>, CliEr
     let rate = report["end"]["sum_received"]["bits_per_second"].as_f64().unwrap_or(0.0);
     guide.output(&format!("{} received", units::bps(rate)))?;
     let average = summary.first().and_then(|l| l.split('/').nth(4)).unwrap_or("?").to_owned();
+    let late = policies(guide, daemon, &hosts)?;
     Ok(vec![
         Figure {
             what: "ping between the namespaces",
@@ -104,6 +106,7 @@ fn tcp(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Vec<Figure>, CliEr
             json: json!(average.parse::<f64>().ok()),
         },
         Figure { what: "TCP between the namespaces", value: units::bps(rate), json: json!(rate) },
+        late,
     ])
 }
 

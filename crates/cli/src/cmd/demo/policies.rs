@@ -1,0 +1,42 @@
+//! Policies of the two namespaces' ports: VLANs, and a link of 50 ms.
+
+use netvale_harness::net::Host;
+use serde_json::json;
+
+use super::stage::{Daemon, failed, run_on};
+use super::tour::{Figure, Guide};
+use crate::CliError;
+
+const PING: [&str; 7] = ["-c", "3", "-i", "0.2", "-W", "1", "10.99.0.2"];
+
+/// Two ports that a VLAN parts and joins, and a link that is made bad, while both hosts stay as they are.
+pub(super) fn policies(guide: &Guide, daemon: &Daemon, hosts: &[Host; 2]) -> Result<Figure, CliError> {
+    guide.station("Policies, while frames pass: a VLAN parts them, and joins them again")?;
+    set(guide, daemon, &["port", "set", "vale0:nv0", "access", "10"])?;
+    guide.command("ping -c 3 10.99.0.2")?;
+    if let Ok(answered) = run_on(&hosts[0], "ping", &PING) {
+        return Err(failed("part two ports by a VLAN", &answered));
+    }
+    guide.output("no answer: nv1 is in VLAN 1")?;
+    set(guide, daemon, &["port", "set", "vale0:nv1", "access", "10"])?;
+    ping(guide, hosts)?;
+    guide.station("A link that is made bad, in the words of netem")?;
+    set(guide, daemon, &["link", "vale0:nv0", "delay", "50ms"])?;
+    let late = ping(guide, hosts)?;
+    set(guide, daemon, &["link", "vale0:nv0", "off"])?;
+    Ok(Figure { what: "ping over a link of 50 ms", value: format!("{late} ms"), json: json!(late.parse::<f64>().ok()) })
+}
+
+fn set(guide: &Guide, daemon: &Daemon, words: &[&str]) -> Result<(), CliError> {
+    guide.command(&format!("netvale {}", words.join(" ")))?;
+    daemon.run(words).map(drop)
+}
+
+/// Pings from the first host to the second. Returns the mean, in milliseconds.
+fn ping(guide: &Guide, hosts: &[Host; 2]) -> Result<String, CliError> {
+    guide.command("ping -c 3 10.99.0.2")?;
+    let ping = run_on(&hosts[0], "ping", &PING)?;
+    let summary = ping.lines().last().unwrap_or_default();
+    guide.output(summary)?;
+    Ok(summary.split('/').nth(4).unwrap_or("?").to_owned())
+}

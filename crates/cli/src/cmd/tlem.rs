@@ -1,0 +1,135 @@
+//! `netvale tlem`: join two ports by a link that is emulated, with the options of netmap's tlem.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use netvale::{RxRing, TxRing};
+use netvale_policy::impair::tlem;
+
+use super::bridge::open;
+use crate::forward::engine::{Moved, frame_at};
+use crate::forward::run::{self, Pace};
+use crate::forward::under_way::UnderWay;
+use crate::{CliError, Ctx};
+
+/// Join two ports by an emulated link: netmap's tlem.
+///
+/// An option that is given once holds for both directions; given twice, the second is for the way back. Frames under way lie in the program's
+/// own memory, 64 MiB for each direction. While some are, it polls. `netvale link` does the same for a port of a switch, without a program.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Args {
+    /// A port; given twice.
+    #[arg(short = 'i', value_name = "PORT", required = true)]
+    pub interface: Vec<String>,
+
+    /// Delay in seconds, or with a unit: [constant,]T, uniform,MIN,MAX or exp,AVG,MIN.
+    #[arg(short = 'D', value_name = "DELAY")]
+    pub delay: Vec<String>,
+
+    /// Bandwidth in bits a second: [constant,]RATE, or ether,RATE with framing.
+    #[arg(short = 'B', value_name = "BANDWIDTH")]
+    pub bandwidth: Vec<String>,
+
+    /// Losses: [plr,]PART of frames, or ber,PART of bits.
+    #[arg(short = 'L', value_name = "LOSS")]
+    pub loss: Vec<String>,
+
+    /// Bytes that wait for the bandwidth.
+    #[arg(short = 'Q', value_name = "BYTES")]
+    pub queue: Vec<String>,
+
+    /// Frames per sync (the batch).
+    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    pub burst: u32,
+
+    /// Where chances start: the same losses each time.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Print more details.
+    #[arg(short = 'v', action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
+    /// The options of all programs that forward.
+    #[command(flatten)]
+    pub usual: run::Usual,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  netvale tlem -i vale0:a -i vale1:b -D 20ms -B 100m
+  netvale tlem -i netmap:eth1 -i netmap:eth2 -D uniform,5ms,15ms -L plr,0.01 -B 1g -B 10m
+";
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// The options are none of tlem's, or a port cannot be opened.
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let [a, b] = &args.interface[..] else {
+        return Err(CliError::usage("tlem joins two ports", "give -i twice"));
+    };
+    let mut links = links(args)?;
+    let mut ports = open(&[a, b], ctx)?;
+    if args.verbose > 0 {
+        ports.iter_mut().for_each(run::describe);
+    }
+    let stop = crate::signals::stop_flag()?;
+    let (pace, begun) = (Pace { poll_always: false, ..args.usual.pace(&stop) }, Instant::now());
+    let names = [format!("{a} -> {b}"), format!("{b} -> {a}")];
+    run::forward(&pace, &names, &mut ports, |ports, moved| {
+        let [a, b] = ports else { return false };
+        let ((a_tx, a_rx), (b_tx, b_rx)) = (a.rings(), b.rings());
+        let (ways, mut any) = ([(a_rx, b_tx), (b_rx, a_tx)], false);
+        for ((link, (rx, tx)), sum) in links.iter_mut().zip(ways).zip(moved) {
+            let new = round(link, rx, tx, args.burst, begun);
+            *sum = Moved { frames: sum.frames + new.frames, bytes: sum.bytes + new.bytes };
+            any |= new.frames > 0 || !link.is_empty();
+        }
+        any
+    })?;
+    for (name, link) in names.iter().zip(&links) {
+        eprintln!("{name}: {} frames lost as asked for, {} for lack of room", link.lost, link.full);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn links(args: &Args) -> Result<[UnderWay; 2], CliError> {
+    let options = [("-D", &args.delay), ("-B", &args.bandwidth), ("-L", &args.loss), ("-Q", &args.queue)];
+    let words = options.iter().flat_map(|(flag, values)| values.iter().flat_map(move |value| [*flag, value.as_str()]));
+    let specs = tlem::directions(words).map_err(|why| CliError::usage(why.to_string(), "see 'netvale tlem --help'"))?;
+    let [forth, back] = &specs;
+    Ok([UnderWay::new(forth, args.seed), UnderWay::new(back, args.seed.wrapping_add(1))])
+}
+
+/// Takes what has come, and sends what is due. Returns what was sent.
+fn round(link: &mut UnderWay, rx: &mut [RxRing], tx: &mut [TxRing], burst: u32, begun: Instant) -> Moved {
+    let now = begun.elapsed().as_nanos() as u64;
+    for rx in rx {
+        let _ = rx.sync();
+        let mut taken = 0;
+        while taken < burst
+            && let Some((_, bytes)) = frame_at(rx, 0)
+        {
+            link.put(now, bytes as usize, |memory| {
+                let _ = rx.recv(memory);
+            });
+            taken += 1;
+        }
+        if taken > 0 {
+            let _ = rx.sync();
+        }
+    }
+    let mut moved = Moved::default();
+    let Some(tx) = tx.first_mut() else { return moved };
+    while moved.frames < burst.into()
+        && let Some(len) = link.send_next(now, |frame| tx.send(frame))
+    {
+        moved = Moved { frames: moved.frames + 1, bytes: moved.bytes + len as u64 };
+    }
+    if moved.frames > 0 {
+        tx.sync();
+    }
+    moved
+}
