@@ -90,82 +90,18 @@ wrpcap(sys.argv[1], frames)
 print(len(frames))
 PYTHON
 
-cat >"$work/same.py" <<'PYTHON'
-"""same.py WANTED GOT: whether two captures have the same frames in the same order; says what they differ in.
-same.py ALL SOME REST: writes a capture of the frames that are not among some."""
-
-import struct
-import sys
-
-
-def frames(path):
-    with open(path, "rb") as file:
-        data = file.read()
-    at, found = 24, []
-    while at + 16 <= len(data):
-        length = struct.unpack_from("<I", data, at + 8)[0]
-        found.append(data[at + 16 : at + 16 + length])
-        at += 16 + length
-    return found
-
-
-def without(path, others, to):
-    """What tcpdump does not pick is more than what it picks by "not": an expression that looks past a frame's end is false, and so is that."""
-    with open(path, "rb") as file, open(to, "wb") as rest:
-        rest.write(file.read(24))
-        while head := file.read(16):
-            frame = file.read(struct.unpack_from("<I", head, 8)[0])
-            if frame not in others:
-                rest.write(head + frame)
-
-
-wanted, got = frames(sys.argv[1]), frames(sys.argv[2])
-if len(sys.argv) == 4:
-    without(sys.argv[1], set(got), sys.argv[3])
-    sys.exit()
-if wanted != got:
-    missing, more = [f for f in wanted if f not in got], [f for f in got if f not in wanted]
-    print(f"wanted {len(wanted)} frames, got {len(got)}; {len(missing)} are missing, {len(more)} should not be there")
-    for name, some in (("missing", missing), ("should not be there", more)):
-        for frame in some[:3]:
-            print(f"{name}: {len(frame)} bytes {frame[:64].hex()}")
-    sys.exit(1)
-print(len(wanted))
-PYTHON
-
 # rule DIRECTION ACTION EXPRESSION…
 rule() {
     nv filter vale0:p "$@" >"$work/ruled" 2>&1 || fail "netvale filter vale0:p $*" "$(cat "$work/ruled")"
 }
 
-size_of() {
-    stat -c %s "$1" 2>/dev/null || echo 0
-}
-
-is_as_long() {
-    [ "$(size_of "$1")" -ge "$(size_of "$2")" ]
-}
-
 # arrive FROM WANTED WHAT: the frames are sent from a port's interface; the other one must get those of the capture WANTED.
 arrive() {
-    local from=$1 wanted=$2 what=$3 to=q dumper
+    local from=$1 wanted=$2 what=$3 to=q
     [ "$from" = p ] || to=p
-    rm -f "$work/got.pcap"
-    background ip netns exec "nvp$$-wire" tcpdump -i "$to" -Q in -U --immediate-mode -s 2048 -B 32768 -w "$work/got.pcap" >/dev/null 2>"$work/dumper"
-    dumper=$!
-    # Its file is there when it listens.
-    wait_for "tcpdump listens" 20 is_as_long "$work/got.pcap" "$work/header"
+    begin_capture wire "$to"
     in_space wire tcpreplay -q --pps 3000 -i "$from" "$work/sent.pcap" >"$work/replayed" 2>&1 || fail "tcpreplay" "$(cat "$work/replayed")"
-    # A capture of the same frames is as long as the one that is wanted. What should not be there would come soon, too.
-    for _ in $(seq 500); do
-        ! is_as_long "$work/got.pcap" "$wanted" || break
-        sleep 0.02
-    done
-    sleep 0.05
-    kill -INT "$dumper"
-    wait "$dumper" || true
-    grep -q '^0 packets dropped by kernel' "$work/dumper" || fail "tcpdump gets all frames" "$(cat "$work/dumper")"
-    /usr/bin/python3 "$work/same.py" "$wanted" "$work/got.pcap" >"$work/same" || fail "$what" "$(cat "$work/same")"
+    end_capture "$wanted" "$what"
 }
 
 picked() {
@@ -181,7 +117,7 @@ decided() {
 same_as_tcpdump() {
     local expression=$1 before kept rest
     picked fits "$expression"
-    /usr/bin/python3 "$work/same.py" "$work/sent.pcap" "$work/fits.pcap" "$work/rest.pcap"
+    same_frames "$work/sent.pcap" "$work/fits.pcap" "$work/rest.pcap"
     rule in drop "$expression"
     before=$(drops p filter)
     arrive p "$work/rest.pcap" "drop $expression: the rest arrives"
@@ -429,8 +365,6 @@ space far
 attach s near
 attach t far
 count=$(/usr/bin/python3 "$work/frames.py" "$work/sent.pcap") || fail "scapy makes frames"
-# A capture without frames.
-head -c 24 "$work/sent.pcap" >"$work/header"
 echo "frames: $count"
 arrive p "$work/sent.pcap" "without rules all frames arrive"
 judged

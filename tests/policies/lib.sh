@@ -375,3 +375,74 @@ refuses() {
 cpu_time() {
     sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 }'
 }
+
+# --- captures
+
+# same_frames WANTED GOT: whether two captures have the same frames in the same order; says what they differ in, or how many they are.
+# same_frames ALL SOME REST: writes a capture of the frames that are not among some.
+same_frames() {
+    /usr/bin/python3 - "$@" <<'PYTHON'
+import struct
+import sys
+
+
+def frames(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    at, found = 24, []
+    while at + 16 <= len(data):
+        length = struct.unpack_from("<I", data, at + 8)[0]
+        found.append(data[at + 16 : at + 16 + length])
+        at += 16 + length
+    return found
+
+
+def without(path, others, to):
+    """What tcpdump does not pick is more than what it picks by "not": an expression that looks past a frame's end is false, and so is that."""
+    with open(path, "rb") as file, open(to, "wb") as rest:
+        rest.write(file.read(24))
+        while head := file.read(16):
+            frame = file.read(struct.unpack_from("<I", head, 8)[0])
+            if frame not in others:
+                rest.write(head + frame)
+
+
+wanted, got = frames(sys.argv[1]), frames(sys.argv[2])
+if len(sys.argv) == 4:
+    without(sys.argv[1], set(got), sys.argv[3])
+    sys.exit()
+if wanted != got:
+    missing, more = [f for f in wanted if f not in got], [f for f in got if f not in wanted]
+    print(f"wanted {len(wanted)} frames, got {len(got)}; {len(missing)} are missing, {len(more)} should not be there")
+    for name, some in (("missing", missing), ("should not be there", more)):
+        for frame in some[:3]:
+            print(f"{name}: {len(frame)} bytes {frame[:64].hex()}")
+    sys.exit(1)
+print(len(wanted))
+PYTHON
+}
+
+# begin_capture SPACE INTERFACE: of what comes there.
+begin_capture() {
+    rm -f "$work/got.pcap"
+    background ip netns exec "nvp$$-$1" tcpdump -i "$2" -Q in -U --immediate-mode -s 10000 -B 65536 -w "$work/got.pcap" 2>"$work/capture"
+    capture=$!
+    wait_for "tcpdump listens" 20 grep -q listening "$work/capture"
+}
+
+# end_capture WANTED WHAT: when the frames of the capture WANTED came, and no other ones, each as it was and in order. How many they are is in
+# $work/same.
+end_capture() {
+    local wanted
+    wanted=$(stat -c %s "$1")
+    # A capture of the same frames is as long. What should not be there would come soon, too.
+    for _ in $(seq 500); do
+        [ "$(stat -c %s "$work/got.pcap")" -lt "$wanted" ] || break
+        sleep 0.02
+    done
+    sleep 0.05
+    kill -INT "$capture"
+    wait "$capture" || true
+    grep -q '^0 packets dropped by kernel' "$work/capture" || fail "tcpdump gets all frames" "$(cat "$work/capture")"
+    same_frames "$1" "$work/got.pcap" >"$work/same" || fail "$2" "$(cat "$work/same")"
+}

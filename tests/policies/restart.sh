@@ -1,0 +1,262 @@
+#!/usr/bin/env bash
+# Policies stay: through changes of others under full traffic, through `netvale upgrade`, through `netvale export` and `netvale apply`; and
+# `apply` changes them in place. Meanwhile pings between two stations, of which none may be lost.
+#
+# A daemon that is killed is continued by its service manager's store, which takes a manager: the Rust tests have one (restart.rs).
+# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+need iperf3 ping ss
+
+# Ports of the configuration, as what is attached by hand is nobody else's to change. Their TAPs are moved to the stations.
+nv_up() {
+    exec "$NETVALE" --run-dir "$run_dir" up --config "$work/up.toml"
+}
+
+name_of() {
+    echo "nvr$1x$$"
+}
+
+# ports FILE [TEXT [TEXT]]: a configuration with stations 1 and 2 and a third port; the texts are what stations 1 and 3 have beside.
+ports() {
+    cat >"$1" <<TOML
+[[port]]
+switch = "vale0"
+port = "tap:$(name_of 1)"
+name = "s1"
+mac = "02:00:00:00:00:01"
+${2:-}
+[[port]]
+switch = "vale0"
+port = "tap:$(name_of 2)"
+name = "s2"
+mac = "02:00:00:00:00:02"
+[[port]]
+switch = "vale0"
+port = "tap:$(name_of 3)"
+name = "s3"
+${3:-}
+TOML
+}
+
+# steady COMMAND…: while pings go from 1 to 2, of which none is lost.
+steady() {
+    local what=$1 pinger sent got
+    shift
+    background ip netns exec "nvp$$-s1" ping -q -i 0.01 -W 5 10.1.0.2 >"$work/pings"
+    pinger=$!
+    sleep 0.3
+    "$@"
+    sleep 0.5
+    kill -INT "$pinger"
+    wait "$pinger" || true
+    sent=$(sed -n 's/^\([0-9]*\) packets transmitted.*/\1/p' "$work/pings")
+    got=$(sed -n 's/.* \([0-9]*\) received.*/\1/p' "$work/pings")
+    # The last one may be under way when ping ends.
+    [ "$sent" -gt 50 ] && [ $((sent - got)) -le 1 ] || fail "$what: no ping is lost" "$(cat "$work/pings")" "$(shown s1)" "$(shown s2)"
+    ok "$what: $got of $sent pings"
+}
+
+policies() {
+    nv show "vale0:$1" --json | jq -cS '.policies // {}'
+}
+
+# All that there is, but for what excludes another one.
+all_policies() {
+    nv port set vale0:s3 trunk 10,20-30 native 1 vlan_protocol 802.1ad addresses 02:00:00:00:00:03,10.1.0.3 guard mac,ip,arp max_addresses 7 \
+        learning off sticky on locked on isolated on flood off mcast_flood off bcast_flood off storm_unknown 10 storm_mcast 20 \
+        storm_bcast 30 loop_guard on rate_in 10mbit burst_in 64kb pps_in 1000 rate_out 20mbit burst_out 128kb pps_out 2000 queue_out 512kb \
+        link_in 'delay 5ms 1ms distribution normal loss 1% seed 7' link_out 'rate 10mbit limit 50' >"$work/set" 2>&1 ||
+        fail "a port takes all policies" "$(cat "$work/set")"
+    nv filter vale0:s3 in pass udp port 53 >/dev/null
+    nv filter vale0:s3 in drop 'not (host 10.0.0.1 or arp)' >/dev/null
+    nv filter vale0:s3 out drop tcp port 25 >/dev/null
+    expect "policies of one port" "$(policies s3 | jq length)" -ge 27
+}
+
+# --- changes under full traffic
+
+cat >"$work/change.py" <<'PYTHON'
+"""change.py SOCKET COUNT: changes policies of port s3, and such of s1 that its traffic does not touch."""
+
+import json
+import socket
+import sys
+
+control = socket.socket(socket.AF_UNIX)
+control.connect(sys.argv[1])
+lines = control.makefile("rw")
+
+
+def of_third(n):
+    return (
+        {"access": 10 + n % 5},
+        {"access": None, "trunk": "10,20-30", "native": 1},
+        {"trunk": None, "native": None, "vlan_protocol": "802.1ad"},
+        {"vlan_protocol": None, "max_addresses": 1 + n % 9, "isolated": True, "sticky": True},
+        {"isolated": None, "sticky": None, "locked": n % 2 == 0, "flood": False},
+        {"locked": None, "flood": None, "learning": False, "storm_bcast": 5 + n},
+        {"learning": None, "rate_in": "%dmbit" % (1 + n), "pps_out": 1 + n},
+        {"rate_out": "%dmbit" % (1 + n), "pps_out": None, "queue_out": "300kb"},
+        {"rate_in": None, "rate_out": None, "queue_out": None, "filter_in": ["drop 4,40 0 0 12,21 0 1 2054,6 0 0 1,6 0 0 0"]},
+        {"filter_out": ["drop 4,40 0 0 12,21 0 1 2048,6 0 0 1,6 0 0 0"], "filter_in": None},
+        {"filter_out": None, "link_in": "delay 5ms loss 10%", "guard": "mac", "addresses": "02:00:00:00:00:03"},
+        {"link_in": "delay 1ms", "link_out": "rate 1mbit", "guard": None, "addresses": None},
+        {"link_in": None, "link_out": None},
+    )[n % 13]
+
+
+def of_sender(n):
+    return (
+        {"max_addresses": 10 + n},
+        {"storm_mcast": 1000 + n, "max_addresses": None},
+        {"storm_mcast": None, "loop_guard": True},
+        {"loop_guard": None, "mcast_flood": False},
+        {"mcast_flood": None, "filter_in": ["drop 4,40 0 0 12,21 0 1 34525,6 0 0 1,6 0 0 0"]},
+        {"filter_in": None},
+    )[n % 6]
+
+
+for n in range(int(sys.argv[2])):
+    port, change = ("vale0:s1", of_sender(n // 4)) if n % 4 == 3 else ("vale0:s3", of_third(n))
+    request = {"jsonrpc": "2.0", "id": n, "method": "port.set", "params": {"port": port, "set": change}}
+    print(json.dumps(request), file=lines, flush=True)
+    answer = json.loads(lines.readline())
+    if "error" in answer:
+        sys.exit(f"{port} {change}: {answer['error']}")
+PYTHON
+
+changed() {
+    /usr/bin/python3 "$work/change.py" "$run_dir/control.sock" 1000 2>"$work/changes" || fail "1000 changes of policies" "$(cat "$work/changes")"
+}
+
+changes() {
+    local traffic
+    background ip netns exec "nvp$$-s1" iperf3 -c 10.1.0.2 -t 8 -J >"$work/iperf.json"
+    traffic=$!
+    steady "1000 changes of other policies beside iperf3" changed
+    wait "$traffic" || fail "iperf3 beside changes" "$(cat "$work/iperf.json")"
+    local port
+    for port in s1 s2; do
+        is "$port" '([.rings[].drops[]] | add // 0) == 0' || fail "no drops at $port" "$(shown "$port" | jq -c '.rings[].drops')"
+    done
+    ok "1000 changes: nothing is dropped, $(said '.end.sum_sent.retransmits') of $(said '.end.sum_sent.bytes / 1448 | floor') segments are sent again"
+    # By hand, they are as they were.
+    local left
+    for port in s1 s3; do
+        left=$(policies "$port" | jq -r 'keys[] | . + " default"')
+        # shellcheck disable=SC2086 # pairs of words
+        [ -z "$left" ] || set_policies "$port" $left
+    done
+}
+
+# --- upgrades
+
+upgraded() {
+    local n said
+    for n in 1 2 3; do
+        said=$(nv upgrade 2>&1) || fail "netvale upgrade" "$said" "$(tail -n 5 "$work/daemon.log")"
+        # It ends with the script, too.
+        daemon=$(echo "$said" | sed -n 's/^process \([0-9]*\) goes on.*/\1/p')
+        [ -n "$daemon" ] || fail "netvale upgrade says who goes on" "$said"
+    done
+}
+
+end_daemon() {
+    nv stop >/dev/null 2>&1 || true
+    clean_up
+}
+
+upgrades() {
+    local before counted n
+    nv filter vale0:s1 in pass arp >/dev/null
+    nv filter vale0:s1 in drop udp port 9 >/dev/null
+    nv link vale0:s1 delay 30ms >/dev/null
+    set_policies s1 rate_in 50mbit
+    in_space s1 /usr/bin/python3 -c 'import socket
+for n in range(10): socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("10.1.0.2", 9))'
+    wait_for "ten datagrams are dropped by the filter" 5 is s1 '.rules[1].frames == 10'
+    before=$(policies s1)$(policies s2)$(policies s3)
+    counted=$(shown s1 | jq '.rings[0].drops.filter')
+    steady "three upgrades, with 30 ms of delay" upgraded
+    [ "$(policies s1)$(policies s2)$(policies s3)" = "$before" ] ||
+        fail "policies are what they were" "$before" "$(policies s1)$(policies s2)$(policies s3)"
+    ok "all policies are what they were"
+    check "rules' counters go on" s1 '.rules[1].frames == 10'
+    expect "counters of drops, too" "$(shown s1 | jq '.rings[0].drops.filter')" -eq "$counted"
+    in_space s1 /usr/bin/python3 -c 'import socket
+socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("10.1.0.2", 9))'
+    wait_for "the filter still drops" 5 is s1 '.rules[1].frames == 11'
+    ok "the filter still drops"
+    in_space s1 ping -q -c 5 -i 0.2 10.1.0.2 >"$work/ping"
+    jq -en "$(sed -n 's,^rtt .*= \([^/]*\)/.*,\1,p' "$work/ping") >= 30" >/dev/null || fail "the link still has its delay" "$(cat "$work/ping")"
+    ok "the link still has its delay"
+    nv link vale0:s1 off >/dev/null
+    iperf 1 2 -t 3 -O 1
+    jq -en "$(said .end.sum_received.bits_per_second) <= 52000000" >/dev/null || fail "the rate still holds" "$(said .end.sum_received)"
+    ok "the rate still holds ($(said .end.sum_received.bits_per_second))"
+    nv filter vale0:s1 in delete all >/dev/null
+    set_policies s1 rate_in default
+}
+
+# --- configurations
+
+# applied FILE [OPTION…]: what `netvale apply` says is in $work/applied.
+applied() {
+    nv apply "$@" >"$work/applied" 2>&1 || fail "netvale apply" "$(cat "$work/applied")"
+}
+
+configurations() {
+    local before
+    before=$(policies s1)$(policies s2)$(policies s3)
+    nv export >"$work/export.toml"
+    applied "$work/export.toml"
+    grep -q 'nothing to change' "$work/applied" || fail "what was exported is what is there" "$(cat "$work/applied")"
+    ok "what was exported is what is there"
+
+    ports "$work/plain.toml"
+    nv apply --diff "$work/plain.toml" >"$work/applied" 2>&1 || fail "netvale apply --diff" "$(cat "$work/applied")"
+    grep -q '^~ .*s3.*in place' "$work/applied" || fail "it says that s3 would change in place" "$(cat "$work/applied")"
+    [ "$(policies s1)$(policies s2)$(policies s3)" = "$before" ] || fail "--diff changes nothing"
+    steady "policies are taken away by apply" applied "$work/plain.toml" --json
+    jq -e '[.changes[].action] == ["adjust"]' "$work/applied" >/dev/null || fail "one port is adjusted" "$(cat "$work/applied")"
+    [ "$(policies s1)$(policies s2)$(policies s3)" = '{}{}{}' ] || fail "no policies are left" "$(policies s3)"
+    ok "one port is adjusted, no policies are left"
+
+    steady "policies are given back by apply" applied "$work/export.toml"
+    grep -q '^~ .*s3.*in place' "$work/applied" || fail "it says that s3 has changed in place" "$(cat "$work/applied")"
+    [ "$(policies s1)$(policies s2)$(policies s3)" = "$before" ] ||
+        fail "policies are those that were exported" "$before" "$(policies s1)$(policies s2)$(policies s3)"
+    ok "export and apply: all policies are what they were"
+
+    # Words in a file are compiled by who applies it; the port that the pings come from changes, too.
+    ports "$work/other.toml" "$(printf '%s\n' 'filter_in = ["drop udp port 9", "pass arp"]' 'rate_in = "900mbit"' 'link_in = "delay 2ms"' \
+        'max_addresses = 5')" 'isolated = true'
+    steady "other policies of the sender's port, by apply" applied "$work/other.toml" --json
+    jq -e '[.changes[].action] == ["adjust", "adjust"]' "$work/applied" >/dev/null || fail "two ports are adjusted" "$(cat "$work/applied")"
+    check "they are those of the file" s1 '.policies | .rate_in == "900mbit" and .link_in == "delay 2ms" and .max_addresses == 5'
+    check "and rules" s1 '[.rules[].expression] == ["udp port 9", "arp"]'
+    check "of the other port, too" s3 '.policies == { isolated: true }'
+
+    ports "$work/bad.toml" 'rate_in = "0"'
+    refuses "a policy that is none is refused" '[124]' "rate_in" apply "$work/bad.toml"
+    check "and nothing changes" s1 '.policies.rate_in == "900mbit"'
+    applied "$work/plain.toml"
+}
+
+ports "$work/up.toml"
+trap end_daemon EXIT
+start_daemon
+daemon=${children[0]}
+for n in 1 2 3; do
+    space "s$n"
+    ip link set dev "$(name_of "$n")" netns "nvp$$-s$n" name "s$n"
+    ip -n "nvp$$-s$n" link set dev "s$n" up
+    ip -n "nvp$$-s$n" addr add "10.1.0.$n/24" dev "s$n"
+done
+iperf_server 2
+reaches 1 2
+changes
+all_policies
+upgrades
+configurations
+finish
