@@ -79,7 +79,7 @@ impl Batch {
         }
     }
 
-    /// Creates an empty batch with room for so many frames and pieces, which only [`Batch::push_form`] uses beyond the
+    /// Creates an empty batch with room for so many frames and pieces, which only [`Batch::push_variant`] uses beyond the
     /// usual numbers.
     pub(crate) fn with_room(frames: usize, frags: usize) -> Self {
         Batch {
@@ -176,7 +176,12 @@ impl Batch {
     /// # Safety
     /// As [`Batch::push`], for `first`; the batch must not be read any more once that of `rest` is cleared.
     #[inline]
-    pub(crate) unsafe fn push_form(&mut self, first: (*const u8, u32), rest: &FrameRef<'_>, at: usize) -> Option<u16> {
+    pub(crate) unsafe fn push_variant(
+        &mut self,
+        first: (*const u8, u32),
+        rest: &FrameRef<'_>,
+        at: usize,
+    ) -> Option<u16> {
         if self.frames.len() >= self.frames.capacity() {
             return None;
         }

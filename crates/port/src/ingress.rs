@@ -128,7 +128,7 @@ pub struct Source<I: Ingress + ?Sized = dyn Ingress> {
     is_taken: bool,
     /// The memory of the frames taken, if they lie in the ingress's no more.
     kept: Option<Kept>,
-    /// Forms of the frames taken.
+    /// Variants of the frames taken.
     stage: Option<Box<Stage>>,
 }
 
@@ -189,8 +189,8 @@ impl<I: Ingress + ?Sized> Source<I> {
         std::mem::swap(&mut self.batch, spare);
     }
 
-    /// Begins forms of the frames taken, in the memory of `spare`, which is replaced when the forms are given
-    /// [back](Source::unstage), for the frames from number `base` on. Forms that there are already are forgotten.
+    /// Begins variants of the frames taken, in the memory of `spare`, which is replaced when the variants are given
+    /// [back](Source::unstage), for the frames from number `base` on. Variants that there are already are forgotten.
     #[inline]
     pub fn stage(&mut self, spare: &mut Option<Box<Stage>>, base: usize) -> Staging<'_> {
         let stage = self.stage.get_or_insert_with(|| spare.take().unwrap_or_default());
@@ -198,7 +198,7 @@ impl<I: Ingress + ?Sized> Source<I> {
         unsafe { Staging::new(&self.batch, stage, base) }
     }
 
-    /// Forgets all forms, and gives their memory back.
+    /// Forgets all variants, and gives their memory back.
     #[inline]
     pub fn unstage(&mut self, spare: &mut Option<Box<Stage>>) {
         if let Some(mut stage) = self.stage.take() {
@@ -207,16 +207,16 @@ impl<I: Ingress + ?Sized> Source<I> {
         }
     }
 
-    /// The first bytes of a form, which its sender cannot change any more.
+    /// The first bytes of a variant, which its sender cannot change any more.
     #[inline]
-    pub fn head_of(&self, form: u16) -> &[u8] {
-        self.stage.as_ref().map_or(&[], |stage| stage.head_of(form))
+    pub fn head_of(&self, variant: u16) -> &[u8] {
+        self.stage.as_ref().map_or(&[], |stage| stage.head_of(variant))
     }
 
-    /// The forms that were made of the frames taken; the frames themselves if none were.
+    /// The variants that were made of the frames taken; the frames themselves if none were.
     #[inline]
-    pub fn forms(&self) -> &Batch {
-        self.stage.as_ref().map_or(&self.batch, |stage| stage.forms())
+    pub fn variants(&self) -> &Batch {
+        self.stage.as_ref().map_or(&self.batch, |stage| stage.variants())
     }
 
     /// Copies the frames taken, and tells the ingress that they have been delivered: from now on they are this value's

@@ -1,7 +1,7 @@
 //! Frames with first bytes that their sender cannot change any more: what is decided on is a private copy, and the copy is
 //! what is delivered.
 //!
-//! A frame can be had in several forms at the same time: as it came, and with another VLAN tag or none. Only the first bytes
+//! A frame can be had in several variants at the same time: as it came, and with another VLAN tag or none. Only the first bytes
 //! are copied. The rest stays where it is; a frame that is not longer than that is a single piece.
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ pub const HEAD: usize = 192;
 const ADDRESSES: usize = 12;
 /// Bytes of a VLAN tag.
 const TAG: usize = 4;
-/// Forms of a frame beside that in which it came.
+/// Variants of a frame beside that in which it came.
 const OTHERS: usize = 2;
 /// Room for frames of which more than [`HEAD`] bytes are looked at.
 const DEEP: usize = (1 + OTHERS) * (MAX_FRAME + TAG);
@@ -29,7 +29,7 @@ fn areas(count: usize) -> Box<[Area]> {
     (0..count).map(|_| UnsafeCell::new([0; HEAD + TAG])).collect()
 }
 
-/// What a form does to the outermost tag.
+/// What a variant does to the outermost tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retag {
     /// Whether the frame came with a tag, which is taken away.
@@ -50,9 +50,9 @@ struct Head {
     len: u32,
 }
 
-/// Forms of the frames of a batch. Its memory is reused from batch to batch.
+/// Variants of the frames of a batch. Its memory is reused from batch to batch.
 pub struct Stage {
-    forms: Batch,
+    variants: Batch,
     heads: Box<[Area]>,
     others: Box<[Area]>,
     used_others: usize,
@@ -81,9 +81,9 @@ impl Stage {
     /// Creates the memory. This is the only allocation, but for [`Stage::keep`].
     #[must_use]
     pub fn new() -> Stage {
-        let forms = (1 + OTHERS) * BATCH;
+        let variants = (1 + OTHERS) * BATCH;
         Stage {
-            forms: Batch::with_room(forms, (1 + OTHERS) * (BATCH + BATCH_FRAGS)),
+            variants: Batch::with_room(variants, (1 + OTHERS) * (BATCH + BATCH_FRAGS)),
             heads: areas(BATCH),
             others: areas(OTHERS * BATCH),
             used_others: 0,
@@ -98,7 +98,7 @@ impl Stage {
     /// Forgets all frames.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        self.forms.clear();
+        self.variants.clear();
         self.known.clear();
         (self.used_others, self.used_deep) = (0, 0);
         if !self.own.is_empty() {
@@ -106,25 +106,25 @@ impl Stage {
         }
     }
 
-    /// The first bytes of a form, which nobody else can change.
+    /// The first bytes of a variant, which nobody else can change.
     #[inline]
-    pub(crate) fn head_of(&self, form: u16) -> &[u8] {
-        let Some(frame) = self.forms.get(form.into()) else { return &[] };
+    pub(crate) fn head_of(&self, variant: u16) -> &[u8] {
+        let Some(frame) = self.variants.get(variant.into()) else { return &[] };
         let (at, len) = frame.piece(0).raw();
-        // SAFETY: the first piece of each form lies in memory of this value, and is not written before the forms are cleared.
+        // SAFETY: the first piece of each variant lies in memory of this value, and is not written before the variants are cleared.
         unsafe { std::slice::from_raw_parts(at, len) }
     }
 
-    /// The forms that were made.
+    /// The variants that were made.
     #[inline]
-    pub(crate) fn forms(&self) -> &Batch {
-        &self.forms
+    pub(crate) fn variants(&self) -> &Batch {
+        &self.variants
     }
 
-    /// Copies the forms that lie in the ingress's memory in part. Allocates: not for the packet path.
+    /// Copies the variants that lie in the ingress's memory in part. Allocates: not for the packet path.
     pub(crate) fn keep(&mut self) {
-        let mut kept = Batch::with_room(self.forms.len(), 0);
-        for frame in self.forms.iter() {
+        let mut kept = Batch::with_room(self.variants.len(), 0);
+        for frame in self.variants.iter() {
             let mut bytes = vec![0u8; frame.len()].into_boxed_slice();
             frame.copy_out(0, &mut bytes);
             // SAFETY: the box is kept beside the batch, and its bytes stay where they are.
@@ -132,11 +132,11 @@ impl Stage {
             kept.set_offload(frame.offload());
             self.own.push(bytes);
         }
-        self.forms = kept;
+        self.variants = kept;
     }
 }
 
-/// The frames that a source has taken, and their forms.
+/// The frames that a source has taken, and their variants.
 pub struct Staging<'s> {
     frames: &'s Batch,
     stage: &'s mut Stage,
@@ -167,7 +167,7 @@ impl<'s> Staging<'s> {
         debug_assert_eq!(i, self.stage.base + self.stage.known.len());
         let (Some(frame), Some(area)) = (self.frames.get(i), self.stage.heads.get(i)) else { return &[] };
         let at = area.get().cast::<u8>();
-        // SAFETY: an area of more bytes that nothing else refers to: forms are made of it only later, and `known` has it once.
+        // SAFETY: an area of more bytes that nothing else refers to: variants are made of it only later, and `known` has it once.
         let len = unsafe { frame.copy_out_raw(0, at, if frame.len() <= HEAD { HEAD } else { want.min(HEAD) }) };
         self.stage.known.push(Head { at, len: len as u32 });
         // SAFETY: written just now, and not written again while `self` is borrowed.
@@ -198,13 +198,13 @@ impl<'s> Staging<'s> {
         Some(unsafe { std::slice::from_raw_parts(at, len) })
     }
 
-    /// Makes a form of frame `i`, whose head was copied. Returns its number among the forms.
+    /// Makes a variant of frame `i`, whose head was copied. Returns its number among the variants.
     ///
     /// # Errors
     /// [`DropReason::BadVnetHeader`] if a checksum would begin in the tag that is taken away; [`DropReason::TooLong`] if
     /// there is no room for as many pieces.
     #[inline]
-    pub fn form(&mut self, i: usize, retag: Retag) -> Result<u16, DropReason> {
+    pub fn variant(&mut self, i: usize, retag: Retag) -> Result<u16, DropReason> {
         let known = i.checked_sub(self.stage.base).and_then(|i| self.stage.known.get(i));
         let (Some(frame), Some(&head)) = (self.frames.get(i), known) else {
             return Err(DropReason::Runt);
@@ -221,9 +221,9 @@ impl<'s> Staging<'s> {
             return Err(DropReason::TooLong);
         }
         // SAFETY: `first` lies in memory of the stage's, and frames are cleared only after the stage (`new`).
-        let form = unsafe { self.stage.forms.push_form(first, &frame, behind) }.ok_or(DropReason::TooLong)?;
-        self.stage.forms.set_offload(offload);
-        Ok(form)
+        let variant = unsafe { self.stage.variants.push_variant(first, &frame, behind) }.ok_or(DropReason::TooLong)?;
+        self.stage.variants.set_offload(offload);
+        Ok(variant)
     }
 
     /// The first bytes with another tag, in an area of their own.
@@ -242,7 +242,7 @@ impl<'s> Staging<'s> {
         Some((to, written as u32))
     }
 
-    /// The same for a head that is longer than an area, if there is room. One too short for what it should lose has no form.
+    /// The same for a head that is longer than an area, if there is room. One too short for what it should lose has no variant.
     #[cold]
     fn retagged_deep(&mut self, head: Head, retag: Retag) -> Option<(*const u8, u32)> {
         let len = head.len as usize;

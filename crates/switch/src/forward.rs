@@ -110,7 +110,7 @@ impl Forwarder {
 
     /// The frames that wait for room, once the forwarder [settled](Task::settle).
     pub fn waiting(&self) -> Vec<WaitingFrames> {
-        self.held.copies(self.source.forms())
+        self.held.copies(self.source.variants())
     }
 
     /// Begins with frames that waited in another process, a batch of them at most. Those whose port or ring is not there
@@ -208,7 +208,7 @@ impl Forwarder {
     /// Tries again to deliver the waiting frames.
     fn pass_held(&mut self, work: &mut Work) -> Passed {
         let before = self.held.frames();
-        self.held.retry(self.source.forms(), &mut work.scratch);
+        self.held.retry(self.source.variants(), &mut work.scratch);
         let moved = before - self.held.frames() + self.go_on_with_rest(work);
         // Progress restarts the time limit, but not while somebody waits for the queue that the frames lie in.
         if moved > 0 && !self.source.ingress().is_wanted() {

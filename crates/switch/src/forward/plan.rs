@@ -1,4 +1,4 @@
-//! What becomes of each frame of a batch under the policies of its port: a destination, a VLAN, forms; or a drop.
+//! What becomes of each frame of a batch under the policies of its port: a destination, a VLAN, variants; or a drop.
 
 use netvale_mem::drops::REASONS;
 use netvale_policy::guard::{Guard, Violation};
@@ -13,8 +13,8 @@ use crate::policed::Policed;
 use crate::policies::{Class, KINDS, Policies, protocol};
 use crate::table::{Entry, Table};
 
-/// No form of that kind.
-pub(super) const NO_FORM: u16 = u16::MAX;
+/// No variant of that kind.
+pub(super) const NO_VARIANT: u16 = u16::MAX;
 
 /// A frame's plan.
 #[derive(Clone, Copy)]
@@ -24,11 +24,11 @@ pub(super) struct Planned {
     pub(super) vlan: u16,
     /// Why it goes to all, if it does.
     pub(super) class: Class,
-    /// Its forms, by kind of tag.
-    pub(super) forms: [u16; KINDS],
+    /// Its variants, by kind of tag.
+    pub(super) variants: [u16; KINDS],
 }
 
-const DROPPED: Planned = Planned { to: NOWHERE, vlan: 0, class: Class::Unknown, forms: [NO_FORM; KINDS] };
+const DROPPED: Planned = Planned { to: NOWHERE, vlan: 0, class: Class::Unknown, variants: [NO_VARIANT; KINDS] };
 
 /// Plans for a batch, and counts of what is dropped.
 pub(super) struct Plan {
@@ -113,7 +113,7 @@ impl<'a> Judge<'a> {
         Judge { table, policed, me, policies, fdb, want, is_deep, last: None }
     }
 
-    /// Plans frame `i`, and makes its forms. `None` if what was planned before has to be delivered first.
+    /// Plans frame `i`, and makes its variants. `None` if what was planned before has to be delivered first.
     #[inline]
     pub(super) fn plan(&mut self, i: usize, staging: &mut Staging<'_>) -> Option<Result<Planned, DropReason>> {
         let Some(frame) = staging.frames().get(i) else { return Some(Err(DropReason::Runt)) };
@@ -124,8 +124,8 @@ impl<'a> Judge<'a> {
         }
         let judged = self.judge(head, len, no_learn);
         Some(judged.and_then(|(to, vlan, class)| {
-            let forms = self.forms(i, to, vlan, staging)?;
-            Ok(Planned { to, vlan: vlan.id, class, forms })
+            let variants = self.variants(i, to, vlan, staging)?;
+            Ok(Planned { to, vlan: vlan.id, class, variants })
         }))
     }
 
@@ -234,20 +234,20 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Makes the forms in which the frame leaves.
+    /// Makes the variants in which the frame leaves.
     #[inline]
-    fn forms(&self, i: usize, to: u8, vlan: Vlan, staging: &mut Staging<'_>) -> Result<[u16; KINDS], DropReason> {
-        let mut forms = [NO_FORM; KINDS];
+    fn variants(&self, i: usize, to: u8, vlan: Vlan, staging: &mut Staging<'_>) -> Result<[u16; KINDS], DropReason> {
+        let mut variants = [NO_VARIANT; KINDS];
         if to != FLOOD {
             let to = self.table.get(to).ok_or(DropReason::NoPort)?;
             let kind = self.policed.kind(self.policed.policies(to), vlan.id).ok_or(DropReason::Vlan)?;
-            forms[kind] = staging.form(i, self.retag(vlan, kind))?;
-            return Ok(forms);
+            variants[kind] = staging.variant(i, self.retag(vlan, kind))?;
+            return Ok(variants);
         }
         for kind in (0..KINDS).filter(|&kind| self.policed.kinds[kind]) {
-            forms[kind] = staging.form(i, self.retag(vlan, kind))?;
+            variants[kind] = staging.variant(i, self.retag(vlan, kind))?;
         }
-        Ok(forms)
+        Ok(variants)
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use netvale_port::link::Link;
 use netvale_port::{DropReason, Egress, RingCounters, Source};
 
-use super::plan::{Judge, NO_FORM, Plan, takes_flood};
+use super::plan::{Judge, NO_VARIANT, Plan, takes_flood};
 use super::{ForPolicies, Forwarder, IDENTITY, Work, deliver, deliver_or_drop, ring_of};
 use crate::classify::Groups;
 use crate::clock::now;
@@ -192,7 +192,7 @@ impl Forwarder {
         work: &mut Work,
     ) {
         let Work { groups, picks, scratch, .. } = work;
-        let batch = self.source.forms();
+        let batch = self.source.variants();
         let source = &self.source;
         let select = |to: &Entry, list: &mut [u16], plan: &mut Plan| {
             let count = select(policed, me, to, list, plan);
@@ -222,14 +222,14 @@ impl Forwarder {
     }
 }
 
-/// Leaves only those forms that filters of what a port gets let pass. Returns their number.
+/// Leaves only those variants that filters of what a port gets let pass. Returns their number.
 fn filter(source: &Source, filters: &Filters, list: &mut [u16], plan: &mut Plan) -> usize {
     let mut count = 0;
     for i in 0..list.len() {
-        let form = list[i];
-        let len = source.forms().get(form.into()).map_or(0, |frame| frame.len());
-        if filters.pass(source.head_of(form), len) {
-            list[count] = form;
+        let variant = list[i];
+        let len = source.variants().get(variant.into()).map_or(0, |frame| frame.len());
+        if filters.pass(source.head_of(variant), len) {
+            list[count] = variant;
             count += 1;
         } else {
             plan.drop(DropReason::Filter);
@@ -246,7 +246,7 @@ fn count_lonely(table: &Table, groups: &Groups, me: &Entry, most: usize, picks: 
     }
 }
 
-/// Puts, in place of frames for a port, the forms in which it gets them, without those that it does not get. Returns their
+/// Puts, in place of frames for a port, the variants in which it gets them, without those that it does not get. Returns their
 /// number.
 fn select(policed: &Policed, me: &Entry, to: &Entry, list: &mut [u16], plan: &mut Plan) -> usize {
     let (mine, its) = (policed.policies(me), policed.policies(to));
@@ -264,9 +264,9 @@ fn select(policed: &Policed, me: &Entry, to: &Entry, list: &mut [u16], plan: &mu
             }
             continue;
         }
-        let form = kind.map_or(NO_FORM, |kind| planned.forms[kind]);
-        if let Some(place) = list.get_mut(count).filter(|_| form != NO_FORM) {
-            *place = form;
+        let variant = kind.map_or(NO_VARIANT, |kind| planned.variants[kind]);
+        if let Some(place) = list.get_mut(count).filter(|_| variant != NO_VARIANT) {
+            *place = variant;
             count += 1;
         }
     }
