@@ -22,8 +22,8 @@ use crate::error::{ErrorCode, RpcError};
 use crate::framing::Lines;
 use crate::request::Request;
 use crate::types::{
-    Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, ListParams, PortInfo, SetParams,
-    ShowParams, StatsReply, SwitchInfo, TableEntry, TableParams, Version,
+    Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, GroupsInfo, ListParams, PortInfo,
+    SetParams, ShowParams, StatsReply, SwitchInfo, TableEntry, TableParams, Version,
 };
 
 mod bring;
@@ -124,6 +124,14 @@ impl Client {
     /// [`ClientError`] if there is no answer, or a refusal.
     pub fn table(&mut self, switch: &str) -> Result<Vec<TableEntry>, ClientError> {
         self.call(&Request::SwitchTable(TableParams { switch: switch.into() }))
+    }
+
+    /// Reads who wants which multicast groups of a switch.
+    ///
+    /// # Errors
+    /// [`ClientError`] if there is no answer, or a refusal.
+    pub fn groups(&mut self, switch: &str) -> Result<GroupsInfo, ClientError> {
+        self.call(&Request::SwitchGroups(TableParams { switch: switch.into() }))
     }
 
     /// Attaches a port; the answer does not list its rings.

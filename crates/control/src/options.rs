@@ -145,6 +145,8 @@ pub enum Heading {
     Vlans,
     /// Port security.
     Security,
+    /// Multicast groups.
+    Multicast,
     /// Rates.
     Rates,
     /// Filters.
@@ -251,6 +253,7 @@ impl Heading {
             Heading::Machines => Some("Virtual machines"),
             Heading::Vlans => Some("VLANs"),
             Heading::Security => Some("Port security"),
+            Heading::Multicast => Some("Multicast"),
             Heading::Rates => Some("Rates"),
             Heading::Filters => Some("Filters"),
             Heading::Links => Some("Links"),

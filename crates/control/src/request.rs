@@ -6,15 +6,16 @@ use serde_json::Value;
 
 use crate::error::{ErrorCode, RpcError};
 use crate::types::{
-    Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, ListParams, NoParams, PortInfo,
-    SetParams, ShowParams, StatsReply, SwitchInfo, TableEntry, TableParams, Version,
+    Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, GroupsInfo, ListParams, NoParams,
+    PortInfo, SetParams, ShowParams, StatsReply, SwitchInfo, TableEntry, TableParams, Version,
 };
 
 /// Names of all methods.
-pub const METHODS: [&str; 13] = [
+pub const METHODS: [&str; 14] = [
     "version",
     "switch.list",
     "switch.table",
+    "switch.groups",
     "port.attach",
     "port.detach",
     "port.set",
@@ -40,6 +41,9 @@ pub enum Request {
     /// Reads a switch's forwarding table. Answer: [`Reply::Table`].
     #[serde(rename = "switch.table")]
     SwitchTable(TableParams),
+    /// Reads who wants which multicast groups. Answer: [`Reply::Groups`].
+    #[serde(rename = "switch.groups")]
+    SwitchGroups(TableParams),
     /// Attaches a port. Answer: [`Reply::Port`].
     #[serde(rename = "port.attach")]
     PortAttach(Box<AttachParams>),
@@ -82,6 +86,8 @@ pub enum Reply {
     Switches(Vec<SwitchInfo>),
     /// To `switch.table`.
     Table(Vec<TableEntry>),
+    /// To `switch.groups`.
+    Groups(GroupsInfo),
     /// To `port.attach`, `port.set` and `port.show`.
     Port(Box<PortInfo>),
     /// To `port.list`, by name.
@@ -113,6 +119,7 @@ impl Request {
             "config.export" => none(Request::ConfigExport),
             "shutdown" => none(Request::Shutdown),
             "switch.table" => params_of(method, params).map(Request::SwitchTable),
+            "switch.groups" => params_of(method, params).map(Request::SwitchGroups),
             "port.attach" => params_of(method, params).map(|p| Request::PortAttach(Box::new(p))),
             "port.detach" => params_of(method, params).map(Request::PortDetach),
             "port.set" => params_of(method, params).map(Request::PortSet),

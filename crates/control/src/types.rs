@@ -5,6 +5,7 @@
 //! Unknown fields in parameters are refused; readers skip unknown fields in replies.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +62,7 @@ pub struct SwitchInfo {
     pub refused_addresses: u64,
 }
 
-/// Parameters of `switch.table`.
+/// Parameters of `switch.table` and `switch.groups`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableParams {
@@ -81,6 +82,60 @@ pub struct TableEntry {
     pub port: String,
     /// Seconds since a frame from it was last seen, in steps of the table's ageing.
     pub age_seconds: u64,
+}
+
+/// What a switch knows of multicast groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupsInfo {
+    /// Whether it snoops at all.
+    pub snooping: bool,
+    /// Ports that want groups.
+    pub groups: Vec<GroupEntry>,
+    /// Who queries and where routers are, by VLAN and family.
+    pub domains: Vec<MulticastDomain>,
+    /// Messages that join or leave groups.
+    pub reports: u64,
+    /// Queries of others.
+    pub queries: u64,
+    /// Joins beyond the limits.
+    pub refused_joins: u64,
+    /// Messages that cannot be read.
+    pub malformed: u64,
+    /// Messages that came while too many waited.
+    pub lost: u64,
+}
+
+/// A port that wants a multicast group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupEntry {
+    /// The group.
+    pub group: IpAddr,
+    /// Its VLAN, on a switch that has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+    /// Full name of the port.
+    pub port: String,
+    /// Seconds until it is forgotten unless it is reported again.
+    pub expires_seconds: u64,
+}
+
+/// Multicast of one family in one VLAN.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MulticastDomain {
+    /// The VLAN, on a switch that has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+    /// `ipv4` or `ipv6`.
+    pub family: String,
+    /// Whether groups are kept apart; they are not as long as nobody queries.
+    pub active: bool,
+    /// Who queries, if it is not this switch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub querier: Option<IpAddr>,
+    /// Whether this switch queries.
+    pub queries: bool,
+    /// Full names of ports behind which routers are.
+    pub routers: Vec<String>,
 }
 
 /// Parameters of the methods that have none.

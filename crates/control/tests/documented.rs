@@ -1,7 +1,7 @@
 //! docs/reference/control-protocol.md against the types: what a reader copies from it must work.
 
 use netvale_control::request::METHODS;
-use netvale_control::types::{Applied, Done, Evicted, Exported, PortInfo, StatsReply, SwitchInfo, TableEntry, Version};
+use netvale_control::types::{Applied, Done, Evicted, Exported, GroupsInfo, PortInfo, StatsReply, SwitchInfo, TableEntry, Version};
 use netvale_control::{ErrorCode, Request, RpcError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -80,6 +80,7 @@ fn replies_are_replies() {
             "version" => same::<Version>(result),
             "switch.list" => same::<Vec<SwitchInfo>>(result),
             "switch.table" => same::<Vec<TableEntry>>(result),
+            "switch.groups" => same::<GroupsInfo>(result),
             "port.attach" | "port.set" | "port.show" => same::<PortInfo>(result),
             "port.list" => same::<Vec<PortInfo>>(result),
             "port.evicted" => same::<Vec<Evicted>>(result),

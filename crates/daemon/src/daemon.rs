@@ -23,6 +23,7 @@ use crate::registry::pipes::Pipes;
 use crate::registry::ports::{PortRecord, Ports};
 use crate::registry::refusals::Refusals;
 use crate::registry::regions::Regions;
+use crate::registry::snoops::Snoops;
 use crate::registry::switches::Switches;
 use crate::registry::watches::Watches;
 use crate::registry::workers::Workers;
@@ -53,6 +54,8 @@ pub struct Daemon {
     pub interfaces: Interfaces,
     /// Groups of ports that share a rate.
     pub groups: Groups,
+    /// Multicast groups of switches that snoop.
+    pub snoops: Snoops,
     /// ptnet devices of the virtual machine that the daemon runs in.
     pub guests: Guests,
     /// What each monitor watches.
@@ -97,6 +100,7 @@ impl Daemon {
             pipes: Pipes::default(),
             interfaces: Interfaces::default(),
             groups: Groups::default(),
+            snoops: Snoops::new()?,
             guests: Guests::default(),
             watches: Watches::default(),
             mirrors: Mirrors::default(),

@@ -24,7 +24,7 @@ use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::store::Store;
 use crate::permission;
-use crate::ports::faults;
+use crate::ports::{faults, multicast};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
 use crate::system::closing;
@@ -52,6 +52,7 @@ const SIGNAL: u64 = 3;
 const FAULTS: u64 = 4;
 const RELOAD: u64 = 5;
 const NEWS: u64 = 6;
+const GROUPS: u64 = 7;
 const FIRST_CLIENT: u64 = 16;
 
 /// What tells of signals.
@@ -122,6 +123,7 @@ impl Server {
         signals.reload.iter().try_for_each(|reload| add(reload.as_fd(), RELOAD))?;
         add(daemon.evictions.faults(), FAULTS)?;
         add(daemon.news.as_fd(), NEWS)?;
+        add(daemon.snoops.fd(), GROUPS)?;
         let reserve = Some(rustix::io::fcntl_dupfd_cloexec(&epoll, 0)?);
         let (clients, next, watchdog) = (HashMap::new(), FIRST_CLIENT, Watchdog::find());
         Ok(Server {
@@ -191,7 +193,8 @@ impl Server {
         let go_on = |limit| workers.iter().all(|worker| worker.goes_on(now, limit));
         let watchdog = watchdog.as_mut().map_or(Duration::MAX, |watchdog| watchdog.tick(now, go_on));
         let counters = self.keep_counters(now);
-        counters.min(watchdog).min(self.daemon.switches.tick(now)).min(self.daemon.workers.tick(now))
+        let groups = multicast::tick(&mut self.daemon);
+        counters.min(watchdog).min(groups).min(self.daemon.switches.tick(now)).min(self.daemon.workers.tick(now))
     }
 
     fn event(&mut self, id: u64) {
@@ -207,6 +210,7 @@ impl Server {
                 self.daemon.changed = true;
                 faults::evict(&mut self.daemon);
             }
+            GROUPS => self.daemon.snoops.woken(),
             NEWS => self.daemon.changed |= self.daemon.news.drain(),
             client => self.serve(client),
         }

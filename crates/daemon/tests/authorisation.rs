@@ -146,7 +146,9 @@ type Ask = fn(&Question<'_>) -> bool;
 /// What the table has a row for.
 const ROWS: &[(&str, Ask)] = &[
     ("`version`, `switch.list`", |q| q.may_call("version", json!({})) && q.may_call("switch.list", json!({}))),
-    ("`switch.table` of the owner's switch", |q| q.may_call("switch.table", json!({"switch": "vale0"}))),
+    ("`switch.table`, `switch.groups` of the owner's switch", |q| {
+        q.may_call("switch.table", json!({"switch": "vale0"})) && q.may_call("switch.groups", json!({"switch": "vale0"}))
+    }),
     ("`port.attach` to the owner's switch", |q| q.may_attach("vale0", "null:")),
     ("`port.attach` to a shared switch, or one of one's own", |q| {
         q.may_attach("vale9", "null:") && q.may_attach(&format!("vale{}", q.uid), "echo:")

@@ -88,6 +88,8 @@ drop_reasons! {
     RogueDhcp = "rogue-dhcp",
     /// A router's advertisement or redirect.
     RogueRa = "rogue-ra",
+    /// A query for multicast groups, or a multicast router's hello, of a port that may have no router behind it.
+    RogueQuery = "rogue-query",
     /// Lost on an impaired link, as asked for.
     LinkLoss = "link-loss",
     /// An impaired link has as much under way as it may.

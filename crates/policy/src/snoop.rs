@@ -41,14 +41,14 @@ mod timers;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use netvale_wire::MacAddr;
+use netvale_wire::{MacAddr, ethernet};
 
 pub use address::Family;
 pub use groups::Groups;
 pub use message::is_control;
 pub use portset::PortSet;
 pub use query::Query;
-pub use settings::{BadRouter, IgmpVersion, MldVersion, Router, Settings};
+pub use settings::{BadRouter, IgmpVersion, MldVersion, Multicast, Router, Settings};
 
 use domain::Domain;
 use message::{Change, Control, HeardQuery};
@@ -118,6 +118,23 @@ pub struct Membership {
     pub port: u8,
     /// When it is forgotten unless it is reported again, in ns.
     pub expires_ns: u64,
+}
+
+/// One family in one VLAN, for display.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownDomain {
+    /// VLAN; 0 in a switch without.
+    pub vlan: u16,
+    /// The family.
+    pub family: Family,
+    /// Whether groups are kept apart.
+    pub is_active: bool,
+    /// Whether it is this switch that queries.
+    pub is_asking: bool,
+    /// Who queries, if it is another.
+    pub querier: Option<IpAddr>,
+    /// The ports of routers.
+    pub routers: PortSet,
 }
 
 /// The snooping of one switch. Times are in ns and must not go back; ports are 0 to 254; the VLAN is 0 in a switch without.
@@ -278,6 +295,18 @@ impl Snoop {
         self.domains.get(&(vlan, family)).and_then(Domain::querier)
     }
 
+    /// What is known of each VLAN and family.
+    pub fn domains(&self) -> impl Iterator<Item = KnownDomain> {
+        self.domains.iter().map(|(&(vlan, family), domain)| KnownDomain {
+            vlan,
+            family,
+            is_active: domain.is_active(),
+            is_asking: domain.is_asking(),
+            querier: domain.querier(),
+            routers: self.routers(domain),
+        })
+    }
+
     /// What has been observed so far.
     pub fn counters(&self) -> Counters {
         self.counters
@@ -357,4 +386,18 @@ impl Snoop {
             }
         }
     }
+}
+
+/// What the message in a frame is, and of which family, for who forwards the frame. [`Snoop::observe`] says the same, but
+/// for queries that it refuses.
+pub fn message(frame: &[u8]) -> (Message, Family) {
+    let is_v6 = ethernet::network(frame).is_ok_and(|(ethertype, _)| ethertype == ethernet::IPV6);
+    let message = match message::parse(frame) {
+        Ok(Control::Query(_)) => Message::Query,
+        Ok(Control::Hello(_)) => Message::Router,
+        Ok(Control::Report(_)) => Message::Report,
+        Ok(Control::Other) => Message::Other,
+        Err(_) => Message::Malformed,
+    };
+    (message, if is_v6 { Family::V6 } else { Family::V4 })
 }

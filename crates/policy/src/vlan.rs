@@ -267,6 +267,12 @@ impl Vlans {
         Ok(Vlans::with(vlans, native))
     }
 
+    /// The VLAN of frames without a tag, if they may have none.
+    #[must_use]
+    pub fn untagged(&self) -> Option<VlanId> {
+        self.native
+    }
+
     /// The same with tags of that protocol.
     #[must_use]
     pub fn with_protocol(self, protocol: Protocol) -> Vlans {

@@ -213,6 +213,23 @@ impl Batch {
         self.frames.push(Frame { ptr, len, frags: 0, pieces: 1, offload: 0, no_learn: false });
     }
 
+    /// Lends the batch, with one frame of one piece, to `f`; the batch is empty afterwards.
+    pub fn lend<T>(&mut self, bytes: &[u8], f: impl FnOnce(&Batch) -> T) -> T {
+        struct Lent<'b>(&'b mut Batch);
+        impl Drop for Lent<'_> {
+            fn drop(&mut self) {
+                self.0.clear();
+            }
+        }
+        self.clear();
+        let lent = Lent(self);
+        if bytes.len() <= MAX_FRAME {
+            // SAFETY: the bytes outlive this call, at whose end the batch is cleared, also if `f` panics.
+            unsafe { lent.0.push_whole(bytes) };
+        }
+        f(lent.0)
+    }
+
     /// Sets the work that is left to do on the frame pushed last: checksum, segmentation.
     #[inline]
     pub fn set_offload(&mut self, offload: Offload) {

@@ -33,6 +33,8 @@ mod mix;
 mod owners;
 mod policed;
 pub mod policies;
+mod query_task;
+pub mod snooping;
 pub mod table;
 
 pub use fdb::{Fdb, FdbEntry, PortId};
@@ -40,4 +42,5 @@ pub use forward::{Forwarder, WaitingFrames, Work};
 pub use link_task::LinkTask;
 pub use netvale_port::{Passed, Task};
 pub use policies::Policies;
-pub use table::{AttachError, MAX_PORTS, MonitorRings, Port, Settings, Switch};
+pub use query_task::QueryTask;
+pub use table::{AttachError, GroupPort, GroupPorts, MAX_PORTS, MonitorRings, Port, Settings, Switch};

@@ -12,6 +12,8 @@ use crate::table::Entry;
 pub(crate) struct Policed {
     /// Whether frames belong to VLANs.
     pub(crate) vlans: bool,
+    /// Whether somebody has to know who wants which groups.
+    pub(crate) snoops: bool,
     /// Which kinds of tags there may be behind its ports.
     pub(crate) kinds: [bool; KINDS],
     /// Whether there are filters of what a port gets, and whether one may look at more than the first bytes of a frame.
@@ -29,6 +31,7 @@ impl Policed {
     pub(crate) fn none() -> Policed {
         Policed {
             vlans: false,
+            snoops: false,
             kinds: [true, false, false],
             is_filtered: false,
             is_deep: false,
@@ -53,7 +56,8 @@ impl Policed {
         let vlans = protocols.count() > 0;
         let is_filtered = policies().any(|(_, policies)| !policies.filters[1].rules().is_empty());
         let is_deep = policies().any(|(_, policies)| policies.filters[1].are_deep());
-        Some(Box::new(Policed { vlans, kinds, is_filtered, is_deep, pinned, ..Policed::none() }))
+        let snoops = policies().any(|(_, policies)| policies.multicast.needs_groups());
+        Some(Box::new(Policed { vlans, snoops, kinds, is_filtered, is_deep, pinned, ..Policed::none() }))
     }
 
     /// The policies of a port.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_policy::bucket::{Bucket, Limit, Share};
 use netvale_policy::guard::Guard;
+use netvale_policy::snoop::Multicast;
 use netvale_policy::vlan::{Protocol, Tagging, Vlans};
 use netvale_port::link::Link;
 
@@ -13,6 +14,8 @@ use crate::filters::Filters;
 
 /// How often addresses may move to a port a second, and together, before its loop guard blocks it.
 const MOVES: (u64, u64) = (5, 20);
+/// How many messages about groups of a port are read a second, and together.
+const MESSAGES: (u64, u64) = (500, 256);
 /// For how long a port is blocked after a loop was seen.
 pub const BLOCKED: std::time::Duration = std::time::Duration::from_secs(10);
 
@@ -39,6 +42,8 @@ pub struct Policies {
     pub storm: Classes<Option<Limit>>,
     /// Whether it is blocked for a while when addresses move to it again and again.
     pub loop_guard: bool,
+    /// What is said of multicast groups.
+    pub multicast: Multicast,
     /// How much it may send.
     pub rates: Vec<Limit>,
     /// Its part of what a group may send.
@@ -65,6 +70,7 @@ impl Default for Policies {
             flood: Classes([true; 3]),
             storm: Classes::default(),
             loop_guard: false,
+            multicast: Multicast::default(),
             rates: Vec::new(),
             group: None,
             link: None,
@@ -130,6 +136,7 @@ pub struct PolicyState {
     pub(crate) storm: Classes<Bucket>,
     pub(crate) rates: [Bucket; 2],
     moves: Bucket,
+    messages: Bucket,
     /// Until when the port is blocked; 0: it is not.
     blocked_until: AtomicU64,
     /// How often it was.
@@ -160,6 +167,12 @@ impl PolicyState {
             self.blocked_until.store(now + BLOCKED.as_nanos() as u64, Ordering::Relaxed);
             self.blocked.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether a message about groups may be read; a port that sends more than hosts do has them forwarded only.
+    #[cold]
+    pub(crate) fn may_report(&self) -> bool {
+        self.messages.take(&Limit::frames(MESSAGES.0, MESSAGES.1), now(), [0].into_iter()) > 0
     }
 
     pub(crate) fn unblock(&self) {

@@ -3,10 +3,11 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
+use netvale_policy::snoop::Multicast;
 use netvale_port::Egress;
 use thiserror::Error;
 
@@ -15,6 +16,7 @@ use crate::holding::Holding;
 use crate::owners::OwnerId;
 use crate::policed::Policed;
 use crate::policies::{Policies, PolicyState};
+use crate::snooping::Snooping;
 
 /// Maximum number of ports of a switch (netmap's limit).
 pub const MAX_PORTS: usize = 254;
@@ -64,6 +66,8 @@ pub struct Port {
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) id: PortId,
+    /// The number of its attachment.
+    since: u64,
     pub(crate) port: Port,
     pub(crate) owner: OwnerId,
     /// Whether it holds back other owners' senders, too.
@@ -141,6 +145,28 @@ impl Table {
     }
 }
 
+/// What whoever keeps a switch's groups must know of its ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupPorts {
+    /// The ports.
+    pub ports: Vec<GroupPort>,
+    /// Whether frames belong to VLANs.
+    pub has_vlans: bool,
+}
+
+/// A port, as far as groups are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupPort {
+    /// Its number.
+    pub id: PortId,
+    /// The number of its attachment, which no other port has, before or after.
+    pub since: u64,
+    /// What its operator says of groups.
+    pub multicast: Multicast,
+    /// The VLAN of its frames without a tag; 0 in a switch without VLANs.
+    pub vlan: Option<u16>,
+}
+
 /// How a switch treats its ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -169,6 +195,10 @@ pub struct Switch {
     /// Addresses by VLAN, from the first VLAN on.
     vlan_fdb: OnceLock<Fdb>,
     key: (u64, u64),
+    /// What is heard of groups, from the first port that snoops on.
+    snooping: OnceLock<Arc<Snooping>>,
+    /// Attachments so far.
+    attached: AtomicU64,
     /// What ports get that are attached.
     holds_others: AtomicBool,
 }
@@ -194,6 +224,8 @@ impl Switch {
             fdb,
             vlan_fdb: OnceLock::new(),
             key,
+            snooping: OnceLock::new(),
+            attached: AtomicU64::new(0),
             holds_others: holds_others.into(),
         })
     }
@@ -256,8 +288,35 @@ impl Switch {
         self.begin_anew_if(had_vlans);
     }
 
-    /// Makes the table of addresses by VLAN if these policies need it.
+    /// What is heard of groups, if a port snoops.
+    pub fn snooping(&self) -> Option<&Arc<Snooping>> {
+        self.table.load().policed().filter(|policed| policed.snoops).and_then(|_| self.snooping.get())
+    }
+
+    /// The same while a port snoops.
+    #[inline]
+    pub(crate) fn snooping_of(&self) -> Option<&Arc<Snooping>> {
+        self.snooping.get()
+    }
+
+    /// Its ports, as far as groups are concerned.
+    pub fn groups_of(&self) -> GroupPorts {
+        let table = self.table.load();
+        let none = Policed::none();
+        let policed = table.policed().unwrap_or(&none);
+        let ports = table.all().iter().map(|entry| {
+            let policies = policed.policies(entry);
+            let vlan = if policed.vlans { policed.vlans(policies).untagged() } else { Some(0) };
+            GroupPort { id: entry.id, since: entry.since, multicast: policies.multicast, vlan }
+        });
+        GroupPorts { ports: ports.collect(), has_vlans: policed.vlans }
+    }
+
+    /// Makes the table of addresses by VLAN, and room for messages about groups, if these policies need them.
     fn has_table_for(&self, policies: Option<&Policies>) {
+        if policies.is_some_and(|policies| policies.multicast.needs_groups()) {
+            self.snooping.get_or_init(Arc::default);
+        }
         if policies.is_some_and(|policies| policies.vlans.is_some()) {
             self.vlan_fdb.get_or_init(|| {
                 let fdb = Fdb::by_vlan(self.fdb.capacity(), self.key, self.fdb.is_sticky());
@@ -327,6 +386,7 @@ impl Switch {
             self.restrict(id, port.policies.as_deref());
             by_id[free] = Some(Arc::new(Entry {
                 id,
+                since: self.attached.fetch_add(1, Ordering::Relaxed),
                 port,
                 owner,
                 holds_others: self.holds_others.load(Ordering::Relaxed),

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Mapping
 
 from .errors import ControlError, NetvaleError
-from .views import Address, Evicted, Port, Stats, Switch, Version, made
+from .views import Address, Evicted, Groups, Port, Stats, Switch, Version, made
 
 
 def run_dir() -> Path:
@@ -75,6 +75,10 @@ class Control:
     def table(self, switch: str) -> list[Address]:
         """A switch's forwarding table."""
         return [made(Address, one) for one in self.call("switch.table", {"switch": switch})]
+
+    def groups(self, switch: str) -> Groups:
+        """Who wants which multicast groups of a switch."""
+        return made(Groups, self.call("switch.groups", {"switch": switch}))
 
     def attach(self, switch: str, port: str, **options: Any) -> Port:
         """Attaches a port: ``control.attach("vale0", "tap:nv0", mtu=9000)``. Options are those of a configuration file."""

@@ -32,6 +32,19 @@ class Address:
     mac: str
     port: str
     age_seconds: int
+    vlan: int | None = None
+
+
+@dataclass(frozen=True)
+class Groups:
+    snooping: bool
+    groups: list[dict[str, Any]]
+    domains: list[dict[str, Any]]
+    reports: int
+    queries: int
+    refused_joins: int
+    malformed: int
+    lost: int
 
 
 @dataclass(frozen=True)

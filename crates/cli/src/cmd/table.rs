@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use netvale_control::types::TableEntry;
+use netvale_control::types::{GroupEntry, GroupsInfo, MulticastDomain, TableEntry};
 use serde::Serialize;
 
 use crate::grid::{self, Align};
@@ -10,11 +10,16 @@ use crate::{CliError, Ctx, out};
 
 /// Show a switch's forwarding table.
 ///
-/// For each address: the port it was learned on, and how many seconds ago it was last seen.
+/// For each address: the port it was learned on, and how many seconds ago it was last seen. With --groups, for each multicast group: the
+/// ports that want it, and for how many seconds yet; then who queries, and where routers are.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The switch, e.g. vale0.
     pub switch: String,
+
+    /// Show who wants which multicast groups instead.
+    #[arg(long)]
+    pub groups: bool,
 
     /// Print one JSON object instead of the table.
     #[arg(long)]
@@ -33,6 +38,9 @@ struct Table<'a> {
 /// # Errors
 /// No daemon answers, or there is no such switch.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    if args.groups {
+        return show_groups(args, ctx);
+    }
     let entries = ctx.daemon()?.ask(|client| client.table(&args.switch))?;
     if args.json {
         out::json(&Table { switch: &args.switch, entries: &entries })?;
@@ -40,6 +48,39 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         out::text(render(&entries))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn show_groups(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let known = ctx.daemon()?.ask(|client| client.groups(&args.switch))?;
+    if args.json {
+        out::json(&known)?;
+    } else {
+        out::text(render_groups(&args.switch, &known))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn render_groups(switch: &str, known: &GroupsInfo) -> String {
+    if !known.snooping {
+        return format!("{switch} does not snoop: 'netvale port set {switch}:PORT mcast_snooping on' begins\n");
+    }
+    let vlan = |vlan: Option<u16>| vlan.map_or("-".into(), |vlan| vlan.to_string());
+    let heads = [("VLAN", Align::Right), ("GROUP", Align::Left), ("PORT", Align::Left), ("FOR s", Align::Right)];
+    let row = |one: &GroupEntry| {
+        [vlan(one.vlan), one.group.to_string(), one.port.clone(), one.expires_seconds.to_string()]
+    };
+    let groups = grid::render(heads, known.groups.iter().map(row));
+    let heads = [("VLAN", Align::Right), ("FAMILY", Align::Left), ("QUERIER", Align::Left), ("ROUTERS", Align::Left)];
+    let row = |one: &MulticastDomain| {
+        let querier = match &one.querier {
+            Some(querier) => querier.to_string(),
+            None if one.queries => "this switch".to_owned(),
+            None => "none: groups go to all".to_owned(),
+        };
+        let routers = if one.routers.is_empty() { "-".to_owned() } else { one.routers.join(" ") };
+        [vlan(one.vlan), one.family.clone(), querier, routers]
+    };
+    format!("{groups}\n{}", grid::render(heads, known.domains.iter().map(row)))
 }
 
 fn render(entries: &[TableEntry]) -> String {
@@ -61,6 +102,35 @@ mod tests {
     use netvale_control::types::Mac;
 
     use super::*;
+
+    /// Objective: one line a group and port, then one for each VLAN and family; a switch that does not snoop says how it would.
+    #[test]
+    fn groups() {
+        let group = GroupEntry {
+            group: [239, 1, 1, 1].into(),
+            vlan: Some(10),
+            port: "vale0:a".into(),
+            expires_seconds: 200,
+        };
+        let domain = MulticastDomain {
+            vlan: Some(10),
+            family: "ipv4".into(),
+            active: true,
+            querier: None,
+            queries: true,
+            routers: vec!["vale0:b".into()],
+        };
+        let mut known =
+            GroupsInfo { snooping: true, groups: vec![group], domains: vec![domain], ..GroupsInfo::default() };
+        let text = render_groups("vale0", &known);
+        assert_eq!(
+            text,
+            "VLAN  GROUP      PORT     FOR s\n  10  239.1.1.1  vale0:a    200\n\n\
+             VLAN  FAMILY  QUERIER      ROUTERS\n  10  ipv4    this switch  vale0:b\n"
+        );
+        known.snooping = false;
+        assert!(render_groups("vale0", &known).starts_with("vale0 does not snoop"));
+    }
 
     /// Objective: one line an address, with its VLAN where there are some.
     #[test]

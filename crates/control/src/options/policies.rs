@@ -2,6 +2,7 @@
 
 use netvale_policy::guard::{Addresses, BadAddresses, BadChecks, Guard};
 use netvale_policy::impair::{self, Spec};
+use netvale_policy::snoop::{BadRouter, Multicast, Router};
 use netvale_policy::units::{Rate, Size};
 use netvale_policy::vlan::{BadVlans, Vlans};
 use serde_json::{Map, Value};
@@ -53,6 +54,8 @@ pub struct PortPolicies {
     pub storm: [Option<u32>; 3],
     /// Whether loops block it.
     pub loop_guard: bool,
+    /// What is said of multicast groups.
+    pub multicast: Multicast,
     /// Bits a second that it may send, and bytes together.
     pub rate_in: Option<(Rate, Size)>,
     /// Frames a second that it may send.
@@ -167,6 +170,19 @@ impl PortOptions {
         }
     }
 
+    fn multicast(&self) -> Result<Multicast, Misfit> {
+        let bad = |bad: BadRouter| Misfit::policy("mcast_router", bad.to_string());
+        let router: Option<Router> = self.mcast_router.map(|word| word.to_string().parse()).transpose().map_err(bad)?;
+        let on = |option: Option<bool>| option.unwrap_or(false);
+        let multicast = Multicast {
+            snooping: on(self.mcast_snooping),
+            querier: on(self.mcast_querier),
+            router: router.unwrap_or_default(),
+            fast_leave: on(self.mcast_fast_leave),
+        };
+        Ok(multicast)
+    }
+
     /// Whether policies stand beside others that exclude them.
     fn exclude(&self) -> Result<(), Misfit> {
         for option in OPTIONS.iter().filter(|option| option.is_policy() && option.given(self).is_some()) {
@@ -199,6 +215,7 @@ impl PortOptions {
             flood: [self.flood, self.mcast_flood, self.bcast_flood].map(|flood| on(flood, true)),
             storm: [self.storm_unknown, self.storm_mcast, self.storm_bcast],
             loop_guard: on(self.loop_guard, false),
+            multicast: self.multicast()?,
             rate_in: rate("rate_in", self.rate_in.as_deref(), "burst_in", self.burst_in.as_deref())?,
             pps_in: self.pps_in,
             group: self.rate_group.as_deref().and_then(|text| text.parse().ok()),

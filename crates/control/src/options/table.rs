@@ -408,6 +408,34 @@ options! {
         under: Security,
         default: "off",
     }
+    /// Whether the port gets only the multicast groups that somebody behind it wants, once a querier is known.
+    mcast_snooping: Option<bool> = "mcast_snooping" {
+        value: "on|off" Shape::Switch,
+        for: every,
+        under: Multicast,
+        default: "off",
+    }
+    /// Whether the switch asks who wants which groups while nobody else does. It is enough that one of its ports says so.
+    mcast_querier: Option<bool> = "mcast_querier" {
+        value: "on|off" Shape::Switch,
+        for: every,
+        under: Multicast,
+        default: "off",
+    }
+    /// Whether a multicast router is behind the port: 0: never, queries from there are dropped; 1: if one is heard there; 2: always.
+    mcast_router: Option<u32> = "mcast_router" {
+        value: "0|1|2" Shape::Number(0, 2),
+        for: every,
+        under: Multicast,
+        default: "1",
+    }
+    /// Whether a leave is believed without asking who else is behind the port.
+    mcast_fast_leave: Option<bool> = "mcast_fast_leave" {
+        value: "on|off" Shape::Switch,
+        for: every,
+        under: Multicast,
+        default: "off",
+    }
     /// Bits a second that the port may send. Its peer waits where it can; what a network interface brings is dropped.
     rate_in: Option<String> = "rate_in" {
         value: "RATE" Shape::Written(&syntax::RATE),

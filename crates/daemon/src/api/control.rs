@@ -6,7 +6,7 @@ use netvale_control::{ErrorCode, Reply, Request, RpcError};
 
 use super::attaching::attach;
 use super::configuration;
-use super::inspect::{last_eviction, list_evicted, list_ports, list_switches, list_table, show, stats};
+use super::inspect::{last_eviction, list_evicted, list_groups, list_ports, list_switches, list_table, show, stats};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::permission;
@@ -47,7 +47,7 @@ impl Rpc<'_> {
                 permission::Request::Detach(&full)
             }
             Request::PortSet(p) => permission::Request::SetPolicies(&p.port),
-            Request::SwitchTable(p) => permission::Request::InspectSwitch(&p.switch),
+            Request::SwitchTable(p) | Request::SwitchGroups(p) => permission::Request::InspectSwitch(&p.switch),
             Request::ConfigApply(_) | Request::ConfigExport => permission::Request::Configure,
             Request::Shutdown => permission::Request::Shutdown,
             _ => permission::Request::Inspect,
@@ -66,6 +66,9 @@ impl Rpc<'_> {
             Request::SwitchList => Reply::Switches(list_switches(self.daemon, self.caller)),
             Request::SwitchTable(p) => {
                 Reply::Table(list_table(self.daemon, &p.switch, self.caller).ok_or_else(|| no_switch(&p.switch))?)
+            }
+            Request::SwitchGroups(p) => {
+                Reply::Groups(list_groups(self.daemon, &p.switch, self.caller).ok_or_else(|| no_switch(&p.switch))?)
             }
             Request::PortAttach(p) => Reply::Port(Box::new(self.attach(&p)?)),
             Request::PortDetach(p) => {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_control::types::{
-    Direction, Evicted, Mac, Owner, PortInfo, PortState, PortStats, RingInfo, StatsReply, SwitchInfo, TableEntry,
-    WorkerStats,
+    Direction, Evicted, GroupsInfo, Mac, Owner, PortInfo, PortState, PortStats, RingInfo, StatsReply, SwitchInfo,
+    TableEntry, WorkerStats,
 };
 use netvale_port::RingCounters;
 use netvale_switch::{FdbEntry, Switch};
@@ -14,7 +14,7 @@ use netvale_switch::{FdbEntry, Switch};
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::permission::{controls, may_join, sees};
-use crate::ports::{pipe, policies};
+use crate::ports::{multicast, pipe, policies};
 use crate::registry::pipes::Pipes;
 use crate::rings::nic::NicPort;
 use crate::rings::pipe::Pipe;
@@ -49,6 +49,14 @@ pub fn list_table(d: &Daemon, switch: &str, caller: Caller) -> Option<Vec<TableE
     let mut entries: Vec<_> = s.addresses().entries().into_iter().filter_map(entry).collect();
     entries.sort_by_key(|e| (e.vlan, e.mac));
     Some(entries)
+}
+
+/// Who wants which multicast groups of a switch, restricted to ports that the caller sees; `None` when there is no such switch.
+pub fn list_groups(d: &Daemon, switch: &str, caller: Caller) -> Option<GroupsInfo> {
+    let ports: BTreeMap<_, _> = d.switches.get(switch)?.ports().into_iter().collect();
+    let is_seen = |full: &String| d.ports.get(full).is_some_and(|record| controls(caller, record.owner.uid));
+    let name = |id| Some(format!("{switch}:{}", ports.get(&id)?)).filter(is_seen);
+    Some(multicast::groups(d, switch, name))
 }
 
 /// Lists the ports that the caller sees, or those on one switch, without their rings; pipes are on no switch.

@@ -36,6 +36,7 @@ pub mod links;
 pub mod local;
 pub mod memory;
 pub mod monitor;
+pub mod multicast;
 pub mod nic;
 mod notes;
 pub mod null;

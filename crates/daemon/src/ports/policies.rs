@@ -113,6 +113,7 @@ pub fn for_switch(policies: PortPolicies, link: Option<Arc<Link>>, rule: &mut Ma
         flood: Classes(policies.flood),
         storm: Classes(storm),
         loop_guard: policies.loop_guard,
+        multicast: policies.multicast,
         group: None,
         link,
         guard: policies.guard,

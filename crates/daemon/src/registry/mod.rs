@@ -28,6 +28,7 @@ pub mod pipes;
 pub mod ports;
 pub mod refusals;
 pub mod regions;
+pub mod snoops;
 pub mod switches;
 pub mod watches;
 pub mod workers;

@@ -37,6 +37,12 @@ impl Groups {
         self.members.get(&(vlan, mac)).or_else(|| self.domains.get(&(vlan, family)).map(|domain| &domain.everything))
     }
 
+    /// The same for the frame that starts with `head`.
+    #[inline]
+    pub fn ports_of(&self, vlan: u16, head: &[u8]) -> Option<&PortSet> {
+        self.ports(vlan, MacAddr(*head.first_chunk()?))
+    }
+
     /// Where a report goes in `vlan` (see [`super::Message::Report`]): to the ports of routers. `None`: to all ports.
     pub fn routers(&self, vlan: u16, family: Family) -> Option<&PortSet> {
         self.domains.get(&(vlan, family)).map(|domain| &domain.routers)

@@ -67,6 +67,26 @@ impl fmt::Display for Router {
     }
 }
 
+/// What a port's operator says of groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Multicast {
+    /// Whether the port gets only the groups that somebody behind it wants.
+    pub snooping: bool,
+    /// Whether the switch queries while nobody else does.
+    pub querier: bool,
+    /// Whether a router is behind it.
+    pub router: Router,
+    /// Whether a leave is believed without asking.
+    pub fast_leave: bool,
+}
+
+impl Multicast {
+    /// Whether its switch has to know who wants which groups.
+    pub fn needs_groups(&self) -> bool {
+        self.snooping || self.querier
+    }
+}
+
 /// How a switch snoops. [`Settings::new`] has the Linux bridge's defaults; times are in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {

@@ -1,7 +1,11 @@
 //! What becomes of each frame of a batch under the policies of its port: a destination, a VLAN, variants; or a drop.
 
+use std::sync::Arc;
+
+use arc_swap::Guard;
 use netvale_mem::drops::REASONS;
-use netvale_policy::guard::{Guard, Violation};
+use netvale_policy::guard::{self, Violation};
+use netvale_policy::snoop::{self, Groups, Message, PortSet, Router};
 use netvale_policy::vlan::{NotHere, Vlan};
 use netvale_port::stage::{HEAD, Retag, Staging};
 use netvale_port::{BATCH, DropReason, RingCounters};
@@ -11,10 +15,41 @@ use crate::clock::now;
 use crate::fdb::{Fdb, Learned, PortId};
 use crate::policed::Policed;
 use crate::policies::{Class, KINDS, Policies, protocol};
-use crate::table::{Entry, Table};
+use crate::snooping::Snooping;
+use crate::table::{Entry, Switch, Table};
 
 /// No variant of that kind.
 pub(super) const NO_VARIANT: u16 = u16::MAX;
+
+/// Every port that wants frames of its class.
+const ALL: u16 = u16::MAX;
+
+/// Sets of ports to which frames for groups go.
+pub(super) struct Sets {
+    sets: [PortSet; BATCH],
+    used: u16,
+}
+
+impl Sets {
+    /// The number of a set; frames in a row often have the same.
+    fn number(&mut self, set: Option<&PortSet>) -> u16 {
+        let Some(set) = set else { return ALL };
+        let last = self.used.checked_sub(1).and_then(|last| self.sets.get(usize::from(last)));
+        if last != Some(set)
+            && let Some(place) = self.sets.get_mut(usize::from(self.used))
+        {
+            *place = *set;
+            self.used += 1;
+        }
+        self.used - 1
+    }
+
+    /// Whether a port is in a set; `None` if there is none.
+    #[inline]
+    fn has(&self, number: u16, port: PortId) -> Option<bool> {
+        if number == ALL { None } else { self.sets.get(usize::from(number)).map(|set| set.has(port)) }
+    }
+}
 
 /// A frame's plan.
 #[derive(Clone, Copy)]
@@ -24,26 +59,37 @@ pub(super) struct Planned {
     pub(super) vlan: u16,
     /// Why it goes to all, if it does.
     pub(super) class: Class,
+    /// The set of ports that get it, if it is for a group.
+    pub(super) members: u16,
     /// Its variants, by kind of tag.
     pub(super) variants: [u16; KINDS],
 }
 
-const DROPPED: Planned = Planned { to: NOWHERE, vlan: 0, class: Class::Unknown, variants: [NO_VARIANT; KINDS] };
+const DROPPED: Planned =
+    Planned { to: NOWHERE, vlan: 0, class: Class::Unknown, members: ALL, variants: [NO_VARIANT; KINDS] };
 
 /// Plans for a batch, and counts of what is dropped.
 pub(super) struct Plan {
     frames: [Planned; BATCH],
+    pub(super) sets: Sets,
     drops: [u32; REASONS],
     has_drops: bool,
 }
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan { frames: [DROPPED; BATCH], drops: [0; REASONS], has_drops: false }
+        let sets = Sets { sets: [PortSet::EMPTY; BATCH], used: 0 };
+        Plan { frames: [DROPPED; BATCH], sets, drops: [0; REASONS], has_drops: false }
     }
 }
 
 impl Plan {
+    /// Forgets the sets of ports of frames before.
+    #[inline]
+    pub(super) fn begin(&mut self) {
+        self.sets.used = 0;
+    }
+
     #[inline]
     pub(super) fn frame(&self, i: usize) -> &Planned {
         self.frames.get(i).unwrap_or(&DROPPED)
@@ -80,6 +126,53 @@ impl Plan {
     }
 }
 
+/// What is known of groups.
+struct Listener<'a> {
+    snooping: &'a Snooping,
+    groups: Guard<Option<Arc<Groups>>>,
+}
+
+impl Listener<'_> {
+    fn new(snooping: &Arc<Snooping>) -> Listener<'_> {
+        Listener { snooping, groups: snooping.groups() }
+    }
+
+    /// The ports that get a frame that does not go to one. `None`: all.
+    #[inline]
+    fn members(
+        &self,
+        policies: &Policies,
+        me: &Entry,
+        vlan: u16,
+        head: &[u8],
+        is_control: bool,
+    ) -> Result<Option<&PortSet>, DropReason> {
+        if is_control {
+            return self.hear(policies, me, vlan, head);
+        }
+        Ok(self.groups.as_ref().and_then(|groups| groups.ports_of(vlan, head)))
+    }
+
+    /// Reports go where routers are; queries go everywhere, if they may.
+    #[cold]
+    fn hear(&self, policies: &Policies, me: &Entry, vlan: u16, head: &[u8]) -> Result<Option<&PortSet>, DropReason> {
+        let (message, family) = snoop::message(head);
+        let groups = self.groups.as_ref();
+        let to = match message {
+            Message::Query | Message::Router if policies.multicast.router == Router::Never => {
+                return Err(DropReason::RogueQuery);
+            }
+            Message::Report => groups.and_then(|groups| groups.routers(vlan, family)),
+            Message::Query | Message::Router | Message::RefusedQuery => None,
+            Message::Other | Message::Malformed => groups.and_then(|groups| groups.ports_of(vlan, head)),
+        };
+        if !matches!(message, Message::Other) && me.state.may_report() {
+            self.snooping.hear(vlan, me.id, head);
+        }
+        Ok(to)
+    }
+}
+
 /// The same conversation as the frame before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Conversation {
@@ -99,33 +192,53 @@ pub(super) struct Judge<'a> {
     want: usize,
     is_deep: bool,
     last: Option<(Conversation, u8)>,
+    /// What is known of groups, if a port snoops.
+    listener: Option<Listener<'a>>,
 }
 
 /// Bytes of long frames that are copied if nothing looks at more: addresses, tags, and what a copy of a cache line brings.
 const LEAST: usize = 64;
+/// Bytes by which messages about groups are told apart from other frames.
+const CONTROL: usize = 96;
 
 impl<'a> Judge<'a> {
-    pub(super) fn new(table: &'a Table, policed: &'a Policed, me: &'a Entry, fdb: &'a Fdb) -> Judge<'a> {
-        let policies = policed.policies(me);
+    pub(super) fn new(table: &'a Table, policed: &'a Policed, me: &'a Entry, switch: &'a Switch) -> Judge<'a> {
+        let (policies, fdb) = (policed.policies(me), switch.fdb_of(Some(policed)));
+        let listener = if policed.snoops { switch.snooping_of().map(Listener::new) } else { None };
         let filtered = policed.is_filtered || !policies.filters[0].rules().is_empty();
-        let want = if filtered { HEAD } else { policies.guard.as_ref().map_or(0, Guard::head_len).max(LEAST) };
+        let least = if listener.is_some() { CONTROL } else { LEAST };
+        let want = if filtered { HEAD } else { policies.guard.as_ref().map_or(0, guard::Guard::head_len).max(least) };
         let is_deep = policed.is_deep || policies.filters[0].are_deep();
-        Judge { table, policed, me, policies, fdb, want, is_deep, last: None }
+        Judge { table, policed, me, policies, fdb, want, is_deep, last: None, listener }
     }
 
     /// Plans frame `i`, and makes its variants. `None` if what was planned before has to be delivered first.
     #[inline]
-    pub(super) fn plan(&mut self, i: usize, staging: &mut Staging<'_>) -> Option<Result<Planned, DropReason>> {
+    pub(super) fn plan(
+        &mut self,
+        i: usize,
+        staging: &mut Staging<'_>,
+        sets: &mut Sets,
+    ) -> Option<Result<Planned, DropReason>> {
         let Some(frame) = staging.frames().get(i) else { return Some(Err(DropReason::Runt)) };
         let (len, no_learn) = (frame.len(), frame.no_learn());
         let mut head = staging.head(i, self.want);
-        if self.is_deep && len > head.len() {
+        let is_control = self.listener.is_some() && snoop::is_control(head);
+        if (self.is_deep || is_control) && len > head.len() {
             head = staging.whole()?;
         }
-        let judged = self.judge(head, len, no_learn);
-        Some(judged.and_then(|(to, vlan, class)| {
+        let judged = self.judge(head, len, no_learn).and_then(|(to, vlan, class)| {
+            let members = match &self.listener {
+                Some(listener) if to == FLOOD => {
+                    sets.number(listener.members(self.policies, self.me, vlan.id, head, is_control)?)
+                }
+                _ => ALL,
+            };
+            Ok((to, vlan, class, members))
+        });
+        Some(judged.and_then(|(to, vlan, class, members)| {
             let variants = self.variants(i, to, vlan, staging)?;
-            Ok(Planned { to, vlan: vlan.id, class, variants })
+            Ok(Planned { to, vlan: vlan.id, class, members, variants })
         }))
     }
 
@@ -284,8 +397,9 @@ fn addresses(head: &[u8]) -> Option<(u64, u64)> {
     Some((word([a, b, c, d, e, f]), word([g, h, i, j, k, l])))
 }
 
-/// Whether a port gets a frame that goes to all.
+/// Whether a port gets a frame that goes to all, or to a group.
 #[inline]
-pub(super) fn takes_flood(to: &Policies, me: PortId, id: PortId, class: Class) -> bool {
-    id != me && *to.flood.of(class)
+pub(super) fn takes_flood(to: &Policies, me: PortId, id: PortId, planned: &Planned, sets: &Sets) -> bool {
+    let wanted = if to.multicast.snooping { sets.has(planned.members, id) } else { None };
+    id != me && wanted.unwrap_or(*to.flood.of(planned.class))
 }

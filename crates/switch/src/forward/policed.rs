@@ -168,12 +168,12 @@ impl Forwarder {
         range: Range<usize>,
         memory: &mut ForPolicies,
     ) -> usize {
-        let fdb = self.switch.fdb_of(Some(policed));
-        let mut judge = Judge::new(table, policed, me, fdb);
+        let mut judge = Judge::new(table, policed, me, &self.switch);
+        memory.plan.begin();
         let mut staging = self.source.stage(&mut memory.stage, range.start);
         let mut next = range.start;
         while next < range.end
-            && let Some(planned) = judge.plan(next, &mut staging)
+            && let Some(planned) = judge.plan(next, &mut staging, &mut memory.plan.sets)
         {
             memory.plan.set(next, planned);
             next += 1;
@@ -257,7 +257,7 @@ fn select(policed: &Policed, me: &Entry, to: &Entry, list: &mut [u16], plan: &mu
         let planned = *plan.frame(usize::from(frame));
         let is_own = planned.to == to.id;
         let kind = policed.kind(its, planned.vlan);
-        let gets = is_own || takes_flood(its, me.id, to.id, planned.class);
+        let gets = is_own || takes_flood(its, me.id, to.id, &planned, &plan.sets);
         if is_apart || is_blocked || !gets {
             if is_own {
                 plan.drop(if is_apart { DropReason::Isolated } else { DropReason::Loop });

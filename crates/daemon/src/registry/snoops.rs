@@ -1,0 +1,173 @@
+//! Who wants which multicast groups, for each switch that snoops.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvale_control::types::Mac;
+use netvale_mem::notify::Doorbell;
+use netvale_policy::snoop::{Settings, Snoop};
+use netvale_wire::MacAddr;
+use netvale_switch::snooping::Snooping;
+use netvale_switch::{GroupPorts, Switch};
+
+use crate::worker::TaskId;
+
+/// Messages of a switch that are read together; others wait for the next time.
+const READ: usize = 256;
+/// When that is.
+const SOON: Duration = Duration::from_millis(2);
+/// The kind of a switch's address, see [`Mac::of_name`].
+const SWITCH_ADDRESS: u8 = 0x73;
+
+/// All switches that snoop.
+pub struct Snoops {
+    by_switch: BTreeMap<String, Known>,
+    bell: Arc<Doorbell>,
+    begun: Instant,
+}
+
+/// A switch that snoops.
+pub struct Known {
+    /// The switch.
+    pub switch: Arc<Switch>,
+    /// What it hears.
+    pub snooping: Arc<Snooping>,
+    /// What is known.
+    pub snoop: Snoop,
+    /// The task that sends its queries, and what wakes it.
+    pub task: TaskId,
+    bell: Arc<Doorbell>,
+    ports: GroupPorts,
+    watched: BTreeSet<u16>,
+}
+
+impl Snoops {
+    /// Creates an empty registry.
+    ///
+    /// # Errors
+    /// When there is no descriptor for its bell.
+    pub fn new() -> std::io::Result<Snoops> {
+        let bell = Arc::new(Doorbell::new()?);
+        Ok(Snoops { by_switch: BTreeMap::new(), bell, begun: Instant::now() })
+    }
+
+    /// Readable when a message was heard.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Messages are read next.
+    pub fn woken(&self) {
+        self.bell.drain();
+    }
+
+    /// A switch that snoops.
+    pub fn get(&self, switch: &str) -> Option<&Known> {
+        self.by_switch.get(switch)
+    }
+
+    /// The time, for [`Snoop`].
+    pub fn now(&self) -> u64 {
+        self.begun.elapsed().as_nanos() as u64
+    }
+
+    /// Begins to snoop. `task` sends the queries when `bell` rings.
+    pub fn begin(&mut self, switch: &Arc<Switch>, snooping: &Arc<Snooping>, task: TaskId, bell: Arc<Doorbell>) {
+        let told = Arc::clone(&self.bell);
+        snooping.wake_by(move || told.ring());
+        let ports = GroupPorts { ports: Vec::new(), has_vlans: switch.groups_of().has_vlans };
+        let known = Known {
+            switch: Arc::clone(switch),
+            snooping: Arc::clone(snooping),
+            snoop: Snoop::new(settings(switch.name(), false)),
+            task,
+            bell,
+            ports,
+            watched: BTreeSet::new(),
+        };
+        self.by_switch.insert(switch.name().to_owned(), known);
+    }
+
+    /// Forgets switches that are gone or snoop no more. Returns their tasks.
+    pub fn end(&mut self) -> Vec<TaskId> {
+        let is_over = |known: &Known| known.switch.snooping().is_none();
+        let over: Vec<_> = self.by_switch.extract_if(.., |_, known| is_over(known)).map(|(_, known)| known).collect();
+        over.iter().for_each(|known| known.snooping.tell(None));
+        over.iter().map(|known| known.task).collect()
+    }
+
+    /// Reads what was heard, and sends what is due. Returns the time until the next call.
+    pub fn tick(&mut self) -> Duration {
+        let now = self.now();
+        self.by_switch.values_mut().map(|known| known.tick(now)).min().unwrap_or(Duration::MAX)
+    }
+}
+
+/// As Linux has them.
+fn settings(switch: &str, querier: bool) -> Settings {
+    let mac = MacAddr(Mac::of_name(SWITCH_ADDRESS, switch).0);
+    Settings { querier, ..Settings::new(mac) }
+}
+
+impl Known {
+    fn tick(&mut self, now: u64) -> Duration {
+        let (mut changed, mut read) = (self.settle(now), 0);
+        self.snooping.begin_to_read();
+        while read < READ
+            && let Some(heard) = self.snooping.read()
+        {
+            changed |= self.snoop.observe(now, heard.vlan, heard.port, heard.frame()).changed;
+            read += 1;
+        }
+        let mut sent = false;
+        while let Some(query) = self.snoop.next_query(now) {
+            self.snooping.send(query);
+            sent = true;
+        }
+        if sent {
+            self.bell.ring();
+        }
+        let expiry = self.snoop.tick(now);
+        if changed || expiry.changed {
+            self.snooping.tell(Some(self.snoop.snapshot()));
+        }
+        let next = Duration::from_nanos(expiry.next_ns.saturating_sub(now));
+        if read == READ { next.min(SOON) } else { next }
+    }
+
+    /// Goes on with the ports as they are now. Returns whether that changes anything.
+    fn settle(&mut self, now: u64) -> bool {
+        let ports = self.switch.groups_of();
+        if ports == self.ports {
+            return false;
+        }
+        let queries = |ports: &GroupPorts| ports.ports.iter().any(|port| port.multicast.querier);
+        if ports.has_vlans != self.ports.has_vlans || queries(&ports) != queries(&self.ports) {
+            // What was heard may be old, and frames go to all ports until it was heard again.
+            self.snoop = Snoop::new(settings(self.switch.name(), queries(&ports)));
+            self.watched.clear();
+        }
+        let is_here = |id, since| ports.ports.iter().any(|port| port.id == id && port.since == since);
+        for gone in self.ports.ports.iter().filter(|port| !is_here(port.id, port.since)) {
+            self.snoop.remove_port(gone.id);
+        }
+        for port in &ports.ports {
+            self.snoop.set_router(port.id, port.multicast.router);
+            self.snoop.set_fast_leave(port.id, port.multicast.fast_leave);
+        }
+        self.watch(now, ports.ports.iter().filter_map(|port| port.vlan).collect());
+        self.ports = ports;
+        true
+    }
+
+    /// VLANs that ports have without tags are watched before anything is heard in them.
+    fn watch(&mut self, now: u64, vlans: BTreeSet<u16>) {
+        for gone in self.watched.difference(&vlans) {
+            self.snoop.unwatch(*gone);
+        }
+        vlans.iter().for_each(|&vlan| self.snoop.watch(now, vlan));
+        self.watched = vlans;
+    }
+}

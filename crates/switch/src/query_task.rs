@@ -1,0 +1,85 @@
+//! Sends the queries of a switch that asks for groups to its ports.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use netvale_mem::notify::Doorbell;
+use netvale_policy::snoop::Query;
+use netvale_policy::vlan::Vlan;
+use netvale_port::{Batch, DropReason, Passed, Task};
+
+use crate::forward::{IDENTITY, Work};
+use crate::policies::protocol;
+use crate::snooping::Snooping;
+use crate::table::Switch;
+
+/// Where a frame's tag is, behind both addresses.
+const TAG_AT: usize = 12;
+/// Bytes of the longest query, with a tag.
+const LONGEST: usize = 128;
+
+/// Delivers queries, each tagged as a port's VLANs say.
+pub struct QueryTask {
+    switch: Arc<Switch>,
+    snooping: Arc<Snooping>,
+    bell: Arc<Doorbell>,
+    batch: Box<Batch>,
+    /// The query as one port gets it.
+    frame: Vec<u8>,
+}
+
+impl QueryTask {
+    /// Creates the task, which `bell` wakes.
+    #[must_use]
+    pub fn new(switch: Arc<Switch>, snooping: Arc<Snooping>, bell: Arc<Doorbell>) -> QueryTask {
+        QueryTask { switch, snooping, bell, batch: Box::default(), frame: Vec::with_capacity(LONGEST) }
+    }
+
+    fn send(&mut self, query: &Query, work: &mut Work) {
+        let table = self.switch.table();
+        let Some(policed) = table.policed() else { return };
+        let to = table.all().iter().filter(|to| query.port.is_none_or(|port| port == to.id));
+        for to in to.filter(|to| !to.state.is_blocked()) {
+            let Some(kind) = policed.kind(policed.policies(to), query.vlan) else { continue };
+            let Some(egress) = to.port.egresses.first() else { continue };
+            tagged(query, kind, &mut self.frame);
+            self.batch.lend(&self.frame, |batch| {
+                if egress.deliver(batch, &IDENTITY[..batch.len()], &mut work.scratch) < batch.len() {
+                    egress.counters().dropped(DropReason::NoRoom, 1);
+                }
+            });
+        }
+    }
+}
+
+/// The query with a tag of that kind.
+fn tagged(query: &Query, kind: usize, frame: &mut Vec<u8>) {
+    frame.clear();
+    let (addresses, rest) = query.frame().split_at(query.frame().len().min(TAG_AT));
+    frame.extend_from_slice(addresses);
+    if let Some(protocol) = protocol(kind) {
+        let vlan = Vlan { id: query.vlan, priority: 0, tagged: true, stays: false };
+        frame.extend_from_slice(&vlan.tag(protocol));
+    }
+    frame.extend_from_slice(rest);
+}
+
+impl Task<Work> for QueryTask {
+    fn pass(&mut self, work: &mut Work) -> Passed {
+        let Some(query) = self.snooping.take_query() else { return Passed::Idle };
+        self.send(&query, work);
+        Passed::Frames(1)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.snooping.has_queries()
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.bell.as_fd())
+    }
+
+    fn woken(&mut self) {
+        self.bell.drain();
+    }
+}

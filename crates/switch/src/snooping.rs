@@ -1,0 +1,158 @@
+//! Multicast snooping: what workers hear for whoever keeps a switch's groups, and what they are told.
+//!
+//! ```text
+//!   workers                                  the daemon's main thread
+//!   messages of hosts and routers ─ heard ─►  reads them, keeps groups
+//!   look members up ◄──────────── groups ───  a snapshot, made anew after a change
+//!   deliver ◄─────────────────── queries ───  when the switch queries
+//! ```
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::{ArcSwapOption, Guard};
+use crossbeam_queue::ArrayQueue;
+use netvale_policy::snoop::{Groups, Query};
+
+use crate::fdb::PortId;
+
+/// Messages that wait to be read. What finds no room is repeated by its sender.
+const MESSAGES: usize = 1024;
+/// Queries that wait to be sent.
+const QUERIES: usize = 256;
+/// Bytes of the longest message: an Ethernet frame with two tags.
+const LONGEST: usize = 1522;
+
+/// A message that arrived at a port.
+pub struct Heard {
+    /// The VLAN in which it did; 0 in a switch without.
+    pub vlan: u16,
+    /// The port.
+    pub port: PortId,
+    len: u16,
+    bytes: [u8; LONGEST],
+}
+
+impl Heard {
+    /// The whole frame.
+    #[must_use]
+    pub fn frame(&self) -> &[u8] {
+        self.bytes.get(..self.len.into()).unwrap_or_default()
+    }
+}
+
+type Wake = Box<dyn Fn() + Send + Sync>;
+
+/// What a switch that snoops shares with whoever keeps its groups.
+pub struct Snooping {
+    heard: ArrayQueue<Heard>,
+    groups: ArcSwapOption<Groups>,
+    queries: ArrayQueue<Query>,
+    /// Whether the reader knows that there is something to read.
+    is_told: AtomicBool,
+    wake: OnceLock<Wake>,
+    lost: AtomicU64,
+}
+
+impl Default for Snooping {
+    fn default() -> Self {
+        Snooping {
+            heard: ArrayQueue::new(MESSAGES),
+            groups: ArcSwapOption::empty(),
+            queries: ArrayQueue::new(QUERIES),
+            is_told: AtomicBool::new(false),
+            wake: OnceLock::new(),
+            lost: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Snooping {
+    /// Says how the reader is woken: by the first message after each [`Snooping::begin_to_read`].
+    pub fn wake_by(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let _ = self.wake.set(Box::new(wake));
+    }
+
+    /// To be called before messages are read.
+    pub fn begin_to_read(&self) {
+        self.is_told.store(false, Ordering::SeqCst);
+    }
+
+    /// The message that has waited longest.
+    pub fn read(&self) -> Option<Heard> {
+        self.heard.pop()
+    }
+
+    /// Messages that found no room.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Says where frames go from now on. `None`: to all ports.
+    pub fn tell(&self, groups: Option<Groups>) {
+        self.groups.store(groups.map(Arc::new));
+    }
+
+    /// Has a query sent. What finds no room is not.
+    pub fn send(&self, query: Query) {
+        let _ = self.queries.push(query);
+    }
+
+    /// The query that is to be sent next.
+    pub(crate) fn take_query(&self) -> Option<Query> {
+        self.queries.pop()
+    }
+
+    pub(crate) fn has_queries(&self) -> bool {
+        !self.queries.is_empty()
+    }
+
+    pub(crate) fn groups(&self) -> Guard<Option<Arc<Groups>>> {
+        self.groups.load()
+    }
+
+    /// Hands a message to the reader, if there is room for it.
+    #[cold]
+    pub(crate) fn hear(&self, vlan: u16, port: PortId, frame: &[u8]) {
+        let mut heard = Heard { vlan, port, len: frame.len() as u16, bytes: [0; LONGEST] };
+        let room = heard.bytes.get_mut(..frame.len());
+        let has_room = room.map(|room| room.copy_from_slice(frame)).is_some() && self.heard.push(heard).is_ok();
+        if !has_room {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        if !self.is_told.swap(true, Ordering::SeqCst)
+            && let Some(wake) = self.wake.get()
+        {
+            wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: messages are read in order and whole, those that are too long or find no room are counted as lost, and the reader is woken
+    /// once until it reads again.
+    #[test]
+    fn heard() {
+        let snooping = Snooping::default();
+        let woken = Arc::new(AtomicU64::new(0));
+        let bell = Arc::clone(&woken);
+        snooping.wake_by(move || _ = bell.fetch_add(1, Ordering::Relaxed));
+        for i in 0..MESSAGES + 5 {
+            snooping.hear(7, (i % 3) as PortId, &[i as u8; 60]);
+        }
+        snooping.hear(7, 1, &[0; LONGEST + 1]);
+        assert_eq!((snooping.lost(), woken.load(Ordering::Relaxed)), (6, 1));
+        snooping.begin_to_read();
+        for i in 0..MESSAGES {
+            let heard = snooping.read().unwrap();
+            assert_eq!((heard.vlan, usize::from(heard.port), heard.frame()), (7, i % 3, &[i as u8; 60][..]));
+        }
+        assert!(snooping.read().is_none());
+        snooping.hear(0, 1, &[1; LONGEST]);
+        assert_eq!((snooping.read().unwrap().frame().len(), woken.load(Ordering::Relaxed)), (LONGEST, 2));
+    }
+}
