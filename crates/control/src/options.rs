@@ -278,7 +278,7 @@ impl AttachOption {
     #[must_use]
     pub fn is_policy(&self) -> bool {
         use Heading::*;
-        matches!(self.heading, Vlans | Security | Rates | Filters | Links)
+        matches!(self.heading, Vlans | Security | Multicast | Rates | Filters | Links)
     }
 
     /// The flag's name, without its leading dashes.

@@ -157,6 +157,7 @@ mod tests {
             Request::Version,
             Request::SwitchList,
             Request::SwitchTable(TableParams { switch: switch.clone() }),
+            Request::SwitchGroups(TableParams { switch: switch.clone() }),
             Request::PortAttach(Box::new(AttachParams { switch: switch.clone(), port: port.clone(), options })),
             Request::PortDetach(DetachParams { switch: switch.clone(), port: port.clone() }),
             Request::PortSet(SetParams {

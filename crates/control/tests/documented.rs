@@ -1,7 +1,9 @@
 //! docs/reference/control-protocol.md against the types: what a reader copies from it must work.
 
 use netvale_control::request::METHODS;
-use netvale_control::types::{Applied, Done, Evicted, Exported, GroupsInfo, PortInfo, StatsReply, SwitchInfo, TableEntry, Version};
+use netvale_control::types::{
+    Applied, Done, Evicted, Exported, GroupsInfo, PortInfo, StatsReply, SwitchInfo, TableEntry, Version,
+};
 use netvale_control::{ErrorCode, Request, RpcError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -147,7 +147,8 @@ type Ask = fn(&Question<'_>) -> bool;
 const ROWS: &[(&str, Ask)] = &[
     ("`version`, `switch.list`", |q| q.may_call("version", json!({})) && q.may_call("switch.list", json!({}))),
     ("`switch.table`, `switch.groups` of the owner's switch", |q| {
-        q.may_call("switch.table", json!({"switch": "vale0"})) && q.may_call("switch.groups", json!({"switch": "vale0"}))
+        q.may_call("switch.table", json!({"switch": "vale0"}))
+            && q.may_call("switch.groups", json!({"switch": "vale0"}))
     }),
     ("`port.attach` to the owner's switch", |q| q.may_attach("vale0", "null:")),
     ("`port.attach` to a shared switch, or one of one's own", |q| {

@@ -66,9 +66,8 @@ fn render_groups(switch: &str, known: &GroupsInfo) -> String {
     }
     let vlan = |vlan: Option<u16>| vlan.map_or("-".into(), |vlan| vlan.to_string());
     let heads = [("VLAN", Align::Right), ("GROUP", Align::Left), ("PORT", Align::Left), ("FOR s", Align::Right)];
-    let row = |one: &GroupEntry| {
-        [vlan(one.vlan), one.group.to_string(), one.port.clone(), one.expires_seconds.to_string()]
-    };
+    let row =
+        |one: &GroupEntry| [vlan(one.vlan), one.group.to_string(), one.port.clone(), one.expires_seconds.to_string()];
     let groups = grid::render(heads, known.groups.iter().map(row));
     let heads = [("VLAN", Align::Right), ("FAMILY", Align::Left), ("QUERIER", Align::Left), ("ROUTERS", Align::Left)];
     let row = |one: &MulticastDomain| {
@@ -106,12 +105,8 @@ mod tests {
     /// Objective: one line a group and port, then one for each VLAN and family; a switch that does not snoop says how it would.
     #[test]
     fn groups() {
-        let group = GroupEntry {
-            group: [239, 1, 1, 1].into(),
-            vlan: Some(10),
-            port: "vale0:a".into(),
-            expires_seconds: 200,
-        };
+        let group =
+            GroupEntry { group: [239, 1, 1, 1].into(), vlan: Some(10), port: "vale0:a".into(), expires_seconds: 200 };
         let domain = MulticastDomain {
             vlan: Some(10),
             family: "ipv4".into(),

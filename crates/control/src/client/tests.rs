@@ -25,6 +25,7 @@ impl Handler for Fake {
                 port: p.switch,
                 age_seconds: 3,
             }]),
+            Request::SwitchGroups(_) => Reply::Groups(GroupsInfo { snooping: true, ..GroupsInfo::default() }),
             Request::PortAttach(p) => Reply::Port(port(format!("{}:{}:{}", p.switch, p.port, p.options.rings))),
             Request::PortDetach(p) if p.port == "none" => {
                 return Err(RpcError::from_errno(6, "there is no port none", "list"));

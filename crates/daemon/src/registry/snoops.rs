@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use netvale_control::types::Mac;
 use netvale_mem::notify::Doorbell;
 use netvale_policy::snoop::{Settings, Snoop};
-use netvale_wire::MacAddr;
 use netvale_switch::snooping::Snooping;
 use netvale_switch::{GroupPorts, Switch};
+use netvale_wire::MacAddr;
 
 use crate::worker::TaskId;
 
