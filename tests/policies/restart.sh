@@ -40,9 +40,9 @@ TOML
 
 # steady COMMAND…: while pings go from 1 to 2, of which none is lost.
 steady() {
-    local what=$1 pinger sent got
+    local what=$1 pinger sent got last
     shift
-    background ip netns exec "nvp$$-s1" ping -q -i 0.01 -W 5 10.1.0.2 >"$work/pings"
+    background ip netns exec "nvp$$-s1" ping -i 0.01 -W 5 10.1.0.2 >"$work/pings"
     pinger=$!
     sleep 0.3
     "$@"
@@ -51,8 +51,11 @@ steady() {
     wait "$pinger" || true
     sent=$(sed -n 's/^\([0-9]*\) packets transmitted.*/\1/p' "$work/pings")
     got=$(sed -n 's/.* \([0-9]*\) received.*/\1/p' "$work/pings")
-    # The last one may be under way when ping ends.
-    [ "$sent" -gt 50 ] && [ $((sent - got)) -le 1 ] || fail "$what: no ping is lost" "$(cat "$work/pings")" "$(shown s1)" "$(shown s2)"
+    # Those that were answered have no gap. The last ones may be under way when ping ends.
+    last=$(sed -n 's/.* icmp_seq=\([0-9]*\) .*/\1/p' "$work/pings" | sort -n | tail -n 1)
+    if [ "$sent" -lt 30 ] || [ "$got" != "$last" ] || [ $((sent - got)) -gt 10 ]; then
+        fail "$what: no ping is lost" "$(tail -n 20 "$work/pings")" "$(shown s1)" "$(shown s2)"
+    fi
     ok "$what: $got of $sent pings"
 }
 
@@ -63,20 +66,23 @@ policies() {
 # All that there is, but for what excludes another one.
 all_policies() {
     nv port set vale0:s3 trunk 10,20-30 native 1 vlan_protocol 802.1ad addresses 02:00:00:00:00:03,10.1.0.3 guard mac,ip,arp max_addresses 7 \
-        learning off sticky on locked on isolated on flood off mcast_flood off bcast_flood off storm_unknown 10 storm_mcast 20 \
+        sticky on locked on isolated on flood off mcast_flood off bcast_flood off storm_unknown 10 storm_mcast 20 \
         storm_bcast 30 loop_guard on rate_in 10mbit burst_in 64kb pps_in 1000 rate_out 20mbit burst_out 128kb pps_out 2000 queue_out 512kb \
         link_in 'delay 5ms 1ms distribution normal loss 1% seed 7' link_out 'rate 10mbit limit 50' >"$work/set" 2>&1 ||
         fail "a port takes all policies" "$(cat "$work/set")"
     nv filter vale0:s3 in pass udp port 53 >/dev/null
     nv filter vale0:s3 in drop 'not (host 10.0.0.1 or arp)' >/dev/null
     nv filter vale0:s3 out drop tcp port 25 >/dev/null
-    expect "policies of one port" "$(policies s3 | jq length)" -ge 27
+    expect "policies of one port" "$(policies s3 | jq length)" -ge 26
 }
 
 # --- changes under full traffic
 
 cat >"$work/change.py" <<'PYTHON'
-"""change.py SOCKET COUNT: changes policies of port s3, and such of s1 that its traffic does not touch."""
+"""change.py SOCKET COUNT: changes policies of port s3, and such of s1 that its traffic does not touch.
+
+When VLANs come and go, addresses are learned anew and s3 gets a copy of what is sent meanwhile; its filter drops none of these, as that would
+count as a drop of the sender's."""
 
 import json
 import socket
@@ -91,14 +97,14 @@ def of_third(n):
     return (
         {"access": 10 + n % 5},
         {"access": None, "trunk": "10,20-30", "native": 1},
-        {"trunk": None, "native": None, "vlan_protocol": "802.1ad"},
-        {"vlan_protocol": None, "max_addresses": 1 + n % 9, "isolated": True, "sticky": True},
+        {"trunk": None, "native": None, "access": 100, "vlan_protocol": "802.1ad"},
+        {"access": None, "vlan_protocol": None, "max_addresses": 1 + n % 9, "isolated": True, "sticky": True},
         {"isolated": None, "sticky": None, "locked": n % 2 == 0, "flood": False},
-        {"locked": None, "flood": None, "learning": False, "storm_bcast": 5 + n},
+        {"locked": None, "flood": None, "max_addresses": None, "learning": False, "storm_bcast": 5 + n},
         {"learning": None, "rate_in": "%dmbit" % (1 + n), "pps_out": 1 + n},
         {"rate_out": "%dmbit" % (1 + n), "pps_out": None, "queue_out": "300kb"},
         {"rate_in": None, "rate_out": None, "queue_out": None, "filter_in": ["drop 4,40 0 0 12,21 0 1 2054,6 0 0 1,6 0 0 0"]},
-        {"filter_out": ["drop 4,40 0 0 12,21 0 1 2048,6 0 0 1,6 0 0 0"], "filter_in": None},
+        {"filter_out": ["drop 4,40 0 0 12,21 0 1 34525,6 0 0 1,6 0 0 0"], "filter_in": None},
         {"filter_out": None, "link_in": "delay 5ms loss 10%", "guard": "mac", "addresses": "02:00:00:00:00:03"},
         {"link_in": "delay 1ms", "link_out": "rate 1mbit", "guard": None, "addresses": None},
         {"link_in": None, "link_out": None},
@@ -117,7 +123,7 @@ def of_sender(n):
 
 
 for n in range(int(sys.argv[2])):
-    port, change = ("vale0:s1", of_sender(n // 4)) if n % 4 == 3 else ("vale0:s3", of_third(n))
+    port, change = ("vale0:s1", of_sender(n // 4)) if n % 4 == 3 else ("vale0:s3", of_third(n - n // 4))
     request = {"jsonrpc": "2.0", "id": n, "method": "port.set", "params": {"port": port, "set": change}}
     print(json.dumps(request), file=lines, flush=True)
     answer = json.loads(lines.readline())
@@ -126,20 +132,21 @@ for n in range(int(sys.argv[2])):
 PYTHON
 
 changed() {
-    /usr/bin/python3 "$work/change.py" "$run_dir/control.sock" 1000 2>"$work/changes" || fail "1000 changes of policies" "$(cat "$work/changes")"
+    /usr/bin/python3 "$work/change.py" "$run_dir/control.sock" 10000 2>"$work/changes" || fail "10000 changes of policies" "$(cat "$work/changes")"
 }
 
 changes() {
     local traffic
-    background ip netns exec "nvp$$-s1" iperf3 -c 10.1.0.2 -t 8 -J >"$work/iperf.json"
+    background ip netns exec "nvp$$-s1" iperf3 -c 10.1.0.2 -t 15 -J >"$work/iperf.json"
     traffic=$!
-    steady "1000 changes of other policies beside iperf3" changed
+    steady "10000 changes of other policies beside iperf3" changed
+    kill -0 "$traffic" 2>/dev/null || fail "10000 changes are made beside traffic" "iperf3 ended before"
     wait "$traffic" || fail "iperf3 beside changes" "$(cat "$work/iperf.json")"
     local port
     for port in s1 s2; do
         is "$port" '([.rings[].drops[]] | add // 0) == 0' || fail "no drops at $port" "$(shown "$port" | jq -c '.rings[].drops')"
     done
-    ok "1000 changes: nothing is dropped, $(said '.end.sum_sent.retransmits') of $(said '.end.sum_sent.bytes / 1448 | floor') segments are sent again"
+    ok "10000 changes: nothing is dropped, $(said '.end.sum_sent.retransmits') of $(said '.end.sum_sent.bytes / 1448 | floor') segments are sent again"
     # By hand, they are as they were.
     local left
     for port in s1 s3; do
@@ -238,7 +245,7 @@ configurations() {
     check "of the other port, too" s3 '.policies == { isolated: true }'
 
     ports "$work/bad.toml" 'rate_in = "0"'
-    refuses "a policy that is none is refused" '[124]' "rate_in" apply "$work/bad.toml"
+    refuses "a policy that is none is refused" 1 "rate_in" apply "$work/bad.toml"
     check "and nothing changes" s1 '.policies.rate_in == "900mbit"'
     applied "$work/plain.toml"
 }

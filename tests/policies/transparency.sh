@@ -138,6 +138,8 @@ veth() {
     local name=$1 end=nv$1$$
     space "$name"
     ip link add "$end" type veth peer name "$name" netns "nvp$$-$name" || skip "there are no veth interfaces"
+    # Its kernel is to say nothing there.
+    sysctl -qw "net.ipv6.conf.$end.disable_ipv6=1" 2>/dev/null || true
     ip link set dev "$end" up
     in_space "$name" ethtool -K "$name" tx off >/dev/null
     ip -n "nvp$$-$name" link set dev "$name" up promisc on mtu 1600
@@ -150,6 +152,11 @@ tap() {
     space "$1"
     attach "$1" "$1" --mtu 9100
     ip -n "nvp$$-$1" link set dev "$1" promisc on
+}
+
+# Captures that are ports are the daemon's to open.
+nv_up() {
+    exec "$NETVALE" --run-dir "$run_dir" up --allow-dir "$work"
 }
 
 start_daemon
@@ -200,8 +207,6 @@ carries tap:a tap:a "$work/short.pcap" "$work/back.pcap"
 detach echo
 
 # A vhost device and its driver, which is a port of another switch.
-tap b
-detach b
 nv attach vale1 tap:b --name b --netns "/run/netns/nvp$$-b" --mtu 9100 >/dev/null
 ip -n "nvp$$-b" link set dev b up promisc on
 nv attach vale0 "vhost:$work/vhost" --name v --mtu 9100 >"$work/attached" 2>&1 || fail "a vhost device" "$(cat "$work/attached")"
