@@ -12,10 +12,12 @@
 //! assert_eq!(why.to_string(), "mtu applies to TAP, vhost and ptnet ports only; pcap:x is not one of them; omit mtu");
 //! ```
 
+mod burst;
 mod field;
 mod group;
 pub mod kind;
 mod limiter;
+mod misfit;
 pub mod page;
 mod policies;
 mod rule;
@@ -32,6 +34,8 @@ use serde_json::Value;
 
 pub use group::RateGroup;
 pub use limiter::{RateLimiter, Tokens};
+pub use misfit::Misfit;
+pub(crate) use misfit::Why;
 pub use policies::PortPolicies;
 pub use rule::{BadRule, Rule};
 pub use shape::{Shape, Syntax, mode};

@@ -15,8 +15,7 @@ mod port;
 mod stats;
 
 pub use crate::mac::{BadMac, Mac};
-pub use crate::options::PortOptions;
-pub use check::Misfit;
+pub use crate::options::{Misfit, PortOptions};
 pub use config::{Action, Applied, ApplyParams, Change, Exported};
 pub use port::{
     AttachParams, DetachParams, Direction, E1000Info, Evicted, ListParams, Owner, PortInfo, PortKind, PortState,

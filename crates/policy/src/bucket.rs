@@ -29,14 +29,14 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// So many bits a second, and so many bytes together.
+    /// That many bits a second, and that many bytes together.
     #[must_use]
     pub fn bits(rate: u64, burst: u64) -> Limit {
         let per_byte = 8.0 * PER_SECOND / rate.max(1) as f64;
         Limit { per_byte, per_frame: 0.0, burst: (burst as f64 * per_byte).min(LONGEST) }
     }
 
-    /// So many frames a second, and so many together.
+    /// That many frames a second, and that many together.
     #[must_use]
     pub fn frames(rate: u64, burst: u64) -> Limit {
         let per_frame = PER_SECOND / rate.max(1) as f64;

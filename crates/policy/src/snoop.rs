@@ -5,7 +5,7 @@
 //! [`Groups`], which never changes and is made anew after a change:
 //!
 //! ```text
-//!   port's worker                       whoever owns the Snoop                   all workers
+//!   port's worker                       the owner of the Snoop                   all workers
 //!   is_control(head) -- message -->  observe, tick, next_query  -- Groups -->  Groups::ports(vlan, mac)
 //! ```
 //!
@@ -23,7 +23,7 @@
 //! MAC address, which 32 IPv4 groups share, and all IPv6 groups with the same last 32 bits: a frame goes to the members of
 //! all of them, and hosts drop what they did not join. So 239.0.0.5 goes everywhere, as its address is 224.0.0.5's.
 //!
-//! Sources are not told apart: a join for some sources (IGMPv3, MLDv2) is a join of the group.
+//! Counters say what was heard, an expiry what time has changed. Sources are not told apart: a join for some sources (IGMPv3, MLDv2) is a join of the group.
 //!
 //! A port can be a member of a limited number of groups, and so can a switch have groups. A port that joins more gets the
 //! frames of all groups until it has been quiet for long enough; other ports lose nothing and get nothing by it.
@@ -192,7 +192,7 @@ impl Snoop {
         self.always != before || learned
     }
 
-    /// Says whether a leave from `port` is believed at once, because there is one host behind it.
+    /// Says whether a leave from `port` is believed without asking, because there is one host behind it.
     pub fn set_fast_leave(&mut self, port: u8, fast: bool) {
         self.fast_leave.set(port, fast);
     }

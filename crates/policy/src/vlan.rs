@@ -212,7 +212,7 @@ impl Vlan {
 
 /// Why a frame does not belong to a VLAN of its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotHere {
+pub enum Refused {
     /// The port is no member of its VLAN, or takes no frames without a tag.
     NoMember,
     /// The tag is cut short, or has the reserved number.
@@ -306,24 +306,24 @@ impl Vlans {
     /// A tag with number 0 says a priority only: the frame belongs to the native VLAN.
     ///
     /// # Errors
-    /// [`NotHere`] if the port does not take it.
+    /// [`Refused`] if the port does not take it.
     #[inline]
-    pub fn of(&self, head: &[u8]) -> Result<Vlan, NotHere> {
+    pub fn of(&self, head: &[u8]) -> Result<Vlan, Refused> {
         let protocol = head.get(AT_TYPE..AT_TYPE + 2).unwrap_or_default();
         if protocol != self.protocol.bytes() {
             if head.len() < LEAST_TAGGED && [Protocol::Dot1q, Protocol::Dot1ad].iter().any(|p| protocol == p.bytes()) {
-                return Err(NotHere::BadTag);
+                return Err(Refused::BadTag);
             }
-            let id = self.native.ok_or(NotHere::NoMember)?;
+            let id = self.native.ok_or(Refused::NoMember)?;
             return Ok(Vlan { id, priority: 0, tagged: false, stays: false });
         }
-        let [_, _, a, b, _, _, _, _] = head.get(AT_TYPE..).and_then(<[u8]>::first_chunk).ok_or(NotHere::BadTag)?;
+        let [_, _, a, b, _, _, _, _] = head.get(AT_TYPE..).and_then(<[u8]>::first_chunk).ok_or(Refused::BadTag)?;
         let control = u16::from_be_bytes([*a, *b]);
         let id = match control & 0xfff {
-            0 => self.native.ok_or(NotHere::NoMember)?,
-            0xfff => return Err(NotHere::BadTag),
+            0 => self.native.ok_or(Refused::NoMember)?,
+            0xfff => return Err(Refused::BadTag),
             id if self.members.contains(id) => id,
-            _ => return Err(NotHere::NoMember),
+            _ => return Err(Refused::NoMember),
         };
         Ok(Vlan { id, priority: control & 0xf000, tagged: true, stays: control & 0xfff != 0 })
     }
@@ -381,7 +381,7 @@ mod tests {
     /// Objective: each kind of port takes and tags what a Linux bridge's would.
     #[test]
     fn kinds_of_ports() {
-        use {NotHere::*, Protocol::*};
+        use {Protocol::*, Refused::*};
         let access = Vlans::access(10).unwrap();
         let trunk = Vlans::trunk("20,30-31".parse().unwrap(), Some(5)).unwrap();
         let service = Vlans::access(10).unwrap().with_protocol(Dot1ad);

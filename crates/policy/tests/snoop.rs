@@ -179,7 +179,7 @@ fn an_answer_keeps_a_member() {
     assert_eq!(snoop.memberships().next().unwrap().expires_ns, 280 * SECOND);
 }
 
-/// Objective: leaves are believed at once where there is one host, and left to the querier where it is another.
+/// Objective: leaves are believed without asking where there is one host, and left to the querier where it is another.
 #[test]
 fn others_leave_with_the_querier() {
     let mut snoop = settled();

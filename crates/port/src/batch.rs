@@ -79,7 +79,7 @@ impl Batch {
         }
     }
 
-    /// Creates an empty batch with room for so many frames and pieces, which only [`Batch::push_variant`] uses beyond the
+    /// Creates an empty batch with room for that many frames and pieces, which only [`Batch::push_variant`] uses beyond the
     /// usual numbers.
     pub(crate) fn with_room(frames: usize, frags: usize) -> Self {
         Batch {

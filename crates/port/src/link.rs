@@ -1,4 +1,4 @@
-//! A link with frames under way: what is delivered to its one end comes out of the other later, or not at all.
+//! A link with frames under way: what is delivered to its one end comes out of the other later, or not at all, as its settings say.
 //!
 //! Frames are copied into memory of the link's own, so that nobody waits for those that are under way. Each worker that
 //! delivers has a lane, a ring of bytes with one writer and one reader; a lane that another worker just writes is not waited

@@ -9,8 +9,9 @@ use netvale_port::stage::Stage;
 use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, Passed, Scratch, Source, Task};
 
 use crate::classify::Groups;
+use crate::entry::Entry;
 use crate::fdb::PortId;
-use crate::table::{Entry, MAX_PORTS, Switch, Table};
+use crate::table::{MAX_PORTS, Switch, Table};
 
 mod held;
 mod plan;

@@ -24,6 +24,7 @@
 
 pub mod classify;
 mod clock;
+mod entry;
 pub mod fdb;
 pub mod filters;
 pub mod forward;
@@ -37,10 +38,11 @@ mod query_task;
 pub mod snooping;
 pub mod table;
 
+pub use entry::{MonitorRings, Port};
 pub use fdb::{Fdb, FdbEntry, PortId};
 pub use forward::{Forwarder, WaitingFrames, Work};
 pub use link_task::LinkTask;
 pub use netvale_port::{Passed, Task};
 pub use policies::Policies;
 pub use query_task::QueryTask;
-pub use table::{AttachError, GroupPort, GroupPorts, MAX_PORTS, MonitorRings, Port, Settings, Switch};
+pub use table::{AttachError, GroupPort, GroupPorts, MAX_PORTS, Settings, Switch};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use netvale_policy::vlan::{Tagging, VlanId, Vlans};
 
+use crate::entry::Entry;
 use crate::fdb::PortId;
 use crate::policies::{KINDS, Policies, kind};
-use crate::table::Entry;
 
 /// A switch of which at least one port has policies.
 pub(crate) struct Policed {

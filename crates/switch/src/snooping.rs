@@ -1,4 +1,4 @@
-//! Multicast snooping: what workers hear for whoever keeps a switch's groups, and what they are told.
+//! Multicast snooping: what workers hear for the keeper of a switch's groups, and what they are told.
 //!
 //! ```text
 //!   workers                                  the daemon's main thread
@@ -43,7 +43,7 @@ impl Heard {
 
 type Wake = Box<dyn Fn() + Send + Sync>;
 
-/// What a switch that snoops shares with whoever keeps its groups.
+/// What a switch that snoops shares with the keeper of its groups.
 pub struct Snooping {
     heard: ArrayQueue<Heard>,
     groups: ArcSwapOption<Groups>,

@@ -1,4 +1,4 @@
-//! Frames for groups go where their members are, and messages about groups to routers, and to whoever keeps the groups.
+//! Frames for groups go where their members are, and messages about groups to routers, and to the keeper of the groups.
 
 mod common;
 

@@ -80,10 +80,10 @@ struct Model {
 impl Model {
     /// What each port gets, or why nobody does.
     fn forward(&mut self, sent: &Sent, bytes: &[u8]) -> Result<Vec<(usize, Vec<u8>)>, DropReason> {
-        use netvale_policy::vlan::NotHere;
+        use netvale_policy::vlan::Refused;
         let vlan = self.vlans[sent.from].of(bytes).map_err(|why| match why {
-            NotHere::NoMember => DropReason::Vlan,
-            NotHere::BadTag => DropReason::BadTag,
+            Refused::NoMember => DropReason::Vlan,
+            Refused::BadTag => DropReason::BadTag,
         })?;
         self.table.insert((vlan.id, sent.from as u8 + 1), sent.from);
         let to = self.table.get(&(vlan.id, sent.to)).copied();

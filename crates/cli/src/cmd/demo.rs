@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode};
 
 use crate::{CliError, Ctx};
 
+mod guide;
 mod policies;
 mod stage;
 mod tour;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use netvale_policy::units::{Rate, Size};
 
-use super::policies::usual_burst;
+use super::burst::usual_burst;
 
 /// Characters of a name.
 const MOST: usize = 32;

@@ -7,17 +7,13 @@ use netvale_policy::units::{Rate, Size};
 use netvale_policy::vlan::{BadVlans, Vlans};
 use serde_json::{Map, Value};
 
+use super::burst::usual_burst;
 use super::group::RateGroup;
 use super::limiter::RateLimiter;
+use super::misfit::Misfit;
 use super::rule::{BadRule, Rule};
 use super::{AttachOption, OPTIONS, PortOptions};
 use crate::mac::Mac;
-use crate::types::Misfit;
-
-/// The least that may be sent together if nothing is said: two of the longest frames.
-const LEAST_BURST: u64 = 128 << 10;
-/// The part of a second of which a rate is the burst if nothing is said.
-const BURST_PART: u64 = 100;
 
 /// The part of a second of whose bytes wait for a rate if nothing is said, and bounds of that.
 const QUEUE_PART: u64 = 20;
@@ -309,10 +305,6 @@ fn rate(
         (Some(rate), burst) => Ok(Some((rate, burst.unwrap_or_else(|| usual_burst(rate))))),
         (None, None) => Ok(None),
     }
-}
-
-pub(super) fn usual_burst(rate: Rate) -> Size {
-    Size::from_bytes((rate.bits() / 8 / BURST_PART).max(LEAST_BURST))
 }
 
 #[cfg(test)]

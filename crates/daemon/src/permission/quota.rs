@@ -125,7 +125,7 @@ pub fn may_have_memory(d: &Daemon, caller: Caller, sizes: RegionSizes) -> Result
     may_have_bytes(d, caller, Layout::new(sizes).map_err(RegionError::from)?.total)
 }
 
-/// Whether the caller may have so many more bytes of memory.
+/// Whether the caller may have that many more bytes of memory.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.

@@ -23,13 +23,13 @@ const SWITCH_ADDRESS: u8 = 0x73;
 
 /// All switches that snoop.
 pub struct Snoops {
-    by_switch: BTreeMap<String, Known>,
+    by_switch: BTreeMap<String, SnoopingSwitch>,
     bell: Arc<Doorbell>,
     begun: Instant,
 }
 
 /// A switch that snoops.
-pub struct Known {
+pub struct SnoopingSwitch {
     /// The switch.
     pub switch: Arc<Switch>,
     /// What it hears.
@@ -64,7 +64,7 @@ impl Snoops {
     }
 
     /// A switch that snoops.
-    pub fn get(&self, switch: &str) -> Option<&Known> {
+    pub fn get(&self, switch: &str) -> Option<&SnoopingSwitch> {
         self.by_switch.get(switch)
     }
 
@@ -78,7 +78,7 @@ impl Snoops {
         let told = Arc::clone(&self.bell);
         snooping.wake_by(move || told.ring());
         let ports = GroupPorts { ports: Vec::new(), has_vlans: switch.groups_of().has_vlans };
-        let known = Known {
+        let known = SnoopingSwitch {
             switch: Arc::clone(switch),
             snooping: Arc::clone(snooping),
             snoop: Snoop::new(settings(switch.name(), false)),
@@ -92,7 +92,7 @@ impl Snoops {
 
     /// Forgets switches that are gone or snoop no more. Returns their tasks.
     pub fn end(&mut self) -> Vec<TaskId> {
-        let is_over = |known: &Known| known.switch.snooping().is_none();
+        let is_over = |known: &SnoopingSwitch| known.switch.snooping().is_none();
         let over: Vec<_> = self.by_switch.extract_if(.., |_, known| is_over(known)).map(|(_, known)| known).collect();
         over.iter().for_each(|known| known.snooping.tell(None));
         over.iter().map(|known| known.task).collect()
@@ -111,7 +111,7 @@ fn settings(switch: &str, querier: bool) -> Settings {
     Settings { querier, ..Settings::new(mac) }
 }
 
-impl Known {
+impl SnoopingSwitch {
     fn tick(&mut self, now: u64) -> Duration {
         let (mut changed, mut read) = (self.settle(now), 0);
         self.snooping.begin_to_read();

@@ -109,7 +109,7 @@ impl Share {
     }
 }
 
-/// How many frames begin within so many bytes.
+/// How many frames begin within that many bytes.
 fn within(lens: impl Iterator<Item = usize>, bytes: u64) -> usize {
     let mut sum = 0;
     let begins = |len: &usize| {

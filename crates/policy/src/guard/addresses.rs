@@ -1,4 +1,4 @@
-//! The addresses that a port may use, as an administrator writes them.
+//! The addresses that a port may use, as an administrator writes them; a prefix stands for all that begin with it.
 
 use std::fmt;
 use std::net::IpAddr;

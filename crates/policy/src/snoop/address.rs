@@ -44,7 +44,7 @@ pub(super) fn mac_of(group: IpAddr) -> MacAddr {
     }
 }
 
-/// Whether a frame to `mac` goes to all ports whoever has joined: 224.0.0.x and ff02::1, which need no join, and groups
+/// Whether a frame to `mac` goes to all ports, joined or not: 224.0.0.x and ff02::1, which need no join, and groups
 /// that share their addresses.
 #[inline]
 pub(super) fn is_flooded(mac: MacAddr) -> bool {

@@ -9,7 +9,7 @@ use super::address::{self, Family};
 use super::portset::PortSet;
 
 /// Where frames for groups go. It never changes, so that any number of workers can read one; a look-up takes one or two
-/// probes of a hash table. The hash is keyed, since whoever joins groups chooses their addresses.
+/// probes of a hash table. The hash is keyed, since those who join groups choose their addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
     /// Members and routers, for each VLAN and MAC address with members.

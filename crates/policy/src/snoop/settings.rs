@@ -1,4 +1,4 @@
-//! How a switch snoops.
+//! How a switch snoops: settings, versions of its queries, and what is said of multicast and of a router behind a port.
 
 use std::fmt;
 use std::str::FromStr;

@@ -95,7 +95,7 @@ impl Drop for Writer<'_> {
 }
 
 impl Lane {
-    /// Makes a ring of about so many bytes; `None` if there is no memory. Pages are taken only when they are first written.
+    /// Makes a ring of about that many bytes; `None` if there is no memory. Pages are taken only when they are first written.
     pub(super) fn new(bytes: u64) -> Option<Lane> {
         let capacity = bytes.clamp(LEAST, MOST).next_multiple_of(ALIGN);
         // SAFETY: the layout's size is not 0.

@@ -45,7 +45,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Makes room for so many frames. This is the only allocation.
+    /// Makes room for that many frames. This is the only allocation.
     pub(super) fn reserve(&mut self, frames: usize) {
         self.queue.reserve(frames.saturating_sub(self.queue.len()));
         self.others.reserve(frames.saturating_sub(self.others.len()));

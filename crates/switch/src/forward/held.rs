@@ -9,9 +9,10 @@ use netvale_port::kept::Kept;
 use netvale_port::{BATCH, Batch, DropReason, Egress, Scratch};
 
 use super::{Queue, mirror};
+use crate::entry::Entry;
 use crate::holding::{FOR_A_BATCH, FOR_A_WAKE_UP, WITHOUT_PROGRESS};
 use crate::owners::OwnerId;
-use crate::table::{Entry, MAX_PORTS};
+use crate::table::MAX_PORTS;
 
 /// Frames of the batch that wait for room. Allocated once.
 pub(super) struct Held {

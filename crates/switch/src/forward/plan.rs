@@ -6,17 +6,18 @@ use arc_swap::Guard;
 use netvale_mem::drops::REASONS;
 use netvale_policy::guard::{self, Violation};
 use netvale_policy::snoop::{self, Groups, Message, PortSet, Router};
-use netvale_policy::vlan::{NotHere, Vlan};
+use netvale_policy::vlan::{Refused, Vlan};
 use netvale_port::stage::{HEAD, Retag, Staging};
 use netvale_port::{BATCH, DropReason, RingCounters};
 
 use crate::classify::{FLOOD, NOWHERE};
 use crate::clock::now;
+use crate::entry::Entry;
 use crate::fdb::{Fdb, Learned, PortId};
 use crate::policed::Policed;
 use crate::policies::{Class, KINDS, Policies, protocol};
 use crate::snooping::Snooping;
-use crate::table::{Entry, Switch, Table};
+use crate::table::{Switch, Table};
 
 /// No variant of that kind.
 pub(super) const NO_VARIANT: u16 = u16::MAX;
@@ -267,8 +268,8 @@ impl<'a> Judge<'a> {
             return Ok(Vlan { id: 0, priority: 0, tagged: false, stays: false });
         }
         self.policed.vlans(self.policies).of(head).map_err(|why| match why {
-            NotHere::NoMember => DropReason::Vlan,
-            NotHere::BadTag => DropReason::BadTag,
+            Refused::NoMember => DropReason::Vlan,
+            Refused::BadTag => DropReason::BadTag,
         })
     }
 

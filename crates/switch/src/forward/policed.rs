@@ -11,10 +11,11 @@ use super::plan::{Judge, NO_VARIANT, Plan, takes_flood};
 use super::{ForPolicies, Forwarder, IDENTITY, Work, deliver, deliver_or_drop, ring_of};
 use crate::classify::Groups;
 use crate::clock::now;
+use crate::entry::Entry;
 use crate::filters::Filters;
 use crate::policed::Policed;
 use crate::policies::Policies;
-use crate::table::{Entry, Table};
+use crate::table::Table;
 
 /// The frames of a batch that were not looked at yet, as their port may send no more for now.
 #[derive(Debug, Default)]

@@ -10,7 +10,8 @@ use netvale_mem::notify::full_fence;
 use netvale_port::{Batch, Reservation};
 
 use super::{Held, Queue, Work, deliver, queue_of, settle};
-use crate::table::{Entry, Table};
+use crate::entry::Entry;
+use crate::table::Table;
 
 /// A destination on its way through the steps.
 pub(super) struct Open<'b> {

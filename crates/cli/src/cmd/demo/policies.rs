@@ -3,8 +3,8 @@
 use netvale_harness::net::Host;
 use serde_json::json;
 
+use super::guide::{Figure, Guide};
 use super::stage::{Daemon, failed, run_on};
-use super::tour::{Figure, Guide};
 use crate::CliError;
 
 const PING: [&str; 7] = ["-c", "3", "-i", "0.2", "-W", "1", "10.99.0.2"];

@@ -7,46 +7,17 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::Args;
+use super::guide::{Figure, Guide};
 use super::policies::policies;
 use super::stage::{Daemon, failed, finish, harness, run_on, start};
 use crate::{CliError, grid, out, units};
-
-/// A line of the closing table.
-pub(super) struct Figure {
-    pub(super) what: &'static str,
-    pub(super) value: String,
-    pub(super) json: Value,
-}
-
-/// Prints for people, or keeps quiet for `--json`.
-pub(super) struct Guide {
-    quiet: bool,
-}
-
-impl Guide {
-    fn say(&self, text: &str) -> Result<(), CliError> {
-        if self.quiet { Ok(()) } else { out::line(text) }
-    }
-
-    pub(super) fn station(&self, title: &str) -> Result<(), CliError> {
-        self.say(&format!("\n== {title}"))
-    }
-
-    pub(super) fn command(&self, text: &str) -> Result<(), CliError> {
-        self.say(&format!("   $ {text}"))
-    }
-
-    pub(super) fn output(&self, text: &str) -> Result<(), CliError> {
-        text.lines().filter(|l| !l.trim().is_empty()).try_for_each(|l| self.say(&format!("   {l}")))
-    }
-}
 
 /// Runs it, inside its namespaces.
 ///
 /// # Errors
 /// The first station that fails.
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
-    let guide = Guide { quiet: args.json };
+    let guide = Guide::new(args.json);
     guide.station("A switch, in user space: no kernel module")?;
     guide.command("netvale up")?;
     let daemon = Daemon::start()?;
