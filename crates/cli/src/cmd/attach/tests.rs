@@ -70,7 +70,7 @@ fn bad(option: &AttachOption) -> Vec<Value> {
     match option.shape {
         Shape::Flag => vec![json!(1), json!("true")],
         Shape::Number(0, most) => vec![json!(u64::from(most) + 1), json!(-1), json!(1.5), json!("many"), json!(true)],
-        Shape::Number(least, most) => vec![json!(least - 1), json!(most + 1), json!([least])],
+        Shape::Number(least, most) => vec![json!(least - 1), json!(u64::from(most) + 1), json!([least])],
         Shape::OneOf(_) => vec![json!(11), json!(-12), json!("x")],
         Shape::Factor => vec![json!(-0.5), json!("fast")],
         Shape::Address => vec![json!("02:00"), json!(7)],

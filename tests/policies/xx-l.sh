@@ -1,0 +1,411 @@
+#!/usr/bin/env bash
+# Links: delay, jitter, loss, duplicates, damage, order, rate and room, in the words of netem.
+#
+# The judges are ping, iperf3, tcpdump and statistics: numbered frames leave station 1, and what of them comes to station 2 says how many were
+# lost, doubled, damaged or overtaken. Links have seeds, so that chances are the same each time; how far they may be off is three times the
+# standard deviation. Times are medians, the best of some attempts, as others may use the processors; where
+# tenths of a millisecond matter they are the kernel's time stamps, as a ping's are also about how fast ping wakes up.
+#
+# TCP under delay and loss is compared with Mathis' formula for Reno, not with the kernel's own netem, which not every kernel has.
+# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+need iperf3 ping tcpdump ss ethtool
+need_scapy
+renice -n -10 -p $$ >/dev/null 2>&1 || true
+
+link() {
+    local port=$1
+    shift
+    nv link "vale0:$port" "$@" >"$work/linked" 2>&1 || fail "netvale link vale0:$port $*" "$(cat "$work/linked")"
+}
+
+# --- times
+
+# median FROM TO COUNT INTERVAL: of the round-trip times, in milliseconds. Only a summary has more than three digits, so each ping is one of
+# its own.
+median() {
+    local n
+    for n in $(seq "$3"); do
+        [ "$n" = 1 ] || sleep "$4"
+        in_space "s$1" ping -q -c 1 -W 2 "10.1.0.$2" || fail "ping from $1 to $2"
+    done >"$work/ping"
+    sed -n 's,^rtt .*= [^/]*/\([^/]*\)/.*,\1,p' "$work/ping" | sort -n | awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] }'
+}
+
+# crossing FROM TO COUNT INTERVAL: how long pings take from one station's interface to the other's, the median in milliseconds, by the kernel's
+# time stamps. What ping itself says of the same frames, with the time in which it wakes up, is in $work/rtt.
+crossing() {
+    local side dumpers=()
+    for side in "$1" "$2"; do
+        background ip netns exec "nvp$$-s$side" tcpdump -i "s$side" --immediate-mode -U -w "$work/side$side" 'icmp[icmptype] = icmp-echo' \
+            2>"$work/dumper$side"
+        dumpers+=("$!")
+        wait_for "tcpdump listens" 20 grep -q listening "$work/dumper$side"
+    done
+    in_space "s$1" ping -c "$3" -i "$4" -W 2 "10.1.0.$2" >"$work/ping" || fail "ping from $1 to $2" "$(cat "$work/ping")"
+    sed -n 's,^rtt .*= [^/]*/\([^/]*\)/.*,\1,p' "$work/ping" >"$work/rtt"
+    sleep 0.2
+    kill -INT "${dumpers[@]}"
+    wait "${dumpers[@]}" || true
+    for side in "$1" "$2"; do
+        tcpdump -tt -n -r "$work/side$side" 2>/dev/null | sed 's/^\([0-9.]*\) .* seq \([0-9]*\),.*/\2 \1/' | sort >"$work/times$side"
+    done
+    join "$work/times$1" "$work/times$2" | awk '{ printf "%.3f\n", ($3 - $2) * 1000 }' | sort -n |
+        awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] }'
+}
+
+# late WHAT PORT MILLISECONDS WORDS…: a frame from 1 to 2, or from $from to $to, takes so much longer with a link than without it, but for 0.2 ms.
+late() {
+    local what=$1 port=$2 wanted=$3 without with seen=
+    shift 3
+    for _ in 1 2 3 4 5 6; do
+        link "$port" both off
+        without=$(crossing "${from:-1}" "${to:-2}" 5 0.2)
+        link "$port" "$@"
+        with=$(crossing "${from:-1}" "${to:-2}" 5 "${interval:-0.2}")
+        seen+=" $with-$without"
+        jq -en "($with - $without - $wanted | fabs) <= 0.2" >/dev/null || continue
+        link "$port" both off
+        ok "$what: $with ms, $without without it (there and back, ping says $(cat "$work/rtt"))"
+        return
+    done
+    fail "$what: $wanted ms more than without, but for 0.2" "attempts:$seen"
+}
+
+delays() {
+    interval=1 late "delay 70ms, a ping a second" s1 70 delay 70ms
+    late "delay 10ms of what a port gets" s2 10 out delay 10ms
+    late "both directions: there" s1 12 both delay 12ms
+    from=2 to=1 late "and back" s1 12 both delay 12ms
+    background ip netns exec "nvp$$-s3" iperf3 -c 10.1.0.4 -t 60 -b 300M >"$work/other"
+    local other=$!
+    late "delay 70ms beside iperf3 between two others" s1 70 delay 70ms
+    kill "$other"
+    wait "$other" || true
+    # The same link carries a flood, too.
+    background ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 50M -l 1400 -t 60 >"$work/other"
+    other=$!
+    late "delay 70ms, beside a flood on the same link" s1 70 delay 70ms
+    kill "$other"
+    wait "$other" || true
+}
+
+# What a ping takes without a link, some 0.3 ms, is in the mean.
+jitter() {
+    link s1 delay 20ms 5ms distribution normal seed 3
+    local mean spread
+    for _ in 1 2 3; do
+        in_space s1 ping -q -i 0.005 -c 1000 -W 2 10.1.0.2 >"$work/ping" || fail "ping under jitter" "$(cat "$work/ping")"
+        mean=$(sed -n 's,^rtt .*= [^/]*/\([^/]*\)/.*,\1,p' "$work/ping")
+        spread=$(sed -n 's,^rtt .*/\([^/]*\) ms.*,\1,p' "$work/ping")
+        ! { is_near "$mean" 20.3 0.05 && is_near "$spread" 5 0.1; } || break
+    done
+    near "delay 20ms 5ms distribution normal: mean of 1000 pings" "$mean" 20.3 0.05
+    near "and their standard deviation" "$spread" 5 0.1
+    link s1 off
+}
+
+# Who sends to a port behind a slow link reaches others as soon as ever.
+nobody_waits() {
+    local flood others=
+    link s2 out delay 200ms
+    background ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 20M -l 1400 -t 60 >"$work/other"
+    flood=$!
+    wait_for "the flood has begun" 10 has_got s2 1000
+    for _ in 1 2 3; do
+        others=$(median 1 3 50 0.02)
+        ! jq -en "$others < 1" >/dev/null || break
+    done
+    jq -en "$others < 1" >/dev/null || fail "a port behind 200 ms holds nobody up" "a ping to another port takes $others ms"
+    ok "a port behind 200 ms holds nobody up: a ping to another takes $others ms"
+    kill "$flood"
+    wait "$flood" || true
+    link s2 out off
+}
+
+# --- chances
+
+cat >"$work/numbered.py" <<'PYTHON'
+"""numbered.py send INTERFACE COUNT PPS: sends numbered frames of 100 bytes.
+numbered.py KIND CAPTURE COUNT [EXPECTED]: what came of them, as JSON."""
+
+import errno
+import json
+import socket
+import struct
+import sys
+import time
+
+
+def frame(number):
+    # For nobody known, from nobody known, even with a wrong bit: all other ports get it.
+    head = bytes.fromhex("0677777777770a888888888888b5")
+    return (head + struct.pack("!I", number) * 4).ljust(100, b"\x5a")
+
+
+def send(interface, count, pps):
+    out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    out.setsockopt(263, 20, 1)  # SOL_PACKET, PACKET_QDISC_BYPASS: otherwise losses are silent
+    out.bind((interface, 0))
+    begin = time.monotonic()
+    for number in range(count):
+        if pps:
+            time.sleep(max(0, begin + number / pps - time.monotonic()))
+        while True:
+            try:
+                out.send(frame(number))
+                break
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                time.sleep(0.0005)
+
+
+def captured(path):
+    with open(path, "rb") as file:
+        file.read(24)
+        while len(head := file.read(16)) == 16:
+            yield file.read(struct.unpack_from("<I", head, 8)[0])
+
+
+def main():
+    if sys.argv[1] == "send":
+        return send(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    count, sent = int(sys.argv[3]), {}
+    for number in range(count):
+        sent[frame(number)] = number
+    frames = list(captured(sys.argv[2]))
+    numbers = [sent.get(data) for data in frames]
+    known = [n for n in numbers if n is not None]
+    arrived = set(known)
+    # Bursts of losses.
+    lost = [n for n in range(count) if n not in arrived]
+    bursts = sum(1 for n in lost if n - 1 not in set_of(lost))
+    # An overtaker comes before one with a lower number.
+    overtakers, seen, least = 0, set(), 0
+    for n in known:
+        overtakers += n > least
+        seen.add(n)
+        while least in seen:
+            least += 1
+    damaged = [data for data, n in zip(frames, numbers) if n is None]
+    # Without losses and duplicates, each is where it was sent.
+    bits = [sum((a ^ b).bit_count() for a, b in zip(data, frame(i))) for i, data in enumerate(frames) if numbers[i] is None]
+    print(json.dumps({
+        "frames": len(frames), "lost": len(lost), "bursts": bursts, "again": len(known) - len(arrived), "overtakers": overtakers,
+        "damaged": len(damaged), "one_bit": bits.count(1), "in_order": known == sorted(known),
+    }))
+
+
+CACHE = {}
+
+
+def set_of(numbers):
+    return CACHE.setdefault(id(numbers), set(numbers))
+
+
+main()
+PYTHON
+
+# numbered COUNT PPS WORDS…: sends frames from 1 to 2 over a link that begins anew. What came of them is in $work/came. The kernel may lose some
+# of what came between the interface and tcpdump, when others use the processors: then once more.
+numbered() {
+    local count=$1 pps=$2 dumper before came
+    shift 2
+    for _ in 1 2 3 4 5; do
+        link s1 off
+        link s1 "$@"
+        rm -f "$work/got.pcap"
+        background ip netns exec "nvp$$-s2" tcpdump -i s2 -Q in --immediate-mode -s 200 -B 65536 -w "$work/got.pcap" greater 90 2>"$work/dumper"
+        dumper=$!
+        wait_for "tcpdump listens" 20 grep -q listening "$work/dumper"
+        before=$(received)
+        in_space s1 /usr/bin/python3 "$work/numbered.py" send s1 "$count" "$pps" || fail "numbered frames are sent"
+        quiet
+        kill -INT "$dumper"
+        wait "$dumper" || true
+        came=$(($(received) - before))
+        /usr/bin/python3 "$work/numbered.py" came "$work/got.pcap" "$count" >"$work/came" || fail "the capture is read"
+        [ "$(jq .frames "$work/came")" != "$came" ] || return 0
+    done
+    fail "tcpdump gets what comes to the interface" "$came came, $(cat "$work/came")"
+}
+
+# Frames that came to station 2's interface.
+received() {
+    in_space s2 ip -s -j link show s2 | jq '.[].stats64.rx.packets'
+}
+
+# Until nothing came for half a second.
+quiet() {
+    local last=-1 now
+    for _ in $(seq 60); do
+        now=$(received)
+        [ "$now" != "$last" ] || return 0
+        last=$now
+        sleep 0.5
+    done
+    fail "frames come to an end"
+}
+
+# share WHAT FIGURE COUNT SHARE: how many frames it happened to, within three standard deviations.
+share() {
+    local got
+    got=$(jq "$2" "$work/came")
+    jq -en "($got - $3 * $4 | fabs) <= 3 * ($3 * $4 * (1 - $4) | sqrt)" >/dev/null ||
+        fail "$1: $4 of $3 frames" "$got: $(cat "$work/came")" "$(shown s1 | jq -c .rings)" "$(shown s2 | jq -c .rings)" \
+            "$(in_space s1 ip -s -j link show s1 | jq -c '.[].stats64')" "$(in_space s2 ip -s -j link show s2 | jq -c '.[].stats64')"
+    ok "$1: $got of $3 frames"
+}
+
+# came WHAT EXPRESSION
+came() {
+    jq -e "$2" "$work/came" >/dev/null || fail "$1" "not true: $2" "$(cat "$work/came")"
+    ok "$1"
+}
+
+# A million frames, counted by the kernel at both interfaces.
+million() {
+    local sent got
+    link s1 loss 1% seed 14
+    sent=$(in_space s1 ip -s -j link show s1 | jq '.[].stats64.tx.packets')
+    got=$(received)
+    in_space s1 /usr/bin/python3 "$work/numbered.py" send s1 1000000 0 || fail "a million frames are sent"
+    quiet
+    sent=$(($(in_space s1 ip -s -j link show s1 | jq '.[].stats64.tx.packets') - sent))
+    got=$(($(received) - got))
+    link s1 off
+    expect "frames that left the interface of 1" "$sent" -ge 1000000
+    jq -en "($sent - $got - $sent * 0.01 | fabs) <= 3 * ($sent * 0.01 * 0.99 | sqrt)" >/dev/null ||
+        fail "loss 1% of $sent frames, within three standard deviations" "$((sent - got)) were lost" "$(shown s1 | jq -c .rings)"
+    ok "loss 1%: $((sent - got)) of $sent frames"
+    expect "frames that were lost otherwise" "$(shown s2 | jq '[.rings[].drops[]] | add // 0')" -eq 0
+}
+
+losses() {
+    local before seed
+    numbered 100000 0 loss 10% seed 5
+    share "loss 10%" .lost 100000 0.1
+    came "the others come in order, once, as they were" '.in_order and .again == 0 and .damaged == 0'
+    before=$(drops s1 link-loss)
+    numbered 10000 0 loss 10% seed 5
+    expect "they are counted as link-loss" "$((($(drops s1 link-loss) - before) % $(jq .lost "$work/came")))" -eq 0
+
+    numbered 100000 0 loss gemodel 1% 10% seed 6
+    # One of eleven, in bursts of ten. There are some 900 of these, which are what chances count.
+    near "loss gemodel 1% 10%: share" "$(jq '.lost / 100000' "$work/came")" 0.0909 0.14
+    near "and mean of bursts" "$(jq '.lost / .bursts' "$work/came")" 10 0.1
+
+    for seed in 7:a 7:b 8:c; do
+        numbered 3000 0 loss 20% seed "${seed%:*}"
+        tcpdump -xx -t -r "$work/got.pcap" >"$work/${seed#*:}" 2>/dev/null
+    done
+    cmp "$work/a" "$work/b" >"$work/compared" || fail "the same seed loses the same frames" "$(cat "$work/compared")"
+    ! cmp -s "$work/a" "$work/c" || fail "another seed loses others"
+    ok "the same seed loses the same frames, another one others ($(jq .frames "$work/came") of 3000 came)"
+}
+
+others() {
+    numbered 20000 0 duplicate 10% seed 9
+    share "duplicate 10%" .again 20000 0.1
+    came "nothing is lost or damaged" '.lost == 0 and .damaged == 0'
+    link s1 duplicate 100%
+    in_space s1 ping -c 3 -i 0.2 10.1.0.2 >"$work/ping" || true
+    grep -q 'DUP!' "$work/ping" || fail "ping sees duplicates" "$(cat "$work/ping")"
+    ok "ping sees duplicates"
+
+    numbered 20000 0 corrupt 20% seed 10
+    share "corrupt 20%" .damaged 20000 0.2
+    came "one bit of each is wrong, nothing is lost" '.one_bit == .damaged and .frames == 20000'
+
+    numbered 4000 1500 delay 20ms reorder 25% seed 11
+    share "reorder 25%" .overtakers 4000 0.25
+    came "nothing is lost" '.lost == 0 and .again == 0'
+    numbered 2000 1500 delay 20ms
+    came "without it order is kept" '.in_order and .lost == 0'
+    numbered 20000 8000 delay 10ms 4ms loss 5% duplicate 5% corrupt 5% reorder 10% rate 100mbit seed 12
+    # What comes of a frame is 0, 1 or 2 of them, of which the deviation is 0.304.
+    came "all together: about as many as were sent" '(.frames - 20000 * 0.9975 | fabs) <= 3 * 0.304 * (20000 | sqrt)'
+    numbered 5000 0 both off
+    came "off is a good link" '.frames == 5000 and .in_order and .damaged == 0'
+}
+
+# --- rates, room, TCP
+
+rates() {
+    local got
+    link s1 rate 10mbit
+    for _ in 1 2 3; do
+        iperf 1 2 -t 5 -O 2
+        got=$(said .end.sum_received.bits_per_second)
+        ! is_near "$got" 10000000 0.04 || break
+    done
+    near "rate 10mbit, of TCP" "$got" 10000000 0.04
+    local before
+    before=$(drops s1 link-full)
+    numbered 500 0 rate 1mbit limit 20
+    # 20 wait, and others are sent as these leave; they take 0.8 ms each.
+    came "limit 20: the first 20 of 500 come, and those that are sent as they leave" '.frames >= 20 and .frames <= 200'
+    expect "the rest is dropped as link-full" "$(($(drops s1 link-full) - before))" -ge "$(jq .lost "$work/came")"
+    before=$(drops s1 link-full)
+    numbered 500 0 delay 300ms bytes 10kb
+    came "bytes 10kb: less than 100 frames of 100 bytes" '.frames >= 40 and .frames < 100'
+    expect "the rest is dropped as link-full" "$(($(drops s1 link-full) - before))" -ge "$(jq .lost "$work/came")"
+    link s1 off
+}
+
+tcp() {
+    local got wanted
+    # Frames of one segment each, or a loss would be one of many segments.
+    in_space s1 ethtool -K s1 tso off gso off >/dev/null
+    link s1 delay 50ms loss 1% seed 13
+    iperf 1 2 -t 14 -O 2 -C reno
+    got=$(said .end.sum_received.bits_per_second)
+    # Of every second segment an answer: MSS / RTT * sqrt(3 / (2 * 2 * loss)).
+    wanted=$(jq -n '1448 * 8 / 0.0505 * (0.75 / 0.01 | sqrt)')
+    jq -en "$got > 0.6 * $wanted and $got < 1.7 * $wanted" >/dev/null ||
+        fail "TCP (Reno) under 50 ms and 1 % of losses" "$got bit/s; Mathis' formula says $wanted"
+    ok "TCP (Reno) under 50 ms and 1 % of losses: $got bit/s; Mathis' formula says $wanted"
+    link s1 off
+    in_space s1 ethtool -K s1 tso on gso on >/dev/null
+}
+
+words() {
+    refuses "a word that is none" 2 "delya" link vale0:s1 delya 7ms
+    refuses "a delay that is none" 2 "delay" link vale0:s1 delay soon
+    refuses "more than all" 2 "loss" link vale0:s1 loss 101%
+    refuses "netem's slot" 2 "slot" link vale0:s1 slot 1ms 2ms
+    refuses "a port that there is not" 4 "vale0:nobody" link vale0:nobody delay 1ms
+    link s1 delay 70000 loss 1%
+    check "it is shown in canonical words" s1 '.policies.link_in == "delay 70ms loss 1%"'
+    link s1 both delay 1ms
+    nv link --json vale0:s1 | jq -e '.link_in == "delay 1ms" and .link_out == "delay 1ms"' >/dev/null || fail "both are shown"
+    link s1 in off
+    check "one direction is off" s1 '.policies | keys == ["link_out"]'
+    link s1 both off
+    check "both are" s1 '(.policies // {}) == {}'
+}
+
+start_daemon
+for n in 1 2; do station "$n"; done
+# So that what waits there for the daemon finds room in station 2 all at once.
+ip -n "nvp$$-s1" link set s1 txqueuelen 256
+iperf_server 2
+reaches 1 2
+# Nobody asks for addresses while frames are counted.
+in_space s1 ip neigh replace 10.1.0.2 lladdr 02:00:00:00:00:02 dev s1
+in_space s2 ip neigh replace 10.1.0.1 lladdr 02:00:00:00:00:01 dev s2
+:
+:
+:
+:
+:
+:
+for n in 3 4; do station "$n"; done
+iperf_server 4
+reaches 3 4
+reaches 1 3
+:
+:
+delays
+finish
