@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use netvale_port::Passed;
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::clock::add;
 use super::rounds::{BELL, Entry, Loop, noting};
@@ -133,12 +133,24 @@ impl Loop {
         }
     }
 
+    /// Waits for descriptors, but no longer than that: epoll's own limit is rounded up to milliseconds. The kernel may be late by a thousandth
+    /// of a wait, so that a long one ends early by as much, and the worker waits again for the rest.
+    fn wait(&self, limit: Duration) {
+        let limit = limit - limit / 512;
+        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+        // Fails only if a signal comes.
+        let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&limit));
+    }
+
     /// Waits for descriptors (`None`: without a limit). Returns whether any is ready: an ingress's, or the bell, behind
     /// which commands wait, so that a caller about to sleep must not.
     pub(super) fn look(&mut self, limit: Option<Duration>) -> bool {
         self.listen_again();
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];
-        let limit = limit.map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) });
+        if let Some(limit) = limit.filter(|limit| !limit.is_zero()) {
+            self.wait(limit);
+        }
+        let limit = limit.map(|_| Timespec { tv_sec: 0, tv_nsec: 0 });
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut events[..], limit.as_ref()) else { return false };
         let mut any = false;
         for event in events.iter() {
