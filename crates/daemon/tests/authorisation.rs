@@ -175,7 +175,10 @@ const ROWS: &[(&str, Ask)] = &[
     }),
     ("`port.set` of the owner's port", |q| {
         let port = q.world.attached();
-        q.may_call("port.set", json!({"port": port, "set": {"isolated": null}}))
+        let may = q.may_call("port.set", json!({"port": port, "set": {"isolated": null}}));
+        // What one caller set would be in the next one's way.
+        call(&q.world.d, 0, "port.detach", json!({"switch": "vale0", "port": "a"}));
+        may
     }),
     ("`port.set` of the owner's port, once root has set policies of it", |q| {
         let port = q.world.attached();
