@@ -18,6 +18,9 @@ pub enum Unit {
     /// Frames, or round trips, a second.
     #[serde(rename = "/s")]
     PerSecond,
+    /// Nanoseconds.
+    #[serde(rename = "ns")]
+    Nanos,
     /// Microseconds.
     #[serde(rename = "us")]
     Micros,
@@ -33,7 +36,7 @@ impl Unit {
     /// Whether a smaller figure is the better one.
     #[must_use]
     pub fn lower_is_better(self) -> bool {
-        matches!(self, Self::Micros | Self::Percent | Self::Kib)
+        matches!(self, Self::Nanos | Self::Micros | Self::Percent | Self::Kib)
     }
 
     /// How many times better `ours` is than `theirs`: > 1 is better for us in every unit.
@@ -53,7 +56,7 @@ impl Unit {
             Self::Mpps => Some(per_second / 1e6),
             Self::PerSecond => Some(per_second),
             Self::Gbps => Some(per_second * f64::from(frame_bytes) * 8.0 / 1e9),
-            Self::Micros | Self::Percent | Self::Kib => None,
+            Self::Nanos | Self::Micros | Self::Percent | Self::Kib => None,
         }
     }
 }
@@ -64,6 +67,7 @@ impl fmt::Display for Unit {
             Self::Mpps => "Mpps",
             Self::PerSecond => "/s",
             Self::Gbps => "Gbit/s",
+            Self::Nanos => "ns",
             Self::Micros => "us",
             Self::Percent => "percent",
             Self::Kib => "KiB",
@@ -119,10 +123,23 @@ impl Case {
         self.unit.rate(1_000_000, self.frame_bytes, 1.0).unwrap_or(0.0) * frames_a_second / 1e6
     }
 
+    /// The variant of ports with VLANs and port security.
+    pub const SECURED: &str = "switch-secured";
+
     /// Whether it is two ports of a switch of their own, frames touched: what other switches do, too.
     #[must_use]
     pub fn is_across_a_switch(&self) -> bool {
-        self.scenario == "vale" && matches!(self.variant.as_str(), "daemon" | "daemon-large")
+        match self.scenario.as_str() {
+            "vale" => matches!(self.variant.as_str(), "daemon" | "daemon-large"),
+            "policies" => self.variant == "switch" || self.is_secured(),
+            _ => false,
+        }
+    }
+
+    /// Whether the ports are to be in a VLAN, and to take frames from their own addresses only.
+    #[must_use]
+    pub fn is_secured(&self) -> bool {
+        self.scenario == "policies" && self.variant == Self::SECURED
     }
 
     /// Whether it is that variant of those that share the machine with others, its p99 included.

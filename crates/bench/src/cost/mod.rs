@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::error::{BenchError, Result};
+use crate::scenarios::policies::kinds::Kind;
 use crate::{interrupt, sys};
 
 pub use budget::{Budgets, Verdict};
@@ -56,6 +57,31 @@ const PATHS: &[NamedPath] = &[
     },
     NamedPath { name: "vale-1-to-8", about: "to eight ports in turn", lane: |batch| rings::vale(batch, 8, 0) },
     NamedPath { name: "vale-header", about: "with virtio-net headers", lane: |batch| rings::vale(batch, 1, 12) },
+    NamedPath {
+        name: "vale-vlan",
+        about: "with policies: from access port to access port",
+        lane: |batch| rings::vale_with(batch, Kind::Vlan),
+    },
+    NamedPath {
+        name: "vale-trunk",
+        about: "from access port to trunk, which adds a tag",
+        lane: |batch| rings::vale_with(batch, Kind::Trunk),
+    },
+    NamedPath {
+        name: "vale-security",
+        about: "fixed and guarded addresses",
+        lane: |batch| rings::vale_with(batch, Kind::Security),
+    },
+    NamedPath {
+        name: "vale-rate",
+        about: "a rate that nobody waits for",
+        lane: |batch| rings::vale_with(batch, Kind::Rate),
+    },
+    NamedPath {
+        name: "vale-filter",
+        about: "a filter of twelve instructions",
+        lane: |batch| rings::vale_with(batch, Kind::Filter),
+    },
     NamedPath { name: "netmap-api", about: "with the syncs of netmap's ioctls at both ends", lane: rings::netmap_api },
     NamedPath {
         name: "ptnet",

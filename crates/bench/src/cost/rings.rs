@@ -18,7 +18,8 @@ use crate::case::{Case, Unit};
 use crate::error::{BenchError, Result};
 use crate::scenarios::embedded::{self, bell};
 use crate::scenarios::own::failed;
-use crate::scenarios::stations::{Plan, Stations};
+use crate::scenarios::policies::kinds::{Kind, Pair};
+use crate::scenarios::stations::{FIRST_SENDER, Plan, Stations};
 use crate::scenarios::traffic::{SLOTS, Touch, address};
 
 /// A case that no scenario has: frames of 60 bytes, one port to a number of others.
@@ -92,6 +93,18 @@ pub fn vale(batch: u32, receivers: u32, hdr_len: u32) -> Result<Box<dyn Lane>> {
     // The sender came first, so that receiver i is port i + 1.
     learn(&switch, plan, |index| index as PortId + 1);
     let stations = Stations::with_header(plan, (&case, hdr_len), Touch::Nothing, vec![tx], rx);
+    Ok(Box::new(Vale { stations, forwarder, work: Work::default() }))
+}
+
+/// From one port to another of a switch whose ports have policies.
+pub fn vale_with(batch: u32, kind: Kind) -> Result<Box<dyn Lane>> {
+    let (case, switch) = (case(batch, 1), Switch::new("vale0"));
+    let plan = Plan::of(&case);
+    let (forwarder, tx, _) = embedded::port(&switch, "from", SLOTS, 0)?;
+    let (_, _, rx) = embedded::port(&switch, "to", SLOTS, 0)?;
+    // The sender came first.
+    kind.set(&switch, Pair { ports: (0, 1), stations: (FIRST_SENDER, 0) })?;
+    let stations = Stations::new(plan, &case, Touch::Nothing, vec![tx], vec![rx]);
     Ok(Box::new(Vale { stations, forwarder, work: Work::default() }))
 }
 

@@ -80,6 +80,9 @@ impl Contender for Ovs {
         let place = Place::new(1, SWITCH_PAGES)?;
         let pinned = case.foreign.is_none();
         let switch = Switch::start(&place, pinned.then_some((ports_core, switch_core)))?;
+        if case.is_secured() {
+            secure(&place)?;
+        }
         let mut process = self.ports(case, ports_core, &place)?;
         if !pinned {
             pin::release(process.pid())?;
@@ -205,6 +208,19 @@ fn control<'a>(place: &Place, words: impl IntoIterator<Item = &'a str>) -> Resul
     let mut command = inside(place.path(), "ovs-vsctl");
     command.arg(format!("--db=unix:{}", place.file("db.sock"))).args(words);
     child::run(&mut command).map(drop)
+}
+
+/// Puts both ports into a VLAN, and takes frames from each from its own address only.
+fn secure(place: &Place) -> Result<()> {
+    control(place, ["set", "port", "v0", "tag=10", "--", "set", "port", "v1", "tag=10"])?;
+    let flow = |words: &str| {
+        let mut command = inside(place.path(), "ovs-ofctl");
+        child::run(command.args(["add-flow", "br0", words])).map(drop)
+    };
+    flow("priority=0,actions=drop")?;
+    let [first, second] = ADDRESSES;
+    flow(&format!("priority=10,in_port=v0,dl_src={first},actions=normal"))?;
+    flow(&format!("priority=10,in_port=v1,dl_src={second},actions=normal"))
 }
 
 fn configure(place: &Place, cores: Option<(usize, usize)>) -> Result<()> {

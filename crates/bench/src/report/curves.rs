@@ -249,6 +249,7 @@ fn round_steps(high: f64) -> Vec<(f64, String)> {
 fn y_label(unit: Unit) -> String {
     match unit {
         Unit::Mpps => "Mpps (millions of frames a second)".into(),
+        Unit::Nanos => "time a frame, ns".into(),
         Unit::Micros => "one-way time, us".into(),
         Unit::Percent => "percent of one core".into(),
         Unit::Kib => "KiB".into(),

@@ -12,6 +12,7 @@ pub mod latency;
 pub mod nic;
 pub mod own;
 pub mod pipe;
+pub mod policies;
 pub mod ptnet;
 pub mod stations;
 pub mod tap;
@@ -158,6 +159,7 @@ const ALL: &[Scenario] = &[
     copy::SCENARIO,
     pipe::SCENARIO,
     vale::SCENARIO,
+    policies::SCENARIO,
     tap::SCENARIO,
     latency::SCENARIO,
     idle::SCENARIO,

@@ -4,7 +4,7 @@ use super::traffic::{Books, Receiver, Ring, Sender, Touch};
 use crate::case::Case;
 
 /// Number of the first station that sends; those that receive count from 0 on.
-const FIRST_SENDER: u16 = 40_000;
+pub const FIRST_SENDER: u16 = 40_000;
 
 /// The senders and receivers of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,156 @@
+//! Policies to measure: what each kind sets at the two ports that frames pass.
+
+use std::sync::Arc;
+
+use netvale_policy::bpf::{Insn, Program};
+use netvale_policy::bucket::Limit;
+use netvale_policy::guard::Guard;
+use netvale_policy::vlan::Vlans;
+use netvale_switch::filters::{Filters, Rule};
+use netvale_switch::{Policies, PortId, Switch};
+
+use crate::error::{BenchError, Result};
+use crate::scenarios::own::failed;
+use crate::scenarios::traffic::address;
+
+/// Where the frames come from and where they go.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair {
+    /// Ports: the sender's and the receiver's.
+    pub ports: (PortId, PortId),
+    /// The numbers of the stations behind them.
+    pub stations: (u16, u16),
+}
+
+/// A rate that no frame has to wait for: a terabit, and a second of it at once.
+const BITS: u64 = 1_000_000_000_000;
+/// The VLAN of the ports.
+pub const VLAN: u16 = 10;
+
+/// What the ports are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing.
+    None,
+    /// One VLAN from port to port, without tags.
+    Vlan,
+    /// The same, and the receiver gets it with tags.
+    Trunk,
+    /// Addresses are fixed at both ports, the sender's are guarded, limited in number, and no others are taken.
+    Security,
+    /// The sender has a rate.
+    Rate,
+    /// Each frame goes through a filter of twelve instructions.
+    Filter,
+    /// [`Kind::Vlan`], [`Kind::Security`], [`Kind::Rate`] and [`Kind::Filter`].
+    All,
+    /// [`Kind::Vlan`] and [`Kind::Security`].
+    VlanSecurity,
+}
+
+impl Kind {
+    /// The kind of that name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn named(name: &str) -> Result<Kind> {
+        let all = [
+            ("none", Kind::None),
+            ("vlan", Kind::Vlan),
+            ("trunk", Kind::Trunk),
+            ("security", Kind::Security),
+            ("rate", Kind::Rate),
+            ("filter", Kind::Filter),
+            ("all", Kind::All),
+            ("vlan-security", Kind::VlanSecurity),
+        ];
+        let found = all.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
+        found.ok_or_else(|| BenchError::Usage(format!("no policies are called {name}")))
+    }
+
+    fn has(self, part: Kind) -> bool {
+        self == part
+            || self == Kind::All && part != Kind::Trunk
+            || self == Kind::VlanSecurity && matches!(part, Kind::Vlan | Kind::Security)
+    }
+
+    /// Sets it at both ports, and teaches the switch where the stations are, as a frame of each would.
+    ///
+    /// # Errors
+    /// None that the constants here have.
+    pub fn set(self, switch: &Switch, pair: Pair) -> Result<()> {
+        let Pair { ports, stations } = pair;
+        if self != Kind::None {
+            switch.set_policies(ports.0, Some(Arc::new(self.policies(stations.0, true)?)), None);
+            switch.set_policies(ports.1, Some(Arc::new(self.policies(stations.1, false)?)), None);
+        }
+        let vlan = if self.has(Kind::Vlan) || self == Kind::Trunk { VLAN } else { 0 };
+        switch.learn(vlan, word(stations.0), ports.0);
+        switch.learn(vlan, word(stations.1), ports.1);
+        Ok(())
+    }
+
+    /// As if nothing had been said of both ports.
+    pub fn clear(switch: &Switch, pair: Pair) {
+        switch.set_policies(pair.ports.0, None, None);
+        switch.set_policies(pair.ports.1, None, None);
+    }
+
+    fn policies(self, station: u16, sends: bool) -> Result<Policies> {
+        let mut policies = Policies::default();
+        if self.has(Kind::Vlan) || self == Kind::Trunk {
+            policies.vlans = Some(self.vlans(sends).map_err(|e| failed(&e))?);
+        }
+        if self.has(Kind::Security) {
+            policies.addresses = vec![word(station)];
+            policies.most_addresses = Some(4);
+            policies.locked = true;
+            policies.guard = Some(guard(station)?);
+        }
+        if self.has(Kind::Rate) && sends {
+            policies.rates = vec![Limit::bits(BITS, BITS / 8)];
+        }
+        if self.has(Kind::Filter) && sends {
+            policies.filters[0] = Filters::new(vec![Rule::new(false, filter(station)?)]);
+        }
+        Ok(policies)
+    }
+
+    fn vlans(self, sends: bool) -> std::result::Result<Vlans, netvale_policy::vlan::BadVlans> {
+        if self == Kind::Trunk && !sends { Vlans::trunk("10,20-30".parse()?, None) } else { Vlans::access(VLAN) }
+    }
+}
+
+/// An address as the switch has it.
+fn word(station: u16) -> u64 {
+    let [a, b, c, d, e, f] = address(station);
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+fn guard(station: u16) -> Result<Guard> {
+    let [a, b, c, d, e, f] = address(station);
+    let addresses = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}").parse().map_err(|e| failed(&e))?;
+    Guard::new("mac".parse().map_err(|e| failed(&e))?, addresses).map_err(|e| failed(&e))
+}
+
+/// What libpcap makes of `ether src 02:00:00:00:9c:40 and ether dst 02:00:00:00:00:00 and ether proto 0x88b5` (the addresses are
+/// those of the first sender and the first receiver): eleven of its twelve instructions run for each frame of the measurement.
+fn filter(station: u16) -> Result<Program> {
+    let insn = |code, jf, k| Insn { code, jt: 0, jf, k };
+    let (word, half, equal, answer) = (0x20, 0x28, 0x15, 0x06);
+    let insns = [
+        insn(word, 0, 8),
+        insn(equal, 9, station.into()),
+        insn(half, 0, 6),
+        insn(equal, 7, 0x0200),
+        insn(word, 0, 2),
+        insn(equal, 5, 0),
+        insn(half, 0, 0),
+        insn(equal, 3, 0x0200),
+        insn(half, 0, 12),
+        insn(equal, 1, 0x88b5),
+        insn(answer, 0, 262_144),
+        insn(answer, 0, 0),
+    ];
+    Program::verify(&insns).map_err(|e| failed(&e))
+}
