@@ -46,6 +46,10 @@ impl Limit {
     fn of(&self, bytes: usize) -> f64 {
         bytes as f64 * self.per_byte + self.per_frame
     }
+
+    fn of_all(&self, frames: usize, bytes: u64) -> f64 {
+        bytes as f64 * self.per_byte + frames as f64 * self.per_frame
+    }
 }
 
 /// A bucket, full at first.
@@ -81,8 +85,24 @@ impl Bucket {
     /// Takes the tokens of frames that pass in any case. Two threads that do so at the same time may let pass a batch each:
     /// the bucket is in debt then, and both wait for longer.
     pub fn charge(&self, limit: &Limit, now: u64, lens: impl Iterator<Item = usize>) {
+        self.add(now, lens.map(|len| limit.of(len)).sum());
+    }
+
+    /// Whether so many frames of so many bytes together may pass, whatever their order.
+    #[inline]
+    pub fn may_all(&self, limit: &Limit, now: u64, frames: usize, bytes: u64) -> bool {
+        let used = self.0.load(Ordering::Relaxed).saturating_sub(parts(now)) as f64;
+        used + limit.of_all(frames, bytes) <= limit.burst
+    }
+
+    /// Like [`Bucket::charge`], for so many frames of so many bytes together.
+    #[inline]
+    pub fn charge_all(&self, limit: &Limit, now: u64, frames: usize, bytes: u64) {
+        self.add(now, limit.of_all(frames, bytes));
+    }
+
+    fn add(&self, now: u64, used: f64) {
         let now = parts(now);
-        let used: f64 = lens.map(|len| limit.of(len)).sum();
         let add = |full_at: u64| Some(full_at.max(now).saturating_add(used.min(LONGEST) as u64));
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
@@ -145,6 +165,21 @@ mod tests {
     }
 
     proptest! {
+        /// Objective: frames that may pass together are those of which each may, and they take the same tokens.
+        #[test]
+        fn together(lens in proptest::collection::vec(0usize..2000, 1..50), burst in 1u64..100_000, before in 0u64..100_000) {
+            for limit in [Limit::bits(8_000_000, burst), Limit::frames(1_000_000, burst)] {
+                let (one, all) = (Bucket::default(), Bucket::default());
+                [&one, &all].iter().for_each(|bucket| bucket.charge(&limit, SECOND, [before as usize].into_iter()));
+                let (count, bytes) = (lens.len(), lens.iter().sum::<usize>() as u64);
+                if all.may_all(&limit, SECOND, count, bytes) {
+                    all.charge_all(&limit, SECOND, count, bytes);
+                    prop_assert_eq!(one.take(&limit, SECOND, lens.iter().copied()), count);
+                    prop_assert!(one.0.load(Ordering::Relaxed).abs_diff(all.0.load(Ordering::Relaxed)) <= 1);
+                }
+            }
+        }
+
         /// Objective: rates of 1 and of 2^64 - 1, lengths and times of any size neither panic nor take for ever.
         #[test]
         fn any_numbers(rate in 0u64.., burst in 0u64.., now in 0u64..1 << 60, len in 0usize..1 << 20, back in 0u64..SECOND) {

@@ -202,12 +202,13 @@ impl Batch {
         Some(self.frames.len() as u16 - 1)
     }
 
-    /// Adds a frame of one piece to a batch that has room for it.
+    /// Adds a frame of one piece, nothing of which is left to do, to a batch that has room for it.
     ///
     /// # Safety
     /// As [`Batch::push`].
-    pub(crate) unsafe fn push_whole(&mut self, bytes: &[u8]) {
-        let (ptr, len) = (bytes.as_ptr(), bytes.len() as u32);
+    #[inline]
+    pub(crate) unsafe fn push_bare(&mut self, ptr: *const u8, len: u32) {
+        debug_assert!(self.frames.len() < self.frames.capacity());
         self.longest = self.longest.max(len);
         self.bytes += u64::from(len);
         self.frames.push(Frame { ptr, len, frags: 0, pieces: 1, offload: 0, no_learn: false });
@@ -269,6 +270,12 @@ impl Batch {
         self.frames.get(i).map(|frame| FrameRef { batch: self, frame })
     }
 
+    /// Iterates over the frames of a range, as far as there are any.
+    #[inline]
+    pub(crate) fn range(&self, frames: std::ops::Range<usize>) -> impl Iterator<Item = FrameRef<'_>> {
+        self.frames.get(frames).unwrap_or_default().iter().map(|frame| FrameRef { batch: self, frame })
+    }
+
     /// Iterates over all frames.
     pub fn iter(&self) -> impl Iterator<Item = FrameRef<'_>> {
         self.frames.iter().map(|frame| FrameRef { batch: self, frame })
@@ -299,6 +306,13 @@ impl FrameRef<'_> {
     #[inline]
     pub fn no_learn(&self) -> bool {
         self.frame.no_learn
+    }
+
+    /// Whether it is a single piece, with nothing left to do on it, and an address to be learned.
+    #[inline]
+    pub(crate) fn is_bare(&self) -> bool {
+        let Frame { pieces, offload, no_learn, .. } = *self.frame;
+        pieces == 1 && offload == 0 && !no_learn
     }
 
     /// The offload work that is left to do on the frame.

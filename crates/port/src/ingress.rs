@@ -190,12 +190,12 @@ impl<I: Ingress + ?Sized> Source<I> {
     }
 
     /// Begins variants of the frames taken, in the memory of `spare`, which is replaced when the variants are given
-    /// [back](Source::unstage), for the frames from number `base` on. Variants that there are already are forgotten.
+    /// [back](Source::unstage). Variants that there are already are forgotten.
     #[inline]
-    pub fn stage(&mut self, spare: &mut Option<Box<Stage>>, base: usize) -> Staging<'_> {
+    pub fn stage(&mut self, spare: &mut Option<Box<Stage>>) -> Staging<'_> {
         let stage = self.stage.get_or_insert_with(|| spare.take().unwrap_or_default());
         // SAFETY: `end`, `have`, `release_any` and `keep`, which alone clear the batch, clear the stage first.
-        unsafe { Staging::new(&self.batch, stage, base) }
+        unsafe { Staging::new(&self.batch, stage) }
     }
 
     /// Forgets all variants, and gives their memory back.

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
+use std::ops::Range;
 
 use netvale_wire::offload::{Gso, Offload};
 
@@ -23,11 +24,19 @@ const OTHERS: usize = 2;
 /// Room for frames of which more than [`HEAD`] bytes are looked at.
 const DEEP: usize = (1 + OTHERS) * (MAX_FRAME + TAG);
 
-type Area = UnsafeCell<[u8; HEAD + TAG]>;
+/// Bytes that all frames of a [run](Staging::run) begin with: both addresses, the EtherType, and what a tag says.
+pub const ALIKE: usize = 16;
+/// Shorter frames are no part of a run: whether a tag is whole depends on more than their first bytes.
+const LEAST_ALIKE: usize = 20;
 
-fn areas(count: usize) -> Box<[Area]> {
-    (0..count).map(|_| UnsafeCell::new([0; HEAD + TAG])).collect()
-}
+/// A cache line of memory for first bytes. Short frames take one each, so that a batch of them leaves room in the cache for the
+/// frames themselves.
+#[repr(align(64))]
+struct Line(UnsafeCell<[u8; LINE]>);
+
+const LINE: usize = 64;
+/// Lines of the longest first bytes.
+const LINES: usize = (HEAD + TAG).div_ceil(LINE);
 
 /// What a variant does to the outermost tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +52,38 @@ impl Retag {
     pub const NONE: Retag = Retag { strip: false, push: None };
 }
 
+/// How frames with the same first bytes get another tag where they lie: all that changes is in their first bytes.
+struct Start {
+    /// What an area begins with then.
+    bytes: [u8; ALIKE],
+    /// Where in the area the frame has to be copied to, and where it begins then.
+    lead: usize,
+    begin: usize,
+}
+
+impl Start {
+    fn of(like: [u8; ALIKE], retag: Retag) -> Start {
+        let [addresses @ .., _, _, _, _] = like;
+        let mut bytes = like;
+        let (lead, begin) = match retag {
+            Retag { strip: false, push: None } => (0, 0),
+            Retag { strip: false, push: Some(tag) } => {
+                bytes[ADDRESSES..].copy_from_slice(&tag);
+                (TAG, 0)
+            }
+            Retag { strip: true, push: None } => {
+                bytes[TAG..].copy_from_slice(&addresses);
+                (0, TAG)
+            }
+            Retag { strip: true, push: Some(tag) } => {
+                bytes[ADDRESSES..].copy_from_slice(&tag);
+                (0, 0)
+            }
+        };
+        Start { bytes, lead, begin }
+    }
+}
+
 /// The first bytes of a frame, copied.
 #[derive(Clone, Copy, Debug)]
 struct Head {
@@ -53,14 +94,12 @@ struct Head {
 /// Variants of the frames of a batch. Its memory is reused from batch to batch.
 pub struct Stage {
     variants: Batch,
-    heads: Box<[Area]>,
-    others: Box<[Area]>,
-    used_others: usize,
+    lines: Box<[Line]>,
+    used_lines: usize,
     deep: Box<[UnsafeCell<u8>]>,
     used_deep: usize,
-    /// Where the first bytes of each frame are, from frame `base` on.
-    known: Vec<Head>,
-    base: usize,
+    /// The frame whose first bytes were copied last, and where they are.
+    last: Option<(usize, Head)>,
     /// Frames that were copied as a whole, to stay when their ingress is released.
     own: Vec<Box<[u8]>>,
 }
@@ -84,13 +123,11 @@ impl Stage {
         let variants = (1 + OTHERS) * BATCH;
         Stage {
             variants: Batch::with_room(variants, (1 + OTHERS) * (BATCH + BATCH_FRAGS)),
-            heads: areas(BATCH),
-            others: areas(OTHERS * BATCH),
-            used_others: 0,
+            lines: (0..variants * LINES).map(|_| Line(UnsafeCell::new([0; LINE]))).collect(),
+            used_lines: 0,
             deep: (0..DEEP).map(|_| UnsafeCell::new(0)).collect(),
             used_deep: 0,
-            known: Vec::with_capacity(BATCH),
-            base: 0,
+            last: None,
             own: Vec::new(),
         }
     }
@@ -99,11 +136,31 @@ impl Stage {
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.variants.clear();
-        self.known.clear();
-        (self.used_others, self.used_deep) = (0, 0);
+        (self.last, self.used_lines, self.used_deep) = (None, 0, 0);
         if !self.own.is_empty() {
             self.own.clear();
         }
+    }
+
+    /// Room for first bytes with a tag, of which [`Stage::use_area`] says how many there are. Nothing refers to it.
+    #[inline]
+    fn area(&self) -> Option<*mut u8> {
+        let lines = self.lines.get(self.used_lines..)?.get(..LINES)?;
+        Some(UnsafeCell::raw_get(lines.as_ptr().cast::<UnsafeCell<u8>>()))
+    }
+
+    /// The next area begins behind the first `len` bytes of this one.
+    #[inline]
+    fn use_area(&mut self, len: usize) {
+        self.used_lines += len.div_ceil(LINE);
+    }
+
+    /// What frames begin with that are like the one whose head was copied last; `None` if that is too short to tell.
+    #[inline]
+    fn first_bytes(&self) -> Option<[u8; ALIKE]> {
+        let (_, head) = self.last.filter(|(_, head)| head.len as usize >= LEAST_ALIKE)?;
+        // SAFETY: a head of at least that many bytes.
+        Some(unsafe { head.at.cast::<[u8; ALIKE]>().read() })
     }
 
     /// The first bytes of a variant, which nobody else can change.
@@ -128,7 +185,7 @@ impl Stage {
             let mut bytes = vec![0u8; frame.len()].into_boxed_slice();
             frame.copy_out(0, &mut bytes);
             // SAFETY: the box is kept beside the batch, and its bytes stay where they are.
-            unsafe { kept.push_whole(&bytes) };
+            unsafe { kept.push_bare(bytes.as_ptr(), bytes.len() as u32) };
             kept.set_offload(frame.offload());
             self.own.push(bytes);
         }
@@ -143,14 +200,13 @@ pub struct Staging<'s> {
 }
 
 impl<'s> Staging<'s> {
-    /// Lends the stage that stays with these frames, for those from number `base` on. What it had is forgotten.
+    /// Lends the stage that stays with these frames. What it had is forgotten.
     ///
     /// # Safety
     /// The stage must be cleared before the frames are.
     #[inline]
-    pub(crate) unsafe fn new(frames: &'s Batch, stage: &'s mut Stage, base: usize) -> Staging<'s> {
+    pub(crate) unsafe fn new(frames: &'s Batch, stage: &'s mut Stage) -> Staging<'s> {
         stage.clear();
-        stage.base = base;
         Staging { frames, stage }
     }
 
@@ -160,16 +216,14 @@ impl<'s> Staging<'s> {
         self.frames
     }
 
-    /// Copies the first bytes of frame `i`: `want` of them if it is longer than [`HEAD`], otherwise all. Frames come in
-    /// order, and none is left out.
+    /// Copies the first bytes of frame `i`: `want` of them if it is longer than [`HEAD`], otherwise all.
     #[inline]
     pub fn head(&mut self, i: usize, want: usize) -> &[u8] {
-        debug_assert_eq!(i, self.stage.base + self.stage.known.len());
-        let (Some(frame), Some(area)) = (self.frames.get(i), self.stage.heads.get(i)) else { return &[] };
-        let at = area.get().cast::<u8>();
-        // SAFETY: an area of more bytes that nothing else refers to: variants are made of it only later, and `known` has it once.
+        let (Some(frame), Some(at)) = (self.frames.get(i), self.stage.area()) else { return &[] };
+        // SAFETY: room for HEAD bytes and more that nothing refers to: variants are made of it only later.
         let len = unsafe { frame.copy_out_raw(0, at, if frame.len() <= HEAD { HEAD } else { want.min(HEAD) }) };
-        self.stage.known.push(Head { at, len: len as u32 });
+        self.stage.use_area(len);
+        self.stage.last = Some((i, Head { at, len: len as u32 }));
         // SAFETY: written just now, and not written again while `self` is borrowed.
         unsafe { std::slice::from_raw_parts(at, len) }
     }
@@ -177,14 +231,10 @@ impl<'s> Staging<'s> {
     /// Copies the whole of the frame whose head was copied last, which is its head from now on. `None` if there is no room:
     /// what was made before has to be delivered first. There is room for one frame in any case.
     pub fn whole(&mut self) -> Option<&[u8]> {
-        let frame = self.frames.get(self.stage.base + self.stage.known.len().checked_sub(1)?)?;
-        let room = self.stage.deep.get(self.stage.used_deep..)?;
-        if room.len() < frame.len() {
-            self.stage.known.pop();
-            return None;
-        }
+        let (i, old) = self.stage.last.take()?;
+        let frame = self.frames.get(i)?;
+        let room = self.stage.deep.get(self.stage.used_deep..).filter(|room| room.len() >= frame.len())?;
         let at = room.first()?.get();
-        let old = self.stage.known.last()?;
         // SAFETY: the bytes of the head that was decided on so far, then the rest of the frame, in room for all of it that
         // nothing refers to.
         let len = unsafe {
@@ -193,20 +243,68 @@ impl<'s> Staging<'s> {
             done + frame.copy_out_raw(done, at.add(done), frame.len() - done)
         };
         self.stage.used_deep += len;
-        *self.stage.known.last_mut()? = Head { at, len: len as u32 };
+        self.stage.last = Some((i, Head { at, len: len as u32 }));
         // SAFETY: written just now, and not written again while `self` is borrowed.
         Some(unsafe { std::slice::from_raw_parts(at, len) })
     }
 
-    /// Makes a variant of frame `i`, whose head was copied. Returns its number among the variants.
+    /// Makes a variant of each of the frames of a range, in order, that are like the one whose head was copied last: single
+    /// pieces that begin with the same [`ALIKE`] bytes, with nothing left to do on them, no longer than [`HEAD`]. `takes` gets the
+    /// number of each and its bytes, and says whether there is to be a variant. Returns the number of the first frame that is
+    /// another. A function of its own, as its loop then gets the registers that it needs.
+    #[inline(never)]
+    pub fn run(&mut self, frames: Range<usize>, retag: Retag, mut takes: impl FnMut(usize, &[u8]) -> bool) -> usize {
+        let Some(like) = self.stage.first_bytes() else { return frames.start };
+        let (start, Stage { variants, lines, used_lines, .. }) = (Start::of(like, retag), &mut *self.stage);
+        let room = (lines.len() - *used_lines) / LINES;
+        let last = frames.end.min(frames.start + room);
+        let (mut next, mut used) = (frames.start, *used_lines);
+        let base = UnsafeCell::raw_get(lines.as_ptr().cast::<UnsafeCell<u8>>());
+        for frame in self.frames.range(frames.start..last) {
+            if !frame.is_bare() || !(LEAST_ALIKE..=HEAD).contains(&frame.len()) {
+                break;
+            }
+            // SAFETY: there are LINES more lines for each of at most `room` frames, enough for the frame, a single piece, and a tag;
+            // nothing else refers to them yet, so that the bytes stay what they are while `head` is borrowed.
+            let (area, head) = unsafe {
+                let area = base.add(used * LINE);
+                frame.copy_single_to(area.add(start.lead));
+                (area, std::slice::from_raw_parts(area.add(start.lead), frame.len()))
+            };
+            if head.first_chunk() != Some(&like) {
+                break;
+            }
+            if takes(next, head) {
+                let end = start.lead + frame.len();
+                // SAFETY: as above, and `head` is not used any more. The bytes from `begin` to `end` are the variant, which are
+                // not written any more until the variants are cleared.
+                unsafe {
+                    area.cast::<[u8; ALIKE]>().write(start.bytes);
+                    variants.push_bare(area.add(start.begin), (end - start.begin) as u32);
+                }
+                used += end.div_ceil(LINE);
+            }
+            next += 1;
+        }
+        *used_lines = used;
+        next
+    }
+
+    /// Number of variants.
+    #[inline]
+    pub fn variants(&self) -> usize {
+        self.stage.variants.len()
+    }
+
+    /// Makes a variant of frame `i`, whose head was copied last. Returns its number among the variants.
     ///
     /// # Errors
     /// [`DropReason::BadVnetHeader`] if a checksum would begin in the tag that is taken away; [`DropReason::TooLong`] if
     /// there is no room for as many pieces.
     #[inline]
     pub fn variant(&mut self, i: usize, retag: Retag) -> Result<u16, DropReason> {
-        let known = i.checked_sub(self.stage.base).and_then(|i| self.stage.known.get(i));
-        let (Some(frame), Some(&head)) = (self.frames.get(i), known) else {
+        let head = self.stage.last.filter(|(last, _)| *last == i);
+        let (Some(frame), Some((_, head))) = (self.frames.get(i), head) else {
             return Err(DropReason::Runt);
         };
         let offload = match frame.offload() {
@@ -233,12 +331,11 @@ impl<'s> Staging<'s> {
         if len < ADDRESSES + stripped || len - stripped > HEAD {
             return self.retagged_deep(head, retag);
         }
-        let area = self.stage.others.get(self.stage.used_others)?;
-        self.stage.used_others += 1;
-        let to = area.get().cast::<u8>();
+        let to = self.stage.area()?;
         // SAFETY: the parts are within the head's `len` bytes, and end within HEAD + TAG bytes of an area that nothing else
         // refers to yet.
         let written = unsafe { retag_into(head.at, len, retag, to) };
+        self.stage.use_area(written);
         Some((to, written as u32))
     }
 

@@ -1,5 +1,6 @@
 //! What becomes of each frame of a batch under the policies of its port: a destination, a VLAN, variants; or a drop.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arc_swap::Guard;
@@ -7,7 +8,7 @@ use netvale_mem::drops::REASONS;
 use netvale_policy::guard::{self, Violation};
 use netvale_policy::snoop::{self, Groups, Message, PortSet, Router};
 use netvale_policy::vlan::{Refused, Vlan};
-use netvale_port::stage::{HEAD, Retag, Staging};
+use netvale_port::stage::{ALIKE, HEAD, Retag, Staging};
 use netvale_port::{BATCH, DropReason, RingCounters};
 
 use crate::classify::{FLOOD, NOWHERE};
@@ -69,31 +70,74 @@ pub(super) struct Planned {
 const DROPPED: Planned =
     Planned { to: NOWHERE, vlan: 0, class: Class::Unknown, members: ALL, variants: [NO_VARIANT; KINDS] };
 
+/// Frames of a conversation, with a variant each.
+struct Run {
+    frames: Range<usize>,
+    /// The plan of the first, and the kind of its only variant. The others' variants follow.
+    first: Planned,
+    kind: usize,
+}
+
 /// Plans for a batch, and counts of what is dropped.
 pub(super) struct Plan {
     frames: [Planned; BATCH],
+    /// Frames that are planned as the one before them; their part of `frames` is filled only when it is needed.
+    runs: Vec<Run>,
     pub(super) sets: Sets,
     drops: [u32; REASONS],
     has_drops: bool,
+    /// The port to which frames go, if all of the range go to the same; [`NOWHERE`] if they go nowhere so far, [`FLOOD`] if they
+    /// do not go to one.
+    only: u8,
 }
 
 impl Default for Plan {
     fn default() -> Plan {
-        let sets = Sets { sets: [PortSet::EMPTY; BATCH], used: 0 };
-        Plan { frames: [DROPPED; BATCH], sets, drops: [0; REASONS], has_drops: false }
+        Plan {
+            frames: [DROPPED; BATCH],
+            runs: Vec::with_capacity(BATCH),
+            sets: Sets { sets: [PortSet::EMPTY; BATCH], used: 0 },
+            drops: [0; REASONS],
+            has_drops: false,
+            only: NOWHERE,
+        }
     }
 }
 
 impl Plan {
-    /// Forgets the sets of ports of frames before.
-    #[inline]
-    pub(super) fn begin(&mut self) {
-        self.sets.used = 0;
-    }
-
     #[inline]
     pub(super) fn frame(&self, i: usize) -> &Planned {
         self.frames.get(i).unwrap_or(&DROPPED)
+    }
+
+    /// Begins another range.
+    #[inline]
+    pub(super) fn begin(&mut self) {
+        (self.only, self.sets.used) = (NOWHERE, 0);
+        self.runs.clear();
+    }
+
+    /// Fills in the plans of frames that are planned as others before them.
+    pub(super) fn fill(&mut self) {
+        for Run { frames, first, kind } in self.runs.drain(..) {
+            let mut planned = first;
+            for frame in self.frames.get_mut(frames).unwrap_or_default() {
+                *frame = planned;
+                planned.variants[kind] += 1;
+            }
+        }
+    }
+
+    /// The port that gets a single variant of each frame of the range that goes anywhere.
+    #[inline]
+    pub(super) fn only(&self) -> Option<PortId> {
+        (self.only != NOWHERE && self.only != FLOOD).then_some(self.only)
+    }
+
+    /// Takes note of where a frame goes.
+    #[inline]
+    fn note(&mut self, to: u8) {
+        self.only = if self.only == NOWHERE || self.only == to { to } else { FLOOD };
     }
 
     #[inline]
@@ -195,6 +239,10 @@ pub(super) struct Judge<'a> {
     last: Option<(Conversation, u8)>,
     /// What is known of groups, if a port snoops.
     listener: Option<Listener<'a>>,
+    /// How the frame planned last was retagged, if it went to one port.
+    retag: Retag,
+    /// Whether a frame has to be looked at even if it begins as the one before.
+    looks_deeper: bool,
 }
 
 /// Bytes of long frames that are copied if nothing looks at more: addresses, tags, and what a copy of a cache line brings.
@@ -210,12 +258,62 @@ impl<'a> Judge<'a> {
         let least = if listener.is_some() { CONTROL } else { LEAST };
         let want = if filtered { HEAD } else { policies.guard.as_ref().map_or(0, guard::Guard::head_len).max(least) };
         let is_deep = policed.is_deep || policies.filters[0].are_deep();
-        Judge { table, policed, me, policies, fdb, want, is_deep, last: None, listener }
+        let guarded = policies.guard.as_ref().is_some_and(|guard| guard.head_len() > ALIKE);
+        let looks_deeper = guarded || !policies.filters[0].rules().is_empty();
+        let (last, retag) = (None, Retag::NONE);
+        Judge { table, policed, me, policies, fdb, want, is_deep, last, listener, retag, looks_deeper }
+    }
+
+    /// Plans frames of a range. Returns the number of the first one that is not planned: what was planned before has to be
+    /// delivered first.
+    #[inline]
+    pub(super) fn plan_all(&mut self, range: Range<usize>, staging: &mut Staging<'_>, plan: &mut Plan) -> usize {
+        plan.begin();
+        let mut next = range.start;
+        while next < range.end
+            && let Some(planned) = self.plan(next, staging, &mut plan.sets)
+        {
+            plan.set(next, planned);
+            next += 1;
+            let Ok(planned) = planned else { continue };
+            plan.note(planned.to);
+            if planned.to != FLOOD && self.last.is_some() {
+                next = self.plan_run(next..range.end, planned, staging, plan);
+            }
+        }
+        next
+    }
+
+    /// Plans frames that begin as the one planned last: what was decided by the first bytes holds for them, too.
+    #[inline]
+    fn plan_run(&self, range: Range<usize>, like: Planned, staging: &mut Staging<'_>, plan: &mut Plan) -> usize {
+        let (mut first, start) = (like, range.start);
+        let kind = like.variants.iter().position(|&variant| variant != NO_VARIANT).unwrap_or(0);
+        first.variants[kind] = staging.variants() as u16;
+        if !self.looks_deeper {
+            let next = staging.run(range, self.retag, |_, _| true);
+            plan.runs.push(Run { frames: start..next, first, kind });
+            return next;
+        }
+        staging.run(range, self.retag, |i, head| {
+            let allowed = self.look_deeper(head);
+            plan.set(i, allowed.map(|()| first));
+            first.variants[kind] += u16::from(allowed.is_ok());
+            allowed.is_ok()
+        })
+    }
+
+    /// What has to be decided for each frame, whatever it begins with.
+    fn look_deeper(&self, whole: &[u8]) -> Result<(), DropReason> {
+        if !self.policies.filters[0].pass(whole, whole.len()) {
+            return Err(DropReason::Filter);
+        }
+        self.policies.guard.as_ref().map_or(Ok(()), |guard| guard.check(whole, whole.len()).map_err(spoofed))
     }
 
     /// Plans frame `i`, and makes its variants. `None` if what was planned before has to be delivered first.
     #[inline]
-    pub(super) fn plan(
+    fn plan(
         &mut self,
         i: usize,
         staging: &mut Staging<'_>,
@@ -350,12 +448,19 @@ impl<'a> Judge<'a> {
 
     /// Makes the variants in which the frame leaves.
     #[inline]
-    fn variants(&self, i: usize, to: u8, vlan: Vlan, staging: &mut Staging<'_>) -> Result<[u16; KINDS], DropReason> {
+    fn variants(
+        &mut self,
+        i: usize,
+        to: u8,
+        vlan: Vlan,
+        staging: &mut Staging<'_>,
+    ) -> Result<[u16; KINDS], DropReason> {
         let mut variants = [NO_VARIANT; KINDS];
         if to != FLOOD {
             let to = self.table.get(to).ok_or(DropReason::NoPort)?;
             let kind = self.policed.kind(self.policed.policies(to), vlan.id).ok_or(DropReason::Vlan)?;
-            variants[kind] = staging.variant(i, self.retag(vlan, kind))?;
+            self.retag = self.retag(vlan, kind);
+            variants[kind] = staging.variant(i, self.retag)?;
             return Ok(variants);
         }
         for kind in (0..KINDS).filter(|&kind| self.policed.kinds[kind]) {

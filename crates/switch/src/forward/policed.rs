@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netvale_port::link::Link;
-use netvale_port::{DropReason, Egress, RingCounters, Source};
+use netvale_port::{Batch, DropReason, Egress, RingCounters, Source};
 
 use super::plan::{Judge, NO_VARIANT, Plan, takes_flood};
 use super::{ForPolicies, Forwarder, IDENTITY, Work, deliver, deliver_or_drop, ring_of};
@@ -113,9 +113,11 @@ impl Forwarder {
         while self.rest.frames.start < until && !self.held.is_waiting() {
             let range = self.rest.frames.start..until;
             let next = self.plan(table, policed, me, range.clone(), &mut memory);
-            work.groups.sort(range.start..next, |i| memory.plan.frame(i).to);
             self.rest.frames.start = next;
-            self.deliver_planned(table, policed, me, range.start..next, &mut memory.plan, work);
+            match memory.plan.only().and_then(|id| table.get(id)).filter(|to| takes_all(policed, me, to)) {
+                Some(to) => self.deliver_all(to, work),
+                None => self.deliver_planned(table, policed, me, range.start..next, &mut memory.plan, work),
+            }
         }
         if !self.held.is_waiting() {
             self.source.unstage(&mut memory.stage);
@@ -130,6 +132,10 @@ impl Forwarder {
             return frames.end;
         }
         let (now, batch) = (now(), self.source.frames());
+        if frames.len() == batch.len() && may_pass(policies, me, now, batch) {
+            self.rest.until = now;
+            return frames.end;
+        }
         if now < self.rest.until && !self.source.ingress().is_wanted() {
             return frames.start;
         }
@@ -170,17 +176,17 @@ impl Forwarder {
         memory: &mut ForPolicies,
     ) -> usize {
         let mut judge = Judge::new(table, policed, me, &self.switch);
-        memory.plan.begin();
-        let mut staging = self.source.stage(&mut memory.stage, range.start);
-        let mut next = range.start;
-        while next < range.end
-            && let Some(planned) = judge.plan(next, &mut staging, &mut memory.plan.sets)
-        {
-            memory.plan.set(next, planned);
-            next += 1;
-        }
+        let mut staging = self.source.stage(&mut memory.stage);
+        let next = judge.plan_all(range, &mut staging, &mut memory.plan);
         memory.plan.count_drops(self.source.ingress().counters());
         next
+    }
+
+    /// Delivers all variants to a port.
+    fn deliver_all(&mut self, to: &Arc<Entry>, work: &mut Work) {
+        let batch = self.source.variants();
+        let picks = IDENTITY.get(..batch.len()).unwrap_or(&IDENTITY);
+        deliver(to, self.ring, batch, picks, true, &mut work.scratch, &mut self.held);
     }
 
     fn deliver_planned(
@@ -193,6 +199,8 @@ impl Forwarder {
         work: &mut Work,
     ) {
         let Work { groups, picks, scratch, .. } = work;
+        plan.fill();
+        groups.sort(range.clone(), |i| plan.frame(i).to);
         let batch = self.source.variants();
         let source = &self.source;
         let select = |to: &Entry, list: &mut [u16], plan: &mut Plan| {
@@ -221,6 +229,24 @@ impl Forwarder {
         }
         plan.count_drops(&counters);
     }
+}
+
+/// Lets a batch pass as a whole if its port may send all of it; this is so nearly always, unless the port is at its limit.
+fn may_pass(policies: &Policies, me: &Entry, now: u64, batch: &Batch) -> bool {
+    let (frames, bytes) = (batch.len(), batch.bytes());
+    let buckets = || policies.rates.iter().zip(&me.state.rates);
+    let may = policies.group.is_none() && buckets().all(|(limit, bucket)| bucket.may_all(limit, now, frames, bytes));
+    if may {
+        buckets().for_each(|(limit, bucket)| bucket.charge_all(limit, now, frames, bytes));
+    }
+    may
+}
+
+/// Whether a port takes every frame from `me` that goes to it alone.
+fn takes_all(policed: &Policed, me: &Entry, to: &Entry) -> bool {
+    let (mine, its) = (policed.policies(me), policed.policies(to));
+    let is_apart = mine.isolated && its.isolated;
+    !is_apart && !to.state.is_blocked() && its.filters[1].rules().is_empty()
 }
 
 /// Leaves only those variants that filters of what a port gets let pass. Returns their number.
