@@ -261,7 +261,19 @@ impl Batch {
     /// Whether every frame is a single piece of at most `limit` bytes with no offload work left.
     #[inline]
     pub fn is_plain(&self, limit: u32) -> bool {
-        self.frags.is_empty() && self.offloads.is_empty() && self.longest <= limit
+        self.is_whole() && self.is_short(limit)
+    }
+
+    /// Whether every frame is a single piece.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.frags.is_empty()
+    }
+
+    /// Whether every frame has at most `limit` bytes, with no offload work left.
+    #[inline]
+    pub(crate) fn is_short(&self, limit: u32) -> bool {
+        self.offloads.is_empty() && self.longest <= limit
     }
 
     /// Returns frame `i`, or `None` if `i` is not below [`Batch::len`].
@@ -405,6 +417,17 @@ impl FrameRef<'_> {
             }
         }
         done
+    }
+
+    /// Copies the first `len` bytes of a single-piece frame to `dst`.
+    ///
+    /// # Safety
+    /// `dst` must be writable for `len` bytes, which are at most [`FrameRef::len`]; the frame must have one piece.
+    #[inline]
+    pub(crate) unsafe fn copy_start_to(&self, dst: *mut u8, len: usize) {
+        debug_assert!(self.frame.pieces == 1 && len <= self.len());
+        // SAFETY: the caller's contract and that of `push`.
+        unsafe { copy_bytes(self.frame.ptr, dst, len) };
     }
 
     /// Copies a whole single-piece frame to `dst`.

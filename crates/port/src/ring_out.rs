@@ -97,17 +97,20 @@ impl RingEgress {
         if let Some(rule) = self.rx.side().offsets.rule() {
             return self.fill_at_offsets(&rule, batch, picks, lease, flags);
         }
-        match self.hdr_len.get() {
-            0 => self.fill_plain::<0>(batch, picks, lease, flags),
-            10 => self.fill_plain::<10>(batch, picks, lease, flags),
-            _ => self.fill_plain::<12>(batch, picks, lease, flags),
+        match (self.hdr_len.get(), batch.is_whole()) {
+            (0, true) => self.fill_plain::<0, true>(batch, picks, lease, flags),
+            (10, true) => self.fill_plain::<10, true>(batch, picks, lease, flags),
+            (_, true) => self.fill_plain::<12, true>(batch, picks, lease, flags),
+            (0, false) => self.fill_plain::<0, false>(batch, picks, lease, flags),
+            (10, false) => self.fill_plain::<10, false>(batch, picks, lease, flags),
+            (_, false) => self.fill_plain::<12, false>(batch, picks, lease, flags),
         }
     }
 
-    /// Copies as many picks as the lease has slots, each behind a header that asks for no offload. This is a function
+    /// Copies as many picks as the lease has slots, each behind a header that asks for no offload; `WHOLE`: all are single pieces. This is a function
     /// of its own because its loop runs out of registers when inlined, which costs ten instructions a frame.
     #[inline(never)]
-    fn fill_plain<const HDR: usize>(&self, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
+    fn fill_plain<const HDR: usize, const WHOLE: bool>(&self, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
         let ring = &self.rx.side().ring;
         let mut slot = lease.slot;
         let (mut bytes, mut bad) = (0u64, 0u64);
@@ -119,12 +122,16 @@ impl RingEgress {
             let fits = HDR == 0 || frame.len() + HDR <= ring.room(0) as usize;
             match ring.buf(ring.slot_word(slot).buf_idx).filter(|_| fits) {
                 Some(buf) => {
-                    // SAFETY: a plain frame has one piece and, behind the header, at most buf_size bytes; `buf` is a whole buffer of
-                    // our live mapping; a frame from the same region lies in another port's slot or, if the application named the
-                    // buffer twice, at worst overlaps itself.
+                    // SAFETY: a plain frame has, behind the header, at most buf_size bytes, and one piece if all have; `buf` is a
+                    // whole buffer of our live mapping; a frame from the same region lies in another port's slot or, if the
+                    // application named the buffer twice, at worst overlaps itself.
                     unsafe {
                         netvale_mem::copy::copy_bytes([0u8; HDR].as_ptr(), buf.as_ptr(), HDR);
-                        frame.copy_single_to(buf.as_ptr().add(HDR));
+                        if WHOLE {
+                            frame.copy_single_to(buf.as_ptr().add(HDR));
+                        } else {
+                            frame.copy_out_raw(0, buf.as_ptr().add(HDR), frame.len());
+                        }
                     }
                     bytes += frame.len() as u64;
                     ring.set_len_flags(slot, (frame.len() + HDR) as u16, flags);
@@ -153,10 +160,10 @@ impl RingEgress {
             let offset = self.agreed_offset(rule, slot);
             match ring.within(buf_idx, offset, lead + frame.len()) {
                 Some(place) => {
-                    // SAFETY: `within` found lead + len bytes of a buffer of our live mapping there; a plain frame has one piece.
+                    // SAFETY: `within` found lead + len bytes of a buffer of our live mapping there.
                     unsafe {
                         netvale_mem::copy::copy_bytes(header.as_ptr(), place.as_ptr(), lead);
-                        frame.copy_single_to(place.as_ptr().add(lead));
+                        frame.copy_out_raw(0, place.as_ptr().add(lead), frame.len());
                     }
                     bytes += frame.len() as u64;
                     ring.set_len_flags(slot, (frame.len() + lead) as u16, flags);
@@ -225,6 +232,11 @@ impl RingEgress {
         batch.is_plain(self.slot_size().saturating_sub(self.hdr_len.get()))
     }
 
+    /// Whether every frame fits into one slot unchanged, though some are in pieces.
+    fn takes_in_one(&self, batch: &Batch) -> bool {
+        batch.is_short(self.slot_size().saturating_sub(self.hdr_len.get()))
+    }
+
     #[inline]
     fn lease(&self, want: u32, fit: impl Fn(u32) -> u32) -> Option<Lease> {
         if self.rx.side().offsets.is_closed() {
@@ -274,7 +286,7 @@ impl RingEgress {
     /// Like [`crate::Egress::deliver`], with the flags `mark` for all slots.
     #[inline]
     pub(crate) fn deliver_marked(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, mark: u16) -> usize {
-        if self.takes_plain(batch) {
+        if self.takes_plain(batch) || self.takes_in_one(batch) {
             self.deliver_plain(batch, picks, mark)
         } else {
             self.deliver_any(batch, picks, scratch, mark)

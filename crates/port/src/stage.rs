@@ -249,38 +249,72 @@ impl<'s> Staging<'s> {
     }
 
     /// Makes a variant of each of the frames of a range, in order, that are like the one whose head was copied last: single
-    /// pieces that begin with the same [`ALIKE`] bytes, with nothing left to do on them, no longer than [`HEAD`]. `takes` gets the
-    /// number of each and its bytes, and says whether there is to be a variant. Returns the number of the first frame that is
-    /// another. A function of its own, as its loop then gets the registers that it needs.
+    /// pieces that begin with the same [`ALIKE`] bytes, with nothing left to do on them. Of those longer than [`HEAD`], `want` bytes
+    /// are copied; if there is no such number, they are others. `takes` gets the number of each, its first bytes and its length,
+    /// and says whether there is to be a variant. Returns the number of the first frame that is another.
+    #[inline]
+    pub fn run(
+        &mut self,
+        frames: Range<usize>,
+        retag: Retag,
+        want: Option<usize>,
+        mut takes: impl FnMut(usize, &[u8], usize) -> bool,
+    ) -> usize {
+        let mut next = self.run_of::<false>(frames.clone(), retag, HEAD, &mut takes);
+        let Some(want) = want.map(|want| want.clamp(LEAST_ALIKE, HEAD)) else { return next };
+        while next < frames.end {
+            let long = self.run_of::<true>(next..frames.end, retag, want, &mut takes);
+            if long == next {
+                break;
+            }
+            next = self.run_of::<false>(long..frames.end, retag, HEAD, &mut takes);
+        }
+        next
+    }
+
+    /// The same for frames that are `LONG`er than [`HEAD`], of which `want` bytes are copied, or for those that are not. A function
+    /// of its own, as its loop then gets the registers that it needs.
     #[inline(never)]
-    pub fn run(&mut self, frames: Range<usize>, retag: Retag, mut takes: impl FnMut(usize, &[u8]) -> bool) -> usize {
+    fn run_of<const LONG: bool>(
+        &mut self,
+        frames: Range<usize>,
+        retag: Retag,
+        want: usize,
+        takes: &mut impl FnMut(usize, &[u8], usize) -> bool,
+    ) -> usize {
         let Some(like) = self.stage.first_bytes() else { return frames.start };
         let (start, Stage { variants, lines, used_lines, .. }) = (Start::of(like, retag), &mut *self.stage);
-        let room = (lines.len() - *used_lines) / LINES;
-        let last = frames.end.min(frames.start + room);
+        let lens = if LONG { HEAD + 1..=MAX_FRAME - TAG } else { LEAST_ALIKE..=HEAD };
+        let last = frames.end.min(frames.start + (lines.len() - *used_lines) / LINES);
         let (mut next, mut used) = (frames.start, *used_lines);
         let base = UnsafeCell::raw_get(lines.as_ptr().cast::<UnsafeCell<u8>>());
         for frame in self.frames.range(frames.start..last) {
-            if !frame.is_bare() || !(LEAST_ALIKE..=HEAD).contains(&frame.len()) {
+            if !frame.is_bare() || !lens.contains(&frame.len()) {
                 break;
             }
-            // SAFETY: there are LINES more lines for each of at most `room` frames, enough for the frame, a single piece, and a tag;
-            // nothing else refers to them yet, so that the bytes stay what they are while `head` is borrowed.
+            let copied = if LONG { want } else { frame.len() };
+            // SAFETY: there are LINES more lines for each of these frames, enough for HEAD bytes of the frame, a single piece, and a
+            // tag; nothing else refers to them yet, so that the bytes stay what they are while `head` is borrowed.
             let (area, head) = unsafe {
                 let area = base.add(used * LINE);
-                frame.copy_single_to(area.add(start.lead));
-                (area, std::slice::from_raw_parts(area.add(start.lead), frame.len()))
+                frame.copy_start_to(area.add(start.lead), copied);
+                (area, std::slice::from_raw_parts(area.add(start.lead), copied))
             };
             if head.first_chunk() != Some(&like) {
                 break;
             }
-            if takes(next, head) {
-                let end = start.lead + frame.len();
-                // SAFETY: as above, and `head` is not used any more. The bytes from `begin` to `end` are the variant, which are
-                // not written any more until the variants are cleared.
+            if takes(next, head, frame.len()) {
+                let end = start.lead + copied;
+                // SAFETY: as above, and `head` is not used any more. The bytes from `begin` to `end` begin the variant, and are
+                // not written any more until the variants are cleared; what follows them stays as long as the frames do.
                 unsafe {
                     area.cast::<[u8; ALIKE]>().write(start.bytes);
-                    variants.push_bare(area.add(start.begin), (end - start.begin) as u32);
+                    let first = (area.add(start.begin).cast_const(), (end - start.begin) as u32);
+                    if !LONG {
+                        variants.push_bare(first.0, first.1);
+                    } else if variants.push_variant(first, &frame, copied).is_none() {
+                        break;
+                    }
                 }
                 used += end.div_ceil(LINE);
             }

@@ -290,13 +290,14 @@ impl<'a> Judge<'a> {
         let (mut first, start) = (like, range.start);
         let kind = like.variants.iter().position(|&variant| variant != NO_VARIANT).unwrap_or(0);
         first.variants[kind] = staging.variants() as u16;
+        let want = (!self.is_deep).then_some(self.want);
         if !self.looks_deeper {
-            let next = staging.run(range, self.retag, |_, _| true);
+            let next = staging.run(range, self.retag, want, |_, _, _| true);
             plan.runs.push(Run { frames: start..next, first, kind });
             return next;
         }
-        staging.run(range, self.retag, |i, head| {
-            let allowed = self.look_deeper(head);
+        staging.run(range, self.retag, want, |i, head, len| {
+            let allowed = self.look_deeper(head, len);
             plan.set(i, allowed.map(|()| first));
             first.variants[kind] += u16::from(allowed.is_ok());
             allowed.is_ok()
@@ -304,11 +305,11 @@ impl<'a> Judge<'a> {
     }
 
     /// What has to be decided for each frame, whatever it begins with.
-    fn look_deeper(&self, whole: &[u8]) -> Result<(), DropReason> {
-        if !self.policies.filters[0].pass(whole, whole.len()) {
+    fn look_deeper(&self, head: &[u8], len: usize) -> Result<(), DropReason> {
+        if !self.policies.filters[0].pass(head, len) {
             return Err(DropReason::Filter);
         }
-        self.policies.guard.as_ref().map_or(Ok(()), |guard| guard.check(whole, whole.len()).map_err(spoofed))
+        self.policies.guard.as_ref().map_or(Ok(()), |guard| guard.check(head, len).map_err(spoofed))
     }
 
     /// Plans frame `i`, and makes its variants. `None` if what was planned before has to be delivered first.
