@@ -6,9 +6,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use common::{Make, TestPort, attach, frame, mac};
+use netvale_policy::bpf::{Insn, Program};
 use netvale_policy::bucket::Limit;
 use netvale_policy::vlan::{Protocol, Tagging, Vlans};
 use netvale_port::DropReason;
+use netvale_switch::filters::{Filters, Rule};
 use netvale_switch::policies::Classes;
 use netvale_switch::{Passed, Policies, Switch, Task, Work};
 use proptest::prelude::*;
@@ -137,9 +139,10 @@ proptest! {
         }
     }
 
-    /// Objective: a batch of frames of several VLANs to several ports arrives in order, as the same frames one by one do.
+    /// Objective: a batch of frames of several VLANs to several ports, some of them several times, arrives in order, as the same
+    /// frames one by one do; so do frames that a filter leaves over.
     #[test]
-    fn batches_are_in_order(sent in proptest::collection::vec(any_sent(), 1..60)) {
+    fn batches_are_in_order(sent in proptest::collection::vec((any_sent(), 1usize..6), 1..30), filtered: bool) {
         let (switch, mut work) = (Switch::new("vale-test"), Work::default());
         let mut ports: [TestPort; 5] = ports(&switch);
         let trunk = || Policies { vlans: Some(Vlans::trunk("1-3".parse().unwrap(), Some(1)).unwrap()), ..Policies::default() };
@@ -154,11 +157,21 @@ proptest! {
                 model.table.insert((vlan, i as u8 + 1), i);
             }
         }
+        if filtered {
+            set(&switch, &ports[0], Policies { filters: [odd_only(), Filters::default()], ..trunk() });
+        }
         let mut expected = vec![Vec::new(); 5];
-        for (n, one) in sent.iter().enumerate() {
-            let bytes = tagged(&frame(one.to, 1, n as u16, one.len.min(200)), &one.tags);
+        let all = sent.iter().flat_map(|(one, times)| std::iter::repeat_n(one, *times));
+        for (n, one) in all.enumerate() {
+            let mut bytes = tagged(&frame(one.to, 1, 0, one.len.min(240)), &one.tags);
+            // The number of a frame stands behind what frames of a conversation have in common.
+            let at = 40.min(bytes.len() - 1);
+            bytes[at] = if at < 18 { bytes[at] } else { n as u8 };
             if !ports[0].send(&bytes) {
                 break;
+            }
+            if filtered && (bytes.len() <= 40 || bytes[40] % 2 == 0) {
+                continue;
             }
             let got = model.forward(&Sent { from: 0, ..one.clone() }, &bytes);
             got.unwrap_or_default().into_iter().for_each(|(port, bytes)| expected[port].push(bytes));
@@ -167,6 +180,14 @@ proptest! {
         let got: Vec<_> = ports.iter_mut().map(TestPort::take).collect();
         prop_assert_eq!(got, expected);
     }
+}
+
+/// A filter that drops frames of which byte 40 is even, or missing.
+fn odd_only() -> Filters {
+    let insn = |code, k| Insn { code, jt: 0, jf: 0, k };
+    let odd = Program::verify(&[insn(0x30, 40), insn(0x54, 1), insn(0x16, 0)]).unwrap();
+    let any = Program::verify(&[insn(0x06, 1)]).unwrap();
+    Filters::new(vec![Rule::new(false, odd), Rule::new(true, any)])
 }
 
 /// Objective: the same address in two VLANs is behind two ports; without VLANs again, the table begins anew.

@@ -110,9 +110,9 @@ pub fn frame(to: u16, from: u16, len: u32) -> Vec<u8> {
     bytes
 }
 
-/// Bytes 6 to 13 of every frame, the station's number left out: the sender's address and the EtherType.
-const STAMP: u64 = u64::from_be_bytes([2, 0, 0, 0, 0, 0, 0x88, 0xb5]);
-const STATION: u64 = 0xffff_0000;
+/// Bytes 6 to 13 of every frame: the sender's address, without the station's number. What follows may be a tag that the switch added.
+const STAMP: u64 = u64::from_be_bytes([2, 0, 0, 0, 0, 0, 0, 0]);
+const UNSTAMPED: u64 = 0xffff_ffff;
 
 /// Sends to `count` stations in turn, from `first` on.
 #[derive(Debug)]
@@ -286,7 +286,7 @@ impl Receiver {
     #[inline]
     fn check(&mut self, line: &[u8; LINE]) {
         let stamp: [u8; 8] = [line[6], line[7], line[8], line[9], line[10], line[11], line[12], line[13]];
-        self.wrong += u64::from(u64::from_be_bytes(stamp) & !STATION != STAMP);
+        self.wrong += u64::from(u64::from_be_bytes(stamp) & !UNSTAMPED != STAMP);
     }
 }
 

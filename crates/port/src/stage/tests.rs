@@ -1,0 +1,255 @@
+//! Variants against a simple model: bytes, what is left to do on them, whose memory they are in, how much there is.
+
+use netvale_wire::offload::GsoKind;
+use proptest::prelude::*;
+
+use super::*;
+use crate::wrap::tests::bytes;
+
+const TAGS: [[u8; TAG]; 2] = [[0x81, 0, 0x60, 10], [0x88, 0xa8, 0, 77]];
+const RETAGS: [Retag; 4] = [
+    Retag::NONE,
+    Retag { strip: false, push: Some(TAGS[0]) },
+    Retag { strip: true, push: None },
+    Retag { strip: true, push: Some(TAGS[1]) },
+];
+
+/// What a variant should be.
+fn retagged(frame: &[u8], retag: Retag) -> Vec<u8> {
+    let rest = if retag.strip { &frame[ADDRESSES + TAG..] } else { &frame[ADDRESSES..] };
+    [&frame[..ADDRESSES], retag.push.as_ref().map_or(&[][..], |tag| tag), rest].concat()
+}
+
+fn frame(seed: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(31) ^ seed ^ (i >> 8) as u8).collect()
+}
+
+/// A batch of frames, each cut into pieces at `cut` if it is longer.
+fn batch(frames: &[Vec<u8>], cut: usize) -> Batch {
+    let mut batch = Batch::new();
+    for frame in frames {
+        let (first, rest) = frame.split_at(cut.min(frame.len()));
+        let pieces = [(first.as_ptr(), first.len() as u32), (rest.as_ptr(), rest.len() as u32)];
+        // SAFETY: the tests keep the frames for as long as the batch.
+        assert!(unsafe { batch.push_frags(if rest.is_empty() { &pieces[..1] } else { &pieces }) });
+    }
+    batch
+}
+
+/// Makes a variant of each frame, which is expected to be possible.
+fn variants(frames: &Batch, retag: Retag, want: usize) -> Vec<Vec<u8>> {
+    let mut stage = Stage::new();
+    // SAFETY: the stage ends here, before the frames.
+    let mut staging = unsafe { Staging::new(frames, &mut stage) };
+    for i in 0..frames.len() {
+        staging.head(i, want);
+        assert_eq!(staging.variant(i, retag), Ok(i as u16));
+    }
+    bytes(stage.variants())
+}
+
+/// Objective: whatever a frame's length, however it is cut and however many of its bytes are copied, each variant has exactly the
+/// bytes that it should have, and its head is the beginning of it.
+#[test]
+fn bytes_of_variants() {
+    for len in [16, 17, 20, 59, 60, 64, 65, 128, HEAD - 1, HEAD, HEAD + 1, HEAD + TAG, 300, 1514, 9000] {
+        for (cut, want) in [(usize::MAX, 64), (usize::MAX, HEAD), (14, 64), (100, 20), (64, 64)] {
+            let frames = [frame(1, len), frame(2, len)];
+            for retag in RETAGS {
+                let expected = frames.each_ref().map(|frame| retagged(frame, retag));
+                assert_eq!(variants(&batch(&frames, cut), retag, want), expected, "{len} {cut} {want} {retag:?}");
+            }
+        }
+    }
+}
+
+/// Objective: a sender that changes a frame later changes neither what was decided on nor what is delivered of it: whole short
+/// frames, the copied bytes of long ones, all bytes of those that were copied whole.
+#[test]
+fn copies_are_private() {
+    for (len, want, deep, private) in
+        [(60, 64, false, 60), (HEAD, 64, false, HEAD), (500, 64, false, 64), (5000, 64, true, 5000)]
+    {
+        let (first, mut memory) = (frame(3, len), frame(3, len));
+        let at = memory.as_mut_ptr();
+        let (mut frames, mut stage) = (Batch::new(), Stage::new());
+        // SAFETY: `memory` outlives the batch, and is only changed through the same pointer.
+        assert!(unsafe { frames.push(at, len as u32) });
+        // SAFETY: the stage is not used any more once the batch ends.
+        let mut staging = unsafe { Staging::new(&frames, &mut stage) };
+        staging.head(0, want);
+        // SAFETY: as above; nobody refers to these bytes.
+        unsafe { at.add(7).write(!first[7]) };
+        if deep {
+            assert_eq!(staging.whole().map(<[u8]>::len), Some(len));
+        }
+        // SAFETY: as above.
+        unsafe { std::ptr::write_bytes(at, 0xff, len) };
+        let all: Vec<u16> = RETAGS.iter().map(|retag| staging.variant(0, *retag).unwrap()).collect();
+        for (variant, retag) in all.into_iter().zip(RETAGS) {
+            let expected = retagged(&[&first[..private], &vec![0xff; len - private]].concat(), retag);
+            assert_eq!(bytes(stage.variants())[usize::from(variant)], expected, "{len} {retag:?}");
+            assert!(expected.starts_with(stage.head_of(variant)));
+        }
+    }
+}
+
+/// Objective: what is left to do on a frame moves with its headers, and nothing is left to do on one whose sum would begin in the
+/// tag that goes.
+#[test]
+fn offloads_move() {
+    let gso = |by: i32| {
+        let at = |at: i32| (at + by) as u16;
+        let (hdr_len, csum_start) = (at(58), at(38));
+        Offload::Gso(Gso { kind: GsoKind::Tcp4, gso_size: 1000, hdr_len, csum_start, csum_offset: 16, ecn: false })
+    };
+    let sum = |by: i32| Offload::CsumPartial { start: (38 + by) as u16, offset: 6 };
+    let frames = [frame(4, 1200)];
+    for (retag, by) in RETAGS.into_iter().zip([0, 4, -4, 0]) {
+        for offload in [gso, sum] {
+            let (mut frames, mut stage) = (batch(&frames, usize::MAX), Stage::new());
+            frames.set_offload(offload(0));
+            // SAFETY: the stage ends before the frames.
+            let mut staging = unsafe { Staging::new(&frames, &mut stage) };
+            staging.head(0, 64);
+            assert_eq!(staging.variant(0, retag), Ok(0));
+            assert_eq!(stage.variants().get(0).unwrap().offload(), offload(by), "{retag:?}");
+        }
+    }
+    let (mut frames, mut stage) = (batch(&frames, usize::MAX), Stage::new());
+    frames.set_offload(Offload::CsumPartial { start: 16, offset: 0 });
+    // SAFETY: the stage ends before the frames.
+    let mut staging = unsafe { Staging::new(&frames, &mut stage) };
+    staging.head(0, 64);
+    assert_eq!(staging.variant(0, RETAGS[2]), Err(DropReason::BadVnetHeader));
+    assert_eq!(staging.variant(0, RETAGS[1]), Ok(0));
+}
+
+/// Objective: there is room for every variant of a batch of frames as long as heads are; deep frames may have to wait for others to
+/// be delivered, but never one alone; frames that a tag makes too long, or of too many pieces, or that have no tag to lose, are
+/// refused by name.
+#[test]
+fn room() {
+    let frames: Vec<_> = (0..BATCH).map(|i| frame(i as u8, HEAD)).collect();
+    let (all, mut stage) = (batch(&frames, usize::MAX), Stage::new());
+    // SAFETY: the stage is not read once the batch has gone.
+    let mut staging = unsafe { Staging::new(&all, &mut stage) };
+    for i in 0..BATCH {
+        staging.head(i, HEAD);
+        assert!(RETAGS[..3].iter().all(|retag| staging.variant(i, *retag).is_ok()), "{i}");
+    }
+    let long = vec![frame(5, 60_000); 5];
+    let long = batch(&long, usize::MAX);
+    // SAFETY: as above; what was there is forgotten.
+    let mut staging = unsafe { Staging::new(&long, &mut stage) };
+    let deep = (0..5).take_while(|&i| !staging.head(i, 64).is_empty() && staging.whole().is_some()).count();
+    assert!((1..5).contains(&deep), "{deep}");
+    let longest = [frame(6, MAX_FRAME), frame(7, 14)];
+    let longest = batch(&longest, usize::MAX);
+    // SAFETY: as above.
+    let mut staging = unsafe { Staging::new(&longest, &mut stage) };
+    staging.head(0, 64);
+    assert_eq!(staging.whole().map(<[u8]>::len), Some(MAX_FRAME));
+    assert_eq!(staging.variant(0, RETAGS[1]), Err(DropReason::TooLong));
+    assert!(staging.variant(0, RETAGS[2]).is_ok());
+    staging.head(1, 64);
+    assert_eq!(staging.variant(1, RETAGS[2]), Err(DropReason::Runt));
+    assert_eq!(staging.variant(0, Retag::NONE), Err(DropReason::Runt), "its head is not the last one");
+}
+
+/// Objective: the most pieces that a frame may have are its first bytes and those of the frame that are left.
+#[test]
+fn pieces() {
+    let frame = frame(8, 4 * MAX_FRAGS);
+    for (count, fits) in [(MAX_FRAGS - 1, true), (MAX_FRAGS, false)] {
+        let pieces: Vec<_> = frame.chunks(4).take(count).map(|piece| (piece.as_ptr(), 4)).collect();
+        let (mut frames, mut stage) = (Batch::new(), Stage::new());
+        // SAFETY: `frame` outlives the batch.
+        assert!(unsafe { frames.push_frags(&pieces) });
+        // SAFETY: the stage is not read once the batch has gone.
+        let mut staging = unsafe { Staging::new(&frames, &mut stage) };
+        staging.head(0, 20);
+        assert_eq!(staging.variant(0, Retag::NONE).is_ok(), fits || 4 * count <= HEAD);
+    }
+}
+
+/// Objective: variants that are kept have the same bytes, and what is left to do on them, without the frames.
+#[test]
+fn kept() {
+    let (mut memory, mut stage) = (vec![frame(9, 700), frame(10, 60)], Stage::new());
+    let mut frames = batch(&memory, usize::MAX);
+    frames.set_offload(Offload::CsumPartial { start: 34, offset: 6 });
+    // SAFETY: `keep` is called, and with it the variants stay, before the frames change.
+    let mut staging = unsafe { Staging::new(&frames, &mut stage) };
+    for i in 0..2 {
+        staging.head(i, 64);
+        assert!(staging.variant(i, RETAGS[1]).is_ok());
+    }
+    let expected: Vec<_> = memory.iter().map(|frame| retagged(frame, RETAGS[1])).collect();
+    stage.keep();
+    drop(frames);
+    memory.clear();
+    assert_eq!(bytes(stage.variants()), expected);
+    assert_eq!(stage.variants().get(1).unwrap().offload(), Offload::CsumPartial { start: 38, offset: 6 });
+    stage.clear();
+    assert!(stage.variants().is_empty() && stage.own.is_empty());
+}
+
+/// A frame of few conversations.
+fn any_frame() -> impl Strategy<Value = (Vec<u8>, u8)> {
+    let len = prop_oneof![Just(14usize), Just(19), Just(20), Just(60), Just(HEAD), Just(HEAD + 1), 20usize..2000];
+    let kind = prop_oneof![9 => Just(0u8), 1 => 1u8..4];
+    (prop_oneof![8 => Just(0u8), 1 => Just(1)], any::<u8>(), len, kind).prop_map(|(who, seed, len, kind)| {
+        let mut bytes = frame(seed, len);
+        let start = [[who; ADDRESSES].as_slice(), &TAGS[0]].concat();
+        let known = start.len().min(len);
+        bytes[..known].copy_from_slice(&start[..known]);
+        (bytes, kind)
+    })
+}
+
+proptest! {
+    /// Objective: frames that are made together have the variants that they have one by one, whatever comes between them; each that
+    /// is no part of a run is unlike the one before, in what it begins with or in kind; those refused have none.
+    #[test]
+    fn runs(sent in proptest::collection::vec(any_frame(), 1..60), retag in 0usize..4, want in proptest::option::of(20usize..HEAD), odd: bool) {
+        let (retag, mut frames) = (RETAGS[retag], Batch::new());
+        for (bytes, kind) in &sent {
+            let (first, rest) = bytes.split_at(if *kind == 1 { 10 } else { 0 });
+            let pieces = [(first.as_ptr(), first.len() as u32), (rest.as_ptr(), rest.len() as u32)];
+            // SAFETY: `sent` outlives the batch.
+            let fits = unsafe { frames.push_frags(&pieces[usize::from(*kind != 1)..]) };
+            prop_assert!(fits);
+            match kind {
+                2 => frames.set_no_learn(),
+                3 => frames.set_offload(Offload::CsumPartial { start: 18, offset: 0 }),
+                _ => {}
+            }
+        }
+        let (mut stage, mut expected, mut next) = (Stage::new(), Vec::new(), 0);
+        // SAFETY: the stage is not read once the batch has gone.
+        let mut staging = unsafe { Staging::new(&frames, &mut stage) };
+        while next < sent.len() {
+            staging.head(next, want.unwrap_or(64));
+            if staging.variant(next, retag).is_ok() {
+                expected.push(retagged(&sent[next].0, retag));
+            }
+            let like = &sent[next].0;
+            let takes = |i: usize, head: &[u8], len: usize| {
+                assert!(sent[i].0.starts_with(head) && len == sent[i].0.len());
+                !odd || i % 2 == 0
+            };
+            let end = staging.run(next + 1..sent.len(), retag, want, takes);
+            let runs = |i: usize| {
+                let (bytes, kind) = &sent[i];
+                let is_long = bytes.len() > HEAD && want.is_none();
+                *kind == 0 && bytes.len() >= 20 && like.len() >= 20 && !is_long && bytes[..ALIKE] == like[..ALIKE]
+            };
+            prop_assert!((next + 1..end).all(runs) && (end == sent.len() || !runs(end)));
+            expected.extend((next + 1..end).filter(|i| !odd || i % 2 == 0).map(|i| retagged(&sent[i].0, retag)));
+            next = end;
+        }
+        prop_assert_eq!(staging.variants(), expected.len());
+        prop_assert_eq!(bytes(stage.variants()), expected);
+    }
+}
