@@ -226,7 +226,7 @@ impl Batch {
         let lent = Lent(self);
         if bytes.len() <= MAX_FRAME {
             // SAFETY: the bytes outlive this call, at whose end the batch is cleared, also if `f` panics.
-            unsafe { lent.0.push_whole(bytes) };
+            unsafe { lent.0.push_bare(bytes.as_ptr(), bytes.len() as u32) };
         }
         f(lent.0)
     }

@@ -314,12 +314,7 @@ impl<'a> Judge<'a> {
 
     /// Plans frame `i`, and makes its variants. `None` if what was planned before has to be delivered first.
     #[inline]
-    fn plan(
-        &mut self,
-        i: usize,
-        staging: &mut Staging<'_>,
-        sets: &mut Sets,
-    ) -> Option<Result<Planned, DropReason>> {
+    fn plan(&mut self, i: usize, staging: &mut Staging<'_>, sets: &mut Sets) -> Option<Result<Planned, DropReason>> {
         let Some(frame) = staging.frames().get(i) else { return Some(Err(DropReason::Runt)) };
         let (len, no_learn) = (frame.len(), frame.no_learn());
         let mut head = staging.head(i, self.want);
