@@ -14,6 +14,7 @@ use crate::fdb::PortId;
 use crate::table::{MAX_PORTS, Switch, Table};
 
 mod held;
+mod listener;
 mod plan;
 mod policed;
 mod scatter;

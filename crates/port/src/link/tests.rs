@@ -23,13 +23,15 @@ fn frames(count: u16, len: usize) -> Vec<Vec<u8>> {
     (0..count).map(|n| [n.to_be_bytes().repeat(7), vec![n as u8; len.saturating_sub(14)]].concat()).collect()
 }
 
-/// Takes everything until nothing is under way; the time at which each frame came.
+/// Takes everything until nothing is under way; a time at which each frame had come.
 fn drain(link: &Link, source: &mut Source<LinkEnd>) -> Vec<(Vec<u8>, Instant)> {
     let (mut got, mut spare, begun) = (Vec::new(), Box::default(), Instant::now());
     while link.under_way() > 0 {
         assert!(begun.elapsed() < Duration::from_secs(30), "frames stay");
+        let taken = bytes(source.take(&mut spare));
+        // Not before: the thread may have waited for its CPU until they came.
         let now = Instant::now();
-        got.extend(bytes(source.take(&mut spare)).into_iter().map(|frame| (frame, now)));
+        got.extend(taken.into_iter().map(|frame| (frame, now)));
         source.release(&mut spare);
     }
     got

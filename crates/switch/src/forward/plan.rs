@@ -1,23 +1,21 @@
 //! What becomes of each frame of a batch under the policies of its port: a destination, a VLAN, variants; or a drop.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use arc_swap::Guard;
 use netvale_mem::drops::REASONS;
-use netvale_policy::guard::{self, Violation};
-use netvale_policy::snoop::{self, Groups, Message, PortSet, Router};
+use netvale_policy::guard::{Guard, Violation};
+use netvale_policy::snoop::{self, PortSet};
 use netvale_policy::vlan::{Refused, Vlan};
 use netvale_port::stage::{ALIKE, HEAD, Retag, Staging};
 use netvale_port::{BATCH, DropReason, RingCounters};
 
+use super::listener::Listener;
 use crate::classify::{FLOOD, NOWHERE};
 use crate::clock::now;
 use crate::entry::Entry;
 use crate::fdb::{Fdb, Learned, PortId};
 use crate::policed::Policed;
 use crate::policies::{Class, KINDS, Policies, protocol};
-use crate::snooping::Snooping;
 use crate::table::{Switch, Table};
 
 /// No variant of that kind.
@@ -171,53 +169,6 @@ impl Plan {
     }
 }
 
-/// What is known of groups.
-struct Listener<'a> {
-    snooping: &'a Snooping,
-    groups: Guard<Option<Arc<Groups>>>,
-}
-
-impl Listener<'_> {
-    fn new(snooping: &Arc<Snooping>) -> Listener<'_> {
-        Listener { snooping, groups: snooping.groups() }
-    }
-
-    /// The ports that get a frame that does not go to one. `None`: all.
-    #[inline]
-    fn members(
-        &self,
-        policies: &Policies,
-        me: &Entry,
-        vlan: u16,
-        head: &[u8],
-        is_control: bool,
-    ) -> Result<Option<&PortSet>, DropReason> {
-        if is_control {
-            return self.hear(policies, me, vlan, head);
-        }
-        Ok(self.groups.as_ref().and_then(|groups| groups.ports_of(vlan, head)))
-    }
-
-    /// Reports go where routers are; queries go everywhere, if they may.
-    #[cold]
-    fn hear(&self, policies: &Policies, me: &Entry, vlan: u16, head: &[u8]) -> Result<Option<&PortSet>, DropReason> {
-        let (message, family) = snoop::message(head);
-        let groups = self.groups.as_ref();
-        let to = match message {
-            Message::Query | Message::Router if policies.multicast.router == Router::Never => {
-                return Err(DropReason::RogueQuery);
-            }
-            Message::Report => groups.and_then(|groups| groups.routers(vlan, family)),
-            Message::Query | Message::Router | Message::RefusedQuery => None,
-            Message::Other | Message::Malformed => groups.and_then(|groups| groups.ports_of(vlan, head)),
-        };
-        if !matches!(message, Message::Other) && me.state.may_report() {
-            self.snooping.hear(vlan, me.id, head);
-        }
-        Ok(to)
-    }
-}
-
 /// The same conversation as the frame before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Conversation {
@@ -256,7 +207,7 @@ impl<'a> Judge<'a> {
         let listener = if policed.snoops { switch.snooping_of().map(Listener::new) } else { None };
         let filtered = policed.is_filtered || !policies.filters[0].rules().is_empty();
         let least = if listener.is_some() { CONTROL } else { LEAST };
-        let want = if filtered { HEAD } else { policies.guard.as_ref().map_or(0, guard::Guard::head_len).max(least) };
+        let want = if filtered { HEAD } else { policies.guard.as_ref().map_or(0, Guard::head_len).max(least) };
         let is_deep = policed.is_deep || policies.filters[0].are_deep();
         let guarded = policies.guard.as_ref().is_some_and(|guard| guard.head_len() > ALIKE);
         let looks_deeper = guarded || !policies.filters[0].rules().is_empty();

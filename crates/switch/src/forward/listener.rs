@@ -1,0 +1,58 @@
+//! Which ports get frames for groups, and what a port says of groups.
+
+use std::sync::Arc;
+
+use arc_swap::Guard;
+use netvale_policy::snoop::{self, Groups, Message, PortSet, Router};
+use netvale_port::DropReason;
+
+use crate::entry::Entry;
+use crate::policies::Policies;
+use crate::snooping::Snooping;
+
+/// What is known of groups.
+pub(super) struct Listener<'a> {
+    snooping: &'a Snooping,
+    groups: Guard<Option<Arc<Groups>>>,
+}
+
+impl Listener<'_> {
+    pub(super) fn new(snooping: &Arc<Snooping>) -> Listener<'_> {
+        Listener { snooping, groups: snooping.groups() }
+    }
+
+    /// The ports that get a frame that does not go to one. `None`: all.
+    #[inline]
+    pub(super) fn members(
+        &self,
+        policies: &Policies,
+        me: &Entry,
+        vlan: u16,
+        head: &[u8],
+        is_control: bool,
+    ) -> Result<Option<&PortSet>, DropReason> {
+        if is_control {
+            return self.hear(policies, me, vlan, head);
+        }
+        Ok(self.groups.as_ref().and_then(|groups| groups.ports_of(vlan, head)))
+    }
+
+    /// Reports go where routers are; queries go everywhere, if they may.
+    #[cold]
+    fn hear(&self, policies: &Policies, me: &Entry, vlan: u16, head: &[u8]) -> Result<Option<&PortSet>, DropReason> {
+        let (message, family) = snoop::message(head);
+        let groups = self.groups.as_ref();
+        let to = match message {
+            Message::Query | Message::Router if policies.multicast.router == Router::Never => {
+                return Err(DropReason::RogueQuery);
+            }
+            Message::Report => groups.and_then(|groups| groups.routers(vlan, family)),
+            Message::Query | Message::Router | Message::RefusedQuery => None,
+            Message::Other | Message::Malformed => groups.and_then(|groups| groups.ports_of(vlan, head)),
+        };
+        if !matches!(message, Message::Other) && me.state.may_report() {
+            self.snooping.hear(vlan, me.id, head);
+        }
+        Ok(to)
+    }
+}
