@@ -170,7 +170,7 @@ proptest! {
             if !ports[0].send(&bytes) {
                 break;
             }
-            if filtered && (bytes.len() <= 40 || bytes[40] % 2 == 0) {
+            if filtered && (bytes.len() <= 40 || bytes[40].is_multiple_of(2)) {
                 continue;
             }
             let got = model.forward(&Sent { from: 0, ..one.clone() }, &bytes);

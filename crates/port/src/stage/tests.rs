@@ -237,7 +237,7 @@ proptest! {
             let like = &sent[next].0;
             let takes = |i: usize, head: &[u8], len: usize| {
                 assert!(sent[i].0.starts_with(head) && len == sent[i].0.len());
-                !odd || i % 2 == 0
+                !odd || i.is_multiple_of(2)
             };
             let end = staging.run(next + 1..sent.len(), retag, want, takes);
             let runs = |i: usize| {
@@ -246,7 +246,7 @@ proptest! {
                 *kind == 0 && bytes.len() >= 20 && like.len() >= 20 && !is_long && bytes[..ALIKE] == like[..ALIKE]
             };
             prop_assert!((next + 1..end).all(runs) && (end == sent.len() || !runs(end)));
-            expected.extend((next + 1..end).filter(|i| !odd || i % 2 == 0).map(|i| retagged(&sent[i].0, retag)));
+            expected.extend((next + 1..end).filter(|i| !odd || i.is_multiple_of(2)).map(|i| retagged(&sent[i].0, retag)));
             next = end;
         }
         prop_assert_eq!(staging.variants(), expected.len());
