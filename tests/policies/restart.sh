@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Policies stay: through changes of others under full traffic, through `netvale upgrade`, through `netvale export` and `netvale apply`; and
-# `apply` changes them in place. Meanwhile pings between two stations, of which none may be lost.
+# Policies stay: when others are refused, through changes of others under full traffic, through `netvale upgrade`, through `netvale export` and
+# `netvale apply`; and `apply` changes them in place. Meanwhile pings between two stations, of which none may be lost.
 #
 # A daemon that is killed is continued by its service manager's store, which takes a manager: the Rust tests have one (restart.rs).
 # shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
@@ -156,6 +156,48 @@ changes() {
     done
 }
 
+# --- policies that contradict each other
+
+# Each line: the policy that is named, and what is asked for. The first ones are good; none of them is set then.
+contradictions() {
+    local named asked before count=0
+    set_policies s3 access 10 isolated on
+    before=$(policies s3)
+    while read -r named asked; do
+        # shellcheck disable=SC2086 # words
+        ! nv port set vale0:s3 flood off storm_bcast 7 $asked >"$work/refused" 2>&1 || fail "refused: $asked" "$(cat "$work/refused")"
+        grep -q "$named" "$work/refused" || fail "the refusal of '$asked' names $named" "$(cat "$work/refused")"
+        [ "$(policies s3)" = "$before" ] || fail "$asked: nothing has changed" "$before" "$(policies s3)"
+        count=$((count + 1))
+    done <<'LIST'
+trunk trunk 10,20
+native native 5
+access access 4095
+access access 0
+trunk access default trunk 20-10
+trunk access default trunk 4095
+native access default native 7
+vlan_protocol access default vlan_protocol 802.1ad
+vlan_protocol vlan_protocol 802.1x
+sticky learning off sticky on
+max_addresses learning off max_addresses 3
+max_addresses max_addresses 0
+burst_in burst_in 64kb
+queue_out queue_out 1mb
+rate_limiter_config rate_in 1mbit rate_limiter_config {"ops":{"size":5,"refill_time":1}}
+guard guard ip,nonsense
+addresses addresses 10.0.0.0/33
+addresses addresses ff:ff:ff:ff:ff:ff
+link_in link_in delay_1ms
+link_in link_in slot
+storm_mcast storm_mcast 0
+pps_in pps_in 0
+rate_group rate_group tenant
+LIST
+    ok "$count policies that contradict others or are none are refused, as a whole, and named"
+    set_policies s3 access default isolated default
+}
+
 # --- upgrades
 
 upgraded() {
@@ -262,6 +304,7 @@ for n in 1 2 3; do
 done
 iperf_server 2
 reaches 1 2
+contradictions
 changes
 all_policies
 upgrades

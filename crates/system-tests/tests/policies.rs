@@ -26,7 +26,7 @@ macro_rules! scripts {
     };
 }
 
-scripts! { vlan security guard }
+scripts! { vlan security guard filters links netem transparency restart }
 
 fn folder() -> PathBuf {
     netvale_system_tests::root().join("tests/policies")
