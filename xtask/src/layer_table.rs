@@ -6,7 +6,7 @@
 //! virtio → { vhost, virtio-pci } → daemon      mem → pci → { virtio-pci, e1000 }      mem → vfio-user → { ptnet, e1000 }
 //! abi → portspec → control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
 //! tap → netns → { cli, cni }      portspec, control → cni
-//! wire → { policy, port, switch, tap, pcapport, client, daemon }      policy → { control, port, switch, daemon, cli }
+//! wire → { policy, port, switch, tap, pcapport, client, daemon }      policy → { control, port, switch, daemon, cli, bench }
 //! ```
 //!
 //! An arrow means "is used by". There is no edge between the siblings switch, tap, pcapport, nic, vhost, virtio-pci, ptnet and e1000: only
@@ -66,8 +66,8 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "afxdp", "guest", "nic",
-            "virtio", "vhost", "ptnet", "e1000", "client", "daemon", "harness",
+            "abi", "mem", "wire", "policy", "port", "portspec", "control", "switch", "tap", "pcapport", "afxdp",
+            "guest", "nic", "virtio", "vhost", "ptnet", "e1000", "client", "daemon", "harness",
         ],
     ),
     (

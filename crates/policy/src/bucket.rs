@@ -88,14 +88,14 @@ impl Bucket {
         self.add(now, lens.map(|len| limit.of(len)).sum());
     }
 
-    /// Whether so many frames of so many bytes together may pass, whatever their order.
+    /// Whether that many frames of that many bytes together may pass, whatever their order.
     #[inline]
     pub fn may_all(&self, limit: &Limit, now: u64, frames: usize, bytes: u64) -> bool {
         let used = self.0.load(Ordering::Relaxed).saturating_sub(parts(now)) as f64;
         used + limit.of_all(frames, bytes) <= limit.burst
     }
 
-    /// Like [`Bucket::charge`], for so many frames of so many bytes together.
+    /// Like [`Bucket::charge`], for that many frames of that many bytes together.
     #[inline]
     pub fn charge_all(&self, limit: &Limit, now: u64, frames: usize, bytes: u64) {
         self.add(now, limit.of_all(frames, bytes));

@@ -32,7 +32,7 @@ const LEAST_ALIKE: usize = 20;
 /// A cache line of memory for first bytes. Short frames take one each, so that a batch of them leaves room in the cache for the
 /// frames themselves.
 #[repr(align(64))]
-#[expect(dead_code, reason = "several lines in a row are used at once, by the address of the first")]
+#[expect(dead_code, reason = "several lines in a row are used together, by the address of the first")]
 struct Line(UnsafeCell<[u8; LINE]>);
 
 const LINE: usize = 64;

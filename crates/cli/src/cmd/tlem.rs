@@ -23,15 +23,15 @@ pub struct Args {
     #[arg(short = 'i', value_name = "PORT", required = true)]
     pub interface: Vec<String>,
 
-    /// Delay in seconds, or with a unit: [constant,]T, uniform,MIN,MAX or exp,AVG,MIN.
+    /// Delay in seconds, or with a unit: T or constant,T; uniform,MIN,MAX; exp,AVG,MIN.
     #[arg(short = 'D', value_name = "DELAY")]
     pub delay: Vec<String>,
 
-    /// Bandwidth in bits a second: [constant,]RATE, or ether,RATE with framing.
+    /// Bandwidth in bits a second: RATE or constant,RATE; ether,RATE with framing.
     #[arg(short = 'B', value_name = "BANDWIDTH")]
     pub bandwidth: Vec<String>,
 
-    /// Losses: [plr,]PART of frames, or ber,PART of bits.
+    /// Losses: PART or plr,PART of frames; ber,PART of bits.
     #[arg(short = 'L', value_name = "LOSS")]
     pub loss: Vec<String>,
 

@@ -22,7 +22,7 @@ pub struct Pair {
     pub stations: (u16, u16),
 }
 
-/// A rate that no frame has to wait for: a terabit, and a second of it at once.
+/// A rate that no frame has to wait for: a terabit, and a second of it together.
 const BITS: u64 = 1_000_000_000_000;
 /// The VLAN of the ports.
 pub const VLAN: u16 = 10;
