@@ -6,12 +6,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{Bucket, Limit};
+use super::{Bucket, Limit, PARTS};
 
 /// Members of a group.
 pub const MEMBERS: usize = 256;
 /// Bytes by which a member may be ahead: two of the longest frames.
 const AHEAD: u64 = 128 << 10;
+/// For how long the rate of the group what a member did not get stays its own, in nanoseconds, though it did not wait all the time: a sender whose
+/// queue is empty until the next answers come has not given up its part.
+const CREDIT: f64 = 1e8;
 /// Who does not ask again within this time, in nanoseconds, does not wait any more.
 const PATIENCE: u64 = 50_000_000;
 /// How long a member that is too far ahead waits, in nanoseconds.
@@ -29,6 +32,8 @@ struct Member {
 #[derive(Debug)]
 pub struct Group {
     limit: Limit,
+    /// Bytes by which a member that comes back may be behind.
+    credit: u64,
     bucket: Bucket,
     members: Box<[Member]>,
 }
@@ -53,7 +58,8 @@ impl Group {
     #[must_use]
     pub fn new(limit: Limit) -> Arc<Group> {
         let members = (0..MEMBERS).map(|_| Member::default()).collect();
-        Arc::new(Group { limit, bucket: Bucket::default(), members })
+        let credit = AHEAD.max((CREDIT * PARTS / limit.per_byte) as u64);
+        Arc::new(Group { limit, credit, bucket: Bucket::default(), members })
     }
 
     /// Adds a member; `None` if there are [`MEMBERS`].
@@ -83,8 +89,8 @@ impl Share {
         let wanted = lens.clone().count();
         let mut may = group.bucket.may(&group.limit, now, lens.clone());
         if let Some(least) = group.least(now, self.number) {
-            // Time without frames is no credit.
-            let served = me.served.load(Ordering::Relaxed).max(least.saturating_sub(AHEAD));
+            // A long time without frames is no credit.
+            let served = me.served.load(Ordering::Relaxed).max(least.saturating_sub(group.credit));
             me.served.store(served, Ordering::Relaxed);
             may = may.min(within(lens, (least + AHEAD).saturating_sub(served)));
         }
