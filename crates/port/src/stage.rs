@@ -118,7 +118,7 @@ impl Default for Stage {
 }
 
 impl Stage {
-    /// Creates the memory. This is the only allocation, but for [`Stage::keep`].
+    /// Creates the memory. This is the only allocation, but for `keep`.
     #[must_use]
     pub fn new() -> Stage {
         let variants = (1 + OTHERS) * BATCH;
