@@ -45,23 +45,38 @@ nothing_dropped() {
     done
 }
 
+# 10 Gbit/s, or as much as the machine has at that moment.
+fastest() {
+    local free got seen=
+    for _ in 1 2 3 4; do
+        set_policies s1 rate_in 10gbit
+        got=$(tcp 9)
+        nothing_dropped "rate_in 10gbit"
+        jq -en "$got <= 10.3 * $GBIT" >/dev/null || fail "rate_in 10gbit is not exceeded" "$got bit/s"
+        if jq -en "$got >= 9.7 * $GBIT" >/dev/null; then
+            ok "rate_in 10gbit: $got bit/s"
+            return
+        fi
+        set_policies s1 rate_in default
+        free=$(tcp 3)
+        seen+=" $got of $free"
+        if jq -en "$free <= 12 * $GBIT" >/dev/null; then
+            ok "rate_in 10gbit is not exceeded ($got bit/s, $free without: the machine is too slow for more to be said)"
+            return
+        fi
+    done
+    fail "rate_in 10gbit, the best of 4 attempts" "with and without it:$seen"
+}
+
 sending() {
-    local free got
+    local free
     free=$(tcp 3)
     ok "without a rate: $free bit/s"
     for rate in 10mbit:10000000 1gbit:$GBIT; do
         set_policies s1 rate_in "${rate%:*}"
         measured "rate_in ${rate%:*}" "${rate#*:}" 9
     done
-    set_policies s1 rate_in 10gbit
-    if jq -en "$free > 10.5 * $GBIT" >/dev/null; then
-        measured "rate_in 10gbit" "$((10 * GBIT))" 9
-    else
-        got=$(tcp 9)
-        nothing_dropped "rate_in 10gbit"
-        jq -en "$got <= 10.3 * $GBIT" >/dev/null || fail "rate_in 10gbit is not exceeded" "$got bit/s"
-        ok "rate_in 10gbit is not exceeded ($got bit/s; the machine is too slow for more to be said)"
-    fi
+    fastest
     set_policies s1 rate_in default
 }
 

@@ -26,7 +26,7 @@ macro_rules! scripts {
     };
 }
 
-scripts! { vlan security guard multicast filters links netem tlem transparency restart }
+scripts! { vlan security guard multicast rates filters links netem tlem transparency restart }
 
 fn folder() -> PathBuf {
     netvale_system_tests::root().join("tests/policies")
