@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # guest-image.sh: makes what guests of the tests boot from, once, and prints the folder it is in: `vmlinux` (uncompressed: it boots in half
-# the time), `base.cpio.gz` (busybox, virtio modules, an /init that runs /script), and in `more` modules that only some guests need.
+# the time), `base.cpio.gz` (busybox, virtio modules, an /init that runs /script), and in `more` and `netem` modules that only some guests need.
 #
 # The kernel is Debian's own package, only unpacked, never installed. Needs the packages busybox-static, cpio, kmod, lz4, zstd, xz-utils.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 # Changes whenever what is made changes.
-recipe=5
+recipe=6
 meta=linux-image-amd64
 package=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | head -n 1)
 if [ -z "$package" ]; then
@@ -70,6 +70,7 @@ modules() {
 }
 modules root/modules virtio_net virtio_pci e1000 af_packet
 modules more vfio-pci vfio_iommu_type1 tun 8021q bridge
+modules netem veth sch_netem
 
 cat >root/init <<'INIT'
 #!/bin/sh
@@ -89,6 +90,6 @@ chmod 755 root/init
 (cd root && find . | sort | cpio -o -H newc --quiet) | gzip -1 >base.cpio.gz
 
 mkdir -p "$image"
-mv vmlinux base.cpio.gz more "$image/"
+mv vmlinux base.cpio.gz more netem "$image/"
 touch "$image/done"
 echo "$image"

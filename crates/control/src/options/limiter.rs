@@ -44,7 +44,7 @@ impl RateLimiter {
     /// Whether it lets something pass.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        let is_open = |tokens: &Tokens| tokens.a_second() > 0;
+        let is_open = |tokens: &Tokens| tokens.refill_time > 0 && tokens.a_second() > 0;
         self.bandwidth.iter().all(is_open) && self.ops.iter().all(is_open)
     }
 

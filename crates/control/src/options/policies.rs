@@ -351,6 +351,7 @@ mod tests {
             (json!({"rate_in": "0"}), "rate_in"),
             (json!({"rings": 2}), "rings"),
             (json!({"rate_limiter_config": {"ops": {"size": 0, "refill_time": 5}}}), "rate_limiter_config"),
+            (json!({"rate_limiter_config": {"bandwidth": {"size": 9, "refill_time": 0}}}), "rate_limiter_config"),
             (json!({"rate_limiter_config": {"op": {"size": 1, "refill_time": 5}}}), "rate_limiter_config"),
             (json!({"isolated": "on"}), "isolated"),
         ] {
