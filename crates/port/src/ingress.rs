@@ -198,9 +198,12 @@ impl<I: Ingress + ?Sized> Source<I> {
         unsafe { Staging::new(&self.batch, stage) }
     }
 
-    /// Forgets all variants, and gives their memory back.
+    /// Forgets all variants, and gives their memory back, unless it is [kept](Source::keep) frames'.
     #[inline]
     pub fn unstage(&mut self, spare: &mut Option<Box<Stage>>) {
+        if self.kept.is_some() {
+            self.stage = None;
+        }
         if let Some(mut stage) = self.stage.take() {
             stage.clear();
             *spare = Some(stage);

@@ -21,8 +21,10 @@ const ADDRESSES: usize = 12;
 const TAG: usize = 4;
 /// Variants of a frame beside that in which it came.
 const OTHERS: usize = 2;
+/// Copies of a frame's first bytes, at most: as they came, and for each variant.
+const COPIES: usize = 2 + OTHERS;
 /// Room for frames of which more than [`HEAD`] bytes are looked at.
-const DEEP: usize = (1 + OTHERS) * (MAX_FRAME + TAG);
+const DEEP: usize = COPIES * (MAX_FRAME + TAG);
 
 /// Bytes that all frames of a [run](Staging::run) begin with: both addresses, the EtherType, and what a tag says.
 pub const ALIKE: usize = 16;
@@ -124,7 +126,7 @@ impl Stage {
         let variants = (1 + OTHERS) * BATCH;
         Stage {
             variants: Batch::with_room(variants, (1 + OTHERS) * (BATCH + BATCH_FRAGS)),
-            lines: (0..variants * LINES).map(|_| Line(UnsafeCell::new([0; LINE]))).collect(),
+            lines: (0..COPIES * BATCH * LINES).map(|_| Line(UnsafeCell::new([0; LINE]))).collect(),
             used_lines: 0,
             deep: (0..DEEP).map(|_| UnsafeCell::new(0)).collect(),
             used_deep: 0,
@@ -229,13 +231,16 @@ impl<'s> Staging<'s> {
         unsafe { std::slice::from_raw_parts(at, len) }
     }
 
-    /// Copies the whole of the frame whose head was copied last, which is its head from now on. `None` if there is no room:
-    /// what was made before has to be delivered first. There is room for one frame in any case.
+    /// Copies the whole of the frame whose head was copied last, which is its head from now on. `None` if there is no room for
+    /// it and its variants: what was made before has to be delivered first. There is room for one frame in any case.
     pub fn whole(&mut self) -> Option<&[u8]> {
         let (i, old) = self.stage.last.take()?;
         let frame = self.frames.get(i)?;
-        let room = self.stage.deep.get(self.stage.used_deep..).filter(|room| room.len() >= frame.len())?;
-        let at = room.first()?.get();
+        let room = self.stage.deep.get(self.stage.used_deep..)?;
+        if room.len() < COPIES * (frame.len() + TAG) {
+            return None;
+        }
+        let at = UnsafeCell::raw_get(room.as_ptr());
         // SAFETY: the bytes of the head that was decided on so far, then the rest of the frame, in room for all of it that
         // nothing refers to.
         let len = unsafe {
@@ -382,7 +387,7 @@ impl<'s> Staging<'s> {
             return None;
         }
         let room = self.stage.deep.get(self.stage.used_deep..).filter(|room| room.len() >= len + TAG)?;
-        let to = room.first()?.get();
+        let to = UnsafeCell::raw_get(room.as_ptr());
         self.stage.used_deep += len + TAG;
         // SAFETY: as in `retagged`; there is room for `len` + TAG bytes.
         let written = unsafe { retag_into(head.at, len, retag, to) };

@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use netvale_policy::bpf::Program;
 use netvale_port::stage::HEAD;
 
+/// Bytes of a long frame that filters see at least: a tag may have been taken away from its copied ones.
+const SEEN: usize = HEAD - 4;
+
 /// A rule.
 #[derive(Debug)]
 pub struct Rule {
@@ -46,7 +49,7 @@ impl Filters {
     /// Creates them.
     #[must_use]
     pub fn new(rules: Vec<Arc<Rule>>) -> Filters {
-        let reaches = |rule: &Arc<Rule>| rule.program.reach().is_none_or(|reach| reach as usize > HEAD);
+        let reaches = |rule: &Arc<Rule>| rule.program.reach().is_none_or(|reach| reach as usize > SEEN);
         let is_deep = rules.iter().any(reaches);
         Filters { rules, is_deep }
     }

@@ -18,6 +18,7 @@ mod listener;
 mod plan;
 mod policed;
 mod scatter;
+mod sum;
 
 pub use held::WaitingFrames;
 use held::{Held, waits_for};
@@ -149,7 +150,6 @@ impl Forwarder {
         self.forward(work);
         if self.is_held() {
             // The batch waits where it is; the worker goes on with another ingress.
-            self.held.begin();
             return Passed::Held;
         }
         self.source.release(&mut work.spare);
@@ -217,9 +217,9 @@ impl Forwarder {
             self.held.goes_on();
         }
         if !self.is_held() {
-            if let Some(policed) = &mut work.policed {
-                self.source.unstage(&mut policed.stage);
-            }
+            // A worker that has no memory for policies yet does not get that of the one before.
+            let mut none = None;
+            self.source.unstage(work.policed.as_mut().map_or(&mut none, |policed| &mut policed.stage));
             self.source.release_any(&mut work.spare);
             return Passed::Frames(moved);
         }
@@ -265,11 +265,8 @@ impl Task<Work> for Forwarder {
             self.source.hurry();
             while matches!(self.pass(work), Passed::Frames(_)) {}
         }
-        self.rest.hurry();
-        self.go_on_with_rest(work);
-        if !self.held.is_waiting() && !self.rest.is_empty() {
-            // Nobody is there to wait for.
-            self.rest = Rest::default();
+        if !self.rest.is_empty() {
+            self.hurry_rest(work);
         }
     }
 

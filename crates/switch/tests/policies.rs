@@ -9,7 +9,7 @@ use common::{Make, TestPort, attach, frame, mac};
 use netvale_policy::bpf::{Insn, Program};
 use netvale_policy::bucket::Limit;
 use netvale_policy::vlan::{Protocol, Tagging, Vlans};
-use netvale_port::DropReason;
+use netvale_port::{DropReason, Egress};
 use netvale_switch::filters::{Filters, Rule};
 use netvale_switch::policies::Classes;
 use netvale_switch::{Passed, Policies, Switch, Task, Work};
@@ -259,6 +259,142 @@ fn port_security() {
     set(&switch, &ports[3], Policies { learning: false, ..Policies::default() });
     send(&mut ports[3], &mut work, &[from(33)]);
     assert_eq!(switch.addresses().lookup(word(mac(33))), None);
+}
+
+/// Objective: a sender that asks that its sources be not learned gets around no rule of port security.
+#[test]
+fn unlearned_sources() {
+    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let mut ports: [TestPort; 4] = ports(&switch);
+    let mut send = |port: &mut TestPort, source: u8| {
+        assert!(port.send_with(&frame(255, source, 0, 60), netvale_abi::slot::NS_NO_LEARN));
+        port.forward(&mut work);
+    };
+    set(&switch, &ports[0], Policies { addresses: vec![word(mac(1))], sticky: true, ..Policies::default() });
+    send(&mut ports[1], 1);
+    assert_eq!(ports[1].sent.drops(DropReason::AddressTaken), 1);
+    switch.learn(0, word(mac(5)), ports[0].id);
+    send(&mut ports[1], 5);
+    assert_eq!(ports[1].sent.drops(DropReason::AddressTaken), 2);
+    set(&switch, &ports[1], Policies { locked: true, ..Policies::default() });
+    send(&mut ports[1], 7);
+    assert_eq!(ports[1].sent.drops(DropReason::Locked), 1);
+    set(&switch, &ports[1], Policies { most_addresses: Some(2), ..Policies::default() });
+    send(&mut ports[1], 7);
+    assert_eq!(ports[1].sent.drops(DropReason::AddressLimit), 1);
+    switch.learn(0, word(mac(7)), ports[1].id);
+    set(&switch, &ports[3], Policies::default());
+    send(&mut ports[1], 7);
+    send(&mut ports[3], 33);
+    assert_eq!(ports[2].take().len(), 2, "those that may pass");
+    assert_eq!(switch.addresses().lookup(word(mac(33))), None);
+}
+
+/// Objective: the address of a locked port does not expire while it is in use.
+#[test]
+fn locked_addresses_stay() {
+    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let mut ports: [TestPort; 2] = ports(&switch);
+    set(&switch, &ports[0], Policies { locked: true, ..Policies::default() });
+    switch.learn(0, word(mac(1)), ports[0].id);
+    for n in 0..200 {
+        switch.advance();
+        send(&mut ports[0], &mut work, &[frame(255, 1, n, 60)]);
+        assert_eq!(ports[1].take().len(), 1, "{n}");
+    }
+}
+
+/// A tagged UDP packet behind a virtio-net header that asks for a checksum there.
+fn summed(start: u16, offset: u16) -> Vec<u8> {
+    let mut bytes = vec![0; 120];
+    bytes[0] = 1;
+    bytes[6..8].copy_from_slice(&start.to_le_bytes());
+    bytes[8..10].copy_from_slice(&offset.to_le_bytes());
+    let mut packet = frame(2, 1, 0, 108);
+    packet[12..38]
+        .copy_from_slice(&[0x81, 0, 0, 10, 8, 0, 0x45, 0, 0, 90, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    bytes[12..].copy_from_slice(&packet);
+    bytes
+}
+
+/// Objective: a checksum that is still to be filled in is the transport's, and does not rewrite what a policy was decided on.
+#[test]
+fn sums_where_they_belong() {
+    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let make = Make { slots: 64, hdr_len: 12, ..Make::default() };
+    let mut sender = attach(&switch, "a", make);
+    let mut receiver = attach(&switch, "b", Make { slots: 64, ..Make::default() });
+    let trunk =
+        || Policies { vlans: Some(Vlans::trunk("10,99".parse().unwrap(), None).unwrap()), ..Policies::default() };
+    [&sender, &receiver].iter().for_each(|port| set(&switch, port, trunk()));
+    let wrong = [(14, 0), (14, 2), (18, 12), (34, 0), (38, 0), (38, 2), (40, 4)];
+    for (start, offset) in wrong {
+        send(&mut sender, &mut work, &[summed(start, offset)]);
+    }
+    assert_eq!(sender.sent.drops(DropReason::BadVnetHeader), wrong.len() as u64);
+    assert!(receiver.take().is_empty());
+    send(&mut sender, &mut work, &[summed(38, 6)]);
+    let got = receiver.take();
+    assert_eq!((got.len(), &got[0][..38]), (1, &summed(38, 6)[12..50]));
+}
+
+/// Objective: what waits for a rate is sent, once, when its worker pauses; what a receiver has no room for then is counted.
+#[test]
+fn rates_let_go_of_what_waits() {
+    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let mut ports: [TestPort; 2] = ports(&switch);
+    set(&switch, &ports[0], Policies { rates: vec![Limit::frames(1, 10)], ..Policies::default() });
+    let frames: Vec<_> = (0..100).map(|i| frame(255, 1, i, 60)).collect();
+    send(&mut ports[0], &mut work, &frames);
+    assert!(ports[0].forwarder.is_held());
+    ports[0].forwarder.hurry(&mut work);
+    ports[0].forwarder.settle();
+    assert!(!ports[0].forwarder.is_held());
+    assert_eq!(ports[1].take(), frames);
+    ports[0].tx.sync();
+    assert_eq!(ports[0].tx.space(), 127, "all slots are given back");
+    assert_eq!(ports[0].forwarder.pass(&mut work), Passed::Idle);
+
+    // A lossless receiver that is full.
+    let full = attach(&switch, "full", Make { lossless: true, ..Make::default() });
+    set(&switch, &ports[0], Policies { rates: vec![Limit::frames(1, 10)], ..Policies::default() });
+    switch.learn(0, word(mac(9)), full.id);
+    let frames: Vec<_> = (0..100).map(|i| frame(9, 1, i, 60)).collect();
+    send(&mut ports[0], &mut work, &frames);
+    ports[0].forwarder.hurry(&mut work);
+    ports[0].forwarder.settle();
+    let waiting: usize = ports[0].forwarder.waiting().iter().map(|w| w.frames.len()).sum();
+    let dropped = ports[0].sent.drops(DropReason::Rate);
+    let done = full.received.counters().frames() + full.received.counters().drops(DropReason::NoRoom);
+    assert_eq!(done + waiting as u64 + dropped, 100);
+    // If nobody goes on in its place, it goes on itself, also with long frames.
+    set(&switch, &ports[0], Policies { learning: false, ..Policies::default() });
+    let mut full = full;
+    while ports[0].forwarder.is_held() {
+        full.take();
+        ports[0].forwarder.pass(&mut work);
+    }
+    full.take();
+    send(&mut ports[0], &mut work, &[frame(9, 1, 0, 250), frame(9, 1, 1, 250)]);
+    assert_eq!(full.take(), [frame(9, 1, 0, 250), frame(9, 1, 1, 250)]);
+}
+
+/// Objective: long frames that a filter looks at as a whole, and that get a tag, all arrive.
+#[test]
+fn deep_filters_and_tags() {
+    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let make = Make { slots: 512, buf_size: 2048, ..Make::default() };
+    let mut ports: [TestPort; 2] = std::array::from_fn(|n| attach(&switch, &format!("p{n}"), make));
+    let insn = |code, k| Insn { code, jt: 0, jf: 0, k };
+    let deep = Program::verify(&[insn(0x30, 1000), insn(0x16, 0)]).unwrap();
+    let vlans = |vlans: Vlans| Policies { vlans: Some(vlans), ..Policies::default() };
+    let filters = [Filters::new(vec![Rule::new(true, deep)]), Filters::default()];
+    set(&switch, &ports[0], Policies { filters, ..vlans(Vlans::access(10).unwrap()) });
+    set(&switch, &ports[1], vlans(Vlans::trunk("10".parse().unwrap(), None).unwrap()));
+    let frames: Vec<_> = (0..250).map(|i| frame(255, 1, i, 1400 + usize::from(i))).collect();
+    send(&mut ports[0], &mut work, &frames);
+    let expected: Vec<_> = frames.iter().map(|frame| tagged(frame, &[tag(Protocol::Dot1q, 10)])).collect();
+    assert!(ports[1].take() == expected);
 }
 
 /// Objective: isolated ports reach others, and not each other; a port gets only the floods that it takes.

@@ -81,7 +81,7 @@ impl Held {
         !self.waiting.is_empty()
     }
 
-    pub(super) fn begin(&mut self) {
+    fn begin(&mut self) {
         self.begun = Instant::now();
         self.since = self.begun;
     }
@@ -92,6 +92,9 @@ impl Held {
     }
 
     pub(super) fn hold(&mut self, to: &Arc<Entry>, (ring, egress): Queue<'_>, picks: &[u16], why: Why) {
+        if self.waiting.is_empty() {
+            self.begin();
+        }
         let start = self.picks.len();
         self.picks.extend_from_slice(picks);
         let picks = start..self.picks.len();
@@ -133,7 +136,6 @@ impl Held {
         let Some(egress) = to.port.egresses.get(ring) else { return };
         let picks: Vec<u16> = picks.collect();
         self.hold(to, (ring, egress), &picks, if to.port.lossless { Why::Lossless } else { Why::Waking });
-        self.begin();
     }
 
     /// Asks the first receiver to say when it makes room. Others are looked at again after a while.

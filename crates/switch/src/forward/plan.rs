@@ -8,8 +8,10 @@ use netvale_policy::snoop::{self, PortSet};
 use netvale_policy::vlan::{Refused, Vlan};
 use netvale_port::stage::{ALIKE, HEAD, Retag, Staging};
 use netvale_port::{BATCH, DropReason, RingCounters};
+use netvale_wire::offload::Offload;
 
 use super::listener::Listener;
+use super::sum;
 use crate::classify::{FLOOD, NOWHERE};
 use crate::clock::now;
 use crate::entry::Entry;
@@ -221,12 +223,18 @@ impl<'a> Judge<'a> {
     pub(super) fn plan_all(&mut self, range: Range<usize>, staging: &mut Staging<'_>, plan: &mut Plan) -> usize {
         plan.begin();
         let mut next = range.start;
-        while next < range.end
-            && let Some(planned) = self.plan(next, staging, &mut plan.sets)
-        {
+        while next < range.end {
+            let made = staging.variants();
+            let Some(planned) = self.plan(next, staging, &mut plan.sets) else { break };
             plan.set(next, planned);
             next += 1;
-            let Ok(planned) = planned else { continue };
+            let Ok(planned) = planned else {
+                if staging.variants() > made {
+                    // What was made of it before it was dropped goes nowhere.
+                    plan.note(FLOOD);
+                }
+                continue;
+            };
             plan.note(planned.to);
             if planned.to != FLOOD && self.last.is_some() {
                 next = self.plan_run(next..range.end, planned, staging, plan);
@@ -272,6 +280,11 @@ impl<'a> Judge<'a> {
         let is_control = self.listener.is_some() && snoop::is_control(head);
         if (self.is_deep || is_control) && len > head.len() {
             head = staging.whole()?;
+        }
+        if let Offload::CsumPartial { start, offset } = frame.offload()
+            && !sum::is_beside_headers(head, start, offset)
+        {
+            return Some(Err(DropReason::BadVnetHeader));
         }
         let judged = self.judge(head, len, no_learn).and_then(|(to, vlan, class)| {
             let members = match &self.listener {
@@ -327,9 +340,7 @@ impl<'a> Judge<'a> {
         {
             return Ok(to);
         }
-        if !no_learn {
-            self.source(now.vlan, now.src)?;
-        }
+        self.source(now.vlan, now.src, no_learn)?;
         let to = match self.policed.pinned(now.dst) {
             _ if now.dst & 1 != 0 => FLOOD,
             Some(port) => port,
@@ -342,24 +353,41 @@ impl<'a> Judge<'a> {
         Ok(to)
     }
 
-    /// Whether frames from that address may come from here. Learns it if they may.
+    /// Whether frames from that address may come from here. Learns it if they may, unless their sender asks not to.
     #[inline]
-    fn source(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
+    fn source(&self, vlan: u16, src: u64, no_learn: bool) -> Result<(), DropReason> {
         match self.policed.pinned(src) {
             Some(port) if port == self.me.id => return Ok(()),
             Some(_) => return Err(DropReason::AddressTaken),
             None => {}
         }
         if self.policies.locked {
-            let known = self.fdb.lookup_in(vlan, src) == Some(self.me.id);
-            return if known { Ok(()) } else { Err(DropReason::Locked) };
+            if self.fdb.lookup_in(vlan, src) != Some(self.me.id) {
+                return Err(DropReason::Locked);
+            }
+            // It is in use, and does not expire.
+            self.fdb.learn_in(vlan, src, self.me.id);
+            return Ok(());
         }
         if !self.policies.learning {
             return Ok(());
         }
+        if no_learn {
+            return self.unlearned(vlan, src);
+        }
         match self.fdb.learn_in(vlan, src, self.me.id) {
             Learned::Known | Learned::New => Ok(()),
             other => self.not_learned(other),
+        }
+    }
+
+    /// The same for a frame whose sender asks that its source be not learned, which is no way around the port's policies.
+    #[cold]
+    fn unlearned(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
+        match self.fdb.lookup_in(vlan, src) {
+            Some(port) if port == self.me.id => Ok(()),
+            Some(other) => self.not_learned(Learned::Kept(other)),
+            None => self.not_learned(Learned::TooMany),
         }
     }
 

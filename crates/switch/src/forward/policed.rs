@@ -23,16 +23,16 @@ pub(super) struct Rest {
     frames: Range<usize>,
     /// When it may.
     until: u64,
+    /// Frames before this one may be sent.
+    paid: usize,
+    /// Whether all may, whatever the port's rates.
+    is_hurried: bool,
 }
 
 impl Rest {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.frames.start >= self.frames.end
-    }
-
-    pub(super) fn hurry(&mut self) {
-        self.until = 0;
     }
 
     /// How long it takes until the port may send.
@@ -47,10 +47,11 @@ impl Forwarder {
     pub(super) fn forward_policed(&mut self, table: &Table, policed: &Policed, work: &mut Work) {
         let Some(me) = table.get(self.from) else { return };
         let batch = self.source.frames();
-        for to in me.tx_monitors.iter().filter_map(|monitor| monitor.egress(self.ring)) {
+        // What comes out of the port's link was seen when it was sent.
+        for to in me.tx_monitors.iter().filter(|_| !self.is_link_end).filter_map(|monitor| monitor.egress(self.ring)) {
             let _ = deliver_or_drop(to, batch, &IDENTITY[..batch.len()], &mut work.scratch);
         }
-        self.rest = Rest { frames: 0..batch.len(), until: 0 };
+        self.rest = Rest { frames: 0..batch.len(), ..Rest::default() };
         self.forward_rest(table, policed, me, work);
     }
 
@@ -77,26 +78,24 @@ impl Forwarder {
         let before = self.rest.frames.len();
         match (table.get(self.from), table.policed()) {
             (Some(me), Some(policed)) => self.forward_rest(&table, policed, me, work),
-            (Some(_), None) => {
-                // Its policies are gone: what is left goes on as it is.
-                let left = std::mem::take(&mut self.rest).frames;
-                if left.start == 0 {
-                    self.forward(work);
-                } else {
-                    self.forward_left(&table, left, work);
-                }
-            }
+            // Its policies are gone: what is left goes on as it is.
+            (Some(me), None) => self.forward_rest(&table, &Policed::none(), me, work),
             (None, _) => self.rest = Rest::default(),
         }
         before - self.rest.frames.len()
     }
 
-    /// Forwards the end of a batch on a switch that has no policies any more.
-    fn forward_left(&mut self, table: &Table, left: Range<usize>, work: &mut Work) {
-        let Some(me) = table.get(self.from) else { return };
-        let none = Policed::none();
-        self.rest = Rest { frames: left, until: 0 };
-        self.forward_rest(table, &none, me, work);
+    /// Sends what waits for the port's rates immediately, as its worker is about to pause. What has to wait for a receiver besides is
+    /// dropped.
+    #[cold]
+    pub(super) fn hurry_rest(&mut self, work: &mut Work) {
+        self.rest.is_hurried = true;
+        self.go_on_with_rest(work);
+        let left = std::mem::take(&mut self.rest).frames;
+        self.source.ingress().counters().dropped(DropReason::Rate, left.len() as u64);
+        if !self.held.is_waiting() {
+            self.source.release_any(&mut work.spare);
+        }
     }
 
     fn forward_rest(&mut self, table: &Table, policed: &Policed, me: &Arc<Entry>, work: &mut Work) {
@@ -106,6 +105,7 @@ impl Forwarder {
         }
         let policies = policed.policies(me);
         let until = if self.is_link_end { self.rest.frames.end } else { self.permitted(policies, me) };
+        self.rest.paid = until;
         if let Some(link) = policies.link.as_deref().filter(|_| !self.is_link_end) {
             return self.put_on_link(link, until, work);
         }
@@ -128,6 +128,9 @@ impl Forwarder {
     /// The end of the frames that the port may send now. What it may not send at all is dropped.
     fn permitted(&mut self, policies: &Policies, me: &Entry) -> usize {
         let frames = self.rest.frames.clone();
+        if frames.start < self.rest.paid {
+            return self.rest.paid.min(frames.end);
+        }
         if policies.rates.is_empty() && policies.group.is_none() {
             return frames.end;
         }
@@ -136,7 +139,9 @@ impl Forwarder {
             self.rest.until = now;
             return frames.end;
         }
-        if now < self.rest.until && !self.source.ingress().is_wanted() {
+        // Somebody waits for the queue that the frames lie in.
+        let is_wanted = self.rest.is_hurried || self.source.ingress().is_wanted();
+        if now < self.rest.until && !is_wanted {
             return frames.start;
         }
         let lens = frames.clone().filter_map(|i| batch.get(i)).map(|frame| frame.len());
@@ -148,7 +153,7 @@ impl Forwarder {
         if let Some(share) = &policies.group {
             may = may.min(share.may(now, lens.clone()));
         }
-        if self.rest.until == 0 && self.source.ingress().is_wanted() {
+        if is_wanted {
             may = frames.len();
         }
         for (limit, bucket) in buckets() {

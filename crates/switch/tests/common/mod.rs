@@ -81,6 +81,11 @@ pub fn attach(switch: &Arc<Switch>, name: &str, make: Make) -> TestPort {
 impl TestPort {
     /// Queues a frame, in as many slots as it takes. Returns whether there was room.
     pub fn send(&mut self, frame: &[u8]) -> bool {
+        self.send_with(frame, 0)
+    }
+
+    /// The same with these flags of its slots.
+    pub fn send_with(&mut self, frame: &[u8], flags: u16) -> bool {
         let size = self.tx.mem().buf_size() as usize;
         let pieces: Vec<&[u8]> = if frame.is_empty() { vec![frame] } else { frame.chunks(size).collect() };
         if (self.tx.space() as usize) < pieces.len() {
@@ -90,7 +95,7 @@ impl TestPort {
             let i = self.tx.at(k as u32);
             let more = if k + 1 < pieces.len() { netvale_abi::slot::NS_MOREFRAG } else { 0 };
             assert!(self.tx.mem().write(self.tx.slot(i).buf_idx, 0, piece));
-            self.tx.mem().set_len_flags(i, piece.len() as u16, more);
+            self.tx.mem().set_len_flags(i, piece.len() as u16, more | flags);
         }
         self.tx.advance(pieces.len() as u32);
         true

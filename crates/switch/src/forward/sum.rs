@@ -1,0 +1,63 @@
+//! Checksums that somebody behind the switch fills in, where a frame's sender says: not over what policies are decided on.
+
+use netvale_wire::layers::Layers;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMPV6: u8 = 58;
+/// Protocols with a sum where UDP has it: DCCP, UDP-Lite.
+const LIKE_UDP: [u8; 3] = [UDP, 33, 136];
+/// Protocols that carry packets which may have a sum of their own: IPv4, IPv6, GRE, L2TP; and VXLAN and Geneve in UDP.
+const TUNNELS: [u8; 5] = [4, 41, 47, 115, UDP];
+/// Bytes of a tunnel's header that are not the inner packet's, at least.
+const TUNNEL_HEADER: usize = 8;
+
+/// Whether a checksum of what begins at `start`, `offset` bytes behind it, is that of the frame's transport header or of a packet in a
+/// tunnel. Anywhere else the sum, whose value a sender can choose by its payload, would change addresses, tags or ports that were
+/// checked before.
+pub(super) fn is_beside_headers(head: &[u8], start: u16, offset: u16) -> bool {
+    let Ok(Layers { ip: Some(ip), .. }) = Layers::parse(head) else { return false };
+    let start = usize::from(start);
+    if start != ip.l4 {
+        return TUNNELS.contains(&ip.protocol) && start >= ip.l4 + TUNNEL_HEADER;
+    }
+    match ip.protocol {
+        TCP => offset == 16,
+        ICMPV6 => offset == 2,
+        protocol => LIKE_UDP.contains(&protocol) && offset == 6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(tags: usize, protocol: u8) -> Vec<u8> {
+        let mut head = vec![2; 12];
+        head.extend([0x81, 0, 0, 10].repeat(tags));
+        head.extend([8, 0, 0x45, 0, 0, 80, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        head.resize(120, 0);
+        head
+    }
+
+    /// Objective: the sums of TCP and UDP are where they belong, behind any tags, or in a tunnel; no other place is taken.
+    #[test]
+    fn places() {
+        for tags in 0..3 {
+            let l4 = 34 + 4 * tags as u16;
+            for (protocol, right) in [(TCP, 16), (UDP, 6), (33, 6), (ICMPV6, 2)] {
+                for offset in 0..40 {
+                    let is_right = is_beside_headers(&head(tags, protocol), l4, offset);
+                    assert_eq!(is_right, offset == right, "{protocol} {offset}");
+                }
+                let others = (0..l4).chain(l4 + 1..l4 + 8);
+                assert!(others.clone().all(|start| !is_beside_headers(&head(tags, protocol), start, right)));
+            }
+            assert!(is_beside_headers(&head(tags, UDP), l4 + 50, 16) && is_beside_headers(&head(tags, 47), l4 + 24, 6));
+            assert!(!is_beside_headers(&head(tags, TCP), l4 + 50, 16) && !is_beside_headers(&head(tags, 47), l4, 6));
+        }
+        let mut arp = head(0, UDP);
+        arp[13] = 6;
+        assert!(!is_beside_headers(&arp, 34, 6) && !is_beside_headers(&arp[..20], 34, 6));
+    }
+}
