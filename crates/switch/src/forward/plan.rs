@@ -281,9 +281,12 @@ impl<'a> Judge<'a> {
         if (self.is_deep || is_control) && len > head.len() {
             head = staging.whole()?;
         }
-        if let Offload::CsumPartial { start, offset } = frame.offload()
-            && !sum::is_beside_headers(head, start, offset)
-        {
+        let sum = match frame.offload() {
+            Offload::None => None,
+            Offload::CsumPartial { start, offset } => Some((start, offset)),
+            Offload::Gso(gso) => Some((gso.csum_start, gso.csum_offset)),
+        };
+        if sum.is_some_and(|(start, offset)| !sum::is_beside_headers(head, start, offset)) {
             return Some(Err(DropReason::BadVnetHeader));
         }
         let judged = self.judge(head, len, no_learn).and_then(|(to, vlan, class)| {
