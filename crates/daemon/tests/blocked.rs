@@ -39,8 +39,14 @@ const REASON: &str = "is full and blocks";
 /// Fills an eventfd, so that ringing it blocks.
 fn block(fd: impl AsFd) {
     waits(&fd, false);
-    let _pending = rustix::io::read(&fd, &mut [0; 8]);
-    rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    loop {
+        let _pending = rustix::io::read(&fd, &mut [0; 8]);
+        match rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()) {
+            // It was rung in between.
+            Err(rustix::io::Errno::AGAIN) => {}
+            written => break assert_eq!(written, Ok(8)),
+        }
+    }
     waits(&fd, true);
 }
 
