@@ -4,10 +4,12 @@ set -euo pipefail
 
 netvale=$PROGRAMS/netvale
 
-# A container runtime wants control groups, and folders below /run.
+# A container runtime wants control groups, and folders below /run. podman's locks are in shared memory, where two that begin together are in each
+# other's way.
 umount -R /sys/fs/cgroup 2>/dev/null || true
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /dev/shm
 ip link set lo up
 
 # await COMMAND…: until it succeeds, for a minute.
