@@ -154,10 +154,12 @@ impl Link {
         else {
             return 0;
         };
-        let Put { frames, bytes } = writer.put(batch, picks, now, room);
+        let put = writer.put(batch, picks, now, room);
+        let Put { frames, bytes, .. } = put;
+        // Before the reader can be done with them, and takes them off again.
         shared.used.fetch_add(bytes, Ordering::Relaxed);
         shared.frames.fetch_add(frames as u64, Ordering::Relaxed);
-        drop(writer);
+        writer.publish(&put);
         if frames > 0 && notify::wanted(&shared.need_kick) {
             shared.doorbell.ring();
         }

@@ -79,10 +79,11 @@ fn layout(capacity: u64) -> Layout {
     Layout::from_size_align(capacity as usize, ALIGN as usize).unwrap_or(Layout::new::<u64>())
 }
 
-/// What was put into a lane.
+/// What was put into a lane, for [`Writer::publish`].
 pub(super) struct Put {
     pub(super) frames: usize,
     pub(super) bytes: u64,
+    tail: u64,
 }
 
 /// The right to write into a lane.
@@ -134,11 +135,12 @@ impl Lane {
 }
 
 impl Writer<'_> {
-    /// Copies frames behind the last ones, as long as there is room and they have at most `room` bytes with their records.
+    /// Copies frames behind the last ones, as long as there is room and they have at most `room` bytes with their records. The
+    /// reader sees them once they are [published](Writer::publish).
     pub(super) fn put(&mut self, batch: &Batch, picks: &[u16], now: u64, room: u64) -> Put {
         let lane = self.0;
         let (mut at, head) = (lane.tail.load(Ordering::Relaxed), lane.head.load(Ordering::Acquire));
-        let mut put = Put { frames: 0, bytes: 0 };
+        let mut put = Put { frames: 0, bytes: 0, tail: at };
         for &pick in picks {
             let Some(frame) = batch.get(pick.into()) else { break };
             let size = (HEADER + frame.len() as u64).next_multiple_of(ALIGN);
@@ -162,8 +164,13 @@ impl Writer<'_> {
             at += gap + size;
             (put.frames, put.bytes) = (put.frames + 1, put.bytes + size);
         }
-        lane.tail.store(at, Ordering::Release);
+        put.tail = at;
         put
+    }
+
+    /// Gives the reader what was put.
+    pub(super) fn publish(self, put: &Put) {
+        self.0.tail.store(put.tail, Ordering::Release);
     }
 }
 

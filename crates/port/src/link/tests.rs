@@ -173,3 +173,21 @@ fn slow() {
     drain(&link, &mut source);
     assert!(flushed.elapsed() < Duration::from_secs(1));
 }
+
+/// Objective: a reader that is done with frames immediately never sees fewer of them than it has: the books are even when all have
+/// come, and never show more than there can be.
+#[test]
+fn books() {
+    let (link, mut source) = link("loss 100%");
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| (0..20_000).for_each(|_| _ = deliver(&*link, &frames(1, 60), |_| {})));
+        let mut spare = Box::default();
+        while !sender.is_finished() || link.under_way() > 0 {
+            source.take(&mut spare);
+            source.release(&mut spare);
+            let used = link.shared.used.load(Ordering::Relaxed);
+            assert!(used <= 1 << 20, "{used}");
+        }
+    });
+    assert_eq!(link.counters().drops(DropReason::LinkLoss), 20_000);
+}
