@@ -9,7 +9,7 @@ use std::time::Duration;
 use netvale_mem::notify;
 use netvale_policy::impair::{Fate, Model};
 
-use super::lane::{Found, Reader};
+use super::lane::{Found, Placed, Reader};
 use super::schedule::{NO_FLIP, Schedule, UnderWay};
 use super::{LinkSettings, Shared, until};
 use crate::batch::{BATCH, MAX_FRAME};
@@ -83,7 +83,7 @@ impl LinkEnd {
                 Fate::Lost => 0,
                 Fate::Sent { due_ns, again, flip } => {
                     self.send(number, &found, due_ns, flip);
-                    1 + u32::from(again && self.send_again(number, &found))
+                    1 + u16::from(again && self.send_again(number, &found))
                 }
             };
             self.readers[number].take(&self.shared.lanes[number], &found, uses);
@@ -148,7 +148,7 @@ impl LinkEnd {
         let (Some(lane), Some(reader)) = (self.shared.lanes.get(number), self.readers.get(number)) else {
             return false;
         };
-        let (mut at, len, offload) = reader.frame(lane, frame.position);
+        let Placed { mut at, len, offload, no_learn } = reader.frame(lane, frame.position);
         if frame.flip != NO_FLIP {
             if std::mem::replace(has_damaged, true) {
                 return false;
@@ -165,6 +165,9 @@ impl LinkEnd {
             return false;
         }
         batch.set_offload(offload);
+        if no_learn {
+            batch.set_no_learn();
+        }
         true
     }
 }

@@ -24,7 +24,9 @@ struct Record {
     len: u32,
     arrived: u64,
     /// How often it is still to be handed out.
-    uses: u32,
+    uses: u16,
+    /// Whether its source address is not to be learned.
+    no_learn: bool,
     offload: Offload,
 }
 
@@ -149,8 +151,8 @@ impl Writer<'_> {
             if at + gap + size - head > lane.capacity || put.bytes + size > room {
                 break;
             }
-            let record =
-                Record { size: size as u32, len: frame.len() as u32, arrived: now, uses: 1, offload: frame.offload() };
+            let (size_here, len, no_learn) = (size as u32, frame.len() as u32, frame.no_learn());
+            let record = Record { size: size_here, len, arrived: now, uses: 1, no_learn, offload: frame.offload() };
             // SAFETY: the bytes up to `at + gap + size` are free, as was just seen, and this value alone may write them; neither the
             // gap, which ends with the ring, nor the record, which then begins with it, reaches past its end.
             unsafe {
@@ -184,6 +186,16 @@ pub(super) struct Found {
     pub(super) size: u64,
 }
 
+/// Where a frame lies, and what goes with it.
+pub(super) struct Placed {
+    pub(super) at: *const u8,
+    pub(super) len: u32,
+    /// What is left to do on it.
+    pub(super) offload: Offload,
+    /// Whether its source address is not to be learned.
+    pub(super) no_learn: bool,
+}
+
 /// The reader's side of a lane. There is one for each.
 #[derive(Default)]
 pub(super) struct Reader {
@@ -215,7 +227,7 @@ impl Reader {
     }
 
     /// Goes on behind a frame that was found, which is to be handed out `uses` times.
-    pub(super) fn take(&mut self, lane: &Lane, found: &Found, uses: u32) {
+    pub(super) fn take(&mut self, lane: &Lane, found: &Found, uses: u16) {
         self.next = found.position + found.size;
         // SAFETY: the record belongs to the reader until `oldest` has passed it.
         unsafe { (&raw mut (*lane.at(found.position).cast::<Record>()).uses).write(uses) };
@@ -224,13 +236,15 @@ impl Reader {
         }
     }
 
-    /// The bytes of a frame, its length, and what is left to do on it. They stay until it is [done with](Reader::done).
-    pub(super) fn frame(&self, lane: &Lane, position: u64) -> (*const u8, u32, Offload) {
+    /// A frame's place. Its bytes stay until it is [done with](Reader::done).
+    pub(super) fn frame(&self, lane: &Lane, position: u64) -> Placed {
         // SAFETY: as in `take`.
         let record = unsafe { lane.record(position) };
         // SAFETY: the frame lies behind its record, in the same allocation.
-        let bytes = unsafe { lane.at(position).add(HEADER as usize) };
-        record.map_or((bytes.cast_const(), 0, Offload::None), |record| (bytes.cast_const(), record.len, record.offload))
+        let at = unsafe { lane.at(position).add(HEADER as usize) }.cast_const();
+        let none = Placed { at, len: 0, offload: Offload::None, no_learn: false };
+        let placed = |Record { len, offload, no_learn, .. }: Record| Placed { at, len, offload, no_learn };
+        record.map_or(none, placed)
     }
 
     /// A frame was handed out, or will not be: once less is to be done. Returns whether it was the last time.

@@ -191,3 +191,17 @@ fn books() {
     });
     assert_eq!(link.counters().drops(DropReason::LinkLoss), 20_000);
 }
+
+/// Objective: the marks of a frame come out of the link with it.
+#[test]
+fn marks() {
+    let (link, mut source) = link("delay 1us");
+    assert_eq!(deliver(&*link, &frames(4, 60), Batch::set_no_learn), 4);
+    let (mut spare, mut got) = (Box::default(), Vec::new());
+    while link.under_way() > 0 {
+        let batch = source.take(&mut spare);
+        got.extend((0..batch.len()).filter_map(|i| Some(batch.get(i)?.no_learn())));
+        source.release(&mut spare);
+    }
+    assert_eq!(got, [false, false, true, false]);
+}
