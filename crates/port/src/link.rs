@@ -67,6 +67,17 @@ struct Shared {
     is_flushed: AtomicBool,
     buckets: [Bucket; 2],
     base: Instant,
+    counters: Arc<RingCounters>,
+}
+
+impl Drop for Shared {
+    /// What was put when nobody looked any more, by a worker that knew of the link for a moment longer, has no way to go.
+    fn drop(&mut self) {
+        let left = *self.frames.get_mut();
+        if left > 0 {
+            self.counters.dropped(DropReason::NoPort, left);
+        }
+    }
 }
 
 impl Shared {
@@ -80,7 +91,6 @@ pub struct Link {
     shared: Arc<Shared>,
     /// Where frames go that need not wait; `None` if they come out of an ingress.
     to: Option<Arc<dyn Egress>>,
-    counters: Arc<RingCounters>,
 }
 
 /// Why a link cannot be made.
@@ -119,9 +129,10 @@ impl Link {
             is_flushed: AtomicBool::new(false),
             buckets: Default::default(),
             base: Instant::now(),
+            counters,
         });
-        let end = LinkEnd::new(Arc::clone(&shared), &settings, Arc::clone(&counters));
-        Ok((Arc::new(Link { shared, to, counters }), end))
+        let end = LinkEnd::new(Arc::clone(&shared), &settings);
+        Ok((Arc::new(Link { shared, to }), end))
     }
 
     /// Changes what the link is like. Frames under way stay as they are. No more bytes than at first can be under way.
@@ -199,13 +210,13 @@ impl Egress for Link {
             return passed + put;
         }
         if is_full {
-            self.counters.dropped(DropReason::LinkFull, (rest.len() - put) as u64);
+            self.shared.counters.dropped(DropReason::LinkFull, (rest.len() - put) as u64);
         }
         picks.len()
     }
 
     fn counters(&self) -> &Arc<RingCounters> {
-        &self.counters
+        &self.shared.counters
     }
 }
 

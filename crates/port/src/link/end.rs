@@ -33,16 +33,15 @@ pub struct LinkEnd {
     /// A damaged frame of the batch.
     damaged: Box<[u8]>,
     is_hurried: bool,
-    counters: Arc<RingCounters>,
 }
 
 impl LinkEnd {
-    pub(super) fn new(shared: Arc<Shared>, settings: &LinkSettings, counters: Arc<RingCounters>) -> LinkEnd {
+    pub(super) fn new(shared: Arc<Shared>, settings: &LinkSettings) -> LinkEnd {
         let readers = shared.lanes.iter().map(|_| Reader::default()).collect();
         let damaged = vec![0; MAX_FRAME].into_boxed_slice();
         let taken = Vec::with_capacity(BATCH);
         let (model, most, changes, schedule, is_hurried) = (None, 0, 0, Schedule::default(), false);
-        let mut end = LinkEnd { shared, readers, model, most, changes, schedule, taken, damaged, is_hurried, counters };
+        let mut end = LinkEnd { shared, readers, model, most, changes, schedule, taken, damaged, is_hurried };
         end.adopt(settings);
         end
     }
@@ -94,7 +93,7 @@ impl LinkEnd {
         }
         for (reason, count) in [(DropReason::LinkLoss, lost), (DropReason::LinkFull, full)] {
             if count > 0 {
-                self.counters.dropped(reason, count);
+                self.shared.counters.dropped(reason, count);
             }
         }
     }
@@ -248,6 +247,6 @@ impl Ingress for LinkEnd {
     }
 
     fn counters(&self) -> &Arc<RingCounters> {
-        &self.counters
+        &self.shared.counters
     }
 }

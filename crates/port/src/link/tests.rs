@@ -205,3 +205,15 @@ fn marks() {
     }
     assert_eq!(got, [false, false, true, false]);
 }
+
+/// Objective: frames that are put when the far end is gone are counted once the link is.
+#[test]
+fn left() {
+    let (link, source) = link("delay 1ms");
+    drop(source);
+    let counters = Arc::clone(link.counters());
+    assert_eq!(deliver(&*link, &frames(3, 60), |_| {}), 3);
+    assert_eq!(counters.drops(DropReason::NoPort), 0);
+    drop(link);
+    assert_eq!(counters.drops(DropReason::NoPort), 3);
+}
