@@ -11,7 +11,7 @@ use netvale_policy::impair::{Fate, Model};
 
 use super::lane::{Found, Placed, Reader};
 use super::schedule::{NO_FLIP, Schedule, UnderWay};
-use super::{LinkSettings, Shared, until};
+use super::{Current, Shared, until};
 use crate::batch::{BATCH, MAX_FRAME};
 use crate::{Batch, DropReason, Ingress, RingCounters};
 
@@ -23,8 +23,9 @@ pub struct LinkEnd {
     shared: Arc<Shared>,
     readers: Vec<Reader>,
     model: Option<Model>,
-    /// Frames that may be under way.
+    /// Frames that may be under way, and as many as there ever is room for.
     most: usize,
+    room: usize,
     /// The last change of the settings that is known here.
     changes: u32,
     schedule: Schedule,
@@ -36,28 +37,29 @@ pub struct LinkEnd {
 }
 
 impl LinkEnd {
-    pub(super) fn new(shared: Arc<Shared>, settings: &LinkSettings) -> LinkEnd {
+    /// The far end of a link under which `room` frames may be under way. `None` if there is no memory.
+    pub(super) fn new(shared: Arc<Shared>, room: usize) -> Option<LinkEnd> {
         let readers = shared.lanes.iter().map(|_| Reader::default()).collect();
         let damaged = vec![0; MAX_FRAME].into_boxed_slice();
-        let taken = Vec::with_capacity(BATCH);
-        let (model, most, changes, schedule, is_hurried) = (None, 0, 0, Schedule::default(), false);
-        let mut end = LinkEnd { shared, readers, model, most, changes, schedule, taken, damaged, is_hurried };
-        end.adopt(settings);
-        end
+        let (taken, schedule) = (Vec::with_capacity(BATCH), Schedule::new(room)?);
+        let current = shared.current.load_full();
+        let (model, most, changes, is_hurried) = (None, 0, 0, false);
+        let mut end = LinkEnd { shared, readers, model, most, room, changes, schedule, taken, damaged, is_hurried };
+        end.adopt(&current);
+        Some(end)
     }
 
-    fn adopt(&mut self, settings: &LinkSettings) {
-        self.model = settings.impair.as_ref().map(|spec| Model::new(spec, settings.seed));
-        self.most = settings.frames() as usize;
-        self.schedule.reserve(self.most);
+    fn adopt(&mut self, current: &Current) {
+        self.model.clone_from(&current.model);
+        self.most = current.settings.frames().min(self.room);
     }
 
     /// Takes over settings that have changed.
     #[cold]
     fn look_at_settings(&mut self, changes: u32) {
-        let settings = self.shared.settings.load_full();
+        let current = self.shared.current.load_full();
         self.changes = changes;
-        self.adopt(&settings);
+        self.adopt(&current);
     }
 
     /// The frame that came first among those that were not decided about.
@@ -127,14 +129,14 @@ impl LinkEnd {
 
     /// How long the next frame waits for the link's rate.
     fn slowed(&self, now: u64) -> u64 {
-        let settings = self.shared.settings.load();
-        let buckets = settings.rates.iter().zip(&self.shared.buckets);
+        let current = self.shared.current.load();
+        let buckets = current.settings.rates.iter().zip(&self.shared.buckets);
         buckets.map(|(limit, bucket)| bucket.wait(limit, now)).max().unwrap_or(0)
     }
 
     fn charge(&self, now: u64, len: u32) {
-        let settings = self.shared.settings.load();
-        let buckets = settings.rates.iter().zip(&self.shared.buckets);
+        let current = self.shared.current.load();
+        let buckets = current.settings.rates.iter().zip(&self.shared.buckets);
         buckets.for_each(|(limit, bucket)| bucket.charge(limit, now, [len as usize].into_iter()));
     }
 

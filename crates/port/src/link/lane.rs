@@ -34,6 +34,8 @@ struct Record {
 const GAP: u32 = u32::MAX;
 const ALIGN: u64 = 8;
 const HEADER: u64 = size_of::<Record>() as u64;
+/// What a frame takes in a ring, at least: one with nothing behind its Ethernet header.
+pub(super) const LEAST_FRAME: u64 = (HEADER + 14).next_multiple_of(ALIGN);
 /// The least and the most bytes of a ring: one frame of any length fits, and positions in it fit `size`.
 const LEAST: u64 = 2 * (MAX_FRAME as u64 + HEADER);
 const MOST: u64 = 1 << 31;
@@ -98,17 +100,18 @@ impl Drop for Writer<'_> {
 }
 
 impl Lane {
+    /// Bytes of a ring that is asked to have that many.
+    pub(super) fn capacity_for(bytes: u64) -> u64 {
+        bytes.clamp(LEAST, MOST).next_multiple_of(ALIGN)
+    }
+
     /// Makes a ring of about that many bytes; `None` if there is no memory. Pages are taken only when they are first written.
     pub(super) fn new(bytes: u64) -> Option<Lane> {
-        let capacity = bytes.clamp(LEAST, MOST).next_multiple_of(ALIGN);
+        let capacity = Self::capacity_for(bytes);
         // SAFETY: the layout's size is not 0.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout(capacity)) })?;
         let (tail, head, is_written) = Default::default();
         Some(Lane { memory, capacity, tail, head, is_written })
-    }
-
-    pub(super) fn capacity(&self) -> u64 {
-        self.capacity
     }
 
     /// The right to write, unless another thread has it.
