@@ -121,6 +121,35 @@ fn policies() {
     assert_eq!(policy(&d, "vale2:p0")["isolated"], true);
 }
 
+/// Objective: frames on a port's link that its destination has no room for when another daemon takes over are counted as dropped.
+#[test]
+fn frames_behind_a_link() {
+    let mut d = Daemon::start_apart(ROLE, "");
+    let attach = |port: &str, options: Value| {
+        let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
+        assert!(reply["error"].is_null(), "{reply}");
+    };
+    attach("a", json!({"link_in": "delay 500ms"}));
+    attach("b", json!({"lossless": true, "slots": 64}));
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    for n in 0..150 {
+        assert!(a.wait(Interest::Tx, None).unwrap());
+        send(&mut a, &frame(255, 1, n));
+    }
+    d.is_succeeded("");
+    let mut got = 0;
+    while b.wait(Interest::Rx, Some(Duration::from_secs(2))).unwrap() {
+        receive(&mut b);
+        got += 1;
+    }
+    let drops = |port: &str| {
+        let drops = d.call("port.show", json!({"port": port}))["result"]["drops"].take();
+        drops.as_object().into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum::<u64>()
+    };
+    assert!((40..150).contains(&got), "{got}");
+    assert_eq!(got + drops("vale0:a") + drops("vale0:b"), 150);
+}
+
 /// Objective: rings with nothing behind them stay their connection's, at their place in their region, over daemons that follow each
 /// other; nobody else gets that place, until the connection ends.
 #[test]
