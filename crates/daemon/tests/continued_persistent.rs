@@ -4,16 +4,18 @@
 mod common;
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use common::heirs::ROLE;
 use common::{Daemon, frame, play_the_daemon, receive, request, send, until};
-use netvale::raw;
+use netvale::{Interest, raw};
 use netvale_abi::nmreq::{
     NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DELIF, NETMAP_REQ_VALE_DETACH, NETMAP_REQ_VALE_NEWIF, NR_REG_ALL_NIC,
     NmreqRegister,
 };
 use netvale_control::attach::{AttachRequest, FLAG_NULL};
 use rustix::io::Errno;
+use serde_json::{Value, json};
 
 /// What a daemon's own process does.
 #[test]
@@ -70,6 +72,82 @@ fn persistent() {
         asked(&d, reqtype, name);
     }
     assert_eq!(d.ports(), ["vale0:a", "vale1:b"]);
+}
+
+/// Objective: policies of such a port are set while it gets and sends frames; what is under way on its link arrives before it leaves
+/// its switch; on the next one, and over daemons that follow each other, it has the same policies.
+#[test]
+fn policies() {
+    let mut d = Daemon::start_apart(ROLE, "");
+    let set = |d: &Daemon, port: &str, policies: Value| {
+        let reply = d.call("port.set", json!({"port": port, "set": policies}));
+        assert!(reply["error"].is_null(), "{reply}");
+    };
+    let policy = |d: &Daemon, port: &str| d.call("port.show", json!({"port": port}))["result"]["policies"].take();
+    asked(&d, NETMAP_REQ_VALE_NEWIF, "p0");
+    asked(&d, NETMAP_REQ_VALE_ATTACH, "vale0:p0");
+    let (mut port, mut a) = (d.open("netmap:p0").unwrap(), d.open("vale0:a").unwrap());
+    set(&d, "vale0:p0", json!({"isolated": true}));
+    send(&mut a, &frame(255, 1, 1));
+    assert_eq!(receive(&mut port), frame(255, 1, 1));
+    set(&d, "vale0:p0", json!({"isolated": null, "link_in": "delay 100s", "link_out": "delay 1ms"}));
+    send(&mut a, &frame(255, 1, 2));
+    assert_eq!(receive(&mut port), frame(255, 1, 2));
+    send(&mut port, &frame(255, 2, 3));
+    asked(&d, NETMAP_REQ_VALE_DETACH, "vale0:p0");
+    let mut b = d.open("vale0:b").unwrap();
+    assert_eq!(receive(&mut a), frame(255, 2, 3));
+    drop(port);
+    asked(&d, NETMAP_REQ_VALE_ATTACH, "vale1:p0");
+    let known = policy(&d, "vale1:p0");
+    assert_eq!((&known["link_in"], &known["link_out"]), (&json!("delay 100s"), &json!("delay 1ms")));
+    d.is_robbed();
+    d.is_succeeded("");
+    assert_eq!(policy(&d, "vale1:p0"), known);
+    let (mut port, mut c) = (d.open("netmap:p0").unwrap(), d.open("vale1:c").unwrap());
+    send(&mut port, &frame(255, 2, 4));
+    send(&mut c, &frame(255, 3, 5));
+    assert_eq!(receive(&mut port), frame(255, 3, 5));
+    assert!(!c.wait(Interest::Rx, Some(Duration::from_millis(200))).unwrap(), "its link was passed by");
+    set(&d, "vale1:p0", json!({"link_in": null}));
+    assert_eq!(receive(&mut c), frame(255, 2, 4));
+    send(&mut a, &frame(255, 1, 6));
+    assert_eq!(receive(&mut b), frame(255, 1, 6));
+    drop(port);
+    asked(&d, NETMAP_REQ_VALE_ATTACH, "vale2:p0");
+    set(&d, "vale2:p0", json!({"isolated": true}));
+    d.is_robbed();
+    d.is_succeeded("");
+    assert_eq!(policy(&d, "vale2:p0")["isolated"], true);
+}
+
+/// Objective: frames on a port's link that its destination has no room for when another daemon takes over are counted as dropped.
+#[test]
+fn frames_behind_a_link() {
+    let mut d = Daemon::start_apart(ROLE, "");
+    let attach = |port: &str, options: Value| {
+        let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
+        assert!(reply["error"].is_null(), "{reply}");
+    };
+    attach("a", json!({"link_in": "delay 500ms"}));
+    attach("b", json!({"lossless": true, "slots": 64}));
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    for n in 0..150 {
+        assert!(a.wait(Interest::Tx, None).unwrap());
+        send(&mut a, &frame(255, 1, n));
+    }
+    d.is_succeeded("");
+    let mut got = 0;
+    while b.wait(Interest::Rx, Some(Duration::from_secs(2))).unwrap() {
+        receive(&mut b);
+        got += 1;
+    }
+    let drops = |port: &str| {
+        let drops = d.call("port.show", json!({"port": port}))["result"]["drops"].take();
+        drops.as_object().into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum::<u64>()
+    };
+    assert!((40..150).contains(&got), "{got}");
+    assert_eq!(got + drops("vale0:a") + drops("vale0:b"), 150);
 }
 
 /// Objective: rings with nothing behind them stay their connection's, at their place in their region, over daemons that follow each

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use netvale_mem::notify::{self, Doorbell};
 use netvale_policy::bucket::{Bucket, Limit};
-use netvale_policy::impair::Spec;
+use netvale_policy::impair::{Model, Spec};
 
+use crate::batch::MAX_FRAME;
 use crate::{Batch, DropReason, Egress, RingCounters, Scratch};
 
 mod end;
@@ -25,6 +26,7 @@ mod tests;
 
 pub use end::LinkEnd;
 use lane::{Lane, Put};
+use schedule::Schedule;
 
 /// What a link is like.
 #[derive(Clone, Debug, Default)]
@@ -43,9 +45,37 @@ pub struct LinkSettings {
 const MOST_FRAMES: u32 = 1 << 20;
 
 impl LinkSettings {
-    /// Frames that may be under way.
-    fn frames(&self) -> u32 {
-        self.impair.as_ref().map_or(MOST_FRAMES, Spec::limit)
+    /// Frames that may be under way: not more than there may be bytes for.
+    fn frames(&self) -> usize {
+        let frames = self.impair.as_ref().map_or(MOST_FRAMES, Spec::limit);
+        let fit = Lane::capacity_for(self.bytes) / lane::LEAST_FRAME;
+        u64::from(frames).min(fit) as usize
+    }
+
+    /// Bytes of memory of a link to which `threads` deliver. Each lane is as long as all of them may be together, as the same one may
+    /// have all frames; sooner or later each page of it has been written to.
+    #[must_use]
+    pub fn memory(&self, threads: usize) -> u64 {
+        let lanes = lanes_for(threads) as u64 * Lane::capacity_for(self.bytes);
+        lanes + self.frames() as u64 * Schedule::BYTES + MAX_FRAME as u64
+    }
+}
+
+/// One lane more than threads, so that each finds one that nobody else writes.
+fn lanes_for(threads: usize) -> usize {
+    threads + 1
+}
+
+/// Settings in use, with what follows from them. The far end's thread takes it over without making anything.
+struct Current {
+    settings: LinkSettings,
+    model: Option<Model>,
+}
+
+impl Current {
+    fn new(settings: LinkSettings) -> Current {
+        let model = settings.impair.as_ref().map(|spec| Model::new(spec, settings.seed));
+        Current { settings, model }
     }
 }
 
@@ -60,13 +90,24 @@ struct Shared {
     /// Whether the far end sleeps.
     need_kick: AtomicU32,
     doorbell: Doorbell,
-    settings: ArcSwap<LinkSettings>,
+    current: ArcSwap<Current>,
     /// Counts changes of the settings; the far end looks at it.
     changes: AtomicU32,
     /// Whether frames leave when they come.
     is_flushed: AtomicBool,
     buckets: [Bucket; 2],
     base: Instant,
+    counters: Arc<RingCounters>,
+}
+
+impl Drop for Shared {
+    /// What was put when nobody looked any more, by a worker that knew of the link for a moment longer, has no way to go.
+    fn drop(&mut self) {
+        let left = *self.frames.get_mut();
+        if left > 0 {
+            self.counters.dropped(DropReason::NoPort, left);
+        }
+    }
 }
 
 impl Shared {
@@ -80,7 +121,9 @@ pub struct Link {
     shared: Arc<Shared>,
     /// Where frames go that need not wait; `None` if they come out of an ingress.
     to: Option<Arc<dyn Egress>>,
-    counters: Arc<RingCounters>,
+    /// Bytes and frames that may ever be under way.
+    room: (u64, usize),
+    memory: u64,
 }
 
 /// Why a link cannot be made.
@@ -95,40 +138,53 @@ pub enum LinkError {
 }
 
 impl Link {
-    /// Makes a link for `workers` threads that deliver. Frames that need not wait go to `to`, if there is one. Drops are
-    /// counted in `counters`.
+    /// Makes a link to which `threads` deliver. Frames that need not wait go to `to`, if there is one. Drops are counted in
+    /// `counters`.
     ///
     /// # Errors
     /// [`LinkError`] if memory or doorbell cannot be had.
     pub fn new(
         settings: LinkSettings,
-        workers: usize,
+        threads: usize,
         to: Option<Arc<dyn Egress>>,
         counters: Arc<RingCounters>,
     ) -> Result<(Arc<Link>, LinkEnd), LinkError> {
-        let lanes = (0..=workers).map(|_| Lane::new(settings.bytes).ok_or(LinkError::Memory));
+        let lanes = (0..lanes_for(threads)).map(|_| Lane::new(settings.bytes).ok_or(LinkError::Memory));
+        let (bytes, frames, memory) = (settings.bytes, settings.frames(), settings.memory(threads));
         let shared = Arc::new(Shared {
             lanes: lanes.collect::<Result<_, _>>()?,
             used: AtomicU64::new(0),
-            most: AtomicU64::new(settings.bytes),
+            most: AtomicU64::new(bytes),
             frames: AtomicU64::new(0),
             need_kick: AtomicU32::new(0),
             doorbell: Doorbell::new()?,
-            settings: ArcSwap::from_pointee(settings.clone()),
+            current: ArcSwap::from_pointee(Current::new(settings)),
             changes: AtomicU32::new(0),
             is_flushed: AtomicBool::new(false),
             buckets: Default::default(),
             base: Instant::now(),
+            counters,
         });
-        let end = LinkEnd::new(Arc::clone(&shared), &settings, Arc::clone(&counters));
-        Ok((Arc::new(Link { shared, to, counters }), end))
+        let end = LinkEnd::new(Arc::clone(&shared), frames).ok_or(LinkError::Memory)?;
+        Ok((Arc::new(Link { shared, to, room: (bytes, frames), memory }), end))
     }
 
-    /// Changes what the link is like. Frames under way stay as they are. No more bytes than at first can be under way.
+    /// Bytes of memory that it takes, or will.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Whether its memory suffices for as much under way as these settings say.
+    #[must_use]
+    pub fn has_room_for(&self, settings: &LinkSettings) -> bool {
+        settings.bytes <= self.room.0 && settings.frames() <= self.room.1
+    }
+
+    /// Changes what the link is like. Frames under way stay as they are. No more than at first can be under way.
     pub fn set(&self, settings: LinkSettings) {
-        let most = settings.bytes.min(self.shared.lanes.first().map_or(0, Lane::capacity));
-        self.shared.most.store(most, Ordering::Relaxed);
-        self.shared.settings.store(Arc::new(settings));
+        self.shared.most.store(settings.bytes.min(self.room.0), Ordering::Relaxed);
+        self.shared.current.store(Arc::new(Current::new(settings)));
         self.shared.changes.fetch_add(1, Ordering::Release);
         self.shared.doorbell.ring();
     }
@@ -154,10 +210,12 @@ impl Link {
         else {
             return 0;
         };
-        let Put { frames, bytes } = writer.put(batch, picks, now, room);
+        let put = writer.put(batch, picks, now, room);
+        let Put { frames, bytes, .. } = put;
+        // Before the reader can be done with them, and takes them off again.
         shared.used.fetch_add(bytes, Ordering::Relaxed);
         shared.frames.fetch_add(frames as u64, Ordering::Relaxed);
-        drop(writer);
+        writer.publish(&put);
         if frames > 0 && notify::wanted(&shared.need_kick) {
             shared.doorbell.ring();
         }
@@ -169,7 +227,8 @@ impl Link {
         let shared = &*self.shared;
         let (Some(to), 0) = (&self.to, shared.frames.load(Ordering::Relaxed)) else { return 0 };
         // Only a link that is nothing but slow lets frames pass it by.
-        let settings = shared.settings.load();
+        let current = shared.current.load();
+        let settings = &current.settings;
         if settings.impair.is_some() {
             return 0;
         }
@@ -197,19 +256,19 @@ impl Egress for Link {
             return passed + put;
         }
         if is_full {
-            self.counters.dropped(DropReason::LinkFull, (rest.len() - put) as u64);
+            self.shared.counters.dropped(DropReason::LinkFull, (rest.len() - put) as u64);
         }
         picks.len()
     }
 
     fn counters(&self) -> &Arc<RingCounters> {
-        &self.counters
+        &self.shared.counters
     }
 }
 
 impl Link {
     fn is_only_slow(&self) -> bool {
-        self.shared.settings.load().impair.is_none()
+        self.shared.current.load().settings.impair.is_none()
     }
 }
 

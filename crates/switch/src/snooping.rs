@@ -29,6 +29,8 @@ pub struct Heard {
     pub vlan: u16,
     /// The port.
     pub port: PortId,
+    /// The number of the port's attachment: by now, another port may have its number.
+    pub since: u64,
     len: u16,
     bytes: [u8; LONGEST],
 }
@@ -114,8 +116,8 @@ impl Snooping {
 
     /// Hands a message to the reader, if there is room for it.
     #[cold]
-    pub(crate) fn hear(&self, vlan: u16, port: PortId, frame: &[u8]) {
-        let mut heard = Heard { vlan, port, len: frame.len() as u16, bytes: [0; LONGEST] };
+    pub(crate) fn hear(&self, vlan: u16, (port, since): (PortId, u64), frame: &[u8]) {
+        let mut heard = Heard { vlan, port, since, len: frame.len() as u16, bytes: [0; LONGEST] };
         let room = heard.bytes.get_mut(..frame.len());
         let has_room = room.map(|room| room.copy_from_slice(frame)).is_some() && self.heard.push(heard).is_ok();
         if !has_room {
@@ -142,17 +144,18 @@ mod tests {
         let bell = Arc::clone(&woken);
         snooping.wake_by(move || _ = bell.fetch_add(1, Ordering::Relaxed));
         for i in 0..MESSAGES + 5 {
-            snooping.hear(7, (i % 3) as PortId, &[i as u8; 60]);
+            snooping.hear(7, ((i % 3) as PortId, i as u64), &[i as u8; 60]);
         }
-        snooping.hear(7, 1, &[0; LONGEST + 1]);
+        snooping.hear(7, (1, 1), &[0; LONGEST + 1]);
         assert_eq!((snooping.lost(), woken.load(Ordering::Relaxed)), (6, 1));
         snooping.begin_to_read();
         for i in 0..MESSAGES {
             let heard = snooping.read().unwrap();
-            assert_eq!((heard.vlan, usize::from(heard.port), heard.frame()), (7, i % 3, &[i as u8; 60][..]));
+            assert_eq!((heard.vlan, usize::from(heard.port), heard.since), (7, i % 3, i as u64));
+            assert_eq!(heard.frame(), &[i as u8; 60][..]);
         }
         assert!(snooping.read().is_none());
-        snooping.hear(0, 1, &[1; LONGEST]);
+        snooping.hear(0, (1, 1), &[1; LONGEST]);
         assert_eq!((snooping.read().unwrap().frame().len(), woken.load(Ordering::Relaxed)), (LONGEST, 2));
     }
 }

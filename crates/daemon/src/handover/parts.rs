@@ -40,6 +40,14 @@ impl Counts {
         Counts { frames: counters.frames(), bytes: counters.bytes(), drops }
     }
 
+    /// Counts frames that were dropped.
+    pub fn drop(&mut self, why: DropReason, frames: u64) {
+        match self.drops.iter_mut().find(|(name, _)| name == why.name()) {
+            Some((_, count)) => *count += frames,
+            None => self.drops.extend((frames > 0).then(|| (why.name().to_owned(), frames))),
+        }
+    }
+
     /// Adds them to others. A reason that this version does not know is left out.
     pub fn add_to(&self, counters: &RingCounters) {
         counters.passed(self.frames, self.bytes);

@@ -45,20 +45,25 @@ pub struct Links([Option<Made>; 2]);
 struct Made {
     link: Arc<Link>,
     end: LinkEnd,
-    bytes: u64,
+}
+
+/// How many threads deliver to each link of a port: to that on which it sends the forwarders of its rings, twice as many once it joins
+/// two switches; to the other one all workers.
+fn threads(d: &Daemon, rings: usize) -> [usize; 2] {
+    let workers = d.workers.all().len();
+    [workers.min((2 * rings).saturating_sub(1)), workers]
 }
 
 /// Makes a link. Frames that need not wait go to `to`.
 fn make(
-    d: &Daemon,
     settings: LinkSettings,
+    threads: usize,
     to: Option<Arc<dyn Egress>>,
     counters: &Arc<RingCounters>,
 ) -> Result<Made, Refusal> {
-    let (bytes, workers) = (settings.bytes, d.workers.all().len());
-    let made = Link::new(settings, workers, to, Arc::clone(counters));
+    let made = Link::new(settings, threads, to, Arc::clone(counters));
     let (link, end) = made.or_else(|e| refuse(Errno::NOMEM, e.to_string()))?;
-    Ok(Made { link, end, bytes })
+    Ok(Made { link, end })
 }
 
 impl Links {
@@ -83,12 +88,13 @@ impl Links {
         ingress: &[Arc<RingCounters>],
         egresses: &[Arc<dyn Egress>],
     ) -> Result<Links, Refusal> {
-        let bytes = settings.iter().flatten().map(|settings| settings.bytes).sum();
-        permission::may_have_bytes(d, owner, bytes)?;
+        let threads = threads(d, ingress.len());
+        let memory = |(settings, threads): (&Option<LinkSettings>, usize)| Some(settings.as_ref()?.memory(threads));
+        permission::may_have_bytes(d, owner, settings.iter().zip(threads).filter_map(memory).sum())?;
         let [sends, gets] = settings;
-        let sends = sends.zip(ingress.first()).map(|(settings, counters)| make(d, settings, None, counters));
+        let sends = sends.zip(ingress.first()).map(|(settings, counters)| make(settings, threads[0], None, counters));
         let to = gets.zip(egresses.first());
-        let gets = to.map(|(settings, to)| make(d, settings, Some(Arc::clone(to)), to.counters()));
+        let gets = to.map(|(settings, to)| make(settings, threads[1], Some(Arc::clone(to)), to.counters()));
         Ok(Links([sends.transpose()?, gets.transpose()?]))
     }
 
@@ -115,8 +121,8 @@ impl Links {
     ) -> [Option<PortLink>; 2] {
         let [sends, gets] = std::mem::take(&mut self.0);
         let place = |d: &mut Daemon, made: Made, task: &dyn Fn(LinkEnd) -> Job| {
-            let Made { link, end, bytes } = made;
-            PortLink { link, task: d.workers.place(task(end)), bytes }
+            let Made { link, end } = made;
+            PortLink { link, task: d.workers.place(task(end)) }
         };
         let forwarder = |end| Box::new(Forwarder::of_link(Arc::clone(switch), id, end)) as Job;
         let sends = sends.map(|made| place(d, made, &forwarder));
@@ -138,7 +144,7 @@ pub fn change(d: &mut Daemon, full: &str, policies: Option<&PortPolicies>) -> Re
     let wanted = settings(policies);
     // One that is there is changed in place, if its memory suffices.
     let keeps = |dir: usize| match (&record.links[dir], &wanted[dir]) {
-        (Some(known), Some(wanted)) => wanted.bytes <= known.bytes,
+        (Some(known), Some(wanted)) => known.link.has_room_for(wanted),
         _ => false,
     };
     let kept = [keeps(0), keeps(1)];

@@ -133,14 +133,20 @@ pub fn lasting_name(d: &Daemon, full: &str, record: &Record) -> Option<String> {
     joined.or_else(|| d.persistent.at(full)).map(str::to_owned)
 }
 
-/// Joins a persistent port to its second switch again.
+/// Joins a persistent port to its second switch again, with the policies that it had there.
 ///
 /// # Errors
 /// [`Refusal`] if the port or the switch is not there.
 pub fn join_again(d: &mut Daemon, item: &PortItem) -> Result<(), Refusal> {
     let (switch, port) = item.on.as_ref().ok_or_else(|| Refusal::internal("a joint on no switch"))?;
     let rings = NamedRings { mode: NR_REG_ALL_NIC, ring: 0 };
-    persistent::attach(d, &SwitchPort::new(switch, port), 0, rings, item.owner.into())
+    let at = SwitchPort::new(switch, port);
+    persistent::attach(d, &at, 0, rings, item.owner.into())?;
+    policies::put(d, &at.full(), &item.policies)?;
+    if let Some(record) = d.ports.get_mut(&at.full()) {
+        record.policies_are_set = item.policies_are_set;
+    }
+    Ok(())
 }
 
 /// Continues what a connection holds of a port.

@@ -13,15 +13,16 @@ use netvale_mem::PortShape;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{Egress, HdrLen, Ingress};
 use netvale_portspec::{Base, Conf, PortName, PortSpec};
-use netvale_switch::{Forwarder, PortId, Settings, Switch};
+use netvale_switch::{Forwarder, Port, PortId, Settings, Switch};
 use rustix::io::Errno;
 
 use super::attachment::Opened;
 use super::joint::{join, part};
 use super::kind::NamedRings;
+use super::links;
 use super::local::{bind, continued, is_not_joined};
 use super::memory::{self, Numbered};
-use super::plug::{drain, end_monitors, on_switch, unplug};
+use super::plug::{drain, end_monitors, on_switch, prepare, unplug};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
 use crate::handover::items::{PortItem, State};
@@ -72,6 +73,7 @@ pub fn continue_port(d: &mut Daemon, port: &str, item: &PortItem, state: State) 
     let (owner, nowhere) = (Caller::from(item.owner), nowhere());
     let (local, ingresses) = continued(d, owner, state)?;
     let record = record(d, local, ingresses, &nowhere, owner);
+    let record = PortRecord { policies: item.policies.clone(), ..record };
     d.ports.insert(&own_name(port), record);
     d.persistent.add(port, owner.uid, nowhere);
     match &item.on {
@@ -103,11 +105,12 @@ fn record(
 ) -> Record {
     let ingress = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
+    let egresses = local.rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let forwarders = ingresses.into_iter().enumerate();
     let placed = forwarders
         .map(|(ring, i)| d.workers.place(Box::new(Forwarder::new(Arc::clone(nowhere), 0, ring, Box::new(i)))))
         .collect();
-    PortRecord { placed, ingress, egress, ..PortRecord::new(Box::new(local) as Box<dyn Attached>, owner) }
+    PortRecord { placed, ingress, egress, egresses, ..PortRecord::new(Box::new(local) as Box<dyn Attached>, owner) }
 }
 
 fn find<'a>(d: &'a Daemon, name: &str) -> Result<&'a PersistentPort, Refusal> {
@@ -170,14 +173,20 @@ fn hook(d: &mut Daemon, at: &SwitchPort, mem_id: u32, caller: Caller) -> Result<
     Ok(())
 }
 
-/// Puts a port that is on no switch on one.
+/// Puts a port that is on no switch on one, with the policies that it had on the last one.
 fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     let place = own_name(&at.port);
-    let switch = d.switches.get_or_make(&at.switch, uid);
     let record = d.ports.get(&place).ok_or_else(|| Refusal::internal("a persistent port without a record"))?;
-    let rings = record.rings().into_iter().flat_map(|r| &r.rx);
-    let egresses = rings.map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
-    let id = switch.attach(on_switch(d, &at.port, egresses, false, record.owner))?;
+    let (owner, options) = (record.owner, record.policies.clone());
+    let (ingress, egresses) = (record.ingress.clone(), record.egresses.clone());
+    let (mut links, policies) = prepare(d, owner, &options, &ingress, &egresses)?;
+    let switch = d.switches.get_or_make(&at.switch, uid);
+    let port = on_switch(d, &at.port, links.gets(&egresses), false, owner);
+    let id = switch.attach(Port { policies, ..port })?;
+    let links = links.place(d, &switch, id, &egresses);
+    if let Some(record) = d.ports.get_mut(&place) {
+        record.links = links;
+    }
     rehome(d, &place, &switch, Some(id));
     rename(d, &at.port, &at.full());
     Ok(())
@@ -200,7 +209,10 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     drain(d, full);
     rehome(d, full, &nowhere, None);
     drain(d, full);
+    let [sends, gets] = d.ports.get_mut(full).map(|record| std::mem::take(&mut record.links)).unwrap_or_default();
+    links::end(d, sends.into_iter().collect());
     switch.detach(id);
+    links::end(d, gets.into_iter().collect());
     end_monitors(d, &Watched::Port(full.to_owned()));
     d.switches.drop_if_empty(&switch);
     rename(d, &port, &own_name(&port));
@@ -235,9 +247,11 @@ fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Re
         return Ok(());
     }
     let (shape, hdr_len, owner) = (rings.mem.shape(), rings.hdr_len.clone(), record.owner);
+    let (policies, policies_are_set) = (record.policies.clone(), record.policies_are_set);
     // The port's user opens it again later, and gets all of the region.
     permission::may_move_to(caller, owner.uid)?;
     let new = unattached(d, &(region, mem_id), shape, hdr_len, &nowhere, owner)?;
+    let new = PortRecord { policies, policies_are_set, ..new };
     if let Some(old) = d.ports.insert(&place, new) {
         d.workers.retire(&old.placed);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use netvale_control::types::PortOptions;
 use netvale_port::gro::GroEgress;
-use netvale_port::{Egress, Ingress};
+use netvale_port::{Egress, Ingress, RingCounters};
 use netvale_switch::{Forwarder, Policies, Port};
 use rustix::io::Errno;
 
@@ -56,24 +56,39 @@ pub fn on_switch(d: &Daemon, name: &str, egresses: Vec<Arc<dyn Egress>>, lossles
     Port { name: name.to_owned(), egresses, lossless, owner: owner.uid, most_addresses, policies: None }
 }
 
+/// What a port's options ask for between it and its switch: its links, and what the switch is told of it.
+///
+/// # Errors
+/// [`Refusal`] if they contradict each other, or there is no room for its links or in its group.
+pub fn prepare(
+    d: &mut Daemon,
+    owner: Caller,
+    options: &PortOptions,
+    ingress: &[Arc<RingCounters>],
+    egresses: &[Arc<dyn Egress>],
+) -> Result<(Links, Option<Arc<Policies>>), Refusal> {
+    let parsed = policies::parse(options)?;
+    let links = Links::make(d, owner, parsed.as_ref(), ingress, egresses)?;
+    let share = policies::join(d, owner.uid, parsed.as_ref())?;
+    let for_switch = parsed.map(|parsed| {
+        let policies = policies::for_switch(parsed, links.sends(), &mut policies::new_rule);
+        Arc::new(Policies { group: share, ..policies })
+    });
+    Ok((links, for_switch))
+}
+
 /// Puts a port on its switch and its ingresses on workers.
 ///
 /// # Errors
 /// [`Refusal`] when the name is taken or the switch is full.
 pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: NewPort) -> Result<(), Refusal> {
     let NewPort { behind, owner, persistent, lossless, gro, policies } = new;
-    let parsed = policies::parse(&policies)?;
     permission::may_have_rings(d, owner, egress.len() + ingresses.len())?;
     let merged = |e| Arc::new(GroEgress::new(e)) as Arc<dyn Egress>;
     let egresses: Vec<_> = if gro { egress.into_iter().map(merged).collect() } else { egress };
     let egress = egresses.iter().map(|e| Arc::clone(e.counters())).collect();
     let ingress: Vec<_> = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
-    let mut links = Links::make(d, owner, parsed.as_ref(), &ingress, &egresses)?;
-    let share = policies::join(d, owner.uid, parsed.as_ref())?;
-    let for_switch = parsed.map(|parsed| {
-        let policies = policies::for_switch(parsed, links.sends(), &mut policies::new_rule);
-        Arc::new(Policies { group: share, ..policies })
-    });
+    let (mut links, for_switch) = prepare(d, owner, &policies, &ingress, &egresses)?;
     let switch = d.switches.get_or_make(&at.switch, owner.uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), lossless, owner);
     let id = switch.attach(Port { policies: for_switch, ..port })?;

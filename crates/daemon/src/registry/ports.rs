@@ -47,8 +47,6 @@ pub struct PortLink {
     pub link: Arc<Link>,
     /// The task that has its far end.
     pub task: TaskId,
-    /// Bytes that it has memory for.
-    pub bytes: u64,
 }
 
 /// A port; `B` is the type of the thing behind it.
@@ -109,7 +107,7 @@ impl<B: ?Sized> PortRecord<B> {
 
     /// Bytes of memory of its links.
     pub fn link_bytes(&self) -> u64 {
-        self.links.iter().flatten().map(|known| known.bytes).sum()
+        self.links.iter().flatten().map(|known| known.link.memory()).sum()
     }
 
     /// Counts of dropped frames over all its rings, by reason.

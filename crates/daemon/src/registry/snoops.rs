@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use netvale_control::types::Mac;
 use netvale_mem::notify::Doorbell;
 use netvale_policy::snoop::{Settings, Snoop};
-use netvale_switch::snooping::Snooping;
+use netvale_switch::snooping::{Heard, Snooping};
 use netvale_switch::{GroupPorts, Switch};
 use netvale_wire::MacAddr;
 
@@ -118,8 +118,12 @@ impl SnoopingSwitch {
         while read < READ
             && let Some(heard) = self.snooping.read()
         {
-            changed |= self.snoop.observe(now, heard.vlan, heard.port, heard.frame()).changed;
             read += 1;
+            // The port may be so new that it was not settled with yet.
+            changed |= !self.knows(&heard) && self.settle(now);
+            if self.knows(&heard) {
+                changed |= self.snoop.observe(now, heard.vlan, heard.port, heard.frame()).changed;
+            }
         }
         let mut sent = false;
         while let Some(query) = self.snoop.next_query(now) {
@@ -135,6 +139,11 @@ impl SnoopingSwitch {
         }
         let next = Duration::from_nanos(expiry.next_ns.saturating_sub(now));
         if read == READ { next.min(SOON) } else { next }
+    }
+
+    /// Whether the port is still there at which a message arrived, and not another one with its number.
+    fn knows(&self, heard: &Heard) -> bool {
+        self.ports.ports.iter().any(|port| (port.id, port.since) == (heard.port, heard.since))
     }
 
     /// Goes on with the ports as they are now. Returns whether that changes anything.
@@ -169,5 +178,57 @@ impl SnoopingSwitch {
         }
         vlans.iter().for_each(|&vlan| self.snoop.watch(now, vlan));
         self.watched = vlans;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_policy::snoop::{Family, Multicast};
+    use netvale_port::Egress;
+    use netvale_port::wrap::loopback;
+    use netvale_switch::{Forwarder, Policies, Port, PortId, Work};
+
+    use super::*;
+
+    fn attach(switch: &Switch, name: &str) -> PortId {
+        let multicast = Multicast { snooping: true, ..Multicast::default() };
+        let policies = Some(Arc::new(Policies { multicast, ..Policies::default() }));
+        switch.attach(Port { name: name.to_owned(), policies, ..Port::default() }).unwrap()
+    }
+
+    /// Sends the hello of a multicast router.
+    fn send_hello(switch: &Arc<Switch>, from: PortId) {
+        let (to, from_ring) = loopback(1).unwrap();
+        let ip = [0x45, 0xc0, 0, 24, 0, 0, 0, 0, 1, 103, 0xce, 0xb1, 10, 0, 0, 1, 224, 0, 0, 13];
+        let frame = [&[1, 0, 0x5e, 0, 0, 13, 2, 0, 0, 0, 0, 1, 8, 0][..], &ip, &[0x20, 0, 0xdf, 0xff]].concat();
+        let (mut batch, mut work) = (Box::<netvale_port::Batch>::default(), Work::default());
+        batch.lend(&frame, |batch| assert_eq!(to.deliver(batch, &[0], &mut work.scratch), 1));
+        Forwarder::new(Arc::clone(switch), from, 0, Box::new(from_ring)).pass(&mut work);
+    }
+
+    /// Objective: what a port said before it went is not taken for what the next one with its number says, also if that came before
+    /// anybody looked; what the new one says is.
+    #[test]
+    fn numbers_are_used_again() {
+        let (mut snoops, switch) = (Snoops::new().unwrap(), Switch::new("vale0"));
+        let old = attach(&switch, "old");
+        let snooping = Arc::clone(switch.snooping().unwrap());
+        snoops.begin(&switch, &snooping, 0, Arc::new(Doorbell::new().unwrap()));
+        let is_router = |snoops: &mut Snoops, port| {
+            snoops.tick();
+            snoops.get("vale0").unwrap().snoop.router_ports(0, Family::V4).has(port)
+        };
+        assert!(!is_router(&mut snoops, old));
+        send_hello(&switch, old);
+        switch.detach(old);
+        let new = attach(&switch, "new");
+        assert_eq!(old, new);
+        assert!(!is_router(&mut snoops, new));
+        send_hello(&switch, new);
+        assert!(is_router(&mut snoops, new));
+        send_hello(&switch, new);
+        switch.detach(new);
+        let next = attach(&switch, "next");
+        assert!(!is_router(&mut snoops, next));
     }
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use netvale_mem::notify;
 use netvale_policy::impair::{Fate, Model};
 
-use super::lane::{Found, Reader};
+use super::lane::{Found, Placed, Reader};
 use super::schedule::{NO_FLIP, Schedule, UnderWay};
-use super::{LinkSettings, Shared, until};
+use super::{Current, Shared, until};
 use crate::batch::{BATCH, MAX_FRAME};
 use crate::{Batch, DropReason, Ingress, RingCounters};
 
@@ -23,8 +23,9 @@ pub struct LinkEnd {
     shared: Arc<Shared>,
     readers: Vec<Reader>,
     model: Option<Model>,
-    /// Frames that may be under way.
+    /// Frames that may be under way, and as many as there ever is room for.
     most: usize,
+    room: usize,
     /// The last change of the settings that is known here.
     changes: u32,
     schedule: Schedule,
@@ -33,32 +34,32 @@ pub struct LinkEnd {
     /// A damaged frame of the batch.
     damaged: Box<[u8]>,
     is_hurried: bool,
-    counters: Arc<RingCounters>,
 }
 
 impl LinkEnd {
-    pub(super) fn new(shared: Arc<Shared>, settings: &LinkSettings, counters: Arc<RingCounters>) -> LinkEnd {
+    /// The far end of a link under which `room` frames may be under way. `None` if there is no memory.
+    pub(super) fn new(shared: Arc<Shared>, room: usize) -> Option<LinkEnd> {
         let readers = shared.lanes.iter().map(|_| Reader::default()).collect();
         let damaged = vec![0; MAX_FRAME].into_boxed_slice();
-        let taken = Vec::with_capacity(BATCH);
-        let (model, most, changes, schedule, is_hurried) = (None, 0, 0, Schedule::default(), false);
-        let mut end = LinkEnd { shared, readers, model, most, changes, schedule, taken, damaged, is_hurried, counters };
-        end.adopt(settings);
-        end
+        let (taken, schedule) = (Vec::with_capacity(BATCH), Schedule::new(room)?);
+        let current = shared.current.load_full();
+        let (model, most, changes, is_hurried) = (None, 0, 0, false);
+        let mut end = LinkEnd { shared, readers, model, most, room, changes, schedule, taken, damaged, is_hurried };
+        end.adopt(&current);
+        Some(end)
     }
 
-    fn adopt(&mut self, settings: &LinkSettings) {
-        self.model = settings.impair.as_ref().map(|spec| Model::new(spec, settings.seed));
-        self.most = settings.frames() as usize;
-        self.schedule.reserve(self.most);
+    fn adopt(&mut self, current: &Current) {
+        self.model.clone_from(&current.model);
+        self.most = current.settings.frames().min(self.room);
     }
 
     /// Takes over settings that have changed.
     #[cold]
     fn look_at_settings(&mut self, changes: u32) {
-        let settings = self.shared.settings.load_full();
+        let current = self.shared.current.load_full();
         self.changes = changes;
-        self.adopt(&settings);
+        self.adopt(&current);
     }
 
     /// The frame that came first among those that were not decided about.
@@ -83,7 +84,7 @@ impl LinkEnd {
                 Fate::Lost => 0,
                 Fate::Sent { due_ns, again, flip } => {
                     self.send(number, &found, due_ns, flip);
-                    1 + u32::from(again && self.send_again(number, &found))
+                    1 + u16::from(again && self.send_again(number, &found))
                 }
             };
             self.readers[number].take(&self.shared.lanes[number], &found, uses);
@@ -94,7 +95,7 @@ impl LinkEnd {
         }
         for (reason, count) in [(DropReason::LinkLoss, lost), (DropReason::LinkFull, full)] {
             if count > 0 {
-                self.counters.dropped(reason, count);
+                self.shared.counters.dropped(reason, count);
             }
         }
     }
@@ -128,14 +129,14 @@ impl LinkEnd {
 
     /// How long the next frame waits for the link's rate.
     fn slowed(&self, now: u64) -> u64 {
-        let settings = self.shared.settings.load();
-        let buckets = settings.rates.iter().zip(&self.shared.buckets);
+        let current = self.shared.current.load();
+        let buckets = current.settings.rates.iter().zip(&self.shared.buckets);
         buckets.map(|(limit, bucket)| bucket.wait(limit, now)).max().unwrap_or(0)
     }
 
     fn charge(&self, now: u64, len: u32) {
-        let settings = self.shared.settings.load();
-        let buckets = settings.rates.iter().zip(&self.shared.buckets);
+        let current = self.shared.current.load();
+        let buckets = current.settings.rates.iter().zip(&self.shared.buckets);
         buckets.for_each(|(limit, bucket)| bucket.charge(limit, now, [len as usize].into_iter()));
     }
 
@@ -148,7 +149,7 @@ impl LinkEnd {
         let (Some(lane), Some(reader)) = (self.shared.lanes.get(number), self.readers.get(number)) else {
             return false;
         };
-        let (mut at, len, offload) = reader.frame(lane, frame.position);
+        let Placed { mut at, len, offload, no_learn } = reader.frame(lane, frame.position);
         if frame.flip != NO_FLIP {
             if std::mem::replace(has_damaged, true) {
                 return false;
@@ -165,6 +166,9 @@ impl LinkEnd {
             return false;
         }
         batch.set_offload(offload);
+        if no_learn {
+            batch.set_no_learn();
+        }
         true
     }
 }
@@ -245,6 +249,6 @@ impl Ingress for LinkEnd {
     }
 
     fn counters(&self) -> &Arc<RingCounters> {
-        &self.counters
+        &self.shared.counters
     }
 }

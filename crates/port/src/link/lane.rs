@@ -24,7 +24,9 @@ struct Record {
     len: u32,
     arrived: u64,
     /// How often it is still to be handed out.
-    uses: u32,
+    uses: u16,
+    /// Whether its source address is not to be learned.
+    no_learn: bool,
     offload: Offload,
 }
 
@@ -32,6 +34,8 @@ struct Record {
 const GAP: u32 = u32::MAX;
 const ALIGN: u64 = 8;
 const HEADER: u64 = size_of::<Record>() as u64;
+/// What a frame takes in a ring, at least: one with nothing behind its Ethernet header.
+pub(super) const LEAST_FRAME: u64 = (HEADER + 14).next_multiple_of(ALIGN);
 /// The least and the most bytes of a ring: one frame of any length fits, and positions in it fit `size`.
 const LEAST: u64 = 2 * (MAX_FRAME as u64 + HEADER);
 const MOST: u64 = 1 << 31;
@@ -79,10 +83,11 @@ fn layout(capacity: u64) -> Layout {
     Layout::from_size_align(capacity as usize, ALIGN as usize).unwrap_or(Layout::new::<u64>())
 }
 
-/// What was put into a lane.
+/// What was put into a lane, for [`Writer::publish`].
 pub(super) struct Put {
     pub(super) frames: usize,
     pub(super) bytes: u64,
+    tail: u64,
 }
 
 /// The right to write into a lane.
@@ -95,17 +100,18 @@ impl Drop for Writer<'_> {
 }
 
 impl Lane {
+    /// Bytes of a ring that is asked to have that many.
+    pub(super) fn capacity_for(bytes: u64) -> u64 {
+        bytes.clamp(LEAST, MOST).next_multiple_of(ALIGN)
+    }
+
     /// Makes a ring of about that many bytes; `None` if there is no memory. Pages are taken only when they are first written.
     pub(super) fn new(bytes: u64) -> Option<Lane> {
-        let capacity = bytes.clamp(LEAST, MOST).next_multiple_of(ALIGN);
+        let capacity = Self::capacity_for(bytes);
         // SAFETY: the layout's size is not 0.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout(capacity)) })?;
         let (tail, head, is_written) = Default::default();
         Some(Lane { memory, capacity, tail, head, is_written })
-    }
-
-    pub(super) fn capacity(&self) -> u64 {
-        self.capacity
     }
 
     /// The right to write, unless another thread has it.
@@ -134,11 +140,12 @@ impl Lane {
 }
 
 impl Writer<'_> {
-    /// Copies frames behind the last ones, as long as there is room and they have at most `room` bytes with their records.
+    /// Copies frames behind the last ones, as long as there is room and they have at most `room` bytes with their records. The
+    /// reader sees them once they are [published](Writer::publish).
     pub(super) fn put(&mut self, batch: &Batch, picks: &[u16], now: u64, room: u64) -> Put {
         let lane = self.0;
         let (mut at, head) = (lane.tail.load(Ordering::Relaxed), lane.head.load(Ordering::Acquire));
-        let mut put = Put { frames: 0, bytes: 0 };
+        let mut put = Put { frames: 0, bytes: 0, tail: at };
         for &pick in picks {
             let Some(frame) = batch.get(pick.into()) else { break };
             let size = (HEADER + frame.len() as u64).next_multiple_of(ALIGN);
@@ -147,8 +154,8 @@ impl Writer<'_> {
             if at + gap + size - head > lane.capacity || put.bytes + size > room {
                 break;
             }
-            let record =
-                Record { size: size as u32, len: frame.len() as u32, arrived: now, uses: 1, offload: frame.offload() };
+            let (size_here, len, no_learn) = (size as u32, frame.len() as u32, frame.no_learn());
+            let record = Record { size: size_here, len, arrived: now, uses: 1, no_learn, offload: frame.offload() };
             // SAFETY: the bytes up to `at + gap + size` are free, as was just seen, and this value alone may write them; neither the
             // gap, which ends with the ring, nor the record, which then begins with it, reaches past its end.
             unsafe {
@@ -162,8 +169,13 @@ impl Writer<'_> {
             at += gap + size;
             (put.frames, put.bytes) = (put.frames + 1, put.bytes + size);
         }
-        lane.tail.store(at, Ordering::Release);
+        put.tail = at;
         put
+    }
+
+    /// Gives the reader what was put.
+    pub(super) fn publish(self, put: &Put) {
+        self.0.tail.store(put.tail, Ordering::Release);
     }
 }
 
@@ -175,6 +187,16 @@ pub(super) struct Found {
     pub(super) len: u32,
     /// Bytes that it takes, with its record.
     pub(super) size: u64,
+}
+
+/// Where a frame lies, and what goes with it.
+pub(super) struct Placed {
+    pub(super) at: *const u8,
+    pub(super) len: u32,
+    /// What is left to do on it.
+    pub(super) offload: Offload,
+    /// Whether its source address is not to be learned.
+    pub(super) no_learn: bool,
 }
 
 /// The reader's side of a lane. There is one for each.
@@ -208,7 +230,7 @@ impl Reader {
     }
 
     /// Goes on behind a frame that was found, which is to be handed out `uses` times.
-    pub(super) fn take(&mut self, lane: &Lane, found: &Found, uses: u32) {
+    pub(super) fn take(&mut self, lane: &Lane, found: &Found, uses: u16) {
         self.next = found.position + found.size;
         // SAFETY: the record belongs to the reader until `oldest` has passed it.
         unsafe { (&raw mut (*lane.at(found.position).cast::<Record>()).uses).write(uses) };
@@ -217,13 +239,15 @@ impl Reader {
         }
     }
 
-    /// The bytes of a frame, its length, and what is left to do on it. They stay until it is [done with](Reader::done).
-    pub(super) fn frame(&self, lane: &Lane, position: u64) -> (*const u8, u32, Offload) {
+    /// A frame's place. Its bytes stay until it is [done with](Reader::done).
+    pub(super) fn frame(&self, lane: &Lane, position: u64) -> Placed {
         // SAFETY: as in `take`.
         let record = unsafe { lane.record(position) };
         // SAFETY: the frame lies behind its record, in the same allocation.
-        let bytes = unsafe { lane.at(position).add(HEADER as usize) };
-        record.map_or((bytes.cast_const(), 0, Offload::None), |record| (bytes.cast_const(), record.len, record.offload))
+        let at = unsafe { lane.at(position).add(HEADER as usize) }.cast_const();
+        let none = Placed { at, len: 0, offload: Offload::None, no_learn: false };
+        let placed = |Record { len, offload, no_learn, .. }: Record| Placed { at, len, offload, no_learn };
+        record.map_or(none, placed)
     }
 
     /// A frame was handed out, or will not be: once less is to be done. Returns whether it was the last time.

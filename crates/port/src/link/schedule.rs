@@ -36,7 +36,6 @@ impl PartialOrd for Early {
 }
 
 /// Frames under way. Those that overtake nobody, nearly all, are in a queue; the others in a heap.
-#[derive(Default)]
 pub(super) struct Schedule {
     queue: VecDeque<UnderWay>,
     others: BinaryHeap<Early>,
@@ -45,10 +44,15 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Makes room for that many frames. This is the only allocation.
-    pub(super) fn reserve(&mut self, frames: usize) {
-        self.queue.reserve(frames.saturating_sub(self.queue.len()));
-        self.others.reserve(frames.saturating_sub(self.others.len()));
+    /// Bytes of memory for each frame: it may be in either place.
+    pub(super) const BYTES: u64 = (size_of::<UnderWay>() + size_of::<Early>()) as u64;
+
+    /// Has room for that many frames, and allocates nothing later. `None` if there is no memory.
+    pub(super) fn new(frames: usize) -> Option<Schedule> {
+        let (mut queue, mut others) = (VecDeque::new(), BinaryHeap::new());
+        queue.try_reserve_exact(frames).ok()?;
+        others.try_reserve_exact(frames).ok()?;
+        Some(Schedule { queue, others, count: 0 })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -95,7 +99,7 @@ mod tests {
         /// their order.
         #[test]
         fn by_time(dues in proptest::collection::vec(0u64..20, 0..100)) {
-            let mut schedule = Schedule::default();
+            let mut schedule = Schedule::new(100).unwrap();
             for (n, &due) in dues.iter().enumerate() {
                 schedule.push(UnderWay { due, lane: 0, position: n as u64, size: 0, flip: NO_FLIP });
                 prop_assert_eq!(schedule.len(), n + 1);

@@ -173,3 +173,69 @@ fn slow() {
     drain(&link, &mut source);
     assert!(flushed.elapsed() < Duration::from_secs(1));
 }
+
+/// Objective: all that a link can come to need is known from the beginning: more frames than there are bytes for need nothing, other
+/// settings have no more than there is, and those that need more are told apart.
+#[test]
+fn memory() {
+    let bytes = 1 << 20;
+    let all = settings("delay 1ms limit 4000000000");
+    let lanes = 3 * bytes;
+    assert!((lanes + 1..2 * lanes).contains(&all.memory(2)), "{}", all.memory(2));
+    let few = settings("delay 1ms limit 100");
+    assert!((lanes + 100..lanes + (1 << 17)).contains(&few.memory(2)), "{}", few.memory(2));
+    let (link, end) = Link::new(few.clone(), 2, None, Arc::default()).unwrap();
+    let mut source = Source::new(Box::new(end));
+    assert_eq!(link.memory(), few.memory(2));
+    assert!(link.has_room_for(&settings("loss 1% limit 100")));
+    assert!(!link.has_room_for(&all));
+    assert!(!link.has_room_for(&LinkSettings { bytes: bytes + 1, ..few }));
+    let before = link.memory();
+    link.set(all);
+    assert_eq!(deliver(&*link, &frames(150, 60), |_| {}), 150);
+    assert_eq!((drain(&link, &mut source).len(), link.memory()), (100, before));
+}
+
+/// Objective: the marks of a frame come out of the link with it.
+#[test]
+fn marks() {
+    let (link, mut source) = link("delay 1us");
+    assert_eq!(deliver(&*link, &frames(4, 60), Batch::set_no_learn), 4);
+    let (mut spare, mut got) = (Box::default(), Vec::new());
+    while link.under_way() > 0 {
+        let batch = source.take(&mut spare);
+        got.extend((0..batch.len()).filter_map(|i| Some(batch.get(i)?.no_learn())));
+        source.release(&mut spare);
+    }
+    assert_eq!(got, [false, false, true, false]);
+}
+
+/// Objective: a reader that is done with frames immediately never sees fewer of them than it has: the books are even when all have
+/// come, and never show more than there can be.
+#[test]
+fn books() {
+    let (link, mut source) = link("loss 100%");
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| (0..20_000).for_each(|_| _ = deliver(&*link, &frames(1, 60), |_| {})));
+        let mut spare = Box::default();
+        while !sender.is_finished() || link.under_way() > 0 {
+            source.take(&mut spare);
+            source.release(&mut spare);
+            let used = link.shared.used.load(Ordering::Relaxed);
+            assert!(used <= 1 << 20, "{used}");
+        }
+    });
+    assert_eq!(link.counters().drops(DropReason::LinkLoss), 20_000);
+}
+
+/// Objective: frames that are put when the far end is gone are counted once the link is.
+#[test]
+fn left() {
+    let (link, source) = link("delay 1ms");
+    drop(source);
+    let counters = Arc::clone(link.counters());
+    assert_eq!(deliver(&*link, &frames(3, 60), |_| {}), 3);
+    assert_eq!(counters.drops(DropReason::NoPort), 0);
+    drop(link);
+    assert_eq!(counters.drops(DropReason::NoPort), 3);
+}

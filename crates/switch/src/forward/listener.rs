@@ -51,7 +51,7 @@ impl Listener<'_> {
             Message::Other | Message::Malformed => groups.and_then(|groups| groups.ports_of(vlan, head)),
         };
         if !matches!(message, Message::Other) && me.state.may_report() {
-            self.snooping.hear(vlan, me.id, head);
+            self.snooping.hear(vlan, (me.id, me.since), head);
         }
         Ok(to)
     }

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use netvale_mem::layout::PoolSize;
 use netvale_mem::notify::nap;
 use netvale_mem::region::RegionState;
+use netvale_port::DropReason;
 use netvale_switch::{Switch, WaitingFrames};
 use rustix::net::SendFlags;
 
@@ -15,6 +16,7 @@ use crate::daemon::{Daemon, Record};
 use crate::handover::items::{Counts, Item, PortItem, RegionItem, State, SwitchItem, VLAN_SHIFT};
 use crate::handover::{frames, wire};
 use crate::ports::{self, plug};
+use crate::registry::ports::PortLink;
 use crate::registry::regions::Entry;
 use crate::system::closing;
 use crate::worker::TaskId;
@@ -59,7 +61,11 @@ pub fn items(d: &Daemon, waiting: Vec<(TaskId, Vec<WaitingFrames>)>) -> std::io:
         let mut state = record.behind.hand_over().map_err(of_port)?;
         paused.extend(state.iter_mut().flat_map(|state| state.paused.drain(..)));
         others.extend(state.is_none().then(|| name.to_owned()));
-        all.push(port_item(d, name, record, state, &waiting)?);
+        let (mut item, fds) = port_item(d, name, record, state, &waiting)?;
+        if let Item::Port(item) = &mut item {
+            count_lost(record, &waiting, item);
+        }
+        all.push((item, fds));
     }
     for (name, pipe) in d.pipes.iter() {
         all.push(pipe.hand_over(name)?);
@@ -147,6 +153,16 @@ pub fn port_item(
         waiting: record.placed.iter().map(|task| places(held(task))).collect(),
     };
     Ok((Item::Port(Box::new(item)), fds))
+}
+
+/// Frames on a port's links do not go on. They arrived when the workers were parked, but for those that a port has no room for, and those
+/// that were sent after the last look.
+fn count_lost(record: &Record, waiting: &Waiting, item: &mut PortItem) {
+    for (link, counts) in record.links.iter().zip(&mut item.counters) {
+        let (Some(PortLink { link, task }), Some(counts)) = (link, counts.first_mut()) else { continue };
+        let held: usize = waiting.get(task).into_iter().flatten().map(|w| w.frames.len()).sum();
+        counts.drop(DropReason::NoRoom, link.under_way() + held as u64);
+    }
 }
 
 /// Ends the ports that do not go on: what they have (files, devices) is free afterwards. The workers may be parked.
