@@ -85,6 +85,7 @@ got() {
 # goes WHAT FROM GROUP STATIONS: frames for a group go to these, at both switches.
 goes() {
     local ours theirs wanted
+    # shellcheck disable=SC2086 # each number by itself
     wanted=$(printf ' %s' $4)
     ours=$(got s "$2" "$3")
     theirs=$(got l "$2" "$3")

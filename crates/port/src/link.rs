@@ -2,7 +2,7 @@
 //!
 //! Frames are copied into memory of the link's own, so that nobody waits for those that are under way. Each worker that
 //! delivers has a lane, a ring of bytes with one writer and one reader; a lane that another worker just writes is not waited
-//! for. The reader decides about each frame in the order of their arrival, as the link's [`Model`](netvale_policy::impair::Model) says, and hands out those
+//! for. The reader decides about each frame in the order of their arrival, as the link's [`Model`] says, and hands out those
 //! whose time has come. Nobody sleeps for a frame: the worker that has the far end knows when it has to look.
 
 use std::os::fd::{AsFd, BorrowedFd};

@@ -232,7 +232,7 @@ impl RingEgress {
         batch.is_plain(self.slot_size().saturating_sub(self.hdr_len.get()))
     }
 
-    /// Whether every frame fits into one slot unchanged, though some are in pieces.
+    /// Whether every frame fits into one slot unchanged, also if some are in pieces.
     fn takes_in_one(&self, batch: &Batch) -> bool {
         batch.is_short(self.slot_size().saturating_sub(self.hdr_len.get()))
     }
@@ -286,7 +286,7 @@ impl RingEgress {
     /// Like [`crate::Egress::deliver`], with the flags `mark` for all slots.
     #[inline]
     pub(crate) fn deliver_marked(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, mark: u16) -> usize {
-        if self.takes_plain(batch) || self.takes_in_one(batch) {
+        if self.takes_in_one(batch) {
             self.deliver_plain(batch, picks, mark)
         } else {
             self.deliver_any(batch, picks, scratch, mark)

@@ -5,11 +5,13 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Make, attach, frame};
+use common::{Make, attach, frame, mac};
 use netvale_abi::slot::{NS_INDIRECT, NS_MOREFRAG, NS_UNREADABLE};
 use netvale_mem::offsets::OffsetRule;
+use netvale_policy::guard::Guard;
+use netvale_policy::vlan::Vlans;
 use netvale_port::{DropReason, Egress};
-use netvale_switch::{Switch, Work};
+use netvale_switch::{Policies, Switch, Work};
 use proptest::prelude::*;
 
 /// Objective: every kind of bad slot has its own named drop, and the good frames around it pass.
@@ -325,4 +327,46 @@ fn slots_changed_while_forwarding() {
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+/// Objective: an application that changes its frames' headers all the time, while policies are decided on them, gets nothing through that they
+/// forbid: neither another source than its own nor another VLAN, in frames of one piece and of two.
+#[test]
+fn headers_changed_under_policies() {
+    let switch = Switch::new("vale-test");
+    let make = Make { slots: 64, buf_size: 512, ..Make::default() };
+    let (mut bad, mut good) = (attach(&switch, "bad", make), attach(&switch, "good", make));
+    let guard = Guard::new("mac".parse().unwrap(), "02:00:00:00:00:01".parse().unwrap()).unwrap();
+    let trunk = |vlans: &str| Some(Vlans::trunk(vlans.parse().unwrap(), None).unwrap());
+    let guarded = Policies { vlans: trunk("10"), guard: Some(guard), ..Policies::default() };
+    switch.set_policies(bad.id, Some(Arc::new(guarded)), None);
+    switch.set_policies(good.id, Some(Arc::new(Policies { vlans: trunk("10,99"), ..Policies::default() })), None);
+    let header = |source: u8, vlan: u8| [&mac(source)[..], &[0x81, 0, 0, vlan]].concat();
+    let (right, mut work, stop) = (header(1, 10), Work::default(), AtomicBool::new(false));
+    let (ring, buffers) = (bad.tx.mem().clone(), (0..64).map(|i| bad.tx.slot(i).buf_idx).collect::<Vec<_>>());
+    let (mut got, mut refused) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let headers = [right.clone(), header(7, 10), right.clone(), header(1, 99)];
+            for header in headers.iter().cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
+                buffers.iter().for_each(|&buf| assert!(ring.write(buf, 6, header)));
+            }
+        });
+        for round in 0..20_000u16 {
+            for n in 0..16 {
+                let sent = frame(255, 1, round, if n % 4 == 3 { 400 } else { 60 });
+                assert!(bad.send(&[&sent[..6], &right, &sent[12..]].concat()));
+            }
+            bad.forward(&mut work);
+            for frame in good.take() {
+                assert_eq!(frame[6..16], right, "round {round}");
+                got += 1;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    for why in [DropReason::SpoofedMac, DropReason::Vlan] {
+        refused += bad.sent.drops(why);
+    }
+    assert!(got > 0 && refused > 0, "the changes were seen: {got} {refused}");
 }

@@ -170,13 +170,12 @@ impl PortOptions {
         let bad = |bad: BadRouter| Misfit::policy("mcast_router", bad.to_string());
         let router: Option<Router> = self.mcast_router.map(|word| word.to_string().parse()).transpose().map_err(bad)?;
         let on = |option: Option<bool>| option.unwrap_or(false);
-        let multicast = Multicast {
+        Ok(Multicast {
             snooping: on(self.mcast_snooping),
             querier: on(self.mcast_querier),
             router: router.unwrap_or_default(),
             fast_leave: on(self.mcast_fast_leave),
-        };
-        Ok(multicast)
+        })
     }
 
     /// Whether policies stand beside others that exclude them.

@@ -154,8 +154,14 @@ impl Writer<'_> {
             if at + gap + size - head > lane.capacity || put.bytes + size > room {
                 break;
             }
-            let (size_here, len, no_learn) = (size as u32, frame.len() as u32, frame.no_learn());
-            let record = Record { size: size_here, len, arrived: now, uses: 1, no_learn, offload: frame.offload() };
+            let record = Record {
+                size: size as u32,
+                len: frame.len() as u32,
+                arrived: now,
+                uses: 1,
+                no_learn: frame.no_learn(),
+                offload: frame.offload(),
+            };
             // SAFETY: the bytes up to `at + gap + size` are free, as was just seen, and this value alone may write them; neither the
             // gap, which ends with the ring, nor the record, which then begins with it, reaches past its end.
             unsafe {
