@@ -15,11 +15,11 @@ use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTim
 use crate::device::{Card, E1000, Effects};
 use crate::direction::Direction;
 use crate::kept::{CardPage, is_frequent};
-use crate::memory::Memory;
+use crate::memory::{Finder, Memory, RX_DONE};
 use crate::paravirt::Paravirt;
 use crate::regs::{CSBAH, CSBAL, ICR_RXT0, ICR_TXDW};
 use crate::state::CoreState;
-use crate::tx::{Report, TxPosition};
+use crate::tx::{Raw, Report, TxPosition};
 
 /// The guest's interrupt.
 struct Line {
@@ -118,20 +118,20 @@ impl Core {
         self.page.iter().for_each(|page| page.note_address(address));
     }
 
-    /// The last of that many receive descriptors from the head on is marked as done next.
+    /// That many receive descriptors, from the head on, are marked as done next: those at these addresses, with these results.
     #[inline]
-    pub fn marks_received(&self, count: u32) {
-        if let Some(page) = &self.page {
-            page.marks(Direction::Receive, self.e1000.head_after(Direction::Receive, count));
-        }
+    pub fn marks_received(&self, finder: &mut Finder<'_>, count: usize, results: &[(u64, u64)]) {
+        let Some(page) = &self.page else { return };
+        results.iter().for_each(|(address, status)| finder.received(*address, status & !RX_DONE));
+        page.marks(Direction::Receive, self.e1000.head_after(Direction::Receive, count as u32));
     }
 
-    /// The transmit descriptor at that address is marked as done next.
+    /// The transmit descriptor at that address, which was read as `raw`, is marked as done next.
     #[inline]
-    pub fn marks_sent(&self, address: u64) {
-        if let Some(page) = &self.page {
-            page.marks(Direction::Transmit, self.e1000.head_behind(address));
-        }
+    pub fn marks_sent(&self, finder: &mut Finder<'_>, address: u64, raw: Raw) {
+        let Some(page) = &self.page else { return };
+        finder.will_be_sent(address, raw);
+        page.marks(Direction::Transmit, self.e1000.head_behind(address));
     }
 
     /// Notes positions, and has all registers noted if they may have changed: that takes a while, in which no worker waits for

@@ -145,8 +145,9 @@ fn put_one(
     let got = read(0, to, len).min(total);
     // SAFETY: `total` bytes lie at `to`, of which `got` are written.
     unsafe { to.add(got).write_bytes(0, total - got) };
-    core.marks_received(1);
-    finder.received(at, total as u64 | (DD | IXSM | EOP) << STATUS);
+    let status = total as u64 | (DD | IXSM | EOP) << STATUS;
+    core.marks_received(finder, 1, &[(at, status)]);
+    finder.received(at, status);
 }
 
 /// Puts a frame of `len` bytes, padded to `total`, into several buffers, or without its tag.
@@ -160,7 +161,7 @@ fn put_many(
 ) {
     let size = core.e1000.rx_buffer() as usize;
     let count = total.div_ceil(size);
-    let mut places = [None; MOST];
+    let (mut places, mut results) = ([None; MOST], [(0, 0); MOST]);
     for (k, place) in places.iter_mut().take(count).enumerate() {
         *place = core.e1000.rx_address(k as u32).and_then(|at| {
             let n = size.min(total - k * size);
@@ -168,14 +169,20 @@ fn put_many(
             Some((at, finder.at(address, n as u64)?))
         });
     }
-    for (k, (at, to)) in places.iter().take(count).enumerate().filter_map(|(k, place)| Some((k, (*place)?))) {
+    let found = places.iter().take(count).enumerate().filter_map(|(k, place)| Some((k, (*place)?)));
+    let mut filled = 0;
+    for ((k, (at, to)), result) in found.zip(&mut results) {
         let (from, n) = (k * size, size.min(total - k * size));
         fill(&mut read, len, tag.is_some(), from, to, n);
         let ends = if k + 1 == count { EOP } else { 0 };
         let tagged = tag.map_or(0, |tag| u64::from(tag) << SPECIAL | VP << STATUS);
-        core.marks_received(k as u32 + 1);
-        finder.received(at, n as u64 | (DD | IXSM | ends) << STATUS | tagged);
+        *result = (at, n as u64 | (DD | IXSM | ends) << STATUS | tagged);
+        filled += 1;
     }
+    let results = results.get(..filled).unwrap_or_default();
+    core.marks_received(finder, count, results);
+    // The first one last: a driver does not find a frame before it is complete.
+    results.iter().rev().for_each(|(at, status)| finder.received(*at, *status));
 }
 
 /// Bytes `from..from + n` of a frame of `len` bytes, without its tag if it has one, and zeros behind its end.

@@ -135,7 +135,7 @@ impl E1000Ingress {
             if core.epoch == self.epoch {
                 let mut finder = self.memory.finder();
                 for (address, raw) in &self.reported {
-                    core.marks_sent(*address);
+                    core.marks_sent(&mut finder, *address, *raw);
                     finder.sent(*address, *raw);
                 }
                 core.sent(self.taken, Report::of(!self.reported.is_empty(), self.may_wait));

@@ -121,7 +121,7 @@ impl CardPage {
     }
 
     /// Goes on behind the descriptors that the guest has seen done: those that its status block says, or, without one, those
-    /// up to the one that was marked last, or was about to be.
+    /// up to the one that was marked last, or was about to be, which is marked now.
     pub fn catch_up(&self, e1000: &mut E1000, memory: &Memory, block: Option<&Paravirt>) {
         let heads = block.map(|block| {
             e1000.set_tx_tail(block.tx_tail());
@@ -136,6 +136,12 @@ impl CardPage {
         let mut finder = memory.finder();
         for (direction, head) in [(Direction::Transmit, tx), (Direction::Receive, rx)] {
             let done = head.and_then(|head| e1000.distance(direction, head)).unwrap_or(0);
+            let address = |k: u32| match direction {
+                Direction::Transmit => e1000.tx_address(k),
+                Direction::Receive => e1000.rx_address(k),
+            };
+            // The first one last, as always.
+            (0..done).rev().filter_map(address).for_each(|at| finder.complete(direction, at));
             e1000.skip(direction, done, |at| finder.descriptor(at));
         }
     }
@@ -148,6 +154,7 @@ mod tests {
     use netvale_vfio_user::dma::{Dma, Place};
 
     use super::*;
+    use crate::memory::RX_DONE;
     use crate::regs::{CTRL, CTRL_SLU, ICR_LSC, RDBAL, RDLEN, TCTL, TCTL_EN, TDBAL, TDLEN};
 
     const CARD: Card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
@@ -236,6 +243,37 @@ mod tests {
         let other = Card { mac: [4; 6], ..CARD };
         assert!(CardPage::core(&page.0, &other).is_err());
         assert!(CardPage::core(&page.0, &CARD).is_ok());
+    }
+
+    /// Objective: descriptors that were announced as done when the process was killed are marked; those that are marked, and those
+    /// that the driver has used again since, stay as they are.
+    #[test]
+    fn announced() {
+        let (fd, map, _) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
+        let mut dma = Dma::default();
+        dma.map(Place { flags: 3, offset: 0, address: 0, size: 1 << 16 }, Some(&fd)).unwrap();
+        let (memory, ram) = (Memory::of(&dma), Words::new(&Arc::new(map), 0, 1 << 14).unwrap());
+        let (page, mut e1000) = (page(), card());
+        let (mut finder, command) = (memory.finder(), 60 | 9 << 24);
+        let word = |ring: u64, i: u64| (ring / 8 + 2 * i + 1) as usize * 2;
+        finder.will_be_sent(RING, [0, command]);
+        finder.sent(RING, [0, command]);
+        ram.store_wide(word(RING, 1), command);
+        finder.will_be_sent(RING + 32, [0, command]);
+        page.marks(Direction::Transmit, 3);
+        // Two pieces of a frame of three, of which the last one is marked.
+        let pieces =
+            [(1 << 32 | 1 << 34), (1 << 32 | 1 << 34), 1 << 32 | 1 << 33 | 1 << 34].map(|status: u64| status | 1000);
+        for (i, status) in (0..).zip(pieces) {
+            finder.received(0x2000 + 16 * i, status & if i == 2 { !0 } else { !RX_DONE });
+        }
+        page.marks(Direction::Receive, 4);
+        page.catch_up(&mut e1000, &memory, None);
+        let sent = [0, 1, 2].map(|i| ram.load_wide(word(RING, i)));
+        assert_eq!(sent, [command | 1 << 32, command, command | 1 << 32]);
+        assert_eq!([0, 1, 2].map(|i| ram.load_wide(word(0x2000, i))), pieces);
+        assert_eq!(ram.load_wide(word(0x2000, 3)), 0, "the driver has taken it, and given it back");
+        assert_eq!(e1000.heads(), (3, 4));
     }
 
     /// Objective: a card goes on behind the descriptor that was marked last when the process was killed in the middle of
