@@ -82,7 +82,7 @@ fn ping(d: &Daemon, guest: &mut Guest, local: &mut Port, tag: u8) {
     if frames.is_empty() {
         // Dropped by name where the machine is so busy that a register access of the guest's was kept from being carried out meanwhile.
         let shown = show(d, "card");
-        assert!(shown["drops"]["not-ready"].as_u64() > Some(0), "no interrupt came: {shown}");
+        assert!(shown["drops"]["no-room"].as_u64() > Some(0), "no interrupt came: {shown}");
         send(local, &frame(9, 1, tag));
         frames = receive_at(guest);
     }

@@ -122,7 +122,7 @@ fn published_ptnet() {
 fn e1000() {
     for (csb, combine) in [(false, 0), (false, 16), (true, 0)] {
         let line = Line::start("role", "workers = 2");
-        let path = attach(&line.d, "e1000", json!({"mac": "02:00:00:00:00:09"}));
+        let path = attach(&line.d, "e1000", json!({"mac": "02:00:00:00:00:09", "lossless": true}));
         let mut local = line.d.open("vale0:local").unwrap();
         let mut guest = Card(Guest::new(&path, DriverOptions { slots: 64, csb, combine }).unwrap(), VecDeque::new());
         traffic(&line, &mut guest, &mut local);

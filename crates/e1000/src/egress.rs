@@ -216,10 +216,8 @@ fn fill(
 
 impl Egress for E1000Egress {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        let Ok(mut core) = self.shared.enter() else {
-            self.shared.received.dropped(DropReason::NotReady, picks.len() as u64);
-            return picks.len();
-        };
+        // A register access takes longer only on a busy machine: frames for a lossless port wait for its end.
+        let Ok(mut core) = self.shared.enter() else { return 0 };
         self.deliver_to(&mut core, batch, picks, scratch)
     }
 
