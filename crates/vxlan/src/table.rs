@@ -12,6 +12,8 @@ use crate::ip::{self, Words};
 
 /// Number of slots that are looked at for an address.
 const PROBES: usize = 32;
+/// Most slots: twice as many as there are addresses at most, and as many again.
+const MOST: usize = 1 << 20;
 /// A slot whose address was taken out: others that were put behind it are still found.
 const REMOVED: u64 = 1 << 63;
 
@@ -69,9 +71,15 @@ impl Table {
     /// Creates a table with room for that many addresses, its hash keyed with `key` (from a random source).
     #[must_use]
     pub fn new(room: usize, key: u64) -> Table {
-        let slots = room.saturating_mul(2).clamp(PROBES, 1 << 24).next_power_of_two();
+        let slots = room.saturating_mul(2).clamp(PROBES, MOST).next_power_of_two();
         let slots = (0..slots).map(|_| Slot::default()).collect();
         Table { slots, key: key | 1, used: AtomicUsize::new(0), writing: AtomicBool::new(false) }
+    }
+
+    /// Whether it cannot grow any more.
+    #[must_use]
+    pub fn is_largest(&self) -> bool {
+        self.slots.len() >= MOST
     }
 
     /// Number of addresses that there is room for.

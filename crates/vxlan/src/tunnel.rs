@@ -331,7 +331,8 @@ impl Tunnel {
             .filter(|mac| !given.addresses.contains_key(mac))
             .for_each(|mac| _ = table.remove(*mac));
         for GivenAddress { mac, vtep, sticky, .. } in &change.addresses.0 {
-            while table.give(*mac, ip::words(*vtep), *sticky) == Put::Full {
+            // In the largest table only chance can leave no room for one: frames for it go to all.
+            while table.give(*mac, ip::words(*vtep), *sticky) == Put::Full && !table.is_largest() {
                 table = Arc::new(table.grown(table.room() * 2, now(), self.options.ageing));
                 self.table.store(Arc::clone(&table));
             }
