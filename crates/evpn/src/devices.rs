@@ -108,7 +108,11 @@ pub fn make(netlink: &mut Netlink, plan: &Plan) -> Result<(Devices, bool), Devic
         }
     }
     if is_some {
-        if let Some(devices) = continued(netlink, plan, &names) {
+        if let Some((devices, is_open)) = continued(netlink, plan, &names) {
+            // A port that a bridge has enabled anew, as it does when a device has come up.
+            if is_open {
+                set_port(netlink, &names[1], devices.tunnel, vec![InfoBridgePort::State(BridgePortState::Disabled)])?;
+            }
             return Ok((devices, false));
         }
         remove(netlink, plan.vni)?;
@@ -157,8 +161,8 @@ pub fn all(netlink: &mut Netlink) -> rustix::io::Result<Vec<Device>> {
     Ok(devices)
 }
 
-/// The devices that are there, if they are what would be made.
-fn continued(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Option<Devices> {
+/// The devices that are there, if they are what would be made, and whether the VXLAN device lets frames in.
+fn continued(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Option<(Devices, bool)> {
     let [bridge, tunnel, locals, _] = names.each_ref().map(|name| seen::find(netlink, name).ok().flatten());
     let (bridge, tunnel, locals) = (bridge?, tunnel?, locals?);
     let wanted = Kind::Vxlan { vni: plan.vni, local: Some(plan.local), udp_port: plan.udp_port, learns: false };
@@ -167,7 +171,8 @@ fn continued(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Option<
         && matches!(locals.kind, Kind::Dummy | Kind::Veth)
         && [&tunnel, &locals].iter().all(|port| port.controller == Some(bridge.index))
         && [&bridge, &tunnel, &locals].iter().all(|device| device.is_up);
-    is_right.then_some(Devices { bridge: bridge.index, tunnel: tunnel.index, locals: locals.index })
+    let devices = Devices { bridge: bridge.index, tunnel: tunnel.index, locals: locals.index };
+    is_right.then_some((devices, tunnel.is_open))
 }
 
 fn made(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Result<Devices, DeviceError> {
@@ -185,8 +190,8 @@ fn made(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Result<Devic
         other => other?,
     };
     // zebra learns of the VNI when its VXLAN device is on its bridge: so this comes last, when local addresses have a port.
-    join(netlink, locals, locals_index, bridge_index, BridgePortState::Forwarding)?;
-    join(netlink, tunnel, tunnel_index, bridge_index, BridgePortState::Blocking)?;
+    join(netlink, locals, locals_index, bridge_index, false)?;
+    join(netlink, tunnel, tunnel_index, bridge_index, true)?;
     Ok(Devices { bridge: bridge_index, tunnel: tunnel_index, locals: locals_index })
 }
 
@@ -249,29 +254,38 @@ fn up(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError> 
     netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change).map_err(kernel("bring up", name))
 }
 
-/// Puts a device on the bridge. It learns nothing from frames; through one that is blocking, none gets in from the network.
-fn join(
-    netlink: &mut Netlink,
-    name: &str,
-    index: u32,
-    bridge: u32,
-    state: BridgePortState,
-) -> Result<(), DeviceError> {
+/// Puts a device on the bridge. It learns nothing from frames.
+///
+/// The VXLAN device is closed: frames that somebody sends to its UDP port get no further. A locked port takes none from addresses that it does not have;
+/// a disabled one takes none, but the bridge may enable it again.
+fn join(netlink: &mut Netlink, name: &str, index: u32, bridge: u32, closed: bool) -> Result<(), DeviceError> {
+    up(netlink, name, index)?;
     let mut message = LinkMessage::default();
     message.header.index = index;
     message.attributes.push(LinkAttribute::Controller(bridge));
-    netlink
-        .request(RouteNetlinkMessage::SetLink(message), Mode::Change)
-        .map_err(kernel("put on its bridge the device", name))?;
-    up(netlink, name, index)?;
-    let settings = vec![InfoBridgePort::Learning(false), InfoBridgePort::State(state)];
+    let done = netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change);
+    done.map_err(kernel("put on its bridge the device", name))?;
+    let mut settings = vec![InfoBridgePort::Learning(false)];
+    if closed {
+        settings.extend([InfoBridgePort::Locked(true), InfoBridgePort::State(BridgePortState::Disabled)]);
+    }
+    set_port(netlink, name, index, settings)
+}
+
+fn set_port(
+    netlink: &mut Netlink,
+    name: &str,
+    index: u32,
+    settings: Vec<InfoBridgePort>,
+) -> Result<(), DeviceError> {
     let mut message = LinkMessage::default();
     message.header.index = index;
     message.attributes.push(LinkAttribute::LinkInfo(vec![
         LinkInfo::PortKind(InfoPortKind::Bridge),
         LinkInfo::PortData(InfoPortData::BridgePort(settings)),
     ]));
-    netlink.request(RouteNetlinkMessage::NewLink(message), Mode::Change).map_err(kernel("set as a port the device", name))
+    let done = netlink.request(RouteNetlinkMessage::NewLink(message), Mode::Change);
+    done.map_err(kernel("set as a port the device", name))
 }
 
 impl Devices {

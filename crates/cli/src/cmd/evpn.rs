@@ -67,7 +67,8 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
             hold: Duration::from_secs(args.hold),
             ..Options::new(ctx.dir())
         };
-        agent::run(options, &signals::stop_flag()?).map_err(failed)?;
+        let stop = signals::stop_flag()?;
+        agent::run(options, &stop).map_err(failed)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,7 +3,10 @@
 use std::net::IpAddr;
 
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{
+    BridgePortState, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo,
+    LinkMessage,
+};
 use rustix::io::Errno;
 
 use super::MARK;
@@ -22,6 +25,8 @@ pub struct Device {
     pub controller: Option<u32>,
     /// Whether it is up.
     pub is_up: bool,
+    /// Whether its bridge takes frames from it.
+    pub is_open: bool,
     /// Whether the agent has made it.
     pub is_marked: bool,
 }
@@ -66,18 +71,19 @@ pub(super) fn find(netlink: &mut Netlink, name: &str) -> rustix::io::Result<Opti
 /// Reads a device from a message.
 pub(super) fn device(message: &RouteNetlinkMessage) -> Option<Device> {
     let RouteNetlinkMessage::NewLink(message) = message else { return None };
-    let (mut name, mut kind, mut controller, mut is_marked) = (None, Kind::Other, None, false);
+    let (mut name, mut kind, mut controller) = (None, Kind::Other, None);
+    let (mut is_marked, mut is_open) = (false, false);
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(text) => name = Some(text.clone()),
             LinkAttribute::IfAlias(text) => is_marked = text == MARK,
             LinkAttribute::Controller(index) => controller = Some(*index),
-            LinkAttribute::LinkInfo(info) => kind = kind_of(info),
+            LinkAttribute::LinkInfo(info) => (kind, is_open) = (kind_of(info), is_open_port(info)),
             _ => {}
         }
     }
     let (index, is_up) = (message.header.index, message.header.flags.contains(LinkFlags::Up));
-    Some(Device { index, name: name?, kind, controller, is_up, is_marked })
+    Some(Device { index, name: name?, kind, controller, is_up, is_open, is_marked })
 }
 
 fn kind_of(info: &[LinkInfo]) -> Kind {
@@ -90,6 +96,15 @@ fn kind_of(info: &[LinkInfo]) -> Kind {
         (Some(InfoKind::Vxlan), Some(InfoData::Vxlan(data))) => vxlan(data),
         _ => Kind::Other,
     }
+}
+
+fn is_open_port(info: &[LinkInfo]) -> bool {
+    info.iter().any(|one| match one {
+        LinkInfo::PortData(InfoPortData::BridgePort(port)) => {
+            port.iter().any(|one| matches!(one, InfoBridgePort::State(state) if *state != BridgePortState::Disabled))
+        }
+        _ => false,
+    })
 }
 
 fn vxlan(data: &[InfoVxlan]) -> Kind {
