@@ -4,9 +4,11 @@
 
 use std::net::IpAddr;
 
+use netlink_packet_core::DefaultNla;
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, BridgePortState, In6AddrGenMode, InfoBridge, InfoBridgePort, InfoData, InfoKind,
     InfoPortData, InfoPortKind, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    LinkProtoInfoBridge,
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -26,6 +28,8 @@ pub use seen::{Device, Kind};
 pub const MARK: &str = "netvale evpn";
 /// Local addresses do not age here, as the daemon says when they are gone: the most that the kernel takes, in 1/100 s.
 const NEVER: u32 = u32::MAX;
+/// `IFLA_BRPORT_STATE` of linux/if_link.h.
+const BRPORT_STATE: u16 = 1;
 
 /// A mirror could not be made.
 #[derive(Debug, Error)]
@@ -111,7 +115,7 @@ pub fn make(netlink: &mut Netlink, plan: &Plan) -> Result<(Devices, bool), Devic
         if let Some((devices, is_open)) = continued(netlink, plan, &names) {
             // A port that a bridge has enabled anew, as it does when a device has come up.
             if is_open {
-                set_port(netlink, &names[1], devices.tunnel, vec![InfoBridgePort::State(BridgePortState::Disabled)])?;
+                disable(netlink, &names[1], devices.tunnel)?;
             }
             return Ok((devices, false));
         }
@@ -265,19 +269,7 @@ fn join(netlink: &mut Netlink, name: &str, index: u32, bridge: u32, closed: bool
     message.attributes.push(LinkAttribute::Controller(bridge));
     let done = netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change);
     done.map_err(kernel("put on its bridge the device", name))?;
-    let mut settings = vec![InfoBridgePort::Learning(false)];
-    if closed {
-        settings.extend([InfoBridgePort::Locked(true), InfoBridgePort::State(BridgePortState::Disabled)]);
-    }
-    set_port(netlink, name, index, settings)
-}
-
-fn set_port(
-    netlink: &mut Netlink,
-    name: &str,
-    index: u32,
-    settings: Vec<InfoBridgePort>,
-) -> Result<(), DeviceError> {
+    let settings = vec![InfoBridgePort::Learning(false), InfoBridgePort::Locked(closed)];
     let mut message = LinkMessage::default();
     message.header.index = index;
     message.attributes.push(LinkAttribute::LinkInfo(vec![
@@ -285,7 +277,17 @@ fn set_port(
         LinkInfo::PortData(InfoPortData::BridgePort(settings)),
     ]));
     let done = netlink.request(RouteNetlinkMessage::NewLink(message), Mode::Change);
-    done.map_err(kernel("set as a port the device", name))
+    done.map_err(kernel("set as a port the device", name))?;
+    if closed { disable(netlink, name, index) } else { Ok(()) }
+}
+
+/// Sets a port's state, which takes the bridge's own message.
+fn disable(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError> {
+    let mut message = LinkMessage::default();
+    (message.header.interface_family, message.header.index) = (AddressFamily::Bridge, index);
+    let state = DefaultNla::new(BRPORT_STATE, vec![BridgePortState::Disabled.into()]);
+    message.attributes.push(LinkAttribute::ProtoInfoBridge(vec![LinkProtoInfoBridge::Other(state)]));
+    netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change).map_err(kernel("close", name))
 }
 
 impl Devices {
