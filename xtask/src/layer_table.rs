@@ -1,7 +1,7 @@
 //! The layers, written once: which workspace crate may use which.
 //!
 //! ```text
-//! abi → mem → port → { switch, tap, pcapport, nic, virtio, ptnet, e1000 } → daemon → cli
+//! abi → mem → port → { switch, tap, pcapport, nic, virtio, ptnet, e1000, vxlan } → daemon → cli
 //! mem → afxdp → { nic, client, daemon }      mem, pci, control → guest → { client, daemon }
 //! virtio → { vhost, virtio-pci } → daemon      mem → pci → { virtio-pci, e1000 }      mem → vfio-user → { ptnet, e1000 }
 //! abi → portspec → control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
@@ -9,7 +9,7 @@
 //! wire → { policy, port, switch, tap, pcapport, client, daemon }      policy → { control, port, switch, daemon, cli, bench }
 //! ```
 //!
-//! An arrow means "is used by". There is no edge between the siblings switch, tap, pcapport, nic, vhost, virtio-pci, ptnet and e1000: only
+//! An arrow means "is used by". There is no edge between the siblings switch, tap, pcapport, nic, vhost, virtio-pci, ptnet, e1000 and vxlan: only
 //! the daemon knows all kinds of port.
 
 /// One row a crate: its short name, and the short names of the crates it may use. The short name is
@@ -26,6 +26,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("tap", &["abi", "mem", "wire", "port"]),
     ("netns", &["tap"]),
     ("pcapport", &["abi", "mem", "wire", "port"]),
+    ("vxlan", &["mem", "wire", "port"]),
     ("afxdp", &["abi", "mem"]),
     ("nic", &["abi", "mem", "port", "afxdp"]),
     ("pci", &["abi", "mem"]),
@@ -60,6 +61,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "vhost",
             "ptnet",
             "e1000",
+            "vxlan",
         ],
     ),
     ("evpn", &["control"]),

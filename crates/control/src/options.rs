@@ -118,6 +118,8 @@ pub enum Kind {
     Replay,
     /// A capture file that is only written.
     Capture,
+    /// A VXLAN tunnel.
+    Vxlan,
     /// A sink, which counts what it is sent.
     Null,
     /// What sends every frame back.
@@ -145,6 +147,8 @@ pub enum Heading {
     Interfaces,
     /// Virtual machines.
     Machines,
+    /// Tunnels to other hosts.
+    Tunnels,
     /// VLANs.
     Vlans,
     /// Port security.
@@ -161,7 +165,7 @@ pub enum Heading {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Local,
         Kind::Tap,
         Kind::Vhost,
@@ -173,6 +177,7 @@ impl Kind {
         Kind::Netmap,
         Kind::Replay,
         Kind::Capture,
+        Kind::Vxlan,
         Kind::Null,
         Kind::Echo,
     ];
@@ -192,6 +197,7 @@ impl Kind {
             AttachSpec::Netmap(_) => Kind::Netmap,
             AttachSpec::Pcap(PcapFiles::Capture(_)) => Kind::Capture,
             AttachSpec::Pcap(PcapFiles::Replay(_) | PcapFiles::Both { .. }) => Kind::Replay,
+            AttachSpec::Vxlan(_) => Kind::Vxlan,
             AttachSpec::Null(_) => Kind::Null,
             AttachSpec::Echo(_) => Kind::Echo,
         }
@@ -214,6 +220,7 @@ impl Kind {
             Kind::Netmap => "^netmap:",
             Kind::Replay => "^pcap:(?!out=)|^pcap:out=.*,in=",
             Kind::Capture => "^pcap:out=(?!.*,in=)",
+            Kind::Vxlan => "^vxlan:",
             Kind::Null => "^null:",
             Kind::Echo => "^echo:",
         }
@@ -235,6 +242,7 @@ impl fmt::Display for Kind {
             Kind::Netmap => "netmap",
             Kind::Replay => "replaying pcap",
             Kind::Capture => "capturing pcap",
+            Kind::Vxlan => "VXLAN",
             Kind::Null => "null",
             Kind::Echo => "echo",
         })
@@ -255,6 +263,7 @@ impl Heading {
             Heading::Stacks => Some("Ports with a stack behind them"),
             Heading::Interfaces => Some("Network interfaces"),
             Heading::Machines => Some("Virtual machines"),
+            Heading::Tunnels => Some("Tunnels"),
             Heading::Vlans => Some("VLANs"),
             Heading::Security => Some("Port security"),
             Heading::Multicast => Some("Multicast"),

@@ -7,11 +7,12 @@ use serde_json::Value;
 use crate::error::{ErrorCode, RpcError};
 use crate::types::{
     Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, GroupsInfo, ListParams, NoParams,
-    PortInfo, SetParams, ShowParams, StatsReply, SwitchInfo, TableEntry, TableParams, Version,
+    PortInfo, SetParams, ShowParams, StatsReply, SwitchInfo, TableEntry, TableParams, Version, VxlanLocal,
+    VxlanLocalParams, VxlanSetParams,
 };
 
 /// Names of all methods.
-pub const METHODS: [&str; 14] = [
+pub const METHODS: [&str; 16] = [
     "version",
     "switch.list",
     "switch.table",
@@ -23,6 +24,8 @@ pub const METHODS: [&str; 14] = [
     "port.show",
     "port.evicted",
     "stats",
+    "vxlan.set",
+    "vxlan.local",
     "config.apply",
     "config.export",
     "shutdown",
@@ -65,6 +68,12 @@ pub enum Request {
     /// Reads all counters. Answer: [`Reply::Stats`].
     #[serde(rename = "stats")]
     Stats,
+    /// Says where addresses are behind a tunnel. Answer: [`Reply::Done`].
+    #[serde(rename = "vxlan.set")]
+    VxlanSet(Box<VxlanSetParams>),
+    /// Reads which addresses are on this side of a tunnel. Answer: [`Reply::VxlanLocal`].
+    #[serde(rename = "vxlan.local")]
+    VxlanLocal(VxlanLocalParams),
     /// Makes the daemon what a configuration file says. Answer: [`Reply::Applied`].
     #[serde(rename = "config.apply")]
     ConfigApply(ApplyParams),
@@ -96,11 +105,13 @@ pub enum Reply {
     Evicted(Vec<Evicted>),
     /// To `stats`.
     Stats(StatsReply),
+    /// To `vxlan.local`.
+    VxlanLocal(VxlanLocal),
     /// To `config.apply`.
     Applied(Applied),
     /// To `config.export`.
     Exported(Box<Exported>),
-    /// To `port.detach` and `shutdown`: `{}`.
+    /// To `port.detach`, `vxlan.set` and `shutdown`: `{}`.
     Done(Done),
 }
 
@@ -124,6 +135,8 @@ impl Request {
             "port.detach" => params_of(method, params).map(Request::PortDetach),
             "port.set" => params_of(method, params).map(Request::PortSet),
             "port.list" => params_of(method, params).map(Request::PortList),
+            "vxlan.set" => params_of(method, params).map(|p| Request::VxlanSet(Box::new(p))),
+            "vxlan.local" => params_of(method, params).map(Request::VxlanLocal),
             "config.apply" => params_of(method, params).map(Request::ConfigApply),
             "port.show" => params_of(method, params).map(Request::PortShow),
             _ => Err(RpcError::new(
@@ -168,6 +181,8 @@ mod tests {
             Request::PortShow(ShowParams { port }),
             Request::PortEvicted,
             Request::Stats,
+            Request::VxlanSet(Box::new(VxlanSetParams { port: "vale0:v".into(), replace: true, ..Default::default() })),
+            Request::VxlanLocal(VxlanLocalParams { port: "vale0:v".into(), watch: true, since: Some(3) }),
             Request::ConfigApply(ApplyParams { text: "workers = 1".into(), dry_run: true, ..Default::default() }),
             Request::ConfigExport,
             Request::Shutdown,

@@ -13,6 +13,7 @@ mod check;
 mod config;
 mod port;
 mod stats;
+mod vxlan;
 
 pub use crate::mac::{BadMac, Mac};
 pub use crate::options::{Misfit, PortOptions};
@@ -22,6 +23,10 @@ pub use port::{
     PtnetInfo, RegionInfo, RingInfo, RuleInfo, SetParams, ShowParams, VhostInfo,
 };
 pub use stats::{PortStats, StatsReply, WorkerStats};
+pub use vxlan::{
+    LocalAddress, VxlanAddress, VxlanChanges, VxlanInfo, VxlanLocal, VxlanLocalParams, VxlanNeighbor, VxlanRemote,
+    VxlanSetParams,
+};
 
 /// Drops by reason: the name as `netvale show` prints it (`no-room`, `bad-buffer`, …), and the number of frames.
 pub type Drops = BTreeMap<String, u64>;

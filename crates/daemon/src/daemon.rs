@@ -25,6 +25,7 @@ use crate::registry::refusals::Refusals;
 use crate::registry::regions::Regions;
 use crate::registry::snoops::Snoops;
 use crate::registry::switches::Switches;
+use crate::registry::tunnels::Tunnels;
 use crate::registry::watches::Watches;
 use crate::registry::workers::Workers;
 use crate::rings::local::LocalPort;
@@ -56,6 +57,8 @@ pub struct Daemon {
     pub groups: Groups,
     /// Multicast groups of switches that snoop.
     pub snoops: Snoops,
+    /// Sockets of tunnels, and who watches those.
+    pub tunnels: Tunnels,
     /// ptnet devices of the virtual machine that the daemon runs in.
     pub guests: Guests,
     /// What each monitor watches.
@@ -101,6 +104,7 @@ impl Daemon {
             interfaces: Interfaces::default(),
             groups: Groups::default(),
             snoops: Snoops::new()?,
+            tunnels: Tunnels::new()?,
             guests: Guests::default(),
             watches: Watches::default(),
             mirrors: Mirrors::default(),

@@ -138,6 +138,9 @@ fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Res
         AttachSpec::VirtioPci(_) | AttachSpec::E1000Pci(_) if !is_trusted(caller) => {
             return refuse(Errno::ACCESS, "only root and the daemon's own user attach devices of the machine");
         }
+        AttachSpec::Vxlan(_) if !is_trusted(caller) => {
+            return refuse(Errno::ACCESS, "only root and the daemon's own user attach tunnels to other hosts");
+        }
         _ => {}
     }
     quota::may_have_port(d, caller)?;

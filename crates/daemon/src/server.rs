@@ -20,6 +20,7 @@ use rustix::net::{SendFlags, SocketFlags};
 use crate::api::configuration;
 use crate::api::control::Rpc;
 use crate::api::opening::{self, Held};
+use crate::api::vxlan;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::store::Store;
@@ -53,6 +54,7 @@ const FAULTS: u64 = 4;
 const RELOAD: u64 = 5;
 const NEWS: u64 = 6;
 const GROUPS: u64 = 7;
+const TUNNELS: u64 = 8;
 const FIRST_CLIENT: u64 = 16;
 
 /// What tells of signals.
@@ -124,6 +126,7 @@ impl Server {
         add(daemon.evictions.faults(), FAULTS)?;
         add(daemon.news.as_fd(), NEWS)?;
         add(daemon.snoops.fd(), GROUPS)?;
+        add(daemon.tunnels.fd(), TUNNELS)?;
         let reserve = Some(rustix::io::fcntl_dupfd_cloexec(&epoll, 0)?);
         let (clients, next, watchdog) = (HashMap::new(), FIRST_CLIENT, Watchdog::find());
         Ok(Server {
@@ -211,6 +214,7 @@ impl Server {
                 faults::evict(&mut self.daemon);
             }
             GROUPS => self.daemon.snoops.woken(),
+            TUNNELS => self.tell_watchers(),
             NEWS => self.daemon.changed |= self.daemon.news.drain(),
             client => self.serve(client),
         }
@@ -357,7 +361,20 @@ impl Server {
         true
     }
 
+    /// Tells connections that what they watch has changed: each once, until it asks again.
+    fn tell_watchers(&mut self) {
+        self.daemon.tunnels.news().drain();
+        for (id, text) in vxlan::due(&mut self.daemon) {
+            if let Some((Client::Control { unsent, .. }, _)) = self.clients.get_mut(&id) {
+                unsent.extend_from_slice(text.as_bytes());
+                unsent.push(b'\n');
+                self.serve(id);
+            }
+        }
+    }
+
     fn hang_up(&mut self, id: u64) {
+        self.daemon.tunnels.forget(id);
         let Some((client, caller)) = self.clients.remove(&id) else { return };
         let (fd, held) = match client {
             Client::Attach { fd, holds } => (fd, holds),

@@ -22,6 +22,7 @@ const PORTS: [(Kind, &str); Kind::ALL.len()] = [
     (Kind::Netmap, "netmap:nowhere0"),
     (Kind::Replay, "pcap:in=/nowhere/a.pcap"),
     (Kind::Capture, "pcap:out=/nowhere/b.pcap"),
+    (Kind::Vxlan, "vxlan:1,local=192.0.2.1"),
     (Kind::Null, "null:n"),
     (Kind::Echo, "echo:e"),
 ];

@@ -94,6 +94,16 @@ drop_reasons! {
     LinkLoss = "link-loss",
     /// An impaired link has as much under way as it may.
     LinkFull = "link-full",
+    /// A datagram that begins with no VXLAN header.
+    BadVxlan = "bad-vxlan",
+    /// A datagram of a VNI that no port has.
+    UnknownVni = "unknown-vni",
+    /// A datagram from a VTEP that the port does not know.
+    UnknownVtep = "unknown-vtep",
+    /// A tunnel has no VTEP to send the frame to.
+    NoVtep = "no-vtep",
+    /// The network between tunnel endpoints does not take it: no route, no permission.
+    Unreachable = "unreachable",
 }
 
 /// Number of drop reasons.

@@ -149,6 +149,7 @@
 pub mod access;
 mod ahead;
 pub mod batch;
+pub mod changes;
 pub mod echo;
 pub mod egress;
 pub mod far_end;

@@ -9,8 +9,9 @@ use crate::cursor::{Cursor, Parsed, from_str};
 use crate::name::{Base, NETMAP};
 use crate::spec::PortSpec;
 use crate::text::{FilePath, Ident, IfName, SocketPath, SwitchName, TapName};
+use crate::vxlan::VxlanSpec;
 
-const KINDS: &str = "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, null: or echo:";
+const KINDS: &str = "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, vxlan:, null: or echo:";
 const AFTER: &str = "the end of the port";
 
 /// A port to attach to a switch. Parsing says nothing of whether this build supports the kind.
@@ -46,6 +47,8 @@ pub enum AttachSpec {
     E1000(SocketPath),
     /// `e1000-pci:ADDR`: a driver for the e1000 at that address of the bus.
     E1000Pci(PciAddress),
+    /// `vxlan:VNI,local=IP[,remote=IP…][,port=N]`: a tunnel to other hosts.
+    Vxlan(VxlanSpec),
     /// `null:[NAME]`: swallows every frame.
     Null(Option<Ident>),
     /// `echo:[NAME]`: sends every frame back.
@@ -100,8 +103,21 @@ impl AttachSpec {
     }
 
     /// What stands before the colon, of each kind; nothing of a local port.
-    pub const PREFIXES: [&'static str; 12] =
-        ["", "tap", "pcap", "netmap", "vhost", "virtio", "virtio-pci", "ptnet", "e1000", "e1000-pci", "null", "echo"];
+    pub const PREFIXES: [&'static str; 13] = [
+        "",
+        "tap",
+        "pcap",
+        "netmap",
+        "vhost",
+        "virtio",
+        "virtio-pci",
+        "ptnet",
+        "e1000",
+        "e1000-pci",
+        "vxlan",
+        "null",
+        "echo",
+    ];
 
     /// What stands before the colon: one of [`AttachSpec::PREFIXES`].
     pub const fn prefix(&self) -> &'static str {
@@ -116,6 +132,7 @@ impl AttachSpec {
             Self::Ptnet(_) => "ptnet",
             Self::E1000(_) => "e1000",
             Self::E1000Pci(_) => "e1000-pci",
+            Self::Vxlan(_) => "vxlan",
             Self::Null(_) => "null",
             Self::Echo(_) => "echo",
         }
@@ -129,6 +146,7 @@ impl AttachSpec {
             Self::Null(Some(name)) | Self::Echo(Some(name)) => return name.clone(),
             Self::Null(None) | Self::Echo(None) => self.prefix().to_owned(),
             Self::Tap(name) => name.to_string(),
+            Self::Vxlan(tunnel) => format!("vxlan{}", tunnel.vni()),
             Self::Pcap(files) => stem(files.any().as_str()).to_owned(),
             Self::Netmap(nic) => nic.ifname().to_string(),
             Self::Vhost(path) | Self::Virtio(path) | Self::Ptnet(path) | Self::E1000(path) => {
@@ -161,6 +179,7 @@ impl AttachSpec {
             Some("ptnet") => SocketPath::take(cursor, SOCKET).map(Self::Ptnet),
             Some("e1000") => SocketPath::take(cursor, SOCKET).map(Self::E1000),
             Some("e1000-pci") => PciAddress::take(cursor).map(Self::E1000Pci),
+            Some("vxlan") => VxlanSpec::take(cursor).map(Self::Vxlan),
             Some("null") => own_name(cursor).map(Self::Null),
             Some("echo") => own_name(cursor).map(Self::Echo),
             _ => Err(cursor.fail_at(start, KINDS)),
@@ -356,6 +375,7 @@ impl fmt::Display for AttachSpec {
             Self::Ptnet(path) => write!(f, "ptnet:{path}"),
             Self::E1000(path) => write!(f, "e1000:{path}"),
             Self::E1000Pci(address) => write!(f, "e1000-pci:{address}"),
+            Self::Vxlan(tunnel) => write!(f, "vxlan:{tunnel}"),
             Self::Null(name) | Self::Echo(name) => {
                 write!(f, "{}:{}", self.prefix(), name.as_ref().map_or("", Ident::as_str))
             }

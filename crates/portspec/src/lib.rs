@@ -51,6 +51,7 @@ mod name;
 mod options;
 mod spec;
 mod text;
+mod vxlan;
 
 pub use attach::{AttachSpec, LocalPort, NicSpec, PcapFiles, PciAddress};
 pub use error::ParseError;
@@ -59,6 +60,7 @@ pub use name::{Base, Pipe, PipeEnd, PortName};
 pub use options::{Conf, Extmem, Offset};
 pub use spec::{Memory, PortSpec};
 pub use text::{Bounded, ExtmemFile, FilePath, Ident, IfName, OffsetBits, RingIndex, SocketPath, SwitchName, TapName};
+pub use vxlan::VxlanSpec;
 
 /// Longest text that is looked at, in bytes; what is longer is an error. Every canonical form is shorter: two paths of
 /// 4,095 bytes, and everything else of a port, fit.

@@ -253,6 +253,13 @@ const ATTACH: &[(&str, &str, &str)] = &[
     ("null:sink", "null:sink", "sink"),
     ("echo:", "echo:", "echo"),
     ("echo:e1", "echo:e1", "e1"),
+    ("vxlan:100,local=10.0.0.1", "vxlan:100,local=10.0.0.1", "vxlan100"),
+    (
+        "vxlan:5,port=8472,remote=10.0.0.3,local=10.0.0.1,remote=10.0.0.2",
+        "vxlan:5,local=10.0.0.1,remote=10.0.0.2,remote=10.0.0.3,port=8472",
+        "vxlan5",
+    ),
+    ("vxlan:0,local=fd00::1,port=4789", "vxlan:0,local=fd00::1", "vxlan0"),
 ];
 
 /// Every kind parses, is written back, and has a name that a port may have.
@@ -270,7 +277,7 @@ fn attach_kinds_are_told_apart() {
     assert_eq!(files.capture().map(FilePath::as_str), Some("b"));
 }
 
-const KINDS: &str = "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, null: or echo:";
+const KINDS: &str = "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, vxlan:, null: or echo:";
 
 /// Wrong ports to attach: where the error points, and what it expected.
 const WRONG_ATTACH: &[(&str, usize, &str)] = &[
@@ -299,6 +306,15 @@ const WRONG_ATTACH: &[(&str, usize, &str)] = &[
     ("virtio-pci:0:1.8", 15, "a PCI function from 0 to 7"),
     ("null:a b", 6, "the end of the port"),
     ("echo:-", 5, "a port name"),
+    ("vxlan:16777216,local=10.0.0.1", 6, "a VNI from 0 to 16777215"),
+    ("vxlan:1", 7, "',local=' and the address of this host's tunnel endpoint"),
+    ("vxlan:1,local=10.0.0", 14, "an IP address"),
+    ("vxlan:1,local=224.0.0.1", 14, "the address of a single host"),
+    ("vxlan:1,local=10.0.0.1,remote=fd00::2", 30, "an IPv4 address, as the local one"),
+    ("vxlan:1,local=10.0.0.1,remote=10.0.0.1", 30, "another host's address"),
+    ("vxlan:1,local=10.0.0.1,local=10.0.0.1", 23, "'remote=' or 'port='"),
+    ("vxlan:1,local=10.0.0.1,port=0", 28, "a UDP port"),
+    ("vxlan:1,local=10.0.0.1,ttl=3", 23, "'remote=' or 'port='"),
     ("virtio-pci:0:1", 14, "'.' and the function after the device"),
 ];
 

@@ -151,5 +151,8 @@ impl Groups {
 
 #[inline]
 fn destination(dst: u64, fdb: &Fdb) -> u8 {
-    if dst & 1 != 0 { FLOOD } else { fdb.lookup(dst).unwrap_or(FLOOD) }
+    if dst & 1 != 0 {
+        return FLOOD;
+    }
+    fdb.lookup(dst).or_else(|| fdb.elsewhere(0, dst)).unwrap_or(FLOOD)
 }

@@ -9,9 +9,13 @@
 //! of it loses an entry, hence one who floods displaces their own addresses; past a limit an owner's new addresses
 //! displace that owner's only; and an address of one owner does not move to another's port until it expires.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use netvale_port::changes::Changes;
+
+use crate::elsewhere::Elsewhere;
 use crate::mix::Mix;
 pub use crate::owners::PortId;
 use crate::owners::{OwnerId, Owners};
@@ -43,6 +47,16 @@ pub struct Fdb {
     sticky: AtomicBool,
     /// Number of frames whose source was not learned, as it is another owner's, or one too many.
     refused: AtomicU64,
+    beside: Arc<Beside>,
+}
+
+/// What the tables of a switch have in common.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    /// Addresses that came, went or moved.
+    pub changes: Changes,
+    /// Who knows of addresses that are not in the table.
+    pub elsewhere: Elsewhere,
 }
 
 /// An entry that [`Fdb::entries`] lists.
@@ -81,7 +95,7 @@ impl Fdb {
         let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
         let (lines, key) = ((0..lines).map(|_| line()).collect(), (key.0, key.1 | 1));
         let (tick, owners, refused) = (AtomicU8::new(0), Owners::default(), AtomicU64::new(0));
-        Fdb { lines, key, vlans: None, tick, owners, sticky: AtomicBool::new(sticky), refused }
+        Fdb { lines, key, vlans: None, tick, owners, sticky: AtomicBool::new(sticky), refused, beside: Arc::default() }
     }
 
     /// Creates a table of addresses by VLAN, of the same number of entries or more.
@@ -90,9 +104,33 @@ impl Fdb {
         Fdb { vlans, ..Fdb::new(entries.max(Mix::LINES * WAYS), key, sticky) }
     }
 
-    /// Says which ports belong to whom, as another table knows it.
-    pub(crate) fn own_like(&self, other: &Fdb) {
+    /// What it has in common with the switch's other table.
+    pub(crate) fn beside(&self) -> &Arc<Beside> {
+        &self.beside
+    }
+
+    /// A table for the same switch: it has these things in common with another one, and knows as that one which ports belong to whom.
+    pub(crate) fn beside_of(self, other: &Fdb) -> Fdb {
         self.owners.copy(&other.owners);
+        Fdb { beside: Arc::clone(&other.beside), ..self }
+    }
+
+    /// Forgets an address that is behind another port than this one, unless that port keeps it. Returns whether it was.
+    pub(crate) fn forget_elsewhere(&self, vlan: u16, mac: u64, port: PortId) -> bool {
+        let (line, word) = self.place(vlan, mac);
+        let known = line.iter().map(|entry| (entry, entry.load(Ordering::Relaxed))).find(|(_, e)| e & MAC == word);
+        let Some((entry, old)) = known.filter(|(_, e)| *e != 0) else { return false };
+        if port_of(old) == port || self.owners.keeps(port_of(old)) {
+            return false;
+        }
+        self.replace(entry, old, 0);
+        true
+    }
+
+    /// The port of an address that the table does not know, if another one does.
+    #[inline]
+    pub(crate) fn elsewhere(&self, vlan: u16, mac: u64) -> Option<PortId> {
+        self.beside.elsewhere.find(vlan, mac)
     }
 
     /// Says how many addresses may be behind a port, and whether those that are there stay.
@@ -253,6 +291,9 @@ impl Fdb {
         if entry.compare_exchange(old, fresh, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             let behind = |e: u64| (e != 0).then(|| port_of(e));
             self.owners.exchange(behind(old), behind(fresh));
+            if behind(old) != behind(fresh) {
+                self.beside.changes.note();
+            }
         }
     }
 

@@ -24,6 +24,7 @@
 
 pub mod classify;
 mod clock;
+mod elsewhere;
 mod entry;
 pub mod fdb;
 pub mod filters;
@@ -38,6 +39,7 @@ mod query_task;
 pub mod snooping;
 pub mod table;
 
+pub use elsewhere::Knows;
 pub use entry::{MonitorRings, Port};
 pub use fdb::{Fdb, FdbEntry, PortId};
 pub use forward::{Forwarder, WaitingFrames, Work};

@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::ArcSwap;
 use netvale_policy::snoop::Multicast;
 use netvale_port::Egress;
+use netvale_port::changes::Changes;
 use thiserror::Error;
 
+use crate::elsewhere::Knows;
 use crate::entry::{Entry, Monitor, MonitorRings, Port};
 use crate::fdb::{DEFAULT_ENTRIES, Fdb, PortId};
 use crate::owners::OwnerId;
@@ -203,6 +205,32 @@ impl Switch {
         self.addresses().learn_in(vlan, mac, port);
     }
 
+    /// How often addresses have come, gone or moved.
+    pub fn changes(&self) -> &Changes {
+        &self.fdb.beside().changes
+    }
+
+    /// Asks a port about addresses that are not known, from now on: those of the VLANs that its frames may be in. Again after its
+    /// policies have changed.
+    pub fn ask_port(&self, id: PortId, by: &Arc<dyn Knows>) {
+        self.fdb.beside().elsewhere.set(id, &self.vlans_of(id), Some(by));
+    }
+
+    /// The VLANs that a port's frames may be in; 0 if the switch has none.
+    pub fn vlans_of(&self, id: PortId) -> Vec<u16> {
+        let table = self.table.load();
+        let Some((entry, policed)) = table.get(id).zip(table.policed().filter(|policed| policed.vlans)) else {
+            return vec![0];
+        };
+        let vlans = policed.vlans(policed.policies(entry));
+        (1..4095).filter(|&vlan| vlans.tagging(vlan).is_some()).collect()
+    }
+
+    /// Forgets an address that is behind another port than this one, for which its port does not keep it. Returns whether it was.
+    pub fn forget_elsewhere(&self, vlan: u16, mac: u64, port: PortId) -> bool {
+        self.addresses().forget_elsewhere(vlan, mac, port)
+    }
+
     /// Sets what a port's operator wants of it, while frames pass. `egresses` replace the port's, if there are some.
     pub fn set_policies(&self, id: PortId, policies: Option<Arc<Policies>>, egresses: Option<Vec<Arc<dyn Egress>>>) {
         self.has_table_for(policies.as_deref());
@@ -251,11 +279,8 @@ impl Switch {
             self.snooping.get_or_init(Arc::default);
         }
         if policies.is_some_and(|policies| policies.vlans.is_some()) {
-            self.vlan_fdb.get_or_init(|| {
-                let fdb = Fdb::by_vlan(self.fdb.capacity(), self.key, self.fdb.is_sticky());
-                fdb.own_like(&self.fdb);
-                fdb
-            });
+            self.vlan_fdb
+                .get_or_init(|| Fdb::by_vlan(self.fdb.capacity(), self.key, self.fdb.is_sticky()).beside_of(&self.fdb));
         }
     }
 
@@ -366,6 +391,7 @@ impl Switch {
         });
         self.begin_anew_if(had_vlans);
         self.tables().for_each(|fdb| fdb.forget_port(id));
+        self.fdb.beside().elsewhere.set(id, &[], None);
     }
 
     /// Adds a copy monitor called `name` to a port: frames that the port sends also go to `tx`, those that it receives

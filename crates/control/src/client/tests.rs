@@ -8,7 +8,7 @@ use super::*;
 use crate::error::ErrorCode;
 use crate::request::Reply;
 use crate::server::{Connection, Handler};
-use crate::types::{Mac, PortOptions};
+use crate::types::{Mac, PortOptions, VxlanLocal};
 
 /// Answers every method from its parameters.
 struct Fake;
@@ -30,7 +30,8 @@ impl Handler for Fake {
             Request::PortDetach(p) if p.port == "none" => {
                 return Err(RpcError::from_errno(6, "there is no port none", "list"));
             }
-            Request::PortDetach(_) | Request::Shutdown => Reply::Done(Done {}),
+            Request::PortDetach(_) | Request::VxlanSet(_) | Request::Shutdown => Reply::Done(Done {}),
+            Request::VxlanLocal(_) => Reply::VxlanLocal(VxlanLocal::default()),
             // Large: many pieces on the socket.
             Request::PortSet(p) => {
                 Reply::Port(Box::new(PortInfo { name: p.port, policies: p.set, ..PortInfo::default() }))

@@ -43,6 +43,8 @@ kinds! {
     Replay
     /// A capture file that is only written.
     Capture
+    /// A VXLAN tunnel.
+    Vxlan
     /// A sink, which counts what it is sent.
     Null
     /// What sends every frame back.

@@ -136,9 +136,9 @@ options! {
     /// MTU of the device.
     mtu: Option<u32> = "mtu" {
         value: "BYTES" Shape::Number(68, 65_535),
-        for: [Tap Vhost Ptnet],
+        for: [Tap Vhost Ptnet Vxlan],
         under: Devices,
-        default: "1500; that of the interface with a backend",
+        default: "1500; that of the interface with a backend; of a tunnel, what the path to its remotes takes",
     }
     /// Make the TAP in this network namespace: a path such as /run/netns/web, or the number of a process in it. The command makes it, with
     /// its user's rights, and hands it to the daemon; the port goes away with its interface.
@@ -276,6 +276,56 @@ options! {
         for: [Tap Vhost Ptnet E1000],
         under: Devices,
         default: "made from the port's name; of a TAP, the kernel's choice",
+    }
+    /// Learn no addresses from the tunnel's frames: a control plane says where they are ('netvale evpn', 'vxlan.set').
+    evpn: bool = "evpn" {
+        value: "" Shape::Flag,
+        for: [Vxlan],
+        under: Tunnels,
+        default: "",
+        excludes: &["ageing"], because "addresses that were given do not expire",
+    }
+    /// Take frames from all tunnel endpoints, not only from those that are named or given.
+    any_remote: bool = "any_remote" {
+        value: "" Shape::Flag,
+        for: [Vxlan],
+        under: Tunnels,
+        default: "",
+    }
+    /// Seconds after which an address that is not seen any more behind a remote is forgotten.
+    ageing: Option<u32> = "ageing" {
+        value: "SECONDS" Shape::Number(1, 1_000_000),
+        for: [Vxlan],
+        under: Tunnels,
+        default: "300",
+    }
+    /// Time to live of the tunnel's packets; for IPv6, their hop limit.
+    ttl: Option<u32> = "ttl" {
+        value: "HOPS" Shape::Number(1, 255),
+        for: [Vxlan],
+        under: Tunnels,
+        default: "the system's, usually 64",
+    }
+    /// Differentiated services code point of the tunnel's packets.
+    dscp: Option<u32> = "dscp" {
+        value: "N" Shape::Number(0, 63),
+        for: [Vxlan],
+        under: Tunnels,
+        default: "0",
+    }
+    /// Send frames that are too long for the path in fragments ('df unset'), instead of telling their senders (ICMP).
+    fragment: bool = "fragment" {
+        value: "" Shape::Flag,
+        for: [Vxlan],
+        under: Tunnels,
+        default: "",
+    }
+    /// Send without UDP checksums ('noudpcsum'); IPv6 has them always.
+    no_udp_checksum: bool = "no_udp_checksum" {
+        value: "" Shape::Flag,
+        for: [Vxlan],
+        under: Tunnels,
+        default: "",
     }
     /// The VLAN of the port, which takes and gets its frames without tags.
     access: Option<u16> = "access" {

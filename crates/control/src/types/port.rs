@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Drops, Mac, PortOptions};
+use super::{Drops, Mac, PortOptions, VxlanInfo};
 
 /// Parameters of `port.attach`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -99,6 +99,9 @@ pub struct PortInfo {
     /// For an e1000: how to attach a virtual machine to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub e1000: Option<E1000Info>,
+    /// For a VXLAN tunnel: its endpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vxlan: Option<VxlanInfo>,
     /// Notes for its user, e.g. `buffer used twice`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -201,6 +204,8 @@ pub enum PortKind {
     Nic,
     /// A copy of another port's traffic.
     Monitor,
+    /// A tunnel to other hosts.
+    Vxlan,
     /// Discards every frame.
     Null,
     /// Sends every frame back.
@@ -221,6 +226,7 @@ impl PortKind {
             PortKind::E1000 => "e1000",
             PortKind::Nic => "nic",
             PortKind::Monitor => "monitor",
+            PortKind::Vxlan => "vxlan",
             PortKind::Null => "null",
             PortKind::Echo => "echo",
         }

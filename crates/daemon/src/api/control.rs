@@ -7,6 +7,7 @@ use netvale_control::{ErrorCode, Reply, Request, RpcError};
 use super::attaching::attach;
 use super::configuration;
 use super::inspect::{last_eviction, list_evicted, list_groups, list_ports, list_switches, list_table, show, stats};
+use super::vxlan;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::permission;
@@ -48,6 +49,8 @@ impl Rpc<'_> {
             }
             Request::PortSet(p) => permission::Request::SetPolicies(&p.port),
             Request::SwitchTable(p) | Request::SwitchGroups(p) => permission::Request::InspectSwitch(&p.switch),
+            Request::VxlanSet(p) => permission::Request::Change(&p.port),
+            Request::VxlanLocal(p) => permission::Request::Change(&p.port),
             Request::ConfigApply(_) | Request::ConfigExport => permission::Request::Configure,
             Request::Shutdown => permission::Request::Shutdown,
             _ => permission::Request::Inspect,
@@ -82,6 +85,11 @@ impl Rpc<'_> {
             Request::PortList(p) => Reply::Ports(self.list(p.switch.as_deref())?),
             Request::PortShow(p) => Reply::Port(Box::new(self.show(&p.port)?)),
             Request::PortEvicted => Reply::Evicted(list_evicted(self.daemon, self.caller)),
+            Request::VxlanSet(p) => {
+                vxlan::set(self.daemon, &p)?;
+                Reply::Done(Done {})
+            }
+            Request::VxlanLocal(p) => Reply::VxlanLocal(vxlan::local(self.daemon, &p, self.caller)?),
             Request::Stats => Reply::Stats(stats(self.daemon, self.caller)),
             Request::ConfigApply(p) => Reply::Applied(self.apply(&p)?),
             Request::ConfigExport => Reply::Exported(Box::new(configuration::export(self.daemon))),

@@ -9,6 +9,7 @@
 //! | [`netmap`] | those of them that carry netmap's other requests |
 //! | [`handover`] | a successor that takes the daemon's place |
 //! | [`inspect`] | replies to `list`, `show` and `top` |
+//! | [`vxlan`] | `vxlan.set` and `vxlan.local` |
 //! | [`configuration`] | `config.apply` and `config.export`, and SIGHUP |
 
 pub mod attaching;
@@ -18,3 +19,4 @@ pub mod handover;
 pub mod inspect;
 pub mod netmap;
 pub mod opening;
+pub mod vxlan;

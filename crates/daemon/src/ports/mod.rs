@@ -15,6 +15,7 @@
 //! | [`vhost`], [`virtio`] | a virtio-net device; a driver of one |
 //! | [`ptnet`], [`passthrough`] | a ptnet device on a switch; in place of a switch, a pipe's end or an interface |
 //! | [`e1000`], [`e1000_pci`] | an Intel 82540EM; a driver of one |
+//! | [`vxlan`] | a tunnel to other hosts |
 //! | [`null`], [`echo`] | discards every frame, or sends it back, for measuring and tests |
 //!
 //! What they share: [`plug`] puts a port on its switch and takes it off, [`policies`] are what its operator wants of it, [`links`] what is between it and its peer, [`memory`] and [`brought`] find the region it
@@ -51,6 +52,7 @@ mod site;
 pub mod tap;
 pub mod vhost;
 pub mod virtio;
+pub mod vxlan;
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -84,6 +86,7 @@ pub const KINDS: &[Kind] = &[
     Kind { prefix: "ptnet", attach: ptnet::attach },
     Kind { prefix: "e1000", attach: e1000::attach },
     Kind { prefix: "e1000-pci", attach: e1000_pci::attach },
+    Kind { prefix: "vxlan", attach: vxlan::attach },
     Kind { prefix: "null", attach: null::attach },
     Kind { prefix: "echo", attach: echo::attach },
 ];

@@ -30,5 +30,6 @@ pub mod refusals;
 pub mod regions;
 pub mod snoops;
 pub mod switches;
+pub mod tunnels;
 pub mod watches;
 pub mod workers;

@@ -114,6 +114,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_sendmsg,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvmmsg,
     libc::SYS_getsockopt,
     libc::SYS_getsockname,
     // Memory.

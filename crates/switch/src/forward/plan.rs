@@ -347,7 +347,9 @@ impl<'a> Judge<'a> {
         let to = match self.policed.pinned(now.dst) {
             _ if now.dst & 1 != 0 => FLOOD,
             Some(port) => port,
-            None => self.fdb.lookup_in(now.vlan, now.dst).unwrap_or(FLOOD),
+            None => {
+                self.fdb.lookup_in(now.vlan, now.dst).or_else(|| self.fdb.elsewhere(now.vlan, now.dst)).unwrap_or(FLOOD)
+            }
         };
         if to == self.me.id {
             return Err(DropReason::SamePort);

@@ -31,6 +31,7 @@ fn port(kind: Kind) -> &'static str {
         Kind::Replay => "pcap:in=/a.pcap,out=/b.pcap",
         Kind::Capture => "pcap:out=/b.pcap",
         Kind::Null => "null:",
+        Kind::Vxlan => "vxlan:1,local=192.0.2.1",
         Kind::Echo => "echo:back",
     }
 }

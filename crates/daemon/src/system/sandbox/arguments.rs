@@ -1,9 +1,11 @@
 //! System calls that are allowed with some arguments only.
 
 use libc::{
-    AF_NETLINK, AF_PACKET, AF_UNIX, AF_XDP, F_ADD_SEALS, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_SETFD,
-    MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_HUGE_2MB, MFD_HUGETLB, MFD_NOEXEC_SEAL, PACKET_ADD_MEMBERSHIP,
-    PACKET_QDISC_BYPASS, PR_SET_NAME, PROT_EXEC, SCHED_OTHER, SO_LINGER, SOL_PACKET, SOL_SOCKET, SOL_XDP,
+    AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_UNIX, AF_XDP, F_ADD_SEALS, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD,
+    F_GETFL, F_SETFD, IP_MTU_DISCOVER, IP_TOS, IP_TTL, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_UDP, IPV6_MTU_DISCOVER,
+    IPV6_TCLASS, IPV6_UNICAST_HOPS, IPV6_V6ONLY, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_HUGE_2MB, MFD_HUGETLB,
+    MFD_NOEXEC_SEAL, PACKET_ADD_MEMBERSHIP, PACKET_QDISC_BYPASS, PR_SET_NAME, PROT_EXEC, SCHED_OTHER, SO_LINGER,
+    SO_NO_CHECK, SO_RCVBUF, SO_SNDBUF, SOL_PACKET, SOL_SOCKET, SOL_XDP,
 };
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
@@ -43,6 +45,15 @@ const OF_THREADS: libc::c_int = libc::CLONE_VM
     | libc::CLONE_CHILD_CLEARTID;
 const A_THREAD: Argument = Argument { index: 0, mask: !(libc::CLONE_DETACHED as u64), value: OF_THREADS as u64 };
 
+/// A socket of datagrams, with flags of linux/net.h.
+const A_DATAGRAM: Argument = Argument {
+    index: 1,
+    mask: (u32::MAX & !((libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32)) as u64,
+    value: libc::SOCK_DGRAM as u64,
+};
+
+/// linux/udp.h.
+const UDP_GRO: libc::c_int = 104;
 /// linux/prctl.h.
 const PR_GET_AUXV: libc::c_int = 0x4155_5856;
 const MEMFD: u32 = MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_HUGETLB | MFD_HUGE_2MB;
@@ -58,6 +69,9 @@ const CALLS: &[(i64, &[&[Argument]])] = &[
             &[int(0, AF_NETLINK), int(2, libc::NETLINK_ROUTE)],
             &[int(0, AF_PACKET), int(2, 0)],
             &[int(0, AF_XDP)],
+            // Of tunnels: no other than UDP.
+            &[int(0, AF_INET), A_DATAGRAM, int(2, IPPROTO_UDP)],
+            &[int(0, AF_INET6), A_DATAGRAM, int(2, IPPROTO_UDP)],
         ],
     ),
     // A message that the service manager keeps.
@@ -82,6 +96,17 @@ const CALLS: &[(i64, &[&[Argument]])] = &[
             &[int(1, SOL_PACKET), int(2, PACKET_ADD_MEMBERSHIP)],
             &[int(1, SOL_PACKET), int(2, PACKET_QDISC_BYPASS)],
             &[int(1, SOL_XDP)],
+            &[int(1, SOL_SOCKET), int(2, SO_RCVBUF)],
+            &[int(1, SOL_SOCKET), int(2, SO_SNDBUF)],
+            &[int(1, SOL_SOCKET), int(2, SO_NO_CHECK)],
+            &[int(1, IPPROTO_IP), int(2, IP_TTL)],
+            &[int(1, IPPROTO_IP), int(2, IP_TOS)],
+            &[int(1, IPPROTO_IP), int(2, IP_MTU_DISCOVER)],
+            &[int(1, IPPROTO_IPV6), int(2, IPV6_V6ONLY)],
+            &[int(1, IPPROTO_IPV6), int(2, IPV6_UNICAST_HOPS)],
+            &[int(1, IPPROTO_IPV6), int(2, IPV6_TCLASS)],
+            &[int(1, IPPROTO_IPV6), int(2, IPV6_MTU_DISCOVER)],
+            &[int(1, IPPROTO_UDP), int(2, UDP_GRO)],
         ],
     ),
     // Memory is never executed that was not at the start.

@@ -1,0 +1,146 @@
+//! What a control plane says of tunnels, and what it is told of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use netvale_control::types::{LocalAddress, Mac, VxlanLocal, VxlanLocalParams, VxlanSetParams};
+use netvale_control::{ErrorCode, RpcError};
+use netvale_switch::{PortId, Switch};
+use netvale_vxlan::tunnel::{Change, Given, now};
+
+use crate::caller::Caller;
+use crate::daemon::{Daemon, Record};
+use crate::ports::vxlan::{VxlanPort, mac_of, word_of};
+
+/// Addresses up to which a change is kept for a daemon that is killed.
+const MOST_KEPT: usize = 4096;
+
+/// A tunnel's port on its switch.
+struct On<'d> {
+    port: &'d VxlanPort,
+    switch: &'d Arc<Switch>,
+    id: PortId,
+}
+
+fn find<'d>(d: &'d Daemon, full: &str) -> Result<On<'d>, RpcError> {
+    let none =
+        || RpcError::new(ErrorCode::NotFound, format!("there is no port {full}"), "'netvale list' shows the ports");
+    let record = d.ports.get(full).ok_or_else(none)?;
+    let port = record.behind.get::<VxlanPort>().ok_or_else(|| {
+        RpcError::new(
+            ErrorCode::InvalidParams,
+            format!("{full} is no VXLAN tunnel"),
+            "'netvale list' shows the kinds of ports",
+        )
+    })?;
+    let (switch, id) = record.switch.as_ref().zip(record.id).ok_or_else(none)?;
+    Ok(On { port, switch, id })
+}
+
+/// Says where addresses are behind a tunnel. They are forgotten on this side of it.
+pub fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
+    let On { port, switch, id } = find(d, &p.port)?;
+    let given = |one: &netvale_control::types::VxlanAddress| Given {
+        mac: word_of(one.mac),
+        vtep: one.vtep,
+        sticky: one.sticky,
+        sequence: one.sequence,
+    };
+    let words = |macs: &[Mac]| macs.iter().map(|mac| word_of(*mac)).collect::<Vec<_>>();
+    let change = Change {
+        replace: p.replace,
+        flood: (p.flood.add.clone(), p.flood.remove.clone()),
+        addresses: (p.addresses.add.iter().map(given).collect(), words(&p.addresses.remove)),
+        neighbors: (p.neighbors.add.iter().map(|one| (one.ip, word_of(one.mac))).collect(), p.neighbors.remove.clone()),
+    };
+    let wrong = |e: netvale_vxlan::tunnel::ChangeError| {
+        RpcError::new(ErrorCode::InvalidParams, e.to_string(), "nothing was changed")
+    };
+    port.tunnel.change(&change).map_err(wrong)?;
+    let vlans = switch.vlans_of(id);
+    for one in &change.addresses.0 {
+        vlans.iter().for_each(|&vlan| _ = switch.forget_elsewhere(vlan, one.mac, id));
+    }
+    let is_kept =
+        p.replace || !p.flood.add.is_empty() || !p.flood.remove.is_empty() || port.tunnel.count_given() <= MOST_KEPT;
+    d.changed |= is_kept;
+    Ok(())
+}
+
+/// How often something has changed on this side of a tunnel.
+fn generation(on: &On<'_>) -> u64 {
+    on.switch.changes().count().wrapping_add(on.port.tunnel.heard().changes().count())
+}
+
+/// Which addresses are on this side of a tunnel.
+pub fn local(d: &mut Daemon, p: &VxlanLocalParams, caller: Caller) -> Result<VxlanLocal, RpcError> {
+    let on = find(d, &p.port)?;
+    if p.watch {
+        let news = d.tunnels.news();
+        on.switch.changes().arm(news);
+        on.port.tunnel.heard().changes().arm(news);
+    }
+    let generation = generation(&on);
+    let addresses = (p.since != Some(generation)).then(|| addresses(d, &on));
+    if p.watch {
+        d.tunnels.watch(&p.port, caller.client, generation);
+        // What has changed since it was armed and before the table was read may have rung nobody.
+        d.tunnels.news().ring();
+    }
+    Ok(VxlanLocal { generation, addresses })
+}
+
+fn addresses(d: &Daemon, on: &On<'_>) -> Vec<LocalAddress> {
+    let vlans: BTreeSet<u16> = on.switch.vlans_of(on.id).into_iter().collect();
+    let names: BTreeMap<PortId, String> = on.switch.ports().into_iter().collect();
+    let record = |id: PortId| d.ports.get(&format!("{}:{}", on.switch.name(), names.get(&id)?));
+    let is_tunnel = |id| record(id).is_some_and(|record| record.behind.get::<VxlanPort>().is_some());
+    let keeps = |record: &Record| record.policies.sticky == Some(true) || record.policies.locked == Some(true);
+    let mut ips: BTreeMap<u64, Vec<IpAddr>> = BTreeMap::new();
+    for (ip, mac) in on.port.tunnel.heard().all(now()) {
+        ips.entry(mac).or_default().push(ip);
+    }
+    let entries = on.switch.addresses().entries().into_iter();
+    let local = entries.filter(|e| e.port != on.id && vlans.contains(&e.vlan) && !is_tunnel(e.port));
+    let one = |e: netvale_switch::FdbEntry| LocalAddress {
+        mac: mac_of(e.mac),
+        ips: ips.get(&e.mac).cloned().unwrap_or_default(),
+        sticky: record(e.port).is_some_and(keeps),
+    };
+    let mut all: Vec<_> = local.map(one).collect();
+    all.sort_by_key(|one| one.mac);
+    all
+}
+
+/// Notifications that are due: the connection, and what it is told.
+pub fn due(d: &mut Daemon) -> Vec<(u64, String)> {
+    let mut due = Vec::new();
+    for (port, client, known) in d.tunnels.watchers() {
+        // Of a port that is gone the connection hears when it asks.
+        let now = find(d, &port).map_or(u64::MAX, |on| generation(&on));
+        if now == known {
+            rearm(d, &port);
+            continue;
+        }
+        d.tunnels.told(&port, client);
+        let params = serde_json::json!({"port": port, "generation": now});
+        due.push((
+            client,
+            serde_json::json!({"jsonrpc": "2.0", "method": "vxlan.changed", "params": params}).to_string(),
+        ));
+    }
+    due
+}
+
+/// A change of something else, or none at all, has rung.
+fn rearm(d: &Daemon, port: &str) {
+    if let Ok(on) = find(d, port) {
+        let (news, before) = (d.tunnels.news(), generation(&on));
+        on.switch.changes().arm(news);
+        on.port.tunnel.heard().changes().arm(news);
+        if generation(&on) != before {
+            news.ring();
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Counts changes of something that workers change, and wakes who waits for the next one.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use netvale_mem::notify::Doorbell;
+
+/// A count of changes. Nobody is woken who has not asked for it since the last time.
+#[derive(Debug, Default)]
+pub struct Changes {
+    count: AtomicU64,
+    armed: AtomicBool,
+    bell: OnceLock<Arc<Doorbell>>,
+}
+
+impl Changes {
+    /// Something has changed.
+    #[cold]
+    pub fn note(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if self.armed.load(Ordering::SeqCst) && self.armed.swap(false, Ordering::SeqCst) {
+            self.bell.get().into_iter().for_each(|bell| bell.ring());
+        }
+    }
+
+    /// How often something has changed.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Has the next change ring this doorbell: the first one that was ever given. What changed before this returns may not ring:
+    /// look at the count once more.
+    pub fn arm(&self, bell: &Arc<Doorbell>) {
+        self.bell.get_or_init(|| Arc::clone(bell));
+        self.armed.store(true, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: each change counts; only the first one after arming rings.
+    #[test]
+    fn rings_once() {
+        let (changes, bell) = (Changes::default(), Arc::new(Doorbell::new().unwrap()));
+        changes.note();
+        changes.arm(&bell);
+        assert!(!bell.drain());
+        changes.note();
+        assert!(bell.drain());
+        changes.note();
+        assert_eq!((bell.drain(), changes.count()), (false, 3));
+    }
+}

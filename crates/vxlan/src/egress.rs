@@ -1,0 +1,144 @@
+//! What a switch delivers to a tunnel: each frame goes to the VTEP that its address is behind, or, if that is not known or it is
+//! for all, to each VTEP (head-end replication).
+
+use std::sync::Arc;
+
+use netvale_mem::lent::Guard;
+use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
+use netvale_wire::{Offload, ethernet};
+
+use crate::neighbors;
+use crate::sender::{Job, Outcome, REASONS, Sender, TOO_LONG};
+use crate::table::Table;
+use crate::too_long::{self, Reply};
+use crate::tunnel::{Tunnel, now};
+
+/// Bytes of a frame that are read: all headers up to the ports, with tags.
+const HEAD: usize = 96;
+
+/// A tunnel's egress.
+pub struct TunnelEgress {
+    tunnel: Arc<Tunnel>,
+    counters: Arc<RingCounters>,
+}
+
+/// What is used for all frames of a batch.
+struct Pass<'a> {
+    job: Job<'a>,
+    table: &'a Table,
+    now: u32,
+    /// The longest frame that is sent at all.
+    longest: usize,
+    outcome: Outcome,
+}
+
+impl TunnelEgress {
+    /// Creates the egress of a tunnel.
+    #[must_use]
+    pub fn new(tunnel: Arc<Tunnel>) -> TunnelEgress {
+        TunnelEgress { tunnel, counters: Arc::default() }
+    }
+
+    /// Memory to send with: that of another worker is waited for only if all are in use.
+    fn sender(&self) -> Option<Guard<'_, Sender>> {
+        let [first, second] = &self.tunnel.senders;
+        first.enter_now().or_else(|_| second.enter_now()).or_else(|_| first.enter()).ok()
+    }
+
+    fn put(&self, pass: &mut Pass<'_>, sender: &mut Sender, pick: u16, frame: &FrameRef<'_>) {
+        let mut head = [0; HEAD];
+        let known = frame.copy_out(0, &mut head);
+        let head = &head[..known];
+        let Some(to) = head.first_chunk::<8>().filter(|_| known >= ethernet::HEADER_LEN) else {
+            return self.counters.dropped(DropReason::Runt, 1);
+        };
+        if length_of(frame) > pass.longest {
+            return self.refuse(pass, frame);
+        }
+        let to = u64::from_le_bytes(*to) & 0xffff_ffff_ffff;
+        let source = (self.tunnel.flows.hash(head) % crate::endpoint::SOURCES as u32) as u8;
+        if to & 1 == 0
+            && let Some(vtep) = pass.table.lookup(to, pass.now, self.tunnel.options.ageing)
+        {
+            return sender.add(&pass.job, pick, vtep, source, &mut pass.outcome);
+        }
+        if !self.tunnel.options.learning && self.is_answered(head, pass.now) {
+            return;
+        }
+        if pass.job.peers.flood().is_empty() {
+            return self.counters.dropped(DropReason::NoVtep, 1);
+        }
+        for vtep in pass.job.peers.flood() {
+            sender.add(&pass.job, pick, *vtep, source, &mut pass.outcome);
+        }
+    }
+
+    /// The sender of a packet that does not fit is told so.
+    #[cold]
+    fn refuse(&self, pass: &Pass<'_>, frame: &FrameRef<'_>) {
+        self.counters.dropped(DropReason::TooLong, 1);
+        let mut head = [0; too_long::HEAD];
+        let known = frame.copy_out(0, &mut head);
+        let layers = ethernet::network(&head[..known]).map_or(ethernet::HEADER_LEN, |(_, l3)| l3);
+        if let Some(reply) = too_long::answer(&head[..known], pass.longest.saturating_sub(layers)) {
+            self.reply(reply);
+        }
+    }
+
+    /// Hears who has which address, and answers who asks for one that is known.
+    fn is_answered(&self, head: &[u8], now: u32) -> bool {
+        let Some(said) = neighbors::read(head) else { return false };
+        if let Some(has) = said.has {
+            self.tunnel.heard.hear(has, now);
+        }
+        let reply = said.wants.and_then(|_| neighbors::answer(head, &said, &self.tunnel.known.load()));
+        let is_answered = reply.is_some();
+        reply.into_iter().for_each(|reply| self.reply(reply));
+        is_answered
+    }
+
+    fn reply(&self, reply: Reply) {
+        if let Ok(mut replies) = self.tunnel.replies.enter() {
+            replies.push(reply);
+        }
+        self.tunnel.wake.poke();
+    }
+}
+
+/// Bytes of the longest frame that leaves. TCP is cut to what fits.
+fn length_of(frame: &FrameRef<'_>) -> usize {
+    match frame.offload() {
+        Offload::Gso(gso) if gso.kind.is_tcp() => 0,
+        Offload::Gso(gso) => frame.len().min(usize::from(gso.hdr_len) + usize::from(gso.gso_size)),
+        Offload::None | Offload::CsumPartial { .. } => frame.len(),
+    }
+}
+
+impl Egress for TunnelEgress {
+    fn deliver(&self, batch: &Batch, picks: &[u16], _scratch: &mut Scratch) -> usize {
+        let Some(mut sender) = self.sender() else { return 0 };
+        let (table, peers) = (self.tunnel.table.load(), self.tunnel.peers.load());
+        let (whole, longest) = self.tunnel.limits();
+        let job = Job { batch, peers: &peers, sources: &self.tunnel.sources, header: &self.tunnel.header, whole };
+        let mut pass = Pass { job, table: &table, now: now(), longest, outcome: Outcome::default() };
+        for &pick in picks {
+            if let Some(frame) = batch.get(usize::from(pick)) {
+                self.put(&mut pass, &mut sender, pick, &frame);
+            }
+        }
+        sender.flush(&pass.job, &mut pass.outcome);
+        drop(sender);
+        self.counters.passed(pass.outcome.frames, pass.outcome.bytes);
+        for (why, frames) in REASONS.into_iter().zip(pass.outcome.drops).filter(|(_, frames)| *frames > 0) {
+            self.counters.dropped(why, frames);
+        }
+        if pass.outcome.drops[TOO_LONG] > 0 {
+            self.tunnel.look_at_paths();
+        }
+        picks.len()
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}

@@ -1,0 +1,44 @@
+//! The VXLAN header (RFC 7348 §5): flags, 24 bits of VNI, and reserved bits, which are zero when sent and ignored when
+//! received.
+
+/// Bytes of the header.
+pub const LEN: usize = 8;
+/// The UDP port of VXLAN (RFC 7348 §8).
+pub const PORT: u16 = 4789;
+/// The largest VNI.
+pub const MAX_VNI: u32 = (1 << 24) - 1;
+/// The flag that says that there is a VNI.
+const HAS_VNI: u8 = 0x08;
+
+/// The header of frames of a VNI.
+#[must_use]
+pub const fn encode(vni: u32) -> [u8; LEN] {
+    let [_, a, b, c] = vni.to_be_bytes();
+    [HAS_VNI, 0, 0, 0, a, b, c, 0]
+}
+
+/// The VNI that a datagram begins with; `None` if it is shorter than a header, or has none.
+#[inline]
+#[must_use]
+pub fn decode(datagram: &[u8]) -> Option<u32> {
+    let header: &[u8; LEN] = datagram.first_chunk()?;
+    (header[0] & HAS_VNI != 0).then(|| u32::from_be_bytes([0, header[4], header[5], header[6]]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: RFC 7348 §5: the I flag, the VNI's place; reserved bits do not matter when received.
+    #[test]
+    fn layout() {
+        assert_eq!(encode(0x01_0203), [8, 0, 0, 0, 1, 2, 3, 0]);
+        assert_eq!(encode(MAX_VNI)[4..], [0xff, 0xff, 0xff, 0]);
+        assert_eq!(decode(&[0xff, 1, 2, 3, 0, 0, 42, 9, 7]), Some(42));
+        assert_eq!(decode(&[0x08, 0, 0, 0, 0, 0, 42]), None, "cut short");
+        assert_eq!(decode(&[0xf7, 0, 0, 0, 0, 0, 42, 0]), None, "no VNI");
+        for vni in [0, 1, 77, MAX_VNI] {
+            assert_eq!(decode(&encode(vni)), Some(vni));
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What comes out of a tunnel: datagrams of its VNI, from VTEPs that it knows, each with a frame. Frames stay where the kernel has
+//! put them until they are delivered.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use netvale_port::{Batch, DropReason, Ingress, RingCounters, soft};
+use netvale_wire::ethernet;
+
+use crate::header;
+use crate::ip::Words;
+use crate::partial;
+use crate::peers::Peers;
+use crate::sys::{Message, Receiver};
+use crate::table::Table;
+use crate::too_long::Reply;
+use crate::tunnel::{Tunnel, now};
+
+/// Messages read in one pass.
+const READS: usize = 16;
+/// Messages that may be kept at a time: those read, and those that other tunnels' workers have read.
+const KEPT: usize = 3 * READS;
+
+/// A tunnel's ingress.
+pub struct TunnelIngress {
+    tunnel: Arc<Tunnel>,
+    receiver: Receiver,
+    /// Messages whose frames are to be taken, in order, and buffers for more. A message is not moved in memory, nor written, from
+    /// `take` to `release`.
+    messages: Vec<Message>,
+    free: Vec<Message>,
+    /// How many of the messages are in the batch altogether, and how many datagrams of the next one.
+    taken: usize,
+    datagrams: usize,
+    /// Answers that are in the batch.
+    replies: Vec<Reply>,
+    counters: Arc<RingCounters>,
+}
+
+/// What is used for all messages of a pass.
+struct Pass<'a> {
+    tunnel: &'a Tunnel,
+    table: &'a Table,
+    peers: &'a Peers,
+    counters: &'a RingCounters,
+    now: u32,
+    whole: usize,
+}
+
+impl TunnelIngress {
+    /// Creates the ingress of a tunnel.
+    #[must_use]
+    pub fn new(tunnel: Arc<Tunnel>) -> TunnelIngress {
+        TunnelIngress {
+            tunnel,
+            receiver: Receiver::new(READS),
+            messages: Vec::with_capacity(KEPT),
+            free: (0..KEPT).map(|_| Message::empty()).collect(),
+            taken: 0,
+            datagrams: 0,
+            replies: Vec::with_capacity(16),
+            counters: Arc::default(),
+        }
+    }
+
+    /// Reads messages: those that others have read for this tunnel first.
+    fn read(&mut self) {
+        let endpoint = Arc::clone(&self.tunnel.endpoint);
+        // Another tunnel's worker reads, and says so when there is something for this one.
+        let Some(turn) = endpoint.turn() else { return };
+        let is_left = self.tunnel.inbox.take(&mut self.messages, &mut self.free);
+        let most = self.free.len().min(READS);
+        let begin = self.free.len() - most;
+        let got = self.receiver.receive(&*endpoint, self.free.get_mut(begin..).unwrap_or_default());
+        for _ in 0..got {
+            let message = self.free.remove(begin);
+            self.sort(message);
+        }
+        drop(turn);
+        if is_left || got == READS {
+            // There may be more, which nobody announces again.
+            self.tunnel.wake.poke();
+        }
+    }
+
+    /// Keeps a message, or gives it to the tunnel that it is for.
+    fn sort(&mut self, mut message: Message) {
+        let own = self.tunnel.options.vni;
+        let vni = message.datagrams().next().and_then(header::decode).unwrap_or(own);
+        if vni == own || message.datagrams().any(|datagram| header::decode(datagram) != Some(vni)) {
+            return self.messages.push(message);
+        }
+        let count = message.datagrams().count() as u64;
+        match self.tunnel.endpoint.pass_on(vni, &mut message) {
+            Some(true) => {}
+            Some(false) => self.counters.dropped(DropReason::NoRoom, count),
+            None => self.counters.dropped(DropReason::UnknownVni, count),
+        }
+        self.free.push(message);
+    }
+
+    /// Takes frames out of the messages, as far as there is room.
+    fn fill(&mut self, batch: &mut Batch) {
+        let tunnel = Arc::clone(&self.tunnel);
+        let (table, peers) = (tunnel.table.load(), tunnel.peers.load());
+        let (now, (whole, _)) = (now(), tunnel.limits());
+        let pass = Pass { tunnel: &tunnel, table: &table, peers: &peers, counters: &self.counters, now, whole };
+        while let Some(message) = self.messages.get(self.taken) {
+            self.datagrams = pass.take(message, self.datagrams, batch);
+            if self.datagrams > 0 {
+                return;
+            }
+            self.taken += 1;
+        }
+    }
+
+    fn answer(&mut self, batch: &mut Batch) {
+        if let Ok(mut replies) = self.tunnel.replies.enter() {
+            replies.take(&mut self.replies);
+        }
+        for reply in &self.replies {
+            // SAFETY: the reply stays where it is until `release`.
+            unsafe { batch.push(reply.bytes().as_ptr(), reply.bytes().len() as u32) };
+            // It speaks in the name of a station that is elsewhere.
+            batch.set_no_learn();
+        }
+    }
+}
+
+impl Pass<'_> {
+    /// Takes the frames of a message from datagram number `first` on. Returns the number of the one that it stopped at, 0 if it
+    /// came to the end.
+    fn take(&self, message: &Message, first: usize, batch: &mut Batch) -> usize {
+        if !self.tunnel.takes_from(self.peers, message.from) {
+            self.counters.dropped(DropReason::UnknownVtep, message.datagrams().count() as u64);
+            return 0;
+        }
+        let (mut frames, mut bytes, mut stopped) = (0, 0, 0);
+        for (i, datagram) in message.datagrams().enumerate().skip(first) {
+            if batch.room() == 0 {
+                stopped = i;
+                break;
+            }
+            if let Some(frame) = self.frame(datagram, message) {
+                self.push(frame, message.from, message.each == 0, batch);
+                (frames, bytes) = (frames + 1, bytes + frame.len() as u64);
+            }
+        }
+        if let Some(peer) = self.peers.get(message.from) {
+            peer.counters.received(frames, bytes);
+        }
+        self.counters.passed(frames, bytes);
+        stopped
+    }
+
+    /// The frame in a datagram, if it is one for this tunnel.
+    fn frame<'m>(&self, datagram: &'m [u8], message: &Message) -> Option<&'m [u8]> {
+        let Some(vni) = header::decode(datagram) else {
+            self.counters.dropped(DropReason::BadVxlan, 1);
+            return None;
+        };
+        if vni != self.tunnel.options.vni {
+            match self.tunnel.endpoint.pass_copy(vni, datagram, message.from) {
+                Some(true) => {}
+                Some(false) => self.counters.dropped(DropReason::NoRoom, 1),
+                None => self.counters.dropped(DropReason::UnknownVni, 1),
+            }
+            return None;
+        }
+        let frame = datagram.get(header::LEN..).filter(|frame| frame.len() >= ethernet::HEADER_LEN);
+        if frame.is_none() {
+            self.counters.dropped(DropReason::Runt, 1);
+        }
+        frame
+    }
+
+    /// Adds a frame to the batch. `alone`: its sender's kernel may have left something to do.
+    fn push(&self, frame: &[u8], from: Words, alone: bool, batch: &mut Batch) {
+        if self.tunnel.options.learning
+            && let Some(source) = frame.get(4..).and_then(<[u8]>::first_chunk::<8>)
+        {
+            self.table.learn(u64::from_le_bytes(*source) >> 16, from, self.now, self.tunnel.options.ageing);
+        }
+        // SAFETY: the frame lies in the buffer of a message, which is neither moved nor written before `release`.
+        unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
+        if alone && let Some(left) = partial::left_to_do(frame, self.whole) {
+            // What does not fit its frame was not left by a kernel: the frame is whole.
+            if soft::set_offload(batch, &left).is_err() {
+                // SAFETY: as above.
+                unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
+            }
+        }
+    }
+}
+
+impl Ingress for TunnelIngress {
+    // SAFETY: frames lie in the buffers of `messages` and in `replies`, which are neither written nor moved before `release`.
+    unsafe fn take(&mut self, batch: &mut Batch) {
+        self.answer(batch);
+        if self.messages.is_empty() {
+            self.read();
+        }
+        self.fill(batch);
+        if batch.is_empty() {
+            self.release();
+        }
+    }
+
+    fn release(&mut self) {
+        self.replies.clear();
+        self.free.extend(self.messages.drain(..self.taken));
+        self.taken = 0;
+    }
+
+    fn arm(&mut self) -> bool {
+        // Messages that wait are taken before anybody sleeps; all else wakes.
+        !self.messages.is_empty()
+    }
+
+    fn disarm(&mut self) {}
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.tunnel.wake.as_fd())
+    }
+
+    fn woken(&mut self) {
+        self.tunnel.wake.drain();
+    }
+
+    fn is_cheap(&self) -> bool {
+        false
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}

@@ -1,0 +1,48 @@
+//! Addresses of VTEPs as two words: IPv4 addresses as IPv6 addresses that stand for them (RFC 4291 §2.5.5.2).
+
+use std::net::{IpAddr, Ipv6Addr};
+
+/// An address as words, the first half first.
+pub type Words = [u64; 2];
+
+/// The words of an address.
+#[must_use]
+pub fn words(ip: IpAddr) -> Words {
+    let bits = match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    }
+    .to_bits();
+    [(bits >> 64) as u64, bits as u64]
+}
+
+/// The address that these words are.
+#[must_use]
+pub fn of([high, low]: Words) -> IpAddr {
+    Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).to_canonical()
+}
+
+/// Whether a VTEP can have this address.
+#[must_use]
+pub fn is_host(ip: IpAddr) -> bool {
+    let is_broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
+    !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: addresses of both kinds come back as they were; none is taken for another.
+    #[test]
+    fn there_and_back() {
+        for text in ["10.0.0.1", "255.255.255.254", "fe80::1", "2001:db8::ffff:a00:1", "::1"] {
+            let ip: IpAddr = text.parse().unwrap();
+            assert_eq!(of(words(ip)), ip);
+            assert!(is_host(ip));
+        }
+        for text in ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255"] {
+            assert!(!is_host(text.parse().unwrap()), "{text}");
+        }
+    }
+}

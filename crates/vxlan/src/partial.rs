@@ -1,0 +1,88 @@
+//! Frames that a sender's kernel has left undone, as it would for a network card that does the rest: over virtual links (veth,
+//! TAP) there is no card, and a datagram arrives with a TCP segment of 64 KiB in it, or with half a checksum. The kernel knows
+//! that of its own packets, and tells no program.
+//!
+//! Half a checksum is the sum of the pseudo header alone (linux/skbuff.h, `CHECKSUM_PARTIAL`). One of 65,536 whole frames has
+//! a checksum that looks like it: that one is computed again, to the same value.
+
+use std::net::IpAddr;
+
+use netvale_wire::checksum::{pseudo_v4, pseudo_v6};
+use netvale_wire::layers::{Ip, TCP, UDP};
+use netvale_wire::{Layers, VnetHdr, tcp, udp, vnet};
+
+/// Bytes of a frame that are looked at.
+const HEAD: usize = 256;
+
+/// What is left to do on a frame, in a virtio-net header's words; `None`: nothing. A frame longer than `whole` bytes is cut into
+/// segments that are not.
+#[must_use]
+pub fn left_to_do(frame: &[u8], whole: usize) -> Option<VnetHdr> {
+    let head = frame.get(..HEAD.min(frame.len()))?;
+    let ip = Layers::parse(head).ok()?.ip.filter(|ip| !ip.fragment && !ip.source_route)?;
+    let (offset, headers) = match ip.protocol {
+        TCP => (tcp::CHECKSUM_OFFSET, ip.l4 + tcp::Header::parse(head.get(ip.l4..)?).ok()?.header_len()),
+        UDP => (udp::CHECKSUM_OFFSET, ip.l4 + udp::HEADER_LEN),
+        _ => return None,
+    };
+    let at = ip.l4 + usize::from(offset);
+    let stored = u16::from_be_bytes(*head.get(at..)?.first_chunk()?);
+    if stored == 0 || stored != half(&ip, frame.len() - ip.l4) {
+        return None;
+    }
+    let csum =
+        VnetHdr { flags: vnet::F_NEEDS_CSUM, csum_start: ip.l4 as u16, csum_offset: offset, ..VnetHdr::default() };
+    if frame.len() <= whole || whole <= headers {
+        return Some(csum);
+    }
+    let gso_type = match (ip.protocol, ip.src.is_ipv4()) {
+        (TCP, true) => vnet::GSO_TCPV4,
+        (TCP, false) => vnet::GSO_TCPV6,
+        _ => vnet::GSO_UDP_L4,
+    };
+    Some(VnetHdr { gso_type, hdr_len: headers as u16, gso_size: (whole - headers) as u16, ..csum })
+}
+
+/// The sum of the pseudo header.
+fn half(ip: &Ip, len: usize) -> u16 {
+    match (ip.src, ip.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => pseudo_v4(src, dst, ip.protocol, len as u16).fold(),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => pseudo_v6(src, dst, ip.protocol, len as u32).fold(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(payload: usize, checksum: Option<u16>) -> Vec<u8> {
+        let len = 20 + 20 + payload;
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, (len >> 8) as u8, len as u8];
+        frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([0, 80, 0, 81, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+        let half = pseudo_v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 6, (20 + payload) as u16).fold();
+        frame[50..52].copy_from_slice(&checksum.unwrap_or(half).to_be_bytes());
+        frame.resize(14 + len, 3);
+        frame
+    }
+
+    /// Objective: half a checksum is found, long segments are to be cut, and frames that are whole are left alone, whatever their
+    /// length.
+    #[test]
+    fn halves() {
+        let left = left_to_do(&segment(100, None), 1464).unwrap();
+        assert_eq!((left.flags, left.csum_start, left.csum_offset, left.gso_type), (vnet::F_NEEDS_CSUM, 34, 16, 0));
+        let left = left_to_do(&segment(60_000, None), 1464).unwrap();
+        assert_eq!((left.gso_type, left.hdr_len, left.gso_size), (vnet::GSO_TCPV4, 54, 1410));
+        assert!(left.check(60_054, &segment(60_000, None)[..256]).is_ok());
+        assert_eq!(left_to_do(&segment(100, Some(0x1234)), 1464), None);
+        assert_eq!(left_to_do(&segment(60_000, Some(0x1234)), 1464), None);
+        let mut fragment = segment(100, None);
+        fragment[20] = 0x20;
+        assert_eq!(left_to_do(&fragment, 1464), None);
+        for len in 0..segment(0, None).len() {
+            let _ = left_to_do(&segment(0, None)[..len], 1464);
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! System calls of UDP sockets that rustix does not have: many datagrams together, each of which stands for several.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use netvale_port::FrameRef;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
+
+use crate::ip::{self, Words};
+
+/// linux/udp.h.
+const UDP_SEGMENT: libc::c_int = 103;
+const UDP_GRO: libc::c_int = 104;
+/// Room for a control message with an int, and for its header.
+const CONTROL: usize = 24;
+/// Bytes of a buffer for a datagram.
+pub const BUFFER: usize = 65_536;
+
+/// Makes a UDP socket and binds it.
+pub fn udp(at: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP))?;
+    if at.is_ipv6() {
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+    }
+    rustix::net::bind(&socket, &at)?;
+    Ok(socket)
+}
+
+/// Sets an option that is a number.
+pub fn set(socket: &impl AsFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let at = (&raw const value).cast();
+    // SAFETY: `value` is an int, of the length given, and outlives the call.
+    match unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, at, 4) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Reads an option that is a number.
+pub fn get(socket: &impl AsFd, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
+    let (mut value, mut len) = (0, 4);
+    // SAFETY: `value` has the four bytes that `len` says, and both outlive the call.
+    match unsafe { libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) } {
+        0 => Ok(value),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Has the kernel put datagrams of one sender together.
+pub fn set_gro(socket: &impl AsFd) -> io::Result<()> {
+    set(socket, libc::SOL_UDP, UDP_GRO, 1)
+}
+
+/// A socket address, as much of it as is needed.
+#[derive(Clone, Copy)]
+union Name {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+impl Name {
+    const EMPTY: Name = Name {
+        // SAFETY: all zeros are a value of this struct of integers.
+        v6: unsafe { std::mem::zeroed() },
+    };
+
+    /// The address, and its length.
+    fn of(words: Words, port: u16) -> (Name, u32) {
+        match ip::of(words) {
+            std::net::IpAddr::V4(v4) => {
+                let sin_addr = libc::in_addr { s_addr: u32::from_ne_bytes(v4.octets()) };
+                let family = libc::AF_INET as u16;
+                let v4 = libc::sockaddr_in { sin_family: family, sin_port: port.to_be(), sin_addr, sin_zero: [0; 8] };
+                (Name { v4 }, size_of::<libc::sockaddr_in>() as u32)
+            }
+            std::net::IpAddr::V6(v6) => {
+                let mut name = Name::EMPTY;
+                name.v6 = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as u16,
+                    sin6_port: port.to_be(),
+                    sin6_flowinfo: 0,
+                    sin6_addr: libc::in6_addr { s6_addr: v6.octets() },
+                    sin6_scope_id: 0,
+                };
+                (name, size_of::<libc::sockaddr_in6>() as u32)
+            }
+        }
+    }
+
+    /// The address that the kernel has written here.
+    fn words(&self) -> Words {
+        // SAFETY: the union was all zeros or is what the kernel wrote: each byte is initialized, and both structs are integers. Both begin with the
+        // family.
+        unsafe {
+            if self.v4.sin_family == libc::AF_INET as u16 {
+                let v4 = std::net::Ipv4Addr::from(self.v4.sin_addr.s_addr.to_ne_bytes());
+                return ip::words(v4.into());
+            }
+            ip::words(std::net::Ipv6Addr::from(self.v6.sin6_addr.s6_addr).into())
+        }
+    }
+}
+
+/// Control data, aligned as its header needs.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control {
+    len: usize,
+    level: libc::c_int,
+    kind: libc::c_int,
+    value: [u8; 8],
+}
+
+const _: () = assert!(size_of::<Control>() == CONTROL && size_of::<libc::cmsghdr>() == 16);
+
+const NO_CONTROL: Control = Control { len: 0, level: 0, kind: 0, value: [0; 8] };
+
+/// A message header with nothing in it.
+fn empty() -> libc::mmsghdr {
+    // SAFETY: all zeros are a value of it: null pointers and numbers.
+    unsafe { std::mem::zeroed() }
+}
+
+/// A datagram that came, or several of one length that the kernel put together.
+#[derive(Debug)]
+pub struct Message {
+    /// Its bytes, and room behind them.
+    pub data: Box<[u8]>,
+    /// Bytes of data.
+    pub len: usize,
+    /// Bytes of each datagram but the last; 0 if there is only one.
+    pub each: usize,
+    /// Who sent it.
+    pub from: Words,
+}
+
+impl Message {
+    /// A buffer without a message.
+    pub fn empty() -> Message {
+        Message { data: vec![0; BUFFER].into_boxed_slice(), len: 0, each: 0, from: [0; 2] }
+    }
+
+    /// The datagrams.
+    pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
+        let each = if self.each == 0 { BUFFER } else { self.each };
+        self.data.get(..self.len).unwrap_or_default().chunks(each)
+    }
+}
+
+/// Receives messages.
+pub struct Receiver {
+    names: Vec<Name>,
+    controls: Vec<Control>,
+    parts: Vec<libc::iovec>,
+    headers: Vec<libc::mmsghdr>,
+}
+
+// SAFETY: pointers in it are written before each call, and used in that call only.
+unsafe impl Send for Receiver {}
+
+impl Receiver {
+    /// Makes room for that many messages a call.
+    pub fn new(most: usize) -> Receiver {
+        Receiver {
+            names: vec![Name::EMPTY; most],
+            controls: vec![NO_CONTROL; most],
+            parts: vec![libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; most],
+            headers: (0..most).map(|_| empty()).collect(),
+        }
+    }
+
+    /// Receives into the first buffers of `into`, as many as there are. Returns the number of messages.
+    pub fn receive(&mut self, socket: &impl AsFd, into: &mut [Message]) -> usize {
+        let most = into.len().min(self.headers.len());
+        for (i, message) in into.iter_mut().take(most).enumerate() {
+            self.names[i] = Name::EMPTY;
+            self.controls[i] = NO_CONTROL;
+            self.parts[i] = libc::iovec { iov_base: message.data.as_mut_ptr().cast(), iov_len: message.data.len() };
+            let header = &mut self.headers[i].msg_hdr;
+            (header.msg_name, header.msg_namelen) = ((&raw mut self.names[i]).cast(), size_of::<Name>() as u32);
+            (header.msg_iov, header.msg_iovlen) = (&raw mut self.parts[i], 1);
+            (header.msg_control, header.msg_controllen) = ((&raw mut self.controls[i]).cast(), CONTROL as _);
+        }
+        let (fd, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT as _);
+        // SAFETY: the first `most` headers point to names, parts and control data of `self`, and to buffers of `into`, all of which are
+        // borrowed exclusively, stay where they are, and have the lengths given.
+        let got = unsafe { libc::recvmmsg(fd, self.headers.as_mut_ptr(), most as u32, flags, std::ptr::null_mut()) };
+        let got = usize::try_from(got).unwrap_or(0).min(most);
+        for (i, message) in into.iter_mut().take(got).enumerate() {
+            let control = &self.controls[i];
+            let is_many = control.level == libc::SOL_UDP && control.kind == UDP_GRO;
+            let each = i32::from_ne_bytes([control.value[0], control.value[1], control.value[2], control.value[3]]);
+            message.len = (self.headers[i].msg_len as usize).min(message.data.len());
+            message.each = if is_many { usize::try_from(each).unwrap_or(0) } else { 0 };
+            message.from = self.names[i].words();
+        }
+        got
+    }
+}
+
+/// Messages to be sent together, put together piece by piece.
+pub struct Outbox {
+    names: Vec<Name>,
+    controls: Vec<Control>,
+    parts: Vec<libc::iovec>,
+    headers: Vec<libc::mmsghdr>,
+    /// First part of each message.
+    begins: Vec<usize>,
+    port: u16,
+}
+
+// SAFETY: pointers in it belong to the caller of `send`, who promised that they are good until then; nothing else reads them.
+unsafe impl Send for Outbox {}
+
+impl Outbox {
+    /// Makes room for that many messages and parts.
+    pub fn new(messages: usize, parts: usize, port: u16) -> Outbox {
+        Outbox {
+            names: Vec::with_capacity(messages),
+            controls: Vec::with_capacity(messages),
+            parts: Vec::with_capacity(parts),
+            headers: Vec::with_capacity(messages),
+            begins: Vec::with_capacity(messages),
+            port,
+        }
+    }
+
+    /// Forgets all messages.
+    pub fn clear(&mut self) {
+        self.names.clear();
+        self.controls.clear();
+        self.parts.clear();
+        self.headers.clear();
+        self.begins.clear();
+    }
+
+    /// Whether there is room for a message of that many parts.
+    pub fn has_room(&self, parts: usize) -> bool {
+        self.begins.len() < self.begins.capacity() && self.parts.len() + parts <= self.parts.capacity()
+    }
+
+    /// Begins a message.
+    pub fn begin(&mut self, to: Words) {
+        let (name, len) = Name::of(to, self.port);
+        let mut header = empty();
+        header.msg_hdr.msg_namelen = len;
+        self.names.push(name);
+        self.controls.push(NO_CONTROL);
+        self.headers.push(header);
+        self.begins.push(self.parts.len());
+    }
+
+    /// Adds bytes to the message begun last.
+    ///
+    /// # Safety
+    /// They must be readable until the messages are sent or cleared.
+    pub unsafe fn add(&mut self, at: *const u8, len: usize) {
+        debug_assert!(self.parts.len() < self.parts.capacity());
+        self.parts.push(libc::iovec { iov_base: at.cast_mut().cast(), iov_len: len });
+    }
+
+    /// Adds a frame's bytes to the message begun last.
+    ///
+    /// # Safety
+    /// The batch of the frame must not be cleared before the messages are sent or cleared.
+    pub unsafe fn add_frame(&mut self, frame: &FrameRef<'_>) {
+        for i in 0..frame.pieces() {
+            let (at, len) = frame.piece(i).raw();
+            // SAFETY: the caller's contract, and that of `Batch::push`. The address goes to the kernel, which copies.
+            unsafe { self.add(at, len) };
+        }
+    }
+
+    /// The message begun last is several datagrams of `each` bytes, the last of which may be shorter.
+    pub fn are_many(&mut self, each: usize) {
+        if let Some(control) = self.controls.last_mut() {
+            let [a, b] = (each as u16).to_ne_bytes();
+            *control = Control { len: 18, level: libc::SOL_UDP, kind: UDP_SEGMENT, value: [a, b, 0, 0, 0, 0, 0, 0] };
+        }
+    }
+
+    /// Sends messages from number `first` up to `end`. Returns how many were sent, and the error of the next one.
+    pub fn send(&mut self, socket: &impl AsFd, first: usize, end: usize) -> (usize, Option<io::Error>) {
+        for i in first..end.min(self.headers.len()) {
+            let next = self.begins.get(i + 1).copied().unwrap_or(self.parts.len());
+            let parts = &mut self.parts[self.begins[i]..next];
+            let header = &mut self.headers[i].msg_hdr;
+            header.msg_name = (&raw mut self.names[i]).cast();
+            (header.msg_iov, header.msg_iovlen) = (parts.as_mut_ptr(), parts.len() as _);
+            let control = &mut self.controls[i];
+            let has_control = control.len > 0;
+            header.msg_control = if has_control { (&raw mut *control).cast() } else { std::ptr::null_mut() };
+            header.msg_controllen = if has_control { CONTROL as _ } else { 0 };
+        }
+        let Some(headers) = self.headers.get_mut(first..end) else { return (0, None) };
+        if headers.is_empty() {
+            return (0, None);
+        }
+        let (fd, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT as _);
+        // SAFETY: the headers point to names, parts and control data of `self`, which stay where they are during the call; what parts point
+        // to is readable by the contract of `add`.
+        let sent = unsafe { libc::sendmmsg(fd, headers.as_mut_ptr(), headers.len() as u32, flags) };
+        match usize::try_from(sent) {
+            Ok(sent) => (sent, None),
+            Err(_) => (0, Some(io::Error::last_os_error())),
+        }
+    }
+}

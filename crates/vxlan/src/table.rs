@@ -1,0 +1,358 @@
+//! Which Ethernet address is behind which VTEP.
+//!
+//! Workers look addresses up and learn them without waiting for each other: a slot has a version, which is odd while the slot is
+//! written, and one thread at a time writes. A worker that finds another one writing learns with the next frame instead. The
+//! hash is keyed, so that nobody can aim at one place. Learned addresses expire; given ones (by an operator or a control plane)
+//! stay until they are taken back, and nothing that is learned takes their place.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+use crate::ip::{self, Words};
+
+/// Number of slots that are looked at for an address.
+const PROBES: usize = 32;
+/// A slot whose address was taken out: others that were put behind it are still found.
+const REMOVED: u64 = 1 << 63;
+
+/// Parts of the second word: when it was last seen, in seconds; whether it was given; whether it may not move; the version.
+const SEEN: u64 = 0xffff_ffff;
+const GIVEN: u64 = 1 << 32;
+const STICKY: u64 = 1 << 33;
+const VERSION_SHIFT: u32 = 40;
+
+#[derive(Debug, Default)]
+#[repr(align(32))]
+struct Slot {
+    /// The address in wire order, first byte lowest; 0: free.
+    mac: AtomicU64,
+    state: AtomicU64,
+    high: AtomicU64,
+    low: AtomicU64,
+}
+
+/// A table of a fixed size.
+#[derive(Debug)]
+pub struct Table {
+    slots: Box<[Slot]>,
+    key: u64,
+    /// Slots that have an address, or had one.
+    used: AtomicUsize,
+    writing: AtomicBool,
+}
+
+/// What there is to say of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The address in wire order, first byte lowest.
+    pub mac: u64,
+    /// Its VTEP.
+    pub vtep: IpAddr,
+    /// Whether it was given rather than learned.
+    pub given: bool,
+    /// Whether it may not be seen elsewhere.
+    pub sticky: bool,
+    /// When it was last seen, on the clock of who learned it.
+    pub seen: u32,
+}
+
+/// What became of a given address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// It is there.
+    Done,
+    /// The table has to grow first.
+    Full,
+}
+
+impl Table {
+    /// Creates a table with room for that many addresses, its hash keyed with `key` (from a random source).
+    #[must_use]
+    pub fn new(room: usize, key: u64) -> Table {
+        let slots = room.saturating_mul(2).clamp(PROBES, 1 << 24).next_power_of_two();
+        let slots = (0..slots).map(|_| Slot::default()).collect();
+        Table { slots, key: key | 1, used: AtomicUsize::new(0), writing: AtomicBool::new(false) }
+    }
+
+    /// Number of addresses that there is room for.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.slots.len() / 2
+    }
+
+    /// The slots where an address may be, in order.
+    #[inline]
+    fn places(&self, mac: u64) -> impl Iterator<Item = &Slot> {
+        let product = (mac ^ self.key.rotate_left(32)).wrapping_mul(self.key);
+        let mask = self.slots.len() - 1;
+        let first = (product >> 32) as usize & mask;
+        (0..PROBES).map(move |i| &self.slots[(first + i) & mask])
+    }
+
+    #[inline]
+    fn find(&self, mac: u64) -> Option<&Slot> {
+        for slot in self.places(mac) {
+            match slot.mac.load(Ordering::Acquire) {
+                found if found == mac => return Some(slot),
+                0 => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The VTEP of an address, if it was given, or seen within the last `ageing` seconds before `now`.
+    #[inline]
+    #[must_use]
+    pub fn lookup(&self, mac: u64, now: u32, ageing: u32) -> Option<Words> {
+        let (state, words) = self.find(mac)?.read(mac)?;
+        (state & GIVEN != 0 || is_fresh(state, now, ageing)).then_some(words)
+    }
+
+    /// Records that an address was seen behind a VTEP. Returns whether that is known now.
+    #[inline]
+    pub fn learn(&self, mac: u64, vtep: Words, now: u32, ageing: u32) -> bool {
+        if mac & 1 != 0 || mac == 0 {
+            return true;
+        }
+        if let Some((state, words)) = self.find(mac).and_then(|slot| slot.read(mac))
+            && (state & GIVEN != 0 || words == vtep && (state & SEEN) as u32 == now)
+        {
+            return state & GIVEN == 0 || words == vtep;
+        }
+        self.learn_anew(mac, vtep, now, ageing)
+    }
+
+    #[cold]
+    fn learn_anew(&self, mac: u64, vtep: Words, now: u32, ageing: u32) -> bool {
+        if self.writing.swap(true, Ordering::Acquire) {
+            return false;
+        }
+        let put = self.put_in(mac, vtep, u64::from(now), Some((now, ageing)));
+        self.writing.store(false, Ordering::Release);
+        put == Put::Done
+    }
+
+    /// Puts an address in that stays until it is [removed](Table::remove).
+    pub fn give(&self, mac: u64, vtep: Words, sticky: bool) -> Put {
+        self.lock();
+        let put = self.put_in(mac, vtep, GIVEN | if sticky { STICKY } else { 0 }, None);
+        self.writing.store(false, Ordering::Release);
+        put
+    }
+
+    /// For threads that may wait. Who holds it does a few dozen instructions.
+    fn lock(&self) {
+        while self.writing.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Puts an address in its slot, a free one, or, if learned, that of an expired one.
+    fn put_in(&self, mac: u64, vtep: Words, state: u64, learned: Option<(u32, u32)>) -> Put {
+        let mut free = None;
+        for slot in self.places(mac) {
+            match slot.mac.load(Ordering::Relaxed) {
+                found if found == mac => {
+                    slot.write(mac, vtep, state);
+                    return Put::Done;
+                }
+                0 => {
+                    free = free.or(Some((slot, true)));
+                    break;
+                }
+                REMOVED => free = free.or(Some((slot, false))),
+                _ => {
+                    let old = slot.state.load(Ordering::Relaxed);
+                    let expired = learned.is_some_and(|(now, ageing)| old & GIVEN == 0 && !is_fresh(old, now, ageing));
+                    free = free.or(expired.then_some((slot, false)));
+                }
+            }
+        }
+        match free {
+            Some((_, true)) if self.used.load(Ordering::Relaxed) >= self.room() => Put::Full,
+            Some((slot, is_new)) => {
+                self.used.fetch_add(usize::from(is_new), Ordering::Relaxed);
+                slot.write(mac, vtep, state);
+                Put::Done
+            }
+            None => Put::Full,
+        }
+    }
+
+    /// Takes an address out. Returns whether it was there.
+    pub fn remove(&self, mac: u64) -> bool {
+        self.remove_where(|entry| entry.mac == mac, Some(mac)) > 0
+    }
+
+    /// Takes out what `gone` says; returns the number.
+    pub fn remove_all(&self, gone: impl Fn(&Entry) -> bool) -> usize {
+        self.remove_where(gone, None)
+    }
+
+    fn remove_where(&self, gone: impl Fn(&Entry) -> bool, only: Option<u64>) -> usize {
+        self.lock();
+        let remove = |slot: &Slot| {
+            let is_gone = slot.entry().is_some_and(|entry| gone(&entry));
+            if is_gone {
+                slot.mac.store(REMOVED, Ordering::Release);
+            }
+            usize::from(is_gone)
+        };
+        let count = match only {
+            Some(mac) => self.find(mac).map_or(0, remove),
+            None => self.slots.iter().map(remove).sum(),
+        };
+        self.writing.store(false, Ordering::Release);
+        count
+    }
+
+    /// All addresses, expired ones too.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Entry> {
+        self.slots.iter().filter_map(Slot::entry).collect()
+    }
+
+    /// A table with room for that many addresses, and with all that are in this one, but for expired ones.
+    #[must_use]
+    pub fn grown(&self, room: usize, now: u32, ageing: u32) -> Table {
+        let table = Table::new(room, self.key);
+        for entry in self.entries() {
+            let state =
+                u64::from(entry.seen) | if entry.given { GIVEN } else { 0 } | if entry.sticky { STICKY } else { 0 };
+            if entry.given || is_fresh(state, now, ageing) {
+                let _ = table.put_in(entry.mac, ip::words(entry.vtep), state, None);
+            }
+        }
+        table
+    }
+}
+
+fn is_fresh(state: u64, now: u32, ageing: u32) -> bool {
+    now.saturating_sub((state & SEEN) as u32) < ageing
+}
+
+impl Slot {
+    /// State and VTEP, if they are this address's, and nobody is writing.
+    #[inline]
+    fn read(&self, mac: u64) -> Option<(u64, Words)> {
+        let before = self.state.load(Ordering::Acquire);
+        let words = [self.high.load(Ordering::Relaxed), self.low.load(Ordering::Relaxed)];
+        let still = self.mac.load(Ordering::Relaxed) == mac;
+        fence(Ordering::Acquire);
+        let after = self.state.load(Ordering::Relaxed);
+        let version = before >> VERSION_SHIFT;
+        (still && version % 2 == 0 && after == before).then_some((before, words))
+    }
+
+    /// Written by one thread at a time.
+    fn write(&self, mac: u64, [high, low]: Words, state: u64) {
+        let version = (self.state.load(Ordering::Relaxed) >> VERSION_SHIFT) & !1;
+        self.state.store((version + 1) << VERSION_SHIFT, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.mac.store(mac, Ordering::Relaxed);
+        self.high.store(high, Ordering::Relaxed);
+        self.low.store(low, Ordering::Relaxed);
+        self.state.store(state | (version + 2) << VERSION_SHIFT, Ordering::Release);
+        // Whoever finds the address finds what belongs to it.
+        self.mac.store(mac, Ordering::Release);
+    }
+
+    fn entry(&self) -> Option<Entry> {
+        let mac = self.mac.load(Ordering::Acquire);
+        if mac == 0 || mac == REMOVED {
+            return None;
+        }
+        let (state, words) = self.read(mac)?;
+        let (given, sticky) = (state & GIVEN != 0, state & STICKY != 0);
+        Some(Entry { mac, vtep: ip::of(words), given, sticky, seen: (state & SEEN) as u32 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    const AGEING: u32 = 300;
+
+    fn vtep(n: u8) -> Words {
+        ip::words(IpAddr::from([10, 0, 0, n]))
+    }
+
+    proptest! {
+        /// Objective: the table is a map with the latest VTEP of each address; given ones are not displaced by learned ones.
+        #[test]
+        fn is_a_map(steps in proptest::collection::vec((0u64..24, 1u8..9, 0u8..4), 0..300)) {
+            let table = Table::new(64, 0x1234_5678_9abc_def1);
+            let mut model: HashMap<u64, (u8, bool)> = HashMap::new();
+            for (n, at, what) in steps {
+                let mac = (n + 1) << 9;
+                match what {
+                    0 => {
+                        prop_assert_eq!(table.give(mac, vtep(at), false), Put::Done);
+                        model.insert(mac, (at, true));
+                    }
+                    1 => prop_assert_eq!(table.remove(mac), model.remove(&mac).is_some()),
+                    _ => {
+                        table.learn(mac, vtep(at), 7, AGEING);
+                        let entry = model.entry(mac).or_insert((at, false));
+                        if !entry.1 { *entry = (at, false); }
+                    }
+                }
+            }
+            for n in 0..24u64 {
+                let mac = (n + 1) << 9;
+                prop_assert_eq!(table.lookup(mac, 7, AGEING), model.get(&mac).map(|(at, _)| vtep(*at)));
+            }
+            prop_assert_eq!(table.entries().len(), model.len());
+        }
+    }
+
+    /// Objective: learned addresses expire, and their places are used again; given ones stay; groups are not learned.
+    #[test]
+    fn ageing() {
+        let table = Table::new(16, 99);
+        for n in 1..=16u64 {
+            assert!(table.learn(n << 8, vtep(1), 10, AGEING));
+        }
+        assert!(!table.learn(17 << 8, vtep(1), 10, AGEING), "full");
+        assert_eq!(table.give(18 << 8, vtep(1), false), Put::Full);
+        assert_eq!(table.lookup(1 << 8, 309, AGEING), Some(vtep(1)));
+        assert_eq!(table.lookup(1 << 8, 310, AGEING), None);
+        assert!(table.learn(17 << 8, vtep(2), 310, AGEING));
+        let grown = table.grown(100, 310, AGEING);
+        assert_eq!(grown.entries().len(), 1);
+        assert_eq!(grown.give(18 << 8, vtep(3), true), Put::Done);
+        assert_eq!(grown.lookup(18 << 8, u32::MAX, AGEING), Some(vtep(3)));
+        assert!(!grown.learn(18 << 8, vtep(4), 310, AGEING), "it is given");
+        assert!(grown.learn(1, vtep(1), 310, AGEING) && grown.lookup(1, 310, AGEING).is_none());
+        assert_eq!(grown.remove_all(|entry| entry.given), 1);
+    }
+
+    /// Objective: a reader never finds an address with a VTEP that it was not behind, while it moves and its slot is used by
+    /// others.
+    #[test]
+    fn torn_reads() {
+        let table = Table::new(16, 5);
+        let places = [1u64, 2].map(|n| [n << 60 | n, n]);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for i in 0..100_000u64 {
+                    table.give(1 << 8, places[(i % 2) as usize], false);
+                    if i % 16 == 0 {
+                        table.remove(1 << 8);
+                        table.give(i << 8 | 4, [3, 3], false);
+                        table.remove(i << 8 | 4);
+                    }
+                }
+            });
+            while !writer.is_finished() {
+                if let Some(found) = table.lookup(1 << 8, 0, AGEING) {
+                    assert!(places.contains(&found), "{found:?}");
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,403 @@
+//! What the queues of one VNI share, and how it is changed while they run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use netvale_mem::lent::Lent;
+use netvale_port::wake::WakeSet;
+use netvale_wire::flow::FlowKey;
+use rustix::time::ClockId;
+use thiserror::Error;
+
+use crate::endpoint::{Endpoint, EndpointError, Inbox, SendOptions, Sources};
+use crate::header;
+use crate::ip::{self, Words};
+use crate::neighbors::{Heard, Known};
+use crate::peers::{MAX_PEERS, Peers};
+use crate::sender::Sender;
+use crate::table::{Entry, Put, Table};
+use crate::too_long::Replies;
+
+/// Room for learned addresses.
+const ROOM: usize = 16_384;
+/// Most addresses, and most neighbours, that a tunnel is given.
+pub const MAX_GIVEN: usize = 1 << 18;
+/// Bytes of a UDP and a VXLAN header, and of an IP header.
+const HEADERS: u32 = 8 + header::LEN as u32;
+const IPV4: u32 = 20;
+const IPV6: u32 = 40;
+/// What is taken for a path's MTU as long as nothing is known of it.
+const USUAL_MTU: u32 = 1500;
+/// The longest frame in a datagram that may be cut into fragments.
+const LONGEST: u32 = 65_507 - header::LEN as u32;
+/// Bytes of an Ethernet header.
+const ETHERNET: u32 = 14;
+
+/// How a tunnel is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TunnelOptions {
+    /// VXLAN network identifier.
+    pub vni: u32,
+    /// VTEPs that get what goes to all.
+    pub remotes: Vec<IpAddr>,
+    /// Whether it learns which address is behind which VTEP.
+    pub learning: bool,
+    /// Whether frames are taken from VTEPs that are not known.
+    pub any_peer: bool,
+    /// Seconds after which a learned address is forgotten.
+    pub ageing: u32,
+    /// How datagrams are sent.
+    pub send: SendOptions,
+    /// Longest packet in a frame, in bytes; none: what the path to the VTEPs takes.
+    pub mtu: Option<u32>,
+    /// A secret for its hashes.
+    pub key: [u64; 2],
+}
+
+/// What is changed. All of it, or nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Whether all that was given before goes first.
+    pub replace: bool,
+    /// VTEPs that get what goes to all from now on, and those that do so no longer.
+    pub flood: (Vec<IpAddr>, Vec<IpAddr>),
+    /// Addresses behind VTEPs; those that are taken back, in wire order.
+    pub addresses: (Vec<Given>, Vec<u64>),
+    /// Neighbours behind VTEPs: IP address and Ethernet address; those that are taken back.
+    pub neighbors: (Vec<(IpAddr, u64)>, Vec<IpAddr>),
+}
+
+/// An address that is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The address in wire order, first byte lowest.
+    pub mac: u64,
+    /// Its VTEP.
+    pub vtep: IpAddr,
+    /// Whether it may not be seen elsewhere.
+    pub sticky: bool,
+    /// How often it has moved, as its control plane counts.
+    pub sequence: u32,
+}
+
+/// Why nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ChangeError {
+    /// No VTEP can have that address.
+    #[error("{0} is no VTEP's address")]
+    NoHost(IpAddr),
+    /// The VTEP's address is of the other version of IP.
+    #[error("{0} cannot be reached from {1}: one is IPv4, the other IPv6")]
+    Version(IpAddr, IpAddr),
+    /// It is the tunnel's own.
+    #[error("{0} is the tunnel's own address")]
+    Own(IpAddr),
+    /// Not the address of a single station.
+    #[error("{} is no address of a single station", text(*.0))]
+    NoStation(u64),
+    /// There are too many.
+    #[error("more than {0} {1}")]
+    TooMany(usize, &'static str),
+}
+
+fn text(mac: u64) -> String {
+    mac.to_le_bytes()[..6].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+}
+
+/// What was given, rather than learned. The control thread's.
+#[derive(Debug, Default)]
+struct AllGiven {
+    flood: BTreeSet<IpAddr>,
+    addresses: BTreeMap<u64, Given>,
+    neighbors: BTreeMap<IpAddr, u64>,
+}
+
+/// The tunnel of a VNI.
+pub struct Tunnel {
+    pub(crate) options: TunnelOptions,
+    pub(crate) header: [u8; header::LEN],
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) sources: Arc<Sources>,
+    pub(crate) wake: Arc<WakeSet>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) table: ArcSwap<Table>,
+    pub(crate) peers: ArcSwap<Peers>,
+    pub(crate) known: ArcSwap<Known>,
+    pub(crate) heard: Heard,
+    pub(crate) replies: Lent<Replies>,
+    pub(crate) senders: [Lent<Sender>; 2],
+    pub(crate) flows: FlowKey,
+    /// The longest frame that fits into a packet of the path, and the longest that is sent at all.
+    whole: AtomicU32,
+    longest: AtomicU32,
+    given: Mutex<AllGiven>,
+}
+
+impl Tunnel {
+    /// Makes a tunnel at an endpoint.
+    ///
+    /// # Errors
+    /// [`EndpointError`] if the VNI is in use there, or no descriptors are left.
+    pub fn new(endpoint: Arc<Endpoint>, options: TunnelOptions) -> Result<Arc<Tunnel>, EndpointError> {
+        let failed = |e: rustix::io::Errno| EndpointError::Socket(endpoint.local(), e.into());
+        let wake = Arc::new(WakeSet::new().map_err(failed)?);
+        let sources = endpoint.sources(options.send)?;
+        let inbox = endpoint.join(options.vni, &wake)?;
+        let port = endpoint.port();
+        let given = AllGiven { flood: options.remotes.iter().copied().collect(), ..AllGiven::default() };
+        let tunnel = Tunnel {
+            header: header::encode(options.vni),
+            endpoint,
+            sources,
+            wake,
+            inbox,
+            table: ArcSwap::from_pointee(Table::new(ROOM, options.key[0])),
+            peers: ArcSwap::default(),
+            known: ArcSwap::default(),
+            heard: Heard::new(options.key[1]),
+            replies: Lent::with(Replies::new()),
+            senders: [(); 2].map(|()| Lent::with(Sender::new(port))),
+            flows: FlowKey::new(options.key),
+            whole: AtomicU32::new(0),
+            longest: AtomicU32::new(0),
+            given: Mutex::new(given),
+            options,
+        };
+        tunnel.look_at_peers(&tunnel.given());
+        Ok(Arc::new(tunnel))
+    }
+
+    /// How it was made.
+    #[must_use]
+    pub fn options(&self) -> &TunnelOptions {
+        &self.options
+    }
+
+    /// Its VTEP of this host.
+    #[must_use]
+    pub fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
+    /// The VTEPs that it knows.
+    #[must_use]
+    pub fn peers(&self) -> Arc<Peers> {
+        self.peers.load_full()
+    }
+
+    /// The addresses that it knows, but for expired ones, and how many seconds ago they were seen.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<(Entry, u32)> {
+        let (now, table) = (now(), self.table.load());
+        let with_age = |entry: Entry| (entry, now.saturating_sub(entry.seen));
+        table.entries().into_iter().map(with_age).filter(|(e, age)| e.given || *age < self.options.ageing).collect()
+    }
+
+    /// An address, if it was given.
+    #[must_use]
+    pub fn given_address(&self, mac: u64) -> Option<Given> {
+        self.given().addresses.get(&mac).copied()
+    }
+
+    /// Number of addresses that were given.
+    #[must_use]
+    pub fn count_given(&self) -> usize {
+        self.given().addresses.len()
+    }
+
+    /// Whether an address is known to be behind a VTEP. For workers.
+    #[must_use]
+    pub fn knows(&self, mac: u64) -> bool {
+        self.table.load().lookup(mac, now(), self.options.ageing).is_some()
+    }
+
+    /// Which IP addresses programs behind this host's ports have said to have.
+    #[must_use]
+    pub fn heard(&self) -> &Heard {
+        &self.heard
+    }
+
+    /// The longest packet in a frame, in bytes: what to tell a guest's driver.
+    #[must_use]
+    pub fn mtu(&self) -> u32 {
+        self.whole.load(Ordering::Relaxed).saturating_sub(ETHERNET)
+    }
+
+    /// The longest frame that fits into a packet of the path, and the longest one that is sent at all.
+    #[inline]
+    pub(crate) fn limits(&self) -> (usize, usize) {
+        (self.whole.load(Ordering::Relaxed) as usize, self.longest.load(Ordering::Relaxed) as usize)
+    }
+
+    /// Changes what was given.
+    ///
+    /// # Errors
+    /// [`ChangeError`], which names the first thing that cannot be; then nothing was changed.
+    pub fn change(&self, change: &Change) -> Result<(), ChangeError> {
+        let mut given = self.given();
+        self.check(&given, change)?;
+        if change.replace {
+            *given = AllGiven::default();
+        }
+        let (more, less) = &change.flood;
+        less.iter().for_each(|ip| _ = given.flood.remove(ip));
+        given.flood.extend(more);
+        let (more, less) = &change.addresses;
+        less.iter().for_each(|mac| _ = given.addresses.remove(mac));
+        given.addresses.extend(more.iter().map(|one| (one.mac, *one)));
+        let (more, less) = &change.neighbors;
+        less.iter().for_each(|ip| _ = given.neighbors.remove(ip));
+        given.neighbors.extend(more.iter().copied());
+        self.look_at_peers(&given);
+        self.fill_table(&given, change);
+        if change.replace || !change.neighbors.0.is_empty() || !change.neighbors.1.is_empty() {
+            self.known.store(Arc::new(Known::new(given.neighbors.iter())));
+        }
+        Ok(())
+    }
+
+    fn given(&self) -> MutexGuard<'_, AllGiven> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self, given: &AllGiven, change: &Change) -> Result<(), ChangeError> {
+        let vteps = change.addresses.0.iter().map(|one| one.vtep);
+        change.flood.0.iter().copied().chain(vteps).try_for_each(|vtep| check_vtep(vtep, self.endpoint.local()))?;
+        let stations = change.addresses.0.iter().map(|one| one.mac);
+        let stations = stations.chain(change.neighbors.0.iter().map(|(_, mac)| *mac));
+        stations
+            .map(|mac| if is_station(mac) { Ok(()) } else { Err(ChangeError::NoStation(mac)) })
+            .collect::<Result<(), _>>()?;
+        let before = |count: usize| if change.replace { 0 } else { count };
+        if before(given.addresses.len()) + change.addresses.0.len() > MAX_GIVEN {
+            return Err(ChangeError::TooMany(MAX_GIVEN, "addresses"));
+        }
+        if before(given.neighbors.len()) + change.neighbors.0.len() > MAX_GIVEN {
+            return Err(ChangeError::TooMany(MAX_GIVEN, "neighbours"));
+        }
+        let mut vteps: BTreeSet<IpAddr> = change.flood.0.iter().copied().collect();
+        vteps.extend(change.addresses.0.iter().map(|one| one.vtep));
+        if before(self.peers.load().all().len()) + vteps.len() > MAX_PEERS {
+            return Err(ChangeError::TooMany(MAX_PEERS, "VTEPs"));
+        }
+        Ok(())
+    }
+
+    /// Makes the list of VTEPs anew if others are known now.
+    fn look_at_peers(&self, given: &AllGiven) {
+        let mut all: BTreeMap<IpAddr, bool> = given.addresses.values().map(|one| (one.vtep, false)).collect();
+        all.extend(given.flood.iter().map(|ip| (*ip, true)));
+        let before = self.peers.load_full();
+        let is_same =
+            before.all().len() == all.len() && before.all().iter().all(|peer| all.get(&peer.ip) == Some(&peer.floods));
+        if !is_same {
+            self.peers.store(Arc::new(Peers::new(all, &before)));
+        }
+        if !is_same || self.longest.load(Ordering::Relaxed) == 0 {
+            self.look_at_paths();
+        }
+    }
+
+    /// Asks the host for the MTU of the paths to all VTEPs that get what goes to all.
+    pub(crate) fn look_at_paths(&self) {
+        let peers = self.peers.load_full();
+        let paths = peers.all().iter().filter_map(|peer| self.endpoint.path_mtu(peer.ip));
+        let path = paths.min().unwrap_or(USUAL_MTU);
+        let network = if self.endpoint.local().is_ipv4() { IPV4 } else { IPV6 };
+        let fits = path.saturating_sub(network + HEADERS).min(LONGEST);
+        let asked = self.options.mtu.map_or(LONGEST, |mtu| mtu + ETHERNET);
+        let may_fragment = self.options.send.may_fragment;
+        self.whole.store(fits.min(asked), Ordering::Relaxed);
+        self.longest.store(if may_fragment { LONGEST.min(asked) } else { fits.min(asked) }, Ordering::Relaxed);
+    }
+
+    /// Writes into the table what has changed, into a larger one if need be.
+    fn fill_table(&self, given: &AllGiven, change: &Change) {
+        let mut table = self.table.load_full();
+        if change.replace {
+            table.remove_all(|entry| entry.given && !given.addresses.contains_key(&entry.mac));
+        }
+        change
+            .addresses
+            .1
+            .iter()
+            .filter(|mac| !given.addresses.contains_key(mac))
+            .for_each(|mac| _ = table.remove(*mac));
+        for Given { mac, vtep, sticky, .. } in &change.addresses.0 {
+            while table.give(*mac, ip::words(*vtep), *sticky) == Put::Full {
+                table = Arc::new(table.grown(table.room() * 2, now(), self.options.ageing));
+                self.table.store(Arc::clone(&table));
+            }
+        }
+    }
+
+    /// What another process must know to continue the tunnel: what was given, and what was learned.
+    #[must_use]
+    pub fn state(&self) -> (Change, Vec<(u64, IpAddr)>) {
+        let given = self.given();
+        let addresses = given.addresses.values().copied().collect();
+        let neighbors = given.neighbors.iter().map(|(ip, mac)| (*ip, *mac)).collect();
+        let flood = given.flood.iter().copied().collect();
+        let nothing = Vec::new;
+        let change = Change {
+            replace: true,
+            flood: (flood, nothing()),
+            addresses: (addresses, Vec::new()),
+            neighbors: (neighbors, Vec::new()),
+        };
+        drop(given);
+        let learned = self.addresses().into_iter().filter(|(entry, _)| !entry.given);
+        (change, learned.map(|(entry, _)| (entry.mac, entry.vtep)).collect())
+    }
+
+    /// Learns what another process had learned.
+    pub fn learn_all(&self, learned: &[(u64, IpAddr)]) {
+        let (now, table) = (now(), self.table.load());
+        for (mac, vtep) in learned.iter().filter(|(mac, vtep)| is_station(*mac) && ip::is_host(*vtep)) {
+            table.learn(*mac, ip::words(*vtep), now, self.options.ageing);
+        }
+    }
+
+    /// Whether a frame from that VTEP is taken.
+    #[inline]
+    pub(crate) fn takes_from(&self, peers: &Peers, from: Words) -> bool {
+        peers.get(from).is_some() || self.options.any_peer
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.endpoint.leave(self.options.vni);
+        self.wake.remove(&*self.endpoint);
+    }
+}
+
+/// Whether a VTEP can be at that address, for one at `local`.
+///
+/// # Errors
+/// [`ChangeError`] that says why not.
+pub fn check_vtep(vtep: IpAddr, local: IpAddr) -> Result<(), ChangeError> {
+    if !ip::is_host(vtep) {
+        return Err(ChangeError::NoHost(vtep));
+    }
+    if vtep.is_ipv4() != local.is_ipv4() {
+        return Err(ChangeError::Version(vtep, local));
+    }
+    if vtep == local { Err(ChangeError::Own(vtep)) } else { Ok(()) }
+}
+
+/// Whether it is the address of a single station, in wire order.
+fn is_station(mac: u64) -> bool {
+    mac != 0 && mac & 1 == 0 && mac >> 48 == 0
+}
+
+/// Seconds of a clock that only goes on.
+#[must_use]
+pub fn now() -> u32 {
+    let now = rustix::time::clock_gettime(ClockId::MonotonicCoarse);
+    // 136 years.
+    now.tv_sec as u32
+}
