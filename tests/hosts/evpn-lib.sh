@@ -210,6 +210,10 @@ kernel_has() {
     bridge -n "$(name_of "$1")" fdb show dev "vx$VNI" | grep -q "^$2 dst 10.99.0.$3 "
 }
 
+kernel_lacks() {
+    ! bridge -n "$(name_of "$1")" fdb show dev "vx$VNI" | grep -q "^$2 dst"
+}
+
 # has HOST MAC NUMBER: whether zebra's devices have the address behind that host, and the daemon, too.
 has() {
     evpn "$1" "any(.remotes[]; .mac == \"$2\" and .vtep == \"10.99.0.$3\")"

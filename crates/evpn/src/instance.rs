@@ -11,7 +11,7 @@ use crate::entry::Entry;
 use crate::feed::{Change, Feed, Told};
 use crate::listed::{Act, Listed};
 use crate::netlink::Netlink;
-use crate::session::{EvpnPort, MAX_ITEMS, Session, SessionError};
+use crate::session::{EvpnPort, MAX_ITEMS, MAX_ITEMS_REPLACED, Session, SessionError};
 use crate::tables::{Fact, Place, Tables};
 
 /// The daemon's list is not asked for more often than this.
@@ -141,13 +141,13 @@ impl Instance {
             changes = self.feed.everything();
             info!(port = self.port.name, vni = self.port.vni, entries = changes.len(), "everything is told anew");
         }
-        let mut chunks: Vec<&[Change]> = changes.chunks(MAX_ITEMS).collect();
-        if replace && chunks.is_empty() {
-            chunks.push(&[]);
-        }
+        let (first, rest) = changes.split_at(if replace { changes.len().min(MAX_ITEMS_REPLACED) } else { 0 });
         let mut refusals = 0;
-        for (n, chunk) in chunks.into_iter().enumerate() {
-            if self.push(session, replace && n == 0, chunk, &mut refusals)? == Outcome::NoPort {
+        if replace && self.push(session, true, first, &mut refusals)? == Outcome::NoPort {
+            return Ok(Outcome::NoPort);
+        }
+        for chunk in rest.chunks(MAX_ITEMS) {
+            if self.push(session, false, chunk, &mut refusals)? == Outcome::NoPort {
                 return Ok(Outcome::NoPort);
             }
         }

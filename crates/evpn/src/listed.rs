@@ -6,10 +6,9 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
-use netvale_control::types::Mac;
+use netvale_control::types::{LocalAddress, Mac};
 
 use crate::entry::{is_host, is_station};
-use crate::session::LocalAddress;
 use crate::tables::{Key, Tables};
 use crate::{MAX_ADDRESSES, MAX_IPS_OF_ADDRESS, MAX_NEIGHBORS};
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use netvale_control::dirs::{self, CONTROL_SOCKET};
 use netvale_control::error::RpcError;
 use netvale_control::framing::Lines;
-use netvale_control::types::Mac;
+use netvale_control::types::{VxlanAddress, VxlanLocal, VxlanLocalParams, VxlanNeighbor, VxlanSetParams};
 use rustix::net::{SendFlags, sockopt};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -26,8 +26,10 @@ const MAX_LINE: usize = 64 << 20;
 const LIMIT: Duration = Duration::from_secs(10);
 /// Most ports whose notifications are remembered.
 const MAX_CHANGED: usize = 2 * crate::MAX_INSTANCES;
-/// Most items of a request: its line stays below the daemon's limit.
+/// Most items of a request, so that the daemon's other work does not wait for long.
 pub const MAX_ITEMS: usize = 1000;
+/// The same of the one that replaces what was told before: what is not in it goes, if only until the next request. Its line has less than 4 MiB.
+pub const MAX_ITEMS_REPLACED: usize = 30_000;
 
 /// Why there is no answer.
 #[derive(Debug, Error)]
@@ -77,29 +79,6 @@ pub struct EvpnPort {
     pub udp_port: u16,
 }
 
-/// An address behind another port of the switch.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct LocalAddress {
-    /// The address.
-    pub mac: Mac,
-    /// The IP addresses that it has said are its own.
-    #[serde(default)]
-    pub ips: Vec<IpAddr>,
-    /// Whether it does not move.
-    #[serde(default)]
-    pub sticky: bool,
-}
-
-/// The answer to `vxlan.local`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Local {
-    /// The list's number.
-    pub generation: u64,
-    /// The addresses; none if the list has not changed.
-    #[serde(default)]
-    pub addresses: Option<Vec<LocalAddress>>,
-}
-
 #[derive(Deserialize)]
 struct Listing {
     name: String,
@@ -114,48 +93,6 @@ struct Tunnel {
     port: u16,
     #[serde(default)]
     evpn: bool,
-}
-
-#[derive(Serialize)]
-struct AskLocal<'a> {
-    port: &'a str,
-    watch: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    since: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct Set<'a> {
-    port: &'a str,
-    replace: bool,
-    flood: Difference<IpAddr, IpAddr>,
-    addresses: Difference<Address, Mac>,
-    neighbors: Difference<Neighbor, IpAddr>,
-}
-
-#[derive(Serialize)]
-struct Difference<A, R> {
-    add: Vec<A>,
-    remove: Vec<R>,
-}
-
-impl<A, R> Default for Difference<A, R> {
-    fn default() -> Self {
-        Difference { add: Vec::new(), remove: Vec::new() }
-    }
-}
-
-#[derive(Serialize)]
-struct Address {
-    mac: Mac,
-    vtep: IpAddr,
-    sticky: bool,
-}
-
-#[derive(Serialize)]
-struct Neighbor {
-    ip: IpAddr,
-    mac: Mac,
 }
 
 #[derive(Deserialize)]
@@ -217,9 +154,9 @@ impl Session {
     ///
     /// # Errors
     /// [`SessionError`]
-    pub fn local(&mut self, port: &str, since: Option<u64>) -> Result<Local, SessionError> {
+    pub fn local(&mut self, port: &str, since: Option<u64>) -> Result<VxlanLocal, SessionError> {
         self.changed.remove(port);
-        self.call("vxlan.local", &AskLocal { port, watch: true, since })
+        self.call("vxlan.local", &VxlanLocalParams { port: port.to_owned(), watch: true, since })
     }
 
     /// Tells the daemon of changes, at most [`MAX_ITEMS`] of them: all are made, or none. `replace`: what it was told before is forgotten.
@@ -337,16 +274,16 @@ fn evpn_port(listing: Listing) -> Option<EvpnPort> {
     Some(EvpnPort { name: listing.name, vni: tunnel.vni, local: tunnel.local, udp_port: tunnel.port })
 }
 
-fn set_of<'a>(port: &'a str, replace: bool, changes: &[Change]) -> Set<'a> {
-    let (flood, addresses, neighbors) = (Difference::default(), Difference::default(), Difference::default());
-    let mut set = Set { port, replace, flood, addresses, neighbors };
+fn set_of(port: &str, replace: bool, changes: &[Change]) -> VxlanSetParams {
+    let mut set = VxlanSetParams { port: port.to_owned(), replace, ..VxlanSetParams::default() };
     for change in changes {
         match *change {
             Change::Flood(vtep) => set.flood.add.push(vtep),
             Change::Unflood(vtep) => set.flood.remove.push(vtep),
-            Change::Address(mac, vtep, sticky) => set.addresses.add.push(Address { mac, vtep, sticky }),
+            // The kernel does not tell sequence numbers; they are BGP's business.
+            Change::Address(mac, vtep, sticky) => set.addresses.add.push(VxlanAddress { mac, vtep, sticky, sequence: 0 }),
             Change::NoAddress(mac) => set.addresses.remove.push(mac),
-            Change::Neighbor(ip, mac) => set.neighbors.add.push(Neighbor { ip, mac }),
+            Change::Neighbor(ip, mac) => set.neighbors.add.push(VxlanNeighbor { ip, mac }),
             Change::NoNeighbor(ip) => set.neighbors.remove.push(ip),
         }
     }

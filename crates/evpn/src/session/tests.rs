@@ -2,6 +2,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::thread::JoinHandle;
 
+use netvale_control::types::Mac;
+
 use super::*;
 
 /// A daemon that gives the prepared answers, one for each request; returns the requests.
@@ -49,9 +51,9 @@ fn notifications() {
     assert_eq!((local.generation, local.addresses.unwrap()[0].mac), (9, mac));
     assert!(session.changed().is_empty());
     let requests = thread.join().unwrap();
-    let expected = serde_json::json!({ "port": "vale0:vx", "replace": true, "flood": { "add": ["10.0.0.2"], "remove": [] },
-        "addresses": { "add": [{ "mac": "02:00:00:00:00:01", "vtep": "10.0.0.2", "sticky": true }], "remove": [] },
-        "neighbors": { "add": [], "remove": ["10.0.0.2"] } });
+    let expected = serde_json::json!({ "port": "vale0:vx", "replace": true, "flood": { "add": ["10.0.0.2"] },
+        "addresses": { "add": [{ "mac": "02:00:00:00:00:01", "vtep": "10.0.0.2", "sticky": true, "sequence": 0 }] },
+        "neighbors": { "remove": ["10.0.0.2"] } });
     assert_eq!(requests[0]["params"], expected);
     assert_eq!(requests[1]["params"], serde_json::json!({ "port": "vale0:vx", "watch": true, "since": 8 }));
 }
