@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""bgp.py PEER LOCAL VTEPS ADDRESSES: a BGP speaker that announces addresses of many VTEPs (EVPN, RFC 7432 and 8365), VNI 100, AS 65000.
+"""bgp.py PEER LOCAL VTEPS ADDRESSES [FIRST]: a BGP speaker that announces addresses of many VTEPs (EVPN, RFC 7432 and 8365), VNI 100, AS 65000.
 
-VTEP n is 10.98.(n / 200).(n % 200 + 1). It announces them once the session is up, and says "loaded". Then it reads commands, a line each:
-"move RATE SECONDS" moves addresses to other VTEPs and says "moved COUNT"; "withdraw" takes a tenth of the addresses away and says "withdrawn COUNT";
+Addresses are counted from FIRST. VTEP n is 10.98.(n / 200).(n % 200 + 1). It announces them once the session is up, and says "loaded". Then it reads commands, a line each:
+"move RATE SECONDS" moves addresses to other VTEPs and says "last ADDRESS VTEP" and "moved COUNT"; "withdraw" takes a tenth of the addresses away and says "withdrawn COUNT";
 the end of the input ends it.
 """
 
@@ -117,14 +117,14 @@ class Speaker:
 
 
 def main():
-    peer, local, vteps, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    peer, local, (vteps, count, first) = sys.argv[1], sys.argv[2], map(int, [*sys.argv[3:], "0"][:3])
     speaker = Speaker(peer, local)
     places = [(n % vteps, 0) for n in range(count)]
     for at in range(vteps):
         speaker.send(reach(at, [multicast(at)], pmsi=True))
         own = list(range(at, count, vteps))
         for begin in range(0, len(own), CHUNK):
-            speaker.send(reach(at, [macip(n, at) for n in own[begin : begin + CHUNK]]))
+            speaker.send(reach(at, [macip(first + n, at) for n in own[begin : begin + CHUNK]]))
     print("loaded", flush=True)
     following = 0
     for line in sys.stdin:
@@ -137,14 +137,16 @@ def main():
                     n = following % (count // 2)
                     at, sequence = places[n]
                     places[n] = ((at + 1) % vteps, sequence + 1)
-                    speaker.send(reach(places[n][0], [macip(n, places[n][0])], sequence + 1) + unreach([macip(n, at)]))
+                    speaker.send(reach(places[n][0], [macip(first + n, places[n][0])], sequence + 1) + unreach([macip(first + n, at)]))
                     following, done = following + 1, done + 1
                 time.sleep(0.002)
+            last = (following - 1) % (count // 2)
+            print("last", ":".join(f"{byte:02x}" for byte in mac(first + last)), socket.inet_ntoa(vtep(places[last][0])), flush=True)
             print("moved", done, flush=True)
         elif words[0] == "withdraw":
             gone = range(count - count // 10, count)
             for begin in range(0, len(gone), CHUNK):
-                speaker.send(unreach([macip(n, places[n][0]) for n in gone[begin : begin + CHUNK]]))
+                speaker.send(unreach([macip(first + n, places[n][0]) for n in gone[begin : begin + CHUNK]]))
             print("withdrawn", len(gone), flush=True)
 
 

@@ -2,8 +2,8 @@
 # FRR is the control plane of netvale's VXLAN ports: two hosts with netvale, `netvale evpn` and FRR, one with the kernel's bridge and FRR alone. All
 # endpoints reach each other; flood lists and addresses are as BGP says; an address moves between hosts under TCP; bgpd, zebra, the daemon and the
 # agent are killed and come back; what goes is withdrawn.
-# shellcheck source=SCRIPTDIR/evpn-lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/evpn-lib.sh"
+# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need iperf3
 need_frr
 
@@ -93,6 +93,18 @@ knows_neighbor() {
 }
 wait_for "c knows whose 192.168.7.1 is" 10 knows_neighbor
 ok "IP addresses are announced with their addresses (c could answer ARP)"
+
+# --- a sticky address
+
+has_sticky() {
+    evpn "$1" "any(.remotes[]; .mac == \"$2\" and .sticky == $3)"
+}
+nvh b port set vale0:eb sticky on >/dev/null
+wait_for "a sticky port's address is announced as sticky" 10 has_sticky a $B_MAC true
+nvh b port set vale0:eb sticky default >/dev/null
+wait_for "and as any other again" 10 has_sticky a $B_MAC false
+ping_from ea 192.168.7.2 >"$work/ping" || fail "it is still reached" "$(cat "$work/ping")"
+ok "sticky addresses are announced as such"
 
 # --- an address that moves
 

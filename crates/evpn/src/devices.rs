@@ -295,8 +295,10 @@ impl Devices {
     #[must_use]
     pub fn fact(&self, entry: Entry) -> Option<Fact> {
         match entry {
-            Entry::Bridge { device, mac } if device == self.tunnel => Some(Fact::Place(mac, Place::Tunnel)),
-            Entry::Bridge { device, mac } if device == self.locals => Some(Fact::Place(mac, Place::Local)),
+            Entry::Bridge { device, mac, .. } if device == self.tunnel => Some(Fact::Place(mac, Place::Tunnel)),
+            Entry::Bridge { device, mac, sticky } if device == self.locals => {
+                Some(Fact::Place(mac, Place::Local { sticky }))
+            }
             Entry::Remote { device, mac, vtep, sticky } if device == self.tunnel => {
                 Some(Fact::Remote(mac, Remote { vtep, sticky }))
             }

@@ -19,6 +19,8 @@ pub enum Entry {
         device: u32,
         /// The address.
         mac: Mac,
+        /// Whether it is announced as one that does not move (RFC 7432 section 15.2).
+        sticky: bool,
     },
     /// A VXLAN device has the address behind that VTEP.
     Remote {
@@ -84,19 +86,17 @@ fn entry(message: &NeighbourMessage) -> Option<Entry> {
 /// An entry of a forwarding table: a bridge's if it names its bridge, else a VXLAN device's.
 fn forwarding(message: &NeighbourMessage) -> Option<Entry> {
     let (device, flags) = (message.header.ifindex, message.header.flags);
-    let mac = mac_of(message)?;
+    let (mac, sticky) = (mac_of(message)?, flags.contains(NeighbourFlags::Sticky));
     let is_bridges = message.attributes.iter().any(|a| matches!(a, NeighbourAttribute::Controller(_)));
     if is_bridges {
         // Permanent ones are the devices' own addresses.
         let is_own = message.header.state == NeighbourState::Permanent;
-        return (!is_own && is_station(mac)).then_some(Entry::Bridge { device, mac });
+        return (!is_own && is_station(mac)).then_some(Entry::Bridge { device, mac, sticky });
     }
     let vtep = destination(message).filter(|&vtep| is_host(vtep))?;
     match mac {
         Mac([0, 0, 0, 0, 0, 0]) => Some(Entry::Flood { device, vtep }),
-        mac if is_station(mac) => {
-            Some(Entry::Remote { device, mac, vtep, sticky: flags.contains(NeighbourFlags::Sticky) })
-        }
+        mac if is_station(mac) => Some(Entry::Remote { device, mac, vtep, sticky }),
         _ => None,
     }
 }

@@ -260,7 +260,7 @@ impl Instance {
 /// Whether an entry is one that the agent may have put there.
 fn concerns_locals(fact: &Fact) -> bool {
     match fact {
-        Fact::Place(_, place) => *place == Place::Local,
+        Fact::Place(_, place) => *place != Place::Tunnel,
         Fact::Neighbor(_, neighbor) => neighbor.is_none_or(|n| !n.remote),
         Fact::Remote(..) | Fact::Flood(_) => false,
     }

@@ -120,8 +120,8 @@ impl Listed {
         acts.extend(gone.map(|(ip, _)| Act::RemoveNeighbor(ip)));
         for (mac, address) in &self.addresses {
             // A bridge that has just been told of a remote address, whose VTEP is not known yet: the rest is on its way.
-            let is_coming = tables.is_known(*mac) && tables.remote(*mac).is_none();
-            if !tables.is_local(*mac) && !is_coming {
+            let is_coming = tables.is_known(*mac) && !tables.is_local(*mac) && tables.remote(*mac).is_none();
+            if !tables.is_local_as(*mac, address.sticky) && !is_coming {
                 acts.push(Act::AddAddress { mac: *mac, sticky: address.sticky, moves: tables.is_known(*mac) });
             }
             let missing = address.ips.iter().filter(|ip| self.is_missing(**ip, *mac, tables));

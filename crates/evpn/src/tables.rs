@@ -13,7 +13,10 @@ pub enum Place {
     /// The VXLAN device: zebra says it is remote.
     Tunnel,
     /// The port for local addresses: the agent has put it there.
-    Local,
+    Local {
+        /// Whether it is announced as one that does not move.
+        sticky: bool,
+    },
 }
 
 /// A remote address as zebra has given it to the VXLAN device.
@@ -98,7 +101,8 @@ impl Tables {
     pub fn take(&mut self, fact: Fact) -> Option<Key> {
         match fact {
             Fact::Place(mac, place) => {
-                (self.places.get(&mac) == Some(&place)).then(|| self.places.remove(&mac))?;
+                let is_there = |there: &Place| matches!(there, Place::Tunnel) == matches!(place, Place::Tunnel);
+                self.places.get(&mac).is_some_and(is_there).then(|| self.places.remove(&mac))?;
                 Some(Key::Address(mac))
             }
             Fact::Remote(mac, remote) => {
@@ -124,7 +128,13 @@ impl Tables {
     /// Whether the mirror has it as a local one.
     #[must_use]
     pub fn is_local(&self, mac: Mac) -> bool {
-        self.places.get(&mac) == Some(&Place::Local)
+        matches!(self.places.get(&mac), Some(Place::Local { .. }))
+    }
+
+    /// The same, as one that does not move or as one that may.
+    #[must_use]
+    pub fn is_local_as(&self, mac: Mac, sticky: bool) -> bool {
+        self.places.get(&mac) == Some(&Place::Local { sticky })
     }
 
     /// Whether a bridge's entry of any kind is known for it.
@@ -147,7 +157,7 @@ impl Tables {
 
     /// The local addresses.
     pub fn locals(&self) -> impl Iterator<Item = Mac> {
-        self.places.iter().filter(|(_, place)| **place == Place::Local).map(|(mac, _)| *mac)
+        self.places.iter().filter(|(_, place)| matches!(place, Place::Local { .. })).map(|(mac, _)| *mac)
     }
 
     /// The IP addresses of local ones.
@@ -202,7 +212,7 @@ mod tests {
         assert_eq!(tables.remote(MAC), None);
         tables.put(Fact::Place(MAC, Place::Tunnel));
         assert_eq!(tables.remote(MAC), Some(remote(2)));
-        tables.put(Fact::Place(MAC, Place::Local));
+        tables.put(Fact::Place(MAC, Place::Local { sticky: false }));
         assert_eq!((tables.remote(MAC), tables.is_local(MAC)), (None, true));
         tables.put(Fact::Remote(MAC, remote(3)));
         tables.put(Fact::Place(MAC, Place::Tunnel));
@@ -216,7 +226,7 @@ mod tests {
         tables.put(Fact::Remote(MAC, remote(3)));
         tables.put(Fact::Place(MAC, Place::Tunnel));
         assert_eq!(tables.take(Fact::Remote(MAC, remote(2))), None);
-        assert_eq!(tables.take(Fact::Place(MAC, Place::Local)), None);
+        assert_eq!(tables.take(Fact::Place(MAC, Place::Local { sticky: false })), None);
         assert_eq!(tables.put(Fact::Remote(MAC, remote(3))), None);
         assert_eq!(tables.remote(MAC), Some(remote(3)));
         assert_eq!(tables.take(Fact::Place(MAC, Place::Tunnel)), Some(Key::Address(MAC)));

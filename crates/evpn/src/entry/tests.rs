@@ -56,7 +56,7 @@ fn of_zebra() {
     let (vtep, ip) = (IpAddr::from(vtep), IpAddr::from([192, 168, 0, 1]));
     let remote = |sticky| Entry::Remote { device: 5, mac: MAC, vtep, sticky };
     let expected = [
-        Seen::Is(Entry::Bridge { device: 5, mac: MAC }),
+        Seen::Is(Entry::Bridge { device: 5, mac: MAC, sticky: false }),
         Seen::Is(remote(false)),
         Seen::Is(remote(true)),
         Seen::Is(Entry::Flood { device: 5, vtep }),

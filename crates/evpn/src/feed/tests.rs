@@ -118,7 +118,7 @@ fn moves() {
 #[test]
 fn local() {
     let mut world = World::told();
-    world.put(Fact::Place(MAC, Place::Local));
+    world.put(Fact::Place(MAC, Place::Local { sticky: false }));
     assert_eq!(world.after(0), vec![Change::NoAddress(MAC)]);
     world.put(Fact::Place(MAC, Place::Tunnel));
     assert_eq!(world.after(0), vec![Change::Address(MAC, vtep(2), false)]);

@@ -21,7 +21,7 @@ fn listed(macs: &[Mac]) -> Listed {
 /// Tables with the address as a local one.
 fn local() -> Tables {
     let mut tables = Tables::default();
-    tables.put(Fact::Place(MAC, Place::Local));
+    tables.put(Fact::Place(MAC, Place::Local { sticky: false }));
     tables.put(Fact::Neighbor(ip(), Some(Neighbor { mac: MAC, remote: false })));
     tables
 }
@@ -38,6 +38,10 @@ fn comes_and_goes() {
     let add = vec![Act::AddAddress { mac: MAC, sticky: false, moves: false }, Act::AddNeighbor(ip(), MAC)];
     assert_eq!(listed(&[MAC]).plan(&Tables::default(), false), add);
     assert_eq!(listed(&[MAC]).plan(&local(), false), vec![]);
+    let mut sticky = Listed::default();
+    sticky.take(vec![LocalAddress { mac: MAC, ips: vec![ip()], sticky: true }]);
+    let again = vec![Act::AddAddress { mac: MAC, sticky: true, moves: true }];
+    assert_eq!(sticky.plan(&local(), false), again);
     assert_eq!(listed(&[]).plan(&local(), false), vec![Act::RemoveNeighbor(ip()), Act::RemoveAddress(MAC)]);
     assert_eq!(listed(&[]).plan(&local(), true), vec![]);
     assert_eq!(Listed::default().plan(&local(), false), vec![]);
@@ -48,7 +52,7 @@ fn comes_and_goes() {
 fn kept_and_dropped() {
     let mut listed = listed(&[MAC]);
     let mut tables = local();
-    tables.put(Fact::Place(OTHER, Place::Local));
+    tables.put(Fact::Place(OTHER, Place::Local { sticky: false }));
     listed.take(list(&[]));
     assert_eq!(listed.plan(&tables, true), vec![Act::RemoveNeighbor(ip()), Act::RemoveAddress(MAC)]);
     listed.take(list(&[MAC]));
