@@ -202,7 +202,8 @@ impl Agent {
             Some(Seen::Is(entry)) => instances.values_mut().for_each(|one| one.see(entry, false)),
             Some(Seen::Gone(entry)) => instances.values_mut().for_each(|one| one.see(entry, true)),
             Some(Seen::Device(index)) => {
-                let owns = |one: &Instance| [one.devices.bridge, one.devices.tunnel, one.devices.locals].contains(&index);
+                let owns =
+                    |one: &Instance| [one.devices.bridge, one.devices.tunnel, one.devices.locals].contains(&index);
                 *is_touched |= instances.values().any(owns);
             }
             None => {}

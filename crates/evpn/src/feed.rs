@@ -8,6 +8,7 @@
 //!   was never gone. The rest goes when the time is up. An address that appears elsewhere meanwhile is a change, which does not wait.
 //! - An address that has become local is not remote any more: it goes immediately.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -123,8 +124,8 @@ impl Feed {
         } else if self.was_told(key) {
             if matches!(key, Key::Address(mac) if tables.is_local(mac)) {
                 self.drop_told(key, changes);
-            } else if !self.held.contains_key(&key) {
-                self.held.insert(key, now);
+            } else if let Entry::Vacant(place) = self.held.entry(key) {
+                place.insert(now);
                 self.last_withdrawal = Some(now);
             }
         }

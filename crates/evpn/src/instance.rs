@@ -16,6 +16,8 @@ use crate::tables::{Fact, Place, Tables};
 
 /// The daemon's list is not asked for more often than this.
 const LIST_INTERVAL: Duration = Duration::from_millis(50);
+/// After this time it is asked for in any case: policies of a port, which say whether its addresses are sticky, change without a notification.
+const REFRESH: Duration = Duration::from_secs(10);
 /// Most refusals of single items before the rest of what was to be told is given up, until all is told again.
 const MAX_REFUSALS: usize = 64;
 
@@ -182,11 +184,12 @@ impl Instance {
         }
     }
 
-    /// Whether the daemon's list has to be asked for, as far as the port's notification says.
+    /// Whether the daemon's list has to be asked for.
     #[must_use]
     pub fn wants_list(&self, session: &Session, now: Instant) -> bool {
         let has_changed = self.generation.is_none() || session.changed().contains_key(&self.port.name);
-        has_changed && self.listed_at.is_none_or(|at| now.saturating_duration_since(at) >= LIST_INTERVAL)
+        let age = self.listed_at.map_or(REFRESH, |at| now.saturating_duration_since(at));
+        age >= REFRESH || (has_changed && age >= LIST_INTERVAL)
     }
 
     /// Asks for the daemon's list.
@@ -194,8 +197,10 @@ impl Instance {
     /// # Errors
     /// [`SessionError`] if the daemon cannot be asked any more.
     pub fn list(&mut self, session: &mut Session, now: Instant) -> Result<Outcome, SessionError> {
+        let is_refresh = self.listed_at.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH);
         self.listed_at = Some(now);
-        match session.local(&self.port.name, self.generation) {
+        let since = self.generation.filter(|_| !is_refresh);
+        match session.local(&self.port.name, since) {
             Ok(local) => {
                 self.generation = Some(local.generation);
                 if let Some(addresses) = local.addresses {

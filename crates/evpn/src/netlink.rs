@@ -209,9 +209,8 @@ fn socket(flags: SocketFlags) -> rustix::io::Result<OwnedFd> {
 /// Receives a datagram; none if it is not the kernel's.
 fn receive(fd: &OwnedFd, place: &mut [u8], flags: RecvFlags) -> rustix::io::Result<Option<usize>> {
     let mut iov = [IoSliceMut::new(place)];
-    let got = rustix::io::retry_on_intr(|| {
-        rustix::net::recvmsg(fd, &mut iov, &mut RecvAncillaryBuffer::default(), flags)
-    })?;
+    let got =
+        rustix::io::retry_on_intr(|| rustix::net::recvmsg(fd, &mut iov, &mut RecvAncillaryBuffer::default(), flags))?;
     if got.flags.contains(ReturnFlags::TRUNC) {
         return Err(Errno::MSGSIZE);
     }

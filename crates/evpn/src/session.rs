@@ -281,7 +281,9 @@ fn set_of(port: &str, replace: bool, changes: &[Change]) -> VxlanSetParams {
             Change::Flood(vtep) => set.flood.add.push(vtep),
             Change::Unflood(vtep) => set.flood.remove.push(vtep),
             // The kernel does not tell sequence numbers; they are BGP's business.
-            Change::Address(mac, vtep, sticky) => set.addresses.add.push(VxlanAddress { mac, vtep, sticky, sequence: 0 }),
+            Change::Address(mac, vtep, sticky) => {
+                set.addresses.add.push(VxlanAddress { mac, vtep, sticky, sequence: 0 })
+            }
             Change::NoAddress(mac) => set.addresses.remove.push(mac),
             Change::Neighbor(ip, mac) => set.neighbors.add.push(VxlanNeighbor { ip, mac }),
             Change::NoNeighbor(ip) => set.neighbors.remove.push(ip),

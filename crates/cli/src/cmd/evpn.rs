@@ -62,11 +62,8 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         show(args.json)?;
     } else {
         super::up::log_from(args.log_level);
-        let options = Options {
-            udp_port: args.udp_port,
-            hold: Duration::from_secs(args.hold),
-            ..Options::new(ctx.dir())
-        };
+        let options =
+            Options { udp_port: args.udp_port, hold: Duration::from_secs(args.hold), ..Options::new(ctx.dir()) };
         let stop = signals::stop_flag()?;
         agent::run(options, &stop).map_err(failed)?;
     }
@@ -74,7 +71,10 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 }
 
 fn failed(error: AgentError) -> CliError {
-    CliError::failed(error.to_string(), "it takes the right to configure networks (CAP_NET_ADMIN) in this network namespace")
+    CliError::failed(
+        error.to_string(),
+        "it takes the right to configure networks (CAP_NET_ADMIN) in this network namespace",
+    )
 }
 
 fn clean() -> Result<(), CliError> {
@@ -109,7 +109,8 @@ fn render(vnis: &[Status]) -> String {
         [one.vni.to_string(), local, one.devices.join(" "), flood, locals, remotes]
     };
     let summary = grid::render(heads, vnis.iter().map(row));
-    let heads = [("VNI", Align::Right), ("ADDRESS", Align::Left), ("BEHIND", Align::Left), ("IP ADDRESSES", Align::Left)];
+    let heads =
+        [("VNI", Align::Right), ("ADDRESS", Align::Left), ("BEHIND", Align::Left), ("IP ADDRESSES", Align::Left)];
     format!("{summary}\n{}", grid::render(heads, vnis.iter().flat_map(addresses)))
 }
 
