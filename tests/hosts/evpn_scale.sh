@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A VNI with 200 VTEPs and 10,000 addresses (100,000 in make test-long), which a BGP speaker announces to FRR, and another one a thousand through GoBGP (a route reflector; it would
+# A VNI with 200 VTEPs and 100,000 addresses, which a BGP speaker announces to FRR, and another one a thousand through GoBGP (a route reflector; it would
 # take minutes for more): how long it takes until the daemon has them, what memory that takes; a thousand moves a second, and the withdrawal of a tenth,
 # beside pings to a host of the kernel's of which none is lost; a restart of the agent. VTEPS and ADDRESSES say how many; figures are printed, and written
 # to the file $FIGURES as JSON.
@@ -8,7 +8,7 @@
 need gobgpd python3
 need_frr
 
-VTEPS=${VTEPS:-200} ADDRESSES=${ADDRESSES:-10000} REFLECTED=1000 RATE=${RATE:-1000} SECONDS_OF_MOVES=${SECONDS_OF_MOVES:-10}
+VTEPS=${VTEPS:-200} ADDRESSES=${ADDRESSES:-100000} REFLECTED=1000 RATE=${RATE:-1000} SECONDS_OF_MOVES=${SECONDS_OF_MOVES:-10}
 figures='{}'
 
 # figure NAME VALUE

@@ -16,18 +16,25 @@ const GAP: usize = 2;
 /// name cannot move the terminal's cursor.
 #[must_use]
 pub fn render<const N: usize>(heads: [(&str, Align); N], rows: impl IntoIterator<Item = [String; N]>) -> String {
-    let lines: Vec<[String; N]> =
-        std::iter::once(heads.map(|(head, _)| head.to_owned())).chain(rows).map(|row| row.map(printable)).collect();
-    let mut widths = [0; N];
+    render_rows(&heads, rows.into_iter().map(Vec::from))
+}
+
+/// The same with a number of columns that is not always the same: each row has a cell for each head.
+#[must_use]
+pub fn render_rows(heads: &[(&str, Align)], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let first = heads.iter().map(|(head, _)| (*head).to_owned()).collect();
+    let lines: Vec<Vec<String>> =
+        std::iter::once(first).chain(rows).map(|row: Vec<String>| row.into_iter().map(printable).collect()).collect();
+    let mut widths = vec![0; heads.len()];
     for line in &lines {
         for (width, cell) in widths.iter_mut().zip(line) {
             *width = cell.chars().count().max(*width);
         }
     }
-    lines.iter().map(|line| aligned(line, &widths, &heads)).collect()
+    lines.iter().map(|line| aligned(line, &widths, heads)).collect()
 }
 
-fn aligned<const N: usize>(line: &[String; N], widths: &[usize; N], heads: &[(&str, Align); N]) -> String {
+fn aligned(line: &[String], widths: &[usize], heads: &[(&str, Align)]) -> String {
     let mut text = String::new();
     for ((cell, &width), (_, align)) in line.iter().zip(widths).zip(heads) {
         let cell = match align {

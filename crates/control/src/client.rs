@@ -23,7 +23,7 @@ use crate::framing::Lines;
 use crate::request::Request;
 use crate::types::{
     Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, GroupsInfo, ListParams, PortInfo,
-    SetParams, ShowParams, StatsReply, SwitchInfo, TableEntry, TableParams, Version,
+    SetParams, ShowParams, StatsReply, SwitchInfo, TableEntry, TableParams, Version, VxlanSetParams,
 };
 
 mod bring;
@@ -165,6 +165,14 @@ impl Client {
     /// [`ClientError`] if there is no answer, or a refusal.
     pub fn set(&mut self, port: &str, set: Map<String, Value>) -> Result<PortInfo, ClientError> {
         self.call(&Request::PortSet(SetParams { port: port.into(), set }))
+    }
+
+    /// Says where addresses are behind a tunnel.
+    ///
+    /// # Errors
+    /// [`ClientError`] if there is no answer, or a refusal.
+    pub fn vxlan_set(&mut self, params: VxlanSetParams) -> Result<Done, ClientError> {
+        self.call(&Request::VxlanSet(Box::new(params)))
     }
 
     /// Describes one port with its rings, by its full name, e.g. `vale0:a`.

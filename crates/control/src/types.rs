@@ -86,6 +86,15 @@ pub struct TableEntry {
     pub port: String,
     /// Seconds since a frame from it was last seen, in steps of the table's ageing.
     pub age_seconds: u64,
+    /// Behind a tunnel: the other host's endpoint, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vtep: Option<IpAddr>,
+    /// Behind a tunnel: whether a control plane has said so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub given: bool,
+    /// How often it has moved, as its control plane counts, if it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<u32>,
 }
 
 /// What a switch knows of multicast groups.

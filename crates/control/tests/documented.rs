@@ -2,7 +2,7 @@
 
 use netvale_control::request::METHODS;
 use netvale_control::types::{
-    Applied, Done, Evicted, Exported, GroupsInfo, PortInfo, StatsReply, SwitchInfo, TableEntry, Version,
+    Applied, Done, Evicted, Exported, GroupsInfo, PortInfo, StatsReply, SwitchInfo, TableEntry, Version, VxlanLocal,
 };
 use netvale_control::{ErrorCode, Request, RpcError};
 use serde::Serialize;
@@ -89,7 +89,8 @@ fn replies_are_replies() {
             "stats" => same::<StatsReply>(result),
             "config.apply" => same::<Applied>(result),
             "config.export" => same::<Exported>(result),
-            "port.detach" | "shutdown" => same::<Done>(result),
+            "vxlan.local" => same::<VxlanLocal>(result),
+            "port.detach" | "vxlan.set" | "shutdown" => same::<Done>(result),
             other => panic!("{other} is not checked"),
         }
     }

@@ -5,6 +5,8 @@
 //! them when it first needs them ([`programs`]): what is tested is never older than its sources, also when a test is run alone or from a clean
 //! checkout. Where all is built, Cargo sees that in a moment; `scripts/test.sh` builds it beforehand ([`BUILD`]), so that time limits are about tests.
 
+pub mod scripts;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;

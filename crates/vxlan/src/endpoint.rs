@@ -229,9 +229,9 @@ impl Endpoint {
         Ok(inbox)
     }
 
-    /// Takes the tunnel of a VNI out.
-    pub fn leave(&self, vni: u32) {
-        self.change(|members| members.retain(|(other, _)| *other != vni));
+    /// Takes the tunnel with that inbox out: its VNI is free.
+    pub fn leave(&self, inbox: &Arc<Inbox>) {
+        self.change(|members| members.retain(|(_, other)| !Arc::ptr_eq(other, inbox)));
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Member>)) {

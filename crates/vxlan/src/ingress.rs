@@ -132,9 +132,8 @@ impl Pass<'_> {
     /// Takes the frames of a message from datagram number `first` on. Returns the number of the one that it stopped at, 0 if it
     /// came to the end.
     fn take(&self, message: &Message, first: usize, batch: &mut Batch) -> usize {
-        if !self.tunnel.takes_from(self.peers, message.from) {
-            self.counters.dropped(DropReason::UnknownVtep, message.datagrams().count() as u64);
-            return 0;
+        if message.len == 0 {
+            self.counters.dropped(DropReason::BadVxlan, 1);
         }
         let (mut frames, mut bytes, mut stopped) = (0, 0, 0);
         for (i, datagram) in message.datagrams().enumerate().skip(first) {
@@ -166,6 +165,10 @@ impl Pass<'_> {
                 Some(false) => self.counters.dropped(DropReason::NoRoom, 1),
                 None => self.counters.dropped(DropReason::UnknownVni, 1),
             }
+            return None;
+        }
+        if !self.tunnel.takes_from(self.peers, message.from) {
+            self.counters.dropped(DropReason::UnknownVtep, 1);
             return None;
         }
         let frame = datagram.get(header::LEN..).filter(|frame| frame.len() >= ethernet::HEADER_LEN);

@@ -170,6 +170,11 @@ impl Tunnel {
         Ok(Arc::new(tunnel))
     }
 
+    /// Gives its VNI up, though workers may use it for a moment yet.
+    pub fn leave(&self) {
+        self.endpoint.leave(&self.inbox);
+    }
+
     /// How it was made.
     #[must_use]
     pub fn options(&self) -> &TunnelOptions {
@@ -370,7 +375,7 @@ impl Tunnel {
 
 impl Drop for Tunnel {
     fn drop(&mut self) {
-        self.endpoint.leave(self.options.vni);
+        self.leave();
         self.wake.remove(&*self.endpoint);
     }
 }

@@ -53,6 +53,8 @@ Ports:
   e1000-pci:ADDRESS      the same for an e1000
   pcap:FILE              frames of this capture file enter the switch
   pcap:in=FILE,out=FILE  replay one file, capture into another; either may be omitted
+  vxlan:VNI,local=IP[,remote=IP...][,port=N]
+                         a tunnel to other hosts' VXLAN endpoints
   null:[NAME]            discards and counts every frame, for measuring
   echo:[NAME]            sends every frame back with its addresses swapped, for tests
 

@@ -32,6 +32,7 @@ pub mod top;
 pub mod up;
 pub mod upgrade;
 pub mod vm;
+pub mod vtep;
 
 /// A subcommand with its arguments.
 #[derive(Debug, clap::Subcommand)]
@@ -52,6 +53,7 @@ pub enum Command {
     List(list::Args),
     Show(show::Args),
     Table(table::Args),
+    Vtep(vtep::Args),
     Top(top::Args),
     Doctor(doctor::Args),
     PktGen(pkt_gen::Args),
@@ -92,6 +94,7 @@ impl Command {
             Self::List(args) => list::run(args, ctx),
             Self::Show(args) => show::run(args, ctx),
             Self::Table(args) => table::run(args, ctx),
+            Self::Vtep(args) => vtep::run(args, ctx),
             Self::Top(args) => top::run(args, ctx),
             Self::Doctor(args) => doctor::run(args, ctx),
             Self::PktGen(args) => pkt_gen::run(args, ctx),

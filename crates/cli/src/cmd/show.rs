@@ -48,6 +48,11 @@ fn render(port: &PortInfo) -> String {
     if !port.policies.is_empty() {
         text.push_str(&format!("    policies: {}\n", super::port::told(port)));
     }
+    if let Some(tunnel) = &port.vxlan {
+        let how = if tunnel.evpn { ", EVPN" } else { "" };
+        let (local, udp, mtu) = (tunnel.local, tunnel.port, tunnel.mtu);
+        text.push_str(&format!("    VNI {}, local {local} port {udp}, MTU {mtu}{how}\n", tunnel.vni));
+    }
     for note in &port.notes {
         text.push_str(&format!("    note: {}\n", note.replace(char::is_control, "?")));
     }
@@ -56,6 +61,9 @@ fn render(port: &PortInfo) -> String {
     }
     if !port.rules.is_empty() {
         text.push_str(&format!("\n{}", super::filter::render(port)));
+    }
+    if let Some(tunnel) = port.vxlan.as_ref().filter(|tunnel| !tunnel.remotes.is_empty()) {
+        text.push_str(&format!("\n{}", super::vtep::render(tunnel)));
     }
     let drops = drops(&port.rings);
     if !drops.is_empty() {

@@ -10,7 +10,8 @@ use crate::{CliError, Ctx, out};
 
 /// Show a switch's forwarding table.
 ///
-/// For each address: the port it was learned on, and how many seconds ago it was last seen. With --groups, for each multicast group: the
+/// For each address: the port it was learned on, and how many seconds ago it was last seen; behind a tunnel, the other host's endpoint
+/// (VTEP). With --groups, for each multicast group: the
 /// ports that want it, and for how many seconds yet; then who queries, and where routers are.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -83,17 +84,25 @@ fn render_groups(switch: &str, known: &GroupsInfo) -> String {
 }
 
 fn render(entries: &[TableEntry]) -> String {
-    let common = |entry: &TableEntry| [entry.mac.to_string(), entry.port.clone(), entry.age_seconds.to_string()];
-    if entries.iter().all(|entry| entry.vlan.is_none()) {
-        let heads = [("ADDRESS", Align::Left), ("PORT", Align::Left), ("AGE s", Align::Right)];
-        return grid::render(heads, entries.iter().map(common));
-    }
-    let heads = [("VLAN", Align::Right), ("ADDRESS", Align::Left), ("PORT", Align::Left), ("AGE s", Align::Right)];
+    let has_vlans = entries.iter().any(|entry| entry.vlan.is_some());
+    let has_vteps = entries.iter().any(|entry| entry.vtep.is_some());
+    let mut heads = Vec::new();
+    heads.extend(has_vlans.then_some(("VLAN", Align::Right)));
+    heads.extend([("ADDRESS", Align::Left), ("PORT", Align::Left)]);
+    heads.extend(has_vteps.then_some([("VTEP", Align::Left), ("SEQ", Align::Right)]).into_iter().flatten());
+    heads.push(("AGE s", Align::Right));
     let row = |entry: &TableEntry| {
-        let [mac, port, age] = common(entry);
-        [entry.vlan.unwrap_or_default().to_string(), mac, port, age]
+        let mut row = Vec::new();
+        row.extend(has_vlans.then(|| entry.vlan.unwrap_or_default().to_string()));
+        row.extend([entry.mac.to_string(), entry.port.clone()]);
+        let text = |word: Option<String>| word.unwrap_or_else(|| "-".into());
+        if has_vteps {
+            row.extend([text(entry.vtep.map(|ip| ip.to_string())), text(entry.sequence.map(|n| n.to_string()))]);
+        }
+        row.push(if entry.given { "given".to_owned() } else { entry.age_seconds.to_string() });
+        row
     };
-    grid::render(heads, entries.iter().map(row))
+    grid::render_rows(&heads, entries.iter().map(row))
 }
 
 #[cfg(test)]
@@ -130,10 +139,21 @@ mod tests {
     /// Objective: one line an address, with its VLAN where there are some.
     #[test]
     fn lines() {
-        let entry = TableEntry { mac: Mac([2, 0, 0, 0, 0, 10]), vlan: None, port: "vale0:a".into(), age_seconds: 7 };
+        let entry = TableEntry {
+            mac: Mac([2, 0, 0, 0, 0, 10]),
+            vlan: None,
+            port: "vale0:a".into(),
+            age_seconds: 7,
+            ..TableEntry::default()
+        };
         assert_eq!(
             render(std::slice::from_ref(&entry)),
             "ADDRESS            PORT     AGE s\n02:00:00:00:00:0a  vale0:a      7\n"
+        );
+        let remote = TableEntry { vtep: Some([10, 0, 0, 2].into()), given: true, sequence: Some(3), ..entry.clone() };
+        assert_eq!(
+            render(&[remote]),
+            "ADDRESS            PORT     VTEP      SEQ  AGE s\n02:00:00:00:00:0a  vale0:a  10.0.0.2    3  given\n"
         );
         let tagged = TableEntry { vlan: Some(10), ..entry };
         let expected = "VLAN  ADDRESS            PORT     AGE s\n  10  02:00:00:00:00:0a  vale0:a      7\n";

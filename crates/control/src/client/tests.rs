@@ -24,6 +24,7 @@ impl Handler for Fake {
                 vlan: None,
                 port: p.switch,
                 age_seconds: 3,
+                ..TableEntry::default()
             }]),
             Request::SwitchGroups(_) => Reply::Groups(GroupsInfo { snooping: true, ..GroupsInfo::default() }),
             Request::PortAttach(p) => Reply::Port(port(format!("{}:{}:{}", p.switch, p.port, p.options.rings))),

@@ -11,6 +11,7 @@ use netvale_control::types::{
 use netvale_port::RingCounters;
 use netvale_switch::{FdbEntry, Switch};
 
+use super::vxlan;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::permission::{controls, may_join, sees};
@@ -44,9 +45,13 @@ pub fn list_table(d: &Daemon, switch: &str, caller: Caller) -> Option<Vec<TableE
         let [a, b, c, d, f, g, ..] = e.mac.to_le_bytes();
         let port = full(names.get(&e.port)?);
         let vlan = (e.vlan > 0).then_some(e.vlan);
-        Some(TableEntry { mac: Mac([a, b, c, d, f, g]), vlan, port, age_seconds: u64::from(e.ticks) * tick / 1000 })
+        let age_seconds = u64::from(e.ticks) * tick / 1000;
+        Some(TableEntry { mac: Mac([a, b, c, d, f, g]), vlan, port, age_seconds, ..TableEntry::default() })
     };
     let mut entries: Vec<_> = s.addresses().entries().into_iter().filter_map(entry).collect();
+    for (id, port) in &names {
+        vxlan::add_remote(d, s, *id, &full(port), &mut entries);
+    }
     entries.sort_by_key(|e| (e.vlan, e.mac));
     Some(entries)
 }

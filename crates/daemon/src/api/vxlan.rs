@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use netvale_control::types::{LocalAddress, Mac, VxlanLocal, VxlanLocalParams, VxlanSetParams};
+use netvale_control::types::{LocalAddress, Mac, TableEntry, VxlanLocal, VxlanLocalParams, VxlanSetParams};
 use netvale_control::{ErrorCode, RpcError};
 use netvale_switch::{PortId, Switch};
 use netvale_vxlan::tunnel::{Change, Given, now};
@@ -143,4 +143,27 @@ fn rearm(d: &Daemon, port: &str) {
             news.ring();
         }
     }
+}
+
+/// Adds what a tunnel knows to a switch's table: which endpoint an address is behind, and addresses that were given and not seen.
+pub fn add_remote(d: &Daemon, switch: &Switch, id: PortId, full: &str, entries: &mut Vec<TableEntry>) {
+    let Some(port) = d.ports.get(full).and_then(|record| record.behind.get::<VxlanPort>()) else { return };
+    let mut known: BTreeMap<Mac, _> =
+        port.tunnel.addresses().into_iter().map(|(entry, age)| (mac_of(entry.mac), (entry, age))).collect();
+    let sequence = |mac| port.tunnel.given_address(mac).map(|given| given.sequence).filter(|sequence| *sequence > 0);
+    for entry in entries.iter_mut().filter(|entry| entry.port == full) {
+        if let Some((remote, _)) = known.remove(&entry.mac) {
+            (entry.vtep, entry.given, entry.sequence) = (Some(remote.vtep), remote.given, sequence(remote.mac));
+        }
+    }
+    let vlan = switch.vlans_of(id).first().copied().filter(|vlan| *vlan > 0);
+    entries.extend(known.into_iter().map(|(mac, (remote, age))| TableEntry {
+        mac,
+        vlan,
+        port: full.to_owned(),
+        age_seconds: if remote.given { 0 } else { age.into() },
+        vtep: Some(remote.vtep),
+        given: remote.given,
+        sequence: sequence(remote.mac),
+    }));
 }

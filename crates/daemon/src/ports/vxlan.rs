@@ -92,16 +92,17 @@ impl Attached for VxlanPort {
     }
 
     fn notes(&self) -> Vec<String> {
-        let mtu = self.tunnel.mtu();
-        let mut notes = vec![format!(
-            "packets of up to {mtu} bytes fit: give guests and interfaces on this switch an MTU of {mtu}"
-        )];
+        let mut notes = Vec::new();
         if self.tunnel.peers().flood().is_empty() {
             let who =
                 if self.evpn { "'netvale evpn' gives them" } else { "name them: remote=IP, or 'netvale vtep add'" };
             notes.push(format!("no remotes: frames for all, and for unknown addresses, are dropped ({who})"));
         }
         notes
+    }
+
+    fn stop(self: Box<Self>, _d: &mut Daemon, _full: &str) {
+        self.tunnel.leave();
     }
 
     fn hand_over(&self) -> std::io::Result<Option<State>> {

@@ -4,9 +4,14 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use netvale_mem::notify::Doorbell;
 use netvale_vxlan::{Endpoint, EndpointError};
+
+/// How often, and how long, the socket of a tunnel that has just gone is waited for.
+const LOOKS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Endpoints by address and port, and watchers by port and connection: each with the generation that it knows.
 pub struct Tunnels {
@@ -30,15 +35,16 @@ impl Tunnels {
     /// # Errors
     /// [`EndpointError`] if it cannot be.
     pub fn endpoint(&mut self, at: (IpAddr, u16), socket: Option<OwnedFd>) -> Result<Arc<Endpoint>, EndpointError> {
-        self.endpoints.retain(|_, known| known.strong_count() > 0);
-        if let Some(known) = self.endpoints.get(&at).and_then(Weak::upgrade) {
+        let before = self.endpoints.get(&at);
+        if let Some(known) = before.and_then(Weak::upgrade) {
             return Ok(known);
         }
         let (local, port) = at;
         let endpoint = Arc::new(match socket {
             Some(socket) => Endpoint::continued(local, port, socket)?,
-            None => Endpoint::new(local, port)?,
+            None => open(local, port, before.is_some())?,
         });
+        self.endpoints.retain(|_, known| known.strong_count() > 0);
         self.endpoints.insert(at, Arc::downgrade(&endpoint));
         Ok(endpoint)
     }
@@ -71,5 +77,19 @@ impl Tunnels {
     /// A connection has been told.
     pub fn told(&mut self, port: &str, client: u64) {
         self.watchers.remove(&(port.to_owned(), client));
+    }
+}
+
+/// Opens an endpoint. If there was one before, a worker may be about to close its socket.
+fn open(local: IpAddr, port: u16, was_here: bool) -> Result<Endpoint, EndpointError> {
+    let mut looks = if was_here { LOOKS } else { 0 };
+    loop {
+        match Endpoint::new(local, port) {
+            Err(EndpointError::InUse(..)) if looks > 0 => {
+                looks -= 1;
+                std::thread::sleep(PAUSE);
+            }
+            result => return result,
+        }
     }
 }

@@ -1,0 +1,126 @@
+//! `netvale vtep`: other hosts' endpoints of a tunnel.
+
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+use netvale_control::types::{Mac, VxlanAddress, VxlanChanges, VxlanInfo, VxlanRemote, VxlanSetParams};
+
+use crate::grid::{self, Align};
+use crate::{CliError, Ctx, out};
+
+/// Add, remove and list other hosts' endpoints (VTEPs) of a tunnel, while frames pass.
+///
+/// An endpoint that is added gets what goes to all: broadcasts, groups, and frames for addresses that are not known. With an Ethernet
+/// address, only that address is said to be behind it, as 'bridge fdb' does for the kernel's VXLAN device.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Subcommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Subcommand {
+    Add(Which),
+    Del(Which),
+    List(ListArgs),
+}
+
+/// Add an endpoint, or say that an address is behind one.
+#[derive(Debug, clap::Args)]
+struct Which {
+    /// The tunnel's port: SWITCH:NAME, e.g. vale0:vxlan100.
+    port: String,
+
+    /// The endpoint's IP address.
+    vtep: IpAddr,
+
+    /// An Ethernet address behind it.
+    mac: Option<Mac>,
+}
+
+/// List the endpoints that a tunnel knows, with their counters.
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    /// The tunnel's port: SWITCH:NAME, e.g. vale0:vxlan100.
+    port: String,
+
+    /// Print one JSON object instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// No daemon answers, there is no such tunnel, or no endpoint can have that address.
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let (which, adds) = match &args.command {
+        Subcommand::List(args) => return list(args, ctx),
+        Subcommand::Add(which) => (which, true),
+        Subcommand::Del(which) => (which, false),
+    };
+    let params = change(which, adds);
+    ctx.daemon()?.ask(|client| client.vxlan_set(params))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn change(which: &Which, adds: bool) -> VxlanSetParams {
+    let mut params = VxlanSetParams { port: which.port.clone(), ..VxlanSetParams::default() };
+    let address = which.mac.map(|mac| VxlanAddress { mac, vtep: which.vtep, sticky: false, sequence: 0 });
+    match (address, adds) {
+        (Some(address), true) => params.addresses.add.push(address),
+        (Some(address), false) => params.addresses.remove.push(address.mac),
+        (None, true) => params.flood.add.push(which.vtep),
+        (None, false) => params.flood = VxlanChanges { add: Vec::new(), remove: vec![which.vtep] },
+    }
+    params
+}
+
+fn list(args: &ListArgs, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
+    let tunnel = port.vxlan.ok_or_else(|| {
+        CliError::usage(format!("{} is no VXLAN tunnel", args.port), "'netvale list' shows the kinds of ports")
+    })?;
+    if args.json {
+        out::json(&tunnel)?
+    } else {
+        out::text(render(&tunnel))?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The endpoints of a tunnel.
+pub fn render(tunnel: &VxlanInfo) -> String {
+    let heads = [
+        ("VTEP", Align::Left),
+        ("FLOOD", Align::Left),
+        ("IN", Align::Right),
+        ("BYTES", Align::Right),
+        ("OUT", Align::Right),
+        ("BYTES", Align::Right),
+    ];
+    let row = |one: &VxlanRemote| {
+        let flood = if one.flood { "yes" } else { "no" };
+        let counts = [one.in_frames, one.in_bytes, one.out_frames, one.out_bytes].map(|count| count.to_string());
+        let [a, b, c, d] = counts;
+        [one.vtep.to_string(), flood.to_owned(), a, b, c, d]
+    };
+    grid::render(heads, tunnel.remotes.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: an endpoint alone is added to, and removed from, those that get what goes to all; with an address, only that is.
+    #[test]
+    fn changes() {
+        let which = |mac| Which { port: "vale0:v".into(), vtep: [10, 0, 0, 2].into(), mac };
+        let (ip, mac) = (IpAddr::from([10, 0, 0, 2]), Mac([2, 0, 0, 0, 0, 9]));
+        assert_eq!(change(&which(None), true).flood.add, [ip]);
+        assert_eq!(change(&which(None), false).flood.remove, [ip]);
+        let added = change(&which(Some(mac)), true);
+        assert_eq!((added.flood.add.len(), added.addresses.add[0].mac, added.addresses.add[0].vtep), (0, mac, ip));
+        assert_eq!(change(&which(Some(mac)), false).addresses.remove, [mac]);
+    }
+}

@@ -1,0 +1,72 @@
+//! Scripts of a folder below `tests`, one for each feature: what they ask of netvale is written there.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+/// They measure, and start guests: one at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// Seconds until `timeout` ends a script, and then until it kills it, if it has not cleaned up by then.
+const LIMITS: [&str; 2] = ["300", "20"];
+/// The exit code by which a script says that it cannot run here.
+const SKIPPED: i32 = 77;
+
+fn folder(name: &str) -> PathBuf {
+    crate::root().join("tests").join(name)
+}
+
+/// Runs a script to its end. What it said is shown when it fails.
+///
+/// # Panics
+/// It fails.
+pub fn run(of: &str, name: &str) {
+    let _one = ONE.lock();
+    let [limit, grace] = LIMITS;
+    let mut command = Command::new("timeout");
+    command.args(["-k", grace, limit]).arg(folder(of).join(format!("{name}.sh")));
+    command.env("NETVALE", crate::netvale()).stdin(Stdio::null());
+    let output = command.output().expect("timeout runs");
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    match output.status.code() {
+        Some(0) => print!("{said}"),
+        Some(SKIPPED) => eprintln!("{}", said.lines().last().unwrap_or("skipped")),
+        Some(124 | 137) => panic!("{name}.sh: over its limit of {limit} s\n{said}{errors}"),
+        code => panic!("{name}.sh: exit code {code:?}\n{said}{errors}"),
+    }
+}
+
+/// Makes sure that these are all scripts of the folder, but for those that others use.
+///
+/// # Panics
+/// One is left out.
+pub fn are_all(of: &str, names: &[&str]) {
+    let entries = std::fs::read_dir(folder(of)).expect("a folder");
+    let found = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    let mut scripts: Vec<_> = found.filter_map(|name| Some(name.strip_suffix(".sh")?.to_owned())).collect();
+    scripts.retain(|name| name != "lib" && !name.ends_with("-lib"));
+    scripts.sort_unstable();
+    let mut known = names.to_vec();
+    known.sort_unstable();
+    assert_eq!(scripts, known);
+}
+
+/// A test for each script of a folder, and one that none is left out.
+#[macro_export]
+macro_rules! scripts {
+    ($folder:literal: $($name:ident)+) => {
+        $(
+            /// Objective: what the first lines of the script of that name say.
+            #[test]
+            fn $name() {
+                $crate::scripts::run($folder, stringify!($name));
+            }
+        )+
+
+        /// Objective: no script is left out.
+        #[test]
+        fn all_are_run() {
+            $crate::scripts::are_all($folder, &[$(stringify!($name)),+]);
+        }
+    };
+}
