@@ -19,7 +19,7 @@ use tracing::{info, warn};
 use crate::devices::{self, DeviceError, Plan};
 use crate::entry::{Entry, Seen, seen};
 use crate::instance::{Instance, Outcome};
-use crate::netlink::{Events, Netlink, Read};
+use crate::netlink::{ATTEMPTS, Events, Netlink, Read};
 use crate::session::{EvpnPort, Session, SessionError};
 use crate::{HOLD, MAX_INSTANCES, MIRROR_UDP_PORT};
 
@@ -102,18 +102,35 @@ fn marked(netlink: &mut Netlink) -> rustix::io::Result<Vec<u32>> {
 /// # Errors
 /// What the kernel says.
 pub fn entries(netlink: &mut Netlink, wanted: &dyn Fn(&Entry) -> bool) -> rustix::io::Result<Vec<Entry>> {
-    let mut entries = Vec::new();
+    let mut all = Vec::new();
     for family in [AddressFamily::Bridge, AddressFamily::Inet, AddressFamily::Inet6] {
+        match table(netlink, family, wanted) {
+            Ok(entries) => all.extend(entries),
+            // There is no such family in this kernel.
+            Err(Errno::OPNOTSUPP | Errno::AFNOSUPPORT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+/// The entries of one family. After some attempts to get what fits together, notifications have to say the rest.
+fn table(
+    netlink: &mut Netlink,
+    family: AddressFamily,
+    wanted: &dyn Fn(&Entry) -> bool,
+) -> rustix::io::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for _ in 0..ATTEMPTS {
+        entries.clear();
         let mut message = NeighbourMessage::default();
         message.header.family = family;
-        let asked = netlink.dump(&RouteNetlinkMessage::GetNeighbour(message), &mut |answer| match seen(&answer) {
+        let is_whole = netlink.dump(RouteNetlinkMessage::GetNeighbour(message), &mut |answer| match seen(&answer) {
             Some(Seen::Is(entry)) if wanted(&entry) => entries.push(entry),
             _ => {}
-        });
-        match asked {
-            // There is no such family in this kernel; or it changes all the time, and notifications say the rest.
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::AFNOSUPPORT | Errno::AGAIN) => {}
-            Err(error) => return Err(error),
+        })?;
+        if is_whole {
+            break;
         }
     }
     Ok(entries)

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::entry::Entry;
-use crate::netlink::{Mode, Netlink};
+use crate::netlink::{ATTEMPTS, Mode, Netlink};
 use crate::tables::{Fact, Neighbor, Place, Remote};
 
 mod seen;
@@ -157,11 +157,17 @@ pub fn remove(netlink: &mut Netlink, vni: u32) -> Result<(), DeviceError> {
 /// What the kernel says.
 pub fn all(netlink: &mut Netlink) -> rustix::io::Result<Vec<Device>> {
     let mut devices = Vec::new();
-    netlink.dump(&RouteNetlinkMessage::GetLink(LinkMessage::default()), &mut |answer| {
-        devices.extend(seen::device(&answer).filter(|device| device.is_marked));
-    })?;
+    for _ in 0..ATTEMPTS {
+        devices.clear();
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let is_whole = netlink.dump(request, &mut |answer| {
+            devices.extend(seen::device(&answer).filter(|device| device.is_marked));
+        })?;
+        if is_whole {
+            break;
+        }
+    }
     devices.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    devices.dedup_by(|a, b| a.index == b.index);
     Ok(devices)
 }
 

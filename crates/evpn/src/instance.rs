@@ -1,4 +1,5 @@
-//! One VNI: its port, its mirror, what the kernel says, what the daemon was told and what it lists.
+//! One VNI: its port, its mirror, what the kernel says, what the daemon was told and what it lists. The *outcome* of a pass over it is that all is done, or
+//! that the daemon has no such port any more.
 
 use std::time::{Duration, Instant};
 

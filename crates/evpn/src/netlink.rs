@@ -1,4 +1,5 @@
-//! Rtnetlink sockets (rtnetlink(7)) in the calling thread's network namespace: one for requests and dumps, one for notifications.
+//! Rtnetlink sockets (rtnetlink(7)) in the calling thread's network namespace: a *netlink* is one for requests and dumps, *events* are one for
+//! notifications. That some were lost is what a *read* of them says.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,8 +21,8 @@ const QUEUE: usize = 64 << 20;
 const GROUPS: u32 = 0x1 | 0x4;
 /// `NLM_F_DUMP_INTR`: what is dumped changed meanwhile.
 const INTERRUPTED: u16 = 0x10;
-/// How often a dump is begun again.
-const ATTEMPTS: usize = 10;
+/// How often a dump is begun again that does not fit together.
+pub const ATTEMPTS: usize = 5;
 
 /// How a request deals with what is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,23 +79,17 @@ impl Netlink {
         self.answers(each).map(drop)
     }
 
-    /// Asks for all of a table; `each` gets the parts. If the table changed meanwhile, all comes again: what `each` got before is still right, but for
-    /// what notifications say.
+    /// Asks for all of a table; `each` gets the parts. Returns whether they fit together: if the table was changed meanwhile, some may be missing.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn dump(
         &mut self,
-        request: &RouteNetlinkMessage,
+        request: RouteNetlinkMessage,
         each: &mut dyn FnMut(RouteNetlinkMessage),
-    ) -> rustix::io::Result<()> {
-        for _ in 0..ATTEMPTS {
-            self.send(request.clone(), NLM_F_DUMP)?;
-            if !self.answers(each)? {
-                return Ok(());
-            }
-        }
-        Err(Errno::AGAIN)
+    ) -> rustix::io::Result<bool> {
+        self.send(request, NLM_F_DUMP)?;
+        self.answers(each).map(|is_interrupted| !is_interrupted)
     }
 
     fn send(&mut self, request: RouteNetlinkMessage, flags: u16) -> rustix::io::Result<()> {

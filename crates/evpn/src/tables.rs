@@ -1,4 +1,4 @@
-//! What the kernel's tables hold for one VNI, kept up by its notifications. Pure.
+//! What the kernel's tables hold for one VNI, kept up by its notifications. A *key* is what a table has at most one entry for. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;

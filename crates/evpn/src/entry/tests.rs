@@ -4,8 +4,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::netlink::Messages;
 
+/// Kind and value.
+type Attribute<'a> = (u16, &'a [u8]);
+
 /// A neighbour message as the kernel sends it: header, `ndmsg`, attributes.
-fn message(kind: u16, family: u8, device: u32, state: u16, flags: u8, attributes: &[(u16, &[u8])]) -> Vec<u8> {
+fn message(kind: u16, family: u8, device: u32, state: u16, flags: u8, attributes: &[Attribute<'_>]) -> Vec<u8> {
     let mut body = vec![family, 0, 0, 0];
     body.extend(device.to_ne_bytes());
     body.extend(state.to_ne_bytes());
@@ -45,7 +48,7 @@ const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 #[test]
 fn of_zebra() {
     let (vtep, master) = ([10, 0, 0, 2], 7u32.to_ne_bytes());
-    let (address, zero): ((u16, &[u8]), (u16, &[u8])) = ((LLADDR, &MAC.0), (LLADDR, &[0; 6]));
+    let (address, zero): (Attribute<'_>, Attribute<'_>) = ((LLADDR, &MAC.0), (LLADDR, &[0; 6]));
     let mut bytes = message(NEW, BRIDGE, 5, 2, 0x10, &[address, (MASTER, &master)]);
     bytes.extend(message(NEW, BRIDGE, 5, 2, 0x12, &[address, (DST, &vtep)]));
     bytes.extend(message(NEW, BRIDGE, 5, 0x40, 0x42, &[address, (DST, &vtep)]));
@@ -70,7 +73,7 @@ fn of_zebra() {
 /// Objective: the devices' own addresses, groups, and VTEPs that none can have are no entries; a local neighbour is.
 #[test]
 fn left_out() {
-    let master: (u16, &[u8]) = (MASTER, &[7, 0, 0, 0]);
+    let master: Attribute<'_> = (MASTER, &[7, 0, 0, 0]);
     let out = [
         message(NEW, BRIDGE, 5, 0x80, 0, &[(LLADDR, &MAC.0), master]),
         message(NEW, BRIDGE, 5, 0x80, 2, &[(LLADDR, &[0x33, 0x33, 0, 0, 0, 1])]),
@@ -107,7 +110,7 @@ proptest! {
     #[test]
     fn any_attributes(family in prop_oneof![Just(2u8), Just(7), Just(10)], state: u16, flags: u8,
         attributes in proptest::collection::vec((0u16..17, proptest::collection::vec(any::<u8>(), 0..20)), 0..6)) {
-        let attributes: Vec<(u16, &[u8])> = attributes.iter().map(|(kind, value)| (*kind, value.as_slice())).collect();
+        let attributes: Vec<Attribute<'_>> = attributes.iter().map(|(kind, value)| (*kind, value.as_slice())).collect();
         for found in all(&message(NEW, family, 5, state, flags, &attributes)).into_iter().flatten() {
             check(found)?;
         }
