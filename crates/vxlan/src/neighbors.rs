@@ -1,5 +1,5 @@
 //! Requests for the Ethernet address of an IP address (ARP, RFC 826; neighbour discovery, RFC 4861): who has said to have which,
-//! and those that are answered here instead of being sent to all VTEPs (RFC 9161).
+//! and those of known neighbours, which are answered here instead of being sent to all VTEPs (RFC 9161).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,4 +1,4 @@
-//! The VTEPs that a tunnel knows.
+//! The VTEPs that a tunnel knows, and the counters of what passed between it and each.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

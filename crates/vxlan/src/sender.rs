@@ -5,6 +5,8 @@
 //!   frames ──▶ lanes (VTEP, socket), each in order ──▶ messages: header, frame, header, frame, … ──▶ sendmmsg
 //! ```
 //!
+//! The outcome of a delivery says how many frames left, and how many were dropped for which reason.
+//!
 //! Frames are sent from where they lie. Only what has to be written for a frame is private: its headers, if it is one of the
 //! segments of a longer one, or all of it, if its checksum is missing.
 #![allow(unsafe_code)]

@@ -1,4 +1,5 @@
-//! System calls of UDP sockets that rustix does not have: many datagrams together, each of which stands for several.
+//! System calls of UDP sockets that rustix does not have: many datagrams together, each of which stands for several: an outbox has
+//! messages that are to be sent.
 #![allow(unsafe_code)]
 
 use std::io;

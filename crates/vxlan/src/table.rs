@@ -1,4 +1,4 @@
-//! Which Ethernet address is behind which VTEP.
+//! The table that says which Ethernet address is behind which VTEP, and what became of one that was put there.
 //!
 //! Workers look addresses up and learn them without waiting for each other: a slot has a version, which is odd while the slot is
 //! written, and one thread at a time writes. A worker that finds another one writing learns with the next frame instead. The
@@ -242,7 +242,7 @@ impl Slot {
         fence(Ordering::Acquire);
         let after = self.state.load(Ordering::Relaxed);
         let version = before >> VERSION_SHIFT;
-        (still && version % 2 == 0 && after == before).then_some((before, words))
+        (still && version.is_multiple_of(2) && after == before).then_some((before, words))
     }
 
     /// Written by one thread at a time.
@@ -254,7 +254,7 @@ impl Slot {
         self.high.store(high, Ordering::Relaxed);
         self.low.store(low, Ordering::Relaxed);
         self.state.store(state | (version + 2) << VERSION_SHIFT, Ordering::Release);
-        // Whoever finds the address finds what belongs to it.
+        // A reader that finds the address finds what belongs to it.
         self.mac.store(mac, Ordering::Release);
     }
 

@@ -1,4 +1,5 @@
-//! What the queues of one VNI share, and how it is changed while they run.
+//! What the queues of one VNI share, and how it is changed while they run: a [`Change`] says what is given from now on (VTEPs, addresses,
+//! neighbours) and what is taken back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -65,14 +66,14 @@ pub struct Change {
     /// VTEPs that get what goes to all from now on, and those that do so no longer.
     pub flood: (Vec<IpAddr>, Vec<IpAddr>),
     /// Addresses behind VTEPs; those that are taken back, in wire order.
-    pub addresses: (Vec<Given>, Vec<u64>),
+    pub addresses: (Vec<GivenAddress>, Vec<u64>),
     /// Neighbours behind VTEPs: IP address and Ethernet address; those that are taken back.
     pub neighbors: (Vec<(IpAddr, u64)>, Vec<IpAddr>),
 }
 
 /// An address that is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct GivenAddress {
     /// The address in wire order, first byte lowest.
     pub mac: u64,
     /// Its VTEP.
@@ -111,7 +112,7 @@ fn text(mac: u64) -> String {
 #[derive(Debug, Default)]
 struct AllGiven {
     flood: BTreeSet<IpAddr>,
-    addresses: BTreeMap<u64, Given>,
+    addresses: BTreeMap<u64, GivenAddress>,
     neighbors: BTreeMap<IpAddr, u64>,
 }
 
@@ -203,7 +204,7 @@ impl Tunnel {
 
     /// An address, if it was given.
     #[must_use]
-    pub fn given_address(&self, mac: u64) -> Option<Given> {
+    pub fn given_address(&self, mac: u64) -> Option<GivenAddress> {
         self.given().addresses.get(&mac).copied()
     }
 
@@ -272,10 +273,8 @@ impl Tunnel {
         let vteps = change.addresses.0.iter().map(|one| one.vtep);
         change.flood.0.iter().copied().chain(vteps).try_for_each(|vtep| check_vtep(vtep, self.endpoint.local()))?;
         let stations = change.addresses.0.iter().map(|one| one.mac);
-        let stations = stations.chain(change.neighbors.0.iter().map(|(_, mac)| *mac));
-        stations
-            .map(|mac| if is_station(mac) { Ok(()) } else { Err(ChangeError::NoStation(mac)) })
-            .collect::<Result<(), _>>()?;
+        let mut stations = stations.chain(change.neighbors.0.iter().map(|(_, mac)| *mac));
+        stations.find(|mac| !is_station(*mac)).map_or(Ok(()), |mac| Err(ChangeError::NoStation(mac)))?;
         let before = |count: usize| if change.replace { 0 } else { count };
         if before(given.addresses.len()) + change.addresses.0.len() > MAX_GIVEN {
             return Err(ChangeError::TooMany(MAX_GIVEN, "addresses"));
@@ -331,7 +330,7 @@ impl Tunnel {
             .iter()
             .filter(|mac| !given.addresses.contains_key(mac))
             .for_each(|mac| _ = table.remove(*mac));
-        for Given { mac, vtep, sticky, .. } in &change.addresses.0 {
+        for GivenAddress { mac, vtep, sticky, .. } in &change.addresses.0 {
             while table.give(*mac, ip::words(*vtep), *sticky) == Put::Full {
                 table = Arc::new(table.grown(table.room() * 2, now(), self.options.ageing));
                 self.table.store(Arc::clone(&table));

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use netvale_control::types::{LocalAddress, Mac, TableEntry, VxlanLocal, VxlanLocalParams, VxlanSetParams};
 use netvale_control::{ErrorCode, RpcError};
 use netvale_switch::{PortId, Switch};
-use netvale_vxlan::tunnel::{Change, Given, now};
+use netvale_vxlan::tunnel::{Change, GivenAddress, now};
 
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
-use crate::ports::vxlan::{VxlanPort, mac_of, word_of};
+use crate::ports::tunnel::{VxlanPort, mac_of, word_of};
 
 /// Addresses up to which a change is kept for a daemon that is killed.
 const MOST_KEPT: usize = 4096;
@@ -41,7 +41,7 @@ fn find<'d>(d: &'d Daemon, full: &str) -> Result<On<'d>, RpcError> {
 /// Says where addresses are behind a tunnel. They are forgotten on this side of it.
 pub fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
     let On { port, switch, id } = find(d, &p.port)?;
-    let given = |one: &netvale_control::types::VxlanAddress| Given {
+    let given = |one: &netvale_control::types::VxlanAddress| GivenAddress {
         mac: word_of(one.mac),
         vtep: one.vtep,
         sticky: one.sticky,

@@ -15,7 +15,7 @@
 //! | [`vhost`], [`virtio`] | a virtio-net device; a driver of one |
 //! | [`ptnet`], [`passthrough`] | a ptnet device on a switch; in place of a switch, a pipe's end or an interface |
 //! | [`e1000`], [`e1000_pci`] | an Intel 82540EM; a driver of one |
-//! | [`vxlan`] | a tunnel to other hosts |
+//! | [`vxlan`], [`tunnel`] | a tunnel to other hosts |
 //! | [`null`], [`echo`] | discards every frame, or sends it back, for measuring and tests |
 //!
 //! What they share: [`plug`] puts a port on its switch and takes it off, [`policies`] are what its operator wants of it, [`links`] what is between it and its peer, [`memory`] and [`brought`] find the region it
@@ -50,6 +50,7 @@ pub mod policies;
 pub mod ptnet;
 mod site;
 pub mod tap;
+pub mod tunnel;
 pub mod vhost;
 pub mod virtio;
 pub mod vxlan;

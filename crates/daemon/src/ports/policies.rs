@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use serde_json::Value as JsonValue;
 
 use super::links;
-use super::vxlan;
+use super::tunnel;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::permission::is_trusted;
@@ -176,7 +176,7 @@ pub fn put(d: &mut Daemon, full: &str, options: &PortOptions) -> Result<(), Refu
         declared.params.options = with(&declared.params.options)?;
     }
     links::end(d, old_links);
-    vxlan::ask_port(d, full);
+    tunnel::ask_port(d, full);
     group.map_or(Ok(()), |group| regroup(d, full, uid, &group))
 }
 

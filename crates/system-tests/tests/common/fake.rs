@@ -152,7 +152,13 @@ fn evicted(port: &str) -> Evicted {
 }
 
 fn entry() -> TableEntry {
-    TableEntry { mac: Mac([2, 0, 0, 0, 0, 1]), vlan: None, port: "vale0:a".into(), age_seconds: 3 }
+    TableEntry {
+        mac: Mac([2, 0, 0, 0, 0, 1]),
+        vlan: None,
+        port: "vale0:a".into(),
+        age_seconds: 3,
+        ..TableEntry::default()
+    }
 }
 
 fn port(name: &str) -> PortInfo {

@@ -48,7 +48,8 @@ const A_THREAD: Argument = Argument { index: 0, mask: !(libc::CLONE_DETACHED as 
 /// A socket of datagrams, with flags of linux/net.h.
 const A_DATAGRAM: Argument = Argument {
     index: 1,
-    mask: (u32::MAX & !((libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32)) as u64,
+    // Of its register, the kernel reads 32 bits.
+    mask: !((libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32) as u64,
     value: libc::SOCK_DGRAM as u64,
 };
 
