@@ -31,6 +31,8 @@ arp-scan|unmodified program that sends and receives
 python3-scapy|unmodified program that loads libpcap at run time; sockets of the Python package
 jq|reads what netvale says as JSON, for the scripts of tests/policies
 dnsmasq-base|DHCP server, right or rogue
+frr|control plane of VXLAN ports (zebra, bgpd), in namespaces of a test's own
+gobgpd|another BGP beside it
 python3-build|makes the Python package
 python3-setuptools|the package's build system
 python3-wheel|makes its wheel
@@ -169,6 +171,8 @@ disable_at_boot() {
         openvswitch-switch-dpdk) "${as_root[@]}" systemctl disable --quiet openvswitch-switch ;;
         containerd) "${as_root[@]}" systemctl disable --quiet containerd ;;
         libvirt-daemon) "${as_root[@]}" systemctl disable --quiet libvirtd.service libvirtd{,-ro,-admin}.socket virtlogd.service virtlockd.service ;;
+        frr) "${as_root[@]}" systemctl disable --quiet frr.service ;;
+        gobgpd) "${as_root[@]}" systemctl disable --quiet gobgpd.service ;;
         podman) "${as_root[@]}" systemctl disable --quiet podman.socket podman.service podman-auto-update.{service,timer} podman-restart.service ;;
         esac 2>/dev/null
     done
@@ -191,7 +195,7 @@ install_packages() {
     echo "installing Debian packages for \`make $1\`:"
     sed 's/^\([^|]*\)|/  \1: /' <<<"$missing"
     case " ${names[*]} " in
-    *' openvswitch-switch-dpdk '* | *' podman '* | *' containerd '* | *' libvirt-daemon '*)
+    *' openvswitch-switch-dpdk '* | *' podman '* | *' containerd '* | *' libvirt-daemon '* | *' frr '* | *' gobgpd '*)
         guard_services
         apt_install "${names[@]}"
         disable_at_boot "${names[@]}"

@@ -12,6 +12,7 @@ pub mod demo;
 pub mod detach;
 pub mod doctor;
 pub mod dump;
+pub mod evpn;
 pub mod export;
 pub mod filter;
 pub mod fwd;
@@ -48,6 +49,7 @@ pub enum Command {
     Apply(apply::Args),
     Export(export::Args),
     Vm(vm::Args),
+    Evpn(evpn::Args),
     List(list::Args),
     Show(show::Args),
     Table(table::Args),
@@ -88,6 +90,7 @@ impl Command {
             Self::Apply(args) => apply::run(args, ctx),
             Self::Export(args) => export::run(args, ctx),
             Self::Vm(args) => vm::run(args, ctx),
+            Self::Evpn(args) => evpn::run(args, ctx),
             Self::List(args) => list::run(args, ctx),
             Self::Show(args) => show::run(args, ctx),
             Self::Table(args) => table::run(args, ctx),

@@ -120,14 +120,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         out::text(netvale_daemon::config::schema())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let level = match args.log_level {
-        LogLevel::Error => tracing::Level::ERROR,
-        LogLevel::Warn => tracing::Level::WARN,
-        LogLevel::Info => tracing::Level::INFO,
-        LogLevel::Debug => tracing::Level::DEBUG,
-        LogLevel::Trace => tracing::Level::TRACE,
-    };
-    log_from(level);
+    log_from(args.log_level);
     netvale_daemon::run(configure(args, ctx)?).map_err(|e| failed(&e))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -137,7 +130,14 @@ fn failed(e: &dyn std::error::Error) -> CliError {
 }
 
 /// Begins the log, in systemd's journal if standard error leads there.
-fn log_from(level: tracing::Level) {
+pub(super) fn log_from(level: LogLevel) {
+    let level = match level {
+        LogLevel::Error => tracing::Level::ERROR,
+        LogLevel::Warn => tracing::Level::WARN,
+        LogLevel::Info => tracing::Level::INFO,
+        LogLevel::Debug => tracing::Level::DEBUG,
+        LogLevel::Trace => tracing::Level::TRACE,
+    };
     if let Some(journal) = netvale_daemon::Journal::behind_stderr() {
         let subscriber = tracing_subscriber::registry().with(LevelFilter::from_level(level)).with(journal);
         return subscriber.with(netvale_daemon::LogLimit).init();

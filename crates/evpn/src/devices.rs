@@ -1,0 +1,374 @@
+//! The devices of a mirror: made, continued, removed.
+//!
+//! They are left alone when the agent ends, so that zebra notices nothing of a restart. All are marked, and nothing is touched that is not.
+
+use std::net::IpAddr;
+
+use netlink_packet_core::DefaultNla;
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, BridgePortState, In6AddrGenMode, InfoBridge, InfoBridgePort, InfoData, InfoKind,
+    InfoPortData, InfoPortKind, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    LinkProtoInfoBridge,
+};
+use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netvale_control::types::Mac;
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::entry::Entry;
+use crate::netlink::{ATTEMPTS, Mode, Netlink};
+use crate::tables::{Fact, Neighbor, Place, Remote};
+
+mod seen;
+
+pub use seen::{Device, Kind};
+
+/// The mark of the agent's devices, their alias.
+pub const MARK: &str = "netvale evpn";
+/// Local addresses do not age here, as the daemon says when they are gone: the most that the kernel takes, in 1/100 s.
+const NEVER: u32 = u32::MAX;
+/// `IFLA_BRPORT_STATE` of linux/if_link.h.
+const BRPORT_STATE: u16 = 1;
+
+/// A mirror could not be made.
+#[derive(Debug, Error)]
+pub enum DeviceError {
+    /// There is a device of that name that is not the agent's.
+    #[error("there is a device {0} that netvale has not made; rename or remove it")]
+    Foreign(String),
+    /// FRR has no VTEPs with IPv6 addresses.
+    #[error("FRR's EVPN takes VTEPs with IPv4 addresses only, and the port has {0}")]
+    Ipv6(IpAddr),
+    /// The kernel refuses.
+    #[error("cannot {what} {name}: {source}{}", hint(*.source))]
+    Kernel {
+        /// What was to be done.
+        what: &'static str,
+        /// The device.
+        name: String,
+        /// The kernel's error.
+        source: Errno,
+    },
+}
+
+fn hint(source: Errno) -> &'static str {
+    match source {
+        Errno::PERM => "; it takes the right to configure networks (CAP_NET_ADMIN)",
+        Errno::OPNOTSUPP => "; this kernel lacks that kind of device",
+        Errno::ADDRINUSE => "; another program has that UDP port: choose one with --udp-port",
+        _ => "",
+    }
+}
+
+fn kernel<'a>(what: &'static str, name: &'a str) -> impl FnOnce(Errno) -> DeviceError + 'a {
+    move |source| DeviceError::Kernel { what, name: name.to_owned(), source }
+}
+
+/// What a mirror is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The VNI.
+    pub vni: u32,
+    /// The VTEP address of the port.
+    pub local: IpAddr,
+    /// UDP port of the VXLAN device.
+    pub udp_port: u16,
+}
+
+/// The devices' numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Devices {
+    /// The bridge, which is the SVI, too.
+    pub bridge: u32,
+    /// The VXLAN device.
+    pub tunnel: u32,
+    /// The port for local addresses.
+    pub locals: u32,
+}
+
+/// The names of a VNI's devices: bridge, VXLAN device, port for local addresses, and its peer where the kernel has no dummy devices.
+#[must_use]
+pub fn names(vni: u32) -> [String; 4] {
+    ["nvb", "nvx", "nvl", "nvp"].map(|prefix| format!("{prefix}{vni}"))
+}
+
+/// Makes the mirror, or continues the one that is there if nothing differs. Returns whether it was made.
+///
+/// # Errors
+/// [`DeviceError`]; what was made already is removed again.
+pub fn make(netlink: &mut Netlink, plan: &Plan) -> Result<(Devices, bool), DeviceError> {
+    if plan.local.is_ipv6() {
+        return Err(DeviceError::Ipv6(plan.local));
+    }
+    let names = names(plan.vni);
+    let found = names.each_ref().map(|name| seen::find(netlink, name));
+    let mut is_some = false;
+    for (name, device) in names.iter().zip(found) {
+        let device = device.map_err(kernel("look for", name))?;
+        is_some |= device.is_some();
+        if device.is_some_and(|device| !device.is_marked) {
+            return Err(DeviceError::Foreign(name.clone()));
+        }
+    }
+    if is_some {
+        if let Some((devices, is_open)) = continued(netlink, plan, &names) {
+            // A port that a bridge has enabled anew, as it does when a device has come up.
+            if is_open {
+                disable(netlink, &names[1], devices.tunnel)?;
+            }
+            return Ok((devices, false));
+        }
+        remove(netlink, plan.vni)?;
+    }
+    match made(netlink, plan, &names) {
+        Ok(devices) => Ok((devices, true)),
+        Err(error) => {
+            // The error that matters is the first.
+            let _ = remove(netlink, plan.vni);
+            Err(error)
+        }
+    }
+}
+
+/// Removes the marked devices of a VNI, as far as they are there.
+///
+/// # Errors
+/// [`DeviceError::Kernel`]
+pub fn remove(netlink: &mut Netlink, vni: u32) -> Result<(), DeviceError> {
+    let [bridge, tunnel, locals, peer] = names(vni);
+    // The VXLAN device first: with it, zebra ends the whole VNI. A peer goes with the port.
+    for name in [tunnel, locals, peer, bridge] {
+        let device = seen::find(netlink, &name).map_err(kernel("look for", &name))?;
+        let Some(device) = device.filter(|device| device.is_marked) else { continue };
+        let mut message = LinkMessage::default();
+        message.header.index = device.index;
+        match netlink.request(RouteNetlinkMessage::DelLink(message), Mode::Change) {
+            Ok(()) | Err(Errno::NODEV) => {}
+            Err(error) => return Err(kernel("remove", &name)(error)),
+        }
+    }
+    Ok(())
+}
+
+/// The marked devices that there are.
+///
+/// # Errors
+/// What the kernel says.
+pub fn all(netlink: &mut Netlink) -> rustix::io::Result<Vec<Device>> {
+    let mut devices = Vec::new();
+    for _ in 0..ATTEMPTS {
+        devices.clear();
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let is_whole = netlink.dump(request, &mut |answer| {
+            devices.extend(seen::device(&answer).filter(|device| device.is_marked));
+        })?;
+        if is_whole {
+            break;
+        }
+    }
+    devices.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(devices)
+}
+
+/// The devices that are there, if they are what would be made, and whether the VXLAN device lets frames in.
+fn continued(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Option<(Devices, bool)> {
+    let [bridge, tunnel, locals, _] = names.each_ref().map(|name| seen::find(netlink, name).ok().flatten());
+    let (bridge, tunnel, locals) = (bridge?, tunnel?, locals?);
+    let wanted = Kind::Vxlan { vni: plan.vni, local: Some(plan.local), udp_port: plan.udp_port, learns: false };
+    let is_right = bridge.kind == Kind::Bridge
+        && tunnel.kind == wanted
+        && matches!(locals.kind, Kind::Dummy | Kind::Veth)
+        && [&tunnel, &locals].iter().all(|port| port.controller == Some(bridge.index))
+        && [&bridge, &tunnel, &locals].iter().all(|device| device.is_up);
+    let devices = Devices { bridge: bridge.index, tunnel: tunnel.index, locals: locals.index };
+    is_right.then_some((devices, tunnel.is_open))
+}
+
+fn made(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Result<Devices, DeviceError> {
+    let [bridge, tunnel, locals, peer] = names;
+    let settings = vec![
+        InfoBridge::AgeingTime(NEVER),
+        // Nothing passes here: the bridge needs neither groups nor queries.
+        InfoBridge::MulticastSnooping(false),
+    ];
+    let bridge_index = create(netlink, bridge, InfoKind::Bridge, Some(InfoData::Bridge(settings)))?;
+    up(netlink, bridge, bridge_index)?;
+    let tunnel_index = create(netlink, tunnel, InfoKind::Vxlan, Some(InfoData::Vxlan(vxlan(plan))))?;
+    let locals_index = match create(netlink, locals, InfoKind::Dummy, None) {
+        Err(DeviceError::Kernel { source: Errno::OPNOTSUPP, .. }) => pair(netlink, locals, peer)?,
+        other => other?,
+    };
+    // zebra learns of the VNI when its VXLAN device is on its bridge: so this comes last, when local addresses have a port.
+    join(netlink, locals, locals_index, bridge_index, false)?;
+    join(netlink, tunnel, tunnel_index, bridge_index, true)?;
+    Ok(Devices { bridge: bridge_index, tunnel: tunnel_index, locals: locals_index })
+}
+
+fn vxlan(plan: &Plan) -> Vec<InfoVxlan> {
+    let local = match plan.local {
+        IpAddr::V4(ip) => InfoVxlan::Local(ip),
+        IpAddr::V6(ip) => InfoVxlan::Local6(ip),
+    };
+    vec![InfoVxlan::Id(plan.vni), local, InfoVxlan::Port(plan.udp_port), InfoVxlan::Learning(false)]
+}
+
+/// The same as a dummy device, of a pair of which the other end is left to itself.
+fn pair(netlink: &mut Netlink, name: &str, peer: &str) -> Result<u32, DeviceError> {
+    let mut other = LinkMessage::default();
+    other.attributes.push(LinkAttribute::IfName(peer.to_owned()));
+    let index = create(netlink, name, InfoKind::Veth, Some(InfoData::Veth(InfoVeth::Peer(other))))?;
+    let other = found(netlink, peer)?;
+    mark(netlink, peer, other)?;
+    up(netlink, peer, other)?;
+    Ok(index)
+}
+
+fn create(netlink: &mut Netlink, name: &str, kind: InfoKind, data: Option<InfoData>) -> Result<u32, DeviceError> {
+    let mut message = LinkMessage::default();
+    let info = std::iter::once(LinkInfo::Kind(kind)).chain(data.map(LinkInfo::Data)).collect();
+    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+    message.attributes.push(LinkAttribute::LinkInfo(info));
+    netlink.request(RouteNetlinkMessage::NewLink(message), Mode::New).map_err(kernel("make", name))?;
+    let index = found(netlink, name)?;
+    mark(netlink, name, index)?;
+    Ok(index)
+}
+
+fn found(netlink: &mut Netlink, name: &str) -> Result<u32, DeviceError> {
+    let device = seen::find(netlink, name).and_then(|device| device.ok_or(Errno::NODEV));
+    device.map(|device| device.index).map_err(kernel("find", name))
+}
+
+/// Marks a device, and keeps it from having an address of its own, and so from saying anything.
+fn mark(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError> {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes.push(LinkAttribute::IfAlias(MARK.to_owned()));
+    netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change).map_err(kernel("mark", name))?;
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    let none = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
+    message.attributes.push(LinkAttribute::AfSpecUnspec(vec![none]));
+    match netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change) {
+        // A kernel without IPv6 says nothing, either.
+        Ok(()) | Err(Errno::AFNOSUPPORT | Errno::OPNOTSUPP) => Ok(()),
+        Err(error) => Err(kernel("quieten", name)(error)),
+    }
+}
+
+fn up(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError> {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    (message.header.flags, message.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
+    netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change).map_err(kernel("bring up", name))
+}
+
+/// Puts a device on the bridge. It learns nothing from frames.
+///
+/// The VXLAN device is closed: frames that somebody sends to its UDP port get no further. A locked port takes none from addresses that it does not have;
+/// a disabled one takes none, but the bridge may enable it again.
+fn join(netlink: &mut Netlink, name: &str, index: u32, bridge: u32, closed: bool) -> Result<(), DeviceError> {
+    up(netlink, name, index)?;
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes.push(LinkAttribute::Controller(bridge));
+    let done = netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change);
+    done.map_err(kernel("put on its bridge the device", name))?;
+    let settings = vec![InfoBridgePort::Learning(false), InfoBridgePort::Locked(closed)];
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes.push(LinkAttribute::LinkInfo(vec![
+        LinkInfo::PortKind(InfoPortKind::Bridge),
+        LinkInfo::PortData(InfoPortData::BridgePort(settings)),
+    ]));
+    let done = netlink.request(RouteNetlinkMessage::NewLink(message), Mode::Change);
+    done.map_err(kernel("set as a port the device", name))?;
+    if closed { disable(netlink, name, index) } else { Ok(()) }
+}
+
+/// Sets a port's state, which takes the bridge's own message.
+fn disable(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError> {
+    let mut message = LinkMessage::default();
+    (message.header.interface_family, message.header.index) = (AddressFamily::Bridge, index);
+    let state = DefaultNla::new(BRPORT_STATE, vec![BridgePortState::Disabled.into()]);
+    message.attributes.push(LinkAttribute::ProtoInfoBridge(vec![LinkProtoInfoBridge::Other(state)]));
+    netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change).map_err(kernel("close", name))
+}
+
+impl Devices {
+    /// What an entry says of the VNI that has these devices; none if it is another one's.
+    #[must_use]
+    pub fn fact(&self, entry: Entry) -> Option<Fact> {
+        match entry {
+            Entry::Bridge { device, mac, .. } if device == self.tunnel => Some(Fact::Place(mac, Place::Tunnel)),
+            Entry::Bridge { device, mac, sticky } if device == self.locals => {
+                Some(Fact::Place(mac, Place::Local { sticky }))
+            }
+            Entry::Remote { device, mac, vtep, sticky } if device == self.tunnel => {
+                Some(Fact::Remote(mac, Remote { vtep, sticky }))
+            }
+            Entry::Flood { device, vtep } if device == self.tunnel => Some(Fact::Flood(vtep)),
+            Entry::Neighbor { device, ip, mac, remote } if device == self.bridge => {
+                Some(Fact::Neighbor(ip, mac.map(|mac| Neighbor { mac, remote })))
+            }
+            _ => None,
+        }
+    }
+
+    /// Makes an address local.
+    ///
+    /// # Errors
+    /// `EEXIST` if it is remote, unless it `moves`.
+    pub fn add_local(&self, netlink: &mut Netlink, mac: Mac, sticky: bool, moves: bool) -> rustix::io::Result<()> {
+        let mut message = self.forwarding(mac);
+        message.header.flags.set(NeighbourFlags::Sticky, sticky);
+        netlink.request(RouteNetlinkMessage::NewNeighbour(message), if moves { Mode::Replace } else { Mode::New })
+    }
+
+    /// Takes a local address away.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn remove_local(&self, netlink: &mut Netlink, mac: Mac) -> rustix::io::Result<()> {
+        netlink.request(RouteNetlinkMessage::DelNeighbour(self.forwarding(mac)), Mode::Change)
+    }
+
+    /// Makes an IP address that of a local address.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn add_neighbor(&self, netlink: &mut Netlink, ip: IpAddr, mac: Mac) -> rustix::io::Result<()> {
+        let mut message = self.neighbor(ip);
+        // zebra takes permanent ones for local, and the kernel never collects them, however many there are.
+        message.header.state = NeighbourState::Permanent;
+        message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
+        netlink.request(RouteNetlinkMessage::NewNeighbour(message), Mode::Replace)
+    }
+
+    /// Takes it away.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn remove_neighbor(&self, netlink: &mut Netlink, ip: IpAddr) -> rustix::io::Result<()> {
+        netlink.request(RouteNetlinkMessage::DelNeighbour(self.neighbor(ip)), Mode::Change)
+    }
+
+    fn forwarding(&self, mac: Mac) -> NeighbourMessage {
+        let mut message = NeighbourMessage::default();
+        message.header.family = AddressFamily::Bridge;
+        message.header.ifindex = self.locals;
+        message.header.state = NeighbourState::Reachable;
+        message.header.flags = NeighbourFlags::Controller;
+        message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
+        message
+    }
+
+    fn neighbor(&self, ip: IpAddr) -> NeighbourMessage {
+        let mut message = NeighbourMessage::default();
+        message.header.family = if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        message.header.ifindex = self.bridge;
+        message.attributes.push(NeighbourAttribute::Destination(ip.into()));
+        message
+    }
+}

@@ -1,0 +1,123 @@
+//! What the kernel says of a device, as far as mirrors are concerned.
+
+use std::net::IpAddr;
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{
+    BridgePortState, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo,
+    LinkMessage,
+};
+use rustix::io::Errno;
+
+use super::MARK;
+use crate::netlink::Netlink;
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// The bridge that it is a port of.
+    pub controller: Option<u32>,
+    /// Whether it is up.
+    pub is_up: bool,
+    /// Whether its bridge takes frames from it.
+    pub is_open: bool,
+    /// Whether the agent has made it.
+    pub is_marked: bool,
+}
+
+/// The kind of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// A bridge.
+    Bridge,
+    /// A VXLAN device.
+    Vxlan {
+        /// Its VNI.
+        vni: u32,
+        /// Its VTEP address.
+        local: Option<IpAddr>,
+        /// Its UDP port.
+        udp_port: u16,
+        /// Whether it learns from frames.
+        learns: bool,
+    },
+    /// A dummy device.
+    Dummy,
+    /// An end of a pair.
+    Veth,
+    /// Another one.
+    #[default]
+    Other,
+}
+
+/// Finds a device by its name.
+pub(super) fn find(netlink: &mut Netlink, name: &str) -> rustix::io::Result<Option<Device>> {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+    let mut found = None;
+    match netlink.ask(RouteNetlinkMessage::GetLink(message), &mut |answer| found = device(&answer)) {
+        Ok(()) => Ok(found),
+        Err(Errno::NODEV) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads a device from a message.
+pub(super) fn device(message: &RouteNetlinkMessage) -> Option<Device> {
+    let RouteNetlinkMessage::NewLink(message) = message else { return None };
+    let (mut name, mut kind, mut controller) = (None, Kind::Other, None);
+    let (mut is_marked, mut is_open) = (false, false);
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(text) => name = Some(text.clone()),
+            LinkAttribute::IfAlias(text) => is_marked = text == MARK,
+            LinkAttribute::Controller(index) => controller = Some(*index),
+            LinkAttribute::LinkInfo(info) => (kind, is_open) = (kind_of(info), is_open_port(info)),
+            _ => {}
+        }
+    }
+    let (index, is_up) = (message.header.index, message.header.flags.contains(LinkFlags::Up));
+    Some(Device { index, name: name?, kind, controller, is_up, is_open, is_marked })
+}
+
+fn kind_of(info: &[LinkInfo]) -> Kind {
+    let data = info.iter().find_map(|one| if let LinkInfo::Data(data) = one { Some(data) } else { None });
+    let kind = info.iter().find_map(|one| if let LinkInfo::Kind(kind) = one { Some(kind) } else { None });
+    match (kind, data) {
+        (Some(InfoKind::Bridge), _) => Kind::Bridge,
+        (Some(InfoKind::Dummy), _) => Kind::Dummy,
+        (Some(InfoKind::Veth), _) => Kind::Veth,
+        (Some(InfoKind::Vxlan), Some(InfoData::Vxlan(data))) => vxlan(data),
+        _ => Kind::Other,
+    }
+}
+
+fn is_open_port(info: &[LinkInfo]) -> bool {
+    info.iter().any(|one| match one {
+        LinkInfo::PortData(InfoPortData::BridgePort(port)) => {
+            port.iter().any(|one| matches!(one, InfoBridgePort::State(state) if *state != BridgePortState::Disabled))
+        }
+        _ => false,
+    })
+}
+
+fn vxlan(data: &[InfoVxlan]) -> Kind {
+    let (mut vni, mut local, mut udp_port, mut learns) = (0, None, 0, true);
+    for one in data {
+        match one {
+            InfoVxlan::Id(id) => vni = *id,
+            InfoVxlan::Local(ip) => local = Some(IpAddr::from(*ip)),
+            InfoVxlan::Local6(ip) => local = Some(IpAddr::from(*ip)),
+            InfoVxlan::Port(port) => udp_port = *port,
+            InfoVxlan::Learning(on) => learns = *on,
+            _ => {}
+        }
+    }
+    Kind::Vxlan { vni, local, udp_port, learns }
+}

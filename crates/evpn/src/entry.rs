@@ -1,0 +1,152 @@
+//! What the kernel says of a MAC address, a VTEP or a neighbour: an *entry*, read from a message and checked.
+//!
+//! What is *seen* is that there is one, or that it is gone; or that a device has changed. Pure. Messages of other kinds, and entries that are no business
+//! of a mirror, are none.
+
+use std::net::IpAddr;
+
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netvale_control::types::Mac;
+
+/// An entry of one of the kernel's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A bridge has the address behind that port.
+    Bridge {
+        /// Number of the port's device.
+        device: u32,
+        /// The address.
+        mac: Mac,
+        /// Whether it is announced as one that does not move (RFC 7432 section 15.2).
+        sticky: bool,
+    },
+    /// A VXLAN device has the address behind that VTEP.
+    Remote {
+        /// Number of the VXLAN device.
+        device: u32,
+        /// The address.
+        mac: Mac,
+        /// The VTEP.
+        vtep: IpAddr,
+        /// Whether the address is announced as one that does not move (RFC 7432 section 15.2).
+        sticky: bool,
+    },
+    /// A VXLAN device floods to that VTEP.
+    Flood {
+        /// Number of the VXLAN device.
+        device: u32,
+        /// The VTEP.
+        vtep: IpAddr,
+    },
+    /// An IP address is that MAC address's.
+    Neighbor {
+        /// Number of the device, for a mirror its bridge, which is the SVI.
+        device: u32,
+        /// The IP address.
+        ip: IpAddr,
+        /// The MAC address; none if the entry is on its way out.
+        mac: Option<Mac>,
+        /// Whether zebra has put it there for a remote one.
+        remote: bool,
+    },
+}
+
+/// A notification or a part of a dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// There is that entry, from now on or still.
+    Is(Entry),
+    /// There is not.
+    Gone(Entry),
+    /// The device of that number has changed, or is gone.
+    Device(u32),
+}
+
+/// Reads a message.
+#[must_use]
+pub fn seen(message: &RouteNetlinkMessage) -> Option<Seen> {
+    match message {
+        RouteNetlinkMessage::NewNeighbour(m) => entry(m).map(Seen::Is),
+        RouteNetlinkMessage::DelNeighbour(m) => entry(m).map(Seen::Gone),
+        RouteNetlinkMessage::NewLink(m) | RouteNetlinkMessage::DelLink(m) => Some(Seen::Device(m.header.index)),
+        _ => None,
+    }
+}
+
+fn entry(message: &NeighbourMessage) -> Option<Entry> {
+    match message.header.family {
+        AddressFamily::Bridge => forwarding(message),
+        AddressFamily::Inet | AddressFamily::Inet6 => neighbor(message),
+        _ => None,
+    }
+}
+
+/// An entry of a forwarding table: a bridge's if it names its bridge, else a VXLAN device's.
+fn forwarding(message: &NeighbourMessage) -> Option<Entry> {
+    let (device, flags) = (message.header.ifindex, message.header.flags);
+    let (mac, sticky) = (mac_of(message)?, flags.contains(NeighbourFlags::Sticky));
+    let is_bridges = message.attributes.iter().any(|a| matches!(a, NeighbourAttribute::Controller(_)));
+    if is_bridges {
+        // Permanent ones are the devices' own addresses.
+        let is_own = message.header.state == NeighbourState::Permanent;
+        return (!is_own && is_station(mac)).then_some(Entry::Bridge { device, mac, sticky });
+    }
+    let vtep = destination(message).filter(|&vtep| is_host(vtep))?;
+    match mac {
+        Mac([0, 0, 0, 0, 0, 0]) => Some(Entry::Flood { device, vtep }),
+        mac if is_station(mac) => Some(Entry::Remote { device, mac, vtep, sticky }),
+        _ => None,
+    }
+}
+
+fn neighbor(message: &NeighbourMessage) -> Option<Entry> {
+    let header = &message.header;
+    let ip = destination(message).filter(|&ip| is_host(ip))?;
+    let is_valid = !matches!(
+        header.state,
+        NeighbourState::Failed | NeighbourState::Incomplete | NeighbourState::None | NeighbourState::Other(_)
+    );
+    let mac = mac_of(message).filter(|&mac| is_valid && is_station(mac));
+    let remote = header.flags.contains(NeighbourFlags::ExtLearned);
+    Some(Entry::Neighbor { device: header.ifindex, ip, mac, remote })
+}
+
+fn mac_of(message: &NeighbourMessage) -> Option<Mac> {
+    message.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::LinkLayerAddress(bytes) => <[u8; 6]>::try_from(bytes.as_slice()).ok().map(Mac),
+        _ => None,
+    })
+}
+
+fn destination(message: &NeighbourMessage) -> Option<IpAddr> {
+    message.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) => Some((*ip).into()),
+        NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip)) => Some((*ip).into()),
+        // Forwarding tables have addresses of either family.
+        NeighbourAttribute::Destination(NeighbourAddress::Other(bytes)) => match bytes.len() {
+            4 => <[u8; 4]>::try_from(bytes.as_slice()).ok().map(IpAddr::from),
+            16 => <[u8; 16]>::try_from(bytes.as_slice()).ok().map(IpAddr::from),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+/// Whether it is an address that one station can have: neither a group's nor none.
+#[must_use]
+pub fn is_station(mac: Mac) -> bool {
+    mac.0[0] & 1 == 0 && mac.0 != [0; 6]
+}
+
+/// Whether it is an address that one host can have on a network.
+#[must_use]
+pub fn is_host(ip: IpAddr) -> bool {
+    let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+    !(ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || is_broadcast)
+}
+
+#[cfg(test)]
+mod tests;

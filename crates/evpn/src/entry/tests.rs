@@ -1,0 +1,129 @@
+use netlink_packet_core::NetlinkPayload;
+use proptest::prelude::*;
+
+use super::*;
+use crate::netlink::Messages;
+
+/// Kind and value.
+type Attribute<'a> = (u16, &'a [u8]);
+
+/// A neighbour message as the kernel sends it: header, `ndmsg`, attributes.
+fn message(kind: u16, family: u8, device: u32, state: u16, flags: u8, attributes: &[Attribute<'_>]) -> Vec<u8> {
+    let mut body = vec![family, 0, 0, 0];
+    body.extend(device.to_ne_bytes());
+    body.extend(state.to_ne_bytes());
+    body.extend([flags, 0]);
+    for (kind, value) in attributes {
+        body.extend((u16::try_from(value.len()).unwrap() + 4).to_ne_bytes());
+        body.extend(kind.to_ne_bytes());
+        body.extend(*value);
+        body.resize(body.len().next_multiple_of(4), 0);
+    }
+    let mut bytes = (u32::try_from(body.len()).unwrap() + 16).to_ne_bytes().to_vec();
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend([0; 10]);
+    bytes.extend(body);
+    bytes
+}
+
+fn all(bytes: &[u8]) -> Vec<Option<Seen>> {
+    let (mut messages, mut found) = (Messages(bytes), Vec::new());
+    while let Ok(Some(message)) = messages.next() {
+        if let NetlinkPayload::InnerMessage(inner) = message.payload {
+            found.push(seen(&inner));
+        }
+    }
+    found
+}
+
+const NEW: u16 = 28;
+const GONE: u16 = 29;
+const BRIDGE: u8 = 7;
+const DST: u16 = 1;
+const LLADDR: u16 = 2;
+const MASTER: u16 = 9;
+const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+
+/// Objective: what zebra puts on a VXLAN device (8.4.4 on Linux 6.18: these flags and states) is read as it is meant.
+#[test]
+fn of_zebra() {
+    let (vtep, master) = ([10, 0, 0, 2], 7u32.to_ne_bytes());
+    let (address, zero): (Attribute<'_>, Attribute<'_>) = ((LLADDR, &MAC.0), (LLADDR, &[0; 6]));
+    let mut bytes = message(NEW, BRIDGE, 5, 2, 0x10, &[address, (MASTER, &master)]);
+    bytes.extend(message(NEW, BRIDGE, 5, 2, 0x12, &[address, (DST, &vtep)]));
+    bytes.extend(message(NEW, BRIDGE, 5, 0x40, 0x42, &[address, (DST, &vtep)]));
+    bytes.extend(message(NEW, BRIDGE, 5, 0xc0, 0x02, &[zero, (DST, &vtep)]));
+    bytes.extend(message(NEW, 2, 7, 0x40, 0x10, &[(DST, &[192, 168, 0, 1]), address]));
+    bytes.extend(message(NEW, 2, 7, 0x20, 0, &[(DST, &[192, 168, 0, 1])]));
+    bytes.extend(message(GONE, BRIDGE, 5, 2, 0x12, &[address, (DST, &vtep)]));
+    let (vtep, ip) = (IpAddr::from(vtep), IpAddr::from([192, 168, 0, 1]));
+    let remote = |sticky| Entry::Remote { device: 5, mac: MAC, vtep, sticky };
+    let expected = [
+        Seen::Is(Entry::Bridge { device: 5, mac: MAC, sticky: false }),
+        Seen::Is(remote(false)),
+        Seen::Is(remote(true)),
+        Seen::Is(Entry::Flood { device: 5, vtep }),
+        Seen::Is(Entry::Neighbor { device: 7, ip, mac: Some(MAC), remote: true }),
+        Seen::Is(Entry::Neighbor { device: 7, ip, mac: None, remote: false }),
+        Seen::Gone(remote(false)),
+    ];
+    assert_eq!(all(&bytes), expected.map(Some));
+}
+
+/// Objective: the devices' own addresses, groups, and VTEPs that none can have are no entries; a local neighbour is.
+#[test]
+fn left_out() {
+    let master: Attribute<'_> = (MASTER, &[7, 0, 0, 0]);
+    let out = [
+        message(NEW, BRIDGE, 5, 0x80, 0, &[(LLADDR, &MAC.0), master]),
+        message(NEW, BRIDGE, 5, 0x80, 2, &[(LLADDR, &[0x33, 0x33, 0, 0, 0, 1])]),
+        message(NEW, BRIDGE, 5, 2, 2, &[(LLADDR, &MAC.0), (DST, &[224, 0, 0, 1])]),
+        message(NEW, BRIDGE, 5, 2, 2, &[(LLADDR, &MAC.0), (DST, &[10, 0, 0])]),
+        message(NEW, BRIDGE, 5, 2, 2, &[(LLADDR, &MAC.0)]),
+        message(NEW, BRIDGE, 5, 2, 2, &[(LLADDR, &[2, 0]), (DST, &[10, 0, 0, 2])]),
+        message(NEW, 2, 7, 0x40, 0x10, &[(DST, &[224, 0, 0, 1]), (LLADDR, &MAC.0)]),
+    ];
+    for bytes in out {
+        assert_eq!(all(&bytes), vec![None], "{bytes:?}");
+    }
+    let local = message(NEW, 2, 7, 0x80, 0, &[(DST, &[10, 0, 0, 1]), (LLADDR, &MAC.0)]);
+    let ip = IpAddr::from([10, 0, 0, 1]);
+    assert_eq!(all(&local), vec![Some(Seen::Is(Entry::Neighbor { device: 7, ip, mac: Some(MAC), remote: false }))]);
+}
+
+proptest! {
+    /// Objective: whatever bytes come, reading them ends, without a panic; what is read can be one station's and one host's.
+    #[test]
+    fn any_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 16u16..32, family in prop_oneof![Just(2u8), Just(7), Just(10)]) {
+        if bytes.len() >= 17 {
+            let length = u32::try_from(bytes.len()).unwrap();
+            bytes[..4].copy_from_slice(&length.to_ne_bytes());
+            bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+            bytes[16] = family;
+        }
+        for found in all(&bytes).into_iter().flatten() {
+            check(found)?;
+        }
+    }
+
+    /// Objective: the same of messages that are whole, with attributes of any kind and length.
+    #[test]
+    fn any_attributes(family in prop_oneof![Just(2u8), Just(7), Just(10)], state: u16, flags: u8,
+        attributes in proptest::collection::vec((0u16..17, proptest::collection::vec(any::<u8>(), 0..20)), 0..6)) {
+        let attributes: Vec<Attribute<'_>> = attributes.iter().map(|(kind, value)| (*kind, value.as_slice())).collect();
+        for found in all(&message(NEW, family, 5, state, flags, &attributes)).into_iter().flatten() {
+            check(found)?;
+        }
+    }
+}
+
+fn check(found: Seen) -> Result<(), TestCaseError> {
+    let (Seen::Is(entry) | Seen::Gone(entry)) = found else { return Ok(()) };
+    match entry {
+        Entry::Bridge { mac, .. } => prop_assert!(is_station(mac)),
+        Entry::Remote { mac, vtep, .. } => prop_assert!(is_station(mac) && is_host(vtep)),
+        Entry::Flood { vtep, .. } => prop_assert!(is_host(vtep)),
+        Entry::Neighbor { ip, mac, .. } => prop_assert!(is_host(ip) && mac.is_none_or(is_station)),
+    }
+    Ok(())
+}

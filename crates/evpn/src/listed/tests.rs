@@ -1,0 +1,110 @@
+use super::*;
+use crate::tables::{Fact, Neighbor, Place, Remote};
+
+const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const OTHER: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
+fn ip() -> IpAddr {
+    IpAddr::from([192, 168, 0, 1])
+}
+
+fn list(macs: &[Mac]) -> Vec<LocalAddress> {
+    macs.iter().map(|mac| LocalAddress { mac: *mac, ips: vec![ip()], sticky: false }).collect()
+}
+
+fn listed(macs: &[Mac]) -> Listed {
+    let mut listed = Listed::default();
+    listed.take(list(macs));
+    listed
+}
+
+/// Tables with the address as a local one.
+fn local() -> Tables {
+    let mut tables = Tables::default();
+    tables.put(Fact::Place(MAC, Place::Local { sticky: false }));
+    tables.put(Fact::Neighbor(ip(), Some(Neighbor { mac: MAC, remote: false })));
+    tables
+}
+
+fn make_remote(tables: &mut Tables, mac: Mac) {
+    tables.put(Fact::Remote(mac, Remote { vtep: IpAddr::from([10, 0, 0, 2]), sticky: false }));
+    tables.put(Fact::Place(mac, Place::Tunnel));
+    tables.put(Fact::Neighbor(ip(), Some(Neighbor { mac, remote: true })));
+}
+
+/// Objective: an address and its IP address are added, in that order, and removed in the other one; nothing is done twice.
+#[test]
+fn comes_and_goes() {
+    let add = vec![Act::AddAddress { mac: MAC, sticky: false, moves: false }, Act::AddNeighbor(ip(), MAC)];
+    assert_eq!(listed(&[MAC]).plan(&Tables::default(), false), add);
+    assert_eq!(listed(&[MAC]).plan(&local(), false), vec![]);
+    let mut sticky = Listed::default();
+    sticky.take(vec![LocalAddress { mac: MAC, ips: vec![ip()], sticky: true }]);
+    let again = vec![Act::AddAddress { mac: MAC, sticky: true, moves: true }];
+    assert_eq!(sticky.plan(&local(), false), again);
+    assert_eq!(listed(&[]).plan(&local(), false), vec![Act::RemoveNeighbor(ip()), Act::RemoveAddress(MAC)]);
+    assert_eq!(listed(&[]).plan(&local(), true), vec![]);
+    assert_eq!(Listed::default().plan(&local(), false), vec![]);
+}
+
+/// Objective: while what a fresh daemon does not list is kept, what it has listed itself and drops is not.
+#[test]
+fn kept_and_dropped() {
+    let mut listed = listed(&[MAC]);
+    let mut tables = local();
+    tables.put(Fact::Place(OTHER, Place::Local { sticky: false }));
+    listed.take(list(&[]));
+    assert_eq!(listed.plan(&tables, true), vec![Act::RemoveNeighbor(ip()), Act::RemoveAddress(MAC)]);
+    listed.take(list(&[MAC]));
+    assert_eq!(listed.plan(&tables, true), vec![]);
+    assert_eq!(listed.plan(&tables, false), vec![Act::RemoveAddress(OTHER)]);
+}
+
+/// Objective: an address that zebra has made remote is not taken back by the list of before, but by one that has it again.
+#[test]
+fn moves_away_and_back() {
+    let (mut tables, mut listed) = (local(), listed(&[MAC]));
+    make_remote(&mut tables, MAC);
+    listed.note(Key::Address(MAC), &tables);
+    listed.note(Key::Neighbor(ip()), &tables);
+    assert_eq!(listed.plan(&tables, false), vec![]);
+    listed.take(list(&[]));
+    assert_eq!(listed.plan(&tables, false), vec![]);
+    listed.take(list(&[MAC]));
+    let back = vec![Act::AddAddress { mac: MAC, sticky: false, moves: true }, Act::AddNeighbor(ip(), MAC)];
+    assert_eq!(listed.plan(&tables, false), back);
+}
+
+/// Objective: an IP address that zebra has given to a remote address is not claimed for the local one that had it, however often it is listed.
+#[test]
+fn ip_moves_away() {
+    let (mut tables, mut listed) = (local(), listed(&[MAC]));
+    make_remote(&mut tables, OTHER);
+    listed.note(Key::Neighbor(ip()), &tables);
+    for _ in 0..3 {
+        assert_eq!(listed.plan(&tables, false), vec![]);
+        listed.take(list(&[MAC]));
+    }
+    // It is somebody else's here.
+    let third = Mac([2, 0, 0, 0, 0, 3]);
+    listed.take(vec![LocalAddress { mac: third, ips: vec![ip()], sticky: true }]);
+    assert!(listed.plan(&tables, false).contains(&Act::AddNeighbor(ip(), third)));
+    assert!(listed.plan(&tables, false).contains(&Act::AddAddress { mac: third, sticky: true, moves: false }));
+}
+
+/// Objective: what no station can have is not taken from the daemon, either; an IP address is one address's.
+#[test]
+fn checked() {
+    let bad_ips = ["0.0.0.0", "224.0.0.1", "255.255.255.255", "ff02::1", "::"].map(|ip| ip.parse().unwrap());
+    let mut listed = Listed::default();
+    listed.take(vec![
+        LocalAddress { mac: Mac([1, 0, 0, 0, 0, 1]), ips: vec![], sticky: false },
+        LocalAddress { mac: Mac([0; 6]), ips: vec![], sticky: false },
+        LocalAddress { mac: MAC, ips: bad_ips.to_vec(), sticky: false },
+        LocalAddress { mac: OTHER, ips: vec![ip()], sticky: false },
+        LocalAddress { mac: MAC, ips: vec![ip()], sticky: false },
+    ]);
+    assert_eq!(listed.len(), 2);
+    let claims = listed.plan(&Tables::default(), false).into_iter().filter(|act| matches!(act, Act::AddNeighbor(..)));
+    assert_eq!(claims.collect::<Vec<_>>(), vec![Act::AddNeighbor(ip(), OTHER)]);
+}

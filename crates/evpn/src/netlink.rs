@@ -1,0 +1,239 @@
+//! Rtnetlink sockets (rtnetlink(7)) in the calling thread's network namespace: a *netlink* is one for requests and dumps, *events* are one for
+//! notifications. That some were lost is what a *read* of them says.
+
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+/// Longest datagram: above the kernel's own limit of a part of a dump, 32 KiB.
+const LONGEST: usize = 64 * 1024;
+/// Memory for notifications that were not read yet; those of some 100,000 addresses.
+const QUEUE: usize = 64 << 20;
+/// `RTMGRP_LINK` and `RTMGRP_NEIGH` of linux/rtnetlink.h.
+const GROUPS: u32 = 0x1 | 0x4;
+/// `NLM_F_DUMP_INTR`: what is dumped changed meanwhile.
+const INTERRUPTED: u16 = 0x10;
+/// How often a dump is begun again that does not fit together.
+pub const ATTEMPTS: usize = 5;
+
+/// How a request deals with what is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It is about something that is there.
+    Change,
+    /// Nothing may be there.
+    New,
+    /// What is there is replaced.
+    Replace,
+}
+
+/// A socket for requests.
+#[derive(Debug)]
+pub struct Netlink {
+    fd: OwnedFd,
+    place: Vec<u8>,
+    number: u32,
+}
+
+impl Netlink {
+    /// Opens a socket.
+    ///
+    /// # Errors
+    /// Whatever socket(2) returns.
+    pub fn open() -> rustix::io::Result<Netlink> {
+        Ok(Netlink { fd: socket(SocketFlags::CLOEXEC)?, place: vec![0; LONGEST], number: 0 })
+    }
+
+    /// Sends a request and waits for its acknowledgement.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn request(&mut self, request: RouteNetlinkMessage, mode: Mode) -> rustix::io::Result<()> {
+        let flags = match mode {
+            Mode::Change => 0,
+            Mode::New => NLM_F_CREATE | NLM_F_EXCL,
+            Mode::Replace => NLM_F_CREATE | NLM_F_REPLACE,
+        };
+        self.send(request, flags | NLM_F_ACK)?;
+        self.answers(&mut |_| {}).map(drop)
+    }
+
+    /// Asks for one thing; `each` gets the answers.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn ask(
+        &mut self,
+        request: RouteNetlinkMessage,
+        each: &mut dyn FnMut(RouteNetlinkMessage),
+    ) -> rustix::io::Result<()> {
+        self.send(request, NLM_F_ACK)?;
+        self.answers(each).map(drop)
+    }
+
+    /// Asks for all of a table; `each` gets the parts. Returns whether they fit together: if the table was changed meanwhile, some may be missing.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn dump(
+        &mut self,
+        request: RouteNetlinkMessage,
+        each: &mut dyn FnMut(RouteNetlinkMessage),
+    ) -> rustix::io::Result<bool> {
+        self.send(request, NLM_F_DUMP)?;
+        self.answers(each).map(|is_interrupted| !is_interrupted)
+    }
+
+    fn send(&mut self, request: RouteNetlinkMessage, flags: u16) -> rustix::io::Result<()> {
+        self.number = self.number.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        (header.flags, header.sequence_number) = (NLM_F_REQUEST | flags, self.number);
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        rustix::net::send(&self.fd, &bytes, SendFlags::empty()).map(drop)
+    }
+
+    /// Reads answers to the last one. Returns whether the kernel says that they do not fit together.
+    fn answers(&mut self, each: &mut dyn FnMut(RouteNetlinkMessage)) -> rustix::io::Result<bool> {
+        let mut interrupted = false;
+        loop {
+            let Some(length) = receive(&self.fd, &mut self.place, RecvFlags::empty())? else { continue };
+            let mut messages = Messages(self.place.get(..length).unwrap_or(&[]));
+            while let Some(message) = messages.next()? {
+                // An answer to an earlier request that was given up.
+                if message.header.sequence_number != self.number {
+                    continue;
+                }
+                interrupted |= message.header.flags & INTERRUPTED != 0;
+                match message.payload {
+                    NetlinkPayload::Done(_) => return Ok(interrupted),
+                    NetlinkPayload::Error(error) => {
+                        return error.code.map_or(Ok(interrupted), |code| {
+                            Err(Errno::from_raw_os_error(code.get().saturating_abs()))
+                        });
+                    }
+                    NetlinkPayload::InnerMessage(inner) => each(inner),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// A socket for notifications of devices, forwarding entries and neighbours.
+#[derive(Debug)]
+pub struct Events {
+    fd: OwnedFd,
+    place: Vec<u8>,
+}
+
+/// What became of reading notifications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// All were read.
+    All,
+    /// Some were lost: the tables have to be read anew.
+    Lost,
+}
+
+impl Events {
+    /// Opens a socket.
+    ///
+    /// # Errors
+    /// Whatever socket(2) and bind(2) return.
+    pub fn open() -> rustix::io::Result<Events> {
+        let fd = socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        // The first takes a right; without it, the second sets what is permitted.
+        if sockopt::set_socket_recv_buffer_size_force(&fd, QUEUE).is_err() {
+            sockopt::set_socket_recv_buffer_size(&fd, QUEUE)?;
+        }
+        rustix::net::bind(&fd, &SocketAddrNetlink::new(0, GROUPS))?;
+        Ok(Events { fd, place: vec![0; LONGEST] })
+    }
+
+    /// Reads notifications, at most `limit` datagrams.
+    ///
+    /// # Errors
+    /// Whatever recvmsg(2) returns.
+    pub fn read(&mut self, limit: usize, each: &mut dyn FnMut(RouteNetlinkMessage)) -> rustix::io::Result<Read> {
+        for _ in 0..limit {
+            let length = match receive(&self.fd, &mut self.place, RecvFlags::DONTWAIT) {
+                Ok(Some(length)) => length,
+                Ok(None) => continue,
+                Err(Errno::AGAIN) => return Ok(Read::All),
+                Err(Errno::NOBUFS | Errno::MSGSIZE) => return Ok(Read::Lost),
+                Err(error) => return Err(error),
+            };
+            let mut messages = Messages(self.place.get(..length).unwrap_or(&[]));
+            while let Some(message) = messages.next()? {
+                if let NetlinkPayload::InnerMessage(inner) = message.payload {
+                    each(inner);
+                }
+            }
+        }
+        Ok(Read::All)
+    }
+
+    /// Throws away what has not been read.
+    pub fn discard(&mut self) {
+        while !matches!(receive(&self.fd, &mut self.place, RecvFlags::DONTWAIT), Err(Errno::AGAIN)) {}
+    }
+}
+
+impl AsFd for Events {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn socket(flags: SocketFlags) -> rustix::io::Result<OwnedFd> {
+    // Protocol 0 is NETLINK_ROUTE.
+    rustix::net::socket_with(rustix::net::AddressFamily::NETLINK, SocketType::RAW, flags, None)
+}
+
+/// Receives a datagram; none if it is not the kernel's.
+fn receive(fd: &OwnedFd, place: &mut [u8], flags: RecvFlags) -> rustix::io::Result<Option<usize>> {
+    let mut iov = [IoSliceMut::new(place)];
+    let got =
+        rustix::io::retry_on_intr(|| rustix::net::recvmsg(fd, &mut iov, &mut RecvAncillaryBuffer::default(), flags))?;
+    if got.flags.contains(ReturnFlags::TRUNC) {
+        return Err(Errno::MSGSIZE);
+    }
+    let sender = got.address.and_then(|address| SocketAddrNetlink::try_from(address).ok());
+    Ok(sender.filter(|sender| sender.pid() == 0).map(|_| got.bytes))
+}
+
+/// The messages of a datagram, one after another.
+#[derive(Debug)]
+pub struct Messages<'a>(pub &'a [u8]);
+
+impl Messages<'_> {
+    /// Reads the next one; none after the last.
+    ///
+    /// # Errors
+    /// `EPROTO` if it is malformed. What follows is not read then.
+    #[expect(clippy::should_implement_trait, reason = "it can fail")]
+    pub fn next(&mut self) -> rustix::io::Result<Option<NetlinkMessage<RouteNetlinkMessage>>> {
+        while !self.0.is_empty() {
+            let length = self.0.get(..4).and_then(|b| b.try_into().ok()).map(u32::from_ne_bytes).ok_or(Errno::PROTO)?;
+            let length = usize::try_from(length).map_err(|_| Errno::PROTO)?;
+            let one = self.0.get(..length).filter(|one| one.len() >= 16).ok_or(Errno::PROTO)?;
+            self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+            // Kinds of messages that the parser does not know are passed over.
+            if let Ok(message) = NetlinkMessage::deserialize(one) {
+                return Ok(Some(message));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,96 @@
+//! What there is, for people and scripts: a *status* of each VNI, read from the kernel alone.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use netvale_control::types::Mac;
+use serde::Serialize;
+
+use crate::agent::{AgentError, entries};
+use crate::devices::{self, Device, Devices, Kind};
+use crate::entry::Entry;
+use crate::netlink::Netlink;
+use crate::tables::{Remote, Tables};
+
+/// A VNI.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// Its number.
+    pub vni: u32,
+    /// Its VTEP address.
+    pub local: Option<IpAddr>,
+    /// The devices of its mirror: bridge, VXLAN device, port for local addresses.
+    pub devices: [String; 3],
+    /// The flood list.
+    pub flood: Vec<IpAddr>,
+    /// Addresses that zebra announces.
+    pub locals: Vec<LocalStatus>,
+    /// Addresses that zebra has learned.
+    pub remotes: Vec<RemoteStatus>,
+}
+
+/// A local address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct LocalStatus {
+    /// The address.
+    pub mac: Mac,
+    /// Its IP addresses.
+    pub ips: Vec<IpAddr>,
+}
+
+/// A remote address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct RemoteStatus {
+    /// The address.
+    pub mac: Mac,
+    /// The VTEP behind which it is.
+    pub vtep: IpAddr,
+    /// Whether it is announced as one that does not move.
+    pub sticky: bool,
+    /// Its IP addresses.
+    pub ips: Vec<IpAddr>,
+}
+
+/// Reads the mirrors and their tables.
+///
+/// # Errors
+/// [`AgentError`]
+pub fn read() -> Result<Vec<Status>, AgentError> {
+    let mut netlink = Netlink::open()?;
+    let devices = devices::all(&mut netlink)?;
+    let all = entries(&mut netlink, &|_| true)?;
+    Ok(devices.iter().filter_map(|device| status(device, &devices, &all)).collect())
+}
+
+/// The status of the VNI of that VXLAN device.
+fn status(tunnel: &Device, devices: &[Device], all: &[Entry]) -> Option<Status> {
+    let Kind::Vxlan { vni, local, .. } = tunnel.kind else { return None };
+    let [bridge, _, locals, _] = devices::names(vni);
+    let index = |name: &str| devices.iter().find(|device| device.name == name).map(|device| device.index);
+    let numbers = Devices { bridge: index(&bridge)?, tunnel: tunnel.index, locals: index(&locals)? };
+    let mut tables = Tables::default();
+    all.iter().filter_map(|entry| numbers.fact(*entry)).for_each(|fact| {
+        tables.put(fact);
+    });
+    let ips = ips_by_address(&tables);
+    let ips_of = |mac: Mac| ips.get(&mac).cloned().unwrap_or_default();
+    let mut here: Vec<_> = tables.locals().map(|mac| LocalStatus { mac, ips: ips_of(mac) }).collect();
+    here.sort_unstable();
+    let mut remotes: Vec<_> = tables.remotes().map(|(mac, r)| remote(mac, r, ips_of(mac))).collect();
+    remotes.sort_unstable();
+    let devices = [bridge, tunnel.name.clone(), locals];
+    Some(Status { vni, local, devices, flood: tables.flood().collect(), locals: here, remotes })
+}
+
+fn remote(mac: Mac, remote: Remote, ips: Vec<IpAddr>) -> RemoteStatus {
+    RemoteStatus { mac, vtep: remote.vtep, sticky: remote.sticky, ips }
+}
+
+fn ips_by_address(tables: &Tables) -> BTreeMap<Mac, Vec<IpAddr>> {
+    let mut ips: BTreeMap<Mac, Vec<IpAddr>> = BTreeMap::new();
+    for (ip, neighbor) in tables.neighbors() {
+        ips.entry(neighbor.mac).or_default().push(ip);
+    }
+    ips.values_mut().for_each(|list| list.sort_unstable());
+    ips
+}

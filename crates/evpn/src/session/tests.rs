@@ -1,0 +1,74 @@
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::thread::JoinHandle;
+
+use netvale_control::types::Mac;
+
+use super::*;
+
+/// A daemon that gives the prepared answers, one for each request; returns the requests.
+fn daemon(answers: Vec<&'static str>) -> (tempfile::TempDir, JoinHandle<Vec<Value>>) {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(dir.path().join(CONTROL_SOCKET)).unwrap();
+    let thread = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let answer = |answer: &str| {
+            let request: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+            (&stream).write_all(format!("{}\n", answer.replace("ID", &request["id"].to_string())).as_bytes()).unwrap();
+            request
+        };
+        answers.into_iter().map(answer).collect()
+    });
+    (dir, thread)
+}
+
+/// Objective: ports with EVPN are found among others; those with a VNI that there is not are left out.
+#[test]
+fn ports() {
+    let (dir, thread) = daemon(vec![
+        r#"{"jsonrpc":"2.0","id":ID,"result":[{"name":"vale0:a","kind":"tap"},{"name":"vale0:vx","kind":"vxlan","vxlan":{"vni":100,"local":"10.0.0.1","port":4789,"evpn":true}},{"name":"vale0:vy","vxlan":{"vni":101,"local":"10.0.0.1","port":4789,"evpn":false}},{"name":"vale0:vz","vxlan":{"vni":16777216,"local":"10.0.0.1","port":4789,"evpn":true}}]}"#,
+    ]);
+    let ports = Session::connect(dir.path()).unwrap().ports().unwrap();
+    let port = EvpnPort { name: "vale0:vx".into(), vni: 100, local: IpAddr::from([10, 0, 0, 1]), udp_port: 4789 };
+    assert_eq!(ports, vec![port]);
+    assert_eq!(thread.join().unwrap()[0]["method"], "port.list");
+}
+
+/// Objective: a notification before an answer is kept; asking for the list takes it back.
+#[test]
+fn notifications() {
+    let (dir, thread) = daemon(vec![
+        "{\"jsonrpc\":\"2.0\",\"method\":\"vxlan.changed\",\"params\":{\"port\":\"vale0:vx\",\"generation\":9}}\n{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{}}",
+        r#"{"jsonrpc":"2.0","id":ID,"result":{"generation":9,"addresses":[{"mac":"02:00:00:00:00:01","ips":["fe80::1"]}]}}"#,
+    ]);
+    let mut session = Session::connect(dir.path()).unwrap();
+    let (mac, ip) = (Mac([2, 0, 0, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+    let changes = [Change::Flood(ip), Change::Address(mac, ip, true), Change::NoNeighbor(ip)];
+    session.set("vale0:vx", true, &changes).unwrap();
+    assert_eq!(session.changed().get("vale0:vx"), Some(&9));
+    let local = session.local("vale0:vx", Some(8)).unwrap();
+    assert_eq!((local.generation, local.addresses.unwrap()[0].mac), (9, mac));
+    assert!(session.changed().is_empty());
+    let requests = thread.join().unwrap();
+    let expected = serde_json::json!({ "port": "vale0:vx", "replace": true, "flood": { "add": ["10.0.0.2"] },
+        "addresses": { "add": [{ "mac": "02:00:00:00:00:01", "vtep": "10.0.0.2", "sticky": true, "sequence": 0 }] },
+        "neighbors": { "remove": ["10.0.0.2"] } });
+    assert_eq!(requests[0]["params"], expected);
+    assert_eq!(requests[1]["params"], serde_json::json!({ "port": "vale0:vx", "watch": true, "since": 8 }));
+}
+
+/// Objective: a refusal is one, an answer that is none is told apart, and an end of the connection is seen.
+#[test]
+fn errors() {
+    let (dir, thread) = daemon(vec![
+        r#"{"jsonrpc":"2.0","id":ID,"error":{"code":-32001,"message":"there is no port vale0:vx"}}"#,
+        r#"{"jsonrpc":"2.0","id":ID,"result":{"generation":"x"}}"#,
+    ]);
+    let mut session = Session::connect(dir.path()).unwrap();
+    assert!(matches!(session.local("vale0:vx", None), Err(SessionError::Refused { .. })));
+    assert!(matches!(session.local("vale0:vx", None), Err(SessionError::Protocol { .. })));
+    thread.join().unwrap();
+    assert!(matches!(session.ports(), Err(SessionError::Lost(_))));
+    assert!(matches!(Session::connect(Path::new("/nowhere")), Err(SessionError::Connect { .. })));
+}

@@ -1,0 +1,247 @@
+//! What the kernel's tables hold for one VNI, kept up by its notifications. A *key* is what a table has at most one entry for. Pure.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use netvale_control::types::Mac;
+
+use crate::{MAX_ADDRESSES, MAX_NEIGHBORS, MAX_VTEPS};
+
+/// Behind which port of the mirror's bridge an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The VXLAN device: zebra says it is remote.
+    Tunnel,
+    /// The port for local addresses: the agent has put it there.
+    Local {
+        /// Whether it is announced as one that does not move.
+        sticky: bool,
+    },
+}
+
+/// A remote address as zebra has given it to the VXLAN device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// The VTEP behind which it is.
+    pub vtep: IpAddr,
+    /// Whether it is announced as one that does not move.
+    pub sticky: bool,
+}
+
+/// Whose an IP address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbor {
+    /// The MAC address.
+    pub mac: Mac,
+    /// Whether zebra says that it is remote.
+    pub remote: bool,
+}
+
+/// What a table has an entry for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// A VTEP of the flood list.
+    Vtep(IpAddr),
+    /// A MAC address.
+    Address(Mac),
+    /// An IP address.
+    Neighbor(IpAddr),
+}
+
+/// One entry, without its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// The bridge has an address behind a port.
+    Place(Mac, Place),
+    /// The VXLAN device has an address behind a VTEP.
+    Remote(Mac, Remote),
+    /// The VXLAN device floods to a VTEP.
+    Flood(IpAddr),
+    /// An IP address is a MAC address's; none: not any more.
+    Neighbor(IpAddr, Option<Neighbor>),
+}
+
+/// The tables of one VNI.
+///
+/// The VXLAN device keeps its entry of an address that has become local; the bridge's says where it really is. So an address is remote if both say so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    places: HashMap<Mac, Place>,
+    remotes: HashMap<Mac, Remote>,
+    flood: BTreeSet<IpAddr>,
+    neighbors: HashMap<IpAddr, Neighbor>,
+    refused: u64,
+}
+
+impl Tables {
+    /// Takes an entry in. Returns what may have changed.
+    pub fn put(&mut self, fact: Fact) -> Option<Key> {
+        match fact {
+            Fact::Place(mac, place) => {
+                self.room(self.places.len() < MAX_ADDRESSES * 2 || self.places.contains_key(&mac))?;
+                (self.places.insert(mac, place) != Some(place)).then_some(Key::Address(mac))
+            }
+            Fact::Remote(mac, remote) => {
+                self.room(self.remotes.len() < MAX_ADDRESSES || self.remotes.contains_key(&mac))?;
+                (self.remotes.insert(mac, remote) != Some(remote)).then_some(Key::Address(mac))
+            }
+            Fact::Flood(vtep) => {
+                self.room(self.flood.len() < MAX_VTEPS || self.flood.contains(&vtep))?;
+                self.flood.insert(vtep).then_some(Key::Vtep(vtep))
+            }
+            Fact::Neighbor(ip, None) => self.neighbors.remove(&ip).map(|_| Key::Neighbor(ip)),
+            Fact::Neighbor(ip, Some(neighbor)) => {
+                self.room(self.neighbors.len() < MAX_NEIGHBORS * 2 || self.neighbors.contains_key(&ip))?;
+                (self.neighbors.insert(ip, neighbor) != Some(neighbor)).then_some(Key::Neighbor(ip))
+            }
+        }
+    }
+
+    /// Takes an entry out, if it is still that one. Returns what has changed.
+    pub fn take(&mut self, fact: Fact) -> Option<Key> {
+        match fact {
+            Fact::Place(mac, place) => {
+                let is_there = |there: &Place| matches!(there, Place::Tunnel) == matches!(place, Place::Tunnel);
+                self.places.get(&mac).is_some_and(is_there).then(|| self.places.remove(&mac))?;
+                Some(Key::Address(mac))
+            }
+            Fact::Remote(mac, remote) => {
+                (self.remotes.get(&mac)?.vtep == remote.vtep).then(|| self.remotes.remove(&mac))?;
+                Some(Key::Address(mac))
+            }
+            Fact::Flood(vtep) => self.flood.remove(&vtep).then_some(Key::Vtep(vtep)),
+            Fact::Neighbor(ip, _) => self.neighbors.remove(&ip).map(|_| Key::Neighbor(ip)),
+        }
+    }
+
+    fn room(&mut self, there_is: bool) -> Option<()> {
+        self.refused += u64::from(!there_is);
+        there_is.then_some(())
+    }
+
+    /// Where an address is if it is remote.
+    #[must_use]
+    pub fn remote(&self, mac: Mac) -> Option<Remote> {
+        self.remotes.get(&mac).copied().filter(|_| self.places.get(&mac) == Some(&Place::Tunnel))
+    }
+
+    /// Whether the mirror has it as a local one.
+    #[must_use]
+    pub fn is_local(&self, mac: Mac) -> bool {
+        matches!(self.places.get(&mac), Some(Place::Local { .. }))
+    }
+
+    /// The same, as one that does not move or as one that may.
+    #[must_use]
+    pub fn is_local_as(&self, mac: Mac, sticky: bool) -> bool {
+        self.places.get(&mac) == Some(&Place::Local { sticky })
+    }
+
+    /// Whether a bridge's entry of any kind is known for it.
+    #[must_use]
+    pub fn is_known(&self, mac: Mac) -> bool {
+        self.places.contains_key(&mac)
+    }
+
+    /// Whether frames for all go there.
+    #[must_use]
+    pub fn floods_to(&self, vtep: IpAddr) -> bool {
+        self.flood.contains(&vtep)
+    }
+
+    /// Whose an IP address is.
+    #[must_use]
+    pub fn neighbor(&self, ip: IpAddr) -> Option<Neighbor> {
+        self.neighbors.get(&ip).copied()
+    }
+
+    /// The local addresses.
+    pub fn locals(&self) -> impl Iterator<Item = Mac> {
+        self.places.iter().filter(|(_, place)| matches!(place, Place::Local { .. })).map(|(mac, _)| *mac)
+    }
+
+    /// The IP addresses of local ones.
+    pub fn local_neighbors(&self) -> impl Iterator<Item = (IpAddr, Mac)> {
+        self.neighbors.iter().filter(|(_, n)| !n.remote).map(|(ip, n)| (*ip, n.mac))
+    }
+
+    /// The remote addresses.
+    pub fn remotes(&self) -> impl Iterator<Item = (Mac, Remote)> {
+        self.remotes.keys().filter_map(|mac| Some((*mac, self.remote(*mac)?)))
+    }
+
+    /// The IP addresses and whose they are.
+    pub fn neighbors(&self) -> impl Iterator<Item = (IpAddr, Neighbor)> {
+        self.neighbors.iter().map(|(ip, neighbor)| (*ip, *neighbor))
+    }
+
+    /// The flood list.
+    pub fn flood(&self) -> impl Iterator<Item = IpAddr> {
+        self.flood.iter().copied()
+    }
+
+    /// All that an entry is known for.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        let addresses = self.places.keys().copied().map(Key::Address);
+        let neighbors = self.neighbors.keys().copied().map(Key::Neighbor);
+        self.flood.iter().copied().map(Key::Vtep).chain(addresses).chain(neighbors)
+    }
+
+    /// Entries that were not taken since there was no room.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+
+    fn remote(last: u8) -> Remote {
+        Remote { vtep: IpAddr::from([10, 0, 0, last]), sticky: false }
+    }
+
+    /// Objective: an address is remote only while bridge and VXLAN device agree; one that became local is not, though the VXLAN device keeps its entry.
+    #[test]
+    fn both_say_so() {
+        let mut tables = Tables::default();
+        assert_eq!(tables.put(Fact::Remote(MAC, remote(2))), Some(Key::Address(MAC)));
+        assert_eq!(tables.remote(MAC), None);
+        tables.put(Fact::Place(MAC, Place::Tunnel));
+        assert_eq!(tables.remote(MAC), Some(remote(2)));
+        tables.put(Fact::Place(MAC, Place::Local { sticky: false }));
+        assert_eq!((tables.remote(MAC), tables.is_local(MAC)), (None, true));
+        tables.put(Fact::Remote(MAC, remote(3)));
+        tables.put(Fact::Place(MAC, Place::Tunnel));
+        assert_eq!((tables.remote(MAC), tables.is_local(MAC)), (Some(remote(3)), false));
+    }
+
+    /// Objective: what is taken out must be what is there: a late notification of an earlier place changes nothing. What is the same changes nothing.
+    #[test]
+    fn late() {
+        let mut tables = Tables::default();
+        tables.put(Fact::Remote(MAC, remote(3)));
+        tables.put(Fact::Place(MAC, Place::Tunnel));
+        assert_eq!(tables.take(Fact::Remote(MAC, remote(2))), None);
+        assert_eq!(tables.take(Fact::Place(MAC, Place::Local { sticky: false })), None);
+        assert_eq!(tables.put(Fact::Remote(MAC, remote(3))), None);
+        assert_eq!(tables.remote(MAC), Some(remote(3)));
+        assert_eq!(tables.take(Fact::Place(MAC, Place::Tunnel)), Some(Key::Address(MAC)));
+        assert_eq!(tables.remote(MAC), None);
+    }
+
+    /// Objective: there is a limit, and what is beyond it is counted; what is there can still change.
+    #[test]
+    fn bounded() {
+        let mut tables = Tables::default();
+        let vtep = |n: usize| IpAddr::from(u32::try_from(n + 1).unwrap().to_be_bytes());
+        (0..MAX_VTEPS).for_each(|n| assert!(tables.put(Fact::Flood(vtep(n))).is_some()));
+        assert_eq!(tables.put(Fact::Flood(vtep(MAX_VTEPS))), None);
+        assert_eq!(tables.put(Fact::Flood(vtep(0))), None);
+        assert_eq!(tables.refused(), 1);
+        assert!(tables.take(Fact::Flood(vtep(0))).is_some() && tables.put(Fact::Flood(vtep(MAX_VTEPS))).is_some());
+    }
+}

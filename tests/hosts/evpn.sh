@@ -1,0 +1,224 @@
+#!/usr/bin/env bash
+# FRR is the control plane of netvale's VXLAN ports: two hosts with netvale, `netvale evpn` and FRR, one with the kernel's bridge and FRR alone. All
+# endpoints reach each other; flood lists and addresses are as BGP says; an address moves between hosts under TCP; bgpd, zebra, the daemon and the
+# agent are killed and come back; what goes is withdrawn.
+# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+need iperf3
+need_frr
+
+A_MAC=02:00:00:00:00:0a B_MAC=02:00:00:00:00:0b C_MAC=02:00:00:00:00:0c M_MAC=02:00:00:00:00:0d
+
+# station NAME DEVICE IP: a namespace's address.
+address() {
+    ip -n "$(name_of "$1")" addr add "$3/24" dev "$2"
+}
+
+# --- the hosts
+
+network
+host a 1
+host b 2
+host c 3
+for name in ea eb ec m; do space "$name"; done
+
+ports_of_a() {
+    tunnel a 1
+    endpoint a ea ea $A_MAC
+    address ea ea 192.168.7.1
+    endpoint a m ma 02:00:00:00:01:0a
+}
+
+ports_of_b() {
+    tunnel b 2
+    endpoint b eb eb $B_MAC
+    address eb eb 192.168.7.2
+    endpoint b m mb 02:00:00:00:01:0b
+}
+
+daemon a
+daemon b
+agent a --hold 15
+agent b --hold 15
+ports_of_a
+ports_of_b
+bridged c 3
+ip link add ec netns "$(name_of ec)" type veth peer name ec netns "$(name_of c)"
+ip -n "$(name_of ec)" link set dev ec address $C_MAC up
+ip -n "$(name_of c)" link set dev ec addrgenmode none master br0 up
+address ec ec 192.168.7.3
+frr a 1 2 3
+frr b 2 1 3
+frr c 3 1 2
+
+# The one that moves: a bridge with a port on each host, of which one is up.
+m() {
+    ip -n "$(name_of m)" "$@"
+}
+m link add m0 address $M_MAC type bridge forward_delay 0
+for tap in ma mb; do
+    m link set dev $tap down
+    m link set dev $tap master m0
+done
+m link set dev m0 up
+m link set dev ma up
+address m m0 192.168.7.4
+
+# --- reachability, flood lists, addresses
+
+wait_for "host a floods to b and c" 30 floods a 2 3
+wait_for "host b floods to a and c" 30 floods b 1 3
+wait_for "host c floods to a and b" 30 kernel_floods c 1 2
+ok "flood lists are those of BGP, for zebra and the daemons"
+
+pairs=0
+for from in ea eb ec m; do
+    for to in 1 2 3 4; do
+        wait_for "$from reaches 192.168.7.$to" 10 ping_from $from 192.168.7.$to
+        pairs=$((pairs + 1))
+    done
+done
+ok "all of $pairs pairs reach each other"
+
+wait_for "a has the address of b's endpoint" 10 has a $B_MAC 2
+wait_for "a has the address of c's endpoint" 10 has a $C_MAC 3
+wait_for "b has the address of a's endpoint" 10 has b $A_MAC 1
+wait_for "c has the address of a's endpoint" 10 kernel_has c $A_MAC 1
+wait_for "c has the address of b's endpoint" 10 kernel_has c $B_MAC 2
+wait_for "the daemon of a has them" 10 port a '.vxlan.addresses >= 2'
+has_not a $A_MAC || fail "a does not have its own address as a remote one"
+ok "addresses are where they are"
+knows_neighbor() {
+    ip -n "$(name_of c)" neigh show dev br0 | grep -q "^192.168.7.1 lladdr $A_MAC extern_learn"
+}
+wait_for "c knows whose 192.168.7.1 is" 10 knows_neighbor
+ok "IP addresses are announced with their addresses (c could answer ARP)"
+
+# --- a sticky address
+
+has_sticky() {
+    evpn "$1" "any(.remotes[]; .mac == \"$2\" and .sticky == $3)"
+}
+nvh b port set vale0:eb sticky on >/dev/null
+wait_for "a sticky port's address is announced as sticky" 20 has_sticky a $B_MAC true
+ping_from ea 192.168.7.2 >"$work/ping" || fail "it is still reached" "$(cat "$work/ping")"
+ok "sticky addresses are announced as such"
+
+# --- an address that moves
+
+# sequence HOST: how often bgpd says that the address has moved.
+sequence() {
+    vty "$1" zebra "show evpn mac vni $VNI mac $M_MAC" | sed -n 's/.*Local Seq: \([0-9]*\) Remote Seq: \([0-9]*\).*/\1 \2/p' | tr ' ' '\n' | sort -n | tail -n 1
+}
+
+# moves TO FROM: takes the port to one host down and the other one up.
+moves() {
+    m link set dev "$2" down
+    m link set dev "$1" up
+}
+
+is_behind() {
+    has "$1" $M_MAC "$2" && kernel_has c $M_MAC "$2"
+}
+
+to_b_and_back() {
+    moves mb ma
+    wait_for "the address is at b, for a and c" 10 is_behind a 2
+    wait_for "b announces it" 5 announces b $M_MAC
+    moves ma mb
+    wait_for "the address is at a, for b and c" 10 is_behind b 1
+    wait_for "a announces it" 5 announces a $M_MAC
+}
+
+background ip netns exec "$(name_of ec)" iperf3 -s >"$work/server" 2>&1
+listens() {
+    ip netns exec "$(name_of ec)" ss -Hltn sport = :5201 | grep -q .
+}
+wait_for "iperf3 listens" 10 listens
+wait_for "a announces the address that moves" 10 announces a $M_MAC
+background ip netns exec "$(name_of m)" iperf3 -c 192.168.7.3 -t 8 -b 50M -J >"$work/iperf.json"
+traffic=$!
+steady m 192.168.7.3 "an address moves from a to b and back" to_b_and_back
+expect "pings lost in two moves" "$lost" -le 50
+expect "moves are counted" "$(sequence a)" -ge 2
+wait "$traffic" || fail "TCP goes on while the address moves" "$(jq -r .error "$work/iperf.json")"
+ok "TCP goes on while the address moves ($(jq '.end.sum_received.bits_per_second / 1e6 | floor' "$work/iperf.json") Mbit/s of 50)"
+
+# --- restarts
+
+bgpd_killed() {
+    end_of "${bgpds[a]}"
+    start_bgpd a
+    wait_for "a floods again" 30 floods a 2 3
+    wait_for "a has b's address again" 30 has a $B_MAC 2
+    wait_for "b has a's address again" 30 has b $A_MAC 1
+}
+steady ea 192.168.7.2 "bgpd of a is killed" bgpd_killed
+expect "pings lost" "$lost" -eq 0
+wait_for "c is reached again" 30 ping_from ea 192.168.7.3
+
+frr_killed() {
+    end_of "${zebras[a]}" "${bgpds[a]}"
+    start_zebra a
+    start_bgpd a
+    wait_for "zebra has b's address again" 30 zebra_has a $B_MAC
+    wait_for "b has a's address again" 30 has b $A_MAC 1
+}
+zebra_has() {
+    vty "$1" zebra "show evpn mac vni $VNI mac $2" | grep -q 'Remote VTEP'
+}
+steady ea 192.168.7.2 "all of FRR of a is killed" frr_killed
+expect "pings lost" "$lost" -eq 0
+floods a 2 3 || fail "a floods as before"
+wait_for "c is reached again" 30 ping_from ea 192.168.7.3
+
+agent_restarts() {
+    end_of "${agents[b]}"
+    agent b --hold 15
+    wait_for "the agent of b has continued" 10 grep -q 'mirror continued' "$work/b/agent.log"
+}
+steady ea 192.168.7.2 "the agent of b is killed" agent_restarts
+expect "pings lost" "$lost" -eq 0
+has a $B_MAC 2 || fail "nothing was withdrawn"
+
+# The daemon: its TAPs end with it and are made again.
+background bridge -n "$(name_of b)" monitor fdb >"$work/monitor"
+monitor=$!
+end_of "${daemons[a]}"
+tap_is_gone() {
+    ! ip -n "$(name_of ea)" link show dev ea
+}
+wait_for "the TAP is gone" 10 tap_is_gone
+daemon a
+ports_of_a
+m link set dev ma master m0
+m link set dev ma up
+wait_for "a floods again" 20 floods a 2 3
+wait_for "the endpoint is reached again" 20 ping_from eb 192.168.7.1
+wait_for "the new daemon has b's address" 10 port a '.vxlan.addresses >= 2'
+announces a $A_MAC || fail "a still announces it"
+end_of "$monitor"
+! grep "^Deleted $A_MAC" "$work/monitor" || fail "b has a's address all the time"
+ok "the daemon of a is killed: what it announced stays so, and the new daemon is told all"
+
+# --- withdrawals
+
+nvh b detach vale0:eb >/dev/null
+wait_for "the address of an endpoint that is gone is withdrawn" 10 has_not a $B_MAC
+wait_for "for the kernel's host, too" 10 kernel_lacks c $B_MAC
+wait_for "for the daemon of a, too: c's endpoint is the only one" 10 port a '.vxlan.addresses == 1'
+ok "an endpoint that is gone is withdrawn"
+
+nvh b detach "vale0:vx$VNI" >/dev/null
+wait_for "a port that is gone leaves c's flood list" 10 kernel_floods c 1
+wait_for "and a's, when the hold time is over" 30 floods a 3
+[ -z "$(on b ip -br link show type vxlan)" ] || fail "b's devices are gone" "$(on b ip -br link)"
+ok "a port that is gone is withdrawn, and its devices with it"
+
+end_of "${agents[a]}"
+on a "$NETVALE" evpn --clean >"$work/cleaned"
+grep -q "^VNI $VNI" "$work/cleaned" || fail "--clean says what it removed" "$(cat "$work/cleaned")"
+[ -z "$(on a ip -br link show type vxlan)$(on a ip -br link show type bridge)" ] || fail "--clean removes all" "$(on a ip -br link)"
+wait_for "what was announced is withdrawn" 10 kernel_lacks c $A_MAC
+ok "--clean removes the devices, and FRR withdraws"
+finish
