@@ -86,11 +86,11 @@ ok "tlem counts what it lost"
 
 joined -B 20m
 iperf_server 2
-for _ in 1 2 3; do
+# Of 1514 bytes 1448 are TCP's. On a busy machine TCP does not always use what it may.
+for _ in $(seq 10); do
     iperf 1 2 -t 4 -O 1
-    ! is_near "$(said .end.sum_received.bits_per_second)" 20000000 0.06 || break
+    ! is_near "$(said .end.sum_received.bits_per_second)" 19128000 0.06 || break
 done
-# Of 1514 bytes 1448 are TCP's.
 near "20 Mbit/s" "$(said .end.sum_received.bits_per_second)" 19128000 0.06
 parted
 refuses "one port" 2 "two ports" tlem -i vale0:a -D 1ms
