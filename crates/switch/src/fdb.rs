@@ -127,8 +127,10 @@ impl Fdb {
         true
     }
 
-    /// The port of an address that the table does not know, if another one does.
-    #[inline]
+    /// The port of an address that the table does not know, if another one does. Apart, so that frames for known addresses pay
+    /// nothing for it.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn elsewhere(&self, vlan: u16, mac: u64) -> Option<PortId> {
         self.beside.elsewhere.find(vlan, mac)
     }

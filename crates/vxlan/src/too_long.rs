@@ -1,5 +1,5 @@
-//! What a sender is told whose packet does not fit: ICMP "fragmentation needed" (RFC 1191), ICMPv6 "packet too big" (RFC 4443
-//! §3.2), in the name of the packet's destination; and every other reply that a tunnel sends back to its switch.
+//! A reply to a sender whose packet does not fit: ICMP "fragmentation needed" (RFC 1191), ICMPv6 "packet too big" (RFC 4443
+//! §3.2), in the name of the packet's destination; and all other replies that a tunnel sends back to its switch.
 
 use std::net::IpAddr;
 
