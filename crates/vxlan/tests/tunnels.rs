@@ -195,7 +195,7 @@ fn strangers() {
     }
 }
 
-/// Objective: several VNIs share an address and port: frames of each come to its own tunnel in order, no matter which reads.
+/// Objective: several VNIs share an address and port: frames of each come to its own tunnel in order, whichever worker reads them.
 #[test]
 fn several_networks() {
     let (one, two) = (endpoint(31, 4789), endpoint(32, 4789));
