@@ -334,8 +334,8 @@ impl Agent {
     /// Returns whether the kernel's tables have to be read for it.
     fn match_port(&mut self, port: EvpnPort, is_touched: bool) -> bool {
         let vni = port.vni;
-        if let Some(instance) = self.instances.get_mut(&vni).filter(|one| one.port == port && !is_touched) {
-            instance.found();
+        if let Some(instance) = self.instances.get_mut(&vni).filter(|one| one.port.is_like(&port) && !is_touched) {
+            instance.found(port.tunnel);
             return false;
         }
         if port.udp_port == self.options.udp_port {
@@ -357,9 +357,9 @@ impl Agent {
     }
 
     fn adopt(&mut self, port: EvpnPort, devices: devices::Devices, is_made: bool) -> bool {
-        let known = self.instances.get_mut(&port.vni).filter(|one| one.devices == devices && one.port == port);
+        let known = self.instances.get_mut(&port.vni).filter(|one| one.devices == devices && one.port.is_like(&port));
         if let Some(instance) = known {
-            instance.found();
+            instance.found(port.tunnel);
             return false;
         }
         let what = if is_made { "made" } else { "continued" };

@@ -128,8 +128,11 @@ impl Instance {
         self.is_present
     }
 
-    /// The daemon has the port.
-    pub fn found(&mut self) {
+    /// The daemon has the port: this tunnel, or another one in its place, which has been told nothing yet.
+    pub fn found(&mut self, tunnel: u64) {
+        if std::mem::replace(&mut self.port.tunnel, tunnel) != tunnel {
+            self.reconnected();
+        }
         self.is_present = true;
     }
 
@@ -146,6 +149,8 @@ impl Instance {
         }
         let (first, rest) = changes.split_at(if replace { changes.len().min(MAX_ITEMS_REPLACED) } else { 0 });
         let mut refusals = 0;
+        // What is taken for told is not, if the port is not there: it is told everything when it is again.
+        self.is_told = false;
         if replace && self.push(session, true, first, &mut refusals)? == Outcome::NoPort {
             return Ok(Outcome::NoPort);
         }

@@ -48,9 +48,9 @@ pub const HOLD: Duration = Duration::from_secs(30);
 /// Most VNIs with EVPN.
 pub const MAX_INSTANCES: usize = 4096;
 /// Most MAC addresses of a VNI, local and remote ones each; those beyond are not taken.
-pub const MAX_ADDRESSES: usize = 1 << 19;
+pub const MAX_ADDRESSES: usize = 1 << 18;
 /// Most IP addresses of a VNI, local and remote ones each.
-pub const MAX_NEIGHBORS: usize = 1 << 19;
+pub const MAX_NEIGHBORS: usize = 1 << 18;
 /// Most VTEPs on the flood list of a VNI.
 pub const MAX_VTEPS: usize = 4096;
 /// Most IP addresses of one local MAC address.

@@ -85,6 +85,10 @@ impl Listed {
                     self.lost.insert(ip, *mac);
                 }
             }
+            // It is nobody's any more: a station that says to have it may be believed.
+            Key::Neighbor(ip) if tables.neighbor(ip).is_none() => {
+                self.lost.remove(&ip);
+            }
             _ => {}
         }
     }

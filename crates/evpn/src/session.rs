@@ -77,6 +77,16 @@ pub struct EvpnPort {
     pub local: IpAddr,
     /// Its UDP port.
     pub udp_port: u16,
+    /// Which tunnel it is: another one of that name has another number.
+    pub tunnel: u64,
+}
+
+impl EvpnPort {
+    /// Whether the other one is the same, or one in its place.
+    #[must_use]
+    pub fn is_like(&self, other: &EvpnPort) -> bool {
+        *self == EvpnPort { tunnel: self.tunnel, ..other.clone() }
+    }
 }
 
 #[derive(Deserialize)]
@@ -93,6 +103,8 @@ struct Tunnel {
     port: u16,
     #[serde(default)]
     evpn: bool,
+    #[serde(default)]
+    instance: u64,
 }
 
 #[derive(Deserialize)]
@@ -271,7 +283,13 @@ impl AsFd for Session {
 
 fn evpn_port(listing: Listing) -> Option<EvpnPort> {
     let tunnel = listing.vxlan.filter(|tunnel| tunnel.evpn && (1..1 << 24).contains(&tunnel.vni))?;
-    Some(EvpnPort { name: listing.name, vni: tunnel.vni, local: tunnel.local, udp_port: tunnel.port })
+    Some(EvpnPort {
+        name: listing.name,
+        vni: tunnel.vni,
+        local: tunnel.local,
+        udp_port: tunnel.port,
+        tunnel: tunnel.instance,
+    })
 }
 
 fn set_of(port: &str, replace: bool, changes: &[Change]) -> VxlanSetParams {

@@ -43,6 +43,23 @@ impl Groups {
 
     /// Learns the sources of `batch`, looks its destinations up, and groups its frames.
     pub fn classify(&mut self, batch: &Batch, from: PortId, fdb: &Fdb, counters: &RingCounters) {
+        if fdb.asks() {
+            self.classify_with(batch, from, fdb, counters, destination_or_elsewhere);
+        } else {
+            self.classify_with(batch, from, fdb, counters, destination);
+        }
+    }
+
+    /// The loop, of which there are two: ports that are asked cost nothing where there are none.
+    #[inline(never)]
+    fn classify_with(
+        &mut self,
+        batch: &Batch,
+        from: PortId,
+        fdb: &Fdb,
+        counters: &RingCounters,
+        destination: impl Fn(u64, &Fdb) -> u8,
+    ) {
         self.reset();
         let (mut last, mut last_to) = ((u64::MAX, u64::MAX), NOWHERE);
         let mut uniform = true;
@@ -151,8 +168,11 @@ impl Groups {
 
 #[inline]
 fn destination(dst: u64, fdb: &Fdb) -> u8 {
-    if dst & 1 != 0 {
-        return FLOOD;
-    }
-    fdb.lookup(dst).or_else(|| fdb.elsewhere(0, dst)).unwrap_or(FLOOD)
+    if dst & 1 != 0 { FLOOD } else { fdb.lookup(dst).unwrap_or(FLOOD) }
+}
+
+/// The same where ports are asked about addresses that the table does not know.
+#[inline]
+fn destination_or_elsewhere(dst: u64, fdb: &Fdb) -> u8 {
+    if dst & 1 != 0 { FLOOD } else { fdb.lookup(dst).or_else(|| fdb.elsewhere(0, dst)).unwrap_or(FLOOD) }
 }

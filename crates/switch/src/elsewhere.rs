@@ -30,10 +30,16 @@ pub(crate) struct Elsewhere {
 }
 
 impl Elsewhere {
+    /// Whether anybody is asked.
+    #[inline]
+    pub fn is_there(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
     /// The port behind which an address of that VLAN (0 if there are none) is known to be.
     #[inline]
     pub fn find(&self, vlan: u16, mac: u64) -> Option<PortId> {
-        if self.any.load(Ordering::Relaxed) { self.ask(vlan, mac) } else { None }
+        if self.is_there() { self.ask(vlan, mac) } else { None }
     }
 
     #[cold]

@@ -127,10 +127,14 @@ impl Fdb {
         true
     }
 
-    /// The port of an address that the table does not know, if another one does. Apart, so that frames for known addresses pay
-    /// nothing for it.
-    #[cold]
-    #[inline(never)]
+    /// Whether ports are asked about addresses that the table does not know.
+    #[inline]
+    pub(crate) fn asks(&self) -> bool {
+        self.beside.elsewhere.is_there()
+    }
+
+    /// The port of an address that the table does not know, if another one does.
+    #[inline]
     pub(crate) fn elsewhere(&self, vlan: u16, mac: u64) -> Option<PortId> {
         self.beside.elsewhere.find(vlan, mac)
     }

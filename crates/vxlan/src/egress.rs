@@ -1,6 +1,7 @@
 //! What a switch delivers to a tunnel: each frame goes to the VTEP that its address is behind, or, if that is not known or it is
 //! for all, to each VTEP (head-end replication).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use netvale_mem::lent::Guard;
@@ -8,7 +9,7 @@ use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 use netvale_wire::{Offload, ethernet};
 
 use crate::neighbors;
-use crate::sender::{Job, Outcome, REASONS, Sender, TOO_LONG};
+use crate::sender::{Job, Outcome, REASONS, Sender};
 use crate::table::Table;
 use crate::too_long::{self, Reply};
 use crate::tunnel::{Tunnel, now};
@@ -91,7 +92,9 @@ impl TunnelEgress {
         if let Some(has) = said.has {
             self.tunnel.heard.hear(has, now);
         }
-        let reply = said.wants.and_then(|_| neighbors::answer(head, &said, &self.tunnel.known.load()));
+        // Of a neighbour by IPv6 only its own answer says whether it is a router (RFC 4861 §7.2.5).
+        let wants = said.wants.filter(IpAddr::is_ipv4);
+        let reply = wants.and_then(|_| neighbors::answer(head, &said, &self.tunnel.known.load()));
         let is_answered = reply.is_some();
         reply.into_iter().for_each(|reply| self.reply(reply));
         is_answered
@@ -132,9 +135,7 @@ impl Egress for TunnelEgress {
         for (why, frames) in REASONS.into_iter().zip(pass.outcome.drops).filter(|(_, frames)| *frames > 0) {
             self.counters.dropped(why, frames);
         }
-        if pass.outcome.drops[TOO_LONG] > 0 {
-            self.tunnel.look_at_paths();
-        }
+        self.tunnel.path_is(pass.outcome.too_long_to, pass.now);
         picks.len()
     }
 

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
@@ -57,7 +58,11 @@ pub struct SendOptions {
 
 /// Sockets to send from, with the same options.
 #[derive(Debug)]
-pub struct Sources(Vec<OwnedFd>);
+pub struct Sources {
+    sockets: Vec<OwnedFd>,
+    /// Whether the kernel cuts messages into datagrams.
+    cuts: AtomicBool,
+}
 
 impl Sources {
     fn new(local: IpAddr, options: SendOptions) -> io::Result<Sources> {
@@ -67,13 +72,27 @@ impl Sources {
             options.set_on(&socket, local.is_ipv4())?;
             Ok(socket)
         };
-        (0..SOURCES).map(one).collect::<io::Result<_>>().map(Sources)
+        let sockets = (0..SOURCES).map(one).collect::<io::Result<_>>()?;
+        // It refuses to without checksums.
+        Ok(Sources { sockets, cuts: AtomicBool::new(!options.no_checksum || !local.is_ipv4()) })
+    }
+
+    /// Whether the kernel cuts messages into datagrams.
+    #[inline]
+    pub fn cut(&self) -> bool {
+        self.cuts.load(Ordering::Relaxed)
+    }
+
+    /// The kernel does not, on the way that these packets take: through IPsec, or out of a card that makes no checksums (older
+    /// kernels).
+    pub fn cut_no_more(&self) {
+        self.cuts.store(false, Ordering::Relaxed);
     }
 
     /// The socket for flows with that hash.
     #[inline]
     pub fn get(&self, hash: usize) -> &OwnedFd {
-        &self.0[hash % self.0.len()]
+        &self.sockets[hash % self.sockets.len()]
     }
 }
 
@@ -131,7 +150,7 @@ impl Inbox {
     fn put_copy(&self, datagram: &[u8], from: Words) -> bool {
         let Ok(mut content) = self.content.enter() else { return false };
         let Some(mut spare) = content.spare.pop() else { return false };
-        (spare.len, spare.each, spare.from) = (datagram.len().min(spare.data.len()), 0, from);
+        (spare.len, spare.each, spare.inner, spare.from) = (datagram.len().min(spare.data.len()), 0, 0, from);
         spare.data[..spare.len].copy_from_slice(&datagram[..spare.len]);
         content.full.push(spare);
         drop(content);
@@ -161,6 +180,8 @@ pub struct Endpoint {
     /// Whose turn it is to read.
     turn: Lent<()>,
     members: ArcSwap<Vec<Member>>,
+    /// Held by who changes them.
+    changing: Mutex<()>,
     sources: Mutex<HashMap<SendOptions, Weak<Sources>>>,
 }
 
@@ -200,7 +221,7 @@ impl Endpoint {
         // What comes is another host's, and is cut again where it must be: kernels without this have each datagram alone.
         let _ = sys::set_gro(&socket);
         let (turn, members, sources) = (Lent::with(()), ArcSwap::default(), Mutex::default());
-        Ok(Endpoint { local, port, socket, turn, members, sources })
+        Ok(Endpoint { local, port, socket, turn, members, changing: Mutex::default(), sources })
     }
 
     /// Its address.
@@ -235,6 +256,8 @@ impl Endpoint {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Member>)) {
+        // Workers that are done with a tunnel, and the control thread.
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut members = Vec::clone(&self.members.load());
         change(&mut members);
         members.sort_unstable_by_key(|(vni, _)| *vni);

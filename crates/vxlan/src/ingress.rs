@@ -68,13 +68,17 @@ impl TunnelIngress {
     fn read(&mut self) {
         let endpoint = Arc::clone(&self.tunnel.endpoint);
         // Another tunnel's worker reads, and says so when there is something for this one.
-        let Some(turn) = endpoint.turn() else { return };
+        let Some(turn) = endpoint.turn() else {
+            // What it leaves in the socket is announced to nobody.
+            return self.tunnel.wake.poke();
+        };
         let is_left = self.tunnel.inbox.take(&mut self.messages, &mut self.free);
         let most = self.free.len().min(READS);
         let begin = self.free.len() - most;
         let got = self.receiver.receive(&*endpoint, self.free.get_mut(begin..).unwrap_or_default());
         for _ in 0..got {
-            let message = self.free.remove(begin);
+            let mut message = self.free.remove(begin);
+            partial::whole_again(&mut message);
             self.sort(message);
         }
         drop(turn);
@@ -88,7 +92,12 @@ impl TunnelIngress {
     fn sort(&mut self, mut message: Message) {
         let own = self.tunnel.options.vni;
         let vni = message.datagrams().next().and_then(header::decode).unwrap_or(own);
-        if vni == own || message.datagrams().any(|datagram| header::decode(datagram) != Some(vni)) {
+        if message.datagrams().any(|datagram| header::decode(datagram) != Some(vni)) {
+            // The kernel has put datagrams of several networks together. Those of others are handed on before the turn ends.
+            message.datagrams().for_each(|datagram| self.pass_on(datagram, message.from));
+            return self.messages.push(message);
+        }
+        if vni == own {
             return self.messages.push(message);
         }
         let count = message.datagrams().count() as u64;
@@ -98,6 +107,16 @@ impl TunnelIngress {
             None => self.counters.dropped(DropReason::UnknownVni, count),
         }
         self.free.push(message);
+    }
+
+    /// Gives a copy of another network's datagram to its tunnel.
+    fn pass_on(&self, datagram: &[u8], from: Words) {
+        let Some(vni) = header::decode(datagram).filter(|vni| *vni != self.tunnel.options.vni) else { return };
+        match self.tunnel.endpoint.pass_copy(vni, datagram, from) {
+            Some(true) => {}
+            Some(false) => self.counters.dropped(DropReason::NoRoom, 1),
+            None => self.counters.dropped(DropReason::UnknownVni, 1),
+        }
     }
 
     /// Takes frames out of the messages, as far as there is room.
@@ -142,7 +161,7 @@ impl Pass<'_> {
                 break;
             }
             if let Some(frame) = self.frame(datagram, message) {
-                self.push(frame, message.from, message.each == 0, batch);
+                self.push(frame, message, batch);
                 (frames, bytes) = (frames + 1, bytes + frame.len() as u64);
             }
         }
@@ -160,11 +179,7 @@ impl Pass<'_> {
             return None;
         };
         if vni != self.tunnel.options.vni {
-            match self.tunnel.endpoint.pass_copy(vni, datagram, message.from) {
-                Some(true) => {}
-                Some(false) => self.counters.dropped(DropReason::NoRoom, 1),
-                None => self.counters.dropped(DropReason::UnknownVni, 1),
-            }
+            // It was handed on when it was read.
             return None;
         }
         if !self.tunnel.takes_from(self.peers, message.from) {
@@ -178,16 +193,18 @@ impl Pass<'_> {
         frame
     }
 
-    /// Adds a frame to the batch. `alone`: its sender's kernel may have left something to do.
-    fn push(&self, frame: &[u8], from: Words, alone: bool, batch: &mut Batch) {
+    /// Adds a frame to the batch. On one that came alone its sender's kernel may have left something to do.
+    fn push(&self, frame: &[u8], message: &Message, batch: &mut Batch) {
         if self.tunnel.options.learning
             && let Some(source) = frame.get(4..).and_then(<[u8]>::first_chunk::<8>)
         {
-            self.table.learn(u64::from_le_bytes(*source) >> 16, from, self.now, self.tunnel.options.ageing);
+            self.table.learn(u64::from_le_bytes(*source) >> 16, message.from, self.now, self.tunnel.options.ageing);
         }
         // SAFETY: the frame lies in the buffer of a message, which is neither moved nor written before `release`.
         unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
-        if alone && let Some(left) = partial::left_to_do(frame, self.whole) {
+        if message.each == 0
+            && let Some(left) = partial::left_to_do(frame, self.whole, message.inner)
+        {
             // What does not fit its frame was not left by a kernel: the frame is whole.
             if soft::set_offload(batch, &left).is_err() {
                 // SAFETY: as above.

@@ -9,15 +9,18 @@ use std::net::IpAddr;
 
 use netvale_wire::checksum::{pseudo_v4, pseudo_v6};
 use netvale_wire::layers::{Ip, TCP, UDP};
-use netvale_wire::{Layers, VnetHdr, tcp, udp, vnet};
+use netvale_wire::{Layers, VnetHdr, ethernet, tcp, udp, vnet};
+
+use crate::header;
+use crate::sys::Message;
 
 /// Bytes of a frame that are looked at.
 const HEAD: usize = 256;
 
 /// What is left to do on a frame, in a virtio-net header's words; `None`: nothing. A frame longer than `whole` bytes is cut into
-/// segments that are not.
+/// segments that are not, of `inner` bytes of payload each if that is not 0.
 #[must_use]
-pub fn left_to_do(frame: &[u8], whole: usize) -> Option<VnetHdr> {
+pub fn left_to_do(frame: &[u8], whole: usize, inner: usize) -> Option<VnetHdr> {
     let head = frame.get(..HEAD.min(frame.len()))?;
     let ip = Layers::parse(head).ok()?.ip.filter(|ip| !ip.fragment && !ip.source_route)?;
     let (offset, headers) = match ip.protocol {
@@ -40,7 +43,30 @@ pub fn left_to_do(frame: &[u8], whole: usize) -> Option<VnetHdr> {
         (TCP, false) => vnet::GSO_TCPV6,
         _ => vnet::GSO_UDP_L4,
     };
-    Some(VnetHdr { gso_type, hdr_len: headers as u16, gso_size: (whole - headers) as u16, ..csum })
+    let fits = whole - headers;
+    let gso_size = if inner == 0 { fits } else { inner.min(fits) } as u16;
+    Some(VnetHdr { gso_type, hdr_len: headers as u16, gso_size, ..csum })
+}
+
+/// A message of one datagram with a frame that stands for several UDP datagrams: the kernel says how long those are, as if the message
+/// were to be cut at these lengths. Nothing in a frame is taken for a datagram.
+pub fn whole_again(message: &mut Message) {
+    let first = message.datagrams().next().and_then(|datagram| datagram.get(header::LEN..)).unwrap_or_default();
+    let is_cut = message.each > 0 && packet_end(first).is_some_and(|end| end > first.len());
+    if is_cut {
+        (message.inner, message.each) = (message.each, 0);
+    }
+}
+
+/// Where the IP packet of a frame that begins with `head` ends, by what its header says.
+fn packet_end(head: &[u8]) -> Option<usize> {
+    let (ethertype, l3) = ethernet::network(head).ok()?;
+    let length = |at: usize| Some(usize::from(u16::from_be_bytes(*head.get(l3 + at..)?.first_chunk()?)));
+    match ethertype {
+        ethernet::IPV4 => length(2).map(|len| l3 + len),
+        ethernet::IPV6 => length(4).map(|len| l3 + 40 + len),
+        _ => None,
+    }
 }
 
 /// The sum of the pseudo header.
@@ -71,18 +97,37 @@ mod tests {
     /// length.
     #[test]
     fn halves() {
-        let left = left_to_do(&segment(100, None), 1464).unwrap();
+        let left = left_to_do(&segment(100, None), 1464, 0).unwrap();
         assert_eq!((left.flags, left.csum_start, left.csum_offset, left.gso_type), (vnet::F_NEEDS_CSUM, 34, 16, 0));
-        let left = left_to_do(&segment(60_000, None), 1464).unwrap();
+        let left = left_to_do(&segment(60_000, None), 1464, 0).unwrap();
         assert_eq!((left.gso_type, left.hdr_len, left.gso_size), (vnet::GSO_TCPV4, 54, 1410));
         assert!(left.check(60_054, &segment(60_000, None)[..256]).is_ok());
-        assert_eq!(left_to_do(&segment(100, Some(0x1234)), 1464), None);
-        assert_eq!(left_to_do(&segment(60_000, Some(0x1234)), 1464), None);
+        assert_eq!(left_to_do(&segment(100, Some(0x1234)), 1464, 0), None);
+        assert_eq!(left_to_do(&segment(60_000, Some(0x1234)), 1464, 0), None);
         let mut fragment = segment(100, None);
         fragment[20] = 0x20;
-        assert_eq!(left_to_do(&fragment, 1464), None);
+        assert_eq!(left_to_do(&fragment, 1464, 0), None);
+        assert_eq!(left_to_do(&segment(60_000, None), 1464, 1000).unwrap().gso_size, 1000);
         for len in 0..segment(0, None).len() {
-            let _ = left_to_do(&segment(0, None)[..len], 1464);
+            let _ = left_to_do(&segment(0, None)[..len], 1464, 0);
         }
+    }
+
+    /// Objective: a datagram that stands for several, inside of which the kernel says where to cut, is one datagram; several
+    /// datagrams stay several.
+    #[test]
+    fn inner_lengths() {
+        let message = |frames: &[Vec<u8>], each: usize| {
+            let mut message = Message::empty();
+            let bytes: Vec<u8> = frames.iter().flat_map(|frame| [&header::encode(7)[..], frame].concat()).collect();
+            message.data[..bytes.len()].copy_from_slice(&bytes);
+            (message.len, message.each) = (bytes.len(), each);
+            whole_again(&mut message);
+            (message.datagrams().count(), message.each, message.inner)
+        };
+        assert_eq!(message(&[segment(5000, None)], 1000), (1, 0, 1000));
+        let frame = segment(100, None);
+        assert_eq!(message(&vec![frame.clone(); 3], 8 + frame.len()), (3, 8 + frame.len(), 0));
+        assert_eq!(message(&[frame], 0), (1, 0, 0));
     }
 }

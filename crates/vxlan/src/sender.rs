@@ -55,8 +55,10 @@ pub struct Outcome {
     pub frames: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// What was dropped. The last of these reasons says that a path takes less than was thought.
+    /// What was dropped.
     pub drops: [u64; 4],
+    /// A VTEP on whose path packets are shorter than was thought.
+    pub too_long_to: Option<Words>,
 }
 
 /// Why frames were not sent: the indices of [`Outcome::drops`].
@@ -66,7 +68,7 @@ const NO_ROOM: usize = 0;
 const UNREACHABLE: usize = 1;
 const BAD: usize = 2;
 /// The path takes less than was thought.
-pub const TOO_LONG: usize = 3;
+const TOO_LONG: usize = 3;
 
 /// A message that is put together.
 #[derive(Clone, Copy, Debug, Default)]
@@ -318,6 +320,7 @@ impl Sender {
         outcome: &mut Outcome,
     ) {
         let fits = open.count > 0
+            && job.sources.cut()
             && open.count < DATAGRAMS
             && open.bytes == open.count * open.each
             && len <= open.each
@@ -386,6 +389,12 @@ impl Sender {
             }
             first += sent;
             if sent == 0 {
+                if self.is_uncut(first, error.as_ref()) {
+                    job.sources.cut_no_more();
+                }
+                if why(error.as_ref()) == TOO_LONG {
+                    outcome.too_long_to = self.done.get(first).map(|done| done.to);
+                }
                 let frames = self.done.get(first).map_or(0, |done| done.frames);
                 outcome.drops[why(error.as_ref())] += u64::from(frames);
                 first += 1;
@@ -394,10 +403,19 @@ impl Sender {
     }
 }
 
+impl Sender {
+    /// Whether a message was refused because the kernel does not cut on this way.
+    fn is_uncut(&self, message: usize, error: Option<&io::Error>) -> bool {
+        let is_refused = matches!(error.and_then(io::Error::raw_os_error), Some(libc::EIO | libc::EINVAL));
+        is_refused && self.done.get(message).is_some_and(|done| done.frames > 1)
+    }
+}
+
 /// Why a message was not sent.
 fn why(error: Option<&io::Error>) -> usize {
     match error.and_then(io::Error::raw_os_error) {
-        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => NO_ROOM,
+        // The next ones are sent one by one.
+        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EIO) => NO_ROOM,
         // A message of several datagrams that do not fit into the path's packets.
         Some(libc::EMSGSIZE | libc::EINVAL) => TOO_LONG,
         _ => UNREACHABLE,

@@ -135,6 +135,8 @@ pub struct Message {
     pub len: usize,
     /// Bytes of each datagram but the last; 0 if there is only one.
     pub each: usize,
+    /// Bytes of payload of each packet that the frame in a single datagram stands for, if the kernel said so; else 0.
+    pub inner: usize,
     /// Who sent it.
     pub from: Words,
 }
@@ -142,7 +144,7 @@ pub struct Message {
 impl Message {
     /// A buffer without a message.
     pub fn empty() -> Message {
-        Message { data: vec![0; BUFFER].into_boxed_slice(), len: 0, each: 0, from: [0; 2] }
+        Message { data: vec![0; BUFFER].into_boxed_slice(), len: 0, each: 0, inner: 0, from: [0; 2] }
     }
 
     /// The datagrams.
@@ -197,6 +199,7 @@ impl Receiver {
             let each = i32::from_ne_bytes([control.value[0], control.value[1], control.value[2], control.value[3]]);
             message.len = (self.headers[i].msg_len as usize).min(message.data.len());
             message.each = if is_many { usize::try_from(each).unwrap_or(0) } else { 0 };
+            message.inner = 0;
             message.from = self.names[i].words();
         }
         got

@@ -162,7 +162,10 @@ impl Table {
         for slot in self.places(mac) {
             match slot.mac.load(Ordering::Relaxed) {
                 found if found == mac => {
-                    slot.write(mac, vtep, state);
+                    // It may have been given since the caller looked.
+                    if learned.is_none() || slot.state.load(Ordering::Relaxed) & GIVEN == 0 {
+                        slot.write(mac, vtep, state);
+                    }
                     return Put::Done;
                 }
                 0 => {
@@ -178,7 +181,12 @@ impl Table {
             }
         }
         match free {
-            Some((_, true)) if self.used.load(Ordering::Relaxed) >= self.room() => Put::Full,
+            // What is given may fill half of it; then it grows. What is learned fills it, and is found or not.
+            Some((_, true))
+                if learned.is_none() && self.used.load(Ordering::Relaxed) >= self.room() && !self.is_largest() =>
+            {
+                Put::Full
+            }
             Some((slot, is_new)) => {
                 self.used.fetch_add(usize::from(is_new), Ordering::Relaxed);
                 slot.write(mac, vtep, state);
@@ -325,8 +333,9 @@ mod tests {
         for n in 1..=16u64 {
             assert!(table.learn(n << 8, vtep(1), 10, AGEING));
         }
-        assert!(!table.learn(17 << 8, vtep(1), 10, AGEING), "full");
         assert_eq!(table.give(18 << 8, vtep(1), false), Put::Full);
+        let learned = (17..1000u64).filter(|n| table.learn(n << 8, vtep(1), 10, AGEING)).count();
+        assert_eq!(learned, 16, "as many as there are slots");
         assert_eq!(table.lookup(1 << 8, 309, AGEING), Some(vtep(1)));
         assert_eq!(table.lookup(1 << 8, 310, AGEING), None);
         assert!(table.learn(17 << 8, vtep(2), 310, AGEING));

@@ -32,6 +32,9 @@ const IPV4: u32 = 20;
 const IPV6: u32 = 40;
 /// What is taken for a path's MTU as long as nothing is known of it.
 const USUAL_MTU: u32 = 1500;
+/// Seconds until paths are looked at again, and how many of them: the others say so when a message is refused.
+const LOOK_AGAIN: u32 = 300;
+const LOOKED_AT: usize = 64;
 /// The longest frame in a datagram that may be cut into fragments.
 const LONGEST: u32 = 65_507 - header::LEN as u32;
 /// Bytes of an Ethernet header.
@@ -134,6 +137,9 @@ pub struct Tunnel {
     /// The longest frame that fits into a packet of the path, and the longest that is sent at all.
     whole: AtomicU32,
     longest: AtomicU32,
+    /// The MTU of the paths, and when it was looked at.
+    path: AtomicU32,
+    looked: AtomicU32,
     given: Mutex<AllGiven>,
 }
 
@@ -164,6 +170,8 @@ impl Tunnel {
             flows: FlowKey::new(options.key),
             whole: AtomicU32::new(0),
             longest: AtomicU32::new(0),
+            path: AtomicU32::new(0),
+            looked: AtomicU32::new(now()),
             given: Mutex::new(given),
             options,
         };
@@ -275,16 +283,21 @@ impl Tunnel {
         let stations = change.addresses.0.iter().map(|one| one.mac);
         let mut stations = stations.chain(change.neighbors.0.iter().map(|(_, mac)| *mac));
         stations.find(|mac| !is_station(*mac)).map_or(Ok(()), |mac| Err(ChangeError::NoStation(mac)))?;
-        let before = |count: usize| if change.replace { 0 } else { count };
-        if before(given.addresses.len()) + change.addresses.0.len() > MAX_GIVEN {
+        let none = AllGiven::default();
+        let before = if change.replace { &none } else { given };
+        let new = change.addresses.0.iter().filter(|one| !before.addresses.contains_key(&one.mac)).count();
+        if before.addresses.len() + new > MAX_GIVEN {
             return Err(ChangeError::TooMany(MAX_GIVEN, "addresses"));
         }
-        if before(given.neighbors.len()) + change.neighbors.0.len() > MAX_GIVEN {
+        let new = change.neighbors.0.iter().filter(|(ip, _)| !before.neighbors.contains_key(ip)).count();
+        if before.neighbors.len() + new > MAX_GIVEN {
             return Err(ChangeError::TooMany(MAX_GIVEN, "neighbours"));
         }
+        let peers = if change.replace { Arc::default() } else { self.peers.load_full() };
         let mut vteps: BTreeSet<IpAddr> = change.flood.0.iter().copied().collect();
         vteps.extend(change.addresses.0.iter().map(|one| one.vtep));
-        if before(self.peers.load().all().len()) + vteps.len() > MAX_PEERS {
+        vteps.retain(|vtep| peers.get(ip::words(*vtep)).is_none());
+        if peers.all().len() + vteps.len() > MAX_PEERS {
             return Err(ChangeError::TooMany(MAX_PEERS, "VTEPs"));
         }
         Ok(())
@@ -305,11 +318,38 @@ impl Tunnel {
         }
     }
 
-    /// Asks the host for the MTU of the paths to all VTEPs that get what goes to all.
-    pub(crate) fn look_at_paths(&self) {
+    /// After a delivery: a path takes shorter packets than was thought, or it is time to look whether one takes longer ones again.
+    #[inline]
+    pub(crate) fn path_is(&self, shorter: Option<Words>, now: u32) {
+        if shorter.is_some() || now.wrapping_sub(self.looked.load(Ordering::Relaxed)) >= LOOK_AGAIN {
+            self.look_again(shorter, now);
+        }
+    }
+
+    /// System calls for a few VTEPs, at most once a second, or in some minutes.
+    #[cold]
+    fn look_again(&self, shorter: Option<Words>, now: u32) {
+        if self.looked.swap(now, Ordering::Relaxed) == now {
+            return;
+        }
+        match shorter {
+            Some(vtep) => {
+                let path = self.endpoint.path_mtu(ip::of(vtep)).unwrap_or(USUAL_MTU);
+                self.set_path(path.min(self.path.load(Ordering::Relaxed)));
+            }
+            None => self.look_at_paths(),
+        }
+    }
+
+    /// Asks the host for the MTU of the paths to VTEPs, as many as are looked at.
+    fn look_at_paths(&self) {
         let peers = self.peers.load_full();
-        let paths = peers.all().iter().filter_map(|peer| self.endpoint.path_mtu(peer.ip));
-        let path = paths.min().unwrap_or(USUAL_MTU);
+        let paths = peers.all().iter().take(LOOKED_AT).filter_map(|peer| self.endpoint.path_mtu(peer.ip));
+        self.set_path(paths.min().unwrap_or(USUAL_MTU));
+    }
+
+    fn set_path(&self, path: u32) {
+        self.path.store(path, Ordering::Relaxed);
         let network = if self.endpoint.local().is_ipv4() { IPV4 } else { IPV6 };
         let fits = path.saturating_sub(network + HEADERS).min(LONGEST);
         let asked = self.options.mtu.map_or(LONGEST, |mtu| mtu + ETHERNET);

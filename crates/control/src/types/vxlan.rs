@@ -19,6 +19,9 @@ pub struct VxlanInfo {
     pub mtu: u32,
     /// Whether a control plane says where addresses are.
     pub evpn: bool,
+    /// A number that another tunnel of that name, before or after, does not have.
+    #[serde(default)]
+    pub instance: u64,
     /// Number of addresses that it knows behind other endpoints.
     pub addresses: u64,
     /// The other endpoints that it knows; only in `port.show`.

@@ -57,14 +57,14 @@ pub fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
     let wrong = |e: netvale_vxlan::tunnel::ChangeError| {
         RpcError::new(ErrorCode::InvalidParams, e.to_string(), "nothing was changed")
     };
+    let before = port.tunnel.count_given();
     port.tunnel.change(&change).map_err(wrong)?;
     let vlans = switch.vlans_of(id);
     for one in &change.addresses.0 {
         vlans.iter().for_each(|&vlan| _ = switch.forget_elsewhere(vlan, one.mac, id));
     }
-    let is_kept =
-        p.replace || !p.flood.add.is_empty() || !p.flood.remove.is_empty() || port.tunnel.count_given() <= MOST_KEPT;
-    d.changed |= is_kept;
+    let is_small = before.min(port.tunnel.count_given()) <= MOST_KEPT || !port.evpn;
+    d.changed |= p.replace || !p.flood.add.is_empty() || !p.flood.remove.is_empty() || is_small;
     Ok(())
 }
 

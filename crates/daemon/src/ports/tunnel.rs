@@ -50,7 +50,7 @@ impl VxlanPort {
         let (change, learned) = self.tunnel.state();
         let given = |one: &GivenAddress| (mac_of(one.mac), one.vtep, one.sticky, one.sequence);
         let mut said = VxlanState { flood: change.flood.0, ..VxlanState::default() };
-        if with_all || change.addresses.0.len() <= MOST_KEPT {
+        if with_all || !self.evpn || change.addresses.0.len() <= MOST_KEPT {
             said.addresses = change.addresses.0.iter().map(given).collect();
             said.neighbors = change.neighbors.0.iter().map(|(ip, mac)| (*ip, mac_of(*mac))).collect();
         }
@@ -79,6 +79,7 @@ impl Attached for VxlanPort {
             port: tunnel.endpoint().port(),
             mtu: tunnel.mtu(),
             evpn: self.evpn,
+            instance: tunnel.options().key[0] >> 12,
             addresses: tunnel.addresses().len() as u64,
             remotes: remotes.collect(),
         });

@@ -27,10 +27,11 @@ fn daemon(answers: Vec<&'static str>) -> (tempfile::TempDir, JoinHandle<Vec<Valu
 #[test]
 fn ports() {
     let (dir, thread) = daemon(vec![
-        r#"{"jsonrpc":"2.0","id":ID,"result":[{"name":"vale0:a","kind":"tap"},{"name":"vale0:vx","kind":"vxlan","vxlan":{"vni":100,"local":"10.0.0.1","port":4789,"evpn":true}},{"name":"vale0:vy","vxlan":{"vni":101,"local":"10.0.0.1","port":4789,"evpn":false}},{"name":"vale0:vz","vxlan":{"vni":16777216,"local":"10.0.0.1","port":4789,"evpn":true}}]}"#,
+        r#"{"jsonrpc":"2.0","id":ID,"result":[{"name":"vale0:a","kind":"tap"},{"name":"vale0:vx","kind":"vxlan","vxlan":{"vni":100,"local":"10.0.0.1","port":4789,"evpn":true,"instance":7}},{"name":"vale0:vy","vxlan":{"vni":101,"local":"10.0.0.1","port":4789,"evpn":false}},{"name":"vale0:vz","vxlan":{"vni":16777216,"local":"10.0.0.1","port":4789,"evpn":true}}]}"#,
     ]);
     let ports = Session::connect(dir.path()).unwrap().ports().unwrap();
-    let port = EvpnPort { name: "vale0:vx".into(), vni: 100, local: IpAddr::from([10, 0, 0, 1]), udp_port: 4789 };
+    let port =
+        EvpnPort { name: "vale0:vx".into(), vni: 100, local: IpAddr::from([10, 0, 0, 1]), udp_port: 4789, tunnel: 7 };
     assert_eq!(ports, vec![port]);
     assert_eq!(thread.join().unwrap()[0]["method"], "port.list");
 }
