@@ -44,7 +44,7 @@ impl VxlanSpec {
     }
 
     pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
-        let vni = cursor.number(10, 0..=MAX_VNI, "a VNI from 0 to 16777215")? as u32;
+        let vni = cursor.number(10, 0..=MAX_VNI, "a VNI")? as u32;
         let (mut local, mut remotes, mut port) = (None, BTreeSet::new(), None);
         while cursor.eat(",") {
             if local.is_none() && cursor.eat("local=") {

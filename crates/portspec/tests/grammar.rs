@@ -313,7 +313,7 @@ const WRONG_ATTACH: &[(&str, usize, &str)] = &[
     ("vxlan:1,local=10.0.0.1,remote=fd00::2", 30, "an IPv4 address, as the local one"),
     ("vxlan:1,local=10.0.0.1,remote=10.0.0.1", 30, "another host's address"),
     ("vxlan:1,local=10.0.0.1,local=10.0.0.1", 23, "'remote=' or 'port='"),
-    ("vxlan:1,local=10.0.0.1,port=0", 28, "a UDP port"),
+    ("vxlan:1,local=10.0.0.1,port=0", 28, "a UDP port from 1 to 65535"),
     ("vxlan:1,local=10.0.0.1,ttl=3", 23, "'remote=' or 'port='"),
     ("virtio-pci:0:1", 14, "'.' and the function after the device"),
 ];
