@@ -338,7 +338,7 @@ others() {
 rates() {
     local got
     link s1 rate 10mbit
-    for _ in 1 2 3; do
+    for _ in 1 2 3 4 5; do
         iperf 1 2 -t 5 -O 2
         got=$(said .end.sum_received.bits_per_second)
         ! is_near "$got" 10000000 0.04 || break

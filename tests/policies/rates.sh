@@ -87,38 +87,61 @@ received_in() {
     in_space s2 sh -c "a=\$(cat $file) b=\$(date +%s%N); sleep $1; c=\$(cat $file) d=\$(date +%s%N); echo \$(((c - a) * 1000000000 / (d - b)))"
 }
 
-frames() {
-    local flood
-    set_policies s1 pps_in 2000
-    background ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 20M -l 64 -t 6 -J >"$work/flood.json"
+# flooded FROM SECONDS OPTION…: the same while iperf3 sends datagrams from that station, and for two seconds before and after.
+flooded() {
+    local from=$1 seconds=$2 flood
+    shift 2
+    ip netns exec "nvp$$-s$from" iperf3 -u -c 10.1.0.2 -t "$((seconds + 3))" -J "$@" >"$work/flood.json" &
     flood=$!
-    sleep 2
-    near "pps_in 2000, beside 39,000 datagrams a second" "$(received_in 3)" 2000 0.03
-    nothing_dropped "who sends waits"
+    sleep 1.5
+    received_in "$seconds"
     wait "$flood" || true
+}
+
+# best WHAT WANTED PART COMMAND…: the command prints that number, but for a part of it, in one of five attempts: in the others somebody else may
+# have had the processors.
+best() {
+    local what=$1 wanted=$2 part=$3 got
+    shift 3
+    for _ in 1 2 3 4 5; do
+        got=$("$@")
+        ! is_near "$got" "$wanted" "$part" || break
+    done
+    near "$what" "$got" "$wanted" "$part"
+}
+
+frames() {
+    set_policies s1 pps_in 2000
+    best "pps_in 2000, beside 39,000 datagrams a second" 2000 0.03 flooded 1 2 -b 20M -l 64
+    nothing_dropped "who sends waits"
     set_policies s1 pps_in default
 }
 
+# As long as the queue is: a ping beside twice as many datagrams as the port may get, in milliseconds.
+longest_ping() {
+    ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 40M -l 1400 -t 4 -J >"$work/flood.json" &
+    local flood=$!
+    sleep 1
+    in_space s1 ping -q -c 40 -i 0.05 -W 2 10.1.0.2 >"$work/ping" || true
+    wait "$flood" || true
+    sed -n 's,.*= [^/]*/[^/]*/\([^/]*\)/.*,\1,p' "$work/ping" | grep . || echo 0
+}
+
 getting() {
-    local longest got
+    local longest
     set_policies s2 rate_out 1gbit
     # TCP fills the queue until it loses something.
-    for _ in 1 2 3; do
-        got=$(tcp 9)
-        ! jq -en "$got >= 0.97 * $GBIT" >/dev/null || break
-    done
-    near "rate_out 1gbit" "$got" "$GBIT" 0.03
-    # Twice as many datagrams as the port may get: the queue is full, which is how long a ping waits, and the rest is dropped by name.
+    best "rate_out 1gbit" "$GBIT" 0.03 tcp 9
+    # The queue is full, which is how long a ping waits, and the rest is dropped by name.
     set_policies s2 rate_out 20mbit queue_out 100kb
     reaches 1 2
-    background ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 40M -l 1400 -t 5 -J >"$work/flood.json"
-    sleep 2
-    in_space s1 ping -q -c 40 -i 0.05 -W 2 10.1.0.2 >"$work/ping" || true
-    near "rate_out 20mbit, of 40: frames a second" "$(received_in 1)" "$((20000000 / 8 / 1442))" 0.05
-    wait "$!" || true
+    best "rate_out 20mbit, of 40: frames a second" "$((20000000 / 8 / 1442))" 0.05 flooded 1 2 -b 40M -l 1400
     # 100 KiB at 20 Mbit/s are 41 ms, less what is kept beside each frame.
-    longest=$(sed -n 's,.*= [^/]*/[^/]*/\([^/]*\)/.*,\1,p' "$work/ping")
-    near "a ping waits no longer than the queue is, in milliseconds" "${longest:-0}" 40 0.25
+    for _ in 1 2 3 4 5; do
+        longest=$(longest_ping)
+        ! is_near "$longest" 40 0.25 || break
+    done
+    near "a ping waits no longer than the queue is, in milliseconds" "$longest" 40 0.25
     expect "what finds no room is dropped" "$(drops s2 no-room)" -gt 1000
     is s2 '.rings[].drops | keys - ["no-room"] == []' || fail "for no other reason" "$(shown s2 | jq -c '.rings[].drops')"
 }
@@ -134,6 +157,20 @@ lossless() {
 }
 
 changes() {
+    local again
+    for _ in 1 2 3 4 5; do
+        changed_beside_traffic
+        again=$(said .end.sum_sent.retransmits)
+        # A few segments may be sent again as an answer was late; losses would be hundreds.
+        if [ "$again" -le 3 ]; then
+            ok "200 changes of rates beside traffic: nothing dropped, $again segments sent again"
+            return
+        fi
+    done
+    fail "200 changes of rates beside traffic, the best of 5 attempts" "the last one: $again segments sent again"
+}
+
+changed_beside_traffic() {
     local n traffic
     set_policies s1 rate_in 500mbit
     background ip netns exec "nvp$$-s1" iperf3 -c 10.1.0.2 -t 9 -J >"$work/iperf.json"
@@ -146,27 +183,26 @@ changes() {
     kill -0 "$traffic" 2>/dev/null || fail "200 changes are made beside traffic" "iperf3 ended before"
     wait "$traffic" || fail "iperf3 beside changes" "$(cat "$work/iperf.json")"
     nothing_dropped "200 changes of rates beside traffic"
-    # A few segments may be sent again as an answer was late; losses would be hundreds.
-    expect "200 changes of rates beside traffic: nothing dropped, segments sent again" "$(said .end.sum_sent.retransmits)" -le 3
     set_policies s1 rate_in default burst_in default
 }
 
 # Two senders of one group, one of them with eight connections: each gets half of the group's rate. What one does not want the other gets.
 groups() {
-    local port other got ratio
+    local port other got ratio both
     for port in s3 s4; do set_policies "$port" rate_group 'tenant 400mbit'; done
-    for _ in 1 2 3; do
+    for _ in 1 2 3 4 5; do
         background ip netns exec "nvp$$-s4" iperf3 -J -c 10.1.0.2 -p 5202 -t 8 -O 2 -P 8 >"$work/other.json"
         other=$!
         iperf 3 2 -t 8 -O 2
         wait "$other" || fail "iperf3 of the other member" "$(cat "$work/other.json")"
         got=$(said .end.sum_received.bits_per_second)
         ratio=$(jq -n "$got / $(jq .end.sum_received.bits_per_second "$work/other.json")")
-        ! is_near "$ratio" 1 0.05 || break
+        both=$(jq -n "$got + $(jq .end.sum_received.bits_per_second "$work/other.json")")
+        ! { is_near "$ratio" 1 0.05 && is_near "$both" 400000000 0.03; } || break
     done
     near "1 and 8 connections from two ports of a group, one by the other" "$ratio" 1 0.05
-    near "both together" "$(jq -n "$got + $(jq .end.sum_received.bits_per_second "$work/other.json")")" 400000000 0.03
-    for _ in 1 2 3; do
+    near "both together" "$both" 400000000 0.03
+    for _ in 1 2 3 4 5; do
         iperf 3 2 -t 4 -O 1
         got=$(said .end.sum_received.bits_per_second)
         ! is_near "$got" 400000000 0.03 || break
@@ -183,10 +219,7 @@ cloud_hypervisor() {
     measured "rate_limiter_config of 125000 bytes in 10 ms" 100000000 4
     check "it is shown as it was said" s1 '.policies.rate_limiter_config.bandwidth | .size == 125000 and .refill_time == 10'
     set_policies s1 rate_limiter_config '{"ops": {"size": 20, "refill_time": 10}}'
-    background ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 20M -l 64 -t 5 -J >"$work/flood.json"
-    sleep 1
-    near "rate_limiter_config of 20 frames in 10 ms, of 39,000 a second" "$(received_in 3)" 2000 0.03
-    wait "$!" || true
+    best "rate_limiter_config of 20 frames in 10 ms, of 39,000 a second" 2000 0.03 flooded 1 2 -b 20M -l 64
     refuses "rate_limiter_config without a token is refused" 2 "rate_limiter_config" \
         port set vale0:s1 rate_limiter_config '{"ops": {"size": 0, "refill_time": 10}}'
     refuses "and what is no limiter" 2 "rate_limiter_config" port set vale0:s1 rate_limiter_config '{"opps": {}}'
@@ -215,7 +248,7 @@ idle() {
 
 # What an interface brings cannot wait: frames beyond the rate are dropped.
 interface() {
-    local near_end=nvr$$ flood got
+    local near_end=nvr$$
     space s5
     ip link add "$near_end" type veth peer name s5 netns "nvp$$-s5" || skip "there are no veth interfaces"
     ip link set "$near_end" up
@@ -225,12 +258,7 @@ interface() {
     ip -n "nvp$$-s5" link set s5 up
     nv attach vale0 "netmap:$near_end" --name s5 --rate-in 20mbit >"$work/attached" 2>&1 || fail "AF_XDP on a veth" "$(cat "$work/attached")"
     reaches 5 2
-    background ip netns exec "nvp$$-s5" iperf3 -u -c 10.1.0.2 -b 60M -l 1400 -t 5 -J >"$work/flood.json"
-    flood=$!
-    sleep 1
-    got=$(received_in 3)
-    near "rate_in 20mbit of an interface that brings 60: frames a second" "$got" "$((20000000 / 8 / 1442))" 0.05
-    wait "$flood" || true
+    best "rate_in 20mbit of an interface that brings 60: frames a second" "$((20000000 / 8 / 1442))" 0.05 flooded 5 3 -b 60M -l 1400
     expect "the rest is dropped as rate" "$(drops s5 rate)" -gt 5000
     is s5 '.rings[].drops | keys - ["rate"] == []' || fail "and for no other reason" "$(shown s5 | jq -c '.rings[].drops')"
     detach s5

@@ -7,8 +7,9 @@ use std::sync::Mutex;
 /// They measure, and start guests: one at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Seconds until `timeout` ends a script, and then until it kills it, if it has not cleaned up by then.
-const LIMITS: [&str; 2] = ["300", "20"];
+/// Seconds until `timeout` ends a script, and then until it kills it, if it has not cleaned up by then. One that measures takes two or three
+/// minutes, and more where others compute and it tries again.
+const LIMITS: [&str; 2] = ["600", "20"];
 /// The exit code by which a script says that it cannot run here.
 const SKIPPED: i32 = 77;
 
