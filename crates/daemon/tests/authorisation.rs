@@ -159,8 +159,9 @@ const ROWS: &[(&str, Ask)] = &[
         assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
         may[0]
     }),
-    ("`port.attach` of an interface, a TAP or a PCI device", |q| {
-        let ports = ["netmap:lo", "tap:nvtest", "virtio-pci:0:1f.7", "e1000-pci:0:1f.7"];
+    ("`port.attach` of an interface, a TAP, a PCI device or a tunnel", |q| {
+        let ports =
+            ["netmap:lo", "tap:nvtest", "virtio-pci:0:1f.7", "e1000-pci:0:1f.7", "vxlan:7,local=127.0.0.1,port=14789"];
         let may = ports.map(|port| q.may_attach("vale9", port));
         assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
         may[0]
@@ -172,6 +173,13 @@ const ROWS: &[(&str, Ask)] = &[
     ("`port.detach` of the owner's port", |q| {
         q.world.attached();
         q.may_call("port.detach", json!({"switch": "vale0", "port": "a"}))
+    }),
+    ("`vxlan.set`, `vxlan.local` of the owner's port", |q| {
+        // It is no tunnel, as those who may ask are told.
+        let port = q.world.attached();
+        let may = ["vxlan.set", "vxlan.local"].map(|method| q.may_call(method, json!({"port": port})));
+        assert_eq!(may[0], may[1]);
+        may[0]
     }),
     ("`port.set` of the owner's port", |q| {
         let port = q.world.attached();
