@@ -1,0 +1,198 @@
+//! Datagrams of any kind from a known VTEP to a tunnel, whole, and put together by the kernel; and frames of any kind into it.
+//!
+//! Input: for each datagram or frame a byte that says which, and what it is made of.
+#![no_main]
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::Input;
+use netvale_mem::host::HostRx;
+use netvale_mem::notify::Doorbell;
+use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
+use netvale_port::ring_out::RingEgress;
+use netvale_port::{Batch, Egress, Scratch, Source};
+use netvale_vxlan::endpoint::SendOptions;
+use netvale_vxlan::neighbors::Neighbor;
+use netvale_vxlan::tunnel::{Change, GivenAddress};
+use netvale_vxlan::{Endpoint, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions, header};
+use netvale_wire::{MacAddr, checksum::pseudo};
+
+const VNI: u32 = 7;
+const OTHER: u32 = 8;
+const PORT: u16 = 4789;
+const SLOTS: u32 = 256;
+const BUF: u32 = 2048;
+/// Datagrams and frames of an input.
+const MOST: usize = 16;
+/// linux/udp.h.
+const UDP_SEGMENT: libc::c_int = 103;
+
+struct End {
+    source: Source<TunnelIngress>,
+    egress: TunnelEgress,
+}
+
+struct Fuzzed {
+    ends: [End; 2],
+    peer: UdpSocket,
+    to: SocketAddr,
+    /// A receiver that takes nothing that is left undone.
+    ring: RingEgress,
+    mem: Arc<PortMem>,
+    scratch: Scratch,
+}
+
+fn end(endpoint: &Arc<Endpoint>, vni: u32, remote: IpAddr) -> Option<End> {
+    let options = TunnelOptions {
+        vni,
+        remotes: vec![remote],
+        learning: true,
+        any_peer: false,
+        ageing: 300,
+        send: SendOptions::default(),
+        mtu: Some(1450),
+        key: [3, 5],
+    };
+    let tunnel = Tunnel::new(Arc::clone(endpoint), options).ok()?;
+    let mac = MacAddr([2, 0, 0, 0, 0, 2]).to_word();
+    let neighbor = |ip: &str| Neighbor { ip: ip.parse().expect("an address"), mac, router: vni == VNI };
+    let change = Change {
+        addresses: (vec![GivenAddress { mac, vtep: remote, sticky: false, sequence: 0 }], Vec::new()),
+        neighbors: (["10.0.0.2", "fd00::2"].map(neighbor).to_vec(), Vec::new()),
+        ..Change::default()
+    };
+    tunnel.change(&change).ok()?;
+    let source = Source::new(Box::new(TunnelIngress::new(Arc::clone(&tunnel))));
+    Some(End { source, egress: TunnelEgress::new(tunnel) })
+}
+
+fn fuzzed() -> Option<Fuzzed> {
+    // Addresses of this process' own: several fuzzers may run.
+    let [a, b, ..] = std::process::id().to_le_bytes();
+    let [local, remote] = [1, 2].map(|n| IpAddr::from([127, 1 | a, b, n]));
+    let endpoint = Arc::new(Endpoint::new(local, PORT).ok()?);
+    let ends = [end(&endpoint, VNI, remote)?, end(&endpoint, OTHER, remote)?];
+    let peer = UdpSocket::bind((remote, PORT)).ok()?;
+    peer.set_nonblocking(true).ok()?;
+    let shape = PortShape { tx_rings: 0, rx_rings: 1, tx_slots: 2, rx_slots: SLOTS };
+    let mem = Arc::new(Region::private(RegionSizes::for_port(1, SLOTS, BUF, 0, 0)).ok()?.port(shape).ok()?);
+    let ring = RingEgress::new(mem.clone(), HostRx::new(mem.rx[0].clone(), Doorbell::new().ok()?), 0, Arc::default());
+    Some(Fuzzed { ends, peer, to: SocketAddr::new(local, PORT), ring, mem, scratch: Scratch::new() })
+}
+
+thread_local! {
+    static FUZZED: std::cell::RefCell<Fuzzed> = std::cell::RefCell::new(fuzzed().expect("sockets of the loopback interface"));
+}
+
+/// A TCP or UDP frame over IPv4 whose checksum is left to do, unless the input spoils it.
+fn half_done(input: &mut Input<'_>) -> Vec<u8> {
+    let (kind, len, at, spoil) = (input.byte(), input.half() % 9000, input.byte(), input.byte());
+    let (protocol, header, checksum) = if kind & 1 == 0 { (6, 20, 16) } else { (17, 8, 6) };
+    let l4 = header + usize::from(len);
+    let mut frame = vec![2; 12];
+    frame.extend([8, 0, 0x45, 0]);
+    frame.extend((20 + l4 as u16).to_be_bytes());
+    frame.extend([0, 0, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.resize(34 + l4, 0x50);
+    let half = pseudo([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), protocol, l4 as u16).map_or(0, |sum| sum.fold());
+    frame[34 + checksum..36 + checksum].copy_from_slice(&half.to_be_bytes());
+    if let Some(byte) = frame.get_mut(usize::from(at)) {
+        *byte ^= spoil;
+    }
+    frame
+}
+
+/// Who has an address: a request, whole or spoilt.
+fn request(input: &mut Input<'_>) -> Vec<u8> {
+    let (v6, at, spoil) = (input.byte() & 1 != 0, input.byte(), input.byte());
+    let mut frame = vec![0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1];
+    if v6 {
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 32, 58, 255, 0xfd]);
+        frame.extend([0; 14]);
+        frame.push(1);
+        frame.extend([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0, 0, 2, 135, 0, 0, 0, 0, 0, 0, 0, 0xfd]);
+        frame.extend([0; 14]);
+        frame.extend([2, 1, 1, 2, 0, 0, 0, 0, 1]);
+    } else {
+        frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
+    }
+    if let Some(byte) = frame.get_mut(usize::from(at)) {
+        *byte ^= spoil;
+    }
+    frame
+}
+
+fn frame(kind: u8, input: &mut Input<'_>) -> Vec<u8> {
+    match kind & 3 {
+        0 => input.bytes().to_vec(),
+        1 => half_done(input),
+        2 => request(input),
+        _ => [&half_done(input)[..], input.bytes()].concat(),
+    }
+}
+
+impl Fuzzed {
+    fn datagram(&self, kind: u8, input: &mut Input<'_>) {
+        let frame = frame(kind, input);
+        let vni = [VNI, VNI, OTHER, 9][usize::from(kind >> 2 & 3)];
+        let bytes = if kind & 0x10 == 0 { [&header::encode(vni)[..], &frame].concat() } else { frame };
+        // With this set, the kernel cuts a message, and over the loopback interface puts it together again.
+        let each = if kind & 0x20 == 0 { 0 } else { libc::c_int::from(input.half() % 1400) };
+        // SAFETY: `each` is an int, of the length given, and outlives the call.
+        unsafe { libc::setsockopt(self.peer.as_raw_fd(), libc::SOL_UDP, UDP_SEGMENT, (&raw const each).cast(), 4) };
+        let _ = self.peer.send_to(&bytes, self.to);
+    }
+
+    fn send(&mut self, kind: u8, input: &mut Input<'_>) {
+        let frame = frame(kind, input);
+        if !frame.is_empty() {
+            let end = &self.ends[usize::from(kind >> 2 & 1)];
+            let taken = Batch::new().lend(&frame, |batch| end.egress.deliver(batch, &[0], &mut self.scratch));
+            assert_eq!(taken, 1);
+        }
+    }
+
+    /// What has come, through a receiver for which everything is done that was left.
+    fn receive(&mut self) {
+        let mut spare = Box::new(Batch::new());
+        // The one hands over what it has read for the other.
+        for end in [0, 1, 0, 1] {
+            let source = &mut self.ends[end].source;
+            loop {
+                let batch = source.take(&mut spare);
+                let picks: Vec<u16> = (0..batch.len() as u16).collect();
+                assert!(batch.iter().all(|one| (14..=65_507).contains(&one.len())));
+                self.ring.deliver(batch, &picks, &mut self.scratch);
+                let side = &self.mem.rx[0];
+                let tail = side.csb.hwtail();
+                side.csb.publish_head(tail, tail);
+                source.release(&mut spare);
+                if picks.is_empty() {
+                    break;
+                }
+            }
+            source.woken();
+        }
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    FUZZED.with_borrow_mut(|fuzzed| {
+        let mut input = Input(data);
+        for _ in 0..MOST {
+            if input.is_empty() {
+                break;
+            }
+            match input.byte() {
+                kind if kind & 0x80 == 0 => fuzzed.datagram(kind, &mut input),
+                kind => fuzzed.send(kind, &mut input),
+            }
+        }
+        fuzzed.receive();
+        let mut rest = [0; 64];
+        while fuzzed.peer.recv(&mut rest).is_ok() {}
+    });
+});
