@@ -20,6 +20,8 @@ network
 host a 1
 host b 2
 host c 3
+# Their kernels keep neighbours of IPv6, too.
+for name in a b c; do on $name sysctl -q -w net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0; done
 for name in ea eb ec m; do space "$name"; done
 
 ports_of_a() {
@@ -93,6 +95,26 @@ knows_neighbor() {
 }
 wait_for "c knows whose 192.168.7.1 is" 10 knows_neighbor
 ok "IP addresses are announced with their addresses (c could answer ARP)"
+
+# --- routers (RFC 9161 section 3.2)
+
+on ea sysctl -q -w net.ipv6.conf.ea.disable_ipv6=0 net.ipv6.conf.ea.forwarding=1
+on eb sysctl -q -w net.ipv6.conf.eb.disable_ipv6=0
+ip -n "$(name_of ea)" addr add fd07::1/64 dev ea nodad
+ip -n "$(name_of eb)" addr add fd07::2/64 dev eb nodad
+wait_for "eb reaches a router" 10 ping_from eb fd07::1
+knows_router() {
+    on "$1" ip -6 neigh show dev "$2" | grep -q "^fd07::1 lladdr $A_MAC .*router"
+}
+wait_for "zebra of b knows that it is one" 10 knows_router b nvb$VNI
+wait_for "c, too" 10 knows_router c br0
+# It cannot answer itself.
+ip -n "$(name_of ea)" link set dev ea down
+ip -n "$(name_of eb)" neigh flush dev eb
+ping_from eb fd07::1 >"$work/ping" && fail "ea is down" "$(cat "$work/ping")"
+knows_router eb eb || fail "solicitations are answered by b, and say that it is a router" "$(on eb ip -6 neigh show dev eb)"
+ip -n "$(name_of ea)" link set dev ea up
+ok "solicitations are answered on this side of the tunnel, in the name of a router as that of one"
 
 # --- a sticky address
 

@@ -309,8 +309,8 @@ impl Devices {
                 Some(Fact::Remote(mac, Remote { vtep, sticky }))
             }
             Entry::Flood { device, vtep } if device == self.tunnel => Some(Fact::Flood(vtep)),
-            Entry::Neighbor { device, ip, mac, remote } if device == self.bridge => {
-                Some(Fact::Neighbor(ip, mac.map(|mac| Neighbor { mac, remote })))
+            Entry::Neighbor { device, ip, mac, remote, router } if device == self.bridge => {
+                Some(Fact::Neighbor(ip, mac.map(|mac| Neighbor { mac, remote, router })))
             }
             _ => None,
         }
@@ -334,14 +334,15 @@ impl Devices {
         netlink.request(RouteNetlinkMessage::DelNeighbour(self.forwarding(mac)), Mode::Change)
     }
 
-    /// Makes an IP address that of a local address.
+    /// Makes an IP address that of a local address, which may be a router.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn add_neighbor(&self, netlink: &mut Netlink, ip: IpAddr, mac: Mac) -> rustix::io::Result<()> {
+    pub fn add_neighbor(&self, netlink: &mut Netlink, ip: IpAddr, mac: Mac, router: bool) -> rustix::io::Result<()> {
         let mut message = self.neighbor(ip);
         // zebra takes permanent ones for local, and the kernel never collects them, however many there are.
         message.header.state = NeighbourState::Permanent;
+        message.header.flags.set(NeighbourFlags::Router, router);
         message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
         netlink.request(RouteNetlinkMessage::NewNeighbour(message), Mode::Replace)
     }

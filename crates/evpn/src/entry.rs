@@ -51,6 +51,8 @@ pub enum Entry {
         mac: Option<Mac>,
         /// Whether zebra has put it there for a remote one.
         remote: bool,
+        /// Whether it is a router's.
+        router: bool,
     },
 }
 
@@ -110,8 +112,9 @@ fn neighbor(message: &NeighbourMessage) -> Option<Entry> {
         NeighbourState::Failed | NeighbourState::Incomplete | NeighbourState::None | NeighbourState::Other(_)
     );
     let mac = mac_of(message).filter(|&mac| is_valid && is_station(mac));
-    let remote = header.flags.contains(NeighbourFlags::ExtLearned);
-    Some(Entry::Neighbor { device: header.ifindex, ip, mac, remote })
+    let has = |flag| header.flags.contains(flag);
+    let (remote, router) = (has(NeighbourFlags::ExtLearned), has(NeighbourFlags::Router));
+    Some(Entry::Neighbor { device: header.ifindex, ip, mac, remote, router })
 }
 
 fn mac_of(message: &NeighbourMessage) -> Option<Mac> {

@@ -33,8 +33,8 @@ pub enum Change {
     Address(Mac, IpAddr, bool),
     /// It is not any more.
     NoAddress(Mac),
-    /// The IP address is that MAC address's.
-    Neighbor(IpAddr, Mac),
+    /// The IP address is that MAC address's, and whether it is a router.
+    Neighbor(IpAddr, Mac, bool),
     /// It is not any more.
     NoNeighbor(IpAddr),
 }
@@ -44,7 +44,7 @@ pub enum Change {
 pub struct Feed {
     flood: BTreeSet<IpAddr>,
     addresses: HashMap<Mac, Remote>,
-    neighbors: HashMap<IpAddr, Mac>,
+    neighbors: HashMap<IpAddr, (Mac, bool)>,
     touched: HashSet<Key>,
     /// What was withdrawn and not passed on yet, since when.
     held: HashMap<Key, Instant>,
@@ -112,7 +112,7 @@ impl Feed {
     pub fn everything(&self) -> Vec<Change> {
         let flood = self.flood.iter().map(|vtep| Change::Flood(*vtep));
         let addresses = self.addresses.iter().map(|(mac, r)| Change::Address(*mac, r.vtep, r.sticky));
-        let neighbors = self.neighbors.iter().map(|(ip, mac)| Change::Neighbor(*ip, *mac));
+        let neighbors = self.neighbors.iter().map(|(ip, (mac, router))| Change::Neighbor(*ip, *mac, *router));
         flood.chain(addresses).chain(neighbors).collect()
     }
 
@@ -145,8 +145,8 @@ impl Feed {
             }
             Key::Neighbor(ip) => {
                 let Some(n) = tables.neighbor(ip).filter(|n| n.remote) else { return (false, None) };
-                let is_new = self.neighbors.insert(ip, n.mac) != Some(n.mac);
-                (true, is_new.then_some(Change::Neighbor(ip, n.mac)))
+                let is_new = self.neighbors.insert(ip, (n.mac, n.router)) != Some((n.mac, n.router));
+                (true, is_new.then_some(Change::Neighbor(ip, n.mac, n.router)))
             }
         }
     }
@@ -185,7 +185,7 @@ impl Feed {
         match key {
             Key::Vtep(_) => true,
             Key::Address(mac) => lost(&mac),
-            Key::Neighbor(ip) => self.neighbors.get(&ip).is_some_and(lost),
+            Key::Neighbor(ip) => self.neighbors.get(&ip).is_some_and(|(mac, _)| lost(mac)),
         }
     }
 }

@@ -262,7 +262,7 @@ impl Instance {
         match act {
             Act::AddAddress { mac, sticky, moves } => self.devices.add_local(netlink, mac, sticky, moves),
             Act::RemoveAddress(mac) => self.devices.remove_local(netlink, mac),
-            Act::AddNeighbor(ip, mac) => self.devices.add_neighbor(netlink, ip, mac),
+            Act::AddNeighbor(ip, mac, router) => self.devices.add_neighbor(netlink, ip, mac, router),
             Act::RemoveNeighbor(ip) => self.devices.remove_neighbor(netlink, ip),
         }
     }

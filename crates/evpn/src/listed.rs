@@ -3,13 +3,13 @@
 //! BGP decides who has an address: one that zebra has made remote is local again only when the daemon has seen a frame from it since then, and so
 //! lists it again.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use netvale_control::types::{LocalAddress, Mac};
 
 use crate::entry::{is_host, is_station};
-use crate::tables::{Key, Tables};
+use crate::tables::{Key, Neighbor, Tables};
 use crate::{MAX_ADDRESSES, MAX_IPS_OF_ADDRESS, MAX_NEIGHBORS};
 
 /// A change of the kernel's tables.
@@ -28,13 +28,14 @@ pub enum Act {
         /// Whether it may have been remote before.
         moves: bool,
     },
-    /// The IP address is that of a local address.
-    AddNeighbor(IpAddr, Mac),
+    /// The IP address is that of a local address, and whether it is a router.
+    AddNeighbor(IpAddr, Mac, bool),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Address {
-    ips: BTreeSet<IpAddr>,
+    /// Its IP addresses, and whether it is a router with each.
+    ips: BTreeMap<IpAddr, bool>,
     sticky: bool,
 }
 
@@ -61,7 +62,7 @@ impl Listed {
                 let is_free = fresh.owners.len() < MAX_NEIGHBORS && !fresh.owners.contains_key(&ip);
                 if is_free {
                     fresh.owners.insert(ip, one.mac);
-                    address.ips.insert(ip);
+                    address.ips.insert(ip, one.routers.contains(&ip));
                 }
             }
             fresh.addresses.insert(one.mac, address);
@@ -128,8 +129,8 @@ impl Listed {
             if !tables.is_local_as(*mac, address.sticky) && !is_coming {
                 acts.push(Act::AddAddress { mac: *mac, sticky: address.sticky, moves: tables.is_known(*mac) });
             }
-            let missing = address.ips.iter().filter(|ip| self.is_missing(**ip, *mac, tables));
-            acts.extend(missing.map(|ip| Act::AddNeighbor(*ip, *mac)));
+            let missing = address.ips.iter().filter(|(ip, router)| self.is_missing(**ip, *mac, **router, tables));
+            acts.extend(missing.map(|(ip, router)| Act::AddNeighbor(*ip, *mac, *router)));
         }
         // zebra wants to know an address before its neighbours, and to lose the neighbours first.
         acts.sort_unstable();
@@ -137,11 +138,11 @@ impl Listed {
     }
 
     fn has(&self, ip: IpAddr, mac: Mac) -> bool {
-        self.addresses.get(&mac).is_some_and(|address| address.ips.contains(&ip))
+        self.addresses.get(&mac).is_some_and(|address| address.ips.contains_key(&ip))
     }
 
-    fn is_missing(&self, ip: IpAddr, mac: Mac, tables: &Tables) -> bool {
-        let is_there = tables.neighbor(ip).is_some_and(|n| !n.remote && n.mac == mac);
+    fn is_missing(&self, ip: IpAddr, mac: Mac, router: bool, tables: &Tables) -> bool {
+        let is_there = tables.neighbor(ip) == Some(Neighbor { mac, remote: false, router });
         !is_there && !self.lost.contains_key(&ip)
     }
 }

@@ -303,7 +303,7 @@ fn set_of(port: &str, replace: bool, changes: &[Change]) -> VxlanSetParams {
                 set.addresses.add.push(VxlanAddress { mac, vtep, sticky, sequence: 0 })
             }
             Change::NoAddress(mac) => set.addresses.remove.push(mac),
-            Change::Neighbor(ip, mac) => set.neighbors.add.push(VxlanNeighbor { ip, mac }),
+            Change::Neighbor(ip, mac, router) => set.neighbors.add.push(VxlanNeighbor { ip, mac, router }),
             Change::NoNeighbor(ip) => set.neighbors.remove.push(ip),
         }
     }

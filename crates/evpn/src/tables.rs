@@ -35,6 +35,8 @@ pub struct Neighbor {
     pub mac: Mac,
     /// Whether zebra says that it is remote.
     pub remote: bool,
+    /// Whether it is a router.
+    pub router: bool,
 }
 
 /// What a table has an entry for.

@@ -1,15 +1,14 @@
 //! What a switch delivers to a tunnel: each frame goes to the VTEP that its address is behind, or, if that is not known or it is
 //! for all, to each VTEP (head-end replication).
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use netvale_mem::lent::Guard;
 use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 use netvale_wire::{Offload, ethernet};
 
-use crate::neighbors;
-use crate::sender::{Job, Outcome, REASONS, Sender};
+use crate::neighbors::{self, Said};
+use crate::sender::{Job, Outcome, Sender};
 use crate::table::Table;
 use crate::too_long::{self, Reply};
 use crate::tunnel::{Tunnel, now};
@@ -30,7 +29,6 @@ struct Pass<'a> {
     now: u32,
     /// The longest frame that is sent at all.
     longest: usize,
-    outcome: Outcome,
 }
 
 impl TunnelEgress {
@@ -46,7 +44,7 @@ impl TunnelEgress {
         first.enter_now().or_else(|_| second.enter_now()).or_else(|_| first.enter()).ok()
     }
 
-    fn put(&self, pass: &mut Pass<'_>, sender: &mut Sender, pick: u16, frame: &FrameRef<'_>) {
+    fn put(&self, pass: &Pass<'_>, sender: &mut Sender, pick: u16, frame: &FrameRef<'_>) {
         let mut head = [0; HEAD];
         let known = frame.copy_out(0, &mut head);
         let head = &head[..known];
@@ -61,16 +59,19 @@ impl TunnelEgress {
         if to & 1 == 0
             && let Some(vtep) = pass.table.lookup(to, pass.now, self.tunnel.options.ageing)
         {
-            return sender.add(&pass.job, pick, vtep, source, &mut pass.outcome);
+            self.hear(head, pass.now);
+            return sender.add(&pass.job, pick, vtep, source);
         }
-        if !self.tunnel.options.learning && self.is_answered(head, pass.now) {
-            return;
+        if let Some(said) = self.hear(head, pass.now)
+            && let Some(reply) = neighbors::answer(head, &said, &self.tunnel.known)
+        {
+            return self.reply(reply);
         }
         if pass.job.peers.flood().is_empty() {
             return self.counters.dropped(DropReason::NoVtep, 1);
         }
         for vtep in pass.job.peers.flood() {
-            sender.add(&pass.job, pick, *vtep, source, &mut pass.outcome);
+            sender.add(&pass.job, pick, *vtep, source);
         }
     }
 
@@ -86,18 +87,11 @@ impl TunnelEgress {
         }
     }
 
-    /// Hears who has which address, and answers who asks for one that is known.
-    fn is_answered(&self, head: &[u8], now: u32) -> bool {
-        let Some(said) = neighbors::read(head) else { return false };
-        if let Some(has) = said.has {
-            self.tunnel.heard.hear(has, now);
-        }
-        // Of a neighbour by IPv6 only its own answer says whether it is a router (RFC 4861 §7.2.5).
-        let wants = said.wants.filter(IpAddr::is_ipv4);
-        let reply = wants.and_then(|_| neighbors::answer(head, &said, &self.tunnel.known.load()));
-        let is_answered = reply.is_some();
-        reply.into_iter().for_each(|reply| self.reply(reply));
-        is_answered
+    /// Hears who has which address, for a control plane.
+    fn hear(&self, head: &[u8], now: u32) -> Option<Said> {
+        let said = (!self.tunnel.options.learning).then(|| neighbors::read(head)).flatten()?;
+        self.tunnel.heard.hear(&said, now);
+        Some(said)
     }
 
     fn reply(&self, reply: Reply) {
@@ -122,20 +116,18 @@ impl Egress for TunnelEgress {
         let Some(mut sender) = self.sender() else { return 0 };
         let (table, peers) = (self.tunnel.table.load(), self.tunnel.peers.load());
         let (whole, longest) = self.tunnel.limits();
-        let job = Job { batch, peers: &peers, sources: &self.tunnel.sources, header: &self.tunnel.header, whole };
-        let mut pass = Pass { job, table: &table, now: now(), longest, outcome: Outcome::default() };
+        let (sources, header) = (&self.tunnel.sources, &self.tunnel.header);
+        let job = Job { batch, peers: &peers, counters: &self.counters, sources, header, whole };
+        let pass = Pass { job, table: &table, now: now(), longest };
         for &pick in picks {
             if let Some(frame) = batch.get(usize::from(pick)) {
-                self.put(&mut pass, &mut sender, pick, &frame);
+                self.put(&pass, &mut sender, pick, &frame);
             }
         }
-        sender.flush(&pass.job, &mut pass.outcome);
+        let Outcome { frames, bytes, too_long_to } = sender.finish(&pass.job);
         drop(sender);
-        self.counters.passed(pass.outcome.frames, pass.outcome.bytes);
-        for (why, frames) in REASONS.into_iter().zip(pass.outcome.drops).filter(|(_, frames)| *frames > 0) {
-            self.counters.dropped(why, frames);
-        }
-        self.tunnel.path_is(pass.outcome.too_long_to, pass.now);
+        self.counters.passed(frames, bytes);
+        self.tunnel.path_is(too_long_to, pass.now);
         picks.len()
     }
 

@@ -15,7 +15,6 @@ use netvale_mem::lent::{Guard, Lent};
 use netvale_port::wake::WakeSet;
 use thiserror::Error;
 
-use crate::ip::Words;
 use crate::sys::{self, Message};
 
 /// Bytes that wait in the socket at most: half a millisecond at 100 Gbit/s.
@@ -60,8 +59,8 @@ pub struct SendOptions {
 #[derive(Debug)]
 pub struct Sources {
     sockets: Vec<OwnedFd>,
-    /// Whether the kernel cuts messages into datagrams.
-    cuts: AtomicBool,
+    /// Whether the kernel cuts messages into datagrams (UDP GSO).
+    gso: AtomicBool,
 }
 
 impl Sources {
@@ -74,19 +73,19 @@ impl Sources {
         };
         let sockets = (0..SOURCES).map(one).collect::<io::Result<_>>()?;
         // It refuses to without checksums.
-        Ok(Sources { sockets, cuts: AtomicBool::new(!options.no_checksum || !local.is_ipv4()) })
+        Ok(Sources { sockets, gso: AtomicBool::new(!options.no_checksum || !local.is_ipv4()) })
     }
 
     /// Whether the kernel cuts messages into datagrams.
     #[inline]
-    pub fn cut(&self) -> bool {
-        self.cuts.load(Ordering::Relaxed)
+    pub fn has_gso(&self) -> bool {
+        self.gso.load(Ordering::Relaxed)
     }
 
     /// The kernel does not, on the way that these packets take: through IPsec, or out of a card that makes no checksums (older
     /// kernels).
-    pub fn cut_no_more(&self) {
-        self.cuts.store(false, Ordering::Relaxed);
+    pub fn disable_gso(&self) {
+        self.gso.store(false, Ordering::Relaxed);
     }
 
     /// The socket for flows with that hash.
@@ -136,23 +135,12 @@ impl Inbox {
         Inbox { content: Lent::with(content), wake }
     }
 
-    /// Puts a message in, whose buffer is replaced by another. Returns whether there was room.
-    fn put(&self, message: &mut Message) -> bool {
+    /// Puts a message in, which `fill` makes of a spare one. Returns whether there was room.
+    fn put(&self, fill: impl FnOnce(&mut Message)) -> bool {
         let Ok(mut content) = self.content.enter() else { return false };
-        let Some(spare) = content.spare.pop() else { return false };
-        content.full.push(std::mem::replace(message, spare));
-        drop(content);
-        self.wake.poke();
-        true
-    }
-
-    /// Puts a copy of a datagram in.
-    fn put_copy(&self, datagram: &[u8], from: Words) -> bool {
-        let Ok(mut content) = self.content.enter() else { return false };
-        let Some(mut spare) = content.spare.pop() else { return false };
-        (spare.len, spare.each, spare.inner, spare.from) = (datagram.len().min(spare.data.len()), 0, 0, from);
-        spare.data[..spare.len].copy_from_slice(&datagram[..spare.len]);
-        content.full.push(spare);
+        let Some(mut message) = content.spare.pop() else { return false };
+        fill(&mut message);
+        content.full.push(message);
         drop(content);
         self.wake.poke();
         true
@@ -286,20 +274,12 @@ impl Endpoint {
         self.turn.enter_now().ok()
     }
 
-    /// Gives a message to the tunnel of another VNI. Returns whether it was taken, `None` if there is no such VNI.
-    pub fn pass_on(&self, vni: u32, message: &mut Message) -> Option<bool> {
-        self.member(vni).map(|inbox| inbox.put(message))
-    }
-
-    /// The same with a copy of one of a message's datagrams.
-    pub fn pass_copy(&self, vni: u32, datagram: &[u8], from: Words) -> Option<bool> {
-        self.member(vni).map(|inbox| inbox.put_copy(datagram, from))
-    }
-
-    fn member(&self, vni: u32) -> Option<Arc<Inbox>> {
+    /// Gives the tunnel of another VNI a message, which `fill` makes of a spare one. Returns whether there was room, `None` if there
+    /// is no such VNI.
+    pub fn pass_on(&self, vni: u32, fill: impl FnOnce(&mut Message)) -> Option<bool> {
         let members = self.members.load();
         let i = members.binary_search_by_key(&vni, |(vni, _)| *vni).ok()?;
-        members.get(i).map(|(_, inbox)| Arc::clone(inbox))
+        members.get(i).map(|(_, inbox)| inbox.put(fill))
     }
 
     /// The largest datagram's packet on the way to a VTEP, in bytes, as far as the host knows.

@@ -3,10 +3,6 @@
 
 /// Bytes of the header.
 pub const LEN: usize = 8;
-/// The UDP port of VXLAN (RFC 7348 §8).
-pub const PORT: u16 = 4789;
-/// The largest VNI.
-pub const MAX_VNI: u32 = (1 << 24) - 1;
 /// The flag that says that there is a VNI.
 const HAS_VNI: u8 = 0x08;
 
@@ -33,11 +29,12 @@ mod tests {
     #[test]
     fn layout() {
         assert_eq!(encode(0x01_0203), [8, 0, 0, 0, 1, 2, 3, 0]);
-        assert_eq!(encode(MAX_VNI)[4..], [0xff, 0xff, 0xff, 0]);
+        let largest = (1 << 24) - 1;
+        assert_eq!(encode(largest)[4..], [0xff, 0xff, 0xff, 0]);
         assert_eq!(decode(&[0xff, 1, 2, 3, 0, 0, 42, 9, 7]), Some(42));
         assert_eq!(decode(&[0x08, 0, 0, 0, 0, 0, 42]), None, "cut short");
         assert_eq!(decode(&[0xf7, 0, 0, 0, 0, 0, 42, 0]), None, "no VNI");
-        for vni in [0, 1, 77, MAX_VNI] {
+        for vni in [0, 1, 77, largest] {
             assert_eq!(decode(&encode(vni)), Some(vni));
         }
     }

@@ -9,7 +9,6 @@ use netvale_port::{Batch, DropReason, Ingress, RingCounters, soft};
 use netvale_wire::ethernet;
 
 use crate::header;
-use crate::ip::Words;
 use crate::partial;
 use crate::peers::Peers;
 use crate::sys::{Message, Receiver};
@@ -94,28 +93,26 @@ impl TunnelIngress {
         let vni = message.datagrams().next().and_then(header::decode).unwrap_or(own);
         if message.datagrams().any(|datagram| header::decode(datagram) != Some(vni)) {
             // The kernel has put datagrams of several networks together. Those of others are handed on before the turn ends.
-            message.datagrams().for_each(|datagram| self.pass_on(datagram, message.from));
+            for datagram in message.datagrams() {
+                if let Some(vni) = header::decode(datagram).filter(|vni| *vni != own) {
+                    self.pass_on(vni, 1, |spare| spare.copy_of(datagram, message.from));
+                }
+            }
             return self.messages.push(message);
         }
         if vni == own {
             return self.messages.push(message);
         }
-        let count = message.datagrams().count() as u64;
-        match self.tunnel.endpoint.pass_on(vni, &mut message) {
-            Some(true) => {}
-            Some(false) => self.counters.dropped(DropReason::NoRoom, count),
-            None => self.counters.dropped(DropReason::UnknownVni, count),
-        }
+        self.pass_on(vni, message.datagrams().count(), |spare| std::mem::swap(spare, &mut message));
         self.free.push(message);
     }
 
-    /// Gives a copy of another network's datagram to its tunnel.
-    fn pass_on(&self, datagram: &[u8], from: Words) {
-        let Some(vni) = header::decode(datagram).filter(|vni| *vni != self.tunnel.options.vni) else { return };
-        match self.tunnel.endpoint.pass_copy(vni, datagram, from) {
+    /// Gives that many datagrams of another network to its tunnel.
+    fn pass_on(&self, vni: u32, count: usize, fill: impl FnOnce(&mut Message)) {
+        match self.tunnel.endpoint.pass_on(vni, fill) {
             Some(true) => {}
-            Some(false) => self.counters.dropped(DropReason::NoRoom, 1),
-            None => self.counters.dropped(DropReason::UnknownVni, 1),
+            Some(false) => self.counters.dropped(DropReason::NoRoom, count as u64),
+            None => self.counters.dropped(DropReason::UnknownVni, count as u64),
         }
     }
 

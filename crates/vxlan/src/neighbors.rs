@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use netvale_mem::lent::Lent;
 use netvale_port::changes::Changes;
 use netvale_wire::checksum::pseudo_v6;
@@ -15,27 +17,90 @@ use crate::too_long::Reply;
 /// Neighbours that are remembered, and slots that are looked at for one.
 const HEARD: usize = 8192;
 const PROBES: usize = 16;
+/// Maps of known neighbours, and an odd number that mixes an address' bits.
+const SHARDS: usize = 256;
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Seconds after which one that is silent is forgotten.
 const AGEING: u32 = 1200;
 const ICMPV6: u8 = 58;
-/// ICMPv6 types, and options with the source's and the target's link-layer address (RFC 4861 §4).
+/// ICMPv6 types (of a router's, a neighbour's and of a neighbour's answer), and options with the source's and the target's link-layer address (RFC 4861 §4).
+const ROUTER_ADVERTISEMENT: u8 = 134;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 const SOURCE: u8 = 1;
 const TARGET: u8 = 2;
-/// Flags of an advertisement: solicited, and override.
+/// Flags of an advertisement: of a router, solicited, and override.
+const ROUTER: u8 = 0x80;
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
 
-/// Neighbours behind VTEPs, as they were given.
-#[derive(Debug, Default)]
-pub struct Known(HashMap<Words, u64>);
+/// A neighbour: whose an IP address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbor {
+    /// Its IP address.
+    pub ip: IpAddr,
+    /// Its Ethernet address in wire order, first byte lowest.
+    pub mac: u64,
+    /// Whether it is a router: what is said in its name says so, too (RFC 9161 §3.2).
+    pub router: bool,
+}
+
+type Shard = ArcSwap<HashMap<Words, Neighbor>>;
+
+/// Neighbours behind VTEPs, as they were given: in many small maps, so that few of them are made anew when one changes.
+#[derive(Debug)]
+pub struct Known(Box<[Shard]>);
+
+impl Default for Known {
+    fn default() -> Self {
+        Known((0..SHARDS).map(|_| Shard::default()).collect())
+    }
+}
 
 impl Known {
-    /// These.
+    fn shard(&self, [high, low]: Words) -> usize {
+        ((high ^ low).wrapping_mul(MIX) >> 32) as usize % self.0.len()
+    }
+
+    /// The neighbour that has an address.
     #[must_use]
-    pub fn new<'a>(all: impl Iterator<Item = (&'a IpAddr, &'a u64)>) -> Known {
-        Known(all.map(|(ip, mac)| (ip::words(*ip), *mac)).collect())
+    pub fn get(&self, ip: IpAddr) -> Option<Neighbor> {
+        let words = ip::words(ip);
+        self.0.get(self.shard(words))?.load().get(&words).copied()
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = Neighbor> + '_ {
+        self.0.iter().flat_map(|shard| shard.load().values().copied().collect::<Vec<_>>())
+    }
+
+    /// Number of all of them.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|shard| shard.load().len()).sum()
+    }
+
+    /// Forgets all.
+    pub fn clear(&self) {
+        self.0.iter().for_each(|shard| shard.store(Arc::default()));
+    }
+
+    /// Forgets some, then adds others.
+    pub fn change(&self, more: &[Neighbor], less: &[IpAddr]) {
+        let mut changed: HashMap<usize, (Vec<Neighbor>, Vec<Words>)> = HashMap::new();
+        for ip in less.iter().map(|ip| ip::words(*ip)) {
+            changed.entry(self.shard(ip)).or_default().1.push(ip);
+        }
+        for one in more {
+            changed.entry(self.shard(ip::words(one.ip))).or_default().0.push(*one);
+        }
+        for (i, (more, less)) in changed {
+            let Some(shard) = self.0.get(i) else { continue };
+            let mut map = HashMap::clone(&shard.load());
+            less.iter().for_each(|ip| _ = map.remove(ip));
+            map.extend(more.into_iter().map(|one| (ip::words(one.ip), one)));
+            shard.store(Arc::new(map));
+        }
     }
 }
 
@@ -44,6 +109,8 @@ impl Known {
 pub struct Said {
     /// Whose address it says: IP and Ethernet address, if any.
     pub has: Option<(IpAddr, u64)>,
+    /// Whether that is a router, if it says so.
+    pub router: Option<bool>,
     /// Whose it asks for.
     pub wants: Option<IpAddr>,
 }
@@ -57,9 +124,10 @@ pub fn read(head: &[u8]) -> Option<Said> {
         ethernet::ARP => {
             let packet = arp::Packet::parse(head.get(l3..)?).ok()?;
             let ((mac, from), (_, wanted)) = (packet.sender(), packet.target());
-            let says = !from.is_unspecified() && word_of(mac) == sender;
+            let says = !from.is_unspecified() && mac.to_word() == sender;
             let asks = packet.operation() == arp::REQUEST && from != wanted;
-            Some(Said { has: says.then_some((from.into(), sender)), wants: asks.then_some(wanted.into()) })
+            let has = says.then_some((from.into(), sender));
+            Some(Said { has, router: None, wants: asks.then_some(wanted.into()) })
         }
         // Nobody off the link can have sent it (RFC 4861 §7.1).
         ethernet::IPV6 if head.get(l3 + 7) == Some(&255) => read_discovery(head, sender),
@@ -70,15 +138,24 @@ pub fn read(head: &[u8]) -> Option<Said> {
 fn read_discovery(head: &[u8], sender: u64) -> Option<Said> {
     let ip = Layers::parse(head).ok()?.ip.filter(|ip| ip.protocol == ICMPV6 && !ip.fragment)?;
     let message = head.get(ip.l4..)?;
+    let kind = *message.first()?;
+    if kind == ROUTER_ADVERTISEMENT {
+        return Some(Said { has: Some((ip.src, sender)), router: Some(true), wants: None });
+    }
     let target = Ipv6Addr::from(*message.get(8..)?.first_chunk::<16>()?);
     let option = message.get(24..32).filter(|option| option[1] == 1);
     let of = |kind| option.filter(|option| option[0] == kind).and_then(|option| mac_at(option, 2)) == Some(sender);
-    match *message.first()? {
+    match kind {
         SOLICITATION => Some(Said {
             has: (!ip.src.is_unspecified() && of(SOURCE)).then_some((ip.src, sender)),
+            router: None,
             wants: Some(target.into()),
         }),
-        ADVERTISEMENT => Some(Said { has: of(TARGET).then_some((target.into(), sender)), wants: None }),
+        ADVERTISEMENT => Some(Said {
+            has: of(TARGET).then_some((target.into(), sender)),
+            router: Some(message.get(4)? & ROUTER != 0),
+            wants: None,
+        }),
         _ => None,
     }
 }
@@ -87,7 +164,8 @@ fn read_discovery(head: &[u8], sender: u64) -> Option<Said> {
 #[must_use]
 pub fn answer(head: &[u8], said: &Said, known: &Known) -> Option<Reply> {
     let wanted = said.wants?;
-    let mac = MacAddr(bytes_of(*known.0.get(&ip::words(wanted))?));
+    let neighbor = known.get(wanted)?;
+    let mac = MacAddr::from_word(neighbor.mac);
     let (_, l3) = ethernet::network(head).ok()?;
     let mut link = [0; 22];
     let link = link.get_mut(..l3)?;
@@ -112,19 +190,21 @@ pub fn answer(head: &[u8], said: &Said, known: &Known) -> Option<Reply> {
             if asker.is_unspecified() {
                 link[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
             }
-            Some(Reply::of(&[link, &advertisement(wanted, to, mac, !asker.is_unspecified())]))
+            let router = if neighbor.router { ROUTER } else { 0 };
+            let flags = OVERRIDE | router | if asker.is_unspecified() { 0 } else { SOLICITED };
+            Some(Reply::of(&[link, &advertisement(wanted, to, mac, flags)]))
         }
     }
 }
 
 /// A packet in which `from` says to have `mac`.
-fn advertisement(from: Ipv6Addr, to: Ipv6Addr, mac: MacAddr, solicited: bool) -> [u8; 72] {
+fn advertisement(from: Ipv6Addr, to: Ipv6Addr, mac: MacAddr, flags: u8) -> [u8; 72] {
     let mut packet = [0; 72];
     packet[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 32, ICMPV6, 255]);
     packet[8..24].copy_from_slice(&from.octets());
     packet[24..40].copy_from_slice(&to.octets());
     packet[40] = ADVERTISEMENT;
-    packet[44] = OVERRIDE | if solicited { SOLICITED } else { 0 };
+    packet[44] = flags;
     packet[48..64].copy_from_slice(&from.octets());
     packet[64..66].copy_from_slice(&[TARGET, 1]);
     packet[66..72].copy_from_slice(&mac.0);
@@ -134,16 +214,7 @@ fn advertisement(from: Ipv6Addr, to: Ipv6Addr, mac: MacAddr, solicited: bool) ->
 }
 
 fn mac_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk::<6>().map(|mac| word_of(MacAddr(*mac)))
-}
-
-fn word_of(MacAddr([a, b, c, d, e, f]): MacAddr) -> u64 {
-    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
-}
-
-fn bytes_of(mac: u64) -> [u8; 6] {
-    let [a, b, c, d, e, f, ..] = mac.to_le_bytes();
-    [a, b, c, d, e, f]
+    bytes.get(at..)?.first_chunk::<6>().map(|mac| MacAddr(*mac).to_word())
 }
 
 /// A neighbour that was heard.
@@ -152,6 +223,7 @@ struct One {
     ip: Words,
     mac: u64,
     seen: u32,
+    router: bool,
 }
 
 /// What was heard of neighbours behind this host's ports. A worker that finds another one here hears the next time.
@@ -169,31 +241,35 @@ impl Heard {
         Heard { all: Lent::with(vec![One::default(); HEARD]), key: key | 1, changes: Changes::default() }
     }
 
-    /// Somebody says to have an address.
-    pub fn hear(&self, (ip, mac): (IpAddr, u64), now: u32) {
+    /// Somebody may say to have an address. One of IPv6 is theirs as soon as they have said whether they are a router, since who
+    /// answers in their name has to say so, too: hosts give up a router that says to be none (RFC 4861 §7.2.5).
+    pub fn hear(&self, said: &Said, now: u32) {
+        let Some((address, mac)) = said.has else { return };
         let Ok(mut all) = self.all.enter_now() else { return };
-        let ip = ip::words(ip);
+        let ip = ip::words(address);
         let first = ((ip[0] ^ ip[1].rotate_left(17) ^ self.key).wrapping_mul(self.key) >> 40) as usize;
         let places = (0..PROBES).map(|i| (first + i) % HEARD);
         let is_free = |one: &One| one.mac == 0 || now.saturating_sub(one.seen) >= AGEING;
         let place = places.clone().find(|&i| all[i].ip == ip && all[i].mac != 0);
         let place = place.or_else(|| places.clone().find(|&i| is_free(&all[i])));
         let Some(one) = place.and_then(|i| all.get_mut(i)) else { return };
-        let is_new = one.ip != ip || one.mac != mac || is_free(one);
-        *one = One { ip, mac, seen: now };
-        if is_new {
+        let before = if is_free(one) { One::default() } else { *one };
+        let known = ((before.ip, before.mac) == (ip, mac)).then_some(before.router);
+        let router = said.router.or(known).or_else(|| address.is_ipv4().then_some(false));
+        *one = router.map_or_else(One::default, |router| One { ip, mac, seen: now, router });
+        if (One { seen: before.seen, ..*one }) != before {
             self.changes.note();
         }
     }
 
-    /// All, with their Ethernet addresses.
+    /// All that were heard.
     #[must_use]
-    pub fn all(&self, now: u32) -> Vec<(IpAddr, u64)> {
+    pub fn all(&self, now: u32) -> Vec<Neighbor> {
         let Ok(Some(all)) = self.all.control().map(|mut all| all.as_mut().map(|all| all.clone())) else {
             return Vec::new();
         };
         let heard = all.iter().filter(|one| one.mac != 0 && now.saturating_sub(one.seen) < AGEING);
-        heard.map(|one| (ip::of(one.ip), one.mac)).collect()
+        heard.map(|one| Neighbor { ip: ip::of(one.ip), mac: one.mac, router: one.router }).collect()
     }
 
     /// How often something new was heard.
@@ -210,14 +286,20 @@ mod tests {
     const A: u64 = 0x0100_0000_0002;
     const B: u64 = 0x0200_0000_0002;
 
+    fn known(ip: IpAddr, router: bool) -> Known {
+        let known = Known::default();
+        known.change(&[Neighbor { ip, mac: B, router }], &[]);
+        known
+    }
+
     fn ask(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
         let mut frame = vec![0xff; 6];
-        frame.extend(bytes_of(A));
+        frame.extend(MacAddr::from_word(A).0);
         frame.extend([8, 6]);
         let mut bytes = [0; arp::LEN];
         let mut packet = arp::Packet::init(&mut bytes).unwrap();
         packet.set_operation(arp::REQUEST);
-        packet.set_sender(MacAddr(bytes_of(A)), from.into());
+        packet.set_sender(MacAddr::from_word(A), from.into());
         packet.set_target(MacAddr::ZERO, to.into());
         frame.extend(bytes);
         frame
@@ -225,14 +307,14 @@ mod tests {
 
     fn solicit(from: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
         let mut frame = vec![0x33, 0x33, 0xff, 0, 0, 2];
-        frame.extend(bytes_of(A));
+        frame.extend(MacAddr::from_word(A).0);
         frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 32, ICMPV6, 255]);
         frame.extend(from.octets());
         frame.extend([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0, 0, 2]);
         frame.extend([SOLICITATION, 0, 0, 0, 0, 0, 0, 0]);
         frame.extend(target.octets());
         frame.extend([SOURCE, 1]);
-        frame.extend(bytes_of(A));
+        frame.extend(MacAddr::from_word(A).0);
         frame
     }
 
@@ -241,19 +323,23 @@ mod tests {
     #[test]
     fn arp_requests() {
         let wanted: IpAddr = [10, 0, 0, 2].into();
-        let known = Known::new([(&wanted, &B)].into_iter());
+        let known = known(wanted, false);
         let frame = ask([10, 0, 0, 1], [10, 0, 0, 2]);
         let said = read(&frame).unwrap();
-        assert_eq!(said, Said { has: Some(([10, 0, 0, 1].into(), A)), wants: Some(wanted) });
+        assert_eq!(said, Said { has: Some(([10, 0, 0, 1].into(), A)), router: None, wants: Some(wanted) });
         let reply = answer(&frame, &said, &known).unwrap();
-        assert_eq!((&reply.bytes()[..6], &reply.bytes()[6..12]), (&bytes_of(A)[..], &bytes_of(B)[..]));
+        assert_eq!(
+            (&reply.bytes()[..6], &reply.bytes()[6..12]),
+            (&MacAddr::from_word(A).0[..], &MacAddr::from_word(B).0[..])
+        );
         let packet = arp::Packet::parse(&reply.bytes()[14..]).unwrap();
-        assert_eq!((packet.operation(), word_of(packet.sender().0)), (arp::REPLY, B));
-        assert_eq!(packet.target(), (MacAddr(bytes_of(A)), [10, 0, 0, 1].into()));
+        assert_eq!((packet.operation(), packet.sender().0.to_word()), (arp::REPLY, B));
+        assert_eq!(packet.target(), (MacAddr::from_word(A), [10, 0, 0, 1].into()));
         let other = ask([10, 0, 0, 1], [10, 0, 0, 3]);
         assert!(answer(&other, &read(&other).unwrap(), &known).is_none());
         assert_eq!(read(&ask([10, 0, 0, 2], [10, 0, 0, 2])).unwrap().wants, None, "an announcement");
-        assert_eq!(read(&ask([0; 4], [10, 0, 0, 2])).unwrap(), Said { has: None, wants: Some(wanted) }, "a probe");
+        let probe = Said { has: None, router: None, wants: Some(wanted) };
+        assert_eq!(read(&ask([0; 4], [10, 0, 0, 2])).unwrap(), probe);
         let mut liar = ask([10, 0, 0, 1], [10, 0, 0, 2]);
         liar[6] = 4;
         assert_eq!(read(&liar).unwrap().has, None);
@@ -267,7 +353,7 @@ mod tests {
     fn solicitations() {
         let [from, target] = ["fd00::1", "fd00::2"].map(|text| text.parse::<Ipv6Addr>().unwrap());
         let wanted = IpAddr::from(target);
-        let known = Known::new([(&wanted, &B)].into_iter());
+        let (known, router) = (known(wanted, false), known(wanted, true));
         for from in [from, Ipv6Addr::UNSPECIFIED] {
             let frame = solicit(from, target);
             let said = read(&frame).unwrap();
@@ -277,24 +363,79 @@ mod tests {
             let to = Ipv6Addr::from(<[u8; 16]>::try_from(&packet[24..40]).unwrap());
             assert_eq!(pseudo_v6(target, to, ICMPV6, 32).add_bytes(&packet[40..]).fold(), 0xffff);
             assert_eq!(to.is_multicast(), from.is_unspecified());
+            assert_eq!(packet[44] & ROUTER, 0);
+            let by_router = answer(&frame, &said, &router).unwrap();
+            assert_eq!(by_router.bytes()[14 + 44] & ROUTER, ROUTER);
             let said = read(reply.bytes()).unwrap();
-            assert_eq!(said, Said { has: Some((wanted, B)), wants: None });
+            assert_eq!(said, Said { has: Some((wanted, B)), router: Some(false), wants: None });
+            assert_eq!(read(by_router.bytes()).unwrap(), Said { router: Some(true), ..said });
         }
+    }
+
+    /// Objective: who advertises itself as a router is one.
+    #[test]
+    fn router_advertisements() {
+        let from = "fe80::1".parse::<Ipv6Addr>().unwrap();
+        let mut frame = solicit(from, "ff02::1".parse().unwrap());
+        frame[54] = ROUTER_ADVERTISEMENT;
+        assert_eq!(read(&frame), Some(Said { has: Some((from.into(), A)), router: Some(true), wants: None }));
+        frame[21] = 254;
+        assert_eq!(read(&frame), None, "it may have come from afar");
+    }
+
+    /// Objective: neighbours come and go one by one, and all together.
+    #[test]
+    fn known_ones() {
+        let one = |n: u32| Neighbor {
+            ip: IpAddr::from(n.to_be_bytes()),
+            mac: A + (u64::from(n) << 8),
+            router: n.is_multiple_of(2),
+        };
+        let (known, all) = (Known::default(), (1..=3000).map(one).collect::<Vec<_>>());
+        known.change(&all, &[]);
+        known.change(&[Neighbor { mac: B, ..one(7) }], &[one(7).ip, one(8).ip, one(9000).ip]);
+        assert_eq!((known.count(), known.all().count()), (2999, 2999));
+        assert_eq!(
+            (known.get(one(7).ip).unwrap().mac, known.get(one(8).ip), known.get(one(9).ip)),
+            (B, None, Some(one(9)))
+        );
+        known.clear();
+        assert_eq!((known.count(), known.get(one(9).ip)), (0, None));
     }
 
     /// Objective: what was heard is found, once; who is silent is forgotten.
     #[test]
     fn heard() {
         let heard = Heard::new(7);
-        heard.hear(([10, 0, 0, 1].into(), A), 10);
-        heard.hear(([10, 0, 0, 1].into(), A), 11);
-        assert_eq!((heard.all(11), heard.changes().count()), (vec![([10, 0, 0, 1].into(), A)], 1));
-        heard.hear(([10, 0, 0, 1].into(), B), 12);
-        assert_eq!((heard.all(12), heard.changes().count()), (vec![([10, 0, 0, 1].into(), B)], 2));
+        let ip = IpAddr::from([10, 0, 0, 1]);
+        let says = |mac, router| Said { has: Some((ip, mac)), router, wants: None };
+        let only = |mac, router| vec![Neighbor { ip, mac, router }];
+        heard.hear(&says(A, None), 10);
+        heard.hear(&says(A, None), 11);
+        assert_eq!((heard.all(11), heard.changes().count()), (only(A, false), 1));
+        heard.hear(&says(B, None), 12);
+        assert_eq!((heard.all(12), heard.changes().count()), (only(B, false), 2));
         assert_eq!(heard.all(12 + AGEING), []);
         for n in 0..20_000u32 {
-            heard.hear((IpAddr::from(n.to_be_bytes()), A), 13);
+            heard.hear(&Said { has: Some((IpAddr::from(n.to_be_bytes()), A)), router: None, wants: None }, 13);
         }
         assert!(heard.all(13).len() <= HEARD);
+    }
+
+    /// Objective: of IPv6 it is known who is a router; who has not said so is not known, nor is who takes another's address without
+    /// saying so.
+    #[test]
+    fn heard_routers() {
+        let (heard, ip) = (Heard::new(7), IpAddr::from(Ipv6Addr::LOCALHOST));
+        let hear = |mac, router| {
+            heard.hear(&Said { has: Some((ip, mac)), router, wants: None }, 10);
+            (heard.all(10).first().map(|one| (one.mac, one.router)), heard.changes().count())
+        };
+        assert_eq!(hear(A, None), (None, 0));
+        assert_eq!(hear(A, Some(true)), (Some((A, true)), 1));
+        assert_eq!(hear(A, None), (Some((A, true)), 1));
+        assert_eq!(hear(A, Some(false)), (Some((A, false)), 2));
+        assert_eq!(hear(B, None), (None, 3));
+        assert_eq!(hear(B, Some(true)), (Some((B, true)), 4));
     }
 }

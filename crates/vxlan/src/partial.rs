@@ -5,10 +5,8 @@
 //! Half a checksum is the sum of the pseudo header alone (linux/skbuff.h, `CHECKSUM_PARTIAL`). One of 65,536 whole frames has
 //! a checksum that looks like it: that one is computed again, to the same value.
 
-use std::net::IpAddr;
-
-use netvale_wire::checksum::{pseudo_v4, pseudo_v6};
-use netvale_wire::layers::{Ip, TCP, UDP};
+use netvale_wire::checksum::pseudo;
+use netvale_wire::layers::{TCP, UDP};
 use netvale_wire::{Layers, VnetHdr, ethernet, tcp, udp, vnet};
 
 use crate::header;
@@ -30,7 +28,9 @@ pub fn left_to_do(frame: &[u8], whole: usize, inner: usize) -> Option<VnetHdr> {
     };
     let at = ip.l4 + usize::from(offset);
     let stored = u16::from_be_bytes(*head.get(at..)?.first_chunk()?);
-    if stored == 0 || stored != half(&ip, frame.len() - ip.l4) {
+    // The sum of the pseudo header, with a length that has 16 bits.
+    let half = pseudo(ip.src, ip.dst, ip.protocol, (frame.len() - ip.l4) as u16)?.fold();
+    if stored == 0 || stored != half {
         return None;
     }
     let csum =
@@ -69,15 +69,6 @@ fn packet_end(head: &[u8]) -> Option<usize> {
     }
 }
 
-/// The sum of the pseudo header.
-fn half(ip: &Ip, len: usize) -> u16 {
-    match (ip.src, ip.dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => pseudo_v4(src, dst, ip.protocol, len as u16).fold(),
-        (IpAddr::V6(src), IpAddr::V6(dst)) => pseudo_v6(src, dst, ip.protocol, len as u32).fold(),
-        _ => 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,7 +78,7 @@ mod tests {
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, (len >> 8) as u8, len as u8];
         frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
         frame.extend([0, 80, 0, 81, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
-        let half = pseudo_v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 6, (20 + payload) as u16).fold();
+        let half = pseudo([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 6, (20 + payload) as u16).unwrap().fold();
         frame[50..52].copy_from_slice(&checksum.unwrap_or(half).to_be_bytes());
         frame.resize(14 + len, 3);
         frame

@@ -47,8 +47,6 @@ fn add([frames, bytes]: &[AtomicU64; 2], more: u64, more_bytes: u64) {
 pub struct Peer {
     /// Its address.
     pub ip: IpAddr,
-    /// The same as words.
-    pub words: Words,
     /// Whether it gets what goes to all.
     pub floods: bool,
     /// What passed between it and this tunnel.
@@ -72,7 +70,7 @@ impl Peers {
             let words = ip::words(ip);
             let counters = before.get(words).map(|peer| Arc::clone(&peer.counters)).unwrap_or_default();
             peers.places.insert(words, peers.list.len());
-            peers.list.push(Peer { ip, words, floods, counters });
+            peers.list.push(Peer { ip, floods, counters });
             peers.flood.extend(floods.then_some(words));
         }
         peers

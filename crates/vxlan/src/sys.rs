@@ -147,6 +147,13 @@ impl Message {
         Message { data: vec![0; BUFFER].into_boxed_slice(), len: 0, each: 0, inner: 0, from: [0; 2] }
     }
 
+    /// Becomes a copy of a single datagram.
+    pub fn copy_of(&mut self, datagram: &[u8], from: Words) {
+        let len = datagram.len().min(self.data.len());
+        self.data[..len].copy_from_slice(&datagram[..len]);
+        (self.len, self.each, self.inner, self.from) = (len, 0, 0, from);
+    }
+
     /// The datagrams.
     pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         let each = if self.each == 0 { BUFFER } else { self.each };
@@ -279,8 +286,8 @@ impl Outbox {
         }
     }
 
-    /// The message begun last is several datagrams of `each` bytes, the last of which may be shorter.
-    pub fn are_many(&mut self, each: usize) {
+    /// The message begun last is several datagrams of `each` bytes, the last of which may be shorter (UDP GSO).
+    pub fn set_segment_size(&mut self, each: usize) {
         if let Some(control) = self.controls.last_mut() {
             let [a, b] = (each as u16).to_ne_bytes();
             *control = Control { len: 18, level: libc::SOL_UDP, kind: UDP_SEGMENT, value: [a, b, 0, 0, 0, 0, 0, 0] };

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use netvale_mem::lent::Lent;
 use netvale_port::wake::WakeSet;
+use netvale_wire::MacAddr;
 use netvale_wire::flow::FlowKey;
 use rustix::time::ClockId;
 use thiserror::Error;
@@ -16,7 +17,7 @@ use thiserror::Error;
 use crate::endpoint::{Endpoint, EndpointError, Inbox, SendOptions, Sources};
 use crate::header;
 use crate::ip::{self, Words};
-use crate::neighbors::{Heard, Known};
+use crate::neighbors::{Heard, Known, Neighbor};
 use crate::peers::{MAX_PEERS, Peers};
 use crate::sender::Sender;
 use crate::table::{Entry, Put, Table};
@@ -70,8 +71,8 @@ pub struct Change {
     pub flood: (Vec<IpAddr>, Vec<IpAddr>),
     /// Addresses behind VTEPs; those that are taken back, in wire order.
     pub addresses: (Vec<GivenAddress>, Vec<u64>),
-    /// Neighbours behind VTEPs: IP address and Ethernet address; those that are taken back.
-    pub neighbors: (Vec<(IpAddr, u64)>, Vec<IpAddr>),
+    /// Neighbours behind VTEPs; those that are taken back.
+    pub neighbors: (Vec<Neighbor>, Vec<IpAddr>),
 }
 
 /// An address that is given.
@@ -100,15 +101,11 @@ pub enum ChangeError {
     #[error("{0} is the tunnel's own address")]
     Own(IpAddr),
     /// Not the address of a single station.
-    #[error("{} is no address of a single station", text(*.0))]
-    NoStation(u64),
+    #[error("{0} is no address of a single station")]
+    NoStation(MacAddr),
     /// There are too many.
     #[error("more than {0} {1}")]
     TooMany(usize, &'static str),
-}
-
-fn text(mac: u64) -> String {
-    mac.to_le_bytes()[..6].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
 }
 
 /// What was given, rather than learned. The control thread's.
@@ -116,7 +113,26 @@ fn text(mac: u64) -> String {
 struct AllGiven {
     flood: BTreeSet<IpAddr>,
     addresses: BTreeMap<u64, GivenAddress>,
-    neighbors: BTreeMap<IpAddr, u64>,
+    /// Number of addresses behind each VTEP.
+    vteps: BTreeMap<IpAddr, usize>,
+}
+
+impl AllGiven {
+    fn put(&mut self, one: GivenAddress) {
+        self.take(one.mac);
+        *self.vteps.entry(one.vtep).or_default() += 1;
+        self.addresses.insert(one.mac, one);
+    }
+
+    fn take(&mut self, mac: u64) {
+        let Some(GivenAddress { vtep, .. }) = self.addresses.remove(&mac) else { return };
+        if let Some(count) = self.vteps.get_mut(&vtep) {
+            *count -= 1;
+            if *count == 0 {
+                self.vteps.remove(&vtep);
+            }
+        }
+    }
 }
 
 /// The tunnel of a VNI.
@@ -129,14 +145,11 @@ pub struct Tunnel {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) table: ArcSwap<Table>,
     pub(crate) peers: ArcSwap<Peers>,
-    pub(crate) known: ArcSwap<Known>,
+    pub(crate) known: Known,
     pub(crate) heard: Heard,
     pub(crate) replies: Lent<Replies>,
     pub(crate) senders: [Lent<Sender>; 2],
     pub(crate) flows: FlowKey,
-    /// The longest frame that fits into a packet of the path, and the longest that is sent at all.
-    whole: AtomicU32,
-    longest: AtomicU32,
     /// The MTU of the paths, and when it was looked at.
     path: AtomicU32,
     looked: AtomicU32,
@@ -163,19 +176,18 @@ impl Tunnel {
             inbox,
             table: ArcSwap::from_pointee(Table::new(ROOM, options.key[0])),
             peers: ArcSwap::default(),
-            known: ArcSwap::default(),
+            known: Known::default(),
             heard: Heard::new(options.key[1]),
             replies: Lent::with(Replies::new()),
             senders: [(); 2].map(|()| Lent::with(Sender::new(port))),
             flows: FlowKey::new(options.key),
-            whole: AtomicU32::new(0),
-            longest: AtomicU32::new(0),
-            path: AtomicU32::new(0),
+            path: AtomicU32::new(USUAL_MTU),
             looked: AtomicU32::new(now()),
             given: Mutex::new(given),
             options,
         };
         tunnel.look_at_peers(&tunnel.given());
+        tunnel.look_at_paths();
         Ok(Arc::new(tunnel))
     }
 
@@ -210,6 +222,13 @@ impl Tunnel {
         table.entries().into_iter().map(with_age).filter(|(e, age)| e.given || *age < self.options.ageing).collect()
     }
 
+    /// Number of addresses that it knows.
+    #[must_use]
+    pub fn count_addresses(&self) -> usize {
+        // Those that are given may be very many, and there are no others then.
+        if self.options.learning { self.addresses().len() } else { self.count_given() }
+    }
+
     /// An address, if it was given.
     #[must_use]
     pub fn given_address(&self, mac: u64) -> Option<GivenAddress> {
@@ -237,13 +256,16 @@ impl Tunnel {
     /// The longest packet in a frame, in bytes: what to tell a guest's driver.
     #[must_use]
     pub fn mtu(&self) -> u32 {
-        self.whole.load(Ordering::Relaxed).saturating_sub(ETHERNET)
+        (self.limits().0 as u32).saturating_sub(ETHERNET)
     }
 
     /// The longest frame that fits into a packet of the path, and the longest one that is sent at all.
     #[inline]
     pub(crate) fn limits(&self) -> (usize, usize) {
-        (self.whole.load(Ordering::Relaxed) as usize, self.longest.load(Ordering::Relaxed) as usize)
+        let network = if self.endpoint.local().is_ipv4() { IPV4 } else { IPV6 };
+        let asked = self.options.mtu.map_or(LONGEST, |mtu| LONGEST.min(mtu + ETHERNET));
+        let fits = self.path.load(Ordering::Relaxed).saturating_sub(network + HEADERS).min(asked);
+        (fits as usize, if self.options.send.may_fragment { asked } else { fits } as usize)
     }
 
     /// Changes what was given.
@@ -255,21 +277,17 @@ impl Tunnel {
         self.check(&given, change)?;
         if change.replace {
             *given = AllGiven::default();
+            self.known.clear();
         }
         let (more, less) = &change.flood;
         less.iter().for_each(|ip| _ = given.flood.remove(ip));
         given.flood.extend(more);
         let (more, less) = &change.addresses;
-        less.iter().for_each(|mac| _ = given.addresses.remove(mac));
-        given.addresses.extend(more.iter().map(|one| (one.mac, *one)));
-        let (more, less) = &change.neighbors;
-        less.iter().for_each(|ip| _ = given.neighbors.remove(ip));
-        given.neighbors.extend(more.iter().copied());
+        less.iter().for_each(|mac| given.take(*mac));
+        more.iter().for_each(|one| given.put(*one));
+        self.known.change(&change.neighbors.0, &change.neighbors.1);
         self.look_at_peers(&given);
         self.fill_table(&given, change);
-        if change.replace || !change.neighbors.0.is_empty() || !change.neighbors.1.is_empty() {
-            self.known.store(Arc::new(Known::new(given.neighbors.iter())));
-        }
         Ok(())
     }
 
@@ -281,16 +299,18 @@ impl Tunnel {
         let vteps = change.addresses.0.iter().map(|one| one.vtep);
         change.flood.0.iter().copied().chain(vteps).try_for_each(|vtep| check_vtep(vtep, self.endpoint.local()))?;
         let stations = change.addresses.0.iter().map(|one| one.mac);
-        let mut stations = stations.chain(change.neighbors.0.iter().map(|(_, mac)| *mac));
-        stations.find(|mac| !is_station(*mac)).map_or(Ok(()), |mac| Err(ChangeError::NoStation(mac)))?;
+        let mut stations = stations.chain(change.neighbors.0.iter().map(|one| one.mac));
+        let none = stations.find(|mac| !is_station(*mac)).map(MacAddr::from_word);
+        none.map_or(Ok(()), |mac| Err(ChangeError::NoStation(mac)))?;
         let none = AllGiven::default();
         let before = if change.replace { &none } else { given };
         let new = change.addresses.0.iter().filter(|one| !before.addresses.contains_key(&one.mac)).count();
         if before.addresses.len() + new > MAX_GIVEN {
             return Err(ChangeError::TooMany(MAX_GIVEN, "addresses"));
         }
-        let new = change.neighbors.0.iter().filter(|(ip, _)| !before.neighbors.contains_key(ip)).count();
-        if before.neighbors.len() + new > MAX_GIVEN {
+        let known = |ip: IpAddr| !change.replace && self.known.get(ip).is_some();
+        let new = change.neighbors.0.iter().filter(|one| !known(one.ip)).count();
+        if new + if change.replace { 0 } else { self.known.count() } > MAX_GIVEN {
             return Err(ChangeError::TooMany(MAX_GIVEN, "neighbours"));
         }
         let peers = if change.replace { Arc::default() } else { self.peers.load_full() };
@@ -305,15 +325,13 @@ impl Tunnel {
 
     /// Makes the list of VTEPs anew if others are known now.
     fn look_at_peers(&self, given: &AllGiven) {
-        let mut all: BTreeMap<IpAddr, bool> = given.addresses.values().map(|one| (one.vtep, false)).collect();
+        let mut all: BTreeMap<IpAddr, bool> = given.vteps.keys().map(|vtep| (*vtep, false)).collect();
         all.extend(given.flood.iter().map(|ip| (*ip, true)));
         let before = self.peers.load_full();
         let is_same =
             before.all().len() == all.len() && before.all().iter().all(|peer| all.get(&peer.ip) == Some(&peer.floods));
         if !is_same {
             self.peers.store(Arc::new(Peers::new(all, &before)));
-        }
-        if !is_same || self.longest.load(Ordering::Relaxed) == 0 {
             self.look_at_paths();
         }
     }
@@ -335,7 +353,7 @@ impl Tunnel {
         match shorter {
             Some(vtep) => {
                 let path = self.endpoint.path_mtu(ip::of(vtep)).unwrap_or(USUAL_MTU);
-                self.set_path(path.min(self.path.load(Ordering::Relaxed)));
+                self.path.fetch_min(path, Ordering::Relaxed);
             }
             None => self.look_at_paths(),
         }
@@ -345,17 +363,7 @@ impl Tunnel {
     fn look_at_paths(&self) {
         let peers = self.peers.load_full();
         let paths = peers.all().iter().take(LOOKED_AT).filter_map(|peer| self.endpoint.path_mtu(peer.ip));
-        self.set_path(paths.min().unwrap_or(USUAL_MTU));
-    }
-
-    fn set_path(&self, path: u32) {
-        self.path.store(path, Ordering::Relaxed);
-        let network = if self.endpoint.local().is_ipv4() { IPV4 } else { IPV6 };
-        let fits = path.saturating_sub(network + HEADERS).min(LONGEST);
-        let asked = self.options.mtu.map_or(LONGEST, |mtu| mtu + ETHERNET);
-        let may_fragment = self.options.send.may_fragment;
-        self.whole.store(fits.min(asked), Ordering::Relaxed);
-        self.longest.store(if may_fragment { LONGEST.min(asked) } else { fits.min(asked) }, Ordering::Relaxed);
+        self.path.store(paths.min().unwrap_or(USUAL_MTU), Ordering::Relaxed);
     }
 
     /// Writes into the table what has changed, into a larger one if need be.
@@ -384,14 +392,12 @@ impl Tunnel {
     pub fn state(&self) -> (Change, Vec<(u64, IpAddr)>) {
         let given = self.given();
         let addresses = given.addresses.values().copied().collect();
-        let neighbors = given.neighbors.iter().map(|(ip, mac)| (*ip, *mac)).collect();
         let flood = given.flood.iter().copied().collect();
-        let nothing = Vec::new;
         let change = Change {
             replace: true,
-            flood: (flood, nothing()),
+            flood: (flood, Vec::new()),
             addresses: (addresses, Vec::new()),
-            neighbors: (neighbors, Vec::new()),
+            neighbors: (self.known.all().collect(), Vec::new()),
         };
         drop(given);
         let learned = self.addresses().into_iter().filter(|(entry, _)| !entry.given);

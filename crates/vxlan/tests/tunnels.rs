@@ -9,7 +9,7 @@ use netvale_port::{Batch, DropReason, Egress, Ingress, Scratch, Source};
 use netvale_vxlan::endpoint::SendOptions;
 use netvale_vxlan::tunnel::{Change, ChangeError, GivenAddress};
 use netvale_vxlan::{Endpoint, EndpointError, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions};
-use netvale_wire::{Sum, VnetHdr, vnet};
+use netvale_wire::{MacAddr, Sum, VnetHdr, vnet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -313,7 +313,10 @@ fn given() {
     assert_eq!(refused(give(vec![at(3, ip(62)), at(4, ip(61))])), ChangeError::Own(ip(61)));
     assert!(matches!(refused(give(vec![at(3, "fd00::1".parse().unwrap())])), ChangeError::Version(..)));
     assert!(matches!(refused(give(vec![at(3, [224, 0, 0, 1].into())])), ChangeError::NoHost(_)));
-    assert!(matches!(refused(give(vec![GivenAddress { mac: 1, ..at(3, ip(62)) }])), ChangeError::NoStation(1)));
+    assert!(matches!(
+        refused(give(vec![GivenAddress { mac: 1, ..at(3, ip(62)) }])),
+        ChangeError::NoStation(MacAddr([1, 0, 0, 0, 0, 0]))
+    ));
     assert!(!a.tunnel.knows(mac(3)), "nothing was changed");
     // Many, and then others.
     let many = |n: u32| GivenAddress { mac: u64::from(n) << 16 | 2, ..at(0, ip(62)) };

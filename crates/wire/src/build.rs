@@ -1,8 +1,8 @@
 //! Whole frames, as packet generators send them: UDP in IP in Ethernet, with right checksums.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::checksum::{pseudo_v4, pseudo_v6};
+use crate::checksum::{pseudo, pseudo_v4, pseudo_v6};
 use crate::{Layers, MacAddr, Malformed, Sum, ethernet, ipv4, ipv6, layers, udp};
 
 /// Where the payload starts in a frame of [`udp4`], in bytes.
@@ -95,12 +95,7 @@ pub fn refresh_udp_checksum(frame: &mut [u8]) -> Result<(), Malformed> {
     let len = udp::Header::parse(rest)?.datagram_len();
     // The frame may be padded behind the datagram.
     let datagram = rest.get_mut(..len.into()).ok_or(Malformed::Truncated)?;
-    let pseudo = match (ip.src, ip.dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => pseudo_v4(src, dst, layers::UDP, len),
-        (IpAddr::V6(src), IpAddr::V6(dst)) => pseudo_v6(src, dst, layers::UDP, len.into()),
-        _ => return Err(Malformed::BadField),
-    };
-    store_checksum(datagram, pseudo)
+    store_checksum(datagram, pseudo(ip.src, ip.dst, layers::UDP, len).ok_or(Malformed::BadField)?)
 }
 
 /// Runs `fill` if the frame's length is within bounds.

@@ -3,7 +3,7 @@
 //! A [`Sum`] is the sum of a piece of a packet. Pieces of any length are summed in any place and
 //! appended in order; a piece after an odd number of bytes is shifted by one byte (RFC 1071 §2(B)).
 
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes summed in one step: four words of 8 bytes, each split into two 32-bit halves that are
 /// added to accumulators of 64 bits. No carry can be lost, and the steps vectorise.
@@ -94,6 +94,16 @@ pub fn pseudo_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, len: u16) -> Sum {
 #[inline]
 pub fn pseudo_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, len: u32) -> Sum {
     Sum::of(&src.octets()).add_bytes(&dst.octets()).add_u32(len).add_u32(protocol.into())
+}
+
+/// Sum of the pseudo header of either version of IP; `None` if the addresses are of different versions.
+#[inline]
+pub fn pseudo(src: IpAddr, dst: IpAddr, protocol: u8, len: u16) -> Option<Sum> {
+    match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => Some(pseudo_v4(src, dst, protocol, len)),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => Some(pseudo_v6(src, dst, protocol, len.into())),
+        _ => None,
+    }
 }
 
 /// `checksum` after a 16-bit field that it covers changed from `old` to `new` (RFC 1624 §3,

@@ -37,6 +37,20 @@ impl MacAddr {
         let [a, b, c, d, e, f] = self.0;
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
+
+    /// The address as the low 48 bits of an integer in wire order, first byte lowest.
+    #[inline]
+    pub const fn to_word(self) -> u64 {
+        let [a, b, c, d, e, f] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+    }
+
+    /// The address that such an integer is; its other bits do not matter.
+    #[inline]
+    pub const fn from_word(word: u64) -> MacAddr {
+        let [a, b, c, d, e, f, _, _] = word.to_le_bytes();
+        MacAddr([a, b, c, d, e, f])
+    }
 }
 
 impl fmt::Display for MacAddr {

@@ -4,10 +4,8 @@
 //! sequence number, the identification and PSH; each payload but the last of one size; checksums right or left to the receiver. Like there,
 //! payloads are not held here, only looked at.
 
-use crate::checksum::{pseudo_v4, pseudo_v6};
 use crate::offload::{Headers, MAX_HEADERS};
-use crate::{Gso, Layers, Offload, Sum, field, ipv4, ipv6, tcp};
-use core::net::IpAddr;
+use crate::{Gso, Layers, Offload, Sum, checksum, field, ipv4, ipv6, tcp};
 
 /// Flag: the acknowledgement number counts.
 const ACK: u8 = 0x10;
@@ -194,11 +192,7 @@ impl Part {
 /// The sum of the pseudo header of a TCP segment of `len` bytes.
 fn pseudo(headers: &[u8], len: u16) -> Option<Sum> {
     let ip = Layers::parse(headers).ok()?.ip?;
-    match (ip.src, ip.dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => Some(pseudo_v4(src, dst, ip.protocol, len)),
-        (IpAddr::V6(src), IpAddr::V6(dst)) => Some(pseudo_v6(src, dst, ip.protocol, len.into())),
-        _ => None,
-    }
+    checksum::pseudo(ip.src, ip.dst, ip.protocol, len)
 }
 
 #[cfg(test)]

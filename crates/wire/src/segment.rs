@@ -5,10 +5,9 @@
 //! The caller copies each payload byte once, from wherever it lies straight to where it goes, and
 //! sums what it copied on the way.
 
-use core::net::IpAddr;
 use core::ops::Range;
 
-use crate::checksum::{pseudo_v4, pseudo_v6};
+use crate::checksum::pseudo;
 use crate::offload::{Headers, MAX_HEADERS};
 use crate::{BadVnet, Gso, GsoKind, Layers, Sum, field, ipv4, ipv6, tcp, udp};
 
@@ -184,11 +183,7 @@ impl Original {
 /// The sum of the pseudo header, with a length of zero.
 fn pseudo_header(headers: &[u8], kind: GsoKind) -> Result<Sum, BadVnet> {
     let ip = Layers::parse(headers).ok().and_then(|layers| layers.ip).ok_or(BadVnet::GsoProtocol)?;
-    match (ip.src, ip.dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => Ok(pseudo_v4(src, dst, kind.protocol(), 0)),
-        (IpAddr::V6(src), IpAddr::V6(dst)) => Ok(pseudo_v6(src, dst, kind.protocol(), 0)),
-        _ => Err(BadVnet::GsoProtocol),
-    }
+    pseudo(ip.src, ip.dst, kind.protocol(), 0).ok_or(BadVnet::GsoProtocol)
 }
 
 /// Reads and clears the `N` bytes at `at`, which [`Headers::find`] found to be in the headers.

@@ -108,6 +108,9 @@ pub struct VxlanNeighbor {
     pub ip: IpAddr,
     /// The Ethernet address.
     pub mac: Mac,
+    /// Whether it is a router: what is answered in its name says so, too (RFC 9161 section 3.2).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub router: bool,
 }
 
 /// Parameters of `vxlan.local`.
@@ -142,6 +145,9 @@ pub struct LocalAddress {
     /// IP addresses that it has said to have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ips: Vec<IpAddr>,
+    /// Those of them with which it has said to be a router.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routers: Vec<IpAddr>,
     /// Whether its port keeps it for good.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sticky: bool,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_control::types::{
-    Direction, Evicted, GroupsInfo, Mac, Owner, PortInfo, PortState, PortStats, RingInfo, StatsReply, SwitchInfo,
+    Direction, Evicted, GroupsInfo, Owner, PortInfo, PortState, PortStats, RingInfo, StatsReply, SwitchInfo,
     TableEntry, WorkerStats,
 };
 use netvale_port::RingCounters;
@@ -15,6 +15,7 @@ use super::vxlan;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::permission::{controls, may_join, sees};
+use crate::ports::tunnel::mac_of;
 use crate::ports::{multicast, pipe, policies};
 use crate::registry::pipes::Pipes;
 use crate::rings::nic::NicPort;
@@ -42,11 +43,10 @@ pub fn list_table(d: &Daemon, switch: &str, caller: Caller) -> Option<Vec<TableE
     let names: BTreeMap<_, _> = s.ports().into_iter().filter(|(_, port)| is_seen(port)).collect();
     let tick = d.switches.tick_length().as_millis() as u64;
     let entry = |e: FdbEntry| {
-        let [a, b, c, d, f, g, ..] = e.mac.to_le_bytes();
         let port = full(names.get(&e.port)?);
         let vlan = (e.vlan > 0).then_some(e.vlan);
         let age_seconds = u64::from(e.ticks) * tick / 1000;
-        Some(TableEntry { mac: Mac([a, b, c, d, f, g]), vlan, port, age_seconds, ..TableEntry::default() })
+        Some(TableEntry { mac: mac_of(e.mac), vlan, port, age_seconds, ..TableEntry::default() })
     };
     let mut entries: Vec<_> = s.addresses().entries().into_iter().filter_map(entry).collect();
     for (id, port) in &names {

@@ -4,17 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use netvale_control::types::{LocalAddress, Mac, TableEntry, VxlanLocal, VxlanLocalParams, VxlanSetParams};
+use netvale_control::types::{
+    LocalAddress, Mac, TableEntry, VxlanAddress, VxlanLocal, VxlanLocalParams, VxlanSetParams,
+};
 use netvale_control::{ErrorCode, RpcError};
-use netvale_switch::{PortId, Switch};
-use netvale_vxlan::tunnel::{Change, GivenAddress, now};
+use netvale_switch::{FdbEntry, PortId, Switch};
+use netvale_vxlan::tunnel::{Change, ChangeError, GivenAddress, now};
 
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
-use crate::ports::tunnel::{VxlanPort, mac_of, word_of};
-
-/// Addresses up to which a change is kept for a daemon that is killed.
-const MOST_KEPT: usize = 4096;
+use crate::ports::tunnel::{MOST_KEPT, VxlanPort, mac_of, neighbor_of, word_of};
 
 /// A tunnel's port on its switch.
 struct On<'d> {
@@ -41,7 +40,7 @@ fn find<'d>(d: &'d Daemon, full: &str) -> Result<On<'d>, RpcError> {
 /// Says where addresses are behind a tunnel. They are forgotten on this side of it.
 pub fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
     let On { port, switch, id } = find(d, &p.port)?;
-    let given = |one: &netvale_control::types::VxlanAddress| GivenAddress {
+    let given = |one: &VxlanAddress| GivenAddress {
         mac: word_of(one.mac),
         vtep: one.vtep,
         sticky: one.sticky,
@@ -52,11 +51,9 @@ pub fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
         replace: p.replace,
         flood: (p.flood.add.clone(), p.flood.remove.clone()),
         addresses: (p.addresses.add.iter().map(given).collect(), words(&p.addresses.remove)),
-        neighbors: (p.neighbors.add.iter().map(|one| (one.ip, word_of(one.mac))).collect(), p.neighbors.remove.clone()),
+        neighbors: (p.neighbors.add.iter().map(neighbor_of).collect(), p.neighbors.remove.clone()),
     };
-    let wrong = |e: netvale_vxlan::tunnel::ChangeError| {
-        RpcError::new(ErrorCode::InvalidParams, e.to_string(), "nothing was changed")
-    };
+    let wrong = |e: ChangeError| RpcError::new(ErrorCode::InvalidParams, e.to_string(), "nothing was changed");
     let before = port.tunnel.count_given();
     port.tunnel.change(&change).map_err(wrong)?;
     let vlans = switch.vlans_of(id);
@@ -97,16 +94,17 @@ fn addresses(d: &Daemon, on: &On<'_>) -> Vec<LocalAddress> {
     let record = |id: PortId| d.ports.get(&format!("{}:{}", on.switch.name(), names.get(&id)?));
     let is_tunnel = |id| record(id).is_some_and(|record| record.behind.get::<VxlanPort>().is_some());
     let keeps = |record: &Record| record.policies.sticky == Some(true) || record.policies.locked == Some(true);
-    let mut ips: BTreeMap<u64, Vec<IpAddr>> = BTreeMap::new();
-    for (ip, mac) in on.port.tunnel.heard().all(now()) {
-        ips.entry(mac).or_default().push(ip);
+    let mut heard: BTreeMap<u64, (Vec<IpAddr>, Vec<IpAddr>)> = BTreeMap::new();
+    for one in on.port.tunnel.heard().all(now()) {
+        let (ips, routers) = heard.entry(one.mac).or_default();
+        ips.push(one.ip);
+        routers.extend(one.router.then_some(one.ip));
     }
     let entries = on.switch.addresses().entries().into_iter();
     let local = entries.filter(|e| e.port != on.id && vlans.contains(&e.vlan) && !is_tunnel(e.port));
-    let one = |e: netvale_switch::FdbEntry| LocalAddress {
-        mac: mac_of(e.mac),
-        ips: ips.get(&e.mac).cloned().unwrap_or_default(),
-        sticky: record(e.port).is_some_and(keeps),
+    let one = |e: FdbEntry| {
+        let (ips, routers) = heard.get(&e.mac).cloned().unwrap_or_default();
+        LocalAddress { mac: mac_of(e.mac), ips, routers, sticky: record(e.port).is_some_and(keeps) }
     };
     let mut all: Vec<_> = local.map(one).collect();
     all.sort_by_key(|one| one.mac);

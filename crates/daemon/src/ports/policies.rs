@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use netvale_control::options::{PortPolicies, RateGroup, Rule};
-use netvale_control::types::{Direction, Mac, PortOptions, RuleInfo, SetParams};
+use netvale_control::types::{Direction, PortOptions, RuleInfo, SetParams};
 use netvale_policy::bucket::{Limit, MEMBERS, Share};
 use netvale_port::link::Link;
 use netvale_switch::Policies;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use serde_json::Value as JsonValue;
 
 use super::links;
-use super::tunnel;
+use super::tunnel::{self, word_of};
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::permission::is_trusted;
@@ -105,7 +105,7 @@ pub fn for_switch(policies: PortPolicies, link: Option<Arc<Link>>, rule: &mut Ma
     let frames = policies.pps_in.map(|frames| Limit::frames(frames.into(), frames.div_ceil(100).into()));
     Policies {
         vlans: policies.vlans,
-        addresses: policies.addresses.iter().map(word).collect(),
+        addresses: policies.addresses.iter().map(|mac| word_of(*mac)).collect(),
         most_addresses: policies.max_addresses,
         learning: policies.learning,
         sticky: policies.sticky,
@@ -121,12 +121,6 @@ pub fn for_switch(policies: PortPolicies, link: Option<Arc<Link>>, rule: &mut Ma
         filters,
         rates: bits.into_iter().chain(frames).collect(),
     }
-}
-
-/// An address in wire order, first byte lowest.
-fn word(mac: &Mac) -> u64 {
-    let [a, b, c, d, e, f] = mac.0;
-    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
 /// Changes policies of a port while frames pass.

@@ -3,17 +3,19 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use netvale_control::types::{Mac, PortInfo, PortKind, VxlanInfo, VxlanRemote};
+use netvale_control::types::{Mac, PortInfo, PortKind, VxlanInfo, VxlanNeighbor, VxlanRemote};
 use netvale_switch::Knows;
 use netvale_vxlan::Tunnel;
+use netvale_vxlan::neighbors::Neighbor;
 use netvale_vxlan::tunnel::GivenAddress;
+use netvale_wire::MacAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::daemon::{Attached, Daemon};
 use crate::handover::items::State;
 
 /// Addresses that are kept for a daemon that is killed, at most: with more, its control plane says them again.
-const MOST_KEPT: usize = 4096;
+pub const MOST_KEPT: usize = 4096;
 
 /// A tunnel behind a port.
 pub struct VxlanPort {
@@ -31,7 +33,7 @@ pub struct VxlanState {
     /// Addresses: VTEP, whether they may not move, how often they have.
     pub addresses: Vec<(Mac, IpAddr, bool, u32)>,
     /// Whose IP addresses are.
-    pub neighbors: Vec<(IpAddr, Mac)>,
+    pub neighbors: Vec<VxlanNeighbor>,
     /// What was learned.
     pub learned: Vec<(Mac, IpAddr)>,
 }
@@ -49,10 +51,11 @@ impl VxlanPort {
     fn state(&self, with_all: bool) -> std::io::Result<State> {
         let (change, learned) = self.tunnel.state();
         let given = |one: &GivenAddress| (mac_of(one.mac), one.vtep, one.sticky, one.sequence);
+        let neighbor = |one: &Neighbor| VxlanNeighbor { ip: one.ip, mac: mac_of(one.mac), router: one.router };
         let mut said = VxlanState { flood: change.flood.0, ..VxlanState::default() };
         if with_all || !self.evpn || change.addresses.0.len() <= MOST_KEPT {
             said.addresses = change.addresses.0.iter().map(given).collect();
-            said.neighbors = change.neighbors.0.iter().map(|(ip, mac)| (*ip, mac_of(*mac))).collect();
+            said.neighbors = change.neighbors.0.iter().map(neighbor).collect();
         }
         if with_all {
             said.learned = learned.into_iter().map(|(mac, vtep)| (mac_of(mac), vtep)).collect();
@@ -80,7 +83,7 @@ impl Attached for VxlanPort {
             mtu: tunnel.mtu(),
             evpn: self.evpn,
             instance: tunnel.options().key[0] >> 12,
-            addresses: tunnel.addresses().len() as u64,
+            addresses: tunnel.count_addresses() as u64,
             remotes: remotes.collect(),
         });
     }
@@ -119,13 +122,17 @@ pub fn ask_port(d: &Daemon, full: &str) {
     }
 }
 
+/// A neighbour behind a tunnel, as it was given.
+pub fn neighbor_of(one: &VxlanNeighbor) -> Neighbor {
+    Neighbor { ip: one.ip, mac: word_of(one.mac), router: one.router }
+}
+
 /// An address in wire order, first byte lowest.
-pub fn word_of(Mac([a, b, c, d, e, f]): Mac) -> u64 {
-    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+pub fn word_of(Mac(bytes): Mac) -> u64 {
+    MacAddr(bytes).to_word()
 }
 
 /// The address that such a word is.
 pub fn mac_of(word: u64) -> Mac {
-    let [a, b, c, d, e, f, ..] = word.to_le_bytes();
-    Mac([a, b, c, d, e, f])
+    Mac(MacAddr::from_word(word).0)
 }

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::kind::Asked;
 use super::plug::{NewPort, plug};
-use super::tunnel::{VxlanPort, VxlanState, ask_port, word_of};
+use super::tunnel::{VxlanPort, VxlanState, ask_port, neighbor_of, word_of};
 use crate::daemon::Daemon;
 use crate::handover::items::{State, from_said};
 use crate::refusal::Refusal;
@@ -71,7 +71,7 @@ fn go_on(tunnel: &Tunnel, state: VxlanState) -> Result<(), Refusal> {
         replace: true,
         flood: (flood, Vec::new()),
         addresses: (addresses.into_iter().map(given).collect(), Vec::new()),
-        neighbors: (neighbors.into_iter().map(|(ip, mac)| (ip, word_of(mac))).collect(), Vec::new()),
+        neighbors: (neighbors.iter().map(neighbor_of).collect(), Vec::new()),
     };
     tunnel.change(&change).map_err(|e| Refusal::new(Errno::INVAL, e.to_string()))?;
     tunnel.learn_all(&learned.into_iter().map(|(mac, vtep)| (word_of(mac), vtep)).collect::<Vec<_>>());

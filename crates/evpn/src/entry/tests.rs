@@ -54,6 +54,7 @@ fn of_zebra() {
     bytes.extend(message(NEW, BRIDGE, 5, 0x40, 0x42, &[address, (DST, &vtep)]));
     bytes.extend(message(NEW, BRIDGE, 5, 0xc0, 0x02, &[zero, (DST, &vtep)]));
     bytes.extend(message(NEW, 2, 7, 0x40, 0x10, &[(DST, &[192, 168, 0, 1]), address]));
+    bytes.extend(message(NEW, 2, 7, 0x40, 0x90, &[(DST, &[192, 168, 0, 1]), address]));
     bytes.extend(message(NEW, 2, 7, 0x20, 0, &[(DST, &[192, 168, 0, 1])]));
     bytes.extend(message(GONE, BRIDGE, 5, 2, 0x12, &[address, (DST, &vtep)]));
     let (vtep, ip) = (IpAddr::from(vtep), IpAddr::from([192, 168, 0, 1]));
@@ -63,8 +64,9 @@ fn of_zebra() {
         Seen::Is(remote(false)),
         Seen::Is(remote(true)),
         Seen::Is(Entry::Flood { device: 5, vtep }),
-        Seen::Is(Entry::Neighbor { device: 7, ip, mac: Some(MAC), remote: true }),
-        Seen::Is(Entry::Neighbor { device: 7, ip, mac: None, remote: false }),
+        Seen::Is(Entry::Neighbor { device: 7, ip, mac: Some(MAC), remote: true, router: false }),
+        Seen::Is(Entry::Neighbor { device: 7, ip, mac: Some(MAC), remote: true, router: true }),
+        Seen::Is(Entry::Neighbor { device: 7, ip, mac: None, remote: false, router: false }),
         Seen::Gone(remote(false)),
     ];
     assert_eq!(all(&bytes), expected.map(Some));
@@ -88,7 +90,10 @@ fn left_out() {
     }
     let local = message(NEW, 2, 7, 0x80, 0, &[(DST, &[10, 0, 0, 1]), (LLADDR, &MAC.0)]);
     let ip = IpAddr::from([10, 0, 0, 1]);
-    assert_eq!(all(&local), vec![Some(Seen::Is(Entry::Neighbor { device: 7, ip, mac: Some(MAC), remote: false }))]);
+    assert_eq!(
+        all(&local),
+        vec![Some(Seen::Is(Entry::Neighbor { device: 7, ip, mac: Some(MAC), remote: false, router: false }))]
+    );
 }
 
 proptest! {

@@ -24,7 +24,8 @@ impl World {
     fn told() -> World {
         let mut world = World { tables: Tables::default(), feed: Feed::default(), now: Instant::now() };
         world.come(2);
-        let told = vec![Change::Flood(vtep(2)), Change::Address(MAC, vtep(2), false), Change::Neighbor(ip(), MAC)];
+        let told =
+            vec![Change::Flood(vtep(2)), Change::Address(MAC, vtep(2), false), Change::Neighbor(ip(), MAC, false)];
         assert_eq!(world.after(0), told);
         world
     }
@@ -33,7 +34,7 @@ impl World {
         self.put(Fact::Flood(vtep(last)));
         self.put(Fact::Remote(MAC, Remote { vtep: vtep(last), sticky: false }));
         self.put(Fact::Place(MAC, Place::Tunnel));
-        self.put(Fact::Neighbor(ip(), Some(Neighbor { mac: MAC, remote: true })));
+        self.put(Fact::Neighbor(ip(), Some(Neighbor { mac: MAC, remote: true, router: false })));
     }
 
     fn put(&mut self, fact: Fact) {
@@ -122,6 +123,15 @@ fn local() {
     assert_eq!(world.after(0), vec![Change::NoAddress(MAC)]);
     world.put(Fact::Place(MAC, Place::Tunnel));
     assert_eq!(world.after(0), vec![Change::Address(MAC, vtep(2), false)]);
+}
+
+/// Objective: a neighbour that becomes a router is told as one.
+#[test]
+fn router() {
+    let mut world = World::told();
+    world.put(Fact::Neighbor(ip(), Some(Neighbor { mac: MAC, remote: true, router: true })));
+    assert_eq!(world.after(0), vec![Change::Neighbor(ip(), MAC, true)]);
+    assert_eq!(world.feed.everything().last(), Some(&Change::Neighbor(ip(), MAC, true)));
 }
 
 /// Objective: withdrawals that do not pause are judged all the same, when they are old.

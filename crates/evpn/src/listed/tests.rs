@@ -9,7 +9,7 @@ fn ip() -> IpAddr {
 }
 
 fn list(macs: &[Mac]) -> Vec<LocalAddress> {
-    macs.iter().map(|mac| LocalAddress { mac: *mac, ips: vec![ip()], sticky: false }).collect()
+    macs.iter().map(|mac| LocalAddress { mac: *mac, ips: vec![ip()], ..LocalAddress::default() }).collect()
 }
 
 fn listed(macs: &[Mac]) -> Listed {
@@ -22,29 +22,43 @@ fn listed(macs: &[Mac]) -> Listed {
 fn local() -> Tables {
     let mut tables = Tables::default();
     tables.put(Fact::Place(MAC, Place::Local { sticky: false }));
-    tables.put(Fact::Neighbor(ip(), Some(Neighbor { mac: MAC, remote: false })));
+    tables.put(Fact::Neighbor(ip(), Some(Neighbor { mac: MAC, remote: false, router: false })));
     tables
 }
 
 fn make_remote(tables: &mut Tables, mac: Mac) {
     tables.put(Fact::Remote(mac, Remote { vtep: IpAddr::from([10, 0, 0, 2]), sticky: false }));
     tables.put(Fact::Place(mac, Place::Tunnel));
-    tables.put(Fact::Neighbor(ip(), Some(Neighbor { mac, remote: true })));
+    tables.put(Fact::Neighbor(ip(), Some(Neighbor { mac, remote: true, router: false })));
 }
 
 /// Objective: an address and its IP address are added, in that order, and removed in the other one; nothing is done twice.
 #[test]
 fn comes_and_goes() {
-    let add = vec![Act::AddAddress { mac: MAC, sticky: false, moves: false }, Act::AddNeighbor(ip(), MAC)];
+    let add = vec![Act::AddAddress { mac: MAC, sticky: false, moves: false }, Act::AddNeighbor(ip(), MAC, false)];
     assert_eq!(listed(&[MAC]).plan(&Tables::default(), false), add);
     assert_eq!(listed(&[MAC]).plan(&local(), false), vec![]);
     let mut sticky = Listed::default();
-    sticky.take(vec![LocalAddress { mac: MAC, ips: vec![ip()], sticky: true }]);
+    sticky.take(vec![LocalAddress { mac: MAC, ips: vec![ip()], sticky: true, ..LocalAddress::default() }]);
     let again = vec![Act::AddAddress { mac: MAC, sticky: true, moves: true }];
     assert_eq!(sticky.plan(&local(), false), again);
     assert_eq!(listed(&[]).plan(&local(), false), vec![Act::RemoveNeighbor(ip()), Act::RemoveAddress(MAC)]);
     assert_eq!(listed(&[]).plan(&local(), true), vec![]);
     assert_eq!(Listed::default().plan(&local(), false), vec![]);
+}
+
+/// Objective: an address that says to be a router is announced as one, and as none when it says so.
+#[test]
+fn routers() {
+    let router = |routers| LocalAddress { mac: MAC, ips: vec![ip()], routers, sticky: false };
+    let mut listed = Listed::default();
+    listed.take(vec![router(vec![ip()])]);
+    assert_eq!(listed.plan(&local(), false), vec![Act::AddNeighbor(ip(), MAC, true)]);
+    let mut tables = local();
+    tables.put(Fact::Neighbor(ip(), Some(Neighbor { mac: MAC, remote: false, router: true })));
+    assert_eq!(listed.plan(&tables, false), vec![]);
+    listed.take(vec![router(vec![])]);
+    assert_eq!(listed.plan(&tables, false), vec![Act::AddNeighbor(ip(), MAC, false)]);
 }
 
 /// Objective: while what a fresh daemon does not list is kept, what it has listed itself and drops is not.
@@ -71,7 +85,7 @@ fn moves_away_and_back() {
     listed.take(list(&[]));
     assert_eq!(listed.plan(&tables, false), vec![]);
     listed.take(list(&[MAC]));
-    let back = vec![Act::AddAddress { mac: MAC, sticky: false, moves: true }, Act::AddNeighbor(ip(), MAC)];
+    let back = vec![Act::AddAddress { mac: MAC, sticky: false, moves: true }, Act::AddNeighbor(ip(), MAC, false)];
     assert_eq!(listed.plan(&tables, false), back);
 }
 
@@ -87,8 +101,8 @@ fn ip_moves_away() {
     }
     // It is somebody else's here.
     let third = Mac([2, 0, 0, 0, 0, 3]);
-    listed.take(vec![LocalAddress { mac: third, ips: vec![ip()], sticky: true }]);
-    assert!(listed.plan(&tables, false).contains(&Act::AddNeighbor(ip(), third)));
+    listed.take(vec![LocalAddress { mac: third, ips: vec![ip()], sticky: true, ..LocalAddress::default() }]);
+    assert!(listed.plan(&tables, false).contains(&Act::AddNeighbor(ip(), third, false)));
     assert!(listed.plan(&tables, false).contains(&Act::AddAddress { mac: third, sticky: true, moves: false }));
 }
 
@@ -98,13 +112,13 @@ fn checked() {
     let bad_ips = ["0.0.0.0", "224.0.0.1", "255.255.255.255", "ff02::1", "::"].map(|ip| ip.parse().unwrap());
     let mut listed = Listed::default();
     listed.take(vec![
-        LocalAddress { mac: Mac([1, 0, 0, 0, 0, 1]), ips: vec![], sticky: false },
-        LocalAddress { mac: Mac([0; 6]), ips: vec![], sticky: false },
-        LocalAddress { mac: MAC, ips: bad_ips.to_vec(), sticky: false },
-        LocalAddress { mac: OTHER, ips: vec![ip()], sticky: false },
-        LocalAddress { mac: MAC, ips: vec![ip()], sticky: false },
+        LocalAddress { mac: Mac([1, 0, 0, 0, 0, 1]), ..LocalAddress::default() },
+        LocalAddress { mac: Mac([0; 6]), ..LocalAddress::default() },
+        LocalAddress { mac: MAC, ips: bad_ips.to_vec(), ..LocalAddress::default() },
+        LocalAddress { mac: OTHER, ips: vec![ip()], ..LocalAddress::default() },
+        LocalAddress { mac: MAC, ips: vec![ip()], ..LocalAddress::default() },
     ]);
     assert_eq!(listed.len(), 2);
     let claims = listed.plan(&Tables::default(), false).into_iter().filter(|act| matches!(act, Act::AddNeighbor(..)));
-    assert_eq!(claims.collect::<Vec<_>>(), vec![Act::AddNeighbor(ip(), OTHER)]);
+    assert_eq!(claims.collect::<Vec<_>>(), vec![Act::AddNeighbor(ip(), OTHER, false)]);
 }

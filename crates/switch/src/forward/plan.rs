@@ -8,6 +8,7 @@ use netvale_policy::snoop::{self, PortSet};
 use netvale_policy::vlan::{Refused, Vlan};
 use netvale_port::stage::{ALIKE, HEAD, Retag, Staging};
 use netvale_port::{BATCH, DropReason, RingCounters};
+use netvale_wire::MacAddr;
 use netvale_wire::offload::Offload;
 
 use super::listener::Listener;
@@ -476,11 +477,7 @@ fn spoofed(violation: Violation) -> DropReason {
 #[inline]
 fn addresses(head: &[u8]) -> Option<(u64, u64)> {
     let [a, b, c, d, e, f, g, h, i, j, k, l, _, _] = *head.first_chunk()?;
-    let word = |bytes: [u8; 6]| {
-        let [a, b, c, d, e, f] = bytes;
-        u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
-    };
-    Some((word([a, b, c, d, e, f]), word([g, h, i, j, k, l])))
+    Some((MacAddr([a, b, c, d, e, f]).to_word(), MacAddr([g, h, i, j, k, l]).to_word()))
 }
 
 /// Whether a port gets a frame that goes to all, or to a group.
