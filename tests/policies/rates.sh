@@ -161,8 +161,8 @@ changes() {
     for _ in 1 2 3 4 5; do
         changed_beside_traffic
         again=$(said .end.sum_sent.retransmits)
-        # A few segments may be sent again as an answer was late; losses would be hundreds.
-        if [ "$again" -le 3 ]; then
+        # Segments are sent again whose answer was late as others compute; if changes lost frames, it would be one or more for each change.
+        if [ "$again" -le 50 ]; then
             ok "200 changes of rates beside traffic: nothing dropped, $again segments sent again"
             return
         fi
