@@ -295,15 +295,25 @@ guest_takes() {
 # guest NAME ARGUMENT…: boots a guest with what is in $work/NAME beside busybox; it runs the file `script` in there and powers off. What it
 # says is in $work/NAME.console, what is written to descriptor 9 is typed there.
 guest() {
+    guest_initrd "$1"
+    guest_boots "$@"
+    exec 9<>"$work/$1.typed"
+}
+
+# guest_initrd NAME: makes its root file system.
+guest_initrd() {
+    mkdir -p "$work/$1/more"
+    cp "$image"/more/* "$work/$1/more/"
+    (cd "$work/$1" && find . | cpio -o -H newc --quiet | gzip -1 | cat "$image/base.cpio.gz" - >"$work/$1.initrd")
+}
+
+# guest_boots NAME ARGUMENT…: with the root file system that is there. What is written to $work/NAME.typed is typed there.
+guest_boots() {
     local name=$1
     shift
-    mkdir -p "$work/$name/more"
-    cp "$image"/more/* "$work/$name/more/"
-    (cd "$work/$name" && find . | cpio -o -H newc --quiet | gzip -1 | cat "$image/base.cpio.gz" - >"$work/$name.initrd")
     mkfifo "$work/$name.typed"
     background guest_runs "$work/$name" "$@" <>"$work/$name.typed" >"$work/$name.console" 2>&1
     guests[$name]=${children[-1]}
-    exec 9<>"$work/$name.typed"
 }
 
 # There is room for a second processor, for without it QEMU leaves a guest's memory barriers out, which its peers rely on.

@@ -59,7 +59,7 @@ fn two_stock_guests() {
     let fetched = Guest::start(image, FETCH, 2, &nic(&two)).end();
     standing.say("off");
     let after = standing.end();
-    assert!(fetched.contains("0% packet loss"), "{fetched}");
+    assert!(fetched.contains(" 0% packet loss"), "{fetched}");
     let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
     assert!(sum(&fetched).is_some() && sum(&fetched) == sum(&before), "{before}{fetched}");
     for shown in [&fetched, &after] {

@@ -160,7 +160,7 @@ fn guest_at_a_pipe() {
     let bridge = up.start_program("bridge -i netmap:p}1 -i vale0:bridge");
     guest.say("go on");
     let shown = guest.end();
-    assert!(shown.contains("0% packet loss"), "{shown}");
+    assert!(shown.contains(" 0% packet loss"), "{shown}");
     no_complaints(&shown);
     drop((bridge, standing));
 }
@@ -215,7 +215,7 @@ fn guest_on_an_interface() {
     std::fs::write(dir.path().join("down"), "").expect("written");
     let output = host.output();
     let host = common::stdout(&output);
-    assert!(shown.contains("0% packet loss"), "{shown}");
+    assert!(shown.contains(" 0% packet loss"), "{shown}");
     let sum = Command::new("md5sum").arg(dir.path().join("file")).output().expect("md5sum runs");
     assert!(shown.contains(&common::stdout(&sum)[..32]), "{shown}");
     assert!(host.contains("netmap:va: ptnet"), "{host}");
