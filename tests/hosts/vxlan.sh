@@ -5,7 +5,7 @@
 # Each host is a network namespace with addresses on a common network of veths; a station is a namespace behind a host's switch or bridge.
 # Host a and host b have netvale (b as an ordinary user), host k the kernel's. They reach each other both ways, over IPv4 and IPv6; long
 # frames are told of or sent in fragments; several VNIs share a UDP port; datagrams that are none, of unknown VNIs and from unknown hosts
-# are dropped by name; an upgrade loses no connection.
+# are dropped by name; the network between hosts goes and comes; two ways make no loop; an upgrade loses no connection.
 # shellcheck source=SCRIPTDIR/../policies/lib.sh disable=SC2317
 . "$(dirname "${BASH_SOURCE[0]}")/../policies/lib.sh"
 need tcpdump iperf3 ping setpriv
@@ -206,6 +206,46 @@ wait_for "datagrams without a header are dropped" 5 both bad-vxlan 40
 wait_for "so are those without a frame" 5 both runt 20
 wait_for "so are those of an unknown VNI" 5 both unknown-vni 10
 ok "datagrams that are wrong are dropped by name"
+
+# The network between hosts goes, and comes again.
+in_space a ip link set u1 down
+goes_nowhere() {
+    reaches sa 192.168.7.2 || true
+    dropped a vxlan100 unreachable 1
+}
+wait_for "what cannot be sent is dropped by name" 10 goes_nowhere
+in_space a ip link set u1 up
+in_space a ip addr add fd09::1/64 dev u1 nodad
+wait_for "the other host is reached again" 20 reaches sa 192.168.7.2
+wait_for "over IPv6, too" 20 in_space ja ping -c 1 -W 1 192.168.8.2
+ok "a network that goes and comes again leaves nothing to be done"
+
+# A second way between the same switches is no loop if both are isolated.
+for on in a b; do at $on port set vale0:vxlan100 isolated on >/dev/null; done
+at a attach vale0 vxlan:200,local=10.9.0.1,remote=10.9.0.2 --isolated on >/dev/null
+at b attach vale0 vxlan:200,local=10.9.0.2,remote=10.9.0.1 --isolated on >/dev/null
+# Frames that have come out of all tunnels.
+came() {
+    local on port sum=0
+    for on in a b; do
+        for port in vxlan100 vxlan200; do sum=$((sum + $(tunnel $on $port | jq '[.rings[] | select(.dir == "in") | .frames] | add'))); done
+    done
+    echo "$sum"
+}
+before=$(came)
+in_space sa ip neigh flush dev sa
+reaches sa 192.168.7.2 >"$work/ping" || fail "with two ways" "$(cat "$work/ping")"
+goes_both_ways() {
+    [ "$(tunnel b vxlan200 | jq '[.rings[] | select(.dir == "in") | .frames] | add')" -ge 1 ]
+}
+wait_for "frames for all go both ways" 10 goes_both_ways
+sleep 0.5
+expect "frames that a few pings make of two ways" "$(($(came) - before))" -le 100
+for on in a b; do
+    at $on detach vale0:vxlan200 >/dev/null
+    at $on port set vale0:vxlan100 isolated default >/dev/null
+done
+ok "two ways between the same switches are no loop where both are isolated"
 
 # An upgrade: a connection goes on, and what was learned is known.
 before=$(at a vtep list vale0:vxlan100 --json | jq .addresses)
