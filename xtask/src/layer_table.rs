@@ -6,7 +6,7 @@
 //! virtio → { vhost, virtio-pci } → daemon      mem → pci → { virtio-pci, e1000 }      mem → vfio-user → { ptnet, e1000 }
 //! abi → portspec → control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
 //! tap → netns → { cli, cni }      portspec, control → cni      control → evpn → cli
-//! wire → { policy, port, switch, tap, pcapport, client, daemon }      policy → { control, port, switch, daemon, cli, bench }
+//! vxlan → bench      wire → { policy, port, switch, tap, pcapport, client, daemon }      policy → { control, port, switch, daemon, cli, bench }
 //! ```
 //!
 //! An arrow means "is used by". There is no edge between the siblings switch, tap, pcapport, nic, vhost, virtio-pci, ptnet, e1000 and vxlan: only
@@ -70,7 +70,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         "bench",
         &[
             "abi", "mem", "wire", "policy", "port", "portspec", "control", "switch", "tap", "pcapport", "afxdp",
-            "guest", "nic", "virtio", "vhost", "ptnet", "e1000", "client", "daemon", "harness",
+            "guest", "nic", "virtio", "vhost", "ptnet", "e1000", "vxlan", "client", "daemon", "harness",
         ],
     ),
     (

@@ -19,6 +19,7 @@ pub mod tap;
 pub mod traffic;
 pub mod vale;
 pub mod vhost;
+pub mod vxlan;
 
 use crate::case::{Case, Unit};
 use crate::contender::Contender;
@@ -161,6 +162,7 @@ const ALL: &[Scenario] = &[
     vale::SCENARIO,
     policies::SCENARIO,
     tap::SCENARIO,
+    vxlan::SCENARIO,
     latency::SCENARIO,
     idle::SCENARIO,
     compat::SCENARIO,

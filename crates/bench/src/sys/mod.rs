@@ -7,6 +7,7 @@ pub mod machine;
 pub mod netmap_api;
 pub mod netns;
 pub mod pcap_api;
+pub mod prepared;
 pub mod rawsock;
 pub mod shm;
 pub mod tapdev;

@@ -1,0 +1,70 @@
+//! Two hosts with a network between them: namespaces joined by a veth, whose stations are further namespaces or packet sockets.
+//!
+//! Over a veth, the sender's CPU does the receiver's work, too. Here the receiving host's CPU does its own (RPS), as it would for a
+//! card of its own.
+
+use crate::error::Result;
+use crate::peers::frames;
+use crate::sys::child;
+use crate::sys::netns::Netns;
+
+/// The longest packet that fits into a tunnel over 1,500 bytes.
+pub const MTU: u32 = 1450;
+/// The network of the tunnels.
+pub const VNI: u32 = 100;
+/// The underlay's interface of each host.
+const INTERFACE: &str = "underlay";
+
+/// Both hosts.
+pub struct Underlay {
+    /// The one that sends, and the one that receives.
+    pub hosts: [Netns; 2],
+}
+
+impl Underlay {
+    /// Makes them; each does the kernel's work on one of the cores.
+    ///
+    /// # Errors
+    /// Not root, or the kernel has no veth.
+    pub fn new(cores: (usize, usize)) -> Result<Self> {
+        let hosts = [Netns::new()?, Netns::new()?];
+        let [near, far] = &hosts;
+        hosts.iter().try_for_each(frames::silence_ipv6)?;
+        near.ip(&format!("link add {INTERFACE} type veth peer name {INTERFACE} netns {}", far.path()))?;
+        for (host, (index, core)) in hosts.iter().zip([(0, cores.0), (1, cores.1)]) {
+            host.ip(&format!("addr add {}/24 dev {INTERFACE}", vtep(index)))?;
+            host.ip(&format!("link set {INTERFACE} up"))?;
+            steer(host, core)?;
+        }
+        Ok(Self { hosts })
+    }
+}
+
+/// The address of host 0 or 1.
+#[must_use]
+pub fn vtep(host: usize) -> String {
+    format!("10.9.0.{}", host + 1)
+}
+
+/// The address of the station behind host 0 or 1.
+#[must_use]
+pub fn station(host: usize) -> String {
+    format!("10.77.0.{}", host + 1)
+}
+
+/// Gives interface `name` of a station behind host 0 or 1 its address, and the tunnel's MTU.
+///
+/// # Errors
+/// There is no such interface.
+pub fn set_up_station(namespace: &Netns, host: usize, name: &str) -> Result<()> {
+    namespace.ip(&format!("addr add {}/24 dev {name}", station(host)))?;
+    namespace.ip(&format!("link set {name} mtu {MTU} up"))
+}
+
+/// Has `core` take what comes to a host.
+fn steer(host: &Netns, core: usize) -> Result<()> {
+    let mask = format!("{:x}", 1u64 << (core % 64));
+    // The system's /sys shows the system's interfaces.
+    let script = format!("mount -t sysfs sysfs /sys && echo {mask} >/sys/class/net/{INTERFACE}/queues/rx-0/rps_cpus");
+    child::run(host.command("unshare").args(["--mount", "sh", "-c", &script])).map(drop)
+}

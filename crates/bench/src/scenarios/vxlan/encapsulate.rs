@@ -1,0 +1,152 @@
+//! What a tunnel does to a frame beside the system call: a batch through the tunnel's egress, and the very same messages prepared
+//! once and sent again, in turn. The difference is the encapsulation.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvale_port::{BATCH, Egress, Scratch};
+use netvale_vxlan::endpoint::SendOptions;
+use netvale_vxlan::{Endpoint, Tunnel, TunnelEgress, TunnelOptions, header};
+
+use crate::case::Case;
+use crate::contender::{Sample, Session};
+use crate::error::{BenchError, Result};
+use crate::peers::underlay::VNI;
+use crate::scenarios::own::failed;
+use crate::scenarios::stations::FIRST_SENDER;
+use crate::scenarios::traffic::{address, frame};
+use crate::sys::prepared::{Prepared, sink, source};
+use crate::sys::threads::{Job, run_pinned};
+
+/// Batches that do not count after a change, and those that do: about half a millisecond.
+const SETTLE: u32 = 4;
+const ROUNDS: u32 = 32;
+/// The station that the frames are for.
+const STATION: u16 = 0;
+
+/// Both ways to send.
+pub struct Encapsulate {
+    case: Case,
+    core: usize,
+    lane: Lane,
+    /// Nanoseconds a frame of the system call, of the last measurement.
+    call: f64,
+    _sink: UdpSocket,
+}
+
+struct Lane {
+    egress: TunnelEgress,
+    prepared: Prepared,
+    socket: UdpSocket,
+    picks: Vec<u16>,
+    scratch: Scratch,
+}
+
+impl Lane {
+    /// Nanoseconds a frame through the tunnel.
+    fn tunnel(&mut self) -> f64 {
+        let Self { egress, prepared, picks, scratch, .. } = self;
+        let batch = prepared.batch();
+        let mut rounds = |count| (0..count).for_each(|_| _ = egress.deliver(batch, picks, scratch));
+        rounds(SETTLE);
+        let begun = Instant::now();
+        rounds(ROUNDS);
+        a_frame(begun, picks.len())
+    }
+
+    /// Nanoseconds a frame of the system call alone.
+    fn call(&mut self) -> Result<f64> {
+        (0..SETTLE).try_for_each(|_| self.prepared.send(&self.socket))?;
+        let begun = Instant::now();
+        (0..ROUNDS).try_for_each(|_| self.prepared.send(&self.socket))?;
+        Ok(a_frame(begun, self.picks.len()))
+    }
+}
+
+fn a_frame(begun: Instant, batch: usize) -> f64 {
+    begun.elapsed().as_nanos() as f64 / f64::from(ROUNDS) / batch.max(1) as f64
+}
+
+/// Addresses of the loopback interface that are this process' own.
+fn ip(host: u8) -> IpAddr {
+    let [a, b, ..] = std::process::id().to_le_bytes();
+    IpAddr::from([127, 1 | a, b, host])
+}
+
+fn tunnel(local: IpAddr, to: SocketAddr) -> Result<Arc<Tunnel>> {
+    let endpoint = Endpoint::new(local, to.port()).map_err(|error| failed(&error))?;
+    let options = TunnelOptions {
+        vni: VNI,
+        remotes: vec![to.ip()],
+        learning: true,
+        any_peer: false,
+        ageing: 300,
+        send: SendOptions::default(),
+        mtu: None,
+        key: [1, 2],
+    };
+    let tunnel = Tunnel::new(Arc::new(endpoint), options).map_err(|error| failed(&error))?;
+    let [a, b, c, d, e, f] = address(STATION);
+    tunnel.learn_all(&[(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), to.ip())]);
+    Ok(tunnel)
+}
+
+impl Encapsulate {
+    /// A tunnel over the loopback interface to a socket that nobody reads.
+    ///
+    /// # Errors
+    /// No descriptors.
+    pub fn start(case: &Case, core: usize) -> Result<Self> {
+        let sink = sink(ip(2))?;
+        let to = sink.local_addr().map_err(BenchError::io("asking for a socket's address"))?;
+        let count = (case.batch as usize).clamp(1, BATCH);
+        let bytes = frame(STATION, FIRST_SENDER, case.frame_bytes);
+        let lane = Lane {
+            egress: TunnelEgress::new(tunnel(ip(1), to)?),
+            prepared: Prepared::new(header::encode(VNI), &bytes, count, to)?,
+            socket: source(ip(1))?,
+            picks: (0..count as u16).collect(),
+            scratch: Scratch::new(),
+        };
+        Ok(Self { case: case.clone(), core, lane, call: 0.0, _sink: sink })
+    }
+}
+
+fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+impl Session for Encapsulate {
+    fn measure(&mut self, window: Duration) -> Result<Sample> {
+        let (mut calls, mut on_top) = (Vec::new(), Vec::new());
+        let (lane, frames) = (&mut self.lane, u64::from(2 * ROUNDS) * u64::from(self.case.batch));
+        let round = || {
+            let (call, whole) = (lane.call()?, lane.tunnel());
+            calls.push(call);
+            on_top.push(whole - call);
+            Ok(frames)
+        };
+        let (_, beside) = run_pinned(vec![Job::new(self.core, round)], window)?;
+        let dropped = self.lane.egress.counters().all_drops().map(|(_, frames)| frames).sum::<u64>();
+        if dropped > 0 {
+            return Err(failed(&format!("the tunnel dropped {dropped} frames")));
+        }
+        let silent = || BenchError::NoTraffic("netvale's tunnel".into());
+        self.call = median(&mut calls).ok_or_else(silent)?;
+        Ok(Sample::new(median(&mut on_top).ok_or_else(silent)?, beside))
+    }
+
+    fn cores(&self) -> String {
+        format!("one thread on {}", self.core)
+    }
+
+    fn touched(&self) -> bool {
+        true
+    }
+
+    fn context(&self) -> Vec<(String, String)> {
+        vec![("system_call_ns".into(), format!("{:.1}", self.call))]
+    }
+}

@@ -1,0 +1,171 @@
+//! UDP messages of several datagrams each (GSO), prepared once to be sent again and again; and the same frames as a batch.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+
+use netvale_port::Batch;
+
+use crate::error::{BenchError, Result};
+
+/// linux/udp.h.
+const UDP_SEGMENT: i32 = 103;
+const UDP_GRO: i32 = 104;
+/// Datagrams of a message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels).
+const DATAGRAMS: usize = 64;
+/// Bytes between frames, as in a ring's buffers.
+const STRIDE: usize = 2048;
+/// Bytes of a header in front of each frame.
+const HEADER: usize = 8;
+
+/// Control data that says where the kernel cuts a message.
+#[repr(C, align(8))]
+struct Control {
+    len: usize,
+    level: i32,
+    kind: i32,
+    each: u16,
+    padding: [u8; 6],
+}
+
+/// Frames in buffers of their own. What points into memory points into other fields' heap memory, which is neither moved nor written.
+pub struct Prepared {
+    batch: Batch,
+    headers: Vec<libc::mmsghdr>,
+    _parts: Vec<libc::iovec>,
+    _control: Box<Control>,
+    _name: Box<libc::sockaddr_in>,
+    _memory: Box<[u8]>,
+}
+
+// SAFETY: its pointers point to memory of its own, which moves to the other thread with it.
+unsafe impl Send for Prepared {}
+
+impl Prepared {
+    /// `count` copies of `frame`, each behind `header`, to an IPv4 address.
+    ///
+    /// # Errors
+    /// The frame is too long, or the address is of another kind.
+    pub fn new(header: [u8; HEADER], frame: &[u8], count: usize, to: SocketAddr) -> Result<Self> {
+        let SocketAddr::V4(to) = to else { return Err(BenchError::Usage(format!("{to} is no IPv4 address"))) };
+        let each = HEADER + frame.len();
+        if each * DATAGRAMS > 65_000 || frame.len() > STRIDE {
+            return Err(BenchError::Usage(format!("frames of {} bytes do not fit into one message", frame.len())));
+        }
+        let mut memory = header.to_vec();
+        memory.resize(STRIDE, 0);
+        for _ in 0..count {
+            memory.extend(frame);
+            memory.resize(memory.len().next_multiple_of(STRIDE), 0);
+        }
+        let memory = memory.into_boxed_slice();
+        let (mut batch, mut parts) = (Batch::new(), Vec::new());
+        for buffer in memory.chunks_exact(STRIDE).skip(1) {
+            // SAFETY: the buffer lies in `memory`, which is kept beside the batch and is never written; it has `frame.len()` bytes.
+            unsafe { batch.push(buffer.as_ptr(), frame.len() as u32) };
+            parts.push(part(&memory[..HEADER]));
+            parts.push(part(&buffer[..frame.len()]));
+        }
+        let control = Control { len: 18, level: libc::SOL_UDP, kind: UDP_SEGMENT, each: each as u16, padding: [0; 6] };
+        let (mut control, mut name) = (Box::new(control), Box::new(name(to)));
+        let message = |parts: &mut [libc::iovec]| message(parts, &mut control, &mut name);
+        let headers = parts.chunks_mut(2 * DATAGRAMS).map(message).collect();
+        Ok(Self { batch, headers, _parts: parts, _control: control, _name: name, _memory: memory })
+    }
+
+    /// The frames, without headers.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// Sends all messages in one call.
+    ///
+    /// # Errors
+    /// The kernel does not take all of them.
+    pub fn send(&mut self, socket: &UdpSocket) -> Result<()> {
+        let (at, count) = (self.headers.as_mut_ptr(), self.headers.len());
+        // SAFETY: the headers point to parts, name and control data that `self` keeps where they are, and the parts to its memory;
+        // the kernel only reads them and writes lengths into the headers, which are borrowed exclusively.
+        let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), at, count as u32, libc::MSG_DONTWAIT as _) };
+        let error = if sent < 0 { io::Error::last_os_error() } else { io::ErrorKind::WouldBlock.into() };
+        if usize::try_from(sent) == Ok(count) {
+            Ok(())
+        } else {
+            Err(BenchError::io("sending prepared messages")(error))
+        }
+    }
+}
+
+fn part(bytes: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+}
+
+fn name(to: std::net::SocketAddrV4) -> libc::sockaddr_in {
+    let sin_addr = libc::in_addr { s_addr: u32::from_ne_bytes(to.ip().octets()) };
+    libc::sockaddr_in { sin_family: libc::AF_INET as u16, sin_port: to.port().to_be(), sin_addr, sin_zero: [0; 8] }
+}
+
+fn message(parts: &mut [libc::iovec], control: &mut Control, name: &mut libc::sockaddr_in) -> libc::mmsghdr {
+    // SAFETY: mmsghdr holds integers and pointers only; all zeroes (null, length 0) is a valid value.
+    let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+    let message = &mut header.msg_hdr;
+    (message.msg_name, message.msg_namelen) = ((&raw mut *name).cast(), size_of::<libc::sockaddr_in>() as u32);
+    (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len() as _);
+    // A single datagram is not cut.
+    if parts.len() > 2 {
+        (message.msg_control, message.msg_controllen) = ((&raw mut *control).cast(), size_of::<Control>() as _);
+    }
+    header
+}
+
+/// A socket that takes messages whole, and that nobody reads: once it is full, they end there.
+///
+/// # Errors
+/// No descriptors.
+pub fn sink(at: IpAddr) -> Result<UdpSocket> {
+    let socket = UdpSocket::bind((at, 0)).map_err(BenchError::io("opening a UDP socket"))?;
+    set(&socket, libc::SOL_UDP, UDP_GRO, 1)?;
+    Ok(socket)
+}
+
+/// A socket to send from, with the options of a tunnel's.
+///
+/// # Errors
+/// No descriptors.
+pub fn source(at: IpAddr) -> Result<UdpSocket> {
+    let socket = UdpSocket::bind((at, 0)).map_err(BenchError::io("opening a UDP socket"))?;
+    set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, 4 << 20)?;
+    set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+    Ok(socket)
+}
+
+fn set(socket: &UdpSocket, level: i32, option: i32, value: i32) -> Result<()> {
+    let length = size_of::<i32>() as u32;
+    // SAFETY: the pointer is to an i32 that lives until the call returns, and the length is its size.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), length) } {
+        0 => Ok(()),
+        _ => Err(BenchError::io("setting an option of a UDP socket")(io::Error::last_os_error())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: each frame arrives behind its header, and the batch has the same frames.
+    #[test]
+    fn messages_and_batch() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        receiver.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("an option");
+        let to = receiver.local_addr().expect("bound");
+        let mut prepared = Prepared::new(*b"header  ", &[7; 60], 65, to).expect("short frames");
+        prepared.send(&source(to.ip()).expect("a port")).expect("room");
+        for _ in 0..65 {
+            let mut bytes = [0; 100];
+            assert_eq!(receiver.recv(&mut bytes).expect("a datagram"), 68);
+            assert_eq!((&bytes[..8], &bytes[8..68]), (&b"header  "[..], &[7; 60][..]));
+        }
+        assert_eq!((prepared.batch().len(), prepared.batch().bytes()), (65, 65 * 60));
+    }
+}
