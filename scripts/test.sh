@@ -95,7 +95,7 @@ stage_fuzz() {
 
 limit_of() {
     case $1 in
-    build) echo 1200 ;;
+    build) echo 1800 ;;
     guests) echo 1200 ;;
     unit) echo 2700 ;;
     python) echo 300 ;;
