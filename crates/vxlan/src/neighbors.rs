@@ -140,7 +140,9 @@ fn read_discovery(head: &[u8], sender: u64) -> Option<Said> {
     let message = head.get(ip.l4..)?;
     let kind = *message.first()?;
     if kind == ROUTER_ADVERTISEMENT {
-        return Some(Said { has: Some((ip.src, sender)), router: Some(true), wants: None });
+        // From another address it is none (RFC 4861 §6.1.2).
+        let is_local = matches!(ip.src, IpAddr::V6(src) if src.is_unicast_link_local());
+        return is_local.then_some(Said { has: Some((ip.src, sender)), router: Some(true), wants: None });
     }
     let target = Ipv6Addr::from(*message.get(8..)?.first_chunk::<16>()?);
     let option = message.get(24..32).filter(|option| option[1] == 1);
@@ -381,6 +383,11 @@ mod tests {
         assert_eq!(read(&frame), Some(Said { has: Some((from.into(), A)), router: Some(true), wants: None }));
         frame[21] = 254;
         assert_eq!(read(&frame), None, "it may have come from afar");
+        for other in ["::", "fd00::1", "ff02::1"].map(|text| text.parse::<Ipv6Addr>().unwrap()) {
+            let mut frame = solicit(other, from);
+            frame[54] = ROUTER_ADVERTISEMENT;
+            assert_eq!(read(&frame), None, "{other}");
+        }
     }
 
     /// Objective: neighbours come and go one by one, and all together.
