@@ -49,7 +49,8 @@ fn end(endpoint: &Arc<Endpoint>, vni: u32, remote: IpAddr) -> Option<End> {
     let options = TunnelOptions {
         vni,
         remotes: vec![remote],
-        learning: true,
+        // The other one answers requests for addresses.
+        learning: vni != VNI,
         any_peer: false,
         ageing: 300,
         send: SendOptions::default(),
