@@ -34,6 +34,12 @@ impl Summary {
     }
 }
 
+/// The median of values; `None` as of [`Summary::of`].
+#[must_use]
+pub fn median(values: &[f64]) -> Option<f64> {
+    Summary::of(values).map(|summary| summary.median)
+}
+
 fn middle(sorted: &[f64]) -> Option<f64> {
     let upper = *sorted.get(sorted.len() / 2)?;
     if sorted.len() % 2 == 1 {

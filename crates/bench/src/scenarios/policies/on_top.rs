@@ -13,6 +13,7 @@ use crate::error::{BenchError, Result};
 use crate::scenarios::embedded;
 use crate::scenarios::stations::{FIRST_SENDER, Plan, Stations};
 use crate::scenarios::traffic::{SLOTS, Touch};
+use crate::stats::median;
 use crate::sys::threads::{Job, run_pinned};
 
 /// Rounds after a change that do not count, and those that do: about half a millisecond.
@@ -78,11 +79,6 @@ fn turn(switch: &Switch, lane: &mut Lane, kind: Kind) -> Result<(f64, u64)> {
     Ok((begun.elapsed().as_nanos() as f64 / frames.max(1) as f64, frames))
 }
 
-fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
-
 impl Session for OnTop {
     fn measure(&mut self, window: Duration) -> Result<Sample> {
         let (switch, lane, kind) = (&self.switch, &mut self.lane, self.kind);
@@ -97,8 +93,8 @@ impl Session for OnTop {
         let (_, beside) = run_pinned(vec![Job::new(self.core, round)], window)?;
         self.lane.stations.books(0).check("netvale's embedded switch")?;
         let silent = || BenchError::NoTraffic("netvale's embedded switch".into());
-        self.without = median(&mut without).ok_or_else(silent)?;
-        Ok(Sample::new(median(&mut on_top).ok_or_else(silent)?, beside))
+        self.without = median(&without).ok_or_else(silent)?;
+        Ok(Sample::new(median(&on_top).ok_or_else(silent)?, beside))
     }
 
     fn cores(&self) -> String {

@@ -16,6 +16,7 @@ use crate::peers::underlay::VNI;
 use crate::scenarios::own::failed;
 use crate::scenarios::stations::FIRST_SENDER;
 use crate::scenarios::traffic::{address, frame};
+use crate::stats::median;
 use crate::sys::prepared::{Prepared, sink, source};
 use crate::sys::threads::{Job, run_pinned};
 
@@ -113,11 +114,6 @@ impl Encapsulate {
     }
 }
 
-fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
-
 impl Session for Encapsulate {
     fn measure(&mut self, window: Duration) -> Result<Sample> {
         let (mut calls, mut on_top) = (Vec::new(), Vec::new());
@@ -134,8 +130,8 @@ impl Session for Encapsulate {
             return Err(failed(&format!("the tunnel dropped {dropped} frames")));
         }
         let silent = || BenchError::NoTraffic("netvale's tunnel".into());
-        self.call = median(&mut calls).ok_or_else(silent)?;
-        Ok(Sample::new(median(&mut on_top).ok_or_else(silent)?, beside))
+        self.call = median(&calls).ok_or_else(silent)?;
+        Ok(Sample::new(median(&on_top).ok_or_else(silent)?, beside))
     }
 
     fn cores(&self) -> String {
