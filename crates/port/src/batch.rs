@@ -1,7 +1,7 @@
 //! A batch: the frames that an ingress offers, as checked descriptors of memory that stays where it is.
 #![allow(unsafe_code)]
 
-use netvale_mem::copy::copy_bytes;
+use netvale_mem::copy::{copy_bytes, peek};
 use netvale_wire::offload::Offload;
 
 /// Maximum number of frames in a batch.
@@ -388,6 +388,15 @@ impl FrameRef<'_> {
             (u64::from_ne_bytes(h[0]), u64::from_ne_bytes(h[1]))
         };
         Some((u64::from_le(first) & MAC, u64::from_le(last) >> 16))
+    }
+
+    /// Eight bytes at each of these offsets, as words in little-endian order, each read once. `None`: the first piece ends before.
+    #[inline]
+    pub fn words<const N: usize>(&self, at: [usize; N]) -> Option<[u64; N]> {
+        let (first, len) = self.piece(0).raw();
+        let end = at.iter().fold(0, |end, at| end.max(at + size_of::<u64>()));
+        // SAFETY: the contract of `push`: `len` readable bytes, and no word ends behind `end`, which is at most that.
+        (end <= len).then(|| at.map(|at| u64::from_le(unsafe { peek(first.add(at)) })))
     }
 
     /// Copies the bytes from offset `at` on into `to`, across pieces. Returns the number of bytes copied.

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use netvale_mem::lent::Guard;
 use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
+use netvale_wire::flow::{self, Plain};
 use netvale_wire::{Offload, ethernet};
 
+use crate::endpoint::SOURCES;
+use crate::ip::Words;
 use crate::neighbors::{self, Said};
 use crate::sender::{Job, Outcome, Sender};
 use crate::table::Table;
@@ -29,6 +32,8 @@ struct Pass<'a> {
     now: u32,
     /// The longest frame that is sent at all.
     longest: usize,
+    /// What was decided last: where frames of that flow go, and from which socket.
+    last: Option<(Plain, Words, u8)>,
 }
 
 impl TunnelEgress {
@@ -44,7 +49,39 @@ impl TunnelEgress {
         first.enter_now().or_else(|_| second.enter_now()).or_else(|_| first.enter()).ok()
     }
 
-    fn put(&self, pass: &Pass<'_>, sender: &mut Sender, pick: u16, frame: &FrameRef<'_>) {
+    #[inline]
+    fn put(&self, pass: &mut Pass<'_>, sender: &mut Sender, pick: u16, frame: &FrameRef<'_>) {
+        match self.place(pass, frame) {
+            Some((vtep, source)) if length_of(frame) <= pass.longest => sender.add(&pass.job, pick, vtep, source),
+            _ => self.put_any(pass, sender, pick, frame),
+        }
+    }
+
+    /// Where a frame of plain IPv4 goes, if the table knows: nothing else of it has to be looked at.
+    #[inline]
+    fn place(&self, pass: &mut Pass<'_>, frame: &FrameRef<'_>) -> Option<(Words, u8)> {
+        let words = frame.words(flow::WORDS)?;
+        if let Some((last, vtep, source)) = &pass.last
+            && last.has(words)
+        {
+            return Some((*vtep, *source));
+        }
+        let plain = Plain::of(words)?;
+        let vtep = self.vtep_of(pass, words[0])?;
+        let source = source(self.tunnel.flows.hash_plain(&plain));
+        pass.last = Some((plain, vtep, source));
+        Some((vtep, source))
+    }
+
+    /// The VTEP of the station that a frame is for, given its first eight bytes.
+    #[inline]
+    fn vtep_of(&self, pass: &Pass<'_>, first: u64) -> Option<Words> {
+        let to = first & 0xffff_ffff_ffff;
+        (to & 1 == 0).then(|| pass.table.lookup(to, pass.now, self.tunnel.options.ageing)).flatten()
+    }
+
+    #[inline(never)]
+    fn put_any(&self, pass: &Pass<'_>, sender: &mut Sender, pick: u16, frame: &FrameRef<'_>) {
         let mut head = [0; HEAD];
         let known = frame.copy_out(0, &mut head);
         let head = &head[..known];
@@ -54,11 +91,8 @@ impl TunnelEgress {
         if length_of(frame) > pass.longest {
             return self.refuse(pass, frame);
         }
-        let to = u64::from_le_bytes(*to) & 0xffff_ffff_ffff;
-        let source = (self.tunnel.flows.hash(head) % crate::endpoint::SOURCES as u32) as u8;
-        if to & 1 == 0
-            && let Some(vtep) = pass.table.lookup(to, pass.now, self.tunnel.options.ageing)
-        {
+        let source = source(self.tunnel.flows.hash(head));
+        if let Some(vtep) = self.vtep_of(pass, u64::from_le_bytes(*to)) {
             self.hear(head, pass.now);
             return sender.add(&pass.job, pick, vtep, source);
         }
@@ -102,7 +136,14 @@ impl TunnelEgress {
     }
 }
 
+/// The socket that frames of a flow leave from.
+#[inline]
+fn source(hash: u32) -> u8 {
+    (hash % SOURCES as u32) as u8
+}
+
 /// Bytes of the longest frame that leaves. TCP is cut to what fits.
+#[inline]
 fn length_of(frame: &FrameRef<'_>) -> usize {
     match frame.offload() {
         Offload::Gso(gso) if gso.kind.is_tcp() => 0,
@@ -117,11 +158,11 @@ impl Egress for TunnelEgress {
         let (table, peers) = (self.tunnel.table.load(), self.tunnel.peers.load());
         let (whole, longest) = self.tunnel.limits();
         let (sources, header) = (&self.tunnel.sources, &self.tunnel.header);
-        let job = Job { batch, peers: &peers, counters: &self.counters, sources, header, whole };
-        let pass = Pass { job, table: &table, now: now(), longest };
-        for &pick in picks {
-            if let Some(frame) = batch.get(usize::from(pick)) {
-                self.put(&pass, &mut sender, pick, &frame);
+        let job = Job { batch, picks, peers: &peers, counters: &self.counters, sources, header, whole };
+        let mut pass = Pass { job, table: &table, now: now(), longest, last: None };
+        for (pick, frame) in picks.iter().enumerate() {
+            if let Some(frame) = batch.get(usize::from(*frame)) {
+                self.put(&mut pass, &mut sender, pick as u16, &frame);
             }
         }
         let Outcome { frames, bytes, too_long_to } = sender.finish(&pass.job);

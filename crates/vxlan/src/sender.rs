@@ -32,20 +32,28 @@ const MOST_PARTS: usize = 1024;
 /// Datagrams of a message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels), and their bytes.
 const DATAGRAMS: usize = 64;
 const BYTES: usize = 65_000;
-/// Frames that wait to be put together, and different destinations of them.
-const FRAMES: usize = 512;
+/// Runs of frames that wait to be put together, and different destinations of them.
+const RUNS: usize = 512;
 const LANES: usize = 32;
 /// Private memory: room for two of the longest frames and the headers of their segments.
 const PRIVATE: usize = 2 * (MAX_FRAME + DATAGRAMS * MAX_HEADERS);
 const END: u16 = u16::MAX;
 
-/// Where a frame goes.
+/// Where frames go, and the first and the last run of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lane {
     to: Words,
     source: u8,
     first: u16,
     last: u16,
+}
+
+/// Picks that follow each other and go to one place, and the next run that goes there.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    from: u16,
+    end: u16,
+    next: u16,
 }
 
 /// What left in a delivery.
@@ -62,11 +70,15 @@ pub struct Outcome {
 /// A message that is put together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
-    /// Bytes of each datagram.
+    /// Bytes of each datagram, but for the last one, which may be shorter.
     each: usize,
     count: usize,
+    /// Datagrams that there may be.
+    most: usize,
     bytes: usize,
     parts: usize,
+    /// Parts that there may be.
+    most_parts: usize,
 }
 
 /// A message that is complete.
@@ -82,9 +94,10 @@ struct Done {
 pub struct Sender {
     outbox: Outbox,
     done: Vec<Done>,
-    /// The frame of the batch, and the next one of its lane.
-    waiting: Vec<(u16, u16)>,
+    waiting: Vec<Run>,
     lanes: Vec<Lane>,
+    /// The lane of the frame that was added last.
+    recent: usize,
     /// Private memory, and bytes of it in use.
     private: Vec<u8>,
     used: usize,
@@ -96,8 +109,10 @@ pub struct Sender {
 
 /// What all frames of a delivery have in common.
 pub struct Job<'a> {
-    /// The frames.
+    /// The frames, and which of them there are to send.
     pub batch: &'a Batch,
+    /// Their numbers.
+    pub picks: &'a [u16],
     /// The VTEPs that count them.
     pub peers: &'a Peers,
     /// What counts those that are dropped.
@@ -116,8 +131,9 @@ impl Sender {
         Sender {
             outbox: Outbox::new(MESSAGES, PARTS, port),
             done: Vec::with_capacity(MESSAGES),
-            waiting: Vec::with_capacity(FRAMES),
+            waiting: Vec::with_capacity(RUNS),
             lanes: Vec::with_capacity(LANES),
+            recent: 0,
             private: vec![0; PRIVATE],
             used: 0,
             lane: Lane { to: [0; 2], source: 0, first: END, last: END },
@@ -126,11 +142,25 @@ impl Sender {
         }
     }
 
-    /// Adds frame `pick` of the batch, which goes to a VTEP.
+    /// Adds the frame of a pick, which goes to a VTEP.
     #[inline]
     pub fn add(&mut self, job: &Job<'_>, pick: u16, to: Words, source: u8) {
+        if let Some(lane) = self.lanes.get(self.recent)
+            && (lane.to == to && lane.source == source)
+            && let Some(run) = self.waiting.get_mut(usize::from(lane.last))
+            && run.end == pick
+        {
+            run.end += 1;
+            return;
+        }
+        self.add_run(job, pick, to, source);
+    }
+
+    /// Begins a run.
+    #[inline(never)]
+    fn add_run(&mut self, job: &Job<'_>, pick: u16, to: Words, source: u8) {
         let mut known = self.lanes.iter().rposition(|lane| lane.to == to && lane.source == source);
-        if self.waiting.len() == FRAMES || known.is_none() && self.lanes.len() == LANES {
+        if self.waiting.len() == RUNS || known.is_none() && self.lanes.len() == LANES {
             self.flush(job);
             known = None;
         }
@@ -138,11 +168,12 @@ impl Sender {
         match known.and_then(|i| self.lanes.get_mut(i)) {
             Some(lane) => {
                 let last = std::mem::replace(&mut lane.last, number);
-                self.waiting[usize::from(last)].1 = number;
+                self.waiting[usize::from(last)].next = number;
             }
             None => self.lanes.push(Lane { to, source, first: number, last: number }),
         }
-        self.waiting.push((pick, END));
+        self.recent = known.unwrap_or(self.lanes.len() - 1);
+        self.waiting.push(Run { from: pick, end: pick + 1, next: END });
     }
 
     /// Sends all frames that were added. Returns what left since the last time.
@@ -155,12 +186,8 @@ impl Sender {
         for i in 0..self.lanes.len() {
             self.lane = self.lanes[i];
             let mut next = self.lane.first;
-            while let Some(&(pick, after)) = self.waiting.get(usize::from(next)) {
-                if let Some(frame) = job.batch.get(pick.into())
-                    && self.put(job, &frame).is_none()
-                {
-                    job.counters.dropped(DropReason::BadVnetHeader, 1);
-                }
+            while let Some(&Run { from, end, next: after }) = self.waiting.get(usize::from(next)) {
+                self.put_run(job, job.picks.get(from.into()..end.into()).unwrap_or_default());
                 next = after;
             }
             self.close();
@@ -170,16 +197,24 @@ impl Sender {
         self.waiting.clear();
     }
 
+    fn put_run(&mut self, job: &Job<'_>, picks: &[u16]) {
+        for &pick in picks {
+            if let Some(frame) = job.batch.get(pick.into())
+                && self.put(job, &frame).is_none()
+            {
+                job.counters.dropped(DropReason::BadVnetHeader, 1);
+            }
+        }
+    }
+
     /// `None`: what is left to do on the frame does not fit it.
+    #[inline]
     fn put(&mut self, job: &Job<'_>, frame: &FrameRef<'_>) -> Option<()> {
         match frame.offload() {
             Offload::None => {
                 self.next_datagram(job, header::LEN + frame.len(), 1 + frame.pieces());
                 // SAFETY: the header and the batch outlive the message: it is sent before `flush` returns.
-                unsafe {
-                    self.outbox.add(job.header.as_ptr(), header::LEN);
-                    self.outbox.add_frame(frame);
-                }
+                unsafe { self.outbox.add_frame(job.header, frame) };
                 Some(())
             }
             Offload::CsumPartial { start, offset } => {
@@ -258,28 +293,31 @@ impl Sender {
     }
 
     /// Begins a datagram of that length: in the message that is open, if it fits there, or in a new one.
+    #[inline]
     fn next_datagram(&mut self, job: &Job<'_>, len: usize, parts: usize) {
         let open = &self.open;
-        let fits = open.count > 0
-            && job.sources.has_gso()
-            && open.count < DATAGRAMS
-            && open.bytes == open.count * open.each
-            && len <= open.each
-            && open.each <= header::LEN + job.whole
-            && open.bytes + len <= BYTES
-            && open.parts + parts <= MOST_PARTS
-            && self.outbox.has_room(parts);
-        if !fits {
-            self.close();
-            if !self.outbox.has_room(parts) {
-                self.send_but_private(job);
-            }
-            self.outbox.begin(self.lane.to);
-            self.open.each = len;
+        if open.count >= open.most || len > open.each || open.parts + parts > open.most_parts {
+            self.begin(job, len, parts);
         }
-        self.open.count += 1;
-        self.open.bytes += len;
-        self.open.parts += parts;
+        let open = &mut self.open;
+        open.count += 1;
+        open.bytes += len;
+        open.parts += parts;
+        if len < open.each {
+            open.most = open.count;
+        }
+    }
+
+    /// Begins a message with a datagram of that length.
+    fn begin(&mut self, job: &Job<'_>, each: usize, parts: usize) {
+        self.close();
+        if !self.outbox.has_room(parts) {
+            self.send_but_private(job);
+        }
+        self.outbox.begin(self.lane.to);
+        let cut = job.sources.has_gso() && each <= header::LEN + job.whole;
+        let most = if cut { (BYTES / each.max(1)).clamp(1, DATAGRAMS) } else { 1 };
+        self.open = Open { each, most, most_parts: MOST_PARTS.min(self.outbox.room()), ..Open::default() };
     }
 
     /// Completes the message that is open.

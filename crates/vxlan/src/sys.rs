@@ -51,6 +51,14 @@ pub fn get(socket: &impl AsFd, level: libc::c_int, name: libc::c_int) -> io::Res
     }
 }
 
+/// A clock that only goes on, as precise as the kernel's ticks. The C library reads it also where there is no vDSO.
+pub fn coarse_time() -> libc::timespec {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is writable, and outlives the call, which cannot fail: every Linux has that clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
+    time
+}
+
 /// Has the kernel put datagrams of one sender together.
 pub fn set_gro(socket: &impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_UDP, UDP_GRO, 1)
@@ -213,6 +221,12 @@ impl Receiver {
     }
 }
 
+/// A piece of a message.
+#[inline]
+fn part(at: *const u8, len: usize) -> libc::iovec {
+    libc::iovec { iov_base: at.cast_mut().cast(), iov_len: len }
+}
+
 /// Messages to be sent together, put together piece by piece.
 pub struct Outbox {
     names: Vec<Name>,
@@ -249,9 +263,14 @@ impl Outbox {
         self.begins.clear();
     }
 
+    /// Parts that there is room for.
+    pub fn room(&self) -> usize {
+        self.parts.capacity() - self.parts.len()
+    }
+
     /// Whether there is room for a message of that many parts.
     pub fn has_room(&self, parts: usize) -> bool {
-        self.begins.len() < self.begins.capacity() && self.parts.len() + parts <= self.parts.capacity()
+        self.begins.len() < self.begins.capacity() && parts <= self.room()
     }
 
     /// Begins a message.
@@ -269,20 +288,27 @@ impl Outbox {
     ///
     /// # Safety
     /// They must be readable until the messages are sent or cleared.
+    #[inline]
     pub unsafe fn add(&mut self, at: *const u8, len: usize) {
         debug_assert!(self.parts.len() < self.parts.capacity());
-        self.parts.push(libc::iovec { iov_base: at.cast_mut().cast(), iov_len: len });
+        self.parts.push(part(at, len));
     }
 
-    /// Adds a frame's bytes to the message begun last.
+    /// Adds a header, and a frame's bytes, to the message begun last.
     ///
     /// # Safety
-    /// The batch of the frame must not be cleared before the messages are sent or cleared.
-    pub unsafe fn add_frame(&mut self, frame: &FrameRef<'_>) {
-        for i in 0..frame.pieces() {
+    /// The header must outlive the messages, and the batch of the frame must not be cleared, before they are sent or cleared.
+    #[inline]
+    pub unsafe fn add_frame(&mut self, header: &[u8], frame: &FrameRef<'_>) {
+        debug_assert!(self.parts.len() + frame.pieces() < self.parts.capacity());
+        // The addresses go to the kernel, which copies.
+        let of = |i| {
             let (at, len) = frame.piece(i).raw();
-            // SAFETY: the caller's contract, and that of `Batch::push`. The address goes to the kernel, which copies.
-            unsafe { self.add(at, len) };
+            part(at, len)
+        };
+        self.parts.extend_from_slice(&[part(header.as_ptr(), header.len()), of(0)]);
+        if frame.pieces() > 1 {
+            self.parts.extend((1..frame.pieces()).map(of));
         }
     }
 

@@ -11,7 +11,6 @@ use netvale_mem::lent::Lent;
 use netvale_port::wake::WakeSet;
 use netvale_wire::MacAddr;
 use netvale_wire::flow::FlowKey;
-use rustix::time::ClockId;
 use thiserror::Error;
 
 use crate::endpoint::{Endpoint, EndpointError, Inbox, SendOptions, Sources};
@@ -20,6 +19,7 @@ use crate::ip::{self, Words};
 use crate::neighbors::{Heard, Known, Neighbor};
 use crate::peers::{MAX_PEERS, Peers};
 use crate::sender::Sender;
+use crate::sys;
 use crate::table::{Entry, Put, Table};
 use crate::too_long::Replies;
 
@@ -448,7 +448,6 @@ fn is_station(mac: u64) -> bool {
 /// Seconds of a clock that only goes on.
 #[must_use]
 pub fn now() -> u32 {
-    let now = rustix::time::clock_gettime(ClockId::MonotonicCoarse);
     // 136 years.
-    now.tv_sec as u32
+    sys::coarse_time().tv_sec as u32
 }

@@ -1,6 +1,6 @@
 //! Tunnels between addresses of the loopback interface: frames come as they were sent, in order, and nothing else does.
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use netvale_port::{Batch, DropReason, Egress, Ingress, Scratch, Source};
 use netvale_vxlan::endpoint::SendOptions;
 use netvale_vxlan::tunnel::{Change, ChangeError, GivenAddress};
 use netvale_vxlan::{Endpoint, EndpointError, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions};
+use netvale_wire::build::{Udp, udp4};
 use netvale_wire::{MacAddr, Sum, VnetHdr, vnet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -132,6 +133,60 @@ fn frames_arrive() {
         assert_eq!(a.egress.deliver(batch, picks, &mut Scratch::new()), picks.len())
     });
     assert_eq!(b.bytes(many.len()), many);
+}
+
+/// A frame of a UDP flow over IPv4.
+fn datagram(to: u8, port: u16, len: usize, tag: u8) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let params = Udp {
+        src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        dst_mac: MacAddr([2, 0, 0, 0, 0, to]),
+        src: Ipv4Addr::new(10, 0, 0, 1),
+        dst: Ipv4Addr::new(10, 0, 0, to),
+        src_port: port,
+        dst_port: 53,
+        ttl: 64,
+        payload: &[tag],
+    };
+    udp4(&mut bytes, &params).unwrap();
+    bytes
+}
+
+/// Objective: flows of all kinds in one batch, in turn and in runs, to two VTEPs and to both: each VTEP gets what is for it, each
+/// flow in order, and every frame once.
+#[test]
+fn flows_mixed() {
+    let (one, two, three) = (endpoint(41, 4789), endpoint(42, 4789), endpoint(43, 4789));
+    let a = end(&one, options(7, &[42, 43]));
+    let mut ends = [end(&two, options(7, &[41])), end(&three, options(7, &[41]))];
+    let station = |n: u8| u64::from_le_bytes([2, 0, 0, 0, 0, n, 0, 0]);
+    a.tunnel.learn_all(&[(station(2), ip(42)), (station(3), ip(43)), (station(4), ip(42))]);
+    let frames: Vec<_> = (0..240u8)
+        .map(|i| match i % 12 {
+            0..4 => datagram(2, 1000, 60, i),
+            4 | 6 => datagram(3, 1000, 60, i),
+            5 => datagram(4, u16::from(i), 100, i),
+            7 => datagram(9, 1000, 60, i),
+            8 => frame(0xff, 1, 60, i),
+            9 => frame(3, 1, 60, i),
+            10 => datagram(2, 1000, 200, i),
+            _ => datagram(3, u16::from(i), 60, i),
+        })
+        .collect();
+    with_batch(&frames, &VnetHdr::default(), |batch, picks| {
+        assert_eq!(a.egress.deliver(batch, picks, &mut Scratch::new()), picks.len())
+    });
+    for (receiver, places) in ends.iter_mut().zip([[2u8, 4], [3, 3]]) {
+        let is_here = |frame: &&Vec<u8>| places.contains(&frame[5]) || matches!(frame[5], 9 | 0xff);
+        let expected: Vec<_> = frames.iter().filter(is_here).cloned().collect();
+        let got = receiver.bytes(expected.len());
+        let flow = |frame: &[u8]| (frame[..14].to_vec(), frame[26..38].to_vec());
+        for one in &expected {
+            let of_flow = |all: &[Vec<u8>]| all.iter().filter(|f| flow(f) == flow(one)).cloned().collect::<Vec<_>>();
+            assert_eq!(of_flow(&got), of_flow(&expected));
+        }
+        receiver.look();
+    }
 }
 
 /// Calls `f` with a batch of frames, on each of which the same is left to do.

@@ -17,6 +17,47 @@ pub struct FlowKey {
     high: u64,
 }
 
+/// Where the words of a [`Plain`] are in a frame.
+pub const WORDS: [usize; 5] = [0, 8, 16, 24, 30];
+
+/// What is the same in all frames of a flow of plain IPv4, as most are: untagged, without IP options, TCP, UDP or SCTP, no fragments.
+/// Both Ethernet addresses are part of it. What decides on a frame by that alone has decided on the next one that is equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plain([u64; 5]);
+
+impl Plain {
+    /// Of a frame with these bytes at [`WORDS`], in little-endian order. `None`: it is none of those frames.
+    #[inline]
+    #[must_use]
+    pub fn of(words: [u64; 5]) -> Option<Plain> {
+        let plain = Plain::masked(words);
+        let protocol = (plain.0[2] >> 56) as u8;
+        let is_plain = plain.0[1] & TYPE == IPV4_20 && plain.0[2] & FRAGMENT == 0;
+        (is_plain && matches!(protocol, TCP | UDP | SCTP)).then_some(plain)
+    }
+
+    /// Whether a frame with these bytes is one of them, too.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, words: [u64; 5]) -> bool {
+        // Without a branch for each word, nor a call.
+        let other = Plain::masked(words);
+        self.0.iter().zip(other.0).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
+    }
+
+    /// Without what differs from frame to frame: type of service, length, identification, time to live, checksum.
+    #[inline]
+    fn masked([a, b, c, d, e]: [u64; 5]) -> Plain {
+        Plain([a, b & !(0xff << 56), c & (FRAGMENT | 0xff << 56), d & !0xffff, e])
+    }
+}
+
+/// In the second word: EtherType, version and header length; those of IPv4 without options.
+const TYPE: u64 = 0x00ff_ffff << 32;
+const IPV4_20: u64 = 0x0045_0008 << 32;
+/// In the third word: more fragments, and the offset.
+const FRAGMENT: u64 = 0xff3f << 32;
+
 /// One end of a flow: the address, and port or zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct End {
@@ -41,6 +82,15 @@ impl FlowKey {
             // The IP header is damaged: the Ethernet header may be there all the same.
             Err(_) => self.hash_ethernet(frame, 0),
         }
+    }
+
+    /// The hash of a frame whose flow that is: the same as [`FlowKey::hash`] of the frame, if its headers are whole.
+    #[inline]
+    #[must_use]
+    pub fn hash_plain(&self, &Plain([_, _, c, d, e]): &Plain) -> u32 {
+        let end = |addr: u32, port: u16| End { high: 0, low: addr.swap_bytes().into(), port: port.swap_bytes() };
+        let (from, to) = (end((d >> 16) as u32, (e >> 32) as u16), end(e as u32, (e >> 48) as u16));
+        self.hash_ends(from, to, (c >> 56) as u16)
     }
 
     #[inline]
@@ -148,6 +198,37 @@ mod tests {
         assert_eq!(KEY.hash(&there), KEY.hash(&back));
         let crossed = udp4([10, 0, 0, 1], [10, 0, 0, 2], 53, 1000);
         assert_ne!(KEY.hash(&there), KEY.hash(&crossed), "ports belong to their addresses");
+    }
+
+    /// Objective: a flow of plain IPv4 is told by its words as by its headers, whatever differs from frame to frame; other frames
+    /// are none.
+    #[test]
+    fn plain() {
+        let words = |frame: &[u8]| WORDS.map(|at| u64::from_le_bytes(*frame[at..].first_chunk().unwrap()));
+        let frame = udp4([10, 200, 0, 1], [192, 168, 255, 2], 1000, 53);
+        let flow = Plain::of(words(&frame)).unwrap();
+        assert_eq!(KEY.hash_plain(&flow), KEY.hash(&frame));
+        let changed = |at: usize, to: u8| {
+            let mut frame = frame.clone();
+            frame[at] = to;
+            frame
+        };
+        for at in (0..14).chain(26..38) {
+            let other = changed(at, frame[at] ^ 1);
+            assert!(!flow.has(words(&other)), "byte {at}");
+            assert_eq!(Plain::of(words(&other)).is_some(), at != 12 && at != 13);
+        }
+        for at in [15, 16, 17, 18, 19, 22, 24, 25] {
+            assert!(flow.has(words(&changed(at, 0x5a))), "byte {at}");
+        }
+        assert!(flow.has(words(&changed(20, 0x40))), "may not be fragmented");
+        for (at, to) in [(14, 0x46), (14, 0x65), (20, 0x20), (20, 1), (21, 1), (23, 1), (12, 0x81)] {
+            assert_eq!(Plain::of(words(&changed(at, to))), None, "byte {at}");
+        }
+        for protocol in [TCP, SCTP] {
+            let other = changed(23, protocol);
+            assert_eq!(KEY.hash_plain(&Plain::of(words(&other)).unwrap()), KEY.hash(&other));
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::error::{BenchError, Result};
 use crate::scenarios::policies::kinds::Kind;
+use crate::scenarios::vxlan::encapsulate;
 use crate::{interrupt, sys};
 
 pub use budget::{Budgets, Verdict};
@@ -103,6 +104,11 @@ const PATHS: &[NamedPath] = &[
         lane: |b| guests::e1000(b, true),
     },
     NamedPath { name: "e1000-out", about: "card to driver", lane: |b| guests::e1000(b, false) },
+    NamedPath {
+        name: "vxlan-out",
+        about: "encapsulation of UDP in IPv4, without the system call's",
+        lane: |batch| Ok(Box::new(encapsulate::Lane::start(batch, 60)?)),
+    },
 ];
 
 fn find(name: &str) -> Result<&'static NamedPath> {
@@ -110,6 +116,12 @@ fn find(name: &str) -> Result<&'static NamedPath> {
         name: name.to_owned(),
         known: PATHS.iter().map(|path| path.name).collect::<Vec<_>>().join(", "),
     })
+}
+
+impl Lane for encapsulate::Lane {
+    fn round(&mut self) -> u64 {
+        self.deliver()
+    }
 }
 
 /// The only function whose instructions, and those of what it calls, are counted.

@@ -1,13 +1,15 @@
 //! What a tunnel does to a frame beside the system call: a batch through the tunnel's egress, and the very same messages prepared
 //! once and sent again, in turn. The difference is the encapsulation.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_port::{BATCH, Egress, Scratch};
 use netvale_vxlan::endpoint::SendOptions;
 use netvale_vxlan::{Endpoint, Tunnel, TunnelEgress, TunnelOptions, header};
+use netvale_wire::MacAddr;
+use netvale_wire::build::{Udp, udp4};
 
 use crate::case::Case;
 use crate::contender::{Sample, Session};
@@ -15,7 +17,7 @@ use crate::error::{BenchError, Result};
 use crate::peers::underlay::VNI;
 use crate::scenarios::own::failed;
 use crate::scenarios::stations::FIRST_SENDER;
-use crate::scenarios::traffic::{address, frame};
+use crate::scenarios::traffic::address;
 use crate::stats::median;
 use crate::sys::prepared::{Prepared, sink, source};
 use crate::sys::threads::{Job, run_pinned};
@@ -33,18 +35,45 @@ pub struct Encapsulate {
     lane: Lane,
     /// Nanoseconds a frame of the system call, of the last measurement.
     call: f64,
-    _sink: UdpSocket,
 }
 
-struct Lane {
+/// The tunnel's egress and the same messages prepared, and the socket that nobody reads.
+pub struct Lane {
     egress: TunnelEgress,
     prepared: Prepared,
     socket: UdpSocket,
     picks: Vec<u16>,
     scratch: Scratch,
+    _sink: UdpSocket,
 }
 
 impl Lane {
+    /// A tunnel over the loopback interface.
+    ///
+    /// # Errors
+    /// No descriptors.
+    pub fn start(batch: u32, frame_bytes: u32) -> Result<Self> {
+        let sink = sink(ip(2))?;
+        let to = sink.local_addr().map_err(BenchError::io("asking for a socket's address"))?;
+        let count = (batch as usize).clamp(1, BATCH);
+        let bytes = datagram(frame_bytes)?;
+        Ok(Self {
+            egress: TunnelEgress::new(tunnel(ip(1), to)?),
+            prepared: Prepared::new(header::encode(VNI), &bytes, count, to)?,
+            socket: source(ip(1))?,
+            picks: (0..count as u16).collect(),
+            scratch: Scratch::new(),
+            _sink: sink,
+        })
+    }
+
+    /// Delivers a batch to the tunnel. Returns the number of frames that left.
+    pub fn deliver(&mut self) -> u64 {
+        let before = self.egress.counters().frames();
+        self.egress.deliver(self.prepared.batch(), &self.picks, &mut self.scratch);
+        self.egress.counters().frames() - before
+    }
+
     /// Nanoseconds a frame through the tunnel.
     fn tunnel(&mut self) -> f64 {
         let Self { egress, prepared, picks, scratch, .. } = self;
@@ -93,24 +122,31 @@ fn tunnel(local: IpAddr, to: SocketAddr) -> Result<Arc<Tunnel>> {
     Ok(tunnel)
 }
 
+/// A frame as a packet generator sends it: UDP in IPv4.
+fn datagram(len: u32) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; len as usize];
+    let params = Udp {
+        src_mac: MacAddr(address(FIRST_SENDER)),
+        dst_mac: MacAddr(address(STATION)),
+        src: Ipv4Addr::new(10, 0, 0, 1),
+        dst: Ipv4Addr::new(10, 0, 0, 2),
+        src_port: 1234,
+        dst_port: 1234,
+        ttl: 64,
+        payload: &[],
+    };
+    udp4(&mut bytes, &params).map_err(|error| failed(&error))?;
+    Ok(bytes)
+}
+
 impl Encapsulate {
     /// A tunnel over the loopback interface to a socket that nobody reads.
     ///
     /// # Errors
     /// No descriptors.
     pub fn start(case: &Case, core: usize) -> Result<Self> {
-        let sink = sink(ip(2))?;
-        let to = sink.local_addr().map_err(BenchError::io("asking for a socket's address"))?;
-        let count = (case.batch as usize).clamp(1, BATCH);
-        let bytes = frame(STATION, FIRST_SENDER, case.frame_bytes);
-        let lane = Lane {
-            egress: TunnelEgress::new(tunnel(ip(1), to)?),
-            prepared: Prepared::new(header::encode(VNI), &bytes, count, to)?,
-            socket: source(ip(1))?,
-            picks: (0..count as u16).collect(),
-            scratch: Scratch::new(),
-        };
-        Ok(Self { case: case.clone(), core, lane, call: 0.0, _sink: sink })
+        let lane = Lane::start(case.batch, case.frame_bytes)?;
+        Ok(Self { case: case.clone(), core, lane, call: 0.0 })
     }
 }
 

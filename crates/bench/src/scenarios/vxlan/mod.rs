@@ -1,6 +1,6 @@
 //! Frames and TCP between two hosts over VXLAN, and what encapsulation costs a frame beside the system call.
 
-mod encapsulate;
+pub mod encapsulate;
 mod frames;
 mod hosts;
 
