@@ -21,7 +21,9 @@
 //! | [`neighbors`] | requests for addresses (ARP, ND) that are answered here |
 //! | [`too_long`] | what a sender is told whose frame does not fit |
 //! | [`ip`] | addresses of VTEPs as words |
+//! | [`check`] | whether another host's endpoint answers |
 
+pub mod check;
 pub mod egress;
 pub mod endpoint;
 pub mod header;

@@ -1,14 +1,16 @@
 //! `netvale vtep`: other hosts' endpoints of a tunnel.
 
+mod check;
+
 use std::net::IpAddr;
 use std::process::ExitCode;
 
-use netvale_control::types::{Mac, VxlanAddress, VxlanChanges, VxlanInfo, VxlanRemote, VxlanSetParams};
+use netvale_control::types::{Mac, PortInfo, VxlanAddress, VxlanChanges, VxlanInfo, VxlanRemote, VxlanSetParams};
 
 use crate::grid::{self, Align};
 use crate::{CliError, Ctx, out};
 
-/// Add, remove and list other hosts' endpoints (VTEPs) of a tunnel, while frames pass.
+/// Add, remove, list and check other hosts' endpoints (VTEPs) of a tunnel, while frames pass.
 ///
 /// An endpoint that is added gets what goes to all: broadcasts, groups, and frames for addresses that are not known. With an Ethernet
 /// address, only that address is said to be behind it, as 'bridge fdb' does for the kernel's VXLAN device.
@@ -23,6 +25,7 @@ enum Subcommand {
     Add(Which),
     Del(Which),
     List(ListArgs),
+    Check(check::Args),
 }
 
 /// Add an endpoint, or say that an address is behind one.
@@ -56,6 +59,7 @@ struct ListArgs {
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let (which, adds) = match &args.command {
         Subcommand::List(args) => return list(args, ctx),
+        Subcommand::Check(args) => return check::run(args, ctx),
         Subcommand::Add(which) => (which, true),
         Subcommand::Del(which) => (which, false),
     };
@@ -78,15 +82,19 @@ fn change(which: &Which, adds: bool) -> VxlanSetParams {
 
 fn list(args: &ListArgs, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
-    let tunnel = port.vxlan.ok_or_else(|| {
-        CliError::usage(format!("{} is no VXLAN tunnel", args.port), "'netvale list' shows the kinds of ports")
-    })?;
+    let tunnel = tunnel(port, &args.port)?;
     if args.json {
         out::json(&tunnel)?
     } else {
         out::text(render(&tunnel))?
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the daemon says of a tunnel.
+fn tunnel(port: PortInfo, name: &str) -> Result<VxlanInfo, CliError> {
+    port.vxlan
+        .ok_or_else(|| CliError::usage(format!("{name} is no VXLAN tunnel"), "'netvale list' shows the kinds of ports"))
 }
 
 /// The endpoints of a tunnel.

@@ -1,0 +1,95 @@
+//! ICMP echo (RFC 792, RFC 4443 §4) as bytes. A request and its reply have the same key: an identifier and a number.
+
+use netvale_wire::checksum::Sum;
+
+/// Bytes of an ICMP header.
+pub const HEADER: usize = 8;
+
+/// Types of messages of one IP version.
+#[derive(Clone, Copy, Debug)]
+struct Types {
+    request: u8,
+    reply: u8,
+}
+
+fn types(is_v4: bool) -> Types {
+    if is_v4 { Types { request: 8, reply: 0 } } else { Types { request: 128, reply: 129 } }
+}
+
+/// The key of a request: a socket's identifier, unless the kernel chooses it, and a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EchoKey {
+    /// The identifier; `None`: the kernel puts one in, and passes on what has it.
+    pub id: Option<u16>,
+    /// The number.
+    pub sequence: u16,
+}
+
+/// A request of that many bytes, with zeros behind its header. Its checksum is right for IPv4; for IPv6 the kernel writes it.
+pub fn request(is_v4: bool, key: EchoKey, bytes: usize) -> Vec<u8> {
+    let mut message = vec![0; bytes.max(HEADER)];
+    message[0] = types(is_v4).request;
+    message[4..6].copy_from_slice(&key.id.unwrap_or(0).to_be_bytes());
+    message[6..8].copy_from_slice(&key.sequence.to_be_bytes());
+    if is_v4 {
+        let sum = Sum::of(&message).checksum();
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+    }
+    message
+}
+
+/// Whether a message is the reply to that request.
+pub fn is_reply(is_v4: bool, key: EchoKey, message: &[u8]) -> bool {
+    message.first() == Some(&types(is_v4).reply) && is_of(key, message)
+}
+
+/// Whether a message that an error quotes is that request.
+pub fn is_request(is_v4: bool, key: EchoKey, message: &[u8]) -> bool {
+    message.first() == Some(&types(is_v4).request) && is_of(key, message)
+}
+
+fn is_of(key: EchoKey, message: &[u8]) -> bool {
+    let Some(&[_, _, _, _, a, b, c, d]) = message.first_chunk::<HEADER>() else { return false };
+    key.id.is_none_or(|id| id == u16::from_be_bytes([a, b])) && key.sequence == u16::from_be_bytes([c, d])
+}
+
+/// What follows the header of an IPv4 packet, which raw sockets receive.
+pub fn behind_ipv4(packet: &[u8]) -> &[u8] {
+    let header = packet.first().map_or(0, |first| usize::from(first & 0xf) * 4);
+    packet.get(header.max(20)..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: requests are as RFC 792 and RFC 4443 say, with a right checksum, and their replies are known by identifier and number.
+    #[test]
+    fn requests_and_replies() {
+        let key = EchoKey { id: Some(0x1234), sequence: 7 };
+        let four = request(true, key, 56);
+        assert_eq!((four.len(), &four[..2], &four[4..8]), (56, &[8, 0][..], &[0x12, 0x34, 0, 7][..]));
+        assert_eq!(Sum::of(&four).fold(), 0xffff);
+        assert_eq!(request(false, key, 0)[..4], [128, 0, 0, 0]);
+        for (is_v4, kind) in [(true, 0), (false, 129)] {
+            let mut reply = request(is_v4, key, 8);
+            assert!(!is_reply(is_v4, key, &reply) && is_request(is_v4, key, &reply));
+            reply[0] = kind;
+            assert!(is_reply(is_v4, key, &reply) && !is_request(is_v4, key, &reply));
+            assert!(is_reply(is_v4, EchoKey { id: None, sequence: 7 }, &reply));
+            assert!(!is_reply(is_v4, EchoKey { sequence: 8, ..key }, &reply));
+            assert!(!is_reply(is_v4, EchoKey { id: Some(1), ..key }, &reply));
+            assert!(!is_reply(is_v4, key, &reply[..7]));
+        }
+    }
+
+    /// Objective: a header with options is passed over; what is cut short has nothing behind it.
+    #[test]
+    fn headers() {
+        let mut packet = [0; 30];
+        packet[0] = 0x46;
+        packet[24] = 9;
+        assert_eq!(behind_ipv4(&packet), [9, 0, 0, 0, 0, 0]);
+        assert!(behind_ipv4(&packet[..20]).is_empty() && behind_ipv4(&[]).is_empty());
+    }
+}

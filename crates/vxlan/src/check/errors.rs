@@ -1,0 +1,153 @@
+//! What a socket's error queue says (IP_RECVERR; linux/errqueue.h): ICMP errors about its packets, and this host's own. Each has a
+//! cause.
+#![allow(unsafe_code)]
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Bytes of control data: its header, `sock_extended_err`, and the address of who said it.
+const CONTROL: usize = 64;
+/// Bytes of a control message's header.
+const HEADER: usize = size_of::<libc::cmsghdr>();
+
+const _: () = assert!(HEADER == 16 && HEADER + size_of::<libc::sock_extended_err>() + 28 <= CONTROL);
+
+/// What the network says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// No route.
+    NoRoute,
+    /// The host is not there, or does not take it.
+    HostUnreachable,
+    /// A firewall refuses it.
+    Prohibited,
+    /// The host has no such UDP port.
+    PortUnreachable,
+    /// It may have that many bytes.
+    TooBig(u32),
+    /// Something else.
+    Other,
+}
+
+/// An error, and who says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathError {
+    /// What.
+    pub cause: Cause,
+    /// Who.
+    pub from: Option<IpAddr>,
+}
+
+#[repr(C, align(8))]
+struct Control([u8; CONTROL]);
+
+/// Takes the oldest error. What it quotes of the packet behind its IP and UDP headers is put into `quote`: its bytes are returned.
+pub fn take(socket: &impl AsFd, quote: &mut [u8]) -> Option<(PathError, usize)> {
+    let mut control = Control([0; CONTROL]);
+    let mut part = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: quote.len() };
+    // SAFETY: all zeros are a value of it: null pointers and numbers.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
+    (header.msg_control, header.msg_controllen) = ((&raw mut control).cast(), CONTROL as _);
+    let (fd, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT);
+    // SAFETY: the header points to `part` and `control`, and that to `quote`: all are borrowed exclusively and have the lengths given.
+    let got = unsafe { libc::recvmsg(fd, &raw mut header, flags) };
+    let got = usize::try_from(got).ok()?.min(quote.len());
+    let len = (header.msg_controllen as usize).min(CONTROL);
+    Some((parse(&control.0[..len]).unwrap_or(PathError { cause: Cause::Other, from: None }), got))
+}
+
+/// Reads control data; `None` if it has no error.
+fn parse(control: &[u8]) -> Option<PathError> {
+    let int = |at: usize| Some(u32::from_ne_bytes(*control.get(at..)?.first_chunk()?));
+    let is_error = matches!(
+        (int(8)?.cast_signed(), int(12)?.cast_signed()),
+        (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+    );
+    let &[origin, kind, code, _] = control.get(HEADER + 4..)?.first_chunk()?;
+    let (errno, info) = (int(HEADER)?.cast_signed(), int(HEADER + 8)?);
+    let from = address(control.get(HEADER + 16..)?);
+    is_error.then(|| PathError { cause: cause(errno, [origin, kind, code], info), from })
+}
+
+/// The address in a `sockaddr_in` or `sockaddr_in6`.
+fn address(name: &[u8]) -> Option<IpAddr> {
+    let family = i32::from(u16::from_ne_bytes(*name.first_chunk()?));
+    match family {
+        libc::AF_INET => Some(Ipv4Addr::from(*name.get(4..)?.first_chunk::<4>()?).into()),
+        libc::AF_INET6 => Some(Ipv6Addr::from(*name.get(8..)?.first_chunk::<16>()?).into()),
+        _ => None,
+    }
+}
+
+/// What an error means: RFC 792, RFC 1812 §5.2.7.1, RFC 4443 §3.
+fn cause(errno: i32, [origin, kind, code]: [u8; 3], info: u32) -> Cause {
+    match (origin, kind, code) {
+        (libc::SO_EE_ORIGIN_ICMP, 3, 4) | (libc::SO_EE_ORIGIN_ICMP6, 2, _) => Cause::TooBig(info),
+        (libc::SO_EE_ORIGIN_ICMP, 3, 3) | (libc::SO_EE_ORIGIN_ICMP6, 1, 4) => Cause::PortUnreachable,
+        (libc::SO_EE_ORIGIN_ICMP, 3, 9 | 10 | 13) | (libc::SO_EE_ORIGIN_ICMP6, 1, 1 | 5) => Cause::Prohibited,
+        (libc::SO_EE_ORIGIN_ICMP, 3, 0 | 6 | 11) | (libc::SO_EE_ORIGIN_ICMP6, 1, 0 | 6) => Cause::NoRoute,
+        (libc::SO_EE_ORIGIN_ICMP, 3, _) | (libc::SO_EE_ORIGIN_ICMP6, 1, _) => Cause::HostUnreachable,
+        (libc::SO_EE_ORIGIN_LOCAL, ..) => of_errno(errno, info),
+        _ => Cause::Other,
+    }
+}
+
+/// What an error of this host's means.
+pub fn of_errno(errno: i32, info: u32) -> Cause {
+    match errno {
+        libc::EMSGSIZE => Cause::TooBig(info),
+        // Unreachable, blackhole: `ip route`.
+        libc::ENETUNREACH | libc::EINVAL => Cause::NoRoute,
+        libc::EHOSTUNREACH => Cause::HostUnreachable,
+        // A route or a rule of the firewall here.
+        libc::EPERM | libc::EACCES => Cause::Prohibited,
+        libc::ECONNREFUSED => Cause::PortUnreachable,
+        _ => Cause::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn control(level: i32, kind: i32, error: [u8; 3], errno: i32, info: u32, name: &[u8]) -> Vec<u8> {
+        let mut bytes = 60_usize.to_ne_bytes().to_vec();
+        for int in [level, kind, errno] {
+            bytes.extend(int.to_ne_bytes());
+        }
+        bytes.extend([error[0], error[1], error[2], 0]);
+        bytes.extend(info.to_ne_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(name);
+        bytes
+    }
+
+    /// Objective: what routers, hosts and this host say is told apart, with who says so.
+    #[test]
+    fn causes() {
+        let v4 = [2, 0, 0, 0, 10, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0];
+        let v6 = [&[10, 0, 0, 0, 0, 0, 0, 0, 0xfd, 9][..], &[0; 13], &[1], &[0; 4]].concat();
+        let (by4, by6) = (Some("10.0.0.9".parse().unwrap()), Some("fd09::1".parse().unwrap()));
+        let four = |kind, code| parse(&control(0, libc::IP_RECVERR, [2, kind, code], 111, 1400, &v4)).unwrap();
+        let six = |kind, code| parse(&control(41, libc::IPV6_RECVERR, [3, kind, code], 111, 1400, &v6)).unwrap();
+        assert_eq!(four(3, 4), PathError { cause: Cause::TooBig(1400), from: by4 });
+        assert_eq!(six(2, 0), PathError { cause: Cause::TooBig(1400), from: by6 });
+        assert_eq!([four(3, 3).cause, six(1, 4).cause], [Cause::PortUnreachable; 2]);
+        assert_eq!([four(3, 13).cause, six(1, 1).cause], [Cause::Prohibited; 2]);
+        assert_eq!([four(3, 0).cause, six(1, 0).cause], [Cause::NoRoute; 2]);
+        assert_eq!([four(3, 1).cause, six(1, 3).cause], [Cause::HostUnreachable; 2]);
+        assert_eq!(four(11, 0).cause, Cause::Other);
+        let local = parse(&control(0, libc::IP_RECVERR, [1, 0, 0], libc::EMSGSIZE, 1300, &[0; 16])).unwrap();
+        assert_eq!(local, PathError { cause: Cause::TooBig(1300), from: None });
+    }
+
+    /// Objective: control data that is cut short, or is something else, is no error.
+    #[test]
+    fn no_error() {
+        let whole = control(0, libc::IP_RECVERR, [2, 3, 3], 111, 0, &[2, 0, 0, 0, 10, 0, 0, 9]);
+        assert!((0..32).all(|len| parse(&whole[..len]).is_none()));
+        assert!(parse(&whole[..32]).is_some_and(|error| error.from.is_none()));
+        assert!(parse(&control(1, 2, [2, 3, 3], 111, 0, &[0; 16])).is_none());
+    }
+}

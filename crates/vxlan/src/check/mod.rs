@@ -1,0 +1,204 @@
+//! Whether another host's endpoint answers, how fast, and how long packets on the way there may be, by what every host gives: ICMP echo, and what the
+//! network says of a datagram that nobody takes.
+//!
+//! ```text
+//!   reach:   ──▶ VXLAN header without a frame, UDP ──▶  port unreachable: no VTEP there; silence: something takes it
+//!            ──▶ echo request, short ────────────────▶  reply: the round trip
+//!   longest: ──▶ echo requests that may not be cut ──▶  reply, "too big" with an MTU, or silence (`longest`)
+//! ```
+//!
+//! The asker is this host's endpoint. A probe asks one VTEP; its report says what was found, and the failure, if something is wrong.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `probe` | the sockets of one check |
+//! | `echo` | echo requests and replies as bytes |
+//! | `errors` | what a socket's error queue says |
+//! | `longest` | the search for the longest packet |
+
+mod echo;
+mod errors;
+mod longest;
+mod probe;
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use errors::{Cause, PathError};
+use longest::Response;
+use probe::{Answer, Probe};
+
+/// How often a VTEP is asked: the first time, its Ethernet address may have to be found.
+const ROUNDS: usize = 3;
+/// How often a long packet is sent before its silence is believed.
+const TRIES: usize = 3;
+/// A wait for the reply to a long packet, at least.
+const SHORTEST_WAIT: Duration = Duration::from_millis(200);
+
+/// The tunnel whose endpoint asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker {
+    /// Address of its endpoint on this host.
+    pub local: IpAddr,
+    /// UDP port.
+    pub port: u16,
+    /// VXLAN network identifier.
+    pub vni: u32,
+    /// How long to wait for an answer.
+    pub timeout: Duration,
+}
+
+/// Why nothing can be asked from here.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The address is none of this network namespace's.
+    #[error("{0} is no address of this network namespace")]
+    NotHere(IpAddr),
+    /// No socket for ICMP echo can be had.
+    #[error("this user may not send ICMP echo requests")]
+    NoEcho,
+    /// Another system call failed.
+    #[error("cannot ask from {0}: {1}")]
+    Socket(IpAddr, #[source] io::Error),
+}
+
+/// What is wrong with a VTEP, or with the way there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// This host, or a router, has no route.
+    #[error("no route{}", by(*.0))]
+    NoRoute(Option<IpAddr>),
+    /// A router (or this host) does not reach it.
+    #[error("host unreachable{}", by(*.0))]
+    HostUnreachable(Option<IpAddr>),
+    /// A firewall refuses the packet.
+    #[error("prohibited{}", by(*.0))]
+    Prohibited(Option<IpAddr>),
+    /// The host is there, and nothing has that UDP port.
+    #[error("port unreachable: no VTEP listens on UDP port {0}")]
+    PortUnreachable(u16),
+    /// Nothing came back in time.
+    #[error("no answer")]
+    NoAnswer,
+    /// Packets that should fit vanish; the longest one that passes has that many bytes.
+    #[error("packets longer than {0} bytes are lost silently")]
+    BlackHole(u32),
+}
+
+fn by(who: Option<IpAddr>) -> String {
+    who.map_or_else(String::new, |ip| format!(", says {ip}"))
+}
+
+impl Failure {
+    /// Its name for programs.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Failure::NoRoute(_) => "no-route",
+            Failure::HostUnreachable(_) => "host-unreachable",
+            Failure::Prohibited(_) => "prohibited",
+            Failure::PortUnreachable(_) => "port-unreachable",
+            Failure::NoAnswer => "no-answer",
+            Failure::BlackHole(_) => "black-hole",
+        }
+    }
+}
+
+/// What was found out of a VTEP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Its address.
+    pub vtep: IpAddr,
+    /// The shortest round trip of those measured.
+    pub round_trip: Option<Duration>,
+    /// The longest packet on the way there as this host knew it before, in bytes.
+    pub known_mtu: Option<u32>,
+    /// The longest packet that was answered.
+    pub path_mtu: Option<u32>,
+    /// What is wrong.
+    pub failure: Option<Failure>,
+}
+
+impl Report {
+    /// The longest packet in a frame, in bytes, that passes through the tunnel.
+    #[must_use]
+    pub fn inner_mtu(&self) -> Option<u32> {
+        let around = if self.vtep.is_ipv4() { 50 } else { 70 };
+        self.path_mtu.map(|mtu| mtu.saturating_sub(around))
+    }
+}
+
+/// Asks one VTEP.
+///
+/// # Errors
+/// [`CheckError`] if this process cannot ask.
+pub fn check(asker: &Asker, vtep: IpAddr) -> Result<Report, CheckError> {
+    let mut report = Report { vtep, round_trip: None, known_mtu: None, path_mtu: None, failure: None };
+    let failed = |e| CheckError::Socket(asker.local, e);
+    let Some(mut probe) = Probe::new(asker, vtep)? else {
+        report.failure = Some(Failure::NoRoute(None));
+        return Ok(report);
+    };
+    report.known_mtu = probe.known_mtu();
+    (report.round_trip, report.failure) = reach(&mut probe, asker).map_err(failed)?;
+    if let (Some(round_trip), None, Some(known)) = (report.round_trip, report.failure, report.known_mtu) {
+        let (mtu, failure) = fits(&mut probe, asker, known, round_trip).map_err(failed)?;
+        (report.path_mtu, report.failure) = (mtu, failure);
+    }
+    Ok(report)
+}
+
+/// The shortest of some round trips, and what the network says against the VTEP.
+fn reach(probe: &mut Probe, asker: &Asker) -> io::Result<(Option<Duration>, Option<Failure>)> {
+    let mut shortest: Option<Duration> = None;
+    for _ in 0..ROUNDS {
+        let (round_trip, error) = probe.reach(asker.timeout)?;
+        shortest = shortest.into_iter().chain(round_trip).min();
+        if let Some(failure) = error.and_then(|error| failure_of(error, asker.port)) {
+            return Ok((shortest, Some(failure)));
+        }
+    }
+    Ok((shortest, shortest.is_none().then_some(Failure::NoAnswer)))
+}
+
+fn failure_of(PathError { cause, from }: PathError, port: u16) -> Option<Failure> {
+    match cause {
+        Cause::NoRoute => Some(Failure::NoRoute(from)),
+        Cause::HostUnreachable => Some(Failure::HostUnreachable(from)),
+        Cause::Prohibited => Some(Failure::Prohibited(from)),
+        Cause::PortUnreachable => Some(Failure::PortUnreachable(port)),
+        Cause::TooBig(_) | Cause::Other => None,
+    }
+}
+
+/// The longest packet that is answered, where one of `known` bytes should be, and what is wrong if it is not.
+fn fits(
+    probe: &mut Probe,
+    asker: &Asker,
+    known: u32,
+    round_trip: Duration,
+) -> io::Result<(Option<u32>, Option<Failure>)> {
+    let wait = (round_trip * 4).max(SHORTEST_WAIT).min(asker.timeout);
+    let least = probe.least();
+    let found = longest::search(known.min(probe::LONGEST), least, |size| ask(probe, size, wait))?;
+    if !found.is_silent {
+        return Ok((Some(found.mtu), None));
+    }
+    // Short ones are still answered: it is the length.
+    match ask(probe, least, asker.timeout)? {
+        Response::Reply => Ok((Some(found.mtu), Some(Failure::BlackHole(found.mtu)))),
+        _ => Ok((None, Some(Failure::NoAnswer))),
+    }
+}
+
+fn ask(probe: &mut Probe, size: u32, wait: Duration) -> io::Result<Response> {
+    for _ in 0..TRIES {
+        match probe.echo(size, wait)? {
+            Answer::Reply => return Ok(Response::Reply),
+            Answer::Error(PathError { cause: Cause::TooBig(mtu), .. }) => return Ok(Response::TooBig(mtu)),
+            Answer::Error(_) | Answer::Silence => {}
+        }
+    }
+    Ok(Response::Silence)
+}

@@ -1,0 +1,252 @@
+//! The sockets by which one VTEP is asked: a UDP socket, as the tunnel's are, and one for ICMP echo. Together they are its probe.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
+
+use super::echo::{self, EchoKey};
+use super::errors::{self, Cause, PathError};
+use super::{Asker, CheckError};
+use crate::{header, sys};
+
+/// The longest packet of IP.
+pub const LONGEST: u32 = 65_535;
+/// Bytes of data in a short request, as `ping` sends them.
+const DATA: usize = 56;
+/// When a host has replied to an echo request, what it says of a datagram sent before comes soon: twice that time, and this.
+const GRACE: Duration = Duration::from_millis(20);
+
+/// What comes of an echo request.
+#[derive(Clone, Copy, Debug)]
+pub enum Answer {
+    /// A reply.
+    Reply,
+    /// An error.
+    Error(PathError),
+    /// Nothing, in time.
+    Silence,
+}
+
+/// Sockets that ask one VTEP.
+pub struct Probe {
+    is_v4: bool,
+    vni: u32,
+    udp: OwnedFd,
+    icmp: OwnedFd,
+    /// Whether the ICMP socket is a raw one: gets all that comes from the VTEP, with the IP header over IPv4.
+    is_raw: bool,
+    key: EchoKey,
+    buffer: Vec<u8>,
+}
+
+/// What has happened at a socket.
+enum Event {
+    Reply,
+    OfUdp(PathError),
+    OfEcho(PathError),
+}
+
+impl Probe {
+    /// Opens sockets; `None` if this host has no route to the VTEP.
+    pub fn new(asker: &Asker, vtep: IpAddr) -> Result<Option<Probe>, CheckError> {
+        let at = SocketAddr::new(asker.local, 0);
+        let failed = |e: io::Error| match e.raw_os_error() {
+            Some(libc::EADDRNOTAVAIL) => CheckError::NotHere(asker.local),
+            _ => CheckError::Socket(asker.local, e),
+        };
+        let udp = sys::udp(at).map_err(failed)?;
+        let (icmp, is_raw) = icmp_socket(asker.local.is_ipv4()).map_err(|e| match e {
+            Errno::PERM | Errno::ACCESS => CheckError::NoEcho,
+            e => failed(e.into()),
+        })?;
+        rustix::net::bind(&icmp, &at).map_err(|e| failed(e.into()))?;
+        for socket in [&udp, &icmp] {
+            prepare(socket, asker.local.is_ipv4()).map_err(failed)?;
+        }
+        for (socket, port) in [(&udp, asker.port), (&icmp, 0)] {
+            match rustix::net::connect(socket, &SocketAddr::new(vtep, port)) {
+                Ok(()) => {}
+                Err(e) if errors::of_errno(e.raw_os_error(), 0) != Cause::Other => return Ok(None),
+                Err(e) => return Err(failed(e.into())),
+            }
+        }
+        let key = EchoKey { id: is_raw.then(next_id), sequence: 0 };
+        let buffer = vec![0; LONGEST as usize];
+        Ok(Some(Probe { is_v4: vtep.is_ipv4(), vni: asker.vni, udp, icmp, is_raw, key, buffer }))
+    }
+
+    /// Bytes of the longest packet that reaches the VTEP whole, as far as this host knows.
+    pub fn known_mtu(&self) -> Option<u32> {
+        let (level, name) =
+            if self.is_v4 { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
+        sys::get(&self.udp, level, name).ok().and_then(|mtu| u32::try_from(mtu).ok())
+    }
+
+    /// Bytes of a short request's packet.
+    pub fn least(&self) -> u32 {
+        (self.headers() + DATA) as u32
+    }
+
+    fn headers(&self) -> usize {
+        echo::HEADER + if self.is_v4 { 20 } else { 40 }
+    }
+
+    /// Sends a VXLAN header without a frame, and a short echo request. Returns the round trip, and what the network says against them.
+    pub fn reach(&mut self, timeout: Duration) -> io::Result<(Option<Duration>, Option<PathError>)> {
+        let begin = Instant::now();
+        let (mut until, mut round_trip) = (begin + timeout, None);
+        for sent in [self.send_header(), self.send_echo(self.least())] {
+            if let Err(errno) = sent {
+                return refused(errno).map(|error| (None, Some(error)));
+            }
+        }
+        while let Some(event) = self.next(until)? {
+            match event {
+                Event::Reply if round_trip.is_none() => {
+                    let time = begin.elapsed();
+                    round_trip = Some(time);
+                    until = until.min(Instant::now() + 2 * time + GRACE);
+                }
+                Event::OfUdp(error) | Event::OfEcho(error)
+                    if !matches!(error.cause, Cause::TooBig(_) | Cause::Other) =>
+                {
+                    return Ok((round_trip, Some(error)));
+                }
+                _ => {}
+            }
+        }
+        Ok((round_trip, None))
+    }
+
+    /// Sends an echo request in a packet of that many bytes, which is not cut.
+    pub fn echo(&mut self, size: u32, wait: Duration) -> io::Result<Answer> {
+        let begin = Instant::now();
+        match self.send_echo(size) {
+            Err(Errno::MSGSIZE) => {
+                let mtu = self.known_mtu().unwrap_or(0);
+                return Ok(Answer::Error(PathError { cause: Cause::TooBig(mtu), from: None }));
+            }
+            Err(errno) => return refused(errno).map(Answer::Error),
+            Ok(()) => {}
+        }
+        while let Some(event) = self.next(begin + wait)? {
+            match event {
+                Event::Reply => return Ok(Answer::Reply),
+                Event::OfEcho(error) => return Ok(Answer::Error(error)),
+                Event::OfUdp(_) => {}
+            }
+        }
+        Ok(Answer::Silence)
+    }
+
+    fn send_header(&self) -> Result<(), Errno> {
+        send(&self.udp, &header::encode(self.vni))
+    }
+
+    fn send_echo(&mut self, size: u32) -> Result<(), Errno> {
+        self.key.sequence = self.key.sequence.wrapping_add(1);
+        let bytes = (size as usize).saturating_sub(self.headers() - echo::HEADER);
+        send(&self.icmp, &echo::request(self.is_v4, self.key, bytes))
+    }
+
+    /// Waits for what concerns the last request or a datagram.
+    fn next(&mut self, until: Instant) -> io::Result<Option<Event>> {
+        loop {
+            if let Some(event) = self.pending() {
+                return Ok(Some(event));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+            let mut polled = [PollFd::new(&self.udp, PollFlags::IN), PollFd::new(&self.icmp, PollFlags::IN)];
+            match rustix::event::poll(&mut polled, Some(&left)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    /// What is there already. All else that is there is passed over.
+    fn pending(&mut self) -> Option<Event> {
+        if let Some((error, _)) = errors::take(&self.udp, &mut self.buffer) {
+            return Some(Event::OfUdp(error));
+        }
+        // Nobody has a reason to send here.
+        while rustix::net::recv(&self.udp, &mut self.buffer[..], RecvFlags::DONTWAIT).is_ok() {}
+        while let Some((error, len)) = errors::take(&self.icmp, &mut self.buffer) {
+            let quoted = self.buffer.get(..len).unwrap_or_default();
+            if echo::is_request(self.is_v4, self.key, quoted) {
+                return Some(Event::OfEcho(error));
+            }
+        }
+        loop {
+            match rustix::net::recv(&self.icmp, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+                Ok((_, len)) if self.is_reply(len) => return Some(Event::Reply),
+                // An error that is also in the queue is said here once.
+                Ok(_) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    fn is_reply(&self, len: usize) -> bool {
+        let packet = self.buffer.get(..len).unwrap_or_default();
+        let message = if self.is_raw && self.is_v4 { echo::behind_ipv4(packet) } else { packet };
+        echo::is_reply(self.is_v4, self.key, message)
+    }
+}
+
+/// A socket for ICMP echo, and whether it is a raw one. Ordinary users have the other kind if net.ipv4.ping_group_range has a group of theirs, key
+/// it has not in new network namespaces.
+fn icmp_socket(is_v4: bool) -> Result<(OwnedFd, bool), Errno> {
+    let (family, protocol) =
+        if is_v4 { (AddressFamily::INET, ipproto::ICMP) } else { (AddressFamily::INET6, ipproto::ICMPV6) };
+    let open = |kind, protocol: Protocol| {
+        rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, Some(protocol))
+    };
+    match open(SocketType::DGRAM, protocol) {
+        Ok(socket) => Ok((socket, false)),
+        Err(_) => open(SocketType::RAW, protocol).map(|socket| (socket, true)),
+    }
+}
+
+/// Errors are queued, and packets are not cut, neither here nor on the way.
+fn prepare(socket: &OwnedFd, is_v4: bool) -> io::Result<()> {
+    if is_v4 {
+        sys::set(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
+        sys::set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
+    } else {
+        sys::set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
+        sys::set(socket, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)?;
+        sys::set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)
+    }
+}
+
+/// An identifier that no other check of this process has, nor, most likely, another process.
+fn next_id() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let process = std::process::id() as u16;
+    process.wrapping_mul(31).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Sends. An error of an earlier packet, which the kernel says instead of sending, is in the queue, too.
+fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
+    let _ = rustix::net::sockopt::socket_error(socket);
+    rustix::net::send(socket, bytes, SendFlags::DONTWAIT).map(|_| ())
+}
+
+/// What it means that the kernel does not send.
+fn refused(errno: Errno) -> io::Result<PathError> {
+    match errors::of_errno(errno.raw_os_error(), 0) {
+        Cause::Other => Err(errno.into()),
+        cause => Ok(PathError { cause, from: None }),
+    }
+}
