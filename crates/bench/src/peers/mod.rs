@@ -9,6 +9,7 @@ pub mod iperf;
 pub mod kernel_vxlan;
 pub mod memif;
 pub mod net_ring;
+pub mod open_vswitch;
 pub mod ovs;
 pub mod packets;
 pub mod pingpong;

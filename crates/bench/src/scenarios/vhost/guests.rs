@@ -75,7 +75,7 @@ impl Contender for Guests {
             Guests::Both => Process::Ours(End::Driver.spawn(case, &sockets, Work::Between, ports_core)?),
             Guests::OurSwitch => {
                 let kind = if case.variant == "in-order" { Ovs::InOrder } else { Ovs::Mergeable };
-                let mut testpmd = kind.ports(case, ports_core, &place)?;
+                let mut testpmd = kind.ports(case, ports_core, &sockets, &place)?;
                 testpmd.command("start tx_first 16")?;
                 Process::Dpdk(testpmd, None)
             }
