@@ -19,6 +19,8 @@ use crate::sys::netns::Netns;
 use crate::{pin, sys};
 
 const START_LIMIT: Duration = Duration::from_secs(10);
+/// What a server says when it waits for a client.
+const READY: &str = "Server listening";
 
 /// The peer.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +117,7 @@ impl Iperf {
         let mut command = server.command("stdbuf");
         command.args(["-oL", "iperf3", "--server", "--affinity", &cores.1.to_string()]);
         let process = Child::spawn(command, &folder.path().join("server.log"))?;
-        process.expect("Server listening", START_LIMIT)?;
+        process.expect(READY, START_LIMIT)?;
         Ok(Self {
             client,
             server: process,
@@ -150,7 +152,10 @@ impl Iperf {
         // Ctrl-C does not reach the client, which ends by itself.
         interrupt::check()?;
         let disturbance = watch.finish();
-        Ok(Sample::new(received_gbps(&report?)?, disturbance))
+        let received = received_gbps(&report?)?;
+        // What lies between may be stopped next, and with it the end of this test's connections: the server would refuse the next client.
+        self.server.expect(READY, START_LIMIT)?;
+        Ok(Sample::new(received, disturbance))
     }
 }
 
