@@ -1,7 +1,7 @@
 //! Every peer that is measured, and every path of netvale's that is compared with another.
 
 use crate::contender::Contender;
-use crate::peers::{af_packet, bridge, eventfd, iperf, kernel_vxlan, memif, net_ring, ovs, udp};
+use crate::peers::{af_packet, bridge, eventfd, iperf, kernel_vxlan, memif, net_ring, ovs, ovs_vxlan, udp};
 use crate::scenarios::compat::{Native, SystemPcap};
 use crate::scenarios::copy::AlignedCopy;
 use crate::scenarios::e1000::{self, Played};
@@ -28,6 +28,7 @@ pub fn all() -> Vec<Box<dyn Contender>> {
         Box::new(af_packet::AfPacket),
         Box::new(iperf::BridgedTcp),
         Box::new(kernel_vxlan::KernelVxlan),
+        Box::new(ovs_vxlan::OvsVxlan),
         Box::new(eventfd::Eventfd::AcrossCores),
         Box::new(eventfd::Eventfd::OneCore),
         Box::new(udp::UdpEcho::AcrossCores),

@@ -11,10 +11,10 @@ use crate::error::{BenchError, Result, Skip};
 use crate::peers::frames::{self, frame};
 use crate::peers::iperf::{self, Iperf};
 use crate::peers::underlay::{self, Underlay, VNI, vtep};
+use crate::pin;
 use crate::sys::netns::Netns;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 use crate::sys::threads::{Done, Job, run_pinned};
-use crate::{pin, sys};
 
 /// The peer.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +34,7 @@ impl Contender for KernelVxlan {
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        sys::need_root("network namespaces")?;
-        sys::need_program("ip", "iproute2")?;
+        underlay::available()?;
         pin::need(2, &env.cores)
     }
 
@@ -44,7 +43,7 @@ impl Contender for KernelVxlan {
         if case.unit == Unit::Gbps {
             iperf::available(env)?;
         }
-        let underlay = Underlay::new(cores)?;
+        let underlay = Underlay::new(case, cores)?;
         (0..2).try_for_each(|host| bridge(&underlay, host))?;
         if case.unit == Unit::Gbps {
             let [client, server] = [attached(&underlay, 0)?, attached(&underlay, 1)?];

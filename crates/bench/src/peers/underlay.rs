@@ -3,17 +3,30 @@
 //! Over a veth, the sender's CPU does the receiver's work, too. Here the receiving host's CPU does its own (RPS), as it would for a
 //! card of its own.
 
-use crate::error::Result;
+use crate::case::Case;
+use crate::error::{Result, Skip};
 use crate::peers::frames;
-use crate::sys::child;
 use crate::sys::netns::Netns;
+use crate::sys::{self, child};
 
 /// The longest packet that fits into a tunnel over 1,500 bytes.
 pub const MTU: u32 = 1450;
 /// The network of the tunnels.
 pub const VNI: u32 = 100;
 /// The underlay's interface of each host.
-const INTERFACE: &str = "underlay";
+pub const INTERFACE: &str = "underlay";
+
+/// The variant in which messages of several datagrams are cut before they reach the interface, as for a card that cannot do it.
+pub const CUT: &str = "frames-cut";
+
+/// Refuses where there can be no such hosts.
+///
+/// # Errors
+/// [`Skip`] if something is missing; it says what.
+pub fn available() -> std::result::Result<(), Skip> {
+    sys::need_root("network namespaces")?;
+    sys::need_program("ip", "iproute2")
+}
 
 /// Both hosts.
 pub struct Underlay {
@@ -26,7 +39,7 @@ impl Underlay {
     ///
     /// # Errors
     /// Not root, or the kernel has no veth.
-    pub fn new(cores: (usize, usize)) -> Result<Self> {
+    pub fn new(case: &Case, cores: (usize, usize)) -> Result<Self> {
         let hosts = [Netns::new()?, Netns::new()?];
         let [near, far] = &hosts;
         hosts.iter().try_for_each(frames::silence_ipv6)?;
@@ -35,6 +48,10 @@ impl Underlay {
             host.ip(&format!("addr add {}/24 dev {INTERFACE}", vtep(index)))?;
             host.ip(&format!("link set {INTERFACE} up"))?;
             steer(host, core)?;
+            if case.variant == CUT {
+                sys::need_program("ethtool", "ethtool")?;
+                child::run(host.command("ethtool").args(["-K", INTERFACE, "tx-udp-segmentation", "off"]))?;
+            }
         }
         Ok(Self { hosts })
     }

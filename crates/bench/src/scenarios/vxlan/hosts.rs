@@ -2,6 +2,7 @@
 
 use netvale_control::types::{AttachParams, PortOptions};
 
+use crate::case::Case;
 use crate::error::Result;
 use crate::peers::underlay::{Underlay, VNI, vtep};
 use crate::scenarios::own::{Daemon, failed};
@@ -18,8 +19,8 @@ impl Hosts {
     ///
     /// # Errors
     /// Not root, or a daemon does not start.
-    pub fn start(cores: (usize, usize)) -> Result<Self> {
-        let underlay = Underlay::new(cores)?;
+    pub fn start(case: &Case, cores: (usize, usize)) -> Result<Self> {
+        let underlay = Underlay::new(case, cores)?;
         let [near, far] = &underlay.hosts;
         let daemons = [Daemon::start_in(near, cores.0, "")?, Daemon::start_in(far, cores.1, "")?];
         let hosts = Self { daemons, underlay };

@@ -32,6 +32,7 @@ pub const SCENARIO: Scenario = Scenario {
     about: "frames and TCP between two hosts' switches over VXLAN, and what encapsulation costs beside the system call",
     variants: &[
         Variant { name: "frames", ..SHORT },
+        Variant { name: underlay::CUT, ..SHORT },
         Variant { name: TCP, unit: Unit::Gbps, ..Variant::TWO_PORTS },
         Variant { name: ENCAPSULATE, unit: Unit::Nanos, ..SHORT },
     ],
@@ -63,12 +64,9 @@ impl Contender for Vxlan {
         match case.variant.as_str() {
             ENCAPSULATE => return Ok(Box::new(Encapsulate::start(case, cores.0)?)),
             TCP => iperf::available(env)?,
-            _ => {
-                sys::need_root("network namespaces")?;
-                sys::need_program("ip", "iproute2")?;
-            }
+            _ => underlay::available()?,
         }
-        let hosts = Hosts::start(cores)?;
+        let hosts = Hosts::start(case, cores)?;
         if case.variant == TCP {
             Ok(Box::new(Tcp::start(hosts, cores)?))
         } else {

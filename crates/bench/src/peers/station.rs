@@ -1,0 +1,91 @@
+//! A program with a virtio port at a switch's vhost-user socket, which shares its CPU with that switch: it sleeps whenever there is
+//! nothing to do.
+//!
+//! It uses netvale's virtio driver. DPDK's always polls, and two pollers on one CPU wait for each other's time slices: frames would come at
+//! less than a tenth of the rate.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use netvale_port::{Batch, Egress, FrameRef, Scratch, Source};
+use netvale_vhost::frontend::BackEnd;
+use netvale_virtio::driver::options::DriverOptions;
+use netvale_virtio::driver::port::VirtioPort;
+
+use crate::error::{BenchError, Result};
+
+/// The most that is sent in one call.
+const BURST: usize = 64;
+/// Entries of the queues.
+const QUEUE: u16 = 1024;
+/// How long it sleeps: half a queue takes the switch a millisecond. 20 to 500 microseconds make no difference beyond the noise.
+const NAP: Duration = Duration::from_micros(100);
+
+/// The program.
+pub struct Station {
+    egress: Arc<dyn Egress>,
+    source: Source,
+    batch: Box<Batch>,
+    scratch: Scratch,
+    wrong: u64,
+    // Ends the connection when dropped.
+    _port: VirtioPort,
+}
+
+impl Station {
+    /// Connects to a socket.
+    ///
+    /// # Errors
+    /// The system refuses memory or a thread.
+    pub fn connect(socket: &Path) -> Result<Self> {
+        let options = DriverOptions { size: QUEUE, offloads: false, in_order: true, ..DriverOptions::default() };
+        let refused = |why: &dyn std::fmt::Display| BenchError::Usage(format!("the virtio port: {why}"));
+        let (port, (egress, mut ingress)) =
+            VirtioPort::new(BackEnd(socket.to_owned().into()), options).map_err(|error| refused(&error))?;
+        let (Some(egress), Some(ingress)) = (egress.into_iter().next(), ingress.pop()) else {
+            return Err(refused(&"it has no queues"));
+        };
+        Ok(Self {
+            egress,
+            source: Source::new(ingress),
+            batch: Box::default(),
+            scratch: Scratch::new(),
+            wrong: 0,
+            _port: port,
+        })
+    }
+
+    /// Frames received that were not the expected ones.
+    #[must_use]
+    pub fn wrong(&self) -> u64 {
+        self.wrong
+    }
+
+    /// Sends `frame` up to `count` times, at most 64. Returns how many found room; sleeps if not all did.
+    pub fn send(&mut self, frame: &[u8], count: usize) -> u64 {
+        let picks = &[0; BURST][..count.min(BURST)];
+        let Self { egress, batch, scratch, .. } = self;
+        let sent = batch.lend(frame, |batch| egress.deliver(batch, picks, scratch));
+        if sent < picks.len() {
+            std::thread::sleep(NAP);
+        }
+        sent as u64
+    }
+
+    /// Takes what is there, and compares it with `expected`. Returns how many frames came; sleeps if none did.
+    pub fn receive(&mut self, expected: &[u8]) -> u64 {
+        let frames = self.source.take(&mut self.batch);
+        let mut room = [0; BURST];
+        let line = expected.len().min(room.len());
+        let is_wrong =
+            |frame: FrameRef<'_>| frame.copy_out(0, &mut room[..line]) < line || room[..line] != expected[..line];
+        let (came, wrong) = (frames.len() as u64, frames.iter().map(is_wrong).filter(|wrong| *wrong).count());
+        self.source.release(&mut self.batch);
+        self.wrong += wrong as u64;
+        if came == 0 {
+            std::thread::sleep(NAP);
+        }
+        came
+    }
+}
