@@ -1,7 +1,8 @@
 //! Two hosts with a network between them: namespaces joined by a veth, whose stations are further namespaces or packet sockets.
 //!
-//! Over a veth, the sender's CPU does the receiver's work, too. Here the receiving host's CPU does its own (RPS), as it would for a
-//! card of its own.
+//! Over a veth, the sender's CPU does the receiving kernel's work, too. Here the receiving host's CPU does its own (RPS), as it would for
+//! a card of its own. Not so where each datagram comes alone ([`CUT`]): nothing would hold the sender back, and the receiving CPU would do
+//! nothing but drop. AF_XDP sockets on a veth are filled by the sender's CPU in either case.
 
 use crate::case::Case;
 use crate::error::{Result, Skip};
@@ -47,10 +48,11 @@ impl Underlay {
         for (host, (index, core)) in hosts.iter().zip([(0, cores.0), (1, cores.1)]) {
             host.ip(&format!("addr add {}/24 dev {INTERFACE}", vtep(index)))?;
             host.ip(&format!("link set {INTERFACE} up"))?;
-            steer(host, core)?;
             if case.variant == CUT {
                 sys::need_program("ethtool", "ethtool")?;
                 child::run(host.command("ethtool").args(["-K", INTERFACE, "tx-udp-segmentation", "off"]))?;
+            } else {
+                steer(host, core)?;
             }
         }
         Ok(Self { hosts })

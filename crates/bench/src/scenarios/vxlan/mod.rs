@@ -14,7 +14,6 @@ use crate::error::{Result, Skip};
 use crate::peers::iperf::{self, Iperf};
 use crate::peers::underlay;
 use crate::scenarios::{Scenario, Variant};
-use crate::sys;
 use crate::sys::netns::Netns;
 use encapsulate::Encapsulate;
 use frames::Frames;
