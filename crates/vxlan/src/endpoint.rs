@@ -287,9 +287,7 @@ impl Endpoint {
     pub fn path_mtu(&self, to: IpAddr) -> Option<u32> {
         let socket = sys::udp(SocketAddr::new(self.local, 0)).ok()?;
         rustix::net::connect(&socket, &SocketAddr::new(to, self.port)).ok()?;
-        let (level, name) =
-            if to.is_ipv4() { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
-        sys::get(&socket, level, name).ok().and_then(|mtu| u32::try_from(mtu).ok())
+        sys::path_mtu(&socket, to.is_ipv4())
     }
 }
 

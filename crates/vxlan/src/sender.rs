@@ -94,7 +94,7 @@ struct Done {
 pub struct Sender {
     outbox: Outbox,
     done: Vec<Done>,
-    waiting: Vec<Run>,
+    runs: Vec<Run>,
     lanes: Vec<Lane>,
     /// The lane of the frame that was added last.
     recent: usize,
@@ -131,7 +131,7 @@ impl Sender {
         Sender {
             outbox: Outbox::new(MESSAGES, PARTS, port),
             done: Vec::with_capacity(MESSAGES),
-            waiting: Vec::with_capacity(RUNS),
+            runs: Vec::with_capacity(RUNS),
             lanes: Vec::with_capacity(LANES),
             recent: 0,
             private: vec![0; PRIVATE],
@@ -147,7 +147,7 @@ impl Sender {
     pub fn add(&mut self, job: &Job<'_>, pick: u16, to: Words, source: u8) {
         if let Some(lane) = self.lanes.get(self.recent)
             && (lane.to == to && lane.source == source)
-            && let Some(run) = self.waiting.get_mut(usize::from(lane.last))
+            && let Some(run) = self.runs.get_mut(usize::from(lane.last))
             && run.end == pick
         {
             run.end += 1;
@@ -160,20 +160,20 @@ impl Sender {
     #[inline(never)]
     fn add_run(&mut self, job: &Job<'_>, pick: u16, to: Words, source: u8) {
         let mut known = self.lanes.iter().rposition(|lane| lane.to == to && lane.source == source);
-        if self.waiting.len() == RUNS || known.is_none() && self.lanes.len() == LANES {
+        if self.runs.len() == RUNS || known.is_none() && self.lanes.len() == LANES {
             self.flush(job);
             known = None;
         }
-        let number = self.waiting.len() as u16;
+        let number = self.runs.len() as u16;
         match known.and_then(|i| self.lanes.get_mut(i)) {
             Some(lane) => {
                 let last = std::mem::replace(&mut lane.last, number);
-                self.waiting[usize::from(last)].next = number;
+                self.runs[usize::from(last)].next = number;
             }
             None => self.lanes.push(Lane { to, source, first: number, last: number }),
         }
         self.recent = known.unwrap_or(self.lanes.len() - 1);
-        self.waiting.push(Run { from: pick, end: pick + 1, next: END });
+        self.runs.push(Run { from: pick, end: pick + 1, next: END });
     }
 
     /// Sends all frames that were added. Returns what left since the last time.
@@ -186,7 +186,7 @@ impl Sender {
         for i in 0..self.lanes.len() {
             self.lane = self.lanes[i];
             let mut next = self.lane.first;
-            while let Some(&Run { from, end, next: after }) = self.waiting.get(usize::from(next)) {
+            while let Some(&Run { from, end, next: after }) = self.runs.get(usize::from(next)) {
                 self.put_run(job, job.picks.get(from.into()..end.into()).unwrap_or_default());
                 next = after;
             }
@@ -194,7 +194,7 @@ impl Sender {
         }
         self.send(job);
         self.lanes.clear();
-        self.waiting.clear();
+        self.runs.clear();
     }
 
     fn put_run(&mut self, job: &Job<'_>, picks: &[u16]) {

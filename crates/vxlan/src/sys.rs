@@ -51,6 +51,12 @@ pub fn get(socket: &impl AsFd, level: libc::c_int, name: libc::c_int) -> io::Res
     }
 }
 
+/// The longest packet that reaches where a socket is connected to, in bytes, as far as the host knows.
+pub fn path_mtu(socket: &impl AsFd, is_v4: bool) -> Option<u32> {
+    let (level, name) = if is_v4 { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
+    get(socket, level, name).ok().and_then(|mtu| u32::try_from(mtu).ok())
+}
+
 /// A clock that only goes on, as precise as the kernel's ticks. The C library reads it also where there is no vDSO.
 pub fn coarse_time() -> libc::timespec {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

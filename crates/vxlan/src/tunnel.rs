@@ -262,9 +262,8 @@ impl Tunnel {
     /// The longest frame that fits into a packet of the path, and the longest one that is sent at all.
     #[inline]
     pub(crate) fn limits(&self) -> (usize, usize) {
-        let network = if self.endpoint.local().is_ipv4() { IPV4 } else { IPV6 };
         let asked = self.options.mtu.map_or(LONGEST, |mtu| LONGEST.min(mtu + ETHERNET));
-        let fits = self.path.load(Ordering::Relaxed).saturating_sub(network + HEADERS).min(asked);
+        let fits = self.path.load(Ordering::Relaxed).saturating_sub(around_frame(self.endpoint.local())).min(asked);
         (fits as usize, if self.options.send.may_fragment { asked } else { fits } as usize)
     }
 
@@ -438,6 +437,18 @@ pub fn check_vtep(vtep: IpAddr, local: IpAddr) -> Result<(), ChangeError> {
         return Err(ChangeError::Version(vtep, local));
     }
     if vtep == local { Err(ChangeError::Own(vtep)) } else { Ok(()) }
+}
+
+/// Bytes around a frame in a packet between endpoints of that version of IP.
+#[inline]
+fn around_frame(local: IpAddr) -> u32 {
+    HEADERS + if local.is_ipv4() { IPV4 } else { IPV6 }
+}
+
+/// Bytes around a packet in a frame through a tunnel, in a packet between endpoints of that version of IP.
+#[must_use]
+pub fn around_packet(local: IpAddr) -> u32 {
+    around_frame(local) + ETHERNET
 }
 
 /// Whether it is the address of a single station, in wire order.

@@ -29,6 +29,8 @@ use errors::{Cause, PathError};
 use longest::Response;
 use probe::{Answer, Probe};
 
+use crate::tunnel::around_packet;
+
 /// How often a VTEP is asked: the first time, its Ethernet address may have to be found.
 const ROUNDS: usize = 3;
 /// How often a long packet is sent before its silence is believed.
@@ -124,8 +126,7 @@ impl Report {
     /// The longest packet in a frame, in bytes, that passes through the tunnel.
     #[must_use]
     pub fn inner_mtu(&self) -> Option<u32> {
-        let around = if self.vtep.is_ipv4() { 50 } else { 70 };
-        self.path_mtu.map(|mtu| mtu.saturating_sub(around))
+        self.path_mtu.map(|mtu| mtu.saturating_sub(around_packet(self.vtep)))
     }
 }
 
