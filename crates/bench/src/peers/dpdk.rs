@@ -46,7 +46,9 @@ pub trait Part {
     /// Its processes.
     fn pids(&self) -> Vec<u32>;
     /// Its pinned threads, as `(pid, tid)`.
-    fn threads(&self) -> Vec<(u32, u32)>;
+    fn threads(&self) -> Vec<(u32, u32)> {
+        Vec::new()
+    }
     /// Stops it where it is.
     ///
     /// # Errors

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use crate::case::{Case, Unit};
 use crate::contender::{Contender, Env, Sample, Session};
-use crate::disturb::Disturbance;
-use crate::error::{BenchError, Result, Skip};
+use crate::error::{Result, Skip};
+use crate::peers::across::{OneWay, Stream};
 use crate::peers::frames::{self, frame};
-use crate::peers::iperf::{self, Iperf};
+use crate::peers::iperf;
 use crate::peers::underlay::{self, Underlay, VNI, vtep};
 use crate::pin;
 use crate::sys::netns::Netns;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
-use crate::sys::threads::{Done, Job, run_pinned};
+use crate::sys::threads::{Job, run_pinned};
 
 /// The peer.
 #[derive(Clone, Copy, Debug)]
@@ -46,9 +46,8 @@ impl Contender for KernelVxlan {
         let underlay = Underlay::new(case, cores)?;
         (0..2).try_for_each(|host| bridge(&underlay, host))?;
         if case.unit == Unit::Gbps {
-            let [client, server] = [attached(&underlay, 0)?, attached(&underlay, 1)?];
-            let iperf = Iperf::start(client, server, &underlay::station(1), cores)?;
-            return Ok(Box::new(Tcp { iperf, cores, _underlay: underlay }));
+            let stations = [attached(&underlay, 0)?, attached(&underlay, 1)?];
+            return Ok(Box::new(Stream::start(underlay, stations, cores)?));
         }
         Ok(Box::new(Frames::start(case, cores, underlay)?))
     }
@@ -71,26 +70,6 @@ fn attached(underlay: &Underlay, host: usize) -> Result<Netns> {
     hub.ip(&format!("link set v0 mtu {} master br0 up", underlay::MTU))?;
     underlay::set_up_station(&namespace, host, "eth0")?;
     Ok(namespace)
-}
-
-struct Tcp {
-    iperf: Iperf,
-    cores: (usize, usize),
-    _underlay: Underlay,
-}
-
-impl Session for Tcp {
-    fn measure(&mut self, window: Duration) -> Result<Sample> {
-        self.iperf.measure(window)
-    }
-
-    fn cores(&self) -> String {
-        format!("the client's host on {}, the server's on {}", self.cores.0, self.cores.1)
-    }
-
-    fn touched(&self) -> bool {
-        true
-    }
 }
 
 struct Frames {
@@ -131,15 +110,12 @@ impl Session for Frames {
             Job::new(self.cores.1, move || receiver.receive(MAX_BATCH)),
         ];
         let (done, beside) = run_pinned(jobs, window)?;
-        let received = done.last().map(Done::rate).filter(|rate| *rate > 0.0);
-        let received = received.ok_or_else(|| BenchError::NoTraffic("the kernel's VXLAN device".into()))?;
-        // That the receiver waits for its own host's network stack is what is measured.
-        let beside = Disturbance { foreign_percent: beside.foreign_percent, ..Disturbance::default() };
-        Ok(Sample::new(frames::in_unit(&self.case, received), beside))
+        let one_way = OneWay::of(&done, beside, "the kernel's VXLAN device", 0)?;
+        Ok(Sample::new(frames::in_unit(&self.case, one_way.received), one_way.beside))
     }
 
     fn cores(&self) -> String {
-        format!("the sender's host on {}, the receiver's on {}", self.cores.0, self.cores.1)
+        OneWay::cores(self.cores)
     }
 
     fn touched(&self) -> bool {

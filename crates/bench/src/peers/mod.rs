@@ -1,5 +1,6 @@
 //! Those we are compared with. Each is one file and checks itself whether it can run here.
 
+pub mod across;
 pub mod af_packet;
 pub mod bridge;
 pub mod dpdk;

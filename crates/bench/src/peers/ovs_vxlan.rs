@@ -8,25 +8,28 @@ use std::time::Duration;
 
 use crate::case::{Case, Unit};
 use crate::contender::{Contender, Env, Sample, Session};
-use crate::disturb::Disturbance;
 use crate::error::{BenchError, Result, Skip};
 use crate::interrupt;
+use crate::peers::across::{OneWay, Stream};
 use crate::peers::dpdk::Part;
 use crate::peers::frames::{self, frame};
-use crate::peers::iperf::{self, Iperf};
+use crate::peers::iperf;
 use crate::peers::open_vswitch::{self, SWITCH_PAGES, Setup, Switch};
 use crate::peers::station::Station;
 use crate::peers::testpmd::Place;
 use crate::peers::underlay::{self, INTERFACE, Underlay, VNI, vtep};
 use crate::sys;
 use crate::sys::netns::Netns;
-use crate::sys::threads::{Done, Job, run_pinned_with};
+use crate::sys::threads::{Job, run_pinned_with};
 
 /// The longest wait for the first frame, connecting and learning addresses included.
 const FIRST_FRAME: Duration = Duration::from_secs(15);
 /// Settings of a switch. A forwarding thread that never sleeps leaves the programs on its CPU waiting: with sleeps of up to this many
 /// microseconds it moves half as many frames again.
 const SETTINGS: [&str; 2] = ["other_config:smc-enable=true", "other_config:pmd-maxsleep=200"];
+
+/// What frames go through.
+const WHO: &str = "OVS's VXLAN port";
 
 /// The peer.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +60,9 @@ impl Contender for OvsVxlan {
         }
         iperf::available(env)?;
         sys::need_program("ethtool", "ethtool")?;
-        Ok(Box::new(Tcp::start(cores, Hosts::start(case, cores)?)?))
+        let hosts = Hosts::start(case, cores)?;
+        let stations = [attached(&hosts, 0)?, attached(&hosts, 1)?];
+        Ok(Box::new(Stream::start(hosts, stations, cores)?))
     }
 }
 
@@ -81,7 +86,9 @@ impl Hosts {
         let switches = [start(0, "near", cores.0)?, start(1, "far", cores.1)?];
         Ok(Self { switches, underlay, _place: place })
     }
+}
 
+impl Part for Hosts {
     fn pids(&self) -> Vec<u32> {
         self.switches.iter().flat_map(Part::pids).collect()
     }
@@ -124,23 +131,6 @@ fn join(switch: &Switch, underlay: &Underlay, host: usize) -> Result<()> {
     switch.ask(&format!("tnl/neigh/set phy {remote} {}", bridge_address(1 - host))).map(drop)
 }
 
-/// A TCP stream between veths of two hosts' switches.
-struct Tcp {
-    iperf: Iperf,
-    cores: (usize, usize),
-    hosts: Hosts,
-}
-
-impl Tcp {
-    fn start(cores: (usize, usize), hosts: Hosts) -> Result<Self> {
-        let [client, server] = [attached(&hosts, 0)?, attached(&hosts, 1)?];
-        let iperf = Iperf::start(client, server, &underlay::station(1), cores)?;
-        let iperf = hosts.pids().into_iter().fold(iperf, Iperf::beside);
-        hosts.freeze()?;
-        Ok(Self { iperf, cores, hosts })
-    }
-}
-
 /// A namespace with a veth into a host's switch. OVS does not finish checksums, nor cut segments for a tunnel: the namespace has to.
 fn attached(hosts: &Hosts, host: usize) -> Result<Netns> {
     let (namespace, hub) = (Netns::new()?, &hosts.underlay.hosts[host]);
@@ -150,32 +140,6 @@ fn attached(hosts: &Hosts, host: usize) -> Result<Netns> {
     underlay::set_up_station(&namespace, host, "eth0")?;
     hosts.switches[host].set(&format!("add-port br0 v0 -- set Interface v0 {}", af_xdp(1, "v0")))?;
     Ok(namespace)
-}
-
-impl Session for Tcp {
-    fn resume(&mut self) -> Result<()> {
-        self.hosts.thaw()
-    }
-
-    fn pause(&mut self) -> Result<()> {
-        self.hosts.freeze()
-    }
-
-    fn measure(&mut self, window: Duration) -> Result<Sample> {
-        self.iperf.measure(window)
-    }
-
-    fn cores(&self) -> String {
-        format!("the client's host on {}, the server's on {}", self.cores.0, self.cores.1)
-    }
-
-    fn touched(&self) -> bool {
-        true
-    }
-
-    fn processes(&self) -> Vec<u32> {
-        self.hosts.pids()
-    }
 }
 
 /// Frames one way, from a virtio port of one host's switch to one of the other's.
@@ -211,12 +175,8 @@ impl Frames {
             let arrived = [self.sender.receive(&back), self.receiver.receive(&there)];
             Ok((!arrived.contains(&0)).then_some(()))
         })?;
-        arrived.ok_or_else(silent)
+        arrived.ok_or_else(|| BenchError::NoTraffic(WHO.into()))
     }
-}
-
-fn silent() -> BenchError {
-    BenchError::NoTraffic("OVS's VXLAN port".into())
 }
 
 impl Session for Frames {
@@ -236,22 +196,13 @@ impl Session for Frames {
             Job::new(self.cores.1, move || Ok(receiver.receive(bytes))),
         ];
         let (done, beside) = run_pinned_with(jobs, window, &self.hosts.pids(), &[])?;
-        let wrong = self.receiver.wrong();
-        if wrong > 0 {
-            return Err(BenchError::WrongBytes { who: "OVS's VXLAN port".into(), frames: wrong });
-        }
-        let [sent, received] = [done.first(), done.last()].map(|one| one.map_or(0.0, Done::rate));
-        if received <= 0.0 {
-            return Err(silent());
-        }
-        self.lost_percent = (100.0 * (1.0 - received / sent.max(1.0))).max(0.0);
-        // That programs wait for their own host's switch is what is measured.
-        let beside = Disturbance { foreign_percent: beside.foreign_percent, ..Disturbance::default() };
-        Ok(Sample::new(self.case.rate(received), beside))
+        let one_way = OneWay::of(&done, beside, WHO, self.receiver.wrong())?;
+        self.lost_percent = one_way.lost_percent;
+        Ok(Sample::new(self.case.rate(one_way.received), one_way.beside))
     }
 
     fn cores(&self) -> String {
-        format!("the sender's host on {}, the receiver's on {}", self.cores.0, self.cores.1)
+        OneWay::cores(self.cores)
     }
 
     fn touched(&self) -> bool {

@@ -6,6 +6,7 @@
 
 use crate::case::Case;
 use crate::error::{Result, Skip};
+use crate::peers::dpdk::Part;
 use crate::peers::frames;
 use crate::sys::netns::Netns;
 use crate::sys::{self, child};
@@ -56,6 +57,21 @@ impl Underlay {
             }
         }
         Ok(Self { hosts })
+    }
+}
+
+/// Hosts of which the kernel does all the work: there is no process to stop.
+impl Part for Underlay {
+    fn pids(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn freeze(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn thaw(&self) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -8,12 +8,13 @@ use netvale::{Interest, Port};
 use super::hosts::Hosts;
 use crate::case::Case;
 use crate::contender::{Sample, Session};
-use crate::disturb::Disturbance;
-use crate::error::{BenchError, Result};
+use crate::error::Result;
+use crate::peers::across::OneWay;
+use crate::peers::dpdk::Part;
 use crate::scenarios::own::failed;
 use crate::scenarios::stations::FIRST_SENDER;
 use crate::scenarios::traffic::{Receiver, SLOTS, Sender, Touch, frame};
-use crate::sys::threads::{Done, Job, run_pinned_with};
+use crate::sys::threads::{Job, run_pinned_with};
 
 /// The longest sleep of the programs.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -87,22 +88,13 @@ impl Session for Frames {
             Job::new(self.cores.1, move || receive(receiver, batch)),
         ];
         let (done, beside) = run_pinned_with(jobs, window, &pids, &[])?;
-        let wrong = self.receiver.1.wrong;
-        if wrong > 0 {
-            return Err(BenchError::WrongBytes { who: "netvale's tunnel".into(), frames: wrong });
-        }
-        let [sent, received] = [done.first(), done.last()].map(|one| one.map_or(0.0, Done::rate));
-        if received <= 0.0 {
-            return Err(BenchError::NoTraffic("netvale's tunnel".into()));
-        }
-        self.lost_percent = (100.0 * (1.0 - received / sent.max(1.0))).max(0.0);
-        // That programs wait for their own host's daemon is what is measured.
-        let beside = Disturbance { foreign_percent: beside.foreign_percent, ..Disturbance::default() };
-        Ok(Sample::new(self.case.rate(received), beside))
+        let one_way = OneWay::of(&done, beside, "netvale's tunnel", self.receiver.1.wrong)?;
+        self.lost_percent = one_way.lost_percent;
+        Ok(Sample::new(self.case.rate(one_way.received), one_way.beside))
     }
 
     fn cores(&self) -> String {
-        format!("the sender's host on {}, the receiver's on {}", self.cores.0, self.cores.1)
+        OneWay::cores(self.cores)
     }
 
     fn touched(&self) -> bool {
@@ -110,7 +102,7 @@ impl Session for Frames {
     }
 
     fn processes(&self) -> Vec<u32> {
-        self.hosts.pids().to_vec()
+        self.hosts.pids()
     }
 
     fn context(&self) -> Vec<(String, String)> {

@@ -4,6 +4,7 @@ use netvale_control::types::{AttachParams, PortOptions};
 
 use crate::case::Case;
 use crate::error::Result;
+use crate::peers::dpdk::Part;
 use crate::peers::underlay::{Underlay, VNI, vtep};
 use crate::scenarios::own::{Daemon, failed};
 use crate::sys::netns::Netns;
@@ -49,25 +50,18 @@ impl Hosts {
         let params = AttachParams { switch: "vale0".into(), port: port.into(), options };
         self.daemon(host).control()?.attach(params).map(drop).map_err(|error| failed(&error))
     }
+}
 
-    /// The daemons' processes.
-    pub fn pids(&self) -> [u32; 2] {
-        self.daemons.each_ref().map(|daemon| daemon.worker.pid())
+impl Part for Hosts {
+    fn pids(&self) -> Vec<u32> {
+        self.daemons.iter().map(|daemon| daemon.worker.pid()).collect()
     }
 
-    /// Stops both where they are.
-    ///
-    /// # Errors
-    /// One has ended.
-    pub fn freeze(&self) -> Result<()> {
+    fn freeze(&self) -> Result<()> {
         self.daemons.iter().try_for_each(|daemon| daemon.worker.freeze())
     }
 
-    /// Lets them go on.
-    ///
-    /// # Errors
-    /// One has ended.
-    pub fn thaw(&self) -> Result<()> {
+    fn thaw(&self) -> Result<()> {
         self.daemons.iter().try_for_each(|daemon| daemon.worker.thaw())
     }
 }

@@ -4,15 +4,13 @@ pub mod encapsulate;
 mod frames;
 mod hosts;
 
-use std::time::Duration;
-
 use netvale_control::types::PortOptions;
 
 use crate::case::{Case, Unit};
-use crate::contender::{Contender, Env, Sample, Session};
+use crate::contender::{Contender, Env, Session};
 use crate::error::{Result, Skip};
-use crate::peers::iperf::{self, Iperf};
-use crate::peers::underlay;
+use crate::peers::across::Stream;
+use crate::peers::{iperf, underlay};
 use crate::scenarios::{Scenario, Variant};
 use crate::sys::netns::Netns;
 use encapsulate::Encapsulate;
@@ -67,27 +65,11 @@ impl Contender for Vxlan {
         }
         let hosts = Hosts::start(case, cores)?;
         if case.variant == TCP {
-            Ok(Box::new(Tcp::start(hosts, cores)?))
+            let stations = [attached(&hosts, 0)?, attached(&hosts, 1)?];
+            Ok(Box::new(Stream::start(hosts, stations, cores)?.with("tap", "gro")))
         } else {
             Ok(Box::new(Frames::start(case, hosts, cores)?))
         }
-    }
-}
-
-/// A TCP stream between TAPs of two hosts.
-struct Tcp {
-    iperf: Iperf,
-    cores: (usize, usize),
-    // The TAPs go with the daemons.
-    hosts: Hosts,
-}
-
-impl Tcp {
-    fn start(hosts: Hosts, cores: (usize, usize)) -> Result<Self> {
-        let [client, server] = [attached(&hosts, 0)?, attached(&hosts, 1)?];
-        let iperf = Iperf::start(client, server, &underlay::station(1), cores)?;
-        let iperf = hosts.pids().into_iter().fold(iperf, Iperf::beside);
-        Ok(Self { iperf, cores, hosts })
     }
 }
 
@@ -98,30 +80,4 @@ fn attached(hosts: &Hosts, host: usize) -> Result<Netns> {
     hosts.namespace(host).ip(&format!("link set nv0 netns {}", namespace.path()))?;
     underlay::set_up_station(&namespace, host, "nv0")?;
     Ok(namespace)
-}
-
-impl Session for Tcp {
-    fn resume(&mut self) -> Result<()> {
-        self.hosts.thaw()
-    }
-
-    fn pause(&mut self) -> Result<()> {
-        self.hosts.freeze()
-    }
-
-    fn measure(&mut self, window: Duration) -> Result<Sample> {
-        self.iperf.measure(window)
-    }
-
-    fn cores(&self) -> String {
-        format!("the client's host on {}, the server's on {}", self.cores.0, self.cores.1)
-    }
-
-    fn touched(&self) -> bool {
-        true
-    }
-
-    fn context(&self) -> Vec<(String, String)> {
-        vec![("tap".into(), "gro".into())]
-    }
 }
