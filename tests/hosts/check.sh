@@ -6,6 +6,8 @@
 # others.
 # shellcheck source=SCRIPTDIR/../policies/lib.sh disable=SC2317
 . "$(dirname "${BASH_SOURCE[0]}")/../policies/lib.sh"
+# shellcheck source=SCRIPTDIR/daemons-lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/daemons-lib.sh"
 need setpriv
 
 # six SPACE: with IPv6.
@@ -47,19 +49,6 @@ behind() {
     in_space "$1" ip route add default via "10.9.$2.1"
     in_space "$1" ip -6 route add default via "fd09:$2::1"
     kernel "$1" "10.9.$2.2" "fd09:$2::2"
-}
-
-at() {
-    local on=$1
-    shift
-    "$NETVALE" --run-dir "$work/$on" "$@"
-}
-
-daemon() {
-    local name=$1
-    shift
-    background in_space "$name" "$@" "$NETVALE" --run-dir "$work/$name" up >"$work/$name.log" 2>&1
-    wait_for "the daemon of host $name starts" 20 at "$name" list
 }
 
 # asks CODE ARGUMENT…: `netvale vtep check` at host a ends with that code. Its output is in $work/said.

@@ -8,6 +8,8 @@
 # are dropped by name; the network between hosts goes and comes; two ways make no loop; an upgrade loses no connection.
 # shellcheck source=SCRIPTDIR/../policies/lib.sh disable=SC2317
 . "$(dirname "${BASH_SOURCE[0]}")/../policies/lib.sh"
+# shellcheck source=SCRIPTDIR/daemons-lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/daemons-lib.sh"
 need tcpdump iperf3 ping setpriv
 
 # net: the network between hosts; host NAME NUMBER: a host on it, 10.9.0.NUMBER and fd09::NUMBER.
@@ -37,20 +39,6 @@ station() {
     fi
     in_space "$name" ip link set "$name" mtu "${4:-1450}" up
     in_space "$name" ip addr add "$address/24" dev "$name"
-}
-
-# at HOST COMMAND…: of that host's daemon.
-at() {
-    local on=$1
-    shift
-    "$NETVALE" --run-dir "$work/$on" "$@"
-}
-
-daemon() {
-    local name=$1
-    shift
-    background in_space "$name" "$@" "$NETVALE" --run-dir "$work/$name" up >"$work/$name.log" 2>&1
-    wait_for "the daemon of host $name starts" 20 at "$name" list
 }
 
 tunnel() {
