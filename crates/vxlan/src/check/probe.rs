@@ -270,7 +270,7 @@ mod tests {
         IpAddr::from([127, 1 | a, b, n])
     }
 
-    /// Objective: of datagrams that a VTEP sends to whoever asks it, some are taken at a time, and the time is looked at between them; the
+    /// Objective: of datagrams that a VTEP sends to anyone who asks it, some are taken at a time, and the time is looked at between them; the
     /// round trip is found beside them.
     #[test]
     fn many_datagrams() {
