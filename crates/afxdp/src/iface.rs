@@ -79,6 +79,21 @@ pub const IOCTLS: [u32; 5] = [
     SIOCETHTOOL as u32,
 ];
 
+/// Whether there is an interface of that name in this process's network namespace that is up and has a carrier (`IFF_RUNNING`, netdevice(7)).
+pub fn has_carrier(name: &str) -> bool {
+    if name.len() >= libc::IFNAMSIZ {
+        return false;
+    }
+    let mut asked = request(name);
+    if socket().and_then(|fd| ask(&fd, libc::SIOCGIFFLAGS as libc::Ioctl, &mut asked)).is_err() {
+        return false;
+    }
+    // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
+    let flags = libc::c_int::from(unsafe { asked.ifr_ifru.ifru_flags });
+    let both = libc::IFF_UP | libc::IFF_RUNNING;
+    flags & both == both
+}
+
 impl Interface {
     /// Looks an interface up, in this process's network namespace.
     ///

@@ -455,6 +455,11 @@ impl Shared {
         Ok(result)
     }
 
+    /// Looks at the card, unless somebody has it.
+    pub fn look<R>(&self, f: impl FnOnce(&Core) -> R) -> Option<R> {
+        self.core.enter_now().ok().map(|core| f(&core))
+    }
+
     /// Resets the card after the machine is gone: no memory, no interrupts, and the initial state.
     ///
     /// # Errors

@@ -88,6 +88,11 @@ impl E1000Port {
         self.service.state()
     }
 
+    /// Has a thread of the port call this whenever a virtual machine has connected or is gone. Only the first call counts.
+    pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
+        self.service.on_peer(call);
+    }
+
     /// Counts of register accesses and interrupts.
     pub fn crossings(&self) -> &Crossings {
         &self.shared.crossings
@@ -96,6 +101,11 @@ impl E1000Port {
     /// Whether the driver has the link up.
     pub fn is_linked(&self) -> bool {
         self.shared.control(|core| core.e1000.is_linked()).unwrap_or(false)
+    }
+
+    /// The same without waiting; `None` if somebody has the card at this moment.
+    pub fn is_linked_now(&self) -> Option<bool> {
+        self.shared.look(|core| core.e1000.is_linked())
     }
 }
 

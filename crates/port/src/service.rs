@@ -80,7 +80,7 @@ pub trait Protocol: Send + 'static {
     }
 }
 
-/// What is called when a peer changes what a successor would have to know.
+/// What is called when a peer comes or goes, or changes what a successor would have to know.
 type OnChange = Box<dyn Fn() + Send + Sync>;
 
 /// What a service shows of its peers.
@@ -139,17 +139,22 @@ struct Control {
     /// Readable when either is rung.
     any: OwnedFd,
     on_change: OnceLock<OnChange>,
+    on_peer: OnceLock<OnChange>,
 }
 
 impl Control {
     fn new() -> Result<Control, Errno> {
         let (stop, pauses) = (Doorbell::new()?, Pauses::new()?);
         let any = any_of([stop.as_fd(), pauses.bell.as_fd()])?;
-        Ok(Control { stop, pauses, any, on_change: OnceLock::new() })
+        Ok(Control { stop, pauses, any, on_change: OnceLock::new(), on_peer: OnceLock::new() })
     }
 
     fn changed(&self) {
         self.on_change.get().iter().for_each(|call| call());
+    }
+
+    fn peer_changed(&self) {
+        self.on_peer.get().iter().for_each(|call| call());
     }
 
     /// Does nothing for `time`, but pauses if asked to. Returns whether the service has to stop.
@@ -320,6 +325,11 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
         let _ = self.control.on_change.set(Box::new(call));
     }
 
+    /// Has the service's thread call this whenever a peer has connected or is gone: then [`Service::state`] says so. Only the first call counts.
+    pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
+        let _ = self.control.on_peer.set(Box::new(call));
+    }
+
     /// Has the thread pause between two messages of its peer, or of peers that connect, until the result is dropped. The
     /// protocol must know how to ([`Peer::asked_to_pause`]). `None`: it is held up.
     pub fn pause(&self) -> Option<Paused> {
@@ -425,6 +435,7 @@ impl<P: Protocol> Server<P> {
             *state = State { connections: state.connections, last_error: ended.err(), ..State::default() };
             drop(state);
             control.changed();
+            control.peer_changed();
             let pause = if blocked { blocked_pause } else { RETRY };
             if blocked {
                 blocked_pause = (2 * blocked_pause).min(BLOCKED_PAUSE.1);
@@ -449,6 +460,7 @@ impl<P: Protocol> Server<P> {
             *state = State { connected: true, connections: state.connections + 1, ..State::default() };
         }
         drop(state);
+        self.control.peer_changed();
         if is_news && !is_continued {
             tracing::info!(at = self.at, "{} connected", P::PEER);
         }

@@ -176,6 +176,14 @@ impl PtnetPort {
         }
     }
 
+    /// Has a thread of the port call this whenever a virtual machine has connected or is gone. Only the first call counts.
+    pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
+        match &self.serving {
+            Serving::Ivshmem(service, _) => service.on_peer(call),
+            Serving::VfioUser(devices) => devices.ptnet.on_peer(call),
+        }
+    }
+
     /// Interrupts sent to the guest and saved, and kicks from it, for one of its tx rings (`tx`) or rx rings.
     pub fn ring_kicks(&self, tx: bool, i: usize) -> (u64, u64, u64) {
         self.backend.kicks(tx, i)

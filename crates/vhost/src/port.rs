@@ -167,6 +167,11 @@ impl VhostPort {
         self.service.state()
     }
 
+    /// Has a thread of the port call this whenever a front end has connected or is gone. Only the first call counts.
+    pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
+        self.service.on_peer(call);
+    }
+
     /// Calls to the driver and kicks from it, all queues together.
     pub fn notifications(&self) -> (u64, u64) {
         let sum = |count: fn(&KickCounts) -> u64| self.seats.iter().map(|seat| count(&seat.kicks)).sum();

@@ -119,6 +119,11 @@ impl DriverPort {
         Ok((DriverPort { service }, (Arc::new(egress), Box::new(ingress))))
     }
 
+    /// Has a thread of the port call this whenever its card has connected or is gone. Only the first call counts.
+    pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
+        self.service.on_peer(call);
+    }
+
     /// Its card, and those before.
     pub fn state(&self) -> service::State<Driven> {
         self.service.state()

@@ -189,6 +189,11 @@ impl VirtioPort {
         Ok(Some(Given { state, fds, paused }))
     }
 
+    /// Has a thread of the port call this whenever its device has connected or is gone. Only the first call counts.
+    pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
+        self.service.on_peer(call);
+    }
+
     /// Its device, and those before.
     pub fn state(&self) -> service::State<Driven> {
         self.service.state()
