@@ -7,6 +7,7 @@
 //! # Ok::<(), netvale_control::client::ClientError>(())
 //! ```
 
+use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -22,8 +23,9 @@ use crate::error::{ErrorCode, RpcError};
 use crate::framing::Lines;
 use crate::request::Request;
 use crate::types::{
-    Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, GroupsInfo, ListParams, PortInfo,
-    SetParams, ShowParams, StatsReply, SwitchInfo, TableEntry, TableParams, Version, VxlanSetParams,
+    Applied, ApplyParams, AttachParams, DetachParams, Done, Event, Evicted, Exported, GroupsInfo, ListParams,
+    NOTIFICATION, PortInfo, SetParams, ShowParams, StatsReply, SubscribeParams, Subscribed, SwitchInfo, TableEntry,
+    TableParams, Version, VxlanSetParams,
 };
 
 mod bring;
@@ -48,6 +50,8 @@ pub struct Client {
     last_id: u64,
     socket: PathBuf,
     timeout: Duration,
+    /// Events that came before an answer.
+    events: VecDeque<Event>,
 }
 
 #[derive(Serialize)]
@@ -64,6 +68,9 @@ struct Answer<T> {
     error: Option<RpcError>,
     #[serde(default)]
     id: serde_json::Value,
+    /// Of a notification, which answers nothing.
+    method: Option<String>,
+    params: Option<Value>,
 }
 
 impl Client {
@@ -85,7 +92,14 @@ impl Client {
             return Err(ClientError::Foreign { run_dir: run_dir.into() });
         }
         match connect(&socket, timeout) {
-            Ok(stream) => Ok(Client { stream, lines: Lines::new(MAX_REPLY_LINE), last_id: 0, socket, timeout }),
+            Ok(stream) => Ok(Client {
+                stream,
+                lines: Lines::new(MAX_REPLY_LINE),
+                last_id: 0,
+                socket,
+                timeout,
+                events: VecDeque::new(),
+            }),
             Err(source) => Err(ClientError::connecting(run_dir, socket, timeout, source)),
         }
     }
@@ -202,6 +216,33 @@ impl Client {
         self.call(&Request::Stats)
     }
 
+    /// Has events told on this connection from now on: [`Client::next_event`] returns them, also between other requests.
+    ///
+    /// # Errors
+    /// [`ClientError`] if there is no answer, or a refusal.
+    pub fn subscribe(&mut self, params: SubscribeParams) -> Result<Subscribed, ClientError> {
+        self.call(&Request::Subscribe(params))
+    }
+
+    /// Waits for the next event, for as long as `limit`. `None`: there was none.
+    ///
+    /// # Errors
+    /// [`ClientError`] if the connection was lost: the daemon has ended.
+    pub fn next_event(&mut self, limit: Duration) -> Result<Option<Event>, ClientError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
+            }
+            match self.line::<Answer<Value>>(deadline) {
+                Ok(line) if line.method.is_some() => self.notified(line.method, line.params)?,
+                Ok(_) => return Err(self.protocol("an answer to no request")),
+                Err(ClientError::Timeout { .. }) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Makes the daemon what a configuration file says, or only asks what would change.
     ///
     /// # Errors
@@ -275,7 +316,26 @@ impl Client {
 
     fn answer<T: DeserializeOwned>(&mut self, deadline: Instant) -> Result<Answer<T>, ClientError> {
         loop {
-            let answer = match self.lines.next_line() {
+            let answer: Answer<T> = self.line(deadline)?;
+            if answer.method.is_none() {
+                return Ok(answer);
+            }
+            self.notified(answer.method, answer.params)?;
+        }
+    }
+
+    /// Keeps an event; other notifications are none of this client's.
+    fn notified(&mut self, method: Option<String>, params: Option<Value>) -> Result<(), ClientError> {
+        if method.as_deref() == Some(NOTIFICATION) {
+            let event = serde_json::from_value(params.unwrap_or_default()).map_err(|error| self.protocol(error))?;
+            self.events.push_back(event);
+        }
+        Ok(())
+    }
+
+    fn line<T: DeserializeOwned>(&mut self, deadline: Instant) -> Result<T, ClientError> {
+        loop {
+            let line = match self.lines.next_line() {
                 Ok(Some(line)) => serde_json::from_slice(line).map_err(|error| error.to_string()),
                 Ok(None) => {
                     self.receive(deadline)?;
@@ -283,7 +343,7 @@ impl Client {
                 }
                 Err(error) => Err(error.to_string()),
             };
-            return answer.map_err(|error| self.protocol(error));
+            return line.map_err(|error| self.protocol(error));
         }
     }
 

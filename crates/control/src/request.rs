@@ -7,12 +7,12 @@ use serde_json::Value;
 use crate::error::{ErrorCode, RpcError};
 use crate::types::{
     Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, GroupsInfo, ListParams, NoParams,
-    PortInfo, SetParams, ShowParams, StatsReply, SwitchInfo, TableEntry, TableParams, Version, VxlanLocal,
-    VxlanLocalParams, VxlanSetParams,
+    PortInfo, SetParams, ShowParams, StatsReply, SubscribeParams, Subscribed, SwitchInfo, TableEntry, TableParams,
+    Version, VxlanLocal, VxlanLocalParams, VxlanSetParams,
 };
 
 /// Names of all methods.
-pub const METHODS: [&str; 16] = [
+pub const METHODS: [&str; 18] = [
     "version",
     "switch.list",
     "switch.table",
@@ -24,6 +24,8 @@ pub const METHODS: [&str; 16] = [
     "port.show",
     "port.evicted",
     "stats",
+    "subscribe",
+    "unsubscribe",
     "vxlan.set",
     "vxlan.local",
     "config.apply",
@@ -68,6 +70,12 @@ pub enum Request {
     /// Reads all counters. Answer: [`Reply::Stats`].
     #[serde(rename = "stats")]
     Stats,
+    /// Has events told on this connection from now on. Answer: [`Reply::Subscribed`].
+    #[serde(rename = "subscribe")]
+    Subscribe(SubscribeParams),
+    /// Ends that. Answer: [`Reply::Done`].
+    #[serde(rename = "unsubscribe")]
+    Unsubscribe,
     /// Says where addresses are behind a tunnel. Answer: [`Reply::Done`].
     #[serde(rename = "vxlan.set")]
     VxlanSet(Box<VxlanSetParams>),
@@ -105,13 +113,15 @@ pub enum Reply {
     Evicted(Vec<Evicted>),
     /// To `stats`.
     Stats(StatsReply),
+    /// To `subscribe`.
+    Subscribed(Box<Subscribed>),
     /// To `vxlan.local`.
     VxlanLocal(VxlanLocal),
     /// To `config.apply`.
     Applied(Applied),
     /// To `config.export`.
     Exported(Box<Exported>),
-    /// To `port.detach`, `vxlan.set` and `shutdown`: `{}`.
+    /// To `port.detach`, `unsubscribe`, `vxlan.set` and `shutdown`: `{}`.
     Done(Done),
 }
 
@@ -127,6 +137,7 @@ impl Request {
             "switch.list" => none(Request::SwitchList),
             "port.evicted" => none(Request::PortEvicted),
             "stats" => none(Request::Stats),
+            "unsubscribe" => none(Request::Unsubscribe),
             "config.export" => none(Request::ConfigExport),
             "shutdown" => none(Request::Shutdown),
             "switch.table" => params_of(method, params).map(Request::SwitchTable),
@@ -135,6 +146,7 @@ impl Request {
             "port.detach" => params_of(method, params).map(Request::PortDetach),
             "port.set" => params_of(method, params).map(Request::PortSet),
             "port.list" => params_of(method, params).map(Request::PortList),
+            "subscribe" => params_of(method, params).map(Request::Subscribe),
             "vxlan.set" => params_of(method, params).map(|p| Request::VxlanSet(Box::new(p))),
             "vxlan.local" => params_of(method, params).map(Request::VxlanLocal),
             "config.apply" => params_of(method, params).map(Request::ConfigApply),
@@ -181,6 +193,8 @@ mod tests {
             Request::PortShow(ShowParams { port }),
             Request::PortEvicted,
             Request::Stats,
+            Request::Subscribe(SubscribeParams { only: vec!["vale0".into()], snapshot: true, ..Default::default() }),
+            Request::Unsubscribe,
             Request::VxlanSet(Box::new(VxlanSetParams { port: "vale0:v".into(), replace: true, ..Default::default() })),
             Request::VxlanLocal(VxlanLocalParams { port: "vale0:v".into(), watch: true, since: Some(3) }),
             Request::ConfigApply(ApplyParams { text: "workers = 1".into(), dry_run: true, ..Default::default() }),
@@ -209,6 +223,8 @@ mod tests {
             ("port.list", json!({"swich": "vale0"}), "swich"),
             ("port.show", json!({}), "port"),
             ("switch.table", json!({"switch": 7}), "switch"),
+            ("subscribe", json!({"only": "vale0"}), "vale0"),
+            ("unsubscribe", json!({"only": []}), "only"),
             ("config.apply", json!({}), "text"),
             ("config.apply", json!({"text": "", "dry": true}), "dry"),
             ("port.attach", json!({"switch": "vale0", "port": "a", "options": {"ring": 1}}), "ring"),

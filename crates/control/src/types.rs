@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 mod check;
 mod config;
+mod events;
 mod port;
 mod stats;
 mod vxlan;
@@ -18,6 +19,7 @@ mod vxlan;
 pub use crate::mac::{BadMac, Mac};
 pub use crate::options::{Misfit, PortOptions};
 pub use config::{Action, Applied, ApplyParams, Change, Exported};
+pub use events::{Event, EventName, NOTIFICATION, SubscribeParams, Subscribed};
 pub use port::{
     AttachParams, DetachParams, Direction, E1000Info, Evicted, ListParams, Owner, PortInfo, PortKind, PortState,
     PtnetInfo, RegionInfo, RingInfo, RuleInfo, SetParams, ShowParams, VhostInfo,

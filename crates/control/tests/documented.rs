@@ -2,7 +2,8 @@
 
 use netvale_control::request::METHODS;
 use netvale_control::types::{
-    Applied, Done, Evicted, Exported, GroupsInfo, PortInfo, StatsReply, SwitchInfo, TableEntry, Version, VxlanLocal,
+    Applied, Done, Event, EventName, Evicted, Exported, GroupsInfo, NOTIFICATION, PortInfo, StatsReply, Subscribed,
+    SwitchInfo, TableEntry, Version, VxlanLocal,
 };
 use netvale_control::{ErrorCode, Request, RpcError};
 use serde::Serialize;
@@ -90,7 +91,8 @@ fn replies_are_replies() {
             "config.apply" => same::<Applied>(result),
             "config.export" => same::<Exported>(result),
             "vxlan.local" => same::<VxlanLocal>(result),
-            "port.detach" | "vxlan.set" | "shutdown" => same::<Done>(result),
+            "subscribe" => same::<Subscribed>(result),
+            "port.detach" | "unsubscribe" | "vxlan.set" | "shutdown" => same::<Done>(result),
             other => panic!("{other} is not checked"),
         }
     }
@@ -161,4 +163,26 @@ fn limits_are_the_codes() {
     assert!(DOC.contains(&format!("| {} MiB | error", framing::MAX_TRUSTED_LINE >> 20)));
     assert!(DOC.contains(&format!("| {} | error", server::MAX_BATCH)));
     assert!(DOC.contains(&format!("| {} MiB | error", server::MAX_OUTPUT >> 20)));
+}
+
+/// Objective: the table of events is the code's: all names with their fields and meanings, and no others. The example is one.
+#[test]
+fn events_are_all_there() {
+    const PAGE: &str = include_str!("../../../docs/reference/events.md");
+    let row = |name: &EventName| {
+        let details: Vec<_> = name.details().iter().map(|detail| format!("`{detail}`")).collect();
+        format!("| `{}` | {} | {} |", name.as_str(), details.join(", "), name.meaning())
+    };
+    let expected: Vec<_> = EventName::ALL.iter().map(row).collect();
+    let group = |line: &str| EventName::ALL.iter().any(|name| line.starts_with(&format!("| `{}.", name.group())));
+    let found: Vec<_> = PAGE.lines().filter(|line| group(line)).collect();
+    assert_eq!(found.join("\n"), expected.join("\n"));
+    for notification in blocks(PAGE, "\n```json\n") {
+        assert_eq!(notification["method"], NOTIFICATION);
+        same::<Event>(&notification["params"]);
+        let mut all = Vec::new();
+        names(&notification["params"], &mut all);
+        all.retain(|name| !PAGE.contains(&format!("`{name}`")));
+        assert_eq!(all, [""; 0], "are not explained");
+    }
 }

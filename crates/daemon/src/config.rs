@@ -189,6 +189,8 @@ pub struct FileQuota {
     pub log_lines: Option<u64>,
     /// `captures_mib`.
     pub captures_mib: Option<u64>,
+    /// `subscriptions`.
+    pub subscriptions: Option<u64>,
 }
 
 /// What one user may have at a time who is neither root nor the daemon's own.
@@ -212,6 +214,8 @@ pub struct Quota {
     pub log_lines: u32,
     /// MiB of capture files.
     pub captures: u64,
+    /// Connections that are told of events.
+    pub subscriptions: usize,
 }
 
 impl FileQuota {
@@ -227,6 +231,7 @@ impl FileQuota {
             unread: (count("unread_kib", self.unread_kib, 8192)? << 10) as usize,
             log_lines: count("log_lines", self.log_lines, 20)? as u32,
             captures: count("captures_mib", self.captures_mib, 1024)?,
+            subscriptions: count("subscriptions", self.subscriptions, 16)? as usize,
         })
     }
 }

@@ -3,20 +3,23 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use netvale_control::types::{Direction, PortInfo, PortKind};
+use netvale_control::types::{Direction, EventName, PortInfo, PortKind};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
-use netvale_port::service::AskedToPause;
+use netvale_port::service::{self, AskedToPause};
 use netvale_ptnet::keep::Kept;
 use netvale_ptnet::port::News;
 
+use crate::caller::Caller;
 use crate::config::Config;
 use crate::handover::items::State;
 use crate::registry::captures::Captures;
+use crate::registry::events::{Events, Happened};
 use crate::registry::evictions::Evictions;
 use crate::registry::groups::Groups;
 use crate::registry::guests::Guests;
 use crate::registry::interfaces::Interfaces;
+use crate::registry::looks::Looks;
 use crate::registry::mirrors::Mirrors;
 use crate::registry::persistent::PersistentPorts;
 use crate::registry::pipes::Pipes;
@@ -71,6 +74,10 @@ pub struct Daemon {
     pub refusals: Refusals,
     /// Programs that lost their port.
     pub(crate) evictions: Evictions,
+    /// Who is told of what happens.
+    pub events: Events,
+    /// What of it was found by looking.
+    pub looks: Looks,
     /// Capture files that are being written.
     pub(crate) captures: Captures,
     /// Descriptors that the service manager kept, until their ports are attached.
@@ -111,6 +118,8 @@ impl Daemon {
             watched: Watched::new("the main thread".into()),
             refusals: Refusals::default(),
             evictions: Evictions::new(faults),
+            events: Events::default(),
+            looks: Looks::default(),
             captures: Captures::default(),
             kept: Kept::new(),
             held: Vec::new(),
@@ -122,10 +131,34 @@ impl Daemon {
         })
     }
 
+    /// Counts a request or connection that was refused, writes it into the log, and tells it; `why` may repeat words of the caller's.
+    pub(crate) fn note_refusal(&mut self, caller: Caller, why: &str) {
+        self.refusals.note(caller, why);
+        self.events.tell(Happened::to(EventName::RequestRefused, caller.uid).by(caller).why(why));
+    }
+
     /// Whom threads of ports tell that something changed, if a service manager keeps it.
     pub(crate) fn news_if_kept(&self) -> Option<News> {
         let news = Arc::clone(&self.news);
         keep::is_there().then(|| News(Arc::new(move || news.ring())))
+    }
+}
+
+/// The peers of a port that serves one at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peers {
+    /// Whether one is connected.
+    pub connected: bool,
+    /// How many there were.
+    pub connections: u64,
+    /// Why the last one is not, unless it just left.
+    pub last_error: Option<String>,
+}
+
+impl<D> From<service::State<D>> for Peers {
+    fn from(state: service::State<D>) -> Peers {
+        let service::State { connected, connections, last_error, .. } = state;
+        Peers { connected, connections, last_error }
     }
 }
 
@@ -166,6 +199,16 @@ pub trait Attached: Any {
 
     /// What its peer is reported by, for kinds without rings that programs open.
     fn fault(&self) -> Option<&Fault> {
+        None
+    }
+
+    /// Its peers, for kinds that serve one at a time.
+    fn peers(&self) -> Option<Peers> {
+        None
+    }
+
+    /// Whether its link is up, for kinds that have one: its peer's driver runs, its interface has a carrier.
+    fn link(&self) -> Option<bool> {
         None
     }
 

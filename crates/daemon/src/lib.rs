@@ -187,6 +187,7 @@ fn succeed(mut daemon: Daemon, predecessor: Predecessor, signals: Signals) -> Re
     if keep::is_there() {
         server.keep_in(Store::after(process.kept));
     }
+    server.tell_continued();
     tracing::info!("continues in the place of another process, after {} ms", begun.elapsed().as_millis());
     Ok(server)
 }

@@ -1,5 +1,6 @@
 //! The daemon's main thread: sockets, signals, ageing. Nothing here is on the packet path.
 
+mod delivery;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod handover;
@@ -25,7 +26,7 @@ use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::store::Store;
 use crate::permission;
-use crate::ports::{faults, multicast};
+use crate::ports::{faults, looking, multicast};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
 use crate::system::closing;
@@ -197,13 +198,21 @@ impl Server {
         let watchdog = watchdog.as_mut().map_or(Duration::MAX, |watchdog| watchdog.tick(now, go_on));
         let counters = self.keep_counters(now);
         let groups = multicast::tick(&mut self.daemon);
-        counters.min(watchdog).min(groups).min(self.daemon.switches.tick(now)).min(self.daemon.workers.tick(now))
+        let looking = looking::tick(&mut self.daemon, now);
+        self.deliver();
+        counters
+            .min(watchdog)
+            .min(groups)
+            .min(looking)
+            .min(self.daemon.switches.tick(now))
+            .min(self.daemon.workers.tick(now))
     }
 
     fn event(&mut self, id: u64) {
         match id {
             SIGNAL => {
                 tracing::info!("signal: ending");
+                self.tell_ending("a signal");
                 self.running = false;
             }
             ATTACH => self.accept(id),
@@ -215,12 +224,16 @@ impl Server {
             }
             GROUPS => self.daemon.snoops.woken(),
             TUNNELS => self.tell_watchers(),
-            NEWS => self.daemon.changed |= self.daemon.news.drain(),
+            NEWS => {
+                self.daemon.changed |= self.daemon.news.drain();
+                looking::look_now(&mut self.daemon);
+            }
             client => self.serve(client),
         }
         while let Some(evicted) = self.daemon.evictions.next() {
             self.hang_up(evicted);
         }
+        self.deliver();
     }
 
     /// Any number of SIGHUPs make the daemon read its file once.
@@ -246,7 +259,7 @@ impl Server {
         let Ok(cred) = rustix::net::sockopt::socket_peercred(&fd) else { return closing::close(fd, NOBODY) };
         let caller = Caller { client: self.next, uid: cred.uid.as_raw(), pid: cred.pid.as_raw_nonzero().get() };
         if let Err(refusal) = self.may_connect(caller) {
-            self.daemon.refusals.note(caller, &refusal.text);
+            self.daemon.note_refusal(caller, &refusal.text);
             return closing::close(fd, caller.uid);
         }
         self.add(fd, kind, caller);
@@ -341,6 +354,7 @@ impl Server {
         };
         if shutdown {
             tracing::info!(uid = caller.uid, pid = caller.pid, "asked to end");
+            self.tell_ending("asked for");
             (self.running, self.is_asked_to_end) = (false, true);
         }
         if !keep || self.is_unread(id) {
@@ -357,7 +371,7 @@ impl Server {
         }
         let all = self.clients.values().filter(|(_, other)| other.uid == caller.uid).map(|(client, _)| unread(client));
         let Err(refusal) = permission::may_leave_unread(&self.daemon, *caller, all.sum()) else { return false };
-        self.daemon.refusals.note(*caller, &refusal.text);
+        self.daemon.note_refusal(*caller, &refusal.text);
         true
     }
 
@@ -375,6 +389,7 @@ impl Server {
 
     fn hang_up(&mut self, id: u64) {
         self.daemon.tunnels.forget(id);
+        self.daemon.events.forget(id);
         let Some((client, caller)) = self.clients.remove(&id) else { return };
         let (fd, held) = match client {
             Client::Attach { fd, holds } => (fd, holds),
@@ -422,6 +437,8 @@ fn serve_control(
             }
             Ok((0, _)) => *ended = true,
             Ok((n, _)) => {
+                // An answer knows of all events that are told before it.
+                rpc.daemon.events.fill(rpc.caller.client, unsent, usize::MAX);
                 let out = conn.feed(bytes.get(..n).unwrap_or(&[]), rpc);
                 unsent.extend_from_slice(&out.bytes);
                 *ended = out.close;

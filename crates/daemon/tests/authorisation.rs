@@ -12,9 +12,9 @@ use netvale::{Error, Options, Port};
 use netvale_abi::nmreq::*;
 use netvale_control::ErrorCode;
 use netvale_control::attach::{AttachReply, REPLY_LEN};
-use netvale_control::client::{Bringing, ClientError};
+use netvale_control::client::{Bringing, Client, ClientError};
 use netvale_control::succession::Succession;
-use netvale_control::types::AttachParams;
+use netvale_control::types::{AttachParams, Event, EventName, SubscribeParams};
 use rustix::net::{RecvFlags, SendFlags};
 use serde_json::{Value, json};
 
@@ -206,6 +206,20 @@ const ROWS: &[(&str, Ask)] = &[
         ];
         assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
         told[0]
+    }),
+    ("is told of the owner's ports: `subscribe`", |q| {
+        call(&q.world.d, OWNER, "port.detach", json!({"switch": "vale0", "port": "a"}));
+        let dir = q.world.d.dir.path();
+        let mut client = as_user(q.uid, || Client::connect(dir).unwrap());
+        client.subscribe(SubscribeParams::default()).unwrap();
+        q.world.attached();
+        // Refused, which its own user is told.
+        client.show("vale0:nothing").unwrap_err();
+        let mut told = Vec::new();
+        while told.last().is_none_or(|event: &Event| event.name != EventName::RequestRefused.as_str()) {
+            told.push(client.next_event(common::LIMIT).unwrap().unwrap());
+        }
+        told.iter().any(|event| event.port.as_deref() == Some("vale0:a"))
     }),
     ("`config.apply`, `config.export`", |q| {
         let dry = json!({"text": "", "dry_run": true});

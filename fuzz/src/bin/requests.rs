@@ -60,7 +60,7 @@ const ATTACHED: [&str; 12] = [
     "tap:fuzz",
     "netmap:lo",
 ];
-const METHODS: [&str; 11] = [
+const METHODS: [&str; 13] = [
     "version",
     "switch.list",
     "switch.table",
@@ -72,6 +72,8 @@ const METHODS: [&str; 11] = [
     "config.apply",
     "config.export",
     "shutdown",
+    "subscribe",
+    "unsubscribe",
 ];
 
 struct Fuzzed {
@@ -176,6 +178,12 @@ fn line(input: &mut Input<'_>, folder: &str) -> String {
             "port.show" => {
                 format!(r#""port.show","params":{{"port":"{switch}:{}"}}"#, ["a", "b", "c", "x"][input.below(4)])
             }
+            "subscribe" => format!(
+                r#""subscribe","params":{{"only":[{}],"names":[{}],"snapshot":{}}}"#,
+                ["", r#""vale0""#, r#""vale0:a","vales""#][input.below(3)],
+                ["", r#""port""#, r#""request.refused""#, r#""nothing""#][input.below(4)],
+                input.byte() & 1 == 0
+            ),
             "config.apply" => r#""config.apply","params":{"text":"","prune":true}"#.to_owned(),
             other => format!(r#""{other}""#),
         },

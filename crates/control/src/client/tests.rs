@@ -8,7 +8,7 @@ use super::*;
 use crate::error::ErrorCode;
 use crate::request::Reply;
 use crate::server::{Connection, Handler};
-use crate::types::{Mac, PortOptions, VxlanLocal};
+use crate::types::{EventName, Mac, PortOptions, VxlanLocal};
 
 /// Answers every method from its parameters.
 struct Fake;
@@ -31,7 +31,9 @@ impl Handler for Fake {
             Request::PortDetach(p) if p.port == "none" => {
                 return Err(RpcError::from_errno(6, "there is no port none", "list"));
             }
-            Request::PortDetach(_) | Request::VxlanSet(_) | Request::Shutdown => Reply::Done(Done {}),
+            Request::PortDetach(_) | Request::Unsubscribe | Request::VxlanSet(_) | Request::Shutdown => {
+                Reply::Done(Done {})
+            }
             Request::VxlanLocal(_) => Reply::VxlanLocal(VxlanLocal::default()),
             // Large: many pieces on the socket.
             Request::PortSet(p) => {
@@ -44,6 +46,7 @@ impl Handler for Fake {
                 Reply::Applied(Applied { dry_run: p.dry_run, unchanged: p.text.len() as u32, ..Applied::default() })
             }
             Request::ConfigExport => Reply::Exported(Box::new(Exported { text: "x".into(), ..Exported::default() })),
+            Request::Subscribe(_) => Reply::Subscribed(Box::default()),
             Request::Stats => Reply::Stats(StatsReply { now_ns: u64::MAX, ..StatsReply::default() }),
         })
     }
@@ -213,5 +216,44 @@ fn waiting_for_the_end() {
     let (dir, thread) = daemon(serve_fake);
     let waited = Client::connect(dir.path()).unwrap().wait_closed(Duration::from_millis(20));
     assert!(matches!(waited, Err(ClientError::Timeout { .. })));
+    thread.join().unwrap();
+}
+
+/// Objective: events come out in their order, whether they came before an answer, with it, or alone; other notifications are left out. Without
+/// an event the limit ends the wait, and the connection goes on; the daemon's end is an error.
+#[test]
+fn events() {
+    let event = |sequence: u64| {
+        let params = Event { sequence, name: EventName::SwitchMade.as_str().into(), ..Event::default() };
+        format!("{}\n", serde_json::json!({"jsonrpc": "2.0", "method": NOTIFICATION, "params": params}))
+    };
+    let answer =
+        |id: u64, result: Value| format!("{}\n", serde_json::json!({"jsonrpc": "2.0", "result": result, "id": id}));
+    let (go, told) = std::sync::mpsc::channel::<()>();
+    let (dir, thread) = daemon(move |stream| {
+        let mut bytes = [0; 1000];
+        let mut say = |to_read: bool, text: String| {
+            let mut peer = &stream;
+            assert!(!to_read || peer.read(&mut bytes).unwrap() > 0);
+            peer.write_all(text.as_bytes()).unwrap();
+        };
+        say(true, answer(1, serde_json::to_value(Subscribed::default()).unwrap()) + &event(1));
+        let other = r#"{"jsonrpc":"2.0","method":"vxlan.changed","params":{}}"#;
+        say(true, event(2) + other + "\n" + &event(3) + &answer(2, serde_json::json!([])) + &event(4));
+        told.recv().unwrap();
+        say(false, event(5));
+    });
+    let mut client = Client::connect(dir.path()).unwrap();
+    client.subscribe(SubscribeParams::default()).unwrap();
+    assert_eq!(client.switches().unwrap(), []);
+    let mut next = |limit| client.next_event(limit).map(|event| event.map(|event| event.sequence));
+    let (long, short) = (Duration::from_secs(10), Duration::from_millis(5));
+    for sequence in 1..=4 {
+        assert_eq!(next(long).unwrap(), Some(sequence));
+    }
+    assert_eq!(next(short).unwrap(), None);
+    go.send(()).unwrap();
+    assert_eq!(next(long).unwrap(), Some(5));
+    assert!(matches!(next(long), Err(ClientError::Lost { .. })));
     thread.join().unwrap();
 }

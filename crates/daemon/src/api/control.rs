@@ -1,18 +1,19 @@
 //! The control protocol's methods.
 
 use netvale_control::server::Handler;
-use netvale_control::types::{Applied, ApplyParams, AttachParams, Done, PortInfo, Version};
+use netvale_control::types::{Applied, ApplyParams, AttachParams, Done, EventName, PortInfo, Version};
 use netvale_control::{ErrorCode, Reply, Request, RpcError};
 
 use super::attaching::attach;
-use super::configuration;
 use super::inspect::{last_eviction, list_evicted, list_groups, list_ports, list_switches, list_table, show, stats};
 use super::vxlan;
+use super::{configuration, events};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::permission;
 use crate::ports::{detach, policies};
 use crate::refusal::Refusal;
+use crate::registry::events::Happened;
 
 /// The daemon, as one request of a caller sees it.
 pub struct Rpc<'a> {
@@ -33,7 +34,7 @@ impl From<Refusal> for RpcError {
 
 impl Handler for Rpc<'_> {
     fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
-        self.answer(request).inspect_err(|refused| self.daemon.refusals.note(self.caller, &refused.message))
+        self.answer(request).inspect_err(|refused| self.daemon.note_refusal(self.caller, &refused.message))
     }
 }
 
@@ -91,6 +92,11 @@ impl Rpc<'_> {
             }
             Request::VxlanLocal(p) => Reply::VxlanLocal(vxlan::local(self.daemon, &p, self.caller)?),
             Request::Stats => Reply::Stats(stats(self.daemon, self.caller)),
+            Request::Subscribe(p) => Reply::Subscribed(Box::new(events::subscribe(self.daemon, p, self.caller)?)),
+            Request::Unsubscribe => {
+                self.daemon.events.forget(self.caller.client);
+                Reply::Done(Done {})
+            }
             Request::ConfigApply(p) => Reply::Applied(self.apply(&p)?),
             Request::ConfigExport => Reply::Exported(Box::new(configuration::export(self.daemon))),
             Request::Shutdown => {
@@ -121,6 +127,8 @@ impl Rpc<'_> {
         let applied = configuration::apply(self.daemon, p)?;
         if !p.dry_run {
             tracing::info!(uid, pid, "a configuration was applied: {} changes", applied.changes.len());
+            let configured = Happened::to(EventName::DaemonConfigured, 0).by(self.caller);
+            self.daemon.events.tell(configured.with("changes", applied.changes.len()));
         }
         Ok(applied)
     }

@@ -9,12 +9,14 @@
 //! | [`netmap`] | those of them that carry netmap's other requests |
 //! | [`handover`] | a successor that takes the daemon's place |
 //! | [`inspect`] | replies to `list`, `show` and `top` |
+//! | [`events`] | `subscribe` and `unsubscribe` |
 //! | [`vxlan`] | `vxlan.set` and `vxlan.local` |
 //! | [`configuration`] | `config.apply` and `config.export`, and SIGHUP |
 
 pub mod attaching;
 pub mod configuration;
 pub mod control;
+pub mod events;
 pub mod handover;
 pub mod inspect;
 pub mod netmap;

@@ -106,7 +106,7 @@ fn answer(
         Ok(Message::Bring(request)) => {
             let reply = bring(d, &request, brought, caller).map_or_else(
                 |refusal| {
-                    d.refusals.note(caller, &refusal.text);
+                    d.note_refusal(caller, &refusal.text);
                     AttachReply::refusal(refusal.errno, refusal.text)
                 },
                 |full| AttachReply { text: full, ..AttachReply::default() },
@@ -117,7 +117,7 @@ fn answer(
         Ok(Message::Device(request)) => send(to, &netmap::request(d, &request, caller).encode(), &[]),
         Ok(Message::Succession(which)) => succession(d, to, which, caller),
         Err(bad) => {
-            d.refusals.note(caller, &format!("{bad}; the connection stays as it was"));
+            d.note_refusal(caller, &format!("{bad}; the connection stays as it was"));
             send_reply(to, &AttachReply::refusal(Errno::PROTO.raw_os_error(), bad.to_string()), &[]);
             true
         }
@@ -207,7 +207,7 @@ fn open(
             true
         }
         Err(refusal) => {
-            d.refusals.note(caller, &refusal.text);
+            d.note_refusal(caller, &refusal.text);
             let port_flags = if refusal.offsets_at_fault { OFFSETS_AT_FAULT } else { 0 }
                 | if refusal.file_at_fault { FILE_AT_FAULT } else { 0 };
             send_reply(to, &AttachReply { port_flags, ..AttachReply::refusal(refusal.errno, refusal.text) }, &[])
@@ -262,7 +262,7 @@ fn holding(d: &mut Daemon, to: &OwnedFd, which: Holding, holds: &mut Option<Held
     match done {
         Ok((reply, fds)) => send_reply(to, &reply, &fds),
         Err(refusal) => {
-            d.refusals.note(caller, &refusal.text);
+            d.note_refusal(caller, &refusal.text);
             send_reply(to, &AttachReply::refusal(refusal.errno, refusal.text), &[])
         }
     }
@@ -287,7 +287,7 @@ fn succession(d: &mut Daemon, to: &OwnedFd, which: Succession, caller: Caller) -
         Ok(()) if which == Succession::Begin => true,
         Ok(()) => send_reply(to, &AttachReply::default(), &[]),
         Err(refusal) => {
-            d.refusals.note(caller, &refusal.text);
+            d.note_refusal(caller, &refusal.text);
             send_reply(to, &AttachReply::refusal(refusal.errno, refusal.text), &[])
         }
     }

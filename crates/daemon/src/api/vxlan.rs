@@ -5,15 +5,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use netvale_control::types::{
-    LocalAddress, Mac, TableEntry, VxlanAddress, VxlanLocal, VxlanLocalParams, VxlanSetParams,
+    EventName, LocalAddress, Mac, TableEntry, VxlanAddress, VxlanLocal, VxlanLocalParams, VxlanSetParams,
 };
 use netvale_control::{ErrorCode, RpcError};
 use netvale_switch::{FdbEntry, PortId, Switch};
+use netvale_vxlan::peers::Peers;
 use netvale_vxlan::tunnel::{Change, ChangeError, GivenAddress, now};
 
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::ports::tunnel::{MOST_KEPT, VxlanPort, mac_of, neighbor_of, word_of};
+use crate::registry::events::Happened;
 
 /// A tunnel's port on its switch.
 struct On<'d> {
@@ -55,14 +57,25 @@ pub fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
     };
     let wrong = |e: ChangeError| RpcError::new(ErrorCode::InvalidParams, e.to_string(), "nothing was changed");
     let before = port.tunnel.count_given();
+    let peers = port.tunnel.peers();
     port.tunnel.change(&change).map_err(wrong)?;
     let vlans = switch.vlans_of(id);
     for one in &change.addresses.0 {
         vlans.iter().for_each(|&vlan| _ = switch.forget_elsewhere(vlan, one.mac, id));
     }
     let is_small = before.min(port.tunnel.count_given()) <= MOST_KEPT || !port.evpn;
+    let (lost, new) = (flooded(&peers), flooded(&port.tunnel.peers()));
     d.changed |= p.replace || !p.flood.add.is_empty() || !p.flood.remove.is_empty() || is_small;
+    let uid = d.ports.get(&p.port).map_or(0, |record| record.owner.uid);
+    let mut tell = |name, vtep: &IpAddr| d.events.tell(Happened::to(name, uid).at(&p.port).with("vtep", vtep));
+    new.difference(&lost).for_each(|vtep| tell(EventName::TunnelVtepAdded, vtep));
+    lost.difference(&new).for_each(|vtep| tell(EventName::TunnelVtepRemoved, vtep));
     Ok(())
+}
+
+/// Endpoints that get what goes to all.
+fn flooded(peers: &Peers) -> BTreeSet<IpAddr> {
+    peers.all().iter().filter(|peer| peer.floods).map(|peer| peer.ip).collect()
 }
 
 /// How often something has changed on this side of a tunnel.

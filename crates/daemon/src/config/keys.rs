@@ -24,7 +24,7 @@ const fn key(table: &'static str, name: &'static str, shape: Shape, default: &'s
 const COUNT: Shape = Shape::Number(0, 1 << 20);
 
 /// All keys.
-pub const KEYS: [Key; 28] = [
+pub const KEYS: [Key; 29] = [
     key(
         "",
         "run_dir",
@@ -149,4 +149,5 @@ pub const KEYS: [Key; 28] = [
         "1024",
         "Capture files of one user, in MiB: those that are being written, and those that are there from before.",
     ),
+    key("quota", "subscriptions", COUNT, "16", "Connections of one user that are told of events."),
 ];

@@ -67,7 +67,7 @@ fn switch(c: &Config) -> [(&'static str, Value); 5] {
     ]
 }
 
-fn quota(q: &Quota) -> [(&'static str, Value); 9] {
+fn quota(q: &Quota) -> [(&'static str, Value); 10] {
     [
         ("connections", json!(q.connections)),
         ("ports", json!(q.ports)),
@@ -78,6 +78,7 @@ fn quota(q: &Quota) -> [(&'static str, Value); 9] {
         ("unread_kib", json!(q.unread >> 10)),
         ("log_lines", json!(q.log_lines)),
         ("captures_mib", json!(q.captures)),
+        ("subscriptions", json!(q.subscriptions)),
     ]
 }
 
@@ -92,7 +93,7 @@ mod tests {
         let text = "run_dir = '/r'\nworkers = 2\ncpus = [1, 0]\nspin_us = 7\nrt_priority = 3\nuser = 'u'\nsandbox = false\n\
             allow_nics = ['n']\nallow_taps = ['t']\nallow_dirs = ['/d']\n[sockets]\nowner = 'o'\ngroup = 'g'\nmode = '0600'\n\
             [switch]\nageing_s = 10\ntable_entries = 64\nshared = ['*']\nsticky_addresses = false\nlossless_between_users = true\n\
-            [quota]\nconnections = 1\nports = 2\nswitches = 3\nmemory_mib = 4\ndescriptors = 5\naddresses = 6\nunread_kib = 7\nlog_lines = 8\ncaptures_mib = 9";
+            [quota]\nconnections = 1\nports = 2\nswitches = 3\nmemory_mib = 4\ndescriptors = 5\naddresses = 6\nunread_kib = 7\nlog_lines = 8\ncaptures_mib = 9\nsubscriptions = 10";
         let table: toml::Table = text.parse().unwrap();
         let found = settings(&File::parse(text).unwrap().into_config().unwrap());
         for key in &KEYS {

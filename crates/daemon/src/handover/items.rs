@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use netvale_control::types::{AttachParams, PortKind, PortOptions};
+use netvale_control::types::{AttachParams, PortKind, PortOptions, SubscribeParams};
 use netvale_mem::layout::{PoolSize, RegionSizes};
 use netvale_mem::region::{Binding, RegionState};
 use rustix::io::Errno;
@@ -242,6 +242,9 @@ pub enum ConnectionItem {
         unsent: Vec<u8>,
         /// Whether the client has sent its last request.
         ended: bool,
+        /// What events the client is told of, and the number of the last one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        events: Option<(SubscribeParams, u64)>,
     },
     /// A connection that holds a port, or may open one.
     Attach {

@@ -28,6 +28,23 @@ pub fn may_connect(d: &Daemon, caller: Caller, connections: usize) -> Result<(),
     within(caller, connections, d.config.quota.connections, "connections", "connections")
 }
 
+/// Most subscriptions of all users together, and how many of these only root and the daemon's own user can have.
+const SUBSCRIPTIONS: (usize, usize) = (128, 16);
+
+/// Whether the caller may have one more subscription.
+///
+/// # Errors
+/// [`Refusal`]: `ENOSPC`.
+pub fn may_subscribe(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
+    let (all, theirs) = d.events.counts(caller.uid);
+    let (most, reserved) = SUBSCRIPTIONS;
+    let room = if is_trusted(caller) { most } else { most - reserved };
+    if all >= room {
+        return refuse(Errno::NOSPC, format!("{all} connections are told of events, the most there can be"));
+    }
+    within(caller, theirs, d.config.quota.subscriptions, "subscriptions to events", "subscriptions")
+}
+
 /// Whether a user's connections may leave that many bytes of answers unread, all together.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! `e1000:/PATH`: an Intel 82540EM network card, for a guest's own driver.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use netvale_control::options::kind;
@@ -15,7 +16,7 @@ use super::kind::Asked;
 use super::notes::machine_notes;
 use super::plug::{NewPort, plug};
 use super::site::site;
-use crate::daemon::{Attached, Daemon};
+use crate::daemon::{Attached, Daemon, Peers};
 use crate::handover::items::{State, from_said};
 use crate::permission::unreached;
 use crate::refusal::{Refusal, refuse};
@@ -30,6 +31,14 @@ impl Attached for CardPort {
 
     fn describe(&self, port: &mut PortInfo) {
         port.e1000 = Some(info(&self.0));
+    }
+
+    fn peers(&self) -> Option<Peers> {
+        Some(self.0.state().into())
+    }
+
+    fn link(&self) -> Option<bool> {
+        self.0.is_linked_now()
     }
 
     fn notes(&self) -> Vec<String> {
@@ -81,6 +90,8 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         Some(state) => go_on(d, &options, state)?,
         None => E1000Port::new(&options).map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?,
     };
+    let news = Arc::clone(&d.news);
+    e1000.on_peer(move || news.ring());
     plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::new(CardPort(e1000), asked).with_gro(o.gro()))
 }
 

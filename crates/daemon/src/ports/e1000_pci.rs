@@ -1,5 +1,7 @@
 //! `e1000-pci:ADDRESS`: a driver for an e1000 on the PCI bus.
 
+use std::sync::Arc;
+
 use netvale_control::options::kind;
 use netvale_control::types::{Mac, PortKind};
 use netvale_e1000::driver::DriverOptions;
@@ -8,7 +10,7 @@ use netvale_portspec::AttachSpec;
 
 use super::kind::Asked;
 use super::plug::{NewPort, plug};
-use crate::daemon::{Attached, Daemon};
+use crate::daemon::{Attached, Daemon, Peers};
 use crate::refusal::Refusal;
 
 /// A driver behind a port.
@@ -17,6 +19,15 @@ struct DrivenPort(DriverPort);
 impl Attached for DrivenPort {
     fn kind(&self) -> PortKind {
         PortKind::E1000
+    }
+
+    fn peers(&self) -> Option<Peers> {
+        Some(self.0.state().into())
+    }
+
+    fn link(&self) -> Option<bool> {
+        let device = self.0.state().now;
+        Some(device.running && !device.link_down)
     }
 
     fn notes(&self) -> Vec<String> {
@@ -44,5 +55,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     };
     let (driver, (egress, ingress)) = DriverPort::new(&address.to_string(), DriverOptions { slots, ..usual })
         .map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
+    let news = Arc::clone(&d.news);
+    driver.on_peer(move || news.ring());
     plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::new(DrivenPort(driver), asked))
 }

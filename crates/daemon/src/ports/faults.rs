@@ -1,11 +1,15 @@
 //! Evicts programs whose doorbell blocked a worker, or whose memory is gone, and ports that a worker panicked with.
 
+use netvale_control::types::EventName;
 use netvale_mem::Region;
 use netvale_mem::fault::LOST;
 
 use super::joint::part;
 use super::plug::unplug;
+use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
+use crate::registry::events::{Events, Happened};
+use crate::registry::evictions::Evictions;
 
 /// The reason for a port whose task panicked.
 const BROKEN: &str = "an internal error: a worker panicked with it; please report it, with the daemon's log";
@@ -22,7 +26,8 @@ pub fn evict(d: &mut Daemon) {
     let found = d.ports.iter().filter_map(|(full, record)| Some((full.to_owned(), why(full, record)?)));
     for (full, why) in found.collect::<Vec<_>>() {
         if let Some(record) = d.ports.get(&full) {
-            d.evictions.note(&full, record.owner, why.clone());
+            let owner = record.owner;
+            note(&mut d.evictions, &mut d.events, &full, owner, why.clone());
         }
         if let Some(joint) = d.persistent.joint_of(&full).map(str::to_owned) {
             part(d, &joint, &why);
@@ -34,10 +39,16 @@ pub fn evict(d: &mut Daemon) {
     d.evictions.begin_pauses();
     for (client, port) in d.interfaces.ports() {
         if let Some(why) = port.fault.reason().or_else(|| lost(port.mem.region())) {
-            d.evictions.note(&port.name, port.owner, why);
+            note(&mut d.evictions, &mut d.events, &port.name, port.owner, why);
             d.evictions.evict([client]);
         }
     }
+}
+
+/// Remembers why a port was taken away, and tells it.
+fn note(evictions: &mut Evictions, events: &mut Events, port: &str, owner: Caller, why: String) {
+    events.tell(Happened::to(EventName::PortEvicted, owner.uid).at(port).why(&why));
+    evictions.note(port, owner, why);
 }
 
 fn reason(d: &Daemon, full: &str, record: &Record) -> Option<String> {
@@ -60,7 +71,6 @@ mod tests {
     use netvale_switch::Work;
 
     use super::*;
-    use crate::caller::Caller;
     use crate::config::File;
     use crate::daemon::Attached;
     use crate::registry::ports::PortRecord;

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::attachment::{Attachment, Description, Opened, gone};
 use super::kind::Asked;
 use super::memory;
-use super::plug::{NewPort, drain, end_monitors, plug, unplug};
+use super::plug::{NewPort, drain, end_monitors, plug, tell_idle, tell_open, unplug};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
 use crate::handover::items::{BindingItem, HoldItem, PortItem, State, from_said};
@@ -85,7 +85,8 @@ impl Attachment for OpenRings {
         if let Some(local) = d.ports.get_mut(&port).and_then(|record| record.behind.programs_mut()) {
             local.let_go(client);
         }
-        if d.ports.get(&port).is_some_and(|record| record.is_idle()) {
+        if let Some(uid) = d.ports.get(&port).filter(|record| record.is_idle()).map(|record| record.owner.uid) {
+            tell_idle(d, &port, uid);
             end_monitors(d, &Watched::Port(port.clone()));
         }
         end_offsets(d, &port);
@@ -241,6 +242,7 @@ pub fn bind(
         return refuse(Errno::IO, format!("{full} has virtio-net headers, which this program does not say it takes"));
     }
     let rings = local.wanted(spec)?;
+    let was_idle = local.is_unheld();
     local.hold(full, &rings, caller.client, request.flags & FLAG_SHARED != 0)?;
     let agreed = match (&request.offsets, max_offset) {
         (Some(asked), None) => live_offsets(d.workers.all(), local, asked, &rings),
@@ -250,6 +252,8 @@ pub fn bind(
     match bound {
         Ok((max_offset, (mut reply, fds, binding))) => {
             (reply.alone, reply.max_offset) = (local.holds_alone(caller.client), max_offset);
+            let owner = d.ports.get(full).filter(|_| was_idle).map(|record| record.owner.uid);
+            owner.into_iter().for_each(|uid| tell_open(d, full, uid, caller));
             Ok((reply, fds, Box::new(OpenRings { port: lasting, rings, binding })))
         }
         Err(refusal) => {

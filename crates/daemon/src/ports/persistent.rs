@@ -22,7 +22,9 @@ use super::kind::NamedRings;
 use super::links;
 use super::local::{bind, continued, is_not_joined};
 use super::memory::{self, Numbered};
-use super::plug::{drain, end_monitors, on_switch, prepare, unplug};
+use super::plug::{
+    drain, drop_switch, end_monitors, make_switch, on_switch, prepare, tell_attached, tell_detached, unplug,
+};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
 use crate::handover::items::{PortItem, State};
@@ -57,6 +59,7 @@ pub fn make(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller)
     let record = unattached(d, &(region, mem_id), sizes.shape, HdrLen::default(), &nowhere, caller)?;
     d.ports.insert(&own_name(name), record);
     d.persistent.add(name, caller.uid, nowhere);
+    tell_attached(d, &own_name(name));
     Ok((sizes.shape, mem_id))
 }
 
@@ -170,6 +173,7 @@ fn hook(d: &mut Daemon, at: &SwitchPort, mem_id: u32, caller: Caller) -> Result<
     move_to_region(d, &at.port, mem_id, caller)?;
     put_on(d, at, caller.uid)?;
     tracing::info!(port = at.full(), uid = caller.uid, pid = caller.pid, "attached");
+    tell_attached(d, &at.full());
     Ok(())
 }
 
@@ -180,7 +184,7 @@ fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     let (owner, options) = (record.owner, record.policies.clone());
     let (ingress, egresses) = (record.ingress.clone(), record.egresses.clone());
     let (mut links, policies) = prepare(d, owner, &options, &ingress, &egresses)?;
-    let switch = d.switches.get_or_make(&at.switch, uid);
+    let switch = make_switch(d, &at.switch, uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), false, owner);
     let id = switch.attach(Port { policies, ..port })?;
     let links = links.place(d, &switch, id, &egresses);
@@ -214,9 +218,11 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     switch.detach(id);
     links::end(d, gets.into_iter().collect());
     end_monitors(d, &Watched::Port(full.to_owned()));
-    d.switches.drop_if_empty(&switch);
+    let owner = d.ports.get(full).map(|record| record.owner);
     rename(d, &port, &own_name(&port));
     tracing::info!(port = full, why, "detached");
+    owner.into_iter().for_each(|owner| tell_detached(d, full, owner, why));
+    drop_switch(d, &switch);
     true
 }
 

@@ -5,18 +5,19 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_SHARED, OffsetsAsked};
-use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
+use netvale_control::types::{Direction, EventName, Owner, PortInfo, PortKind, PortState, RingInfo};
 use netvale_mem::region::{Binding, RingSide};
 use netvale_portspec::{PortSpec, Rings};
 use rustix::io::Errno;
 
 use super::attachment::{Attachment, Description, Opened, gone};
 use super::memory;
-use super::plug::end_monitors;
+use super::plug::{end_monitors, tell_idle, tell_open};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::items::{BindingItem, HoldItem, PipeItem};
 use crate::refusal::{Refusal, refuse};
+use crate::registry::events::Happened;
 use crate::registry::watches::Watched;
 use crate::rings::offsets;
 use crate::rings::pipe::{Pipe, pipe_and_end};
@@ -46,7 +47,10 @@ impl Attachment for OpenEnd {
         drop(binding);
         let Some(pipe) = d.pipes.get_mut(&name) else { return };
         pipe.held_by[end & 1].remove(client);
-        let idle = pipe.held_by[end & 1].is_empty();
+        let (idle, uid) = (pipe.held_by[end & 1].is_empty(), pipe.uid);
+        if idle {
+            tell_idle(d, &end_name(&name, end), uid);
+        }
         drop_if_unused(d, &name);
         if idle {
             end_monitors(d, &Watched::Pipe(name, end & 1));
@@ -107,6 +111,7 @@ fn drop_if_unused(d: &mut Daemon, name: &str) {
         && let Some(pipe) = d.pipes.remove(name)
     {
         [0, 1].into_iter().for_each(|end| d.mirrors.end(&mut d.workers, pipe.end(end)));
+        d.events.tell(Happened::to(EventName::PortDetached, pipe.uid).at(name).why("its programs are gone"));
     }
 }
 
@@ -145,8 +150,17 @@ fn open_end(
     let (mut reply, fds) = pipe.reply(end, &binding)?;
     (reply.alone, reply.max_offset) = (pipe.held_by[end & 1].is_empty(), max_offset);
     pipe.held_by[end & 1].add(caller.client, shares);
+    let uid = pipe.uid;
     tracing::info!(pipe = name, end, uid = caller.uid, pid = caller.pid, "opened");
+    if reply.alone {
+        tell_open(d, &end_name(name, end), uid, caller);
+    }
     Ok((reply, fds, Box::new(OpenEnd { pipe: name.to_owned(), end, binding })))
+}
+
+/// The name of an end of a pipe.
+fn end_name(name: &str, end: usize) -> String {
+    if end & 1 == 0 { name.to_owned() } else { name.replace('{', "}") }
 }
 
 /// Makes a pipe in the region of the port or interface that it is named after, or in a new one.
@@ -158,6 +172,8 @@ fn make(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, name: &str, ca
     };
     let slots = sizes.shape.tx_slots.min(region.layout().max_slots());
     d.pipes.insert(name.to_owned(), Pipe::new(&region, mem_id, slots, caller.uid)?);
+    let attached = Happened::to(EventName::PortAttached, caller.uid).at(name).by(caller);
+    d.events.tell(attached.with("kind", PortKind::Pipe));
     Ok(())
 }
 

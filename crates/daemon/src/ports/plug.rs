@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use netvale_control::types::PortOptions;
+use netvale_control::types::{EventName, PortOptions};
 use netvale_port::gro::GroEgress;
 use netvale_port::{Egress, Ingress, RingCounters};
-use netvale_switch::{Forwarder, Policies, Port};
+use netvale_switch::{Forwarder, Policies, Port, Switch};
 use rustix::io::Errno;
 
 use super::kind::Asked;
@@ -15,6 +15,7 @@ use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
 use crate::permission;
 use crate::refusal::Refusal;
+use crate::registry::events::Happened;
 use crate::registry::ports::{PortRecord, SwitchPort};
 use crate::registry::watches::Watched;
 
@@ -89,7 +90,7 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: N
     let egress = egresses.iter().map(|e| Arc::clone(e.counters())).collect();
     let ingress: Vec<_> = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
     let (mut links, for_switch) = prepare(d, owner, &policies, &ingress, &egresses)?;
-    let switch = d.switches.get_or_make(&at.switch, owner.uid);
+    let switch = make_switch(d, &at.switch, owner.uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), lossless, owner);
     let id = switch.attach(Port { policies: for_switch, ..port })?;
     let forwarders = ingresses.into_iter().enumerate();
@@ -101,7 +102,51 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: N
     let base = PortRecord { switch, id, persistent, lossless, policies, links, egresses, ..base };
     d.ports.insert(&at.full(), PortRecord { placed, ingress, egress, ..base });
     tracing::info!(port = at.full(), uid = owner.uid, pid = owner.pid, "attached");
+    tell_attached(d, &at.full());
     Ok(())
+}
+
+/// The switch of that name; makes it, for that user, if it does not exist.
+pub fn make_switch(d: &mut Daemon, name: &str, uid: u32) -> Arc<Switch> {
+    let is_new = d.switches.get(name).is_none();
+    let switch = d.switches.get_or_make(name, uid);
+    if is_new {
+        d.events.tell(Happened::to(EventName::SwitchMade, uid).on(name));
+    }
+    switch
+}
+
+/// Removes a switch that has no ports.
+pub fn drop_switch(d: &mut Daemon, switch: &Switch) {
+    let owner = d.switches.owner(switch.name());
+    d.switches.drop_if_empty(switch);
+    if let Some(uid) = owner.filter(|_| d.switches.get(switch.name()).is_none()) {
+        d.events.tell(Happened::to(EventName::SwitchGone, uid).on(switch.name()));
+    }
+}
+
+/// Tells that a port is there.
+pub fn tell_attached(d: &mut Daemon, full: &str) {
+    d.looks.forget(full);
+    let Some(record) = d.ports.get(full) else { return };
+    let (owner, kind) = (record.owner, record.behind.kind());
+    d.events.tell(Happened::to(EventName::PortAttached, owner.uid).at(full).by(owner).with("kind", kind));
+}
+
+/// Tells that a port is gone.
+pub fn tell_detached(d: &mut Daemon, full: &str, owner: Caller, why: &str) {
+    d.looks.forget(full);
+    d.events.tell(Happened::to(EventName::PortDetached, owner.uid).at(full).why(why));
+}
+
+/// Tells that a program has opened a port that none had open.
+pub fn tell_open(d: &mut Daemon, full: &str, uid: u32, caller: Caller) {
+    d.events.tell(Happened::to(EventName::PortOpen, uid).at(full).by(caller));
+}
+
+/// Tells that no program has a port open any more.
+pub fn tell_idle(d: &mut Daemon, full: &str, uid: u32) {
+    d.events.tell(Happened::to(EventName::PortIdle, uid).at(full));
 }
 
 /// Takes a port off its switch; `why` is the reason for the log.
@@ -124,8 +169,9 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
         d.evictions.evict(local.clients());
     }
     tracing::info!(port = full, why, "detached");
+    tell_detached(d, full, record.owner, why);
     if let Some(switch) = &record.switch {
-        d.switches.drop_if_empty(switch);
+        drop_switch(d, switch);
     }
     record.behind.stop(d, full);
     Ok(())

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use netvale_control::options::{PortPolicies, RateGroup, Rule};
-use netvale_control::types::{Direction, PortOptions, RuleInfo, SetParams};
+use netvale_control::types::{Direction, EventName, PortOptions, RuleInfo, SetParams};
 use netvale_policy::bucket::{Limit, MEMBERS, Share};
 use netvale_port::link::Link;
 use netvale_switch::Policies;
 use netvale_switch::filters::{self, Filters};
 use netvale_switch::policies::Classes;
 use rustix::io::Errno;
-use serde_json::Value as JsonValue;
+use serde_json::{Map, Value as JsonValue};
 
 use super::links;
 use super::tunnel::{self, word_of};
@@ -18,6 +18,7 @@ use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::permission::is_trusted;
 use crate::refusal::{Refusal, refuse};
+use crate::registry::events::Happened;
 
 /// The policies that options say.
 ///
@@ -142,7 +143,15 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
         record.policies_are_set |= is_trusted(caller);
     }
     tracing::info!(port = asked.port, uid = caller.uid, policies = %JsonValue::from(options.policy_values()), "policies were set");
+    tell(d, &asked.port, Some(caller), &asked.set);
     Ok(())
+}
+
+/// Tells that somebody, or a configuration, has changed policies of a port.
+pub fn tell(d: &mut Daemon, full: &str, by: Option<Caller>, set: &Map<String, JsonValue>) {
+    let uid = d.ports.get(full).map_or(0, |record| record.owner.uid);
+    let changed = Happened::to(EventName::PortPolicies, uid).at(full).with("set", set);
+    d.events.tell(if let Some(caller) = by { changed.by(caller) } else { changed });
 }
 
 /// Gives a port the policies of these options and no others, while frames pass.

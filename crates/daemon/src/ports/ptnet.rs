@@ -22,7 +22,7 @@ use super::notes::machine_notes;
 use super::plug::{NewPort, plug};
 use super::site::site;
 use crate::caller::Caller;
-use crate::daemon::{Attached, Daemon, Kicks};
+use crate::daemon::{Attached, Daemon, Kicks, Peers};
 use crate::handover::items::{State, from_said};
 use crate::permission::{self, unreached};
 use crate::refusal::{Refusal, refuse};
@@ -39,6 +39,14 @@ impl Attached for DevicePort {
 
     fn describe(&self, port: &mut PortInfo) {
         port.ptnet = Some(info(&self.0));
+    }
+
+    fn peers(&self) -> Option<Peers> {
+        Some(self.0.state().into())
+    }
+
+    fn link(&self) -> Option<bool> {
+        Some(self.0.state().now.running.is_some())
     }
 
     fn notes(&self) -> Vec<String> {
@@ -142,7 +150,7 @@ pub fn open(d: &mut Daemon, device: Device, continued: Option<State>) -> Result<
         let (port, paused) = PtnetPort::continued(&options, backend, keeper, said, state.fds)
             .or_else(|why| refuse(Errno::INVAL, why))?;
         paused.into_iter().for_each(|paused| d.held.push(Box::new(paused)));
-        return Ok(DevicePort(port));
+        return Ok(watched(d, port));
     }
     let survival = Survival {
         keeper,
@@ -150,7 +158,15 @@ pub fn open(d: &mut Daemon, device: Device, continued: Option<State>) -> Result<
         kept: survives.then(|| take(&mut d.kept, &options.site.place, &config)).flatten(),
     };
     let port = PtnetPort::new(&options, backend, survival);
-    port.map(DevicePort).map_err(|e| unreached(&d.config, e.errno(), e.to_string()))
+    let port = port.map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?;
+    Ok(watched(d, port))
+}
+
+/// The device, which tells when its guest comes and goes.
+fn watched(d: &Daemon, port: PtnetPort) -> DevicePort {
+    let news = Arc::clone(&d.news);
+    port.on_peer(move || news.ring());
+    DevicePort(port)
 }
 
 /// The configuration of a device; its MAC address is made from the port's name unless the options have one.

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use netvale_afxdp::iface::has_carrier;
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::PortKind;
 use netvale_port::{Egress, Ingress};
@@ -21,6 +22,8 @@ use crate::refusal::{Refusal, refuse};
 
 /// A TAP behind a port.
 struct TapPort {
+    /// The name that its interface was made with.
+    name: String,
     /// Its interface name and offloads, in words.
     detail: String,
     link: Link,
@@ -46,6 +49,10 @@ impl Attached for TapPort {
         std::iter::once(self.detail.clone()).chain(gone).collect()
     }
 
+    fn link(&self) -> Option<bool> {
+        Some(!self.link.is_gone() && has_carrier(&self.name))
+    }
+
     fn hand_over(&self) -> std::io::Result<Option<State>> {
         // It may have been renamed.
         let Some(Ok(name)) = self.queues.first().map(|queue| name_of(queue)) else { return Ok(None) };
@@ -69,6 +76,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let uso = tap.has_uso();
     let offloads = if uso { "TSO, USO" } else { "TSO" };
     let detail = format!("interface {}, offloads: checksum, {offloads}", tap.name());
+    let name = tap.name().to_owned();
     let queues: Vec<_> = tap.into_queues().into_iter().map(Arc::new).collect();
     let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
     let link = Link::default();
@@ -76,7 +84,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         egress.push(Arc::new(TapEgress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));
         ingresses.push(Box::new(TapIngress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));
     }
-    let behind = TapPort { detail, link, uso, queues };
+    let behind = TapPort { name, detail, link, uso, queues };
     plug(d, &asked.at, (egress, ingresses), NewPort::new(behind, asked).with_gro(o.gro()))
 }
 

@@ -13,7 +13,7 @@ use super::kind::Asked;
 use super::notes::negotiated;
 use super::plug::{NewPort, plug};
 use super::site::site;
-use crate::daemon::{Attached, Daemon};
+use crate::daemon::{Attached, Daemon, Peers};
 use crate::handover::items::{State, from_said};
 use crate::permission::unreached;
 use crate::refusal::Refusal;
@@ -28,6 +28,14 @@ impl Attached for DevicePort {
 
     fn describe(&self, port: &mut PortInfo) {
         port.vhost = Some(info(&self.0));
+    }
+
+    fn peers(&self) -> Option<Peers> {
+        Some(self.0.state().into())
+    }
+
+    fn link(&self) -> Option<bool> {
+        Some(self.0.state().now.queues > 0)
     }
 
     fn notes(&self) -> Vec<String> {
@@ -94,6 +102,8 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     };
     let news = Arc::clone(&d.news);
     vhost.on_change(move || news.ring());
+    let news = Arc::clone(&d.news);
+    vhost.on_peer(move || news.ring());
     plug(d, &asked.at, queues, NewPort::new(DevicePort(vhost), asked).with_gro(o.gro()))
 }
 

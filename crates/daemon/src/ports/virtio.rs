@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::kind::Asked;
 use super::notes::negotiated;
 use super::plug::{NewPort, plug};
-use crate::daemon::{Attached, Daemon, Record};
+use crate::daemon::{Attached, Daemon, Peers, Record};
 use crate::handover::items::{State, from_said};
 use crate::permission;
 use crate::refusal::{Refusal, refuse};
@@ -28,6 +28,15 @@ struct DrivenPort(VirtioPort);
 impl Attached for DrivenPort {
     fn kind(&self) -> PortKind {
         PortKind::Virtio
+    }
+
+    fn peers(&self) -> Option<Peers> {
+        Some(self.0.state().into())
+    }
+
+    fn link(&self) -> Option<bool> {
+        let device = self.0.state().now;
+        Some(device.running && !device.link_down)
     }
 
     fn notes(&self) -> Vec<String> {
@@ -109,6 +118,8 @@ fn plug_in<K: Driver>(
     };
     let news = Arc::clone(&d.news);
     virtio.on_change(move || news.ring());
+    let news = Arc::clone(&d.news);
+    virtio.on_peer(move || news.ring());
     plug(d, &asked.at, queues, NewPort::new(DrivenPort(virtio), asked).with_gro(o.gro()))
 }
 

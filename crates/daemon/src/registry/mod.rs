@@ -13,15 +13,18 @@
 //! | `mirrors` | rings for copies of frames that pass without the daemon |
 //! | [`watches`] | what each monitor watches |
 //! | `evictions` | programs that lost their port |
+//! | [`events`], [`looks`] | who is told of what happens; what of it was found by looking |
 //! | `refusals` | how many requests of each user were refused |
 //! | `captures` | capture files that are being written, and those that users have left on the disk |
 
 mod balance;
 pub(crate) mod captures;
+pub mod events;
 pub(crate) mod evictions;
 pub mod groups;
 pub mod guests;
 pub mod interfaces;
+pub mod looks;
 pub(crate) mod mirrors;
 pub mod persistent;
 pub mod pipes;

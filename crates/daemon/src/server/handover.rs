@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use netvale_control::types::EventName;
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, sockopt};
 use rustix::stdio::{stderr, stdout};
@@ -16,6 +17,7 @@ use crate::caller::Caller;
 use crate::handover::items::{ClientItem, ConnectionItem, Item, ProcessItem};
 use crate::handover::store::Store;
 use crate::handover::wire;
+use crate::registry::events::Happened;
 use crate::system::keep;
 use crate::worker::parking::{Parked, Waiting};
 
@@ -26,8 +28,11 @@ const IDLE_PERIOD: Duration = Duration::from_secs(10);
 impl Server {
     /// Hands everything over to the successor on that connection. Returns whether it goes on; if not, this daemon does.
     pub(super) fn hand_over(&mut self, successor: u64) -> bool {
-        let Some((Client::Attach { fd, holds: None }, caller)) = self.clients.get(&successor) else { return false };
+        let Some((Client::Attach { holds: None, .. }, caller)) = self.clients.get(&successor) else { return false };
         let pid = caller.pid;
+        self.daemon.events.tell(Happened::to_all(EventName::DaemonHandover).with("pid", pid));
+        self.collect_events();
+        let Some((Client::Attach { fd, .. }, _)) = self.clients.get(&successor) else { return false };
         let given = self.park_with(Some(successor)).and_then(|(parked, gift)| {
             give::send(fd, &gift.items)?;
             Ok((parked, gift))
@@ -41,6 +46,7 @@ impl Server {
             }
             Err(why) => {
                 tracing::error!(pid, why, "a successor could not go on: this daemon does");
+                self.daemon.events.tell(Happened::to_all(EventName::DaemonHandoverFailed).why(&why));
                 let _ = wire::send(fd.as_fd(), &Item::Failed(why), &[]);
                 self.hang_up(successor);
                 false
@@ -134,9 +140,20 @@ impl Server {
         let kept = self.store.as_ref().map(Store::names).unwrap_or_default();
         gift.items.push((Item::Process(ProcessItem { kept, own: self.listeners.own.clone() }), process));
         for (id, (client, caller)) in self.clients.iter().filter(|(id, _)| Some(**id) != successor) {
-            gift.items.extend(client_item(Caller { client: *id, ..*caller }, client)?);
+            gift.items.extend(self.item_of(Caller { client: *id, ..*caller }, client)?);
         }
         Ok(gift)
+    }
+
+    /// A connection as an item, with its subscription.
+    fn item_of(&self, caller: Caller, client: &Client) -> std::io::Result<Option<Given>> {
+        let mut given = client_item(caller, client)?;
+        if let Some((Item::Client(ClientItem { connection: ConnectionItem::Control { events, .. }, .. }), _)) =
+            &mut given
+        {
+            *events = self.daemon.events.subscription(caller.client);
+        }
+        Ok(given)
     }
 
     /// Goes on with a predecessor's connections.
@@ -148,7 +165,7 @@ impl Server {
             let is_unix = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX);
             let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
             let flags = match &connected {
-                Connected::Control(_, unsent, _) if !unsent.is_empty() => flags | epoll::EventFlags::OUT,
+                Connected::Control { unsent, .. } if !unsent.is_empty() => flags | epoll::EventFlags::OUT,
                 _ => flags,
             };
             if !is_unix || epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(id), flags).is_err() {
@@ -157,7 +174,10 @@ impl Server {
             }
             let client = match connected {
                 Connected::Attach(holds) => Client::Attach { fd, holds },
-                Connected::Control(pending, unsent, ended) => {
+                Connected::Control { pending, unsent, ended, events } => {
+                    if let Some((params, sequence)) = events {
+                        self.daemon.events.subscribe(caller, params, sequence);
+                    }
                     Client::Control { fd, conn: Box::new(connection(caller).continuing(&pending)), unsent, ended }
                 }
             };
@@ -178,7 +198,7 @@ fn client_item(caller: Caller, client: &Client) -> std::io::Result<Option<Given>
         }
         Client::Control { fd, conn, unsent, ended } => {
             let (pending, unsent, ended) = (conn.pending().to_vec(), unsent.clone(), *ended);
-            (fd, ConnectionItem::Control { pending, unsent, ended })
+            (fd, ConnectionItem::Control { pending, unsent, ended, events: None })
         }
     };
     let fds = std::iter::once(fd.try_clone()?).chain(more).collect();

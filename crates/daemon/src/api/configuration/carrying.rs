@@ -135,6 +135,7 @@ fn adjust(d: &mut Daemon, full: &str, old: &AttachParams, new: &AttachParams) ->
     let (was, PortOptions { lossless, mtu, .. }) = (&old.options, new.options.clone());
     if new.options.policy_values() != was.policy_values() {
         policies::put(d, full, &new.options)?;
+        policies::tell(d, full, None, &new.options.policy_values());
     }
     let Some(record) = d.ports.get_mut(full) else { return Err(Refusal::internal("a port vanished")) };
     if let (Some(mtu), Some(tap)) = (mtu.filter(|_| mtu != was.mtu), new.port.strip_prefix("tap:")) {

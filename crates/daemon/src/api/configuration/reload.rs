@@ -4,11 +4,12 @@ use std::io::Read;
 use std::path::Path;
 
 use netvale_control::framing::MAX_TRUSTED_LINE;
-use netvale_control::types::{Applied, ApplyParams};
+use netvale_control::types::{Applied, ApplyParams, EventName};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::daemon::Daemon;
+use crate::registry::events::Happened;
 
 /// Reads the file and applies it. What is wrong with it is logged, and nothing changes then.
 pub fn reload(d: &mut Daemon) {
@@ -22,7 +23,10 @@ pub fn reload(d: &mut Daemon) {
         }
     };
     match super::apply(d, &ApplyParams { text, file: Some(name.clone()), ..ApplyParams::default() }) {
-        Ok(applied) => log(&name, &applied),
+        Ok(applied) => {
+            log(&name, &applied);
+            d.events.tell(Happened::to(EventName::DaemonConfigured, 0).with("changes", applied.changes.len()));
+        }
         Err(why) => tracing::error!("SIGHUP: {why}; {}", why.hint()),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_control::attach::FileAsked;
-use netvale_control::types::PortKind;
+use netvale_control::types::{PortKind, SubscribeParams};
 use netvale_mem::Region;
 use netvale_switch::WaitingFrames;
 use rustix::io::Errno;
@@ -37,8 +37,17 @@ pub type Client = (Caller, Connected, OwnedFd);
 pub enum Connected {
     /// What it holds.
     Attach(Option<Held>),
-    /// Bytes of an unfinished request, answers that were not sent, and whether there will be no more requests.
-    Control(Vec<u8>, Vec<u8>, bool),
+    /// Requests of the control protocol.
+    Control {
+        /// Bytes of an unfinished request.
+        pending: Vec<u8>,
+        /// Answers that were not sent.
+        unsent: Vec<u8>,
+        /// Whether there will be no more requests.
+        ended: bool,
+        /// What events the client is told of, and the number of the last one.
+        events: Option<(SubscribeParams, u64)>,
+    },
 }
 
 /// What has been continued so far.
@@ -250,7 +259,9 @@ fn client(d: &mut Daemon, item: ClientItem, fds: Vec<OwnedFd>) -> Option<Client>
     let mut fds = fds.into_iter();
     let socket = fds.next()?;
     let connected = match item.connection {
-        ConnectionItem::Control { pending, unsent, ended } => Connected::Control(pending, unsent, ended),
+        ConnectionItem::Control { pending, unsent, ended, events } => {
+            Connected::Control { pending, unsent, ended, events }
+        }
         ConnectionItem::Attach { holds: None } => Connected::Attach(None),
         ConnectionItem::Attach { holds: Some(hold) } => {
             let held = Held::continued(d, hold, fds.collect(), caller);

@@ -32,7 +32,7 @@ pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> Devic
     let done = admitted.and_then(|()| carry_out(d, request.reqtype, &mut name, &mut body, caller));
     let status = done.map_or_else(
         |refusal| {
-            d.refusals.note(caller, &format!("{name}: {refusal}"));
+            d.note_refusal(caller, &format!("{name}: {refusal}"));
             refusal.errno
         },
         |()| 0,

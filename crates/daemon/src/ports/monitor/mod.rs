@@ -27,6 +27,7 @@ use self::parent::{Parent, TX_RINGS, Wanted, parent};
 use super::attachment::{Attachment, Description, Opened};
 use super::local::OpenRings;
 use super::memory;
+use super::plug::tell_attached;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon};
 use crate::handover::items::{HoldItem, State};
@@ -133,6 +134,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     let local = LocalPort { rings, tx_held: Vec::new(), rx_held: vec![held] };
     begin(d, local, watching, caller, &full)?;
     tracing::info!(port = full, uid = caller.uid, pid = caller.pid, "opened");
+    tell_attached(d, &full);
     let reply = AttachReply { alone: true, role: Role::Monitor, max_offset, ..reply };
     Ok((reply, fds, Box::new(OpenMonitor(OpenRings { port: full, rings: ranges, binding }))))
 }

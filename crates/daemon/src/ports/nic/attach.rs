@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use netvale_abi::nmreq::{NR_REG_ALL_NIC, NR_REG_NIC_SW};
 use netvale_afxdp::Nic;
-use netvale_afxdp::iface::Interface;
+use netvale_afxdp::iface::{Interface, has_carrier};
 use netvale_afxdp::sizes;
 use netvale_control::options::kind;
 use netvale_control::types::{AttachParams, PortKind, PortOptions};
@@ -54,6 +54,10 @@ impl Attached for InterfacePort {
 
     fn notes(&self) -> Vec<String> {
         self.detail.iter().cloned().collect()
+    }
+
+    fn link(&self) -> Option<bool> {
+        Some(has_carrier(&self.nic.interface().name))
     }
 
     fn interface(&self) -> Option<&str> {

@@ -27,10 +27,11 @@ use serde_json::Value;
 
 use self::wires::NicBackend;
 use super::memory::new_number;
+use super::plug::tell_attached;
 use super::ptnet::{self, Device, DevicePort};
 use super::site::site;
 use crate::caller::Caller;
-use crate::daemon::{Attached, Daemon, Kicks};
+use crate::daemon::{Attached, Daemon, Kicks, Peers};
 use crate::handover::items::{State, from_said};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::pipes::Pipes;
@@ -69,6 +70,14 @@ impl Attached for PassthroughPort {
 
     fn notes(&self) -> Vec<String> {
         self.device.notes()
+    }
+
+    fn peers(&self) -> Option<Peers> {
+        self.device.peers()
+    }
+
+    fn link(&self) -> Option<bool> {
+        self.device.link()
     }
 
     fn ring_kicks(&self, dir: Direction, ring: usize) -> Kicks {
@@ -260,6 +269,7 @@ fn pass(
     let base = PortRecord::new(Box::new(PassthroughPort { device, pipe: passing.pipe }) as Box<dyn Attached>, caller);
     tracing::info!(port = full, uid = caller.uid, pid = caller.pid, "passed through");
     d.ports.insert(full, PortRecord { placed, ingress, egress, ..base });
+    tell_attached(d, full);
     Ok(())
 }
 

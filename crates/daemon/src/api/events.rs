@@ -1,0 +1,44 @@
+//! `subscribe` and `unsubscribe`.
+
+use netvale_control::types::{EventName, SubscribeParams, Subscribed};
+use netvale_control::{ErrorCode, RpcError};
+
+use super::inspect::{list_ports, list_switches};
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::permission;
+use crate::ports::looking;
+use crate::registry::events::now_ns;
+
+/// Most switches and ports, and most names of events, of a subscription: each event is compared with them.
+const MOST: usize = 64;
+
+/// Has a connection told of events from now on; one that is told already has new filters then.
+///
+/// # Errors
+/// [`RpcError`] if there is no such event, or there are too many filters or subscriptions.
+pub fn subscribe(d: &mut Daemon, p: SubscribeParams, caller: Caller) -> Result<Subscribed, RpcError> {
+    check(&p)?;
+    if !d.events.has(caller.client) {
+        permission::may_subscribe(d, caller)?;
+    }
+    let snapshot = p.snapshot;
+    looking::begin(d);
+    let sequence = d.events.subscribe(caller, p, 0);
+    let switches = snapshot.then(|| list_switches(d, caller));
+    let ports = snapshot.then(|| list_ports(d, None, caller));
+    Ok(Subscribed { sequence, now_ns: now_ns(), switches, ports })
+}
+
+fn check(p: &SubscribeParams) -> Result<(), RpcError> {
+    if let Some(name) = p.names.iter().find(|name| !EventName::ALL.iter().any(|event| event.is_meant(name))) {
+        let names: Vec<_> = EventName::ALL.iter().map(|event| event.as_str()).collect();
+        let text = format!("there is no event {name:?}, and no group of that name");
+        return Err(RpcError::new(ErrorCode::InvalidParams, text, format!("the events are {}", names.join(", "))));
+    }
+    if p.only.len() > MOST || p.names.len() > MOST {
+        let text = format!("more than {MOST} switches and ports, or names of events");
+        return Err(RpcError::new(ErrorCode::InvalidParams, text, "name fewer; without any, all events are told"));
+    }
+    Ok(())
+}

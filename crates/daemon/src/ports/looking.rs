@@ -1,0 +1,141 @@
+//! Events that nobody reports to the main thread: what workers and threads of ports note in their own memory is looked at, now and then, and compared
+//! with what was found before. Only while somebody wants to be told; so neither a worker nor a frame pays for it.
+
+use std::time::{Duration, Instant};
+
+use netvale_control::types::EventName;
+
+use crate::daemon::{Daemon, Peers, Record};
+use crate::registry::events::Happened;
+use crate::registry::looks::{Looks, PortLook};
+
+/// Begins, unless it has begun: what there is now is no event.
+pub fn begin(d: &mut Daemon) {
+    if d.looks.are_off() {
+        look(d);
+    }
+}
+
+/// Looks, if it is time. Returns the time until the next call.
+pub fn tick(d: &mut Daemon, now: Instant) -> Duration {
+    if !d.events.are_watched() {
+        d.looks.end();
+        return Duration::MAX;
+    }
+    if d.looks.left(now).is_zero() {
+        look(d);
+    }
+    d.looks.left(now)
+}
+
+/// Looks now: something may have changed.
+pub fn look_now(d: &mut Daemon) {
+    if d.events.are_watched() {
+        look(d);
+    }
+}
+
+fn look(d: &mut Daemon) {
+    let mut found = Looks::default();
+    let mut news = Vec::new();
+    ports(d, &mut found, &mut news);
+    switches(d, &mut found, &mut news);
+    threads(d, &mut found, &mut news);
+    if d.looks.are_off() {
+        news.clear();
+    }
+    found.done(Instant::now());
+    d.looks = found;
+    news.into_iter().for_each(|one| d.events.tell(one));
+}
+
+fn ports(d: &Daemon, found: &mut Looks, news: &mut Vec<Happened>) {
+    for (full, record) in d.ports.iter() {
+        let before = d.looks.ports.get(full).copied().unwrap_or_default();
+        let (now, why) = state(record, before);
+        if now != before {
+            let event = |name| Happened::to(name, record.owner.uid).at(full);
+            news.extend(guests(before, now, why.as_deref(), &event));
+            news.extend((now.linked && !before.linked).then(|| event(EventName::LinkUp)));
+            news.extend((!now.linked && before.linked).then(|| event(EventName::LinkDown)));
+            let is_again = now.loops > before.loops;
+            news.extend(is_again.then(|| event(EventName::LoopBlocked).with("loops", now.loops)));
+            let goes_on = !now.blocked && (before.blocked || is_again);
+            news.extend(goes_on.then(|| event(EventName::LoopUnblocked)));
+        }
+        found.ports.insert(full.to_owned(), now);
+    }
+}
+
+/// The peers that came and went between two looks: of several, the last one.
+fn guests(before: PortLook, now: PortLook, why: Option<&str>, event: &dyn Fn(EventName) -> Happened) -> Vec<Happened> {
+    let is_another = now.connections > before.connections || now.connected && !before.connected;
+    let connected = || event(EventName::GuestConnected).with("connections", now.connections);
+    let left = || event(EventName::GuestLeft);
+    let left_for = || if let Some(why) = why { left().why(why) } else { left() };
+    let mut news = Vec::new();
+    news.extend((before.connected && is_another).then(left));
+    news.extend(is_another.then(connected));
+    news.extend((!now.connected && (before.connected || is_another)).then(left_for));
+    news
+}
+
+fn state(record: &Record, before: PortLook) -> (PortLook, Option<String>) {
+    let Peers { connected, connections, last_error } = record.behind.peers().unwrap_or_default();
+    // One that cannot be found out now is as it was.
+    let linked = record.behind.link().unwrap_or(before.linked);
+    let guard = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policy_state(id));
+    let (loops, blocked) = guard.map_or((0, false), |state| (state.loops(), state.is_blocked()));
+    (PortLook { connected, connections, linked, loops, blocked }, last_error)
+}
+
+/// Only the number is known: addresses that a switch did not learn cost a worker no more than counting.
+fn switches(d: &Daemon, found: &mut Looks, news: &mut Vec<Happened>) {
+    for switch in d.switches.iter() {
+        let (name, now) = (switch.name(), switch.refused());
+        let more = now.saturating_sub(d.looks.refused.get(name).copied().unwrap_or_default());
+        if let Some(owner) = d.switches.owner(name).filter(|_| more > 0) {
+            news.push(Happened::to(EventName::AddressRefused, owner).on(name).with("frames", more));
+        }
+        found.refused.insert(name.to_owned(), now);
+    }
+}
+
+fn threads(d: &Daemon, found: &mut Looks, news: &mut Vec<Happened>) {
+    let workers = d.workers.all().iter().map(|worker| worker.stalls());
+    found.stalls = std::iter::once(d.watched.stalls()).chain(workers).collect();
+    for (i, &now) in found.stalls.iter().enumerate() {
+        let more = now.saturating_sub(d.looks.stalls.get(i).copied().unwrap_or_default());
+        if more > 0 {
+            let thread = i.checked_sub(1).map_or_else(|| "main".to_owned(), |worker| format!("worker {worker}"));
+            news.push(Happened::to_all(EventName::DaemonStalled).with("thread", thread).with("stalls", more));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: of peers that came and went between two looks, each change is told that can be: who came, who went, and why.
+    #[test]
+    fn comings_and_goings() {
+        let at = |connected, connections| PortLook { connected, connections, ..PortLook::default() };
+        let (came, went) = ("guest.connected", "guest.left");
+        for (before, now, expected) in [
+            (at(false, 0), at(false, 0), &[][..]),
+            (at(false, 0), at(true, 1), &[came]),
+            (at(true, 1), at(false, 1), &[went]),
+            (at(true, 1), at(true, 2), &[went, came]),
+            (at(false, 1), at(false, 2), &[came, went]),
+            (at(true, 1), at(false, 4), &[went, came, went]),
+            // Of a successor's.
+            (at(false, 3), at(true, 3), &[came]),
+        ] {
+            let event = |name: EventName| Happened::to_all(name);
+            let news = guests(before, now, Some("why"), &event);
+            let names: Vec<_> = news.iter().map(|one| one.name().as_str()).collect();
+            assert_eq!(names, expected, "{before:?} {now:?}");
+        }
+    }
+}
