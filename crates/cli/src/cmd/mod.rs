@@ -20,6 +20,7 @@ pub mod lb;
 pub mod link;
 pub mod list;
 pub mod man;
+pub mod monitor;
 pub mod pkt_gen;
 pub mod port;
 pub mod replay;
@@ -55,6 +56,7 @@ pub enum Command {
     Table(table::Args),
     Vtep(vtep::Args),
     Top(top::Args),
+    Monitor(monitor::Args),
     Doctor(doctor::Args),
     PktGen(pkt_gen::Args),
     Bridge(bridge::Args),
@@ -96,6 +98,7 @@ impl Command {
             Self::Table(args) => table::run(args, ctx),
             Self::Vtep(args) => vtep::run(args, ctx),
             Self::Top(args) => top::run(args, ctx),
+            Self::Monitor(args) => monitor::run(args, ctx),
             Self::Doctor(args) => doctor::run(args, ctx),
             Self::PktGen(args) => pkt_gen::run(args, ctx),
             Self::Bridge(args) => bridge::run(args, ctx),

@@ -1,0 +1,156 @@
+//! `netvale monitor`: prints what happens, as it happens.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use netvale_control::client::{Client, ClientError};
+use netvale_control::types::{Event, EventName, SubscribeParams};
+use serde_json::Value;
+
+use crate::{CliError, Ctx, out, values};
+
+/// Longest wait at a time, without a limit of the user's.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Print what happens, as it happens: a line for each event.
+///
+/// Ports that come and go, programs and guests that open and leave them, links, policies, what is refused. The events of all ports of
+/// the user, of all users for root; or only those of the switches and ports that are named. Ends with the daemon; goes on with a daemon that
+/// takes its place (`netvale upgrade`).
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = events())]
+pub struct Args {
+    /// Only events of these switches and ports: vale0, vale0:web.
+    #[arg(value_name = "SWITCH[:PORT]")]
+    only: Vec<String>,
+
+    /// Only these events, and groups of events: port.attached,guest.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    events: Vec<String>,
+
+    /// End after that many events.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// End after that many seconds: a failure, if there were fewer events than --count.
+    #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
+    timeout: Option<f64>,
+
+    /// Print one JSON object a line instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+fn events() -> String {
+    let width = EventName::ALL.iter().map(|name| name.as_str().len()).max().unwrap_or_default();
+    let line = |name: &EventName| format!("  {:width$}  {}\n", name.as_str(), name.meaning());
+    format!("Events:\n{}", EventName::ALL.iter().map(line).collect::<String>())
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// No daemon answers, or it ends; there are too many subscriptions; fewer events than asked for came in time.
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let end = args.timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+    let mut daemon = ctx.daemon()?;
+    let params = SubscribeParams { only: args.only.clone(), names: args.events.clone(), snapshot: false };
+    daemon.ask(|client| client.subscribe(params))?;
+    // Not among the events. A script that waits for it may go on: from now on, none is missed.
+    eprintln!("events from now on:");
+    let mut seen = 0;
+    while args.count.is_none_or(|count| seen < count) {
+        let limit = end.map_or(LONG, |end| end.saturating_duration_since(Instant::now()));
+        match daemon.ask(|client| next(client, limit))? {
+            Next::Event(event) => print(&event, args.json)?,
+            Next::Nothing if end.is_some() => return in_time(seen, args),
+            Next::Nothing => continue,
+            Next::End => {
+                return Err(CliError::unreachable("the daemon has ended", "start it again, and then this command"));
+            }
+        }
+        seen += 1;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+enum Next {
+    Event(Box<Event>),
+    /// None came in time.
+    Nothing,
+    /// None will come.
+    End,
+}
+
+fn next(client: &mut Client, limit: Duration) -> Result<Next, ClientError> {
+    match client.next_event(limit) {
+        Ok(Some(event)) => Ok(Next::Event(Box::new(event))),
+        Ok(None) => Ok(Next::Nothing),
+        Err(ClientError::Lost { .. }) => Ok(Next::End),
+        Err(other) => Err(other),
+    }
+}
+
+fn in_time(seen: u64, args: &Args) -> Result<ExitCode, CliError> {
+    match (args.count, args.timeout) {
+        (Some(count), Some(limit)) => {
+            let what = format!("{seen} of {count} events came in {limit} s");
+            Err(CliError::failed(what, "give it a longer --timeout, or other names"))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn print(event: &Event, json: bool) -> Result<(), CliError> {
+    if json { out::json(event) } else { out::line(line(event)) }
+}
+
+/// When, what, where; then the fields.
+fn line(event: &Event) -> String {
+    let place = event.port.as_ref().or(event.switch.as_ref());
+    let mut words = vec![event.time.clone(), event.name.clone()];
+    words.extend(place.cloned());
+    words.extend(event.details.iter().map(|(key, value)| format!("{key}={}", word(value))));
+    words.extend(event.by.map(|by| format!("uid={} pid={}", by.uid, by.pid)));
+    words.extend(event.why.as_ref().map(|why| format!("why={}", Value::from(why.as_str()))));
+    words.join(" ")
+}
+
+/// A value that is one word.
+fn word(value: &Value) -> String {
+    match value {
+        Value::String(text) if !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c == '"') => {
+            text.clone()
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(event: Value) -> String {
+        line(&serde_json::from_value(event).unwrap())
+    }
+
+    /// Objective: a line has the time, the name, the place and all fields; values with spaces or control characters stay one word.
+    #[test]
+    fn lines() {
+        let attached = json!({
+            "sequence": 1, "time": "T", "now_ns": 1, "name": "port.attached", "switch": "vale0", "port": "vale0:a",
+            "by": {"uid": 7, "pid": 8}, "kind": "local",
+        });
+        assert_eq!(of(attached), "T port.attached vale0:a kind=local uid=7 pid=8");
+        let made = json!({"sequence": 1, "time": "T", "now_ns": 1, "name": "switch.made", "switch": "vale0"});
+        assert_eq!(of(made), "T switch.made vale0");
+        let other = json!({
+            "sequence": 1, "time": "T", "now_ns": 1, "name": "later.on", "why": "a \u{1b}[31m\"b", "set": {"rate_in": null},
+            "thread": "worker 1",
+        });
+        let expected = r#"T later.on set={"rate_in":null} thread="worker 1" why="a \u001b[31m\"b""#;
+        assert_eq!(of(other), expected);
+    }
+}

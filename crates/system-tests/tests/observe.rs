@@ -1,0 +1,5 @@
+//! The scripts of `tests/observe`: what a running daemon shows of itself.
+
+netvale_system_tests::scripts! {
+    "observe": events
+}
