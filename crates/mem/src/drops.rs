@@ -114,22 +114,30 @@ pub const REASONS: usize = DropReason::ALL.len();
 pub struct RingCounters {
     frames: AtomicU64,
     bytes: AtomicU64,
+    batches: AtomicU64,
     drops: [AtomicU64; REASONS],
 }
 
 impl Default for RingCounters {
     fn default() -> RingCounters {
-        let (frames, bytes) = Default::default();
-        RingCounters { frames, bytes, drops: std::array::from_fn(|_| AtomicU64::new(0)) }
+        let (frames, bytes, batches) = Default::default();
+        RingCounters { frames, bytes, batches, drops: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 }
 
 impl RingCounters {
-    /// Counts a batch of frames that passed.
+    /// Counts a batch of frames that passed. One without frames is none.
     #[inline]
     pub fn passed(&self, frames: u64, bytes: u64) {
+        self.passed_in(u64::from(frames > 0), frames, bytes);
+    }
+
+    /// Counts several batches of frames that passed.
+    #[inline]
+    pub fn passed_in(&self, batches: u64, frames: u64, bytes: u64) {
         self.frames.fetch_add(frames, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.batches.fetch_add(batches, Ordering::Relaxed);
     }
 
     /// Counts `frames` dropped for one reason.
@@ -148,6 +156,11 @@ impl RingCounters {
     /// Number of bytes of the frames that passed, without any virtio-net header.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Number of batches in which they passed.
+    pub fn batches(&self) -> u64 {
+        self.batches.load(Ordering::Relaxed)
     }
 
     /// Number of frames dropped for one reason.

@@ -30,6 +30,8 @@ impl From<CallerItem> for Caller {
 pub struct Counts {
     frames: u64,
     bytes: u64,
+    #[serde(default)]
+    batches: u64,
     drops: Vec<(String, u64)>,
 }
 
@@ -37,7 +39,7 @@ impl Counts {
     /// Reads counters.
     pub fn of(counters: &RingCounters) -> Counts {
         let drops = counters.all_drops().map(|(why, n)| (why.name().to_owned(), n)).collect();
-        Counts { frames: counters.frames(), bytes: counters.bytes(), drops }
+        Counts { frames: counters.frames(), bytes: counters.bytes(), batches: counters.batches(), drops }
     }
 
     /// Counts frames that were dropped.
@@ -50,7 +52,7 @@ impl Counts {
 
     /// Adds them to others. A reason that this version does not know is left out.
     pub fn add_to(&self, counters: &RingCounters) {
-        counters.passed(self.frames, self.bytes);
+        counters.passed_in(self.batches, self.frames, self.bytes);
         for (name, n) in &self.drops {
             let reason = DropReason::ALL.iter().find(|why| why.name() == name);
             reason.into_iter().for_each(|why| counters.dropped(*why, *n));
