@@ -23,9 +23,9 @@ use crate::error::{ErrorCode, RpcError};
 use crate::framing::Lines;
 use crate::request::Request;
 use crate::types::{
-    Applied, ApplyParams, AttachParams, DetachParams, Done, Event, Evicted, Exported, GroupsInfo, ListParams,
-    NOTIFICATION, PortInfo, SetParams, ShowParams, StatsReply, SubscribeParams, Subscribed, SwitchInfo, TableEntry,
-    TableParams, Version, VxlanSetParams,
+    AllStats, AllStatsParams, Applied, ApplyParams, AttachParams, DetachParams, Done, Event, Evicted, Exported,
+    GroupsInfo, ListParams, NOTIFICATION, PortInfo, SetParams, ShowParams, StatsReply, SubscribeParams, Subscribed,
+    SwitchInfo, TableEntry, TableParams, Version, VxlanSetParams,
 };
 
 mod bring;
@@ -214,6 +214,20 @@ impl Client {
     /// [`ClientError`] if there is no answer, or a refusal.
     pub fn stats(&mut self) -> Result<StatsReply, ClientError> {
         self.call(&Request::Stats)
+    }
+
+    /// Reads all counters in detail, in as many requests as it takes.
+    ///
+    /// # Errors
+    /// [`ClientError`] if there is no answer, or a refusal.
+    pub fn all_stats(&mut self) -> Result<AllStats, ClientError> {
+        let mut all: AllStats = self.call(&Request::StatsAll(AllStatsParams::default()))?;
+        while let Some(after) = all.next.take() {
+            let rest: AllStats = self.call(&Request::StatsAll(AllStatsParams { after: Some(after) }))?;
+            all.ports.extend(rest.ports);
+            all.next = rest.next;
+        }
+        Ok(all)
     }
 
     /// Has events told on this connection from now on: [`Client::next_event`] returns them, also between other requests.

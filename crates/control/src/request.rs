@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use crate::error::{ErrorCode, RpcError};
 use crate::types::{
-    Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, GroupsInfo, ListParams, NoParams,
-    PortInfo, SetParams, ShowParams, StatsReply, SubscribeParams, Subscribed, SwitchInfo, TableEntry, TableParams,
-    Version, VxlanLocal, VxlanLocalParams, VxlanSetParams,
+    AllStats, AllStatsParams, Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, GroupsInfo,
+    ListParams, NoParams, PortInfo, SetParams, ShowParams, StatsReply, SubscribeParams, Subscribed, SwitchInfo,
+    TableEntry, TableParams, Version, VxlanLocal, VxlanLocalParams, VxlanSetParams,
 };
 
 /// Names of all methods.
-pub const METHODS: [&str; 18] = [
+pub const METHODS: [&str; 19] = [
     "version",
     "switch.list",
     "switch.table",
@@ -24,6 +24,7 @@ pub const METHODS: [&str; 18] = [
     "port.show",
     "port.evicted",
     "stats",
+    "stats.all",
     "subscribe",
     "unsubscribe",
     "vxlan.set",
@@ -70,6 +71,9 @@ pub enum Request {
     /// Reads all counters. Answer: [`Reply::Stats`].
     #[serde(rename = "stats")]
     Stats,
+    /// Reads all counters in detail, for metrics. Answer: [`Reply::AllStats`].
+    #[serde(rename = "stats.all")]
+    StatsAll(AllStatsParams),
     /// Has events told on this connection from now on. Answer: [`Reply::Subscribed`].
     #[serde(rename = "subscribe")]
     Subscribe(SubscribeParams),
@@ -113,6 +117,8 @@ pub enum Reply {
     Evicted(Vec<Evicted>),
     /// To `stats`.
     Stats(StatsReply),
+    /// To `stats.all`.
+    AllStats(Box<AllStats>),
     /// To `subscribe`.
     Subscribed(Box<Subscribed>),
     /// To `vxlan.local`.
@@ -140,6 +146,7 @@ impl Request {
             "unsubscribe" => none(Request::Unsubscribe),
             "config.export" => none(Request::ConfigExport),
             "shutdown" => none(Request::Shutdown),
+            "stats.all" => params_of(method, params).map(Request::StatsAll),
             "switch.table" => params_of(method, params).map(Request::SwitchTable),
             "switch.groups" => params_of(method, params).map(Request::SwitchGroups),
             "port.attach" => params_of(method, params).map(|p| Request::PortAttach(Box::new(p))),
@@ -193,6 +200,7 @@ mod tests {
             Request::PortShow(ShowParams { port }),
             Request::PortEvicted,
             Request::Stats,
+            Request::StatsAll(AllStatsParams { after: Some("vale0:a".into()) }),
             Request::Subscribe(SubscribeParams { only: vec!["vale0".into()], snapshot: true, ..Default::default() }),
             Request::Unsubscribe,
             Request::VxlanSet(Box::new(VxlanSetParams { port: "vale0:v".into(), replace: true, ..Default::default() })),

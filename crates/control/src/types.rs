@@ -14,6 +14,7 @@ mod config;
 mod events;
 mod port;
 mod stats;
+mod stats_all;
 mod vxlan;
 
 pub use crate::mac::{BadMac, Mac};
@@ -25,6 +26,10 @@ pub use port::{
     PtnetInfo, RegionInfo, RingInfo, RuleInfo, SetParams, ShowParams, VhostInfo,
 };
 pub use stats::{PortStats, StatsReply, WorkerStats};
+pub use stats_all::{
+    AllStats, AllStatsParams, MulticastStats, PolicyStats, PortDetails, RegionStats, RingStats, RuleStats, SwitchStats,
+    TunnelStats,
+};
 pub use vxlan::{
     LocalAddress, VxlanAddress, VxlanChanges, VxlanInfo, VxlanLocal, VxlanLocalParams, VxlanNeighbor, VxlanRemote,
     VxlanSetParams,

@@ -2,8 +2,8 @@
 
 use netvale_control::request::METHODS;
 use netvale_control::types::{
-    Applied, Done, Event, EventName, Evicted, Exported, GroupsInfo, NOTIFICATION, PortInfo, StatsReply, Subscribed,
-    SwitchInfo, TableEntry, Version, VxlanLocal,
+    AllStats, Applied, Done, Event, EventName, Evicted, Exported, GroupsInfo, NOTIFICATION, PortInfo, StatsReply,
+    Subscribed, SwitchInfo, TableEntry, Version, VxlanLocal,
 };
 use netvale_control::{ErrorCode, Request, RpcError};
 use serde::Serialize;
@@ -44,7 +44,7 @@ fn names(value: &Value, into: &mut Vec<String>) {
         Value::Object(members) => members.iter().for_each(|(name, value)| {
             into.push(name.clone());
             // The names in there are reasons for drops.
-            if name != "drops" {
+            if !name.ends_with("drops") {
                 names(value, into);
             }
         }),
@@ -88,6 +88,7 @@ fn replies_are_replies() {
             "port.list" => same::<Vec<PortInfo>>(result),
             "port.evicted" => same::<Vec<Evicted>>(result),
             "stats" => same::<StatsReply>(result),
+            "stats.all" => same::<AllStats>(result),
             "config.apply" => same::<Applied>(result),
             "config.export" => same::<Exported>(result),
             "vxlan.local" => same::<VxlanLocal>(result),

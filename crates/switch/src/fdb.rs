@@ -357,6 +357,11 @@ impl Fdb {
         words.map(entry).collect()
     }
 
+    /// Number of addresses.
+    pub fn count(&self) -> usize {
+        self.lines.iter().flat_map(|line| &line.0).filter(|entry| entry.load(Ordering::Relaxed) != 0).count()
+    }
+
     /// Maximum number of entries.
     pub fn capacity(&self) -> usize {
         self.lines.len() * WAYS

@@ -8,7 +8,7 @@ use super::*;
 use crate::error::ErrorCode;
 use crate::request::Reply;
 use crate::server::{Connection, Handler};
-use crate::types::{EventName, Mac, PortOptions, VxlanLocal};
+use crate::types::{EventName, Mac, PortDetails, PortOptions, VxlanLocal};
 
 /// Answers every method from its parameters.
 struct Fake;
@@ -46,6 +46,12 @@ impl Handler for Fake {
                 Reply::Applied(Applied { dry_run: p.dry_run, unchanged: p.text.len() as u32, ..Applied::default() })
             }
             Request::ConfigExport => Reply::Exported(Box::new(Exported { text: "x".into(), ..Exported::default() })),
+            // In two answers.
+            Request::StatsAll(p) => {
+                let (name, next) = if p.after.is_some() { ("b", None) } else { ("a", Some("a".to_owned())) };
+                let port = PortDetails { name: name.into(), ..PortDetails::default() };
+                Reply::AllStats(Box::new(AllStats { ports: vec![port], next, ..AllStats::default() }))
+            }
             Request::Subscribe(_) => Reply::Subscribed(Box::default()),
             Request::Stats => Reply::Stats(StatsReply { now_ns: u64::MAX, ..StatsReply::default() }),
         })
@@ -110,6 +116,8 @@ fn methods() {
     assert_eq!(client.show("vale0:a").unwrap().name, "vale0:a");
     assert_eq!(client.evicted().unwrap()[0].port, "vale0:a");
     assert_eq!(client.stats().unwrap().now_ns, u64::MAX);
+    let names = client.all_stats().unwrap().ports.into_iter().map(|port| port.name);
+    assert_eq!(names.collect::<Vec<_>>(), ["a", "b"]);
     let asked = ApplyParams { text: "workers = 1".into(), dry_run: true, ..ApplyParams::default() };
     let applied = client.apply(asked).unwrap();
     assert_eq!((applied.dry_run, applied.unchanged, client.export().unwrap().text.as_str()), (true, 11, "x"));

@@ -5,7 +5,8 @@ use netvale_control::types::{Applied, ApplyParams, AttachParams, Done, EventName
 use netvale_control::{ErrorCode, Reply, Request, RpcError};
 
 use super::attaching::attach;
-use super::inspect::{last_eviction, list_evicted, list_groups, list_ports, list_switches, list_table, show, stats};
+use super::counting::{all_stats, stats};
+use super::inspect::{last_eviction, list_evicted, list_groups, list_ports, list_switches, list_table, show};
 use super::vxlan;
 use super::{configuration, events};
 use crate::caller::Caller;
@@ -92,6 +93,7 @@ impl Rpc<'_> {
             }
             Request::VxlanLocal(p) => Reply::VxlanLocal(vxlan::local(self.daemon, &p, self.caller)?),
             Request::Stats => Reply::Stats(stats(self.daemon, self.caller)),
+            Request::StatsAll(p) => Reply::AllStats(Box::new(all_stats(self.daemon, &p, self.caller))),
             Request::Subscribe(p) => Reply::Subscribed(Box::new(events::subscribe(self.daemon, p, self.caller)?)),
             Request::Unsubscribe => {
                 self.daemon.events.forget(self.caller.client);

@@ -1,12 +1,9 @@
 //! Snapshots of the daemon's ports for `list`, `show`, `top`. Callers see their own ports; root and the daemon's own user see all.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_control::types::{
-    Direction, Evicted, GroupsInfo, Owner, PortInfo, PortState, PortStats, RingInfo, StatsReply, SwitchInfo,
-    TableEntry, WorkerStats,
+    Direction, Evicted, GroupsInfo, Owner, PortInfo, PortState, RingInfo, SwitchInfo, TableEntry,
 };
 use netvale_port::RingCounters;
 use netvale_switch::{FdbEntry, Switch};
@@ -21,18 +18,21 @@ use crate::registry::pipes::Pipes;
 use crate::rings::nic::NicPort;
 use crate::rings::pipe::Pipe;
 use crate::rings::status::{counted, region_info, with_indices};
-use crate::worker::Worker;
 
 /// Lists the switches that the caller may use.
 pub fn list_switches(d: &Daemon, caller: Caller) -> Vec<SwitchInfo> {
-    let info = |s: &Arc<Switch>| SwitchInfo {
+    d.switches.iter().filter(|s| may_join(d, s.name(), caller).is_ok()).map(|s| switch_info(s)).collect()
+}
+
+/// Describes a switch.
+pub fn switch_info(s: &Switch) -> SwitchInfo {
+    SwitchInfo {
         name: s.name().to_owned(),
         ports: s.ports().len() as u32,
-        addresses: s.addresses().entries().len() as u64,
+        addresses: s.addresses().count() as u64,
         table_size: s.addresses().capacity() as u64,
         refused_addresses: s.refused(),
-    };
-    d.switches.iter().filter(|s| may_join(d, s.name(), caller).is_ok()).map(info).collect()
+    }
 }
 
 /// A switch's forwarding table, restricted to ports that the caller sees; `None` when there is no such switch.
@@ -110,36 +110,6 @@ pub fn last_eviction(d: &Daemon, port: &str, caller: Caller) -> Option<String> {
     Some(format!("the last program that had it was evicted: {}", last.reason))
 }
 
-/// Reads all counters of the ports that the caller sees, and of the workers.
-pub fn stats(d: &Daemon, caller: Caller) -> StatsReply {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
-    let worker = |(i, w): (usize, &Worker)| WorkerStats {
-        index: i as u32,
-        cpu: w.cpu().map(|c| c as u32),
-        busy_ns: get(&w.stats().busy_ns),
-        polled_ns: get(&w.stats().polled_ns),
-        slept_ns: get(&w.stats().slept_ns),
-        waited_ns: get(&w.stats().waited_ns),
-        preempted_ns: get(&w.stats().preempted_ns),
-        ingresses: get(&w.stats().ingresses),
-        stalls: w.stalls(),
-    };
-    let refused = if controls(caller, 0) { d.refusals.all() } else { d.refusals.of(caller.uid) };
-    StatsReply {
-        now_ns: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
-        ports: d
-            .ports
-            .iter()
-            .filter(|(_, record)| controls(caller, record.owner.uid))
-            .map(|(name, record)| port_stats(d, record, name))
-            .collect(),
-        workers: d.workers.all().iter().enumerate().map(worker).collect(),
-        refused,
-        stalls: d.watched.stalls(),
-    }
-}
-
 /// Describes a port without its rings.
 fn summary(record: &Record, name: &str) -> PortInfo {
     let mut info = PortInfo {
@@ -214,25 +184,4 @@ fn notes(record: &Record) -> Vec<String> {
     notes.extend(record.behind.notes());
     notes.extend(policies::notes(record));
     notes
-}
-
-fn port_stats(d: &Daemon, record: &Record, name: &str) -> PortStats {
-    let info = info(d, record, name);
-    let mut s = PortStats { name: info.name, switch: info.switch, kind: info.kind, ..PortStats::default() };
-    for r in &info.rings {
-        let (frames, bytes) = match r.dir {
-            Direction::In => (&mut s.in_frames, &mut s.in_bytes),
-            Direction::Out => (&mut s.out_frames, &mut s.out_bytes),
-        };
-        *frames += r.frames;
-        *bytes += r.bytes;
-        s.drops += r.drops.values().sum::<u64>();
-        s.kicks_sent += r.kicks_sent;
-        s.kicks_suppressed += r.kicks_suppressed;
-        s.kicks_received += r.kicks_received;
-    }
-    if let Some((sent, received)) = record.behind.kicks() {
-        (s.kicks_sent, s.kicks_received) = (sent, received);
-    }
-    s
 }

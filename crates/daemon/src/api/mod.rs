@@ -8,7 +8,8 @@
 //! | [`opening`] | messages on attach connections |
 //! | [`netmap`] | those of them that carry netmap's other requests |
 //! | [`handover`] | a successor that takes the daemon's place |
-//! | [`inspect`] | replies to `list`, `show` and `top` |
+//! | [`inspect`] | replies to `list` and `show` |
+//! | [`counting`] | replies to `top` and for metrics: counters |
 //! | [`events`] | `subscribe` and `unsubscribe` |
 //! | [`vxlan`] | `vxlan.set` and `vxlan.local` |
 //! | [`configuration`] | `config.apply` and `config.export`, and SIGHUP |
@@ -16,6 +17,7 @@
 pub mod attaching;
 pub mod configuration;
 pub mod control;
+pub mod counting;
 pub mod events;
 pub mod handover;
 pub mod inspect;

@@ -7,6 +7,7 @@ use netvale_control::types::{Mac, PortInfo, PortKind, VxlanInfo, VxlanNeighbor, 
 use netvale_switch::Knows;
 use netvale_vxlan::Tunnel;
 use netvale_vxlan::neighbors::Neighbor;
+use netvale_vxlan::peers::Peer;
 use netvale_vxlan::tunnel::GivenAddress;
 use netvale_wire::MacAddr;
 use serde::{Deserialize, Serialize};
@@ -72,10 +73,6 @@ impl Attached for VxlanPort {
 
     fn describe(&self, info: &mut PortInfo) {
         let (tunnel, peers) = (&self.tunnel, self.tunnel.peers());
-        let remotes = peers.all().iter().map(|peer| {
-            let [out_frames, out_bytes, in_frames, in_bytes] = peer.counters.all();
-            VxlanRemote { vtep: peer.ip, flood: peer.floods, out_frames, out_bytes, in_frames, in_bytes }
-        });
         info.vxlan = Some(VxlanInfo {
             vni: tunnel.options().vni,
             local: tunnel.endpoint().local(),
@@ -84,7 +81,7 @@ impl Attached for VxlanPort {
             evpn: self.evpn,
             instance: tunnel.options().key[0] >> 12,
             addresses: tunnel.count_addresses() as u64,
-            remotes: remotes.collect(),
+            remotes: peers.all().iter().map(remote).collect(),
         });
     }
 
@@ -109,6 +106,12 @@ impl Attached for VxlanPort {
     fn keeps(&self) -> std::io::Result<Option<State>> {
         self.state(false).map(Some)
     }
+}
+
+/// What passed between a tunnel and another endpoint.
+pub fn remote(peer: &Peer) -> VxlanRemote {
+    let [out_frames, out_bytes, in_frames, in_bytes] = peer.counters.all();
+    VxlanRemote { vtep: peer.ip, flood: peer.floods, out_frames, out_bytes, in_frames, in_bytes }
 }
 
 /// Has a tunnel's switch ask it about addresses that the switch does not know, if somebody says where they are. Again when the

@@ -42,6 +42,7 @@ pub struct Evictions {
     faults: Arc<OwnedFd>,
     leaving: Vec<u64>,
     past: VecDeque<(Instant, Evicted)>,
+    count: u64,
     /// Of users whose ports share their fate.
     conduct: HashMap<u32, Conduct>,
 }
@@ -49,7 +50,7 @@ pub struct Evictions {
 impl Evictions {
     /// Creates an empty list; `faults` is readable when a program's fault was reported.
     pub fn new(faults: Arc<OwnedFd>) -> Evictions {
-        Evictions { faults, leaving: Vec::new(), past: VecDeque::new(), conduct: HashMap::new() }
+        Evictions { faults, leaving: Vec::new(), past: VecDeque::new(), count: 0, conduct: HashMap::new() }
     }
 
     /// Creates a fault for a new port's program, which wakes the main thread when it is reported. A doorbell of a user's
@@ -101,6 +102,7 @@ impl Evictions {
     /// Remembers why a port was taken away.
     pub fn note(&mut self, port: &str, owner: Caller, reason: String) {
         tracing::warn!(port, why = reason, "its program is evicted");
+        self.count += 1;
         let theirs = |(_, one): &&(Instant, Evicted)| one.owner.uid == owner.uid;
         if self.past.iter().filter(theirs).count() >= REMEMBERED
             && let Some(oldest) = self.past.iter().rposition(|one| theirs(&one))
@@ -110,6 +112,11 @@ impl Evictions {
         self.past.truncate(ALL_REMEMBERED - 1);
         let owner = Owner { uid: owner.uid, pid: owner.pid };
         self.past.push_front((Instant::now(), Evicted { port: port.to_owned(), owner, reason, age_seconds: 0 }));
+    }
+
+    /// Number of evictions so far.
+    pub fn count(&self) -> u64 {
+        self.count
     }
 
     /// The last evictions, newest first.

@@ -1,0 +1,192 @@
+//! All counters at one moment, in detail: what metrics are made of.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Drops, PortKind, PortState, SwitchInfo, VxlanRemote, WorkerStats};
+
+/// Parameters of `stats.all`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AllStatsParams {
+    /// Only ports whose names come after this one, and nothing but ports: [`AllStats::next`] of the answer before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// Reply of `stats.all`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllStats {
+    /// Time of reading the counters: nanoseconds of the daemon's monotonic clock.
+    pub now_ns: u64,
+    /// The daemon's release.
+    pub version: String,
+    /// Switches, by name.
+    #[serde(default)]
+    pub switches: Vec<SwitchStats>,
+    /// Ports, by name.
+    pub ports: Vec<PortDetails>,
+    /// The last of these ports, if there are more: `after` of the next request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// Workers, by number.
+    #[serde(default)]
+    pub workers: Vec<WorkerStats>,
+    /// Regions that are in use.
+    #[serde(default)]
+    pub regions: Vec<RegionStats>,
+    /// Number of requests and connections that were refused: the caller's own, or all for root and the daemon's own
+    /// user.
+    #[serde(default)]
+    pub refused: u64,
+    /// Number of programs that lost their port; 0 for callers other than root and the daemon's own user.
+    #[serde(default)]
+    pub evicted: u64,
+    /// How often the main thread was held up: it did something that took longer than 100 ms.
+    #[serde(default)]
+    pub stalls: u64,
+}
+
+/// A switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchStats {
+    /// What `switch.list` says of it.
+    #[serde(flatten)]
+    pub info: SwitchInfo,
+    /// If it snoops: what it has seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multicast: Option<MulticastStats>,
+}
+
+/// Messages about multicast groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MulticastStats {
+    /// Ports that want a group, counted for each group.
+    pub memberships: u64,
+    /// Messages that join or leave groups.
+    pub reports: u64,
+    /// Queries of others.
+    pub queries: u64,
+    /// Joins beyond the limits.
+    pub refused_joins: u64,
+    /// Messages that cannot be read.
+    pub malformed: u64,
+    /// Messages that came while too many waited.
+    pub lost: u64,
+}
+
+/// A port's counters, since it was attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortDetails {
+    /// Full name, e.g. `vale0:a`.
+    pub name: String,
+    /// Its switch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<String>,
+    /// The kind of port.
+    pub kind: PortKind,
+    /// Whether it is open.
+    pub state: PortState,
+    /// Number of the region that its rings lie in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<u32>,
+    /// Its rings into the switch.
+    #[serde(rename = "in")]
+    pub ingress: Vec<RingStats>,
+    /// Its rings out of the switch.
+    #[serde(rename = "out")]
+    pub egress: Vec<RingStats>,
+    /// Frames that it sent and that were dropped, by reason.
+    #[serde(default, skip_serializing_if = "Drops::is_empty")]
+    pub in_drops: Drops,
+    /// Frames for it that were dropped, by reason.
+    #[serde(default, skip_serializing_if = "Drops::is_empty")]
+    pub out_drops: Drops,
+    /// Kicks the daemon sent to the application.
+    pub kicks_sent: u64,
+    /// Kicks the daemon saved because the application did not ask for them.
+    pub kicks_suppressed: u64,
+    /// Kicks the daemon got from the application.
+    pub kicks_received: u64,
+    /// What its policies have counted, besides drops; none if it has no policies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policies: Option<PolicyStats>,
+    /// For a VXLAN tunnel: its endpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<TunnelStats>,
+}
+
+/// What passed a ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RingStats {
+    /// Frames.
+    pub frames: u64,
+    /// Their bytes, without any virtio-net header.
+    pub bytes: u64,
+    /// Batches in which they passed.
+    pub batches: u64,
+}
+
+/// What a port's policies have counted, besides drops.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyStats {
+    /// Whether the loop guard blocks it now.
+    pub blocked: bool,
+    /// How often it did.
+    pub loops: u64,
+    /// Rules for what it sends, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_rules: Vec<RuleStats>,
+    /// Rules for what it gets, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub out_rules: Vec<RuleStats>,
+    /// Frames under way on the link on which it sends, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_link: Option<u64>,
+    /// Frames under way on the link on which it gets frames, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out_link: Option<u64>,
+}
+
+/// A rule of a filter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleStats {
+    /// Whether frames that fit are dropped.
+    pub drops: bool,
+    /// Number of frames that it decided about.
+    pub frames: u64,
+}
+
+/// A VXLAN tunnel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunnelStats {
+    /// VXLAN network identifier.
+    pub vni: u32,
+    /// Address of its endpoint (VTEP) on this host.
+    pub local: IpAddr,
+    /// Number of addresses that it knows behind other endpoints.
+    pub addresses: u64,
+    /// Number of other endpoints.
+    pub vteps: u64,
+    /// The first of them, at most [`TunnelStats::MOST`].
+    pub remotes: Vec<VxlanRemote>,
+}
+
+impl TunnelStats {
+    /// Most endpoints of a tunnel that are counted for themselves.
+    pub const MOST: usize = 256;
+}
+
+/// A region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionStats {
+    /// Number; each user has one of number 1.
+    pub id: u32,
+    /// User that it belongs to.
+    pub uid: u32,
+    /// Total size in bytes.
+    pub bytes: u64,
+    /// Number of buffers.
+    pub bufs: u32,
+}

@@ -1,0 +1,224 @@
+//! Counters for `top` and for metrics: read from where workers leave them, without a lock and without a look at what programs can write.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use netvale_control::types::{
+    AllStats, AllStatsParams, Direction, Drops, MulticastStats, PolicyStats, PortDetails, PortState, PortStats,
+    RegionStats, RingStats, RuleStats, StatsReply, SwitchStats, TunnelStats, WorkerStats,
+};
+use netvale_port::RingCounters;
+use netvale_switch::Switch;
+use netvale_switch::filters::Filters;
+
+use super::inspect::switch_info;
+use crate::caller::Caller;
+use crate::daemon::{Daemon, Kicks, Record};
+use crate::permission::{controls, is_trusted, may_join};
+use crate::ports::tunnel::{VxlanPort, remote};
+use crate::worker::Worker;
+
+/// About how many counters an answer has at most; the ports that are left come in the next one. So an answer stays below what a connection may
+/// leave unread, and the main thread has time for others in between.
+const MOST_COUNTERS: usize = 30_000;
+
+/// Reads the counters of the ports that the caller sees, and of the workers.
+pub fn stats(d: &Daemon, caller: Caller) -> StatsReply {
+    StatsReply {
+        now_ns: now_ns(),
+        ports: seen(d, caller).map(|(name, record)| sum_of(record, name)).collect(),
+        workers: workers(d),
+        refused: refused(d, caller),
+        stalls: d.watched.stalls(),
+    }
+}
+
+/// Reads all counters in detail, those of ports as far as the caller sees them.
+pub fn all_stats(d: &Daemon, params: &AllStatsParams, caller: Caller) -> AllStats {
+    let (mut ports, mut next, mut counters) = (Vec::new(), None, 0);
+    let after = params.after.as_deref();
+    for (name, record) in seen(d, caller).filter(|(name, _)| after.is_none_or(|after| *name > after)) {
+        if counters > MOST_COUNTERS {
+            next = ports.last().map(|port: &PortDetails| port.name.clone());
+            break;
+        }
+        let port = details(record, name);
+        counters += counters_in(&port);
+        ports.push(port);
+    }
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let ports = AllStats { now_ns: now_ns(), version, ports, next, ..AllStats::default() };
+    if after.is_some() {
+        return ports;
+    }
+    AllStats {
+        switches: d.switches.iter().filter(|s| may_join(d, s.name(), caller).is_ok()).map(|s| switch(d, s)).collect(),
+        workers: workers(d),
+        regions: regions(d, caller),
+        refused: refused(d, caller),
+        evicted: if is_trusted(caller) { d.evictions.count() } else { 0 },
+        stalls: d.watched.stalls(),
+        ..ports
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn seen(d: &Daemon, caller: Caller) -> impl Iterator<Item = (&str, &Record)> {
+    d.ports.iter().filter(move |(_, record)| controls(caller, record.owner.uid))
+}
+
+fn refused(d: &Daemon, caller: Caller) -> u64 {
+    if is_trusted(caller) { d.refusals.all() } else { d.refusals.of(caller.uid) }
+}
+
+fn workers(d: &Daemon) -> Vec<WorkerStats> {
+    let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
+    let worker = |(i, w): (usize, &Worker)| WorkerStats {
+        index: i as u32,
+        cpu: w.cpu().map(|c| c as u32),
+        busy_ns: get(&w.stats().busy_ns),
+        polled_ns: get(&w.stats().polled_ns),
+        slept_ns: get(&w.stats().slept_ns),
+        waited_ns: get(&w.stats().waited_ns),
+        preempted_ns: get(&w.stats().preempted_ns),
+        ingresses: get(&w.stats().ingresses),
+        stalls: w.stalls(),
+    };
+    d.workers.all().iter().enumerate().map(worker).collect()
+}
+
+fn regions(d: &Daemon, caller: Caller) -> Vec<RegionStats> {
+    let own = d.regions.iter().filter(|(entry, _)| controls(caller, entry.uid));
+    let stats = own.map(|(entry, region)| {
+        let layout = region.layout();
+        RegionStats { id: entry.id, uid: entry.uid, bytes: layout.total, bufs: layout.sizes.bufs.num }
+    });
+    stats.collect()
+}
+
+fn switch(d: &Daemon, s: &Arc<Switch>) -> SwitchStats {
+    let multicast = d.snoops.get(s.name()).map(|known| {
+        let counters = known.snoop.counters();
+        MulticastStats {
+            memberships: known.snoop.memberships().count() as u64,
+            reports: counters.reports,
+            queries: counters.queries,
+            refused_joins: counters.refused_joins,
+            malformed: counters.malformed,
+            lost: known.snooping.lost(),
+        }
+    });
+    SwitchStats { info: switch_info(s), multicast }
+}
+
+fn details(record: &Record, name: &str) -> PortDetails {
+    let (kicks_sent, kicks_suppressed, kicks_received) = kicks(record);
+    PortDetails {
+        name: name.to_owned(),
+        switch: record.switch.as_ref().map(|switch| switch.name().to_owned()),
+        kind: record.behind.kind(),
+        state: if record.is_idle() { PortState::Idle } else { PortState::Open },
+        region: record.rings().map(|rings| rings.mem_id),
+        ingress: record.ingress.iter().map(|counters| ring(counters)).collect(),
+        egress: record.egress.iter().map(|counters| ring(counters)).collect(),
+        in_drops: drops(&record.ingress),
+        out_drops: drops(&record.egress),
+        kicks_sent,
+        kicks_suppressed,
+        kicks_received,
+        policies: policies(record),
+        tunnel: record.behind.get::<VxlanPort>().map(tunnel),
+    }
+}
+
+fn counters_in(port: &PortDetails) -> usize {
+    let rules = port.policies.as_ref().map_or(0, |policies| policies.in_rules.len() + policies.out_rules.len());
+    let remotes = port.tunnel.as_ref().map_or(0, |tunnel| tunnel.remotes.len());
+    8 + 3 * (port.ingress.len() + port.egress.len()) + port.in_drops.len() + port.out_drops.len() + rules + 4 * remotes
+}
+
+fn ring(counters: &RingCounters) -> RingStats {
+    RingStats { frames: counters.frames(), bytes: counters.bytes(), batches: counters.batches() }
+}
+
+fn drops(rings: &[Arc<RingCounters>]) -> Drops {
+    let mut sum = Drops::new();
+    for (why, frames) in rings.iter().flat_map(|counters| counters.all_drops()) {
+        *sum.entry(why.name().to_owned()).or_default() += frames;
+    }
+    sum
+}
+
+/// Kicks of all rings together.
+fn kicks(record: &Record) -> Kicks {
+    let (rings, behind) = (record.rings(), &record.behind);
+    let sent = (0..record.ingress.len()).map(|i| match rings.and_then(|rings| rings.tx.get(i)) {
+        Some(tx) => (tx.kicks.sent(), tx.kicks.suppressed(), tx.kicks.received()),
+        None => behind.ring_kicks(Direction::In, i),
+    });
+    let got = (0..record.egress.len()).map(|i| match rings.and_then(|rings| rings.rx.get(i)) {
+        Some(rx) => (rx.host().kicks().sent(), rx.host().kicks().suppressed(), 0),
+        None => {
+            let (sent, suppressed, _) = behind.ring_kicks(Direction::Out, i);
+            (sent, suppressed, 0)
+        }
+    });
+    let sum = sent.chain(got).fold((0, 0, 0), |all, one| (all.0 + one.0, all.1 + one.1, all.2 + one.2));
+    behind.kicks().map_or(sum, |(sent, received)| (sent, sum.1, received))
+}
+
+fn policies(record: &Record) -> Option<PolicyStats> {
+    let (switch, id) = (record.switch.as_ref()?, record.id?);
+    let known = switch.policies(id)?;
+    let state = switch.policy_state(id)?;
+    let rules = |filters: &Filters| {
+        let rules = filters.rules().iter();
+        rules.map(|rule| RuleStats { drops: rule.drops, frames: rule.frames() }).collect()
+    };
+    let [in_link, out_link] = record.links.each_ref().map(|link| Some(link.as_ref()?.link.under_way()));
+    Some(PolicyStats {
+        blocked: state.is_blocked(),
+        loops: state.loops(),
+        in_rules: rules(&known.filters[0]),
+        out_rules: rules(&known.filters[1]),
+        in_link,
+        out_link,
+    })
+}
+
+fn tunnel(port: &VxlanPort) -> TunnelStats {
+    let (tunnel, peers) = (&port.tunnel, port.tunnel.peers());
+    TunnelStats {
+        vni: tunnel.options().vni,
+        local: tunnel.endpoint().local(),
+        addresses: tunnel.count_addresses() as u64,
+        vteps: peers.all().len() as u64,
+        remotes: peers.all().iter().take(TunnelStats::MOST).map(remote).collect(),
+    }
+}
+
+fn sum_of(record: &Record, name: &str) -> PortStats {
+    let total = |rings: &[Arc<RingCounters>]| {
+        rings.iter().fold((0, 0), |(frames, bytes), ring| (frames + ring.frames(), bytes + ring.bytes()))
+    };
+    let ((in_frames, in_bytes), (out_frames, out_bytes)) = (total(&record.ingress), total(&record.egress));
+    let (kicks_sent, kicks_suppressed, kicks_received) = kicks(record);
+    let rings = record.ingress.iter().chain(&record.egress);
+    PortStats {
+        name: name.to_owned(),
+        switch: record.switch.as_ref().map(|switch| switch.name().to_owned()),
+        kind: record.behind.kind(),
+        in_frames,
+        in_bytes,
+        out_frames,
+        out_bytes,
+        drops: rings.flat_map(|ring| ring.all_drops()).map(|(_, frames)| frames).sum(),
+        kicks_sent,
+        kicks_suppressed,
+        kicks_received,
+    }
+}
