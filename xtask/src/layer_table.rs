@@ -5,7 +5,7 @@
 //! mem → afxdp → { nic, client, daemon }      mem, pci, control → guest → { client, daemon }
 //! virtio → { vhost, virtio-pci } → daemon      mem → pci → { virtio-pci, e1000 }      mem → vfio-user → { ptnet, e1000 }
 //! abi → portspec → control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
-//! tap → netns → { cli, cni }      portspec, control → cni      control → evpn → cli      vxlan → { bench, cli }
+//! tap → netns → { cli, cni }      portspec, control → cni      control → { evpn, observe } → cli      vxlan → { bench, cli }
 //! wire → { policy, port, switch, tap, pcapport, client, daemon }      policy → { control, port, switch, daemon, cli, bench }
 //! ```
 //!
@@ -65,6 +65,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("evpn", &["control"]),
+    ("observe", &["control"]),
     ("harness", &["control"]),
     (
         "bench",
@@ -77,7 +78,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "abi", "mem", "wire", "port", "policy", "portspec", "control", "switch", "tap", "pcapport", "vhost",
-            "vxlan", "client", "daemon", "netns", "evpn", "harness",
+            "vxlan", "client", "daemon", "netns", "evpn", "observe", "harness",
         ],
     ),
     ("cni", &["portspec", "control", "tap", "netns", "harness"]),

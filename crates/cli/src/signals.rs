@@ -1,5 +1,6 @@
-//! Ctrl-C and SIGTERM, as a flag that loops look at.
+//! Ctrl-C and SIGTERM, as a flag that loops look at, or as a descriptor that they wait for.
 
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -12,8 +13,24 @@ use crate::CliError;
 pub fn stop_flag() -> Result<Arc<AtomicBool>, CliError> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|e| CliError::failed(format!("cannot listen for signals: {e}"), "check the system's limits"))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|e| failed(&e))?;
     }
     Ok(stop)
+}
+
+/// A descriptor that SIGINT and SIGTERM make readable.
+///
+/// # Errors
+/// There is none left, or the handlers cannot be installed.
+pub fn stop_pipe() -> Result<UnixStream, CliError> {
+    let (stop, ends) = UnixStream::pair().map_err(|e| failed(&e))?;
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let end = ends.try_clone().map_err(|e| failed(&e))?;
+        signal_hook::low_level::pipe::register(signal, end).map_err(|e| failed(&e))?;
+    }
+    Ok(stop)
+}
+
+fn failed(e: &std::io::Error) -> CliError {
+    CliError::failed(format!("cannot listen for signals: {e}"), "check the system's limits")
 }

@@ -39,6 +39,7 @@ pub mod worker;
 #[cfg(fuzzing)]
 pub use server::fuzzing;
 pub use system::journal::Journal;
+pub use system::keep::passed as passed_descriptors;
 pub use system::log::Limit as LogLimit;
 
 use std::os::fd::OwnedFd;

@@ -20,6 +20,7 @@ pub mod lb;
 pub mod link;
 pub mod list;
 pub mod man;
+pub mod metrics;
 pub mod monitor;
 pub mod pkt_gen;
 pub mod port;
@@ -56,6 +57,7 @@ pub enum Command {
     Table(table::Args),
     Vtep(vtep::Args),
     Top(top::Args),
+    Metrics(metrics::Args),
     Monitor(monitor::Args),
     Doctor(doctor::Args),
     PktGen(pkt_gen::Args),
@@ -98,6 +100,7 @@ impl Command {
             Self::Table(args) => table::run(args, ctx),
             Self::Vtep(args) => vtep::run(args, ctx),
             Self::Top(args) => top::run(args, ctx),
+            Self::Metrics(args) => metrics::run(args, ctx),
             Self::Monitor(args) => monitor::run(args, ctx),
             Self::Doctor(args) => doctor::run(args, ctx),
             Self::PktGen(args) => pkt_gen::run(args, ctx),

@@ -51,7 +51,13 @@ pub fn is_there() -> bool {
 
 /// The descriptors that it kept. Must be called only once: the caller owns them.
 pub fn found() -> Kept {
-    let Ok(fds) = sd_notify::listen_fds_with_names() else { return Kept::new() };
+    passed().into_iter().collect()
+}
+
+/// The descriptors that a service manager has passed, with their names, of which several may be the same. Must be called only once: the
+/// caller owns them.
+pub fn passed() -> Vec<(String, OwnedFd)> {
+    let Ok(fds) = sd_notify::listen_fds_with_names() else { return Vec::new() };
     // SAFETY: the service manager passed these descriptors to this process, and nobody else here knows their numbers.
     fds.map(|(fd, name)| (name, unsafe { OwnedFd::from_raw_fd(fd) })).collect()
 }

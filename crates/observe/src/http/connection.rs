@@ -1,0 +1,127 @@
+//! One *connection*: a request is read, its answer is sent, each within its time, however slowly the client is.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+
+use crate::http::answer::{Answer, Status};
+use crate::http::head::{Head, MAX_HEAD, Method};
+use crate::http::server::Handler;
+
+/// Time for a request to arrive.
+pub const REQUEST_TIME: Duration = Duration::from_secs(5);
+/// Time for an answer to be taken.
+pub const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// Time for the client to close once it has everything.
+const CLOSING_TIME: Duration = Duration::from_secs(1);
+/// Most bytes that are still taken from a client that was refused, so that it reads the reason before its connection is gone.
+const MAX_REST: usize = 256 * 1024;
+
+/// Time limits of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// For a request to arrive.
+    pub request: Duration,
+    /// For an answer to be taken.
+    pub answer: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { request: REQUEST_TIME, answer: ANSWER_TIME }
+    }
+}
+
+/// Serves a connection to its end. The socket does not block.
+pub fn serve(socket: impl AsFd, handler: &dyn Handler, limits: Limits) {
+    let is_head = |head: &Head| head.method == Method::Head;
+    let (answer, without_body) = match receive(&socket, Instant::now() + limits.request) {
+        Ok(Some(head)) => (handler.answer(&head), is_head(&head)),
+        Ok(None) => return,
+        Err(status) => (Answer::only(status, ""), false),
+    };
+    let body = if without_body { "" } else { &answer.body };
+    let deadline = Instant::now() + limits.answer;
+    let sent = send_all(&socket, answer.head().as_bytes(), deadline)
+        .and_then(|()| send_all(&socket, body.as_bytes(), deadline));
+    if sent.is_ok() {
+        part(&socket, Instant::now() + CLOSING_TIME);
+    }
+}
+
+/// Receives a request; `None`: the client has gone.
+fn receive(socket: impl AsFd, deadline: Instant) -> Result<Option<Head>, Status> {
+    let mut bytes = [0; MAX_HEAD];
+    let mut len = 0;
+    loop {
+        // The rest is empty only once the head is too long, which parsing says.
+        match take(&socket, bytes.get_mut(len..).unwrap_or_default(), deadline) {
+            Ok(0) => return Ok(None),
+            Ok(more) => len += more,
+            Err(Errno::TIMEDOUT) => return Err(Status::RequestTimeout),
+            Err(_) => return Ok(None),
+        }
+        if let Some(head) = Head::parse(bytes.get(..len).unwrap_or_default())? {
+            return Ok(Some(head));
+        }
+    }
+}
+
+/// Receives some bytes, as soon as there are any.
+fn take(socket: impl AsFd, into: &mut [u8], deadline: Instant) -> Result<usize, Errno> {
+    loop {
+        ready(&socket, PollFlags::IN, deadline)?;
+        match recv(&socket, &mut *into, RecvFlags::DONTWAIT) {
+            Ok((_, len)) => return Ok(len),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn send_all(socket: impl AsFd, mut bytes: &[u8], deadline: Instant) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        ready(&socket, PollFlags::OUT, deadline)?;
+        match send(&socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(len) => bytes = bytes.get(len..).unwrap_or_default(),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Ends a connection so that nothing that is on its way to the client is lost: a socket that is closed with bytes unread resets
+/// the connection, which takes from the client what it has not read.
+fn part(socket: impl AsFd, deadline: Instant) {
+    if shutdown(&socket, Shutdown::Write).is_err() {
+        return;
+    }
+    let (mut bytes, mut rest) = ([0; 4096], MAX_REST);
+    while let Ok(len @ 1..) = take(&socket, &mut bytes, deadline) {
+        rest = rest.saturating_sub(len);
+        if rest == 0 {
+            return;
+        }
+    }
+}
+
+/// Waits until the socket has or takes bytes.
+fn ready(socket: impl AsFd, flags: PollFlags, deadline: Instant) -> Result<(), Errno> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Errno::TIMEDOUT);
+        }
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let mut polled = [PollFd::new(&socket, flags)];
+        match poll(&mut polled, Some(&left)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
+    }
+}

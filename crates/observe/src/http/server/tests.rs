@@ -1,0 +1,152 @@
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
+
+use super::*;
+use crate::http::answer::{PLAIN, Status};
+use crate::http::head::MAX_HEAD;
+use crate::http::listener::Place;
+
+/// A page that is longer than what sockets hold.
+const LONG: usize = 8 << 20;
+/// Time limits that tests can wait for.
+const SHORT: Limits = Limits { request: Duration::from_millis(300), answer: Duration::from_millis(300) };
+
+struct Pages;
+
+impl Handler for Pages {
+    fn answer(&self, head: &Head) -> Answer {
+        match head.path.as_str() {
+            "/long" => Answer::page(PLAIN, "x".repeat(LONG)),
+            "/panic" => panic!("as asked"),
+            path => Answer::page(PLAIN, format!("{path}\n")),
+        }
+    }
+}
+
+/// A server until it is dropped.
+struct Served {
+    place: std::net::SocketAddr,
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn serve(limits: Limits) -> Served {
+    let listener = Listener::bind(&Place::Tcp(([127, 0, 0, 1], 0).into()), 0).expect("a port");
+    let Some(Place::Tcp(place)) = listener.place() else { panic!("not TCP") };
+    let (stop, stopped) = UnixStream::pair().expect("a pair");
+    let thread = std::thread::spawn(move || {
+        let handler: Arc<dyn Handler> = Arc::new(Pages);
+        run(&[listener], &handler, limits, stopped.as_fd()).expect("serves");
+    });
+    Served { place, stop: Some(stop), thread: Some(thread) }
+}
+
+impl Served {
+    fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.place).expect("connects")
+    }
+
+    fn ask(&self, request: &[u8]) -> String {
+        let mut stream = self.connect();
+        stream.write_all(request).expect("sent");
+        answer(stream)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(ended.is_some_and(|ended| ended.is_ok()));
+    }
+}
+
+fn answer(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+/// Objective: a request is answered, HEAD without the body, and one in pieces as one in a whole.
+#[test]
+fn answers() {
+    let served = serve(Limits::default());
+    let got = served.ask(b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(got.starts_with("HTTP/1.1 200 OK\r\n") && got.ends_with("\r\n\r\n/page\n"), "{got}");
+    let head = served.ask(b"HEAD /page HTTP/1.1\r\n\r\n");
+    assert!(head.contains("\r\nContent-Length: 6\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+    let mut stream = served.connect();
+    stream.set_nodelay(true).expect("no delay");
+    for byte in b"GET /slow HTTP/1.1\r\n\r\n" {
+        stream.write_all(&[*byte]).expect("sent");
+    }
+    assert!(answer(stream).ends_with("/slow\n"));
+    let long = served.ask(b"GET /long HTTP/1.1\r\n\r\n");
+    assert!(long.len() > LONG && long.ends_with("xxx"), "{}", long.len());
+}
+
+/// Objective: what is no request is refused with its status, which reaches the client even if it has sent much more.
+#[test]
+fn refuses() {
+    let served = serve(Limits::default());
+    for (request, status) in [
+        (&b"DELETE / HTTP/1.1\r\n\r\n"[..], Status::MethodNotAllowed),
+        (b"\x16\x03\x01\x02\x00", Status::BadRequest),
+        (&[b'A'; 4 * MAX_HEAD], Status::HeadTooLarge),
+        (&[b"GET /".as_slice(), &[b'x'; 2 * MAX_HEAD]].concat(), Status::HeadTooLarge),
+    ] {
+        let got = served.ask(request);
+        assert!(got.starts_with(&format!("HTTP/1.1 {}\r\n", status.line())), "{status:?}: {got}");
+    }
+}
+
+/// Objective: who sends half a request, or nothing, is told so and cut off in time, and holds up nobody.
+#[test]
+fn slow_requests() {
+    let served = serve(SHORT);
+    let (idle, mut half) = (served.connect(), served.connect());
+    half.write_all(b"GET /half HTTP").expect("sent");
+    let begun = Instant::now();
+    assert!(served.ask(b"GET /quick HTTP/1.1\r\n\r\n").ends_with("/quick\n"));
+    assert!(answer(half).starts_with("HTTP/1.1 408 "));
+    assert!(answer(idle).starts_with("HTTP/1.1 408 "));
+    assert!(begun.elapsed() >= SHORT.request);
+}
+
+/// Objective: those who do not read their answers are cut off in time, and get less than all of it: else nobody would be served after as many as
+/// there may be.
+#[test]
+fn slow_readers() {
+    let served = serve(SHORT);
+    let ask = |_| {
+        let mut stream = served.connect();
+        stream.write_all(b"GET /long HTTP/1.1\r\n\r\n").expect("sent");
+        stream
+    };
+    let slow: Vec<_> = (0..MAX_CONNECTIONS).map(ask).collect();
+    assert!(served.ask(b"GET /last HTTP/1.1\r\n\r\n").ends_with("/last\n"));
+    let got = slow.into_iter().map(|mut stream| {
+        let mut got = Vec::new();
+        let _ = stream.read_to_end(&mut got);
+        got.len()
+    });
+    assert!(got.min().is_some_and(|least| least < LONG));
+}
+
+/// Objective: more connections than there may be wait for their turn, and all of them are served; those that end make room, also by a panic.
+#[test]
+fn many_connections() {
+    let served = serve(SHORT);
+    let idle: Vec<_> = (0..3 * MAX_CONNECTIONS).map(|_| served.connect()).collect();
+    assert!(served.ask(b"GET /last HTTP/1.1\r\n\r\n").ends_with("/last\n"));
+    drop(idle);
+    for _ in 0..2 * MAX_CONNECTIONS {
+        assert_eq!(served.ask(b"GET /panic HTTP/1.1\r\n\r\n"), "");
+    }
+    let mut gone = served.connect();
+    gone.write_all(b"GET /long HTTP/1.1\r\n\r\n").expect("sent");
+    gone.shutdown(Shutdown::Both).expect("closed");
+    assert!(served.ask(b"GET /last HTTP/1.1\r\n\r\n").ends_with("/last\n"));
+}

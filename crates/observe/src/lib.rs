@@ -1,0 +1,13 @@
+//! A daemon's figures for those who watch many hosts: metrics in Prometheus' formats, over HTTP.
+//!
+//! All of it runs beside the daemon, in a client of its control socket: what comes over HTTP reaches no code of the daemon's
+//! ([ADR 79](https://github.com/netvale/netvale/blob/main/docs/adr/0079-metrics-are-served-beside-the-daemon.md)).
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`http`] | a server for small answers: bounded heads, connections and times. It knows no metrics |
+//! | [`metrics`] | what the daemon counts, as families of metrics; the handler that serves them |
+#![forbid(unsafe_code)]
+
+pub mod http;
+pub mod metrics;

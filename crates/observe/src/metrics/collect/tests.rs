@@ -1,0 +1,153 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use netvale_control::types::{MulticastStats, RegionStats, SwitchInfo, VxlanRemote};
+use proptest::prelude::*;
+
+use super::*;
+use crate::metrics::families::FAMILIES;
+use crate::metrics::format::Format;
+
+/// A daemon with all there can be.
+fn everything(name: &str) -> Arc<AllStats> {
+    let rings = |n| vec![RingStats { frames: n, bytes: 60_u64.saturating_mul(n), batches: 1 }, RingStats::default()];
+    let remote = VxlanRemote {
+        vtep: [10, 0, 0, 2].into(),
+        flood: true,
+        out_frames: 1,
+        out_bytes: 60,
+        in_frames: 2,
+        in_bytes: 120,
+    };
+    let rule = RuleStats { drops: true, frames: 9 };
+    let port = PortDetails {
+        name: name.into(),
+        switch: Some("vale0".into()),
+        region: Some(2),
+        ingress: rings(3),
+        egress: rings(u64::MAX),
+        in_drops: [("rate".to_owned(), 5), ("filter".to_owned(), 6)].into(),
+        kicks_sent: 7,
+        policies: Some(PolicyStats {
+            blocked: true,
+            loops: 1,
+            in_rules: vec![rule],
+            out_rules: vec![RuleStats::default()],
+            in_link: Some(4),
+            out_link: None,
+        }),
+        tunnel: Some(TunnelStats {
+            vni: 100,
+            local: [10, 0, 0, 1].into(),
+            addresses: 1,
+            vteps: 1,
+            remotes: vec![remote],
+        }),
+        ..PortDetails::default()
+    };
+    let info = SwitchInfo { name: "vale0".into(), ports: 2, table_size: 16_384, ..SwitchInfo::default() };
+    let multicast = Some(MulticastStats { reports: 8, ..MulticastStats::default() });
+    let worker = WorkerStats { index: 1, cpu: Some(3), busy_ns: 1_500_000_000, slept_ns: 1, ..WorkerStats::default() };
+    Arc::new(AllStats {
+        version: "0.1.0".into(),
+        switches: vec![SwitchStats { info, multicast }],
+        ports: vec![port, PortDetails { name: "vale0:plain".into(), ..PortDetails::default() }],
+        workers: vec![worker],
+        regions: vec![RegionStats { id: 2, uid: 1000, bytes: 4096, bufs: 10 }],
+        refused: 11,
+        ..AllStats::default()
+    })
+}
+
+/// Samples of a text: name, labels, value.
+fn samples(text: &str) -> Vec<(String, BTreeMap<String, String>, f64)> {
+    text.lines().filter(|line| !line.starts_with('#')).map(sample).collect()
+}
+
+fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
+    let name: String = line.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+    let (mut labels, mut rest) = (BTreeMap::new(), &line[name.len()..]);
+    while let Some(text) = rest.strip_prefix(['{', ',']) {
+        let (key, text) = text.split_once("=\"").expect("a label");
+        let (mut value, mut chars) = (String::new(), text.chars());
+        loop {
+            match chars.next().expect("a value ends") {
+                '"' => break,
+                '\\' => value.push(match chars.next().expect("an escaped character") {
+                    'n' => '\n',
+                    other => other,
+                }),
+                other => value.push(other),
+            }
+        }
+        assert!(labels.insert(key.to_owned(), value).is_none(), "{line}");
+        rest = chars.as_str();
+    }
+    let value = rest.strip_prefix('}').unwrap_or(rest).trim();
+    (name, labels, value.parse().unwrap_or_else(|_| panic!("a number: {line}")))
+}
+
+/// Objective: each family of the table is encoded, in its place, with the labels that the table names, and nothing else is.
+#[test]
+fn as_in_the_table() {
+    for format in [Format::OpenMetrics, Format::Prometheus] {
+        let text = format.encode(&everything("vale0:a"));
+        let mut encoded: Vec<_> = samples(&text).into_iter().map(|(name, labels, _)| (name, labels)).collect();
+        for (name, labels) in &encoded {
+            let family = FAMILIES.iter().find(|family| family.sample() == *name).unwrap_or_else(|| panic!("{name}"));
+            let mut wanted = family.labels.to_vec();
+            wanted.sort_unstable();
+            assert_eq!(labels.keys().collect::<Vec<_>>(), wanted, "{name}");
+        }
+        encoded.dedup_by(|one, other| one.0 == other.0);
+        let wanted: Vec<_> = FAMILIES.iter().map(|family| family.sample()).collect();
+        assert_eq!(encoded.into_iter().map(|(name, _)| name).collect::<Vec<_>>(), wanted);
+        assert_eq!(text.ends_with("\n# EOF\n"), format == Format::OpenMetrics);
+    }
+}
+
+/// Objective: no sample is there twice, in either format, and both have the same ones.
+#[test]
+fn no_sample_twice() {
+    let [open, own] = [Format::OpenMetrics, Format::Prometheus].map(|format| samples(&format.encode(&everything("a"))));
+    assert_eq!(open, own);
+    let mut keys: Vec<_> = open.into_iter().map(|(name, labels, _)| (name, labels)).collect();
+    let all = keys.len();
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), all);
+}
+
+/// Objective: values are the daemon's, times in seconds, sums sums.
+#[test]
+fn values() {
+    let text = Format::OpenMetrics.encode(&everything("vale0:a"));
+    for line in [
+        r#"netvale_port_frames_total{port="vale0:a",switch="vale0",direction="out",ring="0"} 18446744073709551615"#,
+        r#"netvale_port_bytes_total{port="vale0:a",switch="vale0",direction="in",ring="0"} 180"#,
+        r#"netvale_port_drops_total{port="vale0:a",switch="vale0",direction="in"} 11"#,
+        r#"netvale_port_drops_total{port="vale0:plain",switch="",direction="in"} 0"#,
+        r#"netvale_port_rule_frames_total{port="vale0:a",switch="vale0",direction="in",rule="0",action="drop"} 9"#,
+        r#"netvale_port_link_frames{port="vale0:a",switch="vale0",direction="in"} 4"#,
+        r#"netvale_tunnel_bytes_total{port="vale0:a",switch="vale0",vtep="10.0.0.2",direction="in"} 120"#,
+        r#"netvale_tunnel_info{port="vale0:a",switch="vale0",vni="100",local="10.0.0.1"} 1"#,
+        r#"netvale_worker_seconds_total{worker="1",mode="busy"} 1.5"#,
+        r#"netvale_worker_seconds_total{worker="1",mode="slept"} 1e-9"#,
+        r#"netvale_region_bytes{region="2",uid="1000"} 4096"#,
+        "# UNIT netvale_port_bytes bytes",
+        "# TYPE netvale_port_bytes counter",
+        "netvale_refusals_total 11",
+    ] {
+        assert!(text.lines().any(|known| known == line), "{line}\n{text}");
+    }
+}
+
+proptest! {
+    /// Objective: whatever a port's name is, it is one label's value, and comes back as it was.
+    #[test]
+    fn odd_names(name in r#"([a-z"\\{}=,\n #]|\PC){0,20}"#) {
+        let text = Format::Prometheus.encode(&everything(&name));
+        let found = samples(&text).into_iter().find(|(sample, ..)| sample == "netvale_port_kicks_sent_total");
+        prop_assert_eq!(found.and_then(|(_, labels, _)| labels.get("port").cloned()), Some(name));
+    }
+}

@@ -1,0 +1,148 @@
+//! The families of metrics, each written once. A *family* has a name, a type, a unit and labels; its samples differ in the labels' values.
+//!
+//! Names are for good: dashboards and alerts of others are made of them. A family that is not in this table is not encoded.
+
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+/// What all names begin with.
+pub const PREFIX: &str = "netvale";
+
+/// What a family's values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// A number that only rises until its subject begins anew. Its samples are called `…_total`.
+    Counter,
+    /// A number that rises and falls.
+    Gauge,
+    /// 1, with labels that describe something. Its samples are called `…_info`.
+    Info,
+}
+
+impl Type {
+    /// The word that both formats and the documentation have for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Type::Counter => "counter",
+            Type::Gauge => "gauge",
+            Type::Info => "info",
+        }
+    }
+
+    pub(crate) const fn encoded(self) -> MetricType {
+        match self {
+            Type::Counter => MetricType::Counter,
+            Type::Gauge => MetricType::Gauge,
+            Type::Info => MetricType::Info,
+        }
+    }
+}
+
+/// A family.
+#[derive(Debug)]
+pub struct Family {
+    /// Its name without prefix, unit and suffix.
+    pub name: &'static str,
+    /// What its values are.
+    pub of: Type,
+    /// Their unit, a base unit, if they have one.
+    pub unit: Option<Unit>,
+    /// Names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it is, in a sentence.
+    pub help: &'static str,
+}
+
+impl Family {
+    /// The name of its samples.
+    #[must_use]
+    pub fn sample(&self) -> String {
+        let unit = self.unit.as_ref().map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
+        let suffix = match self.of {
+            Type::Counter => "_total",
+            Type::Gauge => "",
+            Type::Info => "_info",
+        };
+        format!("{PREFIX}_{}{unit}{suffix}", self.name)
+    }
+}
+
+macro_rules! families {
+    ($($constant:ident = $of:ident $name:literal $(in $unit:ident)? [$($label:literal),*] $help:literal;)*) => {
+        $(
+            #[doc = $help]
+            pub static $constant: Family = Family {
+                name: $name,
+                of: Type::$of,
+                unit: families!(@unit $($unit)?),
+                labels: &[$($label),*],
+                help: $help,
+            };
+        )*
+
+        /// All families, in the order in which they are encoded.
+        pub static FAMILIES: &[&Family] = &[$(&$constant),*];
+    };
+    (@unit) => { None };
+    (@unit $unit:ident) => { Some(Unit::$unit) };
+}
+
+families! {
+    BUILD = Info "build" ["version"] "The daemon's release.";
+    STALLS = Counter "stalls" [] "How often the daemon's main thread was held up for more than 100 ms.";
+    REFUSALS = Counter "refusals" [] "Requests and connections that the daemon refused.";
+    EVICTIONS = Counter "evictions" [] "Programs that lost their port, as they misbehaved or their memory was gone.";
+
+    SWITCH_PORTS = Gauge "switch_ports" ["switch"] "Ports on the switch, without monitors.";
+    SWITCH_ADDRESSES = Gauge "switch_addresses" ["switch"] "Addresses in the forwarding table.";
+    SWITCH_TABLE_SIZE = Gauge "switch_table_size" ["switch"] "Addresses that the forwarding table has room for.";
+    SWITCH_REFUSED = Counter "switch_refused_addresses" ["switch"]
+        "Frames whose source was not learned: it is another user's, or one more than its user may have.";
+    MULTICAST_MEMBERSHIPS = Gauge "switch_multicast_memberships" ["switch"] "Ports that want a group, counted for each group.";
+    MULTICAST_REPORTS = Counter "switch_multicast_reports" ["switch"] "Messages of hosts that join or leave groups.";
+    MULTICAST_QUERIES = Counter "switch_multicast_queries" ["switch"] "Queries of others.";
+    MULTICAST_REFUSED = Counter "switch_multicast_refused_joins" ["switch"] "Joins beyond the limits.";
+    MULTICAST_MALFORMED = Counter "switch_multicast_malformed" ["switch"] "Messages about groups that cannot be read.";
+    MULTICAST_LOST = Counter "switch_multicast_lost" ["switch"] "Messages about groups that came while too many waited.";
+
+    PORT = Info "port" ["port", "switch", "kind", "region"] "A port, its kind, and the region that its rings lie in.";
+    PORT_OPEN = Gauge "port_open" ["port", "switch"] "1 if a program has the port open, and for devices; else 0.";
+    PORT_FRAMES = Counter "port_frames" ["port", "switch", "direction", "ring"] "Frames that passed.";
+    PORT_BYTES = Counter "port" in Bytes ["port", "switch", "direction", "ring"]
+        "Bytes of the frames that passed, without any virtio-net header.";
+    PORT_BATCHES = Counter "port_batches" ["port", "switch", "direction", "ring"] "Batches in which frames passed.";
+    PORT_DROPS = Counter "port_drops" ["port", "switch", "direction"] "Frames that were dropped, for whatever reason.";
+    PORT_DROPS_BY_REASON = Counter "port_drops_by_reason" ["port", "switch", "direction", "reason"]
+        "Frames that were dropped, by reason. Reasons without a drop are left out.";
+    PORT_KICKS_SENT = Counter "port_kicks_sent" ["port", "switch"] "Kicks that the daemon sent to the port's program.";
+    PORT_KICKS_SUPPRESSED = Counter "port_kicks_suppressed" ["port", "switch"]
+        "Kicks that were saved, as the program had not asked for them.";
+    PORT_KICKS_RECEIVED = Counter "port_kicks_received" ["port", "switch"] "Kicks that the daemon got from the program.";
+    PORT_BLOCKED = Gauge "port_blocked" ["port", "switch"] "1 while the loop guard blocks a port with policies; else 0.";
+    PORT_LOOPS = Counter "port_loops" ["port", "switch"] "How often the loop guard has blocked a port with policies.";
+    PORT_RULE_FRAMES = Counter "port_rule_frames" ["port", "switch", "direction", "rule", "action"]
+        "Frames that a rule of the port's filter decided about.";
+    PORT_LINK_FRAMES = Gauge "port_link_frames" ["port", "switch", "direction"]
+        "Frames under way on the port's link: delayed, or waiting for their rate.";
+
+    TUNNEL = Info "tunnel" ["port", "switch", "vni", "local"] "A VXLAN port: its VNI, and its endpoint on this host.";
+    TUNNEL_ADDRESSES = Gauge "tunnel_addresses" ["port", "switch"] "Addresses that are known behind other endpoints.";
+    TUNNEL_VTEPS = Gauge "tunnel_vteps" ["port", "switch"] "Other endpoints (VTEPs).";
+    TUNNEL_FRAMES = Counter "tunnel_frames" ["port", "switch", "vtep", "direction"]
+        "Frames from and to another endpoint; of a tunnel's first 256.";
+    TUNNEL_BYTES = Counter "tunnel" in Bytes ["port", "switch", "vtep", "direction"] "Bytes of these frames.";
+
+    REGION_BYTES = Gauge "region" in Bytes ["region", "uid"] "Memory of a region.";
+    REGION_BUFFERS = Gauge "region_buffers" ["region", "uid"] "Buffers of a region.";
+
+    WORKER = Info "worker" ["worker", "cpu"] "A worker, and the CPU it is pinned to.";
+    WORKER_TIME = Counter "worker" in Seconds ["worker", "mode"]
+        "Time in which a worker forwarded (busy), looked for frames without finding any (polled), or slept.";
+    WORKER_WAITED = Counter "worker_waited" in Seconds ["worker"]
+        "Part of the time asleep in which frames waited for room at a receiver.";
+    WORKER_PREEMPTED = Counter "worker_preempted" in Seconds ["worker"]
+        "Part of the time busy and polling in which other threads had the CPU.";
+    WORKER_INGRESSES = Gauge "worker_ingresses" ["worker"] "Ingresses that a worker takes frames from.";
+    WORKER_STALLS = Counter "worker_stalls" ["worker"] "How often a worker was held up for more than 100 ms.";
+}

@@ -1,0 +1,136 @@
+//! The two text *formats*, and which of them a client asks for (RFC 9110 section 12.5.1).
+
+use std::sync::Arc;
+
+use netvale_control::types::AllStats;
+use prometheus_client::encoding::{prometheus_text, text};
+use prometheus_client::registry::Registry;
+
+use crate::metrics::collect::Snapshot;
+use crate::metrics::families::PREFIX;
+
+/// A text format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+    /// Prometheus' own, version 0.0.4.
+    Prometheus,
+}
+
+impl Format {
+    /// Its media type.
+    #[must_use]
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Prometheus => prometheus_text::CONTENT_TYPE,
+        }
+    }
+
+    /// The better one of those that the values of `Accept` fields ask for: OpenMetrics unless they prefer the other one.
+    pub fn accepted<'a>(accept: impl Iterator<Item = &'a str>) -> Format {
+        let ranges: Vec<Range<'_>> = accept.flat_map(|value| value.split(',')).map(Range::parse).collect();
+        let quality = |format| ranges.iter().filter_map(|range| range.quality_of(format)).max_by_key(|known| known.0);
+        let [open, own] =
+            [Format::OpenMetrics, Format::Prometheus].map(|format| quality(format).map_or(0, |known| known.1));
+        if own > open { Format::Prometheus } else { Format::OpenMetrics }
+    }
+
+    /// A daemon's counters in this format.
+    #[must_use]
+    pub fn encode(self, all: &Arc<AllStats>) -> String {
+        let mut registry = Registry::with_prefix(PREFIX);
+        registry.register_collector(Box::new(Snapshot(Arc::clone(all))));
+        let mut out = String::new();
+        let encoded = match self {
+            Format::OpenMetrics => text::encode(&mut out, &registry),
+            Format::Prometheus => prometheus_text::encode(&mut out, &registry),
+        };
+        // Only writing into a string could fail, which does not.
+        encoded.map(|()| out).unwrap_or_default()
+    }
+}
+
+/// A media range with its weight in thousandths.
+struct Range<'a> {
+    media: &'a str,
+    version: Option<&'a str>,
+    quality: u32,
+}
+
+impl Range<'_> {
+    fn parse(text: &str) -> Range<'_> {
+        let mut parts = text.split(';').map(str::trim);
+        let mut range = Range { media: parts.next().unwrap_or_default(), version: None, quality: 1000 };
+        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+            match name.trim() {
+                "version" => range.version = Some(value.trim().trim_matches('"')),
+                "q" | "Q" => {
+                    let quality: f64 = value.trim().parse().unwrap_or(0.0);
+                    range.quality = (quality.clamp(0.0, 1.0) * 1000.0) as u32;
+                }
+                _ => {}
+            }
+        }
+        range
+    }
+
+    /// How exactly it names the format, and its weight; `None`: it does not.
+    fn quality_of(&self, format: Format) -> Option<(u8, u32)> {
+        let (media, family, version) = match format {
+            Format::OpenMetrics => ("application/openmetrics-text", "application/*", "1.0.0"),
+            Format::Prometheus => ("text/plain", "text/*", "0.0.4"),
+        };
+        let is = |name: &str| self.media.eq_ignore_ascii_case(name);
+        let exactly = match self.version {
+            _ if is("*/*") => 1,
+            _ if is(family) => 2,
+            None if is(media) => 3,
+            Some(known) if is(media) && known == version => 4,
+            _ => return None,
+        };
+        Some((exactly, self.quality))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accepted(text: &str) -> Format {
+        Format::accepted([text].into_iter())
+    }
+
+    /// Objective: what Prometheus and others send gets the format that they prefer, of those that there are.
+    #[test]
+    fn negotiation() {
+        use Format::{OpenMetrics, Prometheus};
+        assert_eq!(Format::accepted(std::iter::empty()), OpenMetrics);
+        for (accept, format) in [
+            ("*/*", OpenMetrics),
+            ("text/plain", Prometheus),
+            ("text/plain;version=0.0.4;q=1,*/*;q=0.1", Prometheus),
+            ("application/openmetrics-text; version=1.0.0, text/plain;version=0.0.4;q=0.5", OpenMetrics),
+            // Prometheus 2.42 and 3.0.
+            (
+                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+                OpenMetrics,
+            ),
+            (
+                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
+                OpenMetrics,
+            ),
+            ("text/plain;version=0.0.4;q=0.5,application/openmetrics-text;q=0", Prometheus),
+            ("application/openmetrics-text;version=9.0.0,text/plain", Prometheus),
+            ("TEXT/PLAIN ; Version=0.0.4", Prometheus),
+            ("text/html,application/xml;q=0.9,*/*;q=0.8", OpenMetrics),
+            ("image/png", OpenMetrics),
+            (";;,,=;q=x", OpenMetrics),
+            ("text/plain;q=nan", OpenMetrics),
+        ] {
+            assert_eq!(accepted(accept), format, "{accept}");
+        }
+        assert_eq!(Format::accepted(["image/png", "text/plain"].into_iter()), Prometheus);
+    }
+}
