@@ -33,6 +33,7 @@ jq|reads what netvale says as JSON, for the scripts of tests/policies
 dnsmasq-base|DHCP server, right or rogue
 frr|control plane of VXLAN ports (zebra, bgpd), in namespaces of a test's own
 gobgpd|another BGP beside it
+prometheus|scrapes a switch, and checks metrics and rules (promtool)
 python3-build|makes the Python package
 python3-setuptools|the package's build system
 python3-wheel|makes its wheel
@@ -173,6 +174,7 @@ disable_at_boot() {
         libvirt-daemon) "${as_root[@]}" systemctl disable --quiet libvirtd.service libvirtd{,-ro,-admin}.socket virtlogd.service virtlockd.service ;;
         frr) "${as_root[@]}" systemctl disable --quiet frr.service ;;
         gobgpd) "${as_root[@]}" systemctl disable --quiet gobgpd.service ;;
+        prometheus) "${as_root[@]}" systemctl disable --quiet prometheus.service ;;
         podman) "${as_root[@]}" systemctl disable --quiet podman.socket podman.service podman-auto-update.{service,timer} podman-restart.service ;;
         esac 2>/dev/null
     done
@@ -195,7 +197,7 @@ install_packages() {
     echo "installing Debian packages for \`make $1\`:"
     sed 's/^\([^|]*\)|/  \1: /' <<<"$missing"
     case " ${names[*]} " in
-    *' openvswitch-switch-dpdk '* | *' podman '* | *' containerd '* | *' libvirt-daemon '* | *' frr '* | *' gobgpd '*)
+    *' openvswitch-switch-dpdk '* | *' podman '* | *' containerd '* | *' libvirt-daemon '* | *' frr '* | *' gobgpd '* | *' prometheus '*)
         guard_services
         apt_install "${names[@]}"
         disable_at_boot "${names[@]}"
