@@ -84,7 +84,7 @@ impl Watched {
     }
 }
 
-fn nanoseconds(at: Instant) -> u64 {
+pub(crate) fn nanoseconds(at: Instant) -> u64 {
     // 0 means something else.
     at.saturating_duration_since(*BASE).as_nanos() as u64 + 1
 }

@@ -64,8 +64,12 @@ pub struct WorkerStats {
     pub busy_ns: AtomicU64,
     /// Time spent polling without finding work.
     pub polled_ns: AtomicU64,
-    /// Time spent asleep.
+    /// Time spent asleep, until the last sleep that is over; [`WorkerStats::slept`] has that which lasts, too.
     pub slept_ns: AtomicU64,
+    /// Since when it sleeps, in nanoseconds since some time before; 0: it is awake.
+    asleep_since: AtomicU64,
+    /// What [`WorkerStats::slept`] returned last.
+    told: AtomicU64,
     /// The part of it during which frames waited for a receiver that had not run yet.
     pub waited_ns: AtomicU64,
     /// The part of the time spent forwarding and polling during which another thread had its CPU.

@@ -148,7 +148,7 @@ fn sleeps_and_wakes() {
     let slept = || d.call("stats", json!({}))["result"]["workers"][0]["slept_ns"].as_u64().unwrap();
     for round in 0..5u8 {
         let before = slept();
-        // The worker's account of a sleep is written when it ends: by the frame.
+        // Nothing comes meanwhile.
         std::thread::sleep(Duration::from_millis(20));
         socket().send_to(&[round; 20], (PEER, 9)).unwrap();
         assert_eq!(receive(&mut a)[42..62], [round; 20]);

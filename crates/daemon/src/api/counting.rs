@@ -82,7 +82,7 @@ fn workers(d: &Daemon) -> Vec<WorkerStats> {
         cpu: w.cpu().map(|c| c as u32),
         busy_ns: get(&w.stats().busy_ns),
         polled_ns: get(&w.stats().polled_ns),
-        slept_ns: get(&w.stats().slept_ns),
+        slept_ns: w.stats().slept(),
         waited_ns: get(&w.stats().waited_ns),
         preempted_ns: get(&w.stats().preempted_ns),
         ingresses: get(&w.stats().ingresses),

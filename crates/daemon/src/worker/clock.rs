@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::WorkerStats;
-use crate::stalls::Watched;
+use crate::stalls::{Watched, nanoseconds};
 
 /// For so long an idle worker reads the clock only every few polls.
 const OFTEN: Duration = Duration::from_micros(5);
@@ -33,13 +33,24 @@ pub(super) struct Clock {
 
 /// Adds to a counter that one thread writes.
 pub(super) fn add(to: &AtomicU64, time: Duration) {
-    to.store(to.load(Ordering::Relaxed) + time.as_nanos() as u64, Ordering::Relaxed);
+    to.store(to.load(Ordering::Relaxed) + time.as_nanos() as u64, Ordering::Release);
 }
 
 /// The calling thread's CPU time.
 fn used() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+impl WorkerStats {
+    /// Nanoseconds spent asleep until now. It never falls.
+    pub fn slept(&self) -> u64 {
+        let since = self.asleep_since.load(Ordering::Acquire);
+        let slept = self.slept_ns.load(Ordering::Acquire);
+        let lasts = since != 0 && self.asleep_since.load(Ordering::Acquire) == since;
+        let now = slept + if lasts { nanoseconds(Instant::now()).saturating_sub(since) } else { 0 };
+        self.told.fetch_max(now, Ordering::Relaxed).max(now)
+    }
 }
 
 impl Clock {
@@ -103,13 +114,65 @@ impl Clock {
         self.turn_awake(stats, &stats.polled_ns);
         self.compare(stats);
         self.watched.rest();
+        stats.asleep_since.store(nanoseconds(self.since), Ordering::Release);
         stats.sleeps.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns how long the sleep was.
     pub(super) fn after_sleep(&mut self, stats: &WorkerStats) -> Duration {
+        // Before the sleep is added to the others: a reader may miss it for a moment, and never has it twice.
+        stats.asleep_since.store(0, Ordering::Release);
         let slept = self.turn(&stats.slept_ns);
         (self.looks, self.idle_for) = (0, Duration::ZERO);
         slept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: the time asleep is told while a sleep lasts, is that of the worker's clock once it is over, and never falls.
+    #[test]
+    fn a_sleep_that_lasts() {
+        let (stats, mut clock) = (WorkerStats::default(), Clock::new(Watched::new("a test".into())));
+        let mut last = 0;
+        for _ in 0..3 {
+            clock.before_sleep(&stats);
+            let before = stats.slept();
+            assert!(before >= last);
+            while stats.slept() < before + 1_000_000 {
+                std::thread::yield_now();
+            }
+            let during = stats.slept();
+            assert!(stats.slept_ns.load(Ordering::Relaxed) < during);
+            clock.after_sleep(&stats);
+            last = stats.slept();
+            assert!(last >= during);
+            assert_eq!(last, stats.slept_ns.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Objective: whenever somebody looks, while a worker sleeps and wakes all the time, the time asleep does not fall and is not above the time
+    /// that has passed.
+    #[test]
+    fn never_falls() {
+        let (stats, begun) = (Arc::new(WorkerStats::default()), Instant::now());
+        let sleeper = {
+            let (stats, mut clock) = (Arc::clone(&stats), Clock::new(Watched::new("a test".into())));
+            std::thread::spawn(move || {
+                for _ in 0..100_000 {
+                    clock.before_sleep(&stats);
+                    clock.after_sleep(&stats);
+                }
+            })
+        };
+        let mut last = 0;
+        while !sleeper.is_finished() {
+            let slept = stats.slept();
+            assert!(slept >= last && Duration::from_nanos(slept) <= begun.elapsed());
+            last = slept;
+        }
+        sleeper.join().expect("it ends");
     }
 }
