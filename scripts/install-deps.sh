@@ -34,6 +34,7 @@ dnsmasq-base|DHCP server, right or rogue
 frr|control plane of VXLAN ports (zebra, bgpd), in namespaces of a test's own
 gobgpd|another BGP beside it
 prometheus|scrapes a switch, and checks metrics and rules (promtool)
+curl|asks for metrics as other clients do
 python3-build|makes the Python package
 python3-setuptools|the package's build system
 python3-wheel|makes its wheel

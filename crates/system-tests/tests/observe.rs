@@ -1,5 +1,3 @@
-//! The scripts of `tests/observe`: what a running daemon shows of itself.
+//! The scripts of `tests/observe`: what others see of a running daemon.
 
-netvale_system_tests::scripts! {
-    "observe": events
-}
+netvale_system_tests::scripts! { "observe": events metrics }

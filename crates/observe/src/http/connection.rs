@@ -12,7 +12,7 @@ use crate::http::head::{Head, MAX_HEAD, Method};
 use crate::http::server::Handler;
 
 /// Time for a request to arrive.
-pub const REQUEST_TIME: Duration = Duration::from_secs(5);
+pub const REQUEST_TIME: Duration = Duration::from_secs(2);
 /// Time for an answer to be taken.
 pub const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Time for the client to close once it has everything.
@@ -47,7 +47,8 @@ pub fn serve(socket: impl AsFd, handler: &dyn Handler, limits: Limits) {
     let deadline = Instant::now() + limits.answer;
     let sent = send_all(&socket, answer.head().as_bytes(), deadline)
         .and_then(|()| send_all(&socket, body.as_bytes(), deadline));
-    if sent.is_ok() {
+    // Who has been slow once is not waited for again.
+    if sent.is_ok() && answer.status != Status::RequestTimeout {
         part(&socket, Instant::now() + CLOSING_TIME);
     }
 }

@@ -15,7 +15,7 @@ use crate::http::head::Head;
 use crate::http::listener::Listener;
 
 /// Most connections at a time; the next ones wait in the kernel until one has ended, which each does within its time limits.
-pub const MAX_CONNECTIONS: usize = 16;
+pub const MAX_CONNECTIONS: usize = 32;
 /// Pause without new connections when the kernel has no room for one.
 const PAUSE: Duration = Duration::from_millis(100);
 
