@@ -47,6 +47,10 @@ done
 chmod 644 "$to"/lib/systemd/system/netvale* "$to"/lib/systemd/user/netvale*
 install -m 644 dist/netvale.sysusers "$to/lib/sysusers.d/netvale.conf"
 install -m 644 dist/netvale.tmpfiles "$to/lib/tmpfiles.d/netvale.conf"
+for folder in prometheus grafana; do
+    install -d "$to/share/doc/netvale/examples/$folder"
+    install -m 644 dist/$folder/* "$to/share/doc/netvale/examples/$folder/"
+done
 
 # libnetmap: for programs that link it, and (the same file) for `netvale run` to preload.
 install -D -m 755 "$built/libnetmap.so" "$to/lib/libnetmap.so.0"

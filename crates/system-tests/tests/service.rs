@@ -30,14 +30,16 @@ fn analyze(arguments: &[&str]) -> Option<Output> {
     }
 }
 
-/// Objective: systemd knows every line of the unit, and rates what it leaves open at 2.0 of 10 or less.
+/// Objective: systemd knows every line of the units, and rates what they leave open at 2.0 of 10 or less.
 #[test]
 fn exposure() {
-    let unit = netvale_system_tests::root().join("dist/netvale.service").display().to_string();
-    let Some(output) = analyze(&["security", "--offline=yes", "--no-pager", MOST, &unit]) else { return };
-    let (table, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{table}{said}");
-    assert_eq!(said, "", "{table}");
+    for unit in ["dist/netvale.service", "dist/netvale-metrics.service"] {
+        let unit = netvale_system_tests::root().join(unit).display().to_string();
+        let Some(output) = analyze(&["security", "--offline=yes", "--no-pager", MOST, &unit]) else { return };
+        let (table, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{table}{said}");
+        assert_eq!(said, "", "{table}");
+    }
 }
 
 /// The values of a setting, in their order.
