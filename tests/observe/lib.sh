@@ -33,7 +33,10 @@ status() {
 prometheus() {
     mkdir -p "$work/prometheus"
     cp "$root/dist/prometheus/netvale.rules.yml" "$work/"
-    sed 's/scrape_interval: .*/scrape_interval: 1s/' "$root/dist/prometheus/prometheus.yml" >"$work/prometheus.yml"
+    {
+        echo 'global: {evaluation_interval: 1s}'
+        sed 's/scrape_interval: .*/scrape_interval: 1s/' "$root/dist/prometheus/prometheus.yml"
+    } >"$work/prometheus.yml"
     background in_watch prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/prometheus" \
         --web.listen-address="${PROMETHEUS#http://}" >"$work/prometheus.log" 2>&1
     wait_for "Prometheus is ready" 60 in_space watch curl -sS --fail "$PROMETHEUS/-/ready"

@@ -110,6 +110,12 @@ counters() {
     detach vxlan100
 }
 
+alerts_work() {
+    in_space watch curl -sS "$PROMETHEUS/api/v1/rules" >"$work/rules"
+    jq -c '.data.groups[].rules[] | [.name, .health, .lastError]' "$work/rules"
+    jq -e '[.data.groups[].rules[] | .health == "ok"] | length >= 9 and all' "$work/rules" >/dev/null
+}
+
 # Each query of the dashboard is one that Prometheus takes; those of kinds of ports that are not here have nothing to say.
 dashboard() {
     local query count=0 said=0
@@ -124,9 +130,7 @@ dashboard() {
     expect "those that have something to say" "$said" -ge 20
     promtool check rules "$root/dist/prometheus/netvale.rules.yml" >"$work/rules" 2>&1 || fail "promtool check rules" "$(cat "$work/rules")"
     promtool test rules "$here/../observe/rules.test.yml" >"$work/rules" 2>&1 || fail "promtool test rules" "$(cat "$work/rules")"
-    in_space watch curl -sS "$PROMETHEUS/api/v1/rules" >"$work/rules"
-    jq -e '[.data.groups[].rules[] | .health == "ok"] | length >= 9 and all' "$work/rules" >/dev/null ||
-        fail "Prometheus evaluates the alerts" "$(jq -c '.data.groups[].rules[] | [.name, .health, .lastError]' "$work/rules")"
+    wait_for "Prometheus evaluates the alerts" 20 alerts_work
     ok "alerts: promtool and Prometheus take them, and they fire when they should"
 }
 

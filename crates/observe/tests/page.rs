@@ -13,8 +13,9 @@ use netvale_control::server::{Connection, Handler as Methods};
 use netvale_control::types::AllStats;
 use netvale_control::{Reply, Request, RpcError};
 use netvale_observe::http::connection::Limits;
+use netvale_observe::http::handler::Handler;
 use netvale_observe::http::listener::{Listener, Place};
-use netvale_observe::http::server::{Handler, run};
+use netvale_observe::http::server::run;
 use netvale_observe::metrics::page::MetricsPage;
 use netvale_observe::metrics::source::{FRESH, Source};
 

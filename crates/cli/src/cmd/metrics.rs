@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use netvale_observe::http::connection::Limits;
+use netvale_observe::http::handler::Handler;
 use netvale_observe::http::listener::{Listener, Place};
-use netvale_observe::http::server::{self, Handler};
+use netvale_observe::http::server;
 use netvale_observe::metrics::format::Format;
 use netvale_observe::metrics::page::MetricsPage;
 use netvale_observe::metrics::source::Source;
@@ -18,7 +19,7 @@ use crate::{CliError, Ctx, out, signals, values};
 ///
 /// Without --listen, prints them once. With it, serves them at /metrics over HTTP until it gets SIGTERM or SIGINT: in OpenMetrics text format 1.0.0,
 /// or in Prometheus' 0.0.4 for clients that ask for that. It shows the ports that the user who runs it may see: all of them to root and the
-/// daemon's own user. Whoever can connect can read; there is no password.
+/// daemon's own user. Everybody who can connect can read; there is no password.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Where to listen: unix:/PATH, or tcp:ADDRESS:PORT, such as tcp:127.0.0.1:9847 or tcp:[::1]:9847; may be given several times. Sockets that a
@@ -79,7 +80,7 @@ fn serve(listeners: &[Listener], ctx: &Ctx) -> Result<(), CliError> {
         if let Place::Tcp(address) = place
             && !address.ip().is_loopback()
         {
-            tracing::warn!("{address} can be reached from other hosts, and whoever reaches it can read");
+            tracing::warn!("{address} can be reached from other hosts, and everybody there can read");
         }
     }
     let stop = signals::stop_pipe()?;

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use crate::http::answer::{Answer, Status};
+use crate::http::handler::Handler;
 use crate::http::head::{Head, MAX_HEAD, Method};
-use crate::http::server::Handler;
 
 /// Time for a request to arrive.
 pub const REQUEST_TIME: Duration = Duration::from_secs(2);

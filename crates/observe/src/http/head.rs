@@ -1,4 +1,4 @@
-//! Heads of HTTP/1.1 requests (RFC 9112). Pure: bytes in, a *head* out.
+//! Heads of HTTP/1.1 requests (RFC 9112). Pure: bytes in, a *head* out. Its *method* is GET or HEAD.
 
 use crate::http::answer::Status;
 

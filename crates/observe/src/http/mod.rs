@@ -2,18 +2,20 @@
 //!
 //! What a client can cost is bounded: [`head::MAX_HEAD`] bytes of a request, [`server::MAX_CONNECTIONS`] threads,
 //! [`connection::REQUEST_TIME`] for a request to arrive and [`connection::ANSWER_TIME`] for an answer to be taken, however slowly bytes
-//! come and go. A *handler* makes answers out of requests; there may be one for several pages.
+//! come and go.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`head`] | a request's head: method, path, fields |
 //! | [`answer`] | status, type and body |
+//! | [`handler`] | what makes answers out of requests |
 //! | [`connection`] | one connection under time limits |
 //! | [`listener`] | where to listen: UNIX sockets, TCP ports, sockets of a service manager |
 //! | [`server`] | the loop that accepts connections, each in a thread |
 
 pub mod answer;
 pub mod connection;
+pub mod handler;
 pub mod head;
 pub mod listener;
 pub mod server;

@@ -9,21 +9,14 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
-use crate::http::answer::Answer;
 use crate::http::connection::{self, Limits};
-use crate::http::head::Head;
+use crate::http::handler::Handler;
 use crate::http::listener::Listener;
 
 /// Most connections at a time; the next ones wait in the kernel until one has ended, which each does within its time limits.
 pub const MAX_CONNECTIONS: usize = 32;
 /// Pause without new connections when the kernel has no room for one.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// Answers requests, several at a time.
-pub trait Handler: Send + Sync {
-    /// Answers a request.
-    fn answer(&self, head: &Head) -> Answer;
-}
 
 /// How many connections there are, and what says that one has ended.
 struct Open {

@@ -1,8 +1,8 @@
 //! The page `/metrics`.
 
 use crate::http::answer::{Answer, Status};
+use crate::http::handler::Handler;
 use crate::http::head::Head;
-use crate::http::server::Handler;
 use crate::metrics::format::Format;
 use crate::metrics::source::Source;
 
@@ -21,7 +21,7 @@ impl Handler for MetricsPage {
         let format = Format::accepted(head.all("accept"));
         match self.0.figures() {
             Ok(figures) => Answer::page(format.content_type(), figures.text(format)),
-            // Why, the log says: it is nothing for whoever can connect.
+            // The log has the reason, which is not for everybody who can connect.
             Err(_) => Answer::only(Status::Unavailable, "the daemon does not answer"),
         }
     }

@@ -1,4 +1,4 @@
-//! The *source* of metrics: a connection to the daemon's control socket.
+//! The *source* of metrics: a connection to the daemon's control socket. A request's *outcome* is the daemon's *figures*, or why there are none.
 //!
 //! Those who ask while another one's request is answered, or shortly after, get the same answer: however often somebody asks, the daemon is asked
 //! ten times a second at most.

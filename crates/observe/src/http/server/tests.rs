@@ -4,8 +4,8 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
 use super::*;
-use crate::http::answer::{PLAIN, Status};
-use crate::http::head::MAX_HEAD;
+use crate::http::answer::{Answer, PLAIN, Status};
+use crate::http::head::{Head, MAX_HEAD};
 use crate::http::listener::Place;
 
 /// A page that is longer than what sockets hold.
