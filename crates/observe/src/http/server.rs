@@ -65,7 +65,8 @@ pub fn run(
         }
         let due = accepting.iter().zip(ready.iter().skip(2)).filter(|(_, is_ready)| **is_ready);
         let accepted = due.map(|(listener, _)| accept(listener, handler, limits, &open));
-        paused = accepted.filter_map(Result::err).map(|()| Instant::now() + PAUSE).last();
+        let turned_away = accepted.filter(Result::is_err).count();
+        paused = (turned_away > 0).then(|| Instant::now() + PAUSE);
     }
 }
 
