@@ -22,8 +22,8 @@ use crate::{CliError, Ctx, out, signals, values};
 /// daemon's own user. Everybody who can connect can read; there is no password.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where to listen: unix:/PATH, or tcp:ADDRESS:PORT, such as tcp:127.0.0.1:9847 or tcp:[::1]:9847; may be given several times. Sockets that a
-    /// service manager passes (named 'metrics') are served as well.
+    /// Where to listen: unix:/PATH, or tcp:ADDRESS:PORT, such as tcp:127.0.0.1:9847 (IPv6 addresses in brackets); may be given several times.
+    /// Sockets that a service manager passes (named 'metrics') are served as well.
     #[arg(long, value_name = "PLACE")]
     pub listen: Vec<Place>,
 
