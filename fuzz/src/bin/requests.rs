@@ -1,6 +1,7 @@
 //! Any requests of several users without rights, over both sockets, in any order, with hang-ups in between: what the daemon's main thread serves.
 //!
-//! No user here may take an interface or a TAP; files and sockets they may name in a folder of the target's own.
+//! No user here may take an interface, a TAP or a tunnel; files and sockets they may name in a folder of the target's own. Tunnels are root's, who says
+//! anything about them, and asks anything of them.
 #![no_main]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,8 +46,8 @@ const NAMES: [&str; 24] = [
     "netmap:nothing",
     "vale0:a-0",
 ];
-/// Ports that can be attached over the control socket; `DIR` is the folder.
-const ATTACHED: [&str; 12] = [
+/// Ports that can be attached over the control socket; `DIR` is the folder, `HERE` an address of the loopback interface.
+const ATTACHED: [&str; 14] = [
     "a",
     "b",
     "null:",
@@ -59,8 +60,10 @@ const ATTACHED: [&str; 12] = [
     "lasts",
     "tap:fuzz",
     "netmap:lo",
+    "vxlan:7,local=HERE,remote=10.0.0.2",
+    "vxlan:8,local=HERE,port=4790",
 ];
-const METHODS: [&str; 13] = [
+const METHODS: [&str; 15] = [
     "version",
     "switch.list",
     "switch.table",
@@ -74,11 +77,30 @@ const METHODS: [&str; 13] = [
     "shutdown",
     "subscribe",
     "unsubscribe",
+    "vxlan.set",
+    "vxlan.local",
 ];
+/// Tunnels that root has.
+const TUNNELS: [&str; 4] =
+    ["vxlan:7,local=HERE,remote=10.0.0.2", "vxlan:8,local=HERE", "vxlan:7,local=HERE,port=4790", "vxlan:9,local=::1"];
+/// What a VTEP, an IP address or an Ethernet address may be.
+const IPS: [&str; 8] =
+    ["10.0.0.2", "10.0.0.3", "10.0.0.4", "fd00::2", "224.0.0.1", "HERE", "0.0.0.0", "::ffff:10.0.0.2"];
+const MACS: [&str; 6] = [
+    "02:00:00:00:00:01",
+    "02:00:00:00:00:02",
+    "02:00:00:00:00:03",
+    "01:00:5e:00:00:01",
+    "00:00:00:00:00:00",
+    "ff:ff:ff:ff:ff:ff",
+];
+/// Steps from this byte on are root's.
+const ROOT: u8 = 0xf0;
 
 struct Fuzzed {
     rig: Rig,
     folder: String,
+    here: String,
     file: OwnedFd,
     eventfd: OwnedFd,
     /// Descriptors when there were no connections and no ports.
@@ -97,7 +119,10 @@ fn fuzzed() -> Option<Fuzzed> {
     let file = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
     rustix::fs::ftruncate(&file, 1 << 20).ok()?;
     let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
-    Some(Fuzzed { rig: Rig::new(&config)?, folder, file, eventfd, descriptors: None, runs: 0 })
+    // An address of this process' own: several fuzzers may run.
+    let [a, b, ..] = std::process::id().to_le_bytes();
+    let here = format!("127.{}.{b}.1", 1 | a);
+    Some(Fuzzed { rig: Rig::new(&config)?, folder, here, file, eventfd, descriptors: None, runs: 0 })
 }
 
 thread_local! {
@@ -156,11 +181,83 @@ fn device_request(input: &mut Input<'_>) -> DeviceRequest {
     request
 }
 
-fn line(input: &mut Input<'_>, folder: &str) -> String {
-    let (method, switch) = (input.byte(), ["vale0", "vale1", "vale2", "vales", "vale9"][input.below(5)]);
+const SWITCHES: [&str; 5] = ["vale0", "vale1", "vale2", "vales", "vale9"];
+
+/// Things of a list, as JSON.
+fn listed(input: &mut Input<'_>, mut one: impl FnMut(&mut Input<'_>) -> String) -> String {
+    (0..input.byte() & 3).map(|_| one(input)).collect::<Vec<_>>().join(",")
+}
+
+/// What comes and what goes.
+fn changes(
+    input: &mut Input<'_>,
+    add: impl FnMut(&mut Input<'_>) -> String,
+    remove: impl FnMut(&mut Input<'_>) -> String,
+) -> String {
+    format!(r#"{{"add":[{}],"remove":[{}]}}"#, listed(input, add), listed(input, remove))
+}
+
+fn ip(input: &mut Input<'_>) -> String {
+    format!("{:?}", IPS[input.below(IPS.len())])
+}
+
+fn mac(input: &mut Input<'_>) -> String {
+    format!("{:?}", MACS[input.below(MACS.len())])
+}
+
+fn address(input: &mut Input<'_>) -> String {
+    let (mac, vtep, n) = (mac(input), ip(input), input.byte());
+    format!(r#"{{"mac":{mac},"vtep":{vtep},"sticky":{},"sequence":{}}}"#, n & 1 != 0, n >> 1)
+}
+
+fn neighbor(input: &mut Input<'_>) -> String {
+    let (mac, ip, n) = (mac(input), ip(input), input.byte());
+    format!(r#"{{"ip":{ip},"mac":{mac},"router":{}}}"#, n & 1 != 0)
+}
+
+/// Parameters of `vxlan.set`, or of `vxlan.local`.
+fn about_tunnel(input: &mut Input<'_>, sets: bool) -> String {
+    let port = format!("{}:{}", SWITCHES[input.below(5)], ["t0", "t1", "t2", "a", "n1"][input.below(5)]);
+    let how = input.byte();
+    if !sets {
+        let since = if how & 2 == 0 { String::new() } else { format!(r#","since":{}"#, how >> 2) };
+        return format!(r#""vxlan.local","params":{{"port":"{port}","watch":{}{since}}}"#, how & 1 != 0);
+    }
+    let flood = changes(input, ip, ip);
+    let (addresses, neighbors) = (changes(input, address, mac), changes(input, neighbor, ip));
+    format!(
+        r#""vxlan.set","params":{{"port":"{port}","replace":{},"flood":{flood},"addresses":{addresses},"neighbors":{neighbors}}}"#,
+        how & 1 != 0
+    )
+}
+
+/// A line of root's, who has tunnels.
+fn roots_line(input: &mut Input<'_>, here: &str) -> String {
+    let params = match input.byte() % 5 {
+        0 => {
+            let (tunnel, n) = (TUNNELS[input.below(TUNNELS.len())], input.byte());
+            format!(
+                r#""port.attach","params":{{"switch":"{}","port":"{tunnel}","options":{{"name":"t{}"{}{}}}}}"#,
+                SWITCHES[input.below(5)],
+                n & 1,
+                if n & 2 == 0 { "" } else { r#","evpn":true"# },
+                if n & 4 == 0 { "" } else { r#","any_remote":true"# },
+            )
+        }
+        1 => {
+            let switch = SWITCHES[input.below(5)];
+            format!(r#""port.detach","params":{{"switch":"{switch}","port":"t{}"}}"#, input.byte() & 1)
+        }
+        n => about_tunnel(input, n != 2),
+    };
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":{params}}}"#).replace("HERE", here) + "\n"
+}
+
+fn line(input: &mut Input<'_>, folder: &str, here: &str) -> String {
+    let (method, switch) = (input.byte(), SWITCHES[input.below(5)]);
     let params = match method & 1 {
         0 => {
-            let port = ATTACHED[input.below(ATTACHED.len())].replace("DIR", folder);
+            let port = ATTACHED[input.below(ATTACHED.len())].replace("DIR", folder).replace("HERE", here);
             let options = match input.byte() {
                 0..=127 => String::new(),
                 n => format!(r#","options":{{"name":"n{}","rings":{},"slots":{}}}"#, n & 3, n >> 2 & 3, 8 << (n & 3)),
@@ -185,10 +282,11 @@ fn line(input: &mut Input<'_>, folder: &str) -> String {
                 input.byte() & 1 == 0
             ),
             "config.apply" => r#""config.apply","params":{"text":"","prune":true}"#.to_owned(),
+            method @ ("vxlan.set" | "vxlan.local") => about_tunnel(input, method == "vxlan.set"),
             other => format!(r#""{other}""#),
         },
     };
-    format!(r#"{{"jsonrpc":"2.0","id":1,"method":{params}}}"#) + "\n"
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":{params}}}"#).replace("HERE", here) + "\n"
 }
 
 /// A TAP to be handed over, whose descriptors are none.
@@ -200,8 +298,16 @@ fn bring_request(input: &mut Input<'_>) -> BringRequest {
 }
 
 fn step(f: &mut Fuzzed, input: &mut Input<'_>) {
-    let Fuzzed { rig, folder, file, eventfd, .. } = f;
-    let op = input.byte() % 12;
+    let Fuzzed { rig, folder, here, file, eventfd, .. } = f;
+    let op = match input.byte() {
+        u8::MAX => return rig.hang_up_root(),
+        ROOT.. => {
+            let is_there = rig.send_as_root(&roots_line(input, here));
+            assert!(is_there, "the daemon has ended root's connection");
+            return;
+        }
+        op => op % 12,
+    };
     let which = input.below(rig.connections());
     let message = match op {
         0 | 1 => {
@@ -218,7 +324,7 @@ fn step(f: &mut Fuzzed, input: &mut Input<'_>) {
             _ => bring_request(input).encode(),
         },
         8 => device_request(input).encode().to_vec(),
-        9 | 10 => line(input, folder).into_bytes(),
+        9 | 10 => line(input, folder, here).into_bytes(),
         _ => input.bytes().to_vec(),
     };
     // The socket for the answer, then a file.

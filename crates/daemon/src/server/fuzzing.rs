@@ -14,12 +14,13 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
 };
 
-use super::{ATTACH, CONTROL, FAULTS, MAX_CLIENTS, Server, Signals};
+use super::{ATTACH, CONTROL, FAULTS, MAX_CLIENTS, Server, Signals, TUNNELS};
 use crate::api::netmap;
 use crate::caller::Caller;
 use crate::config::File;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Record};
 use crate::ports;
+use crate::ports::tunnel::VxlanPort;
 use crate::system::closing;
 use crate::system::sockets::Sockets;
 
@@ -32,6 +33,19 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub struct Rig {
     server: Server,
     theirs: Vec<(u64, u32, OwnedFd)>,
+    /// A control connection of root's.
+    roots: Option<(u64, OwnedFd)>,
+}
+
+/// The daemon's end of a connection, and the other one.
+fn pair(of: SocketType) -> Option<(OwnedFd, OwnedFd)> {
+    socketpair(AddressFamily::UNIX, of, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None).ok()
+}
+
+/// Reads answers, and throws them away.
+fn drain(end: &OwnedFd) {
+    let mut bytes = [0u8; 16 * 1024];
+    while matches!(closing::receive(end, &mut bytes), Ok((n, _)) if n > 0) {}
 }
 
 impl Rig {
@@ -42,7 +56,7 @@ impl Rig {
         let (end, _) = UnixStream::pair().ok()?;
         let sockets = Sockets { lock: nobody()?, attach: nobody()?, control: nobody()?, own: Vec::new() };
         let signals = Signals { end, reload: None };
-        Some(Rig { server: Server::new(daemon, sockets, signals).ok()?, theirs: Vec::new() })
+        Some(Rig { server: Server::new(daemon, sockets, signals).ok()?, theirs: Vec::new(), roots: None })
     }
 
     /// Connects as that user, to the attach socket or the control socket. Returns whether the daemon let it.
@@ -52,11 +66,7 @@ impl Rig {
         if self.server.may_connect(caller).is_err() {
             return false;
         }
-        let Ok((ours, theirs)) =
-            socketpair(AddressFamily::UNIX, of, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
-        else {
-            return false;
-        };
+        let Some((ours, theirs)) = pair(of) else { return false };
         self.server.add(ours, kind, caller);
         self.theirs.push((caller.client, uid, theirs));
         true
@@ -70,7 +80,7 @@ impl Rig {
     /// Sends a message on a connection, which the daemon serves; its answers are read and thrown away.
     pub fn send(&mut self, which: usize, message: &[u8], fds: &[BorrowedFd<'_>]) {
         let Some((id, _, theirs)) = self.theirs.get(which) else { return };
-        let id = *id;
+        let (id, before) = (*id, self.tunnels());
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() {
@@ -78,11 +88,44 @@ impl Rig {
         }
         let _ = sendmsg(theirs, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         self.server.event(id);
-        let mut bytes = [0u8; 16 * 1024];
-        while let Some((_, _, theirs)) = self.theirs.get(which)
-            && matches!(closing::receive(theirs, &mut bytes), Ok((n, _)) if n > 0)
-        {}
+        self.theirs.iter().filter(|(other, ..)| *other == id).for_each(|(_, _, theirs)| drain(theirs));
         self.forget_closed();
+        assert_eq!(self.tunnels(), before, "a user without rights has changed a tunnel");
+    }
+
+    /// The same of a line of root's, who has tunnels. Returns whether the connection is still there.
+    pub fn send_as_root(&mut self, line: &str) -> bool {
+        if self.roots.is_none() {
+            let caller = Caller { client: self.server.next, uid: 0, pid: 1 };
+            let Some((ours, theirs)) = pair(SocketType::STREAM) else { return false };
+            self.server.add(ours, CONTROL, caller);
+            self.roots = Some((caller.client, theirs));
+        }
+        let Some((id, theirs)) = &self.roots else { return false };
+        let _ = rustix::net::send(theirs, line.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        self.server.event(*id);
+        drain(theirs);
+        self.server.clients.contains_key(id)
+    }
+
+    /// Root's connection ends.
+    pub fn hang_up_root(&mut self) {
+        if let Some((id, theirs)) = self.roots.take() {
+            drop(theirs);
+            self.server.event(id);
+        }
+    }
+
+    /// The tunnels: their ports' names, how many VTEPs they have, and how many addresses they were given.
+    fn tunnels(&self) -> Vec<(String, usize, usize)> {
+        let tunnel = |record: &Record| {
+            let tunnel = &record.behind.get::<VxlanPort>()?.tunnel;
+            Some((tunnel.peers().all().len(), tunnel.count_given()))
+        };
+        let ports = self.server.daemon.ports.iter();
+        ports
+            .filter_map(|(name, record)| tunnel(record).map(|(peers, given)| (name.to_owned(), peers, given)))
+            .collect()
     }
 
     /// Ends a connection.
@@ -94,9 +137,10 @@ impl Rig {
         }
     }
 
-    /// The daemon looks for programs that lost their port, and ages its tables.
+    /// The daemon looks for programs that lost their port, tells who watches tunnels, and ages its tables.
     pub fn look_around(&mut self) {
         self.server.event(FAULTS);
+        self.server.event(TUNNELS);
         self.server.daemon.switches.tick(Instant::now());
         closing::look();
         self.forget_closed();
@@ -126,7 +170,8 @@ impl Rig {
             assert!(d.regions.bytes_of(uid) <= quota.memory, "memory of user {uid}");
         }
         for (name, record) in d.ports.iter() {
-            assert!(users.contains(&record.owner.uid), "{name} is owned by {}", record.owner.uid);
+            let is_roots = record.owner.uid == 0 && record.behind.get::<VxlanPort>().is_some();
+            assert!(is_roots || users.contains(&record.owner.uid), "{name} is owned by {}", record.owner.uid);
             assert!(record.persistent || !record.is_idle(), "{name} is held by nobody");
         }
         for switch in d.switches.iter() {
@@ -143,6 +188,7 @@ impl Rig {
         while !self.theirs.is_empty() {
             self.hang_up(self.theirs.len() - 1);
         }
+        self.hang_up_root();
         assert!(self.server.clients.is_empty(), "a connection outlives its socket");
         self.look_around();
         let d = &mut self.server.daemon;
