@@ -29,6 +29,8 @@ const TICK: Duration = Duration::from_secs(1);
 const SHORT: Duration = Duration::from_millis(50);
 /// The times between attempts to connect: from the first to the second, doubled each time.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
+/// How long after tables were read while they changed they are read again: then, twice as long after, and so on up to the other one.
+const READ_AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
 /// Most datagrams of notifications before the daemon is told of them.
 const MAX_DATAGRAMS: usize = 4096;
 
@@ -152,6 +154,8 @@ struct Agent {
     keeps: bool,
     /// Whether a mirror's device has changed.
     is_touched: bool,
+    /// When the tables are read again, as they changed while they were read, and how long after the last time that is.
+    again: Option<(Instant, Duration)>,
     instances: BTreeMap<u32, Instance>,
     /// Ports for which there is no mirror, and why.
     failed: BTreeMap<u32, String>,
@@ -171,6 +175,7 @@ impl Agent {
             tick_at: now,
             keeps: true,
             is_touched: false,
+            again: None,
             instances: BTreeMap::new(),
             failed: BTreeMap::new(),
         })
@@ -241,6 +246,9 @@ impl Agent {
             let own = all.iter().filter(|entry| instance.owns(entry)).copied().collect();
             instance.replace_tables(own);
         }
+        // Of a table that changes meanwhile entries may be left out, and the kernel does not say so.
+        let wait = self.again.map_or(READ_AGAIN[0], |(_, wait)| (wait * 2).min(READ_AGAIN[1]));
+        self.again = self.events.are_there()?.then(|| (Instant::now() + wait, wait));
         Ok(())
     }
 
@@ -277,6 +285,14 @@ impl Agent {
     fn tick(&mut self, now: Instant) -> Result<(), AgentError> {
         if let Some(ports) = self.ports(now) {
             self.match_ports(ports)?;
+        }
+        // All of them: each says what it lacks.
+        let short = self.instances.values_mut().filter_map(|one| one.is_short(now).then_some(())).count();
+        if short > 0 {
+            info!("there is room again for what was beyond the limits; the kernel's tables are read anew");
+        }
+        if short > 0 || self.again.is_some_and(|(at, _)| now >= at) {
+            self.read_tables()?;
         }
         let is_over = now.saturating_duration_since(self.since) >= self.options.hold;
         if self.session.is_none() && is_over && !self.instances.is_empty() {

@@ -21,6 +21,8 @@ use crate::tables::{Key, Remote, Tables};
 const PAUSE: Duration = Duration::from_millis(500);
 /// … or when they are this old.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// While nothing new is withdrawn, what is held is not looked at more often than this, however many become due one after the other.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Something to tell the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +51,10 @@ pub struct Feed {
     /// What was withdrawn and not passed on yet, since when.
     held: HashMap<Key, Instant>,
     last_withdrawal: Option<Instant>,
+    /// Whether all that is held was looked at since the last withdrawal, and since a VTEP came or went.
+    is_judged: bool,
+    /// When something that is held is due in any case.
+    look_at: Option<Instant>,
 }
 
 /// Counts of what the daemon was told.
@@ -99,7 +105,8 @@ impl Feed {
     pub fn changes(&mut self, tables: &Tables, now: Instant, hold: Duration) -> Vec<Change> {
         let mut changes = Vec::new();
         for key in std::mem::take(&mut self.touched) {
-            self.look_at(key, tables, now, &mut changes);
+            self.is_judged &= !matches!(key, Key::Vtep(_));
+            self.take_up(key, tables, now, hold, &mut changes);
         }
         self.judge(tables, now, hold, &mut changes);
         // Who floods comes before addresses, addresses before their neighbours.
@@ -116,7 +123,15 @@ impl Feed {
         flood.chain(addresses).chain(neighbors).collect()
     }
 
-    fn look_at(&mut self, key: Key, tables: &Tables, now: Instant, changes: &mut Vec<Change>) {
+    /// Gives up what is held, as if its time were up, without telling that. Returns whether anything was: then everything has to be told anew.
+    pub fn forget_held(&mut self) -> bool {
+        let held: Vec<Key> = self.held.keys().copied().collect();
+        let mut changes = Vec::new();
+        held.iter().for_each(|key| self.drop_told(*key, &mut changes));
+        !held.is_empty()
+    }
+
+    fn take_up(&mut self, key: Key, tables: &Tables, now: Instant, hold: Duration, changes: &mut Vec<Change>) {
         let (is_there, change) = self.compare(key, tables);
         if is_there {
             self.held.remove(&key);
@@ -126,7 +141,9 @@ impl Feed {
                 self.drop_told(key, changes);
             } else if let Entry::Vacant(place) = self.held.entry(key) {
                 place.insert(now);
-                self.last_withdrawal = Some(now);
+                (self.last_withdrawal, self.is_judged) = (Some(now), false);
+                let due = now + LONGEST_PAUSE.min(hold);
+                self.look_at = Some(self.look_at.map_or(due, |at| at.min(due)));
             }
         }
     }
@@ -168,14 +185,30 @@ impl Feed {
         });
     }
 
-    /// Passes on the withdrawals that have a meaning by now.
+    /// Passes on the withdrawals that have a meaning by now. All that is held may be very much: it is looked at when that can change something only.
     fn judge(&mut self, tables: &Tables, now: Instant, hold: Duration, changes: &mut Vec<Change>) {
         let has_paused = self.last_withdrawal.is_none_or(|last| now.saturating_duration_since(last) >= PAUSE.min(hold));
+        let is_late = self.look_at.is_some_and(|at| now >= at);
+        if self.held.is_empty() || !(is_late || (has_paused && !self.is_judged)) {
+            return;
+        }
+        self.is_judged = has_paused;
+        let mut next: Option<Instant> = None;
         let is_due = |key: &Key, since: &Instant| {
             let age = now.saturating_duration_since(*since);
             age >= hold || ((has_paused || age >= LONGEST_PAUSE) && !self.is_for_hold(*key, tables))
         };
-        let due: Vec<Key> = self.held.iter().filter(|(key, since)| is_due(key, since)).map(|(key, _)| *key).collect();
+        let mut due = Vec::new();
+        for (key, since) in &self.held {
+            if is_due(key, since) {
+                due.push(*key);
+                continue;
+            }
+            let is_young = now.saturating_duration_since(*since) < LONGEST_PAUSE;
+            let at = *since + if is_young { LONGEST_PAUSE.min(hold) } else { hold };
+            next = Some(next.map_or(at, |next| next.min(at)));
+        }
+        self.look_at = next.map(|at| at.max(now + LOOK));
         due.into_iter().for_each(|key| self.drop_told(key, changes));
     }
 

@@ -13,7 +13,7 @@ use crate::feed::{Change, Feed, Told};
 use crate::listed::{Act, Listed};
 use crate::netlink::Netlink;
 use crate::session::{EvpnPort, MAX_ITEMS, MAX_ITEMS_REPLACED, Session, SessionError};
-use crate::tables::{Fact, Place, Tables};
+use crate::tables::{Fact, Place, Remote, Tables};
 
 /// The daemon's list is not asked for more often than this.
 const LIST_INTERVAL: Duration = Duration::from_millis(50);
@@ -41,7 +41,8 @@ pub struct Instance {
     is_told: bool,
     /// Whether this connection has shown the port.
     is_present: bool,
-    refused: u64,
+    /// Number of the kernel's entries of which it was said that there is no room for them, and when the tables were last read anew for their sake.
+    beyond: (u64, Option<Instant>),
 }
 
 /// What a pass over a VNI did.
@@ -69,13 +70,13 @@ impl Instance {
             needs_mirror: true,
             is_told: false,
             is_present: true,
-            refused: 0,
+            beyond: (0, None),
         }
     }
 
     /// Takes an entry of the kernel's in, if it is this VNI's.
     pub fn see(&mut self, entry: Entry, is_gone: bool) {
-        let Some(fact) = self.devices.fact(entry) else { return };
+        let Some(fact) = self.fact(entry) else { return };
         let key = if is_gone { self.tables.take(fact) } else { self.tables.put(fact) };
         if let Some(key) = key {
             self.feed.touch(key);
@@ -87,11 +88,15 @@ impl Instance {
     /// Puts freshly read tables in the place of those known.
     pub fn replace_tables(&mut self, fresh: Vec<Entry>) {
         let mut tables = Tables::default();
-        fresh.into_iter().filter_map(|entry| self.devices.fact(entry)).for_each(|fact| {
+        let facts = fresh.into_iter().filter_map(|entry| self.fact(entry));
+        // If there are too many, those that were there before stay.
+        let (before, new): (Vec<Fact>, Vec<Fact>) = facts.partition(|fact| self.tables.has_like(fact));
+        before.into_iter().chain(new).for_each(|fact| {
             tables.put(fact);
         });
         self.feed.touch_all(&tables);
         self.tables = tables;
+        self.beyond.0 = 0;
         for key in self.tables.keys() {
             self.listed.note(key, &self.tables);
         }
@@ -101,7 +106,34 @@ impl Instance {
     /// Whether an entry is this VNI's.
     #[must_use]
     pub fn owns(&self, entry: &Entry) -> bool {
-        self.devices.fact(*entry).is_some()
+        self.fact(*entry).is_some()
+    }
+
+    /// What an entry says of this VNI. Nothing is behind its own VTEP: the daemon would refuse that.
+    fn fact(&self, entry: Entry) -> Option<Fact> {
+        let fact = self.devices.fact(entry)?;
+        let is_own = match fact {
+            Fact::Remote(_, Remote { vtep, .. }) | Fact::Flood(vtep) => vtep == self.port.local,
+            Fact::Place(..) | Fact::Neighbor(..) => false,
+        };
+        (!is_own).then_some(fact)
+    }
+
+    /// Says so when the kernel has more than the limits permit. Returns whether there is room for it by now, so that the tables have to be read anew.
+    pub fn is_short(&mut self, now: Instant) -> bool {
+        let (said, looked) = self.beyond;
+        let refused = self.tables.refused();
+        if refused != said {
+            let entries = refused.saturating_sub(said);
+            warn!(vni = self.port.vni, port = self.port.name, entries, "beyond the limits of a VNI: not taken");
+            self.beyond = (refused, looked);
+        }
+        let is_due = looked.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH);
+        let has_room = refused > 0 && is_due && self.tables.has_room();
+        if has_room {
+            self.beyond.1 = Some(now);
+        }
+        has_room
     }
 
     /// Counts of what the daemon was told.
@@ -159,7 +191,8 @@ impl Instance {
                 return Ok(Outcome::NoPort);
             }
         }
-        self.is_told = true;
+        // What is held may be what there was no room for: the rest is told without it.
+        self.is_told = refusals == 0 || !self.feed.forget_held();
         Ok(Outcome::Done)
     }
 
@@ -179,7 +212,6 @@ impl Instance {
         };
         *refusals += 1;
         if changes.len() <= 1 || *refusals > MAX_REFUSALS {
-            self.refused += changes.len() as u64;
             warn!(port = self.port.name, entries = changes.len(), first = ?changes.first(), "refused: {error}");
             return Ok(Outcome::Done);
         }
@@ -251,7 +283,6 @@ impl Instance {
                 // Somebody was faster: the notification says what there is.
                 Ok(()) | Err(Errno::EXIST | Errno::NOENT) => {}
                 Err(error) => {
-                    self.refused += 1;
                     warn!(vni = self.port.vni, ?act, "the kernel refuses a local address: {error}");
                 }
             }

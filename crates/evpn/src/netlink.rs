@@ -9,6 +9,7 @@ use netlink_packet_core::{
     NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketFlags, SocketType, sockopt};
@@ -182,6 +183,16 @@ impl Events {
             }
         }
         Ok(Read::All)
+    }
+
+    /// Whether there are some that were not read yet.
+    ///
+    /// # Errors
+    /// Whatever poll(2) returns.
+    pub fn are_there(&self) -> rustix::io::Result<bool> {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })))
+            .map(|n| n > 0)
     }
 
     /// Throws away what has not been read.

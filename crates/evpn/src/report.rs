@@ -27,6 +27,8 @@ pub struct Status {
     pub locals: Vec<LocalStatus>,
     /// Addresses that zebra has learned.
     pub remotes: Vec<RemoteStatus>,
+    /// Number of entries of zebra's that are beyond the limits, and are not taken.
+    pub beyond: u64,
 }
 
 /// A local address.
@@ -79,7 +81,15 @@ fn status(tunnel: &Device, devices: &[Device], all: &[Entry]) -> Option<Status> 
     let mut remotes: Vec<_> = tables.remotes().map(|(mac, r)| remote(mac, r, ips_of(mac))).collect();
     remotes.sort_unstable();
     let devices = [bridge, tunnel.name.clone(), locals];
-    Some(Status { vni, local, devices, flood: tables.flood().collect(), locals: here, remotes })
+    Some(Status {
+        vni,
+        local,
+        devices,
+        flood: tables.flood().collect(),
+        locals: here,
+        remotes,
+        beyond: tables.refused(),
+    })
 }
 
 fn remote(mac: Mac, remote: Remote, ips: Vec<IpAddr>) -> RemoteStatus {

@@ -72,6 +72,8 @@ pub struct Tables {
     remotes: HashMap<Mac, Remote>,
     flood: BTreeSet<IpAddr>,
     neighbors: HashMap<IpAddr, Neighbor>,
+    /// How many of these entries each VTEP has.
+    vteps: HashMap<IpAddr, usize>,
     refused: u64,
 }
 
@@ -83,13 +85,11 @@ impl Tables {
                 self.room(self.places.len() < MAX_ADDRESSES * 2 || self.places.contains_key(&mac))?;
                 (self.places.insert(mac, place) != Some(place)).then_some(Key::Address(mac))
             }
-            Fact::Remote(mac, remote) => {
-                self.room(self.remotes.len() < MAX_ADDRESSES || self.remotes.contains_key(&mac))?;
-                (self.remotes.insert(mac, remote) != Some(remote)).then_some(Key::Address(mac))
-            }
+            Fact::Remote(mac, remote) => self.put_remote(mac, remote),
             Fact::Flood(vtep) => {
-                self.room(self.flood.len() < MAX_VTEPS || self.flood.contains(&vtep))?;
-                self.flood.insert(vtep).then_some(Key::Vtep(vtep))
+                self.room(self.has_room_for(vtep))?;
+                self.flood.insert(vtep).then(|| self.count(vtep))?;
+                Some(Key::Vtep(vtep))
             }
             Fact::Neighbor(ip, None) => self.neighbors.remove(&ip).map(|_| Key::Neighbor(ip)),
             Fact::Neighbor(ip, Some(neighbor)) => {
@@ -108,11 +108,70 @@ impl Tables {
                 Some(Key::Address(mac))
             }
             Fact::Remote(mac, remote) => {
-                (self.remotes.get(&mac)?.vtep == remote.vtep).then(|| self.remotes.remove(&mac))?;
+                (self.remotes.get(&mac)?.vtep == remote.vtep).then(|| self.drop_remote(mac))?;
                 Some(Key::Address(mac))
             }
-            Fact::Flood(vtep) => self.flood.remove(&vtep).then_some(Key::Vtep(vtep)),
+            Fact::Flood(vtep) => {
+                self.flood.remove(&vtep).then(|| self.uncount(vtep))?;
+                Some(Key::Vtep(vtep))
+            }
             Fact::Neighbor(ip, _) => self.neighbors.remove(&ip).map(|_| Key::Neighbor(ip)),
+        }
+    }
+
+    fn put_remote(&mut self, mac: Mac, remote: Remote) -> Option<Key> {
+        let is_known = self.remotes.contains_key(&mac);
+        if self.room((is_known || self.remotes.len() < MAX_ADDRESSES) && self.has_room_for(remote.vtep)).is_none() {
+            // Where it was, it is not any more: frames for it go to all.
+            return is_known.then(|| self.drop_remote(mac)).map(|()| Key::Address(mac));
+        }
+        let before = self.remotes.insert(mac, remote);
+        self.count(remote.vtep);
+        before.iter().for_each(|before| self.uncount(before.vtep));
+        (before != Some(remote)).then_some(Key::Address(mac))
+    }
+
+    fn drop_remote(&mut self, mac: Mac) {
+        if let Some(Remote { vtep, .. }) = self.remotes.remove(&mac) {
+            self.uncount(vtep);
+        }
+    }
+
+    fn count(&mut self, vtep: IpAddr) {
+        *self.vteps.entry(vtep).or_default() += 1;
+    }
+
+    fn uncount(&mut self, vtep: IpAddr) {
+        if let Some(count) = self.vteps.get_mut(&vtep) {
+            *count -= 1;
+            if *count == 0 {
+                self.vteps.remove(&vtep);
+            }
+        }
+    }
+
+    /// The daemon's limit is of all VTEPs, whether they get what goes to all or not.
+    fn has_room_for(&self, vtep: IpAddr) -> bool {
+        self.vteps.len() < MAX_VTEPS || self.vteps.contains_key(&vtep)
+    }
+
+    /// Whether there is room for entries of every kind.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.vteps.len() < MAX_VTEPS
+            && self.remotes.len() < MAX_ADDRESSES
+            && self.places.len() < MAX_ADDRESSES * 2
+            && self.neighbors.len() < MAX_NEIGHBORS * 2
+    }
+
+    /// Whether an entry for the same is there.
+    #[must_use]
+    pub fn has_like(&self, fact: &Fact) -> bool {
+        match fact {
+            Fact::Place(mac, _) => self.places.contains_key(mac),
+            Fact::Remote(mac, _) => self.remotes.contains_key(mac),
+            Fact::Flood(vtep) => self.flood.contains(vtep),
+            Fact::Neighbor(ip, _) => self.neighbors.contains_key(ip),
         }
     }
 
@@ -244,6 +303,30 @@ mod tests {
         assert_eq!(tables.put(Fact::Flood(vtep(MAX_VTEPS))), None);
         assert_eq!(tables.put(Fact::Flood(vtep(0))), None);
         assert_eq!(tables.refused(), 1);
-        assert!(tables.take(Fact::Flood(vtep(0))).is_some() && tables.put(Fact::Flood(vtep(MAX_VTEPS))).is_some());
+        assert!(!tables.has_room());
+        assert!(tables.take(Fact::Flood(vtep(0))).is_some() && tables.has_room());
+        assert!(tables.put(Fact::Flood(vtep(MAX_VTEPS))).is_some());
+    }
+
+    /// Objective: the limit of VTEPs counts those of addresses, too, each once; an address that moves to one beyond it is nowhere.
+    #[test]
+    fn vteps() {
+        let mut tables = Tables::default();
+        let at = |n: usize| Remote { vtep: IpAddr::from(u32::try_from(n + 1).unwrap().to_be_bytes()), sticky: false };
+        let mac = |n: usize| Mac([2, 0, 0, 0, (n >> 8) as u8, n as u8]);
+        (0..MAX_VTEPS).for_each(|n| assert!(tables.put(Fact::Remote(mac(n), at(n))).is_some()));
+        tables.put(Fact::Place(mac(0), Place::Tunnel));
+        assert_eq!(tables.put(Fact::Flood(at(MAX_VTEPS).vtep)), None);
+        assert!(tables.put(Fact::Flood(at(1).vtep)).is_some());
+        assert_eq!((tables.remote(mac(0)), tables.refused()), (Some(at(0)), 1));
+        assert_eq!(tables.put(Fact::Remote(mac(0), at(MAX_VTEPS))), Some(Key::Address(mac(0))));
+        assert_eq!((tables.remote(mac(0)), tables.refused(), tables.has_room()), (None, 2, true));
+        assert!(tables.put(Fact::Remote(mac(0), at(MAX_VTEPS))).is_some());
+        assert!(!tables.has_room());
+        // Both entries of a VTEP have to go.
+        tables.take(Fact::Remote(mac(1), at(1)));
+        assert!(!tables.has_room());
+        tables.take(Fact::Flood(at(1).vtep));
+        assert!(tables.has_room());
     }
 }

@@ -111,7 +111,10 @@ fn render(vnis: &[Status]) -> String {
     let summary = grid::render(heads, vnis.iter().map(row));
     let heads =
         [("VNI", Align::Right), ("ADDRESS", Align::Left), ("BEHIND", Align::Left), ("IP ADDRESSES", Align::Left)];
-    format!("{summary}\n{}", grid::render(heads, vnis.iter().flat_map(addresses)))
+    let beyond = vnis.iter().filter(|one| one.beyond > 0);
+    let notes: String =
+        beyond.map(|one| format!("VNI {}: {} entries are beyond the limits\n", one.vni, one.beyond)).collect();
+    format!("{summary}{notes}\n{}", grid::render(heads, vnis.iter().flat_map(addresses)))
 }
 
 fn addresses(one: &Status) -> Vec<[String; 4]> {
@@ -145,10 +148,12 @@ mod tests {
             flood: vec![vtep],
             locals: vec![LocalStatus { mac: Mac([2, 0, 0, 0, 0, 1]), ips: vec![[192, 168, 0, 1].into()] }],
             remotes: vec![RemoteStatus { mac: Mac([2, 0, 0, 0, 0, 2]), vtep, sticky: true, ips: vec![] }],
+            beyond: 3,
         };
         let expected = "\
 VNI  VTEP      DEVICES               FLOODS TO  LOCAL  REMOTE
 100  10.0.0.1  nvb100 nvx100 nvl100          1      1       1
+VNI 100: 3 entries are beyond the limits
 
 VNI  ADDRESS            BEHIND            IP ADDRESSES
 100  02:00:00:00:00:01  this host         192.168.0.1

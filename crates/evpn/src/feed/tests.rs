@@ -95,12 +95,28 @@ fn lost() {
     world.withdraw_address();
     world.take(Fact::Flood(vtep(2)));
     world.after(0);
-    assert_eq!(world.after(29_999), vec![]);
+    assert_eq!(world.after(29_950), vec![]);
     assert_eq!(world.feed.everything().len(), 3);
-    let mut gone = world.after(1);
+    let mut gone = world.after(50);
     gone.sort_unstable();
     assert_eq!(gone, vec![Change::Unflood(vtep(2)), Change::NoAddress(MAC), Change::NoNeighbor(ip())]);
     assert!(world.feed.everything().is_empty());
+}
+
+/// Objective: what is held can be given up, once; then it is not told any more.
+#[test]
+fn given_up() {
+    let mut world = World::told();
+    assert!(!world.feed.forget_held());
+    world.withdraw_address();
+    world.take(Fact::Flood(vtep(2)));
+    world.come(3);
+    assert_eq!(world.after(0), vec![Change::Flood(vtep(3)), Change::Address(MAC, vtep(3), false)]);
+    assert!(world.feed.forget_held());
+    assert_eq!(world.feed.told(), Told { vteps: 1, addresses: 1, neighbors: 1, held: 0 });
+    assert!(!world.feed.everything().contains(&Change::Flood(vtep(2))));
+    assert!(!world.feed.forget_held());
+    assert_eq!(world.after(HOLD.as_millis() as u64), vec![]);
 }
 
 /// Objective: an address that moves to another VTEP, even from one that is held, is told immediately.
@@ -151,6 +167,43 @@ fn no_pause() {
     }
     assert_eq!(told.len(), 1);
     assert!((98..103).contains(&told[0].1), "{told:?}");
+}
+
+/// Objective: what is held with its VTEP goes immediately when the VTEP is back without it.
+#[test]
+fn back_without() {
+    let mut world = World::told();
+    world.withdraw_address();
+    world.take(Fact::Flood(vtep(2)));
+    assert_eq!(world.after(0), vec![]);
+    assert_eq!(world.after(600), vec![]);
+    world.put(Fact::Flood(vtep(2)));
+    let mut gone = world.after(1);
+    gone.sort_unstable();
+    assert_eq!(gone, vec![Change::NoAddress(MAC), Change::NoNeighbor(ip())]);
+    assert!(world.feed.is_idle());
+}
+
+/// Objective: the withdrawal of a hundred thousand addresses, one after the other, is no more work for each than the withdrawal of one.
+#[test]
+fn many() {
+    const MANY: u32 = 100_000;
+    let mut world = World::told();
+    let mac = |n: u32| Mac([2, 1, (n >> 24) as u8, (n >> 16) as u8, (n >> 8) as u8, n as u8]);
+    let remote = Remote { vtep: vtep(2), sticky: false };
+    for n in 0..MANY {
+        world.put(Fact::Remote(mac(n), remote));
+        world.put(Fact::Place(mac(n), Place::Tunnel));
+    }
+    assert_eq!(world.after(0).len(), MANY as usize);
+    let begun = Instant::now();
+    for n in 0..MANY {
+        world.take(Fact::Remote(mac(n), remote));
+        assert_eq!(world.after(0), vec![]);
+    }
+    assert_eq!(world.after(500).len(), MANY as usize);
+    // Looking at all of them each time would take minutes.
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
 /// Objective: without a hold time, withdrawals are passed on as they come.
