@@ -161,7 +161,7 @@ pub fn all(netlink: &mut Netlink) -> rustix::io::Result<Vec<Device>> {
         devices.clear();
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
         let is_whole = netlink.dump(request, &mut |answer| {
-            devices.extend(seen::device(&answer).filter(|device| device.is_marked));
+            devices.extend(Device::read(&answer).filter(|device| device.is_marked));
         })?;
         if is_whole {
             break;

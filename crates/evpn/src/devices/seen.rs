@@ -31,6 +31,27 @@ pub struct Device {
     pub is_marked: bool,
 }
 
+impl Device {
+    /// Reads a device from a message.
+    #[must_use]
+    pub fn read(message: &RouteNetlinkMessage) -> Option<Device> {
+        let RouteNetlinkMessage::NewLink(message) = message else { return None };
+        let (mut name, mut kind, mut controller) = (None, Kind::Other, None);
+        let (mut is_marked, mut is_open) = (false, false);
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::IfName(text) => name = Some(text.clone()),
+                LinkAttribute::IfAlias(text) => is_marked = text == MARK,
+                LinkAttribute::Controller(index) => controller = Some(*index),
+                LinkAttribute::LinkInfo(info) => (kind, is_open) = (kind_of(info), is_open_port(info)),
+                _ => {}
+            }
+        }
+        let (index, is_up) = (message.header.index, message.header.flags.contains(LinkFlags::Up));
+        Some(Device { index, name: name?, kind, controller, is_up, is_open, is_marked })
+    }
+}
+
 /// The kind of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
@@ -61,29 +82,11 @@ pub(super) fn find(netlink: &mut Netlink, name: &str) -> rustix::io::Result<Opti
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(name.to_owned()));
     let mut found = None;
-    match netlink.ask(RouteNetlinkMessage::GetLink(message), &mut |answer| found = device(&answer)) {
+    match netlink.ask(RouteNetlinkMessage::GetLink(message), &mut |answer| found = Device::read(&answer)) {
         Ok(()) => Ok(found),
         Err(Errno::NODEV) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Reads a device from a message.
-pub(super) fn device(message: &RouteNetlinkMessage) -> Option<Device> {
-    let RouteNetlinkMessage::NewLink(message) = message else { return None };
-    let (mut name, mut kind, mut controller) = (None, Kind::Other, None);
-    let (mut is_marked, mut is_open) = (false, false);
-    for attribute in &message.attributes {
-        match attribute {
-            LinkAttribute::IfName(text) => name = Some(text.clone()),
-            LinkAttribute::IfAlias(text) => is_marked = text == MARK,
-            LinkAttribute::Controller(index) => controller = Some(*index),
-            LinkAttribute::LinkInfo(info) => (kind, is_open) = (kind_of(info), is_open_port(info)),
-            _ => {}
-        }
-    }
-    let (index, is_up) = (message.header.index, message.header.flags.contains(LinkFlags::Up));
-    Some(Device { index, name: name?, kind, controller, is_up, is_open, is_marked })
 }
 
 fn kind_of(info: &[LinkInfo]) -> Kind {

@@ -106,6 +106,23 @@ fn ip_moves_away() {
     assert!(listed.plan(&tables, false).contains(&Act::AddAddress { mac: third, sticky: true, moves: false }));
 }
 
+/// Objective: an IP address that was lost to a remote address, and is then left with a local one that does not have it any more, is taken from that one,
+/// and given back to the one that is listed with it; then nothing more is to be done.
+#[test]
+fn left_with_another() {
+    let (mut tables, mut listed) = (local(), listed(&[MAC]));
+    make_remote(&mut tables, OTHER);
+    listed.note(Key::Neighbor(ip()), &tables);
+    let mut tables = local();
+    tables.put(Fact::Neighbor(ip(), Some(Neighbor { mac: OTHER, remote: false, router: false })));
+    listed.note(Key::Neighbor(ip()), &tables);
+    assert_eq!(listed.plan(&tables, false), vec![Act::RemoveNeighbor(ip())]);
+    tables.take(Fact::Neighbor(ip(), None));
+    listed.note(Key::Neighbor(ip()), &tables);
+    assert_eq!(listed.plan(&tables, false), vec![Act::AddNeighbor(ip(), MAC, false)]);
+    assert_eq!(listed.plan(&local(), false), vec![]);
+}
+
 /// Objective: what no station can have is not taken from the daemon, either; an IP address is one address's.
 #[test]
 fn checked() {
