@@ -3,7 +3,8 @@
 
 Addresses are counted from FIRST. VTEP n is 10.98.(n / 200).(n % 200 + 1). It announces them once the session is up, and says "loaded". Then it reads commands, a line each:
 "move RATE SECONDS" moves addresses to other VTEPs and says "last ADDRESS VTEP" and "moved COUNT"; "withdraw" takes a tenth of the addresses away and says "withdrawn COUNT";
-the end of the input ends it.
+"leave FIRST COUNT" takes those VTEPs away with all that is behind them, and says "left COUNT"; "say ADDRESS VTEP SEQUENCE [sticky]" announces any address behind any VTEP,
+"unsay ADDRESS VTEP" takes that back, and both say "said"; the end of the input ends it.
 """
 
 import socket
@@ -26,18 +27,22 @@ def mac(n):
     return bytes([2, 1]) + struct.pack("!I", n)
 
 
-def rd(n):
-    return struct.pack("!H", 1) + vtep(n) + struct.pack("!H", 2)
+def rd(ip):
+    return struct.pack("!H", 1) + ip + struct.pack("!H", 2)
 
 
-def macip(n, at):
+def route(address, ip):
     label = struct.pack("!I", VNI)[1:]
-    body = rd(at) + bytes(14) + b"\x30" + mac(n) + b"\x00" + label
+    body = rd(ip) + bytes(14) + b"\x30" + address + b"\x00" + label
     return bytes([2, len(body)]) + body
 
 
+def macip(n, at):
+    return route(mac(n), vtep(at))
+
+
 def multicast(at):
-    body = rd(at) + bytes(4) + b"\x20" + vtep(at)
+    body = rd(vtep(at)) + bytes(4) + b"\x20" + vtep(at)
     return bytes([3, len(body)]) + body
 
 
@@ -53,15 +58,15 @@ def update(attributes):
     return message(UPDATE, struct.pack("!HH", 0, len(attributes)) + attributes)
 
 
-def reach(at, routes, sequence=0, pmsi=False):
+def reach(ip, routes, sequence=0, pmsi=False, sticky=False):
     communities = struct.pack("!BBHI", 0, 2, AS, VNI) + bytes([3, 12, 0, 0, 0, 0, 0, 8])
-    if sequence:
-        communities += struct.pack("!BBBBI", 6, 0, 0, 0, sequence)
+    if sequence or sticky:
+        communities += struct.pack("!BBBBI", 6, 0, sticky, 0, sequence)
     attributes = attribute(0x40, 1, b"\x00") + attribute(0x40, 2, b"") + attribute(0x40, 5, struct.pack("!I", 100))
     attributes += attribute(0xC0, 16, communities)
     if pmsi:
-        attributes += attribute(0xC0, 22, b"\x00\x06" + struct.pack("!I", VNI)[1:] + vtep(at))
-    return update(attributes + attribute(0x80, 14, struct.pack("!HBB", 25, 70, 4) + vtep(at) + b"\x00" + b"".join(routes)))
+        attributes += attribute(0xC0, 22, b"\x00\x06" + struct.pack("!I", VNI)[1:] + ip)
+    return update(attributes + attribute(0x80, 14, struct.pack("!HBB", 25, 70, 4) + ip + b"\x00" + b"".join(routes)))
 
 
 def unreach(routes):
@@ -121,10 +126,10 @@ def main():
     speaker = Speaker(peer, local)
     places = [(n % vteps, 0) for n in range(count)]
     for at in range(vteps):
-        speaker.send(reach(at, [multicast(at)], pmsi=True))
+        speaker.send(reach(vtep(at), [multicast(at)], pmsi=True))
         own = list(range(at, count, vteps))
         for begin in range(0, len(own), CHUNK):
-            speaker.send(reach(at, [macip(first + n, at) for n in own[begin : begin + CHUNK]]))
+            speaker.send(reach(vtep(at), [macip(first + n, at) for n in own[begin : begin + CHUNK]]))
     print("loaded", flush=True)
     following = 0
     for line in sys.stdin:
@@ -137,7 +142,7 @@ def main():
                     n = following % (count // 2)
                     at, sequence = places[n]
                     places[n] = ((at + 1) % vteps, sequence + 1)
-                    speaker.send(reach(places[n][0], [macip(first + n, places[n][0])], sequence + 1) + unreach([macip(first + n, at)]))
+                    speaker.send(reach(vtep(places[n][0]), [macip(first + n, places[n][0])], sequence + 1) + unreach([macip(first + n, at)]))
                     following, done = following + 1, done + 1
                 time.sleep(0.002)
             last = (following - 1) % (count // 2)
@@ -148,6 +153,21 @@ def main():
             for begin in range(0, len(gone), CHUNK):
                 speaker.send(unreach([macip(first + n, places[n][0]) for n in gone[begin : begin + CHUNK]]))
             print("withdrawn", len(gone), flush=True)
+        elif words[0] == "leave":
+            leaving = range(int(words[1]), int(words[1]) + int(words[2]))
+            for at in leaving:
+                speaker.send(unreach([multicast(at)]))
+            gone = [n for n in range(count) if places[n][0] in leaving]
+            for begin in range(0, len(gone), CHUNK):
+                speaker.send(unreach([macip(first + n, places[n][0]) for n in gone[begin : begin + CHUNK]]))
+            print("left", len(gone), flush=True)
+        elif words[0] in ("say", "unsay"):
+            address, ip = bytes.fromhex(words[1].replace(":", "")), socket.inet_aton(words[2])
+            if words[0] == "say":
+                speaker.send(reach(ip, [route(address, ip)], int(words[3]), sticky="sticky" in words))
+            else:
+                speaker.send(unreach([route(address, ip)]))
+            print("said", flush=True)
 
 
 main()

@@ -69,7 +69,7 @@ frr() {
         echo " no bgp default ipv4-unicast"
         for peer; do
             echo " neighbor 10.99.0.$peer remote-as $AS"
-            echo " neighbor 10.99.0.$peer timers 3 9"
+            echo " neighbor 10.99.0.$peer timers ${BGP_TIMERS:-3 9}"
             echo " neighbor 10.99.0.$peer timers connect 1"
         done
         echo " address-family l2vpn evpn"
@@ -143,7 +143,7 @@ daemon_of() {
 agent() {
     local host=$1
     shift
-    background agent_of "$host" "$@" >>"$work/$host/agent.log" 2>&1
+    background agent_of "$host" ${AGENT_LOG:-} "$@" >>"$work/$host/agent.log" 2>&1
     agents[$host]=$!
 }
 
