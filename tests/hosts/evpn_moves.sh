@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# How fast others follow an address that moves, to and fro between a host with netvale and one with the kernel's bridge: beside each other a host
+# with the kernel's devices and FRR, and one with netvale, `netvale evpn` and FRR, both from the same moves. MOVES says how many moves each way (40 to
+# measure); the figures, medians and spreads in milliseconds, are printed, and written to the file $FIGURES as JSON.
+# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+need python3
+need_frr
+
+# Milliseconds that the median may be later than the kernel: an agent that waited for its next look around, or for what else is withdrawn, would be
+# half a second later. A machine that others use is none to measure less on: docs/reference/performance.md has figures of many moves on one that is not.
+MOVES=${MOVES:-5} LIMIT=${LIMIT:-400}
+
+network
+host a 1
+host c 2
+host k 3
+host n 4
+for name in m pn; do space "$name"; done
+for host in a n; do daemon $host; done
+tunnel a 1
+tunnel n 4
+endpoint a m ma 02:00:00:00:01:0a
+endpoint n pn pn 02:00:00:00:00:0e
+bridged c 2
+bridged k 3
+ip link add mc netns "$(name_of m)" type veth peer name mc netns "$(name_of c)"
+ip -n "$(name_of m)" link set dev mc up
+ip -n "$(name_of c)" link set dev mc addrgenmode none master br0 up
+frr a 1 2 3 4
+frr c 2 1 3 4
+frr k 3 1 2 4
+frr n 4 1 2 3
+for host in a n; do agent $host; done
+wait_for "a floods to all" 30 floods a 2 3 4
+wait_for "n floods to all" 30 floods n 1 2 3
+wait_for "c floods to all" 30 kernel_floods c 1 3 4
+wait_for "k floods to all" 30 kernel_floods k 1 2 4
+# So many moves are more than FRR takes for honest.
+for host in a c k n; do
+    vty $host bgpd "configure terminal
+router bgp $AS
+address-family l2vpn evpn
+no dup-addr-detection" >"$work/configured" || fail "$host does not count moves" "$(cat "$work/configured")"
+done
+
+python3 "$hosts_here/convergence.py" "nvp$$-" "$MOVES" >"$work/moves" || fail "all moves arrive" "$(tail -n 3 "$work/moves")"
+# Of each time the median, the least and the most; `later` and `agent` are of differences within a move.
+figures=$(jq -c 'def at(f): sort | .[(length - 1) * f | round];
+    def spread: map(. * 100 | round / 100) | {median: at(0.5), least: min, most: max};
+    map_values({moves: length, advertised: map(.advertised) | spread, kernel: map(.kernel) | spread, mirror: map(.mirror) | spread,
+        netvale: map(.netvale) | spread, later: map(.netvale - .kernel) | spread, agent: map(.netvale - .mirror) | spread})' "$work/moves")
+# tell TO WHAT MEANING
+tell() {
+    ok "$(jq -r ".$1.$2 | \"\(.median) ms (\(.least) to \(.most))\"" <<<"$figures") $3"
+}
+for to in kernel netvale; do
+    ok "$(jq ".$to.moves" <<<"$figures") moves to a host with $to:"
+    tell $to advertised "until FRR of that host has the address from the kernel"
+    tell $to kernel "until a host with the kernel and FRR has the new VTEP"
+    tell $to netvale "until a host with netvale and FRR forwards to it"
+    tell $to later "later than the kernel, of the same move"
+    tell $to agent "of that since FRR has told the agent"
+    expect "ms later, rounded up" "$(jq ".$to.later.median | ceil | if . <= 0 then 0 else . end" <<<"$figures")" -le "$LIMIT"
+done
+[ -z "${FIGURES:-}" ] || echo "$figures" >"$FIGURES"
+finish
