@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use netvale::{Options, Port};
 use netvale_control::dirs::CONTROL_SOCKET;
+use netvale_control::types::{Mac, VxlanAddress, VxlanChanges, VxlanNeighbor, VxlanSetParams};
 use netvale_harness::until;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -15,7 +16,7 @@ use crate::frames::Number;
 use crate::netvale::Netvale;
 use crate::replayed;
 use crate::rng::Rng;
-use crate::world::World;
+use crate::world::{ATTACKED, ATTACKED_TUNNEL, ATTACKING_VTEP, VTEPS, World};
 
 /// How long something may take that does not depend on peers.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -29,6 +30,7 @@ pub const ACTS: &[(&str, Act)] = &[
     ("descriptors exhausted", descriptors),
     ("address space exhausted", memory),
     ("capture, read back", capture),
+    ("VTEPs and addresses changed", vteps),
 ];
 
 /// Ports of all kinds come and go.
@@ -46,6 +48,9 @@ fn storm(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
         socket("ptnet"),
         socket("e1000"),
         socket("virtio"),
+        "vxlan:20,local=127.0.0.20".into(),
+        // The endpoint, and with it the socket, of a bystander.
+        format!("vxlan:20,local={}", VTEPS[0]),
     ];
     while start.elapsed() < life {
         let port: &String = &ports[rng.index(ports.len())];
@@ -141,6 +146,57 @@ fn memory(w: &World, _rng: &mut Rng, life: Duration) -> Result<(), String> {
 fn answers(daemon: &Netvale) -> Result<(), String> {
     let does = || daemon.control().is_ok_and(|mut client| client.version().is_ok());
     if until(LIMIT, Duration::from_millis(10), does) { Ok(()) } else { Err("the daemon does not answer".into()) }
+}
+
+/// The address of a VTEP at which nobody is.
+fn nowhere(rng: &mut Rng) -> [u8; 4] {
+    [127, 0, 1, rng.below(250) as u8 + 1]
+}
+
+/// Any changes of a tunnel, but for what its bystanders need.
+fn change_of(port: String, replace: bool, keeps: &str, rng: &mut Rng) -> Result<VxlanSetParams, String> {
+    let mac = |rng: &mut Rng| Mac([2, 0x99, 0, 0, 0, rng.below(200) as u8]);
+    let mut set = VxlanSetParams { port, replace, ..VxlanSetParams::default() };
+    set.flood = VxlanChanges { add: vec![keeps.parse().map_err(|e| format!("{keeps}: {e}"))?], remove: Vec::new() };
+    for _ in 0..rng.below(100) {
+        match rng.below(6) {
+            0 => set.flood.add.push(nowhere(rng).into()),
+            1 => set.flood.remove.push(nowhere(rng).into()),
+            2 => {
+                let (mac, vtep, sticky) = (mac(rng), nowhere(rng).into(), rng.one_in(4));
+                set.addresses.add.push(VxlanAddress { mac, vtep, sticky, sequence: rng.below(9) as u32 });
+            }
+            3 => set.addresses.remove.push(mac(rng)),
+            4 => {
+                let (ip, mac, router) = (nowhere(rng).into(), mac(rng), rng.one_in(4));
+                set.neighbors.add.push(VxlanNeighbor { ip, mac, router });
+            }
+            _ => set.neighbors.remove.push(nowhere(rng).into()),
+        }
+    }
+    Ok(set)
+}
+
+/// A control plane says again and again other things of the attacked tunnel and of a bystander's: VTEPs at which nobody is, and who is behind them.
+fn vteps(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
+    let (start, mut client) = (Instant::now(), w.first().control()?);
+    let tunnels = [(format!("{ATTACKED}:{ATTACKED_TUNNEL}"), ATTACKING_VTEP), ("vale11:tunnel".to_owned(), VTEPS[1])];
+    while start.elapsed() < life {
+        let (port, keeps) = &tunnels[rng.index(2)];
+        let set = change_of(port.clone(), rng.one_in(4), keeps, rng)?;
+        client.vxlan_set(set).map_err(|e| format!("{port}: {e}"))?;
+    }
+    for (port, keeps) in tunnels {
+        let keeps = VxlanChanges { add: vec![keeps.parse().map_err(|e| format!("{keeps}: {e}"))?], remove: Vec::new() };
+        let set = VxlanSetParams { port: port.clone(), replace: true, flood: keeps, ..VxlanSetParams::default() };
+        client.vxlan_set(set).map_err(|e| format!("{port}: {e}"))?;
+        let shown = client.show(&port).map_err(|e| format!("{port}: {e}"))?;
+        let left = shown.vxlan.map_or(0, |tunnel| tunnel.remotes.iter().filter(|remote| remote.flood).count());
+        if left != 1 {
+            return Err(format!("{port} floods to {left} VTEPs"));
+        }
+    }
+    Ok(())
 }
 
 /// Numbered frames into a capture file, and out of it again.

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::ends::{BEHIND, CardEnd, End, Rings, STACK, Socket, Wrap, station};
 use crate::pairs::{Flow, Pair};
 use crate::replayed;
-use crate::world::{ATTACKED, CABLE, TARGETS, World};
+use crate::world::{ATTACKED, CABLE, TARGETS, VTEPS, World};
 
 /// How long the kernel may take to give back what a process had.
 const GIVEN_BACK: Duration = Duration::from_secs(5);
@@ -52,6 +52,7 @@ pub const KINDS: &[Kind] = &[
     kind("echo", echo),
     kind("replay", replay),
     kind("extmem", extmem),
+    kind("tunnel", tunnel),
 ];
 
 /// With a monitor of what one of them receives.
@@ -207,4 +208,14 @@ fn extmem(w: &World) -> Result<Pair, String> {
         Ok(Rings::among(attached.tx, attached.rx, Wrap::ethernet(station(to), station(from)), keep))
     };
     Ok(two([end("vale10:a", (29, 30))?, end("vale10:b", (30, 29))?], &[(0, "vale10:a"), (0, "vale10:b")]))
+}
+
+/// Two switches with a tunnel between them.
+fn tunnel(w: &World) -> Result<Pair, String> {
+    let [here, there] = VTEPS;
+    for (switch, local, remote) in [("vale11", here, there), ("vale12", there, here)] {
+        w.first().attach(switch, &format!("vxlan:11,local={local},remote={remote}"), json!({"name": "tunnel"}))?;
+    }
+    let ports = [(0, "vale11:a"), (0, "vale11:tunnel"), (0, "vale12:tunnel"), (0, "vale12:b")];
+    Ok(two([w.end(0, "vale11:a", (31, 32))?, w.end(0, "vale12:b", (32, 31))?], &ports))
 }

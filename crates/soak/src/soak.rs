@@ -18,7 +18,7 @@ use crate::report::{FlowCounts, Life, Report};
 use crate::rng::Rng;
 use crate::roles::{self, ROLES, UP};
 use crate::stalls::Watch;
-use crate::world::{ATTACKED, World};
+use crate::world::{ATTACKED, ATTACKED_TUNNEL, ATTACKED_VNI, ATTACKED_VTEP, ATTACKING_VTEP, World};
 
 /// How long an attacker may take to begin.
 const BEGIN: Duration = Duration::from_secs(8);
@@ -104,9 +104,11 @@ impl Soak {
         Ok(this)
     }
 
-    /// Devices whose virtual machines attack.
+    /// Devices whose virtual machines attack, and a tunnel whose VTEPs do.
     fn attach_for_attackers(&self) -> Result<(), String> {
         let first = self.world.first();
+        let tunnel = format!("vxlan:{ATTACKED_VNI},local={ATTACKED_VTEP},remote={ATTACKING_VTEP}");
+        first.attach(ATTACKED, &tunnel, json!({"name": ATTACKED_TUNNEL}))?;
         ["vhost", "ptnet", "e1000"].into_iter().try_for_each(|device| {
             let socket = roles::socket(first.dir(), device);
             first.attach(ATTACKED, &format!("{device}:{}", socket.display()), json!({"name": format!("x{device}")}))

@@ -13,10 +13,22 @@ use crate::replayed;
 
 /// The switch that attackers may use.
 pub const ATTACKED: &str = "vale0";
+/// The tunnel on it.
+pub const ATTACKED_TUNNEL: &str = "xvxlan";
 /// Addresses of the bystanders on it.
 pub const TARGETS: [u8; 2] = [1, 2];
 /// The cable to whose ends interfaces are attached.
 pub const CABLE: [&str; 2] = ["nvsoak0", "nvsoak1"];
+/// The VTEPs of bystanders' tunnels, that of the attacked one, and those of attackers, all of the loopback interface.
+pub const VTEPS: [&str; 2] = ["127.0.0.11", "127.0.0.12"];
+/// See [`VTEPS`].
+pub const ATTACKED_VTEP: &str = "127.0.0.13";
+/// See [`VTEPS`].
+pub const ATTACKING_VTEP: &str = "127.0.0.14";
+/// VXLAN's port (RFC 7348), and the attacked tunnel's VNI.
+pub const VXLAN: u16 = 4789;
+/// See [`VXLAN`].
+pub const ATTACKED_VNI: u32 = 13;
 /// The user who attacks over the daemon's own sockets.
 const ATTACKER: u32 = 70_001;
 

@@ -11,6 +11,7 @@ mod machines;
 mod programs;
 mod strangers;
 mod vmm;
+mod vteps;
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -63,6 +64,8 @@ pub const ROLES: &[Role] = &[
     program("refused requests", strangers::refused),
     program("connections", strangers::connections),
     program("descriptors that linger", strangers::lingers),
+    program("VTEP that floods", vteps::floods),
+    program("VTEP with nonsense in its datagrams", vteps::nonsense),
     machine("vhost: guest that floods", machines::floods_vhost, "vhost"),
     machine("vhost: nonsense in the rings", vmm::scribbles, "vhost"),
     machine("vhost: memory cut short", vmm::cuts_short, "vhost"),

@@ -1,0 +1,86 @@
+//! Other ends of tunnels, and strangers who send to their sockets.
+
+use std::net::UdpSocket;
+
+use super::{Attacker, pause, text};
+use crate::rng::Rng;
+use crate::world::{ATTACKED_VNI, ATTACKED_VTEP, ATTACKING_VTEP, VTEPS, VXLAN};
+
+/// Datagrams in a row.
+const BURST: usize = 32;
+/// One in so many goes to a bystander's socket, too, and no more than these bytes of it: what does not fit into a socket's memory is lost in the kernel,
+/// where nobody counts it for the port.
+const SELDOM: u64 = 256;
+/// See [`SELDOM`].
+const SHORT: usize = 200;
+/// The longest datagram of UDP over IPv4.
+const LONGEST: usize = 65_507;
+
+/// A socket of that address, whatever its port: a VTEP's datagrams come from any.
+fn socket(address: &str) -> Result<UdpSocket, String> {
+    let socket = UdpSocket::bind((address, 0)).map_err(text)?;
+    socket.set_nonblocking(true).map_err(text)?;
+    Ok(socket)
+}
+
+/// RFC 7348 section 5.
+fn header(vni: u32) -> [u8; 8] {
+    let [_, a, b, c] = vni.to_be_bytes();
+    [8, 0, 0, 0, a, b, c, 0]
+}
+
+/// Sends to a VTEP. A full socket is as good.
+fn send(a: &mut Attacker, from: &UdpSocket, to: &str, datagram: &[u8]) {
+    if from.send_to(datagram, (to, VXLAN)).is_ok() {
+        a.is_up();
+    }
+}
+
+/// A VTEP that the attacked tunnel knows: as many frames as it can, from many stations.
+pub fn floods(a: &mut Attacker) -> Result<(), String> {
+    let from = socket(ATTACKING_VTEP)?;
+    while a.goes_on() {
+        for _ in 0..BURST {
+            let datagram = [&header(ATTACKED_VNI)[..], &a.frame()].concat();
+            send(a, &from, ATTACKED_VTEP, &datagram);
+        }
+        pause();
+    }
+    Ok(())
+}
+
+/// A datagram of a kind that no VTEP sends: cut anywhere, too long, of another VNI, with other flags, or nothing but noise.
+fn strange(rng: &mut Rng, frame: &[u8]) -> Vec<u8> {
+    let mut datagram = [&header(ATTACKED_VNI)[..], frame].concat();
+    match rng.below(6) {
+        0 => datagram.truncate(rng.index(30)),
+        1 => datagram.resize(1 + rng.index(LONGEST), 0xa5),
+        2 => datagram[..8].copy_from_slice(&header(rng.word() as u32 & 0xff_ffff)),
+        3 => datagram[0] = rng.word() as u8,
+        4 => datagram = rng.bytes(100),
+        _ => {
+            let at = rng.index(datagram.len().min(60));
+            datagram[at] ^= 1 << rng.below(8);
+        }
+    }
+    datagram
+}
+
+/// A VTEP that the tunnel knows and one that it does not: datagrams of all lengths and contents. A few go to the sockets of bystanders.
+pub fn nonsense(a: &mut Attacker) -> Result<(), String> {
+    let (known, stranger) = (socket(ATTACKING_VTEP)?, socket("127.0.0.66")?);
+    while a.goes_on() {
+        for _ in 0..BURST / 4 {
+            let frame = a.frame();
+            let datagram = strange(&mut a.rng, &frame);
+            let from = if a.rng.one_in(8) { &stranger } else { &known };
+            send(a, from, ATTACKED_VTEP, &datagram);
+            if a.rng.one_in(SELDOM) {
+                let bystander = a.rng.index(VTEPS.len());
+                send(a, &stranger, VTEPS[bystander], &datagram[..datagram.len().min(SHORT)]);
+            }
+        }
+        pause();
+    }
+    Ok(())
+}
