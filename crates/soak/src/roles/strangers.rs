@@ -96,6 +96,9 @@ pub fn refused(a: &mut Attacker) -> Result<(), String> {
         (&stream).write_all(line.as_bytes()).map_err(text)?;
         let mut answer = String::new();
         std::io::BufRead::read_line(&mut lines, &mut answer).map_err(text)?;
+        if answer.is_empty() {
+            return Err("the daemon was killed".into());
+        }
         if !answer.contains("error") {
             return Err(format!("not refused: {line}{answer}"));
         }
