@@ -14,8 +14,10 @@ use crate::socket::{BindResult, Buffers, QueueAddress, Socket, open};
 
 mod continued;
 
-/// Upper bound on waiting until the kernel has freed a queue.
+/// Upper bound on waiting until the kernel has freed a queue that may be another program's.
 const FREED_WITHIN: Duration = Duration::from_millis(500);
+/// The same for one that was this program's a moment ago: on a busy machine the kernel takes its time.
+const OWN_FREED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why an interface, or a queue of it, cannot be opened.
 #[derive(Debug, Error)]
@@ -121,6 +123,8 @@ pub struct Nic {
     program: Program,
     promiscuous: OwnedFd,
     taken: Mutex<Vec<u32>>,
+    /// When a queue was freed last.
+    freed: Mutex<Option<Instant>>,
 }
 
 /// A queue that has a socket; freed when dropped. Drop it before the socket's halves, or with them.
@@ -146,7 +150,8 @@ impl Opened {
     /// [`NicError`] if the kernel refuses or frames do not fit.
     pub fn bind(&self) -> Result<BindResult, NicError> {
         let nic = &self.queue.nic;
-        bind(&self.socket, self.queue.address(), &nic.interface.name, nic.interface.mtu, self.queue.buffers)
+        let place = (nic.interface.name.as_str(), nic.interface.mtu);
+        bind_within(nic.frees_within(), &self.socket, self.queue.address(), place, self.queue.buffers)
     }
 }
 
@@ -161,8 +166,18 @@ pub fn bind(
     mtu: u32,
     buffers: Buffers,
 ) -> Result<BindResult, NicError> {
+    bind_within(FREED_WITHIN, socket, address, (name, mtu), buffers)
+}
+
+fn bind_within(
+    limit: Duration,
+    socket: &Socket,
+    address: QueueAddress,
+    (name, mtu): (&str, u32),
+    buffers: Buffers,
+) -> Result<BindResult, NicError> {
     let name = || name.to_owned();
-    let got = bind_once_free(socket, address).map_err(|source| match source {
+    let got = bind_once_free(limit, socket, address).map_err(|source| match source {
         Errno::BUSY => NicError::QueueTaken { name: name(), queue: address.queue },
         source => NicError::Step { name: name(), what: "bind to the queue", source },
     })?;
@@ -176,8 +191,8 @@ pub fn bind(
 
 /// The kernel frees a queue only some time after the last socket on it was closed, by work of its own (`xp_put_pool`):
 /// who opens again what was just closed finds it in use.
-fn bind_once_free(socket: &Socket, address: QueueAddress) -> Result<BindResult, Errno> {
-    let until = Instant::now() + FREED_WITHIN;
+fn bind_once_free(limit: Duration, socket: &Socket, address: QueueAddress) -> Result<BindResult, Errno> {
+    let until = Instant::now() + limit;
     loop {
         match socket.bind(address) {
             Err(Errno::BUSY) if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
@@ -198,7 +213,15 @@ impl Nic {
             .map_err(|(what, source)| refused(&interface, what, source))?;
         let promiscuous =
             interface.promiscuous().map_err(|source| refused(&interface, "receive all frames", source))?;
-        Ok(Arc::new(Nic { interface, program, promiscuous, taken: Mutex::default() }))
+        let (taken, freed) = Default::default();
+        Ok(Arc::new(Nic { interface, program, promiscuous, taken, freed }))
+    }
+
+    /// How long the kernel may take to free a queue.
+    fn frees_within(&self) -> Duration {
+        let freed = *self.freed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = freed.is_some_and(|at| at.elapsed() < OWN_FREED_WITHIN);
+        if is_recent { OWN_FREED_WITHIN } else { FREED_WITHIN }
     }
 
     /// The interface as it was when it was opened.
@@ -276,5 +299,6 @@ impl Drop for Queue {
     fn drop(&mut self) {
         self.nic.program.clear(self.number);
         self.nic.taken.lock().unwrap_or_else(PoisonError::into_inner).retain(|&n| n != self.number);
+        *self.nic.freed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 }

@@ -1,7 +1,7 @@
 //! An interface, and its queues, that another process of the daemon had open.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use netvale_mem::Mapping;
 use rustix::net::AddressFamily;
@@ -48,7 +48,8 @@ impl Nic {
         let program = Program::continued(at, mode, next(&mut fds)?, next(&mut fds)?)?;
         let promiscuous = next(&mut fds)?;
         is_socket(&promiscuous, AddressFamily::PACKET)?;
-        Ok(Arc::new(Nic { interface, program, promiscuous, taken: Mutex::default() }))
+        let (taken, freed) = Default::default();
+        Ok(Arc::new(Nic { interface, program, promiscuous, taken, freed }))
     }
 
     /// It is this process's own from now on.
