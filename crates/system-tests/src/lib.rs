@@ -49,6 +49,16 @@ pub fn netvale() -> PathBuf {
     programs().join("netvale")
 }
 
+/// Copies it to where other users can start it. Another process does that: a descriptor of ours that may write the copy would go to whatever
+/// another thread starts meanwhile, and a file that somebody may write cannot be run.
+///
+/// # Panics
+/// It cannot be copied.
+pub fn copy_netvale(to: &std::path::Path) {
+    let status = std::process::Command::new("cp").arg(netvale()).arg(to).status();
+    assert!(status.is_ok_and(|status| status.success()), "netvale cannot be copied to {}", to.display());
+}
+
 /// The top of the repository.
 ///
 /// # Panics

@@ -125,7 +125,7 @@ fn capabilities() {
     command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--inh-caps", &kept, "--ambient-caps", &kept]);
     command.args(["--bounding-set", &format!("-all,{kept}"), "--no-new-privs"]);
     let program = folder.path().join("netvale");
-    std::fs::copy(netvale_system_tests::netvale(), &program).unwrap();
+    netvale_system_tests::copy_netvale(&program);
     command.arg(&program).arg("--run-dir").arg(folder.path()).arg("up").stderr(Stdio::null());
     let daemon = up::Guarded(command.spawn().unwrap().into());
     let run = |line: &str| {

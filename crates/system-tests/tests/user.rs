@@ -125,7 +125,7 @@ impl Program {
     fn new() -> Program {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        std::fs::copy(netvale_system_tests::netvale(), folder.path().join("netvale")).unwrap();
+        netvale_system_tests::copy_netvale(&folder.path().join("netvale"));
         Program(folder)
     }
 
