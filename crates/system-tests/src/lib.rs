@@ -49,8 +49,8 @@ pub fn netvale() -> PathBuf {
     programs().join("netvale")
 }
 
-/// Copies it to where other users can start it. Another process does that: a descriptor of ours that may write the copy would go to whatever
-/// another thread starts meanwhile, and a file that somebody may write cannot be run.
+/// Copies it to where other users can start it. Another process does that: if this one had a descriptor to write the copy, whatever another
+/// thread starts meanwhile would have it, too, and a file that somebody may write cannot be run.
 ///
 /// # Panics
 /// It cannot be copied.

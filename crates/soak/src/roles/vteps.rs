@@ -8,7 +8,7 @@ use crate::world::{ATTACKED_VNI, ATTACKED_VTEP, ATTACKING_VTEP, VTEPS, VXLAN};
 
 /// Datagrams in a row.
 const BURST: usize = 32;
-/// One in so many goes to a bystander's socket, too, and no more than these bytes of it: what does not fit into a socket's memory is lost in the kernel,
+/// One in that many goes to a bystander's socket, too, and no more than these bytes of it: what does not fit into a socket's memory is lost in the kernel,
 /// where nobody counts it for the port.
 const SELDOM: u64 = 256;
 /// See [`SELDOM`].
