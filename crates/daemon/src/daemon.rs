@@ -139,8 +139,13 @@ impl Daemon {
 
     /// Whom threads of ports tell that something changed, if a service manager keeps it.
     pub(crate) fn news_if_kept(&self) -> Option<News> {
+        keep::is_there().then(|| News(Arc::new(self.on_news())))
+    }
+
+    /// What threads of ports call when something changed that the main thread has to look at.
+    pub(crate) fn on_news(&self) -> impl Fn() + Send + Sync + use<> {
         let news = Arc::clone(&self.news);
-        keep::is_there().then(|| News(Arc::new(move || news.ring())))
+        move || news.ring()
     }
 }
 

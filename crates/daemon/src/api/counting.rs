@@ -16,6 +16,7 @@ use crate::caller::Caller;
 use crate::daemon::{Daemon, Kicks, Record};
 use crate::permission::{controls, is_trusted, may_join};
 use crate::ports::tunnel::{VxlanPort, remote};
+use crate::registry::events::now_ns;
 use crate::worker::Worker;
 
 /// About how many counters an answer has at most; the ports that are left come in the next one. So an answer stays below what a connection may
@@ -60,11 +61,6 @@ pub fn all_stats(d: &Daemon, params: &AllStatsParams, caller: Caller) -> AllStat
         stalls: d.watched.stalls(),
         ..ports
     }
-}
-
-fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn seen(d: &Daemon, caller: Caller) -> impl Iterator<Item = (&str, &Record)> {

@@ -1,6 +1,5 @@
 //! `e1000:/PATH`: an Intel 82540EM network card, for a guest's own driver.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use netvale_control::options::kind;
@@ -90,8 +89,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         Some(state) => go_on(d, &options, state)?,
         None => E1000Port::new(&options).map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?,
     };
-    let news = Arc::clone(&d.news);
-    e1000.on_peer(move || news.ring());
+    e1000.on_peer(d.on_news());
     plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::new(CardPort(e1000), asked).with_gro(o.gro()))
 }
 

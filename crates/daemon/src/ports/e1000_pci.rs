@@ -1,7 +1,5 @@
 //! `e1000-pci:ADDRESS`: a driver for an e1000 on the PCI bus.
 
-use std::sync::Arc;
-
 use netvale_control::options::kind;
 use netvale_control::types::{Mac, PortKind};
 use netvale_e1000::driver::DriverOptions;
@@ -55,7 +53,6 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     };
     let (driver, (egress, ingress)) = DriverPort::new(&address.to_string(), DriverOptions { slots, ..usual })
         .map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
-    let news = Arc::clone(&d.news);
-    driver.on_peer(move || news.ring());
+    driver.on_peer(d.on_news());
     plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::new(DrivenPort(driver), asked))
 }

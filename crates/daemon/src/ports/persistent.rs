@@ -218,10 +218,10 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     switch.detach(id);
     links::end(d, gets.into_iter().collect());
     end_monitors(d, &Watched::Port(full.to_owned()));
-    let owner = d.ports.get(full).map(|record| record.owner);
+    let owner = d.ports.get(full).map(|record| record.owner.uid);
     rename(d, &port, &own_name(&port));
     tracing::info!(port = full, why, "detached");
-    owner.into_iter().for_each(|owner| tell_detached(d, full, owner, why));
+    owner.into_iter().for_each(|uid| tell_detached(d, full, uid, why));
     drop_switch(d, &switch);
     true
 }

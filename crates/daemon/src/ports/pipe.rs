@@ -5,19 +5,18 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_SHARED, OffsetsAsked};
-use netvale_control::types::{Direction, EventName, Owner, PortInfo, PortKind, PortState, RingInfo};
+use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
 use netvale_mem::region::{Binding, RingSide};
 use netvale_portspec::{PortSpec, Rings};
 use rustix::io::Errno;
 
 use super::attachment::{Attachment, Description, Opened, gone};
 use super::memory;
-use super::plug::{end_monitors, tell_idle, tell_open};
+use super::plug::{end_monitors, tell_detached, tell_idle, tell_made, tell_open};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::items::{BindingItem, HoldItem, PipeItem};
 use crate::refusal::{Refusal, refuse};
-use crate::registry::events::Happened;
 use crate::registry::watches::Watched;
 use crate::rings::offsets;
 use crate::rings::pipe::{Pipe, pipe_and_end};
@@ -111,7 +110,7 @@ fn drop_if_unused(d: &mut Daemon, name: &str) {
         && let Some(pipe) = d.pipes.remove(name)
     {
         [0, 1].into_iter().for_each(|end| d.mirrors.end(&mut d.workers, pipe.end(end)));
-        d.events.tell(Happened::to(EventName::PortDetached, pipe.uid).at(name).why("its programs are gone"));
+        tell_detached(d, name, pipe.uid, "its programs are gone");
     }
 }
 
@@ -172,8 +171,7 @@ fn make(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, name: &str, ca
     };
     let slots = sizes.shape.tx_slots.min(region.layout().max_slots());
     d.pipes.insert(name.to_owned(), Pipe::new(&region, mem_id, slots, caller.uid)?);
-    let attached = Happened::to(EventName::PortAttached, caller.uid).at(name).by(caller);
-    d.events.tell(attached.with("kind", PortKind::Pipe));
+    tell_made(d, name, caller, PortKind::Pipe);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netvale_control::types::{EventName, PortOptions};
+use netvale_control::types::{EventName, PortKind, PortOptions};
 use netvale_port::gro::GroEgress;
 use netvale_port::{Egress, Ingress, RingCounters};
 use netvale_switch::{Forwarder, Policies, Port, Switch};
@@ -130,13 +130,18 @@ pub fn tell_attached(d: &mut Daemon, full: &str) {
     d.looks.forget(full);
     let Some(record) = d.ports.get(full) else { return };
     let (owner, kind) = (record.owner, record.behind.kind());
+    tell_made(d, full, owner, kind);
+}
+
+/// Tells that somebody has made a port.
+pub fn tell_made(d: &mut Daemon, full: &str, owner: Caller, kind: PortKind) {
     d.events.tell(Happened::to(EventName::PortAttached, owner.uid).at(full).by(owner).with("kind", kind));
 }
 
 /// Tells that a port is gone.
-pub fn tell_detached(d: &mut Daemon, full: &str, owner: Caller, why: &str) {
+pub fn tell_detached(d: &mut Daemon, full: &str, uid: u32, why: &str) {
     d.looks.forget(full);
-    d.events.tell(Happened::to(EventName::PortDetached, owner.uid).at(full).why(why));
+    d.events.tell(Happened::to(EventName::PortDetached, uid).at(full).why(why));
 }
 
 /// Tells that a program has opened a port that none had open.
@@ -169,7 +174,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
         d.evictions.evict(local.clients());
     }
     tracing::info!(port = full, why, "detached");
-    tell_detached(d, full, record.owner, why);
+    tell_detached(d, full, record.owner.uid, why);
     if let Some(switch) = &record.switch {
         drop_switch(d, switch);
     }

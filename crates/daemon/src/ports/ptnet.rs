@@ -164,8 +164,7 @@ pub fn open(d: &mut Daemon, device: Device, continued: Option<State>) -> Result<
 
 /// The device, which tells when its guest comes and goes.
 fn watched(d: &Daemon, port: PtnetPort) -> DevicePort {
-    let news = Arc::clone(&d.news);
-    port.on_peer(move || news.ring());
+    port.on_peer(d.on_news());
     DevicePort(port)
 }
 

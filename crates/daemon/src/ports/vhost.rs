@@ -1,7 +1,5 @@
 //! `vhost:/PATH`: a virtio-net device by vhost-user, for a virtual machine's driver.
 
-use std::sync::Arc;
-
 use netvale_control::options::kind;
 use netvale_control::types::{Mac, PortInfo, PortKind, VhostInfo};
 use netvale_port::service::AskedToPause;
@@ -100,10 +98,8 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
             (vhost, queues)
         }
     };
-    let news = Arc::clone(&d.news);
-    vhost.on_change(move || news.ring());
-    let news = Arc::clone(&d.news);
-    vhost.on_peer(move || news.ring());
+    vhost.on_change(d.on_news());
+    vhost.on_peer(d.on_news());
     plug(d, &asked.at, queues, NewPort::new(DevicePort(vhost), asked).with_gro(o.gro()))
 }
 

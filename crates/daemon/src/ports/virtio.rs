@@ -1,7 +1,6 @@
 //! `virtio:/PATH`, `virtio-pci:ADDRESS`: a virtio-net driver, for a vhost-user back end or a device on the PCI bus.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use netvale_control::options::{OptionsOf, kind, takes};
 use netvale_control::types::{PortInfo, PortKind};
@@ -116,10 +115,8 @@ fn plug_in<K: Driver>(
             (virtio, queues)
         }
     };
-    let news = Arc::clone(&d.news);
-    virtio.on_change(move || news.ring());
-    let news = Arc::clone(&d.news);
-    virtio.on_peer(move || news.ring());
+    virtio.on_change(d.on_news());
+    virtio.on_peer(d.on_news());
     plug(d, &asked.at, queues, NewPort::new(DrivenPort(virtio), asked).with_gro(o.gro()))
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use netvale_afxdp::Nic;
 use netvale_afxdp::sizes::{self, Needs};
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP, MAX_PORT_RINGS, MAX_RINGS};
-use netvale_control::types::{EventName, PortKind};
+use netvale_control::types::PortKind;
 use netvale_mem::PortShape;
 use netvale_mem::mapping::Pages;
 use netvale_mem::region::Binding;
@@ -21,9 +21,8 @@ use crate::handover::items::{BindingItem, HoldItem};
 use crate::permission;
 use crate::ports::attachment::{Attachment, Description, Opened, gone};
 use crate::ports::memory::{self, Numbered};
-use crate::ports::plug::{end_monitors, tell_detached};
+use crate::ports::plug::{end_monitors, tell_detached, tell_made};
 use crate::refusal::{Refusal, refuse};
-use crate::registry::events::Happened;
 use crate::registry::regions::COMMON_REGION;
 use crate::registry::watches::Watched;
 use crate::rings::nic::NicPort;
@@ -67,7 +66,7 @@ fn remove(d: &mut Daemon, client: u64) {
         end_monitors(d, &Watched::Nic(ifname.clone()));
     }
     tracing::info!(port = port.name, "closed");
-    tell_detached(d, &port.name, port.owner, "its program has closed it");
+    tell_detached(d, &port.name, port.owner.uid, "its program has closed it");
 }
 
 /// Releases rings whose connections are not there any more.
@@ -116,8 +115,7 @@ pub fn open(
     let port = start(d, port)?;
     let (reply, fds) = port.reply(&binding, false)?;
     tracing::info!(port = port.name, uid = caller.uid, pid = caller.pid, "opened");
-    let attached = Happened::to(EventName::PortAttached, caller.uid).at(&port.name).by(caller);
-    d.events.tell(attached.with("kind", PortKind::Nic));
+    tell_made(d, &port.name, caller, PortKind::Nic);
     d.interfaces.insert(caller.client, port);
     Ok((reply, fds, Box::new(OpenInterface { client: caller.client, binding })))
 }
