@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::steps::{self, Step};
+
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
         /// Why a frame was dropped. A drop is a counter, never an error value.
@@ -145,6 +147,9 @@ impl RingCounters {
     pub fn dropped(&self, why: DropReason, frames: u64) {
         if let Some(c) = self.drops.get(why as usize) {
             c.fetch_add(frames, Ordering::Relaxed);
+        }
+        if steps::are_wanted() && frames > 0 {
+            steps::step(Step::Dropped(why, frames as u32));
         }
     }
 

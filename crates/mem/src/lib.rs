@@ -43,6 +43,7 @@
 //! | [`calls`] | threads inside a system call that a peer could hold |
 //! | [`fault`] | why a peer loses its port |
 //! | [`drops`] | counters of frames, and the names of drops |
+//! | [`steps`] | what becomes of a frame that is traced |
 //! | [`pipe`] | zero-copy move from one end's tx ring to the other end's rx ring |
 //! | [`mirror`] | copies of frames that pass without the daemon, for those who watch |
 //! | [`relay`] | the same by a host on the way, for an end that knows nothing of pipes |
@@ -100,6 +101,8 @@ pub mod side;
 pub mod slice;
 #[cfg(not(loom))]
 pub mod spin;
+#[cfg(not(loom))]
+pub mod steps;
 #[cfg(not(loom))]
 pub mod view;
 #[cfg(not(loom))]

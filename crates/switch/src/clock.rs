@@ -7,6 +7,6 @@ static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Nanoseconds since a moment before the first call.
 #[inline]
-pub(crate) fn now() -> u64 {
+pub fn now() -> u64 {
     BEGIN.elapsed().as_nanos() as u64
 }

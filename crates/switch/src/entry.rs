@@ -8,6 +8,7 @@ use crate::fdb::PortId;
 use crate::holding::Holding;
 use crate::owners::OwnerId;
 use crate::policies::{Policies, PolicyState};
+use crate::trace::Trace;
 
 /// A port to attach.
 #[derive(Clone, Default)]
@@ -44,6 +45,8 @@ pub(crate) struct Entry {
     pub(crate) tx_monitors: Vec<Monitor>,
     /// Monitors that get a copy of what the port receives.
     pub(crate) rx_monitors: Vec<Monitor>,
+    /// Those who trace what becomes of the frames that it sends.
+    pub(crate) traces: Vec<Arc<Trace>>,
 }
 
 /// Destinations of copies: for each ring of the watched port, a ring of the monitor, if that ring is watched. Empty:

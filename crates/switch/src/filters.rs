@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use netvale_mem::steps::{Step, step};
 use netvale_policy::bpf::Program;
 use netvale_port::stage::HEAD;
 
@@ -75,9 +76,10 @@ impl Filters {
     fn decide(&self, head: &[u8], len: usize) -> bool {
         // What a rule cannot see it does not fit: all that it may look at has been copied.
         let fits = |rule: &&Arc<Rule>| rule.program.run(head, len as u32).is_ok_and(|verdict| verdict != 0);
-        match self.rules.iter().find(fits) {
-            Some(rule) => {
+        match self.rules.iter().enumerate().find(|(_, rule)| fits(rule)) {
+            Some((number, rule)) => {
                 rule.count(1);
+                step(Step::Rule(number as u16, rule.drops));
                 !rule.drops
             }
             None => true,

@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use netvale_mem::steps::{self, Step, step};
 use netvale_port::link::LinkEnd;
 use netvale_port::stage::Stage;
 use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, Passed, Scratch, Source, Task};
@@ -19,6 +20,7 @@ mod plan;
 mod policed;
 mod scatter;
 mod sum;
+mod traced;
 
 pub use held::WaitingFrames;
 use held::{Held, waits_for};
@@ -141,7 +143,7 @@ impl Forwarder {
         if self.is_held() {
             return self.pass_held(work);
         }
-        let frames = self.source.take(&mut work.spare).len();
+        let frames = if steps::are_wanted() { self.take_noting(work) } else { self.source.take(&mut work.spare).len() };
         if frames == 0 {
             // Slots whose frames were all dropped go back immediately.
             self.source.release(&mut work.spare);
@@ -207,10 +209,19 @@ impl Forwarder {
         }
     }
 
+    #[inline]
+    fn retry(&mut self, work: &mut Work) {
+        self.held.retry(self.source.variants(), &mut work.scratch);
+    }
+
     /// Tries again to deliver the waiting frames.
     fn pass_held(&mut self, work: &mut Work) -> Passed {
         let before = self.held.frames();
-        self.held.retry(self.source.variants(), &mut work.scratch);
+        if steps::are_wanted() {
+            self.retry_noting(work)
+        } else {
+            self.retry(work)
+        }
         let moved = before - self.held.frames() + self.go_on_with_rest(work);
         // Progress restarts the time limit, but not while somebody waits for the queue that the frames lie in.
         if moved > 0 && !self.source.ingress().is_wanted() {
@@ -343,7 +354,10 @@ fn settle(
 #[cold]
 fn leave(to: &Arc<Entry>, queue: Queue<'_>, rest: &[u16], may_hold: bool, held: &mut Held) {
     match waits_for(to, queue.1.as_ref(), may_hold, held.from) {
-        Ok(why) => held.hold(to, queue, rest, why),
+        Ok(why) => {
+            step(Step::Waits);
+            held.hold(to, queue, rest, why);
+        }
         Err(reason) => queue.1.counters().dropped(reason, rest.len() as u64),
     }
 }

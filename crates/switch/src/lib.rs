@@ -38,6 +38,7 @@ pub mod policies;
 mod query_task;
 pub mod snooping;
 pub mod table;
+pub mod trace;
 
 pub use elsewhere::Knows;
 pub use entry::{MonitorRings, Port};

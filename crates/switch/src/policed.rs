@@ -8,7 +8,7 @@ use crate::entry::Entry;
 use crate::fdb::PortId;
 use crate::policies::{KINDS, Policies, kind};
 
-/// A switch of which at least one port has policies.
+/// A switch of which at least one port has policies, or is traced.
 pub(crate) struct Policed {
     /// Whether frames belong to VLANs.
     pub(crate) vlans: bool,
@@ -42,7 +42,7 @@ impl Policed {
     }
 
     pub(crate) fn of(entries: &[Arc<Entry>]) -> Option<Box<Policed>> {
-        if entries.iter().all(|entry| entry.port.policies.is_none()) {
+        if entries.iter().all(|entry| entry.port.policies.is_none() && entry.traces.is_empty()) {
             return None;
         }
         let policies = || entries.iter().filter_map(|entry| Some((entry.id, entry.port.policies.as_deref()?)));

@@ -19,6 +19,7 @@ use crate::owners::OwnerId;
 use crate::policed::Policed;
 use crate::policies::{Policies, PolicyState};
 use crate::snooping::Snooping;
+use crate::trace::Trace;
 
 /// Maximum number of ports of a switch (netmap's limit).
 pub const MAX_PORTS: usize = 254;
@@ -350,6 +351,7 @@ impl Switch {
                 holds_others: self.holds_others.load(Ordering::Relaxed),
                 holding: Arc::default(),
                 state: Arc::default(),
+                traces: Vec::new(),
                 tx_monitors: Vec::new(),
                 rx_monitors: Vec::new(),
             }));
@@ -421,6 +423,25 @@ impl Switch {
             }
             Ok(())
         });
+    }
+
+    /// Traces what becomes of the frames of a port, until [`Switch::end_trace`], or until the port leaves.
+    ///
+    /// # Errors
+    /// [`AttachError::NoSuchPort`] if there is no port of that name.
+    pub fn trace(&self, port: &str, trace: &Arc<Trace>) -> Result<(), AttachError> {
+        let missing = || AttachError::NoSuchPort { switch: self.name.clone(), port: port.to_owned() };
+        self.change(|by_id| {
+            let found = by_id.iter_mut().flatten().find(|e| e.port.name == port).ok_or_else(missing)?;
+            Arc::make_mut(found).traces.push(Arc::clone(trace));
+            Ok(())
+        })
+    }
+
+    /// Ends a trace of all its ports.
+    pub fn end_trace(&self, trace: &Arc<Trace>) {
+        let is_it = |one: &Arc<Trace>| Arc::ptr_eq(one, trace);
+        self.rewrite(|entry| entry.traces.iter().any(is_it), |entry| entry.traces.retain(|one| !is_it(one)));
     }
 
     /// Names and numbers of its ports.

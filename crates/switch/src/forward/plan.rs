@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use netvale_mem::drops::REASONS;
+use netvale_mem::steps::{Step, step};
 use netvale_policy::guard::{Guard, Violation};
 use netvale_policy::snoop::{self, PortSet};
 use netvale_policy::vlan::{Refused, Vlan};
@@ -316,9 +317,13 @@ impl<'a> Judge<'a> {
         if let Some(guard) = &self.policies.guard {
             guard.check(head, len).map_err(spoofed)?;
         }
+        if self.policed.vlans {
+            step(Step::Vlan(vlan.id));
+        }
         let to = self.destination(Conversation { dst, src, vlan: vlan.id }, no_learn)?;
         let class = if dst & 1 == 0 { Class::Unknown } else { Class::of_group(dst) };
         if to == FLOOD {
+            step(Step::Floods);
             self.storm(class)?;
         }
         Ok((to, vlan, class))
@@ -382,7 +387,7 @@ impl<'a> Judge<'a> {
             return self.unlearned(vlan, src);
         }
         match self.fdb.learn_in(vlan, src, self.me.id) {
-            Learned::Known | Learned::New => Ok(()),
+            Learned::Known => Ok(()),
             other => self.not_learned(other),
         }
     }
@@ -400,8 +405,13 @@ impl<'a> Judge<'a> {
     #[cold]
     fn not_learned(&self, learned: Learned) -> Result<(), DropReason> {
         match learned {
-            Learned::Known | Learned::New => Ok(()),
-            Learned::Moved(_) => {
+            Learned::Known => Ok(()),
+            Learned::New => {
+                step(Step::Learned);
+                Ok(())
+            }
+            Learned::Moved(from) => {
+                step(Step::Moved(from));
                 if self.policies.loop_guard {
                     self.me.state.note_move();
                 }

@@ -4,9 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use netvale_mem::steps::{Step, step};
 use netvale_port::link::Link;
-use netvale_port::{Batch, DropReason, Egress, RingCounters, Source};
+use netvale_port::{Batch, DropReason, Egress, RingCounters, Scratch, Source};
 
+use super::held::Held;
 use super::plan::{Judge, NO_VARIANT, Plan, takes_flood};
 use super::{ForPolicies, Forwarder, IDENTITY, Work, deliver, deliver_or_drop, ring_of};
 use crate::classify::Groups;
@@ -20,7 +22,7 @@ use crate::table::Table;
 /// The frames of a batch that were not looked at yet, as their port may send no more for now.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
-    frames: Range<usize>,
+    pub(super) frames: Range<usize>,
     /// When it may.
     until: u64,
     /// Frames before this one may be sent.
@@ -58,6 +60,7 @@ impl Forwarder {
     /// Hands frames to their port's link.
     fn put_on_link(&mut self, link: &Link, until: usize, work: &mut Work) {
         let picks = IDENTITY.get(self.rest.frames.start..until).unwrap_or_default();
+        step(Step::Link);
         // What finds no room is dropped there.
         let _ = link.deliver(self.source.frames(), picks, &mut work.scratch);
         self.rest.frames.start = until;
@@ -98,7 +101,16 @@ impl Forwarder {
         }
     }
 
+    #[inline]
     fn forward_rest(&mut self, table: &Table, policed: &Policed, me: &Arc<Entry>, work: &mut Work) {
+        if me.traces.is_empty() {
+            self.forward_range(table, policed, me, work);
+        } else {
+            self.forward_traced(table, policed, me, work);
+        }
+    }
+
+    pub(super) fn forward_range(&mut self, table: &Table, policed: &Policed, me: &Arc<Entry>, work: &mut Work) {
         if me.state.is_blocked() {
             let left = std::mem::take(&mut self.rest).frames;
             return self.source.ingress().counters().dropped(DropReason::Loop, left.len() as u64);
@@ -191,7 +203,7 @@ impl Forwarder {
     fn deliver_all(&mut self, to: &Arc<Entry>, work: &mut Work) {
         let batch = self.source.variants();
         let picks = IDENTITY.get(..batch.len()).unwrap_or(&IDENTITY);
-        deliver(to, self.ring, batch, picks, true, &mut work.scratch, &mut self.held);
+        hand_over(to, self.ring, batch, picks, true, &mut work.scratch, &mut self.held);
     }
 
     fn deliver_planned(
@@ -217,7 +229,7 @@ impl Forwarder {
             let with_flood = ring_of(to, self.ring) == 0;
             let count = groups.picks(to.id, true, with_flood, picks).len();
             let count = select(to, &mut picks[..count], plan);
-            deliver(to, self.ring, batch, &picks[..count], true, scratch, &mut self.held);
+            hand_over(to, self.ring, batch, &picks[..count], true, scratch, &mut self.held);
         }
         let counters = Arc::clone(self.source.ingress().counters());
         if groups.floods() {
@@ -228,12 +240,29 @@ impl Forwarder {
                 }
                 let count = groups.picks(to.id, false, true, picks).len();
                 let count = select(to, &mut picks[..count], plan);
-                deliver(to, 0, batch, &picks[..count], may_hold, scratch, &mut self.held);
+                hand_over(to, 0, batch, &picks[..count], may_hold, scratch, &mut self.held);
             }
             count_lonely(table, groups, me, range.len(), picks, &counters);
         }
         plan.count_drops(&counters);
     }
+}
+
+/// Delivers, and says to whom.
+#[inline]
+fn hand_over(
+    to: &Arc<Entry>,
+    source_ring: usize,
+    batch: &Batch,
+    picks: &[u16],
+    may_hold: bool,
+    scratch: &mut Scratch,
+    held: &mut Held,
+) {
+    if !picks.is_empty() {
+        step(Step::To(to.id, ring_of(to, source_ring) as u8));
+    }
+    deliver(to, source_ring, batch, picks, may_hold, scratch, held);
 }
 
 /// Lets a batch pass as a whole if its port may send all of it; this is so nearly always, unless the port is at its limit.

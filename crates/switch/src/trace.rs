@@ -1,0 +1,148 @@
+//! Traces of what becomes of single frames.
+//!
+//! A port under trace takes the way for ports with policies, one frame at a time, and what happens to it is taken down
+//! ([`netvale_mem::steps`]). Workers put records into a queue of fixed size; whoever traces reads them. Ports without a trace
+//! notice nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crossbeam_queue::ArrayQueue;
+use netvale_mem::steps::{Step, Steps, Tracing};
+use netvale_policy::bpf::Program;
+use netvale_port::FrameRef;
+use netvale_wire::VnetHdr;
+
+pub use crate::clock::now;
+use crate::fdb::PortId;
+
+/// Bytes of a frame that a record has.
+pub const HEAD: usize = 128;
+/// Bytes that filters see at most.
+const SEEN: usize = 512;
+
+/// Which frames are traced.
+#[derive(Debug)]
+pub struct TraceOptions {
+    /// Frames that this program fits; all, if there is none.
+    pub filter: Option<Program>,
+    /// Only those of which something was dropped.
+    pub only_drops: bool,
+    /// One of that many.
+    pub one_of: u32,
+    /// Records that may wait to be read.
+    pub room: usize,
+}
+
+/// A trace of one or several ports.
+#[derive(Debug)]
+pub struct Trace {
+    options: TraceOptions,
+    seen: AtomicU32,
+    records: ArrayQueue<Record>,
+    lost: AtomicU64,
+    _wanted: Tracing,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    /// When, by [`now`].
+    pub at: u64,
+    /// The port and the ring that it came from.
+    pub from: PortId,
+    /// The ring.
+    pub ring: u16,
+    /// Its length, and the number of its pieces; 0: what is told is not about a certain frame.
+    pub len: u32,
+    /// The number of its pieces.
+    pub pieces: u16,
+    /// What its sender left to do.
+    pub left: VnetHdr,
+    /// Its first bytes.
+    pub head: [u8; HEAD],
+    /// What happened.
+    pub steps: Steps,
+}
+
+impl Trace {
+    /// Creates one.
+    #[must_use]
+    pub fn new(options: TraceOptions) -> Trace {
+        let (records, seen, lost) = (ArrayQueue::new(options.room.max(1)), AtomicU32::new(0), AtomicU64::new(0));
+        Trace { options, seen, records, lost, _wanted: Tracing::new() }
+    }
+
+    /// The oldest record.
+    #[must_use]
+    pub fn next(&self) -> Option<Record> {
+        self.records.pop()
+    }
+
+    /// Number of records that found no room since this was asked last.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.swap(0, Ordering::Relaxed)
+    }
+
+    /// Whether a frame is to be traced.
+    fn wants(&self, head: &[u8], len: usize) -> bool {
+        let fits = |program: &Program| program.run(head, len as u32).is_ok_and(|verdict| verdict != 0);
+        self.options.filter.as_ref().is_none_or(fits)
+            && (self.options.one_of <= 1
+                || self.seen.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.options.one_of))
+    }
+
+    pub(crate) fn put(&self, record: &Record) {
+        let has_drop = || record.steps.list().iter().any(|step| matches!(step, Step::Dropped(..)));
+        if (!self.options.only_drops || has_drop()) && self.records.push(*record).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Record {
+    /// What happened to frames that are not there.
+    pub(crate) fn without_frame(from: PortId, ring: usize, steps: Steps) -> Record {
+        let (ring, left) = (ring as u16, VnetHdr::default());
+        Record { at: now(), from, ring, len: 0, pieces: 0, left, head: [0; HEAD], steps }
+    }
+}
+
+/// A frame that at least one trace wants.
+pub(crate) struct Traced {
+    record: Record,
+    /// Which of the port's traces, a bit for each of the first 64.
+    wanted: u64,
+}
+
+impl Traced {
+    /// Looks whether one of `traces` wants a frame.
+    pub(crate) fn of(traces: &[Arc<Trace>], from: PortId, ring: usize, frame: &FrameRef<'_>) -> Option<Traced> {
+        let mut seen = [0; SEEN];
+        let known = frame.copy_out(0, &mut seen);
+        let seen = seen.get(..known).unwrap_or_default();
+        let wants = |trace: &Arc<Trace>| trace.wants(seen, frame.len());
+        let wanted = traces.iter().take(64).enumerate().fold(0, |bits, (i, trace)| bits | u64::from(wants(trace)) << i);
+        let mut head = [0; HEAD];
+        head.iter_mut().zip(seen).for_each(|(to, from)| *to = *from);
+        let record = Record {
+            len: frame.len() as u32,
+            pieces: frame.pieces() as u16,
+            left: frame.offload().to_header(),
+            head,
+            ..Record::without_frame(from, ring, Steps::NONE)
+        };
+        (wanted != 0).then_some(Traced { record, wanted })
+    }
+
+    /// Hands the record, with what happened, to those who want it.
+    pub(crate) fn put(mut self, traces: &[Arc<Trace>], steps: Steps) {
+        self.record.steps = steps;
+        for (i, trace) in traces.iter().take(64).enumerate() {
+            if self.wanted & 1 << i != 0 {
+                trace.put(&self.record);
+            }
+        }
+    }
+}
