@@ -25,7 +25,7 @@ use crate::request::Request;
 use crate::types::{
     AllStats, AllStatsParams, Applied, ApplyParams, AttachParams, DetachParams, Done, Event, Evicted, Exported,
     GroupsInfo, ListParams, NOTIFICATION, PortInfo, SetParams, ShowParams, StatsReply, SubscribeParams, Subscribed,
-    SwitchInfo, TableEntry, TableParams, Version, VxlanSetParams,
+    SwitchInfo, TableEntry, TableParams, TraceBeginParams, TraceBegun, TraceRead, Version, VxlanSetParams,
 };
 
 mod bring;
@@ -187,6 +187,22 @@ impl Client {
     /// [`ClientError`] if there is no answer, or a refusal.
     pub fn vxlan_set(&mut self, params: VxlanSetParams) -> Result<Done, ClientError> {
         self.call(&Request::VxlanSet(Box::new(params)))
+    }
+
+    /// Begins to trace what becomes of frames, until the connection ends.
+    ///
+    /// # Errors
+    /// [`ClientError`] if there is no answer, or a refusal.
+    pub fn trace_begin(&mut self, params: TraceBeginParams) -> Result<TraceBegun, ClientError> {
+        self.call(&Request::TraceBegin(params))
+    }
+
+    /// Reads what was traced since the last time.
+    ///
+    /// # Errors
+    /// [`ClientError`] if there is no answer, or a refusal.
+    pub fn trace_read(&mut self) -> Result<TraceRead, ClientError> {
+        self.call(&Request::TraceRead)
     }
 
     /// Describes one port with its rings, by its full name, e.g. `vale0:a`.

@@ -8,11 +8,12 @@ use crate::error::{ErrorCode, RpcError};
 use crate::types::{
     AllStats, AllStatsParams, Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, GroupsInfo,
     ListParams, NoParams, PortInfo, SetParams, ShowParams, StatsReply, SubscribeParams, Subscribed, SwitchInfo,
-    TableEntry, TableParams, Version, VxlanLocal, VxlanLocalParams, VxlanSetParams,
+    TableEntry, TableParams, TraceBeginParams, TraceBegun, TraceRead, Version, VxlanLocal, VxlanLocalParams,
+    VxlanSetParams,
 };
 
 /// Names of all methods.
-pub const METHODS: [&str; 19] = [
+pub const METHODS: [&str; 21] = [
     "version",
     "switch.list",
     "switch.table",
@@ -29,6 +30,8 @@ pub const METHODS: [&str; 19] = [
     "unsubscribe",
     "vxlan.set",
     "vxlan.local",
+    "trace.begin",
+    "trace.read",
     "config.apply",
     "config.export",
     "shutdown",
@@ -86,6 +89,12 @@ pub enum Request {
     /// Reads which addresses are on this side of a tunnel. Answer: [`Reply::VxlanLocal`].
     #[serde(rename = "vxlan.local")]
     VxlanLocal(VxlanLocalParams),
+    /// Begins to trace what becomes of frames. Answer: [`Reply::TraceBegun`].
+    #[serde(rename = "trace.begin")]
+    TraceBegin(TraceBeginParams),
+    /// Reads what was traced since the last time. Answer: [`Reply::Traced`].
+    #[serde(rename = "trace.read")]
+    TraceRead,
     /// Makes the daemon what a configuration file says. Answer: [`Reply::Applied`].
     #[serde(rename = "config.apply")]
     ConfigApply(ApplyParams),
@@ -123,6 +132,10 @@ pub enum Reply {
     Subscribed(Box<Subscribed>),
     /// To `vxlan.local`.
     VxlanLocal(VxlanLocal),
+    /// To `trace.begin`.
+    TraceBegun(TraceBegun),
+    /// To `trace.read`.
+    Traced(TraceRead),
     /// To `config.apply`.
     Applied(Applied),
     /// To `config.export`.
@@ -144,6 +157,7 @@ impl Request {
             "port.evicted" => none(Request::PortEvicted),
             "stats" => none(Request::Stats),
             "unsubscribe" => none(Request::Unsubscribe),
+            "trace.read" => none(Request::TraceRead),
             "config.export" => none(Request::ConfigExport),
             "shutdown" => none(Request::Shutdown),
             "stats.all" => params_of(method, params).map(Request::StatsAll),
@@ -156,6 +170,7 @@ impl Request {
             "subscribe" => params_of(method, params).map(Request::Subscribe),
             "vxlan.set" => params_of(method, params).map(|p| Request::VxlanSet(Box::new(p))),
             "vxlan.local" => params_of(method, params).map(Request::VxlanLocal),
+            "trace.begin" => params_of(method, params).map(Request::TraceBegin),
             "config.apply" => params_of(method, params).map(Request::ConfigApply),
             "port.show" => params_of(method, params).map(Request::PortShow),
             _ => Err(RpcError::new(
@@ -205,6 +220,13 @@ mod tests {
             Request::Unsubscribe,
             Request::VxlanSet(Box::new(VxlanSetParams { port: "vale0:v".into(), replace: true, ..Default::default() })),
             Request::VxlanLocal(VxlanLocalParams { port: "vale0:v".into(), watch: true, since: Some(3) }),
+            Request::TraceBegin(TraceBeginParams {
+                of: vec!["vale0".into()],
+                drops: true,
+                one_of: 3,
+                ..Default::default()
+            }),
+            Request::TraceRead,
             Request::ConfigApply(ApplyParams { text: "workers = 1".into(), dry_run: true, ..Default::default() }),
             Request::ConfigExport,
             Request::Shutdown,

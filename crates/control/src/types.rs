@@ -15,6 +15,7 @@ mod events;
 mod port;
 mod stats;
 mod stats_all;
+mod trace;
 mod vxlan;
 
 pub use crate::mac::{BadMac, Mac};
@@ -30,6 +31,7 @@ pub use stats_all::{
     AllStats, AllStatsParams, MulticastStats, PolicyStats, PortDetails, RegionStats, RingStats, RuleStats, SwitchStats,
     TunnelStats,
 };
+pub use trace::{TraceBeginParams, TraceBegun, TraceRead, TraceStep, TracedFrame};
 pub use vxlan::{
     LocalAddress, VxlanAddress, VxlanChanges, VxlanInfo, VxlanLocal, VxlanLocalParams, VxlanNeighbor, VxlanRemote,
     VxlanSetParams,

@@ -28,6 +28,7 @@ use crate::registry::refusals::Refusals;
 use crate::registry::regions::Regions;
 use crate::registry::snoops::Snoops;
 use crate::registry::switches::Switches;
+use crate::registry::traces::Traces;
 use crate::registry::tunnels::Tunnels;
 use crate::registry::watches::Watches;
 use crate::registry::workers::Workers;
@@ -62,6 +63,8 @@ pub struct Daemon {
     pub snoops: Snoops,
     /// Sockets of tunnels, and who watches those.
     pub tunnels: Tunnels,
+    /// Traces of frames.
+    pub traces: Traces,
     /// ptnet devices of the virtual machine that the daemon runs in.
     pub guests: Guests,
     /// What each monitor watches.
@@ -112,6 +115,7 @@ impl Daemon {
             groups: Groups::default(),
             snoops: Snoops::new()?,
             tunnels: Tunnels::new()?,
+            traces: Traces::default(),
             guests: Guests::default(),
             watches: Watches::default(),
             mirrors: Mirrors::default(),

@@ -390,6 +390,7 @@ impl Server {
     fn hang_up(&mut self, id: u64) {
         self.daemon.tunnels.forget(id);
         self.daemon.events.forget(id);
+        self.daemon.traces.forget(id);
         let Some((client, caller)) = self.clients.remove(&id) else { return };
         let (fd, held) = match client {
             Client::Attach { fd, holds } => (fd, holds),

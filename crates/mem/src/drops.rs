@@ -145,11 +145,17 @@ impl RingCounters {
     /// Counts `frames` dropped for one reason.
     #[inline]
     pub fn dropped(&self, why: DropReason, frames: u64) {
-        if let Some(c) = self.drops.get(why as usize) {
-            c.fetch_add(frames, Ordering::Relaxed);
-        }
+        self.dropped_before(why, frames);
         if steps::are_wanted() && frames > 0 {
             steps::step(Step::Dropped(why, frames as u32));
+        }
+    }
+
+    /// Counts frames whose drop was a step of theirs already.
+    #[inline]
+    pub fn dropped_before(&self, why: DropReason, frames: u64) {
+        if let Some(c) = self.drops.get(why as usize) {
+            c.fetch_add(frames, Ordering::Relaxed);
         }
     }
 

@@ -31,6 +31,7 @@ pub mod stop;
 pub mod table;
 pub mod tlem;
 pub mod top;
+pub mod trace;
 pub mod up;
 pub mod upgrade;
 pub mod vm;
@@ -59,6 +60,7 @@ pub enum Command {
     Top(top::Args),
     Metrics(metrics::Args),
     Monitor(monitor::Args),
+    Trace(trace::Args),
     Doctor(doctor::Args),
     PktGen(pkt_gen::Args),
     Bridge(bridge::Args),
@@ -102,6 +104,7 @@ impl Command {
             Self::Top(args) => top::run(args, ctx),
             Self::Metrics(args) => metrics::run(args, ctx),
             Self::Monitor(args) => monitor::run(args, ctx),
+            Self::Trace(args) => trace::run(args, ctx),
             Self::Doctor(args) => doctor::run(args, ctx),
             Self::PktGen(args) => pkt_gen::run(args, ctx),
             Self::Bridge(args) => bridge::run(args, ctx),

@@ -7,8 +7,7 @@ use netvale_control::{ErrorCode, Reply, Request, RpcError};
 use super::attaching::attach;
 use super::counting::{all_stats, stats};
 use super::inspect::{last_eviction, list_evicted, list_groups, list_ports, list_switches, list_table, show};
-use super::vxlan;
-use super::{configuration, events};
+use super::{configuration, events, trace, vxlan};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::permission;
@@ -92,6 +91,8 @@ impl Rpc<'_> {
                 Reply::Done(Done {})
             }
             Request::VxlanLocal(p) => Reply::VxlanLocal(vxlan::local(self.daemon, &p, self.caller)?),
+            Request::TraceBegin(p) => Reply::TraceBegun(trace::begin(self.daemon, &p, self.caller)?),
+            Request::TraceRead => Reply::Traced(trace::read(self.daemon, self.caller)?),
             Request::Stats => Reply::Stats(stats(self.daemon, self.caller)),
             Request::StatsAll(p) => Reply::AllStats(Box::new(all_stats(self.daemon, &p, self.caller))),
             Request::Subscribe(p) => Reply::Subscribed(Box::new(events::subscribe(self.daemon, p, self.caller)?)),

@@ -11,6 +11,7 @@
 //! | [`inspect`] | replies to `list` and `show` |
 //! | [`counting`] | replies to `top` and for metrics: counters |
 //! | [`events`] | `subscribe` and `unsubscribe` |
+//! | [`trace`] | `trace.begin` and `trace.read` |
 //! | [`vxlan`] | `vxlan.set` and `vxlan.local` |
 //! | [`configuration`] | `config.apply` and `config.export`, and SIGHUP |
 
@@ -23,4 +24,5 @@ pub mod handover;
 pub mod inspect;
 pub mod netmap;
 pub mod opening;
+pub mod trace;
 pub mod vxlan;

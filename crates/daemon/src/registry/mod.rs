@@ -12,6 +12,7 @@
 //! | [`workers`] | the worker threads, and the tasks of each; `balance` says which task should move |
 //! | `mirrors` | rings for copies of frames that pass without the daemon |
 //! | [`watches`] | what each monitor watches |
+//! | [`traces`] | traces of frames, by connection |
 //! | `evictions` | programs that lost their port |
 //! | [`events`], [`looks`] | who is told of what happens; what of it was found by looking |
 //! | `refusals` | how many requests of each user were refused |
@@ -33,6 +34,7 @@ pub mod refusals;
 pub mod regions;
 pub mod snoops;
 pub mod switches;
+pub mod traces;
 pub mod tunnels;
 pub mod watches;
 pub mod workers;

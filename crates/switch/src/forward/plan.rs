@@ -155,6 +155,7 @@ impl Plan {
 
     #[inline]
     pub(super) fn drop(&mut self, reason: DropReason) {
+        step(Step::Dropped(reason, 1));
         self.drops[reason as usize] += 1;
         self.has_drops = true;
     }
@@ -167,7 +168,7 @@ impl Plan {
         for (reason, count) in DropReason::ALL.iter().zip(&mut self.drops) {
             match std::mem::take(count) {
                 0 => {}
-                count => counters.dropped(*reason, count.into()),
+                count => counters.dropped_before(*reason, count.into()),
             }
         }
     }

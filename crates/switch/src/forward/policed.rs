@@ -223,7 +223,7 @@ impl Forwarder {
         let select = |to: &Entry, list: &mut [u16], plan: &mut Plan| {
             let count = select(policed, me, to, list, plan);
             let filters = &policed.policies(to).filters[1];
-            if filters.rules().is_empty() { count } else { filter(source, filters, &mut list[..count], plan) }
+            if filters.rules().is_empty() { count } else { filter(source, to, filters, &mut list[..count], plan) }
         };
         for to in groups.active().iter().filter_map(|&id| table.get(id)) {
             let with_flood = ring_of(to, self.ring) == 0;
@@ -284,7 +284,7 @@ fn takes_all(policed: &Policed, me: &Entry, to: &Entry) -> bool {
 }
 
 /// Leaves only those variants that filters of what a port gets let pass. Returns their number.
-fn filter(source: &Source, filters: &Filters, list: &mut [u16], plan: &mut Plan) -> usize {
+fn filter(source: &Source, to: &Entry, filters: &Filters, list: &mut [u16], plan: &mut Plan) -> usize {
     let mut count = 0;
     for i in 0..list.len() {
         let variant = list[i];
@@ -293,6 +293,7 @@ fn filter(source: &Source, filters: &Filters, list: &mut [u16], plan: &mut Plan)
             list[count] = variant;
             count += 1;
         } else {
+            step(Step::To(to.id, 0));
             plan.drop(DropReason::Filter);
         }
     }
@@ -321,6 +322,7 @@ fn select(policed: &Policed, me: &Entry, to: &Entry, list: &mut [u16], plan: &mu
         let gets = is_own || takes_flood(its, me.id, to.id, &planned, &plan.sets);
         if is_apart || is_blocked || !gets {
             if is_own {
+                step(Step::To(to.id, 0));
                 plan.drop(if is_apart { DropReason::Isolated } else { DropReason::Loop });
             }
             continue;

@@ -1,0 +1,132 @@
+//! `netvale trace`: what becomes of single frames.
+
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use netvale_control::client::Client;
+use netvale_control::types::{TraceBeginParams, TraceRead, TracedFrame};
+use serde::Serialize;
+
+use crate::{CliError, Ctx, libpcap, out, signals};
+
+mod line;
+
+/// How often the daemon is asked for what is new.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Tell what becomes of a port's frames: where each goes, what happens on the way, and why it is dropped.
+///
+/// Frames are those that come into the switch from the port, or from all ports of a switch. One line is one frame: when, from which
+/// port and ring, its length and headers, and behind a colon what happened to it, in order. Frames of other ports are not slowed
+/// down; those of a traced port are moved one by one. What is more than can be told is left out and counted.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Args {
+    /// The port, SWITCH:NAME, or the switch, for all ports of yours on it.
+    #[arg(value_name = "PORT|SWITCH")]
+    of: String,
+
+    /// Only frames that fit, in the language of pcap-filter(7); the first 512 bytes of a frame are looked at.
+    #[arg(value_name = "FILTER")]
+    filter: Vec<String>,
+
+    /// Only frames of which something is dropped.
+    #[arg(long)]
+    drops: bool,
+
+    /// One of that many frames.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    one_of: u32,
+
+    /// End after that many frames.
+    #[arg(short, long, value_name = "FRAMES")]
+    count: Option<u64>,
+
+    /// End after that many seconds.
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<f64>,
+
+    /// Print each frame as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  netvale trace vale0:vm1                        all frames that vm1 sends
+  netvale trace vale0 --drops                    what is dropped on vale0, and why
+  netvale trace vale0:vm1 'udp port 67' -c 4     the next four frames of DHCP
+  netvale trace vale0:vm1 --one-of 1000 --json   one of a thousand, for a program
+";
+
+/// A frame as it is printed for programs.
+#[derive(Serialize)]
+struct Timed<'a> {
+    /// When, in nanoseconds since 1970.
+    time_ns: i128,
+    #[serde(flatten)]
+    frame: &'a TracedFrame,
+}
+
+/// Frames that are not told of, as it is printed for programs.
+#[derive(Serialize)]
+struct Lost {
+    lost: u64,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// The filter cannot be compiled, no daemon answers, or there is no such port.
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let expression = args.filter.join(" ");
+    let program = (!expression.is_empty()).then(|| libpcap::compile(&expression)).transpose()?;
+    let filter = program.map(|program| program.to_string());
+    let stop = signals::stop_flag()?;
+    let mut daemon = ctx.daemon()?;
+    let params = TraceBeginParams { of: vec![args.of.clone()], filter, drops: args.drops, one_of: args.one_of };
+    let begun = daemon.ask(|client| client.trace_begin(params))?;
+    if !args.json {
+        eprintln!("tracing {}", begun.ports.join(", "));
+    }
+    let until = args.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+    let mut left = args.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        // What was there when time was up is told yet.
+        let is_last = stop.load(Ordering::Relaxed) || until.is_some_and(|until| Instant::now() >= until);
+        let read = daemon.ask(Client::trace_read)?;
+        let is_full = !read.frames.is_empty();
+        left = tell(args, &read, left)?;
+        if is_last {
+            break;
+        }
+        if !is_full {
+            std::thread::sleep(LOOK);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what was read, at most `left` frames. Returns how many are left.
+fn tell(args: &Args, read: &TraceRead, left: u64) -> Result<u64, CliError> {
+    let now = jiff::Timestamp::now();
+    let count = left.min(read.frames.len() as u64);
+    for frame in read.frames.iter().take(count as usize) {
+        let age = Duration::from_nanos(frame.age_ns);
+        let at = now.checked_sub(age).unwrap_or(now);
+        if args.json {
+            out::json(&Timed { time_ns: at.as_nanosecond(), frame })?;
+        } else {
+            out::line(line::of(at, frame))?;
+        }
+    }
+    match read.lost {
+        0 => {}
+        lost if args.json => out::json(&Lost { lost })?,
+        lost => {
+            out::line(format_args!("({lost} frames are not told of: --one-of, --drops or a filter leave some out)"))?
+        }
+    }
+    Ok(left - count)
+}

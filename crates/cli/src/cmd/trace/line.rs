@@ -1,0 +1,150 @@
+//! A traced frame as a line.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use netvale_control::types::{TraceStep, TracedFrame};
+use netvale_wire::layers::{SCTP, TCP, UDP};
+use netvale_wire::{Layers, ethernet};
+
+/// The line of a frame.
+pub fn of(at: Timestamp, frame: &TracedFrame) -> String {
+    let time = at.to_zoned(TimeZone::system()).strftime("%H:%M:%S%.6f").to_string();
+    let mut line = format!("{time} {}/{} ", frame.port, frame.ring);
+    if frame.len > 0 {
+        let head = bytes(&frame.head);
+        let _ = write!(line, "{} bytes, {}", frame.len, headers(&head));
+        if let Some(segment) = frame.segment {
+            let _ = write!(line, ", to be cut by {segment}");
+        } else if frame.no_checksum {
+            line.push_str(", checksum left to do");
+        }
+    } else {
+        line.push_str("no frame");
+    }
+    line.push_str(": ");
+    line.push_str(&steps(&frame.steps));
+    if frame.more_steps > 0 {
+        let _ = write!(line, ", and {} steps more", frame.more_steps);
+    }
+    line
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits = hex.as_bytes().chunks_exact(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.map_while(byte).collect()
+}
+
+/// Addresses and ports, as far as they are known.
+fn headers(head: &[u8]) -> String {
+    let Ok(ether) = ethernet::Header::parse(head) else { return "no Ethernet header".to_owned() };
+    let macs = format!("{} > {}", ether.src(), ether.dst());
+    let tag = tags(head);
+    match Layers::parse(head) {
+        Ok(Layers { ip: Some(ip), .. }) => {
+            let ports = matches!(ip.protocol, TCP | UDP | SCTP).then(|| head.get(ip.l4..ip.l4 + 4)).flatten();
+            let port = |at: usize| ports.filter(|_| !ip.fragment).map(|p| u16::from_be_bytes([p[at], p[at + 1]]));
+            let ends = format!("{} > {}", end(ip.src, port(0)), end(ip.dst, port(2)));
+            format!("{macs}{tag}, {} {ends}", protocol(ip.protocol, ip.src))
+        }
+        Ok(Layers { ethertype: ethernet::ARP, .. }) => format!("{macs}{tag}, ARP"),
+        Ok(Layers { ethertype, .. }) => format!("{macs}{tag}, type 0x{ethertype:04x}"),
+        Err(_) => format!("{macs}{tag}"),
+    }
+}
+
+/// VLAN tags, outermost first.
+fn tags(head: &[u8]) -> String {
+    let (mut text, mut at) = (String::new(), 12);
+    while let Some(&[a, b, c, d]) = head.get(at..).and_then(<[u8]>::first_chunk::<4>)
+        && matches!([a, b], [0x81, 0x00] | [0x88, 0xa8])
+        && at < 24
+    {
+        let _ = write!(text, ", tag {}", u16::from_be_bytes([c & 0x0f, d]));
+        at += 4;
+    }
+    text
+}
+
+fn protocol(number: u8, ip: IpAddr) -> String {
+    let version = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
+    match number {
+        TCP => "TCP".to_owned(),
+        UDP => "UDP".to_owned(),
+        SCTP => "SCTP".to_owned(),
+        1 if ip.is_ipv4() => "ICMP".to_owned(),
+        58 if ip.is_ipv6() => "ICMPv6".to_owned(),
+        other => format!("{version} protocol {other}"),
+    }
+}
+
+fn end(ip: IpAddr, port: Option<u16>) -> String {
+    match (ip, port) {
+        (ip, None) => ip.to_string(),
+        (IpAddr::V4(ip), Some(port)) => format!("{ip}:{port}"),
+        (IpAddr::V6(ip), Some(port)) => format!("[{ip}]:{port}"),
+    }
+}
+
+/// What happened, in order. A destination is followed by what happened there.
+fn steps(steps: &[TraceStep]) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for (i, step) in steps.iter().enumerate() {
+        let next = steps.get(i + 1);
+        parts.push(match step {
+            TraceStep::Vlan(vlan) => format!("VLAN {vlan}"),
+            TraceStep::Learned => "source learned".to_owned(),
+            TraceStep::MovedFrom(port) => format!("source moved from {port}"),
+            TraceStep::Passes(rule) => format!("rule {rule} passes"),
+            TraceStep::Refused(rule) => format!("rule {rule} drops"),
+            TraceStep::Floods => "to all".to_owned(),
+            TraceStep::Link => "on the link".to_owned(),
+            TraceStep::To(port) if is_end_of(next) => format!("delivered to {port}"),
+            TraceStep::To(port) => format!("to {port}"),
+            TraceStep::Waits => "waits for room".to_owned(),
+            TraceStep::Cut(segments) => format!("cut into {segments}"),
+            TraceStep::Summed => "checksum computed".to_owned(),
+            TraceStep::Dropped(why, 1) => format!("dropped: {why}"),
+            TraceStep::Dropped(why, times) => format!("{times} dropped: {why}"),
+        });
+    }
+    if parts.is_empty() { "nowhere".to_owned() } else { parts.join(", ") }
+}
+
+/// Whether a destination has taken the frame, by what happened next.
+fn is_end_of(next: Option<&TraceStep>) -> bool {
+    !matches!(next, Some(TraceStep::Dropped(..) | TraceStep::Waits | TraceStep::Cut(_) | TraceStep::Summed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(head: &str, len: u32, steps: Vec<TraceStep>) -> String {
+        let frame = TracedFrame { port: "vale0:a".into(), len, head: head.into(), steps, ..TracedFrame::default() };
+        // Without the time, which depends on where one is.
+        of(Timestamp::UNIX_EPOCH, &frame).split_once(' ').map(|(_, line)| line.to_owned()).unwrap_or_default()
+    }
+
+    /// Objective: lines say from where, what and where to; a tag, ports of both versions, ARP, and what is no frame.
+    #[test]
+    fn lines() {
+        let udp = "0200000000020200000000010800450000280000400040110000 0a0000010a000002 04d20035".replace(' ', "");
+        assert_eq!(
+            line(&udp, 60, vec![TraceStep::Learned, TraceStep::To("vale0:b/0".into())]),
+            "vale0:a/0 60 bytes, 02:00:00:00:00:01 > 02:00:00:00:00:02, UDP 10.0.0.1:1234 > 10.0.0.2:53: source learned, delivered to vale0:b/0"
+        );
+        let arp = "ffffffffffff0200000000018100000a0806";
+        let dropped = TraceStep::Dropped("no-room".into(), 1);
+        assert_eq!(
+            line(arp, 46, vec![TraceStep::Floods, TraceStep::To("vale0:b/1".into()), dropped]),
+            "vale0:a/0 46 bytes, 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff, tag 10, ARP: to all, to vale0:b/1, dropped: no-room"
+        );
+        let dropped = TraceStep::Dropped("bad-length".into(), 3);
+        assert_eq!(line("", 0, vec![dropped]), "vale0:a/0 no frame: 3 dropped: bad-length");
+        assert_eq!(line("zz", 5, vec![]), "vale0:a/0 5 bytes, no Ethernet header: nowhere");
+    }
+}

@@ -1,0 +1,106 @@
+//! Traces of what becomes of single frames.
+
+use serde::{Deserialize, Serialize};
+
+/// What to trace. A connection has one trace; another one takes its place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceBeginParams {
+    /// Full names of the ports whose frames are traced, or the name of a switch: all ports that are the caller's.
+    pub of: Vec<String>,
+    /// A classic BPF program, as `tcpdump -ddd` prints it, lines separated by commas, that says which frames are traced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// Only frames of which something is dropped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drops: bool,
+    /// One of that many frames.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub one_of: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+fn is_one(n: &u32) -> bool {
+    *n == 1
+}
+
+/// What a trace has begun with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceBegun {
+    /// Full names of the ports.
+    pub ports: Vec<String>,
+}
+
+/// What was traced since the last time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceRead {
+    /// Frames that found no room since then, as this was asked too late.
+    pub lost: u64,
+    /// The frames, in the order of each worker.
+    pub frames: Vec<TracedFrame>,
+}
+
+/// What became of a frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedFrame {
+    /// How many nanoseconds ago that was.
+    pub age_ns: u64,
+    /// Full name of the port that it came from.
+    pub port: String,
+    /// The ring there.
+    pub ring: u16,
+    /// Its length in bytes; 0: what is told is not of one frame, but of some that were refused before there was one, or that had waited.
+    pub len: u32,
+    /// Bytes of payload of each segment, if its sender left it to be cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segment: Option<u16>,
+    /// Whether its sender left the checksum to be computed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_checksum: bool,
+    /// Its first bytes, two hexadecimal digits each.
+    pub head: String,
+    /// What happened to it, in order.
+    pub steps: Vec<TraceStep>,
+    /// Number of further steps.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub more_steps: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+fn is_none(n: &u32) -> bool {
+    *n == 0
+}
+
+/// Something that happens to a frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TraceStep {
+    /// It belongs to that VLAN.
+    Vlan(u16),
+    /// Its source address was not known.
+    Learned,
+    /// Its source address was known behind that port.
+    MovedFrom(String),
+    /// A rule lets it pass: `in 1`, `out 2`.
+    Passes(u16),
+    /// A rule drops it.
+    Refused(u16),
+    /// It goes to all, or to the members of a group.
+    Floods,
+    /// It is on its port's link, and comes out of it later.
+    Link,
+    /// It goes to that port's ring, written `PORT/RING`.
+    To(String),
+    /// It waits there for room.
+    Waits,
+    /// It is cut into that many segments.
+    Cut(u32),
+    /// Its checksum is computed.
+    Summed,
+    /// It is dropped, for that reason; if it is more than one, that many times.
+    Dropped(String, u32),
+}

@@ -1,0 +1,141 @@
+//! Traces: what becomes of single frames, for those whose ports they come from.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use netvale_control::types::{TraceBeginParams, TraceBegun, TraceRead, TraceStep, TracedFrame};
+use netvale_control::{ErrorCode, RpcError};
+use netvale_mem::steps::Step;
+use netvale_policy::bpf::Program;
+use netvale_switch::trace::{HEAD, Record, Trace, TraceOptions, now};
+use netvale_switch::{PortId, Switch};
+
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::permission::{self, controls};
+use crate::registry::traces::{OF_USER, Session};
+
+/// Records that wait to be read, and those of one answer.
+const ROOM: usize = 1024;
+const AT_ONCE: usize = 256;
+
+/// Begins a trace.
+pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<TraceBegun, RpcError> {
+    if !d.traces.has_room_for(caller) {
+        let what = format!("there are {OF_USER} traces of yours, or too many of all users");
+        return Err(RpcError::new(ErrorCode::NoRoom, what, "end one of them"));
+    }
+    let wrong = |what: String| RpcError::new(ErrorCode::InvalidParams, what, "nothing is traced");
+    let parse = |text: &String| Program::parse(text).map_err(|why| wrong(format!("filter: {why}")));
+    let filter = p.filter.as_ref().map(parse).transpose()?;
+    let mut ports = Vec::new();
+    for of in &p.of {
+        ports.extend(ports_of(d, of, caller)?);
+    }
+    let Some((switch, ..)) = ports.first() else {
+        return Err(wrong("no port is named, or none on the switch is yours".to_owned()));
+    };
+    if ports.iter().any(|(other, ..)| !Arc::ptr_eq(other, switch)) {
+        return Err(wrong("the ports are on several switches".to_owned()));
+    }
+    let options = TraceOptions { filter, only_drops: p.drops, one_of: p.one_of.max(1), room: ROOM };
+    let trace = Arc::new(Trace::new(options));
+    let session = Session { caller, trace, switch: Arc::clone(switch) };
+    for (.., port) in &ports {
+        switch.trace(port, &session.trace).map_err(|gone| wrong(gone.to_string()))?;
+    }
+    d.traces.begin(session);
+    Ok(TraceBegun { ports: ports.into_iter().map(|(_, full, _)| full).collect() })
+}
+
+/// A port's switch, its full name, and its name there.
+type Place = (Arc<Switch>, String, String);
+
+/// The port of that name, or those of a caller on a switch of that name.
+fn ports_of(d: &Daemon, of: &str, caller: Caller) -> Result<Vec<Place>, RpcError> {
+    if let Some(switch) = d.switches.get(of) {
+        permission::admit(d, caller, permission::Request::InspectSwitch(of))?;
+        let place = |(_, port): (PortId, String)| (Arc::clone(switch), format!("{of}:{port}"), port);
+        let is_own = |place: &Place| d.ports.get(&place.1).is_some_and(|record| controls(caller, record.owner.uid));
+        return Ok(switch.ports().into_iter().map(place).filter(is_own).collect());
+    }
+    permission::admit(d, caller, permission::Request::Change(of))?;
+    let none =
+        || RpcError::new(ErrorCode::NotFound, format!("there is no port {of}"), "'netvale list' shows the ports");
+    let record = d.ports.get(of).ok_or_else(none)?;
+    let on = |text: &'static str| RpcError::new(ErrorCode::InvalidParams, format!("{of} {text}"), "nothing is traced");
+    let (switch, id) = record.switch.as_ref().zip(record.id).ok_or_else(|| on("is on no switch"))?;
+    let port = switch.ports().into_iter().find(|(found, _)| *found == id).map(|(_, port)| port);
+    Ok(vec![(Arc::clone(switch), of.to_owned(), port.ok_or_else(none)?)])
+}
+
+/// What was traced since the last time.
+pub fn read(d: &Daemon, caller: Caller) -> Result<TraceRead, RpcError> {
+    let none =
+        || RpcError::new(ErrorCode::NotFound, "this connection traces nothing".to_owned(), "call trace.begin first");
+    let session = d.traces.of(caller.client).ok_or_else(none)?;
+    let names = Names::new(d, session, caller);
+    let lost = session.trace.lost();
+    let records = std::iter::from_fn(|| session.trace.next()).take(AT_ONCE);
+    Ok(TraceRead { lost, frames: records.map(|record| names.frame(&record)).collect() })
+}
+
+/// Names of the ports that a trace may be about.
+struct Names(BTreeMap<PortId, String>);
+
+impl Names {
+    /// Another user's ports have no names for a caller.
+    fn new(d: &Daemon, session: &Session, caller: Caller) -> Names {
+        let name = |(id, port): (PortId, String)| {
+            let full = format!("{}:{port}", session.switch.name());
+            let is_seen = d.ports.get(&full).is_some_and(|record| controls(caller, record.owner.uid));
+            (id, if is_seen { full } else { "another user's port".to_owned() })
+        };
+        Names(session.switch.ports().into_iter().map(name).collect())
+    }
+
+    fn name(&self, id: PortId) -> String {
+        self.0.get(&id).cloned().unwrap_or_else(|| "a port that is gone".to_owned())
+    }
+
+    fn frame(&self, record: &Record) -> TracedFrame {
+        let known = (record.len as usize).min(HEAD);
+        let head = record.head.get(..known).unwrap_or_default();
+        TracedFrame {
+            age_ns: now().saturating_sub(record.at),
+            port: self.name(record.from),
+            ring: record.ring,
+            len: record.len,
+            segment: (record.left.gso_type != 0).then_some(record.left.gso_size),
+            no_checksum: record.left.flags & netvale_wire::vnet::F_NEEDS_CSUM != 0,
+            head: hex(head),
+            steps: record.steps.list().iter().map(|step| self.step(*step)).collect(),
+            more_steps: record.steps.more(),
+        }
+    }
+
+    fn step(&self, step: Step) -> TraceStep {
+        match step {
+            Step::Vlan(vlan) => TraceStep::Vlan(vlan),
+            Step::Learned => TraceStep::Learned,
+            Step::Moved(from) => TraceStep::MovedFrom(self.name(from)),
+            Step::Rule(number, false) => TraceStep::Passes(number + 1),
+            Step::Rule(number, true) => TraceStep::Refused(number + 1),
+            Step::Floods => TraceStep::Floods,
+            Step::Link => TraceStep::Link,
+            Step::To(port, ring) => TraceStep::To(format!("{}/{ring}", self.name(port))),
+            Step::Waits => TraceStep::Waits,
+            Step::Cut(segments) => TraceStep::Cut(segments),
+            Step::Summed => TraceStep::Summed,
+            Step::Dropped(why, times) => TraceStep::Dropped(why.name().to_owned(), times),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
