@@ -31,7 +31,7 @@ pub use stats_all::{
     AllStats, AllStatsParams, MulticastStats, PolicyStats, PortDetails, RegionStats, RingStats, RuleStats, SwitchStats,
     TunnelStats,
 };
-pub use trace::{TraceBeginParams, TraceBegun, TraceRead, TraceStep, TracedFrame};
+pub use trace::{TraceBeginParams, TraceBegun, TraceRead, TraceStep, TracedFrame, TracedRule};
 pub use vxlan::{
     LocalAddress, VxlanAddress, VxlanChanges, VxlanInfo, VxlanLocal, VxlanLocalParams, VxlanNeighbor, VxlanRemote,
     VxlanSetParams,

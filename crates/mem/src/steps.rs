@@ -18,8 +18,16 @@ pub enum Step {
     Learned,
     /// Its source was known behind another port.
     Moved(u8),
+    /// Its source stays known behind another port.
+    Kept(u8),
+    /// Its source is not learned: the port, or its owner, has as many addresses as it may.
+    NotLearned,
+    /// What follows is decided by the port that it goes to.
+    Out(u8),
     /// A filter's rule fits it: its number, from 0, and whether it drops.
     Rule(u16, bool),
+    /// Nobody knows where its destination is.
+    Unknown,
     /// It goes to all, or to a group's members.
     Floods,
     /// It is put on the link of the port that it comes from.
@@ -28,16 +36,19 @@ pub enum Step {
     To(u8, u8),
     /// It waits there until there is room.
     Waits,
+    /// It has waited, and was taken.
+    Taken,
     /// It was cut into that many segments.
     Cut(u32),
-    /// Its checksum was computed.
+    /// Its checksum was filled in.
     Summed,
     /// It, or that many copies of it, were dropped.
     Dropped(DropReason, u32),
 }
 
-/// Steps of a frame that are taken down.
+/// Steps of a frame that are taken down, and how many of these places only drops and where they happen may take.
 const STEPS: usize = 30;
+const FOR_DROPS: usize = 6;
 
 /// The steps of a frame.
 #[derive(Clone, Copy, Debug)]
@@ -45,12 +56,16 @@ pub struct Steps {
     list: [Step; STEPS],
     len: u8,
     more: u32,
+    has_drop: bool,
     is_open: bool,
+    /// The last step that found no room, if it is a destination.
+    left_out: Option<Step>,
 }
 
 impl Steps {
     /// No steps.
-    pub const NONE: Steps = Steps { list: [Step::Floods; STEPS], len: 0, more: 0, is_open: false };
+    pub const NONE: Steps =
+        Steps { list: [Step::Floods; STEPS], len: 0, more: 0, has_drop: false, is_open: false, left_out: None };
 
     /// The steps, in order.
     #[must_use]
@@ -64,13 +79,47 @@ impl Steps {
         self.more
     }
 
+    /// Whether one of them, in the list or not, is a drop.
+    #[must_use]
+    pub fn has_drop(&self) -> bool {
+        self.has_drop
+    }
+
+    /// Adds the steps of `later`.
+    pub fn append(&mut self, later: &Steps) {
+        later.list().iter().for_each(|step| self.add(*step));
+        self.more = self.more.saturating_add(later.more);
+        self.has_drop |= later.has_drop;
+    }
+
+    fn clear(&mut self, is_open: bool) {
+        (self.len, self.more, self.has_drop, self.is_open, self.left_out) = (0, 0, false, is_open, None);
+    }
+
     fn add(&mut self, step: Step) {
-        match self.list.get_mut(usize::from(self.len)) {
-            Some(place) => {
-                *place = step;
-                self.len += 1;
+        let is_drop = matches!(step, Step::Dropped(..));
+        self.has_drop |= is_drop;
+        if usize::from(self.len) < STEPS - FOR_DROPS {
+            return self.push(step);
+        }
+        match self.left_out.take() {
+            Some(to) if is_drop && usize::from(self.len) + 1 < STEPS => {
+                self.more -= 1;
+                self.push(to);
+                self.push(step);
             }
-            None => self.more = self.more.saturating_add(1),
+            _ if is_drop && usize::from(self.len) < STEPS => self.push(step),
+            _ => {
+                self.more = self.more.saturating_add(1);
+                self.left_out = Some(step).filter(|step| matches!(step, Step::To(..) | Step::Out(_)));
+            }
+        }
+    }
+
+    fn push(&mut self, step: Step) {
+        if let Some(place) = self.list.get_mut(usize::from(self.len)) {
+            *place = step;
+            self.len += 1;
         }
     }
 }
@@ -133,13 +182,23 @@ fn take_down(step: Step) {
 
 /// The calling thread moves a frame alone from now on.
 pub fn begin() {
-    OWN.set(Steps { is_open: true, ..Steps::NONE });
+    OWN.with_borrow_mut(|own| own.clear(true));
 }
 
-/// What became of it so far.
+/// Does what is no step of the frame.
+pub fn aside(f: impl FnOnce()) {
+    let is_open = OWN.with_borrow_mut(|own| std::mem::take(&mut own.is_open));
+    f();
+    OWN.with_borrow_mut(|own| own.is_open = is_open);
+}
+
+/// What became of it so far, if anything did.
 #[must_use]
-pub fn end() -> Steps {
-    OWN.replace(Steps::NONE)
+pub fn end() -> Option<Steps> {
+    OWN.with_borrow_mut(|own| {
+        own.is_open = false;
+        (own.len > 0).then_some(*own)
+    })
 }
 
 #[cfg(test)]
@@ -157,15 +216,32 @@ mod tests {
         begin();
         step(Step::To(1, 0));
         counters.dropped(DropReason::NoRoom, 2);
-        let steps = end();
+        let steps = end().unwrap();
         assert_eq!(steps.list(), [Step::To(1, 0), Step::Dropped(DropReason::NoRoom, 2)]);
-        begin();
-        (0..40).for_each(|_| step(Step::Learned));
-        let steps = end();
-        assert_eq!((steps.list().len(), steps.more()), (STEPS, 10));
+        assert!(steps.has_drop());
+        step(Step::Floods);
         begin();
         std::thread::scope(|scope| _ = scope.spawn(|| step(Step::Summed)));
-        assert!(end().list().is_empty(), "another thread's frame");
+        assert!(end().is_none(), "another thread's frame");
         drop(tracing);
+    }
+
+    /// Objective: of a frame for more ports than a list has room for, drops are told with where they happened.
+    #[test]
+    fn drops_find_room() {
+        let mut steps = Steps::NONE;
+        (0..40).for_each(|port| steps.add(Step::To(port, 0)));
+        assert_eq!((steps.list().len(), steps.more(), steps.has_drop()), (STEPS - FOR_DROPS, 40 - 24, false));
+        for port in 40..50 {
+            steps.add(Step::To(port, 0));
+            steps.add(Step::Dropped(DropReason::NoRoom, 1));
+        }
+        assert_eq!(steps.list()[24..26], [Step::To(40, 0), Step::Dropped(DropReason::NoRoom, 1)]);
+        assert_eq!((steps.list().len(), steps.more(), steps.has_drop()), (STEPS, 16 + 2 * 7, true));
+        let mut both = Steps::NONE;
+        both.add(Step::Waits);
+        both.append(&steps);
+        assert_eq!(both.list()[..2], [Step::Waits, Step::To(0, 0)]);
+        assert!(both.has_drop() && both.list().len() + both.more() as usize >= 60);
     }
 }

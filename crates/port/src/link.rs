@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use netvale_mem::notify::{self, Doorbell};
+use netvale_mem::steps::{Step, step};
 use netvale_policy::bucket::{Bucket, Limit};
 use netvale_policy::impair::{Model, Spec};
 
@@ -251,6 +252,9 @@ impl Egress for Link {
             return picks.len();
         }
         let put = self.put(batch, rest, self.shared.now());
+        if put > 0 {
+            step(Step::Link);
+        }
         let is_full = put < rest.len();
         if is_full && self.to.is_some() && self.is_only_slow() {
             return passed + put;

@@ -5,6 +5,7 @@
 //! nothing depends on bytes that a peer may change meanwhile.
 
 use netvale_mem::drops::{DropReason, RingCounters};
+use netvale_mem::steps::{Step, step};
 use netvale_wire::checksum::Sum;
 use netvale_wire::offload::{Gso, MAX_HEADERS, Offload};
 use netvale_wire::segment::{Segmenter, complete_checksum};
@@ -123,6 +124,7 @@ impl Scratch {
             Offload::None => {}
             Offload::CsumPartial { start, offset } => {
                 complete_checksum(&mut [bytes], start, offset).map_err(|_| DropReason::BadVnetHeader)?;
+                step(Step::Summed);
             }
             Offload::Gso(gso) => return segments(bytes, &gso, &mut self.segment, out),
         }
@@ -171,5 +173,6 @@ fn segments(frame: &[u8], gso: &Gso, place: &mut [u8], mut out: impl FnMut(&[u8]
         out(bytes);
         count += 1;
     }
+    step(Step::Cut(count));
     Ok(count)
 }

@@ -1,6 +1,8 @@
 //! First phase: finds the destination of each frame of a batch.
 
-use netvale_port::{BATCH, Batch, DropReason, RingCounters};
+use std::ops::Range;
+
+use netvale_port::{BATCH, Batch, DropReason, FrameRef, RingCounters};
 
 use crate::fdb::Fdb;
 use crate::fdb::PortId;
@@ -32,7 +34,7 @@ impl Default for Groups {
 
 impl Groups {
     /// Groups frames whose destinations are known otherwise: ports, [`FLOOD`] or [`NOWHERE`].
-    pub(crate) fn sort(&mut self, frames: std::ops::Range<usize>, to: impl Fn(usize) -> u8) {
+    pub(crate) fn sort(&mut self, frames: Range<usize>, to: impl Fn(usize) -> u8) {
         self.reset();
         let mut uniform = true;
         for i in frames {
@@ -43,18 +45,41 @@ impl Groups {
 
     /// Learns the sources of `batch`, looks its destinations up, and groups its frames.
     pub fn classify(&mut self, batch: &Batch, from: PortId, fdb: &Fdb, counters: &RingCounters) {
+        self.classify_all(batch.iter().enumerate(), from, fdb, counters);
+    }
+
+    /// The same for frames of a range.
+    pub(crate) fn classify_range(
+        &mut self,
+        batch: &Batch,
+        range: Range<usize>,
+        from: PortId,
+        fdb: &Fdb,
+        counters: &RingCounters,
+    ) {
+        self.classify_all(range.filter_map(|i| Some((i, batch.get(i)?))), from, fdb, counters);
+    }
+
+    #[inline]
+    fn classify_all<'a>(
+        &mut self,
+        frames: impl Iterator<Item = (usize, FrameRef<'a>)>,
+        from: PortId,
+        fdb: &Fdb,
+        counters: &RingCounters,
+    ) {
         if fdb.asks() {
-            self.classify_with(batch, from, fdb, counters, destination_or_elsewhere);
+            self.classify_with(frames, from, fdb, counters, destination_or_elsewhere);
         } else {
-            self.classify_with(batch, from, fdb, counters, destination);
+            self.classify_with(frames, from, fdb, counters, destination);
         }
     }
 
     /// The loop, of which there are two: ports that are asked cost nothing where there are none.
     #[inline(never)]
-    fn classify_with(
+    fn classify_with<'a>(
         &mut self,
-        batch: &Batch,
+        frames: impl Iterator<Item = (usize, FrameRef<'a>)>,
         from: PortId,
         fdb: &Fdb,
         counters: &RingCounters,
@@ -63,7 +88,7 @@ impl Groups {
         self.reset();
         let (mut last, mut last_to) = ((u64::MAX, u64::MAX), NOWHERE);
         let mut uniform = true;
-        for (i, frame) in batch.iter().enumerate() {
+        for (i, frame) in frames {
             let to = match frame.addresses() {
                 None => {
                     counters.dropped(DropReason::Runt, 1);

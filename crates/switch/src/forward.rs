@@ -27,6 +27,7 @@ use held::{Held, waits_for};
 use plan::Plan;
 use policed::Rest;
 use scatter::Open;
+use traced::Tracing;
 
 /// 0, 1, 2, …: the picks of a batch that goes to one port as a whole.
 pub(crate) const IDENTITY: [u16; BATCH] = {
@@ -81,6 +82,8 @@ pub struct Forwarder {
     rest: Rest,
     /// Whether its frames come out of the port's link.
     is_link_end: bool,
+    /// What is known of frames that are traced.
+    tracing: Tracing,
 }
 
 impl Forwarder {
@@ -94,6 +97,7 @@ impl Forwarder {
             held: Held::new(),
             rest: Rest::default(),
             is_link_end: false,
+            tracing: Tracing::default(),
         }
     }
 
@@ -166,7 +170,13 @@ impl Forwarder {
         if let Some(policed) = table.policed() {
             return self.forward_policed(&table, policed, work);
         }
-        let Work { groups, picks, scratch, .. } = work;
+        self.forward_plain(&table, me, work);
+    }
+
+    /// Forwards a batch on a switch without policies.
+    #[inline]
+    fn forward_plain(&mut self, table: &Table, me: &Entry, work: &mut Work) {
+        let Work { groups, scratch, .. } = work;
         let batch = self.source.frames();
         groups.classify(batch, self.from, self.switch.fdb(), self.source.ingress().counters());
         for to in me.tx_monitors.iter().filter_map(|monitor| monitor.egress(self.ring)) {
@@ -178,15 +188,25 @@ impl Forwarder {
             return;
         }
         if !groups.floods() {
-            scatter::scatter(&table, self.ring, batch, work, held);
+            scatter::scatter(table, self.ring, batch, work, held);
             return;
         }
+        self.deliver_groups(table, work);
+    }
+
+    /// Delivers frames to each port that some are for, and to all.
+    #[inline]
+    fn deliver_groups(&mut self, table: &Table, work: &mut Work) {
+        let Work { groups, picks, scratch, .. } = work;
+        let batch = self.source.frames();
         for to in groups.active().iter().filter_map(|&id| table.get(id)) {
             let with_flood = ring_of(to, self.ring) == 0;
             let picks = groups.picks(to.id, true, with_flood, picks);
-            deliver(to, self.ring, batch, picks, true, scratch, held);
+            deliver(to, self.ring, batch, picks, true, scratch, &mut self.held);
         }
-        self.flood(&table, work);
+        if groups.floods() {
+            self.flood(table, work);
+        }
     }
 
     /// Delivers frames for all: to ring 0 of every port that did not get them along with its own.
@@ -209,7 +229,6 @@ impl Forwarder {
         }
     }
 
-    #[inline]
     fn retry(&mut self, work: &mut Work) {
         self.held.retry(self.source.variants(), &mut work.scratch);
     }
@@ -217,7 +236,7 @@ impl Forwarder {
     /// Tries again to deliver the waiting frames.
     fn pass_held(&mut self, work: &mut Work) -> Passed {
         let before = self.held.frames();
-        if steps::are_wanted() {
+        if self.tracing.is_waiting() {
             self.retry_noting(work)
         } else {
             self.retry(work)
@@ -365,9 +384,12 @@ fn leave(to: &Arc<Entry>, queue: Queue<'_>, rest: &[u16], may_hold: bool, held: 
 /// Copies to the port's receive monitors the frames that its ring `ring` received.
 #[cold]
 fn mirror(to: &Entry, ring: usize, batch: &Batch, picks: &[u16], scratch: &mut Scratch) {
-    for egress in to.rx_monitors.iter().filter_map(|monitor| monitor.egress(ring)) {
-        let _ = deliver_or_drop(egress, batch, picks, scratch);
-    }
+    // What becomes of a copy is nothing that happens to the frame.
+    steps::aside(|| {
+        for egress in to.rx_monitors.iter().filter_map(|monitor| monitor.egress(ring)) {
+            let _ = deliver_or_drop(egress, batch, picks, scratch);
+        }
+    });
 }
 
 fn deliver_or_drop(egress: &dyn Egress, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {

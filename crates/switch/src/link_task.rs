@@ -4,10 +4,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use netvale_mem::steps;
 use netvale_port::link::LinkEnd;
 use netvale_port::{BATCH, DropReason, Egress, Ingress, Passed, Source, Task};
 
+use crate::fdb::PortId;
 use crate::forward::{IDENTITY, Work};
+use crate::table::Switch;
+use crate::trace::Record;
 
 /// How long frames that have arrived wait for room at their port.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -19,13 +23,43 @@ pub struct LinkTask {
     /// How many frames of the batch are done with, and since when the others wait.
     done: usize,
     since: Option<Instant>,
+    /// The ring of a port that it leads to, whose traces are told of what is lost.
+    ring: (Arc<Switch>, PortId, usize),
 }
 
 impl LinkTask {
-    /// Creates the task of a link to `to`.
+    /// Creates the task of a link to `to`, which is that ring of a port.
     #[must_use]
-    pub fn new(end: LinkEnd, to: Arc<dyn Egress>) -> LinkTask {
-        LinkTask { source: Source::new(Box::new(end)), to, done: 0, since: None }
+    pub fn new(end: LinkEnd, to: Arc<dyn Egress>, ring: (Arc<Switch>, PortId, usize)) -> LinkTask {
+        LinkTask { source: Source::new(Box::new(end)), to, done: 0, since: None, ring }
+    }
+
+    /// The same as [`LinkTask::move_on`], while somebody traces something. Frames that are lost are told of without their bytes.
+    #[cold]
+    fn move_on_noting(&mut self, work: &mut Work) -> Passed {
+        steps::begin();
+        let passed = self.move_on(work);
+        let (switch, port, ring) = &self.ring;
+        if let Some(steps) = steps::end().filter(steps::Steps::has_drop)
+            && let Some(to) = switch.table().get(*port)
+        {
+            to.traces.iter().for_each(|trace| trace.put_refused(&Record::without_frame(*port, *ring, steps)));
+        }
+        passed
+    }
+
+    fn move_on(&mut self, work: &mut Work) -> Passed {
+        if self.since.is_none() && self.source.take(&mut work.spare).is_empty() {
+            self.source.release(&mut work.spare);
+            return Passed::Idle;
+        }
+        let moved = self.deliver(work);
+        if self.left() > 0 && self.since.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+            return if moved > 0 { Passed::Frames(moved) } else { Passed::Held };
+        }
+        let all = moved + self.left();
+        self.end(work);
+        Passed::Frames(all.max(1))
     }
 
     /// Delivers the frames that are left. Returns how many found room.
@@ -52,17 +86,7 @@ impl LinkTask {
 
 impl Task<Work> for LinkTask {
     fn pass(&mut self, work: &mut Work) -> Passed {
-        if self.since.is_none() && self.source.take(&mut work.spare).is_empty() {
-            self.source.release(&mut work.spare);
-            return Passed::Idle;
-        }
-        let moved = self.deliver(work);
-        if self.left() > 0 && self.since.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
-            return if moved > 0 { Passed::Frames(moved) } else { Passed::Held };
-        }
-        let all = moved + self.left();
-        self.end(work);
-        Passed::Frames(all.max(1))
+        if steps::are_wanted() { self.move_on_noting(work) } else { self.move_on(work) }
     }
 
     fn arm(&mut self) -> bool {

@@ -10,6 +10,8 @@ use crate::policies::{KINDS, Policies, kind};
 
 /// A switch of which at least one port has policies, or is traced.
 pub(crate) struct Policed {
+    /// Whether none has policies.
+    pub(crate) is_only_traced: bool,
     /// Whether frames belong to VLANs.
     pub(crate) vlans: bool,
     /// Whether somebody has to know who wants which groups.
@@ -30,6 +32,7 @@ impl Policed {
     /// A switch of which no port has any.
     pub(crate) fn none() -> Policed {
         Policed {
+            is_only_traced: true,
             vlans: false,
             snoops: false,
             kinds: [true, false, false],
@@ -46,6 +49,7 @@ impl Policed {
             return None;
         }
         let policies = || entries.iter().filter_map(|entry| Some((entry.id, entry.port.policies.as_deref()?)));
+        let is_only_traced = policies().next().is_none();
         let mut pinned: Vec<_> =
             policies().flat_map(|(id, policies)| policies.addresses.iter().map(move |&mac| (mac, id))).collect();
         pinned.sort_unstable();
@@ -57,7 +61,16 @@ impl Policed {
         let is_filtered = policies().any(|(_, policies)| !policies.filters[1].rules().is_empty());
         let is_deep = policies().any(|(_, policies)| policies.filters[1].are_deep());
         let snoops = policies().any(|(_, policies)| policies.multicast.needs_groups());
-        Some(Box::new(Policed { vlans, snoops, kinds, is_filtered, is_deep, pinned, ..Policed::none() }))
+        Some(Box::new(Policed {
+            is_only_traced,
+            vlans,
+            snoops,
+            kinds,
+            is_filtered,
+            is_deep,
+            pinned,
+            ..Policed::none()
+        }))
     }
 
     /// The policies of a port.

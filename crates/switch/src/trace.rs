@@ -1,14 +1,14 @@
 //! Traces of what becomes of single frames.
 //!
-//! A port under trace takes the way for ports with policies, one frame at a time, and what happens to it is taken down
+//! A frame that is traced takes the way for ports with policies, alone, and what happens to it is taken down
 //! ([`netvale_mem::steps`]). Workers put records into a queue of fixed size; whoever traces reads them. Ports without a trace
-//! notice nothing.
+//! notice nothing, and neither do the frames of a port under trace that are not traced.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_queue::ArrayQueue;
-use netvale_mem::steps::{Step, Steps, Tracing};
+use netvale_mem::steps::{Steps, Tracing};
 use netvale_policy::bpf::Program;
 use netvale_port::FrameRef;
 use netvale_wire::VnetHdr;
@@ -24,11 +24,11 @@ const SEEN: usize = 512;
 /// Which frames are traced.
 #[derive(Debug)]
 pub struct TraceOptions {
-    /// Frames that this program fits; all, if there is none.
+    /// Of the frames that are looked at, those that this program fits; all, if there is none.
     pub filter: Option<Program>,
     /// Only those of which something was dropped.
     pub only_drops: bool,
-    /// One of that many.
+    /// One frame of that many is looked at, in each ring.
     pub one_of: u32,
     /// Records that may wait to be read.
     pub room: usize,
@@ -38,7 +38,6 @@ pub struct TraceOptions {
 #[derive(Debug)]
 pub struct Trace {
     options: TraceOptions,
-    seen: AtomicU32,
     records: ArrayQueue<Record>,
     lost: AtomicU64,
     _wanted: Tracing,
@@ -69,8 +68,8 @@ impl Trace {
     /// Creates one.
     #[must_use]
     pub fn new(options: TraceOptions) -> Trace {
-        let (records, seen, lost) = (ArrayQueue::new(options.room.max(1)), AtomicU32::new(0), AtomicU64::new(0));
-        Trace { options, seen, records, lost, _wanted: Tracing::new() }
+        let (records, lost) = (ArrayQueue::new(options.room.max(1)), AtomicU64::new(0));
+        Trace { options, records, lost, _wanted: Tracing::new() }
     }
 
     /// The oldest record.
@@ -85,18 +84,28 @@ impl Trace {
         self.lost.swap(0, Ordering::Relaxed)
     }
 
-    /// Whether a frame is to be traced.
-    fn wants(&self, head: &[u8], len: usize) -> bool {
+    /// Number of frames from number `number` on until one is looked at.
+    pub(crate) fn ahead(&self, number: u64) -> u64 {
+        let one_of = u64::from(self.options.one_of.max(1));
+        (one_of - number % one_of) % one_of
+    }
+
+    /// Whether a frame, whose number it is, is to be traced.
+    fn wants(&self, number: u64, head: &[u8], len: usize) -> bool {
         let fits = |program: &Program| program.run(head, len as u32).is_ok_and(|verdict| verdict != 0);
-        self.options.filter.as_ref().is_none_or(fits)
-            && (self.options.one_of <= 1
-                || self.seen.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.options.one_of))
+        self.ahead(number) == 0 && self.options.filter.as_ref().is_none_or(fits)
     }
 
     pub(crate) fn put(&self, record: &Record) {
-        let has_drop = || record.steps.list().iter().any(|step| matches!(step, Step::Dropped(..)));
-        if (!self.options.only_drops || has_drop()) && self.records.push(*record).is_err() {
+        if (!self.options.only_drops || record.steps.has_drop()) && self.records.push(*record).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts what became of frames that nobody can look at, unless there is a filter: none of them can fit it.
+    pub(crate) fn put_refused(&self, record: &Record) {
+        if self.options.filter.is_none() {
+            self.put(record);
         }
     }
 }
@@ -117,12 +126,18 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// Looks whether one of `traces` wants a frame.
-    pub(crate) fn of(traces: &[Arc<Trace>], from: PortId, ring: usize, frame: &FrameRef<'_>) -> Option<Traced> {
+    /// Looks whether one of `traces` wants frame number `number`.
+    pub(crate) fn of(
+        traces: &[Arc<Trace>],
+        number: u64,
+        from: PortId,
+        ring: usize,
+        frame: &FrameRef<'_>,
+    ) -> Option<Traced> {
         let mut seen = [0; SEEN];
         let known = frame.copy_out(0, &mut seen);
         let seen = seen.get(..known).unwrap_or_default();
-        let wants = |trace: &Arc<Trace>| trace.wants(seen, frame.len());
+        let wants = |trace: &Arc<Trace>| trace.wants(number, seen, frame.len());
         let wanted = traces.iter().take(64).enumerate().fold(0, |bits, (i, trace)| bits | u64::from(wants(trace)) << i);
         let mut head = [0; HEAD];
         head.iter_mut().zip(seen).for_each(|(to, from)| *to = *from);
@@ -136,9 +151,13 @@ impl Traced {
         (wanted != 0).then_some(Traced { record, wanted })
     }
 
-    /// Hands the record, with what happened, to those who want it.
-    pub(crate) fn put(mut self, traces: &[Arc<Trace>], steps: Steps) {
-        self.record.steps = steps;
+    /// More has happened to it.
+    pub(crate) fn append(&mut self, steps: &Steps) {
+        self.record.steps.append(steps);
+    }
+
+    /// Hands the record to those who want it.
+    pub(crate) fn put(self, traces: &[Arc<Trace>]) {
         for (i, trace) in traces.iter().take(64).enumerate() {
             if self.wanted & 1 << i != 0 {
                 trace.put(&self.record);

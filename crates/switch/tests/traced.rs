@@ -124,7 +124,7 @@ fn policies() {
     send(&mut a, &[frame(2, 1, 0, 60), frame(3, 1, 0, 60)]);
     let told = steps(&trace);
     assert_eq!(told[0], [Step::Rule(0, true), Step::Dropped(DropReason::Filter, 1)]);
-    assert_eq!(told[1], [Step::Vlan(7), Step::Learned, Step::Floods, Step::To(b.id, 0)]);
+    assert_eq!(told[1], [Step::Vlan(7), Step::Learned, Step::Unknown, Step::Floods, Step::To(b.id, 0)]);
 }
 
 /// Objective: a filter, and one of several frames; what finds no room in the queue is counted.
@@ -141,6 +141,37 @@ fn some_of_many() {
     assert_eq!((short.lost(), short.lost(), filtered.lost()), (9, 0, 0));
 }
 
+/// Objective: a frame that waits for room is told of when its end is known, with what became of it; untraced frames go on waiting as ever.
+#[test]
+fn waiting() {
+    let (switch, mut work) = (Switch::new("vale0"), Work::default());
+    let make = Make { slots: 4, ..Make::default() };
+    let (mut a, mut b) =
+        (attach(&switch, "p0", Make { slots: 16, ..make }), attach(&switch, "p1", Make { lossless: true, ..make }));
+    send(&mut b, &[frame(255, 2, 0, 60)]);
+    let trace = traced(&switch, "p0", OPTIONS);
+    (0..5).for_each(|n| assert!(a.send(&frame(2, 1, n, 60))));
+    a.forward(&mut work);
+    assert!(a.forwarder.is_held());
+    assert_eq!(all(&trace).len(), 3, "the fourth waits, and is not told of yet");
+    assert_eq!(b.take().len(), 3);
+    a.forward(&mut work);
+    let taken = [Step::To(b.id, 0), Step::Waits, Step::Taken];
+    assert_eq!(steps(&trace), [&taken[..], &[Step::To(b.id, 0)]]);
+    // Nobody reads, until it counts as stalled.
+    (5..10).for_each(|n| assert!(a.send(&frame(2, 1, n, 60))));
+    let begun = std::time::Instant::now();
+    while steps_with(&trace, Step::Dropped(DropReason::Stalled, 1)) == 0 {
+        a.forward(&mut work);
+        assert!(begun.elapsed().as_secs() < 20);
+    }
+}
+
+/// Number of frames of those that are told of now to which that happened.
+fn steps_with(trace: &Trace, step: Step) -> usize {
+    steps(trace).iter().filter(|list| list.contains(&step)).count()
+}
+
 /// The policies of that number.
 fn policies_of(number: u8) -> Option<Policies> {
     Some(match number {
@@ -154,42 +185,61 @@ fn policies_of(number: u8) -> Option<Policies> {
     })
 }
 
+/// What ports got, what was counted for each, and number of frames told of, when `sent` is sent batch by batch.
+type Outcome = (HashMap<usize, Vec<Vec<u8>>>, Vec<(Vec<(&'static str, u64)>, u64)>, usize);
+
+fn outcome(
+    policies: [u8; 3],
+    sent: &[(usize, Vec<(u8, u8, usize)>)],
+    slots: u32,
+    by: usize,
+    one_of: Option<u32>,
+) -> Outcome {
+    let (switch, mut work) = (Switch::new("vale0"), Work::default());
+    let mut ports: [TestPort; 3] = ports(&switch, slots);
+    for (port, number) in ports.iter().zip(policies) {
+        switch.set_policies(port.id, policies_of(number).map(Arc::new), None);
+    }
+    let trace = |one_of, n| traced(&switch, &format!("p{n}"), TraceOptions { one_of, ..OPTIONS });
+    let traces: Vec<_> = one_of.into_iter().flat_map(|one_of| (0..3).map(move |n| trace(one_of, n))).collect();
+    let mut got = HashMap::new();
+    for (from, frames) in sent {
+        for batch in frames.chunks(by) {
+            batch.iter().for_each(|(to, src, len)| assert!(ports[*from].send(&frame(*to, *src, 0, *len))));
+            ports[*from].forward(&mut work);
+        }
+        for (n, port) in ports.iter_mut().enumerate() {
+            got.entry(n).or_insert_with(Vec::new).extend(port.take());
+        }
+    }
+    let counted = |port: &TestPort| {
+        let drops: Vec<_> = port.sent.all_drops().map(|(why, n)| (why.name(), n)).collect();
+        (drops, port.sent.frames())
+    };
+    let told = traces.iter().map(|trace| all(trace).len()).sum::<usize>();
+    (got, ports.iter().map(counted).collect(), told)
+}
+
 proptest! {
-    /// Objective: with and without a trace ports get the same frames in the same order, and the same is counted.
+    /// Objective: with and without a trace ports get the same frames in the same order, and the same is counted; also where there is no
+    /// room for all of them, and also if only some frames of a batch are traced.
     #[test]
     fn nothing_changes(
-        policies in [0u8..4, 0u8..4, 0u8..4],
-        sent in proptest::collection::vec((0usize..3, proptest::collection::vec((1u8..5, 1u8..5, 14usize..400), 1..12)), 1..12),
+        policies in prop_oneof![Just([0u8; 3]), [0u8..4, 0u8..4, 0u8..4]],
+        sent in proptest::collection::vec((0usize..3, proptest::collection::vec((1u8..5, 1u8..5, 14usize..250), 1..12)), 1..12),
+        one_of in 1u32..7,
     ) {
-        let run = |is_traced: bool| {
-            let switch = Switch::new("vale0");
-            let mut ports: [TestPort; 3] = ports(&switch, 16);
-            for (port, number) in ports.iter().zip(policies) {
-                switch.set_policies(port.id, policies_of(number).map(Arc::new), None);
-            }
-            let traces: Vec<_> = (0..3).filter(|_| is_traced).map(|n| traced(&switch, &format!("p{n}"), OPTIONS)).collect();
-            let mut got = HashMap::new();
-            for (from, frames) in &sent {
-                for (to, src, len) in frames {
-                    ports[*from].send(&frame(*to, *src, 0, *len));
-                    // What a batch decided for one frame may hold for a later one of it; so each is its own.
-                    ports[*from].forward(&mut Work::default());
-                }
-                for (n, port) in ports.iter_mut().enumerate() {
-                    got.entry(n).or_insert_with(Vec::new).extend(port.take());
-                }
-            }
-            let counted = |port: &TestPort| {
-                let drops: Vec<_> = port.sent.all_drops().map(|(why, n)| (why.name(), n)).collect();
-                (drops, port.sent.frames())
-            };
-            let told = traces.iter().map(|trace| all(trace).len()).sum::<usize>();
-            (got, ports.iter().map(counted).collect::<Vec<_>>(), told)
-        };
-        let (plain, traced) = (run(false), run(true));
+        // What policies decided for one frame may hold for a later one of its batch, so there each is its own.
+        let has_policies = policies.iter().any(|&number| policies_of(number).is_some());
+        let (slots, by) = if one_of == 1 { (16, 1) } else { (256, if has_policies { 1 } else { usize::MAX }) };
+        let (plain, traced) = (outcome(policies, &sent, slots, by, None), outcome(policies, &sent, slots, by, Some(one_of)));
         prop_assert_eq!(&plain.0, &traced.0);
         prop_assert_eq!(&plain.1, &traced.1);
         prop_assert_eq!(plain.2, 0);
-        prop_assert!(traced.2 > 0);
+        let looked_at = |port: usize| {
+            let frames: usize = sent.iter().filter(|(from, _)| *from == port).map(|(_, frames)| frames.len()).sum();
+            frames.div_ceil(one_of as usize)
+        };
+        prop_assert_eq!(traced.2, (0..3).map(looked_at).sum::<usize>());
     }
 }

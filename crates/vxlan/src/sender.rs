@@ -13,6 +13,7 @@
 
 use std::io;
 
+use netvale_mem::steps::{Step, step};
 use netvale_port::batch::MAX_FRAME;
 use netvale_port::{Batch, DropReason, FrameRef, RingCounters};
 use netvale_wire::offload::{MAX_HEADERS, Offload};
@@ -221,6 +222,7 @@ impl Sender {
                 let at = self.room(job, frame.len())?;
                 let bytes = self.copy(frame, at)?;
                 complete_checksum(&mut [bytes], start, offset).ok()?;
+                step(Step::Summed);
                 self.next_datagram(job, header::LEN + frame.len(), 2);
                 self.add_private(job, &[(at, frame.len())]);
                 Some(())
@@ -289,6 +291,7 @@ impl Sender {
             self.add_private(job, &[(head, headers), (from, len)]);
             head += headers;
         }
+        step(Step::Cut(count as u32));
         Some(())
     }
 

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Direction;
+
 /// What to trace. A connection has one trace; another one takes its place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -14,7 +16,7 @@ pub struct TraceBeginParams {
     /// Only frames of which something is dropped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drops: bool,
-    /// One of that many frames.
+    /// One frame of that many, of each ring, is looked at; those of them that fit are traced.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub one_of: u32,
 }
@@ -75,31 +77,52 @@ fn is_none(n: &u32) -> bool {
     *n == 0
 }
 
+/// A rule of a port's filters, and what it says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedRule {
+    /// Full name of the port.
+    pub port: String,
+    /// `in`: of what the port sends; `out`: of what it gets.
+    pub dir: Direction,
+    /// Its number in that direction, from 1.
+    pub number: u16,
+    /// Whether it drops the frame.
+    pub drops: bool,
+}
+
 /// Something that happens to a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceStep {
     /// It belongs to that VLAN.
     Vlan(u16),
-    /// Its source address was not known.
+    /// Its source address was not known, and is known from now on.
     Learned,
     /// Its source address was known behind that port.
     MovedFrom(String),
-    /// A rule lets it pass: `in 1`, `out 2`.
-    Passes(u16),
-    /// A rule drops it.
-    Refused(u16),
+    /// Its source address stays known behind that port.
+    Kept(String),
+    /// Its source address is not learned: the port, or its owner, has as many addresses as it may.
+    NotLearned,
+    /// A filter's rule fits it.
+    Rule(TracedRule),
+    /// Nobody knows where its destination is.
+    Unknown,
     /// It goes to all, or to the members of a group.
     Floods,
-    /// It is on its port's link, and comes out of it later.
-    Link,
-    /// It goes to that port's ring, written `PORT/RING`.
+    /// What follows is decided by that port, to which it goes.
+    For(String),
+    /// It goes to that port's ring, written `PORT/RING`. It is delivered unless something else follows.
     To(String),
+    /// It is on the link of its port, or of its destination, and comes out of it later.
+    Link,
     /// It waits there for room.
     Waits,
-    /// It is cut into that many segments.
+    /// There was room after all.
+    Taken,
+    /// It was cut into that many segments.
     Cut(u32),
-    /// Its checksum is computed.
+    /// Its checksum was filled in.
     Summed,
     /// It is dropped, for that reason; if it is more than one, that many times.
     Dropped(String, u32),

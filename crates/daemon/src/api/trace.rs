@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use netvale_control::types::{TraceBeginParams, TraceBegun, TraceRead, TraceStep, TracedFrame};
+use netvale_control::types::{Direction, TraceBeginParams, TraceBegun, TraceRead, TraceStep, TracedFrame, TracedRule};
 use netvale_control::{ErrorCode, RpcError};
 use netvale_mem::steps::Step;
 use netvale_policy::bpf::Program;
@@ -110,22 +110,40 @@ impl Names {
             segment: (record.left.gso_type != 0).then_some(record.left.gso_size),
             no_checksum: record.left.flags & netvale_wire::vnet::F_NEEDS_CSUM != 0,
             head: hex(head),
-            steps: record.steps.list().iter().map(|step| self.step(*step)).collect(),
+            steps: self.steps(record),
             more_steps: record.steps.more(),
         }
     }
 
-    fn step(&self, step: Step) -> TraceStep {
+    /// What happened. A rule is the sender's, until a port is named by which what follows is decided.
+    fn steps(&self, record: &Record) -> Vec<TraceStep> {
+        let mut side = (record.from, Direction::In);
+        let step = |&step: &Step| {
+            if let Step::Out(port) = step {
+                side = (port, Direction::Out);
+            }
+            self.step(step, side)
+        };
+        record.steps.list().iter().map(step).collect()
+    }
+
+    fn step(&self, step: Step, (port, dir): (PortId, Direction)) -> TraceStep {
         match step {
             Step::Vlan(vlan) => TraceStep::Vlan(vlan),
             Step::Learned => TraceStep::Learned,
             Step::Moved(from) => TraceStep::MovedFrom(self.name(from)),
-            Step::Rule(number, false) => TraceStep::Passes(number + 1),
-            Step::Rule(number, true) => TraceStep::Refused(number + 1),
+            Step::Kept(at) => TraceStep::Kept(self.name(at)),
+            Step::NotLearned => TraceStep::NotLearned,
+            Step::Out(port) => TraceStep::For(self.name(port)),
+            Step::Rule(number, drops) => {
+                TraceStep::Rule(TracedRule { port: self.name(port), dir, number: number.saturating_add(1), drops })
+            }
+            Step::Unknown => TraceStep::Unknown,
             Step::Floods => TraceStep::Floods,
             Step::Link => TraceStep::Link,
             Step::To(port, ring) => TraceStep::To(format!("{}/{ring}", self.name(port))),
             Step::Waits => TraceStep::Waits,
+            Step::Taken => TraceStep::Taken,
             Step::Cut(segments) => TraceStep::Cut(segments),
             Step::Summed => TraceStep::Summed,
             Step::Dropped(why, times) => TraceStep::Dropped(why.name().to_owned(), times),

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use netvale_mem::steps::{Step, step};
 use netvale_port::kept::Kept;
 use netvale_port::{BATCH, Batch, DropReason, Egress, Scratch};
 
@@ -113,6 +114,9 @@ impl Held {
             let done = w.egress.deliver(batch, picks, scratch);
             mirror(&w.to, w.ring, batch, &picks[..done], scratch);
             w.picks.start += done;
+            if done > 0 {
+                step(Step::Taken);
+            }
             !w.picks.is_empty() && !w.gives_up(done, *begun, *since)
         });
         if waiting.is_empty() {

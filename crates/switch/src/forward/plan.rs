@@ -315,15 +315,18 @@ impl<'a> Judge<'a> {
             return Err(DropReason::Filter);
         }
         let vlan = self.vlan(head)?;
-        if let Some(guard) = &self.policies.guard {
-            guard.check(head, len).map_err(spoofed)?;
-        }
         if self.policed.vlans {
             step(Step::Vlan(vlan.id));
+        }
+        if let Some(guard) = &self.policies.guard {
+            guard.check(head, len).map_err(spoofed)?;
         }
         let to = self.destination(Conversation { dst, src, vlan: vlan.id }, no_learn)?;
         let class = if dst & 1 == 0 { Class::Unknown } else { Class::of_group(dst) };
         if to == FLOOD {
+            if dst & 1 == 0 {
+                step(Step::Unknown);
+            }
             step(Step::Floods);
             self.storm(class)?;
         }
@@ -419,12 +422,16 @@ impl<'a> Judge<'a> {
                 Ok(())
             }
             Learned::Kept(other) => {
+                step(Step::Kept(other));
                 let keeps = |entry: &std::sync::Arc<Entry>| self.policed.policies(entry).sticky;
                 // Between owners it is only not learned, as on switches without policies.
                 if self.table.get(other).is_some_and(keeps) { Err(DropReason::AddressTaken) } else { Ok(()) }
             }
             Learned::TooMany if self.policies.most_addresses.is_some() => Err(DropReason::AddressLimit),
-            Learned::TooMany => Ok(()),
+            Learned::TooMany => {
+                step(Step::NotLearned);
+                Ok(())
+            }
         }
     }
 

@@ -49,6 +49,12 @@ impl Forwarder {
     pub(super) fn forward_policed(&mut self, table: &Table, policed: &Policed, work: &mut Work) {
         let Some(me) = table.get(self.from) else { return };
         let batch = self.source.frames();
+        if !me.traces.is_empty() {
+            self.tracing.count(batch.len());
+        }
+        if policed.is_only_traced && !self.has_traced(me) {
+            return self.forward_plain(table, me, work);
+        }
         // What comes out of the port's link was seen when it was sent.
         for to in me.tx_monitors.iter().filter(|_| !self.is_link_end).filter_map(|monitor| monitor.egress(self.ring)) {
             let _ = deliver_or_drop(to, batch, &IDENTITY[..batch.len()], &mut work.scratch);
@@ -60,7 +66,6 @@ impl Forwarder {
     /// Hands frames to their port's link.
     fn put_on_link(&mut self, link: &Link, until: usize, work: &mut Work) {
         let picks = IDENTITY.get(self.rest.frames.start..until).unwrap_or_default();
-        step(Step::Link);
         // What finds no room is dropped there.
         let _ = link.deliver(self.source.frames(), picks, &mut work.scratch);
         self.rest.frames.start = until;
@@ -104,6 +109,7 @@ impl Forwarder {
     #[inline]
     fn forward_rest(&mut self, table: &Table, policed: &Policed, me: &Arc<Entry>, work: &mut Work) {
         if me.traces.is_empty() {
+            // All of them, or what is left of a port whose trace has ended.
             self.forward_range(table, policed, me, work);
         } else {
             self.forward_traced(table, policed, me, work);
@@ -286,6 +292,7 @@ fn takes_all(policed: &Policed, me: &Entry, to: &Entry) -> bool {
 /// Leaves only those variants that filters of what a port gets let pass. Returns their number.
 fn filter(source: &Source, to: &Entry, filters: &Filters, list: &mut [u16], plan: &mut Plan) -> usize {
     let mut count = 0;
+    step(Step::Out(to.id));
     for i in 0..list.len() {
         let variant = list[i];
         let len = source.variants().get(variant.into()).map_or(0, |frame| frame.len());
@@ -293,7 +300,6 @@ fn filter(source: &Source, to: &Entry, filters: &Filters, list: &mut [u16], plan
             list[count] = variant;
             count += 1;
         } else {
-            step(Step::To(to.id, 0));
             plan.drop(DropReason::Filter);
         }
     }
@@ -322,7 +328,7 @@ fn select(policed: &Policed, me: &Entry, to: &Entry, list: &mut [u16], plan: &mu
         let gets = is_own || takes_flood(its, me.id, to.id, &planned, &plan.sets);
         if is_apart || is_blocked || !gets {
             if is_own {
-                step(Step::To(to.id, 0));
+                step(Step::Out(to.id));
                 plan.drop(if is_apart { DropReason::Isolated } else { DropReason::Loop });
             }
             continue;

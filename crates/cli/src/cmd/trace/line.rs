@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use netvale_control::types::{TraceStep, TracedFrame};
+use netvale_control::types::{Direction, TraceStep, TracedFrame};
 use netvale_wire::layers::{SCTP, TCP, UDP};
 use netvale_wire::{Layers, ethernet};
 
@@ -89,44 +89,111 @@ fn end(ip: IpAddr, port: Option<u16>) -> String {
     }
 }
 
-/// What happened, in order. A destination is followed by what happened there.
+/// What happened, in order.
 fn steps(steps: &[TraceStep]) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    for (i, step) in steps.iter().enumerate() {
-        let next = steps.get(i + 1);
-        parts.push(match step {
-            TraceStep::Vlan(vlan) => format!("VLAN {vlan}"),
-            TraceStep::Learned => "source learned".to_owned(),
-            TraceStep::MovedFrom(port) => format!("source moved from {port}"),
-            TraceStep::Passes(rule) => format!("rule {rule} passes"),
-            TraceStep::Refused(rule) => format!("rule {rule} drops"),
-            TraceStep::Floods => "to all".to_owned(),
-            TraceStep::Link => "on the link".to_owned(),
-            TraceStep::To(port) if is_end_of(next) => format!("delivered to {port}"),
-            TraceStep::To(port) => format!("to {port}"),
-            TraceStep::Waits => "waits for room".to_owned(),
-            TraceStep::Cut(segments) => format!("cut into {segments}"),
-            TraceStep::Summed => "checksum computed".to_owned(),
-            TraceStep::Dropped(why, 1) => format!("dropped: {why}"),
-            TraceStep::Dropped(why, times) => format!("{times} dropped: {why}"),
-        });
+    let (mut parts, mut rest) = (Vec::new(), steps);
+    while let Some((step, behind)) = rest.split_first() {
+        rest = behind;
+        let part = match step {
+            TraceStep::To(port) => {
+                let (there, behind) = behind.split_at(behind.iter().take_while(|step| is_there(step)).count());
+                rest = behind;
+                destination(port, there)
+            }
+            // What follows names the port itself.
+            TraceStep::For(_) if !matches!(behind.first(), Some(TraceStep::Dropped(..))) => continue,
+            other => text(other),
+        };
+        parts.push(part);
     }
     if parts.is_empty() { "nowhere".to_owned() } else { parts.join(", ") }
 }
 
-/// Whether a destination has taken the frame, by what happened next.
-fn is_end_of(next: Option<&TraceStep>) -> bool {
-    !matches!(next, Some(TraceStep::Dropped(..) | TraceStep::Waits | TraceStep::Cut(_) | TraceStep::Summed))
+/// Whether a step after a destination is something that happens there.
+fn is_there(step: &TraceStep) -> bool {
+    use TraceStep::{Cut, Dropped, Link, Summed, Taken, Waits};
+    matches!(step, Cut(_) | Summed | Waits | Taken | Link | Dropped(..))
+}
+
+/// A destination, and what happens there: the frame is delivered, unless it is dropped, waits or is under way.
+fn destination(port: &str, there: &[TraceStep]) -> String {
+    let (work, rest): (Vec<_>, Vec<_>) =
+        there.iter().partition(|step| matches!(step, TraceStep::Cut(_) | TraceStep::Summed));
+    let is_end = rest.last().is_none_or(|step| matches!(step, TraceStep::Taken));
+    let mut line = format!("{} {port}", if is_end { "delivered to" } else { "to" });
+    if !work.is_empty() {
+        let work: Vec<_> = work.into_iter().map(text).collect();
+        let _ = write!(line, " ({})", work.join(", "));
+    }
+    rest.into_iter().for_each(|step| _ = write!(line, ", {}", text(step)));
+    line
+}
+
+fn text(step: &TraceStep) -> String {
+    match step {
+        TraceStep::Vlan(vlan) => format!("VLAN {vlan}"),
+        TraceStep::Learned => "source learned".to_owned(),
+        TraceStep::MovedFrom(port) => format!("source moved here from {port}"),
+        TraceStep::Kept(port) => format!("source stays with {port}"),
+        TraceStep::NotLearned => "source not learned: too many".to_owned(),
+        TraceStep::Rule(rule) => {
+            let does = if rule.drops { "drops" } else { "passes" };
+            let dir = match rule.dir {
+                Direction::In => "in",
+                Direction::Out => "out",
+            };
+            format!("{} {dir} rule {} {does}", rule.port, rule.number)
+        }
+        TraceStep::Unknown => "destination unknown".to_owned(),
+        TraceStep::Floods => "to all".to_owned(),
+        TraceStep::For(port) => format!("for {port}"),
+        TraceStep::To(port) => format!("to {port}"),
+        TraceStep::Link => "on the link".to_owned(),
+        TraceStep::Waits => "waits for room".to_owned(),
+        TraceStep::Taken => "taken".to_owned(),
+        TraceStep::Cut(segments) => format!("cut into {segments} segments"),
+        TraceStep::Summed => "checksum filled in".to_owned(),
+        TraceStep::Dropped(why, 1) => format!("dropped: {why}"),
+        TraceStep::Dropped(why, times) => format!("{times} dropped: {why}"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use netvale_control::types::TracedRule;
+
     use super::*;
 
     fn line(head: &str, len: u32, steps: Vec<TraceStep>) -> String {
         let frame = TracedFrame { port: "vale0:a".into(), len, head: head.into(), steps, ..TracedFrame::default() };
         // Without the time, which depends on where one is.
         of(Timestamp::UNIX_EPOCH, &frame).split_once(' ').map(|(_, line)| line.to_owned()).unwrap_or_default()
+    }
+
+    /// Objective: what happens at a destination stands there; a frame is delivered unless it is dropped, waits or is under way.
+    #[test]
+    fn destinations() {
+        let to = |port: &str| TraceStep::To(port.into());
+        let no_room = || TraceStep::Dropped("no-room".into(), 1);
+        let rule = |dir, drops| TraceStep::Rule(TracedRule { port: "v:b".into(), dir, number: 2, drops });
+        for (list, expected) in [
+            (vec![to("v:b/0"), TraceStep::Cut(3)], "delivered to v:b/0 (cut into 3 segments)"),
+            (vec![to("v:b/0"), TraceStep::Summed, no_room()], "to v:b/0 (checksum filled in), dropped: no-room"),
+            (vec![to("v:b/0"), TraceStep::Waits, TraceStep::Taken], "delivered to v:b/0, waits for room, taken"),
+            (vec![to("v:b/0"), TraceStep::Link, to("v:c/0")], "to v:b/0, on the link, delivered to v:c/0"),
+            (vec![TraceStep::For("v:b".into()), to("v:b/0")], "delivered to v:b/0"),
+            (vec![TraceStep::For("v:b".into()), no_room()], "for v:b, dropped: no-room"),
+            (
+                vec![TraceStep::For("v:b".into()), rule(Direction::Out, true), no_room()],
+                "v:b out rule 2 drops, dropped: no-room",
+            ),
+            (
+                vec![rule(Direction::In, false), TraceStep::Unknown, TraceStep::Floods],
+                "v:b in rule 2 passes, destination unknown, to all",
+            ),
+        ] {
+            assert_eq!(steps(&list), expected);
+        }
     }
 
     /// Objective: lines say from where, what and where to; a tag, ports of both versions, ARP, and what is no frame.
