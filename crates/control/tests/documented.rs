@@ -3,7 +3,7 @@
 use netvale_control::request::METHODS;
 use netvale_control::types::{
     AllStats, Applied, Done, Event, EventName, Evicted, Exported, GroupsInfo, NOTIFICATION, PortInfo, StatsReply,
-    Subscribed, SwitchInfo, TableEntry, Version, VxlanLocal,
+    Subscribed, SwitchInfo, TableEntry, TraceBegun, TraceRead, Version, VxlanLocal,
 };
 use netvale_control::{ErrorCode, Request, RpcError};
 use serde::Serialize;
@@ -93,6 +93,8 @@ fn replies_are_replies() {
             "config.export" => same::<Exported>(result),
             "vxlan.local" => same::<VxlanLocal>(result),
             "subscribe" => same::<Subscribed>(result),
+            "trace.begin" => same::<TraceBegun>(result),
+            "trace.read" => same::<TraceRead>(result),
             "port.detach" | "unsubscribe" | "vxlan.set" | "shutdown" => same::<Done>(result),
             other => panic!("{other} is not checked"),
         }

@@ -228,6 +228,14 @@ const ROWS: &[(&str, Ask)] = &[
         assert_eq!(apply, export);
         apply
     }),
+    ("traces the owner's port: `trace.begin`", |q| {
+        let may = [q.world.attached(), "vale0"].map(|of| {
+            let reply = q.call("trace.begin", json!({"of": [of]}));
+            reply["result"]["ports"].as_array().is_some_and(|ports| ports.iter().any(|port| port == "vale0:a"))
+        });
+        assert_eq!(may[0], may[1]);
+        may[0]
+    }),
     ("`shutdown`", |q| {
         let fresh = world();
         call(&fresh.d, q.uid, "shutdown", json!({}))["error"]["data"]["errno"] != libc::EACCES

@@ -67,6 +67,14 @@ impl Steps {
     pub const NONE: Steps =
         Steps { list: [Step::Floods; STEPS], len: 0, more: 0, has_drop: false, is_open: false, left_out: None };
 
+    /// A single step.
+    #[must_use]
+    pub fn one(step: Step) -> Steps {
+        let mut steps = Steps::NONE;
+        steps.add(step);
+        steps
+    }
+
     /// The steps, in order.
     #[must_use]
     pub fn list(&self) -> &[Step] {

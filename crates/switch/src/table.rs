@@ -438,6 +438,11 @@ impl Switch {
         })
     }
 
+    /// Number of ports that a trace is of.
+    pub fn traced(&self, trace: &Arc<Trace>) -> usize {
+        self.table.load().all.iter().filter(|entry| entry.traces.iter().any(|one| Arc::ptr_eq(one, trace))).count()
+    }
+
     /// Ends a trace of all its ports.
     pub fn end_trace(&self, trace: &Arc<Trace>) {
         let is_it = |one: &Arc<Trace>| Arc::ptr_eq(one, trace);

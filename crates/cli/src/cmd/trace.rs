@@ -4,7 +4,8 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use netvale_control::client::Client;
+use netvale_control::ErrorCode;
+use netvale_control::client::{Client, ClientError};
 use netvale_control::types::{TraceBeginParams, TraceRead, TracedFrame};
 use serde::Serialize;
 
@@ -18,8 +19,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Tell what becomes of a port's frames: where each goes, what happens on the way, and why it is dropped.
 ///
 /// Frames are those that come into the switch from the port, or from all ports of a switch. One line is one frame: when, from which
-/// port and ring, its length and headers, and behind a colon what happened to it, in order. Frames of other ports are not slowed
-/// down; those of a traced port are moved one by one. What is more than can be told is left out and counted.
+/// port and ring, its length and headers, and behind a colon what happened to it, in order. Traced frames are moved one by one, which takes
+/// time: of a busy port, trace one of many (`--one-of`). Other frames, and other ports, are not slowed down. What is more than can be
+/// told is left out and counted.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {
@@ -35,7 +37,7 @@ pub struct Args {
     #[arg(long)]
     drops: bool,
 
-    /// One of that many frames.
+    /// Look at one frame of that many only, of each ring.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     one_of: u32,
 
@@ -86,26 +88,38 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let stop = signals::stop_flag()?;
     let mut daemon = ctx.daemon()?;
     let params = TraceBeginParams { of: vec![args.of.clone()], filter, drops: args.drops, one_of: args.one_of };
-    let begun = daemon.ask(|client| client.trace_begin(params))?;
-    if !args.json {
-        eprintln!("tracing {}", begun.ports.join(", "));
-    }
+    let begun = daemon.ask(|client| client.trace_begin(params.clone()))?;
+    eprintln!("tracing {}:", begun.ports.join(", "));
     let until = args.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
         // What was there when time was up is told yet.
         let is_last = stop.load(Ordering::Relaxed) || until.is_some_and(|until| Instant::now() >= until);
-        let read = daemon.ask(Client::trace_read)?;
-        let is_full = !read.frames.is_empty();
+        let Some(read) = daemon.ask(read)? else {
+            eprintln!("the daemon was upgraded; what happened meanwhile is not told");
+            daemon.ask(|client| client.trace_begin(params.clone()))?;
+            continue;
+        };
         left = tell(args, &read, left)?;
         if is_last {
             break;
         }
-        if !is_full {
+        if read.frames.is_empty() && read.ports == 0 {
+            return Err(CliError::failed(format!("{} is gone", args.of), "'netvale list' shows the ports"));
+        }
+        if read.frames.is_empty() {
             std::thread::sleep(LOOK);
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is new; `None` if another process has taken the daemon's place, which does not go on with traces.
+fn read(client: &mut Client) -> Result<Option<TraceRead>, ClientError> {
+    match client.trace_read() {
+        Err(ClientError::Refused(why)) if why.is(ErrorCode::NotFound) => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 /// Prints what was read, at most `left` frames. Returns how many are left.

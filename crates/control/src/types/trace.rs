@@ -40,6 +40,8 @@ pub struct TraceBegun {
 /// What was traced since the last time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceRead {
+    /// Number of ports that are still traced: those that leave their switch are not.
+    pub ports: usize,
     /// Frames that found no room since then, as this was asked too late.
     pub lost: u64,
     /// The frames, in the order of each worker.

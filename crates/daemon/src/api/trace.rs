@@ -14,7 +14,7 @@ use netvale_switch::{PortId, Switch};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::permission::{self, controls};
-use crate::registry::traces::{OF_USER, Session};
+use crate::registry::traces::Session;
 
 /// Records that wait to be read, and those of one answer.
 const ROOM: usize = 1024;
@@ -22,10 +22,7 @@ const AT_ONCE: usize = 256;
 
 /// Begins a trace.
 pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<TraceBegun, RpcError> {
-    if !d.traces.has_room_for(caller) {
-        let what = format!("there are {OF_USER} traces of yours, or too many of all users");
-        return Err(RpcError::new(ErrorCode::NoRoom, what, "end one of them"));
-    }
+    permission::may_trace(d, caller)?;
     let wrong = |what: String| RpcError::new(ErrorCode::InvalidParams, what, "nothing is traced");
     let parse = |text: &String| Program::parse(text).map_err(|why| wrong(format!("filter: {why}")));
     let filter = p.filter.as_ref().map(parse).transpose()?;
@@ -33,6 +30,8 @@ pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<Tra
     for of in &p.of {
         ports.extend(ports_of(d, of, caller)?);
     }
+    ports.sort_by(|(_, one, _), (_, other, _)| one.cmp(other));
+    ports.dedup_by(|(_, one, _), (_, other, _)| one == other);
     let Some((switch, ..)) = ports.first() else {
         return Err(wrong("no port is named, or none on the switch is yours".to_owned()));
     };
@@ -76,9 +75,11 @@ pub fn read(d: &Daemon, caller: Caller) -> Result<TraceRead, RpcError> {
         || RpcError::new(ErrorCode::NotFound, "this connection traces nothing".to_owned(), "call trace.begin first");
     let session = d.traces.of(caller.client).ok_or_else(none)?;
     let names = Names::new(d, session, caller);
-    let lost = session.trace.lost();
+    // Before the records: those of a port that is gone are all there.
+    let ports = session.switch.traced(&session.trace);
     let records = std::iter::from_fn(|| session.trace.next()).take(AT_ONCE);
-    Ok(TraceRead { lost, frames: records.map(|record| names.frame(&record)).collect() })
+    let frames: Vec<_> = records.map(|record| names.frame(&record)).collect();
+    Ok(TraceRead { ports, lost: session.trace.lost(), frames })
 }
 
 /// Names of the ports that a trace may be about.

@@ -45,6 +45,31 @@ pub fn may_subscribe(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     within(caller, theirs, d.config.quota.subscriptions, "subscriptions to events", "subscriptions")
 }
 
+/// Most traces of all users together, how many of these only root and the daemon's own user can have, and those of another user.
+const TRACES: (usize, usize, usize) = (64, 8, 4);
+
+/// Whether the caller may have one more trace, in place of the one that its connection has.
+///
+/// # Errors
+/// [`Refusal`]: `ENOSPC`.
+pub fn may_trace(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
+    let (all, theirs) = d.traces.counts_beside(caller);
+    let (most, reserved, of_user) = TRACES;
+    if is_trusted(caller) && all < most {
+        return Ok(());
+    }
+    if all + reserved >= most {
+        return refuse(Errno::NOSPC, format!("{all} connections trace frames, the most there can be"));
+    }
+    if theirs >= of_user {
+        return refuse(
+            Errno::NOSPC,
+            format!("user {} has {theirs} traces, the most there can be: end one", caller.uid),
+        );
+    }
+    Ok(())
+}
+
 /// Whether a user's connections may leave that many bytes of answers unread, all together.
 ///
 /// # Errors

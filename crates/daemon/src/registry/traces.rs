@@ -8,10 +8,6 @@ use netvale_switch::trace::Trace;
 
 use crate::caller::Caller;
 
-/// Traces at a time: of one user, and of all.
-pub const OF_USER: usize = 4;
-const MOST: usize = 64;
-
 /// A trace of ports of a switch.
 pub struct Session {
     /// Who reads it.
@@ -35,11 +31,11 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Whether one more is allowed for a caller, beside that of the same connection.
+    /// Number of traces beside that of the caller's connection, and how many of them are the same user's.
     #[must_use]
-    pub fn has_room_for(&self, caller: Caller) -> bool {
+    pub fn counts_beside(&self, caller: Caller) -> (usize, usize) {
         let others = || self.sessions.values().filter(|one| one.caller.client != caller.client);
-        others().count() < MOST && others().filter(|one| one.caller.uid == caller.uid).count() < OF_USER
+        (others().count(), others().filter(|one| one.caller.uid == caller.uid).count())
     }
 
     /// Begins one; the connection's last one ends.

@@ -26,7 +26,7 @@ pub(super) struct Rest {
     /// When it may.
     until: u64,
     /// Frames before this one may be sent.
-    paid: usize,
+    pub(super) paid: usize,
     /// Whether all may, whatever the port's rates.
     is_hurried: bool,
 }
@@ -144,7 +144,7 @@ impl Forwarder {
     }
 
     /// The end of the frames that the port may send now. What it may not send at all is dropped.
-    fn permitted(&mut self, policies: &Policies, me: &Entry) -> usize {
+    pub(super) fn permitted(&mut self, policies: &Policies, me: &Entry) -> usize {
         let frames = self.rest.frames.clone();
         if frames.start < self.rest.paid {
             return self.rest.paid.min(frames.end);

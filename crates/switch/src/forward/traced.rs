@@ -4,7 +4,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use netvale_mem::steps;
+use netvale_mem::steps::{self, Step, Steps};
+use netvale_port::DropReason;
 
 use super::{Forwarder, Work};
 use crate::entry::Entry;
@@ -84,16 +85,17 @@ impl Forwarder {
     /// Forwards the frames that were not looked at yet, as far as their port may send.
     #[cold]
     pub(super) fn forward_traced(&mut self, table: &Table, policed: &Policed, me: &Arc<Entry>, work: &mut Work) {
+        let paid = self.pay(policed, me);
         let end = self.rest.frames.end;
-        while self.rest.frames.start < end && !self.held.is_waiting() {
+        while self.rest.frames.start < paid && !self.held.is_waiting() {
             let start = self.rest.frames.start;
-            let traced = self.next_traced(me, start..end);
+            let traced = self.next_traced(me, start..paid);
             let until = match traced {
                 Some(next) if next == start => start + 1,
                 Some(next) => next,
-                None => end,
+                None => paid,
             };
-            self.rest.frames.end = until;
+            (self.rest.frames.end, self.rest.paid) = (until, until);
             if traced == Some(start) {
                 self.forward_one(table, policed, me, work);
             } else if policed.is_only_traced {
@@ -101,21 +103,37 @@ impl Forwarder {
             } else {
                 self.forward_range(table, policed, me, work);
             }
-            // What waits for its port's rate is looked at again when it goes on.
-            let waits = !self.rest.is_empty();
-            self.rest.frames = (if waits { self.rest.frames.start } else { until })..end;
-            if waits {
-                break;
-            }
+            let next = if self.rest.is_empty() { until } else { self.rest.frames.start };
+            (self.rest.frames, self.rest.paid) = (next..end, paid);
         }
+    }
+
+    /// The end of the frames that the port may send now, all together as without a trace. What it may not send at all is dropped.
+    fn pay(&mut self, policed: &Policed, me: &Entry) -> usize {
+        let end = self.rest.frames.end;
+        // The frames of a blocked port are dropped without being paid for.
+        let paid =
+            if self.is_link_end || me.state.is_blocked() { end } else { self.permitted(policed.policies(me), me) };
+        let mut dropped = self.rest.frames.end..end;
+        while let Some(next) = self.next_traced(me, dropped.clone()) {
+            if let Some(mut traced) = self.traced(me, next) {
+                traced.append(&Steps::one(Step::Dropped(DropReason::Rate, 1)));
+                traced.put(&me.traces);
+            }
+            dropped.start = next + 1;
+        }
+        paid
+    }
+
+    /// What is told of a frame of the batch, if anything is.
+    fn traced(&self, me: &Entry, frame: usize) -> Option<Traced> {
+        let number = self.tracing.number(frame);
+        Traced::of(&me.traces, number, self.from, self.ring, &self.source.frames().get(frame)?)
     }
 
     /// Forwards the first frame that was not looked at yet, alone, and tells what became of it.
     fn forward_one(&mut self, table: &Table, policed: &Policed, me: &Arc<Entry>, work: &mut Work) {
-        let start = self.rest.frames.start;
-        let number = self.tracing.number(start);
-        let frame = self.source.frames().get(start);
-        let traced = frame.and_then(|frame| Traced::of(&me.traces, number, self.from, self.ring, &frame));
+        let traced = self.traced(me, self.rest.frames.start);
         steps::begin();
         self.forward_range(table, policed, me, work);
         let steps = steps::end();

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# What becomes of frames, as `netvale trace` prints it: a ping that passes, and frames that are dropped for several reasons; as text and as JSON; with a
+# filter, only drops, one of several; over an upgrade; and its mistakes.
+# shellcheck source=SCRIPTDIR/../policies/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../policies/lib.sh"
+need ping
+
+# trace NAME ARGUMENT…: one that runs. Its lines are in $work/NAME, its number in $!.
+trace() {
+    local name=$1
+    shift
+    background "$NETVALE" --run-dir "$run_dir" trace "$@" >"$work/$name" 2>"$work/$name.err"
+    local process=$!
+    wait_for "trace $name begins" 20 grep -q '^tracing ' "$work/$name.err"
+    traces[$name]=$process
+}
+declare -A traces=()
+
+# tells NAME PATTERN [COMMAND…]: waits until there is a line like that; does something again and again until then.
+tells() {
+    local name=$1 pattern=$2
+    shift 2
+    wait_for "trace $name tells: $pattern" 20 told "$name" "$pattern" "$@"
+    ok "trace $name tells: $pattern"
+}
+
+told() {
+    local name=$1 pattern=$2
+    shift 2
+    [ $# = 0 ] || "$@" >/dev/null 2>&1 || true
+    grep -Eq "$pattern" "$work/$name" || { tail -n 5 "$work/$name" && false; }
+}
+
+# A successor is in no group of this script's.
+end_daemon() {
+    nv stop >/dev/null 2>&1 || true
+    clean_up
+}
+
+ping_once() {
+    in_space s1 ping -q -c 1 -W 1 "$@"
+}
+
+time_is='^[0-9]{2}(:[0-9]{2}){2}\.[0-9]{6}'
+start_daemon
+station 1
+station 2
+reaches 1 2
+
+trace all vale0:s1
+trace drops vale0 --drops
+trace json vale0:s1 --json
+trace filtered vale0:s1 icmp and dst host 10.1.0.2
+trace sampled vale0:s1 --one-of 4
+reaches 1 2 "while it is traced"
+tells all "$time_is vale0:s1/0 98 bytes, 02:00:00:00:00:01 > 02:00:00:00:00:02, ICMP 10\.1\.0\.1 > 10\.1\.0\.2: delivered to vale0:s2/0$"
+tells filtered 'ICMP 10\.1\.0\.1 > 10\.1\.0\.2: delivered to vale0:s2/0$'
+tells all 'ARP: .*to all, delivered to vale0:s2/0$' ping_once 10.1.0.77
+[ ! -s "$work/drops" ] || fail "nothing was dropped" "$(cat "$work/drops")"
+
+# Why frames are dropped: a rule of the sender's, and one of the receiver's.
+nv filter vale0:s1 in drop 'icmp and dst host 10.1.0.2' >/dev/null
+tells drops 'ICMP 10\.1\.0\.1 > 10\.1\.0\.2: vale0:s1 in rule 1 drops, dropped: filter$' ping_once 10.1.0.2
+nv filter vale0:s1 in flush >/dev/null
+nv filter vale0:s2 out drop icmp >/dev/null
+tells drops 'ICMP 10\.1\.0\.1 > 10\.1\.0\.2: vale0:s2 out rule 1 drops, dropped: filter$' ping_once 10.1.0.2
+nv filter vale0:s2 out flush >/dev/null
+# A guard, isolated ports, VLANs.
+set_policies s1 guard ip addresses 10.1.0.1
+in_space s1 ip addr add 10.1.0.99/24 dev s1
+tells drops 'ICMP 10\.1\.0\.99 > 10\.1\.0\.2: .*dropped: spoofed-ip$' ping_once -I 10.1.0.99 10.1.0.2
+set_policies s1 guard default addresses default
+set_policies s1 isolated on
+set_policies s2 isolated on
+tells drops 'ICMP 10\.1\.0\.1 > 10\.1\.0\.2: for vale0:s2, dropped: isolated$' ping_once 10.1.0.2
+set_policies s1 isolated default
+set_policies s2 isolated default
+set_policies s1 access 7
+in_space s1 ip link add link s1 name tagged type vlan id 9
+in_space s1 ip addr add 10.9.0.1/24 dev tagged
+in_space s1 ip link set tagged up
+tells drops 'tag 9, ARP: dropped: vlan$' ping_once 10.9.0.2
+set_policies s1 access default
+
+jq -es 'length > 2 and all(.[]; .time_ns > 0 and .port == "vale0:s1" and (.steps | length > 0))' "$work/json" >/dev/null || fail "as JSON" "$(cat "$work/json")"
+[ "$(wc -l <"$work/json")" = "$(wc -l <"$work/all")" ] || fail "text and JSON differ" "$(cat "$work/all" "$work/json")"
+grep -Ev 'ICMP .* > 10\.1\.0\.2:' "$work/filtered" && fail "only what fits"
+[ $((4 * $(wc -l <"$work/sampled"))) -le $(($(wc -l <"$work/all") + 4)) ] || fail "one of four" "$(wc -l "$work/sampled" "$work/all")"
+ok "JSON, a filter, one of four"
+
+trap end_daemon EXIT
+nv upgrade >"$work/upgraded" 2>&1 || fail "an upgrade" "$(cat "$work/upgraded")"
+wait_for "the trace begins anew" 20 grep -q 'the daemon was upgraded' "$work/all.err"
+: >"$work/all"
+tells all 'ICMP 10\.1\.0\.1 > 10\.1\.0\.2: .*delivered to vale0:s2/0$' ping_once 10.1.0.2
+
+status=0
+nv trace vale0:s1 --count 1 --seconds 20 >"$work/one" 2>&1 &
+wait_for "one frame" 20 told one ': ' ping_once 10.1.0.2
+wait $! || status=$?
+[ "$status" = 0 ] && [ "$(grep -c ': ' "$work/one")" = 1 ] || fail "--count" "$status" "$(cat "$work/one")"
+status=0
+nv trace vale0:nothing >"$work/none" 2>&1 || status=$?
+[ "$status" = 4 ] && grep -q 'there is no port vale0:nothing' "$work/none" || fail "no such port" "$status" "$(cat "$work/none")"
+status=0
+nv trace vale0:s1 'icmp and and' >"$work/none" 2>&1 || status=$?
+[ "$status" != 0 ] && [ -s "$work/none" ] || fail "no filter" "$status" "$(cat "$work/none")"
+nv detach vale0 s1 >/dev/null
+status=0
+wait "${traces[all]}" || status=$?
+[ "$status" = 1 ] && grep -q 'vale0:s1 is gone' "$work/all.err" || fail "the port goes" "$status" "$(cat "$work/all.err")"
+ok "limits and mistakes"
+finish
