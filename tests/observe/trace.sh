@@ -61,10 +61,10 @@ tells all 'ARP: .*to all, delivered to vale0:s2/0$' ping_once 10.1.0.77
 # Why frames are dropped: a rule of the sender's, and one of the receiver's.
 nv filter vale0:s1 in drop 'icmp and dst host 10.1.0.2' >/dev/null
 tells drops 'ICMP 10\.1\.0\.1 > 10\.1\.0\.2: vale0:s1 in rule 1 drops, dropped: filter$' ping_once 10.1.0.2
-nv filter vale0:s1 in flush >/dev/null
+nv filter vale0:s1 in delete 1 >/dev/null
 nv filter vale0:s2 out drop icmp >/dev/null
 tells drops 'ICMP 10\.1\.0\.1 > 10\.1\.0\.2: vale0:s2 out rule 1 drops, dropped: filter$' ping_once 10.1.0.2
-nv filter vale0:s2 out flush >/dev/null
+nv filter vale0:s2 out delete 1 >/dev/null
 # A guard, isolated ports, VLANs.
 set_policies s1 guard ip addresses 10.1.0.1
 in_space s1 ip addr add 10.1.0.99/24 dev s1

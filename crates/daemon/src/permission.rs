@@ -466,8 +466,8 @@ mod tests;
 
 pub use files::{configured_folders, paths, place, unreached};
 pub use quota::{
-    allowance, may_connect, may_have_bytes, may_have_memory, may_have_rings, may_leave_unread, may_subscribe, may_trace,
-    most_addresses,
+    allowance, may_connect, may_have_bytes, may_have_memory, may_have_rings, may_leave_unread, may_subscribe,
+    may_trace, most_addresses,
 };
 pub use regions::{has_room_for_file, may_lie_in_file, may_map_file, may_move_to, may_use_region};
 use sharing::OwnedMemory;
