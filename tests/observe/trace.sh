@@ -3,7 +3,7 @@
 # filter, only drops, one of several; over an upgrade; and its mistakes.
 # shellcheck source=SCRIPTDIR/../policies/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../policies/lib.sh"
-need ping
+need ping /usr/bin/python3
 
 # trace NAME ARGUMENT…: one that runs. Its lines are in $work/NAME, its number in $!.
 trace() {
@@ -41,6 +41,14 @@ ping_once() {
     in_space s1 ping -q -c 1 -W 1 "$@"
 }
 
+# sends HEX…: a frame of station 1.
+sends() {
+    in_space s1 /usr/bin/python3 -c 'import socket, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind(("s1", 0))
+s.send(bytes.fromhex("".join(sys.argv[1:])))' "$@"
+}
+
 time_is='^[0-9]{2}(:[0-9]{2}){2}\.[0-9]{6}'
 start_daemon
 station 1
@@ -76,14 +84,14 @@ tells drops 'ICMP 10\.1\.0\.1 > 10\.1\.0\.2: for vale0:s2, dropped: isolated$' p
 set_policies s1 isolated default
 set_policies s2 isolated default
 set_policies s1 access 7
-in_space s1 ip link add link s1 name tagged type vlan id 9
-in_space s1 ip addr add 10.9.0.1/24 dev tagged
-in_space s1 ip link set tagged up
-tells drops 'tag 9, ARP: dropped: vlan$' ping_once 10.9.0.2
+tells drops 'tag 9, ARP: dropped: vlan$' sends ffffffffffff 020000000001 81000009 0806 "$(printf '%092d' 0)"
 set_policies s1 access default
 
+as_many() {
+    [ "$(wc -l <"$work/json")" = "$(wc -l <"$work/all")" ] || { tail -n 20 "$work/all" "$work/json" && false; }
+}
+wait_for "text and JSON have as many lines" 20 as_many
 jq -es 'length > 2 and all(.[]; .time_ns > 0 and .port == "vale0:s1" and (.steps | length > 0))' "$work/json" >/dev/null || fail "as JSON" "$(cat "$work/json")"
-[ "$(wc -l <"$work/json")" = "$(wc -l <"$work/all")" ] || fail "text and JSON differ" "$(cat "$work/all" "$work/json")"
 grep -Ev 'ICMP .* > 10\.1\.0\.2:' "$work/filtered" && fail "only what fits"
 [ $((4 * $(wc -l <"$work/sampled"))) -le $(($(wc -l <"$work/all") + 4)) ] || fail "one of four" "$(wc -l "$work/sampled" "$work/all")"
 ok "JSON, a filter, one of four"
@@ -95,9 +103,10 @@ wait_for "the trace begins anew" 20 grep -q 'the daemon was upgraded' "$work/all
 tells all 'ICMP 10\.1\.0\.1 > 10\.1\.0\.2: .*delivered to vale0:s2/0$' ping_once 10.1.0.2
 
 status=0
-nv trace vale0:s1 --count 1 --seconds 20 >"$work/one" 2>&1 &
+background nv trace vale0:s1 --count 1 --seconds 20 >"$work/one" 2>&1
+one=$!
 wait_for "one frame" 20 told one ': ' ping_once 10.1.0.2
-wait $! || status=$?
+wait "$one" || status=$?
 [ "$status" = 0 ] && [ "$(grep -c ': ' "$work/one")" = 1 ] || fail "--count" "$status" "$(cat "$work/one")"
 status=0
 nv trace vale0:nothing >"$work/none" 2>&1 || status=$?

@@ -79,7 +79,9 @@ fn one_that_does_not_read() {
     let d = Daemon::start("");
     let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
     let (mut stalled, mut reading) = (client(&d, 0), client(&d, 0));
-    [&mut stalled, &mut reading].map(|client| client.trace_begin(of("vale0:a")).unwrap());
+    for client in [&mut stalled, &mut reading] {
+        client.trace_begin(of("vale0:a")).unwrap();
+    }
     for n in 0..1500u32 {
         send(&mut a, &frame(255, 1, n as u8));
         assert_eq!(common::receive(&mut b), frame(255, 1, n as u8));

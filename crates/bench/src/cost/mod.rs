@@ -83,6 +83,12 @@ const PATHS: &[NamedPath] = &[
         about: "a filter of twelve instructions",
         lane: |batch| rings::vale_with(batch, Kind::Filter),
     },
+    NamedPath {
+        name: "vale-traced",
+        about: "one of a thousand frames traced",
+        lane: |batch| rings::vale_traced(batch, 1000),
+    },
+    NamedPath { name: "vale-traced-all", about: "every frame traced", lane: |batch| rings::vale_traced(batch, 1) },
     NamedPath { name: "netmap-api", about: "with the syncs of netmap's ioctls at both ends", lane: rings::netmap_api },
     NamedPath {
         name: "ptnet",

@@ -11,6 +11,7 @@ use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::{Egress, Ingress};
 use netvale_ptnet::backend::{Backend, Fresh};
 use netvale_ptnet::seats::Seats;
+use netvale_switch::trace::{Trace, TraceOptions};
 use netvale_switch::{Forwarder, Passed, Port, PortId, Switch, Work};
 
 use super::Lane;
@@ -21,6 +22,9 @@ use crate::scenarios::own::failed;
 use crate::scenarios::policies::kinds::{Kind, Pair};
 use crate::scenarios::stations::{FIRST_SENDER, Plan, Stations};
 use crate::scenarios::traffic::{SLOTS, Touch, address};
+
+/// Room for all frames that are counted, and those before them.
+const TRACED: usize = 1 << 16;
 
 /// A case that no scenario has: frames of 60 bytes, one port to a number of others.
 fn case(batch: u32, receivers: u32) -> Case {
@@ -104,6 +108,19 @@ pub fn vale_with(batch: u32, kind: Kind) -> Result<Box<dyn Lane>> {
     let (_, _, rx) = embedded::port(&switch, "to", SLOTS, 0)?;
     // The sender came first.
     kind.set(&switch, Pair { ports: (0, 1), stations: (FIRST_SENDER, 0) })?;
+    let stations = Stations::new(plan, &case, Touch::Nothing, vec![tx], vec![rx]);
+    Ok(Box::new(Vale { stations, forwarder, work: Work::default() }))
+}
+
+/// From one port to another, with a trace of one frame of that many, which nobody reads meanwhile.
+pub fn vale_traced(batch: u32, one_of: u32) -> Result<Box<dyn Lane>> {
+    let (case, switch) = (case(batch, 1), Switch::new("vale0"));
+    let plan = Plan::of(&case);
+    let (forwarder, tx, _) = embedded::port(&switch, "from", SLOTS, 0)?;
+    let (_, _, rx) = embedded::port(&switch, "to", SLOTS, 0)?;
+    learn(&switch, plan, |index| index as PortId + 1);
+    let options = TraceOptions { filter: None, only_drops: false, one_of, room: TRACED };
+    switch.trace("from", &Arc::new(Trace::new(options))).map_err(|e| failed(&e))?;
     let stations = Stations::new(plan, &case, Touch::Nothing, vec![tx], vec![rx]);
     Ok(Box::new(Vale { stations, forwarder, work: Work::default() }))
 }

@@ -60,8 +60,9 @@ fn ports_of(d: &Daemon, of: &str, caller: Caller) -> Result<Vec<Place>, RpcError
         return Ok(switch.ports().into_iter().map(place).filter(is_own).collect());
     }
     permission::admit(d, caller, permission::Request::Change(of))?;
+    let what = if of.contains(':') { "port" } else { "port or switch" };
     let none =
-        || RpcError::new(ErrorCode::NotFound, format!("there is no port {of}"), "'netvale list' shows the ports");
+        || RpcError::new(ErrorCode::NotFound, format!("there is no {what} {of}"), "'netvale list' shows the ports");
     let record = d.ports.get(of).ok_or_else(none)?;
     let on = |text: &'static str| RpcError::new(ErrorCode::InvalidParams, format!("{of} {text}"), "nothing is traced");
     let (switch, id) = record.switch.as_ref().zip(record.id).ok_or_else(|| on("is on no switch"))?;
@@ -77,8 +78,10 @@ pub fn read(d: &Daemon, caller: Caller) -> Result<TraceRead, RpcError> {
     let names = Names::new(d, session, caller);
     // Before the records: those of a port that is gone are all there.
     let ports = session.switch.traced(&session.trace);
-    let records = std::iter::from_fn(|| session.trace.next()).take(AT_ONCE);
-    let frames: Vec<_> = records.map(|record| names.frame(&record)).collect();
+    let records: Vec<_> = std::iter::from_fn(|| session.trace.next()).take(AT_ONCE).collect();
+    // One time for all, so that what comes later is not told to be earlier.
+    let at = now();
+    let frames = records.iter().map(|record| names.frame(record, at)).collect();
     Ok(TraceRead { ports, lost: session.trace.lost(), frames })
 }
 
@@ -100,11 +103,11 @@ impl Names {
         self.0.get(&id).cloned().unwrap_or_else(|| "a port that is gone".to_owned())
     }
 
-    fn frame(&self, record: &Record) -> TracedFrame {
+    fn frame(&self, record: &Record, at: u64) -> TracedFrame {
         let known = (record.len as usize).min(HEAD);
         let head = record.head.get(..known).unwrap_or_default();
         TracedFrame {
-            age_ns: now().saturating_sub(record.at),
+            age_ns: at.saturating_sub(record.at),
             port: self.name(record.from),
             ring: record.ring,
             len: record.len,
