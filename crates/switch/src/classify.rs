@@ -1,7 +1,5 @@
 //! First phase: finds the destination of each frame of a batch.
 
-use std::ops::Range;
-
 use netvale_port::{BATCH, Batch, DropReason, FrameRef, RingCounters};
 
 use crate::fdb::Fdb;
@@ -34,7 +32,7 @@ impl Default for Groups {
 
 impl Groups {
     /// Groups frames whose destinations are known otherwise: ports, [`FLOOD`] or [`NOWHERE`].
-    pub(crate) fn sort(&mut self, frames: Range<usize>, to: impl Fn(usize) -> u8) {
+    pub(crate) fn sort(&mut self, frames: std::ops::Range<usize>, to: impl Fn(usize) -> u8) {
         self.reset();
         let mut uniform = true;
         for i in frames {
@@ -43,43 +41,33 @@ impl Groups {
         self.only = self.active.first().copied().filter(|_| uniform && self.active.len() == 1);
     }
 
-    /// Learns the sources of `batch`, looks its destinations up, and groups its frames.
-    pub fn classify(&mut self, batch: &Batch, from: PortId, fdb: &Fdb, counters: &RingCounters) {
-        self.classify_all(batch.iter().enumerate(), from, fdb, counters);
-    }
-
-    /// The same for frames of a range.
+    /// Learns the sources of frames of a range of `batch`, looks their destinations up, and groups them.
+    #[cold]
     pub(crate) fn classify_range(
         &mut self,
         batch: &Batch,
-        range: Range<usize>,
+        range: std::ops::Range<usize>,
         from: PortId,
         fdb: &Fdb,
         counters: &RingCounters,
     ) {
-        self.classify_all(range.filter_map(|i| Some((i, batch.get(i)?))), from, fdb, counters);
+        self.sort(range, |i| batch.get(i).map_or(NOWHERE, |frame| classified(&frame, from, fdb, counters)));
     }
 
-    #[inline]
-    fn classify_all<'a>(
-        &mut self,
-        frames: impl Iterator<Item = (usize, FrameRef<'a>)>,
-        from: PortId,
-        fdb: &Fdb,
-        counters: &RingCounters,
-    ) {
+    /// Learns the sources of `batch`, looks its destinations up, and groups its frames.
+    pub fn classify(&mut self, batch: &Batch, from: PortId, fdb: &Fdb, counters: &RingCounters) {
         if fdb.asks() {
-            self.classify_with(frames, from, fdb, counters, destination_or_elsewhere);
+            self.classify_with(batch, from, fdb, counters, destination_or_elsewhere);
         } else {
-            self.classify_with(frames, from, fdb, counters, destination);
+            self.classify_with(batch, from, fdb, counters, destination);
         }
     }
 
     /// The loop, of which there are two: ports that are asked cost nothing where there are none.
     #[inline(never)]
-    fn classify_with<'a>(
+    fn classify_with(
         &mut self,
-        frames: impl Iterator<Item = (usize, FrameRef<'a>)>,
+        batch: &Batch,
         from: PortId,
         fdb: &Fdb,
         counters: &RingCounters,
@@ -88,7 +76,7 @@ impl Groups {
         self.reset();
         let (mut last, mut last_to) = ((u64::MAX, u64::MAX), NOWHERE);
         let mut uniform = true;
-        for (i, frame) in frames {
+        for (i, frame) in batch.iter().enumerate() {
             let to = match frame.addresses() {
                 None => {
                     counters.dropped(DropReason::Runt, 1);
@@ -200,4 +188,21 @@ fn destination(dst: u64, fdb: &Fdb) -> u8 {
 #[inline]
 fn destination_or_elsewhere(dst: u64, fdb: &Fdb) -> u8 {
     if dst & 1 != 0 { FLOOD } else { fdb.lookup(dst).or_else(|| fdb.elsewhere(0, dst)).unwrap_or(FLOOD) }
+}
+
+/// The destination of a single frame, whose source is learned.
+fn classified(frame: &FrameRef<'_>, from: PortId, fdb: &Fdb, counters: &RingCounters) -> u8 {
+    let Some((dst, src)) = frame.addresses() else {
+        counters.dropped(DropReason::Runt, 1);
+        return NOWHERE;
+    };
+    if !frame.no_learn() {
+        fdb.learn(src, from);
+    }
+    let to = if fdb.asks() { destination_or_elsewhere(dst, fdb) } else { destination(dst, fdb) };
+    if to == from {
+        counters.dropped(DropReason::SamePort, 1);
+        return NOWHERE;
+    }
+    to
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use netvale_mem::steps::{Step, step};
+use netvale_mem::steps::{self, Step};
 use netvale_policy::bpf::Program;
 use netvale_port::stage::HEAD;
 
@@ -73,13 +73,21 @@ impl Filters {
         self.rules.is_empty() || self.decide(head, len)
     }
 
+    #[cold]
+    fn tell(&self, rule: &Arc<Rule>) {
+        let number = self.rules.iter().position(|one| Arc::ptr_eq(one, rule)).unwrap_or_default();
+        steps::step(Step::Rule(number as u16, rule.drops));
+    }
+
     fn decide(&self, head: &[u8], len: usize) -> bool {
         // What a rule cannot see it does not fit: all that it may look at has been copied.
         let fits = |rule: &&Arc<Rule>| rule.program.run(head, len as u32).is_ok_and(|verdict| verdict != 0);
-        match self.rules.iter().enumerate().find(|(_, rule)| fits(rule)) {
-            Some((number, rule)) => {
+        match self.rules.iter().find(fits) {
+            Some(rule) => {
                 rule.count(1);
-                step(Step::Rule(number as u16, rule.drops));
+                if steps::are_wanted() {
+                    self.tell(rule);
+                }
                 !rule.drops
             }
             None => true,

@@ -174,7 +174,7 @@ impl Forwarder {
     }
 
     /// Forwards a batch on a switch without policies.
-    #[inline]
+    #[inline(always)]
     fn forward_plain(&mut self, table: &Table, me: &Entry, work: &mut Work) {
         let Work { groups, scratch, .. } = work;
         let batch = self.source.frames();
@@ -195,7 +195,7 @@ impl Forwarder {
     }
 
     /// Delivers frames to each port that some are for, and to all.
-    #[inline]
+    #[inline(always)]
     fn deliver_groups(&mut self, table: &Table, work: &mut Work) {
         let Work { groups, picks, scratch, .. } = work;
         let batch = self.source.frames();

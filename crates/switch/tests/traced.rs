@@ -188,13 +188,10 @@ fn policies_of(number: u8) -> Option<Policies> {
 /// What ports got, what was counted for each, and number of frames told of, when `sent` is sent batch by batch.
 type Outcome = (HashMap<usize, Vec<Vec<u8>>>, Vec<(Vec<(&'static str, u64)>, u64)>, usize);
 
-fn outcome(
-    policies: [u8; 3],
-    sent: &[(usize, Vec<(u8, u8, usize)>)],
-    slots: u32,
-    by: usize,
-    one_of: Option<u32>,
-) -> Outcome {
+/// Frames of a port: destination, source, length.
+type Sent = (usize, Vec<(u8, u8, usize)>);
+
+fn outcome(policies: [u8; 3], sent: &[Sent], slots: u32, by: usize, one_of: Option<u32>) -> Outcome {
     let (switch, mut work) = (Switch::new("vale0"), Work::default());
     let mut ports: [TestPort; 3] = ports(&switch, slots);
     for (port, number) in ports.iter().zip(policies) {

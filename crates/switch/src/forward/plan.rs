@@ -153,7 +153,7 @@ impl Plan {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     pub(super) fn drop(&mut self, reason: DropReason) {
         step(Step::Dropped(reason, 1));
         self.drops[reason as usize] += 1;
