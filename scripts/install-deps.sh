@@ -33,6 +33,8 @@ jq|reads what netvale says as JSON, for the scripts of tests/policies
 dnsmasq-base|DHCP server, right or rogue
 frr|control plane of VXLAN ports (zebra, bgpd), in namespaces of a test's own
 gobgpd|another BGP beside it
+nfdump|reads what sfcapd wrote
+nfdump-sflow|collects samples (sfcapd)
 prometheus|scrapes a switch, and checks metrics and rules (promtool)
 curl|asks for metrics as other clients do
 python3-build|makes the Python package
@@ -176,6 +178,7 @@ disable_at_boot() {
         frr) "${as_root[@]}" systemctl disable --quiet frr.service ;;
         gobgpd) "${as_root[@]}" systemctl disable --quiet gobgpd.service ;;
         prometheus) "${as_root[@]}" systemctl disable --quiet prometheus.service ;;
+        nfdump) "${as_root[@]}" systemctl disable --quiet nfdump.service ;;
         podman) "${as_root[@]}" systemctl disable --quiet podman.socket podman.service podman-auto-update.{service,timer} podman-restart.service ;;
         esac 2>/dev/null
     done
@@ -198,7 +201,7 @@ install_packages() {
     echo "installing Debian packages for \`make $1\`:"
     sed 's/^\([^|]*\)|/  \1: /' <<<"$missing"
     case " ${names[*]} " in
-    *' openvswitch-switch-dpdk '* | *' podman '* | *' containerd '* | *' libvirt-daemon '* | *' frr '* | *' gobgpd '* | *' prometheus '*)
+    *' openvswitch-switch-dpdk '* | *' podman '* | *' containerd '* | *' libvirt-daemon '* | *' frr '* | *' gobgpd '* | *' prometheus '* | *' nfdump '*)
         guard_services
         apt_install "${names[@]}"
         disable_at_boot "${names[@]}"

@@ -7,7 +7,9 @@
 //! |---|---|
 //! | [`http`] | a server for small answers: bounded heads, connections and times. It knows no metrics |
 //! | [`metrics`] | what the daemon counts, as families of metrics; the handler that serves them |
+//! | [`sflow`] | sampled frames and counters, for collectors that speak sFlow |
 #![forbid(unsafe_code)]
 
 pub mod http;
 pub mod metrics;
+pub mod sflow;

@@ -26,6 +26,7 @@ pub mod pkt_gen;
 pub mod port;
 pub mod replay;
 pub mod run;
+pub mod sflow;
 pub mod show;
 pub mod stop;
 pub mod table;
@@ -59,6 +60,7 @@ pub enum Command {
     Vtep(vtep::Args),
     Top(top::Args),
     Metrics(metrics::Args),
+    Sflow(sflow::Args),
     Monitor(monitor::Args),
     Trace(trace::Args),
     Doctor(doctor::Args),
@@ -103,6 +105,7 @@ impl Command {
             Self::Vtep(args) => vtep::run(args, ctx),
             Self::Top(args) => top::run(args, ctx),
             Self::Metrics(args) => metrics::run(args, ctx),
+            Self::Sflow(args) => sflow::run(args, ctx),
             Self::Monitor(args) => monitor::run(args, ctx),
             Self::Trace(args) => trace::run(args, ctx),
             Self::Doctor(args) => doctor::run(args, ctx),

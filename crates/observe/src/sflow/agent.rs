@@ -1,0 +1,179 @@
+//! What the daemon says, made into samples: frames as they come, counters every few seconds.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use netvale_control::client::ClientError;
+use netvale_control::types::{AllStats, PortDetails, PortState, RingStats, TraceStep, TracedFrame};
+
+use super::datagram::Sender;
+use super::indices::Indices;
+use super::samples::{CounterSample, Discard, FlowSample, Output, Traffic};
+use super::sessions::Sessions;
+
+/// How long frames wait in the daemon, while there are any, and while there are none.
+const LOOK: Duration = Duration::from_millis(50);
+const LOOK_IDLE: Duration = Duration::from_millis(250);
+/// When to try again where there was no daemon.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What is sampled, and how often.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The daemon's run directory.
+    pub run_dir: PathBuf,
+    /// Only these switches, if any are named.
+    pub switches: Vec<String>,
+    /// One frame of that many, of each ring.
+    pub one_of: u32,
+    /// How often counters are sent; never, if it is zero.
+    pub polling: Duration,
+    /// Bytes of a frame at most.
+    pub header: usize,
+}
+
+/// Makes samples.
+#[derive(Debug)]
+pub struct Agent {
+    options: Options,
+    sender: Sender,
+    indices: Indices,
+    sources: HashMap<String, Source>,
+    /// Sampled frames that found no room in the daemon.
+    lost: u32,
+}
+
+/// How far a port's samples have come.
+#[derive(Debug, Default)]
+struct Source {
+    flows: u32,
+    counters: u32,
+    pool: u32,
+}
+
+impl Agent {
+    /// One that sends to `sender`.
+    #[must_use]
+    pub fn new(options: Options, sender: Sender) -> Agent {
+        Agent { options, sender, indices: Indices::default(), sources: HashMap::new(), lost: 0 }
+    }
+
+    /// Sends samples until it is to stop. A daemon that is gone is waited for.
+    pub fn run(&mut self, is_to_stop: &dyn Fn() -> bool) {
+        let mut is_known_missing = false;
+        while !is_to_stop() {
+            let Err(why) = self.run_once(&mut is_known_missing, is_to_stop) else { return self.sender.flush() };
+            if !std::mem::replace(&mut is_known_missing, true) {
+                tracing::warn!("no samples: {}", why.what());
+            }
+            let until = Instant::now() + AGAIN;
+            while Instant::now() < until && !is_to_stop() {
+                std::thread::sleep(LOOK);
+            }
+        }
+    }
+
+    /// Sends samples as long as there is a daemon.
+    fn run_once(&mut self, is_known_missing: &mut bool, is_to_stop: &dyn Fn() -> bool) -> Result<(), ClientError> {
+        let (dir, switches) = (self.options.run_dir.clone(), self.options.switches.clone());
+        let mut sessions = Sessions::begin(dir, self.options.one_of, switches)?;
+        if std::mem::take(is_known_missing) {
+            tracing::info!("the daemon answers again");
+        }
+        let mut next = Instant::now();
+        while !is_to_stop() {
+            let mut frames = 0;
+            let lost = sessions.read(|frame| {
+                frames += 1;
+                self.frame(frame);
+            })?;
+            self.lost = self.lost.wrapping_add(lost as u32);
+            if !self.options.polling.is_zero() && Instant::now() >= next {
+                next += self.options.polling;
+                self.counters(&sessions.stats()?);
+            }
+            self.sender.tick();
+            match self.sender.unsent() {
+                0 => {}
+                unsent => tracing::debug!("{unsent} datagrams could not be sent: is the collector there?"),
+            }
+            sessions.wait(if frames > 0 { LOOK } else { LOOK_IDLE })?;
+        }
+        Ok(())
+    }
+
+    /// A frame was chosen. What was refused before there was a frame is not one.
+    fn frame(&mut self, frame: &TracedFrame) {
+        if frame.len == 0 {
+            return;
+        }
+        let output = self.output(&frame.steps);
+        let port = self.indices.of(&frame.port);
+        let source = self.sources.entry(frame.port.clone()).or_default();
+        source.flows = source.flows.wrapping_add(1);
+        source.pool = source.pool.wrapping_add(self.options.one_of);
+        let mut head = bytes(&frame.head);
+        head.truncate(self.options.header);
+        let (sequence, pool, lost, len, rate) = (source.flows, source.pool, self.lost, frame.len, self.options.one_of);
+        self.sender.put(&FlowSample { sequence, port, rate, pool, lost, output, len, head: &head }.encode());
+    }
+
+    /// Where a frame went: the ports that have it, unless they dropped it.
+    fn output(&mut self, steps: &[TraceStep]) -> Output {
+        let mut ports = Vec::new();
+        let mut dropped = None;
+        for step in steps {
+            match step {
+                TraceStep::To(ring) => ports.push(ring.rsplit_once('/').map_or(ring.as_str(), |(port, _)| port)),
+                TraceStep::Dropped(why, _) => {
+                    dropped = Some(Discard::of(why));
+                    ports.pop();
+                }
+                _ => {}
+            }
+        }
+        match (ports.as_slice(), dropped) {
+            ([port], _) => Output::Port(self.indices.of(port)),
+            ([], Some(why)) => Output::Discarded(why),
+            ([], None) => Output::Unknown,
+            (several, _) => Output::Several(several.len() as u32),
+        }
+    }
+
+    /// Sends the counters of all ports.
+    fn counters(&mut self, all: &AllStats) {
+        let names: std::collections::HashSet<&str> = all.ports.iter().map(|port| port.name.as_str()).collect();
+        self.indices.retain(|name| names.contains(name));
+        self.sources.retain(|name, _| names.contains(name.as_str()));
+        for port in &all.ports {
+            let source = self.sources.entry(port.name.clone()).or_default();
+            source.counters = source.counters.wrapping_add(1);
+            let sample = CounterSample {
+                sequence: source.counters,
+                port: self.indices.of(&port.name),
+                name: &port.name,
+                is_up: port.state == PortState::Open,
+                input: traffic(&port.ingress, &port.in_drops),
+                output: traffic(&port.egress, &port.out_drops),
+            };
+            self.sender.put(&sample.encode());
+        }
+        self.sender.flush();
+    }
+}
+
+fn traffic(rings: &[RingStats], drops: &netvale_control::types::Drops) -> Traffic {
+    let sum = |of: fn(&RingStats) -> u64| rings.iter().map(of).fold(0, u64::wrapping_add);
+    Traffic { bytes: sum(|ring| ring.bytes), frames: sum(|ring| ring.frames), drops: drops.values().sum() }
+}
+
+/// Bytes of two hexadecimal digits each, as far as they are.
+fn bytes(hex: &str) -> Vec<u8> {
+    let digit = |c: u8| (c as char).to_digit(16);
+    let pairs = hex.as_bytes().chunks_exact(2);
+    pairs.map_while(|pair| Some((digit(pair[0])? << 4 | digit(pair[1])?) as u8)).collect()
+}
+
+#[cfg(test)]
+mod tests;

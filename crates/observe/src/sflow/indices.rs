@@ -1,0 +1,72 @@
+//! The numbers that collectors know ports by.
+//!
+//! A number follows from the port's name, so that it is the same again when the agent, the daemon or the host has started anew; the next free one is
+//! taken if another port has it.
+
+use std::collections::BTreeMap;
+
+/// Numbers are less than this: sFlow's data sources have 24 bits. 0 is no port.
+const END: u32 = 1 << 24;
+
+/// Ports by name, with their numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Indices {
+    by_name: BTreeMap<String, u32>,
+    taken: BTreeMap<u32, String>,
+}
+
+impl Indices {
+    /// The number of a port.
+    pub fn of(&mut self, name: &str) -> u32 {
+        if let Some(index) = self.by_name.get(name) {
+            return *index;
+        }
+        let mut index = first(name);
+        while self.taken.contains_key(&index) {
+            index = index % (END - 1) + 1;
+        }
+        self.by_name.insert(name.to_owned(), index);
+        self.taken.insert(index, name.to_owned());
+        index
+    }
+
+    /// Forgets ports that are not there any more.
+    pub fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.by_name.retain(|name, _| is_there(name));
+        self.taken.retain(|_, name| is_there(name));
+    }
+}
+
+/// Where the search for a number begins: FNV-1a, folded to 24 bits, without 0.
+fn first(name: &str) -> u32 {
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    (hash ^ hash >> 24) % (END - 1) + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a port keeps its number, also of another agent, and no two have the same.
+    #[test]
+    fn numbers_stay() {
+        let mut indices = Indices::default();
+        let names: Vec<String> = (0..20_000).map(|n| format!("vale0:p{n}")).collect();
+        let numbers: Vec<u32> = names.iter().map(|name| indices.of(name)).collect();
+        let apart: std::collections::BTreeSet<u32> = numbers.iter().copied().collect();
+        assert_eq!(apart.len(), names.len());
+        assert!(apart.iter().all(|n| (1..END).contains(n)));
+        assert_eq!(indices.of("vale0:p7"), numbers[7]);
+        assert_eq!(Indices::default().of("vale0:p0"), numbers[0]);
+    }
+
+    /// Objective: the number of a port that is gone is free.
+    #[test]
+    fn numbers_are_freed() {
+        let mut indices = Indices::default();
+        let index = indices.of("vale0:a");
+        indices.retain(|name| name != "vale0:a");
+        assert!(indices.by_name.is_empty() && indices.taken.is_empty());
+        assert_eq!(indices.of("vale0:a"), index);
+    }
+}

@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# sFlow: 'netvale sflow' and unmodified collectors.
+#
+# The judges are sfcapd and nfdump, which make of the samples how many packets iperf3 sent, from where to where, and tshark, which finds no datagram
+# malformed, and in them the counters of 'netvale show'. Collectors and daemons go and come; ports are added; strangers' samples have none of these ports.
+# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
+. "$(dirname "$0")/lib.sh"
+need sfcapd nfdump tshark iperf3 ping setpriv
+
+COLLECTOR=127.0.0.1
+
+# samples [OPTION…]: sends samples to the collectors. Its number is in $agent.
+samples() {
+    background in_watch "$NETVALE" --run-dir "$run_dir" sflow --target "$COLLECTOR" --target "$COLLECTOR:6344" --sampling 10 --polling 1 "$@" \
+        >>"$work/sflow.log" 2>&1
+    agent=$!
+    wait_for "the agent runs" 10 grep -q "samples are sent as agent $COLLECTOR" "$work/sflow.log"
+}
+
+# What arrives at the second target, as tshark reads it.
+listen() {
+    # What nobody receives is answered by ICMP, which the agent has to bear.
+    background in_watch tshark -q -i lo -f 'udp dst port 6344' -w "$work/samples.pcapng" >"$work/tshark.log" 2>&1
+    wait_for "tshark captures" 20 grep -q "Capturing on" "$work/tshark.log"
+}
+
+collect() {
+    mkdir -p "$work/flows"
+    background in_watch sfcapd -w "$work/flows" -b "$COLLECTOR" -p 6343 -t 60 >"$work/sfcapd.log" 2>&1
+    collector=$!
+    wait_for "sfcapd listens" 20 listens_udp 6343
+}
+
+listens_udp() {
+    in_space watch ss -lun "sport = :$1" | grep -q ":$1"
+}
+
+# read_samples FILTER FIELD…: fields of datagrams that fit.
+read_samples() {
+    local filter=$1 fields=() field
+    shift
+    for field; do fields+=(-e "$field"); done
+    # What is being written ends somewhere.
+    tshark -r "$work/samples.pcapng" -d udp.port==6344,sflow -Y "$filter" -T fields "${fields[@]}" 2>/dev/null || true
+}
+
+# counted PORT FIGURE: whether the newest counters of a port are those of 'netvale show'.
+counted() {
+    local bytes
+    bytes=$(moved "$1" in bytes)
+    read_samples "sflow_245.ifinoct == $bytes" sflow_245.numsamples | grep -q .
+}
+
+datagrams() {
+    read_samples sflow frame.number | wc -l
+}
+
+more_than() {
+    [ "$(datagrams)" -gt "$1" ]
+}
+
+# Every sampled packet stands for ten.
+flows() {
+    local sent got bytes
+    reaches 1 2
+    iperf 1 2 -u -b 16M -l 1000 -t 5
+    sent=$(jq .end.sum.packets "$work/iperf.json")
+    wait_for "counters are those of 'netvale show'" 20 counted s1
+    ok "counters are those of 'netvale show'"
+    kill "$agent" && wait "$agent" 2>/dev/null || true
+    kill "$collector" && wait "$collector" 2>/dev/null || true
+    nfdump -q -R "$work/flows" -N -o 'fmt:%pkt %byt %in %out' 'proto udp and src ip 10.1.0.1 and dst ip 10.1.0.2' >"$work/nfdump" 2>"$work/nfdump.err" ||
+        fail "nfdump reads what sfcapd wrote" "$(cat "$work/nfdump.err")"
+    read -r got bytes < <(awk '{packets += $1; bytes += $2} END {print packets + 0, bytes + 0}' "$work/nfdump")
+    is_near "$got" "$sent" 0.03 || fail "nfdump has the packets that iperf3 sent but for 3 %" "$got of $sent"
+    is_near "$bytes" "$((sent * 1042))" 0.05 || is_near "$bytes" "$((sent * 1046))" 0.05 || fail "and their bytes" "$bytes of $((sent * 1042))"
+    ok "nfdump has $got packets of $sent that iperf3 sent"
+    [ "$(awk '{print $3, $4}' "$work/nfdump" | sort -u | wc -l)" = 1 ] || fail "they came from one port, and went to one" "$(sort -u "$work/nfdump" | head)"
+    ok "all from one port to another"
+}
+
+# What is dropped was dropped for a reason.
+discards() {
+    nv filter vale0:s1 in drop udp port 7 >/dev/null
+    samples
+    in_space s1 bash -c 'for i in {1..100}; do echo x >/dev/udp/10.1.0.2/7; done'
+    wait_for "a sample says that a rule dropped it" 20 has_output 0x40000102
+    ok "drops are told, with their reason"
+}
+
+# has_output VALUE: whether there is a sample with that output.
+has_output() {
+    read_samples "sflow.flow_sample.output_interface == $1" frame.number | grep -q .
+}
+
+# A port that is attached later is sampled, too, and one of a daemon that came later.
+later() {
+    local before
+    station 3
+    ip netns exec "nvp$$-s3" ping -q -f -c 200 -W 1 10.1.0.2 >/dev/null || true
+    wait_for "a port that is attached later" 20 sampled 02:00:00:00:00:03
+    ok "ports that are attached later are sampled"
+    kill "$daemon" && wait "$daemon" 2>/dev/null || true
+    wait_for "the agent notices" 20 grep -q "no samples" "$work/sflow.log"
+    start_daemon
+    daemon=${children[-1]}
+    wait_for "the agent notices" 20 grep -q "the daemon answers again" "$work/sflow.log"
+    before=$(datagrams)
+    station 4
+    station 5
+    wait_for "counters of another daemon's ports" 20 more_than "$((before + 1))"
+    in_space s4 ping -q -f -c 200 -W 1 10.1.0.5 >/dev/null || true
+    wait_for "another daemon's frames" 20 sampled 02:00:00:00:00:04
+    ok "a daemon that goes and comes"
+    kill -0 "$agent" || fail "the agent runs on"
+}
+
+# sampled MAC: whether there is a sample from that address.
+sampled() {
+    read_samples "eth.src == $1" frame.number | grep -q .
+}
+
+# Nobody listened at the first target since sfcapd ended; one that comes gets samples, as the second target does.
+collectors() {
+    rm -rf "$work/flows"
+    collect
+    station 6
+    in_space s6 ping -q -f -c 200 -W 1 10.1.0.5 >/dev/null || true
+    wait_for "samples go on" 20 sampled 02:00:00:00:00:06
+    kill "$agent" && wait "$agent" 2>/dev/null || true
+    kill "$collector" && wait "$collector" 2>/dev/null || true
+    nfdump -q -R "$work/flows" -N -o 'fmt:%pkt' 'src ip 10.1.0.6 and dst ip 10.1.0.5' | grep -q . || fail "a collector that comes later gets samples"
+    ok "collectors that go and come"
+}
+
+strangers() {
+    local before as=(setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs env HOME=/nonexistent)
+    chmod 711 "$work" "$run_dir"
+    chmod 666 "$run_dir/control.sock"
+    before=$(datagrams)
+    background in_watch "${as[@]}" "$NETVALE" --run-dir "$run_dir" sflow --target "$COLLECTOR:6344" --sampling 1 --polling 1 >"$work/theirs.log" 2>&1
+    wait_for "a stranger's agent runs" 10 grep -q "samples are sent" "$work/theirs.log"
+    in_space s4 ping -q -c 20 -i 0.1 -W 1 10.1.0.5 >/dev/null
+    kill "$!" && wait "$!" 2>/dev/null || true
+    expect "datagrams of a user who may see no port" "$(datagrams)" -eq "$before"
+}
+
+start_daemon
+daemon=${children[-1]}
+space watch
+for n in 1 2; do station "$n"; done
+iperf_server 2
+listen
+collect
+samples
+flows
+discards
+later
+collectors
+strangers
+expect "malformed datagrams" "$(read_samples _ws.malformed frame.number | wc -l)" -eq 0
+expect "datagrams" "$(datagrams)" -ge 10
+finish
