@@ -40,6 +40,7 @@ pub struct Trace {
     options: TraceOptions,
     records: ArrayQueue<Record>,
     lost: AtomicU64,
+    seed: u64,
     _wanted: Tracing,
 }
 
@@ -69,7 +70,7 @@ impl Trace {
     #[must_use]
     pub fn new(options: TraceOptions) -> Trace {
         let (records, lost) = (ArrayQueue::new(options.room.max(1)), AtomicU64::new(0));
-        Trace { options, records, lost, _wanted: Tracing::new() }
+        Trace { options, records, lost, seed: spread(now()), _wanted: Tracing::new() }
     }
 
     /// The oldest record.
@@ -84,10 +85,13 @@ impl Trace {
         self.lost.swap(0, Ordering::Relaxed)
     }
 
-    /// Number of frames from number `number` on until one is looked at.
+    /// Number of frames from number `number` on until one is looked at: of each run of `one_of`, one, anywhere in it, so that
+    /// traffic with a rhythm is not looked at always or never in the same beat.
     pub(crate) fn ahead(&self, number: u64) -> u64 {
         let one_of = u64::from(self.options.one_of.max(1));
-        (one_of - number % one_of) % one_of
+        let (run, place) = (number / one_of, number % one_of);
+        let chosen = |run: u64| spread(run ^ self.seed) % one_of;
+        chosen(run).checked_sub(place).unwrap_or_else(|| one_of - place + chosen(run + 1))
     }
 
     /// Whether a frame, whose number it is, is to be traced.
@@ -108,6 +112,13 @@ impl Trace {
             self.put(record);
         }
     }
+}
+
+/// A number in which each bit of another one changes about half of the bits (the finalizer of SplitMix64).
+fn spread(n: u64) -> u64 {
+    let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ n >> 31
 }
 
 impl Record {
@@ -163,5 +174,28 @@ impl Traced {
                 trace.put(&self.record);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: one frame of each run is chosen, each place in a run sometimes, and the way to the next one is right from everywhere.
+    #[test]
+    fn one_of_each_run() {
+        let trace = Trace::new(TraceOptions { filter: None, only_drops: false, one_of: 5, room: 1 });
+        let chosen: Vec<u64> = (0..5000).filter(|&number| trace.ahead(number) == 0).collect();
+        assert_eq!(chosen.iter().map(|number| number / 5).collect::<Vec<_>>(), (0..1000).collect::<Vec<_>>());
+        for place in 0..5 {
+            let times = chosen.iter().filter(|&number| number % 5 == place).count();
+            assert!((100..300).contains(&times), "place {place}: {times} times");
+        }
+        for number in 0..4000 {
+            let next = chosen.iter().find(|&&next| next >= number).unwrap();
+            assert_eq!(number + trace.ahead(number), *next);
+        }
+        let all = Trace::new(TraceOptions { one_of: 1, ..trace.options });
+        assert!((0..100).all(|number| all.ahead(number) == 0));
     }
 }

@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 128, value_parser = clap::value_parser!(u8).range(14..=128))]
     header: u8,
 
-    /// The address that collectors know this host by [default: the one from which the first collector is reached].
+    /// The address that collectors know this host by; if it is not given, the one from which the first collector is reached.
     #[arg(long, value_name = "ADDRESS")]
     agent: Option<IpAddr>,
 

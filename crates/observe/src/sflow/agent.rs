@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use netvale_control::client::ClientError;
-use netvale_control::types::{AllStats, PortDetails, PortState, RingStats, TraceStep, TracedFrame};
+use netvale_control::types::{AllStats, PortState, RingStats, TraceStep, TracedFrame};
 
 use super::datagram::Sender;
 use super::indices::Indices;

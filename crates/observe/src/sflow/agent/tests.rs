@@ -1,5 +1,7 @@
 use std::net::UdpSocket;
 
+use netvale_control::types::PortDetails;
+
 use super::*;
 
 fn agent() -> (UdpSocket, Agent) {
