@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`reader`] | frames out of a file, one by one; `classic` and `ng` are its two formats, `source` its bounded input |
 //! | [`writer`] | frames into a file |
+//! | [`encoder`] | frames of several interfaces as bytes, with directions and statistics |
 //! | [`pace`] | when to send each frame of a recording |
 //! | [`replay`] | a file as an ingress: a thread reads ahead, the switch takes frames from where they lie |
 //! | [`limit`] | how much a capture may write |
@@ -33,6 +34,7 @@ mod ng;
 mod source;
 
 pub mod capture;
+pub mod encoder;
 pub mod limit;
 pub mod pace;
 pub mod reader;
@@ -40,9 +42,10 @@ pub mod replay;
 pub mod writer;
 
 pub use capture::{CaptureOptions, CaptureState, CaptureStatus, NotContinued, PcapEgress};
+pub use encoder::{Encoder, Interface, Statistics};
 pub use limit::{Allowance, Ended, Limit};
 pub use pace::{Pace, Pacer};
 pub use reader::{Frame, ReadError, Reader};
 pub use replay::{PcapIngress, ReplayError, ReplayOptions, ReplayState, ReplayStatus};
 pub use source::MAX_CAPTURED;
-pub use writer::{Format, WriteError, Writer};
+pub use writer::{Direction, Format, WriteError, Writer};

@@ -15,7 +15,7 @@ use crate::source::MAX_CAPTURED;
 
 const BUFFER: usize = 256 * 1024;
 /// Bytes of a record of pcap, and of an enhanced packet block of pcapng without options, besides the frame's own.
-const PCAP_RECORD: usize = 16;
+pub(crate) const PCAP_RECORD: usize = 16;
 const NG_BLOCK: usize = 32;
 
 /// The file's format.
@@ -33,6 +33,15 @@ impl Format {
         let ng = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("pcapng") || e.eq_ignore_ascii_case("ntar"));
         if ng { Format::PcapNg } else { Format::Pcap }
     }
+}
+
+/// Which way a frame passed its interface (`epb_flags` of pcapng).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The interface received it.
+    In,
+    /// It was sent there.
+    Out,
 }
 
 /// The capture cannot be written, or not to its end: a full disk, a reader that went away.
@@ -121,7 +130,7 @@ impl<W: Write> Writer<W> {
         let len = frame.len() as u32;
         let written = match self.format {
             Format::Pcap => record(&mut self.to, time, frame, orig_len.max(len)),
-            Format::PcapNg => packet_block(&mut self.to, time, frame, orig_len.max(len)),
+            Format::PcapNg => packet_block(&mut self.to, 0, time, frame, orig_len.max(len), None),
         };
         let noted = self.note(written);
         let count = if noted.is_ok() { &mut self.written } else { &mut self.lost };
@@ -184,7 +193,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-fn begin<W: Write>(to: &mut W, format: Format) -> std::io::Result<()> {
+pub(crate) fn begin<W: Write>(to: &mut W, format: Format) -> std::io::Result<()> {
     match format {
         Format::Pcap => {
             let header = PcapHeader {
@@ -207,25 +216,48 @@ fn begin<W: Write>(to: &mut W, format: Format) -> std::io::Result<()> {
 }
 
 /// A record of pcap. Not by `pcap-file`, whose writers always begin a file.
-fn record<W: Write>(to: &mut W, time: Duration, frame: &[u8], orig_len: u32) -> std::io::Result<()> {
+pub(crate) fn record<W: Write>(to: &mut W, time: Duration, frame: &[u8], orig_len: u32) -> std::io::Result<()> {
     let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
     let header = [seconds, time.subsec_nanos(), frame.len() as u32, orig_len].map(u32::to_ne_bytes);
     to.write_all(header.as_flattened())?;
     to.write_all(frame)
 }
 
-/// An enhanced packet block of pcapng, of the file's only interface, likewise.
-fn packet_block<W: Write>(to: &mut W, time: Duration, frame: &[u8], orig_len: u32) -> std::io::Result<()> {
+/// An enhanced packet block of pcapng, likewise.
+pub(crate) fn packet_block<W: Write>(
+    to: &mut W,
+    interface: u32,
+    time: Duration,
+    frame: &[u8],
+    orig_len: u32,
+    direction: Option<Direction>,
+) -> std::io::Result<()> {
     const ENHANCED_PACKET: u32 = 6;
     let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let padding = frame.len().next_multiple_of(4) - frame.len();
-    let total = (NG_BLOCK + frame.len() + padding) as u32;
+    let options = direction.map(flags);
+    let total = (NG_BLOCK + frame.len() + padding + options.map_or(0, |words| words.len())) as u32;
     let [high, low] = [(nanos >> 32) as u32, nanos as u32];
-    let header = [ENHANCED_PACKET, total, 0, high, low, frame.len() as u32, orig_len].map(u32::to_ne_bytes);
+    let header = [ENHANCED_PACKET, total, interface, high, low, frame.len() as u32, orig_len].map(u32::to_ne_bytes);
     to.write_all(header.as_flattened())?;
     to.write_all(frame)?;
     to.write_all(&[0; 3][..padding])?;
+    if let Some(options) = options {
+        to.write_all(&options)?;
+    }
     to.write_all(&total.to_ne_bytes())
+}
+
+/// The option `epb_flags` with a direction, and the end of options.
+fn flags(direction: Direction) -> [u8; 12] {
+    const EPB_FLAGS: [u16; 2] = [2, 4];
+    let word: u32 = if direction == Direction::In { 1 } else { 2 };
+    let [code, len] = EPB_FLAGS.map(u16::to_ne_bytes);
+    let mut option = [0; 12];
+    option[..2].copy_from_slice(&code);
+    option[2..4].copy_from_slice(&len);
+    option[4..8].copy_from_slice(&word.to_ne_bytes());
+    option
 }
 
 fn io_error(error: PcapError) -> std::io::Error {

@@ -1,0 +1,198 @@
+//! A capture of one or several interfaces, as bytes: for who writes them to files, pipes or sockets in a way of their own.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
+use pcap_file::pcapng::blocks::interface_statistics::{InterfaceStatisticsBlock, InterfaceStatisticsOption};
+use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
+use pcap_file::pcapng::{Block, PcapNgWriter};
+use pcap_file::{DataLink, Endianness};
+
+use crate::source::MAX_CAPTURED;
+use crate::writer::{self, Direction, Format, PCAP_RECORD};
+
+/// Bytes of an enhanced packet block with its flags, besides the frame's own.
+const NG_BLOCK_WITH_FLAGS: usize = 44;
+
+/// What a capture says of an interface. Classic pcap says nothing of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name (`if_name`).
+    pub name: String,
+    /// What it is (`if_description`).
+    pub description: String,
+    /// The filter in use, in the language of pcap-filter(7) (`if_filter`).
+    pub filter: Option<String>,
+    /// Bytes that are kept of a frame; 0: all.
+    pub snaplen: u32,
+}
+
+/// What a capture counted at an interface (pcapng's interface statistics block).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// When the capture began, since 1970.
+    pub start: Duration,
+    /// When it ended.
+    pub end: Duration,
+    /// Frames that came, those that were dropped included (`isb_ifrecv`).
+    pub received: u64,
+    /// Frames that the capture lost, because it did not keep up (`isb_ifdrop`), where that is known.
+    pub dropped: Option<u64>,
+    /// Frames that the filter let pass (`isb_filteraccept`).
+    pub accepted: u64,
+    /// Frames that were written (`isb_usrdeliv`).
+    pub delivered: u64,
+}
+
+/// Appends a capture's blocks to a buffer, which its user empties: there are only whole blocks in it.
+pub struct Encoder {
+    format: Format,
+    section: PcapNgWriter<Vec<u8>>,
+}
+
+impl Encoder {
+    /// Begins a capture of Ethernet frames; `application` is the program's name. The buffer has the beginning of the file.
+    #[must_use]
+    pub fn begin(format: Format, application: &str, interfaces: &[Interface]) -> Encoder {
+        let options = vec![SectionHeaderOption::UserApplication(Cow::Owned(application.to_owned()))];
+        let header = SectionHeaderBlock { endianness: Endianness::native(), options, ..SectionHeaderBlock::default() };
+        let section = PcapNgWriter::with_section_header(Vec::new(), header);
+        let mut encoder = Encoder { format, section: section.unwrap_or_else(|_| unreachable!("a Vec takes it")) };
+        match format {
+            Format::Pcap => {
+                encoder.clear();
+                let _ = writer::begin(encoder.section.get_mut(), Format::Pcap);
+            }
+            Format::PcapNg => {
+                interfaces.iter().for_each(|one| encoder.block(&Block::InterfaceDescription(description(one))))
+            }
+        }
+        encoder
+    }
+
+    /// Appends the beginning of a frame that had `orig_len` bytes, which came by interface number `interface`.
+    pub fn frame(&mut self, interface: u32, time: Duration, frame: &[u8], orig_len: u32, direction: Option<Direction>) {
+        let frame = frame.get(..MAX_CAPTURED as usize).unwrap_or(frame);
+        let orig_len = orig_len.max(frame.len() as u32);
+        let to = self.section.get_mut();
+        // Appending to memory does not fail.
+        let _ = match self.format {
+            Format::Pcap => writer::record(to, time, frame, orig_len),
+            Format::PcapNg => writer::packet_block(to, interface, time, frame, orig_len, direction),
+        };
+    }
+
+    /// Bytes that a frame of which `len` bytes are kept takes, at most.
+    #[must_use]
+    pub fn size_of(&self, len: usize) -> u64 {
+        let len = len.min(MAX_CAPTURED as usize);
+        let bytes = match self.format {
+            Format::Pcap => PCAP_RECORD + len,
+            Format::PcapNg => NG_BLOCK_WITH_FLAGS + len.next_multiple_of(4),
+        };
+        bytes as u64
+    }
+
+    /// Appends the statistics of an interface. Classic pcap has none.
+    pub fn statistics(&mut self, interface: u32, counts: &Statistics) {
+        use InterfaceStatisticsOption::{IsbEndTime, IsbFilterAccept, IsbIfDrop, IsbIfRecv, IsbStartTime, IsbUsrDeliv};
+        if self.format == Format::Pcap {
+            return;
+        }
+        let mut options = vec![IsbStartTime(stamp(counts.start)), IsbEndTime(stamp(counts.end))];
+        options.push(IsbIfRecv(counts.received));
+        options.extend(counts.dropped.map(IsbIfDrop));
+        options.extend([IsbFilterAccept(counts.accepted), IsbUsrDeliv(counts.delivered)]);
+        let block = InterfaceStatisticsBlock { interface_id: interface, timestamp: stamp(counts.end), options };
+        self.block(&Block::InterfaceStatistics(block));
+    }
+
+    /// What has been appended since [`Encoder::clear`].
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.section.get_ref()
+    }
+
+    /// Empties the buffer.
+    pub fn clear(&mut self) {
+        self.section.get_mut().clear();
+    }
+
+    fn block(&mut self, block: &Block<'_>) {
+        // Appending to memory does not fail, and the interfaces are those described before.
+        let _ = self.section.write_block(block);
+    }
+}
+
+fn description(interface: &Interface) -> InterfaceDescriptionBlock<'static> {
+    let mut options = vec![
+        InterfaceDescriptionOption::IfName(Cow::Owned(interface.name.clone())),
+        InterfaceDescriptionOption::IfDescription(Cow::Owned(interface.description.clone())),
+        // Nanoseconds: 10^-9.
+        InterfaceDescriptionOption::IfTsResol(9),
+    ];
+    // The first byte says that an expression follows.
+    let filter = interface.filter.as_ref().map(|text| [b"\0", text.as_bytes()].concat());
+    options.extend(filter.map(|bytes| InterfaceDescriptionOption::IfFilter(Cow::Owned(bytes))));
+    let snaplen = if interface.snaplen == 0 { MAX_CAPTURED } else { interface.snaplen };
+    InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen, options }
+}
+
+/// A time of a statistics block: its upper half comes first, whatever the order of bytes, and `pcap-file` writes a number of 64 bits.
+fn stamp(time: Duration) -> u64 {
+    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    if cfg!(target_endian = "little") { nanos.rotate_left(32) } else { nanos }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Reader;
+
+    fn interface(name: &str) -> Interface {
+        Interface { name: name.into(), filter: Some("udp".into()), snaplen: 96, ..Interface::default() }
+    }
+
+    /// Objective: frames of several interfaces, of each length that is padded differently, are read back, in both formats; and none takes more than
+    /// `size_of` says.
+    #[test]
+    fn frames() {
+        for format in [Format::Pcap, Format::PcapNg] {
+            let mut encoder = Encoder::begin(format, "test", &[interface("vale0:a"), interface("netmap:p{1")]);
+            let mut file = encoder.bytes().to_vec();
+            encoder.clear();
+            for n in 0..9_usize {
+                let (time, frame) = (Duration::new(7, n as u32), vec![n as u8; n]);
+                let direction = [None, Some(Direction::In), Some(Direction::Out)][n % 3];
+                encoder.frame(n as u32 % 2, time, &frame, 100, direction);
+                assert!(encoder.bytes().len() as u64 <= encoder.size_of(n), "{n}");
+                file.extend_from_slice(encoder.bytes());
+                encoder.clear();
+            }
+            encoder.statistics(1, &Statistics { dropped: Some(3), ..Statistics::default() });
+            file.extend_from_slice(encoder.bytes());
+            let mut reader = Reader::new(&file[..]).unwrap();
+            for n in 0..9_usize {
+                let frame = reader.next_frame().unwrap().unwrap();
+                assert_eq!((frame.bytes, frame.time), (&vec![n as u8; n][..], Duration::new(7, n as u32)));
+            }
+            assert!(reader.next_frame().unwrap().is_none());
+        }
+    }
+
+    /// Objective: the flags of a packet block say the direction; a time of the statistics has its upper half first (pcapng, sections 4.3 and 4.6).
+    #[test]
+    fn layout() {
+        let mut encoder = Encoder::begin(Format::PcapNg, "test", &[interface("a")]);
+        encoder.clear();
+        encoder.frame(0, Duration::ZERO, b"abcd", 4, Some(Direction::Out));
+        let word = |bytes: &[u8], at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+        let block = encoder.bytes();
+        assert_eq!((block.len(), word(block, 4), word(block, 44)), (48, 48, 48));
+        assert_eq!((word(block, 32), word(block, 36), word(block, 40)), (u32::from_ne_bytes([2, 0, 4, 0]), 2, 0));
+        encoder.clear();
+        encoder.statistics(0, &Statistics { end: Duration::from_nanos(0x1_0000_0002), ..Statistics::default() });
+        assert_eq!((word(encoder.bytes(), 12), word(encoder.bytes(), 16)), (1, 2));
+    }
+}
