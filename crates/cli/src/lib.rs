@@ -5,6 +5,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `capture` | copies of ports' frames, and the files they go to |
 //! | `cli.rs` | the command line as a whole, and what is the same for every subcommand |
 //! | `ctx.rs` | what a subcommand gets: the run directory, the way to the daemon |
 //! | `error.rs` | errors of two lines, and the exit codes |
@@ -14,6 +15,7 @@
 //! | `rates.rs`, `units.rs` | rates from counters, and how they are written |
 //! | `values.rs` | values that several subcommands take |
 
+pub mod capture;
 pub mod cli;
 pub mod cmd;
 pub mod ctx;

@@ -1,26 +1,27 @@
-//! `netvale dump`: writes a port's frames to a capture file.
+//! `netvale dump`: writes ports' frames to capture files.
 
-use std::fs::File;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
-use netvale::{Interest, Options, Port};
-use netvale_pcapport::{WriteError, Writer};
-
+use crate::capture::files::Files;
+use crate::capture::filter::Filter;
+use crate::capture::limits::{Condition, Limits};
+use crate::capture::recorder::{self, Plan, Totals};
+use crate::capture::source::Sources;
 use crate::{CliError, Ctx, out};
 
-/// Write a port's frames to a capture file.
+/// Write ports' frames to a capture file.
 ///
 /// What is captured depends on the port's name: vale0:a receives, vale0:a/t, /r and /rt copy what a port in use sends, receives, or both.
-/// Ctrl-C ends it. The file is complete when the command ends.
+/// Ctrl-C ends it. The file is complete when the command ends. A capture that does not keep up loses its own copies, never the port's frames; the
+/// statistics at the end of a pcapng file say how many. -w, -f, -s, -c, -a and -b are dumpcap's.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {
-    /// The port.
-    pub port: String,
+    /// The ports. Several need pcapng, in which each is an interface with its name.
+    #[arg(value_name = "PORT", required = true)]
+    pub ports: Vec<String>,
 
     /// The file; - is standard output.
     #[arg(short = 'w', long = "write", value_name = "FILE")]
@@ -29,6 +30,10 @@ pub struct Args {
     /// The file's format. Without it, from the file's name: pcapng for *.pcapng, else pcap.
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Option<Format>,
+
+    /// Only frames that fit an expression of pcap-filter(7), tcpdump's language. libpcap compiles it.
+    #[arg(short = 'f', long, value_name = "EXPRESSION")]
+    pub filter: Option<String>,
 
     /// Stop after this many frames.
     #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -41,6 +46,15 @@ pub struct Args {
     /// Stop after this many seconds.
     #[arg(long, value_name = "S", value_parser = crate::values::seconds)]
     pub seconds: Option<f64>,
+
+    /// Stop after duration:SECONDS, filesize:KB in all, packets:N, or files:N; may be given several times.
+    #[arg(short = 'a', long = "autostop", value_name = "CONDITION")]
+    pub autostop: Vec<Condition>,
+
+    /// Go on in another file after duration:SECONDS, filesize:KB or packets:N; files:N keeps the newest N. Files are numbered, with the time in UTC:
+    /// FILE_00001_20260101120000.pcapng.
+    #[arg(short = 'b', long = "ring-buffer", value_name = "CONDITION")]
+    pub ring: Vec<Condition>,
 
     /// Print the totals as one JSON object, on standard error if the file is standard output.
     #[arg(long)]
@@ -59,55 +73,62 @@ pub enum Format {
 const EXAMPLES: &str = "\
 Examples:
   netvale dump vale0:a/rt -w a.pcapng
+  netvale dump vale0:a/rt vale0:b/rt -w both.pcapng -f 'udp port 53' -a duration:60
+  netvale dump vale0:a/rt -w ring.pcapng -b filesize:100000 -b files:10
   netvale dump vale0:a/r -w - | tcpdump -n -r -
 ";
 
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The port cannot be opened, the file cannot be written.
+/// A port cannot be opened, the filter cannot be compiled, the file cannot be written.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
-    let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };
-    let mut port = Port::open_with(&args.port, &options).map_err(|e| crate::ctx::port_error(&args.port, &e))?;
-    let stop = crate::signals::stop_flag()?;
-    let to_stdout = args.file.as_os_str() == "-";
-    let to: Box<dyn Write> = if to_stdout { Box::new(std::io::stdout()) } else { Box::new(create(args)?) };
-    let mut writer = Writer::new(to, format(args)).map_err(|e| unwritable(args, &e))?;
-    let limit = args.seconds.map(Duration::from_secs_f64);
-    let start = Instant::now();
-    let (mut frames, mut bytes) = (0u64, 0u64);
-    let mut frame = vec![0u8; 65_550];
-    let ended = loop {
-        let over = args.count.is_some_and(|c| frames >= c) || limit.is_some_and(|l| start.elapsed() >= l);
-        if over || stop.load(Ordering::Relaxed) {
-            break Ok(());
-        }
-        match port.wait(Interest::Rx, Some(Duration::from_millis(100))) {
-            Ok(_) => {}
-            Err(e) => break Err(crate::ctx::port_error(&args.port, &e)),
-        }
-        let left = args.count.map_or(u64::MAX, |c| c - frames);
-        let (n, b) = drain(&mut port, &mut frame, left, args.snaplen, &mut writer).map_err(|e| unwritable(args, &e))?;
-        (frames, bytes) = (frames + n, bytes + b);
-    };
-    writer.finish().map_err(|e| unwritable(args, &e))?;
-    let text = if args.json {
-        serde_json::json!({"frames": frames, "bytes": bytes, "seconds": start.elapsed().as_secs_f64()}).to_string()
-    } else {
-        format!("{frames} frames, {bytes} bytes captured in {:.2} seconds", start.elapsed().as_secs_f64())
-    };
-    if to_stdout {
-        eprintln!("{text}")
-    } else {
-        out::line(text)?
-    }
+    let (mut files, plan) = (files(args)?, plan(args)?);
+    let mut sources = Sources::open(&args.ports, ctx)?;
+    let stop = crate::signals::stop_pipe()?;
+    let (totals, ended) = recorder::record(&mut sources, &mut files, &plan, &stop)?;
+    report(args, &totals)?;
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-fn create(args: &Args) -> Result<File, CliError> {
-    let failed =
-        |e| CliError::failed(format!("cannot write {}: {e}", args.file.display()), "name another file with -w");
-    File::create(&args.file).map_err(failed)
+fn plan(args: &Args) -> Result<Plan, CliError> {
+    let seconds = args.seconds.map(Condition::Duration);
+    let end: Vec<_> = args.autostop.iter().copied().chain(seconds).chain(args.count.map(Condition::Packets)).collect();
+    let format = format(args);
+    if args.ports.len() > 1 && format == netvale_pcapport::Format::Pcap {
+        return Err(CliError::usage(
+            "pcap has no place for several ports",
+            "add --format pcapng, or name a file *.pcapng",
+        ));
+    }
+    Ok(Plan {
+        format,
+        filter: Filter::new(args.filter.as_deref(), args.snaplen)?,
+        expression: args.filter.clone(),
+        snaplen: args.snaplen,
+        end: Limits::of(&end),
+        next: Limits::of(&args.ring),
+    })
+}
+
+/// As in dumpcap, a number of files alone does not say when to go on in another one.
+fn files(args: &Args) -> Result<Files, CliError> {
+    let next = Limits::of(&args.ring);
+    if args.ring.is_empty() {
+        return Ok(Files::one(&args.file));
+    }
+    let wrong = |what: &str, next: &str| Err(CliError::usage(what.to_owned(), next.to_owned()));
+    if (next.duration, next.bytes, next.packets) == (None, None, None) {
+        return wrong(
+            "-b files: alone does not say when a file is full",
+            "add -b filesize:1000, duration:60 or packets:1000",
+        );
+    }
+    let files = Files::ring(&args.file, next.files);
+    match files.is_stdout() || args.file.file_name().is_none() {
+        true => wrong("-b makes several files", "name one with -w: their names are made from it"),
+        false => Ok(files),
+    }
 }
 
 fn format(args: &Args) -> netvale_pcapport::Format {
@@ -118,33 +139,27 @@ fn format(args: &Args) -> netvale_pcapport::Format {
     }
 }
 
-/// A reader of standard output that went away is no failure.
-fn unwritable(args: &Args, error: &WriteError) -> CliError {
-    match error.io() {
-        Some(io) if io.kind() == std::io::ErrorKind::BrokenPipe => CliError::output(io),
-        _ => CliError::failed(format!("{}: {error}", args.file.display()), "make room, or write elsewhere with -w"),
+fn report(args: &Args, totals: &Totals) -> Result<(), CliError> {
+    let seconds = Duration::as_secs_f64(&totals.time);
+    let text = if args.json {
+        serde_json::json!({
+            "frames": totals.frames,
+            "bytes": totals.bytes,
+            "seconds": seconds,
+            "received": totals.received,
+            "dropped": totals.dropped,
+            "files": totals.files,
+        })
+        .to_string()
+    } else {
+        let lost = totals.dropped.filter(|lost| *lost > 0);
+        let lost = lost.map(|lost| format!("; {lost} more were lost: the capture did not keep up")).unwrap_or_default();
+        format!("{} frames, {} bytes captured in {seconds:.2} seconds{lost}", totals.frames, totals.bytes)
+    };
+    if args.file.as_os_str() == "-" {
+        eprintln!("{text}");
+        Ok(())
+    } else {
+        out::line(text)
     }
-}
-
-/// Writes what has come, at most `most` frames of `snaplen` bytes (0: all). Returns frames and bytes.
-fn drain(
-    port: &mut Port,
-    frame: &mut [u8],
-    most: u64,
-    snaplen: u32,
-    writer: &mut Writer<Box<dyn Write>>,
-) -> Result<(u64, u64), WriteError> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let (mut frames, mut bytes) = (0, 0);
-    for ring in port.rx() {
-        while frames < most
-            && let Some(len) = ring.recv(frame)
-        {
-            let keep = if snaplen == 0 { len } else { len.min(snaplen as usize) };
-            writer.write_cut(now, &frame[..keep], len as u32)?;
-            (frames, bytes) = (frames + 1, bytes + len as u64);
-        }
-        let _ = ring.sync();
-    }
-    Ok((frames, bytes))
 }

@@ -1,0 +1,145 @@
+//! The files of a capture: one, or one after the other, of which the oldest are removed.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+use super::sink::Sink;
+
+/// Where a capture goes.
+#[derive(Debug)]
+pub struct Files {
+    path: PathBuf,
+    ring: Option<Ring>,
+}
+
+/// Files with numbers.
+#[derive(Debug, Default)]
+struct Ring {
+    /// Most files that stay; nothing: all.
+    keep: Option<u64>,
+    made: u64,
+    there: VecDeque<PathBuf>,
+}
+
+impl Files {
+    /// One file; `-` is standard output.
+    #[must_use]
+    pub fn one(path: &Path) -> Files {
+        Files { path: path.to_owned(), ring: None }
+    }
+
+    /// One after the other, named after `path`, of which the newest `keep` stay.
+    #[must_use]
+    pub fn ring(path: &Path, keep: Option<u64>) -> Files {
+        Files { path: path.to_owned(), ring: Some(Ring { keep, ..Ring::default() }) }
+    }
+
+    /// Whether there can be another one.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Whether it is standard output.
+    #[must_use]
+    pub fn is_stdout(&self) -> bool {
+        self.path.as_os_str() == "-"
+    }
+
+    /// The file in use, for messages.
+    #[must_use]
+    pub fn current(&self) -> &Path {
+        self.ring.as_ref().and_then(|ring| ring.there.back()).unwrap_or(&self.path)
+    }
+
+    /// Files made so far.
+    #[must_use]
+    pub fn made(&self) -> u64 {
+        self.ring.as_ref().map_or(1, |ring| ring.made)
+    }
+
+    /// Makes the next file, and first removes the oldest one if there are enough.
+    ///
+    /// # Errors
+    /// It cannot be made, or the oldest cannot be removed.
+    pub fn make_next(&mut self) -> io::Result<Sink> {
+        let to_stdout = self.is_stdout();
+        match &mut self.ring {
+            None if to_stdout => Sink::stdout(),
+            None => Sink::open(&self.path),
+            Some(ring) => ring.make_next(&self.path),
+        }
+    }
+}
+
+impl Ring {
+    fn make_next(&mut self, path: &Path) -> io::Result<Sink> {
+        if self.keep.is_some_and(|keep| self.there.len() as u64 >= keep)
+            && let Some(oldest) = self.there.pop_front()
+        {
+            match std::fs::remove_file(&oldest) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        self.made += 1;
+        self.there.push_back(name(path, self.made, &stamp()));
+        Sink::make(&self.there[self.there.len() - 1])
+    }
+}
+
+/// As dumpcap has it: `a.pcapng` becomes `a_00001_20260101120000.pcapng`.
+fn name(path: &Path, number: u64, stamp: &str) -> PathBuf {
+    let mut name = OsString::from(path.file_stem().unwrap_or_default());
+    name.push(format!("_{number:05}_{stamp}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
+}
+
+/// The time in UTC, in digits: 20260101120000.
+fn stamp() -> String {
+    let mut text = String::new();
+    // Writing into a String does not fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut text));
+    text.chars().filter(char::is_ascii_digit).take(14).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: names are dumpcap's, whatever is in the given one.
+    #[test]
+    fn names() {
+        let of = |path: &str| name(Path::new(path), 7, "20260101120000").to_string_lossy().into_owned();
+        assert_eq!(of("/tmp/a.pcapng"), "/tmp/a_00007_20260101120000.pcapng");
+        assert_eq!(of("x.y/a b"), "x.y/a b_00007_20260101120000");
+        assert_eq!(of(".hidden"), ".hidden_00007_20260101120000");
+        assert!(stamp().len() == 14 && stamp().starts_with("20"), "{}", stamp());
+    }
+
+    /// Objective: the newest files stay, even where somebody else removes one.
+    #[test]
+    fn ring() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = Files::ring(&dir.path().join("a.pcapng"), Some(3));
+        let mut made = Vec::new();
+        for n in 0..6 {
+            files.make_next().unwrap();
+            made.push(files.current().to_owned());
+            if n == 4 {
+                std::fs::remove_file(&made[3]).unwrap();
+            }
+        }
+        let there: Vec<bool> = made.iter().map(|path| path.exists()).collect();
+        assert_eq!((there, files.made()), (vec![false, false, false, false, true, true], 6));
+    }
+}

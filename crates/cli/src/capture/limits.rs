@@ -1,0 +1,116 @@
+//! When a capture ends, and when it goes on in another file: conditions as dumpcap's `-a` and `-b` take them.
+
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use crate::values;
+
+/// A condition, such as `duration:10`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Condition {
+    /// After that many seconds.
+    Duration(f64),
+    /// After that many kilobytes (1,000 bytes).
+    FileSize(u64),
+    /// After that many frames.
+    Packets(u64),
+    /// After that many files; for a ring: that many are kept.
+    Files(u64),
+}
+
+impl FromStr for Condition {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text.split_once(':').unwrap_or((text, ""));
+        let number = || match value.parse::<u64>() {
+            Ok(number) if (1..=1 << 40).contains(&number) => Ok(number),
+            _ => Err(format!("{name} takes a number from 1, e.g. {name}:1000")),
+        };
+        match name {
+            "duration" => values::seconds(value).map(Condition::Duration),
+            "filesize" => number().map(Condition::FileSize),
+            "packets" => number().map(Condition::Packets),
+            "files" => number().map(Condition::Files),
+            _ => Err("duration:SECONDS, filesize:KB, packets:N or files:N".to_owned()),
+        }
+    }
+}
+
+/// The smallest of each condition.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// Longest time.
+    pub duration: Option<Duration>,
+    /// Most bytes.
+    pub bytes: Option<u64>,
+    /// Most frames.
+    pub packets: Option<u64>,
+    /// Most files.
+    pub files: Option<u64>,
+}
+
+impl Limits {
+    /// The smallest of each.
+    pub fn of<'a>(conditions: impl IntoIterator<Item = &'a Condition>) -> Limits {
+        let mut limits = Limits::default();
+        for condition in conditions {
+            match *condition {
+                Condition::Duration(seconds) => least(&mut limits.duration, Duration::from_secs_f64(seconds)),
+                Condition::FileSize(kilobytes) => least(&mut limits.bytes, kilobytes * 1000),
+                Condition::Packets(packets) => least(&mut limits.packets, packets),
+                Condition::Files(files) => least(&mut limits.files, files),
+            }
+        }
+        limits
+    }
+
+    /// How long it may go on; nothing if the time is up.
+    pub fn left(&self, since: Instant) -> Option<Duration> {
+        let left = self.duration.map_or(Duration::MAX, |limit| limit.saturating_sub(since.elapsed()));
+        Some(left).filter(|left| !left.is_zero())
+    }
+
+    /// Whether there is room for one more frame of that many bytes, with so much there.
+    pub fn takes(&self, size: u64, bytes: u64, packets: u64) -> bool {
+        self.bytes.is_none_or(|most| bytes + size <= most) && self.packets.is_none_or(|most| packets < most)
+    }
+}
+
+fn least<T: PartialOrd>(limit: &mut Option<T>, value: T) {
+    if limit.as_ref().is_none_or(|now| value < *now) {
+        *limit = Some(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: dumpcap's words are read, the smallest of each counts, and everything else is refused.
+    #[test]
+    fn conditions() {
+        let all = ["duration:10", "duration:2.5", "filesize:1000", "files:5", "packets:7", "packets:9"];
+        let all = all.map(|text| text.parse::<Condition>().unwrap());
+        let expected = Limits {
+            duration: Some(Duration::from_millis(2500)),
+            bytes: Some(1_000_000),
+            packets: Some(7),
+            files: Some(5),
+        };
+        assert_eq!(Limits::of(&all), expected);
+        for bad in
+            ["", "duration", "duration:0", "filesize:x", "files:0", "files:-1", "filesize:99999999999999", "age:3"]
+        {
+            assert!(bad.parse::<Condition>().is_err(), "{bad}");
+        }
+    }
+
+    /// Objective: a frame that would pass the limit is not taken.
+    #[test]
+    fn room() {
+        let limits = Limits::of(&[Condition::FileSize(1), Condition::Packets(2)]);
+        assert!(limits.takes(500, 500, 1) && !limits.takes(501, 500, 1) && !limits.takes(1, 0, 2));
+        assert!(Limits::default().takes(1 << 40, 0, 1 << 40));
+    }
+}

@@ -1,0 +1,17 @@
+//! Copies of ports' frames: where they come from, when to stop, and where they go. For `netvale dump`, `extcap` and `mirror`.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`source`] | the ports that are watched, and how many frames the watching lost |
+//! | [`filter`] | which frames are wanted |
+//! | [`limits`] | when a capture ends, and when it goes on in another file |
+//! | [`sink`] | a file or pipe that gets whole blocks |
+//! | [`files`] | one file after the other, the oldest removed |
+//! | [`recorder`] | frames as blocks, into these |
+
+pub mod files;
+pub mod filter;
+pub mod limits;
+pub mod recorder;
+pub mod sink;
+pub mod source;

@@ -1,0 +1,312 @@
+//! Frames as blocks, into one file or one after the other.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant, SystemTime};
+
+use netvale_pcapport::{Encoder, Format, Interface, Statistics};
+use rustix::event::PollFlags;
+
+use super::files::Files;
+use super::filter::Filter;
+use super::limits::Limits;
+use super::sink::Sink;
+use super::source::{Event, Seen, Sources};
+use crate::CliError;
+
+/// The name of the program in captures.
+const APPLICATION: &str = concat!("netvale ", env!("CARGO_PKG_VERSION"));
+/// Bytes that are collected before they are written, where frames come all the time.
+const ENOUGH: usize = 64 << 10;
+/// Bytes of an interface's statistics.
+const STATISTICS: u64 = 112;
+
+/// What is captured, and until when.
+#[derive(Debug)]
+pub struct Plan {
+    /// The files' format.
+    pub format: Format,
+    /// The filter as it was given.
+    pub expression: Option<String>,
+    /// The same, compiled, and what is kept of each frame.
+    pub filter: Filter,
+    /// Bytes that are kept of each frame; 0: all.
+    pub snaplen: u32,
+    /// When to end.
+    pub end: Limits,
+    /// When to go on in another file.
+    pub next: Limits,
+}
+
+/// What was captured.
+#[derive(Clone, Copy, Debug)]
+pub struct Totals {
+    /// Frames that were written.
+    pub frames: u64,
+    /// Bytes that these had when they passed the ports.
+    pub bytes: u64,
+    /// Frames that came.
+    pub received: u64,
+    /// Frames that the capture lost, where that is known.
+    pub dropped: Option<u64>,
+    /// Files made.
+    pub files: u64,
+    /// How long it took.
+    pub time: Duration,
+}
+
+/// What was counted at a port.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    taken: u64,
+    accepted: u64,
+    written: u64,
+    /// Frames in the buffer.
+    pending: u64,
+    bytes: u64,
+    pending_bytes: u64,
+}
+
+/// The file in use.
+#[derive(Debug)]
+struct Current {
+    sink: Sink,
+    since: Instant,
+    bytes: u64,
+    packets: u64,
+}
+
+struct Recorder<'a> {
+    plan: &'a Plan,
+    files: &'a mut Files,
+    stop: &'a UnixStream,
+    interfaces: Vec<Interface>,
+    encoder: Encoder,
+    current: Current,
+    counts: Vec<Count>,
+    /// Frames that each port's watching has lost, where that is known.
+    lost: Vec<Option<u64>>,
+    /// Bytes of earlier files.
+    earlier: u64,
+    /// Frames in all files.
+    packets: u64,
+    /// When the first one began.
+    began: (Instant, Duration),
+    done: bool,
+}
+
+/// Captures until a limit, until `stop` is readable, or until it fails. What was captured until then counts in any case.
+///
+/// # Errors
+/// There is no first file. Later failures stand beside the totals: a disk is full, a port has ended.
+pub fn record(
+    sources: &mut Sources,
+    files: &mut Files,
+    plan: &Plan,
+    stop: &UnixStream,
+) -> Result<(Totals, Result<(), CliError>), CliError> {
+    let mut recorder = Recorder::begin(sources, files, plan, stop)?;
+    let ended = recorder.run(sources);
+    let finished = recorder.finish(sources, ended.is_err());
+    Ok((recorder.totals(), ended.and(finished)))
+}
+
+impl<'a> Recorder<'a> {
+    fn begin(
+        sources: &Sources,
+        files: &'a mut Files,
+        plan: &'a Plan,
+        stop: &'a UnixStream,
+    ) -> Result<Recorder<'a>, CliError> {
+        let interfaces: Vec<Interface> = sources.names().map(|(name, opened)| interface(plan, name, opened)).collect();
+        let sink = files.make_next().map_err(|e| cannot_write(files, &e))?;
+        let encoder = Encoder::begin(plan.format, APPLICATION, &interfaces);
+        Ok(Recorder {
+            plan,
+            files,
+            stop,
+            current: Current::of(sink, &encoder),
+            encoder,
+            counts: vec![Count::default(); interfaces.len()],
+            lost: vec![None; interfaces.len()],
+            interfaces,
+            earlier: 0,
+            packets: 0,
+            began: (Instant::now(), now()),
+            done: false,
+        })
+    }
+
+    fn run(&mut self, sources: &mut Sources) -> Result<(), CliError> {
+        // A reader sees that the capture has begun.
+        self.flush()?;
+        while !self.done {
+            self.note_lost(sources);
+            let Some(left) = self.plan.end.left(self.began.0) else { break };
+            let left = left.min(self.turn()?);
+            if self.done {
+                break;
+            }
+            let reader = self.current.sink.watched().map(|fd| Event(fd, PollFlags::empty()));
+            let stop = Event(self.stop.as_fd(), PollFlags::IN);
+            let events: Vec<_> = [stop].into_iter().chain(reader).collect();
+            sources.wait(left, &events)?;
+            if reader.is_some_and(|reader| reader.is_there()) {
+                return Err(CliError::output(&io::ErrorKind::BrokenPipe.into()));
+            }
+            // What has passed before the end was asked for belongs to the capture.
+            let stopped = stop.is_there();
+            sources.drain(|seen| self.take(&seen))?;
+            self.flush()?;
+            self.done |= stopped;
+        }
+        Ok(())
+    }
+
+    fn note_lost(&mut self, sources: &Sources) {
+        self.lost.iter_mut().enumerate().for_each(|(port, lost)| *lost = sources.lost(port));
+    }
+
+    /// Goes on in another file if the time of this one is up. Returns how long it has.
+    fn turn(&mut self) -> Result<Duration, CliError> {
+        if !self.files.goes_on() || self.current.packets == 0 {
+            return Ok(Duration::MAX);
+        }
+        match self.plan.next.left(self.current.since) {
+            Some(left) => Ok(left),
+            None => self.go_on().map(|()| Duration::MAX),
+        }
+    }
+
+    /// Takes a frame. Returns whether to go on.
+    fn take(&mut self, seen: &Seen<'_>) -> Result<bool, CliError> {
+        self.counts[seen.port].taken += 1;
+        let Some(kept) = self.plan.filter.kept(seen.frame) else { return Ok(true) };
+        self.counts[seen.port].accepted += 1;
+        let size = self.encoder.size_of(kept.len()) + STATISTICS * self.counts.len() as u64;
+        let is_full = !self.plan.next.takes(size, self.current.bytes, self.current.packets);
+        if self.files.goes_on() && self.current.packets > 0 && is_full {
+            self.go_on()?;
+        }
+        self.done |= !self.plan.end.takes(size, self.earlier + self.current.bytes, self.packets);
+        if self.done {
+            return Ok(false);
+        }
+        self.append(seen, kept);
+        if self.encoder.bytes().len() >= ENOUGH {
+            self.flush()?;
+        }
+        // The last one that is asked for is not waited beyond.
+        self.done = self.plan.end.packets.is_some_and(|most| self.packets >= most);
+        Ok(!self.done)
+    }
+
+    fn append(&mut self, seen: &Seen<'_>, kept: &[u8]) {
+        let (before, len) = (self.encoder.bytes().len(), seen.frame.len());
+        self.encoder.frame(seen.port as u32, seen.time, kept, len as u32, Some(seen.direction));
+        self.current.bytes += (self.encoder.bytes().len() - before) as u64;
+        self.current.packets += 1;
+        self.packets += 1;
+        let count = &mut self.counts[seen.port];
+        count.pending += 1;
+        count.pending_bytes += len as u64;
+    }
+
+    /// Ends a file, and begins the next one, or nothing if there are enough.
+    fn go_on(&mut self) -> Result<(), CliError> {
+        if self.plan.end.files.is_some_and(|most| self.files.made() >= most) {
+            self.done = true;
+            return Ok(());
+        }
+        self.append_statistics();
+        self.flush()?;
+        self.earlier += self.current.bytes;
+        let sink = self.files.make_next().map_err(|e| cannot_write(self.files, &e))?;
+        self.encoder = Encoder::begin(self.plan.format, APPLICATION, &self.interfaces);
+        self.current = Current::of(sink, &self.encoder);
+        self.flush()
+    }
+
+    fn append_statistics(&mut self) {
+        let end = now();
+        for (number, count) in self.counts.iter().enumerate() {
+            let lost = self.lost[number];
+            let statistics = Statistics {
+                start: self.began.1,
+                end,
+                received: count.taken + lost.unwrap_or(0),
+                dropped: lost,
+                accepted: count.accepted,
+                delivered: count.written + count.pending,
+            };
+            self.encoder.statistics(number as u32, &statistics);
+        }
+    }
+
+    /// Writes what has been collected. What cannot be written is forgotten, so that the statistics say so.
+    fn flush(&mut self) -> Result<(), CliError> {
+        let written = self.current.sink.write(self.encoder.bytes(), self.stop);
+        self.encoder.clear();
+        for count in &mut self.counts {
+            let (frames, bytes) = (std::mem::take(&mut count.pending), std::mem::take(&mut count.pending_bytes));
+            if written.is_ok() {
+                count.written += frames;
+                count.bytes += bytes;
+            }
+        }
+        written.map_err(|e| cannot_write(self.files, &e))
+    }
+
+    /// Ends the last file, also where something failed before: in a file, there is room for it once what was not whole has been cut off.
+    fn finish(&mut self, sources: &mut Sources, failed: bool) -> Result<(), CliError> {
+        sources.ask();
+        self.note_lost(sources);
+        if failed && self.current.sink.watched().is_some() {
+            return Ok(());
+        }
+        self.append_statistics();
+        self.flush()
+    }
+
+    fn totals(&self) -> Totals {
+        let sum = |of: fn(&Count) -> u64| self.counts.iter().map(of).sum();
+        Totals {
+            frames: sum(|count| count.written),
+            bytes: sum(|count| count.bytes),
+            received: sum(|count| count.taken),
+            dropped: self.lost.iter().copied().sum(),
+            files: self.files.made(),
+            time: self.began.0.elapsed(),
+        }
+    }
+}
+
+impl Current {
+    /// A file that begins with what is in the encoder.
+    fn of(sink: Sink, encoder: &Encoder) -> Current {
+        Current { sink, since: Instant::now(), bytes: encoder.bytes().len() as u64, packets: 0 }
+    }
+}
+
+fn interface(plan: &Plan, name: &str, opened: &str) -> Interface {
+    Interface {
+        name: name.to_owned(),
+        description: format!("netvale port {opened}"),
+        filter: plan.expression.clone(),
+        snaplen: plan.snaplen,
+    }
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A reader that went away is no failure.
+fn cannot_write(files: &Files, error: &io::Error) -> CliError {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return CliError::output(error);
+    }
+    let what = format!("cannot write {}: {error}; what follows is not captured", files.current().display());
+    CliError::failed(what, "make room, or name another file with -w")
+}

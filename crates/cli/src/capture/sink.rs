@@ -1,0 +1,168 @@
+//! Where a capture's blocks go: a file, or a pipe whose reader may stand still or go away.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// What a pipe that can be written to at all takes without making its writer wait (Linux's `PIPE_BUF`).
+const PIECE: usize = 4096;
+/// How long a reader that stands still holds up the end.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Where blocks go.
+#[derive(Debug)]
+pub enum Sink {
+    /// A file, and how many bytes of it are whole blocks.
+    File(File, u64),
+    /// A pipe, a socket or a terminal.
+    Pipe(File),
+}
+
+impl Sink {
+    /// Standard output.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn stdout() -> io::Result<Sink> {
+        let fd = io::stdout().as_fd().try_clone_to_owned()?;
+        Sink::of(File::from(fd))
+    }
+
+    /// Opens a file for writing and empties it; for a FIFO, waits for its reader.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn open(path: &Path) -> io::Result<Sink> {
+        Sink::of(File::create(path)?)
+    }
+
+    /// Makes a file that is not there yet.
+    ///
+    /// # Errors
+    /// There is one, or it cannot be made.
+    pub fn make(path: &Path) -> io::Result<Sink> {
+        Sink::of(OpenOptions::new().write(true).create_new(true).open(path)?)
+    }
+
+    fn of(file: File) -> io::Result<Sink> {
+        let is_file = file.metadata()?.is_file();
+        Ok(if is_file { Sink::File(file, 0) } else { Sink::Pipe(file) })
+    }
+
+    /// The descriptor that says when its reader has gone: it then has an error. Nothing for a file.
+    pub fn watched(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Sink::File(..) => None,
+            Sink::Pipe(pipe) => Some(pipe.as_fd()),
+        }
+    }
+
+    /// Writes whole blocks. A file that cannot take them keeps those before; `stop`: becomes readable when a reader that stands still need not be
+    /// waited for any longer.
+    ///
+    /// # Errors
+    /// The disk is full, the reader has gone, or does not read.
+    pub fn write(&mut self, blocks: &[u8], stop: &UnixStream) -> io::Result<()> {
+        match self {
+            Sink::File(file, whole) => {
+                if let Err(error) = file.write_all(blocks) {
+                    cut(file, *whole);
+                    return Err(error);
+                }
+                *whole += blocks.len() as u64;
+                Ok(())
+            }
+            Sink::Pipe(pipe) => pipe_in(pipe, blocks, stop),
+        }
+    }
+}
+
+/// Takes off a file what is not a whole block. Where that fails, too, readers find a file that was cut short.
+fn cut(file: &mut File, whole: u64) {
+    use std::io::Seek;
+    // Standard output that is a file may have had something before the capture.
+    let end = file.stream_position().ok().zip(file.metadata().ok());
+    if let Some((at, meta)) = end
+        && at == meta.len()
+        && at >= whole
+        && file.set_len(whole).is_ok()
+    {
+        let _ = file.seek(io::SeekFrom::Start(whole));
+    }
+}
+
+fn pipe_in(pipe: &mut File, mut blocks: &[u8], stop: &UnixStream) -> io::Result<()> {
+    let mut end: Option<Instant> = None;
+    while !blocks.is_empty() {
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "its reader does not read"));
+        }
+        if !takes(pipe, stop, left, &mut end)? {
+            continue;
+        }
+        match pipe.write(&blocks[..blocks.len().min(PIECE)]) {
+            Ok(n) => blocks = &blocks[n..],
+            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until a pipe takes something, or has no reader. Sets the end of waiting when `stop` says so.
+fn takes(pipe: &File, stop: &UnixStream, left: Option<Duration>, end: &mut Option<Instant>) -> io::Result<bool> {
+    let mut fds = vec![PollFd::new(pipe, PollFlags::OUT)];
+    if end.is_none() {
+        fds.push(PollFd::new(stop, PollFlags::IN));
+    }
+    let limit = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
+    match poll(&mut fds, limit.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(e) => return Err(e.into()),
+    }
+    if fds.get(1).is_some_and(|stop| !stop.revents().is_empty()) {
+        *end = Some(Instant::now() + GRACE);
+    }
+    Ok(!fds[0].revents().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a reader that stands still is waited for until the end is asked for, and a second more; one that is gone is an error.
+    #[test]
+    fn readers() {
+        let (stop, ends) = UnixStream::pair().unwrap();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let mut sink = Sink::of(File::from(writer)).unwrap();
+        assert!(sink.watched().is_some());
+        sink.write(&[1; 10_000], &stop).unwrap();
+        (&ends).write_all(b"x").unwrap();
+        assert_eq!(sink.write(&[2; 1 << 20], &stop).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(reader);
+        assert_eq!(sink.write(&[3], &stop).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    /// Objective: blocks that a file does not take leave it with the blocks before, and it takes further ones.
+    #[test]
+    fn full() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let mut sink = Sink::make(&path).unwrap();
+        let (stop, _ends) = UnixStream::pair().unwrap();
+        sink.write(b"whole", &stop).unwrap();
+        let Sink::File(file, whole) = &mut sink else { panic!("a file") };
+        file.write_all(b"par").unwrap();
+        cut(file, *whole);
+        sink.write(b" blocks", &stop).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"whole blocks");
+        assert!(Sink::make(&path).is_err());
+    }
+}

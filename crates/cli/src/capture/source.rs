@@ -1,0 +1,212 @@
+//! The ports that a capture watches.
+//!
+//! A monitor's copies lie in its own ring. One that is read too slowly finds no room for further copies: these are lost, and counted at the monitor;
+//! the port itself goes on.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant, SystemTime};
+
+use netvale::{Interest, Options, Port, RxRing, slot};
+use netvale_control::client::Client;
+use netvale_control::types::{self, PortInfo, PortKind};
+use netvale_pcapport::Direction;
+use netvale_portspec::PortSpec;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::{CliError, Ctx};
+
+/// Longest frame.
+const LONGEST: usize = 65_550;
+/// How often the daemon is asked for what was lost: when a port ends, its count goes with it.
+const ASK: Duration = Duration::from_millis(500);
+
+/// A frame that passed a port.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// The number of the port.
+    pub port: usize,
+    /// When it was seen, since 1970.
+    pub time: Duration,
+    /// The frame, without a virtio-net header.
+    pub frame: &'a [u8],
+    /// Which way it passed the port.
+    pub direction: Direction,
+}
+
+/// What else ends a wait: a descriptor, and what is to happen there. Errors and ends always count.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a>(pub BorrowedFd<'a>, pub PollFlags);
+
+impl Event<'_> {
+    /// Whether it has happened.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(self.0, self.1)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+    }
+}
+
+/// Ports that are watched.
+pub struct Sources {
+    ports: Vec<Watched>,
+    client: Option<Client>,
+    asked: Instant,
+    buffer: Vec<u8>,
+}
+
+struct Watched {
+    port: Port,
+    rings: Vec<RxRing>,
+    /// Without what follows the port's own name.
+    name: String,
+    is_monitor: bool,
+    /// What the daemon calls it.
+    known_as: Option<String>,
+    lost: Option<u64>,
+}
+
+impl Sources {
+    /// Opens ports by their names.
+    ///
+    /// # Errors
+    /// One cannot be opened.
+    pub fn open(names: &[String], ctx: &Ctx) -> Result<Sources, CliError> {
+        let ports = names.iter().map(|name| Watched::open(name, ctx)).collect::<Result<Vec<_>, _>>()?;
+        let client = Client::connect(&ctx.dir()).ok();
+        let mut sources = Sources { ports, client, asked: Instant::now(), buffer: vec![0; LONGEST] };
+        sources.find();
+        sources.ask();
+        Ok(sources)
+    }
+
+    /// The names of the ports, and the names by which they were opened.
+    pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.ports.iter().map(|watched| (watched.name.as_str(), watched.port.name()))
+    }
+
+    /// Frames of a port that were lost because they were not taken in time, where that is known.
+    #[must_use]
+    pub fn lost(&self, port: usize) -> Option<u64> {
+        self.ports[port].lost()
+    }
+
+    /// Waits until there are frames, one of `also` has something to say, or the time is up.
+    ///
+    /// # Errors
+    /// A port has come to its end, and all its frames have been taken.
+    pub fn wait(&mut self, limit: Duration, also: &[Event<'_>]) -> Result<(), CliError> {
+        if self.asked.elapsed() >= ASK {
+            self.ask();
+        }
+        if self.rings().any(RxRing::is_ready) {
+            return Ok(());
+        }
+        let ready = self.rings().any(RxRing::arm);
+        let ended = if ready { Ok(false) } else { self.sleep(limit.min(ASK), also) };
+        self.rings().for_each(|ring| ring.disarm());
+        if ended? { self.check() } else { Ok(()) }
+    }
+
+    fn rings(&mut self) -> impl Iterator<Item = &mut RxRing> {
+        self.ports.iter_mut().flat_map(|watched| &mut watched.rings)
+    }
+
+    /// Gives all frames that are there to `each`, which says whether to go on.
+    ///
+    /// # Errors
+    /// The first of `each`.
+    pub fn drain<E>(&mut self, mut each: impl FnMut(Seen<'_>) -> Result<bool, E>) -> Result<(), E> {
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        for (number, watched) in self.ports.iter_mut().enumerate() {
+            let header = watched.port.info().hdr_len as usize;
+            for ring in &mut watched.rings {
+                while ring.space() > 0 {
+                    let sent = watched.is_monitor && ring.slot(ring.at(0)).flags & slot::NS_TXMON != 0;
+                    let Some(len) = ring.recv(&mut self.buffer) else { break };
+                    let frame = self.buffer[..len].get(header..).unwrap_or_default();
+                    let direction = if sent { Direction::Out } else { Direction::In };
+                    if !each(Seen { port: number, time, frame, direction })? {
+                        return Ok(());
+                    }
+                }
+                let _ = ring.sync();
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps. Returns whether a port may have come to its end.
+    fn sleep(&self, limit: Duration, also: &[Event<'_>]) -> Result<bool, CliError> {
+        let connections = self.ports.iter().filter_map(|watched| watched.port.connection());
+        let mut fds: Vec<_> = connections.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let of_ports = fds.len();
+        let rings = self.ports.iter().flat_map(|watched| &watched.rings).map(RxRing::wake_fd);
+        fds.extend(rings.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        fds.extend(also.iter().map(|event| PollFd::from_borrowed_fd(event.0, event.1)));
+        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+        match poll(&mut fds, Some(&limit)) {
+            Ok(_) => Ok(fds[..of_ports].iter().any(|fd| !fd.revents().is_empty())),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(e) => Err(CliError::failed(format!("cannot wait for frames: {e}"), "check the system's limits")),
+        }
+    }
+
+    /// Whether all ports are still there.
+    fn check(&mut self) -> Result<(), CliError> {
+        for watched in &mut self.ports {
+            let there = watched.port.wait(Interest::Rx, Some(Duration::ZERO));
+            there.map_err(|e| crate::ctx::port_error(watched.port.name(), &e))?;
+        }
+        Ok(())
+    }
+
+    /// Finds what the daemon calls its monitors of this process.
+    fn find(&mut self) {
+        let known = self.client.as_mut().and_then(|client| client.ports(None).ok()).unwrap_or_default();
+        let own = |info: &&PortInfo| info.owner.is_some_and(|owner| owner.pid.unsigned_abs() == std::process::id());
+        let mut monitors: Vec<_> = known.iter().filter(|info| info.kind == PortKind::Monitor).filter(own).collect();
+        for watched in &mut self.ports {
+            if !watched.is_monitor {
+                watched.known_as = Some(watched.name.clone());
+                continue;
+            }
+            let prefix = format!("{}/monitor-", watched.name);
+            let at = monitors.iter().position(|info| info.name.starts_with(&prefix));
+            watched.known_as = at.map(|at| monitors.swap_remove(at).name.clone());
+        }
+    }
+
+    /// Asks what was lost. Without an answer, the last one stays.
+    pub fn ask(&mut self) {
+        self.asked = Instant::now();
+        let Some(client) = &mut self.client else { return };
+        for watched in &mut self.ports {
+            let info = watched.known_as.as_ref().and_then(|name| client.show(name).ok());
+            watched.lost = info.as_ref().map(no_room).or(watched.lost);
+        }
+    }
+}
+
+/// Frames that found no room in a port's rings.
+fn no_room(info: &PortInfo) -> u64 {
+    let out = info.rings.iter().filter(|ring| ring.dir == types::Direction::Out);
+    out.filter_map(|ring| ring.drops.get("no-room")).sum()
+}
+
+impl Watched {
+    fn open(name: &str, ctx: &Ctx) -> Result<Watched, CliError> {
+        let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };
+        let opened = Port::open_with(name, &options);
+        let mut port = opened.map_err(|e| crate::ctx::port_error(name, &e))?;
+        let spec = PortSpec::parse(name).ok();
+        let own = spec.as_ref().map_or_else(|| name.to_owned(), |spec| spec.name.to_string());
+        let is_monitor = spec.is_some_and(|spec| spec.flags.monitor.is_some());
+        let (_, rings) = port.take_rings();
+        Ok(Watched { port, rings, name: own, is_monitor, known_as: None, lost: None })
+    }
+
+    fn lost(&self) -> Option<u64> {
+        let interface: u64 = self.rings.iter().flat_map(RxRing::drops).map(|(_, count)| count).sum();
+        if interface > 0 { Some(interface + self.lost.unwrap_or(0)) } else { self.lost }
+    }
+}
