@@ -75,6 +75,10 @@ if [ -n "$system" ]; then
 else
     echo "there is no libpcap here: \`netvale run\` serves netmap programs only; install libpcap and run this again" >&2
 fi
+# Wireshark finds ports by it, if it has the same prefix.
+install -d "$to/lib/wireshark/extcap"
+ln -sfn ../../../bin/netvale "$to/lib/wireshark/extcap/netvale-extcap"
+echo "for another Wireshark: netvale extcap --install"
 # The CNI plugin. Runtimes look for plugins in folders of their own.
 install -m 755 "$built/netvale-cni" "$to/lib/netvale/"
 echo "for containers: ln -s $prefix/lib/netvale/netvale-cni /opt/cni/bin/ (podman on Debian: /usr/lib/cni/)"

@@ -131,7 +131,13 @@ finish_deb() {
     # cargo-deb looks at the dependencies of executable files only.
     find "$tree/usr/lib" -name '*.so*' -type f -exec chmod 644 {} + 2>/dev/null || true
     case $name in
-    netvale) mkdir -p "$tree/usr/lib/netvale/pcap" && cp -a "$stage"/links/netmap/* "$tree/usr/lib/netvale/" && cp -a "$stage"/links/pcap/* "$tree/usr/lib/netvale/pcap/" ;;
+    netvale)
+        mkdir -p "$tree/usr/lib/netvale/pcap" "$tree/usr/lib/$tuple/wireshark/extcap"
+        cp -a "$stage"/links/netmap/* "$tree/usr/lib/netvale/"
+        cp -a "$stage"/links/pcap/* "$tree/usr/lib/netvale/pcap/"
+        # Wireshark finds ports by it.
+        ln -s ../../../../bin/netvale "$tree/usr/lib/$tuple/wireshark/extcap/netvale-extcap"
+        ;;
     libnetmap-dev) cp -a "$stage"/links/dev/* "$tree/usr/lib/$tuple/" ;;
     esac
     finish_control "$tree" "$name"

@@ -62,6 +62,7 @@ install_and_upgrade() {
     expect "threads that forward" 2 "$(grep -l 'netvale-w[0-9]' "/proc/$(pid_of)"/task/*/comm | wc -l)"
     netvale-bench --list >/dev/null
     [ -s /usr/share/man/man1/netvale-up.1.gz ] || [ -d /usr/share/man ] || fail "no manual pages"
+    /usr/lib/*/wireshark/extcap/netvale-extcap --extcap-interfaces | grep -q '{value=netvale-ssh}' || fail "no program for Wireshark"
     ldconfig -p | grep -q 'libnetmap.so.0 ' || fail "the loader does not know libnetmap.so.0"
     traffic
     say "upgraded: the configuration is kept, frames pass"

@@ -1,11 +1,12 @@
 //! The command line as a whole.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::cmd::Command;
+use crate::cmd::{Command, extcap};
 use crate::error::{EXIT_CODES, Kind};
 use crate::{CliError, Ctx};
 
@@ -44,13 +45,23 @@ fn with_exit_codes(sub: clap::Command) -> clap::Command {
 /// Runs the program: arguments, work, errors, exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let matches = command().get_matches();
+    let matches = command().get_matches_from(words(std::env::args_os()));
     let cli = match <Cli as clap::FromArgMatches>::from_arg_matches(&matches) {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
     let ctx = Ctx { run_dir: cli.run_dir, definition: command };
     cli.command.run(&ctx).unwrap_or_else(|error| report(&error))
+}
+
+/// The words of the command line. Wireshark starts a program that has a name of its own: it is a subcommand of this one.
+fn words(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<_> = given.collect();
+    let name = words.first().map(Path::new).and_then(Path::file_name);
+    if name.is_some_and(|name| name == extcap::PROGRAM) {
+        words.splice(..1, ["netvale".into(), "extcap".into()]);
+    }
+    words
 }
 
 fn report(error: &CliError) -> ExitCode {
@@ -62,6 +73,15 @@ fn report(error: &CliError) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    /// Objective: the program in Wireshark's folder is a subcommand, whatever the folder; nothing else is.
+    #[test]
+    fn names() {
+        let words = |given: &[&str]| super::words(given.iter().map(|word| word.into()));
+        assert_eq!(words(&["/usr/lib/x/netvale-extcap", "--capture"]), ["netvale", "extcap", "--capture"]);
+        assert_eq!(words(&["/usr/bin/netvale", "netvale-extcap"]), ["/usr/bin/netvale", "netvale-extcap"]);
+        assert!(words(&[]).is_empty());
+    }
+
     /// Objective: clap's own checks hold: no flag twice, no clash of names.
     #[test]
     fn definition() {

@@ -17,7 +17,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Where blocks go.
 #[derive(Debug)]
 pub enum Sink {
-    /// A file, and how many bytes of it are whole blocks.
+    /// A file, and how many bytes of it stay: whole blocks, and what was there before.
     File(File, u64),
     /// A pipe, a socket or a terminal.
     Pipe(File),
@@ -50,8 +50,9 @@ impl Sink {
     }
 
     fn of(file: File) -> io::Result<Sink> {
-        let is_file = file.metadata()?.is_file();
-        Ok(if is_file { Sink::File(file, 0) } else { Sink::Pipe(file) })
+        let meta = file.metadata()?;
+        // Standard output may have had something before the capture.
+        Ok(if meta.is_file() { Sink::File(file, meta.len()) } else { Sink::Pipe(file) })
     }
 
     /// The descriptor that says when its reader has gone: it then has an error. Nothing for a file.
@@ -85,7 +86,6 @@ impl Sink {
 /// Takes off a file what is not a whole block. Where that fails, too, readers find a file that was cut short.
 fn cut(file: &mut File, whole: u64) {
     use std::io::Seek;
-    // Standard output that is a file may have had something before the capture.
     let end = file.stream_position().ok().zip(file.metadata().ok());
     if let Some((at, meta)) = end
         && at == meta.len()
@@ -164,5 +164,10 @@ mod tests {
         sink.write(b" blocks", &stop).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"whole blocks");
         assert!(Sink::make(&path).is_err());
+        let mut sink = Sink::of(OpenOptions::new().append(true).open(&path).unwrap()).unwrap();
+        let Sink::File(file, whole) = &mut sink else { panic!("a file") };
+        file.write_all(b"part").unwrap();
+        cut(file, *whole);
+        assert_eq!(std::fs::read(&path).unwrap(), b"whole blocks");
     }
 }

@@ -120,6 +120,8 @@ impl Sources {
         for (number, watched) in self.ports.iter_mut().enumerate() {
             let header = watched.port.info().hdr_len as usize;
             for ring in &mut watched.rings {
+                // What has come since the last look, too: there may be no other one.
+                let _ = ring.is_ready();
                 while ring.space() > 0 {
                     let sent = watched.is_monitor && ring.slot(ring.at(0)).flags & slot::NS_TXMON != 0;
                     let Some(len) = ring.recv(&mut self.buffer) else { break };

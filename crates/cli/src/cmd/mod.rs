@@ -14,6 +14,7 @@ pub mod doctor;
 pub mod dump;
 pub mod evpn;
 pub mod export;
+pub mod extcap;
 pub mod filter;
 pub mod fwd;
 pub mod lb;
@@ -21,6 +22,7 @@ pub mod link;
 pub mod list;
 pub mod man;
 pub mod metrics;
+pub mod mirror;
 pub mod monitor;
 pub mod pkt_gen;
 pub mod port;
@@ -70,6 +72,8 @@ pub enum Command {
     Fwd(fwd::Args),
     Lb(lb::Args),
     Dump(dump::Args),
+    Extcap(extcap::Args),
+    Mirror(mirror::Args),
     Replay(replay::Args),
     Run(run::Args),
     Demo(demo::Args),
@@ -115,6 +119,8 @@ impl Command {
             Self::Fwd(args) => fwd::run(args, ctx),
             Self::Lb(args) => lb::run(args, ctx),
             Self::Dump(args) => dump::run(args, ctx),
+            Self::Extcap(args) => extcap::run(args, ctx),
+            Self::Mirror(args) => mirror::run(args, ctx),
             Self::Replay(args) => replay::run(args, ctx),
             Self::Run(args) => run::run(args, ctx),
             Self::Demo(args) => demo::run(args, ctx),
@@ -126,6 +132,9 @@ impl Command {
     /// Whether it hands frames on, or starts a program that does.
     fn moves_frames(&self) -> bool {
         use Command::*;
-        matches!(self, PktGen(_) | Bridge(_) | Tlem(_) | Fwd(_) | Lb(_) | Dump(_) | Replay(_) | Run(_))
+        matches!(
+            self,
+            PktGen(_) | Bridge(_) | Tlem(_) | Fwd(_) | Lb(_) | Dump(_) | Extcap(_) | Mirror(_) | Replay(_) | Run(_)
+        )
     }
 }

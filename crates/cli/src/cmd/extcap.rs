@@ -1,0 +1,151 @@
+//! `netvale extcap`: ports as interfaces of Wireshark.
+//!
+//! Wireshark, tshark and their kin start each program of their extcap folder with a few options of the same meaning for all: list interfaces, say
+//! how they are configured, capture into a FIFO. The program there is a link `netvale-extcap` to this one.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `names` | ports' names as Wireshark takes them |
+//! | `sentences` | what is printed for Wireshark |
+//! | `local` | ports of this host's daemons |
+//! | `remote` | a port of another host, by ssh |
+//! | `install` | the link in Wireshark's folder |
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use netvale_pcapport::Format;
+
+use crate::capture::files::Files;
+use crate::capture::filter::Filter;
+use crate::capture::limits::Limits;
+use crate::capture::recorder::{self, Plan};
+use crate::capture::source::Sources;
+use crate::{CliError, Ctx, libpcap, out};
+
+mod install;
+mod local;
+mod names;
+mod remote;
+mod sentences;
+
+use names::Name;
+
+/// The name by which Wireshark's folder has this program.
+pub const PROGRAM: &str = "netvale-extcap";
+
+/// Let Wireshark capture on ports: once `netvale extcap --install` has run, they are among its interfaces.
+///
+/// Wireshark starts this command itself, as its user: everybody sees the own ports, of the daemon that `netvale list` asks and of the system's daemon.
+/// One interface more captures on a port of another host, by ssh.
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true)]
+pub struct Args {
+    /// Put a link to this program into Wireshark's folder for such programs, or into the given one. As root for all users, else for yourself.
+    #[arg(long, value_name = "DIR")]
+    install: Option<Option<PathBuf>>,
+
+    /// List the interfaces.
+    #[arg(long, help_heading = WIRESHARK)]
+    extcap_interfaces: bool,
+
+    /// List the link types of an interface.
+    #[arg(long, help_heading = WIRESHARK, requires = "extcap_interface")]
+    extcap_dlts: bool,
+
+    /// List the options of an interface.
+    #[arg(long, help_heading = WIRESHARK, requires = "extcap_interface")]
+    extcap_config: bool,
+
+    /// Capture from an interface into a FIFO.
+    #[arg(long, help_heading = WIRESHARK, requires_all = ["extcap_interface", "fifo"])]
+    capture: bool,
+
+    /// The version of Wireshark.
+    #[arg(long, help_heading = WIRESHARK, value_name = "VERSION", num_args = 0..=1)]
+    extcap_version: Option<String>,
+
+    /// The interface: one of those that are listed, or ssh://[USER@]HOST[:PORT]/PORT.
+    #[arg(long, help_heading = WIRESHARK, value_name = "NAME")]
+    extcap_interface: Option<String>,
+
+    /// An expression of pcap-filter(7); without --capture, it is checked only.
+    #[arg(long, help_heading = WIRESHARK, value_name = "EXPRESSION")]
+    extcap_capture_filter: Option<String>,
+
+    /// The FIFO, or a file.
+    #[arg(long, help_heading = WIRESHARK, value_name = "FILE")]
+    fifo: Option<PathBuf>,
+
+    /// Frames that the port receives (r), sends (t), or both (rt).
+    #[arg(long, help_heading = INTERFACE, value_name = "r|t|rt", default_value = "rt", value_parser = ["r", "t", "rt"])]
+    direction: String,
+
+    /// Keep this many bytes of each frame; 0: all.
+    #[arg(long, help_heading = INTERFACE, value_name = "BYTES", default_value_t = 0)]
+    snaplen: u32,
+
+    #[command(flatten)]
+    remote: remote::Ssh,
+}
+
+const WIRESHARK: &str = "Options that Wireshark gives";
+const INTERFACE: &str = "Options of interfaces";
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// There is no such interface, the filter cannot be compiled, the port or the FIFO cannot be opened, ssh fails.
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    if let Some(folder) = &args.install {
+        install::install(folder.as_deref())?;
+    } else if args.extcap_interfaces {
+        out::text(sentences::interfaces(&local::ports(ctx)))?;
+    } else if let Some(text) = &args.extcap_interface {
+        let name = Name::read(text)?;
+        match (&args.fifo, &args.extcap_capture_filter) {
+            _ if args.extcap_dlts => out::text(sentences::DLTS)?,
+            _ if args.extcap_config => out::text(sentences::config(&name))?,
+            (Some(fifo), _) if args.capture => capture(args, &name, fifo, ctx)?,
+            (_, Some(expression)) => check(expression)?,
+            _ => return Err(unclear()),
+        }
+    } else {
+        return Err(unclear());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn unclear() -> CliError {
+    CliError::usage("nothing to do with the interface", "Wireshark starts this command; --install lets it")
+}
+
+/// Wireshark takes what is printed as the reason why a filter is wrong.
+fn check(expression: &str) -> Result<(), CliError> {
+    match libpcap::compile(expression) {
+        Ok(_) => Ok(()),
+        Err(error) => out::line(error),
+    }
+}
+
+fn capture(args: &Args, name: &Name, fifo: &std::path::Path, ctx: &Ctx) -> Result<(), CliError> {
+    let expression = args.extcap_capture_filter.clone().filter(|text| !text.trim().is_empty());
+    let watch = remote::Watch { direction: &args.direction, snaplen: args.snaplen, filter: expression.as_deref() };
+    let port = match name {
+        Name::Port(port) => port,
+        Name::Remote(place) => return remote::capture(&args.remote.with(place)?, &watch, fifo),
+    };
+    let plan = Plan {
+        format: Format::PcapNg,
+        filter: Filter::new(expression.as_deref(), args.snaplen)?,
+        expression,
+        snaplen: args.snaplen,
+        end: Limits::default(),
+        next: Limits::default(),
+    };
+    let mut sources = Sources::open(&[format!("{port}/{}", args.direction)], &local::daemon_of(port, ctx))?;
+    let mut files = Files::one(fifo);
+    let stop = crate::signals::stop_pipe()?;
+    let (_, ended) = recorder::record(&mut sources, &mut files, &plan, &stop)?;
+    ended
+}

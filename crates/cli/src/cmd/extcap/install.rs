@@ -1,0 +1,69 @@
+//! The link in Wireshark's folder.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::PROGRAM;
+use crate::{CliError, out};
+
+/// Puts a link to this program into a folder, or into the one that Wireshark names.
+///
+/// # Errors
+/// There is no Wireshark, or the folder cannot be written.
+pub fn install(folder: Option<&Path>) -> Result<(), CliError> {
+    let folder = folder.map_or_else(wiresharks, |folder| Ok(folder.to_owned()))?;
+    let link = folder.join(PROGRAM);
+    let failed = |e: std::io::Error| {
+        let next = "as root it is for all users; or name a folder of your own, and start Wireshark with WIRESHARK_EXTCAP_DIR=FOLDER";
+        CliError::failed(format!("cannot make {}: {e}", link.display()), next)
+    };
+    let program = std::env::current_exe().map_err(failed)?;
+    std::fs::create_dir_all(&folder).map_err(failed)?;
+    match std::fs::symlink_metadata(&link) {
+        Ok(meta) if meta.is_symlink() => std::fs::remove_file(&link).map_err(failed)?,
+        _ => {}
+    }
+    std::os::unix::fs::symlink(&program, &link).map_err(failed)?;
+    out::line(format_args!("{} -> {}", link.display(), program.display()))
+}
+
+/// The folder that tshark or Wireshark names: a user's own, where this version has such, else that of all users.
+fn wiresharks() -> Result<PathBuf, CliError> {
+    let asked = ["tshark", "wireshark"].iter().find_map(|program| {
+        let answer = Command::new(program).args(["-G", "folders"]).output().ok()?;
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        choose(&text, rustix::process::geteuid().is_root())
+    });
+    asked.ok_or_else(|| {
+        CliError::failed("neither tshark nor wireshark says where its folder is", "name one: --install DIR")
+    })
+}
+
+fn choose(folders: &str, root: bool) -> Option<PathBuf> {
+    let lines =
+        || folders.lines().filter_map(|line| line.split_once(':')).map(|(what, path)| (what.trim(), path.trim()));
+    let extcap = |(what, path): (&str, &str)| {
+        (what.to_ascii_lowercase().contains("extcap path") && path.starts_with('/'))
+            .then(|| (what.starts_with("Personal"), PathBuf::from(path)))
+    };
+    let found: Vec<_> = lines().filter_map(extcap).collect();
+    let own = found.iter().find(|(personal, _)| *personal != root);
+    own.or_else(|| found.first()).map(|(_, path)| path.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: versions that know a user's own folder, and older ones, which have one for all.
+    #[test]
+    fn folders() {
+        let old = "Temp:\t/tmp\nExtcap path:         \t/usr/lib/wireshark/extcap\n";
+        let new = "Personal Extcap path:\t/home/me/.local/lib/wireshark/extcap\nGlobal Extcap path:\t/usr/lib/wireshark/extcap\n";
+        let all = Some(PathBuf::from("/usr/lib/wireshark/extcap"));
+        assert_eq!((choose(old, false), choose(old, true)), (all.clone(), all.clone()));
+        assert_eq!(choose(new, true), all);
+        assert_eq!(choose(new, false), Some("/home/me/.local/lib/wireshark/extcap".into()));
+        assert_eq!(choose("", true), None);
+    }
+}

@@ -1,0 +1,145 @@
+//! Ports' names as Wireshark takes them.
+//!
+//! An interface's name is part of file names, of preferences and of the sentences that list it, none of which take every character: `{` and `/` are
+//! written as in URLs, `%7B` and `%2F`.
+
+use crate::CliError;
+
+/// What each interface's name begins with.
+const PREFIX: &str = "netvale-";
+/// The interface that leads to other hosts.
+pub const REMOTE: &str = "netvale-ssh";
+const SCHEME: &str = "ssh://";
+
+/// What an interface is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// A port of this host.
+    Port(String),
+    /// A port of another host.
+    Remote(Place),
+}
+
+/// As much as an interface's name says of another host's port; options say the rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Its user.
+    pub user: Option<String>,
+    /// The host's name or address.
+    pub host: Option<String>,
+    /// The TCP port of its ssh server.
+    pub tcp: Option<u16>,
+    /// The port there.
+    pub port: Option<String>,
+}
+
+impl Name {
+    /// Reads an interface's name.
+    ///
+    /// # Errors
+    /// It is none of this program's.
+    pub fn read(text: &str) -> Result<Name, CliError> {
+        let wrong = || CliError::usage(format!("there is no interface {text:?}"), "--extcap-interfaces lists them");
+        if text == REMOTE {
+            return Ok(Name::Remote(Place::default()));
+        }
+        if let Some(place) = text.strip_prefix(SCHEME) {
+            return Place::read(place).map(Name::Remote).ok_or_else(wrong);
+        }
+        text.strip_prefix(PREFIX).and_then(decode).filter(|port| !port.is_empty()).map(Name::Port).ok_or_else(wrong)
+    }
+}
+
+impl Place {
+    /// Reads `[USER@]HOST[:PORT][/PORT]`.
+    fn read(text: &str) -> Option<Place> {
+        let (at, port) = text.split_once('/').map_or((text, None), |(at, port)| (at, Some(port)));
+        let (user, at) = at.rsplit_once('@').map_or((None, at), |(user, at)| (Some(user), at));
+        let (host, tcp) = match at.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').map(|(host, tcp)| (host, tcp.strip_prefix(':')))?,
+            None => at.rsplit_once(':').map_or((at, None), |(host, tcp)| (host, Some(tcp))),
+        };
+        let word = |text: &str| decode(text).filter(|word| !word.is_empty());
+        let tcp = tcp.map(|text| text.parse().ok().filter(|&port| port > 0));
+        Some(Place {
+            user: user.map(word).map_or(Some(None), |user| user.map(Some))?,
+            host: Some(word(host)?),
+            tcp: tcp.map_or(Some(None), |tcp| tcp.map(Some))?,
+            port: port.filter(|port| !port.is_empty()).map(decode).map_or(Some(None), |port| port.map(Some))?,
+        })
+    }
+}
+
+/// The interface's name of a port.
+pub fn of_port(port: &str) -> String {
+    let mut name = PREFIX.to_owned();
+    for byte in port.bytes() {
+        match byte {
+            b':' | b'.' | b'_' | b'-' => name.push(byte.into()),
+            _ if byte.is_ascii_alphanumeric() => name.push(byte.into()),
+            _ => name.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    name
+}
+
+fn decode(text: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let [first, after @ ..] = rest {
+        let digits = if *first == b'%' { Some(after.get(..2)?) } else { None };
+        match digits {
+            Some(digits) => {
+                let digits = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'))?;
+                bytes.push(u8::from_str_radix(digits, 16).ok()?);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: each name is what it was after it was written as an interface's, and has no character that Wireshark would stumble over.
+    #[test]
+    fn ports() {
+        for port in ["vale0:a", "netmap:p{1", "vale0:a}1", "netmap:eth0.1", "vale0:ä b/%", "vale0:x\n}{value=y"] {
+            let name = of_port(port);
+            assert!(name.bytes().all(|b| b.is_ascii_graphic() && !b"{}/ ".contains(&b)), "{name}");
+            assert_eq!(Name::read(&name).unwrap(), Name::Port(port.to_owned()));
+        }
+        for bad in [
+            "",
+            "netvale-",
+            "netvale-%",
+            "netvale-%4",
+            "netvale-%+1",
+            "netvale-%ff",
+            "eth0",
+            "ssh://",
+            "ssh://@",
+            "ssh://h:x/a",
+        ] {
+            assert!(Name::read(bad).is_err(), "{bad}");
+        }
+    }
+
+    /// Objective: places on other hosts.
+    #[test]
+    fn places() {
+        let read = |text: &str| match Name::read(text).unwrap() {
+            Name::Remote(place) => (place.user, place.host.unwrap_or_default(), place.tcp, place.port),
+            Name::Port(port) => panic!("{port}"),
+        };
+        assert_eq!(read("ssh://h"), (None, "h".into(), None, None));
+        let all = (Some("me@x".to_owned()), "fe80::1".to_owned(), Some(2222), Some("vale0:a{1".to_owned()));
+        assert_eq!(read("ssh://me%40x@[fe80::1]:2222/vale0:a%7B1"), all);
+        assert_eq!(read("netvale-ssh"), (None, String::new(), None, None));
+    }
+}

@@ -1,0 +1,208 @@
+//! A port of another host: `netvale dump` there, started by ssh, whose pcapng goes into the FIFO as it comes.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+use super::names::Place;
+use crate::CliError;
+use crate::capture::source::Event;
+
+/// How long ssh may take to end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Options of the interface that leads to other hosts.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Options of ssh interfaces")]
+pub struct Ssh {
+    /// The host.
+    #[arg(long, value_name = "HOST")]
+    remote_host: Option<String>,
+
+    /// The TCP port of its ssh server.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    remote_port: Option<u16>,
+
+    /// The user there.
+    #[arg(long, value_name = "USER")]
+    remote_username: Option<String>,
+
+    /// The port there: vale0:a.
+    #[arg(long, value_name = "PORT")]
+    remote_interface: Option<String>,
+
+    /// The command there.
+    #[arg(long, value_name = "COMMAND", default_value = "netvale")]
+    remote_command: String,
+
+    /// A file with the private key.
+    #[arg(long, value_name = "FILE")]
+    ssh_identity: Option<PathBuf>,
+}
+
+/// Where to capture, complete.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Remote {
+    host: String,
+    user: Option<String>,
+    tcp: Option<u16>,
+    port: String,
+    command: String,
+    identity: Option<PathBuf>,
+}
+
+/// What to capture.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch<'a> {
+    /// `r`, `t` or `rt`.
+    pub direction: &'a str,
+    /// Bytes that are kept of each frame; 0: all.
+    pub snaplen: u32,
+    /// An expression of pcap-filter(7), which is compiled there.
+    pub filter: Option<&'a str>,
+}
+
+impl Ssh {
+    /// The options, and in their place what the interface's name says.
+    ///
+    /// # Errors
+    /// Neither says which host or port.
+    pub fn with(&self, place: &Place) -> Result<Remote, CliError> {
+        let missing = |what: &str| {
+            CliError::usage(
+                format!("there is no {what}"),
+                "give --remote-host and --remote-interface, or ssh://HOST/PORT",
+            )
+        };
+        let either = |first: &Option<String>, second: &Option<String>| {
+            first.clone().or_else(|| second.clone()).filter(|text| !text.is_empty())
+        };
+        Ok(Remote {
+            host: either(&place.host, &self.remote_host).ok_or_else(|| missing("host"))?,
+            user: either(&place.user, &self.remote_username),
+            tcp: place.tcp.or(self.remote_port),
+            port: either(&place.port, &self.remote_interface).ok_or_else(|| missing("port"))?,
+            command: self.remote_command.clone(),
+            identity: self.ssh_identity.clone().filter(|path| !path.as_os_str().is_empty()),
+        })
+    }
+}
+
+impl Remote {
+    /// The command line of the other host's shell.
+    fn there(&self, watch: &Watch<'_>) -> String {
+        let port = quoted(&format!("{}/{}", self.port, watch.direction));
+        let mut line = format!("{} dump --format pcapng -w - -s {} ", self.command, watch.snaplen);
+        if let Some(filter) = watch.filter {
+            line.push_str(&format!("--filter={} ", quoted(filter)));
+        }
+        line + "-- " + &port
+    }
+
+    fn ssh(&self, watch: &Watch<'_>) -> Command {
+        let mut ssh = Command::new("ssh");
+        ssh.arg("-T");
+        if let Some(tcp) = self.tcp {
+            ssh.args(["-p", &tcp.to_string()]);
+        }
+        if let Some(user) = &self.user {
+            ssh.args(["-l", user]);
+        }
+        if let Some(identity) = &self.identity {
+            ssh.arg("-i").arg(identity);
+        }
+        // A host is no option, whatever it begins with.
+        ssh.arg("--").arg(&self.host).arg(self.there(watch));
+        ssh
+    }
+}
+
+/// One word for a shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Captures until the reader of the FIFO goes away, a signal ends it, or the other end does.
+///
+/// # Errors
+/// The FIFO cannot be opened, ssh cannot be started, or ends with an error, which it has then printed.
+pub fn capture(remote: &Remote, watch: &Watch<'_>, fifo: &Path) -> Result<(), CliError> {
+    let unwritable = |e| CliError::failed(format!("cannot write {}: {e}", fifo.display()), "name another file");
+    let to = File::create(fifo).map_err(unwritable)?;
+    let out = to.try_clone().map_err(unwritable)?;
+    let stop = crate::signals::stop_pipe()?;
+    let failed = |e| CliError::failed(format!("cannot start ssh: {e}"), "install openssh-client");
+    let mut child = remote.ssh(watch).stdin(Stdio::null()).stdout(out).spawn().map_err(failed)?;
+    let asked_for = wait(&child, &to, stop.as_fd());
+    let status = end(&mut child, asked_for).map_err(failed)?;
+    if asked_for || status.success() {
+        return Ok(());
+    }
+    Err(CliError::failed(format!("ssh to {}: {status}", remote.host), "what it said stands above"))
+}
+
+/// Waits for the end of the child, of the reader, or for a signal. Returns whether the child has to be ended.
+fn wait(child: &Child, to: &File, stop: BorrowedFd<'_>) -> bool {
+    let Ok(ended) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else { return false };
+    // A file has no reader that could go away, and is always ready.
+    let is_pipe = to.metadata().is_ok_and(|meta| !meta.is_file());
+    let reader = is_pipe.then(|| Event(to.as_fd(), PollFlags::empty()));
+    let events = [Event(ended.as_fd(), PollFlags::IN), Event(stop, PollFlags::IN)];
+    let all: Vec<_> = events.into_iter().chain(reader).collect();
+    loop {
+        let mut fds: Vec<_> = all.iter().map(|event| PollFd::from_borrowed_fd(event.0, event.1)).collect();
+        if matches!(poll(&mut fds, None), Err(e) if e != rustix::io::Errno::INTR) {
+            return true;
+        }
+        if fds.iter().any(|fd| !fd.revents().is_empty()) {
+            return fds[0].revents().is_empty();
+        }
+    }
+}
+
+/// Waits for the child, and ends it if asked to. Without an answer it is killed.
+fn end(child: &mut Child, asked_for: bool) -> std::io::Result<ExitStatus> {
+    if !asked_for {
+        return child.wait();
+    }
+    let _ = kill_process(Pid::from_child(child), Signal::TERM);
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill()?;
+    child.wait()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: no word of the user's is taken for another one, by ssh or by the other host's shell.
+    #[test]
+    fn words() {
+        let remote = Remote {
+            host: "-oProxyCommand=x".into(),
+            user: Some("me".into()),
+            tcp: Some(22),
+            port: "vale0:a'; reboot; '".into(),
+            command: "sudo netvale".into(),
+            identity: None,
+        };
+        let watch = Watch { direction: "rt", snaplen: 96, filter: Some("host 'x'") };
+        let ssh = remote.ssh(&watch);
+        let words: Vec<_> = ssh.get_args().map(|word| word.to_string_lossy()).collect();
+        assert_eq!(words[..7], ["-T", "-p", "22", "-l", "me", "--", "-oProxyCommand=x"]);
+        let there =
+            r"sudo netvale dump --format pcapng -w - -s 96 --filter='host '\''x'\''' -- 'vale0:a'\''; reboot; '\''/rt'";
+        assert_eq!(words[7..], [there]);
+    }
+}

@@ -1,0 +1,105 @@
+//! What is printed for Wireshark: sentences of words in braces (its developer's guide, "extcap: Developer Guide").
+
+use netvale_control::types::PortInfo;
+
+use super::names::{Name, REMOTE, of_port};
+
+/// The link types of each interface.
+pub const DLTS: &str = "dlt {number=1}{name=EN10MB}{display=Ethernet}\n";
+
+const DIRECTIONS: [(&str, &str); 3] =
+    [("rt", "what the port sends and receives"), ("t", "what it sends"), ("r", "what it receives")];
+
+/// All interfaces.
+pub fn interfaces(ports: &[PortInfo]) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut text = format!("extcap {{version={version}}}{{display=netvale}}\n");
+    for port in ports {
+        let display = plain(&format!("netvale port {} ({}, {})", port.name, port.kind, port.state));
+        text.push_str(&format!("interface {{value={}}}{{display={display}}}\n", of_port(&port.name)));
+    }
+    text + &format!("interface {{value={REMOTE}}}{{display=netvale port of another host (ssh)}}\n")
+}
+
+/// The options of an interface.
+pub fn config(name: &Name) -> String {
+    let mut options = Options::default();
+    if let Name::Remote(_) = name {
+        options.add("--remote-host", "Host", "{type=string}{required=true}", "its name or address, as ssh takes it");
+        options.add(
+            "--remote-port",
+            "TCP port",
+            "{type=unsigned}{range=1,65535}",
+            "of its ssh server, if not the usual one",
+        );
+        options.add("--remote-username", "User", "{type=string}", "the user there, if not the same as here");
+        options.add("--remote-interface", "Port", "{type=string}{required=true}", "the port there, such as vale0:vm1");
+        options.add(
+            "--remote-command",
+            "Command",
+            "{type=string}{default=netvale}",
+            "netvale there, such as sudo netvale",
+        );
+        options.add("--ssh-identity", "Key", "{type=fileselect}{mustexist=true}", "a file with the private key");
+    }
+    let number = options.add("--direction", "Frames", "{type=selector}", "which frames are captured");
+    for (value, display) in DIRECTIONS {
+        let default = if value == "rt" { "{default=true}" } else { "" };
+        options.text.push_str(&format!("value {{arg={number}}}{{value={value}}}{{display={display}}}{default}\n"));
+    }
+    options.add("--snaplen", "Bytes of a frame", "{type=unsigned}{default=0}", "0: all");
+    options.text
+}
+
+#[derive(Default)]
+struct Options {
+    text: String,
+    count: u32,
+}
+
+impl Options {
+    /// Adds an option. Returns its number.
+    fn add(&mut self, call: &str, display: &str, kind: &str, tooltip: &str) -> u32 {
+        let number = self.count;
+        self.count += 1;
+        let line = format!("arg {{number={number}}}{{call={call}}}{{display={display}}}{{tooltip={tooltip}}}{kind}\n");
+        self.text.push_str(&line);
+        number
+    }
+}
+
+/// A text that stays in its braces, and on its line.
+fn plain(text: &str) -> String {
+    let plain = |c: char| match c {
+        '{' | '}' => '|',
+        _ if c.is_control() => '?',
+        _ => c,
+    };
+    text.chars().map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: one sentence for each port and for other hosts, whatever is in a port's name.
+    #[test]
+    fn listing() {
+        let port = |name: &str| PortInfo { name: name.into(), ..PortInfo::default() };
+        let text = interfaces(&[port("vale0:a"), port("p{1\n}{x")]);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 4);
+        assert_eq!(lines[1], "interface {value=netvale-vale0:a}{display=netvale port vale0:a (local, idle)}");
+        assert_eq!(lines[2], "interface {value=netvale-p%7B1%0A%7D%7Bx}{display=netvale port p|1?||x (local, idle)}");
+    }
+
+    /// Objective: options are numbered in order, and the selector's values belong to it.
+    #[test]
+    fn options() {
+        let text = config(&Name::Remote(Default::default()));
+        let numbers: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("arg {number=")).collect();
+        assert!(numbers.iter().enumerate().all(|(n, rest)| rest.starts_with(&format!("{n}}}"))), "{text}");
+        assert_eq!((numbers.len(), text.matches("value {arg=6}").count()), (8, 3));
+        assert_eq!(config(&Name::Port("a".into())).matches("arg {number=").count(), 2);
+    }
+}

@@ -1,0 +1,160 @@
+//! `netvale mirror`: sends copies of a port's frames to another host.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `target` | where they go, as it is written |
+//! | `headers` | what stands before each frame |
+//! | `tunnel` | the socket |
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use netvale_portspec::PortSpec;
+use rustix::event::PollFlags;
+use std::os::fd::AsFd;
+
+use crate::capture::filter::Filter;
+use crate::capture::limits::{Condition, Limits};
+use crate::capture::source::{Event, Sources};
+use crate::{CliError, Ctx, out};
+
+mod headers;
+mod target;
+mod tunnel;
+
+use target::Target;
+use tunnel::{Totals, Tunnel};
+
+/// Send copies of ports' frames to another host, in UDP, VXLAN or ERSPAN, until Ctrl-C.
+///
+/// A port's name alone means what it sends and receives: vale0:a/t, vale0:a/r and vale0:a/rt say which. The copies are those that `netvale dump` gets;
+/// ones that cannot be sent in time are lost, never the port's frames. The mirror's own datagrams are not mirrored, should they pass the port.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = TARGETS)]
+pub struct Args {
+    /// The ports.
+    #[arg(value_name = "PORT", required = true)]
+    ports: Vec<String>,
+
+    /// Where the copies go: udp:HOST:PORT, vxlan:VNI,remote=IP[,port=N] or erspan:ID,remote=IP.
+    #[arg(long, value_name = "TARGET")]
+    to: Target,
+
+    /// Only frames that fit an expression of pcap-filter(7), tcpdump's language.
+    #[arg(short = 'f', long, value_name = "EXPRESSION")]
+    filter: Option<String>,
+
+    /// Send only this many bytes of each frame; 0: all.
+    #[arg(short = 's', long, value_name = "BYTES", default_value_t = 0)]
+    snaplen: u32,
+
+    /// Stop after this many frames.
+    #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// Stop after this many seconds.
+    #[arg(long, value_name = "S", value_parser = crate::values::seconds)]
+    seconds: Option<f64>,
+
+    /// Print the totals as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+const TARGETS: &str = "\
+Targets:
+  udp:HOST:PORT                  one frame a datagram, behind TZSP's header; Wireshark decodes it on port 37008
+  vxlan:VNI,remote=IP[,port=N]   VXLAN (RFC 7348), on port 4789 if not said otherwise
+  erspan:ID,remote=IP            ERSPAN type II, in GRE; takes CAP_NET_RAW
+
+Examples:
+  netvale mirror vale0:vm1 --to udp:192.0.2.1:37008
+  netvale mirror vale0:vm1/t --to vxlan:77,remote=192.0.2.1 -f 'not port 22'
+  netvale mirror vale0:vm1 --to erspan:5,remote=192.0.2.1 -s 128
+";
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A port or the socket cannot be opened, the filter cannot be compiled, a port has come to its end.
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let filter = Filter::new(args.filter.as_deref(), args.snaplen)?;
+    let names = args.ports.iter().map(|name| monitor(name)).collect::<Result<Vec<_>, _>>()?;
+    let mut tunnel = Tunnel::open(&args.to)?;
+    let mut sources = Sources::open(&names, ctx)?;
+    let conditions: Vec<_> =
+        args.seconds.map(Condition::Duration).into_iter().chain(args.count.map(Condition::Packets)).collect();
+    let (start, ended) = (Instant::now(), mirror(&mut sources, &mut tunnel, &filter, &Limits::of(&conditions)));
+    sources.ask();
+    let dropped = (0..names.len()).map(|port| sources.lost(port)).sum();
+    report(args, tunnel.totals(), dropped, start.elapsed())?;
+    ended.map(|()| ExitCode::SUCCESS)
+}
+
+/// The name of a port's monitor.
+fn monitor(name: &str) -> Result<String, CliError> {
+    let wrong = |what: String| CliError::usage(what, "vale0:a, vale0:a/t, vale0:a/r or vale0:a/rt");
+    let spec = PortSpec::parse(name).map_err(|e| wrong(e.to_string()))?;
+    match spec.flags.monitor {
+        Some(_) => Ok(name.to_owned()),
+        None if spec == PortSpec::from(spec.name.clone()) => Ok(format!("{name}/rt")),
+        None => Err(wrong(format!("{name} is no copy of a port's frames"))),
+    }
+}
+
+fn mirror(sources: &mut Sources, tunnel: &mut Tunnel, filter: &Filter, limits: &Limits) -> Result<(), CliError> {
+    let (start, stop) = (Instant::now(), crate::signals::stop_pipe()?);
+    // A script that waits for it may go on.
+    eprintln!("mirroring from now on");
+    while let Some(left) = limits.left(start) {
+        let stop = Event(stop.as_fd(), PollFlags::IN);
+        sources.wait(left, &[stop])?;
+        sources.drain(|seen| {
+            if let Some(kept) = filter.kept(seen.frame) {
+                tunnel.send(seen.frame, kept);
+            }
+            Ok::<_, CliError>(limits.takes(0, 0, tunnel.totals().sent))
+        })?;
+        if stop.is_there() || !limits.takes(0, 0, tunnel.totals().sent) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn report(args: &Args, totals: &Totals, dropped: Option<u64>, time: Duration) -> Result<(), CliError> {
+    let seconds = time.as_secs_f64();
+    if args.json {
+        return out::json(&serde_json::json!({
+            "frames": totals.sent,
+            "bytes": totals.bytes,
+            "seconds": seconds,
+            "dropped": dropped,
+            "unsent": totals.unsent,
+            "own": totals.own,
+        }));
+    }
+    let mut text = format!("{} frames, {} bytes mirrored in {seconds:.2} seconds", totals.sent, totals.bytes);
+    if let Some(why) = &totals.why {
+        text.push_str(&format!("; {} could not be sent: {why}", totals.unsent));
+    }
+    if let Some(lost) = dropped.filter(|lost| *lost > 0) {
+        text.push_str(&format!("; {lost} more were lost: the mirror did not keep up"));
+    }
+    out::line(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a port's name alone means its monitor; names that open the port itself are refused.
+    #[test]
+    fn monitors() {
+        let name = |name: &str| monitor(name).ok();
+        assert_eq!(name("vale0:a").as_deref(), Some("vale0:a/rt"));
+        assert_eq!(name("netmap:p{1").as_deref(), Some("netmap:p{1/rt"));
+        assert_eq!(name("vale0:a/t").as_deref(), Some("vale0:a/t"));
+        assert_eq!((name("vale0:a/x"), name("vale0:a-1"), name("vale0:")), (None, None, None));
+    }
+}

@@ -1,0 +1,68 @@
+//! What stands before each frame.
+
+use netvale_vxlan::header;
+use netvale_wire::ethernet;
+
+/// TZSP, version 1: a received packet, Ethernet, no tags.
+const TZSP: [u8; 5] = [1, 0, 0, 1, 1];
+/// GRE (RFC 2890) with a sequence number, and ERSPAN in it.
+const GRE: [u8; 4] = [0x10, 0, 0x88, 0xbe];
+
+/// The headers of a target's datagrams, in front of which the kernel puts its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Headers {
+    /// TZSP's.
+    Tzsp,
+    /// VXLAN's, with its VNI.
+    Vxlan(u32),
+    /// GRE's and those of ERSPAN type II, with its session.
+    Erspan(u16),
+}
+
+impl Headers {
+    /// Writes what stands before a frame, whole or cut; `number`: how many were sent before.
+    pub fn write(self, to: &mut Vec<u8>, frame: &[u8], is_cut: bool, number: u32) {
+        match self {
+            Headers::Tzsp => to.extend_from_slice(&TZSP),
+            Headers::Vxlan(vni) => to.extend_from_slice(&header::encode(vni)),
+            Headers::Erspan(session) => {
+                to.extend_from_slice(&GRE);
+                to.extend_from_slice(&number.to_be_bytes());
+                to.extend_from_slice(&erspan(session, frame, is_cut));
+            }
+        }
+    }
+}
+
+/// The header of ERSPAN type II (draft-foschiano-erspan-03, section 4.2): version 1, VLAN 0, class 0, how VLAN tags are kept (3: in the frame), whether
+/// the frame is cut, and the session; then no index.
+fn erspan(session: u16, frame: &[u8], is_cut: bool) -> [u8; 8] {
+    let is_tagged = ethernet::network(frame).is_ok_and(|(_, l3)| l3 > ethernet::HEADER_LEN);
+    let tags = if is_tagged { 3 << 11 } else { 0 };
+    let [a, b] = (tags | u16::from(is_cut) << 10 | session & 0x3ff).to_be_bytes();
+    [0x10, 0, a, b, 0, 0, 0, 0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: each header's bytes.
+    #[test]
+    fn bytes() {
+        let written = |headers: Headers, frame: &[u8], is_cut| {
+            let mut to = Vec::new();
+            headers.write(&mut to, frame, is_cut, 0x0102_0304);
+            to
+        };
+        let (mut plain, mut tagged) = ([0; 60], [0; 60]);
+        plain[12..14].copy_from_slice(&[8, 0]);
+        tagged[12..18].copy_from_slice(&[0x81, 0, 0, 5, 8, 0]);
+        assert_eq!(written(Headers::Tzsp, &plain, true), [1, 0, 0, 1, 1]);
+        assert_eq!(written(Headers::Vxlan(77), &plain, false), [8, 0, 0, 0, 0, 0, 77, 0]);
+        let gre = [0x10, 0, 0x88, 0xbe, 1, 2, 3, 4];
+        let erspan = |session, frame: &[u8], is_cut| written(Headers::Erspan(session), frame, is_cut);
+        assert_eq!(erspan(5, &plain, false), [gre, [0x10, 0, 0, 5, 0, 0, 0, 0]].concat());
+        assert_eq!(erspan(0x3ff, &tagged, true), [gre, [0x10, 0, 0x1f, 0xff, 0, 0, 0, 0]].concat());
+    }
+}

@@ -1,0 +1,113 @@
+//! Where copies go, as it is written.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+/// VXLAN's UDP port (RFC 7348, section 8).
+const VXLAN_PORT: u16 = 4789;
+
+/// Where copies go, and how they are wrapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// In UDP, behind TZSP's header.
+    Udp(SocketAddr),
+    /// In VXLAN.
+    Vxlan {
+        /// The VNI.
+        vni: u32,
+        /// The other endpoint.
+        to: SocketAddr,
+    },
+    /// In ERSPAN type II.
+    Erspan {
+        /// The session.
+        id: u16,
+        /// The other endpoint.
+        to: IpAddr,
+    },
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        match kind {
+            "udp" => udp(rest),
+            "vxlan" => vxlan(rest),
+            "erspan" => erspan(rest),
+            _ => Err("udp:HOST:PORT, vxlan:VNI,remote=IP[,port=N] or erspan:ID,remote=IP".to_owned()),
+        }
+    }
+}
+
+fn udp(text: &str) -> Result<Target, String> {
+    let mut found = text.to_socket_addrs().map_err(|e| format!("udp:HOST:PORT, with a host that is known: {e}"))?;
+    found.find(|to| to.port() > 0).map(Target::Udp).ok_or_else(|| format!("{text} has no address"))
+}
+
+/// The words that follow a number: `remote=IP` and `port=N`, each once.
+fn words<'a>(text: &'a str, most: u32, what: &str) -> Result<(u32, IpAddr, Option<&'a str>), String> {
+    let mut words = text.split(',');
+    let number = words.next().and_then(|word| word.parse().ok()).filter(|number| *number <= most);
+    let number = number.ok_or_else(|| format!("{what} is a number up to {most}"))?;
+    let (mut remote, mut port) = (None, None);
+    for word in words {
+        match word.split_once('=') {
+            Some(("remote", value)) if remote.is_none() => {
+                remote = Some(value.parse().map_err(|_| format!("{value:?} is no address"))?);
+            }
+            Some(("port", value)) if port.is_none() => port = Some(value),
+            _ => return Err(format!("{word:?} is not remote=IP or port=N, once")),
+        }
+    }
+    Ok((number, remote.ok_or("remote=IP is missing")?, port))
+}
+
+fn vxlan(text: &str) -> Result<Target, String> {
+    let (vni, remote, port) = words(text, (1 << 24) - 1, "a VNI")?;
+    let wrong = "port=N takes a number from 1 to 65535";
+    let port = port.map_or(Ok(VXLAN_PORT), |text| text.parse().ok().filter(|port| *port > 0).ok_or(wrong))?;
+    Ok(Target::Vxlan { vni, to: SocketAddr::new(remote, port) })
+}
+
+fn erspan(text: &str) -> Result<Target, String> {
+    match words(text, 1023, "a session's ID")? {
+        (id, to, None) => Ok(Target::Erspan { id: id as u16, to }),
+        _ => Err("ERSPAN has no port".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: each kind is read with what it takes; everything else is refused.
+    #[test]
+    fn targets() {
+        let read = |text: &str| text.parse::<Target>();
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        assert_eq!(read("udp:192.0.2.1:37008"), Ok(Target::Udp(at("192.0.2.1:37008"))));
+        assert_eq!(read("udp:[2001:db8::1]:9"), Ok(Target::Udp(at("[2001:db8::1]:9"))));
+        assert_eq!(read("vxlan:77,remote=192.0.2.1"), Ok(Target::Vxlan { vni: 77, to: at("192.0.2.1:4789") }));
+        assert_eq!(read("vxlan:0,port=8472,remote=::1"), Ok(Target::Vxlan { vni: 0, to: at("[::1]:8472") }));
+        assert_eq!(read("erspan:1023,remote=::1"), Ok(Target::Erspan { id: 1023, to: at("[::1]:1").ip() }));
+        for bad in [
+            "",
+            "udp:",
+            "udp:192.0.2.1",
+            "udp:192.0.2.1:0",
+            "udp:192.0.2.1:70000",
+            "vxlan:1",
+            "vxlan:16777216,remote=::1",
+            "vxlan:1,remote=x",
+            "vxlan:1,remote=::1,remote=::1",
+            "vxlan:1,remote=::1,port=0",
+            "erspan:1024,remote=::1",
+            "erspan:1,remote=::1,port=1",
+            "gre:1,remote=::1",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The socket of a mirror.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use netvale_wire::layers::Layers;
+use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
+
+use super::headers::Headers;
+use super::target::Target;
+use crate::CliError;
+
+/// Protocols in IP's header.
+const UDP: u8 = 17;
+const GRE: u8 = 47;
+
+/// Sends frames to a target.
+pub struct Tunnel {
+    socket: OwnedFd,
+    headers: Headers,
+    to: SocketAddr,
+    datagram: Vec<u8>,
+    totals: Totals,
+}
+
+/// What became of the frames.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Frames that were sent.
+    pub sent: u64,
+    /// Bytes that these had when they passed the port.
+    pub bytes: u64,
+    /// Frames that could not be sent.
+    pub unsent: u64,
+    /// Datagrams of this mirror.
+    pub own: u64,
+    /// Why the last of the unsent ones was not sent.
+    pub why: Option<io::Error>,
+}
+
+impl Tunnel {
+    /// Opens the socket.
+    ///
+    /// # Errors
+    /// It takes a capability, or there is no way to the target.
+    pub fn open(target: &Target) -> Result<Tunnel, CliError> {
+        let (headers, to) = match *target {
+            Target::Udp(to) => (Headers::Tzsp, to),
+            Target::Vxlan { vni, to } => (Headers::Vxlan(vni), to),
+            Target::Erspan { id, to } => (Headers::Erspan(id), SocketAddr::new(to, 0)),
+        };
+        let socket = socket(headers, &to).map_err(|e| cannot_open(headers, &to, &e))?;
+        Ok(Tunnel { socket, headers, to, datagram: Vec::new(), totals: Totals::default() })
+    }
+
+    /// Sends what is kept of a frame, unless it is a datagram of this mirror. What cannot be sent is counted.
+    pub fn send(&mut self, frame: &[u8], kept: &[u8]) {
+        if is_own(frame, self.headers, &self.to) {
+            self.totals.own += 1;
+            return;
+        }
+        self.datagram.clear();
+        self.headers.write(&mut self.datagram, frame, kept.len() < frame.len(), self.totals.sent as u32);
+        self.datagram.extend_from_slice(kept);
+        match self.out() {
+            Ok(()) => {
+                self.totals.sent += 1;
+                self.totals.bytes += frame.len() as u64;
+            }
+            Err(error) => {
+                self.totals.unsent += 1;
+                self.totals.why = Some(error);
+            }
+        }
+    }
+
+    fn out(&self) -> io::Result<()> {
+        let send = || rustix::io::retry_on_intr(|| net::send(&self.socket, &self.datagram, SendFlags::empty()));
+        match send() {
+            // An answer to an earlier datagram: nobody listens there. This one has not been sent.
+            Err(rustix::io::Errno::CONNREFUSED) => send(),
+            other => other,
+        }
+        .map(drop)
+        .map_err(io::Error::from)
+    }
+
+    /// What became of the frames.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+}
+
+fn socket(headers: Headers, to: &SocketAddr) -> io::Result<OwnedFd> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let (kind, protocol) = match headers {
+        Headers::Erspan(_) => (SocketType::RAW, ipproto::GRE),
+        _ => (SocketType::DGRAM, ipproto::UDP),
+    };
+    let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, Some(protocol))?;
+    net::connect(&socket, to)?;
+    Ok(socket)
+}
+
+fn cannot_open(headers: Headers, to: &SocketAddr, error: &io::Error) -> CliError {
+    let what = format!("cannot send to {}: {error}", to.ip());
+    match (headers, error.kind()) {
+        (Headers::Erspan(_), io::ErrorKind::PermissionDenied) => {
+            CliError::failed(what, "ERSPAN takes CAP_NET_RAW: run it as root, or use vxlan: or udp:")
+        }
+        _ => CliError::failed(what, "look at the address, and at `ip route get`"),
+    }
+}
+
+/// Whether a frame is a datagram of the mirror itself: it would be mirrored for ever. Of a fragment, the address and the protocol have to do.
+fn is_own(frame: &[u8], headers: Headers, to: &SocketAddr) -> bool {
+    let Some(ip) = Layers::parse(frame).ok().and_then(|layers| layers.ip) else { return false };
+    let protocol = if matches!(headers, Headers::Erspan(_)) { GRE } else { UDP };
+    if ip.protocol != protocol || ip.dst != to.ip() {
+        return false;
+    }
+    let port = frame.get(ip.l4 + 2..ip.l4 + 4).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+    protocol == GRE || ip.fragment || port == Some(to.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An IPv4 frame to 10.0.0.2, port 4789 where it has one.
+    fn frame(protocol: u8, fragment: bool) -> Vec<u8> {
+        let mut frame = vec![0; 60];
+        frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+        frame[16..18].copy_from_slice(&46_u16.to_be_bytes());
+        frame[20..22].copy_from_slice(&if fragment { [0x20, 0] } else { [0, 0] });
+        frame[22..24].copy_from_slice(&[64, protocol]);
+        frame[30..34].copy_from_slice(&[10, 0, 0, 2]);
+        frame[36..38].copy_from_slice(&4789_u16.to_be_bytes());
+        frame
+    }
+
+    /// Objective: the mirror's own datagrams are known, whole or in pieces, and nothing else is taken for one.
+    #[test]
+    fn own() {
+        let to = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let (vxlan, erspan) = (Headers::Vxlan(1), Headers::Erspan(1));
+        assert!(is_own(&frame(UDP, false), vxlan, &to("10.0.0.2:4789")));
+        assert!(is_own(&frame(UDP, true), vxlan, &to("10.0.0.2:1")));
+        assert!(is_own(&frame(GRE, false), erspan, &to("10.0.0.2:0")));
+        assert!(!is_own(&frame(UDP, false), vxlan, &to("10.0.0.2:1")));
+        assert!(!is_own(&frame(UDP, false), vxlan, &to("10.0.0.3:4789")));
+        assert!(!is_own(&frame(UDP, false), erspan, &to("10.0.0.2:0")));
+        assert!(!is_own(&[0; 14], vxlan, &to("10.0.0.2:4789")));
+    }
+}
