@@ -6,10 +6,14 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`http`] | a server for small answers: bounded heads, connections and times. It knows no metrics |
+//! | [`daemon`] | the control connection, made anew when it has ended |
+//! | [`source`] | all counters: one request for all who ask at about the same time |
 //! | [`metrics`] | what the daemon counts, as families of metrics; the handler that serves them |
 //! | [`sflow`] | sampled frames and counters, for collectors that speak sFlow |
 #![forbid(unsafe_code)]
 
+pub mod daemon;
 pub mod http;
 pub mod metrics;
 pub mod sflow;
+pub mod source;

@@ -10,7 +10,7 @@ use netvale_observe::http::listener::{Listener, Place};
 use netvale_observe::http::server;
 use netvale_observe::metrics::format::Format;
 use netvale_observe::metrics::page::MetricsPage;
-use netvale_observe::metrics::source::Source;
+use netvale_observe::source::Source;
 
 use crate::cmd::up::LogLevel;
 use crate::{CliError, Ctx, out, signals, values};

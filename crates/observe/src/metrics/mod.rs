@@ -5,11 +5,9 @@
 //! | [`families`] | the table: name, type, unit, labels and meaning of each family |
 //! | [`collect`] | a daemon's answer as samples of these families |
 //! | [`mod@format`] | which of the two text formats a client asks for |
-//! | [`source`] | the connection to the daemon: one request for all who ask at about the same time |
 //! | [`page`] | the page `/metrics` |
 
 pub mod collect;
 pub mod families;
 pub mod format;
 pub mod page;
-pub mod source;

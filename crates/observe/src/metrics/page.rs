@@ -4,7 +4,7 @@ use crate::http::answer::{Answer, Status};
 use crate::http::handler::Handler;
 use crate::http::head::Head;
 use crate::metrics::format::Format;
-use crate::metrics::source::Source;
+use crate::source::Source;
 
 /// Path of the page.
 pub const PATH: &str = "/metrics";

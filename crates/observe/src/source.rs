@@ -1,4 +1,4 @@
-//! The *source* of metrics: a connection to the daemon's control socket. A request's *outcome* is the daemon's *figures*, or why there are none.
+//! The *source* of all counters: the daemon, asked for them. A request's *outcome* is the daemon's *figures*, or why there are none.
 //!
 //! Those who ask while another one's request is answered, or shortly after, get the same answer: however often somebody asks, the daemon is asked
 //! ten times a second at most.
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use netvale_control::client::{Client, ClientError};
 use netvale_control::types::AllStats;
 
+use crate::daemon::Daemon;
 use crate::metrics::format::Format;
 
 /// How old an answer may be.
 pub const FRESH: Duration = Duration::from_millis(100);
-/// Time limit of a request to the daemon.
-const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An answer of the daemon's, and the texts that were made of it.
 #[derive(Debug, Default)]
 pub struct Figures {
     stats: Arc<AllStats>,
     texts: [OnceLock<Arc<str>>; 2],
+    json: OnceLock<Arc<str>>,
 }
 
 impl Figures {
@@ -37,6 +37,13 @@ impl Figures {
         let known = if format == Format::OpenMetrics { open } else { own };
         Arc::clone(known.get_or_init(|| format.encode(&self.stats).into()))
     }
+
+    /// The answer as the daemon sent it, as JSON; made once, too.
+    pub fn json(&self) -> Arc<str> {
+        // Numbers, strings and lists of them can always be written.
+        let encode = || serde_json::to_string(&*self.stats).unwrap_or_default().into();
+        Arc::clone(self.json.get_or_init(encode))
+    }
 }
 
 impl From<AllStats> for Figures {
@@ -51,13 +58,12 @@ pub type Outcome = Result<Arc<Figures>, Arc<ClientError>>;
 /// Where figures come from.
 #[derive(Debug)]
 pub struct Source {
-    run_dir: PathBuf,
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    client: Option<Client>,
+    daemon: Daemon,
     last: Option<(Instant, Outcome)>,
 }
 
@@ -65,7 +71,7 @@ impl Source {
     /// The daemon with that run directory, which need not run yet.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> Source {
-        Source { run_dir, state: Mutex::default() }
+        Source { state: Mutex::new(State { daemon: Daemon::new(run_dir), last: None }) }
     }
 
     /// The daemon's figures of now.
@@ -77,7 +83,7 @@ impl Source {
         if let Some((_, known)) = state.last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             return known.clone();
         }
-        let outcome = self.ask(&mut state).map(|stats| Arc::new(stats.into())).map_err(Arc::new);
+        let outcome = state.daemon.ask(Client::all_stats).map(|stats| Arc::new(stats.into())).map_err(Arc::new);
         let failed_before = state.last.as_ref().is_some_and(|(_, before)| before.is_err());
         match &outcome {
             Err(why) if !failed_before => tracing::warn!("no figures: {}", why.what()),
@@ -86,24 +92,5 @@ impl Source {
         }
         state.last = Some((Instant::now(), outcome.clone()));
         outcome
-    }
-
-    fn ask(&self, state: &mut State) -> Result<AllStats, ClientError> {
-        // The daemon may have been replaced since, and the connection ended with it.
-        if let Some(mut client) = state.client.take() {
-            match client.all_stats() {
-                Err(ClientError::Lost { .. }) => {}
-                Ok(stats) => {
-                    state.client = Some(client);
-                    return Ok(stats);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        let mut client = Client::connect(&self.run_dir)?;
-        client.set_timeout(TIMEOUT);
-        let answer = client.all_stats()?;
-        state.client = Some(client);
-        Ok(answer)
     }
 }

@@ -1,0 +1,51 @@
+//! The *daemon* as one who asks it again and again sees it: a control connection that is made anew when the daemon was replaced.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use netvale_control::client::{Client, ClientError};
+
+/// Time limit of a request.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The daemon of a run directory, which need not run yet.
+#[derive(Debug)]
+pub struct Daemon {
+    run_dir: PathBuf,
+    client: Option<Client>,
+}
+
+impl Daemon {
+    /// The daemon with that run directory.
+    #[must_use]
+    pub fn new(run_dir: PathBuf) -> Daemon {
+        Daemon { run_dir, client: None }
+    }
+
+    /// Asks one question: `daemon.ask(Client::all_stats)`. It is asked once more if the connection has ended, as it has with a daemon that was
+    /// replaced.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or refuses to.
+    pub fn ask<T>(&mut self, question: impl Fn(&mut Client) -> Result<T, ClientError>) -> Result<T, ClientError> {
+        if let Some(mut client) = self.client.take() {
+            match question(&mut client) {
+                Err(ClientError::Lost { .. }) => {}
+                Err(error @ ClientError::Refused(_)) => {
+                    self.client = Some(client);
+                    return Err(error);
+                }
+                Ok(answer) => {
+                    self.client = Some(client);
+                    return Ok(answer);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let mut client = Client::connect(&self.run_dir)?;
+        client.set_timeout(TIMEOUT);
+        let answer = question(&mut client)?;
+        self.client = Some(client);
+        Ok(answer)
+    }
+}
