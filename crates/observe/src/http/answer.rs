@@ -1,5 +1,8 @@
-//! An *answer* to a request: its *status*, the type of its body, and the body, which several connections may share.
+//! An *answer* to a request: its *status*, the type of its body, and the body: a text that several connections may share, or *parts* that are made
+//! while they are sent.
 
+use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 /// Type of a body that is a sentence for people.
@@ -12,6 +15,10 @@ pub enum Status {
     Ok,
     /// 400: no request.
     BadRequest,
+    /// 401: the request has no right to it.
+    Unauthorized,
+    /// 403: the request comes from somebody else's page.
+    Forbidden,
     /// 404: there is no such page.
     NotFound,
     /// 405: neither GET nor HEAD.
@@ -20,6 +27,10 @@ pub enum Status {
     RequestTimeout,
     /// 413: a request with a body.
     ContentTooLarge,
+    /// 421: the request is for another server.
+    Misdirected,
+    /// 429: more than may be at a time.
+    TooMany,
     /// 431: a head that is too long.
     HeadTooLarge,
     /// 503: what would be answered with cannot be had now.
@@ -35,10 +46,14 @@ impl Status {
         match self {
             Status::Ok => "200 OK",
             Status::BadRequest => "400 Bad Request",
+            Status::Unauthorized => "401 Unauthorized",
+            Status::Forbidden => "403 Forbidden",
             Status::NotFound => "404 Not Found",
             Status::MethodNotAllowed => "405 Method Not Allowed",
             Status::RequestTimeout => "408 Request Timeout",
             Status::ContentTooLarge => "413 Content Too Large",
+            Status::Misdirected => "421 Misdirected Request",
+            Status::TooMany => "429 Too Many Requests",
             Status::HeadTooLarge => "431 Request Header Fields Too Large",
             Status::Unavailable => "503 Service Unavailable",
             Status::VersionNotSupported => "505 HTTP Version Not Supported",
@@ -46,40 +61,88 @@ impl Status {
     }
 }
 
+/// Parts of a body whose length nobody knows before its end.
+pub trait Parts: Send {
+    /// The next part, empty if there is nothing for now, which is said within a second; `None`: it was the last one.
+    ///
+    /// # Errors
+    /// The body ends too early, which its receiver is told.
+    fn next(&mut self) -> io::Result<Option<Vec<u8>>>;
+}
+
+/// What an answer consists of, besides its head.
+pub enum Body {
+    /// All of it.
+    Whole(Arc<str>),
+    /// To be made while it is sent.
+    InParts(Box<dyn Parts>),
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Body::Whole(text) => f.debug_tuple("Whole").field(text).finish(),
+            Body::InParts(_) => f.write_str("InParts"),
+        }
+    }
+}
+
 /// An answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Answer {
     /// How it went.
     pub status: Status,
     /// Type of the body (RFC 9110 section 8.3).
     pub content_type: &'static str,
+    /// More lines of the head, each with its end.
+    pub fields: &'static str,
     /// The body.
-    pub body: Arc<str>,
+    pub body: Body,
 }
 
 impl Answer {
     /// An answer with a page.
     pub fn page(content_type: &'static str, body: impl Into<Arc<str>>) -> Answer {
-        Answer { status: Status::Ok, content_type, body: body.into() }
+        Answer { status: Status::Ok, content_type, fields: "", body: Body::Whole(body.into()) }
+    }
+
+    /// An answer in parts.
+    #[must_use]
+    pub fn in_parts(content_type: &'static str, parts: Box<dyn Parts>) -> Answer {
+        Answer { status: Status::Ok, content_type, fields: "", body: Body::InParts(parts) }
     }
 
     /// An answer that only says how it went, and `why` if that is not empty.
     #[must_use]
     pub fn only(status: Status, why: &str) -> Answer {
         let body = if why.is_empty() { format!("{}\n", status.line()) } else { format!("{}: {why}\n", status.line()) };
-        Answer { status, content_type: PLAIN, body: body.into() }
+        Answer { status, content_type: PLAIN, fields: "", body: Body::Whole(body.into()) }
+    }
+
+    /// The same with more lines in its head, each with its end.
+    #[must_use]
+    pub fn with(self, fields: &'static str) -> Answer {
+        Answer { fields, ..self }
     }
 
     /// The head of the answer. The connection ends after it.
     #[must_use]
     pub fn head(&self) -> String {
-        let allow = if self.status == Status::MethodNotAllowed { "Allow: GET, HEAD\r\n" } else { "" };
+        let more = match self.status {
+            Status::MethodNotAllowed => "Allow: GET, HEAD\r\n",
+            Status::Unauthorized => "WWW-Authenticate: Bearer\r\n",
+            _ => "",
+        };
+        let length = match &self.body {
+            Body::Whole(text) => format!("Content-Length: {}", text.len()),
+            Body::InParts(_) => "Transfer-Encoding: chunked".to_owned(),
+        };
         format!(
-            "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{allow}Cache-Control: no-store\r\n\
+            "HTTP/1.1 {}\r\nContent-Type: {}\r\n{length}\r\n{more}{}Cache-Control: no-store\r\n\
              X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
             self.status.line(),
             self.content_type,
-            self.body.len()
+            self.fields,
         )
     }
 }
@@ -96,7 +159,13 @@ mod tests {
         assert!(head.contains("\r\nContent-Length: 9\r\n") && !head.contains("Allow"), "{head}");
         let refused = Answer::only(Status::MethodNotAllowed, "");
         assert!(refused.head().contains("\r\nAllow: GET, HEAD\r\n"));
-        assert_eq!(&*refused.body, "405 Method Not Allowed\n");
-        assert_eq!(&*Answer::only(Status::Unavailable, "no daemon").body, "503 Service Unavailable: no daemon\n");
+        let text = |answer: Answer| match answer.body {
+            Body::Whole(text) => text,
+            Body::InParts(_) => panic!("in parts"),
+        };
+        assert_eq!(&*text(refused), "405 Method Not Allowed\n");
+        let why = Answer::only(Status::Unavailable, "no daemon").with("X-More: 1\r\n");
+        assert!(why.head().contains("\r\nX-More: 1\r\n"));
+        assert_eq!(&*text(why), "503 Service Unavailable: no daemon\n");
     }
 }

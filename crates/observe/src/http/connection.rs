@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
-use crate::http::answer::{Answer, Status};
+use crate::http::answer::{Answer, Body, Parts, Status};
 use crate::http::handler::Handler;
 use crate::http::head::{Head, MAX_HEAD, Method};
 
@@ -43,13 +43,41 @@ pub fn serve(socket: impl AsFd, handler: &dyn Handler, limits: Limits) {
         Ok(None) => return,
         Err(status) => (Answer::only(status, ""), false),
     };
-    let body = if without_body { "" } else { &answer.body };
-    let deadline = Instant::now() + limits.answer;
-    let sent = send_all(&socket, answer.head().as_bytes(), deadline)
-        .and_then(|()| send_all(&socket, body.as_bytes(), deadline));
+    let (head, deadline) = (answer.head(), Instant::now() + limits.answer);
+    let sent = send_all(&socket, head.as_bytes(), deadline).and_then(|()| match answer.body {
+        _ if without_body => Ok(()),
+        Body::Whole(text) => send_all(&socket, text.as_bytes(), deadline),
+        Body::InParts(parts) => send_parts(&socket, parts, limits.answer),
+    });
     // Who has been slow once is not waited for again.
     if sent.is_ok() && answer.status != Status::RequestTimeout {
         part(&socket, Instant::now() + CLOSING_TIME);
+    }
+}
+
+/// Sends parts as chunks (RFC 9112 section 7.1), each within its time. A client that goes is noticed between them. A body that fails has no last chunk.
+fn send_parts(socket: impl AsFd, mut parts: Box<dyn Parts>, limit: Duration) -> Result<(), Errno> {
+    loop {
+        let bytes = match parts.next() {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return send_all(&socket, b"0\r\n\r\n", Instant::now() + limit),
+            Err(_) => return Err(Errno::IO),
+        };
+        if has_gone(&socket) {
+            return Err(Errno::PIPE);
+        }
+        if !bytes.is_empty() {
+            let chunk = [format!("{:x}\r\n", bytes.len()).as_bytes(), &bytes, b"\r\n"].concat();
+            send_all(&socket, &chunk, Instant::now() + limit)?;
+        }
+    }
+}
+
+/// Whether the client has closed the connection.
+fn has_gone(socket: impl AsFd) -> bool {
+    match recv(&socket, &mut [0; 256][..], RecvFlags::DONTWAIT) {
+        Ok((_, len)) => len == 0,
+        Err(errno) => !matches!(errno, Errno::AGAIN | Errno::INTR),
     }
 }
 

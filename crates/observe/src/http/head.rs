@@ -23,6 +23,8 @@ pub struct Head {
     pub method: Method,
     /// The path, without a query.
     pub path: String,
+    /// The query, as it came.
+    pub query: String,
     /// Names, in lower case, and values of all fields, in the order in which they came.
     pub fields: Vec<(String, String)>,
 }
@@ -52,13 +54,14 @@ impl Head {
             _ => return Err(Status::MethodNotAllowed),
         };
         let target = request.path.unwrap_or_default();
-        let path = target.split(['?', '#']).next().unwrap_or_default();
+        let target = target.split('#').next().unwrap_or_default();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let field = |one: &httparse::Header<'_>| {
             let value = std::str::from_utf8(one.value).map_err(|_| Status::BadRequest)?;
             Ok((one.name.to_ascii_lowercase(), value.trim().to_owned()))
         };
         let fields: Vec<_> = request.headers.iter().map(field).collect::<Result<_, Status>>()?;
-        let head = Head { method, path: path.to_owned(), fields };
+        let head = Head { method, path: path.to_owned(), query: query.to_owned(), fields };
         // Who sends one is not answered before it is read, and nobody has a reason to send one.
         let has_body =
             head.all("transfer-encoding").next().is_some() || head.all("content-length").any(|len| len != "0");
@@ -69,6 +72,37 @@ impl Head {
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> + 'a {
         self.fields.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
+
+    /// The value of the field of that name, if there is exactly one.
+    #[must_use]
+    pub fn only<'a>(&'a self, name: &'a str) -> Option<&'a str> {
+        let mut all = self.all(name);
+        all.next().filter(|_| all.next().is_none())
+    }
+
+    /// A parameter of the query, decoded; `None`: it is not there, there several times, or no text.
+    #[must_use]
+    pub fn parameter(&self, name: &str) -> Option<String> {
+        let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
+        let mut all = pairs.filter(|(known, _)| *known == name).map(|(_, value)| decoded(value));
+        all.next().flatten().filter(|_| all.next().is_none())
+    }
+}
+
+/// A text that was percent-encoded (RFC 3986 section 2.1).
+fn decoded(text: &str) -> Option<String> {
+    let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16).map(|digit| digit as u8);
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let Some((first, after)) = rest.split_first() {
+        if *first == b'%' {
+            bytes.push(16 * digit(after.first())? + digit(after.get(1))?);
+            rest = after.get(2..)?;
+        } else {
+            bytes.push(*first);
+            rest = after;
+        }
+    }
+    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
@@ -90,6 +124,20 @@ mod tests {
         assert_eq!(parse("HEAD / HTTP/1.0\r\n\r\n").map(|head| head.map(|head| head.method)), Ok(Some(Method::Head)));
         assert_eq!(parse("GET /metrics HTTP/1.1\r\nHost:"), Ok(None));
         assert_eq!(parse(""), Ok(None));
+    }
+
+    /// Objective: parameters are found by name and decoded; what is no text, or there twice, is not there.
+    #[test]
+    fn parameters() {
+        let head =
+            parse("GET /p?name=vale0%3Aa%7b1%C3%A9&n=5&n=6&bad=%ff&cut=%4&sign=a+b#x HTTP/1.1\r\nHost: a\r\n\r\n");
+        let head = head.expect("a request").expect("a whole one");
+        assert_eq!(head.parameter("name").as_deref(), Some("vale0:a{1é"));
+        assert_eq!(head.parameter("sign").as_deref(), Some("a+b"));
+        for absent in ["n", "bad", "cut", "other", ""] {
+            assert_eq!(head.parameter(absent), None, "{absent}");
+        }
+        assert_eq!((head.only("host"), head.only("origin")), (Some("a"), None));
     }
 
     /// Objective: what is no request for this server is refused with the status that says why.

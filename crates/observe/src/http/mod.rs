@@ -1,8 +1,8 @@
-//! A small HTTP/1.1 server: each connection has one request without a body, and one answer that is whole in memory.
+//! A small HTTP/1.1 server: each connection has one request without a body, and one answer: whole in memory, or in parts, of which one is.
 //!
 //! What a client can cost is bounded: [`head::MAX_HEAD`] bytes of a request, [`server::MAX_CONNECTIONS`] threads,
 //! [`connection::REQUEST_TIME`] for a request to arrive and [`connection::ANSWER_TIME`] for an answer to be taken, however slowly bytes
-//! come and go.
+//! come and go. Of an answer in parts, each part has that time, and whoever makes them ends it.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
 use super::*;
-use crate::http::answer::{Answer, PLAIN, Status};
+use crate::http::answer::{Answer, PLAIN, Parts, Status};
 use crate::http::head::{Head, MAX_HEAD};
 use crate::http::listener::Place;
 
@@ -15,10 +15,49 @@ const SHORT: Limits = Limits { request: Duration::from_millis(300), answer: Dura
 
 struct Pages;
 
+/// Parts of a body: so many, and whether there is an end after them.
+struct Counted(usize, bool);
+
+impl Parts for Counted {
+    fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        match (self.0, self.1) {
+            (0, true) => Ok(None),
+            (0, false) => Err(std::io::ErrorKind::Other.into()),
+            (left, _) => {
+                self.0 -= 1;
+                Ok(Some(vec![b'y'; if left % 2 == 0 { 1 << 16 } else { 0 }]))
+            }
+        }
+    }
+}
+
+/// Parts without an end, of so many bytes each; counts when it is dropped.
+struct Endless(usize);
+
+impl Parts for Endless {
+    fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        std::thread::sleep(Duration::from_millis(5));
+        Ok(Some(vec![b'z'; self.0]))
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        DROPPED.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// How many [`Endless`] bodies have been dropped.
+static DROPPED: AtomicUsize = AtomicUsize::new(0);
+
 impl Handler for Pages {
     fn answer(&self, head: &Head) -> Answer {
         match head.path.as_str() {
             "/long" => Answer::page(PLAIN, "x".repeat(LONG)),
+            "/parts" => Answer::in_parts(PLAIN, Box::new(Counted(4, true))),
+            "/broken" => Answer::in_parts(PLAIN, Box::new(Counted(2, false))),
+            "/silent" => Answer::in_parts(PLAIN, Box::new(Endless(0))),
+            "/endless" => Answer::in_parts(PLAIN, Box::new(Endless(1 << 16))),
             "/panic" => panic!("as asked"),
             path => Answer::page(PLAIN, format!("{path}\n")),
         }
@@ -149,4 +188,43 @@ fn many_connections() {
     gone.write_all(b"GET /long HTTP/1.1\r\n\r\n").expect("sent");
     gone.shutdown(Shutdown::Both).expect("closed");
     assert!(served.ask(b"GET /last HTTP/1.1\r\n\r\n").ends_with("/last\n"));
+}
+
+/// Objective: a body in parts comes as chunks with an end; one that fails has none; HEAD gets no part of it.
+#[test]
+fn parts() {
+    let served = serve(SHORT);
+    let got = served.ask(b"GET /parts HTTP/1.1\r\n\r\n");
+    let (head, body) = got.split_once("\r\n\r\n").expect("a head");
+    assert!(head.contains("\r\nTransfer-Encoding: chunked") && !head.contains("Content-Length"), "{head}");
+    let chunk = format!("10000\r\n{}\r\n", "y".repeat(1 << 16));
+    assert_eq!(body, format!("{chunk}{chunk}0\r\n\r\n"));
+    let broken = served.ask(b"GET /broken HTTP/1.1\r\n\r\n");
+    assert!(broken.ends_with("y\r\n"), "{}", broken.len());
+    assert!(served.ask(b"HEAD /parts HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n"));
+}
+
+/// Objective: who goes while there is nothing to send is noticed, and who does not read parts is cut off.
+#[test]
+fn parts_end_with_their_reader() {
+    let served = serve(SHORT);
+    let begin = |request: &[u8]| {
+        let mut stream = served.connect();
+        stream.write_all(request).expect("sent");
+        stream.read_exact(&mut [0; 12]).expect("an answer begins");
+        stream
+    };
+    let wait = |dropped| {
+        let limit = Instant::now() + Duration::from_secs(20);
+        while DROPPED.load(Ordering::SeqCst) < dropped {
+            assert!(Instant::now() < limit, "it goes on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let gone = begin(b"GET /silent HTTP/1.1\r\n\r\n");
+    assert_eq!(DROPPED.load(Ordering::SeqCst), 0);
+    drop(gone);
+    wait(1);
+    let _slow = begin(b"GET /endless HTTP/1.1\r\n\r\n");
+    wait(2);
 }
