@@ -37,6 +37,7 @@ nfdump|reads what sfcapd wrote
 nfdump-sflow|collects samples (sfcapd)
 prometheus|scrapes a switch, and checks metrics and rules (promtool)
 curl|asks for metrics as other clients do
+chromium|opens the page of netvale web, without a screen
 python3-build|makes the Python package
 python3-setuptools|the package's build system
 python3-wheel|makes its wheel

@@ -39,6 +39,7 @@ pub mod up;
 pub mod upgrade;
 pub mod vm;
 pub mod vtep;
+pub mod web;
 
 /// A subcommand with its arguments.
 #[derive(Debug, clap::Subcommand)]
@@ -63,6 +64,7 @@ pub enum Command {
     Top(top::Args),
     Metrics(metrics::Args),
     Sflow(sflow::Args),
+    Web(web::Args),
     Monitor(monitor::Args),
     Trace(trace::Args),
     Doctor(doctor::Args),
@@ -110,6 +112,7 @@ impl Command {
             Self::Top(args) => top::run(args, ctx),
             Self::Metrics(args) => metrics::run(args, ctx),
             Self::Sflow(args) => sflow::run(args, ctx),
+            Self::Web(args) => web::run(args, ctx),
             Self::Monitor(args) => monitor::run(args, ctx),
             Self::Trace(args) => trace::run(args, ctx),
             Self::Doctor(args) => doctor::run(args, ctx),

@@ -10,18 +10,24 @@ use netvale_control::types::StatsReply;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
+use crate::ctx::Daemon;
+use crate::error::Kind;
 use crate::{CliError, Ctx, out, values};
 
+mod drops;
 mod screen;
 mod state;
 mod text;
+mod views;
+mod workers;
 
 use state::State;
 
 /// Watch rates live.
 ///
 /// Packets and bits per second for each port, drops, kicks per packet, and how busy the workers are. Keys: q quits, s changes the
-/// sorting, p pauses. With --batch it prints plain text, for scripts, files and pagers.
+/// sorting, p pauses, up and down scroll. 1 to 4, or tab, show ports, drops by reason, what workers do with their time, and the rings of a port; there, left
+/// and right go to other ports. With --batch it prints plain text, for scripts, files and pagers.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Seconds between two updates.
@@ -40,6 +46,14 @@ pub struct Args {
     #[arg(short, long, value_enum, value_name = "KEY", default_value = "rate")]
     pub sort: Sort,
 
+    /// What the screen shows first.
+    #[arg(long, value_enum, value_name = "VIEW", default_value = "ports", conflicts_with_all = ["batch", "json"])]
+    pub view: View,
+
+    /// Port whose rings are shown first.
+    #[arg(long, value_name = "SWITCH:PORT", conflicts_with_all = ["batch", "json"])]
+    pub port: Option<String>,
+
     /// Print each update as a JSON object on a line (implies --batch).
     #[arg(long)]
     pub json: bool,
@@ -56,14 +70,48 @@ pub enum Sort {
     Name,
 }
 
+/// What the screen shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum View {
+    /// Rates of ports.
+    Ports,
+    /// Drops by reason.
+    Drops,
+    /// What workers do with their time.
+    Workers,
+    /// The rings of a port.
+    Rings,
+}
+
+impl View {
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            View::Ports => "ports",
+            View::Drops => "drops",
+            View::Workers => "workers",
+            View::Rings => "rings",
+        }
+    }
+
+    fn next(self) -> View {
+        match self {
+            View::Ports => View::Drops,
+            View::Drops => View::Workers,
+            View::Workers => View::Rings,
+            View::Rings => View::Ports,
+        }
+    }
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
 /// No daemon answers, or the terminal cannot be used.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let mut daemon = ctx.daemon()?;
-    let mut read = || daemon.ask(Client::stats);
-    if args.batch || args.json { batch(args, &mut read) } else { live(args, &mut read) }?;
+    if args.batch || args.json { batch(args, &mut || daemon.ask(Client::stats)) } else { live(args, &mut daemon) }?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -89,16 +137,18 @@ fn delay(args: &Args) -> Duration {
     Duration::from_secs_f64(args.delay)
 }
 
-fn live(args: &Args, read: &mut Read<'_>) -> Result<(), CliError> {
+fn live(args: &Args, daemon: &mut Daemon) -> Result<(), CliError> {
     if !io::stdout().is_terminal() {
         return Err(CliError::usage("standard output is not a terminal", "add --batch for plain text, or --json"));
     }
     // Read once before the screen is taken, so that an error finds an ordinary terminal.
     let stop = crate::signals::stop_flag()?;
     let mut state = State::new(args.sort);
-    state.take(read()?);
+    state.chosen.clone_from(&args.port);
+    state.take(daemon.ask(Client::stats)?);
+    state.show(args.view);
     let mut terminal = ratatui::try_init().map_err(|error| terminal_error(&error))?;
-    let result = watch(args, &mut state, read, &mut terminal, &stop);
+    let result = watch(args, &mut state, daemon, &mut terminal, &stop);
     ratatui::restore();
     result
 }
@@ -110,7 +160,7 @@ const LOOK: Duration = Duration::from_millis(250);
 fn watch(
     args: &Args,
     state: &mut State,
-    read: &mut Read<'_>,
+    daemon: &mut Daemon,
     terminal: &mut DefaultTerminal,
     stop: &AtomicBool,
 ) -> Result<(), CliError> {
@@ -120,19 +170,37 @@ fn watch(
     loop {
         terminal.draw(|frame| screen::draw(frame, state)).map_err(|error| terminal_error(&error))?;
         let end = next.min(Instant::now() + LOOK);
-        if left == 0
-            || stop.load(Ordering::Relaxed)
-            || wait(state, end).map_err(|error| terminal_error(&error))? == Next::Quit
-        {
+        if left == 0 || stop.load(Ordering::Relaxed) {
             return Ok(());
+        }
+        match wait(state, end).map_err(|error| terminal_error(&error))? {
+            Next::Quit => return Ok(()),
+            Next::Ask => details(state, daemon)?,
+            Next::Draw => {}
         }
         if Instant::now() >= next {
             next = Instant::now() + delay(args);
-            if !state.paused && state.take(read()?) {
-                left -= 1;
+            if !state.paused {
+                left -= u64::from(state.take(daemon.ask(Client::stats)?));
+                details(state, daemon)?;
             }
         }
     }
+}
+
+/// Reads what only the view needs that is shown.
+fn details(state: &mut State, daemon: &mut Daemon) -> Result<(), CliError> {
+    match (state.view, &state.chosen) {
+        (View::Drops, _) => state.take_all(daemon.ask(Client::all_stats)?),
+        (View::Rings, Some(name)) => match daemon.ask(|client| client.show(name)) {
+            Ok(port) => state.port = Some(port),
+            // It has gone.
+            Err(error) if error.kind() == Kind::Refused => state.port = None,
+            Err(error) => return Err(error),
+        },
+        _ => {}
+    }
+    Ok(())
 }
 
 fn terminal_error(error: &io::Error) -> CliError {
@@ -143,6 +211,8 @@ fn terminal_error(error: &io::Error) -> CliError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Draw,
+    /// Something else is shown, which has to be asked for.
+    Ask,
     Quit,
 }
 
@@ -165,6 +235,15 @@ fn press(state: &mut State, key: KeyEvent) -> Next {
         KeyCode::Char('q') | KeyCode::Esc => return Next::Quit,
         KeyCode::Char('s') => state.next_sort(),
         KeyCode::Char('p' | ' ') => state.paused = !state.paused,
+        KeyCode::Char('1') => return show(state, View::Ports),
+        KeyCode::Char('2') => return show(state, View::Drops),
+        KeyCode::Char('3') => return show(state, View::Workers),
+        KeyCode::Char('4') | KeyCode::Enter => return show(state, View::Rings),
+        KeyCode::Tab => return show(state, state.view.next()),
+        KeyCode::Left | KeyCode::Char('h') | KeyCode::Right | KeyCode::Char('l') if state.view == View::Rings => {
+            state.choose(matches!(key.code, KeyCode::Right | KeyCode::Char('l')));
+            return Next::Ask;
+        }
         KeyCode::Up | KeyCode::Char('k') => state.scroll_by(-1),
         KeyCode::Down | KeyCode::Char('j') => state.scroll_by(1),
         KeyCode::PageUp => state.scroll_by(-PAGE),
@@ -172,6 +251,11 @@ fn press(state: &mut State, key: KeyEvent) -> Next {
         _ => {}
     }
     Next::Draw
+}
+
+fn show(state: &mut State, view: View) -> Next {
+    state.show(view);
+    Next::Ask
 }
 
 #[cfg(test)]
@@ -186,6 +270,14 @@ mod tests {
         assert_eq!(press(&mut state, KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Next::Quit);
         assert_eq!(press(&mut state, KeyCode::Char('s').into()), Next::Draw);
         assert_eq!(state.sort, Sort::Drops);
+        for (key, view) in [('4', View::Rings), ('2', View::Drops), ('3', View::Workers), ('1', View::Ports)] {
+            assert_eq!(press(&mut state, KeyCode::Char(key).into()), Next::Ask);
+            assert_eq!(state.view, view);
+            assert_eq!(press(&mut state, KeyCode::Tab.into()), Next::Ask);
+            assert_eq!(state.view, view.next());
+        }
+        state.show(View::Ports);
+        assert_eq!(press(&mut state, KeyCode::Left.into()), Next::Draw);
         press(&mut state, KeyCode::Char('p').into());
         assert!(state.paused);
         press(&mut state, KeyCode::Char('p').into());

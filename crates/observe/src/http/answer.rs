@@ -62,7 +62,7 @@ impl Status {
 }
 
 /// Parts of a body whose length nobody knows before its end.
-pub trait Parts: Send {
+pub trait Parts {
     /// The next part, empty if there is nothing for now, which is said within a second; `None`: it was the last one.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
 use super::state::State;
-use super::{Sort, text};
+use super::{Sort, View, text, views};
 use crate::grid::Align;
 use crate::rates::PortRates;
 
@@ -30,7 +30,12 @@ pub fn draw(frame: &mut Frame<'_>, state: &State) {
     let [top, middle, list, bottom] = Layout::vertical(parts).areas(frame.area());
     frame.render_widget(Paragraph::new(summary(state)), top);
     frame.render_widget(Paragraph::new(workers), middle);
-    ports(frame, list, state);
+    match state.view {
+        View::Ports => ports(frame, list, state),
+        View::Drops => frame.render_widget(views::drops(state), list),
+        View::Workers => frame.render_widget(views::workers(state), list),
+        View::Rings => frame.render_widget(Paragraph::new(views::rings(state, list.width)), list),
+    }
     frame.render_widget(Paragraph::new(keys(state)), bottom);
 }
 
@@ -120,21 +125,24 @@ fn keys(state: &State) -> Line<'static> {
     };
     let pause = if state.paused { " go on  " } else { " pause  " };
     let key = |key: &'static str| Span::styled(key, BOLD);
-    Line::from(vec![
+    let mut spans = vec![
         key("q"),
         Span::raw(" quit  "),
         key("s"),
         Span::raw(format!(" sorted by {sort}  ")),
         key("p"),
         Span::raw(pause),
-        key("up/down"),
-        Span::raw(" scroll"),
-    ])
+    ];
+    for (number, view) in [("1", View::Ports), ("2", View::Drops), ("3", View::Workers), ("4", View::Rings)] {
+        let style = if view == state.view { HEAD } else { Style::new() };
+        spans.extend([key(number), Span::raw(" "), Span::styled(view.as_str(), style), Span::raw("  ")]);
+    }
+    Line::from(spans)
 }
 
 #[cfg(test)]
 mod tests {
-    use netvale_control::types::{PortStats, StatsReply, WorkerStats};
+    use netvale_control::types::{AllStats, PortDetails, PortInfo, PortStats, RingInfo, StatsReply, WorkerStats};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -204,6 +212,34 @@ mod tests {
         let lines = lines(40, 8, 1);
         assert!(lines[2].starts_with("PORT") && lines[2].ends_with("OUT pps"), "{lines:#?}");
         assert!(lines[4].starts_with("vale0:a "), "{lines:#?}");
+    }
+
+    /// Objective: each view has its heads and figures, and the last line says which one it is.
+    #[test]
+    fn views() {
+        let mut state = State::new(Sort::Rate);
+        state.take(sample(0, 1));
+        state.take(sample(1, 1));
+        let drawn = |state: &State| {
+            let mut terminal = Terminal::new(TestBackend::new(80, 12)).expect("a test backend");
+            terminal.draw(|frame| draw(frame, state)).expect("a test backend");
+            let cells: Vec<_> = terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
+            cells.concat()
+        };
+        state.show(View::Drops);
+        let drops = [("no-room".to_owned(), 7)].into();
+        let port = PortDetails { name: "vale0:a".into(), out_drops: drops, ..PortDetails::default() };
+        state.take_all(AllStats { ports: vec![port], ..AllStats::default() });
+        let text = drawn(&state);
+        assert!(text.contains("REASON") && text.contains("no-room") && text.contains("4 rings"), "{text}");
+        state.show(View::Workers);
+        let text = drawn(&state);
+        assert!(text.contains("BUSY%") && text.contains("##########.........."), "{text}");
+        state.show(View::Rings);
+        let ring = RingInfo { slots: 16, head: 3, cur: 3, tail: 9, hwtail: 9, ..RingInfo::default() };
+        state.port = Some(PortInfo { rings: vec![ring], notes: vec!["odd\x1b".into()], ..PortInfo::default() });
+        let text = drawn(&state);
+        assert!(text.contains("vale0:a") && text.contains("ooo======.......") && text.contains("note: odd?"), "{text}");
     }
 
     /// Objective: any size of terminal can be drawn to, with more workers than fit, too.

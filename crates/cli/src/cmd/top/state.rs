@@ -1,8 +1,10 @@
 //! The state that `top` shows and its keys change. Pure.
 
-use netvale_control::types::StatsReply;
+use netvale_control::types::{AllStats, PortInfo, StatsReply};
 
-use super::Sort;
+use super::drops::{self, DropRow};
+use super::workers::{self, Shares};
+use super::{Sort, View};
 use crate::rates::{self, PortRates, Rates};
 
 /// The state of a running `top`.
@@ -12,9 +14,20 @@ pub struct State {
     pub sort: Sort,
     /// Whether updates are paused.
     pub paused: bool,
-    /// First port shown, counted from the top.
+    /// What is shown.
+    pub view: View,
+    /// First port, or line of another view, counted from the top.
     pub scroll: usize,
+    /// The port whose rings are looked at.
+    pub chosen: Option<String>,
+    /// That port, unless it is gone.
+    pub port: Option<PortInfo>,
+    /// Drops by reason.
+    pub drops: Vec<DropRow>,
+    /// What workers did with their time.
+    pub workers: Vec<Shares>,
     last: Option<StatsReply>,
+    last_all: Option<AllStats>,
     rates: Rates,
 }
 
@@ -22,17 +35,64 @@ impl State {
     /// Before the first reading.
     #[must_use]
     pub fn new(sort: Sort) -> Self {
-        Self { sort, paused: false, scroll: 0, last: None, rates: Rates::default() }
+        Self {
+            sort,
+            paused: false,
+            view: View::Ports,
+            scroll: 0,
+            chosen: None,
+            port: None,
+            drops: Vec::new(),
+            workers: Vec::new(),
+            last: None,
+            last_all: None,
+            rates: Rates::default(),
+        }
     }
 
     /// Takes a reading; says whether there are rates now, which needs two.
     pub fn take(&mut self, sample: StatsReply) -> bool {
         let rates = self.last.as_ref().and_then(|last| rates::between(last, &sample));
+        self.workers = self.last.as_ref().map_or_else(Vec::new, |last| workers::between(last, &sample));
         self.last = Some(sample);
         let known = rates.is_some();
         self.rates = rates.unwrap_or_default();
         self.order();
         known
+    }
+
+    /// Takes a reading of all counters, for drops by reason.
+    pub fn take_all(&mut self, all: AllStats) {
+        self.drops = drops::rows(self.last_all.as_ref(), &all);
+        self.last_all = Some(all);
+    }
+
+    /// Shows something else.
+    pub fn show(&mut self, view: View) {
+        self.view = view;
+        self.scroll = 0;
+        // What was read long ago says nothing about now.
+        self.last_all = None;
+        self.drops.clear();
+        self.port = None;
+        if self.chosen.is_none() {
+            self.chosen = self.rates.ports.first().map(|port| port.port.clone());
+        }
+    }
+
+    /// Looks at the next port in the order of names, or the one before; after the last one comes the first.
+    pub fn choose(&mut self, forward: bool) {
+        let mut names: Vec<_> = self.rates.ports.iter().map(|port| &port.port).collect();
+        names.sort();
+        let known = self.chosen.as_ref();
+        let next = if forward {
+            names.iter().find(|name| Some(**name) > known).or(names.first())
+        } else {
+            names.iter().rev().find(|name| Some(**name) < known).or(names.last())
+        };
+        self.chosen = next.map(|name| (*name).clone());
+        self.port = None;
+        self.scroll = 0;
     }
 
     /// The rates, sorted.
@@ -51,10 +111,17 @@ impl State {
         self.order();
     }
 
-    /// Moves the list by `lines`, not beyond its ends.
-    pub fn scroll_by(&mut self, lines: isize) {
-        let last = self.rates.ports.len().saturating_sub(1);
-        self.scroll = self.scroll.saturating_add_signed(lines).min(last);
+    /// Moves the list by `by` lines, not beyond its ends.
+    pub fn scroll_by(&mut self, by: isize) {
+        let lines = match self.view {
+            View::Ports => self.rates.ports.len(),
+            View::Drops => self.drops.len(),
+            View::Workers => self.workers.len(),
+            // A title, a legend, and three lines a ring.
+            View::Rings => 2 + 3 * self.port.as_ref().map_or(0, |port| port.rings.len()),
+        };
+        let last = lines.saturating_sub(1);
+        self.scroll = self.scroll.saturating_add_signed(by).min(last);
     }
 
     /// Everything together.
@@ -116,6 +183,26 @@ mod tests {
         state.next_sort();
         assert_eq!((state.sort, names(&state)), (Sort::Name, vec!["a", "b", "c"]));
         assert_eq!((state.total().in_pps, state.total().drops_ps), (19.0, 8.0));
+    }
+
+    /// Objective: left and right go through all ports by name, also if the one that was looked at has gone.
+    #[test]
+    fn choosing() {
+        let mut state = State::new(Sort::Rate);
+        state.take(sample(0, &[]));
+        state.choose(true);
+        assert_eq!(state.chosen, None);
+        state.take(sample(1, &[("a", 1, 0), ("b", 2, 0), ("c", 3, 0)]));
+        state.show(View::Rings);
+        let mut chosen = |forward| {
+            state.choose(forward);
+            state.chosen.clone().unwrap_or_default()
+        };
+        assert_eq!([chosen(true), chosen(true), chosen(true), chosen(true)], ["a", "b", "c", "a"]);
+        assert_eq!([chosen(false), chosen(false)], ["c", "b"]);
+        state.take(sample(2, &[("a", 1, 0), ("c", 3, 0)]));
+        state.choose(true);
+        assert_eq!(state.chosen.as_deref(), Some("c"));
     }
 
     /// Objective: the list never scrolls past its end, also when it gets shorter.

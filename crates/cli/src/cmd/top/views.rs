@@ -1,0 +1,183 @@
+//! The views besides the ports': drops by reason, workers, and a port's rings, which are unrolled.
+
+use netvale_control::types::{PortInfo, RingInfo};
+use ratatui::layout::{Alignment, Constraint};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Row, Table};
+
+use super::drops::DropRow;
+use super::state::State;
+use super::workers::Shares;
+use crate::units;
+
+const DIM: Style = Style::new().fg(Color::DarkGray);
+const HEAD: Style = Style::new().add_modifier(Modifier::REVERSED);
+/// Cells of a worker's bar.
+const BAR: usize = 20;
+
+/// Reasons, the ports that drop, how fast and how many.
+pub fn drops(state: &State) -> Table<'static> {
+    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
+    let row = |row: &DropRow| {
+        let rate = row.rate.map_or_else(|| "-".to_owned(), units::column);
+        let style = if row.rate.is_some_and(|rate| rate > 0.0) { Style::new().fg(Color::Red) } else { DIM };
+        let cells = [
+            row.port.clone().into(),
+            row.reason.clone().into(),
+            row.dir.as_str().into(),
+            right(rate),
+            right(row.frames.to_string()),
+        ];
+        Row::new(cells).style(style)
+    };
+    let heads =
+        Row::new(["PORT".into(), "REASON".into(), "DIR".into(), right("DROPS/s".into()), right("DROPS".into())]);
+    let widths = [
+        Constraint::Fill(2),
+        Constraint::Fill(1),
+        Constraint::Length(3),
+        Constraint::Length(8),
+        Constraint::Length(14),
+    ];
+    Table::new(state.drops.iter().skip(state.scroll).map(row), widths).header(heads.style(HEAD)).column_spacing(1)
+}
+
+/// What each worker does with its time.
+pub fn workers(state: &State) -> Table<'static> {
+    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
+    let row = |shares: &Shares| {
+        let worker = &shares.worker;
+        let numbers = [shares.busy, shares.lost, shares.polled, shares.waited, shares.slept];
+        let [busy, lost, polled, waited, slept] = numbers.map(|share| right(format!("{share:.1}")));
+        let cpu = worker.cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string());
+        let [index, queues, stalls] =
+            [u64::from(worker.index), worker.ingresses, worker.stalls].map(|number| right(number.to_string()));
+        Row::new([index, right(cpu), bar(numbers).into(), busy, lost, polled, waited, slept, queues, stalls])
+    };
+    let heads = ["WORKER", "CPU", "", "BUSY%", "LOST%", "POLL%", "WAIT%", "SLEEP%", "QUEUES", "STALLS"];
+    let heads = Row::new(heads.map(|head| right(head.to_owned()))).style(HEAD);
+    let widths = [6, 3, BAR as u16, 5, 5, 5, 5, 6, 6, 6].map(Constraint::Length);
+    Table::new(state.workers.iter().skip(state.scroll).map(row), widths).header(heads).column_spacing(1)
+}
+
+/// Parts of a worker's time, one after the other.
+fn bar(shares: [f64; 5]) -> Line<'static> {
+    let looks = [("#", Color::Green), ("x", Color::Yellow), ("~", Color::Blue), ("w", Color::Magenta)];
+    let mut left = BAR;
+    let mut spans = Vec::new();
+    for ((mark, color), share) in looks.into_iter().zip(shares) {
+        // Between 0 and BAR: they are percentages.
+        let cells = ((share / 100.0 * BAR as f64).round() as usize).min(left);
+        left -= cells;
+        spans.push(Span::styled(mark.repeat(cells), Style::new().fg(color)));
+    }
+    spans.push(Span::styled(".".repeat(left), DIM));
+    Line::from(spans)
+}
+
+/// The rings of the port that is looked at.
+pub fn rings(state: &State, width: u16) -> Vec<Line<'static>> {
+    let name = state.chosen.clone().unwrap_or_else(|| "no port".to_owned());
+    let mut lines = vec![Line::from(vec![
+        Span::styled(name, Style::new().add_modifier(Modifier::BOLD)),
+        Span::styled("  left/right: other ports", DIM),
+    ])];
+    lines.push(legend());
+    match &state.port {
+        Some(port) => lines.extend(port.rings.iter().flat_map(|ring| one(ring, width))),
+        None => lines.push(Line::styled("there is no such port now", DIM)),
+    }
+    lines.extend(state.port.iter().flat_map(notes));
+    lines.into_iter().skip(state.scroll.min(1_000)).collect()
+}
+
+fn legend() -> Line<'static> {
+    let parts = [OWN, GIVEN, RELEASED].map(|(mark, color, text)| {
+        [Span::styled(mark, Style::new().fg(color)), Span::styled(format!(" {text}   "), DIM)]
+    });
+    Line::from([parts.concat(), vec![Span::styled("h head  c cur  t tail", DIM)]].concat())
+}
+
+/// Marks, colors and meanings of slots.
+const OWN: (&str, Color, &str) = ("=", Color::Blue, "the program's");
+const GIVEN: (&str, Color, &str) = ("+", Color::Cyan, "handed to it");
+const RELEASED: (&str, Color, &str) = ("o", Color::Yellow, "released, not taken");
+
+fn notes(port: &PortInfo) -> Vec<Line<'static>> {
+    port.notes.iter().map(|note| Line::from(format!("note: {}", note.replace(char::is_control, "?")))).collect()
+}
+
+/// A ring's indices, its slots from the first to the last, and where the program's indices are.
+fn one(ring: &RingInfo, width: u16) -> Vec<Line<'static>> {
+    let worker = ring.worker.map_or_else(String::new, |worker| format!("  worker {worker}"));
+    let title = format!("{} {}", ring.dir, ring.index);
+    if ring.slots == 0 {
+        return vec![Line::from(format!("{title}  no netmap ring  {} frames{worker}", ring.frames))];
+    }
+    let indices = format!(
+        "{title}  {} slots  head {}  cur {}  tail {}  hwcur {}  hwtail {}{worker}",
+        ring.slots, ring.head, ring.cur, ring.tail, ring.hwcur, ring.hwtail
+    );
+    let cells = u32::from(width).clamp(8, 128).min(ring.slots);
+    vec![Line::from(indices), slots(ring, cells), marks(ring, cells)]
+}
+
+fn slots(ring: &RingInfo, cells: u32) -> Line<'static> {
+    let look = |cell: u32| {
+        let slot = (u64::from(cell) * u64::from(ring.slots) / u64::from(cells)) as u32;
+        let within =
+            |from: u32, to: u32| if from <= to { (from..to).contains(&slot) } else { slot >= from || slot < to };
+        match slot {
+            _ if within(ring.head, ring.tail) => (OWN.0, Style::new().fg(OWN.1)),
+            _ if within(ring.tail, ring.hwtail) => (GIVEN.0, Style::new().fg(GIVEN.1)),
+            _ if within(ring.hwcur, ring.head) => (RELEASED.0, Style::new().fg(RELEASED.1)),
+            _ => (".", DIM),
+        }
+    };
+    (0..cells).map(look).map(|(mark, style)| Span::styled(mark, style)).collect()
+}
+
+/// Where two are at the same place, the head is shown, or the cur.
+fn marks(ring: &RingInfo, cells: u32) -> Line<'static> {
+    let mut line = vec![' '; cells as usize];
+    for (mark, index) in [('t', ring.tail), ('c', ring.cur), ('h', ring.head)] {
+        let at = u64::from(index) * u64::from(cells) / u64::from(ring.slots);
+        // Indices that a program has written may lie beyond the ring.
+        if let Some(place) = line.get_mut(at as usize) {
+            *place = mark;
+        }
+    }
+    Line::from(line.into_iter().collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(line: &Line<'_>) -> String {
+        line.spans.iter().map(|span| span.content.as_ref()).collect()
+    }
+
+    /// Objective: slots are marked by whose they are, also over the end of the ring; an index beyond the ring is left out.
+    #[test]
+    fn unrolled() {
+        let ring = RingInfo { slots: 16, head: 12, cur: 14, tail: 2, hwcur: 10, hwtail: 4, ..RingInfo::default() };
+        assert_eq!(text(&slots(&ring, 16)), "==++......oo====");
+        assert_eq!(text(&marks(&ring, 16)), "  t         h c ");
+        let wild = RingInfo { cur: u32::MAX, ..ring.clone() };
+        assert_eq!(text(&marks(&wild, 16)), "  t         h   ");
+        let big = RingInfo { slots: 1024, tail: 1023, ..RingInfo::default() };
+        assert_eq!(one(&big, 40).iter().map(text).map(|line| line.len()).max(), Some(64));
+        let queue = RingInfo { frames: 7, ..RingInfo::default() };
+        assert_eq!(text(&one(&queue, 40)[0]), "in 0  no netmap ring  7 frames");
+    }
+
+    /// Objective: a bar is always full.
+    #[test]
+    fn bars() {
+        assert_eq!(text(&bar([30.0, 10.0, 10.0, 20.0, 30.0])), "######xx~~wwww......");
+        assert_eq!(text(&bar([100.0, 100.0, 0.0, 0.0, 0.0])), "#".repeat(BAR));
+        assert_eq!(text(&bar([0.0; 5])), ".".repeat(BAR));
+    }
+}

@@ -1,0 +1,67 @@
+//! What workers did with their time, from two readings. Pure.
+
+use netvale_control::types::{StatsReply, WorkerStats};
+
+/// A worker's time in percent, and how it stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Shares {
+    /// What the worker says of itself.
+    pub worker: WorkerStats,
+    /// Forwarding, but for the time that it lost.
+    pub busy: f64,
+    /// While other threads had its CPU.
+    pub lost: f64,
+    /// Polling without finding work.
+    pub polled: f64,
+    /// Asleep while frames waited for room.
+    pub waited: f64,
+    /// Asleep with nothing to do.
+    pub slept: f64,
+}
+
+/// The workers of the later reading.
+#[must_use]
+pub fn between(earlier: &StatsReply, later: &StatsReply) -> Vec<Shares> {
+    let passed = later.now_ns.saturating_sub(earlier.now_ns).max(1) as f64;
+    let of = |worker: &WorkerStats| {
+        let before = earlier.workers.iter().find(|before| before.index == worker.index).copied().unwrap_or_default();
+        let share = |nanos: fn(&WorkerStats) -> u64| {
+            (100.0 * nanos(worker).saturating_sub(nanos(&before)) as f64 / passed).min(100.0)
+        };
+        let (lost, waited) = (share(|w| w.preempted_ns), share(|w| w.waited_ns));
+        Shares {
+            worker: *worker,
+            busy: (share(|w| w.busy_ns) - lost).max(0.0),
+            lost,
+            polled: share(|w| w.polled_ns),
+            waited,
+            slept: (share(|w| w.slept_ns) - waited).max(0.0),
+        }
+    };
+    later.workers.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: each part of a worker's time is in one place, and together they are all of it.
+    #[test]
+    fn parts() {
+        let sample = |seconds: u64| {
+            let tenths = |n: u64| n * seconds * 100_000_000;
+            let worker = WorkerStats {
+                busy_ns: tenths(4),
+                preempted_ns: tenths(1),
+                polled_ns: tenths(1),
+                slept_ns: tenths(5),
+                waited_ns: tenths(2),
+                ..WorkerStats::default()
+            };
+            StatsReply { now_ns: tenths(10), workers: vec![worker], ..StatsReply::default() }
+        };
+        let all = between(&sample(1), &sample(3));
+        let shares: Vec<_> = all.iter().map(|s| [s.busy, s.lost, s.polled, s.waited, s.slept]).collect();
+        assert_eq!(shares, [[30.0, 10.0, 10.0, 20.0, 30.0]]);
+    }
+}

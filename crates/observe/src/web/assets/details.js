@@ -1,0 +1,90 @@
+// One port in full.
+
+import { CaptureForm } from "./capture.js";
+import { chart } from "./charts.js";
+import { el, say, swap } from "./dom.js";
+import { count, kind, memory, si, visible } from "./format.js";
+import { ringLegend, Rings } from "./rings.js";
+
+function about(port) {
+  const facts = [kind(port), visible(port.state)];
+  if (port.owner) facts.push(`made by uid ${port.owner.uid} pid ${port.owner.pid}`);
+  if (port.region) facts.push(`region ${port.region.id}: ${memory(port.region.bytes)}${port.region.huge ? " in huge pages" : ""}, ${count(port.region.bufs)} buffers`);
+  if (port.vnet_hdr > 0) facts.push(`virtio-net header of ${port.vnet_hdr} bytes`);
+  if (port.lossless) facts.push("lossless");
+  return facts.join(" · ");
+}
+
+function policies(port) {
+  const named = Object.entries(port.policies ?? {}).map(([name, value]) => `${name} ${typeof value === "string" ? value : JSON.stringify(value)}`);
+  return named.length > 0 ? `policies: ${visible(named.join(", "))}` : "";
+}
+
+export class Details {
+  #place;
+  #known;
+
+  constructor(place) {
+    this.#place = place;
+  }
+
+  open(name, close, isCapturable) {
+    const drawn = chart(["in", "out"], "frames a second, lately");
+    const parts = { about: el("p", { class: "about" }), policies: el("p", { class: "about" }), most: el("span", { class: "dim" }), in: el("strong"), out: el("strong"), notes: el("ul", { class: "notes" }), drops: el("div"), rules: el("div"), rings: el("div", { class: "rings" }) };
+    const shown = new Rings(parts.rings);
+    swap(this.#place,
+      el("div", { class: "title" }, el("h2", {}, visible(name)), el("button", { type: "button", onclick: close, "aria-label": "Close" }, "Close")),
+      parts.about, parts.policies, parts.notes,
+      el("div", { class: "halves" },
+        el("div", {}, el("h3", {}, "Frames a second"), el("p", { class: "now" }, el("span", { class: "in-text" }, "in "), parts.in, el("span", { class: "out-text" }, " out "), parts.out, " ", parts.most), drawn.shape, parts.drops, parts.rules),
+        isCapturable ? new CaptureForm(name).form : null),
+      el("h3", {}, "Rings"), ringLegend(), parts.rings);
+    this.#place.hidden = false;
+    this.#known = { name, drawn, parts, rings: shown };
+  }
+
+  close() {
+    this.#place.hidden = true;
+    this.#known = undefined;
+    swap(this.#place);
+  }
+
+  // Counters of all ports are read less often than the rings of this one.
+  rates(rates) {
+    if (!this.#known) return;
+    const { name, drawn, parts } = this.#known;
+    const rate = rates.ports.get(name);
+    say(parts.in, rate ? si(rate.in.pps) : "–");
+    say(parts.out, rate ? si(rate.out.pps) : "–");
+    const most = drawn.update(rates.history(`port ${name}`), 1);
+    say(parts.most, `(chart up to ${si(most)})`);
+    this.#drops(rate?.reasons ?? []);
+  }
+
+  #drops(reasons) {
+    const row = ({ reason, direction, frames, rate }) =>
+      el("tr", { "data-reason": reason }, el("th", { class: "text", scope: "row" }, visible(reason), " ", el("small", { class: "dim" }, direction)), el("td", { class: rate > 0 ? "bad" : "dim" }, `${si(rate)}/s`), el("td", {}, count(frames)));
+    swap(this.#known.parts.drops, reasons.length > 0 ? [el("h3", {}, "Drops"), el("table", {}, el("tbody", {}, reasons.map(row)))] : []);
+  }
+
+  port(port, rates) {
+    if (!this.#known || port.name !== this.#known.name) return;
+    const { parts, rings } = this.#known;
+    say(parts.about, about(port));
+    say(parts.policies, policies(port));
+    const notes = (port.notes ?? []).map(visible);
+    if (notes.join("\n") !== [...parts.notes.children].map((note) => note.textContent).join("\n")) swap(parts.notes, notes.map((note) => el("li", {}, note)));
+    this.#rules(port.rules ?? []);
+    rings.update(port.rings ?? [], rates.ports.get(port.name));
+  }
+
+  #rules(rules) {
+    const row = (rule) => el("tr", {}, el("th", { class: "text", scope: "row" }, visible(rule.expression)), el("td", { class: "text" }, `${rule.dir} ${rule.drops ? "drop" : "pass"}`), el("td", {}, count(rule.frames)));
+    swap(this.#known.parts.rules, rules.length > 0 ? [el("h3", {}, "Filters"), el("div", { class: "scroll" }, el("table", {}, el("tbody", {}, rules.map(row))))] : []);
+  }
+
+  // The port has gone, or cannot be asked about.
+  fail(text) {
+    if (this.#known) say(this.#known.parts.about, visible(text));
+  }
+}

@@ -1,0 +1,154 @@
+// The page: what is asked when, and what is drawn of the answers.
+
+import { Details } from "./details.js";
+import { by, say } from "./dom.js";
+import { visible } from "./format.js";
+import { Rates } from "./rates.js";
+import { forgetToken, json, setToken, takeToken } from "./server.js";
+import { drawDrops, PortTable, Summary, WorkerList } from "./tables.js";
+import { Topology } from "./topology.js";
+
+// Milliseconds between two questions; many ports are asked for less often.
+const [STATS, PORTS, RINGS, AFTER_ERROR] = [500, 3000, 250, 2000];
+const statsPause = (ports) => Math.max(STATS, 2 * ports);
+
+const state = { rates: new Rates(), stats: undefined, list: [], selected: undefined, paused: false };
+const summary = new Summary(by("summary"));
+const topology = new Topology(by("topology"), select);
+const table = new PortTable(by("ports"), by("filter"), select);
+const workers = new WorkerList(by("workers"));
+const details = new Details(by("details"));
+
+function draw() {
+  const { stats, rates, selected } = state;
+  if (!stats) return;
+  const counted = new Set(stats.ports.map((port) => port.name));
+  const others = state.list.filter((port) => !counted.has(port.name));
+  summary.update(rates);
+  topology.update(stats, others, rates, selected);
+  table.update([...stats.ports, ...others], rates, selected);
+  workers.update(stats.workers, rates);
+  drawDrops(by("drops"), stats.ports, rates, select);
+  details.rates(rates);
+}
+
+function status(text, kind) {
+  say(by("status"), text);
+  by("status").className = kind;
+}
+
+function select(name) {
+  state.selected = name;
+  const isCapturable = state.stats?.ports.some((port) => port.name === name) ?? false;
+  details.open(name, unselect, isCapturable);
+  draw();
+  rings.soon();
+  by("details").scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+}
+
+function unselect() {
+  state.selected = undefined;
+  details.close();
+  draw();
+}
+
+// Asks again and again, one question at a time, while somebody looks.
+function repeat(ask) {
+  let [timer, isAsking, isDue] = [undefined, false, false];
+  const round = async () => {
+    [isAsking, isDue] = [true, false];
+    let pause = 1000;
+    if (!document.hidden && !state.paused && !by("main").hidden) {
+      try {
+        pause = await ask();
+      } catch (error) {
+        pause = failed(error);
+      }
+    }
+    isAsking = false;
+    timer = setTimeout(round, isDue ? 0 : pause);
+  };
+  const soon = () => {
+    isDue = true;
+    if (isAsking) return;
+    clearTimeout(timer);
+    timer = setTimeout(round, 0);
+  };
+  soon();
+  return { soon };
+}
+
+function failed(error) {
+  if (error.status === 401) login("This token is not the server's.");
+  else if (error.status) status(visible(error.message), "bad");
+  else status("netvale web does not answer", "bad");
+  return AFTER_ERROR;
+}
+
+const counters = repeat(async () => {
+  const stats = await json("/api/stats");
+  state.stats = stats;
+  say(by("version"), visible(stats.version));
+  if (state.rates.take(stats)) draw();
+  status("live", "good");
+  return statsPause(stats.ports.length);
+});
+
+const names = repeat(async () => {
+  state.list = await json("/api/ports");
+  return PORTS;
+});
+
+const rings = repeat(async () => {
+  const name = state.selected;
+  if (name === undefined) return PORTS;
+  try {
+    details.port(await json("/api/port", { name }), state.rates);
+  } catch (error) {
+    if (error.status !== 404 && error.status !== 429) throw error;
+    if (state.selected === name) details.fail(error.message);
+    return AFTER_ERROR;
+  }
+  return RINGS;
+});
+
+function login(why) {
+  forgetToken();
+  by("main").hidden = true;
+  by("login").hidden = false;
+  say(by("login-error"), why);
+  status("token needed", "bad");
+}
+
+function enter() {
+  by("login").hidden = true;
+  by("main").hidden = false;
+  for (const one of [counters, names, rings]) one.soon();
+}
+
+by("login").addEventListener("submit", (event) => {
+  event.preventDefault();
+  setToken(by("token").value.trim());
+  by("token").value = "";
+  say(by("login-error"), "");
+  enter();
+});
+
+by("pause").addEventListener("click", () => {
+  state.paused = !state.paused;
+  by("pause").setAttribute("aria-pressed", String(state.paused));
+  say(by("pause"), state.paused ? "Go on" : "Pause");
+  document.body.classList.toggle("paused", state.paused);
+  if (state.paused) status("paused", "");
+  else enter();
+});
+
+addEventListener("resize", draw);
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) for (const one of [counters, names, rings]) one.soon();
+});
+addEventListener("hashchange", () => {
+  if (takeToken()) enter();
+});
+if (takeToken()) enter();
+else login("");

@@ -1,0 +1,51 @@
+// The server, which wants the token with each question. It is kept for this tab only.
+
+const KEY = "netvale-token";
+const PATIENCE = 8000;
+
+export class Refused extends Error {
+  constructor(status, text) {
+    super(text.trim());
+    this.status = status;
+  }
+}
+
+// The token comes after the # of the address, which browsers send to nobody; it is taken from there, so that it is in no bookmark either.
+export function takeToken() {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (token) {
+    sessionStorage.setItem(KEY, token);
+    history.replaceState(null, "", location.pathname);
+  }
+  return sessionStorage.getItem(KEY) !== null;
+}
+
+export const setToken = (token) => sessionStorage.setItem(KEY, token);
+export const forgetToken = () => sessionStorage.removeItem(KEY);
+
+function ask(path, parameters, signal) {
+  const query = new URLSearchParams(parameters).toString().replaceAll("+", "%20");
+  const headers = { Authorization: `Bearer ${sessionStorage.getItem(KEY) ?? ""}` };
+  return fetch(query ? `${path}?${query}` : path, { headers, signal, cache: "no-store", credentials: "omit", redirect: "error" });
+}
+
+export async function json(path, parameters = {}) {
+  const answer = await ask(path, parameters, AbortSignal.timeout(PATIENCE));
+  if (!answer.ok) throw new Refused(answer.status, await answer.text());
+  return answer.json();
+}
+
+// What comes, as it comes; `heard` is told how many bytes that are.
+export async function download(path, parameters, signal, heard) {
+  const answer = await ask(path, parameters, signal);
+  if (!answer.ok) throw new Refused(answer.status, await answer.text());
+  const [parts, reader] = [[], answer.body.getReader()];
+  let bytes = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return new Blob(parts, { type: answer.headers.get("Content-Type") });
+    parts.push(value);
+    bytes += value.length;
+    heard(bytes);
+  }
+}

@@ -1,0 +1,151 @@
+// Switches as bars, and their ports along them. A line's dots move as frames do, the faster the more there are.
+
+import { el, pressable, say, svg, swap } from "./dom.js";
+import { isGuest, kind, plural, short, si, visible } from "./format.js";
+
+// Ports of a switch that are drawn; the table has all.
+const MOST = 64;
+const [BOX, WIRE, BAR, GAP, LEFT] = [46, 26, 24, 18, 12];
+
+// Of 9 pixels a character takes about 7.
+const cut = (text, width) => (text.length * 7 > width ? `${text.slice(0, Math.max(2, Math.floor(width / 7) - 1))}…` : text);
+
+function box(port, width, select) {
+  const name = svg("text", { x: 10, y: 18, class: "name" }, cut(short(port), width - 22));
+  const figures = svg("text", { x: 10, y: 36, class: "figures" });
+  const mark = svg("circle", { cx: width - 10, cy: 10, r: 4, class: "mark" });
+  const title = svg("title");
+  const shape = svg("g", { class: "port", role: "button", "data-port": port.name },
+    title, svg("rect", { width, height: BOX, rx: 7 }), name, figures, mark);
+  pressable(shape, () => select(port.name));
+  return { shape, figures, mark, title, port };
+}
+
+function wire(x, from, to) {
+  const line = (dx, name) => svg("line", { x1: x + dx, x2: x + dx, y1: from, y2: to, class: `wire ${name}` });
+  return { in: line(-5, "in"), out: line(5, "out") };
+}
+
+// More frames, faster dots: from 2.4 s for one dot to its next to a fifth of one. Thicker lines, too.
+function flow(line, pps) {
+  line.classList.toggle("moves", pps >= 1);
+  const decades = Math.min(7, Math.log10(Math.max(1, pps)));
+  line.style.animationDuration = `${(2.4 / 2 ** (decades * 0.6)).toFixed(2)}s`;
+  line.style.strokeWidth = pps >= 1 ? (2 + decades * 0.5).toFixed(1) : "";
+}
+
+export class Topology {
+  #place;
+  #select;
+  #drawn = "";
+  #boxes = [];
+  #bars = new Map();
+
+  constructor(place, select) {
+    this.#place = place;
+    this.#select = select;
+  }
+
+  update(stats, others, rates, selected) {
+    const width = Math.max(240, Math.floor(this.#place.clientWidth));
+    const drawn = JSON.stringify([width, stats.switches.map((one) => one.name), stats.ports.map((port) => [port.name, port.kind, port.switch]),
+      others.map((port) => [port.name, port.kind])]);
+    if (drawn !== this.#drawn) {
+      this.#drawn = drawn;
+      this.#build(stats, others, width);
+    }
+    for (const one of stats.switches) this.#say(one);
+    const states = new Map([...stats.ports, ...others].map((port) => [port.name, port]));
+    for (const known of this.#boxes) this.#tell(known, states.get(known.port.name) ?? known.port, rates.ports.get(known.port.name), selected);
+  }
+
+  #say(one) {
+    const bar = this.#bars.get(one.name);
+    if (bar) say(bar, `${visible(one.name)} · ${plural(one.ports, "port")} · ${plural(one.addresses, "address", "addresses")}`);
+  }
+
+  #tell(known, port, rate, selected) {
+    known.shape.classList.toggle("selected", port.name === selected);
+    known.shape.classList.toggle("idle", port.state === "idle");
+    const drops = rate ? rate.drops : 0;
+    known.mark.classList.toggle("drops", drops > 0);
+    say(known.figures, rate ? `▲ ${si(rate.in.pps)}  ▼ ${si(rate.out.pps)}` : kind(port));
+    say(known.title, `${visible(port.name)}: ${kind(port)}, ${visible(port.state)}` + (drops > 0 ? `, ${si(drops)} drops/s` : ""));
+    if (known.wire && rate) {
+      flow(known.wire.in, rate.in.pps);
+      flow(known.wire.out, rate.out.pps);
+    }
+  }
+
+  #build(stats, others, width) {
+    this.#boxes = [];
+    this.#bars = new Map();
+    const drawings = stats.switches.map((one) => this.#switch(one, stats.ports.filter((port) => port.switch === one.name), width));
+    const beside = [...stats.ports.filter((port) => !port.switch), ...others];
+    if (beside.length > 0) drawings.push(el("h3", {}, "Beside the switches"), this.#rest(beside.slice(0, MOST), width));
+    if (drawings.length === 0) drawings.push(el("p", { class: "dim" }, "There is no port that you may see."));
+    swap(this.#place, drawings);
+  }
+
+  // Shelves of a bar with ports above and below it; the bars are joined on the left.
+  #switch(one, ports, width) {
+    const shown = ports.slice(0, MOST);
+    const room = Math.max(2, Math.floor((width - LEFT) / 138));
+    const step = (width - LEFT) / room;
+    // A bar is as long as its ports need, and its name.
+    const columns = Math.min(room, Math.max(2, Math.ceil(shown.length / 2)));
+    width = Math.round(LEFT + columns * step);
+    const [shelf, parts] = [BOX + WIRE + BAR + WIRE + BOX + GAP, []];
+    const label = svg("text", { x: LEFT + 12, class: "bar-label" });
+    this.#bars.set(one.name, label);
+    const shelves = Math.max(1, Math.ceil(shown.length / (2 * columns)));
+    // Without ports below it, the last bar is the end; without any, there is no room above either.
+    const offset = shown.length === 0 ? 4 : 2;
+    let [bottom, first] = [0, 0];
+    for (let at = 0; at < shelves; at += 1) {
+      const here = shown.slice(at * 2 * columns, (at + 1) * 2 * columns);
+      const above = here.slice(0, shelves === 1 ? Math.min(columns, Math.ceil(here.length / 2)) : columns);
+      const y = offset + at * shelf + (shown.length === 0 ? 0 : BOX + WIRE);
+      if (at === 0) first = y;
+      here.forEach((port, index) => {
+        const isAbove = index < above.length;
+        const x = LEFT + 4 + (isAbove ? index : index - above.length) * step;
+        parts.push(...this.#port(port, x, y, step - 10, isAbove));
+      });
+      parts.push(svg("rect", { x: LEFT, y, width: width - LEFT - 2, height: BAR, rx: 6, class: "bar" }));
+      bottom = y + BAR + (here.length > above.length ? WIRE + BOX : 0) + 4;
+    }
+    const joint = shelves > 1 ? svg("path", { d: `M${LEFT + 8} ${first + BAR / 2}H4V${first + (shelves - 1) * shelf + BAR / 2}H${LEFT + 8}`, class: "joint" }) : null;
+    label.setAttribute("y", first + 17);
+    if (ports.length > MOST) {
+      bottom += 18;
+      parts.push(svg("text", { x: LEFT + 4, y: bottom - 4, class: "figures" }, `and ${plural(ports.length - MOST, "port")} more, in the table`));
+    }
+    return svg("svg", { class: "switch", viewBox: `0 0 ${width} ${bottom}`, width, height: bottom, role: "group", "aria-label": visible(one.name) }, joint, parts, label);
+  }
+
+  #port(port, x, y, width, isAbove) {
+    const made = box(port, width, this.#select);
+    const top = isAbove ? y - WIRE - BOX : y + BAR + WIRE;
+    made.shape.setAttribute("transform", `translate(${x} ${top})`);
+    if (isGuest(port)) made.shape.classList.add("guest");
+    // From the port to the switch: dots of lines move from their first end to their second.
+    const middle = x + width / 2;
+    made.wire = isAbove ? wire(middle, y - WIRE, y) : wire(middle, y + BAR + WIRE, y + BAR);
+    this.#boxes.push(made);
+    return [made.wire.in, made.wire.out, made.shape];
+  }
+
+  #rest(ports, width) {
+    const columns = Math.max(2, Math.floor(width / 138));
+    const step = width / columns;
+    const shapes = ports.map((port, index) => {
+      const made = box(port, step - 10, this.#select);
+      made.shape.setAttribute("transform", `translate(${2 + (index % columns) * step} ${2 + Math.floor(index / columns) * (BOX + 10)})`);
+      this.#boxes.push(made);
+      return made.shape;
+    });
+    const height = Math.ceil(ports.length / columns) * (BOX + 10);
+    return svg("svg", { class: "switch", viewBox: `0 0 ${width} ${height}`, width, height }, shapes);
+  }
+}

@@ -1,0 +1,154 @@
+//! The *token*: a secret text. Who knows it may see what the server's user may see.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Random bytes of a new token.
+const RANDOM: usize = 24;
+/// Fewest and most characters of a token that somebody else has made.
+const LENGTH: std::ops::RangeInclusive<usize> = 16..=256;
+
+/// A secret text of letters, digits and `-._~`, which mean themselves in addresses and fields.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+/// Why there is no token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The system has no random bytes, or the file cannot be read or made.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Others could know it.
+    #[error("{}: everybody on this host can read or change it (mode {mode:o})", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// It is no token.
+    #[error("{}: not a line of 16 to 256 letters, digits and characters of -._~", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl Token {
+    /// A new one, which nobody can guess.
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub fn random() -> Result<Token, TokenError> {
+        let path = Path::new("/dev/urandom");
+        let mut bytes = [0; RANDOM];
+        File::open(path).and_then(|mut file| file.read_exact(&mut bytes)).map_err(|e| failed(path, e))?;
+        Ok(Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    /// The token in a file, which is made with a new one if there is none.
+    ///
+    /// # Errors
+    /// The file can be neither read nor made, everybody can read it, or it has no token.
+    pub fn of_file(path: &Path) -> Result<Token, TokenError> {
+        match File::open(path) {
+            Ok(file) => Token::read(path, file),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let token = Token::random()?;
+                let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+                made.and_then(|mut file| writeln!(file, "{}", token.0)).map_err(|e| failed(path, e))?;
+                Ok(token)
+            }
+            Err(e) => Err(failed(path, e)),
+        }
+    }
+
+    fn read(path: &Path, file: File) -> Result<Token, TokenError> {
+        let mode = file.metadata().map_err(|e| failed(path, e))?.permissions().mode() & 0o777;
+        if mode & 0o007 != 0 {
+            return Err(TokenError::Open { path: path.to_owned(), mode });
+        }
+        let mut text = String::new();
+        file.take(2 * *LENGTH.end() as u64).read_to_string(&mut text).map_err(|e| failed(path, e))?;
+        Token::parse(text.trim_end()).ok_or_else(|| TokenError::Malformed { path: path.to_owned() })
+    }
+
+    /// A text as a token, if it can be one.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Token> {
+        let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        (LENGTH.contains(&text.len()) && text.bytes().all(is_fine)).then(|| Token(text.to_owned()))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn secret(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether a text is this token. How long that takes says nothing about how much of it is right.
+    #[must_use]
+    pub fn is(&self, text: &str) -> bool {
+        let (own, other) = (self.0.as_bytes(), text.as_bytes());
+        let differs = own.iter().zip(other).fold(0, |differs, (a, b)| std::hint::black_box(differs | (a ^ b)));
+        own.len() == other.len() && differs == 0
+    }
+}
+
+/// Not the secret.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+fn failed(path: &Path, source: io::Error) -> TokenError {
+    TokenError::Io { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: tokens differ, are tokens, are only equal as a whole, and are not in debug output.
+    #[test]
+    fn tokens() {
+        let [one, other] = [Token::random(), Token::random()].map(|token| token.expect("random bytes"));
+        assert_ne!(one, other);
+        assert_eq!(one.secret().len(), 2 * RANDOM);
+        assert_eq!(Token::parse(one.secret()), Some(one.clone()));
+        assert!(one.is(one.secret()));
+        for wrong in ["", &one.secret()[1..], &format!("{}0", one.secret()), other.secret()] {
+            assert!(!one.is(wrong), "{wrong}");
+        }
+        assert!(!format!("{one:?}").contains(one.secret()));
+    }
+
+    /// Objective: a file is made once, for its user only; one that everybody can read, or that has no token, is refused.
+    #[test]
+    fn files() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("token");
+        let made = Token::of_file(&path).expect("made");
+        assert_eq!(std::fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
+        assert_eq!(Token::of_file(&path).expect("read"), made);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("a mode");
+        assert!(matches!(Token::of_file(&path), Err(TokenError::Open { mode: 0o644, .. })));
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).expect("a mode");
+        for text in ["", "short", "sixteen spaces  ", &"x".repeat(257), "0123456789abcdef\n0123"] {
+            std::fs::write(&path, text).expect("written");
+            assert!(matches!(Token::of_file(&path), Err(TokenError::Malformed { .. })), "{text}");
+        }
+        std::fs::write(&path, "0123456789abc-._\n").expect("written");
+        assert!(Token::of_file(&path).expect("read").is("0123456789abc-._"));
+        assert!(matches!(Token::of_file(&dir.path().join("no/token")), Err(TokenError::Io { .. })));
+    }
+}

@@ -1,0 +1,168 @@
+//! The page for browsers, of a daemon that is played by the test: who gets what.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+use netvale_control::dirs::CONTROL_SOCKET;
+use netvale_control::server::{Connection, Handler as Methods};
+use netvale_control::types::{AllStats, PortDetails, PortInfo};
+use netvale_control::{ErrorCode, Reply, Request, RpcError};
+use netvale_observe::http::answer::{Answer, Body, Parts, Status};
+use netvale_observe::http::handler::Handler;
+use netvale_observe::http::head::Head;
+use netvale_observe::source::Source;
+use netvale_observe::web::assets::FILES;
+use netvale_observe::web::capture::{Capture, Captures, Tap};
+use netvale_observe::web::guard::Guard;
+use netvale_observe::web::page::WebPage;
+use netvale_observe::web::ports::Ports;
+use netvale_observe::web::token::Token;
+
+const SECRET: &str = "0123456789abcdef";
+const ODD: &str = "vale0:<b>\"'\u{202e}";
+
+/// A daemon with one port.
+struct Played;
+
+impl Methods for Played {
+    fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
+        let port = PortInfo { name: ODD.into(), ..PortInfo::default() };
+        match request {
+            Request::StatsAll(_) => {
+                let ports = vec![PortDetails { name: ODD.into(), ..PortDetails::default() }];
+                Ok(Reply::AllStats(Box::new(AllStats { version: "1.2.3".into(), ports, ..AllStats::default() })))
+            }
+            Request::PortList(_) => Ok(Reply::Ports(vec![port])),
+            Request::PortShow(asked) if asked.port == ODD => Ok(Reply::Port(Box::new(port))),
+            Request::PortShow(_) => Err(RpcError::new(ErrorCode::NotFound, "there is no such port", "")),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn daemon(dir: &Path) {
+    let listener = UnixListener::bind(dir.join(CONTROL_SOCKET)).expect("a socket");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream: UnixStream = stream.expect("a client");
+            std::thread::spawn(move || {
+                let (mut connection, mut bytes) = (Connection::default(), [0; 4096]);
+                while let Ok(len @ 1..) = stream.read(&mut bytes) {
+                    stream.write_all(&connection.feed(&bytes[..len], &mut Played).bytes).expect("sent");
+                }
+            });
+        }
+    });
+}
+
+/// Opens the port's name as a capture.
+struct Named;
+
+impl Tap for Named {
+    fn open(&self, capture: &Capture) -> Result<Box<dyn Parts>, String> {
+        Ok(Box::new(Once(Some(capture.port.clone().into_bytes()))))
+    }
+}
+
+struct Once(Option<Vec<u8>>);
+
+impl Parts for Once {
+    fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        Ok(self.0.take())
+    }
+}
+
+fn page(run_dir: &Path) -> WebPage {
+    let place = "tcp:127.0.0.1:9848".parse().expect("a place");
+    WebPage {
+        guard: Guard::new(Token::parse(SECRET).expect("a token"), &[place], &[]),
+        source: Source::new(run_dir.into()),
+        ports: Ports::new(run_dir.into()),
+        captures: Captures::new(Box::new(Named)),
+    }
+}
+
+fn ask(page: &WebPage, request: &str, fields: &str) -> Answer {
+    let text = format!("{request} HTTP/1.1\r\nHost: localhost:9848\r\n{fields}\r\n");
+    page.answer(&Head::parse(text.as_bytes()).expect("a request").expect("a whole one"))
+}
+
+fn text(answer: &Answer) -> &str {
+    match &answer.body {
+        Body::Whole(text) => text,
+        Body::InParts(_) => panic!("in parts"),
+    }
+}
+
+const TOKEN: &str = "Authorization: Bearer 0123456789abcdef\r\n";
+const PORT: &str = "vale0%3A%3Cb%3E%22%27%E2%80%AE";
+
+/// Objective: everybody gets the page's files, with what protects it; figures only those with the token; pages of others nothing.
+#[test]
+fn who_gets_what() {
+    let dir = tempfile::tempdir().expect("a folder");
+    daemon(dir.path());
+    let page = page(dir.path());
+    for (path, kind, file) in FILES {
+        let answer = ask(&page, &format!("GET {path}"), "");
+        assert_eq!((answer.status, answer.content_type, text(&answer)), (Status::Ok, kind, file));
+        let head = answer.head();
+        assert!(head.contains("\r\nContent-Security-Policy: default-src 'none'; "), "{head}");
+        assert!(
+            head.contains("frame-ancestors 'none'") && !head.contains("unsafe") && !head.contains("Access-Control")
+        );
+    }
+    for path in ["/api/stats", "/api/ports", &format!("/api/port?name={PORT}"), "/api/capture", "/api/", "/api/nothing"]
+    {
+        let status = |fields: &str| ask(&page, &format!("GET {path}"), fields).status;
+        assert_eq!(status(""), Status::Unauthorized, "{path}");
+        assert_eq!(status(&format!("{TOKEN}Origin: http://evil.example\r\n")), Status::Forbidden, "{path}");
+        assert_eq!(status(&format!("{TOKEN}Sec-Fetch-Site: cross-site\r\n")), Status::Forbidden, "{path}");
+        assert_eq!(status(&format!("{TOKEN}Host: evil.example\r\n")), Status::Misdirected, "{path}");
+    }
+    assert_eq!(ask(&page, "GET /../etc/passwd", "").status, Status::NotFound);
+    assert_eq!(ask(&page, "GET /api/nothing", TOKEN).status, Status::NotFound);
+}
+
+/// Objective: figures are the daemon's, also of ports with odd names; ports that it does not have are not captured.
+#[test]
+fn figures() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let page = page(dir.path());
+    for path in ["/api/stats", "/api/ports", "/api/port?name=a"] {
+        let answer = ask(&page, &format!("GET {path}"), TOKEN);
+        assert_eq!(answer.status, Status::Unavailable, "{path}");
+        assert!(!text(&answer).contains(dir.path().to_str().expect("a text")), "{}", text(&answer));
+    }
+    daemon(dir.path());
+    std::thread::sleep(netvale_observe::source::FRESH);
+    for path in ["/api/stats", "/api/ports", &format!("/api/port?name={PORT}")] {
+        let answer = ask(&page, &format!("GET {path}"), TOKEN);
+        assert_eq!((answer.status, answer.content_type), (Status::Ok, "application/json"), "{path}");
+        let json: serde_json::Value = serde_json::from_str(text(&answer)).expect("JSON");
+        assert!(json.to_string().contains(&serde_json::to_string(ODD).expect("JSON")), "{path}: {json}");
+    }
+    assert_eq!(ask(&page, "GET /api/port?name=other", TOKEN).status, Status::NotFound);
+    assert_eq!(ask(&page, "GET /api/port", TOKEN).status, Status::BadRequest);
+    let capture = |method: &str, port: &str| {
+        let query = format!("port={port}&way=both&seconds=1&frames=1&snaplen=0");
+        ask(&page, &format!("{method} /api/capture?{query}"), TOKEN)
+    };
+    let Body::InParts(mut parts) = capture("GET", PORT).body else { panic!("whole") };
+    assert_eq!(parts.next().expect("no failure").as_deref(), Some(ODD.as_bytes()));
+    assert_eq!(capture("HEAD", PORT).status, Status::MethodNotAllowed);
+    assert_eq!(capture("GET", "netmap%3Aeth0").status, Status::NotFound);
+    assert_eq!(ask(&page, &format!("GET /api/capture?port={PORT}"), TOKEN).status, Status::BadRequest);
+}
+
+/// Objective: whoever asks about very many ports is told to wait, and the daemon is left alone.
+#[test]
+fn many_ports() {
+    let dir = tempfile::tempdir().expect("a folder");
+    daemon(dir.path());
+    let page = page(dir.path());
+    let asked = (0..200).map(|n| ask(&page, &format!("GET /api/port?name=p{n}"), TOKEN).status);
+    let statuses: Vec<_> = asked.collect();
+    assert!(statuses.contains(&Status::NotFound) && statuses.contains(&Status::TooMany));
+}
