@@ -156,7 +156,7 @@ pub fn all() -> &'static [Scenario] {
     ALL
 }
 
-const ALL: &[Scenario] = &[
+static ALL: &[Scenario] = &[
     copy::SCENARIO,
     pipe::SCENARIO,
     vale::SCENARIO,
