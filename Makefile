@@ -46,7 +46,7 @@ test: ## all tests, loom models, Miri and bounded fuzzing (about three quarters 
 	@scripts/install-deps.sh test
 	@scripts/test.sh
 
-test-long: ## what takes long and changes seldom: the tarball builds offline, with the oldest Rust; crates can be published
+test-long: ## what takes long and changes seldom: the tarball builds offline, with the oldest Rust; crates can be published; more fuzzing, ten minutes of soak
 	@scripts/install-deps.sh test
 	@scripts/test-long.sh
 

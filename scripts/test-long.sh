@@ -32,6 +32,15 @@ stage_image() {
     PROFILE=test scripts/packages-test.sh image
 }
 
+# More of what make test does for a short time.
+stage_fuzz() {
+    FUZZ_SECONDS=30 scripts/test.sh fuzz
+}
+
+stage_soak() {
+    scripts/soak.sh 10 --quiet
+}
+
 stage_publish() {
     scripts/publish-check.sh
 }
@@ -42,7 +51,7 @@ if [ "${1:-}" = --inside ]; then
 fi
 
 need_rust
-[ $# -gt 0 ] || set -- dist oldest image publish
+[ $# -gt 0 ] || set -- dist oldest image publish fuzz soak
 for name in "$@"; do
     stage "$name" 3600 "$0" --inside "$name"
 done

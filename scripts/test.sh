@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # test.sh [STAGE…]: runs the test stages (all when none is named), each under a time limit.
 #
-#   FUZZ_SECONDS=20      time for each fuzz target, 240 s for all of them together
-#   SOAK_MINUTES=2       time for the soak; SEED=n repeats one
+#   FUZZ_SECONDS=20      time for each fuzz target, 120 s for all of them together
+#   SOAK_MINUTES=1       time for the soak; SEED=n repeats one
 #   TEST_BUDGET=5100     seconds for all stages together
 #
 # Each stage uses one directory below the target directory, so that nothing is built twice.
@@ -34,7 +34,7 @@ stage_unit() {
 
 # A daemon with all kinds of ports under random attack.
 stage_soak() {
-    scripts/soak.sh "${SOAK_MINUTES:-2}" --quiet
+    scripts/soak.sh "${SOAK_MINUTES:-1}" --quiet
 }
 
 # The Python package: built, installed, and its tests.
@@ -89,7 +89,7 @@ stage_miri() {
 stage_fuzz() {
     have c++ || skip "no C++ compiler for libFuzzer (install g++)"
     # Who asks for a time gets it for each target.
-    [ -n "${FUZZ_SECONDS:-}" ] || export FUZZ_TOTAL=240
+    [ -n "${FUZZ_SECONDS:-}" ] || export FUZZ_TOTAL=120
     scripts/fuzz.sh all "${FUZZ_SECONDS:-20}"
 }
 
