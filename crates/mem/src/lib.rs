@@ -90,6 +90,8 @@ pub mod pool;
 #[cfg(all(fuzzing, not(loom)))]
 pub mod probe;
 #[cfg(not(loom))]
+pub mod reason;
+#[cfg(not(loom))]
 pub mod region;
 #[cfg(not(loom))]
 pub mod relay;

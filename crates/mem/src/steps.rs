@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::drops::DropReason;
+use crate::reason::DropReason;
 
 /// Something that happens to a frame. Ports are numbers of the switch's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

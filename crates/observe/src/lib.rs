@@ -8,7 +8,8 @@
 //! | [`http`] | a server for small answers: bounded heads, connections and times. It knows no figures |
 //! | [`daemon`] | the control connection, made anew when it has ended |
 //! | [`source`] | all counters: one request for all who ask at about the same time |
-//! | [`metrics`] | what the daemon counts, as families of metrics; the handler that serves them |
+//! | [`metrics`] | what the daemon counts, as families of metrics |
+//! | [`metrics_page`] | the page `/metrics` |
 //! | [`sflow`] | sampled frames and counters, for collectors that speak sFlow |
 //! | [`web`] | a page to look at, in a browser |
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@
 pub mod daemon;
 pub mod http;
 pub mod metrics;
+pub mod metrics_page;
 pub mod sflow;
 pub mod source;
 pub mod web;

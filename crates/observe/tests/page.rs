@@ -16,7 +16,7 @@ use netvale_observe::http::connection::Limits;
 use netvale_observe::http::handler::Handler;
 use netvale_observe::http::listener::{Listener, Place};
 use netvale_observe::http::server::run;
-use netvale_observe::metrics::page::MetricsPage;
+use netvale_observe::metrics_page::MetricsPage;
 use netvale_observe::source::{FRESH, Source};
 
 /// Counts its requests, and says the number as `stalls`.

@@ -156,7 +156,7 @@ fn figures() {
     assert_eq!(ask(&page, &format!("GET /api/capture?port={PORT}"), TOKEN).status, Status::BadRequest);
 }
 
-/// Objective: whoever asks about very many ports is told to wait, and the daemon is left alone.
+/// Objective: a client that asks about very many ports is told to wait, and the daemon is left alone.
 #[test]
 fn many_ports() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,5 @@
-//! A capture of one or several interfaces, as bytes: for who writes them to files, pipes or sockets in a way of their own.
+//! A capture of one or several interfaces, as bytes: for who writes them to files, pipes or sockets in a way of their own. The *encoder* makes blocks of
+//! pcapng; an interface's *statistics* are how many frames it had and lost.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Traces of what becomes of single frames.
 //!
 //! A frame that is traced takes the way for ports with policies, alone, and what happens to it is taken down
-//! ([`netvale_mem::steps`]). Workers put records into a queue of fixed size; whoever traces reads them. Ports without a trace
+//! ([`netvale_mem::steps`]). Workers put records into a queue of fixed size; the connection that traces reads them. Ports without a trace
 //! notice nothing, and neither do the frames of a port under trace that are not traced.
 
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use netvale_observe::http::handler::Handler;
 use netvale_observe::http::listener::{Listener, Place};
 use netvale_observe::http::server;
 use netvale_observe::metrics::format::Format;
-use netvale_observe::metrics::page::MetricsPage;
+use netvale_observe::metrics_page::MetricsPage;
 use netvale_observe::source::Source;
 
 use crate::cmd::up::LogLevel;

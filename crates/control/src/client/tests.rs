@@ -53,6 +53,8 @@ impl Handler for Fake {
                 Reply::AllStats(Box::new(AllStats { ports: vec![port], next, ..AllStats::default() }))
             }
             Request::Subscribe(_) => Reply::Subscribed(Box::default()),
+            Request::TraceBegin(p) => Reply::TraceBegun(TraceBegun { ports: p.of }),
+            Request::TraceRead => Reply::Traced(TraceRead { lost: 7, ..TraceRead::default() }),
             Request::Stats => Reply::Stats(StatsReply { now_ns: u64::MAX, ..StatsReply::default() }),
         })
     }
@@ -121,6 +123,9 @@ fn methods() {
     let asked = ApplyParams { text: "workers = 1".into(), dry_run: true, ..ApplyParams::default() };
     let applied = client.apply(asked).unwrap();
     assert_eq!((applied.dry_run, applied.unchanged, client.export().unwrap().text.as_str()), (true, 11, "x"));
+    let of = vec!["vale0:a".to_owned()];
+    let traced = TraceBeginParams { of: of.clone(), one_of: 1, ..TraceBeginParams::default() };
+    assert_eq!((client.trace_begin(traced).unwrap().ports, client.trace_read().unwrap().lost), (of, 7));
     client.shutdown().unwrap();
     drop(client);
     thread.join().unwrap();

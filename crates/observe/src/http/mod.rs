@@ -2,7 +2,7 @@
 //!
 //! What a client can cost is bounded: [`head::MAX_HEAD`] bytes of a request, [`server::MAX_CONNECTIONS`] threads,
 //! [`connection::REQUEST_TIME`] for a request to arrive and [`connection::ANSWER_TIME`] for an answer to be taken, however slowly bytes
-//! come and go. Of an answer in parts, each part has that time, and whoever makes them ends it.
+//! come and go. Of an answer in parts, each part has that time, and the handler that makes them ends it.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -5,9 +5,7 @@
 //! | [`families`] | the table: name, type, unit, labels and meaning of each family |
 //! | [`collect`] | a daemon's answer as samples of these families |
 //! | [`mod@format`] | which of the two text formats a client asks for |
-//! | [`page`] | the page `/metrics` |
 
 pub mod collect;
 pub mod families;
 pub mod format;
-pub mod page;

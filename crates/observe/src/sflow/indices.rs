@@ -1,4 +1,4 @@
-//! The numbers that collectors know ports by.
+//! *Indices*: the numbers that collectors know ports by.
 //!
 //! A number follows from the port's name, so that it is the same again when the agent, the daemon or the host has started anew; the next free one is
 //! taken if another port has it.

@@ -1,4 +1,5 @@
-//! Samples, to the byte: sFlow version 5, section 5.
+//! Samples, to the byte: sFlow version 5, section 5. A frame's *output* is the port that it went to, their number, or why it was dropped, its *discard*;
+//! a port's *traffic* is its counters of one direction.
 
 use super::xdr::Xdr;
 

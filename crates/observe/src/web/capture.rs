@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// Objective: captures end at their size and their time, and there are so many at a time, however they ended.
+    /// Objective: captures end at their size and their time, and the number at a time is limited, however they ended.
     #[test]
     fn limits() {
         let captures = Captures::new(Box::new(Taps));

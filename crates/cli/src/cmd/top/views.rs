@@ -168,7 +168,7 @@ mod tests {
         let wild = RingInfo { cur: u32::MAX, ..ring.clone() };
         assert_eq!(text(&marks(&wild, 16)), "  t         h   ");
         let big = RingInfo { slots: 1024, tail: 1023, ..RingInfo::default() };
-        assert_eq!(one(&big, 40).iter().map(text).map(|line| line.len()).max(), Some(64));
+        assert!(one(&big, 40)[1..].iter().all(|line| text(line).len() == 40));
         let queue = RingInfo { frames: 7, ..RingInfo::default() };
         assert_eq!(text(&one(&queue, 40)[0]), "in 0  no netmap ring  7 frames");
     }

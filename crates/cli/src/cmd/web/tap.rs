@@ -31,7 +31,7 @@ impl Tap for PortTap {
         let written = Written::default();
         let to: Box<dyn Write> = Box::new(written.clone());
         let mut writer = Writer::new(to, Format::PcapNg).map_err(|e| e.to_string())?;
-        // The file begins at once, so that the client sees that something comes.
+        // The file begins immediately, so that the client sees that something comes.
         writer.flush().map_err(|e| e.to_string())?;
         let (left, snaplen) = (capture.frames, capture.snaplen);
         Ok(Box::new(Monitor { port, writer, written, left, snaplen, frame: vec![0; 65_550] }))

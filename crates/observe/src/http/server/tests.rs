@@ -15,7 +15,7 @@ const SHORT: Limits = Limits { request: Duration::from_millis(300), answer: Dura
 
 struct Pages;
 
-/// Parts of a body: so many, and whether there is an end after them.
+/// Parts of a body: their number, and whether there is an end after them.
 struct Counted(usize, bool);
 
 impl Parts for Counted {
@@ -31,7 +31,7 @@ impl Parts for Counted {
     }
 }
 
-/// Parts without an end, of so many bytes each; counts when it is dropped.
+/// Parts without an end, of that many bytes each; counts when it is dropped.
 struct Endless(usize);
 
 impl Parts for Endless {
