@@ -87,12 +87,8 @@ fn cut_capture() {
 #[test]
 fn full_disk() {
     let up = Up::start(&[]);
-    let from = up.file("from.pcap");
-    record(&from, 100);
-    let dump = up.start_program("dump vale0:d -w /dev/full -c 100");
-    up.wait_for_port("vale0:d");
-    stdout(&up.run(&format!("replay {} vale0:r --speed 0", from.display())));
-    let output = dump.output();
+    // Not even the beginning of the file finds room.
+    let output = up.start_program("dump vale0:d -w /dev/full -c 100").output();
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(

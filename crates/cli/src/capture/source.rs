@@ -127,8 +127,11 @@ impl Sources {
                     let Some(len) = ring.recv(&mut self.buffer) else { break };
                     let frame = self.buffer[..len].get(header..).unwrap_or_default();
                     let direction = if sent { Direction::Out } else { Direction::In };
-                    if !each(Seen { port: number, time, frame, direction })? {
-                        return Ok(());
+                    let goes_on = each(Seen { port: number, time, frame, direction });
+                    if !matches!(goes_on, Ok(true)) {
+                        // What was taken is not there again for the next program that opens the port.
+                        let _ = ring.sync();
+                        return goes_on.map(drop);
                     }
                 }
                 let _ = ring.sync();
