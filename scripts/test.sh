@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # test.sh [STAGE…]: runs the test stages (all when none is named), each under a time limit.
 #
-#   FUZZ_SECONDS=20      time for each fuzz target, 120 s for all of them together
+#   FUZZ_SECONDS=20      time for each fuzz target, 64 s for all of them together
 #   SOAK_MINUTES=1       time for the soak; SEED=n repeats one
-#   TEST_BUDGET=5100     seconds for all stages together
+#   TEST_BUDGET=5250     seconds for all stages together
 #
 # Each stage uses one directory below the target directory, so that nothing is built twice.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root" || exit 1
 
-budget=${TEST_BUDGET:-5100}
+budget=${TEST_BUDGET:-5250}
 all_stages=(build guests unit python doc loom miri fuzz guide packages soak)
 
 # Compiling has its own stage, so that a test's time limit is about the test.
@@ -89,7 +89,7 @@ stage_miri() {
 stage_fuzz() {
     have c++ || skip "no C++ compiler for libFuzzer (install g++)"
     # Who asks for a time gets it for each target.
-    [ -n "${FUZZ_SECONDS:-}" ] || export FUZZ_TOTAL=120
+    [ -n "${FUZZ_SECONDS:-}" ] || export FUZZ_TOTAL=64
     scripts/fuzz.sh all "${FUZZ_SECONDS:-20}"
 }
 
