@@ -1,6 +1,6 @@
 //! The *daemon* as one who asks it again and again sees it: a control connection that is made anew when the daemon was replaced.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use netvale_control::client::{Client, ClientError};
@@ -42,10 +42,19 @@ impl Daemon {
                 Err(error) => return Err(error),
             }
         }
-        let mut client = Client::connect(&self.run_dir)?;
-        client.set_timeout(TIMEOUT);
+        let mut client = connect(&self.run_dir)?;
         let answer = question(&mut client)?;
         self.client = Some(client);
         Ok(answer)
     }
+}
+
+/// A control connection whose requests have a time limit.
+///
+/// # Errors
+/// No daemon answers.
+pub fn connect(run_dir: &Path) -> Result<Client, ClientError> {
+    let mut client = Client::connect(run_dir)?;
+    client.set_timeout(TIMEOUT);
+    Ok(client)
 }

@@ -1,4 +1,4 @@
-//! Copies of ports' frames: where they come from, when to stop, and where they go. For `netvale dump`, `extcap` and `mirror`.
+//! Copies of ports' frames: where they come from, when to stop, and where they go. For `netvale dump`, `extcap` and `mirror`, and for the page of `netvale web`.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -9,9 +9,19 @@
 //! | [`files`] | one file after the other, the oldest removed |
 //! | [`recorder`] | frames as blocks, into these |
 
+use std::time::{Duration, SystemTime};
+
 pub mod files;
 pub mod filter;
 pub mod limits;
 pub mod recorder;
 pub mod sink;
 pub mod source;
+
+/// The name of the program in captures.
+pub const APPLICATION: &str = concat!("netvale ", env!("CARGO_PKG_VERSION"));
+
+/// The time that captures are told in: since 1970.
+fn now() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}

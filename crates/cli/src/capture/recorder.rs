@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use netvale_pcapport::{Encoder, Format, Interface, Statistics};
 use rustix::event::PollFlags;
@@ -13,10 +13,9 @@ use super::filter::Filter;
 use super::limits::Limits;
 use super::sink::Sink;
 use super::source::{Event, Seen, Sources};
+use super::{APPLICATION, now};
 use crate::CliError;
 
-/// The name of the program in captures.
-const APPLICATION: &str = concat!("netvale ", env!("CARGO_PKG_VERSION"));
 /// Bytes that are collected before they are written, where frames come all the time.
 const ENOUGH: usize = 64 << 10;
 /// Bytes of an interface's statistics.
@@ -119,7 +118,7 @@ impl<'a> Recorder<'a> {
         plan: &'a Plan,
         stop: &'a UnixStream,
     ) -> Result<Recorder<'a>, CliError> {
-        let interfaces: Vec<Interface> = sources.names().map(|(name, opened)| interface(plan, name, opened)).collect();
+        let interfaces = sources.interfaces(plan.expression.as_deref(), plan.snaplen);
         let sink = files.make_next().map_err(|e| cannot_write(files, &e))?;
         let encoder = Encoder::begin(plan.format, APPLICATION, &interfaces);
         Ok(Recorder {
@@ -287,19 +286,6 @@ impl Current {
     fn of(sink: Sink, encoder: &Encoder) -> Current {
         Current { sink, since: Instant::now(), bytes: encoder.bytes().len() as u64, packets: 0 }
     }
-}
-
-fn interface(plan: &Plan, name: &str, opened: &str) -> Interface {
-    Interface {
-        name: name.to_owned(),
-        description: format!("netvale port {opened}"),
-        filter: plan.expression.clone(),
-        snaplen: plan.snaplen,
-    }
-}
-
-fn now() -> Duration {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
 /// A reader that went away is no failure.

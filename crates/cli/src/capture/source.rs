@@ -4,12 +4,12 @@
 //! the port itself goes on.
 
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use netvale::{Interest, Options, Port, RxRing, slot};
 use netvale_control::client::Client;
 use netvale_control::types::{self, PortInfo, PortKind};
-use netvale_pcapport::Direction;
+use netvale_pcapport::{Direction, Interface};
 use netvale_portspec::PortSpec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -79,9 +79,15 @@ impl Sources {
         Ok(sources)
     }
 
-    /// The names of the ports, and the names by which they were opened.
-    pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.ports.iter().map(|watched| (watched.name.as_str(), watched.port.name()))
+    /// The ports as interfaces of a capture, with the filter and the length that holds for all of them.
+    pub fn interfaces(&self, filter: Option<&str>, snaplen: u32) -> Vec<Interface> {
+        let interface = |watched: &Watched| Interface {
+            name: watched.name.clone(),
+            description: format!("netvale port {}", watched.port.name()),
+            filter: filter.map(str::to_owned),
+            snaplen,
+        };
+        self.ports.iter().map(interface).collect()
     }
 
     /// Frames of a port that were lost because they were not taken in time, where that is known.
@@ -116,7 +122,7 @@ impl Sources {
     /// # Errors
     /// The first of `each`.
     pub fn drain<E>(&mut self, mut each: impl FnMut(Seen<'_>) -> Result<bool, E>) -> Result<(), E> {
-        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let time = super::now();
         for (number, watched) in self.ports.iter_mut().enumerate() {
             let header = watched.port.info().hdr_len as usize;
             for ring in &mut watched.rings {

@@ -9,8 +9,7 @@ use std::time::Duration;
 use netvale_control::client::{Client, ClientError};
 use netvale_control::types::{AllStats, EventName, SubscribeParams, TraceBeginParams, TracedFrame};
 
-/// Time limit of a request to the daemon.
-const TIMEOUT: Duration = Duration::from_secs(5);
+use crate::daemon::connect;
 
 /// Connections to a daemon.
 #[derive(Debug)]
@@ -109,10 +108,4 @@ impl Sessions {
 
 fn is_among(only: &[String], switch: &str) -> bool {
     only.is_empty() || only.iter().any(|name| name == switch)
-}
-
-fn connect(run_dir: &std::path::Path) -> Result<Client, ClientError> {
-    let mut client = Client::connect(run_dir)?;
-    client.set_timeout(TIMEOUT);
-    Ok(client)
 }

@@ -69,7 +69,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         guard: Guard::new(token, &places, &args.host),
         source: Source::new(ctx.dir()),
         ports: Ports::new(ctx.dir()),
-        captures: Captures::new(Box::new(tap::PortTap { run_dir: ctx.run_dir.clone() })),
+        captures: Captures::new(Box::new(tap::PortTap(ctx.clone()))),
     });
     server::run(&listeners, &handler, Limits::default(), stop.as_fd())
         .map_err(|e| CliError::failed(format!("cannot serve: {e}"), "check the system's limits"))?;
