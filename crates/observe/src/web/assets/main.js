@@ -80,8 +80,7 @@ function repeat(ask) {
 
 function failed(error) {
   if (error.status === 401) login("This token is not the server's.");
-  else if (error.status) status(visible(error.message), "bad");
-  else status("netvale web does not answer", "bad");
+  else if (!state.paused) status(error.status ? visible(error.message) : "netvale web does not answer", "bad");
   return AFTER_ERROR;
 }
 
@@ -90,7 +89,8 @@ const counters = repeat(async () => {
   state.stats = stats;
   say(by("version"), visible(stats.version));
   if (state.rates.take(stats)) draw();
-  status("live", "good");
+  // The answer to a question that was asked before the pause.
+  if (!state.paused) status("live", "good");
   return statsPause(stats.ports.length);
 });
 
