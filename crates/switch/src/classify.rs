@@ -51,23 +51,24 @@ impl Groups {
         fdb: &Fdb,
         counters: &RingCounters,
     ) {
-        self.sort(range, |i| batch.get(i).map_or(NOWHERE, |frame| classified(&frame, from, fdb, counters)));
+        let frames = range.filter_map(|i| Some((i, batch.get(i)?)));
+        self.classify_with(frames, from, fdb, counters, destination_or_elsewhere);
     }
 
     /// Learns the sources of `batch`, looks its destinations up, and groups its frames.
     pub fn classify(&mut self, batch: &Batch, from: PortId, fdb: &Fdb, counters: &RingCounters) {
         if fdb.asks() {
-            self.classify_with(batch, from, fdb, counters, destination_or_elsewhere);
+            self.classify_with(batch.iter().enumerate(), from, fdb, counters, destination_or_elsewhere);
         } else {
-            self.classify_with(batch, from, fdb, counters, destination);
+            self.classify_with(batch.iter().enumerate(), from, fdb, counters, destination);
         }
     }
 
-    /// The loop, of which there are two: ports that are asked cost nothing where there are none.
+    /// The loop, of which there are several: ports that are asked cost nothing where there are none.
     #[inline(never)]
-    fn classify_with(
+    fn classify_with<'a>(
         &mut self,
-        batch: &Batch,
+        frames: impl Iterator<Item = (usize, FrameRef<'a>)>,
         from: PortId,
         fdb: &Fdb,
         counters: &RingCounters,
@@ -76,7 +77,7 @@ impl Groups {
         self.reset();
         let (mut last, mut last_to) = ((u64::MAX, u64::MAX), NOWHERE);
         let mut uniform = true;
-        for (i, frame) in batch.iter().enumerate() {
+        for (i, frame) in frames {
             let to = match frame.addresses() {
                 None => {
                     counters.dropped(DropReason::Runt, 1);
@@ -188,21 +189,4 @@ fn destination(dst: u64, fdb: &Fdb) -> u8 {
 #[inline]
 fn destination_or_elsewhere(dst: u64, fdb: &Fdb) -> u8 {
     if dst & 1 != 0 { FLOOD } else { fdb.lookup(dst).or_else(|| fdb.elsewhere(0, dst)).unwrap_or(FLOOD) }
-}
-
-/// The destination of a single frame, whose source is learned.
-fn classified(frame: &FrameRef<'_>, from: PortId, fdb: &Fdb, counters: &RingCounters) -> u8 {
-    let Some((dst, src)) = frame.addresses() else {
-        counters.dropped(DropReason::Runt, 1);
-        return NOWHERE;
-    };
-    if !frame.no_learn() {
-        fdb.learn(src, from);
-    }
-    let to = if fdb.asks() { destination_or_elsewhere(dst, fdb) } else { destination(dst, fdb) };
-    if to == from {
-        counters.dropped(DropReason::SamePort, 1);
-        return NOWHERE;
-    }
-    to
 }

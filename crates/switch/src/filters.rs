@@ -73,10 +73,12 @@ impl Filters {
         self.rules.is_empty() || self.decide(head, len)
     }
 
+    /// Says that a rule decides, and how. The last thing that is done, so that nothing is saved for the call where nobody traces.
     #[cold]
-    fn tell(&self, rule: &Arc<Rule>) {
+    fn tell(&self, rule: &Arc<Rule>) -> bool {
         let number = self.rules.iter().position(|one| Arc::ptr_eq(one, rule)).unwrap_or_default();
         steps::step(Step::Rule(number as u16, rule.drops));
+        !rule.drops
     }
 
     fn decide(&self, head: &[u8], len: usize) -> bool {
@@ -86,7 +88,7 @@ impl Filters {
             Some(rule) => {
                 rule.count(1);
                 if steps::are_wanted() {
-                    self.tell(rule);
+                    return self.tell(rule);
                 }
                 !rule.drops
             }

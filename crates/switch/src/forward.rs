@@ -15,6 +15,7 @@ use crate::fdb::PortId;
 use crate::table::{MAX_PORTS, Switch, Table};
 
 mod held;
+mod judge;
 mod listener;
 mod plan;
 mod policed;

@@ -1,32 +1,21 @@
-//! What becomes of each frame of a batch under the policies of its port: a destination, a VLAN, variants; or a drop.
+//! The plan of a batch: where each frame goes, and in which variants; what is dropped is counted.
 
 use std::ops::Range;
 
 use netvale_mem::drops::REASONS;
 use netvale_mem::steps::{Step, step};
-use netvale_policy::guard::{Guard, Violation};
-use netvale_policy::snoop::{self, PortSet};
-use netvale_policy::vlan::{Refused, Vlan};
-use netvale_port::stage::{ALIKE, HEAD, Retag, Staging};
+use netvale_policy::snoop::PortSet;
 use netvale_port::{BATCH, DropReason, RingCounters};
-use netvale_wire::MacAddr;
-use netvale_wire::offload::Offload;
 
-use super::listener::Listener;
-use super::sum;
 use crate::classify::{FLOOD, NOWHERE};
-use crate::clock::now;
-use crate::entry::Entry;
-use crate::fdb::{Fdb, Learned, PortId};
-use crate::policed::Policed;
-use crate::policies::{Class, KINDS, Policies, protocol};
-use crate::table::{Switch, Table};
+use crate::fdb::PortId;
+use crate::policies::{Class, KINDS};
 
 /// No variant of that kind.
 pub(super) const NO_VARIANT: u16 = u16::MAX;
 
 /// Every port that wants frames of its class.
-const ALL: u16 = u16::MAX;
+pub(super) const ALL: u16 = u16::MAX;
 
 /// Sets of ports to which frames for groups go.
 pub(super) struct Sets {
@@ -36,7 +25,7 @@ pub(super) struct Sets {
 
 impl Sets {
     /// The number of a set; frames in a row often have the same.
-    fn number(&mut self, set: Option<&PortSet>) -> u16 {
+    pub(super) fn number(&mut self, set: Option<&PortSet>) -> u16 {
         let Some(set) = set else { return ALL };
         let last = self.used.checked_sub(1).and_then(|last| self.sets.get(usize::from(last)));
         if last != Some(set)
@@ -50,7 +39,7 @@ impl Sets {
 
     /// Whether a port is in a set; `None` if there is none.
     #[inline]
-    fn has(&self, number: u16, port: PortId) -> Option<bool> {
+    pub(super) fn has(&self, number: u16, port: PortId) -> Option<bool> {
         if number == ALL { None } else { self.sets.get(usize::from(number)).map(|set| set.has(port)) }
     }
 }
@@ -73,18 +62,18 @@ const DROPPED: Planned =
     Planned { to: NOWHERE, vlan: 0, class: Class::Unknown, members: ALL, variants: [NO_VARIANT; KINDS] };
 
 /// Frames of a conversation, with a variant each.
-struct Run {
-    frames: Range<usize>,
+pub(super) struct Run {
+    pub(super) frames: Range<usize>,
     /// The plan of the first, and the kind of its only variant. The others' variants follow.
-    first: Planned,
-    kind: usize,
+    pub(super) first: Planned,
+    pub(super) kind: usize,
 }
 
 /// Plans for a batch, and counts of what is dropped.
 pub(super) struct Plan {
     frames: [Planned; BATCH],
     /// Frames that are planned as the one before them; their part of `frames` is filled only when it is needed.
-    runs: Vec<Run>,
+    pub(super) runs: Vec<Run>,
     pub(super) sets: Sets,
     drops: [u32; REASONS],
     has_drops: bool,
@@ -138,7 +127,7 @@ impl Plan {
 
     /// Takes note of where a frame goes.
     #[inline]
-    fn note(&mut self, to: u8) {
+    pub(super) fn note(&mut self, to: u8) {
         self.only = if self.only == NOWHERE || self.only == to { to } else { FLOOD };
     }
 
@@ -153,6 +142,7 @@ impl Plan {
         }
     }
 
+    #[cold]
     #[inline(never)]
     pub(super) fn drop(&mut self, reason: DropReason) {
         step(Step::Dropped(reason, 1));
@@ -172,335 +162,4 @@ impl Plan {
             }
         }
     }
-}
-
-/// The same conversation as the frame before.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Conversation {
-    dst: u64,
-    src: u64,
-    vlan: u16,
-}
-
-/// Decides about the frames of one port.
-pub(super) struct Judge<'a> {
-    pub(super) table: &'a Table,
-    pub(super) policed: &'a Policed,
-    pub(super) me: &'a Entry,
-    pub(super) policies: &'a Policies,
-    pub(super) fdb: &'a Fdb,
-    /// Bytes of long frames that are looked at, and whether all are.
-    want: usize,
-    is_deep: bool,
-    last: Option<(Conversation, u8)>,
-    /// What is known of groups, if a port snoops.
-    listener: Option<Listener<'a>>,
-    /// How the frame planned last was retagged, if it went to one port.
-    retag: Retag,
-    /// Whether a frame has to be looked at even if it begins as the one before.
-    looks_deeper: bool,
-}
-
-/// Bytes of long frames that are copied if nothing looks at more: addresses, tags, and what a copy of a cache line brings.
-const LEAST: usize = 64;
-/// Bytes by which messages about groups are told apart from other frames.
-const CONTROL: usize = 96;
-
-impl<'a> Judge<'a> {
-    pub(super) fn new(table: &'a Table, policed: &'a Policed, me: &'a Entry, switch: &'a Switch) -> Judge<'a> {
-        let (policies, fdb) = (policed.policies(me), switch.fdb_of(Some(policed)));
-        let listener = if policed.snoops { switch.snooping_of().map(Listener::new) } else { None };
-        let filtered = policed.is_filtered || !policies.filters[0].rules().is_empty();
-        let least = if listener.is_some() { CONTROL } else { LEAST };
-        let want = if filtered { HEAD } else { policies.guard.as_ref().map_or(0, Guard::head_len).max(least) };
-        let is_deep = policed.is_deep || policies.filters[0].are_deep();
-        let guarded = policies.guard.as_ref().is_some_and(|guard| guard.head_len() > ALIKE);
-        let looks_deeper = guarded || !policies.filters[0].rules().is_empty();
-        let (last, retag) = (None, Retag::NONE);
-        Judge { table, policed, me, policies, fdb, want, is_deep, last, listener, retag, looks_deeper }
-    }
-
-    /// Plans frames of a range. Returns the number of the first one that is not planned: what was planned before has to be
-    /// delivered first.
-    #[inline]
-    pub(super) fn plan_all(&mut self, range: Range<usize>, staging: &mut Staging<'_>, plan: &mut Plan) -> usize {
-        plan.begin();
-        let mut next = range.start;
-        while next < range.end {
-            let made = staging.variants();
-            let Some(planned) = self.plan(next, staging, &mut plan.sets) else { break };
-            plan.set(next, planned);
-            next += 1;
-            let Ok(planned) = planned else {
-                if staging.variants() > made {
-                    // What was made of it before it was dropped goes nowhere.
-                    plan.note(FLOOD);
-                }
-                continue;
-            };
-            plan.note(planned.to);
-            if planned.to != FLOOD && self.last.is_some() {
-                next = self.plan_run(next..range.end, planned, staging, plan);
-            }
-        }
-        next
-    }
-
-    /// Plans frames that begin as the one planned last: what was decided by the first bytes holds for them, too.
-    #[inline]
-    fn plan_run(&self, range: Range<usize>, like: Planned, staging: &mut Staging<'_>, plan: &mut Plan) -> usize {
-        let (mut first, start) = (like, range.start);
-        let kind = like.variants.iter().position(|&variant| variant != NO_VARIANT).unwrap_or(0);
-        first.variants[kind] = staging.variants() as u16;
-        let want = (!self.is_deep).then_some(self.want);
-        if !self.looks_deeper {
-            let next = staging.run(range, self.retag, want, |_, _, _| true);
-            plan.runs.push(Run { frames: start..next, first, kind });
-            return next;
-        }
-        staging.run(range, self.retag, want, |i, head, len| {
-            let allowed = self.look_deeper(head, len);
-            plan.set(i, allowed.map(|()| first));
-            first.variants[kind] += u16::from(allowed.is_ok());
-            allowed.is_ok()
-        })
-    }
-
-    /// What has to be decided for each frame, whatever it begins with.
-    fn look_deeper(&self, head: &[u8], len: usize) -> Result<(), DropReason> {
-        if !self.policies.filters[0].pass(head, len) {
-            return Err(DropReason::Filter);
-        }
-        self.policies.guard.as_ref().map_or(Ok(()), |guard| guard.check(head, len).map_err(spoofed))
-    }
-
-    /// Plans frame `i`, and makes its variants. `None` if what was planned before has to be delivered first.
-    #[inline]
-    fn plan(&mut self, i: usize, staging: &mut Staging<'_>, sets: &mut Sets) -> Option<Result<Planned, DropReason>> {
-        let Some(frame) = staging.frames().get(i) else { return Some(Err(DropReason::Runt)) };
-        let (len, no_learn) = (frame.len(), frame.no_learn());
-        let mut head = staging.head(i, self.want);
-        let is_control = self.listener.is_some() && snoop::is_control(head);
-        if (self.is_deep || is_control) && len > head.len() {
-            head = staging.whole()?;
-        }
-        let sum = match frame.offload() {
-            Offload::None => None,
-            Offload::CsumPartial { start, offset } => Some((start, offset)),
-            Offload::Gso(gso) => Some((gso.csum_start, gso.csum_offset)),
-        };
-        if sum.is_some_and(|(start, offset)| !sum::is_beside_headers(head, start, offset)) {
-            return Some(Err(DropReason::BadVnetHeader));
-        }
-        let judged = self.judge(head, len, no_learn).and_then(|(to, vlan, class)| {
-            let members = match &self.listener {
-                Some(listener) if to == FLOOD => {
-                    sets.number(listener.members(self.policies, self.me, vlan.id, head, is_control)?)
-                }
-                _ => ALL,
-            };
-            Ok((to, vlan, class, members))
-        });
-        Some(judged.and_then(|(to, vlan, class, members)| {
-            let variants = self.variants(i, to, vlan, staging)?;
-            Ok(Planned { to, vlan: vlan.id, class, members, variants })
-        }))
-    }
-
-    /// Where a frame goes, if it may.
-    #[inline]
-    fn judge(&mut self, head: &[u8], len: usize, no_learn: bool) -> Result<(u8, Vlan, Class), DropReason> {
-        let (dst, src) = addresses(head).ok_or(DropReason::Runt)?;
-        if !self.policies.filters[0].pass(head, len) {
-            return Err(DropReason::Filter);
-        }
-        let vlan = self.vlan(head)?;
-        if self.policed.vlans {
-            step(Step::Vlan(vlan.id));
-        }
-        if let Some(guard) = &self.policies.guard {
-            guard.check(head, len).map_err(spoofed)?;
-        }
-        let to = self.destination(Conversation { dst, src, vlan: vlan.id }, no_learn)?;
-        let class = if dst & 1 == 0 { Class::Unknown } else { Class::of_group(dst) };
-        if to == FLOOD {
-            if dst & 1 == 0 {
-                step(Step::Unknown);
-            }
-            step(Step::Floods);
-            self.storm(class)?;
-        }
-        Ok((to, vlan, class))
-    }
-
-    #[inline]
-    fn vlan(&self, head: &[u8]) -> Result<Vlan, DropReason> {
-        if !self.policed.vlans {
-            return Ok(Vlan { id: 0, priority: 0, tagged: false, stays: false });
-        }
-        self.policed.vlans(self.policies).of(head).map_err(|why| match why {
-            Refused::NoMember => DropReason::Vlan,
-            Refused::BadTag => DropReason::BadTag,
-        })
-    }
-
-    /// Learns the source, and finds the destination.
-    #[inline]
-    fn destination(&mut self, now: Conversation, no_learn: bool) -> Result<u8, DropReason> {
-        if let Some((last, to)) = self.last
-            && last == now
-            && !no_learn
-        {
-            return Ok(to);
-        }
-        self.source(now.vlan, now.src, no_learn)?;
-        let to = match self.policed.pinned(now.dst) {
-            _ if now.dst & 1 != 0 => FLOOD,
-            Some(port) => port,
-            None => {
-                self.fdb.lookup_in(now.vlan, now.dst).or_else(|| self.fdb.elsewhere(now.vlan, now.dst)).unwrap_or(FLOOD)
-            }
-        };
-        if to == self.me.id {
-            return Err(DropReason::SamePort);
-        }
-        self.last = (!no_learn).then_some((now, to));
-        Ok(to)
-    }
-
-    /// Whether frames from that address may come from here. Learns it if they may, unless their sender asks not to.
-    #[inline]
-    fn source(&self, vlan: u16, src: u64, no_learn: bool) -> Result<(), DropReason> {
-        match self.policed.pinned(src) {
-            Some(port) if port == self.me.id => return Ok(()),
-            Some(_) => return Err(DropReason::AddressTaken),
-            None => {}
-        }
-        if self.policies.locked {
-            if self.fdb.lookup_in(vlan, src) != Some(self.me.id) {
-                return Err(DropReason::Locked);
-            }
-            // It is in use, and does not expire.
-            self.fdb.learn_in(vlan, src, self.me.id);
-            return Ok(());
-        }
-        if !self.policies.learning {
-            return Ok(());
-        }
-        if no_learn {
-            return self.unlearned(vlan, src);
-        }
-        match self.fdb.learn_in(vlan, src, self.me.id) {
-            Learned::Known => Ok(()),
-            other => self.not_learned(other),
-        }
-    }
-
-    /// The same for a frame whose sender asks that its source be not learned, which is no way around the port's policies.
-    #[cold]
-    fn unlearned(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
-        match self.fdb.lookup_in(vlan, src) {
-            Some(port) if port == self.me.id => Ok(()),
-            Some(other) => self.not_learned(Learned::Kept(other)),
-            None => self.not_learned(Learned::TooMany),
-        }
-    }
-
-    #[cold]
-    fn not_learned(&self, learned: Learned) -> Result<(), DropReason> {
-        match learned {
-            Learned::Known => Ok(()),
-            Learned::New => {
-                step(Step::Learned);
-                Ok(())
-            }
-            Learned::Moved(from) => {
-                step(Step::Moved(from));
-                if self.policies.loop_guard {
-                    self.me.state.note_move();
-                }
-                Ok(())
-            }
-            Learned::Kept(other) => {
-                step(Step::Kept(other));
-                let keeps = |entry: &std::sync::Arc<Entry>| self.policed.policies(entry).sticky;
-                // Between owners it is only not learned, as on switches without policies.
-                if self.table.get(other).is_some_and(keeps) { Err(DropReason::AddressTaken) } else { Ok(()) }
-            }
-            Learned::TooMany if self.policies.most_addresses.is_some() => Err(DropReason::AddressLimit),
-            Learned::TooMany => {
-                step(Step::NotLearned);
-                Ok(())
-            }
-        }
-    }
-
-    #[inline]
-    fn storm(&self, class: Class) -> Result<(), DropReason> {
-        match self.policies.storm.of(class) {
-            Some(limit) if self.me.state.storm.of(class).take(limit, now(), [0].into_iter()) == 0 => {
-                Err(DropReason::Storm)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Makes the variants in which the frame leaves.
-    #[inline]
-    fn variants(
-        &mut self,
-        i: usize,
-        to: u8,
-        vlan: Vlan,
-        staging: &mut Staging<'_>,
-    ) -> Result<[u16; KINDS], DropReason> {
-        let mut variants = [NO_VARIANT; KINDS];
-        if to != FLOOD {
-            let to = self.table.get(to).ok_or(DropReason::NoPort)?;
-            let kind = self.policed.kind(self.policed.policies(to), vlan.id).ok_or(DropReason::Vlan)?;
-            self.retag = self.retag(vlan, kind);
-            variants[kind] = staging.variant(i, self.retag)?;
-            return Ok(variants);
-        }
-        for kind in (0..KINDS).filter(|&kind| self.policed.kinds[kind]) {
-            variants[kind] = staging.variant(i, self.retag(vlan, kind))?;
-        }
-        Ok(variants)
-    }
-
-    #[inline]
-    fn retag(&self, vlan: Vlan, kind: usize) -> Retag {
-        let push = protocol(kind);
-        let stays = vlan.stays && push == Some(self.policed.vlans(self.policies).protocol);
-        match push {
-            _ if stays => Retag::NONE,
-            push => Retag { strip: vlan.tagged, push: push.map(|protocol| vlan.tag(protocol)) },
-        }
-    }
-}
-
-#[cold]
-fn spoofed(violation: Violation) -> DropReason {
-    match violation {
-        Violation::SpoofedMac => DropReason::SpoofedMac,
-        Violation::SpoofedIp => DropReason::SpoofedIp,
-        Violation::SpoofedArp => DropReason::SpoofedArp,
-        Violation::SpoofedNd => DropReason::SpoofedNd,
-        Violation::RogueDhcp => DropReason::RogueDhcp,
-        Violation::RogueRa => DropReason::RogueRa,
-    }
-}
-
-/// Destination and source address, first byte lowest.
-#[inline]
-fn addresses(head: &[u8]) -> Option<(u64, u64)> {
-    let [a, b, c, d, e, f, g, h, i, j, k, l, _, _] = *head.first_chunk()?;
-    Some((MacAddr([a, b, c, d, e, f]).to_word(), MacAddr([g, h, i, j, k, l]).to_word()))
-}
-
-/// Whether a port gets a frame that goes to all, or to a group.
-#[inline]
-pub(super) fn takes_flood(to: &Policies, me: PortId, id: PortId, planned: &Planned, sets: &Sets) -> bool {
-    let wanted = if to.multicast.snooping { sets.has(planned.members, id) } else { None };
-    id != me && wanted.unwrap_or(*to.flood.of(planned.class))
 }

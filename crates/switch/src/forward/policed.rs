@@ -9,7 +9,8 @@ use netvale_port::link::Link;
 use netvale_port::{Batch, DropReason, Egress, RingCounters, Scratch, Source};
 
 use super::held::Held;
-use super::plan::{Judge, NO_VARIANT, Plan, takes_flood};
+use super::judge::{Judge, takes_flood};
+use super::plan::{NO_VARIANT, Plan};
 use super::{ForPolicies, Forwarder, IDENTITY, Work, deliver, deliver_or_drop, ring_of};
 use crate::classify::Groups;
 use crate::clock::now;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use netvale_mem::steps::{self, Step, Steps};
 use netvale_port::DropReason;
 
-use super::{Forwarder, Work};
+use super::{Forwarder, IDENTITY, Work, deliver};
 use crate::entry::Entry;
 use crate::policed::Policed;
 use crate::table::Table;
@@ -153,7 +153,13 @@ impl Forwarder {
         }
         self.rest.frames.start = range.end;
         let (batch, counters) = (self.source.frames(), self.source.ingress().counters());
-        work.groups.classify_range(batch, range, self.from, self.switch.fdb(), counters);
-        self.deliver_groups(table, work);
+        work.groups.classify_range(batch, range.clone(), self.from, self.switch.fdb(), counters);
+        match work.groups.only().and_then(|id| table.get(id)) {
+            Some(to) => {
+                let picks = IDENTITY.get(range).unwrap_or_default();
+                deliver(to, self.ring, batch, picks, true, &mut work.scratch, &mut self.held);
+            }
+            None => self.deliver_groups(table, work),
+        }
     }
 }
