@@ -28,8 +28,8 @@ pub use port::{
 };
 pub use stats::{PortStats, StatsReply, WorkerStats};
 pub use stats_all::{
-    AllStats, AllStatsParams, MulticastStats, PolicyStats, PortDetails, RegionStats, RingStats, RuleStats, SwitchStats,
-    TunnelStats,
+    AllStats, AllStatsParams, Latency, LatencyPart, MulticastStats, PolicyStats, PortDetails, RegionStats, RingStats,
+    RuleStats, SwitchStats, TunnelStats,
 };
 pub use trace::{TraceBeginParams, TraceBegun, TraceRead, TraceStep, TracedFrame, TracedRule};
 pub use vxlan::{

@@ -58,6 +58,8 @@ pub struct Config {
     pub sockets: SocketAccess,
     /// Whether to drop capabilities and turn on seccomp and Landlock.
     pub sandbox: bool,
+    /// Of how many batches one is timed; 0: none is.
+    pub latency_sampling: u32,
     /// Whether it goes on in the place of a running daemon.
     pub take_over: bool,
     /// Directories that stay reachable in the sandbox, and in which others than root and the daemon's own user may name files and sockets; absolute.
@@ -114,6 +116,8 @@ pub struct File {
     pub user: Option<String>,
     /// `sandbox`: on unless false.
     pub sandbox: Option<bool>,
+    /// `latency_sampling`: of how many batches one is timed.
+    pub latency_sampling: Option<u64>,
     /// `allow_dirs`: directories that stay reachable in the sandbox.
     #[serde(default)]
     pub allow_dirs: Vec<PathBuf>,
@@ -330,6 +334,7 @@ impl File {
             user: self.user,
             sockets: sockets(self.sockets.unwrap_or_default())?,
             sandbox: self.sandbox.unwrap_or(true),
+            latency_sampling: within("latency_sampling", self.latency_sampling.unwrap_or(0), 0, 1_000_000_000)? as u32,
             take_over: false,
             allow_dirs: self.allow_dirs.into_iter().map(|dir| std::path::absolute(&dir).unwrap_or(dir)).collect(),
             allow_nics: self.allow_nics,

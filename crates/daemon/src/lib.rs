@@ -136,6 +136,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
         sandbox::keep(Extra::None)?;
     }
     log::set_limit(config.quota.log_lines);
+    netvale_mem::latency::set_sampling(config.latency_sampling);
     watch::start()?;
     netvale_mem::mapping::unmap_apart()?;
     let mut daemon = Daemon::new(config)?;

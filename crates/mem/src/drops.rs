@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::latency::Histogram;
 pub use crate::reason::DropReason;
 use crate::steps::{self, Step};
 
@@ -15,12 +16,13 @@ pub struct RingCounters {
     bytes: AtomicU64,
     batches: AtomicU64,
     drops: [AtomicU64; REASONS],
+    latency: Histogram,
 }
 
 impl Default for RingCounters {
     fn default() -> RingCounters {
-        let (frames, bytes, batches) = Default::default();
-        RingCounters { frames, bytes, batches, drops: std::array::from_fn(|_| AtomicU64::new(0)) }
+        let (frames, bytes, batches, latency) = Default::default();
+        RingCounters { frames, bytes, batches, drops: std::array::from_fn(|_| AtomicU64::new(0)), latency }
     }
 }
 
@@ -76,6 +78,11 @@ impl RingCounters {
     /// Number of frames dropped for one reason.
     pub fn drops(&self, why: DropReason) -> u64 {
         self.drops.get(why as usize).map_or(0, |c| c.load(Ordering::Relaxed))
+    }
+
+    /// How long frames took that came from here and were timed.
+    pub fn latency(&self) -> &Histogram {
+        &self.latency
     }
 
     /// The reasons for which frames were dropped, with their counts.

@@ -71,6 +71,8 @@ pub mod fault;
 #[cfg(not(loom))]
 pub mod host;
 #[cfg(not(loom))]
+pub mod latency;
+#[cfg(not(loom))]
 pub mod layout;
 pub mod lease;
 pub mod lent;

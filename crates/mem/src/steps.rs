@@ -132,8 +132,10 @@ impl Steps {
     }
 }
 
-/// Traces that are running.
-static TRACES: AtomicU32 = AtomicU32::new(0);
+/// Who wants to know more of frames than their number: the traces that are running, and, in the highest bit, who wants batches
+/// timed. In one word, so that there is one to look at.
+static NOTED: AtomicU32 = AtomicU32::new(0);
+const TIMED: u32 = 1 << 31;
 
 thread_local! {
     static OWN: RefCell<Steps> = const { RefCell::new(Steps::NONE) };
@@ -147,7 +149,7 @@ impl Tracing {
     /// Begins.
     #[must_use]
     pub fn new() -> Tracing {
-        TRACES.fetch_add(1, Ordering::Relaxed);
+        NOTED.fetch_add(1, Ordering::Relaxed);
         Tracing(())
     }
 }
@@ -160,7 +162,7 @@ impl Default for Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        TRACES.fetch_sub(1, Ordering::Relaxed);
+        NOTED.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -168,7 +170,23 @@ impl Drop for Tracing {
 #[inline]
 #[must_use]
 pub fn are_wanted() -> bool {
-    TRACES.load(Ordering::Relaxed) > 0
+    NOTED.load(Ordering::Relaxed) & !TIMED > 0
+}
+
+/// Whether anybody traces anything, or batches are timed.
+#[inline]
+#[must_use]
+pub fn are_noted() -> bool {
+    NOTED.load(Ordering::Relaxed) > 0
+}
+
+/// Says whether batches are timed.
+pub(crate) fn set_timed(timed: bool) {
+    if timed {
+        NOTED.fetch_or(TIMED, Ordering::Relaxed);
+    } else {
+        NOTED.fetch_and(!TIMED, Ordering::Relaxed);
+    }
 }
 
 /// Something happens to the frame that the calling thread moves.

@@ -21,6 +21,7 @@ mod plan;
 mod policed;
 mod scatter;
 mod sum;
+mod timing;
 mod traced;
 
 pub use held::WaitingFrames;
@@ -28,6 +29,7 @@ use held::{Held, waits_for};
 use plan::Plan;
 use policed::Rest;
 use scatter::Open;
+use timing::Timing;
 use traced::Tracing;
 
 /// 0, 1, 2, …: the picks of a batch that goes to one port as a whole.
@@ -85,6 +87,8 @@ pub struct Forwarder {
     is_link_end: bool,
     /// What is known of frames that are traced.
     tracing: Tracing,
+    /// How long its batches take.
+    timing: Timing,
 }
 
 impl Forwarder {
@@ -99,6 +103,7 @@ impl Forwarder {
             rest: Rest::default(),
             is_link_end: false,
             tracing: Tracing::default(),
+            timing: Timing::default(),
         }
     }
 
@@ -145,10 +150,19 @@ impl Forwarder {
     /// Forwards one batch.
     #[inline]
     pub fn pass(&mut self, work: &mut Work) -> Passed {
+        if steps::are_noted() {
+            return self.pass_noting(work);
+        }
         if self.is_held() {
             return self.pass_held(work);
         }
-        let frames = if steps::are_wanted() { self.take_noting(work) } else { self.source.take(&mut work.spare).len() };
+        let frames = self.source.take(&mut work.spare).len();
+        self.pass_taken(frames, work)
+    }
+
+    /// Forwards the batch that was taken.
+    #[inline(always)]
+    fn pass_taken(&mut self, frames: usize, work: &mut Work) -> Passed {
         if frames == 0 {
             // Slots whose frames were all dropped go back immediately.
             self.source.release(&mut work.spare);

@@ -115,7 +115,7 @@ impl Trace {
 }
 
 /// A number in which each bit of another one changes about half of the bits (the finalizer of SplitMix64).
-fn spread(n: u64) -> u64 {
+pub(crate) fn spread(n: u64) -> u64 {
     let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ n >> 31

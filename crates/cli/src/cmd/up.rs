@@ -70,6 +70,10 @@ pub struct Args {
     #[arg(long)]
     pub no_sandbox: bool,
 
+    /// Time one of this many batches of each ring, for the metrics, the page and `netvale top`; 0 times none [default: 0].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000_000))]
+    pub latency_sampling: Option<u32>,
+
     /// A directory that stays reachable in the sandbox, for capture files and sockets of virtual machines; may be given several times.
     #[arg(long, value_name = "DIR")]
     pub allow_dir: Vec<PathBuf>,
@@ -182,6 +186,7 @@ fn overrides(args: &Args, ctx: &Ctx) -> Overrides {
             group: args.socket_group.clone(),
             mode: args.socket_mode,
         },
+        latency_sampling: args.latency_sampling.map(u64::from),
         allow_dirs: args.allow_dir.clone(),
         allow_nics: args.allow_nic.clone(),
         allow_taps: args.allow_tap.clone(),

@@ -115,6 +115,52 @@ pub struct PortDetails {
     /// For a VXLAN tunnel: its endpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<TunnelStats>,
+    /// How long frames took that it sent, if some were timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
+}
+
+/// How long frames took, from before they were taken out of their ring until they were delivered or dropped: of batches that were
+/// timed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Nanoseconds that all these frames took together.
+    pub sum_ns: u64,
+    /// How many took how long, the fastest first. Parts without a frame are left out.
+    pub parts: Vec<LatencyPart>,
+}
+
+/// Frames that took about as long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyPart {
+    /// One of [`Latency::BOUNDS_NS`]: the frames took that long or less, and longer than the bound before. None: longer than the
+    /// last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_to_ns: Option<u64>,
+    /// Frames.
+    pub frames: u64,
+}
+
+impl Latency {
+    /// The bounds of parts, in nanoseconds: 1, 2 and 5 of each power of ten from 500 ns to 1 s.
+    pub const BOUNDS_NS: [u64; 20] = {
+        let mut bounds = [500; 20];
+        let (mut i, mut ten) = (1, 1_000);
+        while i < bounds.len() {
+            bounds[i] = ten * [5, 1, 2][i % 3];
+            if i % 3 == 0 {
+                ten *= 10;
+            }
+            i += 1;
+        }
+        bounds
+    };
+
+    /// Frames that were timed.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        self.parts.iter().map(|part| part.frames).sum()
+    }
 }
 
 /// What passed a ring.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_control::types::{
-    AllStats, AllStatsParams, Direction, Drops, MulticastStats, PolicyStats, PortDetails, PortState, PortStats,
-    RegionStats, RingStats, RuleStats, StatsReply, SwitchStats, TunnelStats, WorkerStats,
+    AllStats, AllStatsParams, Direction, Drops, Latency, LatencyPart, MulticastStats, PolicyStats, PortDetails,
+    PortState, PortStats, RegionStats, RingStats, RuleStats, StatsReply, SwitchStats, TunnelStats, WorkerStats,
 };
+use netvale_mem::latency::{BOUNDS, PARTS};
 use netvale_port::RingCounters;
 use netvale_switch::Switch;
 use netvale_switch::filters::Filters;
@@ -128,13 +129,20 @@ fn details(record: &Record, name: &str) -> PortDetails {
         kicks_received,
         policies: policies(record),
         tunnel: record.behind.get::<VxlanPort>().map(tunnel),
+        latency: latency(&record.ingress),
     }
 }
 
 fn counters_in(port: &PortDetails) -> usize {
     let rules = port.policies.as_ref().map_or(0, |policies| policies.in_rules.len() + policies.out_rules.len());
     let remotes = port.tunnel.as_ref().map_or(0, |tunnel| tunnel.remotes.len());
-    8 + 3 * (port.ingress.len() + port.egress.len()) + port.in_drops.len() + port.out_drops.len() + rules + 4 * remotes
+    let parts = port.latency.as_ref().map_or(0, |latency| latency.parts.len());
+    8 + 3 * (port.ingress.len() + port.egress.len())
+        + port.in_drops.len()
+        + port.out_drops.len()
+        + rules
+        + 4 * remotes
+        + parts
 }
 
 fn ring(counters: &RingCounters) -> RingStats {
@@ -147,6 +155,20 @@ fn drops(rings: &[Arc<RingCounters>]) -> Drops {
         *sum.entry(why.name().to_owned()).or_default() += frames;
     }
     sum
+}
+
+/// How long the frames of all rings took that were timed, if some were.
+fn latency(rings: &[Arc<RingCounters>]) -> Option<Latency> {
+    let mut sum_ns = 0;
+    let mut all = [0; PARTS];
+    for histogram in rings.iter().map(|counters| counters.latency()) {
+        sum_ns += histogram.sum();
+        all.iter_mut().zip(histogram.parts()).for_each(|(all, frames)| *all += frames);
+    }
+    let bounds = BOUNDS.iter().copied().map(Some).chain([None]);
+    let parts = all.into_iter().zip(bounds).filter(|&(frames, _)| frames > 0);
+    let parts: Vec<_> = parts.map(|(frames, up_to_ns)| LatencyPart { up_to_ns, frames }).collect();
+    (!parts.is_empty()).then_some(Latency { sum_ns, parts })
 }
 
 /// Kicks of all rings together.
@@ -216,5 +238,25 @@ fn sum_of(record: &Record, name: &str) -> PortStats {
         kicks_sent,
         kicks_suppressed,
         kicks_received,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: the parts of all rings are added up, those without a frame are left out, and their bounds are those of the protocol.
+    #[test]
+    fn latencies() {
+        let rings = [Arc::<RingCounters>::default(), Arc::default()];
+        assert_eq!(latency(&rings), None);
+        rings[0].latency().add(400, 3);
+        rings[1].latency().add(500, 1);
+        rings[1].latency().add(3_000_000_000, 2);
+        let part = |up_to_ns, frames| LatencyPart { up_to_ns, frames };
+        let parts = vec![part(Some(500), 4), part(None, 2)];
+        let found = latency(&rings).unwrap();
+        assert_eq!((found.frames(), &found), (6, &Latency { sum_ns: 1200 + 500 + 6_000_000_000, parts }));
+        assert_eq!(Latency::BOUNDS_NS, BOUNDS);
     }
 }

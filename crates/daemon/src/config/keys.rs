@@ -24,7 +24,7 @@ const fn key(table: &'static str, name: &'static str, shape: Shape, default: &'s
 const COUNT: Shape = Shape::Number(0, 1 << 20);
 
 /// All keys.
-pub const KEYS: [Key; 29] = [
+pub const KEYS: [Key; 30] = [
     key(
         "",
         "run_dir",
@@ -63,6 +63,13 @@ pub const KEYS: [Key; 29] = [
         "User that a daemon of root's becomes, with that user's group: name or number.",
     ),
     key("", "sandbox", Shape::Flag, "true", "Capabilities are dropped, seccomp and Landlock are on."),
+    key(
+        "",
+        "latency_sampling",
+        Shape::Number(0, 1_000_000_000),
+        "0",
+        "Of that many batches that a ring sends, one is timed, for the metrics and the page: how long its frames take from the ring until they are delivered. 0: none is.",
+    ),
     key(
         "",
         "allow_dirs",

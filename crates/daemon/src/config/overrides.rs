@@ -28,6 +28,8 @@ pub struct Overrides {
     pub no_sandbox: bool,
     /// `--socket-owner`, `--socket-group` and `--socket-mode`.
     pub sockets: SocketAccess,
+    /// `--latency-sampling`.
+    pub latency_sampling: Option<u64>,
     /// `--allow-dir`.
     pub allow_dirs: Vec<PathBuf>,
     /// `--allow-nic`.
@@ -54,6 +56,7 @@ impl Overrides {
         file.poll_always |= self.poll_always;
         file.user = self.user.clone().or(file.user);
         file.rt_priority = self.rt_priority.or(file.rt_priority);
+        file.latency_sampling = self.latency_sampling.or(file.latency_sampling);
         if self.no_sandbox {
             file.sandbox = Some(false);
         }

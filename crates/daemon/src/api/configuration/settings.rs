@@ -25,6 +25,7 @@ pub(super) fn possible(d: &Daemon, wanted: &Config) -> Config {
             group: if may_give { group } else { now.sockets.group },
             mode: if may_open { mode } else { now.sockets.mode },
         },
+        latency_sampling: new.latency_sampling,
         allow_dirs: new.allow_dirs.into_iter().filter(|dir| d.reach.has(dir)).collect(),
         allow_nics: new.allow_nics,
         allow_taps: new.allow_taps,
@@ -153,6 +154,7 @@ pub(super) fn put(d: &mut Daemon, config: Config) -> Result<(), Refusal> {
     d.switches.treat(config.switches, config.ageing);
     d.captures.set_most(config.quota.captures);
     log::set_limit(config.quota.log_lines);
+    netvale_mem::latency::set_sampling(config.latency_sampling);
     d.config = config;
     Ok(())
 }

@@ -241,7 +241,7 @@ fn settings_now_or_later() {
     d.reach = Reach::of([dir.path()]);
     let port = "[[port]]\nswitch = 'vale0'\nport = 'a'\n";
     let text = format!(
-        "run_dir = '/elsewhere'\nworkers = 3\ncpus = [0]\nspin_us = 9\nrt_priority = 9\nuser = 'u'\nsandbox = false\n\
+        "run_dir = '/elsewhere'\nworkers = 3\ncpus = [0]\nspin_us = 9\nrt_priority = 9\nuser = 'u'\nsandbox = false\nlatency_sampling = 7\n\
          allow_nics = ['n']\nallow_taps = ['t']\nallow_dirs = ['/elsewhere', '{}']\n[sockets]\nmode = '0666'\n\
          [switch]\nageing_s = 9\ntable_entries = 64\nshared = ['s']\nsticky_addresses = false\nlossless_between_users = true\n\
          [quota]\nconnections = 1\nports = 1\nswitches = 1\nmemory_mib = 1\ndescriptors = 1\naddresses = 1\nunread_kib = 1\nlog_lines = 1\ncaptures_mib = 1\n{port}",
@@ -258,10 +258,12 @@ fn settings_now_or_later() {
     assert_eq!(why.note.as_deref(), Some("the sandbox was entered without /elsewhere"));
     assert_eq!(d.config.allow_dirs, [dir.path()]);
     assert_eq!(
-        (d.config.quota.ports, d.config.allow_nics.len(), d.config.workers.len()),
-        (1, 1, started("").config.workers.len())
+        (d.config.quota.ports, d.config.allow_nics.len(), d.config.latency_sampling, d.config.workers.len()),
+        (1, 1, 7, started("").config.workers.len())
     );
     let again = short(&applied(&mut d, &text));
     assert_eq!(again, later.iter().chain(&later_too).map(|change| (*change).to_owned()).collect::<Vec<_>>());
+    assert_eq!(netvale_mem::latency::sampling(), 7);
+    netvale_mem::latency::set_sampling(0);
     crate::system::log::set_limit(u32::MAX);
 }

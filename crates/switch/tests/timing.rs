@@ -1,0 +1,123 @@
+//! How long frames take: of batches that are timed, all frames count, with the time until they are where they go.
+
+mod common;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use common::{Make, TestPort, attach, frame};
+use netvale_mem::latency::set_sampling;
+use netvale_switch::trace::{Trace, TraceOptions};
+use netvale_switch::{Passed, Switch, Work};
+
+/// While it lives, one of so many batches is timed, in this process: one test at a time.
+struct Sampling(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
+
+fn sampling(one_of: u32) -> Sampling {
+    static ONE: Mutex<()> = Mutex::new(());
+    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    set_sampling(one_of);
+    Sampling(one)
+}
+
+impl Drop for Sampling {
+    fn drop(&mut self) {
+        set_sampling(0);
+    }
+}
+
+/// Two ports, of which the second is known.
+fn pair(make: Make) -> (TestPort, TestPort) {
+    let switch = Switch::new("vale0");
+    let [a, mut b] = ["a", "b"].map(|name| attach(&switch, name, make));
+    assert!(b.send(&frame(255, 2, 0, 60)));
+    b.forward(&mut Work::default());
+    (a, b)
+}
+
+/// Sends frames in one batch.
+fn send(from: &mut TestPort, frames: usize) {
+    (0..frames).for_each(|_| assert!(from.send(&frame(2, 1, 0, 60))));
+    from.forward(&mut Work::default());
+}
+
+fn timed(port: &TestPort) -> u64 {
+    port.sent.latency().parts().iter().sum()
+}
+
+/// Objective: nothing is timed unless it is asked for; then each frame of a batch counts; those that are dropped do, too, and those of a
+/// port that is traced besides.
+#[test]
+fn all_of_a_batch() {
+    let _alone = sampling(0);
+    let (mut a, mut b) = pair(Make::default());
+    send(&mut a, 5);
+    assert_eq!((timed(&a), a.sent.latency().sum()), (0, 0));
+    let begun = Instant::now();
+    set_sampling(1);
+    (b.take(), send(&mut a, 5));
+    assert_eq!(timed(&a), 5);
+    assert_eq!(timed(&b), 0, "what it gets is the sender's");
+    let (sum, most) = (a.sent.latency().sum(), begun.elapsed().as_nanos() as u64);
+    assert!(sum > 0 && sum <= 5 * most, "{sum} of {most}");
+    // Ten slots have room left, and no frame more.
+    send(&mut a, 15);
+    assert_eq!((timed(&a), b.take().len()), (20, 15));
+    let switch = Switch::new("vale1");
+    let mut alone = attach(&switch, "c", Make::default());
+    let trace = std::sync::Arc::new(Trace::new(TraceOptions { filter: None, only_drops: false, one_of: 1, room: 9 }));
+    switch.trace("c", &trace).unwrap();
+    send(&mut alone, 3);
+    assert_eq!((timed(&alone), std::iter::from_fn(|| trace.next()).count()), (3, 3));
+    set_sampling(0);
+    (b.take(), send(&mut a, 5));
+    assert_eq!(timed(&a), 20);
+}
+
+/// Objective: of so many batches about one is timed, whatever their size, and passes without a frame count for nothing; asking for more
+/// holds soon.
+#[test]
+fn one_of_many() {
+    let _alone = sampling(10);
+    let (mut a, mut b) = pair(Make::default());
+    for round in 0..2000 {
+        (b.take(), send(&mut a, 1 + round % 3));
+    }
+    let all = a.sent.frames();
+    assert!((all / 14..all / 7).contains(&timed(&a)), "{} of {all}", timed(&a));
+    set_sampling(1_000_000_000);
+    let before = timed(&a);
+    (0..50).for_each(|_| (b.take(), send(&mut a, 1)).1);
+    let first = timed(&a) - before;
+    assert!(first <= 1, "{first} of 50 batches, if one of a milliard is timed");
+    set_sampling(1);
+    (0..50).for_each(|_| (b.take(), send(&mut a, 1)).1);
+    assert!(timed(&a) - before >= 47, "{} of 50 batches", timed(&a) - before);
+}
+
+/// Objective: what waits for room is timed until it is taken, and what went at once is not.
+#[test]
+fn waiting() {
+    let _alone = sampling(1);
+    let (mut a, mut b) = pair(Make { slots: 8, lossless: true, ..Make::default() });
+    let mut work = Work::default();
+    send(&mut a, 5);
+    let before = timed(&a);
+    (0..5).for_each(|_| assert!(a.send(&frame(2, 1, 0, 60))));
+    a.tx.sync();
+    // Two of five find room.
+    assert!(matches!(a.forwarder.pass(&mut work), Passed::Held), "they wait");
+    assert_eq!(timed(&a) - before, 2);
+    let (at_once, wait) = (a.sent.latency().sum(), Duration::from_millis(3));
+    let asleep = Instant::now();
+    while asleep.elapsed() < wait {
+        std::hint::spin_loop();
+    }
+    b.take();
+    while a.forwarder.is_held() {
+        a.forwarder.pass(&mut work);
+    }
+    assert_eq!(timed(&a) - before, 5);
+    let waited = a.sent.latency().sum() - at_once;
+    assert!(waited >= 3 * wait.as_nanos() as u64, "{waited}");
+}
