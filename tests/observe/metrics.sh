@@ -110,6 +110,38 @@ counters() {
     detach vxlan100
 }
 
+# Batches are timed from when it is asked for, while frames pass, until it is no more: about one of 20.
+latencies() {
+    local before after
+    ! grep -q 'latency_seconds_count{' <(scrape) || fail "nothing is timed unless it is asked for"
+    echo 'latency_sampling = 20' >"$work/timed.toml"
+    in_space s1 ping -q -f -c 100 10.1.0.2 >/dev/null || fail "pings"
+    ! grep -q 'latency_seconds_count{' <(scrape) || fail "nor afterwards"
+    nv export >"$work/now.toml"
+    (cat "$work/timed.toml" "$work/now.toml") >"$work/new.toml"
+    nv apply "$work/new.toml" >"$work/applied" 2>&1 || fail "apply" "$(cat "$work/applied")"
+    grep -q 'latency_sampling: 0 → 20' "$work/applied" || fail "it says what changes" "$(cat "$work/applied")"
+    before=$(moved s1 in frames)
+    in_space s1 ping -q -f -c 4000 10.1.0.2 >/dev/null || fail "pings"
+    after=$(moved s1 in frames)
+    wait_for "frames were timed" 15 true_of 'netvale_port_latency_seconds_count{port="vale0:s1"} > 50'
+    scrape >"$work/timed"
+    promtool check metrics < <(scrape -H 'Accept: text/plain;version=0.0.4') >"$work/checked" 2>&1 || fail "promtool check metrics" "$(cat "$work/checked")"
+    [ ! -s "$work/checked" ] || fail "promtool check metrics is silent" "$(cat "$work/checked")"
+    expect "frames that were timed, of $((after - before))" "$(sed -n 's/^netvale_port_latency_seconds_count{port="vale0:s1".* //p' "$work/timed")" \
+        -lt $(((after - before) / 8))
+    wait_for "they take more than nothing, and less than a ping" 10 true_of \
+        'histogram_quantile(0.5, sum by (le) (netvale_port_latency_seconds_bucket{port="vale0:s1"})) < 0.01'
+    true_of 'netvale_port_latency_seconds_bucket{port="vale0:s1",le="+Inf"} == ignoring(le) netvale_port_latency_seconds_count{port="vale0:s1"}' ||
+        fail "the last part has them all" "$(cat "$work/asked")"
+    nv apply "$work/now.toml" >"$work/applied" 2>&1 || fail "apply" "$(cat "$work/applied")"
+    before=$(sed -n 's/^netvale_port_latency_seconds_count{port="vale0:s1".* //p' <(sleep 0.2; scrape))
+    in_space s1 ping -q -f -c 200 10.1.0.2 >/dev/null || fail "pings"
+    after=$(sed -n 's/^netvale_port_latency_seconds_count{port="vale0:s1".* //p' <(sleep 0.2; scrape))
+    [ "$before" = "$after" ] || fail "none is timed any more" "$before before, $after after"
+    ok "how long frames take: $after were timed"
+}
+
 alerts_work() {
     in_space watch curl -sS "$PROMETHEUS/api/v1/rules" >"$work/rules"
     jq -c '.data.groups[].rules[] | [.name, .health, .lastError]' "$work/rules"
@@ -231,6 +263,7 @@ wait_for "Prometheus scrapes it" 20 true_of 'up{job="netvale"} == 1'
 iperf_server 2
 rates
 counters
+latencies
 dashboard
 strangers
 crowd

@@ -3,7 +3,8 @@
 use std::fmt::Result as Encoded;
 
 use netvale_control::types::{
-    AllStats, Drops, PolicyStats, PortDetails, PortState, RingStats, RuleStats, SwitchStats, TunnelStats, WorkerStats,
+    AllStats, Drops, Latency, PolicyStats, PortDetails, PortState, RingStats, RuleStats, SwitchStats, TunnelStats,
+    WorkerStats,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
@@ -65,6 +66,21 @@ impl Samples<'_> {
         Ok(())
     }
 
+    fn histograms<'a, L: EncodeLabelSet>(
+        &mut self,
+        family: &Family,
+        samples: impl IntoIterator<Item = (L, &'a Latency)>,
+    ) -> Encoded {
+        let mut encoder =
+            self.0.encode_descriptor(family.name, family.help, family.unit.as_ref(), family.of.encoded())?;
+        for (labels, latency) in samples {
+            let one = &mut encoder.encode_family(&labels)?;
+            let (sum, parts) = (seconds(latency.sum_ns), parts(latency));
+            one.encode_histogram::<NoLabelSet>(sum, latency.frames(), &parts, None)?;
+        }
+        Ok(())
+    }
+
     fn info<L: EncodeLabelSet>(&mut self, family: &Family, samples: impl IntoIterator<Item = L>) -> Encoded {
         let mut encoder = self.0.encode_descriptor(family.name, family.help, None, family.of.encoded())?;
         samples.into_iter().try_for_each(|labels| encoder.encode_info(&labels))
@@ -73,6 +89,13 @@ impl Samples<'_> {
 
 fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
+}
+
+/// The frames up to each bound in seconds, those of the bounds before left out.
+fn parts(latency: &Latency) -> Vec<(f64, u64)> {
+    let frames = |bound| latency.parts.iter().filter(|part| part.up_to_ns == bound).map(|part| part.frames).sum();
+    let bounds = Latency::BOUNDS_NS.into_iter().map(|bound| (seconds(bound), frames(Some(bound))));
+    bounds.chain([(f64::INFINITY, frames(None))]).collect()
 }
 
 fn switches(samples: &mut Samples<'_>, switches: &[SwitchStats]) -> Encoded {
@@ -133,7 +156,9 @@ fn rings(samples: &mut Samples<'_>, ports: &[PortDetails]) -> Encoded {
     };
     kicks(&f::PORT_KICKS_SENT, |port| port.kicks_sent)?;
     kicks(&f::PORT_KICKS_SUPPRESSED, |port| port.kicks_suppressed)?;
-    kicks(&f::PORT_KICKS_RECEIVED, |port| port.kicks_received)
+    kicks(&f::PORT_KICKS_RECEIVED, |port| port.kicks_received)?;
+    let timed = ports.iter().filter_map(|port| Some((whose(port), port.latency.as_ref()?)));
+    samples.histograms(&f::PORT_LATENCY, timed)
 }
 
 fn drops(samples: &mut Samples<'_>, ports: &[PortDetails]) -> Encoded {

@@ -15,6 +15,8 @@ pub enum Type {
     Counter,
     /// A number that rises and falls.
     Gauge,
+    /// How many of something took how long, or less. Its samples are called `…_bucket`, with a label `le`, `…_sum` and `…_count`.
+    Histogram,
     /// 1, with labels that describe something. Its samples are called `…_info`.
     Info,
 }
@@ -26,6 +28,7 @@ impl Type {
         match self {
             Type::Counter => "counter",
             Type::Gauge => "gauge",
+            Type::Histogram => "histogram",
             Type::Info => "info",
         }
     }
@@ -34,6 +37,7 @@ impl Type {
         match self {
             Type::Counter => MetricType::Counter,
             Type::Gauge => MetricType::Gauge,
+            Type::Histogram => MetricType::Histogram,
             Type::Info => MetricType::Info,
         }
     }
@@ -55,13 +59,13 @@ pub struct Family {
 }
 
 impl Family {
-    /// The name of its samples.
+    /// The name of its samples; what the names of a histogram's begin with.
     #[must_use]
     pub fn sample(&self) -> String {
         let unit = self.unit.as_ref().map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
         let suffix = match self.of {
             Type::Counter => "_total",
-            Type::Gauge => "",
+            Type::Gauge | Type::Histogram => "",
             Type::Info => "_info",
         };
         format!("{PREFIX}_{}{unit}{suffix}", self.name)
@@ -119,6 +123,8 @@ families! {
     PORT_KICKS_SUPPRESSED = Counter "port_kicks_suppressed" ["port", "switch"]
         "Kicks that were saved, as the program had not asked for them.";
     PORT_KICKS_RECEIVED = Counter "port_kicks_received" ["port", "switch"] "Kicks that the daemon got from the program.";
+    PORT_LATENCY = Histogram "port_latency" in Seconds ["port", "switch"]
+        "How long frames took that the port sent, from before they were taken out of its ring until they were delivered or dropped: of batches that were timed.";
     PORT_BLOCKED = Gauge "port_blocked" ["port", "switch"] "1 while the loop guard blocks a port with policies; else 0.";
     PORT_LOOPS = Counter "port_loops" ["port", "switch"] "How often the loop guard has blocked a port with policies.";
     PORT_RULE_FRAMES = Counter "port_rule_frames" ["port", "switch", "direction", "rule", "action"]

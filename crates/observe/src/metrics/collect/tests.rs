@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use netvale_control::types::{MulticastStats, RegionStats, SwitchInfo, VxlanRemote};
+use netvale_control::types::{LatencyPart, MulticastStats, RegionStats, SwitchInfo, VxlanRemote};
 use proptest::prelude::*;
 
 use super::*;
@@ -19,6 +19,7 @@ fn everything(name: &str) -> Arc<AllStats> {
         in_frames: 2,
         in_bytes: 120,
     };
+    let part = |up_to_ns, frames| LatencyPart { up_to_ns, frames };
     let rule = RuleStats { drops: true, frames: 9 };
     let port = PortDetails {
         name: name.into(),
@@ -43,6 +44,7 @@ fn everything(name: &str) -> Arc<AllStats> {
             vteps: 1,
             remotes: vec![remote],
         }),
+        latency: Some(Latency { sum_ns: 5_001_000, parts: vec![part(Some(1_000), 2), part(None, 1)] }),
         ..PortDetails::default()
     };
     let info = SwitchInfo { name: "vale0".into(), ports: 2, table_size: 16_384, ..SwitchInfo::default() };
@@ -87,6 +89,12 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
     (name, labels, value.parse().unwrap_or_else(|_| panic!("a number: {line}")))
 }
 
+/// The name of the family that a sample is of, as that of its samples.
+fn family_of(name: &str) -> &str {
+    let of = |suffix| name.strip_suffix(suffix).filter(|name| name.ends_with("latency_seconds"));
+    ["_bucket", "_sum", "_count"].into_iter().find_map(of).unwrap_or(name)
+}
+
 /// Objective: each family of the table is encoded, in its place, with the labels that the table names, and nothing else is.
 #[test]
 fn as_in_the_table() {
@@ -94,14 +102,16 @@ fn as_in_the_table() {
         let text = format.encode(&everything("vale0:a"));
         let mut encoded: Vec<_> = samples(&text).into_iter().map(|(name, labels, _)| (name, labels)).collect();
         for (name, labels) in &encoded {
-            let family = FAMILIES.iter().find(|family| family.sample() == *name).unwrap_or_else(|| panic!("{name}"));
+            let is_it = |family: &&&Family| family.sample() == family_of(name);
+            let family = FAMILIES.iter().find(is_it).unwrap_or_else(|| panic!("{name}"));
             let mut wanted = family.labels.to_vec();
+            wanted.extend(name.ends_with("_bucket").then_some("le"));
             wanted.sort_unstable();
             assert_eq!(labels.keys().collect::<Vec<_>>(), wanted, "{name}");
         }
-        encoded.dedup_by(|one, other| one.0 == other.0);
+        encoded.dedup_by(|one, other| family_of(&one.0) == family_of(&other.0));
         let wanted: Vec<_> = FAMILIES.iter().map(|family| family.sample()).collect();
-        assert_eq!(encoded.into_iter().map(|(name, _)| name).collect::<Vec<_>>(), wanted);
+        assert_eq!(encoded.iter().map(|(name, _)| family_of(name)).collect::<Vec<_>>(), wanted);
         assert_eq!(text.ends_with("\n# EOF\n"), format == Format::OpenMetrics);
     }
 }
@@ -109,7 +119,15 @@ fn as_in_the_table() {
 /// Objective: no sample is there twice, in either format, and both have the same ones.
 #[test]
 fn no_sample_twice() {
-    let [open, own] = [Format::OpenMetrics, Format::Prometheus].map(|format| samples(&format.encode(&everything("a"))));
+    let [open, own] = [Format::OpenMetrics, Format::Prometheus].map(|format| {
+        let mut samples = samples(&format.encode(&everything("a")));
+        // Which sample of a histogram is first, and how a bound is written, is the format's.
+        for bound in samples.iter_mut().filter_map(|(_, labels, _)| labels.get_mut("le")) {
+            *bound = bound.parse::<f64>().unwrap().to_string();
+        }
+        samples.sort_by(|(a, of_a, _), (b, of_b, _)| (a, of_a).cmp(&(b, of_b)));
+        samples
+    });
     assert_eq!(open, own);
     let mut keys: Vec<_> = open.into_iter().map(|(name, labels, _)| (name, labels)).collect();
     let all = keys.len();
@@ -134,6 +152,11 @@ fn values() {
         r#"netvale_worker_seconds_total{worker="1",mode="busy"} 1.5"#,
         r#"netvale_worker_seconds_total{worker="1",mode="slept"} 1e-9"#,
         r#"netvale_region_bytes{region="2",uid="1000"} 4096"#,
+        r#"netvale_port_latency_seconds_sum{port="vale0:a",switch="vale0"} 0.005001"#,
+        r#"netvale_port_latency_seconds_count{port="vale0:a",switch="vale0"} 3"#,
+        r#"netvale_port_latency_seconds_bucket{le="5e-7",port="vale0:a",switch="vale0"} 0"#,
+        r#"netvale_port_latency_seconds_bucket{le="0.000001",port="vale0:a",switch="vale0"} 2"#,
+        r#"netvale_port_latency_seconds_bucket{le="+Inf",port="vale0:a",switch="vale0"} 3"#,
         "# UNIT netvale_port_bytes bytes",
         "# TYPE netvale_port_bytes counter",
         "netvale_refusals_total 11",
