@@ -119,6 +119,10 @@ no_monitors() {
     ! nv list | grep -q monitor
 }
 
+nv_up() {
+    exec "$NETVALE" --run-dir "$run_dir" up --latency-sampling 5
+}
+
 start_daemon
 space watch
 nv attach vale0 slow >/dev/null

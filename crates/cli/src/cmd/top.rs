@@ -15,6 +15,7 @@ use crate::error::Kind;
 use crate::{CliError, Ctx, out, values};
 
 mod drops;
+mod latency;
 mod screen;
 mod state;
 mod text;
@@ -26,8 +27,8 @@ use state::State;
 /// Watch rates live.
 ///
 /// Packets and bits per second for each port, drops, kicks per packet, and how busy the workers are. Keys: q quits, s changes the
-/// sorting, p pauses, up and down scroll. 1 to 4, or tab, show ports, drops by reason, what workers do with their time, and the rings of a port; there, left
-/// and right go to other ports. With --batch it prints plain text, for scripts, files and pagers.
+/// sorting, p pauses, up and down scroll. 1 to 5, or tab, show ports, drops by reason, what workers do with their time, the rings of a port, where left
+/// and right go to other ports, and how long frames take. With --batch it prints plain text, for scripts, files and pagers.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Seconds between two updates.
@@ -81,6 +82,8 @@ pub enum View {
     Workers,
     /// The rings of a port.
     Rings,
+    /// How long frames take.
+    Latency,
 }
 
 impl View {
@@ -92,6 +95,7 @@ impl View {
             View::Drops => "drops",
             View::Workers => "workers",
             View::Rings => "rings",
+            View::Latency => "latency",
         }
     }
 
@@ -100,7 +104,8 @@ impl View {
             View::Ports => View::Drops,
             View::Drops => View::Workers,
             View::Workers => View::Rings,
-            View::Rings => View::Ports,
+            View::Rings => View::Latency,
+            View::Latency => View::Ports,
         }
     }
 }
@@ -191,7 +196,7 @@ fn watch(
 /// Reads what only the view needs that is shown.
 fn details(state: &mut State, daemon: &mut Daemon) -> Result<(), CliError> {
     match (state.view, &state.chosen) {
-        (View::Drops, _) => state.take_all(daemon.ask(Client::all_stats)?),
+        (View::Drops | View::Latency, _) => state.take_all(daemon.ask(Client::all_stats)?),
         (View::Rings, Some(name)) => match daemon.ask(|client| client.show(name)) {
             Ok(port) => state.port = Some(port),
             // It has gone.
@@ -239,6 +244,7 @@ fn press(state: &mut State, key: KeyEvent) -> Next {
         KeyCode::Char('2') => return show(state, View::Drops),
         KeyCode::Char('3') => return show(state, View::Workers),
         KeyCode::Char('4') | KeyCode::Enter => return show(state, View::Rings),
+        KeyCode::Char('5') => return show(state, View::Latency),
         KeyCode::Tab => return show(state, state.view.next()),
         KeyCode::Left | KeyCode::Char('h') | KeyCode::Right | KeyCode::Char('l') if state.view == View::Rings => {
             state.choose(matches!(key.code, KeyCode::Right | KeyCode::Char('l')));
@@ -270,7 +276,9 @@ mod tests {
         assert_eq!(press(&mut state, KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Next::Quit);
         assert_eq!(press(&mut state, KeyCode::Char('s').into()), Next::Draw);
         assert_eq!(state.sort, Sort::Drops);
-        for (key, view) in [('4', View::Rings), ('2', View::Drops), ('3', View::Workers), ('1', View::Ports)] {
+        let views =
+            [('4', View::Rings), ('2', View::Drops), ('5', View::Latency), ('3', View::Workers), ('1', View::Ports)];
+        for (key, view) in views {
             assert_eq!(press(&mut state, KeyCode::Char(key).into()), Next::Ask);
             assert_eq!(state.view, view);
             assert_eq!(press(&mut state, KeyCode::Tab.into()), Next::Ask);

@@ -10,7 +10,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
 /// Path, type and text of each file.
-pub const FILES: [(&str, &str, &str); 14] = [
+pub const FILES: [(&str, &str, &str); 15] = [
     ("/", HTML, include_str!("assets/index.html")),
     ("/style.css", CSS, include_str!("assets/style.css")),
     ("/icon.svg", SVG, include_str!("assets/icon.svg")),
@@ -22,6 +22,7 @@ pub const FILES: [(&str, &str, &str); 14] = [
     ("/charts.js", SCRIPT, include_str!("assets/charts.js")),
     ("/topology.js", SCRIPT, include_str!("assets/topology.js")),
     ("/tables.js", SCRIPT, include_str!("assets/tables.js")),
+    ("/histogram.js", SCRIPT, include_str!("assets/histogram.js")),
     ("/rings.js", SCRIPT, include_str!("assets/rings.js")),
     ("/details.js", SCRIPT, include_str!("assets/details.js")),
     ("/capture.js", SCRIPT, include_str!("assets/capture.js")),

@@ -34,6 +34,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &State) {
         View::Ports => ports(frame, list, state),
         View::Drops => frame.render_widget(views::drops(state), list),
         View::Workers => frame.render_widget(views::workers(state), list),
+        View::Latency => frame.render_widget(views::latency(state), list),
         View::Rings => frame.render_widget(Paragraph::new(views::rings(state, list.width)), list),
     }
     frame.render_widget(Paragraph::new(keys(state)), bottom);
@@ -129,11 +130,12 @@ fn keys(state: &State) -> Line<'static> {
         key("q"),
         Span::raw(" quit  "),
         key("s"),
-        Span::raw(format!(" sorted by {sort}  ")),
+        Span::raw(format!(" sort: {sort}  ")),
         key("p"),
         Span::raw(pause),
     ];
-    for (number, view) in [("1", View::Ports), ("2", View::Drops), ("3", View::Workers), ("4", View::Rings)] {
+    let views = [View::Ports, View::Drops, View::Workers, View::Rings, View::Latency];
+    for (number, view) in ["1", "2", "3", "4", "5"].into_iter().zip(views) {
         let style = if view == state.view { HEAD } else { Style::new() };
         spans.extend([key(number), Span::raw(" "), Span::styled(view.as_str(), style), Span::raw("  ")]);
     }
@@ -142,7 +144,9 @@ fn keys(state: &State) -> Line<'static> {
 
 #[cfg(test)]
 mod tests {
-    use netvale_control::types::{AllStats, PortDetails, PortInfo, PortStats, RingInfo, StatsReply, WorkerStats};
+    use netvale_control::types::{
+        AllStats, Latency, LatencyPart, PortDetails, PortInfo, PortStats, RingInfo, StatsReply, WorkerStats,
+    };
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -185,7 +189,8 @@ mod tests {
         assert!(lines[2].starts_with("PORT") && lines[2].ends_with("KICKS/PKT"), "{lines:#?}");
         assert!(lines[3].starts_with("total") && lines[3].contains("14.88M    7.14G"), "{lines:#?}");
         assert!(lines[4].starts_with("vale0:a") && lines[4].contains("14.88M    7.14G"), "{lines:#?}");
-        assert!(lines[7].starts_with("q quit  s sorted by rate  p pause"), "{lines:#?}");
+        assert!(lines[7].ends_with("5 latency"), "{lines:#?}");
+        assert!(lines[7].starts_with("q quit  s sort: rate  p pause"), "{lines:#?}");
     }
 
     /// Objective: the time that a worker lost stands at the end of its bar, and is explained; a busy worker that lost half of its time has a full
@@ -232,6 +237,14 @@ mod tests {
         state.take_all(AllStats { ports: vec![port], ..AllStats::default() });
         let text = drawn(&state);
         assert!(text.contains("REASON") && text.contains("no-room") && text.contains("4 rings"), "{text}");
+        state.show(View::Latency);
+        assert!(drawn(&state).contains("no frame is timed"));
+        let parts = vec![LatencyPart { up_to_ns: Some(2_000), frames: 8 }];
+        let latency = Some(Latency { sum_ns: 12_000, parts });
+        let port = PortDetails { name: "vale0:a".into(), latency, ..PortDetails::default() };
+        state.take_all(AllStats { ports: vec![port], ..AllStats::default() });
+        let text = drawn(&state);
+        assert!(text.contains("TIMED") && text.contains("8   1.500µs   2.000µs"), "{text}");
         state.show(View::Workers);
         let text = drawn(&state);
         assert!(text.contains("BUSY%") && text.contains("##########.........."), "{text}");

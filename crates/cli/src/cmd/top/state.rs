@@ -3,6 +3,7 @@
 use netvale_control::types::{AllStats, PortInfo, StatsReply};
 
 use super::drops::{self, DropRow};
+use super::latency::{self, LatencyRow};
 use super::workers::{self, Shares};
 use super::{Sort, View};
 use crate::rates::{self, PortRates, Rates};
@@ -24,6 +25,8 @@ pub struct State {
     pub port: Option<PortInfo>,
     /// Drops by reason.
     pub drops: Vec<DropRow>,
+    /// How long frames took.
+    pub latency: Vec<LatencyRow>,
     /// What workers did with their time.
     pub workers: Vec<Shares>,
     last: Option<StatsReply>,
@@ -43,6 +46,7 @@ impl State {
             chosen: None,
             port: None,
             drops: Vec::new(),
+            latency: Vec::new(),
             workers: Vec::new(),
             last: None,
             last_all: None,
@@ -61,9 +65,10 @@ impl State {
         known
     }
 
-    /// Takes a reading of all counters, for drops by reason.
+    /// Takes a reading of all counters, for drops by reason and for how long frames take.
     pub fn take_all(&mut self, all: AllStats) {
         self.drops = drops::rows(self.last_all.as_ref(), &all);
+        self.latency = latency::rows(self.last_all.as_ref(), &all);
         self.last_all = Some(all);
     }
 
@@ -74,6 +79,7 @@ impl State {
         // What was read long ago says nothing about now.
         self.last_all = None;
         self.drops.clear();
+        self.latency.clear();
         self.port = None;
         if self.chosen.is_none() {
             self.chosen = self.rates.ports.first().map(|port| port.port.clone());
@@ -117,6 +123,7 @@ impl State {
             View::Ports => self.rates.ports.len(),
             View::Drops => self.drops.len(),
             View::Workers => self.workers.len(),
+            View::Latency => self.latency.len(),
             // A title, a legend, and three lines a ring.
             View::Rings => 2 + 3 * self.port.as_ref().map_or(0, |port| port.rings.len()),
         };

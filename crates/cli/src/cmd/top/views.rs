@@ -7,6 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Row, Table};
 
 use super::drops::DropRow;
+use super::latency::LatencyRow;
 use super::state::State;
 use super::workers::Shares;
 use crate::units;
@@ -41,6 +42,30 @@ pub fn drops(state: &State) -> Table<'static> {
         Constraint::Length(14),
     ];
     Table::new(state.drops.iter().skip(state.scroll).map(row), widths).header(heads.style(HEAD)).column_spacing(1)
+}
+
+/// How long the frames of each port take that were timed.
+pub fn latency(state: &State) -> Table<'static> {
+    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
+    let row = |row: &LatencyRow| {
+        let frames = right(row.frames.to_string());
+        let [mean, half, most, all] = [row.mean_ns, row.half_ns, row.p99_ns, row.most_ns].map(|time| right(said(time)));
+        Row::new([row.port.clone().into(), frames, mean, half, most, all])
+    };
+    let heads = ["TIMED", "MEAN", "50%", "99%", "100%"].map(|head| right(head.to_owned()));
+    let heads = Row::new(std::iter::once("PORT".into()).chain(heads)).style(HEAD);
+    let widths = [Constraint::Fill(2), Constraint::Length(10)].into_iter().chain([Constraint::Length(9); 4]);
+    let rows: Vec<_> = if state.latency.is_empty() {
+        vec![Row::new(["no frame is timed (latency_sampling)"]).style(DIM)]
+    } else {
+        state.latency.iter().skip(state.scroll).map(row).collect()
+    };
+    Table::new(rows, widths).header(heads).column_spacing(1)
+}
+
+/// A time; none is one beyond the last bound.
+fn said(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "> 1s".to_owned(), |ns| format!("{:.3?}", std::time::Duration::from_nanos(ns)))
 }
 
 /// What each worker does with its time.

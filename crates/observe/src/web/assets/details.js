@@ -4,6 +4,7 @@ import { CaptureForm } from "./capture.js";
 import { chart } from "./charts.js";
 import { el, say, swap } from "./dom.js";
 import { count, kind, memory, si, visible } from "./format.js";
+import { drawLatency } from "./histogram.js";
 import { ringLegend, Rings } from "./rings.js";
 
 function about(port) {
@@ -30,13 +31,13 @@ export class Details {
 
   open(name, close, isCapturable) {
     const drawn = chart(["in", "out"], "frames a second, lately");
-    const parts = { about: el("p", { class: "about" }), policies: el("p", { class: "about" }), most: el("span", { class: "dim" }), in: el("strong"), out: el("strong"), notes: el("ul", { class: "notes" }), drops: el("div"), rules: el("div"), rings: el("div", { class: "rings" }) };
+    const parts = { about: el("p", { class: "about" }), policies: el("p", { class: "about" }), most: el("span", { class: "dim" }), in: el("strong"), out: el("strong"), notes: el("ul", { class: "notes" }), drops: el("div"), latency: el("div"), rules: el("div"), rings: el("div", { class: "rings" }) };
     const shown = new Rings(parts.rings);
     swap(this.#place,
       el("div", { class: "title" }, el("h2", {}, visible(name)), el("button", { type: "button", onclick: close, "aria-label": "Close" }, "Close")),
       parts.about, parts.policies, parts.notes,
       el("div", { class: "halves" },
-        el("div", {}, el("h3", {}, "Frames a second"), el("p", { class: "now" }, el("span", { class: "in-text" }, "in "), parts.in, el("span", { class: "out-text" }, " out "), parts.out, " ", parts.most), drawn.shape, parts.drops, parts.rules),
+        el("div", {}, el("h3", {}, "Frames a second"), el("p", { class: "now" }, el("span", { class: "in-text" }, "in "), parts.in, el("span", { class: "out-text" }, " out "), parts.out, " ", parts.most), drawn.shape, parts.drops, parts.latency, parts.rules),
         isCapturable ? new CaptureForm(name).form : null),
       el("h3", {}, "Rings"), ringLegend(), parts.rings);
     this.#place.hidden = false;
@@ -59,6 +60,7 @@ export class Details {
     const most = drawn.update(rates.history(`port ${name}`), 1);
     say(parts.most, `(chart up to ${si(most)})`);
     this.#drops(rate?.reasons ?? []);
+    drawLatency(parts.latency, rates.latency(name));
   }
 
   #drops(reasons) {

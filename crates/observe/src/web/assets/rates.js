@@ -43,9 +43,17 @@ function shares(worker, before, seconds) {
   };
 }
 
+// What was timed between two readings; parts without a frame are left out.
+function timed(now, before) {
+  const known = new Map(before.parts.map((part) => [part.up_to_ns, part.frames]));
+  const parts = now.parts.map(({ up_to_ns, frames }) => ({ up_to_ns, frames: passed(frames, known.get(up_to_ns) ?? 0) })).filter(({ frames }) => frames > 0);
+  return { parts, frames: sum(parts, "frames"), sum_ns: passed(now.sum_ns, before.sum_ns) };
+}
+
 export class Rates {
   #last;
   #history = new Map();
+  #latencies = new Map();
 
   constructor() {
     this.ports = new Map();
@@ -64,6 +72,7 @@ export class Rates {
     const before = new Map(last.ports.map((port) => [port.name, port]));
     this.ports = new Map(stats.ports.map((port) => [port.name, this.#port(port, before.get(port.name), seconds)]));
     this.workers = stats.workers.map((worker) => shares(worker, last.workers.find((known) => known.index === worker.index), seconds));
+    this.#latencies = new Map(stats.ports.filter((port) => port.latency).map((port) => [port.name, this.#lately(port)]));
     this.#sum();
     return true;
   }
@@ -92,6 +101,16 @@ export class Rates {
     for (const key of this.#history.keys()) {
       if (key.startsWith("port ") && !this.ports.has(key.slice(5))) this.#history.delete(key);
     }
+  }
+
+  #lately(port) {
+    return [...(this.#latencies.get(port.name) ?? []), port.latency].slice(-KEPT);
+  }
+
+  // How long frames took lately that a port sent; undefined if none was ever timed.
+  latency(name) {
+    const kept = this.#latencies.get(name);
+    return kept && timed(kept.at(-1), kept[0]);
   }
 
   #note(key, values) {

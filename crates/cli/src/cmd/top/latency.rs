@@ -1,0 +1,92 @@
+//! How long frames take, from two readings of all counters. Pure.
+
+use netvale_control::types::{AllStats, Latency, PortDetails};
+
+/// How long the frames of a port took that were timed between the readings, or since it was attached if there is one reading only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatencyRow {
+    /// The port that sent them.
+    pub port: String,
+    /// Their number.
+    pub frames: u64,
+    /// Nanoseconds on average.
+    pub mean_ns: Option<u64>,
+    /// Nanoseconds within which half of them were where they go; none: more than the last bound.
+    pub half_ns: Option<u64>,
+    /// The same of 99 %.
+    pub p99_ns: Option<u64>,
+    /// The same of all.
+    pub most_ns: Option<u64>,
+}
+
+/// The ports of which frames were timed, the slowest first.
+#[must_use]
+pub fn rows(earlier: Option<&AllStats>, later: &AllStats) -> Vec<LatencyRow> {
+    let mut rows: Vec<_> = later.ports.iter().filter_map(|port| row(earlier, port)).collect();
+    let key = |row: &LatencyRow| row.p99_ns.unwrap_or(u64::MAX);
+    rows.sort_by(|a, b| key(b).cmp(&key(a)).then(b.mean_ns.cmp(&a.mean_ns)).then_with(|| a.port.cmp(&b.port)));
+    rows
+}
+
+fn row(earlier: Option<&AllStats>, port: &PortDetails) -> Option<LatencyRow> {
+    let later = port.latency.as_ref()?;
+    let before = earlier.and_then(|all| all.ports.iter().find(|before| before.name == port.name));
+    let timed = since(before.and_then(|before| before.latency.as_ref()), later);
+    let frames = timed.frames();
+    let mean_ns = Some(timed.sum_ns.checked_div(frames)?);
+    let [half_ns, p99_ns, most_ns] = [50, 99, 100].map(|percent| within(&timed, percent));
+    Some(LatencyRow { port: port.name.clone(), frames, mean_ns, half_ns, p99_ns, most_ns })
+}
+
+/// What was timed since. Less than before is that of a new port of the same name, which began at zero.
+fn since(earlier: Option<&Latency>, later: &Latency) -> Latency {
+    let mut since = later.clone();
+    let Some(earlier) = earlier.filter(|earlier| earlier.frames() <= later.frames()) else { return since };
+    since.sum_ns = later.sum_ns.saturating_sub(earlier.sum_ns);
+    for part in &mut since.parts {
+        let known = earlier.parts.iter().find(|known| known.up_to_ns == part.up_to_ns);
+        part.frames = part.frames.saturating_sub(known.map_or(0, |known| known.frames));
+    }
+    since
+}
+
+/// The bound that a share of the frames does not exceed.
+fn within(timed: &Latency, percent: u64) -> Option<u64> {
+    let (all, mut seen) = (timed.frames(), 0);
+    let part = timed.parts.iter().filter(|part| part.frames > 0).find(|part| {
+        seen += part.frames;
+        seen * 100 >= all * percent
+    });
+    part?.up_to_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_control::types::LatencyPart;
+
+    use super::*;
+
+    fn sample(sum_ns: u64, parts: &[(Option<u64>, u64)]) -> AllStats {
+        let parts = parts.iter().map(|&(up_to_ns, frames)| LatencyPart { up_to_ns, frames }).collect();
+        let latency = Some(Latency { sum_ns, parts });
+        let port = PortDetails { name: "vale0:a".into(), latency, ..PortDetails::default() };
+        let plain = PortDetails { name: "vale0:b".into(), ..PortDetails::default() };
+        AllStats { ports: vec![port, plain], ..AllStats::default() }
+    }
+
+    /// Objective: with one reading it is all that was timed, with two what came since; a port that came anew began at zero; without
+    /// frames there is no row.
+    #[test]
+    fn shares() {
+        let early = sample(1000, &[(Some(500), 2)]);
+        let late = sample(99_000, &[(Some(500), 2), (Some(1000), 97), (None, 1)]);
+        let row = |frames, mean, half_ns, p99_ns, most_ns| {
+            vec![LatencyRow { port: "vale0:a".into(), frames, mean_ns: Some(mean), half_ns, p99_ns, most_ns }]
+        };
+        assert_eq!(rows(None, &early), row(2, 500, Some(500), Some(500), Some(500)));
+        assert_eq!(rows(None, &late), row(100, 990, Some(1000), Some(1000), None));
+        assert_eq!(rows(Some(&early), &late), row(98, 1000, Some(1000), None, None));
+        assert_eq!(rows(Some(&late), &early), row(2, 500, Some(500), Some(500), Some(500)));
+        assert_eq!(rows(Some(&late), &late), []);
+    }
+}
