@@ -84,6 +84,11 @@ const PATHS: &[NamedPath] = &[
         lane: |batch| rings::vale_with(batch, Kind::Filter),
     },
     NamedPath {
+        name: "vale-timed",
+        about: "one of a hundred batches timed",
+        lane: |batch| rings::vale_timed(batch, 100),
+    },
+    NamedPath {
         name: "vale-traced",
         about: "one of a thousand frames traced",
         lane: |batch| rings::vale_traced(batch, 1000),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use netvale::{Port as Client, RxRing, TxRing};
 use netvale_mem::appl::{AppRing, Dir};
+use netvale_mem::latency::set_sampling;
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
@@ -123,6 +124,27 @@ pub fn vale_traced(batch: u32, one_of: u32) -> Result<Box<dyn Lane>> {
     switch.trace("from", &Arc::new(Trace::new(options))).map_err(|e| failed(&e))?;
     let stations = Stations::new(plan, &case, Touch::Nothing, vec![tx], vec![rx]);
     Ok(Box::new(Vale { stations, forwarder, work: Work::default() }))
+}
+
+/// While it lives, batches are timed.
+struct Timed(Box<dyn Lane>);
+
+impl Lane for Timed {
+    fn round(&mut self) -> u64 {
+        self.0.round()
+    }
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        set_sampling(0);
+    }
+}
+
+/// From one port to another, while one of that many batches is timed.
+pub fn vale_timed(batch: u32, one_of: u32) -> Result<Box<dyn Lane>> {
+    set_sampling(one_of);
+    Ok(Box::new(Timed(vale(batch, 1, 0)?)))
 }
 
 /// A netmap program at either end: it moves the indices in the rings' headers, then syncs.
