@@ -226,7 +226,7 @@ impl Server {
             TUNNELS => self.tell_watchers(),
             NEWS => {
                 self.daemon.changed |= self.daemon.news.drain();
-                looking::look_now(&mut self.daemon);
+                self.daemon.looks.hasten();
             }
             client => self.serve(client),
         }

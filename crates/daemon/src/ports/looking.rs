@@ -28,13 +28,6 @@ pub fn tick(d: &mut Daemon, now: Instant) -> Duration {
     d.looks.left(now)
 }
 
-/// Looks now: something may have changed.
-pub fn look_now(d: &mut Daemon) {
-    if d.events.are_watched() {
-        look(d);
-    }
-}
-
 fn look(d: &mut Daemon) {
     let mut found = Looks::default();
     let mut news = Vec::new();

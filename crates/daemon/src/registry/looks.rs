@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 /// Time between two looks while somebody wants to be told.
 const EVERY: Duration = Duration::from_millis(250);
+/// The same when something is known to have changed: peers that come and go all the time have all ports looked at this often.
+const AT_LEAST: Duration = Duration::from_millis(10);
 
 /// What is known of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,13 +32,15 @@ pub struct Looks {
     pub refused: BTreeMap<String, u64>,
     /// How often each thread was held up: the main one, then the workers.
     pub stalls: Vec<u64>,
-    next: Option<Instant>,
+    last: Option<Instant>,
+    /// Whether something has changed since.
+    is_due: bool,
 }
 
 impl Looks {
     /// Whether nothing is known, as nobody wanted to be told.
     pub fn are_off(&self) -> bool {
-        self.next.is_none()
+        self.last.is_none()
     }
 
     /// Forgets all.
@@ -51,11 +55,37 @@ impl Looks {
 
     /// Time until the next look.
     pub fn left(&self, now: Instant) -> Duration {
-        self.next.map_or(Duration::MAX, |next| next.saturating_duration_since(now))
+        let pause = if self.is_due { AT_LEAST } else { EVERY };
+        self.last.map_or(Duration::MAX, |last| (last + pause).saturating_duration_since(now))
     }
 
     /// Everything was looked at.
     pub fn done(&mut self, now: Instant) {
-        self.next = Some(now + EVERY);
+        (self.last, self.is_due) = (Some(now), false);
+    }
+
+    /// Something may have changed: the next look is soon.
+    pub fn hasten(&mut self) {
+        self.is_due = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: what may have changed is looked at immediately, but not again and again without a pause; nothing is looked at while
+    /// nobody wants to be told.
+    #[test]
+    fn pauses() {
+        let (mut looks, now) = (Looks::default(), Instant::now());
+        looks.hasten();
+        assert_eq!(looks.left(now), Duration::MAX);
+        looks.done(now);
+        assert_eq!(looks.left(now), EVERY);
+        looks.hasten();
+        assert_eq!((looks.left(now), looks.left(now + EVERY / 2)), (AT_LEAST, Duration::ZERO));
+        looks.done(now + EVERY / 2);
+        assert_eq!(looks.left(now + EVERY / 2), EVERY);
     }
 }
