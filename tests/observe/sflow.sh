@@ -84,9 +84,16 @@ flows() {
 # What is dropped was dropped for a reason.
 discards() {
     nv filter vale0:s1 in drop udp port 7 >/dev/null
-    samples
+    samples --port-sampling vale0:s2=7
     wait_for "a sample says that a rule dropped it" 20 drop_is_sampled
     ok "drops are told, with their reason"
+    wait_for "samples at a port's own rate" 20 has_own_rate
+    ok "a port may have a rate of its own"
+}
+
+has_own_rate() {
+    in_space s2 ping -q -f -c 50 -W 1 10.1.0.1 >/dev/null || true
+    read_samples "sflow.flow_sample.sampling_rate == 7" frame.number | grep -q .
 }
 
 # More are dropped until one is sampled: the agent has just begun.

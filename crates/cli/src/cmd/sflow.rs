@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use netvale_observe::sflow::agent::{Agent, Options};
 use netvale_observe::sflow::datagram::{PORT, Sender};
+use netvale_observe::sflow::sessions::Rates;
 
 use crate::cmd::up::LogLevel;
 use crate::{CliError, Ctx, signals};
@@ -25,6 +26,10 @@ pub struct Args {
     /// One frame of that many is sampled.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     sampling: u32,
+
+    /// The same for a port of its own, whatever other ports have; may be given several times.
+    #[arg(long, value_name = "SWITCH:PORT=N", value_parser = port_rate)]
+    port_sampling: Vec<(String, u32)>,
 
     /// Seconds between counters; 0: none are sent.
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=86400))]
@@ -55,12 +60,20 @@ const EXAMPLES: &str = "\
 Examples:
   netvale sflow --target 192.0.2.9                    one frame of 1,000, and counters every 20 s
   netvale sflow --target [2001:db8::9]:6343 --sampling 100 --polling 5 vale0
+  netvale sflow --target 192.0.2.9 --port-sampling vale0:up=100
 ";
 
 fn collector(text: &str) -> Result<SocketAddr, String> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let address = bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, PORT)).or_else(|_| text.parse());
     address.map_err(|_| "expected an address, such as 192.0.2.9, 192.0.2.9:6343 or [2001:db8::9]:6343".to_owned())
+}
+
+fn port_rate(text: &str) -> Result<(String, u32), String> {
+    let expected = "expected a port and a number, 1 to 16777216, such as vale0:up=100";
+    let (port, rate) = text.rsplit_once('=').filter(|(port, _)| port.contains(':')).ok_or(expected)?;
+    let rate = rate.parse().ok().filter(|rate| (1..=1 << 24).contains(rate)).ok_or(expected)?;
+    Ok((port.to_owned(), rate))
 }
 
 /// Runs the subcommand.
@@ -76,7 +89,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let options = Options {
         run_dir: ctx.dir(),
         switches: args.switches.clone(),
-        one_of: args.sampling,
+        rates: Rates { one_of: args.sampling, ports: args.port_sampling.iter().cloned().collect() },
         polling: Duration::from_secs(args.polling.into()),
         header: args.header.into(),
     };
@@ -87,6 +100,15 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Objective: a port's own rate has the port's full name, and a number that can be.
+    #[test]
+    fn rates_of_ports() {
+        assert_eq!(port_rate("vale0:up=100"), Ok(("vale0:up".to_owned(), 100)));
+        for text in ["", "vale0:up", "vale0:up=", "vale0:up=0", "vale0:up=16777217", "up=100", "vale0:up=x"] {
+            assert!(port_rate(text).is_err(), "{text}");
+        }
+    }
 
     /// Objective: collectors are addresses of both kinds, with or without a port.
     #[test]

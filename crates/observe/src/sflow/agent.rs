@@ -10,7 +10,7 @@ use netvale_control::types::{AllStats, PortState, RingStats, TraceStep, TracedFr
 use super::datagram::Sender;
 use super::indices::Indices;
 use super::samples::{CounterSample, Discard, FlowSample, Output, Traffic};
-use super::sessions::Sessions;
+use super::sessions::{Rates, Sessions};
 
 /// How long frames wait in the daemon, while there are any, and while there are none.
 const LOOK: Duration = Duration::from_millis(50);
@@ -25,8 +25,8 @@ pub struct Options {
     pub run_dir: PathBuf,
     /// Only these switches, if any are named.
     pub switches: Vec<String>,
-    /// One frame of that many, of each ring.
-    pub one_of: u32,
+    /// One frame of how many, of each ring.
+    pub rates: Rates,
     /// How often counters are sent; never, if it is zero.
     pub polling: Duration,
     /// Bytes of a frame at most.
@@ -77,16 +77,16 @@ impl Agent {
     /// Sends samples as long as there is a daemon.
     fn run_once(&mut self, is_known_missing: &mut bool, is_to_stop: &dyn Fn() -> bool) -> Result<(), ClientError> {
         let (dir, switches) = (self.options.run_dir.clone(), self.options.switches.clone());
-        let mut sessions = Sessions::begin(dir, self.options.one_of, switches)?;
+        let mut sessions = Sessions::begin(dir, self.options.rates.clone(), switches)?;
         if std::mem::take(is_known_missing) {
             tracing::info!("the daemon answers again");
         }
         let mut next = Instant::now();
         while !is_to_stop() {
             let mut frames = 0;
-            let lost = sessions.read(|frame| {
+            let lost = sessions.read(|frame, one_of| {
                 frames += 1;
-                self.frame(frame);
+                self.frame(frame, one_of);
             })?;
             self.lost = self.lost.wrapping_add(lost as u32);
             if !self.options.polling.is_zero() && Instant::now() >= next {
@@ -103,8 +103,8 @@ impl Agent {
         Ok(())
     }
 
-    /// A frame was chosen. What was refused before there was a frame is not one.
-    fn frame(&mut self, frame: &TracedFrame) {
+    /// A frame was chosen, one of so many. What was refused before there was a frame is not one.
+    fn frame(&mut self, frame: &TracedFrame, one_of: u32) {
         if frame.len == 0 {
             return;
         }
@@ -112,10 +112,10 @@ impl Agent {
         let port = self.indices.of(&frame.port);
         let source = self.sources.entry(frame.port.clone()).or_default();
         source.flows = source.flows.wrapping_add(1);
-        source.pool = source.pool.wrapping_add(self.options.one_of);
+        source.pool = source.pool.wrapping_add(one_of);
         let mut head = bytes(&frame.head);
         head.truncate(self.options.header);
-        let (sequence, pool, lost, len, rate) = (source.flows, source.pool, self.lost, frame.len, self.options.one_of);
+        let (sequence, pool, lost, len, rate) = (source.flows, source.pool, self.lost, frame.len, one_of);
         self.sender.put(&FlowSample { sequence, port, rate, pool, lost, output, len, head: &head }.encode());
     }
 

@@ -1,4 +1,5 @@
-//! The daemon's traces, from which sampled frames come: one for each switch, as a connection has one trace, and a trace is of one switch.
+//! The daemon's traces, from which sampled frames come: one for each switch, as a connection has one trace, and a trace is of one switch; and
+//! one more for each other rate of its ports.
 //!
 //! A trace is of the ports that are there when it begins. Another one takes its place when a port is attached.
 
@@ -6,21 +7,52 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use netvale_control::ErrorCode;
 use netvale_control::client::{Client, ClientError};
 use netvale_control::types::{AllStats, EventName, SubscribeParams, TraceBeginParams, TracedFrame};
 
 use crate::daemon::connect;
 
+/// One frame of how many is sampled, of each ring.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Of ports that are not named.
+    pub one_of: u32,
+    /// Of ports, by full name.
+    pub ports: BTreeMap<String, u32>,
+}
+
+impl Rates {
+    /// What is traced at which rate: by switch and rate, the names that a trace is of.
+    fn groups(&self, all: &AllStats) -> BTreeMap<(String, u32), Vec<String>> {
+        let mut groups = BTreeMap::<_, Vec<_>>::new();
+        for (switch, port) in all.ports.iter().filter_map(|port| Some((port.switch.as_ref()?, &port.name))) {
+            let rate = self.ports.get(port).copied().unwrap_or(self.one_of);
+            groups.entry((switch.clone(), rate)).or_default().push(port.clone());
+        }
+        let is_alone =
+            |switch: &str| !self.ports.keys().any(|port| port.rsplit_once(':').is_some_and(|of| of.0 == switch));
+        for ((switch, _), of) in &mut groups {
+            if is_alone(switch) {
+                // Ports that go meanwhile are no mistake then.
+                *of = vec![switch.clone()];
+            }
+        }
+        groups
+    }
+}
+
 /// Connections to a daemon.
 #[derive(Debug)]
 pub struct Sessions {
     run_dir: PathBuf,
-    one_of: u32,
+    rates: Rates,
     /// Only these switches, if any are named.
     only: Vec<String>,
     /// Asks for counters, and is told of ports.
     main: Client,
-    traces: BTreeMap<String, Client>,
+    /// By switch and rate.
+    traces: BTreeMap<(String, u32), Client>,
     is_stale: bool,
 }
 
@@ -29,12 +61,12 @@ impl Sessions {
     ///
     /// # Errors
     /// The daemon does not answer, or refuses.
-    pub fn begin(run_dir: PathBuf, one_of: u32, only: Vec<String>) -> Result<Sessions, ClientError> {
+    pub fn begin(run_dir: PathBuf, rates: Rates, only: Vec<String>) -> Result<Sessions, ClientError> {
         let mut main = connect(&run_dir)?;
         let names = [EventName::PortAttached, EventName::DaemonContinued, EventName::EventsLost];
         let names = names.map(|name| name.as_str().to_owned()).to_vec();
         main.subscribe(SubscribeParams { names, only: only.clone(), ..SubscribeParams::default() })?;
-        let mut sessions = Sessions { run_dir, one_of, only, main, traces: BTreeMap::new(), is_stale: true };
+        let mut sessions = Sessions { run_dir, rates, only, main, traces: BTreeMap::new(), is_stale: true };
         sessions.renew()?;
         Ok(sessions)
     }
@@ -62,13 +94,13 @@ impl Sessions {
         Ok(all)
     }
 
-    /// Hands over all frames that were traced since the last time. Returns how many more there were.
+    /// Hands over all frames that were traced since the last time, and of how many each is one. Returns how many more there were.
     ///
     /// # Errors
     /// The daemon does not answer.
-    pub fn read(&mut self, mut take: impl FnMut(&TracedFrame)) -> Result<u64, ClientError> {
+    pub fn read(&mut self, mut take: impl FnMut(&TracedFrame, u32)) -> Result<u64, ClientError> {
         let mut lost = 0;
-        for client in self.traces.values_mut() {
+        for ((_, one_of), client) in &mut self.traces {
             loop {
                 let read = match client.trace_read() {
                     // It ended, for instance as another version has taken the daemon's place.
@@ -82,23 +114,25 @@ impl Sessions {
                 if read.frames.is_empty() {
                     break;
                 }
-                read.frames.iter().for_each(&mut take);
+                read.frames.iter().for_each(|frame| take(frame, *one_of));
             }
         }
         Ok(lost)
     }
 
-    /// Begins a trace for each switch that has ports.
+    /// Begins a trace for each rate of each switch that has ports.
     fn renew(&mut self) -> Result<(), ClientError> {
         self.is_stale = false;
-        let switches: Vec<String> = self.main.switches()?.into_iter().map(|switch| switch.name).collect();
-        self.traces.retain(|name, _| switches.contains(name));
-        for name in switches.into_iter().filter(|name| is_among(&self.only, name)) {
-            let mut client = self.traces.remove(&name).map_or_else(|| connect(&self.run_dir), Ok)?;
-            let (of, one_of) = (vec![name.clone()], self.one_of);
-            match client.trace_begin(TraceBeginParams { of, one_of, ..TraceBeginParams::default() }) {
-                Ok(_) => _ = self.traces.insert(name, client),
-                Err(ClientError::Refused(why)) => tracing::warn!("{name} is not sampled: {why}"),
+        let all = self.stats()?;
+        let groups = self.rates.groups(&all);
+        self.traces.retain(|key, _| groups.contains_key(key));
+        for (key, of) in groups {
+            let mut client = self.traces.remove(&key).map_or_else(|| connect(&self.run_dir), Ok)?;
+            match client.trace_begin(TraceBeginParams { of, one_of: key.1, ..TraceBeginParams::default() }) {
+                Ok(_) => _ = self.traces.insert(key, client),
+                // A port of them has gone meanwhile.
+                Err(ClientError::Refused(why)) if why.code == ErrorCode::NotFound as i32 => self.is_stale = true,
+                Err(ClientError::Refused(why)) => tracing::warn!("{} is not sampled 1 in {}: {why}", key.0, key.1),
                 Err(other) => return Err(other),
             }
         }
@@ -108,4 +142,38 @@ impl Sessions {
 
 fn is_among(only: &[String], switch: &str) -> bool {
     only.is_empty() || only.iter().any(|name| name == switch)
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_control::types::PortDetails;
+
+    use super::*;
+
+    /// Objective: a switch is traced as a whole unless a port of it has a rate of its own; then its ports are, each at one rate.
+    #[test]
+    fn rates() {
+        let port = |switch: Option<&str>, name: &str| PortDetails {
+            name: name.into(),
+            switch: switch.map(str::to_owned),
+            ..PortDetails::default()
+        };
+        let names = [
+            (Some("v0"), "v0:a"),
+            (Some("v0"), "v0:b"),
+            (Some("v0"), "v0:c"),
+            (Some("v1"), "v1:a"),
+            (None, "netmap:p"),
+        ];
+        let ports = names.map(|(switch, name)| port(switch, name)).to_vec();
+        let all = AllStats { ports, ..AllStats::default() };
+        let ports = [("v0:b".to_owned(), 10), ("v0:gone".to_owned(), 5)].into();
+        let groups = Rates { one_of: 100, ports }.groups(&all);
+        let expected: [(_, &[&str]); 3] =
+            [(("v0", 10), &["v0:b"]), (("v0", 100), &["v0:a", "v0:c"]), (("v1", 100), &["v1"])];
+        assert_eq!(groups.len(), expected.len());
+        for ((switch, rate), of) in expected {
+            assert_eq!(groups[&(switch.to_owned(), rate)], of);
+        }
+    }
 }

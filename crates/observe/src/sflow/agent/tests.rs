@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::net::UdpSocket;
 
 use netvale_control::types::PortDetails;
@@ -9,7 +10,13 @@ fn agent() -> (UdpSocket, Agent) {
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let sender = Sender::new(&[socket.local_addr().unwrap()], None, 0).unwrap();
     let (run_dir, switches) = (PathBuf::new(), Vec::new());
-    let options = Options { run_dir, switches, one_of: 100, polling: Duration::ZERO, header: 4 };
+    let options = Options {
+        run_dir,
+        switches,
+        rates: Rates { one_of: 100, ports: BTreeMap::new() },
+        polling: Duration::ZERO,
+        header: 4,
+    };
     (socket, Agent::new(options, sender))
 }
 
@@ -27,16 +34,16 @@ fn frame(len: u32, steps: Vec<TraceStep>) -> TracedFrame {
 #[test]
 fn frames() {
     let (socket, mut agent) = agent();
-    agent.frame(&frame(60, vec![TraceStep::To("vale0:b/0".into())]));
-    agent.frame(&frame(0, vec![TraceStep::Dropped("runt".into(), 1)]));
-    agent.frame(&frame(61, vec![TraceStep::Dropped("filter".into(), 1)]));
+    agent.frame(&frame(60, vec![TraceStep::To("vale0:b/0".into())]), 100);
+    agent.frame(&frame(0, vec![TraceStep::Dropped("runt".into(), 1)]), 100);
+    agent.frame(&frame(61, vec![TraceStep::Dropped("filter".into(), 1)]), 50);
     agent.sender.flush();
     let words = received(&socket);
     let (a, b) = (agent.indices.of("vale0:a"), agent.indices.of("vale0:b"));
     assert_eq!(words[6], 2, "samples");
     assert_eq!(words[9..16], [1, a, 100, 100, 0, a, b]);
     assert_eq!(words[19..], {
-        let second = [1, 60, 2, a, 100, 200, 0, a, 0x4000_0000 | 258, 1, 1, 20, 1, 65, 4, 4, 0x0102_0304];
+        let second = [1, 60, 2, a, 50, 150, 0, a, 0x4000_0000 | 258, 1, 1, 20, 1, 65, 4, 4, 0x0102_0304];
         [[1, 64, 4, 4, 0x0102_0304].as_slice(), second.as_slice()].concat()
     });
 }
