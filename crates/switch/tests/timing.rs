@@ -10,7 +10,7 @@ use netvale_mem::latency::set_sampling;
 use netvale_switch::trace::{Trace, TraceOptions};
 use netvale_switch::{Passed, Switch, Work};
 
-/// While it lives, one of so many batches is timed, in this process: one test at a time.
+/// While it lives, one of that many batches is timed, in this process: one test at a time.
 struct Sampling(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 fn sampling(one_of: u32) -> Sampling {
@@ -41,6 +41,12 @@ fn send(from: &mut TestPort, frames: usize) {
     from.forward(&mut Work::default());
 }
 
+/// The same once there is room for them.
+fn exchange(from: &mut TestPort, to: &mut TestPort, frames: usize) {
+    to.take();
+    send(from, frames);
+}
+
 fn timed(port: &TestPort) -> u64 {
     port.sent.latency().parts().iter().sum()
 }
@@ -55,7 +61,7 @@ fn all_of_a_batch() {
     assert_eq!((timed(&a), a.sent.latency().sum()), (0, 0));
     let begun = Instant::now();
     set_sampling(1);
-    (b.take(), send(&mut a, 5));
+    exchange(&mut a, &mut b, 5);
     assert_eq!(timed(&a), 5);
     assert_eq!(timed(&b), 0, "what it gets is the sender's");
     let (sum, most) = (a.sent.latency().sum(), begun.elapsed().as_nanos() as u64);
@@ -70,32 +76,32 @@ fn all_of_a_batch() {
     send(&mut alone, 3);
     assert_eq!((timed(&alone), std::iter::from_fn(|| trace.next()).count()), (3, 3));
     set_sampling(0);
-    (b.take(), send(&mut a, 5));
+    exchange(&mut a, &mut b, 5);
     assert_eq!(timed(&a), 20);
 }
 
-/// Objective: of so many batches about one is timed, whatever their size, and passes without a frame count for nothing; asking for more
+/// Objective: of that many batches about one is timed, whatever their size, and passes without a frame count for nothing; asking for more
 /// holds soon.
 #[test]
 fn one_of_many() {
     let _alone = sampling(10);
     let (mut a, mut b) = pair(Make::default());
     for round in 0..2000 {
-        (b.take(), send(&mut a, 1 + round % 3));
+        exchange(&mut a, &mut b, 1 + round % 3);
     }
     let all = a.sent.frames();
     assert!((all / 14..all / 7).contains(&timed(&a)), "{} of {all}", timed(&a));
     set_sampling(1_000_000_000);
     let before = timed(&a);
-    (0..50).for_each(|_| (b.take(), send(&mut a, 1)).1);
+    (0..50).for_each(|_| exchange(&mut a, &mut b, 1));
     let first = timed(&a) - before;
     assert!(first <= 1, "{first} of 50 batches, if one of a milliard is timed");
     set_sampling(1);
-    (0..50).for_each(|_| (b.take(), send(&mut a, 1)).1);
+    (0..50).for_each(|_| exchange(&mut a, &mut b, 1));
     assert!(timed(&a) - before >= 47, "{} of 50 batches", timed(&a) - before);
 }
 
-/// Objective: what waits for room is timed until it is taken, and what went at once is not.
+/// Objective: what waits for room is timed until it is taken, and what went immediately is not.
 #[test]
 fn waiting() {
     let _alone = sampling(1);

@@ -103,7 +103,7 @@ impl Agent {
         Ok(())
     }
 
-    /// A frame was chosen, one of so many. What was refused before there was a frame is not one.
+    /// A frame was chosen, one of that many. What was refused before there was a frame is not one.
     fn frame(&mut self, frame: &TracedFrame, one_of: u32) {
         if frame.len == 0 {
             return;

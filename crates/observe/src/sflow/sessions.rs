@@ -1,5 +1,5 @@
 //! The daemon's traces, from which sampled frames come: one for each switch, as a connection has one trace, and a trace is of one switch; and
-//! one more for each other rate of its ports.
+//! one more for each other of the *rates*, as a port may have its own: one frame of how many is sampled.
 //!
 //! A trace is of the ports that are there when it begins. Another one takes its place when a port is attached.
 

@@ -1,6 +1,6 @@
 //! Forwarding while somebody wants to know more than counters tell: batches are timed, or frames are traced.
 //!
-//! Of so many batches, any one is timed: from before its frames are taken out of their ring until each of them is delivered or
+//! Of each number of batches, any one is timed: from before its frames are taken out of their ring until each of them is delivered or
 //! dropped, waits for room and for its port's rate included. Frames of one batch move together, so that a batch says how long each of
 //! its frames takes.
 
