@@ -84,6 +84,7 @@ flows() {
 # What is dropped was dropped for a reason.
 discards() {
     nv filter vale0:s1 in drop udp port 7 >/dev/null
+    first=$(datagrams)
     samples --port-sampling vale0:s2=7
     wait_for "a sample says that a rule dropped it" 20 drop_is_sampled
     ok "drops are told, with their reason"
@@ -91,9 +92,15 @@ discards() {
     ok "a port may have a rate of its own"
 }
 
+# Samples of s2 stand for 7 frames each, those of others for 10 as before.
 has_own_rate() {
+    local own
     in_space s2 ping -q -f -c 50 -W 1 10.1.0.1 >/dev/null || true
-    read_samples "sflow.flow_sample.sampling_rate == 7" frame.number | grep -q .
+    # Rate and source of each sample of this agent's, each kind in its datagram's order.
+    own=$(read_samples "sflow.flow_sample.sampling_rate && frame.number > $first" sflow.flow_sample.sampling_rate sflow.flow_sample.input_interface |
+        awk '{n = split($1, rate, ","); split($2, from, ","); for (i = 1; i <= n; i++) print rate[i], from[i]}' | sort -u)
+    # One port has rate 7, and none has both.
+    [ "$(grep -c '^7 ' <<<"$own")" = 1 ] && [ "$(awk '{print $2}' <<<"$own" | sort | uniq -d | wc -l)" = 0 ] && grep -q '^10 ' <<<"$own"
 }
 
 # More are dropped until one is sampled: the agent has just begun.

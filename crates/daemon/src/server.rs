@@ -226,7 +226,7 @@ impl Server {
             TUNNELS => self.tell_watchers(),
             NEWS => {
                 self.daemon.changed |= self.daemon.news.drain();
-                self.daemon.looks.hasten();
+                looking::hasten(&mut self.daemon, Instant::now());
             }
             client => self.serve(client),
         }

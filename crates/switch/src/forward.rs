@@ -157,18 +157,20 @@ impl Forwarder {
             return self.pass_held(work);
         }
         let frames = self.source.take(&mut work.spare).len();
-        self.pass_taken(frames, work)
+        if frames > 0 {
+            self.forward(work);
+        }
+        self.finish(frames, work)
     }
 
-    /// Forwards the batch that was taken.
+    /// Gives the batch back that was forwarded, unless it waits.
     #[inline(always)]
-    fn pass_taken(&mut self, frames: usize, work: &mut Work) -> Passed {
+    fn finish(&mut self, frames: usize, work: &mut Work) -> Passed {
         if frames == 0 {
             // Slots whose frames were all dropped go back immediately.
             self.source.release(&mut work.spare);
             return Passed::Idle;
         }
-        self.forward(work);
         if self.is_held() {
             // The batch waits where it is; the worker goes on with another ingress.
             return Passed::Held;
@@ -257,6 +259,9 @@ impl Forwarder {
             self.retry(work)
         }
         let moved = before - self.held.frames() + self.go_on_with_rest(work);
+        if self.timing.is_under_way() {
+            self.note_time();
+        }
         // Progress restarts the time limit, but not while somebody waits for the queue that the frames lie in.
         if moved > 0 && !self.source.ingress().is_wanted() {
             self.held.goes_on();
@@ -387,7 +392,7 @@ fn settle(
 /// Frames without room wait if they may; otherwise they are dropped.
 #[cold]
 fn leave(to: &Arc<Entry>, queue: Queue<'_>, rest: &[u16], may_hold: bool, held: &mut Held) {
-    match waits_for(to, queue.1.as_ref(), may_hold, held.from) {
+    match waits_for(to, queue.1.as_ref(), may_hold && held.has_room(rest.len()), held.from) {
         Ok(why) => {
             step(Step::Waits);
             held.hold(to, queue, rest, why);

@@ -95,7 +95,7 @@ fn one_of_many() {
     let before = timed(&a);
     (0..50).for_each(|_| exchange(&mut a, &mut b, 1));
     let first = timed(&a) - before;
-    assert!(first <= 1, "{first} of 50 batches, if one of a milliard is timed");
+    assert!(first <= 1, "{first} of 50 batches, if one of a billion is timed");
     set_sampling(1);
     (0..50).for_each(|_| exchange(&mut a, &mut b, 1));
     assert!(timed(&a) - before >= 47, "{} of 50 batches", timed(&a) - before);
@@ -120,10 +120,65 @@ fn waiting() {
         std::hint::spin_loop();
     }
     b.take();
-    while a.forwarder.is_held() {
-        a.forwarder.pass(&mut work);
-    }
+    finish(&mut a);
     assert_eq!(timed(&a) - before, 5);
     let waited = a.sent.latency().sum() - at_once;
     assert!(waited >= 3 * wait.as_nanos() as u64, "{waited}");
+}
+
+/// Passes until nothing waits any more.
+fn finish(port: &mut TestPort) {
+    let (begun, mut work) = (Instant::now(), Work::default());
+    while port.forwarder.is_held() {
+        port.forwarder.pass(&mut work);
+        assert!(begun.elapsed() < Duration::from_secs(10), "it waits");
+    }
+}
+
+/// Objective: a frame for all that waits at several ports counts once, when the last of them has it.
+#[test]
+fn copies() {
+    let _alone = sampling(1);
+    let switch = Switch::new("vale0");
+    let make = Make { slots: 4, lossless: true, ..Make::default() };
+    let [mut a, mut b, mut c] = ["a", "b", "c"].map(|name| attach(&switch, name, make));
+    for (port, host) in [(&mut b, 2), (&mut c, 3)] {
+        switch.learn(0, u64::from_le_bytes([2, 0, 0, 0, 0, host, 0, 0]), port.id);
+    }
+    // Both rings are full.
+    for host in [2, 2, 2, 3, 3, 3] {
+        assert!(a.send(&frame(host, 1, 0, 60)));
+        a.forward(&mut Work::default());
+    }
+    let before = timed(&a);
+    for host in [2, 3, 255] {
+        assert!(a.send(&frame(host, 1, 0, 60)));
+    }
+    a.tx.sync();
+    assert!(matches!(a.forwarder.pass(&mut Work::default()), Passed::Held), "four wait: two of them are one");
+    assert_eq!(timed(&a), before);
+    b.take();
+    a.forwarder.pass(&mut Work::default());
+    c.take();
+    finish(&mut a);
+    assert_eq!(timed(&a) - before, 3);
+    assert_eq!((b.take().len(), c.take().len()), (2, 2));
+}
+
+/// Objective: what waits since nothing is timed any more is not counted with the time of an earlier batch.
+#[test]
+fn forgotten() {
+    let _alone = sampling(1);
+    let (mut a, mut b) = pair(Make { slots: 4, lossless: true, ..Make::default() });
+    send(&mut a, 3);
+    set_sampling(0);
+    let before = timed(&a);
+    assert_eq!(before, 3);
+    assert!(a.send(&frame(2, 1, 0, 60)));
+    a.tx.sync();
+    assert!(matches!(a.forwarder.pass(&mut Work::default()), Passed::Held), "it waits");
+    set_sampling(1);
+    b.take();
+    finish(&mut a);
+    assert_eq!((timed(&a), b.take().len()), (before, 1));
 }

@@ -1,5 +1,6 @@
 //! `netvale sflow`: samples for collectors.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -76,12 +77,30 @@ fn port_rate(text: &str) -> Result<(String, u32), String> {
     Ok((port.to_owned(), rate))
 }
 
+fn own_rates(args: &Args) -> Result<BTreeMap<String, u32>, CliError> {
+    let mut rates = BTreeMap::new();
+    for (port, rate) in &args.port_sampling {
+        let switch = port.split(':').next().unwrap_or_default();
+        if !args.switches.is_empty() && args.switches.iter().all(|named| named != switch) {
+            return Err(CliError::usage(
+                format!("{port} is on no switch that is named"),
+                format!("name {switch}, too"),
+            ));
+        }
+        if rates.insert(port.clone(), *rate).is_some() {
+            return Err(CliError::usage(format!("{port} has two rates"), "give one --port-sampling for each port"));
+        }
+    }
+    Ok(rates)
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
 /// There is no way to a collector.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     super::up::log_from(args.log_level);
+    let rates = Rates { one_of: args.sampling, ports: own_rates(args)? };
     let sender = Sender::new(&args.target, args.agent, args.sub_agent)
         .map_err(|e| CliError::failed(format!("no way to the collector: {e}"), "check its address and the routes"))?;
     tracing::info!("samples are sent as agent {}", sender.agent());
@@ -89,7 +108,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let options = Options {
         run_dir: ctx.dir(),
         switches: args.switches.clone(),
-        rates: Rates { one_of: args.sampling, ports: args.port_sampling.iter().cloned().collect() },
+        rates,
         polling: Duration::from_secs(args.polling.into()),
         header: args.header.into(),
     };

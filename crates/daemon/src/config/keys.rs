@@ -68,7 +68,7 @@ pub const KEYS: [Key; 30] = [
         "latency_sampling",
         Shape::Number(0, 1_000_000_000),
         "0",
-        "Of that many batches that a ring sends, one is timed, for the metrics and the page: how long its frames take from the ring until they are delivered. 0: none is.",
+        "One of this many batches of each ring is timed, on average, for the metrics and the page: how long its frames take from the ring until they are delivered. 0: none is.",
     ),
     key(
         "",

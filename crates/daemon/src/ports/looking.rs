@@ -28,6 +28,12 @@ pub fn tick(d: &mut Daemon, now: Instant) -> Duration {
     d.looks.left(now)
 }
 
+/// Something may have changed: looks immediately, or a moment later if it has looked a moment ago.
+pub fn hasten(d: &mut Daemon, now: Instant) {
+    d.looks.hasten();
+    tick(d, now);
+}
+
 fn look(d: &mut Daemon) {
     let mut found = Looks::default();
     let mut news = Vec::new();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Time between two looks while somebody wants to be told.
 const EVERY: Duration = Duration::from_millis(250);
 /// The same when something is known to have changed: peers that come and go all the time have all ports looked at this often.
-const AT_LEAST: Duration = Duration::from_millis(10);
+const SHORTEST: Duration = Duration::from_millis(10);
 
 /// What is known of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Looks {
 
     /// Time until the next look.
     pub fn left(&self, now: Instant) -> Duration {
-        let pause = if self.is_due { AT_LEAST } else { EVERY };
+        let pause = if self.is_due { SHORTEST } else { EVERY };
         self.last.map_or(Duration::MAX, |last| (last + pause).saturating_duration_since(now))
     }
 
@@ -84,7 +84,7 @@ mod tests {
         looks.done(now);
         assert_eq!(looks.left(now), EVERY);
         looks.hasten();
-        assert_eq!((looks.left(now), looks.left(now + EVERY / 2)), (AT_LEAST, Duration::ZERO));
+        assert_eq!((looks.left(now), looks.left(now + EVERY / 2)), (SHORTEST, Duration::ZERO));
         looks.done(now + EVERY / 2);
         assert_eq!(looks.left(now + EVERY / 2), EVERY);
     }

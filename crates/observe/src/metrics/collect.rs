@@ -76,7 +76,8 @@ impl Samples<'_> {
         for (labels, latency) in samples {
             let one = &mut encoder.encode_family(&labels)?;
             let (sum, parts) = (seconds(latency.sum_ns), parts(latency));
-            one.encode_histogram::<NoLabelSet>(sum, latency.frames(), &parts, None)?;
+            let frames = parts.iter().map(|(_, frames)| frames).sum();
+            one.encode_histogram::<NoLabelSet>(sum, frames, &parts, None)?;
         }
         Ok(())
     }

@@ -124,7 +124,7 @@ families! {
         "Kicks that were saved, as the program had not asked for them.";
     PORT_KICKS_RECEIVED = Counter "port_kicks_received" ["port", "switch"] "Kicks that the daemon got from the program.";
     PORT_LATENCY = Histogram "port_latency" in Seconds ["port", "switch"]
-        "How long frames took that the port sent, from before they were taken out of its ring until they were delivered or dropped: of batches that were timed.";
+        "Time from just before the port's frames are taken from their ring until they are delivered or dropped, for batches that are timed.";
     PORT_BLOCKED = Gauge "port_blocked" ["port", "switch"] "1 while the loop guard blocks a port with policies; else 0.";
     PORT_LOOPS = Counter "port_loops" ["port", "switch"] "How often the loop guard has blocked a port with policies.";
     PORT_RULE_FRAMES = Counter "port_rule_frames" ["port", "switch", "direction", "rule", "action"]

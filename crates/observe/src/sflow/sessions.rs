@@ -30,10 +30,9 @@ impl Rates {
             let rate = self.ports.get(port).copied().unwrap_or(self.one_of);
             groups.entry((switch.clone(), rate)).or_default().push(port.clone());
         }
-        let is_alone =
-            |switch: &str| !self.ports.keys().any(|port| port.rsplit_once(':').is_some_and(|of| of.0 == switch));
+        let switches: Vec<String> = groups.keys().map(|(switch, _)| switch.clone()).collect();
         for ((switch, _), of) in &mut groups {
-            if is_alone(switch) {
+            if switches.iter().filter(|other| *other == switch).count() == 1 {
                 // Ports that go meanwhile are no mistake then.
                 *of = vec![switch.clone()];
             }
@@ -68,7 +67,17 @@ impl Sessions {
         main.subscribe(SubscribeParams { names, only: only.clone(), ..SubscribeParams::default() })?;
         let mut sessions = Sessions { run_dir, rates, only, main, traces: BTreeMap::new(), is_stale: true };
         sessions.renew()?;
+        sessions.warn_of_missing()?;
         Ok(sessions)
+    }
+
+    /// Says which ports with a rate of their own are not there, in case their names are wrong.
+    fn warn_of_missing(&mut self) -> Result<(), ClientError> {
+        let all = self.stats()?;
+        for name in self.rates.ports.keys().filter(|name| all.ports.iter().all(|port| port.name != **name)) {
+            tracing::warn!("there is no port {name} yet to be sampled at a rate of its own");
+        }
+        Ok(())
     }
 
     /// Lets time pass, and begins traces anew if there are other ports by then.
@@ -99,13 +108,13 @@ impl Sessions {
     /// # Errors
     /// The daemon does not answer.
     pub fn read(&mut self, mut take: impl FnMut(&TracedFrame, u32)) -> Result<u64, ClientError> {
-        let mut lost = 0;
-        for ((_, one_of), client) in &mut self.traces {
+        let (mut lost, mut ended) = (0, Vec::new());
+        for (key, client) in &mut self.traces {
             loop {
                 let read = match client.trace_read() {
                     // It ended, for instance as another version has taken the daemon's place.
                     Err(ClientError::Refused(_)) => {
-                        self.is_stale = true;
+                        ended.push(key.clone());
                         break;
                     }
                     read => read?,
@@ -114,9 +123,11 @@ impl Sessions {
                 if read.frames.is_empty() {
                     break;
                 }
-                read.frames.iter().for_each(|frame| take(frame, *one_of));
+                read.frames.iter().for_each(|frame| take(frame, key.1));
             }
         }
+        self.is_stale |= !ended.is_empty();
+        ended.iter().for_each(|key| _ = self.traces.remove(key));
         Ok(lost)
     }
 
@@ -127,12 +138,21 @@ impl Sessions {
         let groups = self.rates.groups(&all);
         self.traces.retain(|key, _| groups.contains_key(key));
         for (key, of) in groups {
-            let mut client = self.traces.remove(&key).map_or_else(|| connect(&self.run_dir), Ok)?;
+            let before = self.traces.remove(&key);
+            let goes_on = before.is_some();
+            let mut client = before.map_or_else(|| connect(&self.run_dir), Ok)?;
             match client.trace_begin(TraceBeginParams { of, one_of: key.1, ..TraceBeginParams::default() }) {
                 Ok(_) => _ = self.traces.insert(key, client),
-                // A port of them has gone meanwhile.
-                Err(ClientError::Refused(why)) if why.code == ErrorCode::NotFound as i32 => self.is_stale = true,
-                Err(ClientError::Refused(why)) => tracing::warn!("{} is not sampled 1 in {}: {why}", key.0, key.1),
+                Err(ClientError::Refused(why)) => {
+                    // A port of them has gone meanwhile: without it, the next time.
+                    let has_gone = why.code == ErrorCode::NotFound as i32;
+                    self.is_stale |= has_gone;
+                    if !has_gone {
+                        tracing::warn!("{} is not sampled 1 in {}, or not all of it: {why}", key.0, key.1);
+                    }
+                    // The trace that there was is as it was.
+                    goes_on.then(|| self.traces.insert(key, client));
+                }
                 Err(other) => return Err(other),
             }
         }

@@ -18,7 +18,7 @@ use crate::table::MAX_PORTS;
 /// Frames of the batch that wait for room. Allocated once.
 pub(super) struct Held {
     waiting: Vec<Waiting>,
-    /// The lists of `waiting`. Only frames to one port wait, so there are at most as many as the batch has frames.
+    /// The lists of `waiting`. A frame for all may wait at several ports, beside others for these.
     picks: Vec<u16>,
     /// Whose the frames are.
     pub(super) from: OwnerId,
@@ -71,9 +71,12 @@ pub(super) fn waits_for(to: &Entry, egress: &dyn Egress, may_hold: bool, from: O
     if is_waking { Ok(Why::Waking) } else { Err(DropReason::NoRoom) }
 }
 
+/// Frames and copies of frames that may wait: all of a batch, and some more for all.
+const ROOM: usize = 4 * BATCH;
+
 impl Held {
     pub(super) fn new() -> Self {
-        let (waiting, picks) = (Vec::with_capacity(MAX_PORTS), Vec::with_capacity(BATCH));
+        let (waiting, picks) = (Vec::with_capacity(MAX_PORTS), Vec::with_capacity(ROOM));
         let (from, now) = (OwnerId::new(0), Instant::now());
         Held { waiting, picks, from, begun: now, since: now, asked: None }
     }
@@ -90,6 +93,11 @@ impl Held {
     /// There was progress.
     pub(super) fn goes_on(&mut self) {
         self.since = Instant::now();
+    }
+
+    /// Whether that many more may wait.
+    pub(super) fn has_room(&self, frames: usize) -> bool {
+        self.picks.len() + frames <= ROOM
     }
 
     pub(super) fn hold(&mut self, to: &Arc<Entry>, (ring, egress): Queue<'_>, picks: &[u16], why: Why) {

@@ -102,6 +102,7 @@ impl Forwarder {
         self.go_on_with_rest(work);
         let left = std::mem::take(&mut self.rest).frames;
         self.source.ingress().counters().dropped(DropReason::Rate, left.len() as u64);
+        self.note_time();
         if !self.held.is_waiting() {
             self.source.release_any(&mut work.spare);
         }

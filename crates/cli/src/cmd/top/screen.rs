@@ -238,7 +238,7 @@ mod tests {
         let text = drawn(&state);
         assert!(text.contains("REASON") && text.contains("no-room") && text.contains("4 rings"), "{text}");
         state.show(View::Latency);
-        assert!(drawn(&state).contains("no frame is timed"));
+        assert!(drawn(&state).contains("no frame was timed lately"));
         let parts = vec![LatencyPart { up_to_ns: Some(2_000), frames: 8 }];
         let latency = Some(Latency { sum_ns: 12_000, parts });
         let port = PortDetails { name: "vale0:a".into(), latency, ..PortDetails::default() };

@@ -56,7 +56,7 @@ pub fn latency(state: &State) -> Table<'static> {
     let heads = Row::new(std::iter::once("PORT".into()).chain(heads)).style(HEAD);
     let widths = [Constraint::Fill(2), Constraint::Length(10)].into_iter().chain([Constraint::Length(9); 4]);
     let rows: Vec<_> = if state.latency.is_empty() {
-        vec![Row::new(["no frame is timed (latency_sampling)"]).style(DIM)]
+        vec![Row::new(["no frame was timed lately"]).style(DIM)]
     } else {
         state.latency.iter().skip(state.scroll).map(row).collect()
     };

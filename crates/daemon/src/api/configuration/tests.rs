@@ -263,7 +263,5 @@ fn settings_now_or_later() {
     );
     let again = short(&applied(&mut d, &text));
     assert_eq!(again, later.iter().chain(&later_too).map(|change| (*change).to_owned()).collect::<Vec<_>>());
-    assert_eq!(netvale_mem::latency::sampling(), 7);
-    netvale_mem::latency::set_sampling(0);
     crate::system::log::set_limit(u32::MAX);
 }

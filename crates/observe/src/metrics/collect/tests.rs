@@ -91,7 +91,8 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
 
 /// The name of the family that a sample is of, as that of its samples.
 fn family_of(name: &str) -> &str {
-    let of = |suffix| name.strip_suffix(suffix).filter(|name| name.ends_with("latency_seconds"));
+    let is_histogram = |name: &&str| FAMILIES.iter().any(|one| one.of == Type::Histogram && one.sample() == **name);
+    let of = |suffix| name.strip_suffix(suffix).filter(is_histogram);
     ["_bucket", "_sum", "_count"].into_iter().find_map(of).unwrap_or(name)
 }
 

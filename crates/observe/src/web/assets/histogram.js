@@ -14,7 +14,7 @@ function time(ns) {
 function within(parts, frames, share) {
   let seen = 0;
   const part = parts.find((one) => (seen += one.frames) >= share * frames);
-  return part?.up_to_ns ? `${percent(share)} within ${time(part.up_to_ns)}` : `${percent(share)} in more than 1 s`;
+  return part?.up_to_ns ? `${percent(share)} within ${time(part.up_to_ns)}` : `fewer than ${percent(share)} within 1 s`;
 }
 
 function summary({ frames, sum_ns, parts }) {
@@ -29,7 +29,7 @@ function row({ up_to_ns, frames }, all) {
   return el("tr", { "data-up-to": up_to_ns ?? "" }, el("th", { scope: "row" }, label), el("td", { class: "shares" }, bar), el("td", {}, percent(frames / all)));
 }
 
-// Draws what was timed lately; nothing if the daemon times none.
+// Draws what was timed lately; nothing if no frame was ever timed.
 export function drawLatency(place, latency) {
   if (!latency) return swap(place);
   const title = el("h3", {}, "How long frames take");

@@ -50,6 +50,8 @@ function timed(now, before) {
   return { parts, frames: sum(parts, "frames"), sum_ns: passed(now.sum_ns, before.sum_ns) };
 }
 
+const NONE = { parts: [], sum_ns: 0 };
+
 export class Rates {
   #last;
   #history = new Map();
@@ -72,7 +74,7 @@ export class Rates {
     const before = new Map(last.ports.map((port) => [port.name, port]));
     this.ports = new Map(stats.ports.map((port) => [port.name, this.#port(port, before.get(port.name), seconds)]));
     this.workers = stats.workers.map((worker) => shares(worker, last.workers.find((known) => known.index === worker.index), seconds));
-    this.#latencies = new Map(stats.ports.filter((port) => port.latency).map((port) => [port.name, this.#lately(port)]));
+    this.#latencies = new Map(stats.ports.filter((port) => port.latency).map((port) => [port.name, this.#lately(port, before.has(port.name))]));
     this.#sum();
     return true;
   }
@@ -103,8 +105,11 @@ export class Rates {
     }
   }
 
-  #lately(port) {
-    return [...(this.#latencies.get(port.name) ?? []), port.latency].slice(-KEPT);
+  // Readings of how long a port's frames took. If it was known without any, and if it has begun anew, they begin at nothing.
+  #lately(port, isKnown) {
+    const kept = this.#latencies.get(port.name) ?? (isKnown ? [NONE] : []);
+    const isAnew = kept.length > 0 && sum(port.latency.parts, "frames") < sum(kept.at(-1).parts, "frames");
+    return [...(isAnew ? [NONE] : kept), port.latency].slice(-KEPT);
   }
 
   // How long frames took lately that a port sent; undefined if none was ever timed.
