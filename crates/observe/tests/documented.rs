@@ -31,7 +31,9 @@ fn names(text: &str) -> BTreeSet<&str> {
 }
 
 fn are_known(what: &str, text: &str) {
-    let known: BTreeSet<_> = FAMILIES.iter().map(|family| family.sample()).collect();
+    let of =
+        |family: &&netvale_observe::metrics::families::Family| family.samples().into_iter().chain([family.sample()]);
+    let known: BTreeSet<_> = FAMILIES.iter().flat_map(of).collect();
     let used = names(text);
     assert!(!used.is_empty(), "{what}");
     for name in used {

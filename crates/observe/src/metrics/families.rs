@@ -70,6 +70,13 @@ impl Family {
         };
         format!("{PREFIX}_{}{unit}{suffix}", self.name)
     }
+
+    /// The names of all its samples.
+    #[must_use]
+    pub fn samples(&self) -> Vec<String> {
+        let suffixes: &[&str] = if self.of == Type::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+        suffixes.iter().map(|suffix| self.sample() + suffix).collect()
+    }
 }
 
 macro_rules! families {

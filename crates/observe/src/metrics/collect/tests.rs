@@ -90,10 +90,9 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
 }
 
 /// The name of the family that a sample is of, as that of its samples.
-fn family_of(name: &str) -> &str {
-    let is_histogram = |name: &&str| FAMILIES.iter().any(|one| one.of == Type::Histogram && one.sample() == **name);
-    let of = |suffix| name.strip_suffix(suffix).filter(is_histogram);
-    ["_bucket", "_sum", "_count"].into_iter().find_map(of).unwrap_or(name)
+fn family_of(name: &str) -> String {
+    let has = |family: &&&Family| family.samples().iter().any(|one| one == name);
+    FAMILIES.iter().find(has).map_or_else(|| name.to_owned(), |family| family.sample())
 }
 
 /// Objective: each family of the table is encoded, in its place, with the labels that the table names, and nothing else is.
