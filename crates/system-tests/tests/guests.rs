@@ -53,13 +53,16 @@ nc -l -p 5000 >/tmp/file
 md5sum /tmp/file
 ";
 
+/// In large pieces: nc itself writes 1 KiB at a time, which a slow guest sends as segments of that size. What is not acknowledged when dd has
+/// ended is still to be sent.
 const SEND: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
 ping -c 3 -i 0.1 10.1.0.1 || exit 1
 dd if=/dev/urandom of=/tmp/file bs=64k count=64 2>/dev/null
 md5sum /tmp/file
-nc 10.1.0.1 5000 </tmp/file
+nc 10.1.0.1 5000 -e dd if=/tmp/file bs=64k status=none
+while netstat -tn | grep -q FIN_WAIT1; do sleep 0.1; done
 ";
 
 /// A ping and 4 MiB of TCP from one guest to another. Returns the frames the sender took and their bytes.
