@@ -158,12 +158,17 @@ strangers() {
     local before as=(setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs env HOME=/nonexistent)
     chmod 711 "$work" "$run_dir"
     chmod 666 "$run_dir/control.sock"
-    before=$(datagrams)
-    background in_watch "${as[@]}" "$NETVALE" --run-dir "$run_dir" sflow --target "$COLLECTOR:6344" --sampling 1 --polling 1 >"$work/theirs.log" 2>&1
+    background in_watch "${as[@]}" "$NETVALE" --run-dir "$run_dir" sflow --target "$COLLECTOR:6344" --sampling 1 --polling 1 --sub-agent 7 >"$work/theirs.log" 2>&1
     wait_for "a stranger's agent runs" 10 grep -q "samples are sent" "$work/theirs.log"
     in_space s4 ping -q -c 20 -i 0.1 -W 1 10.1.0.5 >/dev/null
     kill "$!" && wait "$!" 2>/dev/null || true
-    expect "datagrams of a user who may see no port" "$(datagrams)" -eq "$before"
+    # What is written after them was sent after them.
+    before=$(datagrams)
+    samples
+    wait_for "samples of one who may see the ports" 20 more_than "$before"
+    kill "$agent" && wait "$agent" 2>/dev/null || true
+    expect "datagrams of a user who may see no port" "$(read_samples "sflow_245.sub_agent_id == 7" frame.number | wc -l)" -eq 0
+    expect "those of others" "$(read_samples "sflow_245.sub_agent_id == 0" frame.number | wc -l)" -gt "$before"
 }
 
 start_daemon
