@@ -70,7 +70,7 @@ pub struct Args {
     #[arg(long)]
     pub no_sandbox: bool,
 
-    /// Time one of this many batches of each ring, for the metrics, the page and `netvale top`; 0 times none [default: 0].
+    /// Time one of this many batches of each ring, for the metrics, the page and `netvale top`; 0: none [default: 0].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000_000))]
     pub latency_sampling: Option<u32>,
 

@@ -17,9 +17,12 @@ const HEAD: Style = Style::new().add_modifier(Modifier::REVERSED);
 /// Cells of a worker's bar.
 const BAR: usize = 20;
 
+fn right(text: String) -> Cell<'static> {
+    Cell::from(Line::from(text).alignment(Alignment::Right))
+}
+
 /// Reasons, the ports that drop, how fast and how many.
 pub fn drops(state: &State) -> Table<'static> {
-    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
     let row = |row: &DropRow| {
         let rate = row.rate.map_or_else(|| "-".to_owned(), units::column);
         let style = if row.rate.is_some_and(|rate| rate > 0.0) { Style::new().fg(Color::Red) } else { DIM };
@@ -46,7 +49,6 @@ pub fn drops(state: &State) -> Table<'static> {
 
 /// How long the frames of each port take that were timed.
 pub fn latency(state: &State) -> Table<'static> {
-    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
     let row = |row: &LatencyRow| {
         let frames = right(row.frames.to_string());
         let [mean, half, most, all] = [row.mean_ns, row.half_ns, row.p99_ns, row.most_ns].map(|time| right(said(time)));
@@ -70,7 +72,6 @@ fn said(ns: Option<u64>) -> String {
 
 /// What each worker does with its time.
 pub fn workers(state: &State) -> Table<'static> {
-    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
     let row = |shares: &Shares| {
         let worker = &shares.worker;
         let numbers = [shares.busy, shares.lost, shares.polled, shares.waited, shares.slept];
