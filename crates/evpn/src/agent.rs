@@ -31,6 +31,8 @@ const SHORT: Duration = Duration::from_millis(50);
 const BACKOFF: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 /// How long after tables were read while they changed they are read again: then, twice as long after, and so on up to the other one.
 const READ_AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
+/// They have changed during each of several readings if it is longer than this until the next one: what is missing then is taken for gone.
+const PATIENCE: Duration = Duration::from_secs(4);
 /// Most datagrams of notifications before the daemon is told of them.
 const MAX_DATAGRAMS: usize = 4096;
 
@@ -242,13 +244,13 @@ impl Agent {
         self.events.discard();
         let instances = &self.instances;
         let all = entries(&mut self.netlink, &|entry| instances.values().any(|one| one.owns(entry)))?;
-        for instance in self.instances.values_mut() {
-            let own = all.iter().filter(|entry| instance.owns(entry)).copied().collect();
-            instance.replace_tables(own);
-        }
         // Of a table that changes meanwhile entries may be left out, and the kernel does not say so.
         let wait = self.again.map_or(READ_AGAIN[0], |(_, wait)| (wait * 2).min(READ_AGAIN[1]));
         self.again = self.events.are_there()?.then(|| (Instant::now() + wait, wait));
+        let is_whole = self.again.is_none() || wait > PATIENCE;
+        for instance in self.instances.values_mut() {
+            instance.take_tables(&all, is_whole);
+        }
         Ok(())
     }
 

@@ -85,17 +85,11 @@ impl Instance {
         }
     }
 
-    /// Puts freshly read tables in the place of those known.
-    pub fn replace_tables(&mut self, fresh: Vec<Entry>) {
-        let mut tables = Tables::default();
-        let facts = fresh.into_iter().filter_map(|entry| self.fact(entry));
-        // If there are too many, those that were there before stay.
-        let (before, new): (Vec<Fact>, Vec<Fact>) = facts.partition(|fact| self.tables.has_like(fact));
-        before.into_iter().chain(new).for_each(|fact| {
-            tables.put(fact);
-        });
-        self.feed.touch_all(&tables);
-        self.tables = tables;
+    /// Takes freshly read tables in, see [`Tables::read`].
+    pub fn take_tables(&mut self, fresh: &[Entry], is_whole: bool) {
+        let facts: Vec<Fact> = fresh.iter().filter_map(|entry| self.fact(*entry)).collect();
+        self.tables.read(facts, is_whole);
+        self.feed.touch_all(&self.tables);
         self.beyond.0 = 0;
         for key in self.tables.keys() {
             self.listed.note(key, &self.tables);

@@ -119,6 +119,17 @@ impl Tables {
         }
     }
 
+    /// Takes in all that was read. `is_whole`: what is not among it is gone; otherwise it may have been left out, and stays.
+    pub fn read(&mut self, facts: Vec<Fact>, is_whole: bool) {
+        // If there are too many, those that were there before stay.
+        let (before, new): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| self.has_like(fact));
+        if is_whole {
+            *self = Tables::default();
+        }
+        self.refused = 0;
+        before.into_iter().chain(new).for_each(|fact| _ = self.put(fact));
+    }
+
     fn put_remote(&mut self, mac: Mac, remote: Remote) -> Option<Key> {
         let is_known = self.remotes.contains_key(&mac);
         if self.room((is_known || self.remotes.len() < MAX_ADDRESSES) && self.has_room_for(remote.vtep)).is_none() {
@@ -306,6 +317,27 @@ mod tests {
         assert!(!tables.has_room());
         assert!(tables.take(Fact::Flood(vtep(0))).is_some() && tables.has_room());
         assert!(tables.put(Fact::Flood(vtep(MAX_VTEPS))).is_some());
+    }
+
+    /// Objective: what was read replaces what was known, but only if nothing can have been left out; what there was no room for is counted anew.
+    #[test]
+    fn read() {
+        let mut tables = Tables::default();
+        let other = Mac([2, 0, 0, 0, 0, 2]);
+        for fact in [Fact::Remote(MAC, remote(2)), Fact::Place(MAC, Place::Tunnel), Fact::Flood(remote(2).vtep)] {
+            tables.put(fact);
+        }
+        tables.refused = 7;
+        let fresh = vec![Fact::Remote(other, remote(3)), Fact::Place(other, Place::Tunnel)];
+        tables.read(fresh.clone(), false);
+        assert_eq!((tables.remote(MAC), tables.remote(other)), (Some(remote(2)), Some(remote(3))));
+        assert!(tables.floods_to(remote(2).vtep));
+        assert_eq!(tables.refused(), 0);
+        tables.read(vec![Fact::Remote(MAC, remote(4))], false);
+        assert_eq!(tables.remote(MAC), Some(remote(4)));
+        tables.read(fresh, true);
+        assert_eq!((tables.remote(MAC), tables.remote(other)), (None, Some(remote(3))));
+        assert_eq!(tables.flood().count(), 0);
     }
 
     /// Objective: the limit of VTEPs counts those of addresses, too, each once; an address that moves to one beyond it is nowhere.
