@@ -3,8 +3,9 @@
 #
 # The judges are ping, iperf3, tcpdump and statistics: numbered frames leave station 1, and what of them comes to station 2 says how many were
 # lost, doubled, damaged or overtaken. Links have seeds, so that chances are the same each time; how far they may be off is three times the
-# standard deviation. Times are medians, the best of some attempts, as others may use the processors; where tenths of a millisecond matter they
-# are the kernel's time stamps, as a ping's are also about how fast ping wakes up.
+# standard deviation. Others may use the processors, which makes some frames late, but none early: so a delay is the shortest of some, and what is
+# said of many frames is said by their quartiles. Where tenths of a millisecond matter times are the kernel's time stamps, as a ping's are also about
+# how fast ping wakes up.
 #
 # TCP under delay and loss is judged by the kernel's own netem, see netem.sh.
 # shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
@@ -23,6 +24,8 @@ link() {
 
 # Milliseconds. Most of it is a processor that wakes up for the frame and loads what it has to do, of which a debug build has much: some 0.1 ms.
 SLACK=0.2
+# By how many milliseconds half of the frames may be late.
+MEDIAN_SLACK=2
 
 # median FROM TO COUNT INTERVAL: of the round-trip times, in milliseconds. Only a summary has more than three digits, so each ping is one of
 # its own.
@@ -35,8 +38,8 @@ median() {
     sed -n 's,^rtt .*= [^/]*/\([^/]*\)/.*,\1,p' "$work/ping" | sort -n | awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] }'
 }
 
-# crossing FROM TO COUNT INTERVAL: how long pings take from one station's interface to the other's, the median in milliseconds, by the kernel's
-# time stamps. What ping itself says of the same frames, with the time in which it wakes up, is in $work/rtt.
+# crossing FROM TO COUNT INTERVAL: how long pings take from one station's interface to the other's, the shortest and the median in milliseconds, by
+# the kernel's time stamps. What ping itself says of the same frames, with the time in which it wakes up, is in $work/rtt.
 crossing() {
     local side dumpers=()
     for side in "$1" "$2"; do
@@ -54,57 +57,62 @@ crossing() {
         tcpdump -tt -n -r "$work/side$side" 2>/dev/null | sed 's/^\([0-9.]*\) .* seq \([0-9]*\),.*/\2 \1/' | sort >"$work/times$side"
     done
     join "$work/times$1" "$work/times$2" | awk '{ printf "%.3f\n", ($3 - $2) * 1000 }' | sort -n |
-        awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] }'
+        awk '{ t[NR] = $1 } END { print t[1], t[int((NR + 1) / 2)] }'
 }
 
 # late WHAT PORT MILLISECONDS WORDS…: a frame from 1 to 2, or from $from to $to, takes so much longer with a link than without it, but for $SLACK.
 late() {
-    local what=$1 port=$2 wanted=$3 without with seen=
+    local what=$1 port=$2 wanted=$3 count=${count:-11} interval=${interval:-0.1} without with seen=
     shift 3
-    for _ in 1 2 3 4 5 6; do
+    for _ in 1 2 3 4 5 6 7 8; do
         link "$port" both off
-        without=$(crossing "${from:-1}" "${to:-2}" 5 0.2)
+        without=$(crossing "${from:-1}" "${to:-2}" "$count" "$interval")
         link "$port" "$@"
-        with=$(crossing "${from:-1}" "${to:-2}" 5 "${interval:-0.2}")
+        with=$(crossing "${from:-1}" "${to:-2}" "$count" "$interval")
         seen+=" $with-$without"
-        jq -en "($with - $without - $wanted | fabs) <= $SLACK" >/dev/null || continue
+        jq -en "(${with% *} - ${without% *} - $wanted | fabs) <= $SLACK and ${with#* } - ${without#* } - $wanted <= $MEDIAN_SLACK" >/dev/null || continue
         link "$port" both off
-        ok "$what: $with ms, $without without it (there and back, ping says $(cat "$work/rtt"))"
+        ok "$what: $with ms (shortest, median), $without without it (there and back, ping says $(cat "$work/rtt"))"
         return
     done
     fail "$what: $wanted ms more than without, but for $SLACK" "attempts:$seen"
 }
 
+# ends CLIENT: one that was still at work.
+ends() {
+    kill "$1" 2>/dev/null || fail "iperf3 went on to the end" "$(cat "$work/other")"
+    wait "$1" || true
+}
+
 delays() {
-    interval=1 late "delay 70ms, a ping a second" s1 70 delay 70ms
+    count=5 interval=1 late "delay 70ms, a ping a second" s1 70 delay 70ms
     late "delay 10ms of what a port gets" s2 10 out delay 10ms
     late "both directions: there" s1 12 both delay 12ms
     from=2 to=1 late "and back" s1 12 both delay 12ms
-    background ip netns exec "nvp$$-s3" iperf3 -c 10.1.0.4 -t 60 -b 300M >"$work/other"
+    background ip netns exec "nvp$$-s3" iperf3 -c 10.1.0.4 -t 500 -b 300M >"$work/other"
     local other=$!
     late "delay 70ms beside iperf3 between two others" s1 70 delay 70ms
-    kill "$other"
-    wait "$other" || true
+    ends "$other"
     # The same link carries a flood, too.
-    background ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 50M -l 1400 -t 60 >"$work/other"
+    background ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 50M -l 1400 -t 500 >"$work/other"
     other=$!
     late "delay 70ms, beside a flood on the same link" s1 70 delay 70ms
-    kill "$other"
-    wait "$other" || true
+    ends "$other"
 }
 
-# What a ping takes without a link, some 0.3 ms, is in the mean.
+# What a ping takes without a link, some 0.3 ms, is in the median.
 jitter() {
     link s1 delay 20ms 5ms distribution normal seed 3
-    local mean spread
-    for _ in 1 2 3; do
-        in_space s1 ping -q -i 0.005 -c 1000 -W 2 10.1.0.2 >"$work/ping" || fail "ping under jitter" "$(cat "$work/ping")"
-        mean=$(sed -n 's,^rtt .*= [^/]*/\([^/]*\)/.*,\1,p' "$work/ping")
-        spread=$(sed -n 's,^rtt .*/\([^/]*\) ms.*,\1,p' "$work/ping")
-        ! { is_near "$mean" 20.3 0.05 && is_near "$spread" 5 0.1; } || break
+    local median spread
+    for _ in 1 2 3 4 5 6; do
+        in_space s1 ping -i 0.005 -c 1000 -W 2 10.1.0.2 >"$work/ping" || fail "ping under jitter" "$(tail -n 3 "$work/ping")"
+        # Half of a normal distribution is within 0.6745 standard deviations.
+        read -r median spread < <(sed -n 's/.* time=\([0-9.]*\) ms/\1/p' "$work/ping" | sort -n |
+            awk '{ t[NR] = $1 } END { print t[int(NR / 2)], (t[int(NR * 3 / 4)] - t[int(NR / 4)]) / 2 / 0.6745 }')
+        ! { is_near "$median" 20.3 0.05 && is_near "$spread" 5 0.15; } || break
     done
-    near "delay 20ms 5ms distribution normal: mean of 1000 pings" "$mean" 20.3 0.05
-    near "and their standard deviation" "$spread" 5 0.1
+    near "delay 20ms 5ms distribution normal: median of 1000 pings" "$median" 20.3 0.05
+    near "and their standard deviation, by the quartiles" "$spread" 5 0.15
     link s1 off
 }
 
@@ -112,17 +120,16 @@ jitter() {
 nobody_waits() {
     local flood others=
     link s2 out delay 200ms
-    background ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 20M -l 1400 -t 60 >"$work/other"
+    background ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 20M -l 1400 -t 500 >"$work/other"
     flood=$!
     wait_for "the flood has begun" 10 has_got s2 1000
-    for _ in 1 2 3; do
+    for _ in 1 2 3 4 5 6; do
         others=$(median 1 3 50 0.02)
         ! jq -en "$others < 1" >/dev/null || break
     done
     jq -en "$others < 1" >/dev/null || fail "a port behind 200 ms holds nobody up" "a ping to another port takes $others ms"
     ok "a port behind 200 ms holds nobody up: a ping to another takes $others ms"
-    kill "$flood"
-    wait "$flood" || true
+    ends "$flood"
     link s2 out off
 }
 
@@ -346,15 +353,25 @@ rates() {
     near "rate 10mbit, of TCP" "$got" 10000000 0.04
     local before
     before=$(drops s1 link-full)
-    numbered 500 0 rate 1mbit limit 20
     # 20 wait, and others are sent as these leave; they take 0.8 ms each.
+    until_few 200 rate 1mbit limit 20
     came "limit 20: the first 20 of 500 come, and those that are sent as they leave" '.frames >= 20 and .frames <= 200'
     expect "the rest is dropped as link-full" "$(($(drops s1 link-full) - before))" -ge "$(jq .lost "$work/came")"
     before=$(drops s1 link-full)
-    numbered 500 0 delay 300ms bytes 10kb
+    until_few 99 delay 300ms bytes 10kb
     came "bytes 10kb: less than 100 frames of 100 bytes" '.frames >= 40 and .frames < 100'
     expect "the rest is dropped as link-full" "$(($(drops s1 link-full) - before))" -ge "$(jq .lost "$work/came")"
     link s1 off
+}
+
+# until_few MOST WORDS…: sends 500 frames, again if who sends them was held up, so that more than those came.
+until_few() {
+    local most=$1
+    shift
+    for _ in 1 2 3 4 5; do
+        numbered 500 0 "$@"
+        [ "$(jq .frames "$work/came")" -gt "$most" ] || return 0
+    done
 }
 
 # What is under way is bounded, whatever is asked for, and other ports go on.
@@ -372,9 +389,10 @@ memory() {
     # 64 MiB of frames, and what is known about 100,000 of them.
     expect "KiB that the daemon takes for them" "$((after - before))" -lt $((80 << 10))
     reaches 2 3 "meanwhile"
+    before=$(received)
     link s1 off
     quiet
-    expect "all that were under way arrived at once: frames" "$(received)" -ge 10000
+    expect "all that were under way arrived at once: frames" "$(($(received) - before))" -ge 10000
     reaches 1 2 "afterwards"
 }
 
