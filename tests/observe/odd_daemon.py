@@ -15,9 +15,11 @@ RING = {"frames": 0, "bytes": 0, "batches": 0}
 def stats():
     passed = time.monotonic_ns() // 1_000_000
     ring = {"frames": passed, "bytes": 60 * passed, "batches": passed // 8}
+    # Of no histogram's bounds, in no order, and the last one falls.
+    parts = [{"up_to_ns": 7, "frames": passed}, {"up_to_ns": 3, "frames": 0}, {"frames": 2**40 - passed}]
     ports = [
         {"name": name, "switch": "vale0", "kind": "local", "state": "open", "in": [ring], "out": [RING], "in_drops": {ODD: passed, "__proto__": 1},
-         "kicks_sent": 0, "kicks_suppressed": 0, "kicks_received": 0}
+         "kicks_sent": 0, "kicks_suppressed": 0, "kicks_received": 0, "latency": {"sum_ns": passed, "parts": parts}}
         for name in NAMES]
     worker = {"index": 0, "busy_ns": passed * 500_000, "polled_ns": 0, "slept_ns": passed * 500_000, "ingresses": 1}
     switch = {"name": "vale0", "ports": len(NAMES), "addresses": 1, "table_size": 9}

@@ -2,13 +2,15 @@
 
 mod common;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{Make, TestPort, attach, frame};
 use netvale_mem::latency::set_sampling;
+use netvale_policy::bucket::Limit;
+use netvale_port::link::{Link, LinkSettings};
 use netvale_switch::trace::{Trace, TraceOptions};
-use netvale_switch::{Passed, Switch, Work};
+use netvale_switch::{Forwarder, Passed, Policies, Switch, Work};
 
 /// While it lives, one of that many batches is timed, in this process: one test at a time.
 struct Sampling(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
@@ -28,8 +30,11 @@ impl Drop for Sampling {
 
 /// Two ports, of which the second is known.
 fn pair(make: Make) -> (TestPort, TestPort) {
-    let switch = Switch::new("vale0");
-    let [a, mut b] = ["a", "b"].map(|name| attach(&switch, name, make));
+    pair_on(&Switch::new("vale0"), make)
+}
+
+fn pair_on(switch: &Arc<Switch>, make: Make) -> (TestPort, TestPort) {
+    let [a, mut b] = ["a", "b"].map(|name| attach(switch, name, make));
     assert!(b.send(&frame(255, 2, 0, 60)));
     b.forward(&mut Work::default());
     (a, b)
@@ -71,7 +76,7 @@ fn all_of_a_batch() {
     assert_eq!((timed(&a), b.take().len()), (20, 15));
     let switch = Switch::new("vale1");
     let mut alone = attach(&switch, "c", Make::default());
-    let trace = std::sync::Arc::new(Trace::new(TraceOptions { filter: None, only_drops: false, one_of: 1, room: 9 }));
+    let trace = Arc::new(Trace::new(TraceOptions { filter: None, only_drops: false, one_of: 1, room: 9 }));
     switch.trace("c", &trace).unwrap();
     send(&mut alone, 3);
     assert_eq!((timed(&alone), std::iter::from_fn(|| trace.next()).count()), (3, 3));
@@ -181,4 +186,48 @@ fn forgotten() {
     b.take();
     finish(&mut a);
     assert_eq!((timed(&a), b.take().len()), (before, 1));
+}
+
+/// Objective: what waits until its port may send again is timed until it is sent.
+#[test]
+fn at_a_rate() {
+    let (_alone, switch) = (sampling(1), Switch::new("vale0"));
+    let (mut a, mut b) = pair_on(&switch, Make::default());
+    let policies = Policies { rates: vec![Limit::frames(100, 1)], ..Policies::default() };
+    switch.set_policies(a.id, Some(Arc::new(policies)), None);
+    let begun = Instant::now();
+    send(&mut a, 4);
+    assert!(timed(&a) < 4, "{} of 4 are sent", timed(&a));
+    finish(&mut a);
+    let all = begun.elapsed();
+    assert_eq!((timed(&a), b.take().len()), (4, 4));
+    // One is the burst, one more may be owed, and the last two are sent 10 ms apart.
+    let (least, sum) = (Duration::from_millis(10), Duration::from_nanos(a.sent.latency().sum()));
+    assert!(sum >= least && sum <= 4 * all, "{sum:?} of {all:?}");
+}
+
+/// Objective: frames that are put on a link are timed until they are there, and not once more when they come out of it.
+#[test]
+fn over_a_link() {
+    let (_alone, switch) = (sampling(1), Switch::new("vale0"));
+    let (mut a, mut b) = pair_on(&switch, Make::default());
+    let wait = Duration::from_millis(20);
+    let settings =
+        LinkSettings { impair: Some("delay 20ms".parse().unwrap()), bytes: 1 << 16, ..LinkSettings::default() };
+    let (link, end) = Link::new(settings, 1, None, Arc::clone(&a.sent)).unwrap();
+    switch.set_policies(a.id, Some(Arc::new(Policies { link: Some(link), ..Policies::default() })), None);
+    let begun = Instant::now();
+    send(&mut a, 5);
+    let (put, took) = (timed(&a), begun.elapsed());
+    assert_eq!((put, b.take().len()), (5, 0));
+    assert!(a.sent.latency().sum() <= 5 * took.as_nanos() as u64);
+    let mut out = Forwarder::of_link(switch, a.id, end);
+    let (mut got, mut work) = (0, Work::default());
+    while got < 5 {
+        _ = out.pass(&mut work);
+        got += b.take().len();
+        assert!(begun.elapsed() < Duration::from_secs(10), "{got} of 5 came");
+    }
+    assert!(begun.elapsed() >= wait);
+    assert_eq!(timed(&a), put);
 }
