@@ -54,11 +54,32 @@ impl Histogram {
         self.parts.each_ref().map(|part| part.load(Ordering::Relaxed))
     }
 
+    /// The parts that have frames: up to how many nanoseconds, none for the last one, and how many frames.
+    pub fn filled(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
+        bounds().zip(self.parts()).filter(|(_, frames)| *frames > 0)
+    }
+
+    /// Adds what another histogram had, unless it had other bounds.
+    pub fn add_parts(&self, sum: u64, parts: &[(Option<u64>, u64)]) {
+        let part = |bound| bounds().position(|own| own == bound).and_then(|at| self.parts.get(at));
+        if parts.iter().all(|(bound, _)| part(*bound).is_some()) {
+            parts
+                .iter()
+                .for_each(|(bound, frames)| _ = part(*bound).map(|part| part.fetch_add(*frames, Ordering::Relaxed)));
+            self.sum.fetch_add(sum, Ordering::Relaxed);
+        }
+    }
+
     /// Nanoseconds that all its frames took together.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.sum.load(Ordering::Relaxed)
     }
+}
+
+/// The upper bound of each part.
+fn bounds() -> impl Iterator<Item = Option<u64>> {
+    BOUNDS.into_iter().map(Some).chain([None])
 }
 
 static ONE_OF: AtomicU32 = AtomicU32::new(0);
@@ -91,5 +112,21 @@ mod tests {
         assert_eq!(parts.iter().sum::<u64>(), 31);
         assert_eq!(histogram.sum(), 1000 + 4 * 501 + 8_000_000_000 + 16 * 1_000_000_001);
         assert!(BOUNDS.is_sorted());
+    }
+
+    /// Objective: what one histogram has can be added to another one, unless its bounds are others.
+    #[test]
+    fn added() {
+        let [one, other] = <[Histogram; 2]>::default();
+        one.add(400, 3);
+        one.add(2_000_000_000, 1);
+        other.add(500, 1);
+        let filled: Vec<_> = one.filled().collect();
+        assert_eq!(filled, [(Some(500), 3), (None, 1)]);
+        other.add_parts(one.sum(), &filled);
+        assert_eq!(other.filled().collect::<Vec<_>>(), [(Some(500), 4), (None, 1)]);
+        assert_eq!(other.sum(), 1200 + 2_000_000_000 + 500);
+        other.add_parts(7, &[(Some(500), 1), (Some(501), 1)]);
+        assert_eq!((other.parts()[0], other.sum()), (4, 2_000_001_700));
     }
 }

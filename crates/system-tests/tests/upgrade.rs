@@ -17,8 +17,9 @@ use netvale::Port;
 use netvale_control::attach::{AttachReply, REPLY_LEN};
 use netvale_control::client::Client;
 use netvale_control::succession::Succession;
+use netvale_control::types::Latency;
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
-use sequence::{Came, LIMIT, Reader, Sender, open};
+use sequence::{Came, LIMIT, Reader, Sender, frame, open};
 use upgraded::Upgraded;
 
 /// Between two bursts of a sender: the machine has other things to do.
@@ -75,6 +76,39 @@ fn all_came(from: Sender, mut came: Came, to: &mut Port) {
     });
     came.read_up_to(to, sent);
     assert_eq!((came.again, came.missing), (0, 0), "of {sent}");
+}
+
+/// Objective: how long frames took stays, and is added to.
+#[test]
+fn histograms() {
+    let d = Upgraded::start(&["--latency-sampling", "1"]);
+    let (mut to, mut from) = (open(d.dir(), "vale0:to"), open(d.dir(), "vale0:from"));
+    let mut came = Came::default();
+    let mut send = |numbers: std::ops::Range<u64>| {
+        numbers.clone().for_each(|number| assert!(from.tx()[0].send(&frame(number))));
+        from.sync();
+        came.read_up_to(&mut to, numbers.end);
+    };
+    send(0..50);
+    let before = timed(&d, "vale0:from", 50);
+    d.upgrade();
+    assert_eq!(timed(&d, "vale0:from", 50), before);
+    send(50..60);
+    assert!(timed(&d, "vale0:from", 60).sum_ns > before.sum_ns);
+}
+
+/// How long frames of a port took, once that many were timed.
+fn timed(d: &Upgraded, port: &str, frames: u64) -> Latency {
+    let mut client = Client::connect(d.dir()).expect("it answers");
+    let until = Instant::now() + LIMIT;
+    loop {
+        let found = client.all_stats().expect("it answers").ports.into_iter().find(|one| one.name == port);
+        match found.expect("it is there").latency {
+            Some(latency) if latency.frames() == frames => return latency,
+            other => assert!(Instant::now() < until, "{other:?}"),
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Objective: frames that wait for a lossless receiver when the daemon is replaced arrive after it, before those behind

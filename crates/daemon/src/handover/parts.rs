@@ -1,6 +1,7 @@
 //! What several items say: a caller, the counters of a ring.
 
 use netvale_mem::drops::{DropReason, RingCounters};
+use netvale_mem::latency::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::caller::Caller;
@@ -33,13 +34,32 @@ pub struct Counts {
     #[serde(default)]
     batches: u64,
     drops: Vec<(String, u64)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    timed: Option<Timed>,
+}
+
+/// How long frames took that were timed.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Timed {
+    /// Nanoseconds of all together.
+    sum: u64,
+    /// Frames of each part of the histogram, with its bound in nanoseconds.
+    parts: Vec<(Option<u64>, u64)>,
+}
+
+impl Timed {
+    fn of(histogram: &Histogram) -> Option<Timed> {
+        let parts: Vec<_> = histogram.filled().collect();
+        (!parts.is_empty()).then(|| Timed { sum: histogram.sum(), parts })
+    }
 }
 
 impl Counts {
     /// Reads counters.
     pub fn of(counters: &RingCounters) -> Counts {
         let drops = counters.all_drops().map(|(why, n)| (why.name().to_owned(), n)).collect();
-        Counts { frames: counters.frames(), bytes: counters.bytes(), batches: counters.batches(), drops }
+        let timed = Timed::of(counters.latency());
+        Counts { frames: counters.frames(), bytes: counters.bytes(), batches: counters.batches(), drops, timed }
     }
 
     /// Counts frames that were dropped.
@@ -57,5 +77,31 @@ impl Counts {
             let reason = DropReason::ALL.iter().find(|why| why.name() == name);
             reason.into_iter().for_each(|why| counters.dropped(*why, *n));
         }
+        if let Some(Timed { sum, parts }) = &self.timed {
+            counters.latency().add_parts(*sum, parts);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: counters go on where another process's were; what an older one does not say is nothing.
+    #[test]
+    fn counts() {
+        let [before, after] = <[RingCounters; 2]>::default();
+        before.passed_in(2, 9, 540);
+        before.dropped(DropReason::NoRoom, 3);
+        assert_eq!(Counts::of(&before).timed, None);
+        before.latency().add(1_500, 9);
+        before.latency().add(u64::from(u32::MAX), 1);
+        let words = serde_json::to_string(&Counts::of(&before)).unwrap();
+        serde_json::from_str::<Counts>(&words).unwrap().add_to(&after);
+        assert_eq!(Counts::of(&after), Counts::of(&before));
+        assert_eq!(after.latency().sum(), 9 * 1_500 + u64::from(u32::MAX));
+        let older: Counts = serde_json::from_str(r#"{"frames":1,"bytes":60,"drops":[]}"#).unwrap();
+        older.add_to(&after);
+        assert_eq!((after.frames(), after.batches()), (10, 2));
     }
 }
