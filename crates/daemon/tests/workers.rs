@@ -216,13 +216,14 @@ fn a_receiver_that_makes_room_wakes_the_worker() {
     let worker = start(0);
     let gate = Arc::new(Gate { bell: Some(Doorbell::new().unwrap()), ..Gate::default() });
     worker.add(1, to(&gate, Bringer::new(10, true)));
-    let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
-    until("it asks", || count(&gate.asked) > 0);
+    let (count, stats) = (|of: &AtomicU64| of.load(Ordering::Relaxed), worker.stats());
+    // It looks once more after it has asked: with room by then, it would not sleep.
+    let is_asleep = || stats.slept() > count(&stats.slept_ns);
+    until("it asks, and sleeps", || count(&gate.asked) > count(&gate.done) && is_asleep());
     gate.open.store(true, Ordering::Relaxed);
     gate.bell.as_ref().unwrap().ring();
     until("all that waited arrives", || gate.counters.frames() == 10);
     until("it asks no longer", || count(&gate.asked) == count(&gate.done));
-    let stats = worker.stats();
     assert!(count(&stats.waited_ns) > 0 && count(&stats.waited_ns) <= count(&stats.slept_ns));
     let mut sleeps = count(&stats.sleeps);
     until("it sleeps on", || {
