@@ -77,8 +77,8 @@ impl Histogram {
     }
 }
 
-/// The upper bound of each part.
-fn bounds() -> impl Iterator<Item = Option<u64>> {
+/// The upper bound of each part, none for the last one.
+pub fn bounds() -> impl Iterator<Item = Option<u64>> {
     BOUNDS.into_iter().map(Some).chain([None])
 }
 

@@ -7,7 +7,7 @@ use netvale_control::types::{
     AllStats, AllStatsParams, Direction, Drops, Latency, LatencyPart, MulticastStats, PolicyStats, PortDetails,
     PortState, PortStats, RegionStats, RingStats, RuleStats, StatsReply, SwitchStats, TunnelStats, WorkerStats,
 };
-use netvale_mem::latency::{BOUNDS, PARTS};
+use netvale_mem::latency::{PARTS, bounds};
 use netvale_port::RingCounters;
 use netvale_switch::Switch;
 use netvale_switch::filters::Filters;
@@ -165,8 +165,7 @@ fn latency(rings: &[Arc<RingCounters>]) -> Option<Latency> {
         sum_ns += histogram.sum();
         all.iter_mut().zip(histogram.parts()).for_each(|(all, frames)| *all += frames);
     }
-    let bounds = BOUNDS.iter().copied().map(Some).chain([None]);
-    let parts = all.into_iter().zip(bounds).filter(|&(frames, _)| frames > 0);
+    let parts = all.into_iter().zip(bounds()).filter(|&(frames, _)| frames > 0);
     let parts: Vec<_> = parts.map(|(frames, up_to_ns)| LatencyPart { up_to_ns, frames }).collect();
     (!parts.is_empty()).then_some(Latency { sum_ns, parts })
 }
@@ -257,6 +256,6 @@ mod tests {
         let parts = vec![part(Some(500), 4), part(None, 2)];
         let found = latency(&rings).unwrap();
         assert_eq!((found.frames(), &found), (6, &Latency { sum_ns: 1200 + 500 + 6_000_000_000, parts }));
-        assert_eq!(Latency::BOUNDS_NS, BOUNDS);
+        assert_eq!(Latency::BOUNDS_NS, netvale_mem::latency::BOUNDS);
     }
 }
