@@ -14,9 +14,8 @@ use crate::netvale::Netvale;
 
 /// How long what attackers had may take to go: ports pause after peers that broke the rules, and sockets linger.
 const LIMIT: Duration = Duration::from_secs(45);
-/// Kilobytes by which a daemon's own memory may grow, over any time. The C library keeps up to 25 MB of what setting up needed and gives them back, or
-/// not, depending on what lies behind them: the same daemon at rest has 24 to 31 MB, or 48 to 51, and may go from the one to the other.
-const OWN_KB: u64 = 32 << 10;
+/// Kilobytes by which a daemon's own memory may grow, over any time.
+const OWN_KB: u64 = 16 << 10;
 /// The same with all that it shares.
 const RESIDENT_KB: u64 = 48 << 10;
 
