@@ -7,7 +7,7 @@ NETVALE := $(TARGET)/release/netvale
 BENCH   := $(TARGET)/release/netvale-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench deb rpm image dist publish-check demo test test-long check docs bench fuzz fuzz-asan fuzz-coverage soak fmt install clean
+.PHONY: help build build-bench deb rpm image dist publish-check demo test test-system test-long check docs bench fuzz fuzz-asan fuzz-coverage soak fmt install clean
 
 help: ## list the targets
 	@echo "netvale: make TARGET"
@@ -42,12 +42,16 @@ demo: ## real traffic across a switch, in under a minute
 	@$(MAKE) --no-print-directory build
 	@$(NETVALE) demo
 
-test: ## all tests, loom models, Miri and bounded fuzzing (about three quarters of an hour)
+test: ## build, unit and crate tests, doc tests, loom models, fuzz targets' kept inputs; takes cargo and a compiler, not root
 	@scripts/install-deps.sh test
 	@scripts/test.sh
 
-test-long: ## what takes long and changes seldom: the tarball builds offline, with the oldest Rust; crates can be published; more fuzzing, ten minutes of soak
-	@scripts/install-deps.sh test
+test-system: ## guests, kernel judges, unmodified programs, guide, packages, Python, one minute of soak; takes root
+	@scripts/install-deps.sh test-system
+	@scripts/test-system.sh
+
+test-long: ## Miri, fuzzing by time, ten minutes of soak, the tarball, other compilers and architectures
+	@scripts/install-deps.sh test-long
 	@scripts/test-long.sh
 
 check: ## format, lints, docs, layers, unsafe gate, instructions a frame, dependencies
@@ -65,19 +69,19 @@ bench: ## measure against the peers, then write the report
 	@$(BENCH) report $(TARGET)/bench.jsonl --out $(TARGET)/bench-report
 
 fuzz: ## fuzz every target for FUZZ_SECONDS (default 60) each
-	@scripts/install-deps.sh test
+	@scripts/install-deps.sh test-long
 	@scripts/fuzz.sh all $(or $(FUZZ_SECONDS),60)
 
 fuzz-asan: ## the same under AddressSanitizer, where there is a nightly compiler
-	@scripts/install-deps.sh test
+	@scripts/install-deps.sh test-long
 	@scripts/fuzz-asan.sh $(or $(FUZZ_SECONDS),60)
 
 fuzz-coverage: ## which lines of each crate the kept inputs of the fuzz targets reach
-	@scripts/install-deps.sh test
+	@scripts/install-deps.sh test-long
 	@scripts/fuzz-coverage.sh
 
 soak: ## a daemon with all kinds of ports under random attack for MINUTES (default 10); SEED repeats one
-	@scripts/install-deps.sh test
+	@scripts/install-deps.sh test-system
 	@scripts/soak.sh $(or $(MINUTES),10)
 
 fmt: ## format the code

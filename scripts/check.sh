@@ -42,6 +42,7 @@ if [ "${1:-}" = --inside ]; then
 fi
 
 need_rust
+stages_begin
 stage format 60 cargo fmt --all --check
 stage format-fuzz 60 cargo fmt --manifest-path fuzz/Cargo.toml --check
 stage clippy 600 cargo clippy --quiet --workspace --all-targets -- -D warnings
@@ -54,7 +55,8 @@ xtask names
 xtask words
 xtask links
 xtask glossary
+xtask test-targets
 stage cost 1800 "$0" --inside cost
 stage cargo-deny 120 "$0" --inside deny
 stage advisories 180 "$0" --inside advisories
-stages_summary
+stages_summary check

@@ -14,11 +14,18 @@ fuzz_targets() {
     fi
 }
 
-# fuzz_build KIND: builds `targets`, and sets `bin_dir`. KIND is plain, asan (AddressSanitizer, by the nightly compiler) or coverage.
+# fuzz_build KIND: builds `targets`, and sets `bin_dir`. KIND is plain, asan (AddressSanitizer, by the nightly compiler), coverage, or replay:
+# programs that take inputs as arguments, without libFuzzer.
 #
 # With --target the flags reach the targets but not build scripts and procedural macros, which could not be linked with them.
 fuzz_build() {
     local kind=$1 toolchain=() host counters
+    if [ "$kind" = replay ]; then
+        bin_dir=$target_dir/replay/debug
+        CARGO_TARGET_DIR=$target_dir/replay RUSTFLAGS="--cfg fuzzing" cargo build --quiet --no-default-features \
+            --manifest-path "$root/fuzz/Cargo.toml" "${targets[@]/#/--bin=}"
+        return
+    fi
     host=$(rustc -vV | sed -n 's/^host: //p')
     counters="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install-deps.sh demo|test|check|docs|bench|package: installs what that make target needs on Debian.
+# install-deps.sh demo|test|test-system|test-long|check|docs|bench|package: installs what that make target needs on Debian.
 #
 # Says which packages it installs and why, leaves out those that are present, and touches nothing
 # else. Without root and sudo it names the packages and returns success: the target then goes on and
@@ -18,6 +18,10 @@ LIST
 }
 
 packages_test() {
+    packages_demo | head -n 2
+}
+
+packages_test_system() {
     packages_demo
     cat <<'LIST'
 ethtool|has veth pairs finish their checksums
@@ -69,8 +73,12 @@ procps|looks at processes and their resources
 systemd-container|boots systemd in a container, for the units (systemd-nspawn)
 lintian|judges the Debian packages
 dkms|builds the guests' drivers from their package
-g++|builds libFuzzer for the fuzz targets
 LIST
+}
+
+packages_test_long() {
+    packages_test_system
+    echo 'g++|builds libFuzzer for the fuzz targets'
 }
 
 packages_check() {
@@ -189,10 +197,10 @@ disable_at_boot() {
 install_packages() {
     local missing names
     if ! have dpkg-query || ! have apt-get; then
-        echo "not a Debian system: install the equivalents of: $("packages_$1" | cut -d'|' -f1 | tr '\n' ' ')"
+        echo "not a Debian system: install the equivalents of: $("packages_${1//-/_}" | cut -d'|' -f1 | tr '\n' ' ')"
         return
     fi
-    missing=$("packages_$1" | missing_of)
+    missing=$("packages_${1//-/_}" | missing_of)
     [ -n "$missing" ] || return 0
     mapfile -t names < <(cut -d'|' -f1 <<<"$missing")
     if ! find_root; then
@@ -244,6 +252,17 @@ install_cargo_deny() {
         echo "cargo-deny: skipped: it could not be built (offline?)"
 }
 
+cargo_nextest_version=0.9.151
+
+# It starts programs and waits for them: what is quick to build will do.
+install_nextest() {
+    [ ! -x "$tools_dir/bin/cargo-nextest" ] && ! cargo nextest --version >/dev/null 2>&1 || return 0
+    echo "building cargo-nextest $cargo_nextest_version into $tools_dir (minutes, once): runs the tests"
+    env -u CARGO_TARGET_DIR CARGO_PROFILE_RELEASE_{OPT_LEVEL=0,DEBUG=0,LTO=off,CODEGEN_UNITS=16} timeout 1200 \
+        cargo install cargo-nextest --version "$cargo_nextest_version" --locked --quiet --no-default-features --root "$tools_dir" ||
+        echo "cargo-nextest: it could not be built (offline?)"
+}
+
 cargo_deb_version=3.8.0
 cargo_generate_rpm_version=0.21.1
 
@@ -288,7 +307,19 @@ bench)
     ;;
 test)
     install_packages test
+    install_nextest
+    ;;
+test-system)
+    install_packages test-system
     install_packages package
+    install_nextest
+    install_packagers
+    install_musl
+    ;;
+test-long)
+    install_packages test-long
+    install_packages package
+    install_nextest
     install_packagers
     install_musl
     install_miri
@@ -305,7 +336,7 @@ check)
     ;;
 docs) install_mdbook ;;
 *)
-    echo "usage: install-deps.sh demo|test|check|docs|bench|package" >&2
+    echo "usage: install-deps.sh demo|test|test-system|test-long|check|docs|bench|package" >&2
     exit 2
     ;;
 esac

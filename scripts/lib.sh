@@ -3,7 +3,7 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target_dir=${CARGO_TARGET_DIR:-$root/target}
-# Tools that are built once and kept: cargo-deny.
+# Tools that are built once and kept: cargo-nextest, cargo-deny.
 tools_dir=${NETVALE_TOOLS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/tools}
 
 # What guests and containers of the tests boot from, made once and kept.
@@ -12,10 +12,10 @@ guests_dir=${NETVALE_GUESTS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/gue
 # The exit status by which a stage says that it cannot run here.
 SKIPPED=77
 
-stages_passed=0
-stages_failed=0
-stages_skipped=0
-failed_names=()
+# A line for each stage that has ended: its name, its seconds, and passed, failed or skipped. Lanes write to the same file.
+stages_file=${NETVALE_STAGES:-}
+# Seconds since the script began are seconds of the tier.
+times_file=$root/docs/internals/test-times.toml
 
 # skip REASON: ends a stage as skipped.
 skip() {
@@ -65,43 +65,92 @@ make_tree() {
     mv -T "$work/root" "$1"
 }
 
-# stage NAME SECONDS COMMAND…: runs the command under a time limit and counts its outcome.
+# stages_begin: before the first stage of a script.
+stages_begin() {
+    stages_file=$(mktemp)
+    export NETVALE_STAGES=$stages_file NETVALE_SKIPPED=$stages_file.skipped
+    trap 'rm -f "$stages_file" "$NETVALE_SKIPPED"' EXIT
+}
+
+# stage NAME SECONDS COMMAND…: runs the command under a time limit and notes its outcome.
 # `timeout` leads a process group of its own, so that the limit ends grandchildren too; Ctrl-C is
 # passed on by the trap, because the terminal's signal does not reach that group.
 stage() {
-    local name=$1 limit=$2 status start=$SECONDS
+    local name=$1 limit=$2 status outcome start=$SECONDS
     shift 2
     printf '\n== %s\n' "$name"
-    (trap - INT; exec timeout -k 10 "$limit" "$@") </dev/null &
+    (trap - INT; exec timeout -k 20 "$limit" "$@") </dev/null &
     local pid=$!
-    trap 'kill -TERM "$pid" 2>/dev/null; exit 130' INT TERM
+    trap 'kill -TERM "$pid" 2>/dev/null; wait "$pid"; exit 130' INT TERM
     wait "$pid"
     status=$?
     trap - INT TERM
     case $status in
-    0)
-        stages_passed=$((stages_passed + 1))
-        echo "== $name: passed in $((SECONDS - start)) s"
-        ;;
-    "$SKIPPED")
-        stages_skipped=$((stages_skipped + 1))
-        ;;
-    *)
-        stages_failed=$((stages_failed + 1))
-        failed_names+=("$name")
-        # 124: timeout ended it; 137: it had to kill it.
-        case $status in 124 | 137) echo "== $name: over its limit of $limit s" ;; esac
-        echo "== $name: FAILED (status $status)"
-        ;;
+    0) outcome=passed ;;
+    "$SKIPPED") outcome=skipped ;;
+    # 124: timeout ended it; 137: it had to kill it.
+    124 | 137) outcome=failed && echo "== $name: over its limit of $limit s" ;;
+    *) outcome=failed && echo "== $name: status $status" ;;
     esac
+    echo "== $name: $outcome in $((SECONDS - start)) s"
+    echo "$name $((SECONDS - start)) $outcome" >>"$stages_file"
 }
 
-# Prints the closing line; status 1 when a stage failed.
+# side_by_side LANE…: each lane is a list of stages, which run one after another, beside those of the other lanes. What a lane says is shown
+# when it ends; `$0 --lane STAGE…` runs one.
+side_by_side() {
+    local lane pids=() logs=() log i
+    for lane in "$@"; do
+        log=$(mktemp)
+        logs+=("$log")
+        # shellcheck disable=SC2086 # words of the lane
+        "$0" --lane $lane >"$log" 2>&1 </dev/null &
+        pids+=($!)
+    done
+    trap 'kill -TERM "${pids[@]}" 2>/dev/null; wait; cat "${logs[@]}"; rm -f "${logs[@]}"; exit 130' INT TERM
+    for i in "${!pids[@]}"; do
+        wait "${pids[i]}"
+        cat "${logs[i]}"
+        rm -f "${logs[i]}"
+    done
+    trap - INT TERM
+}
+
+# stages_summary TIER: the table of stages and the closing lines; status 1 when a stage failed. What a test could not do is a skipped test,
+# and a failure where STRICT is set. RECORD=1 writes the times down.
 stages_summary() {
-    echo
-    [ "$stages_failed" = 0 ] || printf 'failed stage: %s\n' "${failed_names[@]}"
-    echo "stages: $stages_passed passed, $stages_failed failed, $stages_skipped skipped"
-    [ "$stages_failed" = 0 ]
+    local passed failed skipped total=$SECONDS
+    printf '\n%-24s %6s\n' stage seconds
+    awk '{ printf "%-24s %6d  %s\n", $1, $2, $3 }' "$stages_file"
+    printf '%-24s %6d\n\n' 'in all' "$total"
+    count() { grep -c " $1\$" "$stages_file"; }
+    passed=$(count passed) failed=$(count failed) skipped=$(count skipped)
+    [ ! -s "$NETVALE_SKIPPED" ] || cat "$NETVALE_SKIPPED"
+    sed -n 's/^\(.*\) [0-9]* failed$/failed stage: \1/p' "$stages_file"
+    if [ -n "${STRICT:-}" ] && { [ "$skipped" != 0 ] || [ -s "$NETVALE_SKIPPED" ]; }; then
+        echo "nothing may be skipped here (STRICT is set)"
+        failed=$((failed + 1))
+    fi
+    [ -z "${RECORD:-}" ] || [ "$failed" != 0 ] || record_times "$1" "$total"
+    echo "stages: $passed passed, $failed failed, $skipped skipped"
+    [ "$failed" = 0 ]
+}
+
+# record_times TIER SECONDS: the tier's table in the file of times is what was measured.
+record_times() {
+    local new
+    new=$(mktemp)
+    [ ! -e "$times_file" ] || awk -v tier="[$1]" '/^\[/ { own = $0 == tier } !own' "$times_file" | sed -e :a -e '/^\n*$/{$d;N;ba' -e '}' >"$new"
+    {
+        [ ! -s "$new" ] || echo
+        echo "[$1]"
+        echo "date = \"$(date +%F)\""
+        echo "machine = \"$(nproc) x $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)\""
+        echo "total = $2"
+        awk '{ print $1 " = " $2 }' "$stages_file"
+    } >>"$new"
+    cat "$new" >"$times_file"
+    rm -f "$new"
 }
 
 # Ends the script unless what every target needs is there: cargo and a C linker.
@@ -115,3 +164,19 @@ need_rust() {
         exit 1
     }
 }
+
+# Ends the script unless there is cargo-nextest, which runs the tests.
+need_nextest() {
+    PATH=$tools_dir/bin:$PATH
+    cargo nextest --version >/dev/null 2>&1 || {
+        echo "cargo-nextest is missing: make test installs it, or cargo install cargo-nextest --locked" >&2
+        exit 1
+    }
+}
+
+# What `cargo nextest run` takes in both tiers: one set of packages and targets, so that nothing is built twice with other features.
+of_workspace=(--cargo-profile test --workspace --lib --bins --tests --examples)
+# What is shipped, as the system tests and packages take it; crates/system-tests names the same.
+shipped=(--package netvale-cli --package netvale-capi --package netvale-pcap --package netvale-cni)
+# Tests that assert times or rates.
+measuring='test(/(^|::)measuring::/)'

@@ -1,9 +1,30 @@
 //! What several targets need: memory that changes while it is read, and limits on how often it is.
 
+mod replay;
+
 use netvale_mem::mapping::Mapping;
 use netvale_mem::probe;
 use netvale_mem::words::Words;
 use std::sync::Arc;
+
+pub use replay::{Input, replay};
+
+/// A target: libFuzzer's, or a program that runs the inputs that its arguments name.
+#[macro_export]
+macro_rules! fuzz_target {
+    (|$data:ident: $kind:ty| $body:block) => {
+        #[cfg(feature = "libfuzzer")]
+        libfuzzer_sys::fuzz_target!(|$data: $kind| $body);
+
+        #[cfg(not(feature = "libfuzzer"))]
+        fn main() -> std::process::ExitCode {
+            $crate::replay(|bytes| {
+                let run = |$data: $kind| $body;
+                run($crate::Input::of(bytes));
+            })
+        }
+    };
+}
 
 /// A view of all whole words of a mapping.
 pub fn words(map: &Arc<Mapping>) -> Words {

@@ -1,6 +1,6 @@
 //! Checks that the compiler does not make.
 //!
-//! `cargo run -p xtask -- CHECK…` runs the named checks (`layers`, `circles`, `unsafe-gate`, `names`, `words`, `links`, `glossary`;
+//! `cargo run -p xtask -- CHECK…` runs the named checks (`layers`, `circles`, `unsafe-gate`, `names`, `words`, `links`, `glossary`, `test-targets`;
 //! all of them when none is named) over the workspace, prints every finding, and exits with 1 when there
 //! is one and with 2 when a check could not run.
 
@@ -12,6 +12,7 @@ mod links;
 mod modules;
 mod names;
 mod source;
+mod test_targets;
 mod unsafe_gate;
 mod words;
 
@@ -26,7 +27,7 @@ type Findings = Vec<String>;
 /// not run at all.
 type Check = (&'static str, fn(&Path) -> Result<Findings, String>);
 
-const CHECKS: [Check; 7] = [
+const CHECKS: [Check; 8] = [
     ("layers", layers::run),
     ("circles", circles::run),
     ("unsafe-gate", unsafe_gate::run),
@@ -34,6 +35,7 @@ const CHECKS: [Check; 7] = [
     ("words", words::run),
     ("links", links::run),
     ("glossary", glossary::run),
+    ("test-targets", test_targets::run),
 ];
 
 fn main() -> ExitCode {

@@ -1,14 +1,24 @@
-//! A daemon in a run directory of its own.
+//! A daemon in a run directory of its own: started, ended in any way, started again, succeeded by another one.
 
-use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use netvale_control::client::Client;
+use rustix::process::Signal;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{Failed, Process, until};
+use crate::{Failed, Launch, Manager, Process, until};
+
+/// Seconds until a daemon has to answer, or to have ended.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The socket that takes requests.
+const CONTROL_SOCKET: &str = "control.sock";
 
 /// Creates a folder that is removed when dropped; its name begins with `netvale-PURPOSE-`.
 ///
@@ -18,7 +28,8 @@ pub fn scratch(purpose: &str) -> Result<TempDir, Failed> {
     tempfile::Builder::new().prefix(&format!("netvale-{purpose}-")).tempdir().map_err(Failed::to("make a folder"))
 }
 
-/// Waits until the daemon in `run_dir` answers: its socket is there before it does. Returns whether it does; `is_alive` says whether it still may.
+/// Waits until the daemon in `run_dir` answers: its socket is there before it does. Returns whether it does;
+/// `is_alive` says whether it still may.
 pub fn ready(run_dir: &Path, limit: Duration, mut is_alive: impl FnMut() -> bool) -> bool {
     let answers = || Client::connect(run_dir).is_ok_and(|mut client| client.version().is_ok());
     let mut answered = false;
@@ -29,53 +40,180 @@ pub fn ready(run_dir: &Path, limit: Duration, mut is_alive: impl FnMut() -> bool
     answered
 }
 
-/// A daemon as `netvale up` runs it.
+/// A daemon, one process after another. The running one is killed when this is dropped.
 #[derive(Debug)]
 pub struct Daemon {
-    program: PathBuf,
-    // Dropped first.
-    process: Process,
+    launch: Launch,
+    manager: Option<Manager>,
+    // Dropped before its folder.
+    process: Mutex<Option<Process>>,
+    lives: AtomicU32,
     dir: TempDir,
 }
 
 impl Daemon {
-    /// Starts `program up` with more arguments, and waits until it answers. Its output goes where `redirect` says.
+    /// Starts one, and waits until it answers.
     ///
     /// # Errors
-    /// The daemon does not start, ends, or does not answer within the limit.
-    pub fn start(
-        program: &Path,
-        arguments: &[&str],
-        limit: Duration,
-        redirect: impl FnOnce(&mut Command),
-    ) -> Result<Daemon, Failed> {
-        let dir = scratch("run")?;
-        let mut command = Command::new(program);
-        command.env_remove("NETVALE_RUN_DIR").arg("--run-dir").arg(dir.path()).arg("up").args(arguments);
-        redirect(&mut command);
-        let mut process = Process::start(&mut command)?;
-        let alive = || matches!(process.child().try_wait(), Ok(None));
-        if !ready(dir.path(), limit, alive) {
-            let why = std::io::Error::other(format!("it did not answer within {} s", limit.as_secs()));
-            return Err(Failed::to("reach the daemon")(why));
-        }
-        Ok(Daemon { program: program.into(), process, dir })
+    /// It does not start, ends, or does not answer within a minute.
+    pub fn start(launch: Launch) -> Result<Daemon, Failed> {
+        Daemon::start_in(scratch("run")?, launch, None)
     }
 
-    /// The daemon's run directory.
+    /// Starts one in that folder; by the service manager, if there is one, which also gets what outlives the process.
+    ///
+    /// # Errors
+    /// As [`Daemon::start`].
+    pub fn start_in(dir: TempDir, launch: Launch, manager: Option<Manager>) -> Result<Daemon, Failed> {
+        let daemon = Daemon { launch, manager, process: Mutex::default(), lives: AtomicU32::new(0), dir };
+        daemon.start_again()?;
+        Ok(daemon)
+    }
+
+    /// Starts the next process, with all that the service manager keeps.
+    ///
+    /// # Errors
+    /// As [`Daemon::start`].
+    pub fn start_again(&self) -> Result<(), Failed> {
+        let mut process = match &self.manager {
+            Some(manager) => manager.start(&self.launch, self.dir())?,
+            None => Process::start(&mut self.launch.command(self.dir()))?,
+        };
+        let is_alive = || matches!(process.child().try_wait(), Ok(None));
+        if !ready(self.dir(), LIMIT, is_alive) {
+            let why = std::io::Error::other(format!("it does not answer within {} s, or has ended", LIMIT.as_secs()));
+            return Err(Failed::to("reach the daemon")(why));
+        }
+        *self.process() = Some(process);
+        self.lives.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Sends the running process that signal, and waits until it has ended.
+    ///
+    /// # Errors
+    /// None runs, or it has not ended within a minute.
+    pub fn end(&self, signal: Signal) -> Result<ExitStatus, Failed> {
+        if let Some(process) = &*self.process() {
+            process.signal(signal);
+        }
+        self.wait()
+    }
+
+    /// Waits until the running process has ended by itself.
+    ///
+    /// # Errors
+    /// As [`Daemon::end`].
+    pub fn wait(&self) -> Result<ExitStatus, Failed> {
+        let ended = self.process().take().map(|mut process| process.ended_within(LIMIT));
+        ended.flatten().ok_or_else(|| Failed::to("end the daemon")(std::io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Ends the running process in that way once the service manager keeps what it has, and starts the next one.
+    /// `meanwhile` runs while there is none.
+    ///
+    /// # Errors
+    /// As [`Daemon::start`] and [`Daemon::end`].
+    pub fn restart(&self, signal: Signal, meanwhile: impl FnOnce()) -> Result<(), Failed> {
+        self.is_kept()?;
+        self.end(signal)?;
+        meanwhile();
+        self.start_again()
+    }
+
+    /// Waits until the service manager keeps what the daemon has: that is done before the next request is looked at.
+    ///
+    /// # Errors
+    /// The daemon or the service manager does not answer.
+    pub fn is_kept(&self) -> Result<(), Failed> {
+        self.call("version", &json!({})).map_err(Failed::to("reach the daemon"))?;
+        self.manager.as_ref().map_or(Ok(()), Manager::sync)
+    }
+
+    /// Another process, whose command is changed by `as_successor`, goes on in the running one's place. Returns whether
+    /// it does: on a busy machine the running one may go on instead, and the other one ends.
+    ///
+    /// # Errors
+    /// It cannot be started; neither of the two has ended within a minute.
+    pub fn is_succeeded(&self, as_successor: impl FnOnce(&mut Command)) -> Result<bool, Failed> {
+        let mut command = self.launch.command(self.dir());
+        as_successor(&mut command);
+        let mut next = Process::start(&mut command)?;
+        let mut running = self.process();
+        let before =
+            running.as_mut().ok_or_else(|| Failed::to("find the daemon")(std::io::ErrorKind::NotFound.into()))?;
+        let (mut has_ended, mut has_failed) = (None, false);
+        until(LIMIT, Duration::from_millis(1), || {
+            has_ended = before.ended_within(Duration::ZERO);
+            has_failed = has_ended.is_none() && next.ended_within(Duration::ZERO).is_some();
+            has_ended.is_some() || has_failed
+        });
+        match has_ended {
+            Some(status) if status.success() => *running = Some(next),
+            Some(status) => return Err(Failed::to("succeed the daemon")(std::io::Error::other(status.to_string()))),
+            None if has_failed => return Ok(false),
+            None => return Err(Failed::to("succeed the daemon")(std::io::ErrorKind::TimedOut.into())),
+        }
+        drop(running);
+        self.lives.fetch_add(1, Ordering::Relaxed);
+        if ready(self.dir(), LIMIT, || true) {
+            return Ok(true);
+        }
+        Err(Failed::to("reach the successor")(std::io::ErrorKind::TimedOut.into()))
+    }
+
+    /// The number of the running process; 0 if there is none.
+    pub fn id(&self) -> u32 {
+        self.process().as_ref().map_or(0, Process::id)
+    }
+
+    /// How many processes have been this daemon.
+    pub fn lives(&self) -> u32 {
+        self.lives.load(Ordering::Relaxed)
+    }
+
+    /// How the running process has ended by itself, if it has.
+    pub fn has_ended(&self) -> Option<ExitStatus> {
+        self.process().as_mut()?.ended_within(Duration::ZERO)
+    }
+
+    /// The run directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The daemon's process.
-    pub fn process(&self) -> &Process {
-        &self.process
+    /// A file of the run directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir().join(name)
     }
 
-    /// A netvale command that talks to the daemon.
-    pub fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(&self.program);
-        command.arg("--run-dir").arg(self.dir()).args(arguments);
-        command
+    /// The service manager.
+    pub fn manager(&self) -> Option<&Manager> {
+        self.manager.as_ref()
+    }
+
+    /// A connection to its control socket.
+    ///
+    /// # Errors
+    /// It does not answer within a minute.
+    pub fn control(&self) -> Result<Client, Failed> {
+        Client::connect_within(self.dir(), LIMIT).map_err(|e| Failed::to("reach the daemon")(std::io::Error::other(e)))
+    }
+
+    /// What it answers to a request, word for word.
+    ///
+    /// # Errors
+    /// It does not run, or hangs up.
+    pub fn call(&self, method: &str, params: &Value) -> std::io::Result<Value> {
+        let mut stream = UnixStream::connect(self.path(CONTROL_SOCKET))?;
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        writeln!(stream, "{request}")?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line)?;
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`daemon`] | a daemon in a run directory of its own |
+//! | [`launch`] | how a daemon's process is started |
 //! | [`manager`] | a service manager that keeps descriptors |
 //! | [`net`] | network namespaces, and interfaces in them |
 //! | [`process`] | a program that does not outlive its owner |
@@ -10,6 +11,7 @@
 //! All of it is gone when it is dropped, and nothing waits without a limit.
 
 pub mod daemon;
+pub mod launch;
 pub mod manager;
 pub mod net;
 pub mod process;
@@ -20,6 +22,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 pub use daemon::Daemon;
+pub use launch::Launch;
 pub use manager::Manager;
 pub use process::Process;
 
@@ -53,6 +56,31 @@ pub fn until(limit: Duration, pause: Duration, mut done: impl FnMut() -> bool) -
         }
     }
     true
+}
+
+/// A command that runs the ignored test of that name, of this test program: a part that a test gives to a process of
+/// its own.
+///
+/// # Errors
+/// The program does not know its own file.
+pub fn role(name: &str) -> Result<std::process::Command, Failed> {
+    let own = std::env::current_exe().map_err(Failed::to("find its own program"))?;
+    let mut command = std::process::Command::new(own);
+    command.args(["--exact", name, "--nocapture", "--ignored"]).stdout(std::process::Stdio::null());
+    Ok(command)
+}
+
+/// Says that a test cannot run here, and why. The line is also added to the file that `NETVALE_SKIPPED` names, for those
+/// who run many tests and see the output of none that passes.
+pub fn skip(why: &str) {
+    let line = format!("skipped: {}: {why}\n", std::thread::current().name().unwrap_or_default());
+    eprint!("{line}");
+    if let Some(file) = std::env::var_os("NETVALE_SKIPPED") {
+        let list = std::fs::File::options().create(true).append(true).open(file);
+        // One write, which others do not divide.
+        let written = list.and_then(|mut list| io::Write::write_all(&mut list, line.as_bytes()));
+        written.unwrap_or_else(|e| eprintln!("the list of skipped tests: {e}"));
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use std::time::Duration;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use tempfile::TempDir;
 
-use crate::{Failed, Process};
+use crate::{Failed, Launch, Process};
 
 /// The first of the numbers that descriptors get on their way: neither those that are had nor those that are wanted lie
 /// there.
@@ -85,22 +84,17 @@ impl Manager {
         lock(&self.kept).keys().cloned().collect()
     }
 
-    /// Starts `program` with all that is kept, also of what a daemon has sent that does not run any more.
+    /// Starts a daemon's process with all that is kept, also of what one has sent that does not run any more.
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(
-        &self,
-        program: &Path,
-        arguments: &[&str],
-        redirect: impl FnOnce(&mut Command),
-    ) -> Result<Process, Failed> {
+    pub fn start(&self, launch: &Launch, run_dir: &Path) -> Result<Process, Failed> {
         self.sync()?;
         let kept = lock(&self.kept);
         let names: Vec<&str> = kept.keys().map(String::as_str).collect();
         let fds: Vec<i32> = kept.values().map(AsRawFd::as_raw_fd).collect();
-        let mut command = Command::new("sh");
-        command.args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"]).arg(program).args(arguments);
+        // The number of a process is not known before it runs.
+        let mut command = launch.command_behind(&["sh", "-c", "LISTEN_PID=$$ exec \"$@\"", "sh"], run_dir);
         command.env("NOTIFY_SOCKET", self.socket());
         command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
         // SAFETY: calls nothing but fcntl and dup2, on numbers, into memory that was there before.
@@ -116,7 +110,6 @@ impl Manager {
                 Ok(())
             });
         }
-        redirect(&mut command);
         Process::start(&mut command)
     }
 

@@ -46,15 +46,18 @@ impl Host {
 /// Set in the process inside a namespace.
 const INSIDE: &str = "NETVALE_TEST_NAMESPACE";
 
-/// Runs the test of that name, of this test program, again under unshare(1) with these options. Returns whether this process is the one inside: the
-/// one outside has nothing left to do.
+/// Runs the test that calls this again under unshare(1) with these options. Returns whether this process is the one
+/// inside: the one outside has nothing left to do.
 ///
 /// # Errors
 /// The test fails inside: its output is included.
-pub fn inside(name: &str, options: &[&str]) -> Result<bool, Failed> {
+pub fn inside(options: &[&str]) -> Result<bool, Failed> {
     if std::env::var_os(INSIDE).is_some() {
         return Ok(true);
     }
+    // The thread of a test has the test's name.
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or_default();
     let what = || format!("run {name} in a namespace");
     let own = std::env::current_exe().map_err(Failed::to(what()))?;
     let mut command = Command::new("unshare");

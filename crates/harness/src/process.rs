@@ -1,7 +1,7 @@
 //! A program that does not outlive its owner.
 
 use std::io::BufReader;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -65,6 +65,17 @@ impl Process {
         if let Some(id) = Pid::from_raw(self.id().cast_signed()) {
             let _ = kill_process(id, signal);
         }
+    }
+
+    /// How the process has ended, waited for as long as that; `None` if it still runs.
+    pub fn ended_within(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let child = self.child();
+        let mut status = None;
+        crate::until(limit, Duration::from_millis(1), || {
+            status = child.try_wait().ok().flatten();
+            status.is_some()
+        });
+        status
     }
 
     /// Waits for the process to end by itself, and returns its output. If there is a `limit`, the process is killed after it.

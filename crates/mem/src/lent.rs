@@ -18,7 +18,7 @@
 //!
 //! `users` alone excludes: it counts the workers inside, or says that the control thread is. `recall` only says what
 //! the control thread wants. Workers read it *after* they have counted themselves; with both in one total order
-//! (`SeqCst`), a worker that enters after the content was retired sees that it was. `tests/loom_lent.rs` checks the
+//! (`SeqCst`), a worker that enters after the content was retired sees that it was. `tests/it/loom_lent.rs` checks the
 //! interleavings.
 #![allow(unsafe_code)]
 

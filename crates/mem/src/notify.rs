@@ -12,7 +12,7 @@
 //! ```
 //!
 //! With a full fence on both sides at least one of them sees what the other wrote, so a wake-up is never lost.
-//! `tests/loom.rs` checks every interleaving of exactly these functions.
+//! `tests/it/loom.rs` checks every interleaving of exactly these functions.
 
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

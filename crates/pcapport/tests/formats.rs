@@ -314,32 +314,6 @@ fn not_captures() {
     );
 }
 
-/// Objective: tcpdump reads what is written, to the nanosecond.
-#[test]
-fn tcpdump_reads_it() {
-    if Command::new("tcpdump").arg("--version").output().is_err() {
-        eprintln!("skipped: tcpdump is not installed");
-        return;
-    }
-    for format in FORMATS {
-        let mut tcpdump = Command::new("tcpdump")
-            .args(["-nn", "-e", "-tt", "--time-stamp-precision=nano", "-r", "-"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        tcpdump.stdin.take().unwrap().write_all(&written(format, &five())).unwrap();
-        let out = tcpdump.wait_with_output().unwrap();
-        let text = String::from_utf8(out.stdout).unwrap();
-        let head = text.lines().filter(|l| l.starts_with("17000000")).count();
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        assert_eq!(head, 5, "{text}");
-        assert!(text.starts_with("1700000000.123456789 00:00:00:00:00:00 > 00:00:00:00:00:00"), "{text}");
-        assert!(text.contains("04:04:04:04:04:04, 802.3, length 50"), "{text}");
-    }
-}
-
 /// Objective: frames and times beyond what the formats hold are cut and clamped, not refused.
 #[test]
 fn beyond_the_formats() {
@@ -368,5 +342,35 @@ fn full_disk() {
         let mut w = Writer::create("/dev/full".as_ref(), format).unwrap();
         w.write(Duration::ZERO, &[0; 60]).unwrap();
         w.finish().unwrap_err();
+    }
+}
+
+mod with_programs {
+    use super::*;
+
+    /// Objective: tcpdump reads what is written, to the nanosecond.
+    #[test]
+    fn tcpdump_reads_it() {
+        if Command::new("tcpdump").arg("--version").output().is_err() {
+            netvale_harness::skip("tcpdump is not installed");
+            return;
+        }
+        for format in FORMATS {
+            let mut tcpdump = Command::new("tcpdump")
+                .args(["-nn", "-e", "-tt", "--time-stamp-precision=nano", "-r", "-"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            tcpdump.stdin.take().unwrap().write_all(&written(format, &five())).unwrap();
+            let out = tcpdump.wait_with_output().unwrap();
+            let text = String::from_utf8(out.stdout).unwrap();
+            let head = text.lines().filter(|l| l.starts_with("17000000")).count();
+            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+            assert_eq!(head, 5, "{text}");
+            assert!(text.starts_with("1700000000.123456789 00:00:00:00:00:00 > 00:00:00:00:00:00"), "{text}");
+            assert!(text.contains("04:04:04:04:04:04, 802.3, length 50"), "{text}");
+        }
     }
 }

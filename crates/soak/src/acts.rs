@@ -75,7 +75,7 @@ struct Limited {
 
 impl Limited {
     fn new(daemon: &Netvale, which: Resource, most: u64) -> Result<Limited, String> {
-        let process = Pid::from_raw(daemon.pid().cast_signed());
+        let process = Pid::from_raw(daemon.id().cast_signed());
         let name = if which == Resource::Nofile { "Max open files" } else { "Max address space" };
         // Only what is in force now: what could be stays, or it would not be given back.
         let limit = Rlimit { current: Some(most), maximum: most_possible(daemon, name) };
@@ -93,7 +93,7 @@ impl Drop for Limited {
 
 /// The hard limit of that name; none if it is unlimited.
 fn most_possible(daemon: &Netvale, name: &str) -> Option<u64> {
-    let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.pid())).ok()?;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.id())).ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
@@ -102,7 +102,7 @@ fn most_possible(daemon: &Netvale, name: &str) -> Option<u64> {
 fn descriptors(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     let daemon = w.first();
     // The limit is of descriptors' numbers.
-    let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).map_err(|e| e.to_string())?;
+    let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.id())).map_err(|e| e.to_string())?;
     let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let limit = Limited::new(daemon, Resource::Nofile, 1 + numbers.max().unwrap_or(0_u64) + rng.below(8))?;
     // Before the crowd: behind it they would wait, as it is turned away one after the other.
@@ -124,7 +124,7 @@ fn connect(daemon: &Netvale) -> rustix::io::Result<OwnedFd> {
 /// The daemon can map only a little more, and programs want large ports.
 fn memory(w: &World, _rng: &mut Rng, life: Duration) -> Result<(), String> {
     let daemon = w.first();
-    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).map_err(|e| e.to_string())?;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.id())).map_err(|e| e.to_string())?;
     let mapped = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")?.parse().ok());
     // Rust's allocator ends a process that gets nothing: regions fail, the rest has room.
     let most = (mapped.unwrap_or(0_u64) << 10) + (64 << 20);

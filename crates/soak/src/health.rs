@@ -41,7 +41,7 @@ pub struct Counts {
 impl Counts {
     /// What a daemon has now.
     pub fn of(daemon: &Netvale) -> Counts {
-        let path = |what: &str| format!("/proc/{}/{what}", daemon.pid());
+        let path = |what: &str| format!("/proc/{}/{what}", daemon.id());
         let entries = |what: &str| fs::read_dir(path(what)).map_or(0, Iterator::count);
         let text = |what: &str| fs::read_to_string(path(what)).unwrap_or_default();
         let status = text("status");

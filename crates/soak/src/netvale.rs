@@ -1,21 +1,17 @@
 //! A daemon that is killed and started again in the same folder.
 
-use std::fs::{self, File};
+use std::fs;
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use netvale_control::client::Client;
 use netvale_control::types::AttachParams;
-use netvale_harness::Process;
-use netvale_harness::daemon::{ready, scratch};
+use netvale_harness::daemon::scratch;
+use netvale_harness::{Daemon, Launch};
 use rustix::process::Signal;
 use serde_json::Value;
-use tempfile::TempDir;
 
-/// How long a daemon may take to start, or to end.
-const LIMIT: Duration = Duration::from_secs(30);
 /// The file that stays: without it, two daemons could lock different files of one name.
 const LOCK: &str = "lock";
 /// What a daemon leaves of a panic in its log.
@@ -23,13 +19,16 @@ const PANIC: &str = "panicked at";
 
 /// The daemon.
 pub struct Netvale {
-    program: PathBuf,
-    arguments: Vec<String>,
-    process: Option<Process>,
-    dir: TempDir,
+    daemon: Daemon,
     log: PathBuf,
-    /// Processes so far.
-    pub lives: u32,
+}
+
+impl Deref for Netvale {
+    type Target = Daemon;
+
+    fn deref(&self) -> &Daemon {
+        &self.daemon
+    }
 }
 
 impl Netvale {
@@ -37,67 +36,32 @@ impl Netvale {
     pub fn start(program: &Path, arguments: &[&str], log: PathBuf) -> Result<Netvale, String> {
         let dir = scratch("soak").map_err(|e| e.to_string())?;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).map_err(|e| e.to_string())?;
-        let arguments = arguments.iter().map(|&argument| argument.into()).collect();
-        let mut this = Netvale { program: program.into(), arguments, process: None, dir, log, lives: 0 };
-        this.start_again()?;
-        Ok(this)
+        let launch = Launch::up(program, &[arguments, &["--log-level", "warn"]].concat()).log_to(log.clone());
+        let daemon = Daemon::start_in(dir, launch, None).map_err(|e| format!("{e}; its log: {}", log.display()))?;
+        Ok(Netvale { daemon, log })
     }
 
     /// Starts the next process.
-    pub fn start_again(&mut self) -> Result<(), String> {
-        let failed = |what: &str| format!("{what}: {}", self.log.display());
-        let log = File::options().append(true).create(true).open(&self.log).map_err(|e| e.to_string())?;
-        let mut command = Command::new(&self.program);
-        command.env_remove("NETVALE_RUN_DIR").env_remove("XDG_RUNTIME_DIR");
-        command.arg("--run-dir").arg(self.dir.path()).arg("up").args(&self.arguments);
-        command.args(["--log-level", "warn"]).stdout(Stdio::null()).stderr(log);
-        let mut process = Process::start(&mut command).map_err(|e| e.to_string())?;
-        let is_ready = ready(self.dir.path(), LIMIT, || matches!(process.child().try_wait(), Ok(None)));
-        self.lives += 1;
-        self.process = Some(process);
-        if is_ready { Ok(()) } else { Err(failed("the daemon does not start; its log")) }
-    }
-
-    /// Its folder.
-    pub fn dir(&self) -> &Path {
-        self.dir.path()
-    }
-
-    /// A path in its folder.
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    /// Its process, zero if there is none.
-    pub fn pid(&self) -> u32 {
-        self.process.as_ref().map_or(0, Process::id)
-    }
-
-    /// Whether it has ended by itself.
-    pub fn has_ended(&mut self) -> Option<String> {
-        let ended = self.process.as_mut()?.child().try_wait().ok()??;
-        Some(ended.to_string())
+    pub fn start_again(&self) -> Result<(), String> {
+        self.daemon.start_again().map_err(|e| format!("{e}; its log: {}", self.log.display()))
     }
 
     /// Kills it: SIGKILL.
-    pub fn kill(&mut self) {
-        self.process = None;
+    pub fn kill(&self) {
+        // One that has ended already is as good.
+        let _ = self.daemon.end(Signal::KILL);
     }
 
     /// Ends it as service managers do. Returns what is wrong with how it ended, and what it left in its folder.
-    pub fn stop(&mut self) -> Vec<String> {
-        let Some(mut process) = self.process.take() else { return Vec::new() };
-        process.signal(Signal::TERM);
-        let mut status = None;
-        netvale_harness::until(LIMIT, Duration::from_millis(10), || {
-            status = process.child().try_wait().ok().flatten();
-            status.is_some()
-        });
+    pub fn stop(&self) -> Vec<String> {
+        if self.daemon.id() == 0 {
+            return Vec::new();
+        }
         let mut wrong = Vec::new();
-        match status {
-            None => wrong.push(format!("the daemon does not end within {} s of SIGTERM", LIMIT.as_secs())),
-            Some(status) if !status.success() => wrong.push(format!("the daemon ended with {status}")),
-            Some(_) => {}
+        match self.daemon.end(Signal::TERM) {
+            Err(why) => wrong.push(format!("the daemon does not end after SIGTERM: {why}")),
+            Ok(status) if !status.success() => wrong.push(format!("the daemon ended with {status}")),
+            Ok(_) => {}
         }
         let left = self.files().into_iter().filter(|name| name != LOCK);
         wrong.extend(left.map(|name| format!("the daemon left {name} in its run directory")));
@@ -106,7 +70,7 @@ impl Netvale {
 
     /// The files in its folder.
     pub fn files(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.dir.path()).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.dir()).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         names
@@ -120,7 +84,7 @@ impl Netvale {
 
     /// A connection to its control socket.
     pub fn control(&self) -> Result<Client, String> {
-        Client::connect_within(self.dir.path(), LIMIT).map_err(|e| e.to_string())
+        self.daemon.control().map_err(|e| e.to_string())
     }
 
     /// Attaches a port.

@@ -13,7 +13,6 @@ use serde_json::json;
 use crate::acts::ACTS;
 use crate::bystanders::Bystanders;
 use crate::health::{Counts, rests, settles};
-use crate::netvale::Netvale;
 use crate::report::{FlowCounts, Life, Report};
 use crate::rng::Rng;
 use crate::roles::{self, ROLES, UP};
@@ -99,7 +98,7 @@ impl Soak {
             began: [false; 2],
         };
         this.attach_for_attackers()?;
-        this.watch.look_at(this.world.daemons.each_ref().map(Netvale::pid));
+        this.watch.look_at(this.world.daemons.each_ref().map(|daemon| daemon.id()));
         this.rounds_left = ROUNDS_OF_A_LIFE;
         Ok(this)
     }
@@ -275,7 +274,7 @@ impl Soak {
         if number == 0 {
             wrong.extend(self.attach_for_attackers().err());
         }
-        self.watch.look_at(self.world.daemons.each_ref().map(Netvale::pid));
+        self.watch.look_at(self.world.daemons.each_ref().map(|daemon| daemon.id()));
         self.report.back_after_ms.push(gone.elapsed().as_millis() as u64);
         self.fail(wrong);
     }

@@ -3,7 +3,7 @@
 //!
 //! Cargo builds a package's programs for that package's tests only, and these are another package's. So each test program has Cargo build
 //! them when it first needs them ([`programs`]): what is tested is never older than its sources, also when a test is run alone or from a clean
-//! checkout. Where all is built, Cargo sees that in a moment; `scripts/test.sh` builds it beforehand ([`BUILD`]), so that time limits are about tests.
+//! checkout. `scripts/test-system.sh` builds them once beforehand ([`BUILD`]), and says so by `NETVALE_PROGRAMS`.
 
 pub mod scripts;
 
@@ -31,6 +31,9 @@ pub const BUILD: [&str; 9] = [
 pub fn programs() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
+        if let Some(built) = std::env::var_os("NETVALE_PROGRAMS") {
+            return built.into();
+        }
         let own = std::env::current_exe().expect("the test has a file");
         // target/PROFILE/deps/TEST
         let folder = own.ancestors().nth(2).expect("a folder of the profile").to_path_buf();

@@ -1,7 +1,7 @@
 //! Any bytes, read as each message of an attach connection.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_control::attach::{AttachReply, AttachRequest, BringRequest, MAX_BROUGHT, MAX_RINGS};
 use netvale_control::device::{DeviceRequest, Holding, MessageKind};
 

@@ -2,14 +2,14 @@
 //!
 //! Input: a byte that says how many instructions there are, the instructions of eight bytes each as in a `struct sock_filter` of a
 //! little-endian machine, then the frame.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
-#[path = "../../../crates/policy/tests/bpf/pcap.rs"]
+#[path = "../../../crates/policy/tests/it/with_programs/bpf/pcap.rs"]
 mod pcap;
 
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_fuzz::Input;
 use netvale_policy::bpf::{Beyond, Insn, Program};
 use pcap::Pcap;

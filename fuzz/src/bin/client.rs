@@ -1,5 +1,5 @@
 //! The client library against a daemon that answers anything, and writes anything to the memory that it shares, also in the middle of a call.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale::raw::{Attached, attach, release, resume};
 use netvale_control::attach::{AttachReply, AttachRequest, IN_FILE, PORT_OF_SWITCH, Role};
 use netvale_fuzz::{Input, bounded, meddle, words};

@@ -1,9 +1,9 @@
 //! Any bytes, sent to a control connection whole and in pieces. Configuration files in them are parsed, and not applied.
 //!
 //! Input: the size of the pieces in one byte, then the stream.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_control::server::{Connection, Handler};
 use netvale_control::types::{Applied, Done, Version};
 use netvale_control::{Reply, Request, RpcError};

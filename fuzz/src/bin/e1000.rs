@@ -1,10 +1,10 @@
 //! Any register accesses and any descriptors, status blocks and buffers, to an e1000 whose queues are used in between; its memory comes and goes,
 //! and changes in the middle of a call.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_e1000::core::{Core, Shared};
 use netvale_e1000::device::{Card, E1000};
 use netvale_e1000::egress::E1000Egress;

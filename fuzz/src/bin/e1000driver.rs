@@ -1,10 +1,10 @@
 //! A card that answers any register with anything and writes anything to descriptors, status block and buffers of our driver.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_e1000::driver::queues::{DriverEgress, DriverIngress, Rings};
 use netvale_e1000::driver::ram::{BUF, Ram};
 use netvale_e1000::driver::start::start;

@@ -2,13 +2,13 @@
 //! the kernel, whose parts the target plays.
 //!
 //! Input: for each step a byte that says which, and what it is made of.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netlink_packet_core::NetlinkPayload;
 use netvale_control::types::{LocalAddress, Mac};
 use netvale_evpn::HOLD;

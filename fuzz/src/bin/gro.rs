@@ -1,11 +1,11 @@
 //! Frames of any kind through merging (GRO) and back through segmentation: what comes out is what went in.
 //!
 //! Input: for each frame eight bytes that say how it differs from the one before it in its flow, so that most frames can be merged.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_fuzz::Input;
 use netvale_mem::host::HostRx;
 use netvale_mem::notify::Doorbell;

@@ -1,10 +1,10 @@
 //! A guest that writes anything to its ptnet device's memory, header page and rings alike, in any order, also in the middle of a call.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_abi::ptnet::{PtnetHeader, word};
 use netvale_fuzz::{Input, bounded, meddle, words};
 use netvale_mem::Mapping;

@@ -1,9 +1,9 @@
 //! Any bytes as a capture file: every frame lies in the file, errors come once, and what was read can be written and read again.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::time::Duration;
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_pcapport::{Format, Reader, Writer};
 
 type Frames = Vec<(Duration, u32, Vec<u8>)>;

@@ -1,9 +1,9 @@
 //! Any text, read as a port specification and as what `netvale attach` takes.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::fmt::{Debug, Display};
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_portspec::{AttachSpec, ParseError, PortSpec};
 
 fuzz_target!(|text: &str| {

@@ -1,9 +1,9 @@
 //! Pipes, relays and mirrors in a region whose two other sides write any indices, slots, words and offsets, also in the middle of a call.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_fuzz::{Input, bounded, meddle, words};
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::host::HostTx;

@@ -2,11 +2,11 @@
 //!
 //! No user here may take an interface, a TAP or a tunnel; files and sockets they may name in a folder of the target's own. Tunnels are root's, who says
 //! anything about them, and asks anything of them.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_abi::nmreq::{NETMAP_REQ_CSB_ENABLE, NETMAP_REQ_REGISTER};
 use netvale_control::attach::{AttachRequest, BringRequest, FLAG_FILE, FileAsked, OffsetsAsked, Pools};
 use netvale_control::device::{BODY_LEN, DeviceRequest, Holding};

@@ -1,10 +1,10 @@
 //! Any contents of slots, buffers and indices of one port, with and without a virtio-net header, against the switch's intake and delivery; they also
 //! change in the middle of a call.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_fuzz::{bounded, meddle, words};
 use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::layout::RegionSizes;

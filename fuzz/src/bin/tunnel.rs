@@ -1,13 +1,13 @@
 //! Datagrams of any kind from a known VTEP to a tunnel, whole, and put together by the kernel; and frames of any kind into it.
 //!
 //! Input: for each datagram or frame a byte that says which, and what it is made of.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_fuzz::Input;
 use netvale_mem::host::HostRx;
 use netvale_mem::notify::Doorbell;

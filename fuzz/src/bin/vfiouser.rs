@@ -1,10 +1,10 @@
 //! Any vfio-user messages, with any descriptors, to a ptnet device; its rings are used in between.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_mem::Region;
 use netvale_mem::RegionSizes;
 use netvale_mem::fault::Fault;

@@ -1,10 +1,10 @@
 //! Any vhost-user messages, with any descriptors, against our device; its queues are used in between.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_mem::fault::Fault;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{Batch, Egress, Ingress, Scratch};

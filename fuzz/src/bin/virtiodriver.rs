@@ -1,10 +1,10 @@
 //! A device that writes anything to the rings and buffers of our virtio driver, in all layouts, also in the middle of a call.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_fuzz::{Input, bounded, meddle, words};
 use netvale_mem::fault::Fault;
 use netvale_mem::words::Words;

@@ -1,10 +1,10 @@
 //! Any contents of a guest's memory, rings and buffers alike, against both queues of our device, in both layouts, with the dirty log and the
 //! record of what is in flight on or off; they also change in the middle of a call. The record keeps what the input before left in it.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_fuzz::{bounded, meddle, words};
 use netvale_mem::Mapping;
 use netvale_mem::fault::Fault;

@@ -2,11 +2,11 @@
 //!
 //! Input: the header's 12 bytes, then the frame. The header's `num_buffers`, which a sender leaves
 //! alone, says where the frame is cut into two pieces.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::net::IpAddr;
 
-use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::fuzz_target;
 use netvale_wire::checksum::{pseudo_v4, pseudo_v6};
 use netvale_wire::{FlowKey, Gso, Layers, Merge, Offload, Segmenter, Sum, VnetHdr, segment, vnet};
 

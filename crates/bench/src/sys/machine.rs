@@ -1,6 +1,6 @@
 //! A virtual machine that is really booted: Debian's kernel and a small root file system under QEMU, emulated in software.
 //!
-//! `scripts/test.sh guests` builds the image that it boots from, and puts it into `NETVALE_GUESTS` or the user's cache, where it is looked for.
+//! `scripts/test-system.sh guests` builds the image that it boots from, and puts it into `NETVALE_GUESTS` or the user's cache, where it is looked for.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use crate::sys::netns::Netns;
 /// The longest wait for anything that a machine does.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
-const MISSING: &str = "needs what guests boot from: scripts/test.sh guests makes it";
+const MISSING: &str = "needs what guests boot from: scripts/test-system.sh guests makes it";
 
 /// The image that machines boot from.
 pub struct Image {

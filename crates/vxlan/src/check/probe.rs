@@ -270,28 +270,32 @@ mod tests {
         IpAddr::from([127, 1 | a, b, n])
     }
 
-    /// Objective: of datagrams that a VTEP sends to anyone who asks it, some are taken at a time, and the time is looked at between them; the
-    /// round trip is found beside them.
-    #[test]
-    fn many_datagrams() {
-        let vtep = UdpSocket::bind((ip(2), 0)).unwrap();
-        let port = vtep.local_addr().unwrap().port();
-        let asker = Asker { local: ip(1), port, vni: 7, timeout: Duration::from_secs(5) };
-        let mut probe = match Probe::new(&asker, ip(2)) {
-            Err(CheckError::NoEcho) => return eprintln!("skipped: this user may not send ICMP echo requests"),
-            probe => probe.unwrap().expect("a route"),
-        };
-        let to: SocketAddr = rustix::net::getsockname(&probe.udp).unwrap().try_into().unwrap();
-        let datagrams = |count: usize| (0..count).for_each(|_| _ = vtep.send_to(&[0; 32], to).unwrap());
-        let left = |probe: &mut Probe| {
-            let mut recv = || rustix::net::recv(&probe.udp, &mut probe.buffer[..], RecvFlags::DONTWAIT);
-            std::iter::from_fn(|| recv().ok()).count()
-        };
-        datagrams(AT_ONCE + 10);
-        assert!(probe.pending().is_none());
-        assert_eq!(left(&mut probe), 10);
-        datagrams(AT_ONCE + 10);
-        let (round_trip, error) = probe.reach(asker.timeout).unwrap();
-        assert!(round_trip.is_some() && error.is_none(), "{round_trip:?} {error:?}");
+    mod as_root {
+        use super::*;
+
+        /// Objective: of datagrams that a VTEP sends to anyone who asks it, some are taken at a time, and the time is looked at between them; the
+        /// round trip is found beside them.
+        #[test]
+        fn many_datagrams() {
+            let vtep = UdpSocket::bind((ip(2), 0)).unwrap();
+            let port = vtep.local_addr().unwrap().port();
+            let asker = Asker { local: ip(1), port, vni: 7, timeout: Duration::from_secs(5) };
+            let mut probe = match Probe::new(&asker, ip(2)) {
+                Err(CheckError::NoEcho) => return netvale_harness::skip("this user may not send ICMP echo requests"),
+                probe => probe.unwrap().expect("a route"),
+            };
+            let to: SocketAddr = rustix::net::getsockname(&probe.udp).unwrap().try_into().unwrap();
+            let datagrams = |count: usize| (0..count).for_each(|_| _ = vtep.send_to(&[0; 32], to).unwrap());
+            let left = |probe: &mut Probe| {
+                let mut recv = || rustix::net::recv(&probe.udp, &mut probe.buffer[..], RecvFlags::DONTWAIT);
+                std::iter::from_fn(|| recv().ok()).count()
+            };
+            datagrams(AT_ONCE + 10);
+            assert!(probe.pending().is_none());
+            assert_eq!(left(&mut probe), 10);
+            datagrams(AT_ONCE + 10);
+            let (round_trip, error) = probe.reach(asker.timeout).unwrap();
+            assert!(round_trip.is_some() && error.is_none(), "{round_trip:?} {error:?}");
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! The stage of the tour: a daemon, two hosts (network namespaces), and commands run on them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use netvale_harness::net::Host;
-use netvale_harness::{Failed, Process, until};
+use netvale_harness::{Failed, Launch, Process, until};
 
 use crate::CliError;
 
@@ -47,26 +47,29 @@ pub fn run_on(host: &Host, program: &str, args: &[&str]) -> Result<String, CliEr
 }
 
 /// A daemon of the demo's own.
-pub struct Daemon(netvale_harness::Daemon);
+pub struct Daemon {
+    program: PathBuf,
+    daemon: netvale_harness::Daemon,
+}
 
 impl Daemon {
     /// Starts it and waits until it answers.
     pub fn start() -> Result<Daemon, CliError> {
         let me = std::env::current_exe().map_err(|e| failed("find its own program", &e))?;
-        let daemon = netvale_harness::Daemon::start(&me, &["--log-level", "warn"], LIMIT, |up| {
-            up.stdout(Stdio::null());
-        });
-        daemon.map(Daemon).map_err(harness)
+        let daemon = netvale_harness::Daemon::start(Launch::up(&me, &["--log-level", "warn"]).loud());
+        Ok(Daemon { program: me, daemon: daemon.map_err(harness)? })
     }
 
     /// The daemon's run directory.
     pub fn dir(&self) -> &Path {
-        self.0.dir()
+        self.daemon.dir()
     }
 
     /// A netvale command that talks to the daemon.
     pub fn command(&self, args: &[&str]) -> Command {
-        self.0.command(args)
+        let mut command = Command::new(&self.program);
+        command.arg("--run-dir").arg(self.dir()).args(args);
+        command
     }
 
     /// Runs a netvale command to its end. Returns its output.

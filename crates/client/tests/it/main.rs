@@ -1,0 +1,4 @@
+//! Ports of programs, over a daemon.
+
+mod long_frames;
+mod waiting;

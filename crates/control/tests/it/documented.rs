@@ -1,0 +1,191 @@
+//! docs/reference/control-protocol.md against the types: what a reader copies from it must work.
+
+use netvale_control::request::METHODS;
+use netvale_control::types::{
+    AllStats, Applied, Done, Event, EventName, Evicted, Exported, GroupsInfo, NOTIFICATION, PortInfo, StatsReply,
+    Subscribed, SwitchInfo, TableEntry, TraceBegun, TraceRead, Version, VxlanLocal,
+};
+use netvale_control::{ErrorCode, Request, RpcError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+const DOC: &str = include_str!("../../../../docs/reference/control-protocol.md");
+
+/// Each method's section: its name and text.
+fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let methods = DOC.split("\n## Errors").next().unwrap_or_default();
+    methods.split("\n### `").skip(1).map(|section| section.split_once('`').expect("a heading ends with '`'"))
+}
+
+/// The JSON blocks of a text whose fence begins with `fence`.
+fn blocks(text: &str, fence: &str) -> Vec<Value> {
+    let parts = text.split(fence).skip(1).map(|rest| rest.split("\n```").next().unwrap_or_default());
+    parts.map(|json| serde_json::from_str(json).unwrap_or_else(|error| panic!("{error} in {json}"))).collect()
+}
+
+/// Request and reply of a section.
+fn examples(text: &str) -> (Value, Value) {
+    match blocks(text, "\n```json\n").as_slice() {
+        [request, reply] => (request.clone(), reply.clone()),
+        other => panic!("a request and a reply are expected, not {other:?}"),
+    }
+}
+
+/// Read as `T` and written again, nothing is lost, added or renamed.
+fn same<T: Serialize + DeserializeOwned>(result: &Value) {
+    let read: T = serde_json::from_value(result.clone()).unwrap_or_else(|error| panic!("{error} in {result}"));
+    assert_eq!(&serde_json::to_value(read).expect("written"), result);
+}
+
+/// All names of members in a value.
+fn names(value: &Value, into: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => members.iter().for_each(|(name, value)| {
+            into.push(name.clone());
+            // The names in there are reasons for drops.
+            if !name.ends_with("drops") {
+                names(value, into);
+            }
+        }),
+        Value::Array(values) => values.iter().for_each(|value| names(value, into)),
+        _ => {}
+    }
+}
+
+/// Objective: every method is described, and nothing else is.
+#[test]
+fn methods_are_all_there() {
+    let mut described: Vec<_> = sections().map(|(name, _)| name).collect();
+    let mut methods = METHODS.to_vec();
+    described.sort_unstable();
+    methods.sort_unstable();
+    assert_eq!(described, methods);
+}
+
+/// Objective: each request is one the daemon takes, for the method of its section.
+#[test]
+fn requests_are_requests() {
+    for (name, text) in sections() {
+        let (request, reply) = examples(text);
+        assert_eq!(request["method"], name);
+        assert_eq!(request["id"], reply["id"], "{name}");
+        Request::parse(name, request.get("params").cloned()).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+/// Objective: each reply is one the daemon gives.
+#[test]
+fn replies_are_replies() {
+    for (name, text) in sections() {
+        let result = &examples(text).1["result"];
+        match name {
+            "version" => same::<Version>(result),
+            "switch.list" => same::<Vec<SwitchInfo>>(result),
+            "switch.table" => same::<Vec<TableEntry>>(result),
+            "switch.groups" => same::<GroupsInfo>(result),
+            "port.attach" | "port.set" | "port.show" => same::<PortInfo>(result),
+            "port.list" => same::<Vec<PortInfo>>(result),
+            "port.evicted" => same::<Vec<Evicted>>(result),
+            "stats" => same::<StatsReply>(result),
+            "stats.all" => same::<AllStats>(result),
+            "config.apply" => same::<Applied>(result),
+            "config.export" => same::<Exported>(result),
+            "vxlan.local" => same::<VxlanLocal>(result),
+            "subscribe" => same::<Subscribed>(result),
+            "trace.begin" => same::<TraceBegun>(result),
+            "trace.read" => same::<TraceRead>(result),
+            "port.detach" | "unsubscribe" | "vxlan.set" | "shutdown" => same::<Done>(result),
+            other => panic!("{other} is not checked"),
+        }
+    }
+}
+
+/// Objective: each member of an example is explained, in the section or in that of `port.show`.
+#[test]
+fn members_are_explained() {
+    let show = sections().find(|(name, _)| *name == "port.show").map(|(_, text)| text).unwrap_or_default();
+    for (method, text) in sections() {
+        let (request, reply) = examples(text);
+        let mut all = Vec::new();
+        names(&request["params"], &mut all);
+        names(&reply["result"], &mut all);
+        for name in all {
+            let word = format!("`{name}`");
+            assert!(text.contains(&word) || show.contains(&word), "{method}: {name} is not explained");
+        }
+    }
+}
+
+/// Objective: every option of `port.attach` is in the table that its section leads to.
+#[test]
+fn options_are_explained() {
+    use netvale_control::options::OPTIONS;
+    const PAGE: &str = include_str!("../../../../docs/reference/attach-options.md");
+    let text = sections().find(|(name, _)| *name == "port.attach").map(|(_, text)| text).unwrap_or_default();
+    assert!(text.contains("(attach-options.md)"));
+    for option in OPTIONS {
+        assert!(PAGE.contains(&format!("\n| `{}` |", option.key)), "{}", option.key);
+    }
+}
+
+/// Objective: the error example is an error, and the table has every code.
+#[test]
+fn errors_are_errors() {
+    let examples = blocks(DOC, "\n```json error\n");
+    assert!(!examples.is_empty());
+    for error in examples {
+        same::<RpcError>(&error["error"]);
+    }
+    use ErrorCode::*;
+    for code in [
+        ParseError,
+        InvalidRequest,
+        MethodNotFound,
+        InvalidParams,
+        InternalError,
+        NotFound,
+        Exists,
+        NotPermitted,
+        Busy,
+        NoRoom,
+        NotSupported,
+        Failed,
+    ] {
+        // With the sign that print has for it.
+        let row = format!("\n| −{} |", -(code as i32));
+        assert!(DOC.contains(&row), "{row}");
+    }
+}
+
+/// Objective: the limits are the code's.
+#[test]
+fn limits_are_the_codes() {
+    use netvale_control::{framing, server};
+    assert!(DOC.contains(&format!("| {} | error", framing::MAX_REQUEST_LINE)));
+    assert!(DOC.contains(&format!("| {} MiB | error", framing::MAX_TRUSTED_LINE >> 20)));
+    assert!(DOC.contains(&format!("| {} | error", server::MAX_BATCH)));
+    assert!(DOC.contains(&format!("| {} MiB | error", server::MAX_OUTPUT >> 20)));
+}
+
+/// Objective: the table of events is the code's: all names with their fields and meanings, and no others. The example is one.
+#[test]
+fn events_are_all_there() {
+    const PAGE: &str = include_str!("../../../../docs/reference/events.md");
+    let row = |name: &EventName| {
+        let details: Vec<_> = name.details().iter().map(|detail| format!("`{detail}`")).collect();
+        format!("| `{}` | {} | {} |", name.as_str(), details.join(", "), name.meaning())
+    };
+    let expected: Vec<_> = EventName::ALL.iter().map(row).collect();
+    let group = |line: &str| EventName::ALL.iter().any(|name| line.starts_with(&format!("| `{}.", name.group())));
+    let found: Vec<_> = PAGE.lines().filter(|line| group(line)).collect();
+    assert_eq!(found.join("\n"), expected.join("\n"));
+    for notification in blocks(PAGE, "\n```json\n") {
+        assert_eq!(notification["method"], NOTIFICATION);
+        same::<Event>(&notification["params"]);
+        let mut all = Vec::new();
+        names(&notification["params"], &mut all);
+        all.retain(|name| !PAGE.contains(&format!("`{name}`")));
+        assert_eq!(all, [""; 0], "are not explained");
+    }
+}

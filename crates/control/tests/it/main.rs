@@ -1,0 +1,6 @@
+//! The control protocol, its options and pages.
+
+mod documented;
+mod handshake;
+mod options;
+mod views;

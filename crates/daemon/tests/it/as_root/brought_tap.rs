@@ -1,0 +1,197 @@
+//! TAPs that clients bring: what the daemon takes, what it makes of the rest, and what a client's copy can do.
+
+use crate::common;
+
+use std::fs::File;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
+use std::time::Duration;
+
+use common::{Daemon, LIMIT, frame, ip, receive, send, until};
+use netvale_control::client::{Bringing, ClientError};
+use netvale_control::types::{AttachParams, PortOptions};
+use netvale_tap::{Tap, TapOptions};
+use rustix::fs::{Mode, OFlags};
+use serde_json::json;
+
+/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+fn inside() -> bool {
+    const OPTIONS: [&str; 3] = ["--net", "--user", "--map-root-user"];
+    let allowed = Command::new("unshare").args(OPTIONS).arg("true").output().is_ok_and(|o| o.status.success());
+    if !allowed || !std::path::Path::new("/dev/net/tun").exists() {
+        netvale_harness::skip("needs /dev/net/tun and the right to make network namespaces");
+        return false;
+    }
+    common::inside(&OPTIONS)
+}
+
+fn options(name: &str) -> TapOptions {
+    TapOptions { name: name.into(), ..TapOptions::default() }
+}
+
+fn params(port: &str, options: PortOptions) -> AttachParams {
+    AttachParams { switch: "vale0".into(), port: port.into(), options }
+}
+
+fn hand_over(d: &Daemon, params: AttachParams, queues: &[OwnedFd]) -> Result<String, ClientError> {
+    Bringing::connect(d.dir()).unwrap().attach(params, queues)
+}
+
+fn refused(d: &Daemon, fd: impl Into<OwnedFd>, why: &str) {
+    let error = hand_over(d, params("tap:x", PortOptions::default()), &[fd.into()]).unwrap_err().to_string();
+    assert!(error.contains(why), "{error} instead of {why}");
+    assert!(d.ports().is_empty());
+}
+
+fn gone(d: &Daemon, full: &str, why: &str) {
+    until("the port is gone", || !d.ports().contains(&full.to_owned()));
+    let evicted = d.call("port.evicted", json!({}))["result"][0].to_string();
+    assert!(evicted.contains(full) && evicted.contains(why), "{evicted}");
+}
+
+/// Makes an open device with other flags than a port needs.
+fn tun(flags: &str, mode: OFlags) -> OwnedFd {
+    let made = Command::new("ip").args(["tuntap", "add", "dev", "nvp0", "mode"]).args(flags.split(' ')).output();
+    assert!(made.unwrap().status.success());
+    let tap = Tap::open(&options("nvp0"));
+    match tap {
+        Ok(tap) if mode.contains(OFlags::NONBLOCK) => tap.into_queues().pop().unwrap(),
+        _ => rustix::fs::open("/dev/net/tun", mode, Mode::empty()).unwrap(),
+    }
+}
+
+/// Objective: what is no queue of a TAP, open and non-blocking, with virtio-net headers, is refused by name, and the daemon goes on.
+#[test]
+fn other_descriptors() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    refused(&d, File::open("/dev/null").unwrap(), "not open for reading and writing");
+    refused(&d, File::options().read(true).write(true).open("/dev/null").unwrap(), "no TUN device");
+    refused(&d, File::open(d.dir()).unwrap(), "not open for reading and writing");
+    refused(&d, std::os::unix::net::UnixStream::pair().unwrap().0, "no TUN device");
+    let memory = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    refused(&d, memory, "no TUN device");
+    refused(&d, rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap(), "no TUN device");
+    let open = |flags| rustix::fs::open("/dev/net/tun", flags, Mode::empty()).unwrap();
+    refused(&d, open(OFlags::PATH), "not open for reading and writing");
+    refused(&d, open(OFlags::RDWR), "it is blocking");
+    refused(&d, open(OFlags::RDWR | OFlags::NONBLOCK), "there is no interface behind it");
+    refused(&d, tun("tap vnet_hdr", OFlags::RDWR | OFlags::NONBLOCK), "nvp0 is persistent");
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
+    send(&mut a, &frame(255, 1, 7));
+    assert_eq!(receive(&mut b), frame(255, 1, 7));
+}
+
+/// Objective: requests that contradict what came with them, or that are for other ports, are refused by name.
+#[test]
+fn contradictions() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    let (one, two) = (Tap::open(&options("nvb1")).unwrap(), Tap::open(&options("nvb2")).unwrap());
+    let queues: Vec<OwnedFd> = one.into_queues().into_iter().chain(two.into_queues()).collect();
+    let refused = |p: AttachParams, queues: &[OwnedFd], why: &str| {
+        let error = hand_over(&d, p, queues).unwrap_err().to_string();
+        assert!(error.contains(why), "{error} instead of {why}");
+    };
+    let rings = |rings| PortOptions { rings, ..PortOptions::default() };
+    refused(params("tap:x", rings(2)), &queues, "nvb1 and nvb2 are different interfaces");
+    refused(params("tap:x", rings(2)), &queues[..1], "rings is 2, and 1 queues came");
+    refused(params("null:x", rings(0)), &queues[..1], "only a TAP can be handed over");
+    refused(params("tap:x", PortOptions { slots: 9, ..rings(0) }), &queues[..1], "slots applies to");
+    refused(AttachParams { switch: "x".into(), ..params("tap:x", rings(0)) }, &queues[..1], "bad switch");
+    hand_over(&d, params("tap:x", rings(0)), &queues[..1]).unwrap();
+    refused(params("tap:x", rings(0)), &queues[1..], "has a port x already");
+    // The daemon itself enters no namespace.
+    let asked =
+        d.call("port.attach", json!({"switch": "vale0", "port": "tap:y", "options": {"netns": "/run/netns/x"}}));
+    assert!(asked["error"]["message"].as_str().unwrap().contains("enters no network namespace"), "{asked}");
+}
+
+/// Objective: a TAP that its client made carries frames both ways after the client let go of it; several queues do; its namespace is shown.
+#[test]
+fn frames_pass() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    let mut a = d.open("vale0:a").unwrap();
+    let mac = [2, 0, 0, 0, 9, 9];
+    let tap = Tap::open(&TapOptions { queues: 2, mtu: Some(4000), mac: Some(mac), ..options("nvb0") }).unwrap();
+    let asked = PortOptions { rings: 2, netns: Some("/run/netns/\u{7}web".into()), ..PortOptions::default() };
+    assert_eq!(hand_over(&d, params("tap:nvb0", asked), &tap.into_queues()).unwrap(), "vale0:nvb0");
+    std::fs::write("/proc/sys/net/ipv6/conf/nvb0/disable_ipv6", "1").unwrap();
+    ip("addr add 10.9.0.1/24 dev nvb0");
+    ip("link set nvb0 up");
+    ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev nvb0");
+    let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    socket.send_to(b"there", ("10.9.0.2", 9)).unwrap();
+    let frame = receive(&mut a);
+    assert_eq!((&frame[6..12], &frame[42..47]), (&mac[..], &b"there"[..]));
+    let mut back = frame.clone();
+    for (x, y, n) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
+        back[x..x + n].copy_from_slice(&frame[y..y + n]);
+        back[y..y + n].copy_from_slice(&frame[x..x + n]);
+    }
+    send(&mut a, &back);
+    let mut place = [0; 100];
+    let (n, _) = socket.recv_from(&mut place).unwrap();
+    assert_eq!(&place[..n], b"there");
+    let shown = d.call("port.show", json!({"port": "vale0:nvb0"}))["result"]["notes"].to_string();
+    let inode = std::fs::read_link("/proc/self/ns/net").unwrap().display().to_string();
+    let inode = inode.trim_start_matches("net:[").trim_end_matches(']').to_owned();
+    assert!(shown.contains(&format!("network namespace {inode} (/run/netns/web)")), "{shown}");
+    d.call("port.detach", json!({"switch": "vale0", "port": "nvb0"}));
+    until("the interface is gone", || !std::path::Path::new("/proc/sys/net/ipv4/conf/nvb0").exists());
+}
+
+/// Objective: a brought TAP whose interface is deleted takes its port along, with the reason, and no other port.
+#[test]
+fn deleted_interface() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let tap = Tap::open(&options("nvb0")).unwrap();
+    hand_over(&d, params("tap:nvb0", PortOptions::default()), &tap.into_queues()).unwrap();
+    ip("link del nvb0");
+    gone(&d, "vale0:nvb0", netvale_tap::link::GONE);
+    send(&mut a, &frame(255, 1, 1));
+    assert_eq!(receive(&mut b), frame(255, 1, 1));
+}
+
+/// Objective: a client that keeps its copy of the descriptor and makes it blocking loses its port; the worker goes on.
+#[test]
+fn copies() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("workers = 1");
+    let kept = Tap::open(&options("nvb0")).unwrap().into_queues();
+    hand_over(&d, params("tap:nvb0", PortOptions::default()), &kept).unwrap();
+    ip("link set nvb0 up");
+    rustix::fs::fcntl_setfl(kept[0].as_fd(), OFlags::empty()).unwrap();
+    // One frame, or the stack's own multicasts, have the worker read, and read once more: then there must be none for a while.
+    let sent = UdpSocket::bind("0.0.0.0:0").unwrap();
+    ip("addr add 10.9.0.1/24 dev nvb0");
+    ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev nvb0");
+    let port_is_there = || d.ports().contains(&"vale0:nvb0".to_owned());
+    let is_gone = || {
+        let _ = sent.send_to(b"x", ("10.9.0.2", 9));
+        netvale_harness::until(Duration::from_secs(1), Duration::from_millis(20), || !port_is_there())
+    };
+    assert!(netvale_harness::until(LIMIT, Duration::ZERO, is_gone), "the worker is not free again");
+    gone(&d, "vale0:nvb0", "made blocking");
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    for tag in 0..20 {
+        send(&mut a, &frame(255, 1, tag));
+        assert_eq!(receive(&mut b), frame(255, 1, tag));
+    }
+}

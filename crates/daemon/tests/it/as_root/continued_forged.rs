@@ -1,0 +1,167 @@
+//! What a process that hands over its ports may send is checked as if a stranger had sent it.
+
+use crate::common;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use netvale_afxdp::Nic;
+use netvale_afxdp::iface::Interface;
+use netvale_afxdp::socket::{Buffers, HEADROOM, Receiver};
+use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_tap::{Tap, TapOptions};
+use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
+
+/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+fn inside() -> bool {
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
+        netvale_harness::skip("needs root and /dev/net/tun");
+        return false;
+    }
+    common::inside(&["--net"])
+}
+
+fn opened(path: &str, flags: OFlags) -> OwnedFd {
+    open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap()
+}
+
+/// Objective: what is no queue of that TAP, or of one that works in another way, is refused by name; the right ones are not, and are left as
+/// they are.
+#[test]
+fn tap_queues() {
+    if !inside() {
+        return;
+    }
+    let tap = |name: &str, queues| {
+        Tap::open(&TapOptions { name: name.into(), queues, ..TapOptions::default() }).unwrap().into_queues()
+    };
+    let (several, one) = (tap("nvt0", 2), tap("nvt1", 1));
+    let again = |fds: &[OwnedFd]| fds.iter().map(|fd| fd.try_clone().unwrap()).collect::<Vec<_>>();
+    let refused = |name: &str, fds: Vec<OwnedFd>| Tap::continued(name, true, fds).unwrap_err().to_string();
+    let (rw, nonblock) = (OFlags::RDWR, OFlags::NONBLOCK);
+    assert!(refused("nvt0", Vec::new()).contains("0 descriptors came"));
+    assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::PATH)]).contains("reading and writing"));
+    assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::RDONLY)]).contains("reading and writing"));
+    assert!(refused("nvt0", vec![opened("/dev/null", rw)]).contains("no TUN device"));
+    assert!(refused("nvt0", vec![opened("/dev/net/tun", rw | nonblock)]).contains("no interface"));
+    assert!(refused("nvt0", again(&one)).contains("interface nvt1, not nvt0"));
+    let mixed = again(&several[..1]).into_iter().chain(again(&one)).collect();
+    assert!(refused("nvt0", mixed).contains("interface nvt1, not nvt0"));
+    assert!(refused("nvt0", again(&several[..1])).contains("another number of queues"));
+    fcntl_setfl(&one[0], rw).unwrap();
+    assert!(refused("nvt1", again(&one)).contains("blocking"));
+    fcntl_setfl(&one[0], rw | nonblock).unwrap();
+    let tap = Tap::continued("nvt0", true, again(&several)).unwrap();
+    assert_eq!((tap.name(), tap.has_uso()), ("nvt0", true));
+    assert_eq!(tap.into_queues().len(), 2);
+    assert_eq!(Tap::continued("nvt1", false, again(&one)).unwrap().name(), "nvt1");
+}
+
+/// Objective: an interface is continued with its own program, map and socket only; what comes in their place is refused by name, and the
+/// interface keeps what it has.
+#[test]
+fn interfaces() {
+    if !inside() {
+        return;
+    }
+    common::cable("nva", "nvb", 2);
+    let (a, b) = (Nic::open("nva").unwrap(), Nic::open("nvb").unwrap());
+    let (own, others) = (a.descriptors().unwrap(), b.descriptors().unwrap());
+    let program = a.interface().program();
+    let with = |at: usize, other: &OwnedFd| -> Vec<OwnedFd> {
+        own.iter().enumerate().map(|(i, fd)| if i == at { other } else { fd }.try_clone().unwrap()).collect()
+    };
+    let go_on = |fds: Vec<OwnedFd>| Nic::continued(a.interface().clone(), a.mode(), fds).map_err(|e| e.to_string());
+    let refused = |fds| go_on(fds).unwrap_err();
+    let null = opened_null();
+    for at in [0, 1] {
+        assert_eq!(refused(with(at, &null)), "a descriptor is none of bpf(2)");
+    }
+    assert_eq!(refused(with(0, &own[1])), "a map of another kind or size");
+    assert_eq!(refused(with(1, &own[0])), "a link of another kind, or to another interface");
+    assert_eq!(refused(with(1, &others[1])), "a link of another kind, or to another interface");
+    assert_eq!(refused(with(2, &own[0])), "a descriptor is no such socket");
+    assert_eq!(refused(Vec::new()), "descriptors are missing");
+    let wrong = |change: fn(&mut Interface)| {
+        let mut interface = a.interface().clone();
+        change(&mut interface);
+        Nic::continued(interface, a.mode(), with(0, &own[0])).unwrap_err().to_string()
+    };
+    assert_eq!(wrong(|i| i.name = "nosuch0".into()), "there is no such interface");
+    assert_eq!(wrong(|i| i.index += 100), "the interface is another one now");
+    assert_eq!(wrong(|i| i.queues = 7), "a map of another kind or size");
+    queues(&a, &go_on(with(0, &own[0])).unwrap());
+    assert_eq!(a.interface().program(), program);
+}
+
+/// Queues of an interface `nic` that is continued as `heir`.
+fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
+    let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, Pages::Ordinary).unwrap().1);
+    let buffers = Buffers { first: 0, stride: 2112, count: 400 };
+    let opened = nic.queue(0, 64, (&memory, buffers), true).unwrap();
+    let _halves = (opened.socket.receiver().unwrap(), opened.socket.sender().unwrap());
+    opened.bind().unwrap();
+    let socket = || opened.socket.as_fd().try_clone_to_owned().unwrap();
+    let refused = |number, entries, fd| {
+        let result = heir.continue_queue(number, entries, (&memory, buffers), fd);
+        result.err().map(|e| e.to_string()).unwrap_or_default()
+    };
+    assert_eq!(refused(0, 64, opened_null()), "a descriptor is no such socket");
+    assert_eq!(refused(2, 64, socket()), "there is no such queue");
+    for entries in [0, 65, 1 << 20] {
+        assert_eq!(refused(0, entries, socket()), "rings have no such number of entries");
+    }
+    let again = heir.continue_queue(0, 64, (&memory, buffers), socket()).unwrap();
+    assert_eq!(refused(0, 64, socket()), "a queue is continued twice");
+    assert!(again.socket.receiver().is_ok());
+    let larger = heir.continue_queue(1, 8192, (&memory, buffers), socket()).unwrap();
+    assert!(larger.socket.receiver().is_err(), "its rings are smaller");
+}
+
+fn opened_null() -> OwnedFd {
+    opened("/dev/null", OFlags::RDWR)
+}
+
+/// Objective: who continued an interface and ends before it owns it leaves the frames where they go; only an owner gives the queue back.
+#[test]
+fn a_failed_heir_changes_nothing() {
+    if !inside() {
+        return;
+    }
+    common::cable("nva", "nvb", 1);
+    common::heirs::address("nvb");
+    let nic = Nic::open("nva").unwrap();
+    let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, Pages::Ordinary).unwrap().1);
+    let buffers = Buffers { first: 0, stride: 2112, count: 400 };
+    let opened = nic.queue(0, 64, (&memory, buffers), true).unwrap();
+    let mut receiver = opened.socket.receiver().unwrap();
+    let _sender = opened.socket.sender().unwrap();
+    (1..60).for_each(|index| receiver.fill.put(buffers.at(index).unwrap() - HEADROOM));
+    receiver.fill.publish();
+    opened.bind().unwrap();
+    let stack = std::net::UdpSocket::bind("10.9.0.1:0").unwrap();
+    let comes = |receiver: &mut Receiver| {
+        receiver.rx.release();
+        stack.send_to(b"a frame", (common::heirs::PEER, 9)).unwrap();
+        netvale_harness::until(std::time::Duration::from_millis(500), std::time::Duration::ZERO, || {
+            let came = receiver.rx.ready();
+            for _ in 0..came {
+                let _ = receiver.rx.take();
+            }
+            came > 0
+        })
+    };
+    common::until("a frame", || comes(&mut receiver));
+    let heir = || {
+        let heir = Nic::continued(nic.interface().clone(), nic.mode(), nic.descriptors().unwrap()).unwrap();
+        let socket = opened.socket.as_fd().try_clone_to_owned().unwrap();
+        let queue = heir.continue_queue(0, 64, (&memory, buffers), socket).unwrap();
+        (heir, queue)
+    };
+    drop(heir());
+    assert!(comes(&mut receiver), "the queue was given back");
+    let (owner, queue) = heir();
+    owner.own();
+    drop(queue);
+    assert!(!comes(&mut receiver), "the queue was not given back");
+}

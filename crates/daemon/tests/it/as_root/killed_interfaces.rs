@@ -1,0 +1,231 @@
+//! Daemons that are killed while frames pass network interfaces, and started again: sockets, buffers and programs of the interface stay.
+
+use crate::common;
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use common::heirs::{PEER, address, answer, number};
+use common::ports::{attach, open};
+use common::{Daemon, cable, until};
+use netvale::{Interest, Port};
+use netvale_afxdp::iface::Interface;
+use rustix::process::Signal;
+use serde_json::json;
+
+/// How often the daemon is killed in each test.
+const KILLS: u64 = 4;
+/// Most frames of a batch: that many of each ring may come again after a kill.
+const BATCH: u64 = 256;
+/// Datagrams that are under way.
+const WINDOW: u64 = 100;
+
+/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+fn inside() -> bool {
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
+        netvale_harness::skip("needs root and /dev/net/tun");
+        return false;
+    }
+    common::inside(&["--net"])
+}
+
+/// A cable whose far end is the stack's, which finishes its frames itself.
+fn cable_to_the_stack(queues: u32) {
+    cable("nva", "nvb", queues);
+    let quiet = std::process::Command::new("ethtool").args(["-K", "nvb", "tx", "off", "gso", "off"]).output().unwrap();
+    assert!(quiet.status.success(), "{quiet:?}");
+    address("nvb");
+}
+
+/// How many datagrams came again, on the way there and back, and how many did not come.
+#[derive(Debug, Default)]
+struct Came {
+    there: u64,
+    back: u64,
+    missing: u64,
+}
+
+/// Numbered datagrams from the stack to a port, which sends each back, while `d` is killed again and again, and a while after it. All come
+/// both ways, in order; returns how many came again nevertheless, or did not come.
+fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
+    let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+    socket.connect((PEER, 9)).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let (mut sent, mut there, mut back, mut came) = (0u64, 0u64, 0u64, Came::default());
+    let (mut last, mut place) = (Instant::now(), vec![0; 4096]);
+    let mut round = |more: bool, sent: &mut u64, back: &mut u64| {
+        if more && *sent < *back + WINDOW && socket.send(&sent.to_le_bytes()).is_ok() {
+            *sent += 1;
+        }
+        port.wait(Interest::Rx, Some(Duration::from_micros(300))).unwrap();
+        while let Some(n) = port.rx()[0].recv(&mut place) {
+            let Some(got) = number(&place[..n]) else { continue };
+            came.missing += got.saturating_sub(there);
+            (came.there, last) = (came.there + u64::from(got < there), Instant::now());
+            there = there.max(got + 1);
+            until("room", || {
+                port.tx()[0].sync();
+                port.tx()[0].send(&answer(&place[..n]))
+            });
+        }
+        port.sync();
+        while let Ok(n) = socket.recv(&mut place) {
+            let got = u64::from_le_bytes(place[..n].try_into().unwrap());
+            came.missing += got.saturating_sub(*back);
+            (came.back, last) = (came.back + u64::from(got < *back), Instant::now());
+            *back = (*back).max(got + 1);
+        }
+        assert!(last.elapsed() < common::LIMIT, "{sent} sent, {there} there, {back} back");
+    };
+    for _ in 0..KILLS {
+        let goal = back + 300;
+        while back < goal {
+            round(true, &mut sent, &mut back);
+        }
+        std::thread::scope(|scope| {
+            let kill = scope.spawn(|| d.is_killed());
+            while !kill.is_finished() {
+                round(true, &mut sent, &mut back);
+            }
+        });
+    }
+    let goal = sent + 500;
+    while back < goal {
+        let more = sent < goal;
+        round(more, &mut sent, &mut back);
+    }
+    came
+}
+
+impl Came {
+    /// Nothing is missing. A batch of each ring may come again after each kill; what comes again is sent back again.
+    fn is_complete(&self, rings: u64) {
+        assert_eq!(self.missing, 0, "{self:?}");
+        self.at_most_batches(rings);
+    }
+
+    /// The same, but a batch that was being read from the stack may be missing, both ways.
+    fn is_complete_but_for_the_stack(&self, rings: u64) {
+        assert!(self.missing <= 2 * KILLS * BATCH, "{self:?}");
+        self.at_most_batches(rings);
+    }
+
+    fn at_most_batches(&self, rings: u64) {
+        assert!(self.there <= KILLS * BATCH && self.back <= self.there + rings * KILLS * BATCH, "{self:?}");
+    }
+}
+
+/// Objective: an interface on a switch goes on with its sockets, its buffers and its program when the daemon is killed under traffic:
+/// nothing is lost. Given back, it is as before.
+#[test]
+fn on_a_switch() {
+    if !inside() {
+        return;
+    }
+    for queues in [1, 2] {
+        let d = Daemon::managed("");
+        cable_to_the_stack(queues);
+        attach(&d, "netmap:nva", json!({}));
+        let mut port = open(&d, "vale0:a");
+        let program = Interface::find("nva").unwrap().program();
+        let came = ping_pong(&d, &mut port);
+        came.is_complete(2 + 2 * u64::from(queues));
+        assert_eq!(Interface::find("nva").unwrap().program(), program, "another program");
+        d.call("port.detach", json!({"switch": "vale0", "port": "nva"}));
+        until("no program", || Interface::find("nva").unwrap().program().is_none());
+        common::ip("link del nva");
+    }
+}
+
+/// Objective: the stack behind an interface on a switch goes on, too; what was being read from its TAP may be lost.
+#[test]
+fn stack_on_a_switch() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::managed("");
+    cable("nva", "nvb", 1);
+    attach(&d, "netmap:nva", json!({"host": true}));
+    address("nva");
+    let mut port = open(&d, "vale0:a");
+    let tap = Interface::find("nvhost0").unwrap().index;
+    let came = ping_pong(&d, &mut port);
+    came.is_complete_but_for_the_stack(4);
+    assert_eq!(Interface::find("nvhost0").unwrap().index, tap);
+    let names = d.ports();
+    assert!(names.contains(&"vale0:nva".to_owned()) && names.contains(&"vale0:nva^".to_owned()), "{names:?}");
+    d.call("port.detach", json!({"switch": "vale0", "port": "nva"}));
+    until("no program", || Interface::find("nva").unwrap().program().is_none());
+    until("no TAP", || Interface::find("nvhost0").is_err());
+}
+
+/// Objective: a program that has an interface open does not notice that the daemon is killed, neither at its queues nor at its host
+/// rings; when it ends, also while no daemon runs, the interface is as before.
+#[test]
+fn in_a_program() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::managed("");
+    cable_to_the_stack(1);
+    let mut port = open(&d, "netmap:nva");
+    let came = ping_pong(&d, &mut port);
+    assert_eq!([came.there, came.back, came.missing], [0; 3], "the daemon is not on the way");
+    let shown = d.call("port.show", json!({"port": "netmap:nva"}))["result"].take();
+    assert_eq!(shown["owner"]["pid"], std::process::id());
+    drop(port);
+    until("no program", || Interface::find("nva").unwrap().program().is_none());
+    common::ip("addr del 10.9.0.1/24 dev nvb");
+    address("nva");
+    for name in ["netmap:nva^", "netmap:nva*"] {
+        let mut port = open(&d, name);
+        if name.ends_with('^') {
+            let came = ping_pong(&d, &mut port);
+            came.is_complete_but_for_the_stack(2);
+            counters_go_on(&d, &mut port);
+        }
+        // The last one ends before the next daemon begins.
+        d.is_restarted(Signal::KILL, || drop(port));
+        until("no TAP", || Interface::find("nvhost0").is_err());
+        until("no program", || Interface::find("nva").unwrap().program().is_none());
+    }
+}
+
+fn counters_go_on(d: &Daemon, port: &mut Port) {
+    // Kept again twice: the second time began after the frames had come.
+    for _ in 0..2 {
+        let before = d.manager().names();
+        until("counters are kept", || {
+            port.tx()[0].send(&common::frame(255, 1, 0));
+            port.sync();
+            d.manager().names() != before
+        });
+    }
+    d.is_killed();
+    let shown = d.call("port.show", json!({"port": "netmap:nva^"}))["result"].take();
+    let frames: Vec<_> = shown["rings"].as_array().unwrap().iter().map(|ring| ring["frames"].as_u64()).collect();
+    assert!(frames.len() == 2 && frames.iter().all(|frames| *frames >= Some(300)), "{shown}");
+}
+
+/// Objective: what the service manager keeps of an interface that is gone, or whose queue another program has by then, is no reason not to
+/// start; the port is attached anew where it can be.
+#[test]
+fn gone_meanwhile() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::managed("");
+    cable("nva", "nvb", 1);
+    attach(&d, "netmap:nva", json!({}));
+    d.is_restarted(Signal::KILL, || {
+        common::ip("link del nva");
+        // Another one of that name.
+        cable_to_the_stack(1);
+    });
+    until("attached anew", || Interface::find("nva").unwrap().program().is_some());
+    let mut port = open(&d, "vale0:a");
+    let came = ping_pong(&d, &mut port);
+    came.is_complete(4);
+    d.is_restarted(Signal::KILL, || common::ip("link del nva"));
+    assert_eq!(d.ports(), ["vale0:a"]);
+}

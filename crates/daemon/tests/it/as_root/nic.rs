@@ -1,0 +1,458 @@
+//! Network interfaces through AF_XDP: veth pairs and the loopback interface of a network namespace made for each test.
+//!
+//! Each test runs itself again under unshare(1). XDP programs are root's alone, also in namespaces: without it they say *skipped*.
+
+use crate::common;
+
+use std::os::fd::AsFd;
+use std::process::Command;
+
+use common::{Daemon, cable, carry, falls_asleep, frame, frames, ip, receive, until};
+use netvale::{Error, Interest, Options, Port};
+use netvale_afxdp::iface::Interface;
+use netvale_control::attach::{AttachRequest, OffsetsAsked};
+use netvale_mem::csb::Csb;
+use serde_json::json;
+
+/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+fn inside() -> bool {
+    if !rustix::process::geteuid().is_root() {
+        netvale_harness::skip("XDP programs need root");
+        return false;
+    }
+    common::inside(&["--net"])
+}
+
+/// With as many slots as the interface's default.
+fn open(d: &Daemon, name: &str) -> Result<Port, Error> {
+    let options = Options { slots: 0, ..d.options() };
+    Port::open_with(name, &options)
+}
+
+fn refused(result: Result<Port, Error>) -> String {
+    match result {
+        Ok(_) => panic!("not refused"),
+        Err(e) => e.to_string(),
+    }
+}
+
+fn notes(d: &Daemon, port: &str) -> String {
+    d.call("port.show", json!({"port": port}))["result"]["notes"].to_string()
+}
+
+/// Objective: frames cross from one end's ring to the other's, byte for byte and in order, both ways; closed, the interfaces are as before.
+#[test]
+fn both_ways() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    assert_eq!(a.info().mem_id, b.info().mem_id, "both in one region");
+    assert!(notes(&d, "netmap:nva").contains("in the driver"), "{}", notes(&d, "netmap:nva"));
+    let frames = frames();
+    assert!(carry(&mut a, &mut b, &frames) == frames);
+    assert!(carry(&mut b, &mut a, &frames) == frames);
+    assert!(Interface::find("nva").unwrap().program().is_some());
+    drop((a, b));
+    until("no program", || Interface::find("nva").unwrap().program().is_none());
+}
+
+/// Objective: a whole ring that is handed over with one sync leaves without another call, though the kernel's ring takes part of it at a time.
+#[test]
+fn a_ring_at_once() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let count = a.tx()[0].space();
+    for i in 0..count {
+        assert!(a.tx()[0].send(&frame(1, 2, i as u8)));
+    }
+    a.tx()[0].sync();
+    for i in 0..count {
+        assert_eq!(receive(&mut b), frame(1, 2, i as u8), "frame {i} of {count}");
+    }
+}
+
+/// Objective: a buffer that was received is sent from the other interface's ring by exchanging it, without a copy.
+#[test]
+fn buffers_are_exchanged() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    cable("nvc", "nvd", 1);
+    let [mut a, mut b, mut c, mut e] = ["nva", "nvb", "nvc", "nvd"].map(|n| open(&d, &format!("netmap:{n}")).unwrap());
+    for i in 0..5000u32 {
+        assert!(a.tx()[0].send(&frame(1, 2, i as u8)));
+        a.tx()[0].sync();
+        assert!(b.wait(Interest::Rx, Some(common::LIMIT)).unwrap());
+        assert!(c.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
+        let (rx, tx) = (&b.rx()[0], &c.tx()[0]);
+        assert!(netvale::swap_buffers(rx, rx.at(0), tx, tx.at(0)));
+        b.rx()[0].advance(1);
+        c.tx()[0].advance(1);
+        let _ = b.rx()[0].sync();
+        c.tx()[0].sync();
+        assert_eq!(receive(&mut e), frame(1, 2, i as u8), "frame {i}");
+    }
+}
+
+/// Objective: interfaces that a program opens without a daemon lie in region 1, too, and exchange buffers; one with buffers of its own size does not.
+#[test]
+fn without_a_daemon() {
+    if !inside() {
+        return;
+    }
+    cable("nva", "nvb", 1);
+    cable("nvc", "nvd", 1);
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { run_dir: Some(dir.path().into()), ..Options::default() };
+    let open = |name: &str| Port::open_with(&format!("netmap:{name}"), &options).unwrap();
+    let [mut a, mut b, mut c] = ["nva", "nvb", "nvc"].map(open);
+    let large = Options { buf_size: 4096, ..options.clone() };
+    let mut d = Port::open_with("netmap:nvd", &large).unwrap();
+    assert_eq!([&a, &b, &c].map(|port| port.info().mem_id), [1, 1, 1]);
+    assert!(d.info().mem_id > 1 && d.info().buf_size == 4096);
+    for tag in 0..200 {
+        common::send(&mut a, &frame(1, 2, tag));
+        assert!(b.wait(Interest::Rx, Some(common::LIMIT)).unwrap());
+        assert!(c.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
+        let (rx, tx) = (&b.rx()[0], &c.tx()[0]);
+        assert!(netvale::swap_buffers(rx, rx.at(0), tx, tx.at(0)));
+        b.rx()[0].advance(1);
+        c.tx()[0].advance(1);
+        b.sync();
+        c.sync();
+        assert_eq!(receive(&mut d), frame(1, 2, tag), "frame {tag}");
+    }
+}
+
+/// Objective: each queue can be a program's own; one that is taken, or not there, is refused by number.
+#[test]
+fn one_queue_each() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 2);
+    let first = open(&d, "netmap:nva-0").unwrap();
+    let _second = open(&d, "netmap:nva-1").unwrap();
+    assert!(refused(open(&d, "netmap:nva-1")).contains("queue 1 of nva is in use"));
+    assert!(refused(open(&d, "netmap:nva")).contains("is in use"));
+    assert!(refused(open(&d, "netmap:nva-2")).contains("has 2, numbered from 0"));
+    drop(first);
+    until("the first queue is free", || open(&d, "netmap:nva-0").is_ok());
+}
+
+/// Objective: on a switch, an interface learns and forwards like any other port, and a frame with work left is finished for it.
+#[test]
+fn on_a_switch() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    let reply = d.call("port.attach", json!({"switch": "vale0", "port": "netmap:nva", "options": {}}));
+    assert_eq!(reply["result"]["kind"], "nic", "{reply}");
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), open(&d, "netmap:nvb").unwrap());
+    common::send(&mut a, &frame(255, 1, 1));
+    assert_eq!(receive(&mut b), frame(255, 1, 1));
+    for tag in 0..200 {
+        common::send(&mut b, &frame(1, 2, tag));
+        assert_eq!(receive(&mut a), frame(1, 2, tag));
+        common::send(&mut a, &frame(2, 1, tag));
+        assert_eq!(receive(&mut b), frame(2, 1, tag));
+    }
+    // More than one call to the kernel takes, and nothing behind it.
+    let mut burst = open(&d, "vale0:burst").unwrap();
+    (0..400).for_each(|tag| assert!(burst.tx()[0].send(&frame(2, 3, tag as u8))));
+    burst.tx()[0].sync();
+    (0..400).for_each(|tag| assert_eq!(receive(&mut b), frame(2, 3, tag as u8), "frame {tag}"));
+    d.call("port.detach", json!({"switch": "vale0", "port": "nva"}));
+    until("no program", || Interface::find("nva").unwrap().program().is_none());
+}
+
+/// Objective: an interface whose driver has no XDP is served in the stack: the loopback interface gives back what is sent.
+#[test]
+fn generic_mode() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    ip("link set lo up");
+    let mut lo = open(&d, "netmap:lo").unwrap();
+    assert!(notes(&d, "netmap:lo").contains("in the stack"), "{}", notes(&d, "netmap:lo"));
+    for tag in 0..50 {
+        common::send(&mut lo, &frame(1, 2, tag));
+        assert_eq!(receive(&mut lo), frame(1, 2, tag));
+    }
+}
+
+/// Objective: a frame of 9,000 bytes takes several slots each way.
+#[test]
+fn jumbo_frames() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    ip("link set nva mtu 9000");
+    ip("link set nvb mtu 9000");
+    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let frames: Vec<Vec<u8>> = (0..100u32)
+        .map(|i| {
+            let mut frame: Vec<u8> = (0..9014 - i * 50).map(|k| (k * 3 + i) as u8).collect();
+            frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
+            frame
+        })
+        .collect();
+    assert!(carry(&mut a, &mut b, &frames) == frames);
+}
+
+/// Objective: what stands in the way is named: no such interface, another program, a kernel's limit; and nothing is left behind.
+#[test]
+fn refusals() {
+    if !inside() {
+        return;
+    }
+    let (d, other) = (Daemon::start(""), Daemon::start(""));
+    cable("nva", "nvb", 1);
+    assert!(refused(open(&d, "netmap:nosuch0")).contains("no interface nosuch0"));
+    let _held = open(&other, "netmap:nva").unwrap();
+    let text = refused(open(&d, "netmap:nva"));
+    assert!(text.contains("has an XDP program already") && text.contains("\"netvale\""), "{text}");
+    assert!(refused(open(&d, "netmap:nvb^1")).contains("host ring 1 asked for"), "host rings");
+    let small = Options { buf_size: 1024, slots: 0, ..d.options() };
+    let text = refused(Port::open_with("netmap:nvb", &small));
+    assert!(text.contains("2048"), "{text}");
+    let many = Options { slots: 1 << 31, ..d.options() };
+    let text = refused(Port::open_with("netmap:nvb", &many));
+    assert!(text.contains("the region would take"), "{text}");
+    let many = json!({"switch": "vale0", "port": "netmap:nvb", "options": {"slots": u32::MAX}});
+    assert!(d.call("port.attach", many)["error"].to_string().contains("at most 16384 slots"));
+    until("no program", || Interface::find("nvb").unwrap().program().is_none());
+}
+
+/// Objective: a program that writes nonsense into its host rings loses its own frames, by name, and keeps no worker awake; when it comes
+/// to reason, its rings work.
+#[test]
+fn nonsense_in_host_rings() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("workers = 1");
+    cable("nva", "nvb", 1);
+    let mut host = open(&d, "netmap:nva^").unwrap();
+    let (mut x, mut y) = (d.open("vale0:x").unwrap(), d.open("vale0:y").unwrap());
+    let dropped = |why: &str| {
+        let shown = d.call("port.show", json!({"port": "netmap:nva^"}));
+        let rings = shown["result"]["rings"].as_array().unwrap().clone();
+        rings.iter().filter_map(|ring| ring["drops"][why].as_u64()).sum::<u64>()
+    };
+    let slots = |host: &mut Port, n: u32, buf: Option<u32>, len: u16, flags: u16| {
+        for _ in 0..n {
+            let tx = &mut host.tx()[0];
+            let i = tx.at(0);
+            let own = tx.slot(i).buf_idx;
+            tx.mem().set_slot_word(i, buf.unwrap_or(own), len, flags);
+            tx.advance(1);
+        }
+        host.tx()[0].sync();
+    };
+    slots(&mut host, 1, Some(u32::MAX), 60, 0);
+    until("bad-buffer", || dropped("bad-buffer") == 1);
+    slots(&mut host, 1, None, u16::MAX, 0);
+    until("a length", || dropped("bad-buffer") == 2);
+    // As in netmap, the flag means nothing here.
+    slots(&mut host, 1, None, 60, netvale_abi::slot::NS_INDIRECT);
+    slots(&mut host, 200, None, 60, netvale_abi::slot::NS_MOREFRAG);
+    until("endless", || dropped("endless-frame") >= 1);
+    // The rest is a frame that has no end yet; and then heads that cannot be.
+    falls_asleep(&d);
+    // Of the host tx ring, behind that of the one queue.
+    let at = |base: u64| base + 64 * u64::from(host.info().csb_first + 1);
+    let csb = Csb::new(host.mapping(), at(host.info().csb_atok), at(host.info().csb_ktoa)).unwrap();
+    let head = csb.head();
+    for bad in [1 << 20, u32::MAX] {
+        csb.publish_head(bad, bad);
+        common::send(&mut x, &frame(255, 1, 1));
+        assert_eq!(receive(&mut y), frame(255, 1, 1));
+        falls_asleep(&d);
+    }
+    csb.publish_head(head, head);
+    slots(&mut host, 1, None, 60, 0);
+    until("all is given back", || {
+        host.tx()[0].sync();
+        host.tx()[0].space() == host.tx()[0].num_slots() - 1
+    });
+    assert_eq!(dropped("indirect"), 0);
+}
+
+/// Objective: an interface has no offsets, and says so with netmap's errno; it can be opened without.
+#[test]
+fn offsets_are_refused() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    let conn = netvale::raw::connect_to(Some(d.dir())).unwrap();
+    let offsets = Some(OffsetsAsked { bits: 0, max: 64, initial: 64 });
+    for name in ["netmap:nva", "netmap:nva^"] {
+        let request = AttachRequest { name: name.into(), offsets, ..AttachRequest::default() };
+        let refused = netvale::raw::attach(conn.as_fd(), &request);
+        assert!(matches!(refused, Err(Error::Offsets { errno: libc::EOPNOTSUPP, .. })), "{name}");
+    }
+    open(&d, "netmap:nva").unwrap();
+}
+
+/// Objective: an interface that is deleted while a program has it costs that program its frames, and nobody processor time.
+#[test]
+fn deleted_interface() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("workers = 1");
+    cable("nva", "nvb", 1);
+    let mut a = open(&d, "netmap:nva").unwrap();
+    let (mut x, mut y) = (d.open("vale0:x").unwrap(), d.open("vale0:y").unwrap());
+    ip("link del nva");
+    for tag in 0..20 {
+        a.tx()[0].send(&frame(1, 2, tag));
+        a.tx()[0].sync();
+        common::send(&mut x, &frame(255, 1, tag));
+        assert_eq!(receive(&mut y), frame(255, 1, tag));
+    }
+    falls_asleep(&d);
+}
+
+/// Objective: a link that goes down and comes up again, at either end, costs frames and nothing else.
+#[test]
+fn link_flaps() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let frames = &frames()[..1000];
+    for end in ["nva", "nvb", "nva"] {
+        assert!(carry(&mut a, &mut b, frames) == frames);
+        ip(&format!("link set {end} down"));
+        for tag in 0..20 {
+            a.tx()[0].send(&frame(1, 2, tag));
+            a.tx()[0].sync();
+        }
+        ip(&format!("link set {end} up"));
+        // What was sent into the void, or is still on its way.
+        until("a clean wire", || {
+            let mut place = [0; 2048];
+            a.tx()[0].sync();
+            let _ = b.rx()[0].sync();
+            while b.rx()[0].recv(&mut place).is_some() {}
+            let probe = frame(1, 2, 255);
+            a.tx()[0].send(&probe);
+            a.tx()[0].sync();
+            let _ = b.rx()[0].sync();
+            let mut last = None;
+            while let Some(n) = b.rx()[0].recv(&mut place) {
+                last = Some(place[..n].to_vec());
+            }
+            last.as_deref() == Some(&probe[..])
+        });
+    }
+    assert!(carry(&mut b, &mut a, frames) == frames);
+}
+
+/// Objective: queues that are taken away under a program cost it their frames, and nobody else anything.
+#[test]
+fn fewer_queues() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 2);
+    let (mut first, mut second) = (open(&d, "netmap:nva-0").unwrap(), open(&d, "netmap:nva-1").unwrap());
+    let mut b = open(&d, "netmap:nvb-0").unwrap();
+    let changed = Command::new("ethtool").args(["-L", "nva", "rx", "1", "tx", "1"]).output().unwrap();
+    for tag in 0..100 {
+        second.tx()[0].send(&frame(1, 2, tag));
+        second.tx()[0].sync();
+        let _ = second.rx()[0].sync();
+    }
+    if changed.status.success() {
+        assert_eq!(Interface::find("nva").unwrap().queues, 1);
+    }
+    drop(second);
+    common::send(&mut b, &frame(1, 2, 7));
+    assert_eq!(receive(&mut first), frame(1, 2, 7));
+}
+
+/// A process in another namespace; ended when dropped.
+struct There(std::process::Child);
+
+impl Drop for There {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Objective: a program that marks frames and lets them go is transparent: they pass from the interface to the stack, and back; what is not
+/// marked is lost.
+#[test]
+fn transparent_forwarding() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    let there = There(Command::new("unshare").args(["-n", "sleep", "100"]).spawn().unwrap());
+    let pid = there.0.id().to_string();
+    let network = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).unwrap();
+    until("a namespace", || network(&pid) != network("self"));
+    ip(&format!("link set nvb netns {pid}"));
+    for line in ["addr add 10.6.0.2/24 dev nvb", "link set nvb up"] {
+        let mut enter = Command::new("nsenter");
+        assert!(enter.args(["-t", &pid, "-n", "ip"]).args(line.split(' ')).status().unwrap().success());
+    }
+    ip("addr add 10.6.0.1/24 dev nva");
+    let mut port = open(&d, "netmap:nva*").unwrap();
+    assert_eq!((port.tx().len(), port.rx().len(), port.info().host_rx_rings), (2, 2, 1));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let mark = std::sync::atomic::AtomicBool::new(true);
+    let reached = || {
+        let ping = Command::new("busybox").args(["ping", "-c", "1", "-W", "1", "10.6.0.2"]).output();
+        ping.unwrap().status.success()
+    };
+    std::thread::scope(|scope| {
+        use std::sync::atomic::Ordering::Relaxed;
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                port.wait(Interest::Rx, Some(std::time::Duration::from_millis(10))).unwrap();
+                for ring in port.rx() {
+                    let mem = ring.mem();
+                    mem.set_flags(mem.flags() | netvale_abi::ring::NR_FORWARD);
+                    for k in 0..ring.space() {
+                        let (i, slot) = (ring.at(k), ring.slot(ring.at(k)));
+                        let forward = if mark.load(Relaxed) { netvale_abi::slot::NS_FORWARD } else { 0 };
+                        ring.mem().set_len_flags(i, slot.len, slot.flags | forward);
+                    }
+                    ring.advance(ring.space());
+                }
+                port.sync();
+            }
+        });
+        until("an answer", reached);
+        mark.store(false, Relaxed);
+        let lost = !reached();
+        stop.store(true, Relaxed);
+        assert!(lost, "frames that are not marked got through");
+    });
+}

@@ -1,0 +1,192 @@
+//! TAP ports, in a network namespace made for each test.
+//!
+//! Each test runs itself again under unshare(1): there, the interfaces are nobody else's. Without the right to make a namespace it says
+//! *skipped*.
+
+use crate::common;
+
+use std::net::UdpSocket;
+use std::process::Command;
+use std::time::Duration;
+
+use common::{Daemon, LIMIT, frame, ip, receive, send, until};
+use netvale::{Interest, Port};
+use serde_json::{Value, json};
+
+/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+fn inside() -> bool {
+    const OPTIONS: [&str; 3] = ["--net", "--user", "--map-root-user"];
+    let allowed = Command::new("unshare").args(OPTIONS).arg("true").output().is_ok_and(|o| o.status.success());
+    if !allowed || !std::path::Path::new("/dev/net/tun").exists() {
+        netvale_harness::skip("needs /dev/net/tun and the right to make network namespaces");
+        return false;
+    }
+    common::inside(&OPTIONS)
+}
+
+const PEER: &str = "10.9.0.2";
+
+/// A TAP that is up, with an address and a neighbour on the switch.
+fn tap(d: &Daemon, name: &str, options: Value) {
+    let reply = d.call("port.attach", json!({"switch": "vale0", "port": format!("tap:{name}"), "options": options}));
+    assert_eq!(reply["result"]["kind"], "tap", "{reply}");
+    // Without the stack's own multicasts, so that tests see only what they sent.
+    std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
+    ip(&format!("addr add 10.9.0.1/24 dev {name}"));
+    ip(&format!("link set {name} up"));
+    ip(&format!("neigh add {PEER} lladdr 02:00:00:00:00:02 dev {name}"));
+}
+
+fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    socket
+}
+
+/// The next frame of a port, of up to 64 KiB.
+fn receive_long(port: &mut Port) -> Vec<u8> {
+    assert!(port.wait(Interest::Rx, Some(LIMIT)).unwrap(), "no frame came");
+    let mut frame = vec![0; 65_550];
+    let n = port.rx()[0].recv(&mut frame).expect("a whole frame");
+    let _ = port.rx()[0].sync();
+    frame.truncate(n);
+    frame
+}
+
+/// The answer to a UDP frame: all addresses change places, which leaves the checksums as they are.
+fn answer(frame: &[u8]) -> Vec<u8> {
+    let mut back = frame.to_vec();
+    for (a, b, n) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
+        back[a..a + n].copy_from_slice(&frame[b..b + n]);
+        back[b..b + n].copy_from_slice(&frame[a..a + n]);
+    }
+    back
+}
+
+/// Objective: a jumbo datagram leaves the stack as one frame of several slots, byte for byte, and its answer enters the stack.
+#[test]
+fn jumbo_frames() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    let mut a = d.open("vale0:a").unwrap();
+    tap(&d, "nvt0", json!({"mtu": 9000}));
+    let payload: Vec<u8> = (0..8000u32).map(|i| (i % 251) as u8).collect();
+    let socket = socket();
+    socket.send_to(&payload, (PEER, 9)).unwrap();
+    let frame = receive_long(&mut a);
+    assert_eq!(frame.len(), 14 + 20 + 8 + 8000);
+    assert_eq!(frame[42..], payload);
+    assert_ne!(frame[40..42], [0, 0], "the checksum was not filled in");
+    send(&mut a, &answer(&frame));
+    let mut back = vec![0; 9000];
+    let (n, from) = socket.recv_from(&mut back).unwrap();
+    assert_eq!((&back[..n], from.to_string()), (&payload[..], format!("{PEER}:9")));
+}
+
+/// Objective: with several queues all flows arrive, and more than one queue carries them.
+#[test]
+fn several_queues() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("workers = 2");
+    let mut a = d.open("vale0:a").unwrap();
+    tap(&d, "nvt0", json!({"rings": 4}));
+    for flow in 0..64u8 {
+        socket().send_to(&[flow; 20], (PEER, 9)).unwrap();
+        assert_eq!(receive(&mut a)[42..62], [flow; 20]);
+    }
+    let shown = d.call("port.show", json!({"port": "vale0:nvt0"}));
+    let rings = shown["result"]["rings"].as_array().unwrap();
+    let frames: Vec<u64> =
+        rings.iter().filter(|ring| ring["dir"] == "in").map(|ring| ring["frames"].as_u64().unwrap()).collect();
+    assert_eq!((frames.len(), frames.iter().sum::<u64>()), (4, 64));
+    assert!(frames.iter().filter(|&&n| n > 0).count() > 1, "one queue had all: {frames:?}");
+}
+
+/// Objective: an interface that is deleted under the daemon costs its own port frames, with a name, and no other; the port says so; its name is free
+/// again.
+#[test]
+fn deleted_interface() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    tap(&d, "nvt0", json!({}));
+    ip("link del nvt0");
+    for tag in 0..20 {
+        send(&mut a, &frame(255, 1, tag));
+        assert_eq!(receive(&mut b), frame(255, 1, tag));
+    }
+    until("the drops have a name", || {
+        d.call("port.show", json!({"port": "vale0:nvt0"}))["result"]["drops"]["device"].as_u64() == Some(20)
+    });
+    until("it says why", || {
+        d.call("port.show", json!({"port": "vale0:nvt0"}))["result"]["notes"]
+            .to_string()
+            .contains(netvale_tap::link::GONE)
+    });
+    let detached = d.call("port.detach", json!({"switch": "vale0", "port": "nvt0"}));
+    assert!(detached["error"].is_null(), "{detached}");
+    tap(&d, "nvt0", json!({}));
+    socket().send_to(b"again", (PEER, 9)).unwrap();
+    assert_eq!(&receive(&mut a)[42..47], b"again");
+}
+
+/// Objective: a TAP without traffic leaves the daemon asleep, and a frame wakes it.
+#[test]
+fn sleeps_and_wakes() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("workers = 1\nspin_us = 0");
+    let mut a = d.open("vale0:a").unwrap();
+    tap(&d, "nvt0", json!({}));
+    let slept = || d.call("stats", json!({}))["result"]["workers"][0]["slept_ns"].as_u64().unwrap();
+    for round in 0..5u8 {
+        let before = slept();
+        // Nothing comes meanwhile.
+        std::thread::sleep(Duration::from_millis(20));
+        socket().send_to(&[round; 20], (PEER, 9)).unwrap();
+        assert_eq!(receive(&mut a)[42..62], [round; 20]);
+        until("it slept", || slept() >= before + 10_000_000);
+    }
+}
+
+/// A TCP segment of 1,000 bytes, the `i`th of its flow.
+fn segment(i: u32) -> Vec<u8> {
+    let tcp = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 2], [0xff; 6])
+        .ipv4([10, 9, 0, 2], [10, 9, 0, 1], 64)
+        .tcp(1, 2, i * 1000, 1000)
+        .ack(5);
+    let mut frame = Vec::new();
+    tcp.write(&mut frame, &[i as u8; 1000]).unwrap();
+    frame
+}
+
+/// Objective: segments that a program sends one behind the other come to a stack that wants that as one frame, which its kernel takes.
+#[test]
+fn merged_segments() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    let mut a = d.open("vale0:a").unwrap();
+    tap(&d, "nvt0", json!({"gro": true}));
+    for i in 0..40 {
+        assert!(a.tx()[0].send(&segment(i)));
+    }
+    a.tx()[0].sync();
+    let received = || {
+        let devices = std::fs::read_to_string("/proc/net/dev").unwrap();
+        let line = devices.lines().find_map(|line| line.trim().strip_prefix("nvt0:").map(str::to_owned)).unwrap();
+        line.split_whitespace().next() == Some("40054")
+    };
+    until("the frame", received);
+    let shown = d.call("port.show", json!({"port": "vale0:nvt0"}));
+    let out = shown["result"]["rings"].as_array().unwrap().iter().find(|ring| ring["dir"] == "out").unwrap();
+    assert_eq!((out["frames"].as_u64(), out["bytes"].as_u64()), (Some(1), Some(40_054)), "{shown}");
+}

@@ -1,0 +1,265 @@
+//! Peers that make the descriptors by which they are woken block, and fill them: on every kind of port, the worker goes on for everybody else, and the peer
+//! loses its port, with a reason.
+
+use crate::common;
+use crate::common::published;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use common::{Daemon, frame, receive, send, until};
+use netvale::Port;
+use netvale_abi::ptnet::COMMAND_START;
+use netvale_e1000::driver::DriverOptions as CardOptions;
+use netvale_e1000::driver::remote::Guest as Card;
+use netvale_guest::Guest;
+use netvale_mem::fault::Fault;
+use netvale_mem::notify::Doorbell;
+use netvale_mem::words::Words;
+use netvale_port::Ingress;
+use netvale_port::listener::Listener;
+use netvale_vhost::features::PROTOCOL_FEATURES;
+use netvale_vhost::frontend::Frontend;
+use netvale_vhost::proto::message::{Message, request};
+use netvale_vhost::proto::wire::{self, Received};
+use netvale_virtio::driver::options::DriverOptions;
+use netvale_virtio::driver::ram::BUF;
+use netvale_virtio::driver::started::Kick;
+use netvale_virtio::features::VERSION_1;
+use published::{Driver, Plugged};
+use serde_json::json;
+
+/// How long others may wait: a look at what lasts comes every quarter of a second, and the machine may be busy.
+const BOUND: Duration = Duration::from_secs(4);
+const REASON: &str = "is full and blocks";
+
+/// Fills an eventfd, so that ringing it blocks.
+fn block(fd: impl AsFd) {
+    waits(&fd, false);
+    loop {
+        let _pending = rustix::io::read(&fd, &mut [0; 8]);
+        match rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()) {
+            // It was rung in between.
+            Err(rustix::io::Errno::AGAIN) => {}
+            written => break assert_eq!(written, Ok(8)),
+        }
+    }
+    waits(&fd, true);
+}
+
+fn attach(d: &Daemon, kind: &str, options: serde_json::Value) -> PathBuf {
+    let path = d.path(&format!("{kind}.sock"));
+    let port = format!("{kind}:{}", path.display());
+    let mut options = options;
+    options["name"] = json!("bad");
+    let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
+    assert_eq!(reply["result"]["kind"], kind, "{reply}");
+    path
+}
+
+fn notes(d: &Daemon) -> String {
+    d.call("port.show", json!({"port": "vale0:bad"}))["result"]["notes"].to_string()
+}
+
+/// Frames from `a` to everybody until `evicted`. None takes longer than [`BOUND`] to reach `b`.
+fn serve_others(a: &mut Port, b: &mut Port, evicted: impl Fn() -> bool) {
+    let began = Instant::now();
+    for (sofar, i) in (0..=255).cycle().enumerate() {
+        let sent = Instant::now();
+        send(a, &frame(255, 1, i));
+        while receive(b) != frame(255, 1, i) {}
+        assert!(sent.elapsed() < BOUND, "frame {i} took {:?}", sent.elapsed());
+        if sofar >= 20 && evicted() {
+            break;
+        }
+        assert!(began.elapsed() < 3 * BOUND, "it is not evicted");
+    }
+}
+
+/// A socket that nobody reads from: writing to it blocks.
+fn full_socket() -> (UnixStream, UnixStream) {
+    let (from, to) = UnixStream::pair().unwrap();
+    waits(&to, false);
+    while rustix::io::write(&to, &[0; 8]).is_ok() {}
+    waits(&to, true);
+    (from, to)
+}
+
+fn waits(fd: impl AsFd, does: bool) {
+    let flags = rustix::fs::fcntl_getfl(&fd).unwrap();
+    let others = flags - rustix::fs::OFlags::NONBLOCK;
+    rustix::fs::fcntl_setfl(&fd, if does { others } else { others | rustix::fs::OFlags::NONBLOCK }).unwrap();
+}
+
+/// Has queues called through sockets. What comes from a peer is made not to wait; the peer undoes that, for all of them together: it may be evicted for the
+/// first one.
+fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
+    for (queue, (_, to)) in (0u64..).zip(all) {
+        let mut m = Message::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());
+        m.fds.push(to.try_clone().unwrap().into());
+        wire::send(socket.as_fd(), &m).unwrap();
+        until("it is taken", || rustix::fs::fcntl_getfl(to).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+    }
+    all.iter().for_each(|(_, to)| waits(to, true));
+}
+
+/// Objective: a front end that blocks kick, call and error descriptor of a queue that wants to be called, or that is called through full sockets.
+#[test]
+fn vhost() {
+    [false, true].into_iter().for_each(vhost_called);
+}
+
+fn vhost_called(by_socket: bool) {
+    let d = Daemon::start("workers = 1");
+    let path = attach(&d, "vhost", json!({}));
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let (socket, stop, fault) = (UnixStream::connect(&path).unwrap(), Doorbell::new().unwrap(), Fault::new().unwrap());
+    let calls = [(); 2].map(|()| Doorbell::new().unwrap());
+    let running = Frontend::new(socket.as_fd(), stop.as_fd(), &fault).start(DriverOptions::default(), &calls).unwrap();
+    let (mut queues, _memory) = (running.pairs, running.ram);
+    let (rx, tx) = &mut queues[0];
+    let error = Doorbell::new().unwrap();
+    let mut m = Message::new(request::SET_VRING_ERR, 0u64.to_le_bytes().to_vec());
+    m.fds.push(error.as_fd().try_clone_to_owned().unwrap());
+    wire::send(socket.as_fd(), &m).unwrap();
+    while let Some(id) = rx.queue.take(1) {
+        rx.queue.post(&rx.ram, id, |_| true, |_| BUF);
+    }
+    rx.queue.publish();
+    rx.queue.arm();
+    until("both queues run", || notes(&d).contains("2 queues running"));
+    for kick in [&rx.kick, &tx.kick] {
+        if let Kick::Bell(bell) = kick {
+            block(bell);
+        }
+    }
+    block(&error);
+    let sockets = [full_socket(), full_socket()];
+    if by_socket {
+        call_by(&socket, &sockets);
+    } else {
+        calls.iter().for_each(block);
+    }
+    serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
+    // The next peer is served, if not immediately.
+    let again = UnixStream::connect(&path).unwrap();
+    let running = Frontend::new(again.as_fd(), stop.as_fd(), &fault).start(DriverOptions::default(), &calls);
+    assert!(running.is_err() || running.is_ok_and(|r| r.pairs.len() == 1));
+}
+
+/// Objective: a hypervisor that blocks all vectors and doorbells of a ptnet device by ivshmem.
+#[test]
+fn ptnet() {
+    let d = Daemon::start("workers = 1");
+    let path = attach(&d, "ptnet", json!({}));
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let guest = Guest::connect(&path).unwrap();
+    assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
+    // Both rings' wishes to be interrupted: nm_csb_atok.appl_need_kick.
+    let status = Words::new(guest.memory(), 0x1000, 32).unwrap();
+    [2, 18].into_iter().for_each(|word| status.store(word, 1));
+    guest.vectors().iter().chain(guest.doorbells()).for_each(block);
+    serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
+    assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
+    // Who comes next waits out the pause.
+    assert_eq!(Guest::connect(&path).unwrap().command(COMMAND_START, 0, 0).unwrap(), 0);
+}
+
+/// Objective: a hypervisor that blocks the vectors of a published device.
+#[test]
+fn published_device() {
+    let d = Daemon::start("workers = 1");
+    let path = attach(&d, "ptnet", json!({"vfio_user": true}));
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut plugged = Plugged::new(&path);
+    let mut driver = Driver::probe(&mut plugged, false);
+    driver.open();
+    driver.plugged.vectors().iter().for_each(block);
+    serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
+    assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
+}
+
+/// Objective: a hypervisor that blocks the interrupt of an e1000.
+#[test]
+fn e1000() {
+    let d = Daemon::start("workers = 1");
+    let path = attach(&d, "e1000", json!({"mac": "02:00:00:00:00:09"}));
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut guest = Card::new(&path, CardOptions::default()).unwrap();
+    // What has interrupted it so far (the link is up) no longer stands; it waits for frames.
+    guest.ingress.woken();
+    assert!(!guest.ingress.arm());
+    block(guest.ingress.wake_fd().unwrap());
+    serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
+    assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
+}
+
+/// Rings a doorbell in the end, also after a failure.
+struct Rings<'a>(&'a Doorbell);
+
+impl Drop for Rings<'_> {
+    fn drop(&mut self) {
+        self.0.ring();
+    }
+}
+
+/// A back end that agrees to everything, and blocks what it is kicked by.
+fn back_end(connection: OwnedFd, stop: &Doorbell) {
+    let mut kept = Vec::new();
+    while let Ok(Received::Message(mut m)) = wire::receive(connection.as_fd(), stop.as_fd()) {
+        let answer = match m.request {
+            request::GET_FEATURES => Some(VERSION_1 | PROTOCOL_FEATURES),
+            request::GET_PROTOCOL_FEATURES => Some(0),
+            _ => None,
+        };
+        if let Some(answer) = answer {
+            wire::send(connection.as_fd(), &Message::reply(m.request, answer.to_le_bytes().to_vec())).unwrap();
+        }
+        if m.request == request::SET_VRING_KICK {
+            block(&m.fds[0]);
+        }
+        kept.append(&mut m.fds);
+    }
+}
+
+/// Objective: a back end that blocks the kicks of its driver's queues.
+#[test]
+fn virtio() {
+    let d = Daemon::start("workers = 1");
+    let (listener, _file) = Listener::listen(&d.path("virtio.sock").into()).unwrap();
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let stop = Doorbell::new().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while let Some(connection) = listener.accept(stop.as_fd()) {
+                back_end(connection, &stop);
+            }
+        });
+        let _end = Rings(&stop);
+        attach(&d, "virtio", json!({}));
+        serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
+    });
+}
+
+/// Objective: a program that blocks the wake-up of its ring, and its doorbell, loses its port; one that opens it anew is served.
+#[test]
+fn program() {
+    let d = Daemon::start("workers = 1");
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut bad = d.open("vale0:bad").unwrap();
+    assert!(!bad.rx()[0].arm());
+    block(bad.rx()[0].wake_fd());
+    serve_others(&mut a, &mut b, || !d.ports().contains(&"vale0:bad".to_owned()));
+    // The port is gone; the reason is not.
+    let gone = d.call("port.show", json!({"port": "vale0:bad"}))["error"]["message"].to_string();
+    assert!(gone.contains("there is no port") && gone.contains(REASON), "{gone}");
+    let evicted = &d.call("port.evicted", json!({}))["result"];
+    assert_eq!((evicted.as_array().unwrap().len(), &evicted[0]["port"]), (1, &json!("vale0:bad")), "{evicted}");
+    assert!(evicted[0]["reason"].to_string().contains(REASON) && evicted[0]["owner"]["pid"] == std::process::id());
+    let mut again = d.open("vale0:bad").unwrap();
+    assert!(notes(&d).contains(REASON));
+    send(&mut a, &frame(255, 1, 7));
+    assert_eq!(receive(&mut again), frame(255, 1, 7));
+}

@@ -1,0 +1,97 @@
+//! What sends and receives frames at a switch: a program, or a guest's driver.
+#![allow(dead_code)]
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use netvale::{Interest, Port};
+use netvale_e1000::driver::remote::Guest;
+use netvale_port::Ingress;
+
+use crate::common::card::{frames_at, send_from};
+use crate::common::published::Driver;
+use crate::common::{self, frame, receive, until};
+
+/// One end of the traffic.
+pub trait End {
+    /// Sends a frame.
+    fn send(&mut self, frame: &[u8]);
+
+    /// The next frame, waited for as a driver or program does.
+    fn receive(&mut self) -> Vec<u8>;
+
+    /// Sends what waits for the other end's interrupts. `false` where nothing ever does.
+    fn push(&mut self) -> bool {
+        false
+    }
+
+    /// Whether a frame comes within a moment.
+    fn is_coming(&mut self) -> bool {
+        true
+    }
+}
+
+impl End for Port {
+    fn send(&mut self, frame: &[u8]) {
+        until("there is room", || {
+            self.tx()[0].send(frame) || {
+                self.wait(Interest::Tx, Some(Duration::from_secs(1))).unwrap();
+                false
+            }
+        });
+        self.tx()[0].sync();
+    }
+
+    fn receive(&mut self) -> Vec<u8> {
+        receive(self)
+    }
+
+    fn is_coming(&mut self) -> bool {
+        self.wait(Interest::Rx, Some(Duration::from_millis(1))).unwrap()
+    }
+}
+
+impl End for Driver<'_> {
+    fn send(&mut self, frame: &[u8]) {
+        Driver::send(self, 0, frame);
+    }
+
+    fn receive(&mut self) -> Vec<u8> {
+        Driver::receive(self, 0)
+    }
+}
+
+/// A driver of an e1000, and frames that it has taken out.
+pub struct Card(pub Guest, pub VecDeque<Vec<u8>>);
+
+impl End for Card {
+    fn send(&mut self, frame: &[u8]) {
+        send_from(&self.0, frame);
+    }
+
+    fn receive(&mut self) -> Vec<u8> {
+        let Card(guest, came) = self;
+        until("a frame", || {
+            if came.is_empty() && !guest.ingress.arm() {
+                common::is_readable(guest.ingress.wake_fd().unwrap(), Duration::from_secs(10));
+            }
+            guest.ingress.woken();
+            guest.ingress.disarm();
+            came.extend(frames_at(guest));
+            !came.is_empty()
+        });
+        came.pop_front().unwrap()
+    }
+
+    fn push(&mut self) -> bool {
+        self.0.ingress.woken();
+        true
+    }
+}
+
+/// A frame with a number.
+pub fn numbered(from: u8, number: u32) -> [u8; 60] {
+    let mut frame = frame(255, from, 0);
+    frame[14..18].copy_from_slice(&number.to_le_bytes());
+    frame
+}

@@ -1,0 +1,131 @@
+//! Processes that take a daemon's place, and traffic that must not notice.
+
+use std::io::IoSliceMut;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use netvale::{Interest, Port};
+use netvale_control::attach::{AttachReply, REPLY_LEN};
+use netvale_control::succession::Succession;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, socket_with,
+};
+
+use super::{Daemon, LIMIT, ip, until};
+
+/// Frames that are under way: fewer than any queue on the way holds.
+const WINDOW: u64 = 100;
+/// Number of datagrams before that window.
+const ONE_BY_ONE: u64 = 8;
+/// The station that is played.
+pub const PEER: &str = "10.9.0.2";
+
+impl Daemon {
+    /// Something asks for all that the daemon has, and hangs up once it has it: the daemon goes on. On a busy machine it may
+    /// get nothing instead.
+    pub fn is_robbed(&self) {
+        let (fd, mut bytes) = (successor(self), vec![0; 1 << 17]);
+        rustix::net::send(&fd, &Succession::Begin.encode(), SendFlags::NOSIGNAL).unwrap();
+        loop {
+            assert!(netvale_mem::notify::nap(fd.as_fd(), LIMIT), "nothing comes");
+            let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            let got = rustix::net::recvmsg(&fd, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap().bytes;
+            // The descriptors are closed with the buffer, as at the end of a process.
+            assert!(got > 0, "the daemon hung up");
+            let said = String::from_utf8_lossy(&bytes[..got]);
+            if said.ends_with("\"end\"") || said.contains("\"failed\"") {
+                return;
+            }
+        }
+    }
+}
+
+/// A connection of a successor that is welcome, whatever its version is.
+fn successor(d: &Daemon) -> OwnedFd {
+    let address = SocketAddrUnix::new(d.path("attach.sock")).unwrap();
+    let found = (1..100).find_map(|version| {
+        let fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::connect(&fd, &address).unwrap();
+        rustix::net::send(&fd, &Succession::Hello(version).encode(), SendFlags::NOSIGNAL).unwrap();
+        let mut reply = [0; REPLY_LEN];
+        let (got, _) = rustix::net::recv(&fd, &mut reply, RecvFlags::empty()).unwrap();
+        (AttachReply::decode(&reply[..got]).unwrap().status == 0).then_some(fd)
+    });
+    found.expect("a version")
+}
+
+/// Gives an interface that is up an address, and a neighbour on the other side.
+pub fn address(name: &str) {
+    std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
+    ip(&format!("addr add 10.9.0.1/24 dev {name}"));
+    ip(&format!("link set {name} up"));
+    ip(&format!("neigh add {PEER} lladdr 02:00:00:00:00:02 dev {name}"));
+}
+
+/// The answer to a UDP frame: all addresses change places, which leaves the checksums as they are.
+pub fn answer(frame: &[u8]) -> Vec<u8> {
+    let mut back = frame.to_vec();
+    for (a, b, n) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
+        back[a..a + n].copy_from_slice(&frame[b..b + n]);
+        back[b..b + n].copy_from_slice(&frame[a..a + n]);
+    }
+    back
+}
+
+/// The number in one of the datagrams.
+pub fn number(frame: &[u8]) -> Option<u64> {
+    let is_ours = frame.get(12..14) == Some(&[8, 0]) && frame.get(23) == Some(&17);
+    let bytes = frame.get(42..50).filter(|_| is_ours)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// Sends numbered datagrams from the stack to `port`, which sends each back, while `during` runs on a thread of its own, and a while after
+/// it. All arrive both ways, each once, in order. Returns how many.
+pub fn ping_pong(port: &mut Port, during: impl FnOnce() + Send) -> u64 {
+    let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+    socket.connect((PEER, 9)).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(during);
+        rounds(&socket, port, &other)
+    })
+}
+
+fn rounds(socket: &UdpSocket, port: &mut Port, during: &ScopedJoinHandle<'_, ()>) -> u64 {
+    let (mut sent, mut there, mut back) = (0u64, 0u64, 0u64);
+    let (mut last, mut more) = (Instant::now(), 500);
+    let mut place = vec![0; 4096];
+    while more > 0 || back < sent {
+        if during.is_finished() && more > 0 {
+            more -= 1;
+        }
+        // At a moderate rate; one by one at the start: a TAP of several queues has a flow change to the queue of its answers, past what still
+        // waits in another one.
+        let window = if back < ONE_BY_ONE { 1 } else { WINDOW };
+        if more > 0 && sent < back + window && socket.send(&sent.to_le_bytes()).is_ok() {
+            sent += 1;
+        }
+        port.wait(Interest::Rx, Some(Duration::from_micros(300))).unwrap();
+        while let Some(n) = port.rx()[0].recv(&mut place) {
+            if let Some(got) = number(&place[..n]) {
+                assert_eq!(got, there, "on the way there");
+                (there, last) = (there + 1, Instant::now());
+                until("room", || {
+                    port.tx()[0].sync();
+                    port.tx()[0].send(&answer(&place[..n]))
+                });
+            }
+        }
+        port.sync();
+        while let Ok(n) = socket.recv(&mut place) {
+            assert_eq!(place[..n], back.to_le_bytes(), "on the way back");
+            (back, last) = (back + 1, Instant::now());
+        }
+        assert!(last.elapsed() < LIMIT, "{sent} sent, {there} there, {back} back");
+    }
+    back
+}

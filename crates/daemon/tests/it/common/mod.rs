@@ -1,0 +1,289 @@
+//! Daemons, and clients of them.
+#![allow(dead_code)]
+
+pub mod card;
+pub mod ends;
+pub mod heirs;
+pub mod ports;
+pub mod published;
+pub mod users;
+
+use std::ops::Deref;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use netvale::{Error, Interest, Options, Port};
+use netvale_control::device::{DeviceReply, DeviceRequest};
+use netvale_daemon::config::{Config, File};
+use netvale_harness::{Launch, Manager};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// A daemon in a process of its own: the test program's, as the ignored test [`play_the_daemon`]. Where no test ends it
+/// otherwise, it has to end well when it is asked to.
+pub struct Daemon(netvale_harness::Daemon);
+
+impl Deref for Daemon {
+    type Target = netvale_harness::Daemon;
+
+    fn deref(&self) -> &netvale_harness::Daemon {
+        &self.0
+    }
+}
+
+impl Daemon {
+    /// Starts one with these lines of configuration.
+    pub fn start(more: &str) -> Daemon {
+        Daemon::start_as(0, folder(), more)
+    }
+
+    /// The same as another user, unless that is 0, in a folder that users can look into.
+    pub fn start_as(uid: u32, dir: TempDir, more: &str) -> Daemon {
+        Daemon::launch(
+            dir,
+            None,
+            launch(more).and(move |_, command| {
+                command.env(DAEMON_UID, uid.to_string());
+            }),
+        )
+    }
+
+    /// The same with that umask.
+    pub fn start_with_umask(umask: u32, uid: u32, dir: TempDir, more: &str) -> Daemon {
+        Daemon::launch(
+            dir,
+            None,
+            launch(more).and(move |_, command| {
+                command.env(DAEMON_UID, uid.to_string()).env(DAEMON_UMASK, umask.to_string());
+            }),
+        )
+    }
+
+    /// One that a service manager starts, and starts again after each end.
+    pub fn managed(more: &str) -> Daemon {
+        Daemon::managed_in(folder(), more)
+    }
+
+    /// The same in that folder.
+    pub fn managed_in(dir: TempDir, more: &str) -> Daemon {
+        Daemon::launch(dir, Some(Manager::new().unwrap()), launch(more))
+    }
+
+    fn launch(dir: TempDir, manager: Option<Manager>, launch: Launch) -> Daemon {
+        Daemon(netvale_harness::Daemon::start_in(dir, launch, manager).unwrap())
+    }
+
+    /// Ends the process in that way, once the service manager keeps what it has, and starts another one. `meanwhile` runs
+    /// while there is none.
+    pub fn is_restarted(&self, signal: Signal, meanwhile: impl FnOnce()) {
+        self.0.restart(signal, meanwhile).unwrap();
+    }
+
+    pub fn is_killed(&self) {
+        self.is_restarted(Signal::KILL, || ());
+    }
+
+    /// Another process goes on in this one's place. On a machine that is so busy that a thread does not pause in time, the
+    /// running one goes on, and another process tries it.
+    pub fn is_succeeded(&self) {
+        let succeeds = || {
+            self.0.is_succeeded(|command| {
+                command.env(TAKES_OVER, "1");
+            })
+        };
+        assert!((0..20).any(|_| succeeds().unwrap()), "no successor could go on");
+    }
+
+    pub fn manager(&self) -> &Manager {
+        self.0.manager().expect("it is managed")
+    }
+
+    pub fn options(&self) -> Options {
+        Options { run_dir: Some(self.dir().into()), slots: 64, ..Options::default() }
+    }
+
+    pub fn open(&self, name: &str) -> Result<Port, Error> {
+        Port::open_with(name, &self.options())
+    }
+
+    pub fn call(&self, method: &str, params: Value) -> Value {
+        self.0.call(method, &params).unwrap()
+    }
+
+    pub fn ports(&self) -> Vec<String> {
+        let reply = self.call("port.list", json!({}));
+        reply["result"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let asked = self.0.call("shutdown", &json!({}));
+        if self.0.id() == 0 || std::thread::panicking() {
+            return;
+        }
+        // One that has ended before has not answered.
+        let ended = self.0.wait().unwrap();
+        assert!(ended.success(), "the daemon failed: {ended}, {asked:?}");
+    }
+}
+
+const DAEMON_CONFIG: &str = "NETVALE_TEST_DAEMON_CONFIG";
+const DAEMON_DIR: &str = "NETVALE_TEST_DAEMON_DIR";
+const DAEMON_UID: &str = "NETVALE_TEST_DAEMON_UID";
+const DAEMON_UMASK: &str = "NETVALE_TEST_DAEMON_UMASK";
+const TAKES_OVER: &str = "NETVALE_TEST_TAKES_OVER";
+
+fn folder() -> TempDir {
+    netvale_harness::daemon::scratch("run").unwrap()
+}
+
+fn launch(more: &str) -> Launch {
+    let more = more.to_owned();
+    let own = std::env::current_exe().unwrap();
+    let words = move |_: &Path| {
+        let role = ["--exact", "common::play_the_daemon", "--nocapture", "--ignored"];
+        std::iter::once(own.clone().into_os_string()).chain(role.map(Into::into)).collect()
+    };
+    Launch::new(words).loud().and(move |dir, command| {
+        command.env(DAEMON_DIR, dir).env(DAEMON_CONFIG, &more);
+    })
+}
+
+/// The process of a [`Daemon`].
+#[test]
+#[ignore = "a role of other tests"]
+fn play_the_daemon() {
+    let (Ok(dir), Ok(more)) = (std::env::var(DAEMON_DIR), std::env::var(DAEMON_CONFIG)) else { return };
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    if let Some(umask) = number(DAEMON_UMASK) {
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
+    }
+    if let Some(uid) = number(DAEMON_UID).filter(|uid| *uid != 0) {
+        users::become_user(uid);
+    }
+    if more.contains("log_lines") {
+        use tracing_subscriber::layer::SubscriberExt;
+        use tracing_subscriber::util::SubscriberInitExt;
+        let file = std::fs::File::create(Path::new(&dir).join("log")).unwrap();
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(std::sync::Mutex::new(file)).finish();
+        log.with(netvale_daemon::LogLimit).init();
+    }
+    netvale_daemon::run(config(Path::new(&dir), &more)).unwrap();
+}
+
+fn config(dir: &Path, more: &str) -> Config {
+    let sandbox = if more.contains("sandbox = ") { "" } else { "sandbox = false\n" };
+    let text = format!("run_dir = {dir:?}\n{sandbox}{more}");
+    let mut config = File::parse(&text).unwrap().into_config().unwrap();
+    config.take_over = std::env::var_os(TAKES_OVER).is_some();
+    config
+}
+
+/// What a netmap request of that user's is answered.
+pub fn request(d: &Daemon, uid: u32, reqtype: u16, name: &str, body: &[(usize, u8)]) -> DeviceReply {
+    let mut request = DeviceRequest { reqtype, name: name.into(), ..DeviceRequest::default() };
+    body.iter().for_each(|(at, byte)| request.body[*at] = *byte);
+    users::as_user(uid, || {
+        let connection = netvale::raw::connect_to(Some(d.dir())).unwrap();
+        netvale::raw::request(connection.as_fd(), &request).unwrap()
+    })
+}
+
+pub fn until(what: &str, done: impl FnMut() -> bool) {
+    assert!(netvale_harness::until(LIMIT, Duration::ZERO, done), "time is up: {what}");
+}
+
+pub fn frame(to: u8, from: u8, tag: u8) -> [u8; 60] {
+    let mut f = [tag; 60];
+    f[..6].copy_from_slice(&if to == 255 { [255; 6] } else { [2, 0, 0, 0, 0, to] });
+    f[6..12].copy_from_slice(&[2, 0, 0, 0, 0, from]);
+    f
+}
+
+pub fn send(port: &mut Port, frame: &[u8]) {
+    assert!(port.tx()[0].send(frame));
+    port.tx()[0].sync();
+}
+
+pub fn receive(port: &mut Port) -> Vec<u8> {
+    assert!(port.wait(Interest::Rx, Some(LIMIT)).unwrap(), "no frame came");
+    let mut frame = [0; 4096];
+    let n = port.rx()[0].recv(&mut frame).unwrap();
+    let _ = port.rx()[0].sync();
+    frame[..n].to_vec()
+}
+
+/// Waits until a descriptor is readable. Returns whether it is.
+pub fn is_readable(fd: std::os::fd::BorrowedFd<'_>, limit: Duration) -> bool {
+    netvale_mem::notify::nap(fd, limit)
+}
+
+/// Runs the calling test again under unshare(1) with these options: there, the interfaces are nobody else's. Returns
+/// whether this process is the one inside.
+pub fn inside(options: &[&str]) -> bool {
+    netvale_harness::net::inside(options).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// Runs ip(8), which must succeed.
+pub fn ip(line: &str) {
+    netvale_harness::net::ip(line).unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// Two ends of a cable, up and quiet: the stack's own multicasts stay away.
+pub fn cable(a: &str, b: &str, queues: u32) {
+    netvale_harness::net::cable(a, b, queues).unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// Frames of many lengths, and more of them than a ring has slots.
+pub fn frames() -> Vec<Vec<u8>> {
+    let body = |i: u32| (0..14 + (i * 37) % 1500).map(move |k| (k + i) as u8);
+    (0..3000u32)
+        .map(|i| {
+            let mut frame: Vec<u8> = body(i).collect();
+            frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+            // No protocol that a stack knows.
+            frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+            frame
+        })
+        .collect()
+}
+
+/// Sends all, as room comes, while `other` receives. Returns what came. There are never more under way than a veth holds that is not looked at.
+pub fn carry(from: &mut Port, other: &mut Port, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let (mut sent, mut came, mut place) = (0, Vec::new(), vec![0; 16_384]);
+    until("all frames", || {
+        while frames.get(sent).is_some_and(|frame| sent < came.len() + 200 && from.tx()[0].send(frame)) {
+            sent += 1;
+        }
+        from.tx()[0].sync();
+        let _ = other.rx()[0].sync();
+        while let Some(n) = other.rx()[0].recv(&mut place) {
+            came.push(place[..n].to_vec());
+        }
+        came.len() == frames.len()
+    });
+    // What was read is given back.
+    let _ = other.rx()[0].sync();
+    came
+}
+
+/// The only worker has nothing to do, and notices.
+pub fn falls_asleep(d: &Daemon) {
+    let awake = || -> u64 {
+        let stats: Value = d.call("stats", json!({}));
+        let worker = &stats["result"]["workers"][0];
+        worker["busy_ns"].as_u64().unwrap() + worker["polled_ns"].as_u64().unwrap()
+    };
+    until("the worker sleeps", || {
+        let (before, start) = (awake(), std::time::Instant::now());
+        while start.elapsed() < std::time::Duration::from_millis(20) {
+            std::thread::yield_now();
+        }
+        awake() == before
+    });
+}

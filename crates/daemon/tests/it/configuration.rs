@@ -1,0 +1,103 @@
+//! Configuration files applied over the control socket.
+
+use crate::common;
+
+use std::os::unix::fs::PermissionsExt;
+
+use common::users::as_user;
+use common::{Daemon, LIMIT, frame, receive, send};
+use netvale::Interest;
+use serde_json::{Value, json};
+
+const ALICE: u32 = 70_001;
+
+fn apply(d: &Daemon, text: &str, more: Value) -> Value {
+    let mut params = json!({"text": text, "file": "f.toml"});
+    params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    d.call("config.apply", params)
+}
+
+fn shown(d: &Daemon) -> Value {
+    d.call("config.export", json!({}))["result"].clone()
+}
+
+/// The daemon's settings of the tests, which a file has to have to leave them as they are.
+fn head(d: &Daemon) -> String {
+    format!("run_dir = {:?}\nsandbox = false\n", d.dir())
+}
+
+/// Objective: a program goes on with its port, its counters and its connection while others come and go; a port that a program opened is in the
+/// way of one of the file, and is named.
+#[test]
+fn programs_go_on() {
+    let d = Daemon::start("[[port]]\nswitch = 'vale0'\nport = 'a'\n[[port]]\nswitch = 'vale0'\nport = 'gone'\n");
+    let (mut a, mut b, mut gone) =
+        (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap(), d.open("vale0:gone").unwrap());
+    send(&mut a, &frame(255, 1, 7));
+    assert_eq!((receive(&mut b)[14], receive(&mut gone)[14]), (7, 7));
+    let text = head(&d) + "[switch]\nageing_s = 60\n[[port]]\nswitch = 'vale0'\nport = 'a'\n";
+    let reply = apply(&d, &(text.clone() + "[[port]]\nswitch = 'vale0'\nport = 'null:new'\n"), json!({}));
+    let actions: Vec<_> =
+        reply["result"]["changes"].as_array().unwrap().iter().map(|c| c["action"].as_str().unwrap()).collect();
+    assert_eq!((actions, &reply["result"]["unchanged"]), (vec!["set", "detach", "attach"], &json!(1)), "{reply}");
+    send(&mut a, &frame(255, 1, 8));
+    assert_eq!(receive(&mut b)[14], 8);
+    let counted = d.call("stats", json!({}))["result"]["ports"][0].clone();
+    assert_eq!((&counted["name"], &counted["in_frames"]), (&json!("vale0:a"), &json!(2)));
+    assert!(gone.wait(Interest::Rx, Some(LIMIT)).is_err(), "who has a port that goes is told");
+    let taken = apply(&d, &(text + "[[port]]\nswitch = 'vale0'\nport = 'b'\n"), json!({"prune": true}));
+    let message = taken["error"]["message"].as_str().unwrap();
+    assert!(message.starts_with("f.toml:10:8: a program has made a port vale0:b"), "{message}");
+    assert_eq!(d.ports(), ["vale0:a", "vale0:b", "vale0:new"]);
+    assert_eq!(shown(&d)["left_out"].as_array().unwrap().len(), 1);
+}
+
+/// Objective: a file that is longer than other users' requests may be is taken whole; it comes out as it went in, and starts the same daemon.
+#[test]
+fn large_files() {
+    let d = Daemon::start("");
+    let ports: String = (0..200)
+        .map(|n| format!("[[port]]\nswitch = 'vale{}'\nport = 'null:n{n}'\n# {}\n", n % 4, "x".repeat(500)))
+        .collect();
+    let text = head(&d) + &ports;
+    assert!(text.len() > 100_000);
+    assert_eq!(apply(&d, &text, json!({}))["result"]["changes"].as_array().unwrap().len(), 200);
+    let written = shown(&d);
+    let again = apply(&d, written["text"].as_str().unwrap(), json!({}));
+    assert_eq!((&again["result"]["changes"], &again["result"]["unchanged"]), (&json!([]), &json!(200)));
+    assert_eq!(written["config"]["port"].as_array().unwrap().len(), 200);
+}
+
+/// Objective: who may connect changes while the daemon runs, as far as the daemon may change it.
+#[test]
+fn mode_of_the_sockets() {
+    let d = Daemon::start("");
+    let mode = || std::fs::metadata(d.path("attach.sock")).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600);
+    let reply = apply(&d, &(head(&d) + "[sockets]\nmode = '0640'\n"), json!({}));
+    assert_eq!((&reply["result"]["changes"][0]["name"], mode()), (&json!("sockets.mode"), 0o640));
+    let failing = head(&d) + "[sockets]\nmode = '0666'\n[[port]]\nswitch = 'vale0'\nport = 'x'\nslots = 4000000000\n";
+    let message = apply(&d, &failing, json!({}))["error"]["message"].to_string();
+    assert!(message.contains("vale0:x cannot be attached") && message.ends_with("nothing has changed\""), "{message}");
+    assert_eq!(mode(), 0o640);
+}
+
+mod as_root {
+    use super::*;
+
+    /// Objective: users who are not trusted neither apply nor export, not even to look; nothing changes.
+    #[test]
+    fn not_for_everybody() {
+        if !rustix::process::geteuid().is_root() {
+            return netvale_harness::skip("playing another user takes root");
+        }
+        let d = Daemon::start("[sockets]\nmode = '0666'\n[[port]]\nswitch = 'vale0'\nport = 'a'\n");
+        std::fs::set_permissions(d.dir(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        for params in [json!({"text": ""}), json!({"text": "", "dry_run": true}), json!({"text": "wrong"})] {
+            let reply = as_user(ALICE, || d.call("config.apply", params));
+            assert_eq!(reply["error"]["code"], -32003, "{reply}");
+        }
+        assert_eq!(as_user(ALICE, || d.call("config.export", json!({})))["error"]["code"], -32003);
+        assert_eq!(d.ports(), ["vale0:a"]);
+    }
+}

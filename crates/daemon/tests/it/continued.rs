@@ -1,0 +1,189 @@
+//! Daemons whose place is taken while frames pass devices of the host: TAPs and network interfaces. Nothing is lost, doubled or out of order.
+
+use crate::common;
+
+use std::time::Duration;
+
+use common::heirs::{address, ping_pong};
+use common::ports::{attach, open, show};
+use common::{Daemon, cable, until};
+use netvale::Interest;
+use netvale_afxdp::iface::Interface;
+use netvale_control::client::Bringing;
+use netvale_control::types::{AttachParams, PortOptions};
+use netvale_tap::{Tap, TapOptions};
+use serde_json::json;
+
+/// Take-overs in each test.
+const TIMES: usize = 4;
+
+/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+fn inside() -> bool {
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
+        netvale_harness::skip("needs root and /dev/net/tun");
+        return false;
+    }
+    common::inside(&["--net"])
+}
+
+fn taken_over(d: &Daemon) {
+    for _ in 0..TIMES {
+        d.is_robbed();
+        d.is_succeeded();
+    }
+}
+
+/// Objective: what an echo sends back, and what is discarded, is counted on by the next daemon.
+#[test]
+fn echo_and_null() {
+    let d = Daemon::start("");
+    attach(&d, "echo:", json!({}));
+    attach(&d, "null:", json!({}));
+    let mut port = open(&d, "vale0:a");
+    let (mut sent, mut back, mut place) = (0u32, 0u32, vec![0; 2048]);
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| taken_over(&d));
+        while !others.is_finished() || back < sent {
+            let mut frame = common::frame(255, 1, 0);
+            frame[14..18].copy_from_slice(&sent.to_be_bytes());
+            if !others.is_finished() && sent < back + 100 && port.tx()[0].send(&frame) {
+                sent += 1;
+            }
+            port.tx()[0].sync();
+            port.wait(Interest::Rx, Some(Duration::from_micros(300))).unwrap();
+            while let Some(n) = port.rx()[0].recv(&mut place) {
+                assert_eq!((&place[..6], &place[14..18]), (&[2, 0, 0, 0, 0, 1][..], &back.to_be_bytes()[..]), "{n}");
+                back += 1;
+            }
+            let _ = port.rx()[0].sync();
+        }
+    });
+    // The echo's answers have an address that is known.
+    let discarded = show(&d, "vale0:null")["rings"][0]["frames"].as_u64().unwrap();
+    assert_eq!((sent > 0, discarded), (true, u64::from(sent)));
+}
+
+/// A cable whose far end is the stack's, which finishes its frames itself.
+fn cable_to_the_stack(queues: u32) {
+    cable("nva", "nvb", queues);
+    let quiet = std::process::Command::new("ethtool").args(["-K", "nvb", "tx", "off", "gso", "off"]).output().unwrap();
+    assert!(quiet.status.success(), "{quiet:?}");
+    address("nvb");
+}
+
+mod as_root {
+    use super::*;
+
+    /// Objective: a TAP, with one queue or several, loses, doubles and reorders nothing while daemons follow each other, also after
+    /// successors that fail; its counters go on.
+    #[test]
+    fn tap() {
+        if !inside() {
+            return;
+        }
+        for rings in [1, 2] {
+            let d = Daemon::start("");
+            attach(&d, "tap:nvt0", json!({"rings": rings}));
+            address("nvt0");
+            let mut port = open(&d, "vale0:a");
+            let before = Interface::find("nvt0").unwrap().index;
+            let frames = ping_pong(&mut port, || taken_over(&d));
+            assert_eq!(Interface::find("nvt0").unwrap().index, before);
+            let shown = show(&d, "vale0:nvt0");
+            let of = |dir: &str| -> u64 {
+                let rings = shown["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == dir);
+                rings.map(|ring| ring["frames"].as_u64().unwrap()).sum()
+            };
+            assert!(of("in") >= frames && of("out") >= frames, "{shown}");
+        }
+    }
+
+    /// Objective: a TAP that its client made and has let go of goes on, too, and still ends with its interface.
+    #[test]
+    fn brought_tap() {
+        if !inside() {
+            return;
+        }
+        let d = Daemon::start("");
+        let tap = Tap::open(&TapOptions { name: "nvb0".into(), ..TapOptions::default() }).unwrap().into_queues();
+        let params = AttachParams { switch: "vale0".into(), port: "tap:nvb0".into(), options: PortOptions::default() };
+        Bringing::connect(d.dir()).unwrap().attach(params, &tap).unwrap();
+        drop(tap);
+        address("nvb0");
+        let mut port = open(&d, "vale0:a");
+        ping_pong(&mut port, || taken_over(&d));
+        assert!(show(&d, "vale0:nvb0")["notes"].to_string().contains("made by the client that attached it"));
+        common::ip("link del nvb0");
+        until("no port", || d.ports() == ["vale0:a"]);
+    }
+
+    /// Objective: an interface on a switch goes on with its sockets, its buffers and its program; given back, it is as before.
+    #[test]
+    fn interface_on_a_switch() {
+        if !inside() {
+            return;
+        }
+        for queues in [1, 2] {
+            let d = Daemon::start("");
+            cable_to_the_stack(queues);
+            attach(&d, "netmap:nva", json!({}));
+            let mut port = open(&d, "vale0:a");
+            let program = Interface::find("nva").unwrap().program();
+            let frames = ping_pong(&mut port, || taken_over(&d));
+            assert_eq!(Interface::find("nva").unwrap().program(), program, "another program");
+            let shown = show(&d, "vale0:nva");
+            let of = |dir: &str| -> u64 {
+                let rings = shown["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == dir);
+                rings.map(|ring| ring["frames"].as_u64().unwrap()).sum()
+            };
+            assert!(of("in") >= frames && of("out") >= frames, "{shown}");
+            d.call("port.detach", json!({"switch": "vale0", "port": "nva"}));
+            until("no program", || Interface::find("nva").unwrap().program().is_none());
+            common::ip("link del nva");
+        }
+    }
+
+    /// Objective: the stack behind an interface on a switch goes on, too: what it sends comes to the switch, and back.
+    #[test]
+    fn stack_behind_an_interface() {
+        if !inside() {
+            return;
+        }
+        let d = Daemon::start("");
+        cable("nva", "nvb", 1);
+        attach(&d, "netmap:nva", json!({"host": true}));
+        address("nva");
+        let mut port = open(&d, "vale0:a");
+        ping_pong(&mut port, || taken_over(&d));
+        let names = d.ports();
+        assert!(names.contains(&"vale0:nva".to_owned()) && names.contains(&"vale0:nva^".to_owned()), "{names:?}");
+        d.call("port.detach", json!({"switch": "vale0", "port": "nva"}));
+        until("no program", || Interface::find("nva").unwrap().program().is_none());
+        until("no TAP", || Interface::find("nvhost0").is_err());
+    }
+
+    /// Objective: a program that has an interface open does not notice: neither at its queues, which it shares with the kernel, nor at its
+    /// host rings. When it ends, the interface is as before.
+    #[test]
+    fn interface_of_a_program() {
+        if !inside() {
+            return;
+        }
+        let d = Daemon::start("");
+        cable_to_the_stack(1);
+        let mut port = open(&d, "netmap:nva");
+        ping_pong(&mut port, || taken_over(&d));
+        assert_eq!(show(&d, "netmap:nva")["owner"]["pid"], std::process::id());
+        drop(port);
+        until("no program", || Interface::find("nva").unwrap().program().is_none());
+        common::ip("addr del 10.9.0.1/24 dev nvb");
+        address("nva");
+        let mut port = open(&d, "netmap:nva^");
+        let frames = ping_pong(&mut port, || taken_over(&d));
+        let shown = show(&d, "netmap:nva^");
+        let counted = shown["rings"].as_array().unwrap().iter().all(|ring| ring["frames"].as_u64().unwrap() >= frames);
+        assert!(counted && shown["rings"].as_array().unwrap().len() == 2, "{shown}");
+        drop(port);
+        until("no TAP", || Interface::find("nvhost0").is_err());
+    }
+}

@@ -1,0 +1,131 @@
+//! Daemons whose place is taken while files are captured and replayed: no frame is lost, doubled or out of order.
+
+use crate::common;
+
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::time::{Duration, Instant};
+
+use common::ports::{attach, notes, numbered, numbers, open};
+use common::{Daemon, until};
+use netvale::Interest;
+use netvale_pcapport::{Format, Writer};
+use serde_json::json;
+
+const FRAMES: u32 = 2000;
+/// A user whom the daemon does not trust.
+const USER: u32 = 61_123;
+
+/// Objective: captures of either format, on their way while daemons follow each other, are complete; so are those that come after a successor
+/// that failed. The count of frames goes on.
+#[test]
+fn captures() {
+    let d = Daemon::start("");
+    let files = ["out.pcap", "out.pcapng"].map(|name| d.path(name));
+    for file in &files {
+        attach(&d, &format!("pcap:out={}", file.display()), json!({"name": file.extension().unwrap().to_str()}));
+    }
+    let mut port = open(&d, "vale0:a");
+    let mut sent = 0;
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            for _ in 0..4 {
+                d.is_robbed();
+                d.is_succeeded();
+            }
+        });
+        while !others.is_finished() || sent < FRAMES {
+            if port.tx()[0].send(&numbered(sent)) {
+                sent += 1;
+            }
+            port.tx()[0].sync();
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    });
+    for (name, file) in ["pcap", "pcapng"].into_iter().zip(files) {
+        until("all is written", || notes(&d, &format!("vale0:{name}")).contains(&format!("{sent} frames written")));
+        d.call("port.detach", json!({"switch": "vale0", "port": name}));
+        assert!(numbers(&file) == (0..sent).collect::<Vec<_>>(), "{name}");
+    }
+}
+
+/// Objective: a replay goes on where it was, in its time, and is at its end once.
+#[test]
+fn replays() {
+    let d = Daemon::start("");
+    let file = d.path("in.pcapng");
+    let mut writer = Writer::create(&file, Format::PcapNg).unwrap();
+    (0..FRAMES).for_each(|i| writer.write(Duration::from_micros(500) * i, &numbered(i)).unwrap());
+    writer.finish().unwrap();
+    let mut port = open(&d, "vale0:a");
+    let begun = Instant::now();
+    attach(&d, &format!("pcap:in={}", file.display()), json!({"name": "file"}));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..4 {
+                d.is_robbed();
+                d.is_succeeded();
+            }
+        });
+        let mut place = vec![0; 2048];
+        for i in 0..FRAMES {
+            while port.rx()[0].space() == 0 {
+                assert!(port.wait(Interest::Rx, Some(common::LIMIT)).unwrap(), "no frame {i}");
+            }
+            let n = port.rx()[0].recv(&mut place).unwrap();
+            assert_eq!(place[..n], numbered(i), "frame {i}");
+            assert!(begun.elapsed() >= Duration::from_micros(500) * i, "frame {i} came too early");
+            let _ = port.rx()[0].sync();
+        }
+    });
+    until("its end", || notes(&d, "vale0:file").contains("at its end, 1 passes done"));
+    d.is_succeeded();
+    assert!(notes(&d, "vale0:file").contains("at its end, 1 passes done"));
+    assert_eq!(port.rx()[0].space(), 0);
+}
+
+mod as_root {
+    use super::*;
+
+    /// Objective: what a user may capture is limited over successors: the portions of finished captures and of running ones count, and come back
+    /// when the files go; a limit of a file's own holds, too.
+    #[test]
+    fn limits() {
+        if !rustix::process::geteuid().is_root() {
+            netvale_harness::skip("needs root, to be two users");
+            return;
+        }
+        let [dir, folder] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        for (path, owner, mode) in [(dir.path(), 0, 0o755), (folder.path(), USER, 0o777)] {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+            chown(path, Some(owner), Some(owner)).unwrap();
+        }
+        let more = format!(
+            "sandbox = true\nallow_dirs = [{:?}]\n[switch]\nshared = ['*']\n[sockets]\nmode = '0666'\n[quota]\ncaptures_mib = 2",
+            folder.path()
+        );
+        let d = Daemon::start_as(0, dir, &more);
+        let capture = |d: &Daemon, name: &str| {
+            let port = format!("pcap:out={}", folder.path().join(name).display());
+            let params = json!({"switch": "vale7", "port": port, "options": {"name": name}});
+            common::users::as_user(USER, || d.call("port.attach", params))
+        };
+        let detach = |d: &Daemon, name: &str| d.call("port.detach", json!({"switch": "vale7", "port": name}));
+        for name in ["one", "two"] {
+            let reply = capture(&d, name);
+            assert!(reply["error"].is_null(), "{reply}");
+        }
+        detach(&d, "one");
+        for _ in 0..2 {
+            d.is_succeeded();
+            let refused = capture(&d, "three")["error"].to_string();
+            assert!(refused.contains("2 MiB of captures, and may have 2"), "{refused}");
+        }
+        std::fs::remove_file(folder.path().join("one")).unwrap();
+        let reply = capture(&d, "three");
+        assert!(reply["error"].is_null(), "{reply}");
+        detach(&d, "two");
+        std::fs::remove_file(folder.path().join("two")).unwrap();
+        assert!(capture(&d, "four")["error"].is_null());
+    }
+}

@@ -1,0 +1,179 @@
+//! Ports that may be on no switch, when another daemon takes this one's place: persistent ones of netmap's, and rings with nothing behind
+//! them.
+
+use crate::common;
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use common::{Daemon, frame, receive, request, send, until};
+use netvale::{Interest, raw};
+use netvale_abi::nmreq::{
+    NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DELIF, NETMAP_REQ_VALE_DETACH, NETMAP_REQ_VALE_NEWIF, NR_REG_ALL_NIC,
+    NmreqRegister,
+};
+use netvale_control::attach::{AttachRequest, FLAG_NULL};
+use rustix::io::Errno;
+use serde_json::{Value, json};
+
+fn asked(d: &Daemon, reqtype: u16, name: &str) {
+    let all = [(std::mem::offset_of!(NmreqRegister, nr_mode), NR_REG_ALL_NIC as u8)];
+    let is_named = [NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DETACH].contains(&reqtype);
+    let body: &[(usize, u8)] = if is_named { &all } else { &[] };
+    // What another test starts has copies of this process's descriptors for a moment: what was closed here is not closed yet.
+    let mut status = 0;
+    until("it is free", || {
+        status = request(d, 0, reqtype, name, body).status;
+        status != Errno::BUSY.raw_os_error()
+    });
+    assert_eq!(status, 0, "{reqtype} {name}");
+}
+
+/// Objective: such a port keeps its rings, its holders and its switches over daemons that follow each other, and can be
+/// parted, detached and removed afterwards as before.
+#[test]
+fn persistent() {
+    let d = Daemon::start("");
+    asked(&d, NETMAP_REQ_VALE_NEWIF, "p0");
+    let mut port = d.open("netmap:p0").unwrap();
+    let succeeded = |d: &Daemon| {
+        d.is_robbed();
+        d.is_succeeded();
+    };
+    succeeded(&d);
+    drop(port);
+    asked(&d, NETMAP_REQ_VALE_ATTACH, "vale0:p0");
+    port = d.open("netmap:p0").unwrap();
+    let mut a = d.open("vale0:a").unwrap();
+    succeeded(&d);
+    send(&mut a, &frame(255, 1, 7));
+    assert_eq!(receive(&mut port), frame(255, 1, 7));
+    send(&mut port, &frame(1, 2, 8));
+    assert_eq!(receive(&mut a), frame(1, 2, 8));
+    drop(port);
+    asked(&d, NETMAP_REQ_VALE_ATTACH, "vale1:p0");
+    let mut b = d.open("vale1:b").unwrap();
+    succeeded(&d);
+    send(&mut a, &frame(255, 1, 9));
+    assert_eq!(receive(&mut b), frame(255, 1, 9));
+    send(&mut b, &frame(255, 3, 10));
+    assert_eq!(receive(&mut a), frame(255, 3, 10));
+    for (reqtype, name) in
+        [(NETMAP_REQ_VALE_DETACH, "vale1:p0"), (NETMAP_REQ_VALE_DETACH, "vale0:p0"), (NETMAP_REQ_VALE_DELIF, "p0")]
+    {
+        asked(&d, reqtype, name);
+    }
+    assert_eq!(d.ports(), ["vale0:a", "vale1:b"]);
+}
+
+/// Objective: policies of such a port are set while it gets and sends frames; what is under way on its link arrives before it leaves
+/// its switch; on the next one, and over daemons that follow each other, it has the same policies.
+#[test]
+fn policies() {
+    let d = Daemon::start("");
+    let set = |d: &Daemon, port: &str, policies: Value| {
+        let reply = d.call("port.set", json!({"port": port, "set": policies}));
+        assert!(reply["error"].is_null(), "{reply}");
+    };
+    let policy = |d: &Daemon, port: &str| d.call("port.show", json!({"port": port}))["result"]["policies"].take();
+    asked(&d, NETMAP_REQ_VALE_NEWIF, "p0");
+    asked(&d, NETMAP_REQ_VALE_ATTACH, "vale0:p0");
+    let (mut port, mut a) = (d.open("netmap:p0").unwrap(), d.open("vale0:a").unwrap());
+    set(&d, "vale0:p0", json!({"isolated": true}));
+    send(&mut a, &frame(255, 1, 1));
+    assert_eq!(receive(&mut port), frame(255, 1, 1));
+    set(&d, "vale0:p0", json!({"isolated": null, "link_in": "delay 100s", "link_out": "delay 1ms"}));
+    send(&mut a, &frame(255, 1, 2));
+    assert_eq!(receive(&mut port), frame(255, 1, 2));
+    send(&mut port, &frame(255, 2, 3));
+    asked(&d, NETMAP_REQ_VALE_DETACH, "vale0:p0");
+    let mut b = d.open("vale0:b").unwrap();
+    assert_eq!(receive(&mut a), frame(255, 2, 3));
+    drop(port);
+    asked(&d, NETMAP_REQ_VALE_ATTACH, "vale1:p0");
+    let known = policy(&d, "vale1:p0");
+    assert_eq!((&known["link_in"], &known["link_out"]), (&json!("delay 100s"), &json!("delay 1ms")));
+    d.is_robbed();
+    d.is_succeeded();
+    assert_eq!(policy(&d, "vale1:p0"), known);
+    let (mut port, mut c) = (d.open("netmap:p0").unwrap(), d.open("vale1:c").unwrap());
+    send(&mut port, &frame(255, 2, 4));
+    send(&mut c, &frame(255, 3, 5));
+    assert_eq!(receive(&mut port), frame(255, 3, 5));
+    assert!(!c.wait(Interest::Rx, Some(Duration::from_millis(200))).unwrap(), "its link was passed by");
+    set(&d, "vale1:p0", json!({"link_in": null}));
+    assert_eq!(receive(&mut c), frame(255, 2, 4));
+    send(&mut a, &frame(255, 1, 6));
+    assert_eq!(receive(&mut b), frame(255, 1, 6));
+    drop(port);
+    asked(&d, NETMAP_REQ_VALE_ATTACH, "vale2:p0");
+    set(&d, "vale2:p0", json!({"isolated": true}));
+    d.is_robbed();
+    d.is_succeeded();
+    assert_eq!(policy(&d, "vale2:p0")["isolated"], true);
+}
+
+/// Objective: frames on a port's link that its destination has no room for when another daemon takes over are counted as dropped.
+#[test]
+fn frames_behind_a_link() {
+    let d = Daemon::start("");
+    let attach = |port: &str, options: Value| {
+        let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
+        assert!(reply["error"].is_null(), "{reply}");
+    };
+    attach("a", json!({"link_in": "delay 500ms"}));
+    attach("b", json!({"lossless": true, "slots": 64}));
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    for n in 0..150 {
+        assert!(a.wait(Interest::Tx, None).unwrap());
+        send(&mut a, &frame(255, 1, n));
+    }
+    d.is_succeeded();
+    let mut got = 0;
+    while b.wait(Interest::Rx, Some(Duration::from_secs(2))).unwrap() {
+        receive(&mut b);
+        got += 1;
+    }
+    let drops = |port: &str| {
+        let drops = d.call("port.show", json!({"port": port}))["result"]["drops"].take();
+        drops.as_object().into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum::<u64>()
+    };
+    assert!((40..150).contains(&got), "{got}");
+    assert_eq!(got + drops("vale0:a") + drops("vale0:b"), 150);
+}
+
+/// Objective: rings with nothing behind them stay their connection's, at their place in their region, over daemons that follow each
+/// other; nobody else gets that place, until the connection ends.
+#[test]
+fn rings_with_nothing_behind_them() {
+    let d = Daemon::start("");
+    let open = |d: &Daemon| {
+        let conn = raw::connect_to(d.options().run_dir.as_deref()).unwrap();
+        let flags = FLAG_NULL;
+        let request = AttachRequest {
+            name: "bare".into(),
+            flags,
+            mem_id: 1,
+            tx_rings: 3,
+            rx_rings: 2,
+            ..AttachRequest::default()
+        };
+        let opened = raw::attach(conn.as_fd(), &request).unwrap();
+        (conn, opened)
+    };
+    let place = |opened: &raw::Attached| (opened.reply.nifp, opened.reply.csb_first, opened.reply.mem_id);
+    let (conn, opened) = open(&d);
+    for _ in 0..3 {
+        d.is_robbed();
+        d.is_succeeded();
+        let again = raw::resume(conn.as_fd()).unwrap();
+        assert_eq!((again.reply.tx_rings, again.reply.rx_rings, again.tx.len()), (3, 2, 3));
+        assert_eq!(place(&again), place(&opened));
+        let (other, elsewhere) = open(&d);
+        assert_ne!(place(&elsewhere), place(&opened));
+        drop(other);
+    }
+    let before = place(&opened);
+    drop((conn, opened));
+    until("its place is free", || place(&open(&d).1) == before);
+}

@@ -1,0 +1,239 @@
+//! e1000 ports, and the guests at them: played ones that drive their card by registers, with Send Combining and with the status block, and some that do
+//! what no driver does.
+#![allow(unsafe_code)]
+
+use crate::common;
+use crate::common::card;
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use card::{frames_at, send_from};
+use common::{Daemon, frame, receive, send, until};
+use netvale::{Interest, Port};
+use netvale_e1000::driver::ram::GUEST;
+use netvale_e1000::driver::remote::{Guest, give};
+use netvale_e1000::driver::{DriverOptions, Registers};
+use netvale_e1000::regs::{CTRL, CTRL_RST, ICR, IMS, RDLEN, STATUS, STATUS_LU, TDH, TDLEN, TDT};
+use netvale_port::{Batch, Egress, Ingress, Scratch};
+use netvale_vfio_user::client::Client;
+use serde_json::{Value, json};
+
+/// A port on switch vale0. Returns its socket.
+fn attach(d: &Daemon, name: &str, mut options: Value) -> PathBuf {
+    let path = d.path(&format!("{name}.sock"));
+    options["name"] = json!(name);
+    let port = format!("e1000:{}", path.display());
+    let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
+    assert_eq!(reply["result"]["kind"], "e1000", "{reply}");
+    path
+}
+
+fn show(d: &Daemon, name: &str) -> Value {
+    d.call("port.show", json!({"port": format!("vale0:{name}")}))["result"].clone()
+}
+
+/// The next frames, with an interrupt where there are none yet; none if no interrupt comes.
+fn frames_within(guest: &mut Guest, limit: Duration) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    until("a frame comes", || {
+        let came = guest.ingress.arm() || is_interrupted(guest, limit);
+        guest.ingress.woken();
+        guest.ingress.disarm();
+        frames = frames_at(guest);
+        !frames.is_empty() || !came
+    });
+    frames
+}
+
+fn receive_at(guest: &mut Guest) -> Vec<Vec<u8>> {
+    let frames = frames_within(guest, INTERRUPT);
+    assert_ne!(frames, Vec::<Vec<u8>>::new(), "no interrupt came");
+    frames
+}
+
+const INTERRUPT: Duration = Duration::from_secs(5);
+
+fn is_interrupted(guest: &Guest, limit: Duration) -> bool {
+    let fd = guest.ingress.wake_fd().unwrap();
+    let limit = rustix::event::Timespec::try_from(limit).unwrap();
+    let mut one = [rustix::event::PollFd::from_borrowed_fd(fd, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut one, Some(&limit)) == Ok(1)
+}
+
+const WAYS: [DriverOptions; 3] = [
+    DriverOptions { slots: 64, csb: false, combine: 0 },
+    DriverOptions { slots: 64, csb: false, combine: 16 },
+    DriverOptions { slots: 64, csb: true, combine: 0 },
+];
+
+fn ping(d: &Daemon, guest: &mut Guest, local: &mut Port, tag: u8) {
+    send_from(guest, &frame(255, 9, tag));
+    // What waits for others to be sent goes with the interrupt that says that they are.
+    until("it arrives", || {
+        guest.ingress.woken();
+        local.wait(Interest::Rx, Some(Duration::from_millis(1))).unwrap()
+    });
+    assert_eq!(receive(local), frame(255, 9, tag));
+    send(local, &frame(9, 1, tag));
+    let mut frames = frames_within(guest, INTERRUPT);
+    if frames.is_empty() {
+        // Dropped by name where the machine is so busy that a register access of the guest's was kept from being carried out meanwhile.
+        let shown = show(d, "card");
+        assert!(shown["drops"]["no-room"].as_u64() > Some(0), "no interrupt came: {shown}");
+        send(local, &frame(9, 1, tag));
+        frames = receive_at(guest);
+    }
+    assert_eq!(frames, [frame(9, 1, tag)]);
+}
+
+/// Objective: frames go both ways, woken where somebody sleeps, in each of the ways to drive a card, one guest after the other at the same port.
+#[test]
+fn played_guests() {
+    let d = Daemon::start("workers = 2");
+    let path = attach(&d, "card", json!({"mac": "02:00:00:00:00:09"}));
+    let mut local = d.open("vale0:local").unwrap();
+    for (k, options) in WAYS.into_iter().enumerate() {
+        let mut guest = Guest::new(&path, options).unwrap();
+        assert_eq!((guest.mac, guest.has_block), ([2, 0, 0, 0, 0, 9], options.csb));
+        (0..150).for_each(|i| ping(&d, &mut guest, &mut local, i));
+        let shown = show(&d, "card");
+        let notes = shown["notes"].to_string();
+        assert!(
+            notes.contains("link up; registers read ") && shown["e1000"]["register_writes"].as_u64().unwrap() > 10,
+            "{shown}"
+        );
+        assert_eq!(
+            shown["rings"].as_array().unwrap().iter().map(|r| r["frames"].as_u64().unwrap()).sum::<u64>(),
+            300 * (k as u64 + 1)
+        );
+        drop(guest);
+        until("the port is free", || show(&d, "card")["notes"].to_string().contains("waits"));
+    }
+}
+
+/// Objective: a status block of a guest that is awake costs no register accesses and no interrupts, however many frames pass.
+#[test]
+fn nothing_but_memory() {
+    let d = Daemon::start("poll_always = true");
+    let paths = ["one", "two"].map(|name| attach(&d, name, json!({})));
+    let [one, mut two] = paths.map(|path| Guest::new(&path, DriverOptions::default()).unwrap());
+    send_from(&two, &frame(1, 2, 0));
+    let crossings = |name| {
+        let e = &show(&d, name)["e1000"];
+        ["register_reads", "register_writes", "interrupts"].map(|what| e[what].as_u64().unwrap())
+    };
+    let mut got = Batch::new();
+    let mut pass = |n: u32| {
+        let (mut sent, mut received) = (0, 0);
+        until("all arrive", || {
+            // Many a look: on a busy machine each look may cost a time slice.
+            while sent < n && sent - received < 500 {
+                send_from(&one, &frame(2, 1, sent as u8));
+                sent += 1;
+            }
+            // SAFETY: no frame is read.
+            unsafe { two.ingress.take(&mut got) };
+            received += got.len() as u32;
+            got.clear();
+            two.ingress.release();
+            received == n
+        });
+    };
+    pass(100);
+    let before = (crossings("one"), crossings("two"));
+    pass(20_000);
+    let after = (crossings("one"), crossings("two"));
+    let moved: u64 = (0..3).map(|i| after.0[i] - before.0[i] + after.1[i] - before.1[i]).sum();
+    assert!(moved <= 20, "{before:?} {after:?}");
+}
+
+/// Objective: memory that goes away under traffic takes nobody down; frames that lie in none are dropped by name, and with the memory back, and the card
+/// started again, all goes on.
+#[test]
+fn memory_that_goes_away() {
+    let d = Daemon::start("");
+    let path = attach(&d, "card", json!({}));
+    let mut local = d.open("vale0:local").unwrap();
+    for options in WAYS {
+        let mut guest = Guest::new(&path, options).unwrap();
+        ping(&d, &mut guest, &mut local, 1);
+        let size = guest.ram.mapping().len() as u64;
+        for round in 0..20 {
+            let mut batch = Batch::new();
+            let bytes = frame(3, 9, round);
+            // SAFETY: the frame outlives the batch.
+            unsafe { batch.push(bytes.as_ptr(), 60) };
+            (0..40).for_each(|_| _ = guest.egress.deliver(&batch, &[0], &mut Scratch::new()));
+            guest.remote.with(|client| client.unmap(GUEST, size)).unwrap();
+            guest.remote.write(TDT, 63);
+            send(&mut local, &frame(9, 1, round));
+            guest.remote.with(|client| give(client, &guest.ram)).unwrap();
+        }
+        drop(guest);
+        until("the port is free", || show(&d, "card")["notes"].to_string().contains("waits"));
+        until("the ring is empty", || {
+            let _ = local.rx()[0].sync();
+            local.rx()[0].recv(&mut [0; 2048]).is_none()
+        });
+        let mut again = Guest::new(&path, options).unwrap();
+        send_from(&again, &frame(255, 9, 200));
+        until("it goes on", || receive(&mut local) == frame(255, 9, 200));
+        send(&mut local, &frame(255, 1, 9));
+        until("the other way, too", || receive_at(&mut again).contains(&frame(255, 1, 9).to_vec()));
+        drop(again);
+        until("the port is free", || show(&d, "card")["notes"].to_string().contains("waits"));
+    }
+}
+
+/// Objective: registers are reached by I/O ports, too; narrow reads see their bytes; what is narrower, wider or between registers is not written, and
+/// what lies outside is refused.
+#[test]
+fn ways_to_registers() {
+    let d = Daemon::start("");
+    let path = attach(&d, "card", json!({}));
+    let guest = Guest::new(&path, WAYS[0]).unwrap();
+    let status = guest.remote.read(STATUS);
+    assert!(status & STATUS_LU != 0);
+    let by_port = |client: &mut Client, at: u32| {
+        let mut value = [0; 4];
+        client.write(1, 0, &at.to_le_bytes())?;
+        client.read(1, 4, &mut value)?;
+        Ok(u32::from_le_bytes(value))
+    };
+    assert_eq!(guest.remote.with(|client| by_port(client, STATUS)).unwrap(), status);
+    guest
+        .remote
+        .with(|client| client.write(1, 0, &IMS.to_le_bytes()).and_then(|()| client.write(1, 4, &[1, 0, 0, 0])))
+        .unwrap();
+    assert_eq!(guest.remote.read(IMS) & 1, 1);
+    let mut narrow = [0; 2];
+    guest.remote.with(|client| client.read(0, u64::from(TDLEN) + 1, &mut narrow)).unwrap();
+    assert_eq!(u16::from_le_bytes(narrow), (guest.remote.read(TDLEN) >> 8) as u16);
+    for (at, bytes) in [(TDLEN, 1usize), (TDLEN, 2), (TDLEN, 8), (TDLEN + 2, 4), (TDLEN + 3, 1)] {
+        guest.remote.with(|client| client.write(0, at.into(), &vec![0xff; bytes])).unwrap();
+    }
+    assert_eq!(guest.remote.read(TDLEN), 1024, "whole registers only");
+    for at in [0x2_0000u64, 0x1_fffe, u64::MAX - 1] {
+        let refused = guest.remote.with(|client| client.read(0, at, &mut [0; 4])).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(22), "{at:#x}");
+    }
+    guest.remote.write(CTRL, CTRL_RST);
+    assert_eq!([TDLEN, RDLEN, TDH, ICR].map(|at| guest.remote.read(at)), [0; 4]);
+}
+
+/// Objective: somebody who does not speak the protocol is shown out with a reason, and the next guest is served.
+#[test]
+fn strangers() {
+    use std::io::{Read, Write};
+    let d = Daemon::start("");
+    let path = attach(&d, "card", json!({}));
+    let mut stranger = UnixStream::connect(&path).unwrap();
+    stranger.write_all(&[0xff; 64]).unwrap();
+    assert_eq!(stranger.read(&mut [0; 64]).unwrap_or(0), 0);
+    until("a reason", || show(&d, "card")["notes"].to_string().contains("the last one"));
+    let mut local = d.open("vale0:local").unwrap();
+    let mut guest = Guest::new(&path, DriverOptions::default()).unwrap();
+    (0..5).for_each(|i| ping(&d, &mut guest, &mut local, i));
+}

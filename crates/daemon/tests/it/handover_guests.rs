@@ -1,0 +1,148 @@
+//! Guests whose daemon goes on in another process: they lose nothing, get nothing twice or out of order, and wait for
+//! nothing that does not come.
+
+use crate::common;
+use crate::common::ends;
+use crate::common::published;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use common::ports::{attach_guest as attach, show};
+use common::{Daemon, receive, send, until};
+use ends::{Card, End, numbered};
+use netvale::Port;
+use netvale_e1000::driver::DriverOptions;
+use netvale_e1000::driver::remote::Guest;
+use published::{Driver, Plugged};
+use serde_json::{Value, json};
+
+/// How often another process goes on, how many rounds of frames pass in between, and how many frames a round has each way.
+const TIMES: usize = 10;
+const ROUNDS: u32 = 5;
+const BURST: u32 = 16;
+
+fn burst(name: u8, from: &mut dyn End, to: &mut dyn End, number: u32) {
+    let all = number..number + BURST;
+    all.clone().for_each(|n| from.send(&numbered(name, n)));
+    for n in all {
+        until("it arrives", || !from.push() || to.is_coming());
+        assert_eq!(to.receive()[..60], numbered(name, n), "frame {n}");
+    }
+}
+
+/// Frames with numbers go both ways, in bursts, while one process after the other goes on; between them, one that has been
+/// given everything is gone before it could.
+fn traffic(line: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
+    let (rounds, done) = (AtomicU32::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let taking = scope.spawn(|| {
+            for _ in 0..TIMES {
+                let from = rounds.load(Ordering::Relaxed);
+                until("frames pass", || rounds.load(Ordering::Relaxed) >= from + ROUNDS);
+                line.is_robbed();
+                until("frames pass", || rounds.load(Ordering::Relaxed) >= from + 2 * ROUNDS);
+                line.is_succeeded();
+            }
+            let from = rounds.load(Ordering::Relaxed);
+            until("frames pass", || rounds.load(Ordering::Relaxed) >= from + ROUNDS);
+            done.store(true, Ordering::Relaxed);
+        });
+        let mut number = 0;
+        while !done.load(Ordering::Relaxed) && !taking.is_finished() {
+            burst(1, guest, other, number);
+            burst(2, other, guest, number);
+            number += BURST;
+            rounds.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    assert_eq!(line.lives() as usize, 1 + TIMES);
+}
+
+/// The frames that a port has carried each way.
+fn carried(shown: &Value) -> Vec<u64> {
+    shown["rings"].as_array().unwrap().iter().map(|ring| ring["frames"].as_u64().unwrap()).collect()
+}
+
+/// Objective: a ptnet guest by ivshmem and a program exchange frames across ten processes; what is shown of the port goes
+/// on; afterwards the guest stops and starts its rings as ever, and the next guest finds the port.
+#[test]
+fn ptnet() {
+    let line = Daemon::start("workers = 2");
+    let path = attach(&line, "ptnet", json!({"slots": 64}));
+    let mut local = line.open("vale0:local").unwrap();
+    let mut guest = Port::as_guest(&path, 0).unwrap();
+    traffic(&line, &mut guest, &mut local);
+    let shown = show(&line, "vale0:guest");
+    assert!(shown["notes"].to_string().contains("rings run"), "{shown}");
+    let frames = carried(&shown);
+    assert!(frames.iter().all(|n| *n >= (TIMES as u64) * u64::from(ROUNDS * BURST)), "{shown}");
+    assert_eq!(frames[0], frames[1], "{shown}");
+    drop(guest);
+    until("the port is free", || show(&line, "vale0:guest")["notes"].to_string().contains("waits"));
+    let mut guest = Port::as_guest(&path, 0).unwrap();
+    send(&mut local, &numbered(2, 7));
+    assert_eq!(receive(&mut guest), numbered(2, 7));
+}
+
+/// Objective: a guest with the devices that netmap published, by vfio-user, which waits for nothing but interrupts.
+#[test]
+fn published_ptnet() {
+    let line = Daemon::start("workers = 2");
+    let path = attach(&line, "ptnet", json!({"slots": 64, "vfio_user": true, "vnet_hdr": 12}));
+    let mut local = line.open("vale0:local").unwrap();
+    let mut plugged = Plugged::new(&path);
+    let mut driver = Driver::probe(&mut plugged, true);
+    driver.open();
+    traffic(&line, &mut driver, &mut local);
+    assert!(show(&line, "vale0:guest")["notes"].to_string().contains("with virtio-net header"));
+    driver.close();
+    line.is_succeeded();
+    driver.open();
+    driver.send(0, &numbered(1, 7));
+    assert_eq!(receive(&mut local), numbered(1, 7));
+}
+
+/// Objective: a driver of an e1000, in each of the ways to drive it.
+#[test]
+fn e1000() {
+    for (csb, combine) in [(false, 0), (false, 16), (true, 0)] {
+        let line = Daemon::start("workers = 2");
+        let path = attach(&line, "e1000", json!({"mac": "02:00:00:00:00:09", "lossless": true}));
+        let mut local = line.open("vale0:local").unwrap();
+        let mut guest = Card(Guest::new(&path, DriverOptions { slots: 64, csb, combine }).unwrap(), VecDeque::new());
+        traffic(&line, &mut guest, &mut local);
+        let shown = show(&line, "vale0:guest");
+        assert!(shown["notes"].to_string().contains("link up"), "{shown}");
+        let frames = carried(&shown);
+        assert!(frames[0] == frames[1] && frames[0] >= (TIMES as u64) * u64::from(ROUNDS * BURST), "{shown}");
+    }
+}
+
+/// Objective: a pipe between a guest and a program.
+#[test]
+fn pipe() {
+    let line = Daemon::start("workers = 2");
+    let path = line.path("guest.sock");
+    let port = format!("ptnet:{}", path.display());
+    let options = json!({"slots": 64, "backend": "netmap:p{1"});
+    let reply = line.call("port.attach", json!({"switch": "", "port": port, "options": options}));
+    assert_eq!(reply["result"]["name"], "netmap:p{1", "{reply}");
+    let mut program = line.open("netmap:p}1").unwrap();
+    let mut guest = Port::as_guest(&path, 0).unwrap();
+    traffic(&line, &mut guest, &mut program);
+    let shown = show(&line, "netmap:p{1");
+    assert!(shown["notes"].to_string().contains("(}) is open"), "{shown}");
+    // Guests and programs come and go as ever.
+    send(&mut guest, &numbered(1, 7));
+    drop(guest);
+    until("the guest is gone", || show(&line, "netmap:p{1")["notes"].to_string().contains("waits"));
+    drop(program);
+    until("the end is free", || show(&line, "netmap:p{1")["notes"].to_string().contains("not open"));
+    line.is_succeeded();
+    let mut program = line.open("netmap:p}1").unwrap();
+    assert_eq!(receive(&mut program), numbered(1, 7));
+    let mut guest = Port::as_guest(&path, 0).unwrap();
+    send(&mut program, &numbered(2, 8));
+    assert_eq!(receive(&mut guest), numbered(2, 8));
+}

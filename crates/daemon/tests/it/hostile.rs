@@ -1,0 +1,260 @@
+//! Attacks over the daemon's sockets: descriptors that block the thread that closes them, connections without end, frames without end.
+
+use crate::common;
+
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use common::users::as_user;
+use common::{Daemon, until};
+use netvale_abi::slot::NS_MOREFRAG;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::process::Signal;
+use serde_json::json;
+
+const USER: u32 = 70_001;
+
+/// A connection whose last close waits for a peer that never reads. The peer, too.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let peer = listener.accept().unwrap().0;
+    rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::from_secs(60))).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 65_536]).is_ok() {}
+    (socket.into(), peer)
+}
+
+fn pass(to: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+    rustix::net::sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
+}
+
+/// The daemon, stopped: what is sent meanwhile it finds together. It goes on when this is dropped.
+struct Stopped<'a>(&'a Daemon);
+
+impl Stopped<'_> {
+    fn new(d: &Daemon) -> Stopped<'_> {
+        let stopped = Stopped(d);
+        stopped.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", d.id());
+        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            task.and_then(|task| std::fs::read_to_string(task.path().join("status")))
+                .is_ok_and(|s| s.contains("State:\tT"))
+        };
+        // Each thread stops when it next returns from the kernel.
+        until("it is stopped", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
+        stopped
+    }
+
+    fn signal(&self, which: Signal) {
+        let process = rustix::process::Pid::from_raw(self.0.id() as i32).unwrap();
+        rustix::process::kill_process(process, which).unwrap();
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.signal(Signal::CONT);
+    }
+}
+
+/// The daemon answers within a time in which it cannot have waited for anybody.
+fn is_prompt(d: &Daemon) {
+    let start = Instant::now();
+    assert!(d.call("version", json!({}))["result"].is_object());
+    assert!(start.elapsed() < Duration::from_secs(20), "it waited for {:?}", start.elapsed());
+}
+
+/// Objective: descriptors that block the thread that closes them, passed over either socket, one or many, hold nobody up; over the control socket
+/// they end the connection.
+#[test]
+fn descriptors_that_linger() {
+    let d = Daemon::start_as(0, tempfile::tempdir().unwrap(), "");
+    let mut peers = Vec::new();
+    for count in [1, 2, 3, 8] {
+        let control = UnixStream::connect(d.path("control.sock")).unwrap();
+        let attach = netvale::raw::connect_to(Some(d.dir())).unwrap();
+        for to in [control.as_fd(), attach.as_fd()] {
+            let (fds, others): (Vec<OwnedFd>, Vec<TcpStream>) = (0..count).map(|_| lingering()).unzip();
+            let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+            // It gets them when we do not have them any more: the last one to close is the one who waits.
+            let stopped = Stopped::new(&d);
+            pass(to, b"{}\n", &borrowed);
+            drop(fds);
+            drop(stopped);
+            peers.extend(others);
+        }
+        // Descriptors in the queue of a socket that is closed, or passed, are closed with it.
+        let (inner, outer) = UnixStream::pair().unwrap();
+        let (fd, peer) = lingering();
+        pass(outer.as_fd(), b"x", &[fd.as_fd()]);
+        peers.push(peer);
+        let stopped = Stopped::new(&d);
+        let other = netvale::raw::connect_to(Some(d.dir())).unwrap();
+        pass(other.as_fd(), b"{}\n", &[inner.as_fd()]);
+        drop((inner, outer, fd));
+        // The same with a message that looks like the end of the connection.
+        let ((inner, outer), (fd, peer)) = (UnixStream::pair().unwrap(), lingering());
+        pass(outer.as_fd(), b"x", &[fd.as_fd()]);
+        peers.push(peer);
+        let last = netvale::raw::connect_to(Some(d.dir())).unwrap();
+        pass(last.as_fd(), b"", &[inner.as_fd()]);
+        drop((inner, outer, fd, last));
+        let gone = UnixStream::connect(d.path("control.sock")).unwrap();
+        for _ in 0..2 {
+            let (fd, peer) = lingering();
+            pass(gone.as_fd(), b"{}\n", &[fd.as_fd()]);
+            drop(fd);
+            peers.push(peer);
+        }
+        drop(gone);
+        drop(stopped);
+        is_prompt(&d);
+        control.set_read_timeout(Some(common::LIMIT)).unwrap();
+        assert_eq!((&control).read(&mut [0; 64]).unwrap_or(0), 0, "the connection is closed");
+        is_prompt(&d);
+    }
+}
+
+/// Objective: a user cannot have more connections than the quota; others, and root, still get theirs.
+#[test]
+fn connections_without_end() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let d = Daemon::start_as(0, dir, "[quota]\nconnections = 8\n[sockets]\nmode = '0666'");
+    let connect = || UnixStream::connect(d.path("control.sock")).unwrap();
+    let is_served = |mut stream: &UnixStream| {
+        stream.set_read_timeout(Some(common::LIMIT)).unwrap();
+        let asked = writeln!(stream, "{}", json!({"jsonrpc": "2.0", "id": 1, "method": "version"}));
+        asked.is_ok() && matches!(stream.read(&mut [0; 256]), Ok(1..))
+    };
+    let mut held: Vec<UnixStream> = as_user(USER, || (0..20).map(|_| connect()).collect());
+    let served: Vec<bool> = held.iter().map(is_served).collect();
+    assert_eq!(served, (0..20).map(|i| i < 8).collect::<Vec<_>>());
+    assert!(as_user(USER + 1, || is_served(&connect())) && is_served(&connect()));
+    // Connections that are refused with descriptors in their queues hold nobody up either.
+    let mut peers = Vec::new();
+    let stopped = Stopped::new(&d);
+    as_user(USER, || {
+        for _ in 0..8 {
+            let (one, (fd, peer)) = (connect(), lingering());
+            pass(one.as_fd(), b"{}\n", &[fd.as_fd()]);
+            peers.push(peer);
+        }
+    });
+    drop(stopped);
+    is_prompt(&d);
+    held.clear();
+    until("there is room again", || as_user(USER, || is_served(&connect())));
+}
+
+/// Objective: past a quota of ports, switches or memory a user is refused, and told of which; others, and root, still get theirs, and what is given back
+/// can be had again.
+#[test]
+fn too_much() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let more =
+        "[quota]\nports = 3\nswitches = 2\nmemory_mib = 8\n[switch]\nshared = ['vale0']\n[sockets]\nmode = '0666'";
+    let d = Daemon::start_as(0, dir, more);
+    let open = |uid, name: &str, extra_bufs| {
+        let options = netvale::Options { extra_bufs, ..d.options() };
+        as_user(uid, || netvale::Port::open_with(name, &options))
+    };
+    let refused = |uid, name: &str, extra_bufs, key: &str| match open(uid, name, extra_bufs) {
+        Err(netvale::Error::Refused { errno, text }) => assert!(errno == libc::ENOSPC && text.contains(key), "{text}"),
+        other => panic!("{name}: {:?}", other.map(|port| port.name().to_owned())),
+    };
+    let _root = open(0, "vale0:root", 0).unwrap();
+    let first = open(USER, "vale1:a", 0).unwrap();
+    refused(USER, "vale1:b", 8192, "'memory_mib' in [quota]");
+    let second = open(USER, "vale2:a", 0).unwrap();
+    refused(USER, "vale3:a", 0, "'switches' in [quota]");
+    let _third = open(USER, "vale0:a", 0).unwrap();
+    refused(USER, "vale0:b", 0, "'ports' in [quota]");
+    refused(USER, "netmap:p{1", 0, "'ports' in [quota]");
+    let reply = as_user(USER, || d.call("port.attach", json!({"switch": "vale0", "port": "null:"})));
+    assert_eq!(reply["error"]["data"]["errno"], libc::ENOSPC, "{reply}");
+    for uid in [USER + 1, 0] {
+        open(uid, "vale0:other", 0).unwrap();
+    }
+    open(0, "vale5:much", 8192).unwrap();
+    drop((first, second));
+    until("there is room again", || open(USER, "vale3:a", 0).is_ok());
+}
+
+/// Objective: out of descriptors, the daemon does not use up a processor, turns connections away, and serves those that it has; when there are descriptors
+/// again, it accepts again.
+#[test]
+fn out_of_descriptors() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = Daemon::start_as(0, dir, "");
+    let known = UnixStream::connect(d.path("control.sock")).unwrap();
+    let version = |mut stream: &UnixStream| {
+        stream.set_read_timeout(Some(common::LIMIT)).unwrap();
+        let asked = writeln!(stream, "{}", json!({"jsonrpc": "2.0", "id": 1, "method": "version"}));
+        asked.is_ok() && matches!(stream.read(&mut [0; 1024]), Ok(1..))
+    };
+    assert!(version(&known));
+    let open = std::fs::read_dir(format!("/proc/{}/fd", d.id())).unwrap().count() as u64;
+    let process = rustix::process::Pid::from_raw(d.id() as i32);
+    let limit = |most| rustix::process::Rlimit { current: Some(most), maximum: Some(4096) };
+    let set = |most| rustix::process::prlimit(process, rustix::process::Resource::Nofile, limit(most)).unwrap();
+    set(open + 4);
+    let crowd: Vec<UnixStream> = (0..40).map(|_| UnixStream::connect(d.path("control.sock")).unwrap()).collect();
+    until("somebody is turned away", || {
+        crowd.iter().any(|one| {
+            one.set_nonblocking(true).unwrap();
+            matches!((&mut &*one).read(&mut [0; 1]), Ok(0))
+        })
+    });
+    let before = ticks(d.id());
+    assert!(version(&known));
+    std::thread::sleep(Duration::from_secs(1));
+    let used = ticks(d.id()) - before;
+    assert!(used < 30, "it used {used} hundredths of a second in one second");
+    drop(crowd);
+    set(1024);
+    until("it accepts again", || version(&UnixStream::connect(d.path("control.sock")).unwrap()));
+}
+
+/// Objective: a frame whose end does not come leaves the worker asleep; when the end comes, the frame is delivered.
+#[test]
+fn unfinished_frame() {
+    let d = Daemon::start("workers = 1");
+    let (mut from, mut to) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    // A frame of two slots, the second of which comes later: what lies in them does not matter.
+    let stretch = |from: &mut netvale::Port, flags: u16| {
+        let ring = &mut from.tx()[0];
+        let at = ring.at(0);
+        ring.set_len(at, 60, flags);
+        ring.advance(1);
+        ring.sync();
+    };
+    stretch(&mut from, NS_MOREFRAG);
+    let awake = || {
+        let worker = d.call("stats", json!({}))["result"]["workers"][0].clone();
+        ["busy_ns", "polled_ns"].map(|what| worker[what].as_u64().unwrap()).iter().sum::<u64>()
+    };
+    until("the worker sleeps", || {
+        let before = awake();
+        std::thread::sleep(Duration::from_millis(300));
+        awake() - before < 50_000_000
+    });
+    stretch(&mut from, 0);
+    assert!(to.wait(netvale::Interest::Rx, Some(common::LIMIT)).unwrap(), "the frame is delivered");
+}
+
+/// Processor time of a process, in hundredths of a second.
+fn ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}

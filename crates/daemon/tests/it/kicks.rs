@@ -1,0 +1,51 @@
+//! A guest that does nothing but kick.
+
+use crate::common;
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Daemon, frame, receive, send, until};
+use netvale_mem::fault::Fault;
+use netvale_mem::notify::Doorbell;
+use netvale_vhost::frontend::Frontend;
+use netvale_virtio::driver::options::DriverOptions;
+use netvale_virtio::driver::started::Kick;
+use serde_json::json;
+
+/// Objective: a storm of kicks of queues without work costs the other ports of the same worker neither frames nor their lives.
+#[test]
+fn kick_storm() {
+    let d = Daemon::start("workers = 1");
+    let path = d.path("guest.sock");
+    let reply = d.call("port.attach", json!({"switch": "vale0", "port": format!("vhost:{}", path.display())}));
+    assert_eq!(reply["result"]["kind"], "vhost", "{reply}");
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+
+    let socket = UnixStream::connect(&path).unwrap();
+    let stop = Doorbell::new().unwrap();
+    let calls = [(); 2].map(|()| Doorbell::new().unwrap());
+    let running = Frontend::new(socket.as_fd(), stop.as_fd(), &Fault::new().unwrap())
+        .start(DriverOptions::default(), &calls)
+        .unwrap();
+    let (queues, _memory) = (running.pairs, running.ram);
+    let kicks: Vec<_> = queues.into_iter().flat_map(|(rx, tx)| [rx.kick, tx.kick]).collect();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                kicks.iter().for_each(Kick::ring);
+            }
+        });
+        for i in 0..2_000u32 {
+            send(&mut a, &frame(255, 1, i as u8));
+            assert_eq!(receive(&mut b), frame(255, 1, i as u8));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    until("an idle daemon", || {
+        let shown = d.call("port.show", json!({"port": "vale0:guest"}));
+        shown["result"]["notes"][0].as_str().is_some_and(|note| note.contains("2 queues running"))
+    });
+}

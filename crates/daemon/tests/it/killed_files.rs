@@ -1,0 +1,176 @@
+//! Daemons that are killed while files are captured and replayed, and started again: captures go on in the same file, replays
+//! where they were.
+
+use crate::common;
+
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::time::Duration;
+
+use common::ports::{attach, notes, number, numbered, numbers, open};
+use common::{Daemon, until};
+use netvale::{Interest, Port};
+use netvale_pcapport::{Format, Reader, Writer};
+use serde_json::json;
+
+/// A user whom the daemon does not trust.
+const USER: u32 = 61_124;
+/// Most frames of a batch.
+const BATCH: u32 = 256;
+
+/// Objective: what a capture had written when the daemon was killed stays in its file, whole, and what comes later is behind it, as
+/// often as the daemon is killed; frames are missing only around a kill, and the count of frames is the file's.
+#[test]
+fn captures() {
+    const KILLS: usize = 4;
+    let d = Daemon::managed("");
+    let files = ["out.pcap", "out.pcapng"].map(|name| d.path(name));
+    for file in &files {
+        attach(&d, &format!("pcap:out={}", file.display()), json!({"name": file.extension().unwrap().to_str()}));
+    }
+    let mut port = open(&d, "vale0:a");
+    let (mut sent, mut settled) = (0u32, Vec::new());
+    let send = |port: &mut Port, sent: &mut u32, end: &dyn Fn(u32) -> bool| {
+        while !end(*sent) {
+            if port.tx()[0].send(&numbered(*sent)) {
+                *sent += 1;
+            }
+            port.tx()[0].sync();
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    };
+    for _ in 0..KILLS {
+        let goal = sent + 500;
+        send(&mut port, &mut sent, &|sent| sent >= goal);
+        let written = |name: &str| notes(&d, &format!("vale0:{name}")).contains(": 0 frames written");
+        until("some is written", || !written("pcap") && !written("pcapng"));
+        settled.push(files.each_ref().map(|file| numbers_so_far(file)));
+        std::thread::scope(|scope| {
+            let kill = scope.spawn(|| d.is_killed());
+            send(&mut port, &mut sent, &|_| kill.is_finished());
+        });
+    }
+    let last = sent;
+    send(&mut port, &mut sent, &|sent| sent >= last + 10);
+    for (i, (name, file)) in ["pcap", "pcapng"].into_iter().zip(&files).enumerate() {
+        until("the last frame is written", || numbers_so_far(file).last() == Some(&(sent - 1)));
+        let count = numbers(file).len();
+        assert!(notes(&d, &format!("vale0:{name}")).contains(&format!("{count} frames written")));
+        d.call("port.detach", json!({"switch": "vale0", "port": name}));
+        let all = numbers(file);
+        for before in &settled {
+            assert!(all.starts_with(&before[i]), "{name}: what was in the file is gone");
+        }
+        // A frame may come twice: after a kill, a batch at most.
+        let (mut again, mut gaps, mut next) = (0, 0, 0);
+        for &number in &all {
+            again += usize::from(number < next);
+            gaps += usize::from(number > next);
+            next = next.max(number + 1);
+        }
+        assert!(again <= KILLS * BATCH as usize * 4 && gaps <= KILLS, "{name}: {again} again, {gaps} gaps");
+        assert_eq!(all[all.len() - 10..], ((sent - 10)..sent).collect::<Vec<_>>());
+    }
+}
+
+/// Numbers of the whole frames of a file that is being written.
+fn numbers_so_far(path: &Path) -> Vec<u32> {
+    let (mut reader, mut all) = (Reader::open(path).unwrap(), Vec::new());
+    while let Ok(Some(frame)) = reader.next_frame() {
+        all.push(number(frame.bytes));
+    }
+    all
+}
+
+/// Objective: a replay goes on where it was when the daemon was killed: each frame comes, in order, but for a batch that may come again
+/// each time; then it is at its end, also for the next daemon.
+#[test]
+fn replays() {
+    const KILLS: u32 = 4;
+    const FRAMES: u32 = 8000;
+    let d = Daemon::managed("");
+    let file = d.path("in.pcapng");
+    let mut writer = Writer::create(&file, Format::PcapNg).unwrap();
+    (0..FRAMES).for_each(|i| writer.write(Duration::from_micros(200) * i, &numbered(i)).unwrap());
+    writer.finish().unwrap();
+    // What was due while no daemon ran comes together.
+    attach(&d, "a", json!({"lossless": true, "slots": 1024}));
+    let mut port = open(&d, "vale0:a");
+    attach(&d, &format!("pcap:in={}", file.display()), json!({"name": "file"}));
+    let (mut next, mut again, mut place) = (0, 0, vec![0; 2048]);
+    let mut receive = |port: &mut Port, next: &mut u32| {
+        let _ = port.wait(Interest::Rx, Some(Duration::from_millis(100))).unwrap();
+        while let Some(n) = port.rx()[0].recv(&mut place) {
+            let came = number(&place[..n]);
+            assert!(came <= *next, "frames {next} to {came} are missing");
+            again += u32::from(came < *next);
+            *next = (*next).max(came + 1);
+        }
+        let _ = port.rx()[0].sync();
+    };
+    for kill in 0..KILLS {
+        until("some more", || {
+            receive(&mut port, &mut next);
+            next >= (kill + 1) * FRAMES / (KILLS + 2)
+        });
+        std::thread::scope(|scope| {
+            let kill = scope.spawn(|| d.is_killed());
+            while !kill.is_finished() {
+                receive(&mut port, &mut next);
+            }
+        });
+    }
+    until("all frames", || {
+        receive(&mut port, &mut next);
+        next == FRAMES
+    });
+    until("its end", || notes(&d, "vale0:file").contains("at its end, 1 passes done"));
+    d.is_killed();
+    until("its end again", || notes(&d, "vale0:file").contains("at its end, 1 passes done"));
+    receive(&mut port, &mut next);
+    assert!(next == FRAMES && again <= KILLS * BATCH, "{again} frames came again");
+}
+
+mod as_root {
+    use super::*;
+
+    /// Objective: what a user may capture is limited over daemons that are killed: the portions of finished captures and of running ones
+    /// count, once each, and come back when the files go.
+    #[test]
+    fn limits() {
+        if !rustix::process::geteuid().is_root() {
+            netvale_harness::skip("needs root, to be two users");
+            return;
+        }
+        let [dir, folder] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        for (path, owner, mode) in [(dir.path(), 0, 0o755), (folder.path(), USER, 0o777)] {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+            chown(path, Some(owner), Some(owner)).unwrap();
+        }
+        let more = format!(
+            "sandbox = true\nallow_dirs = [{:?}]\n[switch]\nshared = ['*']\n[sockets]\nmode = '0666'\n[quota]\ncaptures_mib = 2",
+            folder.path()
+        );
+        let d = Daemon::managed_in(dir, &more);
+        let capture = |d: &Daemon, name: &str| {
+            let port = format!("pcap:out={}", folder.path().join(name).display());
+            let params = json!({"switch": "vale7", "port": port, "options": {"name": name}});
+            common::users::as_user(USER, || d.call("port.attach", params))
+        };
+        let detach = |d: &Daemon, name: &str| d.call("port.detach", json!({"switch": "vale7", "port": name}));
+        for name in ["one", "two"] {
+            let reply = capture(&d, name);
+            assert!(reply["error"].is_null(), "{reply}");
+        }
+        detach(&d, "one");
+        for _ in 0..2 {
+            d.is_killed();
+            let refused = capture(&d, "three")["error"].to_string();
+            assert!(refused.contains("2 MiB of captures, and may have 2"), "{refused}");
+        }
+        std::fs::remove_file(folder.path().join("one")).unwrap();
+        let reply = capture(&d, "three");
+        assert!(reply["error"].is_null(), "{reply}");
+    }
+}

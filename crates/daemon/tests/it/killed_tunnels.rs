@@ -1,0 +1,48 @@
+//! Tunnels whose daemon is killed, and started again by a service manager: what waits in the socket arrives, and what was said of
+//! other hosts holds.
+
+use crate::common;
+
+use std::net::Ipv4Addr;
+
+use common::ports::{attach, show};
+use common::{Daemon, frame, receive, send};
+use rustix::process::Signal;
+use serde_json::json;
+
+const MORE: &str = "workers = 2\n[quota]\nlog_lines = 100";
+/// How often the daemon is killed.
+const TIMES: u8 = 5;
+
+/// An address of the loopback interface that no other test has.
+fn host(n: u8) -> Ipv4Addr {
+    let [a, b, ..] = std::process::id().to_le_bytes();
+    Ipv4Addr::new(127, 1 | a, b, n)
+}
+
+/// Objective: a frame that comes while there is no daemon is received by the next one, the other way is open, and the addresses that a control plane
+/// gave are known, also to one that was told to end.
+#[test]
+fn killed() {
+    let (managed, far) = (Daemon::managed(MORE), Daemon::start(""));
+    let [here, there] = [100, 101].map(host);
+    attach(&managed, &format!("vxlan:7,local={here}"), json!({"name": "vx", "evpn": true}));
+    attach(&far, &format!("vxlan:7,local={there},remote={here}"), json!({"name": "vx"}));
+    let said = json!({"port": "vale0:vx", "flood": {"add": [there]},
+        "addresses": {"add": [{"mac": "02:00:00:00:00:02", "vtep": there, "sequence": 3}]},
+        "neighbors": {"add": [{"ip": "fd00::2", "mac": "02:00:00:00:00:02", "router": true}]}});
+    let reply = managed.call("vxlan.set", said);
+    assert_eq!(reply["result"], json!({}), "{reply}");
+    let [mut local, mut remote] = [&managed, &far].map(|d| d.open("vale0:local").unwrap());
+    for n in 0..=TIMES {
+        let how = if n == TIMES { Signal::TERM } else { Signal::KILL };
+        managed.is_restarted(how, || send(&mut remote, &frame(1, 2, n)));
+        assert_eq!(receive(&mut local), frame(1, 2, n));
+        send(&mut local, &frame(2, 1, n));
+        assert_eq!(receive(&mut remote), frame(2, 1, n));
+        let vxlan = &show(&managed, "vale0:vx")["vxlan"];
+        assert_eq!((&vxlan["addresses"], &vxlan["remotes"][0]["flood"]), (&json!(1), &json!(true)), "{vxlan}");
+        let table = managed.call("switch.table", json!({"switch": "vale0"}))["result"].to_string();
+        assert!(table.contains(r#""sequence":3"#), "{table}");
+    }
+}

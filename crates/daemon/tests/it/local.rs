@@ -1,0 +1,280 @@
+//! Local ports and pipes through a daemon that runs in this process.
+
+use crate::common;
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use common::{Daemon, LIMIT, frame, receive, send, until};
+use netvale::{Error, Interest, Options, Port};
+use netvale_control::device::DeviceRequest;
+use serde_json::json;
+
+/// Objective: two processes' ports reach each other through the daemon, asleep or awake; what is learned is unicast.
+#[test]
+fn frames_cross() {
+    let d = Daemon::start("workers = 2");
+    let (mut a, mut b, mut c) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap(), d.open("vale0:c").unwrap());
+    for round in 0..50 {
+        send(&mut a, &frame(255, 1, round));
+        assert_eq!(receive(&mut b), frame(255, 1, round));
+        assert_eq!(receive(&mut c), frame(255, 1, round));
+        send(&mut b, &frame(1, 2, round));
+        assert_eq!(receive(&mut a), frame(1, 2, round));
+    }
+    c.sync();
+    assert_eq!(c.rx()[0].space(), 0, "unicast reached a third port");
+    let table = d.call("switch.table", json!({"switch": "vale0"}));
+    let entries = table["result"].as_array().unwrap();
+    let ports: Vec<_> = entries.iter().map(|entry| entry["port"].as_str().unwrap()).collect();
+    assert_eq!(ports, ["vale0:a", "vale0:b"]);
+    let shown = d.call("port.show", json!({"port": "vale0:b"}));
+    let rings = shown["result"]["rings"].as_array().unwrap();
+    assert_eq!((rings[0]["frames"].as_u64(), rings[1]["frames"].as_u64()), (Some(50), Some(50)));
+}
+
+/// Objective: names that are taken, bad, or not possible are refused with netmap's errno and a sentence that helps.
+#[test]
+fn refusals() {
+    let d = Daemon::start("");
+    let _a = d.open("vale0:a").unwrap();
+    let refused = |name: &str, options: &Options| match Port::open_with(name, options) {
+        Err(Error::Refused { errno, text }) => (errno, text),
+        Err(e) => panic!("{name}: {e}"),
+        Ok(_) => panic!("{name} was opened"),
+    };
+    let o = d.options();
+    let (errno, text) = refused("vale0:a", &o);
+    assert_eq!((errno, text.contains("vale0:a is open already")), (libc::EBUSY, true), "{text}");
+    assert_eq!(refused("netmap:nosuch0", &o).0, libc::ENXIO);
+    assert_eq!(refused("vale0:b@77", &o).0, libc::EINVAL);
+    assert_eq!(refused("vale0:nobody/r", &o).0, libc::EINVAL);
+    assert_eq!(refused("vale0:b", &Options { slots: 1 << 20, ..o.clone() }).0, libc::EINVAL);
+    assert_eq!(refused("vale0:b", &Options { rings: 17, ..o.clone() }).0, libc::EINVAL);
+    assert_eq!(refused("vale0:b", &Options { buf_size: 100, ..o.clone() }).0, libc::EINVAL);
+    assert!(matches!(d.open("vale0:"), Err(Error::Name(_))));
+    assert_eq!(d.ports(), ["vale0:a"], "nothing is left of refused ports");
+    let missing = Options { run_dir: Some("/nonexistent".into()), ..o };
+    let e = Port::open_with("vale0:a", &missing).err().unwrap().to_string();
+    assert!(e.contains("netvale up"), "{e}");
+}
+
+/// Objective: both directions of a pipe carry frames in order, without loss, with sleeping ends; each end opens once.
+#[test]
+fn pipes() {
+    let d = Daemon::start("");
+    let (mut a, mut b) = (d.open("netmap:p{1").unwrap(), d.open("netmap:p}1").unwrap());
+    assert!(matches!(d.open("netmap:p{1"), Err(Error::Refused { errno: libc::EBUSY, .. })));
+    let echo = std::thread::spawn(move || {
+        for _ in 0..5000 {
+            let f = receive(&mut b);
+            while !b.tx()[0].send(&f) {
+                b.wait(Interest::Tx, Some(LIMIT)).unwrap();
+            }
+            b.tx()[0].sync();
+        }
+        b
+    });
+    let (mut sent, mut got) = (0u32, 0u32);
+    while got < 5000 {
+        while sent < 5000 && a.tx()[0].send(&sent.to_be_bytes()) {
+            sent += 1;
+        }
+        a.tx()[0].sync();
+        a.wait(Interest::Rx, Some(LIMIT)).unwrap();
+        let mut f = [0; 64];
+        while let Some(n) = a.rx()[0].recv(&mut f) {
+            assert_eq!(f[..n], got.to_be_bytes());
+            got += 1;
+        }
+        let _ = a.rx()[0].sync();
+    }
+    drop(echo.join().unwrap());
+    // The other end may be opened again while one is still there.
+    let mut b = d.open("netmap:p}1").unwrap();
+    send(&mut a, b"again");
+    assert_eq!(receive(&mut b), b"again");
+}
+
+/// Objective: a pipe of a port lies in the port's region, so that buffers can be swapped between them.
+#[test]
+fn pipes_share_their_parents_region() {
+    let d = Daemon::start("");
+    let mut parent = d.open("vale0:a").unwrap();
+    let mut pipe = d.open("vale0:a{x").unwrap();
+    assert_eq!(parent.info().mem_id, pipe.info().mem_id);
+    let other = d.open("vale0:b").unwrap();
+    assert_ne!(parent.info().mem_id, other.info().mem_id, "ports are isolated from each other");
+    let (rx, tx) = (&parent.rx()[0], &pipe.tx()[0]);
+    let places = (rx.mem().place(), tx.mem().place());
+    assert_eq!((places.0.bufs, places.0.num_bufs), (places.1.bufs, places.1.num_bufs));
+}
+
+/// Objective: rings of one port can be held by different clients, each its own.
+#[test]
+fn one_ring_each() {
+    let d = Daemon::start("");
+    let o = Options { rings: 2, ..d.options() };
+    let mut first = Port::open_with("vale0:m-0", &o).unwrap();
+    let mut second = d.open("vale0:m-1").unwrap();
+    assert!(matches!(d.open("vale0:m"), Err(Error::Refused { errno: libc::EBUSY, .. })));
+    assert!(matches!(d.open("vale0:m-2"), Err(Error::Refused { errno: libc::EINVAL, .. })));
+    let mut peer = d.open("vale0:peer").unwrap();
+    send(&mut first, &frame(255, 1, 1));
+    assert_eq!(receive(&mut peer), frame(255, 1, 1));
+    send(&mut second, &frame(255, 2, 2));
+    assert_eq!(receive(&mut peer), frame(255, 2, 2));
+    drop(first);
+    until("ring 0 is free again", || d.open("vale0:m-0").is_ok());
+}
+
+/// Objective: a monitor sees both directions of the port it watches and goes with its client.
+#[test]
+fn monitors() {
+    let d = Daemon::start("");
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut both = d.open("vale0:a/z").unwrap();
+    let mut sent = d.open("vale0:a/t").unwrap();
+    send(&mut a, &frame(255, 1, 7));
+    assert_eq!(receive(&mut b), frame(255, 1, 7));
+    send(&mut b, &frame(1, 2, 8));
+    assert_eq!(receive(&mut a), frame(1, 2, 8));
+    assert_eq!((receive(&mut both), receive(&mut both)), (frame(255, 1, 7).to_vec(), frame(1, 2, 8).to_vec()));
+    assert_eq!(receive(&mut sent), frame(255, 1, 7));
+    assert!(!sent.wait(Interest::Rx, Some(Duration::from_millis(20))).unwrap());
+    drop((both, sent));
+    until("the monitors are gone", || d.ports() == ["vale0:a", "vale0:b"]);
+}
+
+/// Objective: a port attached by command stays without clients; detaching it closes it under its client, who is told.
+#[test]
+fn persistent_ports() {
+    let d = Daemon::start("[[port]]\nswitch = 'vale1'\nport = 'x'\nslots = 32\n");
+    assert_eq!(d.ports(), ["vale1:x"]);
+    for _ in 0..3 {
+        let mut x = d.open("vale1:x").unwrap();
+        let mut y = d.open("vale1:y").unwrap();
+        assert_eq!(x.tx()[0].num_slots(), 32);
+        send(&mut x, &frame(255, 1, 1));
+        assert_eq!(receive(&mut y), frame(255, 1, 1));
+        drop((x, y));
+        until("only the persistent port is left", || d.ports() == ["vale1:x"] && d.open("vale1:x").is_ok());
+    }
+    let again = d.call("port.attach", json!({"switch": "vale1", "port": "x"}));
+    assert_eq!(again["error"]["data"]["errno"], libc::EEXIST, "{again}");
+    let mut x = d.open("vale1:x").unwrap();
+    assert!(d.call("port.detach", json!({"switch": "vale1", "port": "x"}))["result"].is_object());
+    assert!(matches!(x.wait(Interest::Rx, Some(LIMIT)), Err(Error::Closed)));
+    assert!(d.ports().is_empty());
+    let missing = d.call("port.detach", json!({"switch": "vale1", "port": "x"}));
+    assert!(missing["error"]["data"]["hint"].as_str().unwrap().contains("netvale list"), "{missing}");
+}
+
+/// Objective: whatever arrives on the attach socket, the daemon says what is wrong or hangs up, and serves the next.
+#[test]
+fn malformed_attach_messages() {
+    use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType};
+    let d = Daemon::start("");
+    let mut good = netvale_control::attach::AttachRequest { name: "vale0:a".into(), ..Default::default() }.encode();
+    let mut messages: Vec<Vec<u8>> = vec![vec![1], vec![0; 256], vec![0xff; 256], vec![0; 4000], good[..255].to_vec()];
+    good[4] = 9;
+    messages.push(good.to_vec());
+    for m in messages {
+        let s = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        rustix::net::connect(&s, &SocketAddrUnix::new(d.path("attach.sock")).unwrap()).unwrap();
+        rustix::net::send(&s, &m, SendFlags::NOSIGNAL).unwrap();
+        let mut reply = [0; 1024];
+        let (_, n) = rustix::net::recv(&s, &mut reply, RecvFlags::empty()).unwrap();
+        let reply = netvale_control::attach::AttachReply::decode(&reply[..n]).unwrap();
+        assert_eq!(reply.status, libc::EPROTO);
+        assert!(!reply.text.is_empty());
+    }
+    assert!(d.open("vale0:a").is_ok());
+}
+
+/// Objective: a receiver that never reads and a sender that never stops do not keep others from each other.
+#[test]
+fn a_port_that_stops_reading() {
+    let d = Daemon::start("");
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let _deaf = Port::open_with("vale0:deaf", &Options { lossless: true, ..d.options() }).unwrap();
+    for round in 0..200 {
+        send(&mut a, &frame(255, 1, round as u8));
+        assert_eq!(receive(&mut b), frame(255, 1, round as u8));
+    }
+    let dropped = || {
+        let shown = d.call("port.show", json!({"port": "vale0:deaf"}));
+        shown["result"]["rings"][1]["drops"]["no-room"].as_u64()
+    };
+    // The last frame's drop is counted after its other copy arrived.
+    until("the deaf port's drops are counted by name", || dropped() == Some(200 - 63));
+}
+
+/// Objective: a program's ports in one region can swap buffers: a frame goes from a port's ring into a pipe of it without a copy.
+#[test]
+fn buffers_change_places() {
+    let d = Daemon::start("");
+    let options = Options { pipes: 1, ..d.options() };
+    let mut x = Port::open_with("vale0:x", &options).unwrap();
+    let mut master = Port::open_with("vale0:x{1", &options).unwrap();
+    let mut slave = Port::open_with("vale0:x}1", &options).unwrap();
+    let mut a = d.open("vale0:a").unwrap();
+    send(&mut a, &frame(255, 1, 42));
+    assert!(x.wait(Interest::Rx, Some(LIMIT)).unwrap());
+    let (rx, tx) = (&mut x.rx()[0], &mut master.tx()[0]);
+    let buffer = rx.slot(rx.at(0)).buf_idx;
+    assert!(netvale::swap_buffers(rx, rx.at(0), tx, tx.at(0)), "two mappings of one region");
+    assert_eq!(tx.slot(tx.at(0)).buf_idx, buffer);
+    assert!(!netvale::swap_buffers(&a.rx()[0], 0, tx, tx.at(1)), "two regions");
+    tx.advance(1);
+    tx.sync();
+    rx.advance(1);
+    let _ = rx.sync();
+    assert_eq!(receive(&mut slave), frame(255, 1, 42));
+}
+
+/// Objective: frames that a program sends as its last act arrive, though its port is gone before the daemon has looked at them.
+#[test]
+fn last_words() {
+    let d = Daemon::start("workers = 2");
+    let mut to = d.open("vale0:to").unwrap();
+    for _ in 0..50 {
+        let mut from = d.open("vale0:from").unwrap();
+        for seq in 0..60 {
+            assert!(from.tx()[0].send(&frame(255, 1, seq)));
+        }
+        from.tx()[0].sync();
+        drop(from);
+        for seq in 0..60 {
+            assert_eq!(receive(&mut to), frame(255, 1, seq));
+        }
+    }
+}
+
+/// Objective: control requests of any type with any body are answered or refused, and the daemon goes on.
+#[test]
+fn any_device_request() {
+    let d = Daemon::start("");
+    let _port = d.open("vale0:a").unwrap();
+    let conn = netvale::raw::connect_to(Some(d.dir())).unwrap();
+    // Numbers without a pattern (xorshift), the same in every run.
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut number = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for reqtype in 0..40 {
+        for name in ["", "vale0:a", "vale0:b", "vale0", "netmap:x", "x{1", "\u{7f}"] {
+            for filling in 0..4 {
+                let body = std::array::from_fn(|_| if filling == 0 { 0 } else { number() as u8 });
+                let request = DeviceRequest { reqtype, name: name.into(), body, ..DeviceRequest::default() };
+                let reply = netvale::raw::request(conn.as_fd(), &request).unwrap();
+                assert_eq!(reply.reqtype, reqtype);
+            }
+        }
+    }
+    let mut b = d.open("vale0:still").unwrap();
+    send(&mut b, &frame(255, 1, 1));
+}

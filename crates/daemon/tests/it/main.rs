@@ -1,0 +1,45 @@
+//! Daemons, asked over their sockets.
+//!
+//! What takes root's rights, or the right to make interfaces, is in modules called `as_root`: `make test` leaves it to
+//! `make test-system`.
+
+mod blocked;
+mod brought;
+mod common;
+mod configuration;
+mod continued;
+mod continued_files;
+mod continued_persistent;
+mod e1000;
+mod events;
+mod handover_guests;
+mod hostile;
+mod kicks;
+mod killed;
+mod killed_files;
+mod killed_guests;
+mod killed_tunnels;
+mod local;
+mod malformed;
+mod measuring;
+mod monitors;
+mod moving;
+mod options;
+mod passthrough;
+mod pcap;
+mod ptnet;
+mod ptnet_published;
+mod traces;
+mod vanish;
+mod workers;
+
+mod as_root {
+    mod authorisation;
+    mod brought_tap;
+    mod continued_forged;
+    mod files;
+    mod killed_interfaces;
+    mod neighbours;
+    mod nic;
+    mod tap;
+}

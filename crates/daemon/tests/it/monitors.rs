@@ -1,0 +1,264 @@
+//! Monitors: of every kind of port, hostile ones and those of hostile programs, and what is left when anybody dies. When they see what stands in
+//! crates/capi/tests/c/monitor_*.c.
+
+use crate::common;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use common::{Daemon, LIMIT, cable, frame, inside, ip, receive, send, until};
+use netvale::slot::NS_TXMON;
+use netvale::{Error, Interest, Options, Port};
+use netvale_mem::mirror::Moment;
+use netvale_mem::region::RingSide;
+use netvale_mem::view::Places;
+use serde_json::{Value, json};
+
+/// The next frame, and whether it is marked as sent by the watched port.
+fn watched(monitor: &mut Port) -> (Vec<u8>, bool) {
+    assert!(monitor.wait(Interest::Rx, Some(LIMIT)).unwrap(), "no copy came");
+    let ring = monitor.rx().iter_mut().find(|ring| ring.space() > 0).unwrap();
+    let sent = ring.slot(ring.at(0)).flags & NS_TXMON != 0;
+    let mut place = [0; 4096];
+    let n = ring.recv(&mut place).unwrap();
+    let _ = ring.sync();
+    (place[..n].to_vec(), sent)
+}
+
+fn is_silent(monitor: &mut Port) -> bool {
+    !monitor.wait(Interest::Rx, Some(Duration::from_millis(20))).unwrap()
+}
+
+fn tasks(d: &Daemon) -> u64 {
+    let stats: Value = d.call("stats", json!({}));
+    stats["result"]["workers"].as_array().unwrap().iter().map(|w| w["ingresses"].as_u64().unwrap()).sum()
+}
+
+fn refused(d: &Daemon, name: &str) -> i32 {
+    match d.open(name) {
+        Err(Error::Refused { errno, .. }) => errno,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("{name} is not refused"),
+    }
+}
+
+/// Ring `id` of the region that a port lies in.
+fn ring_at(port: &Port, id: u32, slots: u32) -> RingSide {
+    let r = port.info();
+    let places = Places {
+        csb_atok: r.csb_atok,
+        csb_ktoa: r.csb_ktoa,
+        ring_pool: r.ring_pool,
+        ring_size: r.ring_size,
+        buf_pool: r.buf_pool,
+        num_bufs: r.num_bufs,
+        buf_size: r.buf_size,
+    };
+    places.ring(port.mapping(), id, slots).unwrap()
+}
+
+/// Objective: monitors that nobody reads lose frames, counted, and neither the watched ports nor other monitors lose any.
+#[test]
+fn monitors_that_do_not_read() {
+    let d = Daemon::start("workers = 2");
+    for (a, b) in [("vale0:a", "vale0:b"), ("netmap:p{1", "netmap:p}1")] {
+        let (mut a, mut b) = (d.open(a).unwrap(), d.open(b).unwrap());
+        let name = |port: &Port, flags| format!("{}/{flags}", port.name());
+        let _deaf = [d.open(&name(&a, "t")).unwrap(), d.open(&name(&b, "r")).unwrap(), d.open(&name(&b, "z")).unwrap()];
+        let mut reader = d.open(&name(&b, "r")).unwrap();
+        for i in 0..500u32 {
+            send(&mut a, &frame(255, 1, i as u8));
+            assert_eq!(receive(&mut b), frame(255, 1, i as u8));
+            assert_eq!(watched(&mut reader), (frame(255, 1, i as u8).to_vec(), false));
+        }
+        // Copies that a program has made are handed on a moment later.
+        let lost = |p: &&Value| p["kind"] == "monitor" && p["drops"]["no-room"].as_u64() == Some(500 - 63);
+        until("three have lost what they had no room for", || {
+            d.call("port.list", json!({}))["result"].as_array().unwrap().iter().filter(lost).count() == 3
+        });
+    }
+    until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
+}
+
+/// Objective: whatever a program writes into the ring for copies, or its name, the daemon and other ports go on, and all is gone with it.
+#[test]
+fn hostile_mirrors() {
+    let d = Daemon::start("workers = 1");
+    let (mut x, mut y) = (d.open("vale0:x").unwrap(), d.open("vale0:y").unwrap());
+    let (mut a, mut b) = (d.open("netmap:h{1").unwrap(), d.open("netmap:h}1").unwrap());
+    let (mut sent, mut z) = (d.open("netmap:h{1/t").unwrap(), d.open("netmap:h}1/z").unwrap());
+    let own = ring_at(&a, a.info().csb_first, a.info().tx_slots);
+    let name = own.csb.mirror(Moment::Passing).load(Ordering::Acquire);
+    let mirror = ring_at(&a, name - 1, own.ring.num_slots());
+    for i in 0..4000u32 {
+        let wild = i.wrapping_mul(0x9e37_79b9);
+        let index = if i % 3 == 0 { wild } else { wild % 65 };
+        mirror.ring.set_slot_word(
+            wild % 64,
+            if i % 2 == 0 { wild } else { wild % 1000 },
+            wild as u16,
+            (wild >> 7) as u16,
+        );
+        mirror.csb.publish_head(index, wild);
+        mirror.csb.publish_tail(wild % 70, wild);
+        if i % 16 == 0 {
+            own.csb.mirror(Moment::Passing).store([wild, name, 0][i as usize / 16 % 3], Ordering::Release);
+        }
+        send(&mut a, &frame(255, 1, 1));
+        let _ = b.rx()[0].sync();
+        b.rx()[0].advance(64);
+        if i % 100 == 0 {
+            send(&mut x, &frame(255, 1, 2));
+            assert_eq!(receive(&mut y), frame(255, 1, 2));
+        }
+        for monitor in [&mut sent, &mut z] {
+            let _ = monitor.rx()[0].sync();
+            monitor.rx()[0].advance(64);
+        }
+    }
+    drop((a, b));
+    assert!(matches!(sent.wait(Interest::Rx, Some(LIMIT)), Ok(true) | Err(Error::Closed)));
+    drop((sent, z, x, y));
+    until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
+}
+
+/// Objective: a monitor ends with its port, of whatever kind, and a Rust program is told so; a later one of the same name works.
+#[test]
+fn the_port_goes_first() {
+    let d = Daemon::start("");
+    for (a, b) in [("vale0:a", "vale0:b"), ("netmap:p{1", "netmap:p}1")] {
+        for flags in ["r", "z"] {
+            let (mut a, mut b) = (d.open(a).unwrap(), d.open(b).unwrap());
+            let mut m = d.open(&format!("{}/{flags}", b.name())).unwrap();
+            send(&mut a, &frame(255, 1, 1));
+            assert_eq!(receive(&mut b), frame(255, 1, 1));
+            assert_eq!(watched(&mut m), (frame(255, 1, 1).to_vec(), false));
+            drop(b);
+            assert!(matches!(m.wait(Interest::Rx, Some(LIMIT)), Err(Error::Closed)));
+        }
+        until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
+        assert_eq!((refused(&d, &format!("{a}/r")), refused(&d, &format!("{b}/z"))), (libc::EINVAL, libc::EINVAL));
+    }
+}
+
+/// Objective: where a region has no room for copies, the monitor is refused by name, and nothing is left of the attempt.
+#[test]
+fn no_room_for_copies() {
+    let d = Daemon::start("");
+    let parent = d.open("vale0:full").unwrap();
+    let pipes: Vec<Port> = (1..=4).map(|i| d.open(&format!("vale0:full{{{i}")).unwrap()).collect();
+    let before = (d.ports(), tasks(&d));
+    assert_eq!(refused(&d, "vale0:full{1/t"), libc::ENOMEM);
+    assert_eq!(refused(&d, "vale0:full/z"), libc::ENOMEM);
+    assert_eq!((d.ports(), tasks(&d)), before);
+    drop(d.open("vale0:full/rt").unwrap());
+    drop(pipes);
+    until("there is room again", || d.open("vale0:full/z").is_ok());
+    drop(parent);
+    until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
+}
+
+/// Objective: frames of several slots are seen whole, also by those without copying, and behind the port's header.
+#[test]
+fn long_frames() {
+    let d = Daemon::start("");
+    let options = |hdr_len| Options { buf_size: 256, hdr_len, ..d.options() };
+    let body: Vec<u8> = [255; 6].into_iter().chain((0..1400u32).map(|i| i as u8)).collect();
+    for (a, b) in [("vale0:a", "vale0:b"), ("netmap:p{1", "netmap:p}1")] {
+        let (mut a, mut b) = (Port::open_with(a, &options(0)).unwrap(), Port::open_with(b, &options(0)).unwrap());
+        let mut copies = [format!("{}/r", b.name()), format!("{}/z", b.name()), format!("{}/t", a.name())]
+            .map(|n| d.open(&n).unwrap());
+        for _ in 0..50 {
+            send(&mut a, &body);
+            assert_eq!(receive(&mut b), body);
+            for (m, sent) in copies.iter_mut().zip([false, false, true]) {
+                assert_eq!(watched(m), (body.clone(), sent));
+            }
+        }
+    }
+    let mut a = Port::open_with("vale1:a", &options(12)).unwrap();
+    let mut m = d.open("vale1:a/t").unwrap();
+    assert_eq!(m.info().hdr_len, 12);
+    let with_header: Vec<u8> = [0; 12].into_iter().chain(body.iter().copied()).collect();
+    send(&mut a, &with_header);
+    assert_eq!(watched(&mut m).0, with_header);
+}
+
+fn receive_on_any(port: &mut Port) -> Vec<u8> {
+    watched(port).0
+}
+
+mod as_root {
+    use super::*;
+
+    /// Objective: a TAP on a switch is watched like any port, in all ways.
+    #[test]
+    fn tap() {
+        if !inside(&["--net"]) {
+            return;
+        }
+        let d = Daemon::start("");
+        let reply = d.call("port.attach", json!({"switch": "vale0", "port": "tap:nvm0"}));
+        assert_eq!(reply["result"]["kind"], "tap", "{reply}");
+        std::fs::write("/proc/sys/net/ipv6/conf/nvm0/disable_ipv6", "1").unwrap();
+        ip("link set nvm0 up");
+        let mut a = d.open("vale0:a").unwrap();
+        for (flags, seen) in [("r", true), ("t", false), ("rt", true), ("z", true)] {
+            let mut m = d.open(&format!("vale0:nvm0/{flags}")).unwrap();
+            send(&mut a, &frame(255, 1, 7));
+            if seen {
+                assert_eq!(watched(&mut m), (frame(255, 1, 7).to_vec(), false), "{flags}");
+            }
+            assert!(is_silent(&mut m));
+        }
+        let mut m = d.open("vale0:nvm0/r").unwrap();
+        assert!(d.call("port.detach", json!({"switch": "vale0", "port": "nvm0"}))["result"].is_object());
+        assert!(matches!(m.wait(Interest::Rx, Some(LIMIT)), Err(Error::Closed)));
+    }
+
+    /// Objective: an interface with several queues is watched queue by queue, also by rings of it that are opened later; on a switch, by its own name
+    /// as the wire sees it and by the port's name as the switch does.
+    #[test]
+    fn interface() {
+        if !inside(&["--net"]) {
+            return;
+        }
+        cable("mona", "monb", 2);
+        let d = Daemon::start("");
+        let open = |name: &str| Port::open_with(name, &Options { slots: 0, ..d.options() });
+        let mut first = open("netmap:mona-0").unwrap();
+        let (mut all, mut one) = (open("netmap:mona/t").unwrap(), open("netmap:mona-1/rt").unwrap());
+        assert_eq!((all.tx().len(), all.rx().len(), one.tx().len(), one.rx().len()), (1, 2, 1, 1));
+        let mut second = open("netmap:mona-1").unwrap();
+        send(&mut first, &frame(255, 1, 3));
+        assert_eq!(watched(&mut all), (frame(255, 1, 3).to_vec(), true));
+        assert!(is_silent(&mut one));
+        send(&mut second, &frame(255, 1, 4));
+        assert_eq!(watched(&mut all), (frame(255, 1, 4).to_vec(), true));
+        assert_eq!(watched(&mut one), (frame(255, 1, 4).to_vec(), true));
+        drop(first);
+        assert!(is_silent(&mut all), "one of its rings is still open");
+        drop(second);
+        assert!(matches!(all.wait(Interest::Rx, Some(LIMIT)), Err(Error::Closed)));
+        drop((all, one));
+        until("it is closed", || d.ports().is_empty() && tasks(&d) == 0);
+        assert_eq!((refused(&d, "netmap:mona/r"), refused(&d, "netmap:nosuch0/r")), (libc::EINVAL, libc::ENXIO));
+
+        let reply = d.call("port.attach", json!({"switch": "vale0", "port": "netmap:mona"}));
+        assert_eq!(reply["result"]["kind"], "nic", "{reply}");
+        let (mut a, mut far) = (d.open("vale0:a").unwrap(), open("netmap:monb").unwrap());
+        let (mut wire, mut port) = (d.open("netmap:mona/rt").unwrap(), d.open("vale0:mona/rt").unwrap());
+        send(&mut a, &frame(255, 1, 5));
+        assert_eq!(receive_on_any(&mut far), frame(255, 1, 5));
+        assert_eq!(watched(&mut wire), (frame(255, 1, 5).to_vec(), true), "sent on the wire");
+        assert_eq!(watched(&mut port), (frame(255, 1, 5).to_vec(), false), "received from the switch");
+        send(&mut far, &frame(255, 2, 6));
+        assert_eq!(receive(&mut a), frame(255, 2, 6));
+        assert_eq!(watched(&mut wire), (frame(255, 2, 6).to_vec(), false));
+        assert_eq!(watched(&mut port), (frame(255, 2, 6).to_vec(), true));
+        assert!(d.call("port.detach", json!({"switch": "vale0", "port": "mona"}))["result"].is_object());
+        for m in [&mut wire, &mut port] {
+            assert!(matches!(m.wait(Interest::Rx, Some(LIMIT)), Err(Error::Closed)));
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The daemon's own refusals of options that do not fit, for any sender.
+
+use crate::common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+
+use common::Daemon;
+use netvale_control::options::{Kind, OPTIONS, Shape};
+use serde_json::{Value, json};
+
+/// A port of each kind, of devices and folders that are not there.
+const PORTS: [(Kind, &str); Kind::ALL.len()] = [
+    (Kind::Local, "a"),
+    (Kind::Tap, "tap:nv0"),
+    (Kind::Vhost, "vhost:/nowhere/v.sock"),
+    (Kind::Virtio, "virtio:/nowhere/v.sock"),
+    (Kind::VirtioPci, "virtio-pci:ffff:00:03.0"),
+    (Kind::Ptnet, "ptnet:/nowhere/p.sock"),
+    (Kind::E1000, "e1000:/nowhere/e.sock"),
+    (Kind::E1000Pci, "e1000-pci:ffff:00:04.0"),
+    (Kind::Netmap, "netmap:nowhere0"),
+    (Kind::Replay, "pcap:in=/nowhere/a.pcap"),
+    (Kind::Capture, "pcap:out=/nowhere/b.pcap"),
+    (Kind::Vxlan, "vxlan:1,local=192.0.2.1"),
+    (Kind::Null, "null:n"),
+    (Kind::Echo, "echo:e"),
+];
+
+fn value(shape: Shape) -> Value {
+    match shape {
+        Shape::Flag => json!(true),
+        Shape::Number(_, most) => json!(most),
+        Shape::OneOf(choices) => json!(choices.last()),
+        Shape::Factor => json!(0.5),
+        Shape::Address => json!("02:00:00:00:00:0a"),
+        Shape::Mode => json!("0660"),
+        Shape::Switch => json!(true),
+        Shape::Written(syntax) => json!(syntax.example),
+        Shape::List(_) => json!(["drop 1,6 0 0 1"]),
+        Shape::Limiter => json!({"ops": {"size": 5, "refill_time": 100}}),
+        _ => json!("web"),
+    }
+}
+
+/// Objective: over the socket, each option is refused by name for each kind that does not take it, and nothing is attached; one that fits is not
+/// what is wrong.
+#[test]
+fn unfit_options_are_refused() {
+    let d = Daemon::start("");
+    for (kind, port) in PORTS {
+        for option in OPTIONS {
+            let fits = option.kinds.contains(&kind);
+            // It would be made.
+            if fits && kind == Kind::Tap {
+                continue;
+            }
+            let switch = if option.key == "backend" { "" } else { "vale0" };
+            let params = json!({"switch": switch, "port": port, "options": {option.key: value(option.shape)}});
+            let reply = d.call("port.attach", params);
+            if let Some(name) = reply["result"]["name"].as_str() {
+                assert!(fits, "{port} {}: {reply}", option.key);
+                let (switch, port) = name.split_once(':').unwrap();
+                assert!(d.call("port.detach", json!({"switch": switch, "port": port}))["error"].is_null());
+                continue;
+            }
+            let error = reply["error"].clone();
+            let why = error["message"].as_str().expect("a refusal");
+            let unfit = format!("{} applies to {} only; {port} is not one of them", option.key, option.takers());
+            assert_eq!(why == unfit, !fits, "{port} {}: {error}", option.key);
+            if !fits {
+                assert_eq!((&error["code"], &error["data"]["errno"]), (&json!(-32602), &json!(22)), "{error}");
+                assert_eq!(error["data"]["hint"], format!("omit {}", option.key));
+            }
+        }
+    }
+    assert!(d.ports().is_empty());
+}
+
+/// Objective: names that cannot be, options that exclude each other, keys that are unknown or stand twice are refused by name, with their place.
+#[test]
+fn refusals_name_the_place() {
+    let d = Daemon::start("");
+    let refused = |params: Value| d.call("port.attach", params)["error"].to_string();
+    let with = |options: Value| refused(json!({"switch": "vale0", "port": "a", "options": options}));
+    for name in [json!("n".repeat(64)), json!("a/b"), json!("")] {
+        assert!(with(json!({"name": name})).contains("bad name"), "{name}");
+    }
+    assert!(refused(json!({"switch": "vale".repeat(30), "port": "a"})).contains("bad switch"));
+    assert!(refused(json!({"switch": "vale0", "port": "n".repeat(64)})).contains("bad port"));
+    assert!(with(json!({"velocity": 1})).contains("velocity"));
+    assert!(with(json!({"rings": "two"})).contains("rings is \\\"two\\\"; it is a number from 0"));
+    let both = json!({"switch": "vale0", "port": "ptnet:/p", "options": {"backend": "netmap:p{1"}});
+    assert!(refused(both).contains("passed through by backend"));
+    let together = json!({"switch": "", "port": "ptnet:/p", "options": {"backend": "netmap:p{1", "gro": true}});
+    assert!(refused(together).contains("backend and gro exclude each other"));
+
+    let mut stream = UnixStream::connect(d.path("control.sock")).unwrap();
+    let twice = r#"{"jsonrpc":"2.0","id":1,"method":"port.attach","params":{"switch":"vale0","port":"a","options":{"rings":1,"rings":2}}}"#;
+    writeln!(stream, "{twice}").unwrap();
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    assert!(answer.contains("rings") && answer.contains("stands twice") && answer.contains("-32600"), "{answer}");
+    assert!(d.ports().is_empty());
+}

@@ -1,0 +1,237 @@
+//! Ports passed through to a guest without a switch: a pipe's end, a network interface.
+
+use crate::common;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{Daemon, cable, carry, falls_asleep, frame, frames, receive, send, until};
+use netvale::{Interest, Port};
+use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP};
+use netvale_afxdp::iface::Interface;
+use netvale_guest::Guest;
+use netvale_mem::notify::Doorbell;
+use netvale_mem::words::Words;
+use serde_json::{Value, json};
+
+/// Passes a port through. Returns the answer, and the guest's socket.
+fn pass(d: &Daemon, backend: &str, mut options: Value) -> (Value, PathBuf) {
+    let path = d.path("guest.sock");
+    options["backend"] = json!(backend);
+    let port = format!("ptnet:{}", path.display());
+    (d.call("port.attach", json!({"switch": "", "port": port, "options": options})), path)
+}
+
+fn passthrough(d: &Daemon, backend: &str, options: Value) -> PathBuf {
+    let (reply, path) = pass(d, backend, options);
+    assert_eq!(reply["result"]["name"], backend, "{reply}");
+    path
+}
+
+fn show(d: &Daemon, name: &str) -> Value {
+    d.call("port.show", json!({"port": name}))["result"].clone()
+}
+
+/// Objective: frames cross a pipe byte for byte and in order, both ways, more of them than fit; guests and programs come and go without each other;
+/// nothing is lost that fits.
+#[test]
+fn pipe() {
+    let d = Daemon::start("workers = 2");
+    let path = passthrough(&d, "netmap:p{1", json!({"slots": 64}));
+    assert_eq!(d.ports(), ["netmap:p{1"]);
+    let mut program = d.open("netmap:p}1").unwrap();
+    // Waits for the first guest.
+    send(&mut program, &frame(255, 1, 77));
+    let frames: Vec<_> = frames().into_iter().map(|f| f[..f.len().min(1500)].to_vec()).collect();
+    for round in 0..4 {
+        let mut guest = Port::as_guest(&path, 0).unwrap();
+        assert_eq!(receive(&mut guest), frame(255, 1, 77 + round));
+        assert!(carry(&mut guest, &mut program, &frames) == frames);
+        assert!(carry(&mut program, &mut guest, &frames) == frames);
+        // Read by the next program, sent for the next guest.
+        send(&mut guest, &frame(255, 2, round));
+        drop(guest);
+        until("the guest is gone", || show(&d, "netmap:p{1")["notes"].to_string().contains("waits"));
+        drop(program);
+        until("the end is free", || show(&d, "netmap:p{1")["notes"].to_string().contains("not open"));
+        program = d.open("netmap:p}1").unwrap();
+        assert_eq!(receive(&mut program), frame(255, 2, round));
+        send(&mut program, &frame(255, 1, 78 + round));
+    }
+    let rings = show(&d, "netmap:p{1")["rings"].clone();
+    assert_eq!(rings[0]["frames"], 4 * (frames.len() as u64 + 1), "{rings}");
+    assert!(d.call("port.detach", json!({"switch": "netmap", "port": "p{1"}))["error"].is_null());
+    until("the program's end is closed", || program.wait(Interest::Rx, Some(Duration::ZERO)).is_err());
+    assert!(d.ports().is_empty() && !path.exists());
+}
+
+/// Objective: who waits for whom is woken: with a full pipe and nobody who reads, the worker sleeps; a frame that is read lets the next one through.
+#[test]
+fn full_pipes_sleep() {
+    let d = Daemon::start("workers = 1");
+    let path = passthrough(&d, "netmap:p}1", json!({"slots": 16}));
+    let (mut program, mut guest) = (d.open("netmap:p{1").unwrap(), Port::as_guest(&path, 0).unwrap());
+    let fill = |port: &mut Port, from: u8| -> u8 {
+        let mut n = 0;
+        // The worker moves on what it can, then there is room no more.
+        while port.wait(Interest::Tx, Some(Duration::from_millis(100))).unwrap() {
+            send(port, &frame(255, from, n));
+            n += 1;
+        }
+        n
+    };
+    let (out, back) = (fill(&mut guest, 1), fill(&mut program, 2));
+    assert_eq!((out, back), (15, 15), "a ring's worth each way, but for one slot");
+    falls_asleep(&d);
+    // Asleep, the worker hears of each slot that is released, and the sender of the room.
+    for i in 15..30 {
+        assert_eq!(receive(&mut program), frame(255, 1, i - 15));
+        assert!(guest.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
+        send(&mut guest, &frame(255, 1, i));
+        assert_eq!(receive(&mut guest), frame(255, 2, i - 15));
+        assert!(program.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
+        send(&mut program, &frame(255, 2, i));
+    }
+    assert!(!guest.wait(Interest::Tx, Some(Duration::ZERO)).unwrap(), "as full as before");
+    for i in 15..30 {
+        assert_eq!(receive(&mut program), frame(255, 1, i));
+        assert_eq!(receive(&mut guest), frame(255, 2, i));
+    }
+    falls_asleep(&d);
+    for i in 0..200 {
+        send(&mut guest, &frame(255, 1, i));
+        assert_eq!(receive(&mut program), frame(255, 1, i));
+        send(&mut program, &frame(255, 2, i));
+        assert_eq!(receive(&mut guest), frame(255, 2, i));
+    }
+}
+
+/// Objective: a guest that writes nonsense everywhere, rings, starts and stops, harms neither the daemon nor the program, which gets frames of a later
+/// guest.
+#[test]
+fn nonsense_in_a_pipe() {
+    let d = Daemon::start("workers = 1");
+    let path = passthrough(&d, "netmap:p{1", json!({"slots": 64}));
+    let mut program = d.open("netmap:p}1").unwrap();
+    let mad = Guest::connect(&path).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let whole = Words::new(mad.memory(), 0, mad.memory().len() / 4).unwrap();
+            let mut state = 0x9e37_79b9_7f4a_7c15u64;
+            let mut noise = || {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state as u32
+            };
+            while !over.load(Ordering::Relaxed) {
+                for _ in 0..500 {
+                    let value = noise();
+                    let value = if value.is_multiple_of(3) { value >> 26 } else { value };
+                    whole.store(noise() as usize % (16 * 1024), value);
+                }
+                mad.doorbells().iter().for_each(Doorbell::ring);
+                if noise().is_multiple_of(16) {
+                    let what = if noise().is_multiple_of(2) { COMMAND_START } else { COMMAND_STOP };
+                    let _ = mad.command(what, 0, noise());
+                }
+            }
+        });
+        let mut place = [0; 4096];
+        for i in 0..20_000u32 {
+            // Its rings are in the guest's memory: it may find anything, but nothing outside.
+            let _ = program.tx()[0].send(&frame(255, 1, i as u8));
+            program.tx()[0].sync();
+            let _ = program.rx()[0].sync();
+            let _ = program.rx()[0].recv(&mut place);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    drop((mad, program));
+    until("both are gone", || {
+        let notes = show(&d, "netmap:p{1")["notes"].to_string();
+        notes.contains("waits") && notes.contains("not open")
+    });
+    d.call("port.detach", json!({"switch": "netmap", "port": "p{1"}));
+    let path = passthrough(&d, "netmap:p{1", json!({}));
+    let (mut program, mut guest) = (d.open("netmap:p}1").unwrap(), Port::as_guest(&path, 0).unwrap());
+    send(&mut guest, &frame(255, 1, 1));
+    assert_eq!(receive(&mut program), frame(255, 1, 1));
+}
+
+/// What makes no sense is refused in words.
+#[test]
+fn refusals() {
+    let d = Daemon::start("");
+    let refused = |backend: &str, options: Value| pass(&d, backend, options).0["error"].to_string();
+    assert!(refused("netmap:p{1", json!({"rings": 2})).contains("one ring each way"));
+    assert!(refused("netmap:p{1", json!({"vnet_hdr": 12})).contains("virtio-net header"));
+    assert!(refused("netmap:p{1", json!({"slots": 1})).contains("slots"));
+    assert!(refused("netmap:no-such-if0", json!({})).contains("no-such-if0"));
+    assert!(refused("netmap:p{1/R", json!({})).contains("all rings"));
+    assert!(refused("netmap:", json!({})).contains("backend netmap"));
+    let tap = json!({"switch": "", "port": "tap:nvx", "options": {"backend": "netmap:p{1"}});
+    assert!(
+        d.call("port.attach", tap)["error"]
+            .to_string()
+            .contains("backend applies to ptnet ports only; tap:nvx is not one of them")
+    );
+    let open = d.open("netmap:q{1").unwrap();
+    assert!(refused("netmap:q}1", json!({})).contains("is open"));
+    drop(open);
+    let path = passthrough(&d, "netmap:p{1", json!({}));
+    assert!(refused("netmap:p{1", json!({})).contains("passed through already"));
+    assert!(refused("netmap:p}1", json!({})).contains("is open"));
+    assert!(matches!(d.open("netmap:p{1"), Err(e) if e.to_string().contains("virtual machine's")));
+    drop(Guest::connect(&path).unwrap());
+    // A port of a switch is what it would be by its name.
+    let (reply, _) = pass(&d, "vale0:g", json!({"name": "other"}));
+    assert!(!reply["error"].is_null(), "the socket is taken: {reply}");
+}
+
+mod as_root {
+    use super::*;
+
+    /// Objective: an interface's frames go to and from the guest's rings, byte for byte, in order, both ways, for one guest after the other; without a guest
+    /// they are the stack's; nobody is kept awake.
+    #[test]
+    fn interface() {
+        if !rustix::process::geteuid().is_root() {
+            netvale_harness::skip("XDP programs need root");
+            return;
+        }
+        if !common::inside(&["--net"]) {
+            return;
+        }
+        let d = Daemon::start("workers = 1");
+        cable("nva", "nvb", 2);
+        let path = passthrough(&d, "netmap:nva", json!({"slots": 1024}));
+        let usual = netvale::Options { slots: 0, ..d.options() };
+        let mut far = Port::open_with("netmap:nvb", &usual).unwrap();
+        let frames = frames();
+        for _ in 0..3 {
+            let mut guest = Port::as_guest(&path, 0).unwrap();
+            assert_eq!((guest.tx().len(), guest.rx().len()), (2, 2), "a ring a queue");
+            assert!(carry(&mut guest, &mut far, &frames) == frames);
+            assert!(carry(&mut far, &mut guest, &frames) == frames);
+            falls_asleep(&d);
+            // Woken from sleep, each for each.
+            for i in 0..100 {
+                send(&mut far, &frame(1, 2, i));
+                assert_eq!(receive(&mut guest), frame(1, 2, i));
+                send(&mut guest, &frame(2, 1, i));
+                assert_eq!(receive(&mut far), frame(2, 1, i));
+            }
+        }
+        let shown = show(&d, "netmap:nva");
+        assert_eq!(shown["rings"][0]["frames"], 3 * (frames.len() as u64 + 100), "{shown}");
+        // Another one cannot have the queues, and they are free when the port is gone.
+        let _guest = Port::as_guest(&path, 0).unwrap();
+        assert!(Port::open_with("netmap:nva", &usual).is_err());
+        d.call("port.detach", json!({"switch": "netmap", "port": "nva"}));
+        drop(Port::open_with("netmap:nva", &usual).unwrap());
+        until("no program", || Interface::find("nva").unwrap().program().is_none());
+    }
+}

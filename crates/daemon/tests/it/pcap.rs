@@ -1,0 +1,201 @@
+//! Capture files as ports, through a daemon that runs in this process.
+
+use crate::common;
+
+use std::path::Path;
+use std::time::Duration;
+
+use common::{Daemon, frame, receive, send, until};
+use netvale_pcapport::{Format, Reader, Writer};
+use serde_json::{Value, json};
+
+const FRAMES: u8 = 50;
+
+fn record(path: &Path, format: Format) {
+    let mut writer = Writer::create(path, format).unwrap();
+    for tag in 0..FRAMES {
+        writer.write(Duration::from_millis(tag.into()), &frame(255, 9, tag)).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+fn frames(path: &Path) -> Vec<Vec<u8>> {
+    let (mut reader, mut all) = (Reader::open(path).unwrap(), Vec::new());
+    while let Some(frame) = reader.next_frame().unwrap() {
+        all.push(frame.bytes.to_vec());
+    }
+    all
+}
+
+fn attach(d: &Daemon, port: &str, options: Value) -> Value {
+    d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}))
+}
+
+fn notes(d: &Daemon, port: &str) -> String {
+    d.call("port.show", json!({"port": port}))["result"]["notes"].to_string()
+}
+
+/// Objective: every frame of a file of either format reaches a port, in order, as recorded; the port then says it is at its end.
+#[test]
+fn replay() {
+    for (name, format) in [("in.pcap", Format::Pcap), ("in.pcapng", Format::PcapNg)] {
+        let d = Daemon::start("");
+        let mut a = d.open("vale0:a").unwrap();
+        let file = d.path(name);
+        record(&file, format);
+        let reply = attach(&d, &format!("pcap:in={}", file.display()), json!({"speed": 4.0, "name": "file"}));
+        assert_eq!(reply["result"]["kind"], "pcap", "{reply}");
+        for tag in 0..FRAMES {
+            assert_eq!(receive(&mut a), frame(255, 9, tag));
+        }
+        until("the replay is at its end", || notes(&d, "vale0:file").contains("at its end, 1 passes done"));
+    }
+}
+
+/// Objective: with `loop`, the file begins again, as fast as the switch takes it.
+#[test]
+fn replay_again_and_again() {
+    let d = Daemon::start("");
+    let file = d.path("in.pcap");
+    record(&file, Format::Pcap);
+    let options = netvale::Options { lossless: true, ..d.options() };
+    let mut a = netvale::Port::open_with("vale0:a", &options).unwrap();
+    attach(&d, &format!("pcap:in={}", file.display()), json!({"speed": 0.0, "loop": true, "name": "file"}));
+    for round in 0..200u32 {
+        assert_eq!(receive(&mut a), frame(255, 9, (round % u32::from(FRAMES)) as u8), "frame {round}");
+    }
+    let detached = d.call("port.detach", json!({"switch": "vale0", "port": "file"}));
+    assert!(detached["error"].is_null(), "{detached}");
+}
+
+/// Objective: a file is repeated also while the daemon can open no more files.
+#[test]
+fn replay_without_descriptors() {
+    let d = Daemon::start("");
+    let file = d.path("in.pcap");
+    record(&file, Format::Pcap);
+    let options = netvale::Options { lossless: true, ..d.options() };
+    let mut a = netvale::Port::open_with("vale0:a", &options).unwrap();
+    attach(&d, &format!("pcap:in={}", file.display()), json!({"speed": 0.0, "loop": true, "name": "file"}));
+    let _without = WithoutDescriptors::new(&d);
+    // More passes than lie ready in the daemon and in the ring.
+    for round in 0..20_000u32 {
+        assert_eq!(receive(&mut a), frame(255, 9, (round % u32::from(FRAMES)) as u8), "frame {round}");
+    }
+}
+
+/// The daemon can open no files. It can again when this is dropped: it could not be told to end.
+struct WithoutDescriptors(u32);
+
+impl WithoutDescriptors {
+    fn new(d: &Daemon) -> WithoutDescriptors {
+        let without = WithoutDescriptors(d.id());
+        without.set(3);
+        without
+    }
+
+    fn set(&self, most: u64) {
+        let process = rustix::process::Pid::from_raw(self.0 as i32);
+        let limit = rustix::process::Rlimit { current: Some(most), maximum: Some(4096) };
+        rustix::process::prlimit(process, rustix::process::Resource::Nofile, limit).unwrap();
+    }
+}
+
+impl Drop for WithoutDescriptors {
+    fn drop(&mut self) {
+        self.set(1024);
+    }
+}
+
+/// Objective: what the switch delivers is in the file, byte for byte, as soon as the port is detached, or the daemon has ended.
+#[test]
+fn capture() {
+    for name in ["out.pcap", "out.pcapng"] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(name);
+        let d = Daemon::start("");
+        let mut a = d.open("vale0:a").unwrap();
+        attach(&d, &format!("pcap:out={}", file.display()), json!({"name": "file"}));
+        for tag in 0..FRAMES {
+            send(&mut a, &frame(255, 1, tag));
+        }
+        until("all is taken", || d.call("stats", json!({}))["result"]["ports"][1]["out_frames"] == FRAMES);
+        if name == "out.pcap" {
+            d.call("port.detach", json!({"switch": "vale0", "port": "file"}));
+        } else {
+            drop(d);
+        }
+        assert_eq!(frames(&file), (0..FRAMES).map(|tag| frame(255, 1, tag).to_vec()).collect::<Vec<_>>());
+    }
+}
+
+/// Objective: a port of both kinds replays and captures; a configured one is there from the start.
+#[test]
+fn both_from_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("in.pcap"), folder.path().join("out.pcap"));
+    record(&from, Format::Pcap);
+    let port = format!("pcap:in={},out={}", from.display(), to.display());
+    let d = Daemon::start(&format!(
+        "[[port]]\nswitch = \"vale0\"\nport = \"{port}\"\nname = \"file\"\nspeed = 0\nloop = true"
+    ));
+    assert_eq!(d.ports(), ["vale0:file"]);
+    let mut a = d.open("vale0:a").unwrap();
+    receive(&mut a);
+    send(&mut a, &frame(9, 1, 77));
+    until("it is taken", || d.call("port.show", json!({"port": "vale0:file"}))["result"]["rings"][1]["frames"] == 1);
+    drop(d);
+    assert_eq!(frames(&to), [frame(9, 1, 77).to_vec()]);
+}
+
+/// Objective: a file cut in the middle is replayed up to the cut; the port says so and other ports go on.
+#[test]
+fn cut_file() {
+    let d = Daemon::start("");
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let file = d.path("in.pcap");
+    record(&file, Format::Pcap);
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len() - 30]).unwrap();
+    attach(&d, &format!("pcap:in={}", file.display()), json!({"speed": 0.0, "name": "file"}));
+    for tag in 0..FRAMES - 1 {
+        assert_eq!(receive(&mut a), frame(255, 9, tag));
+    }
+    until("the cut is seen", || notes(&d, "vale0:file").contains("ended early"));
+    send(&mut b, &frame(255, 2, 200));
+    assert_eq!(receive(&mut a), frame(255, 2, 200));
+}
+
+/// Objective: files that are not there, are no captures, or cannot be written are refused with what to do, and leave no port.
+#[test]
+fn refusals() {
+    let d = Daemon::start("");
+    let refused = |port: &str| {
+        let reply = attach(&d, port, json!({}));
+        reply["error"].to_string()
+    };
+    let missing = refused("pcap:in=/nonexistent/x.pcap");
+    assert!(missing.contains("cannot open /nonexistent/x.pcap"), "{missing}");
+    let text = d.path("text");
+    std::fs::write(&text, "hello").unwrap();
+    assert!(refused(&format!("pcap:in={}", text.display())).contains("text"));
+    assert!(refused("pcap:in=relative.pcap").contains("absolute"));
+    assert!(refused("pcap:in=/dev/zero").contains("not a regular file"));
+    let link = d.path("link");
+    std::os::unix::fs::symlink(d.path("elsewhere"), &link).unwrap();
+    assert!(refused(&format!("pcap:out={}", link.display())).contains("cannot open"));
+    assert!(!d.path("elsewhere").exists());
+    assert!(d.ports().is_empty());
+}
+
+/// Objective: a full disk ends the capture, is named, and is no other port's concern.
+#[test]
+fn full_disk() {
+    let d = Daemon::start("");
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let full = attach(&d, "pcap:out=/dev/full", json!({"name": "file"}));
+    let text = full["error"].to_string();
+    assert!(text.contains("No space left") && text.contains("make room"), "{full}");
+    send(&mut a, &frame(255, 1, 1));
+    assert_eq!(receive(&mut b), frame(255, 1, 1));
+}

@@ -1,0 +1,328 @@
+//! ptnet ports, and guests of all kinds: good ones, mute ones, and those that write nonsense everywhere.
+
+use crate::common;
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Daemon, frame, receive, send, until};
+use netvale::Port;
+use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP, FEATURE_VNET_HDR};
+use netvale_guest::Guest;
+use netvale_mem::Mapping;
+use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::notify::Doorbell;
+use netvale_mem::words::Words;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use serde_json::{Value, json};
+
+/// A port on switch vale0. Returns its socket.
+fn attach(d: &Daemon, name: &str, mut options: Value) -> PathBuf {
+    let path = d.path(&format!("{name}.sock"));
+    options["name"] = json!(name);
+    let port = format!("ptnet:{}", path.display());
+    let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
+    assert_eq!(reply["result"]["kind"], "ptnet", "{reply}");
+    path
+}
+
+fn notes(d: &Daemon, name: &str) -> String {
+    d.call("port.show", json!({"port": format!("vale0:{name}")}))["result"]["notes"].to_string()
+}
+
+fn ping(a: &mut Port, b: &mut Port, tag: u8) {
+    send(a, &frame(255, 1, tag));
+    assert_eq!(receive(b), frame(255, 1, tag));
+}
+
+/// Objective: frames go from guest to guest and to local ports, woken where they sleep.
+#[test]
+fn guests_and_programs() {
+    let d = Daemon::start("workers = 2");
+    let (one, two) = (attach(&d, "one", json!({"rings": 2})), attach(&d, "two", json!({"slots": 64})));
+    let mut local = d.open("vale0:local").unwrap();
+    let (mut a, mut b) = (Port::as_guest(&one, 0).unwrap(), Port::as_guest(&two, 0).unwrap());
+    for i in 0..200 {
+        ping(&mut a, &mut b, i);
+        assert_eq!(receive(&mut local), frame(255, 1, i));
+        send(&mut b, &frame(255, 2, i));
+        assert_eq!(receive(&mut a), frame(255, 2, i));
+        receive(&mut local);
+    }
+    let shown = d.call("port.show", json!({"port": "vale0:one"}));
+    assert_eq!(shown["result"]["rings"].as_array().unwrap().len(), 4, "{shown}");
+    assert!(shown["result"]["ptnet"]["vectors"] == 5, "{shown}");
+}
+
+/// Objective: with a header, what a stack left undone is done or passed on, and a header is never seen by those without.
+#[test]
+fn headers() {
+    let d = Daemon::start("");
+    let path = attach(&d, "one", json!({"vnet_hdr": 12}));
+    let mut local = d.open("vale0:local").unwrap();
+    let mut guest = Port::as_guest(&path, 12).unwrap();
+    for i in 0..100 {
+        let framed = [&[0; 12][..], &frame(255, 1, i)].concat();
+        send(&mut guest, &framed);
+        assert_eq!(receive(&mut local), frame(255, 1, i));
+        send(&mut local, &frame(255, 2, i));
+        assert_eq!(receive(&mut guest), [&[0; 12][..], &frame(255, 2, i)].concat());
+    }
+    drop(guest);
+    until("the port is free", || notes(&d, "one").contains("waits"));
+    // The same port for a driver that wants none.
+    let mut guest = Port::as_guest(&path, 0).unwrap();
+    ping(&mut guest, &mut local, 7);
+}
+
+/// Objective: unknown commands are refused by their numbers, known ones can be given again and again.
+#[test]
+fn commands() {
+    let d = Daemon::start("");
+    let path = attach(&d, "one", json!({"slots": 128}));
+    let guest = Guest::connect(&path).unwrap();
+    let invalid = Errno::INVAL.raw_os_error().cast_unsigned();
+    assert_eq!(guest.command(0, 0, 0).unwrap(), invalid);
+    assert_eq!(guest.command(77, 0, 0).unwrap(), invalid);
+    let unsupported = Errno::OPNOTSUPP.raw_os_error().cast_unsigned();
+    assert_eq!(guest.command(COMMAND_START, FEATURE_VNET_HDR, 0).unwrap(), unsupported);
+    assert_eq!(guest.command(COMMAND_START, !0, 0).unwrap(), unsupported);
+    for _ in 0..50 {
+        assert_eq!(guest.command(COMMAND_START, 0, u32::MAX).unwrap(), 0);
+        assert_eq!(guest.command(COMMAND_STOP, 0, 0).unwrap(), 0);
+        assert_eq!(guest.command(COMMAND_STOP, 0, 0).unwrap(), 0);
+    }
+    assert_eq!(guest.command(COMMAND_START, 0, 3).unwrap(), 0);
+    let mut port = Port::of_guest(guest, 0).unwrap();
+    let mut local = d.open("vale0:local").unwrap();
+    ping(&mut port, &mut local, 1);
+}
+
+/// Sizes that make no device, and sockets that cannot be.
+#[test]
+fn refusals() {
+    let d = Daemon::start("");
+    let refused = |port: &str, options: Value| {
+        let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
+        reply["error"].to_string()
+    };
+    let path = d.path("x.sock").display().to_string();
+    let port = format!("ptnet:{path}");
+    assert!(refused(&port, json!({"rings": 17})).contains("1 to 16"));
+    assert!(refused(&port, json!({"slots": 1})).contains("slots"));
+    assert!(refused(&port, json!({"slots": 1 << 20})).contains("slots"));
+    assert!(refused(&port, json!({"buf_size": 100})).contains("buffer size 100"));
+    assert!(refused(&port, json!({"vnet_hdr": 10})).contains("12 bytes"));
+    std::fs::write(&path, "a file").unwrap();
+    assert!(refused(&port, json!({})).contains("is not a socket"));
+}
+
+/// Objective: a guest that says something is shown out with a reason; the next one finds the port, and memory in which nobody has written.
+#[test]
+fn those_who_talk() {
+    let d = Daemon::start("");
+    let path = attach(&d, "one", json!({}));
+    let guest = Guest::connect(&path).unwrap();
+    let mark = Words::new(guest.memory(), 1 << 16, 1).unwrap();
+    mark.store(0, 0xdead_beef);
+    rustix::net::send(guest.connection().unwrap(), b"hello", SendFlags::NOSIGNAL).unwrap();
+    until("it is shown out", || notes(&d, "one").contains("no ivshmem client does"));
+    let next = Guest::connect(&path).unwrap();
+    assert_eq!(Words::new(next.memory(), 1 << 16, 1).unwrap().load(0), 0);
+    // One at a time: a second one waits, and hears nothing.
+    let waiting = UnixStream::connect(&path).unwrap();
+    assert_eq!(next.command(COMMAND_START, 0, 0).unwrap(), 0);
+    drop(waiting);
+    drop(next);
+    let mut port = Port::as_guest(&path, 0).unwrap();
+    let mut local = d.open("vale0:local").unwrap();
+    ping(&mut port, &mut local, 1);
+}
+
+/// A cheap generator of numbers.
+fn noise(state: &mut u64) -> u32 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    (*state >> 16) as u32
+}
+
+/// Objective: nonsense all over the memory (header, status blocks, rings, slots), doorbells without end and commands in between cost the
+/// others nothing; when the guest starts its rings anew, they work.
+#[test]
+fn nonsense_everywhere() {
+    let d = Daemon::start("workers = 1");
+    let path = attach(&d, "mad", json!({"slots": 64, "rings": 2, "vnet_hdr": 12}));
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mad = Guest::connect(&path).unwrap();
+    let whole = Words::new(mad.memory(), 0, mad.memory().len() / 4).unwrap();
+    // Everything but buffers: those are opaque anyway.
+    let structures = 16 * 1024;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut state = 0x9e37_79b9_7f4a_7c15;
+            while !over.load(Ordering::Relaxed) {
+                for _ in 0..500 {
+                    let value = noise(&mut state);
+                    // Small numbers are more often believed.
+                    let value = if value.is_multiple_of(3) { value >> 24 } else { value };
+                    whole.store(noise(&mut state) as usize % structures, value);
+                }
+                mad.doorbells().iter().for_each(Doorbell::ring);
+                if noise(&mut state).is_multiple_of(64) {
+                    let _ = mad.command(COMMAND_START, FEATURE_VNET_HDR, noise(&mut state));
+                }
+            }
+        });
+        for i in 0..3_000u32 {
+            // Its frames may be flooded to everybody: only ours are looked at.
+            send(&mut a, &frame(255, 1, i as u8));
+            while receive(&mut b) != frame(255, 1, i as u8) {}
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    let mut port = Port::of_guest(mad, 0).unwrap();
+    send(&mut port, &frame(255, 9, 9));
+    while receive(&mut b) != frame(255, 9, 9) {}
+    until("an idle daemon", || notes(&d, "mad").contains("rings run"));
+}
+
+/// Objective: a guest that turns its interrupts into calls that wait, and fills them, is not waited for: others' frames pass, the port can be detached, and the
+/// next guest is served.
+#[test]
+fn held_interrupts() {
+    let d = Daemon::start("workers = 1");
+    let path = attach(&d, "one", json!({}));
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    for _ in 0..2 {
+        let guest = Guest::connect(&path).unwrap();
+        assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
+        let status = Words::new(guest.memory(), 0x1000, 32).unwrap();
+        // Both rings' wishes to be interrupted: nm_csb_atok.appl_need_kick.
+        [2, 18].into_iter().for_each(|word| status.store(word, 1));
+        for vector in guest.vectors() {
+            vector.drain();
+            rustix::io::write(vector, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+            rustix::fs::fcntl_setfl(vector, rustix::fs::OFlags::empty()).unwrap();
+        }
+        // The control thread's, and the worker's.
+        guest.doorbells().last().unwrap().ring();
+        let _ = guest.command(COMMAND_STOP, 0, 0).map(|_| guest.command(COMMAND_START, 0, 0));
+        [2, 18].into_iter().for_each(|word| status.store(word, 1));
+        for i in 0..500u32 {
+            send(&mut a, &frame(255, 1, i as u8));
+            assert_eq!(receive(&mut b), frame(255, 1, i as u8));
+        }
+    }
+    until("the port is free", || notes(&d, "one").contains("waits"));
+    ping(&mut Port::as_guest(&path, 0).unwrap(), &mut a, 3);
+    let guest = Guest::connect(&path).unwrap();
+    assert!(d.call("port.detach", json!({"switch": "vale0", "port": "one"}))["error"].is_null());
+    drop(guest);
+}
+
+/// The guest's part of the devices that netmap published, over another implementation's client: memory of its own, status blocks in it, vectors.
+struct Published {
+    client: vfio_user::Client,
+    _memory_device: vfio_user::Client,
+    guest: Words,
+    netmap: Words,
+    vectors: Vec<Doorbell>,
+    nifp: usize,
+}
+
+/// Where the status blocks lie in the guest's memory, and in its address space.
+const CSB_AT: u64 = 0x3000;
+const GUEST_AT: u64 = 0x10_0000;
+
+impl Published {
+    fn connect(path: &std::path::Path) -> Published {
+        let mut client = vfio_user::Client::new(path).unwrap();
+        let mut memory_path = path.as_os_str().to_owned();
+        memory_path.push(".mem");
+        let mut memory = vfio_user::Client::new(std::path::Path::new(&memory_path)).unwrap();
+        let (file, map, _) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
+        client.dma_map(0, GUEST_AT, 1 << 16, file.as_raw_fd()).unwrap();
+        let read = |client: &mut vfio_user::Client, at| {
+            let mut value = [0; 4];
+            client.region_read(0, at, &mut value).unwrap();
+            u32::from_le_bytes(value)
+        };
+        assert_eq!(read(&mut client, 48), read(&mut memory, 8), "one memory");
+        let size = memory.region(1).unwrap().size;
+        assert_eq!(u64::from(read(&mut memory, 0)), size);
+        let file = memory.region(1).unwrap().file_offset.as_ref().unwrap().file().try_clone().unwrap();
+        let netmap = Arc::new(Mapping::map(file.as_fd(), size as usize).unwrap());
+        let vectors: Vec<Doorbell> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
+        let fds: Vec<i32> = vectors.iter().map(|v| v.as_fd().as_raw_fd()).collect();
+        client.set_irqs(2, 4 | 1 << 5, 0, 2, &fds).unwrap();
+        let high_low = [0, (GUEST_AT + CSB_AT) as u32, 0, (GUEST_AT + CSB_AT) as u32 + 0x400];
+        for (at, value) in [52u64, 56, 60, 64].into_iter().zip(high_low) {
+            client.region_write(0, at, &value.to_le_bytes()).unwrap();
+        }
+        client.region_write(0, 4, &1u32.to_le_bytes()).unwrap();
+        assert_eq!(read(&mut client, 4), 0, "it does not start");
+        let nifp = read(&mut client, 24) as usize;
+        Published {
+            guest: Words::new(&Arc::new(map), CSB_AT, 1024).unwrap(),
+            netmap: Words::new(&netmap, 0, netmap.len() / 4).unwrap(),
+            client,
+            _memory_device: memory,
+            vectors,
+            nifp,
+        }
+    }
+
+    /// First word of ring `entry` of the netmap_if.
+    fn ring(&self, entry: usize) -> usize {
+        let at = (self.nifp + 56 + 8 * entry) / 4;
+        (self.nifp + self.netmap.load_wide(at) as usize) / 4
+    }
+
+    /// First word of the buffer of slot `slot`.
+    fn buffer(&self, ring: usize, slot: usize) -> usize {
+        let index = self.netmap.load(ring + 64 + 4 * slot) as usize;
+        ring + (self.netmap.load_wide(ring) as usize + index * self.netmap.load(ring + 3) as usize) / 4
+    }
+}
+
+/// Objective: registers, status blocks in the guest's memory, kicks and vectors of the published devices carry frames; memory that is taken
+/// away stops the rings, and a reset makes it all new.
+#[test]
+fn published_devices() {
+    let d = Daemon::start("");
+    let path = attach(&d, "pub", json!({"slots": 16, "vfio_user": true}));
+    let mut local = d.open("vale0:local").unwrap();
+    let mut guest = Published::connect(&path);
+    // Sends: a frame in slot 0, length 60, head and cur 1, a kick.
+    let (tx, rx) = (guest.ring(0), guest.ring(2));
+    let buffer = guest.buffer(tx, 0);
+    for (i, four) in frame(255, 9, 5).chunks(4).enumerate() {
+        guest.netmap.store(buffer + i, u32::from_le_bytes(four.try_into().unwrap()));
+    }
+    guest.netmap.store(tx + 64 + 1, 60);
+    // Of the receiving ring: an interrupt, please.
+    guest.guest.store(16 + 2, 1);
+    guest.guest.store(1, 1);
+    guest.guest.store(0, 1);
+    guest.client.region_write(0, 128, &0u32.to_le_bytes()).unwrap();
+    assert_eq!(receive(&mut local), frame(255, 9, 5));
+    send(&mut local, &frame(255, 1, 6));
+    until("an interrupt", || guest.vectors[1].drain());
+    let ktoa = 0x400 / 4 + 16;
+    assert_eq!(guest.guest.load(ktoa + 1), 1, "hwtail");
+    let first = guest.netmap.load(guest.buffer(rx, 0));
+    assert_eq!(first.to_le_bytes(), [255; 4]);
+    assert!(notes(&d, "pub").contains("rings run"));
+    guest.client.dma_unmap(GUEST_AT, 1 << 16).unwrap();
+    until("rings stop", || notes(&d, "pub").contains("rings stopped"));
+    guest.client.reset().unwrap();
+    drop(guest);
+    until("the port is free", || notes(&d, "pub").contains("waits"));
+    drop(Published::connect(&path));
+}

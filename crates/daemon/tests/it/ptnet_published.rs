@@ -1,0 +1,365 @@
+//! The devices that netmap published, used in the order in which netmap's own guest drivers use them, and in orders that no driver would.
+//!
+//! The driver here does register by register what netmap's do: it computes where the rings are before it starts them, and waits for nothing but interrupts.
+
+use crate::common;
+use crate::common::published;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Daemon, frame, receive, send, until};
+use netvale::Port;
+use netvale_wire::build;
+use netvale_wire::vnet::VnetHdr;
+use published::{CSB_AT, Driver, GUEST_AT, Plugged};
+use rustix::io::Errno;
+use serde_json::{Value, json};
+
+const CREATE: u32 = 1;
+const DELETE: u32 = 2;
+const CONTROL: u64 = 4;
+const HEADER_LEN: u64 = 44;
+
+/// A port on switch vale0. Returns its socket.
+fn attach(d: &Daemon, name: &str, mut options: Value) -> PathBuf {
+    let path = d.path(&format!("{name}.sock"));
+    (options["name"], options["vfio_user"]) = (json!(name), json!(true));
+    let port = format!("ptnet:{}", path.display());
+    let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
+    assert_eq!(reply["result"]["kind"], "ptnet", "{reply}");
+    path
+}
+
+fn notes(d: &Daemon, name: &str) -> String {
+    d.call("port.show", json!({"port": format!("vale0:{name}")}))["result"]["notes"].to_string()
+}
+
+fn errno(e: Errno) -> u32 {
+    e.raw_os_error().unsigned_abs()
+}
+
+/// A frame each way through each pair of rings.
+fn both_ways(driver: &mut Driver<'_>, local: &mut Port, tag: u8) {
+    for queue in 0..driver.pairs() {
+        driver.send(queue, &frame(255, 9, tag));
+        assert_eq!(receive(local), frame(255, 9, tag));
+        // What is sent on a port's ring 0 comes to ring 0.
+        send(local, &frame(255, 1, tag));
+        assert_eq!(driver.receive(0), frame(255, 1, tag));
+    }
+}
+
+/// More frames each way than the rings have slots, so that each comes round, and waits when it is full.
+fn round_the_rings(driver: &mut Driver<'_>, local: &mut Port) {
+    for i in 0..100 {
+        both_ways(driver, local, i);
+    }
+}
+
+/// Objective: what netmap's drivers compute before they start the rings is right as soon as they run, with and without a header, after closing and
+/// opening again, and when the driver is loaded anew; frames go both ways each time, received by interrupts alone.
+#[test]
+fn in_the_drivers_order() {
+    let d = Daemon::start("");
+    let path = attach(&d, "pub", json!({"slots": 64, "vnet_hdr": 12, "mac": "02:03:04:05:06:07"}));
+    let mut local = d.open("vale0:local").unwrap();
+    let mut plugged = Plugged::new(&path);
+    for vnet_hdr in [true, false, true] {
+        let mut driver = Driver::probe(&mut plugged, vnet_hdr);
+        assert_eq!((driver.mac, driver.header_len), ([2, 3, 4, 5, 6, 7], if vnet_hdr { 12 } else { 0 }));
+        for _ in 0..3 {
+            driver.open();
+            assert!(notes(&d, "pub").contains("rings run"));
+            round_the_rings(&mut driver, &mut local);
+            driver.close();
+            assert!(!notes(&d, "pub").contains("rings run"));
+        }
+        driver.remove();
+    }
+    drop(plugged);
+    until("the port is free", || notes(&d, "pub").contains("waits"));
+}
+
+/// Objective: the same with two pairs of rings.
+#[test]
+fn two_queues() {
+    let d = Daemon::start("workers = 2");
+    let path = attach(&d, "pub", json!({"slots": 64, "rings": 2, "vnet_hdr": 12}));
+    let mut local = d.open("vale0:local").unwrap();
+    let mut plugged = Plugged::new(&path);
+    let mut driver = Driver::probe(&mut plugged, true);
+    assert_eq!(driver.pairs(), 2);
+    for _ in 0..2 {
+        driver.open();
+        round_the_rings(&mut driver, &mut local);
+        driver.close();
+    }
+}
+
+/// Objective: frames longer than a buffer take several slots, either way, the header in the first one.
+#[test]
+fn several_slots() {
+    let d = Daemon::start("");
+    let path = attach(&d, "pub", json!({"slots": 128, "vnet_hdr": 12, "mtu": 9000}));
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), Plugged::new(&path));
+    let mut driver = Driver::probe(&mut b, true);
+    driver.open();
+    let long: Vec<u8> = frame(255, 9, 1).into_iter().chain((0..8_900u32).map(|i| i as u8)).collect();
+    driver.send(0, &long);
+    let mut got = Vec::new();
+    until("a long frame", || {
+        let _ = a.rx()[0].sync();
+        let mut place = vec![0; 16_384];
+        if let Some(n) = a.rx()[0].recv(&mut place) {
+            got = place[..n].to_vec();
+        }
+        !got.is_empty()
+    });
+    let _ = a.rx()[0].sync();
+    assert!(got == long, "{} bytes of {}", got.len(), long.len());
+    assert!(a.tx()[0].send(&long));
+    a.tx()[0].sync();
+    assert!(driver.receive(0) == long);
+}
+
+/// Objective: everything that a driver reads before it starts the rings is there from the beginning, and stays through starting, stopping and resetting,
+/// whatever the guest writes over it in between.
+#[test]
+fn what_a_probe_reads() {
+    let d = Daemon::start("");
+    let path = attach(&d, "pub", json!({"slots": 64, "rings": 2}));
+    let mut plugged = Plugged::new(&path);
+    let at_first = plugged.picture();
+    assert_eq!(at_first.registers[1..5], [2, 2, 64, 64], "rings and slots");
+    assert_eq!(at_first.registers[5], plugged.memory_register(8), "one memory");
+    for _ in 0..2 {
+        let mut driver = Driver::probe(&mut plugged, false);
+        driver.open();
+        assert_eq!(driver.plugged.picture(), at_first);
+        driver.plugged.scribble();
+        driver.close();
+        assert_eq!(driver.plugged.picture(), at_first);
+        driver.plugged.scribble();
+        plugged.client.reset().unwrap();
+        assert_eq!(plugged.picture(), at_first);
+    }
+}
+
+/// Objective: two devices of one guest have memories that their drivers do not mistake for each other's.
+#[test]
+fn two_devices_in_a_guest() {
+    let d = Daemon::start("");
+    let paths = ["one", "two"].map(|name| attach(&d, name, json!({"slots": 64})));
+    let mut local = d.open("vale0:local").unwrap();
+    let mut plugged = paths.each_ref().map(|path| Plugged::new(path));
+    let [one, two] = plugged.each_mut().map(|p| p.memory_register(8));
+    assert!(one != two && one != 0 && two != 0 && one.max(two) <= u32::from(u16::MAX), "{one} {two}");
+    let [mut a, mut b] = plugged.each_mut().map(|p| Driver::probe(p, false));
+    a.open();
+    b.open();
+    for i in 0..100 {
+        a.send(0, &frame(255, 1, i));
+        assert_eq!((b.receive(0), receive(&mut local)), (frame(255, 1, i).to_vec(), frame(255, 1, i).to_vec()));
+        b.send(0, &frame(255, 2, i));
+        assert_eq!((a.receive(0), receive(&mut local)), (frame(255, 2, i).to_vec(), frame(255, 2, i).to_vec()));
+    }
+}
+
+/// Objective: the header's length is one of netmap's and only what the port offers, reads back as it was otherwise, and counts for rings that run.
+#[test]
+fn header_lengths() {
+    let d = Daemon::start("");
+    let path = attach(&d, "with", json!({"slots": 64, "vnet_hdr": 12}));
+    let mut local = d.open("vale0:local").unwrap();
+    let mut plugged = Plugged::new(&path);
+    let mut driver = Driver::probe(&mut plugged, true);
+    driver.open();
+    for (wanted, got) in [(0, 0), (12, 12), (7, 12), (10, 10), (u32::MAX, 10), (16, 10), (0, 0), (12, 12)] {
+        driver.plugged.set(HEADER_LEN, wanted);
+        assert_eq!(driver.plugged.register(HEADER_LEN), got, "asked for {wanted}");
+        driver.header_len = got;
+        both_ways(&mut driver, &mut local, 5);
+    }
+    let path = attach(&d, "without", json!({"slots": 64}));
+    let mut plugged = Plugged::new(&path);
+    let driver = Driver::probe(&mut plugged, true);
+    assert_eq!((driver.header_len, driver.plugged.register(0)), (0, 0));
+}
+
+/// Objective: segmentation is left to a guest's driver for TCP, which netmap's know, and not for UDP, which came later.
+#[test]
+fn datagrams_are_cut() {
+    let d = Daemon::start("");
+    let path = attach(&d, "pub", json!({"slots": 64, "vnet_hdr": 12}));
+    let mut plugged = Plugged::new(&path);
+    let mut driver = Driver::probe(&mut plugged, true);
+    driver.open();
+    let with_header = netvale::Options { hdr_len: 12, ..d.options() };
+    let mut sender = Port::open_with("vale0:sender", &with_header).unwrap();
+    const HEADERS: usize = build::UDP4_PAYLOAD;
+    let mut datagram = vec![0; HEADERS + 4500];
+    let params = build::Udp {
+        src_mac: netvale_wire::MacAddr([2, 0, 0, 0, 0, 1]),
+        dst_mac: netvale_wire::MacAddr([255; 6]),
+        src: [10, 0, 0, 1].into(),
+        dst: [10, 0, 0, 2].into(),
+        src_port: 1000,
+        dst_port: 2000,
+        ttl: 64,
+        payload: b"0123456789",
+    };
+    build::udp4(&mut datagram, &params).unwrap();
+    let header = VnetHdr {
+        flags: 1,
+        gso_type: netvale_wire::vnet::GSO_UDP_L4,
+        hdr_len: HEADERS as u16,
+        gso_size: 1000,
+        csum_start: 34,
+        csum_offset: 6,
+        ..VnetHdr::default()
+    };
+    send(&mut sender, &[&header.to_bytes_mrg()[..], &datagram].concat());
+    let pieces: Vec<usize> = (0..5).map(|_| driver.receive(0).len() - HEADERS).collect();
+    assert_eq!(pieces, [1000, 1000, 1000, 1000, 500]);
+    assert_eq!(driver.last_header, [0; 12]);
+}
+
+/// Objective: commands and addresses in orders that no driver has are answered as netmap's host answers them, and the rings can be started as ever.
+#[test]
+fn orders_that_no_driver_has() {
+    let d = Daemon::start("");
+    let path = attach(&d, "pub", json!({"slots": 64, "vnet_hdr": 12}));
+    let mut local = d.open("vale0:local").unwrap();
+    let mut p = Plugged::new(&path);
+    let obeyed = |p: &mut Plugged, command| {
+        p.set(CONTROL, command);
+        p.register(CONTROL)
+    };
+    assert_eq!(obeyed(&mut p, DELETE), 0, "nothing runs, and nothing does");
+    for at in [128, 132, 136, 252] {
+        p.set(at, 0);
+    }
+    assert_eq!(obeyed(&mut p, CREATE), errno(Errno::NXIO), "no status blocks");
+    assert_eq!(obeyed(&mut p, 0), errno(Errno::INVAL));
+    assert_eq!(obeyed(&mut p, 77), errno(Errno::INVAL));
+    // Outside of the memory, across its end, not aligned, half of the two, at the end of the address space.
+    let (gh, hg) = (GUEST_AT + CSB_AT, GUEST_AT + CSB_AT + 4096);
+    let end = GUEST_AT + published::GUEST_BYTES;
+    for (gh, hg) in [(0xdead_0000, hg), (gh, end - 64), (gh + 4, hg), (gh, 0), (0, hg), (u64::MAX - 63, hg), (!0, !0)] {
+        p.set_csb(gh, hg);
+        assert_eq!(obeyed(&mut p, CREATE), errno(Errno::NXIO), "{gh:x} {hg:x}");
+    }
+    let mut driver = Driver::probe(&mut p, true);
+    driver.open();
+    both_ways(&mut driver, &mut local, 1);
+    // Once more: rings that run go on where they are.
+    assert_eq!(obeyed(driver.plugged, CREATE), 0);
+    both_ways(&mut driver, &mut local, 2);
+    // Nonsense for an address stops them.
+    driver.plugged.set_csb(0xdead_0000, !0);
+    assert!(!notes(&d, "pub").contains("rings run"));
+    assert_eq!(obeyed(driver.plugged, CREATE), errno(Errno::NXIO));
+    driver.plugged.set_csb(gh, hg);
+    driver.open();
+    both_ways(&mut driver, &mut local, 3);
+    // The same addresses again: a driver that was loaded over one that did not say goodbye.
+    let mut driver = Driver::probe(&mut p, true);
+    assert!(!notes(&d, "pub").contains("rings run"));
+    driver.open();
+    both_ways(&mut driver, &mut local, 4);
+    driver.close();
+    driver.close();
+}
+
+/// Objective: a machine that is reset in the middle of traffic both ways starts again with the first open.
+#[test]
+fn reset_under_traffic() {
+    let d = Daemon::start("workers = 1");
+    let path = attach(&d, "pub", json!({"slots": 64, "vnet_hdr": 12}));
+    let mut plugged = Plugged::new(&path);
+    for _ in 0..20 {
+        let mut local = d.open("vale0:local").unwrap();
+        let mut driver = Driver::probe(&mut plugged, true);
+        driver.open();
+        both_ways(&mut driver, &mut local, 1);
+        for i in 0..40 {
+            driver.send(0, &frame(255, 9, i));
+            send(&mut local, &frame(255, 1, i));
+        }
+        plugged.client.reset().unwrap();
+        assert_eq!(plugged.register(HEADER_LEN), 0);
+        assert!(!notes(&d, "pub").contains("rings run"));
+    }
+}
+
+/// Objective: behind an IOMMU, the next driver's status blocks lie in other memory at the same address; what the last one had is not written any more.
+#[test]
+fn other_memory_at_the_same_address() {
+    let d = Daemon::start("");
+    let path = attach(&d, "pub", json!({"slots": 64}));
+    let mut local = d.open("vale0:local").unwrap();
+    let mut plugged = Plugged::new(&path);
+    for _ in 0..3 {
+        let mut driver = Driver::probe(&mut plugged, false);
+        driver.open();
+        round_the_rings(&mut driver, &mut local);
+        // Without notice to the device.
+        plugged.remap();
+        assert!(!notes(&d, "pub").contains("rings run"));
+    }
+}
+
+/// A cheap generator of numbers.
+fn noise(state: &mut u64) -> u32 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    (*state >> 16) as u32
+}
+
+/// Objective: registers written without end, in no order, with nonsense in the rings, in the `netmap_if` and in the status blocks cost the others nothing;
+/// then a driver is served as ever.
+#[test]
+fn nonsense_everywhere() {
+    let d = Daemon::start("workers = 1");
+    let path = attach(&d, "mad", json!({"slots": 64, "rings": 2, "vnet_hdr": 12}));
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut mad = Plugged::new(&path);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut state = 0x9e37_79b9_7f4a_7c15;
+            let places = [0, 4, 4, 4, 44, 52, 56, 60, 64, 128, 132, 136, 140, 252];
+            while !over.load(Ordering::Relaxed) {
+                for _ in 0..200 {
+                    let value = noise(&mut state);
+                    // Small numbers are more often believed.
+                    let value = if value.is_multiple_of(3) { value >> 24 } else { value };
+                    mad.netmap.store(noise(&mut state) as usize % (16 * 1024), value);
+                    mad.ram.store(CSB_AT as usize / 4 + noise(&mut state) as usize % 2048, value);
+                }
+                mad.set_csb(GUEST_AT + CSB_AT, GUEST_AT + CSB_AT + 4096);
+                mad.set(CONTROL, CREATE);
+                for _ in 0..8 {
+                    let at = places[noise(&mut state) as usize % places.len()];
+                    let value = noise(&mut state);
+                    mad.set(at, if value.is_multiple_of(2) { value % 16 } else { value });
+                }
+                if noise(&mut state).is_multiple_of(64) {
+                    mad.client.reset().unwrap();
+                }
+            }
+        });
+        for i in 0..2_000u32 {
+            // Its frames may be flooded to everybody: only ours are looked at.
+            send(&mut a, &frame(255, 1, i as u8));
+            while receive(&mut b) != frame(255, 1, i as u8) {}
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    let mut driver = Driver::probe(&mut mad, true);
+    driver.open();
+    driver.send(1, &frame(255, 9, 9));
+    while receive(&mut b) != frame(255, 9, 9) {}
+}

@@ -1,0 +1,299 @@
+//! Walks a table of states. For each state, and each way to go, a peer in a process of its own comes to the state and vanishes there; the next peer is served
+//! completely, and two bystanders on the same switch notice nothing. In the end the daemon, which is a process of its own, has no more descriptors, threads
+//! and shared mappings than at the start.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use netvale::{Interest, Port};
+use rustix::net::{AddressFamily, Shutdown};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
+use crate::common::{Daemon, frame, receive, send, until};
+
+/// A state: its name, the one that it is reached from ("" for no state at all), and the step between them.
+pub type State<P> = (&'static str, &'static str, fn(&mut P));
+
+/// A peer of the daemon, in some state of its protocol.
+pub trait Peer: Sized + 'static {
+    /// The protocol.
+    const NAME: &'static str;
+    const STATES: &'static [State<Self>];
+    /// The state in which it is served completely.
+    const SERVED: &'static str;
+
+    /// What it is a peer of.
+    fn attach(_d: &Daemon) {}
+
+    /// One that has done nothing yet.
+    fn new(dir: &Path) -> Self;
+
+    /// It is served: for most, frames pass both ways.
+    fn exchange(mut self, local: &mut Port) {
+        let (there, back) = (frame(255, 9, 77), frame(9, 8, 78));
+        until("a frame comes from the peer", || {
+            self.send(&there);
+            let _ = local.wait(Interest::Rx, Some(Duration::from_millis(10))).unwrap();
+            frames_at(local).contains(&there.to_vec())
+        });
+        until("a frame comes to the peer", || {
+            offer(local, &back);
+            let start = Instant::now();
+            let mut came = false;
+            while !came && start.elapsed() < Duration::from_millis(10) {
+                came = self.frames().contains(&back.to_vec());
+                std::thread::yield_now();
+            }
+            came
+        });
+    }
+
+    fn send(&mut self, _frame: &[u8]) {}
+
+    /// What has come to it since it was last asked.
+    fn frames(&mut self) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+}
+
+/// A frame for the program at `local` alone: its ring may be full, the bystanders' may not.
+pub fn traffic(tag: u8) -> [u8; 60] {
+    frame(8, 9, tag)
+}
+
+/// Sends a frame, if there is room: a full ring is as good.
+pub fn offer(port: &mut Port, frame: &[u8]) {
+    let tx = &mut port.tx()[0];
+    let _ = tx.send(frame);
+    tx.sync();
+}
+
+/// What has come to a program's port.
+pub fn frames_at(port: &mut Port) -> Vec<Vec<u8>> {
+    let (mut frames, mut place) = (Vec::new(), [0; 4096]);
+    for ring in port.rx() {
+        let _ = ring.sync();
+        while let Some(n) = ring.recv(&mut place) {
+            frames.push(place[..n].to_vec());
+        }
+        let _ = ring.sync();
+    }
+    frames
+}
+
+fn reach<P: Peer>(peer: &mut P, state: &str) {
+    if let Some((_, from, step)) = P::STATES.iter().find(|(name, ..)| *name == state) {
+        reach(peer, from);
+        step(peer);
+    } else {
+        assert_eq!(state, "", "there is no such state");
+    }
+}
+
+/// How a peer goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum How {
+    /// It closes what it has.
+    Closes,
+    /// SIGKILL: the kernel closes everything.
+    Killed,
+    /// It sends no more, and keeps everything.
+    FallsSilent,
+}
+
+/// How long the next peer may have to wait: longer than a worker that holds a batch is waited for, on a busy machine.
+const BOUND: Duration = Duration::from_secs(15);
+
+/// Every state of the protocol, and every way to go.
+pub fn walk<P: Peer>() {
+    let d = Daemon::start("workers = 2");
+    P::attach(&d);
+    let others = Bystanders::start(&d);
+    let mut local = d.open("vale0:local").unwrap();
+    serve::<P>(d.dir(), &mut local);
+    let before = Counts::of(&d);
+    for (state, ..) in P::STATES {
+        for how in [How::Closes, How::Killed, How::FallsSilent] {
+            let victim = Victim::start::<P>(&d, state, how);
+            let (gone, seen) = (Instant::now(), others.passed());
+            serve::<P>(d.dir(), &mut local);
+            let took = gone.elapsed();
+            assert!(took < BOUND, "{}: {state}, {how:?}: the next one waited {took:?}", P::NAME);
+            others.go_on(seen);
+            drop(victim);
+        }
+    }
+    until("the daemon is as before", || Counts::of(&d).within(&before));
+    others.stop();
+}
+
+/// A peer that stays until it is served.
+pub fn serve<P: Peer>(dir: &Path, local: &mut Port) {
+    let mut peer = P::new(dir);
+    reach(&mut peer, P::SERVED);
+    peer.exchange(local);
+}
+
+/// What the daemon has.
+#[derive(Debug)]
+struct Counts {
+    descriptors: usize,
+    threads: usize,
+    shared: usize,
+}
+
+impl Counts {
+    fn of(d: &Daemon) -> Counts {
+        let of = |what: &str| format!("/proc/{}/{what}", d.id());
+        let entries = |what: &str| std::fs::read_dir(of(what)).unwrap().count();
+        let maps = std::fs::read_to_string(of("maps")).unwrap();
+        let is_shared = |line: &&str| line.split(' ').nth(1).is_some_and(|rights| rights.ends_with('s'));
+        Counts { descriptors: entries("fd"), threads: entries("task"), shared: maps.lines().filter(is_shared).count() }
+    }
+
+    fn within(&self, before: &Counts) -> bool {
+        self.descriptors <= before.descriptors && self.threads == before.threads && self.shared <= before.shared
+    }
+}
+
+/// A peer that has vanished. What it has kept goes when this is dropped.
+struct Victim(Child);
+
+impl Victim {
+    fn start<P: Peer>(d: &Daemon, state: &str, how: How) -> Victim {
+        let mut child = netvale_harness::role("vanish::role_of_a_victim")
+            .unwrap()
+            .env("VICTIM_DIR", d.dir())
+            .envs([("VICTIM_PEER", P::NAME), ("VICTIM_STATE", state), ("VICTIM_HOW", &format!("{how:?}"))])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut victim = Victim(child);
+        let has_gone = lines.map_while(Result::ok).any(|line| line.contains(GONE));
+        assert!(has_gone, "{}: {state}: it is not reached", P::NAME);
+        if how == How::Killed {
+            victim.end();
+        }
+        victim
+    }
+
+    fn end(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What a victim says when it has vanished, or waits to be killed.
+const GONE: &str = "this peer has gone";
+
+/// What is asked of a process that is a victim: directory, protocol, state, how it goes.
+pub fn asked() -> Option<[String; 4]> {
+    let all = ["DIR", "PEER", "STATE", "HOW"].map(|what| std::env::var(format!("VICTIM_{what}")));
+    let [Ok(dir), Ok(peer), Ok(state), Ok(how)] = all else { return None };
+    Some([dir, peer, state, how])
+}
+
+/// The process that vanishes, if it is this protocol's peer.
+pub fn vanish<P: Peer>([dir, peer, state, how]: &[String; 4]) {
+    if peer != P::NAME {
+        return;
+    }
+    let mut peer = Some(P::new(Path::new(dir)));
+    peer.iter_mut().for_each(|peer| reach(peer, state));
+    match how.as_str() {
+        "Closes" => drop(peer.take()),
+        "FallsSilent" => own_sockets().iter().for_each(|fd| _ = rustix::net::shutdown(fd, Shutdown::Write)),
+        _ => {}
+    }
+    println!("{GONE}");
+    // Until the test that started it has seen enough.
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// Copies of all sockets of this process.
+fn own_sockets() -> Vec<OwnedFd> {
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+    let numbers =
+        std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let numbers: Vec<i32> = numbers.collect();
+    let copies = numbers.into_iter().filter_map(|n| pidfd_getfd(&own, n, PidfdGetfdFlags::empty()).ok());
+    copies.filter(|fd| rustix::net::sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)).collect()
+}
+
+/// Two programs that exchange frames all the while. Their frames go to everybody, the peers that vanish among them.
+struct Bystanders {
+    over: Arc<AtomicBool>,
+    passed: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Bystanders {
+    fn start(d: &Daemon) -> Bystanders {
+        let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+        let (over, passed) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let (ends, counts) = (Arc::clone(&over), Arc::clone(&passed));
+        let run = move || {
+            for i in (0..=255).cycle() {
+                let sent = Instant::now();
+                send(&mut a, &frame(255, 1, i));
+                // Others' frames come in between.
+                until("the bystander's frame", || receive(&mut b) == frame(255, 1, i));
+                assert!(sent.elapsed() < BOUND, "a bystander waited {:?}", sent.elapsed());
+                counts.fetch_add(1, Ordering::Relaxed);
+                if ends.load(Ordering::Relaxed) {
+                    return;
+                }
+                // A frame a millisecond: this machine has other things to do.
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        };
+        Bystanders { over, passed, thread: Some(std::thread::spawn(run)) }
+    }
+
+    fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
+    }
+
+    /// More frames have passed than `seen`.
+    fn go_on(&self, seen: u64) {
+        until("the bystanders go on", || {
+            self.passed() > seen || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        });
+        assert!(self.thread.as_ref().is_some_and(|thread| !thread.is_finished()), "a bystander has lost something");
+    }
+
+    fn stop(mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+impl Drop for Bystanders {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A socket of the daemon's run directory.
+pub fn socket_in(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.sock"))
+}
+
+/// Writes what there may be nobody any more to read.
+pub fn say(mut socket: impl Write, bytes: &[u8]) {
+    let _ = socket.write_all(bytes);
+}

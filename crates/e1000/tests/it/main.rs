@@ -1,0 +1,6 @@
+//! The card under its driver.
+
+mod driver;
+mod exhaustive;
+mod queues;
+mod traces;

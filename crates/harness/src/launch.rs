@@ -1,0 +1,86 @@
+//! How the process of a daemon is started.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+type Words = Box<dyn Fn(&Path) -> Vec<OsString> + Send + Sync>;
+type Change = Box<dyn Fn(&Path, &mut Command) + Send + Sync>;
+
+/// Makes the command that runs a daemon in a run directory, once for each process.
+pub struct Launch {
+    words: Words,
+    changes: Vec<Change>,
+}
+
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Launch")
+    }
+}
+
+impl Launch {
+    /// A program and its arguments, which may name the run directory. It has no output.
+    pub fn new(words: impl Fn(&Path) -> Vec<OsString> + Send + Sync + 'static) -> Launch {
+        let quiet = |_: &Path, command: &mut Command| {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        };
+        Launch { words: Box::new(words), changes: vec![Box::new(quiet)] }
+    }
+
+    /// `PROGRAM --run-dir DIR up ARGUMENTS`.
+    pub fn up(program: &Path, arguments: &[&str]) -> Launch {
+        let program = OsString::from(program);
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        let words = move |dir: &Path| {
+            let mut words = vec![program.clone(), "--run-dir".into(), dir.into(), "up".into()];
+            words.extend_from_slice(&arguments);
+            words
+        };
+        Launch::new(words).and(|_, command| {
+            command.env_remove("NETVALE_RUN_DIR").env_remove("XDG_RUNTIME_DIR");
+        })
+    }
+
+    /// Changes the command further.
+    #[must_use]
+    pub fn and(mut self, change: impl Fn(&Path, &mut Command) + Send + Sync + 'static) -> Launch {
+        self.changes.push(Box::new(change));
+        self
+    }
+
+    /// With its messages at the end of that file.
+    #[must_use]
+    pub fn log_to(self, file: PathBuf) -> Launch {
+        self.and(move |_, command| {
+            let log = File::options().create(true).append(true).open(&file);
+            command.stderr(log.map_or_else(|_| Stdio::null(), Stdio::from));
+        })
+    }
+
+    /// With its messages among this process's own.
+    #[must_use]
+    pub fn loud(self) -> Launch {
+        self.and(|_, command| {
+            command.stderr(Stdio::inherit());
+        })
+    }
+
+    /// The command for that run directory.
+    pub fn command(&self, run_dir: &Path) -> Command {
+        self.command_behind(&[], run_dir)
+    }
+
+    /// The same behind another command, which runs it.
+    pub(crate) fn command_behind(&self, before: &[&str], run_dir: &Path) -> Command {
+        let mut words: Vec<OsString> = before.iter().map(OsString::from).collect();
+        words.extend((self.words)(run_dir));
+        let mut words = words.into_iter();
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words);
+        self.changes.iter().for_each(|change| change(run_dir, &mut command));
+        command
+    }
+}

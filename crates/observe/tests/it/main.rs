@@ -1,0 +1,5 @@
+//! What is served beside a daemon.
+
+mod documented;
+mod page;
+mod web;

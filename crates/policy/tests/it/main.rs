@@ -1,0 +1,9 @@
+//! Policies on frames.
+
+mod guard;
+mod impair;
+mod snoop;
+
+mod with_programs {
+    mod bpf;
+}

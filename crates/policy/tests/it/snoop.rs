@@ -1,0 +1,354 @@
+//! Snooping against tables of who gets what when, by messages that hosts, queriers and routers send.
+
+mod messages;
+mod model;
+mod queries;
+
+use messages::*;
+use netvale_policy::snoop::{Family, Message, PortSet, Router, Settings, Snoop, is_control};
+use netvale_wire::MacAddr;
+
+const SECOND: u64 = 1_000_000_000;
+const SWITCH: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xfe]);
+
+/// A switch that has snooped for long enough since port 9's routers queried.
+fn settled() -> Snoop {
+    let mut snoop = Snoop::new(Settings::new(SWITCH));
+    hear(&mut snoop, 0, 9, &query("10.0.0.1", "0.0.0.0", 100));
+    hear(&mut snoop, 0, 9, &query("fe80::1", "::", 100));
+    assert!(snoop.tick(10 * SECOND).changed);
+    snoop
+}
+
+/// A switch that has itself queried for long enough.
+fn querying() -> Snoop {
+    let mut snoop = Snoop::new(Settings { querier: true, ..Settings::new(SWITCH) });
+    snoop.watch(0, 0);
+    while snoop.next_query(0).is_some() {}
+    snoop.tick(10 * SECOND);
+    snoop
+}
+
+/// Gives `snoop` a frame that a switch would give it, in VLAN 0.
+fn hear(snoop: &mut Snoop, now_ns: u64, port: u8, frame: &[u8]) -> (Message, bool) {
+    assert!(is_control(frame), "{frame:02x?}");
+    let observed = snoop.observe(now_ns, 0, port, frame);
+    (observed.message, observed.changed)
+}
+
+/// Where frames for `group` go: a port's number each, or all ports.
+fn ports(snoop: &Snoop, group: &str) -> Option<Vec<u8>> {
+    let mac = MacAddr(group_mac(ip(group)));
+    let members = snoop.members(0, mac).map(|ports| ports.iter().collect());
+    assert_eq!(snoop.snapshot().ports(0, mac).map(|ports| ports.iter().collect()), members);
+    members
+}
+
+/// Objective: every kind of report joins and leaves as its RFC says. Steps: each record, to one port that is not a member
+/// yet and one that is and whose leaves are believed.
+#[test]
+fn reports_join_and_leave() {
+    let kinds = [(IS_INCLUDE, 0), (IS_INCLUDE, 1), (IS_EXCLUDE, 0), (IS_EXCLUDE, 2), (TO_INCLUDE, 0), (TO_INCLUDE, 3)];
+    let kinds = kinds.into_iter().chain([(TO_EXCLUDE, 0), (TO_EXCLUDE, 1), (ALLOW, 0), (ALLOW, 1), (BLOCK, 1), (9, 1)]);
+    for (kind, sources) in kinds {
+        for group in ["239.1.2.3", "ff05::123"] {
+            let frame = report(&[(kind, group, sources)]);
+            let mut snoop = settled();
+            let joins = sources > 0 && kind <= ALLOW || kind == IS_EXCLUDE || kind == TO_EXCLUDE;
+            assert_eq!(hear(&mut snoop, 10 * SECOND, 3, &frame), (Message::Report, joins), "{kind} {sources}");
+            let expected = if joins { vec![3, 9] } else { vec![9] };
+            assert_eq!(ports(&snoop, group), Some(expected), "{kind} {sources}");
+
+            let mut snoop = settled();
+            snoop.set_fast_leave(3, true);
+            hear(&mut snoop, 10 * SECOND, 3, &join(group));
+            let leaves = sources == 0 && (kind == IS_INCLUDE || kind == TO_INCLUDE);
+            assert_eq!(hear(&mut snoop, 10 * SECOND, 3, &frame), (Message::Report, leaves), "{kind} {sources}");
+        }
+    }
+}
+
+/// Objective: all records of a report count, and none of a report that is cut.
+#[test]
+fn a_report_has_many_records() {
+    let mut snoop = settled();
+    let frame = report(&[(TO_EXCLUDE, "239.0.1.1", 0), (ALLOW, "239.0.1.2", 4), (TO_INCLUDE, "239.0.1.3", 0)]);
+    assert_eq!(hear(&mut snoop, 10 * SECOND, 1, &frame), (Message::Report, true));
+    assert_eq!(ports(&snoop, "239.0.1.1"), Some(vec![1, 9]));
+    assert_eq!(ports(&snoop, "239.0.1.2"), Some(vec![1, 9]));
+    assert_eq!(ports(&snoop, "239.0.1.3"), Some(vec![9]));
+    let mut lying = vec![0x22, 0, 0, 0, 0, 0, 0, 2, TO_EXCLUDE, 0, 0, 0, 239, 0, 1, 9];
+    assert_eq!(
+        hear(&mut snoop, 10 * SECOND, 1, &over_v4("10.0.0.7", "224.0.0.22", 2, lying.clone())),
+        (Message::Malformed, false)
+    );
+    lying[7] = 1;
+    assert_eq!(hear(&mut snoop, 10 * SECOND, 1, &over_v4("10.0.0.7", "224.0.0.22", 2, lying)), (Message::Report, true));
+    assert_eq!((snoop.counters().reports, snoop.counters().malformed), (2, 1));
+}
+
+/// Objective: what always goes everywhere does (RFC 4541 §2.1.2, §3), and what nobody joined goes to routers.
+#[test]
+fn some_groups_go_everywhere() {
+    let mut snoop = settled();
+    for group in ["224.0.0.1", "224.0.0.251", "239.128.0.5", "ff02::1"] {
+        hear(&mut snoop, 10 * SECOND, 1, &join(group));
+        assert_eq!(ports(&snoop, group), None, "{group}");
+    }
+    for other in ["ff:ff:ff:ff:ff:ff", "01:80:c2:00:00:0e", "01:00:0c:cc:cc:cd", "01:00:5e:80:01:01"] {
+        assert_eq!(snoop.members(0, other.parse().unwrap()), None);
+    }
+    assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![9]));
+    assert_eq!(ports(&snoop, "ff02::2"), Some(vec![9]));
+    assert_eq!(snoop.members(7, MacAddr([1, 0, 0x5e, 1, 1, 1])), None, "nobody queries in VLAN 7");
+    assert_eq!(snoop.memberships().count(), 0);
+}
+
+/// Objective: groups are kept apart from when a querier is known and hosts had time to answer it, to when it is forgotten.
+#[test]
+fn groups_are_kept_apart_while_there_is_a_querier() {
+    let mut snoop = Snoop::new(Settings::new(SWITCH));
+    hear(&mut snoop, 0, 1, &join("239.1.1.1"));
+    assert_eq!(ports(&snoop, "239.1.1.1"), None);
+    assert_eq!(snoop.tick(100 * SECOND).next_ns, 260 * SECOND);
+    assert_eq!(snoop.querier(0, Family::V4), None);
+    assert_eq!(hear(&mut snoop, 100 * SECOND, 9, &query("10.0.0.1", "0.0.0.0", 50)), (Message::Query, true));
+    assert_eq!(snoop.querier(0, Family::V4), Some(ip("10.0.0.1")));
+    assert_eq!(snoop.tick(105 * SECOND - 1).next_ns, 105 * SECOND);
+    assert_eq!(ports(&snoop, "239.1.1.1"), None);
+    assert!(snoop.tick(105 * SECOND).changed && snoop.is_active(0, Family::V4));
+    assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![1, 9]));
+    assert_eq!(ports(&snoop, "ff05::1:1"), None, "the other family has no querier");
+    assert_eq!(snoop.tick(354 * SECOND).next_ns, 355 * SECOND);
+    assert!(snoop.tick(355 * SECOND).changed);
+    assert_eq!(ports(&snoop, "239.1.1.1"), None);
+}
+
+/// Objective: a member is forgotten after the membership interval, and a report in between starts it anew.
+#[test]
+fn members_are_forgotten() {
+    let mut snoop = querying();
+    hear(&mut snoop, 10 * SECOND, 1, &join("239.1.1.1"));
+    hear(&mut snoop, 10 * SECOND, 2, &join("239.1.1.1"));
+    assert_eq!(hear(&mut snoop, 100 * SECOND, 2, &join("239.1.1.1")), (Message::Report, false));
+    assert!(!snoop.tick(270 * SECOND - 1).changed);
+    assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![1, 2]));
+    assert!(snoop.tick(270 * SECOND).changed);
+    assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![2]));
+    let left: Vec<_> = snoop.memberships().map(|member| (member.port, member.expires_ns)).collect();
+    assert_eq!(left, [(2, 360 * SECOND)]);
+    assert!(snoop.tick(360 * SECOND).changed);
+    assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![]));
+}
+
+/// Objective: the querier asks twice after a leave, only the port that left, and forgets it if nobody answers.
+#[test]
+fn a_querier_asks_after_a_leave() {
+    for group in ["239.1.1.1", "ff05::1:1"] {
+        let mut snoop = querying();
+        hear(&mut snoop, 10 * SECOND, 1, &join(group));
+        hear(&mut snoop, 10 * SECOND, 2, &join(group));
+        assert_eq!(hear(&mut snoop, 20 * SECOND, 1, &leave(group)), (Message::Report, false));
+        let asked = |snoop: &mut Snoop, now| snoop.next_query(now).map(|query| (query.vlan, query.port));
+        assert_eq!(asked(&mut snoop, 20 * SECOND), Some((0, Some(1))));
+        assert_eq!(asked(&mut snoop, 21 * SECOND - 1), None);
+        assert_eq!(snoop.tick(20 * SECOND).next_ns, 21 * SECOND);
+        assert_eq!(asked(&mut snoop, 21 * SECOND), Some((0, Some(1))));
+        assert_eq!(asked(&mut snoop, 22 * SECOND), None);
+        assert_eq!(ports(&snoop, group), Some(vec![1, 2]));
+        assert!(snoop.tick(22 * SECOND).changed);
+        assert_eq!(ports(&snoop, group), Some(vec![2]));
+    }
+}
+
+/// Objective: an answer in time keeps the port a member for the whole interval, and ends the asking.
+#[test]
+fn an_answer_keeps_a_member() {
+    let mut snoop = querying();
+    hear(&mut snoop, 10 * SECOND, 1, &join("239.1.1.1"));
+    hear(&mut snoop, 20 * SECOND, 1, &report(&[(BLOCK, "239.1.1.1", 1)]));
+    hear(&mut snoop, 20 * SECOND, 1, &leave("239.1.1.1"));
+    assert!(snoop.next_query(20 * SECOND).is_some());
+    assert!(snoop.next_query(20 * SECOND).is_none(), "the second leave asks nothing more");
+    hear(&mut snoop, 20 * SECOND, 1, &report(&[(IS_EXCLUDE, "239.1.1.1", 0)]));
+    assert!(snoop.next_query(21 * SECOND).is_none());
+    assert!(!snoop.tick(22 * SECOND).changed);
+    assert_eq!(snoop.memberships().next().unwrap().expires_ns, 280 * SECOND);
+}
+
+/// Objective: leaves are believed without asking where there is one host, and left to the querier where it is another.
+#[test]
+fn others_leave_with_the_querier() {
+    let mut snoop = settled();
+    snoop.set_fast_leave(2, true);
+    for port in [1, 2, 3] {
+        hear(&mut snoop, 10 * SECOND, port, &join("239.1.1.1"));
+    }
+    assert_eq!(hear(&mut snoop, 20 * SECOND, 1, &leave("239.1.1.1")), (Message::Report, false));
+    assert_eq!(hear(&mut snoop, 20 * SECOND, 2, &leave("239.1.1.1")), (Message::Report, true));
+    assert!(snoop.next_query(20 * SECOND).is_none());
+    assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![1, 3, 9]));
+    hear(&mut snoop, 20 * SECOND, 9, &query("10.0.0.1", "239.1.1.1", 20));
+    hear(&mut snoop, 21 * SECOND, 3, &join("239.1.1.1"));
+    assert!(!snoop.tick(24 * SECOND - 1).changed);
+    assert!(snoop.tick(24 * SECOND).changed);
+    assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![3, 9]));
+}
+
+/// Objective: a query that leaves members no time to answer does not throw them out.
+#[test]
+fn a_hasty_query_throws_nobody_out() {
+    let mut snoop = settled();
+    hear(&mut snoop, 10 * SECOND, 1, &join("239.1.1.1"));
+    hear(&mut snoop, 20 * SECOND, 5, &query("10.0.0.1", "239.1.1.1", 1));
+    assert!(!snoop.tick(22 * SECOND - 1).changed);
+    // "Suppress router-side processing" (RFC 3376 §4.1.5), and a query for sources.
+    let mut snoop = settled();
+    hear(&mut snoop, 10 * SECOND, 1, &join("239.1.1.1"));
+    for tail in [vec![8, 0, 0, 0], vec![0, 0, 0, 1, 9, 9, 9, 9]] {
+        let message = [&[0x11, 10, 0, 0, 239, 1, 1, 1], &tail[..]].concat();
+        hear(&mut snoop, 20 * SECOND, 9, &over_v4("10.0.0.1", "239.1.1.1", 2, message));
+    }
+    assert!(!snoop.tick(100 * SECOND).changed);
+}
+
+/// Objective: the lowest address queries (RFC 2236 §3, RFC 3810 §7.6.2), and one is forgotten in time.
+#[test]
+fn the_lowest_address_is_the_querier() {
+    let mut snoop = Snoop::new(Settings::new(SWITCH));
+    let rows = [("0.0.0.0", "0.0.0.0"), ("10.0.0.9", "10.0.0.9"), ("10.0.0.5", "10.0.0.5"), ("10.0.0.7", "10.0.0.5")];
+    for (second, (from, elected)) in
+        rows.into_iter().chain([("0.0.0.0", "10.0.0.5"), ("10.0.0.5", "10.0.0.5")]).enumerate()
+    {
+        hear(&mut snoop, second as u64 * SECOND, 4, &query(from, "0.0.0.0", 100));
+        assert_eq!(snoop.querier(0, Family::V4), Some(ip(elected)), "{from}");
+    }
+    snoop.tick(259 * SECOND);
+    assert_eq!(snoop.querier(0, Family::V4), Some(ip("10.0.0.5")));
+    snoop.tick(260 * SECOND);
+    assert_eq!(snoop.querier(0, Family::V4), None);
+}
+
+/// Objective: routers are where queries and hellos come from, for a time, and where the configuration says.
+#[test]
+fn routers_get_all_groups() {
+    let mut snoop = querying();
+    let hello = over_v4("10.0.0.1", "224.0.0.13", 103, vec![0x20, 0, 0, 0]);
+    let hello6 = over_v6("fe80::1", "ff02::d", 103, vec![0x20, 0, 0, 0, 0, 1, 0, 2]);
+    let discovery = over_v4("10.0.0.1", "224.0.0.106", 2, vec![0x30, 20, 0, 0, 0, 0, 0, 0]);
+    let now = 10 * SECOND;
+    assert_eq!(snoop.observe(now, 0, 1, &hello).message, Message::Router);
+    assert_eq!(snoop.observe(now, 0, 2, &discovery).message, Message::Router);
+    assert!(snoop.observe(now, 0, 3, &hello6).changed);
+    hear(&mut snoop, now, 4, &query("10.0.0.1", "0.0.0.0", 100));
+    hear(&mut snoop, now, 5, &query("0.0.0.0", "0.0.0.0", 100));
+    assert!(snoop.set_router(6, Router::Always) && !snoop.set_router(6, Router::Always));
+    assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![1, 2, 4, 6]));
+    assert_eq!(ports(&snoop, "ff05::1:1"), Some(vec![3, 6]));
+    assert_eq!(snoop.snapshot().routers(0, Family::V4), Some(&snoop.router_ports(0, Family::V4)));
+    assert_eq!(snoop.snapshot().routers(1, Family::V4), None);
+    assert!(snoop.set_router(6, Router::Learned) && snoop.tick(265 * SECOND).changed);
+    assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![]));
+    assert_eq!(snoop.counters().hellos, 3);
+}
+
+/// Objective: a port that may have no router behind it becomes no router's and no querier's, and stops being one.
+#[test]
+fn some_ports_have_no_routers() {
+    let mut snoop = settled();
+    assert!(snoop.set_router(9, Router::Never));
+    assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![]));
+    hear(&mut snoop, 10 * SECOND, 9, &over_v4("10.0.0.1", "224.0.0.13", 103, vec![0x20, 0, 0, 0]));
+    assert_eq!(hear(&mut snoop, 10 * SECOND, 9, &query("1.0.0.1", "0.0.0.0", 100)), (Message::RefusedQuery, false));
+    assert_eq!(snoop.querier(0, Family::V4), Some(ip("10.0.0.1")));
+    assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![]));
+    assert_eq!(snoop.counters().refused_queries, 1);
+}
+
+/// Objective: groups whose addresses share a MAC address share frames, but are left one by one.
+#[test]
+fn groups_that_share_a_mac_address_share_frames() {
+    let mut snoop = settled();
+    snoop.set_fast_leave(1, true);
+    hear(&mut snoop, 10 * SECOND, 1, &join("239.1.1.1"));
+    hear(&mut snoop, 10 * SECOND, 1, &join("238.129.1.1"));
+    hear(&mut snoop, 10 * SECOND, 2, &join("238.129.1.1"));
+    assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![1, 2, 9]));
+    hear(&mut snoop, 10 * SECOND, 1, &leave("239.1.1.1"));
+    assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![1, 2, 9]));
+    hear(&mut snoop, 10 * SECOND, 1, &leave("238.129.1.1"));
+    assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![2, 9]));
+}
+
+/// Objective: VLANs do not mix, and can be forgotten; so can ports.
+#[test]
+fn vlans_and_ports_are_forgotten() {
+    let mut snoop = Snoop::new(Settings { querier: true, ..Settings::new(SWITCH) });
+    snoop.watch(0, 5);
+    snoop.observe(0, 6, 1, &join("239.1.1.1"));
+    snoop.observe(0, 5, 2, &join("239.1.1.1"));
+    snoop.observe(0, 5, 3, &join("239.1.1.1"));
+    snoop.tick(10 * SECOND);
+    let mac = MacAddr(group_mac(ip("239.1.1.1")));
+    let set = |ports: &[u8]| Some(ports.iter().copied().collect::<PortSet>());
+    assert_eq!((snoop.members(5, mac), snoop.members(6, mac)), (set(&[2, 3]), set(&[1])));
+    assert!(snoop.remove_port(2) && !snoop.remove_port(2));
+    assert_eq!(snoop.members(5, mac), set(&[3]));
+    assert!(snoop.unwatch(5) && !snoop.unwatch(5));
+    assert_eq!((snoop.members(5, mac), snoop.members(6, mac)), (None, set(&[1])));
+}
+
+/// Objective: a port that joins too many groups gets all of them, and no other port loses or gets anything by it. Steps: a
+/// hostile port joins 3000 groups; another joins one of those and one new, which is the last that the table holds.
+#[test]
+fn joins_are_limited() {
+    let settings = Settings { querier: true, max_groups: 101, per_port: 100, ..Settings::new(SWITCH) };
+    let mut snoop = Snoop::new(settings);
+    let group = |n: usize| format!("239.1.{}.{}", n / 256, n % 256);
+    for n in 0..3000 {
+        hear(&mut snoop, 0, 1, &join(&group(n)));
+    }
+    for joined in [group(5), "239.9.9.9".into()] {
+        assert_eq!(hear(&mut snoop, 0, 2, &join(&joined)), (Message::Report, true));
+    }
+    snoop.tick(10 * SECOND);
+    assert_eq!((snoop.counters().refused_joins, snoop.memberships().count()), (2900, 102));
+    assert_eq!(ports(&snoop, &group(5)), Some(vec![1, 2]));
+    assert_eq!(ports(&snoop, &group(2999)), Some(vec![1]));
+    assert_eq!(ports(&snoop, "239.9.9.9"), Some(vec![1, 2]));
+    assert_eq!(hear(&mut snoop, 20 * SECOND, 3, &join("239.8.8.8")), (Message::Report, true), "the table is full");
+    assert_eq!(ports(&snoop, "239.8.8.8"), Some(vec![1, 3]));
+    assert_eq!(snoop.snapshot().routers(0, Family::V4).unwrap().len(), 0, "neither is a router");
+    assert!(snoop.tick(279 * SECOND).changed);
+    assert_eq!(ports(&snoop, "239.8.8.8"), Some(vec![3]));
+    snoop.tick(280 * SECOND);
+    assert_eq!(ports(&snoop, "239.8.8.8"), Some(vec![]));
+}
+
+/// Objective: a host that joins and leaves without end has one question at most waiting for it.
+#[test]
+fn questions_do_not_pile_up() {
+    let mut snoop = querying();
+    for _ in 0..1000 {
+        hear(&mut snoop, 20 * SECOND, 1, &join("239.1.1.1"));
+        hear(&mut snoop, 20 * SECOND, 1, &leave("239.1.1.1"));
+    }
+    let sent = std::iter::from_fn(|| snoop.next_query(21 * SECOND)).count();
+    assert_eq!(sent, 1);
+}
+
+/// Objective: nothing is asked of a member that is gone, whether its leave was believed or its port left the switch.
+#[test]
+fn who_is_gone_is_not_asked() {
+    let believed = |snoop: &mut Snoop| {
+        snoop.set_fast_leave(1, true);
+        hear(snoop, 20 * SECOND, 1, &leave("239.1.1.1")).1
+    };
+    for go in [believed, |snoop: &mut Snoop| snoop.remove_port(1)] {
+        let mut snoop = querying();
+        hear(&mut snoop, 20 * SECOND, 1, &join("239.1.1.1"));
+        hear(&mut snoop, 20 * SECOND, 1, &leave("239.1.1.1"));
+        assert!(go(&mut snoop));
+        assert!(snoop.next_query(22 * SECOND).is_none());
+    }
+}

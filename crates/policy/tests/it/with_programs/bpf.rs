@@ -1,0 +1,169 @@
+//! Filters, judged by libpcap's interpreter and by Linux's kernel.
+
+mod expressions;
+mod frames;
+mod kernel;
+mod pcap;
+mod programs;
+
+use expressions::{EXPRESSIONS, LOOPS};
+use netvale_policy::bpf::{Beyond, Insn, Program, Unverified};
+use pcap::Pcap;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// Random programs that a test looks at.
+const CASES: u32 = 20_000;
+const RETURN_A: Insn = Insn { code: 0x16, jt: 0, jf: 0, k: 0 };
+
+fn libpcap() -> Option<Pcap> {
+    Pcap::load().map_err(|reason| netvale_harness::skip(&reason.to_string())).ok()
+}
+
+/// Whether the kernel takes programs from us at all; some sandboxes have no socket filters.
+fn kernel_judges() -> bool {
+    let verdict = kernel::takes(&[RETURN_A]);
+    match &verdict {
+        Ok(true) => {}
+        Ok(false) => netvale_harness::skip("the kernel takes no socket filter"),
+        Err(error) => netvale_harness::skip(&format!("the kernel takes no socket filter: {error}")),
+    }
+    matches!(verdict, Ok(true))
+}
+
+/// Runs a program over a whole frame and over its first bytes: all that answers answers the same.
+fn run(program: &Program, frame: &[u8]) -> u32 {
+    let len = frame.len() as u32;
+    let part = |bytes: usize| program.run(&frame[..bytes.min(frame.len())], len);
+    let whole = part(frame.len()).expect("nothing is beyond a whole frame");
+    for bytes in [0, 16, 64, 128] {
+        let answer = part(bytes);
+        assert!(answer == Ok(whole) || answer == Err(Beyond) && bytes < frame.len(), "{bytes} bytes: {answer:?}");
+    }
+    if let Some(reach) = program.reach() {
+        assert_eq!(part(reach as usize), Ok(whole), "the reach is {reach}");
+    }
+    whole
+}
+
+/// Objective: whatever libpcap compiles is taken, and wants the frames that libpcap's interpreter says it wants.
+///
+/// Steps: expressions of all primitives, with and without optimisation; frames of all protocols, cut at every length.
+/// Each expression has to say yes to some frame and no to another, or it tests little.
+#[test]
+fn expressions_want_what_libpcap_says_they_want() {
+    let Some(pcap) = libpcap() else { return };
+    let frames = frames::frames();
+    let mut alike = Vec::new();
+    for (expression, optimise) in EXPRESSIONS.iter().flat_map(|e| [(e, true), (e, false)]) {
+        let insns = pcap.compile(expression, optimise).unwrap();
+        let program = Program::verify(&insns).unwrap_or_else(|reason| panic!("{expression}: {reason}"));
+        assert_eq!(Program::parse(&program.to_string()), Ok(program.clone()), "{expression}");
+        let judge = pcap.judge(&program).expect("libpcap takes what it has compiled");
+        let mut verdicts = [0; 2];
+        for cut in frames.iter().flat_map(|frame| (0..=frame.len()).map(|len| &frame[..len])) {
+            let verdict = run(&program, cut);
+            assert_eq!(verdict, judge.run(cut), "{expression}: {cut:02x?}\n{program}");
+            verdicts[usize::from(verdict != 0)] += 1;
+        }
+        if verdicts.contains(&0) {
+            alike.push((expression, verdicts));
+        }
+    }
+    assert_eq!(alike, [], "expressions that say the same of all frames");
+}
+
+/// Objective: programs that jump back, with which libpcap follows chains of headers, are refused for that.
+#[test]
+fn programs_with_loops_are_refused() {
+    let Some(pcap) = libpcap() else { return };
+    for (expression, optimise) in LOOPS.iter().flat_map(|e| [(e, true), (e, false)]) {
+        let insns = pcap.compile(expression, optimise).unwrap();
+        let refusal = Program::verify(&insns).expect_err(expression);
+        assert!(matches!(refusal, Unverified::JumpOut { .. }), "{expression}: {refusal}");
+    }
+}
+
+/// Objective: the limit of how far a program looks is known for all that libpcap compiles but what computes places.
+#[test]
+fn the_reach_of_usual_expressions_is_known() {
+    let Some(pcap) = libpcap() else { return };
+    for (expression, most) in [
+        ("ip", 14),
+        ("udp port 53", 78),
+        ("vlan 7 and tcp dst port 80", 82),
+        ("host 10.0.0.1 and not ether multicast", 42),
+        ("tcp[tcpflags] & tcp-syn != 0", 88),
+    ] {
+        for optimise in [true, false] {
+            let program = Program::verify(&pcap.compile(expression, optimise).unwrap()).unwrap();
+            let reach = program.reach().unwrap_or(u32::MAX);
+            assert!(reach <= most, "{expression}: {reach}\n{program}");
+        }
+    }
+}
+
+/// What has to hold of any program: the kernel's verdict, apart from loads that only it can make, is ours.
+fn kernel_agrees(insns: &[Insn]) {
+    let ours = Program::verify(insns);
+    if matches!(ours, Err(Unverified::Ancillary { .. })) {
+        return;
+    }
+    match kernel::takes(insns) {
+        Ok(theirs) => assert_eq!(theirs, ours.is_ok(), "the kernel first, then we: {ours:?}\n{insns:?}"),
+        Err(error) => panic!("the kernel neither takes nor refuses: {error}"),
+    }
+}
+
+/// Objective: of all codes, with constants around every limit, exactly those are taken that the kernel takes.
+#[test]
+fn single_instructions_are_judged_as_by_the_kernel() {
+    if !kernel_judges() {
+        return;
+    }
+    for code in (0..0x200).chain([0x1020, 0x8006, 0xffff]) {
+        for k in [0, 1, 2, 15, 16, 31, 32, 255, 0x7fff_ffff, u32::MAX] {
+            for (jt, jf) in [(0, 0), (1, 0), (0, 2), (255, 255)] {
+                kernel_agrees(&[Insn { code, jt, jf, k }, RETURN_A, RETURN_A]);
+                kernel_agrees(&[RETURN_A, Insn { code, jt, jf, k }]);
+            }
+        }
+    }
+}
+
+/// Objective: a program may be as long as for the kernel, and no longer.
+#[test]
+fn the_longest_program_is_the_kernels() {
+    if !kernel_judges() {
+        return;
+    }
+    for len in [0, 1, 4096, 4097] {
+        kernel_agrees(&vec![RETURN_A; len]);
+    }
+}
+
+/// Objective: programs that nobody would write answer as libpcap answers; what is taken never panics.
+#[test]
+fn random_programs_answer_as_libpcaps() {
+    let pcap = libpcap();
+    let frames = vec(vec(any::<u8>(), 0..100), 1..5);
+    proptest!(ProptestConfig::with_cases(CASES), |(insns in programs::nearly_right(), frames in frames)| {
+        let Ok(program) = Program::verify(&insns) else { return Ok(()) };
+        prop_assert_eq!(Program::parse(&program.to_string()), Ok(program.clone()));
+        let judge = pcap.map(|pcap| pcap.judge(&program).expect("libpcap takes what we take"));
+        for frame in &frames {
+            let answer = run(&program, frame);
+            prop_assert_eq!(judge.as_ref().map_or(answer, |judge| judge.run(frame)), answer);
+        }
+    });
+}
+
+/// Objective: of random programs, exactly those are taken that the kernel takes.
+#[test]
+fn random_programs_are_judged_as_by_the_kernel() {
+    if !kernel_judges() {
+        return;
+    }
+    let programs = prop_oneof![programs::nearly_right(), programs::arbitrary()];
+    proptest!(ProptestConfig::with_cases(CASES), |(insns in programs)| kernel_agrees(&insns));
+}

@@ -1,0 +1,4 @@
+//! Names of ports and what they mean.
+
+mod grammar;
+mod properties;

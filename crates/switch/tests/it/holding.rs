@@ -1,0 +1,274 @@
+//! Frames that wait for a receiver that is lossless, or was asleep: whose, for how long, and when their queue is wanted back.
+#![allow(unsafe_code)]
+
+use crate::common;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{Make, TestPort, attach, bell, frame};
+use netvale_mem::host::HostTx;
+use netvale_mem::lent::LIMIT;
+use netvale_port::ring_in::RingIngress;
+use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Task};
+use netvale_switch::holding::{FOR_A_BATCH, FOR_A_WAKE_UP};
+use netvale_switch::{Forwarder, Settings, Switch, Work};
+
+/// A ring that its control thread waits for.
+struct Wanted(RingIngress);
+
+impl Ingress for Wanted {
+    // SAFETY: as the ingress inside, which is released, asked and dropped with this one.
+    unsafe fn take(&mut self, batch: &mut Batch) {
+        // SAFETY: the contract is handed on.
+        unsafe { self.0.take(batch) };
+    }
+
+    fn release(&mut self) {
+        self.0.release();
+    }
+
+    fn is_wanted(&self) -> bool {
+        true
+    }
+
+    fn arm(&mut self) -> bool {
+        self.0.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.0.disarm();
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.wake_fd()
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        self.0.counters()
+    }
+}
+
+/// Sends a batch to `b`, which reads a frame each `pace`, until the batch is not held any more: within `limit`. Returns how many frames were sent,
+/// and how many of them read.
+fn held_by_slow_reader(
+    a: &mut TestPort,
+    b: &mut TestPort,
+    work: &mut Work,
+    pace: Duration,
+    limit: Duration,
+) -> (u16, u64) {
+    b.send(&frame(255, 2, 0, 60));
+    b.forward(work);
+    let sent = 200;
+    (0..sent).for_each(|i| assert!(a.send(&frame(2, 1, i, 60))));
+    a.tx.sync();
+    a.forwarder.pass(work);
+    assert!(a.forwarder.is_held());
+    let (began, mut read) = (Instant::now(), 0);
+    while a.forwarder.is_held() {
+        std::thread::sleep(pace);
+        b.rx.sync();
+        b.rx.advance(1);
+        b.rx.sync();
+        read += 1;
+        a.forwarder.pass(work);
+        a.forwarder.pass(work);
+        assert!(began.elapsed() < limit, "held for too long");
+    }
+    (sent, read)
+}
+
+/// Objective: a receiver that reads now and then, which restarts its time limit otherwise, does not keep a batch whose queue is wanted back for as
+/// long as the control thread waits: what it has not read by then is dropped by name.
+#[test]
+fn progress_restarts_no_limit() {
+    let switch = Switch::new("vale-test");
+    let mut a = attach(&switch, "a", Make { slots: 256, ..Make::default() });
+    let mut b = attach(&switch, "b", Make { slots: 4, lossless: true, ..Make::default() });
+    let host = HostTx::new(a.mem.tx[0].clone(), bell());
+    let ring = RingIngress::new(Arc::clone(&a.mem), host, bell(), 0, Arc::clone(&a.sent));
+    a.forwarder = Forwarder::new(Arc::clone(&switch), a.id, 0, Box::new(Wanted(ring)));
+    let mut work = Work::default();
+    // Read all at this pace, they would take four seconds.
+    let (sent, read) = held_by_slow_reader(&mut a, &mut b, &mut work, Duration::from_millis(20), LIMIT);
+    let stalled = b.received.counters().drops(DropReason::Stalled);
+    assert_eq!(stalled + read + 3, u64::from(sent), "each is delivered, or dropped by name");
+    assert!(stalled > 0);
+}
+
+/// Objective: a receiver that reads now and then does not hold its senders back for longer than a batch may take; then nobody is held back for it, even
+/// though it has room again.
+#[test]
+fn a_slow_receiver_loses_its_right() {
+    let switch = Switch::new("vale-test");
+    let mut a = attach(&switch, "a", Make { slots: 256, ..Make::default() });
+    let mut b = attach(&switch, "b", Make { slots: 4, lossless: true, ..Make::default() });
+    let mut work = Work::default();
+    // Read all at this pace, they would take twenty seconds.
+    let (sent, read) = held_by_slow_reader(&mut a, &mut b, &mut work, Duration::from_millis(100), 3 * FOR_A_BATCH);
+    let stalled = || b.received.counters().drops(DropReason::Stalled);
+    assert_eq!(stalled() + read + 3, u64::from(sent), "each is delivered, or dropped by name");
+    let before = stalled();
+    b.rx.sync();
+    b.rx.advance(3);
+    b.rx.sync();
+    (0..10).for_each(|i| assert!(a.send(&frame(2, 1, i, 60))));
+    a.forward(&mut work);
+    assert!(!a.forwarder.is_held());
+    assert_eq!(stalled() - before, 7);
+}
+
+/// Objective: a lossless port holds back its owner's senders; others' frames are dropped when it is full, unless the switch says otherwise.
+#[test]
+fn owners_senders_are_held_back() {
+    for holds_others in [false, true] {
+        let switch = Switch::with("vale-test", Settings { holds_others, ..Settings::default() });
+        let mut own = attach(&switch, "own", Make { slots: 64, owner: 1, ..Make::default() });
+        let mut other = attach(&switch, "other", Make { slots: 64, owner: 2, ..Make::default() });
+        let mut b = attach(&switch, "b", Make { slots: 4, lossless: true, owner: 1, ..Make::default() });
+        let mut work = Work::default();
+        b.send(&frame(255, 2, 0, 60));
+        b.forward(&mut work);
+        for sender in [&mut own, &mut other] {
+            (0..8).for_each(|i| assert!(sender.send(&frame(2, 1, i, 60))));
+            sender.forward(&mut work);
+        }
+        assert!(own.forwarder.is_held());
+        assert_eq!(other.forwarder.is_held(), holds_others);
+        assert_eq!(b.received.counters().drops(DropReason::NoRoom), if holds_others { 0 } else { 8 });
+    }
+}
+
+/// A sender of 250 slots, and a receiver of 4 (3 frames) that is asleep.
+fn with_sleeper(settings: Settings, owners: [u32; 2]) -> (TestPort, TestPort, Work) {
+    let switch = Switch::with("vale-test", settings);
+    let a = attach(&switch, "a", Make { slots: 250, owner: owners[0], ..Make::default() });
+    let mut b = attach(&switch, "b", Make { slots: 4, owner: owners[1], ..Make::default() });
+    let mut work = Work::default();
+    b.send(&frame(255, 2, 0, 60));
+    b.forward(&mut work);
+    assert!(!b.rx.arm());
+    (a, b, work)
+}
+
+fn send(a: &mut TestPort, tags: std::ops::Range<u16>, work: &mut Work) {
+    tags.for_each(|tag| assert!(a.send(&frame(2, 1, tag, 60))));
+    a.forward(work);
+}
+
+fn tags(frames: &[Vec<u8>]) -> Vec<u16> {
+    frames.iter().map(|f| u16::from_be_bytes([f[14], f[15]])).collect()
+}
+
+/// Objective: a receiver that sleeps, is woken for the first frames, reads all that is there and sleeps again gets every frame, in order, however
+/// small its ring is.
+#[test]
+fn a_waking_receiver_is_waited_for() {
+    let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
+    send(&mut a, 0..100, &mut work);
+    let mut got = Vec::new();
+    while a.forwarder.is_held() {
+        b.rx.disarm();
+        got.extend(tags(&b.take()));
+        assert!(!b.rx.arm());
+        a.forward(&mut work);
+    }
+    got.extend(tags(&b.take()));
+    assert_eq!(got, (0..100).collect::<Vec<_>>());
+    assert_eq!(b.received.counters().drops(DropReason::NoRoom), 0);
+}
+
+/// Objective: a receiver that runs is not waited for: neither at first, nor when it was woken and its ring is full again.
+#[test]
+fn one_that_runs_is_not() {
+    let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
+    let drops = |b: &TestPort| b.received.counters().drops(DropReason::NoRoom);
+    b.rx.disarm();
+    send(&mut a, 0..10, &mut work);
+    assert_eq!((a.forwarder.is_held(), drops(&b)), (false, 7));
+    assert_eq!(b.take().len(), 3);
+    assert!(!b.rx.arm());
+    send(&mut a, 0..10, &mut work);
+    assert!(a.forwarder.is_held());
+    b.rx.disarm();
+    assert_eq!(b.take().len(), 3);
+    a.forward(&mut work);
+    assert_eq!((a.forwarder.is_held(), drops(&b), b.take().len()), (false, 7 + 4, 3));
+}
+
+/// Objective: a receiver that is woken and does not run (it was stopped) costs its senders one wait, not one for each batch; when it runs again, it
+/// is waited for again.
+#[test]
+fn one_that_was_stopped_is_waited_for_once() {
+    let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
+    let began = Instant::now();
+    send(&mut a, 0..10, &mut work);
+    while a.forwarder.is_held() {
+        a.forward(&mut work);
+        assert!(began.elapsed() < Duration::from_secs(20), "held for good");
+    }
+    assert!(began.elapsed() > FOR_A_WAKE_UP);
+    let drops = |b: &TestPort| b.received.counters().drops(DropReason::NoRoom);
+    assert_eq!(drops(&b), 7);
+    for batch in 1..=100 {
+        send(&mut a, 0..10, &mut work);
+        assert_eq!((a.forwarder.is_held(), drops(&b)), (false, 7 + 10 * batch));
+    }
+    assert_eq!(b.take().len(), 3);
+    assert!(!b.rx.arm());
+    send(&mut a, 0..10, &mut work);
+    assert!(a.forwarder.is_held());
+}
+
+/// Objective: a receiver that says it sleeps while it reads, one frame at a time, holds a batch back for no longer than one that was woken may.
+#[test]
+fn one_that_claims_to_sleep() {
+    let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
+    let (began, sent, mut read) = (Instant::now(), 200, 0);
+    send(&mut a, 0..sent, &mut work);
+    while a.forwarder.is_held() {
+        // Read all at this pace, they would take 400 ms.
+        std::thread::sleep(Duration::from_millis(2));
+        b.rx.sync();
+        b.rx.advance(1);
+        b.rx.sync();
+        read += 1;
+        a.forwarder.pass(&mut work);
+        assert!(began.elapsed() < Duration::from_secs(20), "held for too long");
+    }
+    let dropped = b.received.counters().drops(DropReason::NoRoom);
+    assert!(dropped > 0);
+    assert_eq!(dropped + read + 3, u64::from(sent), "each is delivered, or dropped by name");
+}
+
+/// Objective: a receiver that sleeps holds back its owner's senders; others' frames are dropped, unless the switch says otherwise.
+#[test]
+fn a_sleeper_holds_back_its_owners_senders() {
+    for (holds_others, owners, held) in [(false, [1, 1], true), (false, [1, 2], false), (true, [1, 2], true)] {
+        let (mut a, b, mut work) = with_sleeper(Settings { holds_others, ..Settings::default() }, owners);
+        send(&mut a, 0..10, &mut work);
+        assert_eq!(a.forwarder.is_held(), held);
+        assert_eq!(b.received.counters().drops(DropReason::NoRoom), if held { 0 } else { 7 });
+    }
+}
+
+/// Objective: a receiver that was asked rings when it makes room, and only then; one that is not asked any more does not ring.
+#[test]
+fn a_receiver_says_when_there_is_room() {
+    let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
+    send(&mut a, 0..10, &mut work);
+    assert!(a.forwarder.is_held());
+    assert!(a.forwarder.ask_for_room().is_some() && !b.room.drain());
+    b.rx.sync();
+    assert!(!b.room.drain(), "nothing was released");
+    b.take();
+    assert!(b.room.drain());
+    let mut forgotten = 0;
+    a.forwarder.stop_asking(&mut |_| forgotten += 1);
+    a.forwarder.stop_asking(&mut |_| forgotten += 1);
+    a.forward(&mut work);
+    b.take();
+    assert_eq!((forgotten, b.room.drain()), (1, false));
+}

@@ -1,0 +1,117 @@
+//! Two switches joined by rings whose far ends forward, as a persistent port on both does it.
+
+use crate::common;
+
+use std::sync::Arc;
+
+use common::{Make, TestPort, attach, bell, frame};
+use netvale_abi::slot::NS_MOREFRAG;
+use netvale_port::far_end::FarEnd;
+use netvale_port::ring_in::RingIngress;
+use netvale_port::{DropReason, Egress};
+use netvale_switch::{Forwarder, Passed, Switch, Task, Work};
+
+/// What `port` receives enters `switch` as from its port `from`.
+fn over(port: &TestPort, switch: &Arc<Switch>, from: &TestPort) -> Forwarder {
+    let end = FarEnd::new(Arc::clone(&port.received));
+    let ingress = RingIngress::new(Arc::clone(&port.mem), end, bell(), 0, Arc::default());
+    Forwarder::new(Arc::clone(switch), from.id, 0, Box::new(ingress))
+}
+
+/// A station and a side of the joint on each of two switches, and what moves frames over.
+fn joined() -> ([TestPort; 2], [TestPort; 2], [Forwarder; 2]) {
+    let switches = [Switch::new("vale-x"), Switch::new("vale-y")];
+    let make = |i: usize, name| attach(&switches[i], name, Make::default());
+    let (stations, sides) = ([make(0, "a"), make(1, "b")], [make(0, "v"), make(1, "v")]);
+    let there = over(&sides[0], &switches[1], &sides[1]);
+    let back = over(&sides[1], &switches[0], &sides[0]);
+    (stations, sides, [there, back])
+}
+
+/// Objective: frames of any length cross in order, both ways; none comes back to where it came from.
+#[test]
+fn both_ways() {
+    let ([mut a, mut b], _sides, [mut there, mut back]) = joined();
+    let mut work = Work::default();
+    for round in 0..20 {
+        let frames: Vec<_> = (0..4).map(|t| frame(255, 1, 100 * round + t, 60 + 200 * usize::from(t))).collect();
+        frames.iter().for_each(|f| assert!(a.send(f)));
+        a.forward(&mut work);
+        assert_eq!(there.pass(&mut work), Passed::Frames(4));
+        assert_eq!(back.pass(&mut work), Passed::Idle);
+        assert_eq!(b.take(), frames);
+        let answer = frame(1, 2, round, 700);
+        assert!(b.send(&answer));
+        b.forward(&mut work);
+        assert_eq!(back.pass(&mut work), Passed::Frames(1));
+        assert_eq!(there.pass(&mut work), Passed::Idle);
+        assert_eq!(a.take(), [answer]);
+        assert!(b.take().is_empty());
+    }
+}
+
+/// Objective: what finds no room on its way is lost by name, on this way only, and the rest crosses.
+#[test]
+fn full() {
+    let ([mut a, mut b], sides, [mut there, _back]) = joined();
+    let mut work = Work::default();
+    for t in 0..20 {
+        assert!(a.send(&frame(255, 1, t, 60)));
+        a.forward(&mut work);
+    }
+    let counters = sides[0].received.counters();
+    assert_eq!((counters.frames(), counters.drops(DropReason::NoRoom)), (15, 5));
+    assert_eq!(there.pass(&mut work), Passed::Frames(15));
+    assert_eq!(b.take(), (0..15).map(|t| frame(255, 1, t, 60)).collect::<Vec<_>>());
+}
+
+/// Objective: a process that has the rings' memory mapped and writes into their status and slots costs the joint
+/// frames, but does not stop it.
+#[test]
+fn spoilt() {
+    let ([mut a, mut b], sides, [mut there, _back]) = joined();
+    let mut work = Work::default();
+    let side = &sides[0].mem.rx[0];
+    for (head, tail) in [(0, 0), (7, 9), (16, 16), (u32::MAX, u32::MAX), (15, 3)] {
+        assert!(a.send(&frame(255, 1, 1, 60)));
+        a.forward(&mut work);
+        side.csb.publish_head(head, head);
+        side.csb.publish_tail(tail, tail);
+        side.ring.set_indices(head, tail, head);
+        (0..16).for_each(|i| side.ring.set_slot_word(i, head, tail as u16, NS_MOREFRAG));
+        for t in 0..40 {
+            assert!(a.send(&frame(255, 1, t, 60)));
+            a.forward(&mut work);
+            there.pass(&mut work);
+        }
+        // It heals as soon as slots name buffers again.
+        (0..16).for_each(|i| side.ring.set_slot_word(i, 2 + i, 0, 0));
+        b.take();
+        let mut last = None;
+        for t in 0..40 {
+            assert!(a.send(&frame(255, 1, t, 60)));
+            a.forward(&mut work);
+            while let Passed::Frames(_) = there.pass(&mut work) {}
+            last = b.take().pop();
+        }
+        assert_eq!(last, Some(frame(255, 1, 39, 60)), "after {head}, {tail}");
+    }
+}
+
+/// Objective: an armed far end is woken once frames come; frames that are there already keep it from sleeping.
+#[test]
+fn wakes() {
+    let ([mut a, _b], sides, [mut there, _back]) = joined();
+    let mut work = Work::default();
+    let kicks = || sides[0].received.host().kicks().sent();
+    assert!(!there.arm());
+    assert!(a.send(&frame(255, 1, 1, 60)));
+    a.forward(&mut work);
+    assert_eq!(kicks(), 1);
+    there.disarm();
+    assert!(there.arm(), "frames are there");
+    assert_eq!(there.pass(&mut work), Passed::Frames(1));
+    assert!(a.send(&frame(255, 1, 2, 60)));
+    a.forward(&mut work);
+    assert_eq!(kicks(), 1, "it was not armed");
+}

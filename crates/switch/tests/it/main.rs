@@ -1,0 +1,15 @@
+//! Switches with ports that the tests make.
+
+mod common;
+mod holding;
+mod hostile;
+mod joint;
+mod model;
+mod multicast;
+mod offload;
+mod policies;
+mod steps;
+mod timing;
+mod traced;
+mod traced_drops;
+mod workers;

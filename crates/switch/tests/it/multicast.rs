@@ -1,0 +1,185 @@
+//! Frames for groups go where their members are, and messages about groups to routers, and to the keeper of the groups.
+
+use crate::common;
+
+use std::sync::Arc;
+
+use common::{Make, TestPort, attach, frame};
+use netvale_mem::notify::Doorbell;
+use netvale_policy::snoop::{Message, Multicast, Router, Settings, Snoop};
+use netvale_policy::vlan::Vlans;
+use netvale_port::DropReason;
+use netvale_switch::snooping::Snooping;
+use netvale_switch::{Passed, Policies, QueryTask, Switch, Task, Work};
+use netvale_wire::{MacAddr, Sum};
+
+/// Long after hosts had the time to answer a query.
+const LATER: u64 = 60_000_000_000;
+
+/// A switch whose groups are kept as the daemon keeps them.
+struct Bed {
+    switch: Arc<Switch>,
+    ports: [TestPort; 4],
+    work: Work,
+    snoop: Snoop,
+}
+
+impl Bed {
+    fn new(of: impl Fn(usize) -> Policies) -> Bed {
+        let switch = Switch::new("vale-test");
+        let make = Make { slots: 128, buf_size: 256, ..Make::default() };
+        let ports = std::array::from_fn(|n| attach(&switch, &format!("p{n}"), make));
+        let mut bed = Bed {
+            switch,
+            ports,
+            work: Work::default(),
+            snoop: Snoop::new(Settings { querier: true, ..Settings::new(MacAddr([2, 0, 0, 0, 0, 0x73])) }),
+        };
+        (0..4).for_each(|n| bed.set(n, of(n)));
+        for port in bed.switch.groups_of().ports {
+            bed.snoop.set_router(port.id, port.multicast.router);
+            port.vlan.iter().for_each(|&vlan| bed.snoop.watch(0, vlan));
+        }
+        bed.snoop.tick(LATER);
+        bed.tell();
+        bed
+    }
+
+    fn set(&self, port: usize, policies: Policies) {
+        self.switch.set_policies(self.ports[port].id, Some(Arc::new(policies)), None);
+    }
+
+    fn snooping(&self) -> &Arc<Snooping> {
+        self.switch.snooping().unwrap()
+    }
+
+    /// Reads what was heard, and says what follows. Returns what was heard.
+    fn tell(&mut self) -> Vec<Message> {
+        let snooping = Arc::clone(self.snooping());
+        let heard = std::iter::from_fn(|| snooping.read());
+        let observe = |heard: netvale_switch::snooping::Heard| {
+            self.snoop.observe(LATER, heard.vlan, heard.port, heard.frame()).message
+        };
+        let heard = heard.map(observe).collect();
+        snooping.tell(Some(self.snoop.snapshot()));
+        heard
+    }
+
+    /// Sends a frame from a port. Returns which ports get it, as it is.
+    fn send(&mut self, from: usize, bytes: &[u8]) -> Vec<usize> {
+        assert!(self.ports[from].send(bytes));
+        self.ports[from].forward(&mut self.work);
+        let mut got = Vec::new();
+        for (n, port) in self.ports.iter_mut().enumerate() {
+            let frames = port.take();
+            assert!(frames.iter().all(|frame| frame == bytes) && frames.len() <= 1, "port {n}");
+            got.extend((!frames.is_empty()).then_some(n));
+        }
+        got
+    }
+}
+
+fn snooping(multicast: Multicast) -> Policies {
+    Policies { multicast: Multicast { snooping: true, ..multicast }, ..Policies::default() }
+}
+
+/// A frame to the group 239.1.1.N.
+fn to_group(from: u8, group: u8) -> Vec<u8> {
+    let mut bytes = frame(9, from, 0, 100);
+    bytes[..6].copy_from_slice(&[1, 0, 0x5e, 1, 1, group]);
+    bytes
+}
+
+/// An IGMPv2 message about 239.1.1.N, or about all groups.
+fn igmp(kind: u8, from: u8, group: Option<u8>) -> Vec<u8> {
+    let group = group.map_or([0; 4], |group| [239, 1, 1, group]);
+    let to = if group == [0; 4] { [224, 0, 0, 1] } else { group };
+    let sum = |bytes: &[u8]| (!Sum::of(bytes).fold()).to_be_bytes();
+    let mut message = [[kind, 100, 0, 0], group].concat();
+    let folded = sum(&message);
+    message[2..4].copy_from_slice(&folded);
+    let mut ip = [[0x46, 0xc0, 0, 32], [0, 0, 0, 0], [1, 2, 0, 0], [10, 0, 0, from], to, [0x94, 4, 0, 0]].concat();
+    let folded = sum(&ip);
+    ip[10..12].copy_from_slice(&folded);
+    let addresses = [[1, 0, 0x5e, to[1] & 0x7f, to[2], to[3]], [2, 0, 0, 0, 0, from]].concat();
+    [&addresses[..], &[8, 0], &ip, &message].concat()
+}
+
+const QUERY: u8 = 0x11;
+const JOIN: u8 = 0x16;
+
+/// Objective: a group goes to those who joined it, ports that do not snoop get everything, and a port that snoops gets no reports unless a router
+/// is behind it; queries go everywhere, but for those of ports that may have no router, which are dropped by name.
+#[test]
+fn groups() {
+    let mut bed = Bed::new(|n| match n {
+        3 => Policies::default(),
+        2 => snooping(Multicast { router: Router::Never, ..Multicast::default() }),
+        _ => snooping(Multicast::default()),
+    });
+    assert_eq!(bed.send(0, &to_group(1, 5)), [3]);
+    assert_eq!(bed.send(1, &igmp(JOIN, 2, Some(5))), [3]);
+    assert_eq!(bed.tell(), [Message::Report]);
+    assert_eq!(bed.send(0, &to_group(1, 5)), [1, 3]);
+    assert_eq!(bed.send(0, &to_group(1, 6)), [3]);
+    // Everybody need not join this one.
+    let mut local = to_group(1, 1);
+    local[3..6].copy_from_slice(&[0, 0, 251]);
+    assert_eq!(bed.send(0, &local), [1, 2, 3]);
+    assert_eq!(bed.send(2, &igmp(QUERY, 3, None)), Vec::<usize>::new());
+    assert_eq!(bed.ports[2].sent.drops(DropReason::RogueQuery), 1);
+    assert_eq!(bed.tell(), []);
+    assert_eq!(bed.send(0, &igmp(QUERY, 1, None)), [1, 2, 3]);
+    assert_eq!(bed.tell(), [Message::Query]);
+    // A router is known at port 0 now.
+    assert_eq!(bed.send(2, &igmp(JOIN, 3, Some(7))), [0, 3]);
+    bed.tell();
+    assert_eq!(bed.send(1, &to_group(2, 6)), [0, 3]);
+    assert_eq!(bed.send(1, &to_group(2, 7)), [0, 2, 3]);
+    // Unicast and broadcast are as ever.
+    assert_eq!(bed.send(1, &frame(77, 2, 0, 60)), [0, 2, 3]);
+    assert_eq!(bed.send(1, &frame(255, 2, 0, 60)), [0, 2, 3]);
+}
+
+/// Objective: messages longer than what is copied of other frames are heard whole; a port that sends more than hosts do is not listened to, while
+/// its messages go on, and others are.
+#[test]
+fn messages() {
+    let mut bed = Bed::new(|_| snooping(Multicast { router: Router::Always, ..Multicast::default() }));
+    let long = [igmp(JOIN, 1, Some(5)), vec![0; 1000]].concat();
+    assert_eq!(bed.send(0, &long), [1, 2, 3]);
+    let heard = bed.snooping().read().unwrap();
+    assert_eq!((heard.port, heard.frame().len()), (bed.ports[0].id, long.len()));
+    for _ in 0..2000 {
+        assert_eq!(bed.send(0, &igmp(JOIN, 1, Some(5))), [1, 2, 3]);
+    }
+    let heard = bed.tell().len();
+    assert!((250..1500).contains(&heard), "{heard}");
+    bed.send(1, &igmp(JOIN, 2, Some(6)));
+    assert_eq!(bed.tell(), [Message::Report]);
+}
+
+/// Objective: queries reach the ports of their VLAN, with the tag that each port takes, and one port alone if they are for it.
+#[test]
+fn queries() {
+    let vlans = |n| match n {
+        0 => Vlans::access(10),
+        1 => Vlans::trunk("10,20".parse().unwrap(), None),
+        _ => Vlans::access(20),
+    };
+    let mut bed = Bed::new(|n| Policies { vlans: Some(vlans(n).unwrap()), ..snooping(Multicast::default()) });
+    let snooping = Arc::clone(bed.snooping());
+    let bell = Arc::new(Doorbell::new().unwrap());
+    let mut task = QueryTask::new(Arc::clone(&bed.switch), Arc::clone(&snooping), bell);
+    assert!(!task.arm() && task.pass(&mut bed.work) == Passed::Idle);
+    let mut snoop = Snoop::new(Settings { querier: true, ..Settings::new(MacAddr([2, 0, 0, 0, 0, 0x73])) });
+    snoop.watch(0, 10);
+    let query = snoop.next_query(0).unwrap();
+    snooping.send(query);
+    assert!(task.arm());
+    assert_eq!(task.pass(&mut bed.work), Passed::Frames(1));
+    let tagged = [&query.frame()[..12], &[0x81, 0, 0, 10], &query.frame()[12..]].concat();
+    assert_eq!(bed.ports[0].take(), [query.frame().to_vec()]);
+    assert_eq!(bed.ports[1].take(), [tagged]);
+    assert!(bed.ports[2].take().is_empty() && bed.ports[3].take().is_empty());
+}

@@ -1,0 +1,230 @@
+//! A batch to many destinations, in steps, whatever they are: programs' rings, guests', and those whose neighbours are merged.
+
+use crate::common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{Make, TestPort, attach, bell, frame, mac};
+use netvale_mem::appl::{AppRing, Dir};
+use netvale_mem::host::HostRx;
+use netvale_mem::layout::RegionSizes;
+use netvale_mem::region::RingSide;
+use netvale_mem::{PortMem, PortShape, Region};
+use netvale_port::gro::GroEgress;
+use netvale_port::ring_out::RingEgress;
+use netvale_port::{Batch, DropReason, Egress, Reservation, RingCounters, Scratch};
+use netvale_ptnet::backend::{Backend, Fresh};
+use netvale_ptnet::seats::Seats;
+use netvale_switch::{Port, Switch, Work};
+
+const SLOTS: u32 = 256;
+
+/// Knows which way its frames took.
+struct Counted {
+    inner: Arc<dyn Egress>,
+    steps: AtomicU64,
+    deliveries: AtomicU64,
+}
+
+impl Counted {
+    /// Deliveries in steps, and others, since the last time.
+    fn ways(&self) -> (u64, u64) {
+        (self.steps.swap(0, Ordering::Relaxed), self.deliveries.swap(0, Ordering::Relaxed))
+    }
+}
+
+impl Egress for Counted {
+    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+        self.deliveries.fetch_add(1, Ordering::Relaxed);
+        self.inner.deliver(batch, picks, scratch)
+    }
+
+    fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
+        let room = self.inner.reserve(batch, picks);
+        self.steps.fetch_add(u64::from(room.is_some()), Ordering::Relaxed);
+        room
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        self.inner.counters()
+    }
+}
+
+/// A destination.
+struct Station {
+    host: u8,
+    egress: Arc<Counted>,
+    rx: AppRing,
+    /// A guest's.
+    seats: Option<Seats>,
+}
+
+fn memory() -> Arc<PortMem> {
+    let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: SLOTS, rx_slots: SLOTS };
+    Arc::new(Region::private(RegionSizes::for_port(2, SLOTS, 2048, 0, 0)).unwrap().port(shape).unwrap())
+}
+
+fn fill(seats: &Seats, mem: &Arc<PortMem>) {
+    let of = |_: usize, side: &RingSide| Ok((side.clone(), Arc::new(bell())));
+    seats.fill(&Fresh { mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of }).unwrap();
+}
+
+/// Attaches an egress, and teaches the switch that host `host` is there.
+fn join(switch: &Arc<Switch>, host: u8, egress: Arc<dyn Egress>) {
+    let id = switch.attach(Port { name: format!("host{host}"), egresses: vec![egress], ..Port::default() }).unwrap();
+    let [a, b, c, d, e, f] = mac(host);
+    switch.fdb().learn(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), id);
+}
+
+/// Attaches host `host`: a guest or a program, with or without merging.
+fn station(switch: &Arc<Switch>, host: u8, is_guest: bool, gro: bool) -> Station {
+    let mem = memory();
+    let (inner, seats) = if is_guest {
+        let (seats, (mut egress, _)) = Seats::new(1, 1).unwrap();
+        fill(&seats, &mem);
+        (egress.pop().unwrap(), Some(seats))
+    } else {
+        let ring = HostRx::new(mem.rx[0].clone(), bell());
+        let egress = RingEgress::new(Arc::clone(&mem), ring, 0, Arc::default());
+        (Arc::new(egress) as Arc<dyn Egress>, None)
+    };
+    let inner = if gro { Arc::new(GroEgress::new(inner)) } else { inner };
+    let egress = Arc::new(Counted { inner, steps: AtomicU64::new(0), deliveries: AtomicU64::new(0) });
+    join(switch, host, egress.clone());
+    Station { host, egress, rx: AppRing::new(mem.rx[0].clone(), Dir::Rx, bell()), seats }
+}
+
+impl Station {
+    /// Whether it received exactly these frames since the last time.
+    fn check(&mut self, frames: &[Vec<u8>]) {
+        self.rx.sync();
+        let slots: Vec<_> = (0..self.rx.space()).map(|k| self.rx.slot(self.rx.at(k))).collect();
+        let received = slots.iter().map(|slot| {
+            let mut bytes = vec![0; usize::from(slot.len)];
+            assert!(self.rx.mem().read(slot.buf_idx, 0, &mut bytes));
+            bytes
+        });
+        let received: Vec<_> = received.collect();
+        let mine = frames.iter().filter(|frame| frame[..6] == mac(self.host)).cloned();
+        assert_eq!(received, mine.collect::<Vec<_>>(), "host {}", self.host);
+        self.rx.advance(self.rx.space());
+        self.rx.sync();
+    }
+}
+
+/// Four guests, one of them with merging, and two programs, one of them with merging; and who sends to them.
+fn stations() -> (TestPort, [Station; 6]) {
+    let switch = Switch::new("vale-test");
+    let sender = attach(&switch, "sender", Make { slots: SLOTS, ..Make::default() });
+    let kinds = [(true, false), (true, false), (true, false), (true, true), (false, false), (false, true)];
+    let mut hosts = 1..;
+    (sender, kinds.map(|(is_guest, gro)| station(&switch, hosts.next().unwrap(), is_guest, gro)))
+}
+
+fn send(sender: &mut TestPort, work: &mut Work, frames: &[Vec<u8>]) {
+    frames.iter().for_each(|f| assert!(sender.send(f)));
+    sender.forward(work);
+}
+
+/// Objective: frames of one sender to guests, programs and receivers with merging take the steps together, and arrive at each in order, as they
+/// are, and counted; also where rings have wrapped.
+#[test]
+fn to_all_kinds() {
+    let (mut sender, mut stations) = stations();
+    let (mut work, mut sent) = (Work::default(), [0; 6]);
+    for round in 0..40 {
+        let hosts = |k: u16| 1 + (k * 7 + round) % 13 % 6;
+        let frames: Vec<_> = (0..97).map(|k| frame(hosts(k) as u8, 100, round * 97 + k, 60 + usize::from(k))).collect();
+        send(&mut sender, &mut work, &frames);
+        for (station, sent) in stations.iter_mut().zip(&mut sent) {
+            station.check(&frames);
+            *sent += frames.iter().filter(|frame| frame[5] == station.host).count() as u64;
+            assert_eq!((station.egress.counters().frames(), station.egress.ways()), (*sent, (1, 0)));
+        }
+    }
+}
+
+/// Objective: a guest that is not there is passed over, by name, and the others have their frames; once it is back it gets its own.
+#[test]
+fn without_one_of_them() {
+    let (mut sender, mut stations) = stations();
+    let mut work = Work::default();
+    let frames: Vec<_> = (0..60).map(|k| frame(1 + k as u8 % 6, 100, k, 60)).collect();
+    stations[1].seats.as_ref().unwrap().empty().unwrap();
+    send(&mut sender, &mut work, &frames);
+    for station in &mut stations {
+        let is_gone = station.host == 2;
+        station.check(if is_gone { &[] } else { &frames });
+        assert_eq!(station.egress.ways(), if is_gone { (0, 1) } else { (1, 0) });
+        assert_eq!(station.egress.counters().drops(DropReason::NotReady), if is_gone { 10 } else { 0 });
+    }
+    let mem = memory();
+    fill(stations[1].seats.as_ref().unwrap(), &mem);
+    stations[1].rx = AppRing::new(mem.rx[0].clone(), Dir::Rx, bell());
+    send(&mut sender, &mut work, &frames);
+    stations.iter_mut().for_each(|station| station.check(&frames));
+}
+
+/// Objective: each receiver gets what its ring has room for, and the rest is dropped there by name.
+#[test]
+fn full() {
+    let (mut sender, mut stations) = stations();
+    let mut work = Work::default();
+    let frames: Vec<_> = (0..240).map(|k| frame(1 + (k as u8 % 16).min(5), 100, k, 60)).collect();
+    (0..2).for_each(|_| send(&mut sender, &mut work, &frames));
+    for station in &mut stations {
+        let sent: Vec<_> = [&frames[..], &frames].concat().into_iter().filter(|f| f[5] == station.host).collect();
+        let fit = sent.len().min(SLOTS as usize - 1);
+        station.check(&sent[..fit]);
+        let counters = station.egress.counters();
+        assert_eq!((counters.frames(), counters.drops(DropReason::NoRoom)), (fit as u64, (sent.len() - fit) as u64));
+    }
+    assert!(stations[5].egress.counters().drops(DropReason::NoRoom) > 0);
+}
+
+/// Objective: frames that are longer than a guest's buffers take another way than the steps, in one batch with those that are not, and arrive.
+#[test]
+fn too_long_for_steps() {
+    let (mut sender, mut stations) = stations();
+    let mut work = Work::default();
+    let frames: Vec<_> = (0..24).map(|k| frame(1 + k as u8 % 6, 100, k, if k == 20 { 400 } else { 200 })).collect();
+    send(&mut sender, &mut work, &frames);
+    for station in &mut stations {
+        station.check(&frames);
+        assert_eq!(station.egress.ways(), (0, 1), "a frame of two slots in the batch");
+    }
+}
+
+/// Knows no steps, and has a guest's rings taken away while it is delivered to.
+struct Stepless {
+    guest: Seats,
+    counters: Arc<RingCounters>,
+}
+
+impl Egress for Stepless {
+    fn deliver(&self, _batch: &Batch, picks: &[u16], _scratch: &mut Scratch) -> usize {
+        self.guest.empty().unwrap();
+        self.counters.passed(picks.len() as u64, 0);
+        picks.len()
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}
+
+/// Objective: whatever a destination without steps does with the worker's time, the rings of the others are not held meanwhile: a guest's can be
+/// taken away, and has its frames.
+#[test]
+fn nobody_is_held_up() {
+    let switch = Switch::new("vale-test");
+    let mut sender = attach(&switch, "sender", Make { slots: SLOTS, ..Make::default() });
+    let mut guest = station(&switch, 2, true, false);
+    let stepless = Arc::new(Stepless { guest: guest.seats.take().unwrap(), counters: Arc::default() });
+    join(&switch, 1, stepless.clone());
+    let frames: Vec<_> = (0..20).map(|k| frame(2 - k as u8 % 2, 100, k, 60)).collect();
+    send(&mut sender, &mut Work::default(), &frames);
+    guest.check(&frames);
+    assert_eq!(stepless.counters.frames(), 10);
+}

@@ -1,0 +1,233 @@
+//! How long frames take: of batches that are timed, all frames count, with the time until they are where they go.
+
+use crate::common;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use common::{Make, TestPort, attach, frame};
+use netvale_mem::latency::set_sampling;
+use netvale_policy::bucket::Limit;
+use netvale_port::link::{Link, LinkSettings};
+use netvale_switch::trace::{Trace, TraceOptions};
+use netvale_switch::{Forwarder, Passed, Policies, Switch, Work};
+
+/// While it lives, one of that many batches is timed, in this process: one test at a time.
+struct Sampling(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
+
+fn sampling(one_of: u32) -> Sampling {
+    static ONE: Mutex<()> = Mutex::new(());
+    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    set_sampling(one_of);
+    Sampling(one)
+}
+
+impl Drop for Sampling {
+    fn drop(&mut self) {
+        set_sampling(0);
+    }
+}
+
+/// Two ports, of which the second is known.
+fn pair(make: Make) -> (TestPort, TestPort) {
+    pair_on(&Switch::new("vale0"), make)
+}
+
+fn pair_on(switch: &Arc<Switch>, make: Make) -> (TestPort, TestPort) {
+    let [a, mut b] = ["a", "b"].map(|name| attach(switch, name, make));
+    assert!(b.send(&frame(255, 2, 0, 60)));
+    b.forward(&mut Work::default());
+    (a, b)
+}
+
+/// Sends frames in one batch.
+fn send(from: &mut TestPort, frames: usize) {
+    (0..frames).for_each(|_| assert!(from.send(&frame(2, 1, 0, 60))));
+    from.forward(&mut Work::default());
+}
+
+/// The same once there is room for them.
+fn exchange(from: &mut TestPort, to: &mut TestPort, frames: usize) {
+    to.take();
+    send(from, frames);
+}
+
+fn timed(port: &TestPort) -> u64 {
+    port.sent.latency().parts().iter().sum()
+}
+
+/// Objective: nothing is timed unless it is asked for; then each frame of a batch counts; those that are dropped do, too, and those of a
+/// port that is traced besides.
+#[test]
+fn all_of_a_batch() {
+    let _alone = sampling(0);
+    let (mut a, mut b) = pair(Make::default());
+    send(&mut a, 5);
+    assert_eq!((timed(&a), a.sent.latency().sum()), (0, 0));
+    let begun = Instant::now();
+    set_sampling(1);
+    exchange(&mut a, &mut b, 5);
+    assert_eq!(timed(&a), 5);
+    assert_eq!(timed(&b), 0, "what it gets is the sender's");
+    let (sum, most) = (a.sent.latency().sum(), begun.elapsed().as_nanos() as u64);
+    assert!(sum > 0 && sum <= 5 * most, "{sum} of {most}");
+    // Ten slots have room left, and no frame more.
+    send(&mut a, 15);
+    assert_eq!((timed(&a), b.take().len()), (20, 15));
+    let switch = Switch::new("vale1");
+    let mut alone = attach(&switch, "c", Make::default());
+    let trace = Arc::new(Trace::new(TraceOptions { filter: None, only_drops: false, one_of: 1, room: 9 }));
+    switch.trace("c", &trace).unwrap();
+    send(&mut alone, 3);
+    assert_eq!((timed(&alone), std::iter::from_fn(|| trace.next()).count()), (3, 3));
+    set_sampling(0);
+    exchange(&mut a, &mut b, 5);
+    assert_eq!(timed(&a), 20);
+}
+
+/// Objective: of that many batches about one is timed, whatever their size, and passes without a frame count for nothing; asking for more
+/// holds soon.
+#[test]
+fn one_of_many() {
+    let _alone = sampling(10);
+    let (mut a, mut b) = pair(Make::default());
+    for round in 0..2000 {
+        exchange(&mut a, &mut b, 1 + round % 3);
+    }
+    let all = a.sent.frames();
+    assert!((all / 14..all / 7).contains(&timed(&a)), "{} of {all}", timed(&a));
+    set_sampling(1_000_000_000);
+    let before = timed(&a);
+    (0..50).for_each(|_| exchange(&mut a, &mut b, 1));
+    let first = timed(&a) - before;
+    assert!(first <= 1, "{first} of 50 batches, if one of a billion is timed");
+    set_sampling(1);
+    (0..50).for_each(|_| exchange(&mut a, &mut b, 1));
+    assert!(timed(&a) - before >= 47, "{} of 50 batches", timed(&a) - before);
+}
+
+/// Objective: what waits for room is timed until it is taken, and what went immediately is not.
+#[test]
+fn waiting() {
+    let _alone = sampling(1);
+    let (mut a, mut b) = pair(Make { slots: 8, lossless: true, ..Make::default() });
+    let mut work = Work::default();
+    send(&mut a, 5);
+    let before = timed(&a);
+    (0..5).for_each(|_| assert!(a.send(&frame(2, 1, 0, 60))));
+    a.tx.sync();
+    // Two of five find room.
+    assert!(matches!(a.forwarder.pass(&mut work), Passed::Held), "they wait");
+    assert_eq!(timed(&a) - before, 2);
+    let (at_once, wait) = (a.sent.latency().sum(), Duration::from_millis(3));
+    let asleep = Instant::now();
+    while asleep.elapsed() < wait {
+        std::hint::spin_loop();
+    }
+    b.take();
+    finish(&mut a);
+    assert_eq!(timed(&a) - before, 5);
+    let waited = a.sent.latency().sum() - at_once;
+    assert!(waited >= 3 * wait.as_nanos() as u64, "{waited}");
+}
+
+/// Passes until nothing waits any more.
+fn finish(port: &mut TestPort) {
+    let (begun, mut work) = (Instant::now(), Work::default());
+    while port.forwarder.is_held() {
+        port.forwarder.pass(&mut work);
+        assert!(begun.elapsed() < Duration::from_secs(10), "it waits");
+    }
+}
+
+/// Objective: a frame for all that waits at several ports counts once, when the last of them has it.
+#[test]
+fn copies() {
+    let _alone = sampling(1);
+    let switch = Switch::new("vale0");
+    let make = Make { slots: 4, lossless: true, ..Make::default() };
+    let [mut a, mut b, mut c] = ["a", "b", "c"].map(|name| attach(&switch, name, make));
+    for (port, host) in [(&mut b, 2), (&mut c, 3)] {
+        switch.learn(0, u64::from_le_bytes([2, 0, 0, 0, 0, host, 0, 0]), port.id);
+    }
+    // Both rings are full.
+    for host in [2, 2, 2, 3, 3, 3] {
+        assert!(a.send(&frame(host, 1, 0, 60)));
+        a.forward(&mut Work::default());
+    }
+    let before = timed(&a);
+    for host in [2, 3, 255] {
+        assert!(a.send(&frame(host, 1, 0, 60)));
+    }
+    a.tx.sync();
+    assert!(matches!(a.forwarder.pass(&mut Work::default()), Passed::Held), "four wait: two of them are one");
+    assert_eq!(timed(&a), before);
+    b.take();
+    a.forwarder.pass(&mut Work::default());
+    c.take();
+    finish(&mut a);
+    assert_eq!(timed(&a) - before, 3);
+    assert_eq!((b.take().len(), c.take().len()), (2, 2));
+}
+
+/// Objective: what waits since nothing is timed any more is not counted with the time of an earlier batch.
+#[test]
+fn forgotten() {
+    let _alone = sampling(1);
+    let (mut a, mut b) = pair(Make { slots: 4, lossless: true, ..Make::default() });
+    send(&mut a, 3);
+    set_sampling(0);
+    let before = timed(&a);
+    assert_eq!(before, 3);
+    assert!(a.send(&frame(2, 1, 0, 60)));
+    a.tx.sync();
+    assert!(matches!(a.forwarder.pass(&mut Work::default()), Passed::Held), "it waits");
+    set_sampling(1);
+    b.take();
+    finish(&mut a);
+    assert_eq!((timed(&a), b.take().len()), (before, 1));
+}
+
+/// Objective: what waits until its port may send again is timed until it is sent.
+#[test]
+fn at_a_rate() {
+    let (_alone, switch) = (sampling(1), Switch::new("vale0"));
+    let (mut a, mut b) = pair_on(&switch, Make::default());
+    let policies = Policies { rates: vec![Limit::frames(100, 1)], ..Policies::default() };
+    switch.set_policies(a.id, Some(Arc::new(policies)), None);
+    let begun = Instant::now();
+    send(&mut a, 4);
+    assert!(timed(&a) < 4, "{} of 4 are sent", timed(&a));
+    finish(&mut a);
+    let all = begun.elapsed();
+    assert_eq!((timed(&a), b.take().len()), (4, 4));
+    // One is the burst, one more may be owed, and the last two are sent 10 ms apart.
+    let (least, sum) = (Duration::from_millis(10), Duration::from_nanos(a.sent.latency().sum()));
+    assert!(sum >= least && sum <= 4 * all, "{sum:?} of {all:?}");
+}
+
+/// Objective: frames that are put on a link are timed until they are there, and not once more when they come out of it.
+#[test]
+fn over_a_link() {
+    let (_alone, switch) = (sampling(1), Switch::new("vale0"));
+    let (mut a, mut b) = pair_on(&switch, Make::default());
+    let wait = Duration::from_millis(20);
+    let settings =
+        LinkSettings { impair: Some("delay 20ms".parse().unwrap()), bytes: 1 << 16, ..LinkSettings::default() };
+    let (link, end) = Link::new(settings, 1, None, Arc::clone(&a.sent)).unwrap();
+    switch.set_policies(a.id, Some(Arc::new(Policies { link: Some(link), ..Policies::default() })), None);
+    let begun = Instant::now();
+    send(&mut a, 5);
+    let (put, took) = (timed(&a), begun.elapsed());
+    assert_eq!((put, b.take().len()), (5, 0));
+    assert!(a.sent.latency().sum() <= 5 * took.as_nanos() as u64);
+    let mut out = Forwarder::of_link(switch, a.id, end);
+    let (mut got, mut work) = (0, Work::default());
+    while got < 5 {
+        _ = out.pass(&mut work);
+        got += b.take().len();
+        assert!(begun.elapsed() < Duration::from_secs(10), "{got} of 5 came");
+    }
+    assert!(begun.elapsed() >= wait);
+    assert_eq!(timed(&a), put);
+}

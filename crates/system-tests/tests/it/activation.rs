@@ -1,0 +1,103 @@
+//! The daemon under a service manager that listens for it and watches over it; the test plays the manager's part. scripts/packages-test.sh
+//! does the same with systemd.
+
+use crate::common;
+use crate::common::up;
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+use up::{Guarded, LIMIT, until};
+
+/// Moves two sockets from where a child can be given them to where a service manager puts them.
+const PASS: &str =
+    "exec 3<&0 4>&1 </dev/null >/dev/null; LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=attach:control exec \"$@\"";
+
+fn attach_socket(dir: &Path) -> OwnedFd {
+    let fd = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    rustix::net::bind(&fd, &SocketAddrUnix::new(dir.join("attach.sock")).unwrap()).unwrap();
+    rustix::net::listen(&fd, 64).unwrap();
+    fd
+}
+
+/// Starts a daemon that gets two sockets, called `attach` and `control`.
+fn start(dir: &Path, attach: OwnedFd, control: OwnedFd) -> Guarded {
+    let mut command = Command::new("sh");
+    command.args(["-c", PASS, "sh"]).arg(netvale_system_tests::netvale()).arg("--run-dir").arg(dir).arg("up");
+    command.stdin(Stdio::from(attach)).stdout(Stdio::from(control)).stderr(Stdio::piped());
+    Guarded(command.spawn().expect("sh runs").into())
+}
+
+fn run(dir: &Path, words: &str) -> std::process::Output {
+    let mut command = common::netvale();
+    command.arg("--run-dir").arg(dir).args(words.split(' ')).output().expect("it runs")
+}
+
+/// Objective: a client that came before the daemon is served by it, frames pass, and the sockets outlive the daemon, so that the
+/// next client finds the next one.
+#[test]
+fn first_client_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let attach = attach_socket(dir.path());
+    let control = UnixListener::bind(dir.path().join("control.sock")).unwrap();
+    for _ in 0..2 {
+        let (attach, control) = (attach.try_clone().unwrap(), control.try_clone().unwrap());
+        let mut command = common::netvale();
+        command.arg("--run-dir").arg(dir.path()).arg("list").stdout(Stdio::null());
+        let early = Guarded(command.spawn().unwrap().into());
+        let daemon = start(dir.path(), attach, control.into());
+        assert!(early.output().status.success());
+        common::stdout(&run(dir.path(), "pkt-gen -i vale0:a -f tx -n 100"));
+        common::stdout(&run(dir.path(), "stop"));
+        let said = common::stderr(&daemon.output());
+        assert_eq!(said.matches("by the service manager's socket").count(), 2, "{said}");
+    }
+    assert!(dir.path().join("attach.sock").exists() && dir.path().join("control.sock").exists());
+}
+
+/// Objective: descriptors with the right names that are something else are named in the log, and the daemon makes its own sockets, which
+/// it removes.
+#[test]
+fn wrong_sockets() {
+    let dir = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let pair = UnixStream::pair().unwrap().0;
+    let daemon = start(dir.path(), attach_socket(elsewhere.path()), pair.into());
+    until("it answers", || run(dir.path(), "list").status.success());
+    common::stdout(&run(dir.path(), "stop"));
+    let said = common::stderr(&daemon.output());
+    for name in ["attach", "control"] {
+        let refused = |line: &&str| line.contains("is not used") && line.contains(&format!("name=\"{name}\""));
+        assert_eq!(said.lines().filter(refused).count(), 1, "{said}");
+        assert!(!dir.path().join(format!("{name}.sock")).exists());
+    }
+}
+
+/// Objective: where a watchdog is asked for, the daemon says twice a period that it goes on, from its start to its end.
+#[test]
+fn watchdog() {
+    let dir = tempfile::tempdir().unwrap();
+    let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+    manager.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut command = common::netvale();
+    command.arg("--run-dir").arg(dir.path()).arg("up").stderr(Stdio::null());
+    command.env("NOTIFY_SOCKET", dir.path().join("notify")).env("WATCHDOG_USEC", "400000").env_remove("WATCHDOG_PID");
+    let daemon = Guarded(command.spawn().unwrap().into());
+    let mut said = [0; 64];
+    let mut next = || {
+        let n = manager.recv(&mut said).expect("the daemon says something");
+        String::from_utf8_lossy(&said[..n]).into_owned()
+    };
+    let start = std::time::Instant::now();
+    let words: Vec<_> = std::iter::repeat_with(|| next().trim().to_owned()).take(6).collect();
+    assert_eq!(words.iter().filter(|word| *word == "WATCHDOG=1").count(), 5, "{words:?}");
+    assert!(words.contains(&"READY=1".to_owned()));
+    // The first comes immediately.
+    assert!(start.elapsed() >= Duration::from_millis(4 * 200));
+    daemon.signal(rustix::process::Signal::TERM);
+    daemon.output();
+}

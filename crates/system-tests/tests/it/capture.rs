@@ -1,0 +1,116 @@
+//! `dump` and `replay` against a daemon.
+
+use crate::common;
+use crate::common::up;
+
+use std::path::Path;
+
+use common::{stderr, stdout};
+use netvale_pcapport::{Reader, Writer};
+use rustix::process::Signal;
+use up::{Up, last_json, until};
+
+fn frame(tag: u8, len: usize) -> Vec<u8> {
+    let mut bytes = vec![tag; len];
+    bytes[..12].copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9]);
+    bytes
+}
+
+fn record(path: &Path, frames: u8) {
+    let mut writer = Writer::create(path, netvale_pcapport::Format::of(path)).expect("room");
+    for tag in 0..frames {
+        let time = std::time::Duration::from_micros(u64::from(tag) * 100);
+        writer.write(time, &frame(tag, 60 + usize::from(tag) * 20)).expect("room");
+    }
+    writer.finish().expect("room");
+}
+
+fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
+    let (mut reader, mut all) = (Reader::open(path).expect("a capture"), Vec::new());
+    while let Some(frame) = reader.next_frame().expect("whole") {
+        all.push((frame.bytes.to_vec(), frame.orig_len));
+    }
+    all
+}
+
+/// Objective: what `replay` sends, `dump` writes, byte for byte, in both formats and however fast.
+#[test]
+fn there_and_back() {
+    let up = Up::start(&[]);
+    for (name, how) in [("a.pcap", ""), ("b.pcapng", "--speed 0"), ("c.pcap", "-R 5000 -b 1")] {
+        let (from, to) = (up.path(&format!("from-{name}")), up.path(name));
+        record(&from, 100);
+        let dump = up.start_program(&format!("dump vale0:d -w {} -c 100 --json", to.display()));
+        up.wait_for_port("vale0:d");
+        let sent = last_json(&up.run(&format!("replay {} vale0:r {how} --json", from.display())));
+        assert_eq!(sent["frames"], 100);
+        assert_eq!(last_json(&dump.output())["frames"], 100);
+        assert_eq!(read(&to), read(&from));
+    }
+}
+
+/// Objective: `replay` sends a file several times, ends after a count, and reads standard input.
+#[test]
+fn replay_options() {
+    let up = Up::start(&[]);
+    let from = up.path("from.pcapng");
+    record(&from, 10);
+    let line = format!("replay {} vale0:r --speed 0 --json", from.display());
+    assert_eq!(last_json(&up.run(&format!("{line} --loop 7")))["frames"], 70);
+    assert_eq!(last_json(&up.run(&format!("{line} --loop 0 -c 33")))["frames"], 33);
+    let input = std::fs::File::open(&from).expect("there");
+    let piped = up.command(["replay", "-", "vale0:r", "--json"]).stdin(input).output().expect("starts");
+    assert_eq!(last_json(&piped)["frames"], 10);
+    let looped = up.run("replay - vale0:r --loop 2");
+    assert_eq!((looped.status.code(), stderr(&looped).contains("once only")), (Some(2), true));
+}
+
+/// Objective: a capture cut in the middle is sent up to the cut, said to be cut, and exit code 1 says it to scripts.
+#[test]
+fn cut_capture() {
+    let up = Up::start(&[]);
+    let (from, cut) = (up.path("from.pcap"), up.path("cut.pcap"));
+    record(&from, 10);
+    let bytes = std::fs::read(&from).expect("there");
+    std::fs::write(&cut, &bytes[..bytes.len() - 5]).expect("room");
+    let output = up.run(&format!("replay {} vale0:r --speed 0 --json", cut.display()));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("cut in the record") && stderr(&output).contains("9 whole frames"));
+    let sum: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the sum is printed all the same");
+    assert_eq!(sum["frames"], 9);
+    let missing = up.run("replay /nonexistent.pcap vale0:r");
+    assert_eq!((missing.status.code(), stderr(&missing).contains("cannot open")), (Some(1), true));
+}
+
+/// Objective: a full disk ends `dump` with exit code 1 and what to do, without a panic, and leaves the daemon alone.
+#[test]
+fn full_disk() {
+    let up = Up::start(&[]);
+    // Not even the beginning of the file finds room.
+    let output = up.start_program("dump vale0:d -w /dev/full -c 100").output();
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("No space left on device") && text.contains("make room") && !text.contains("panicked"),
+        "{text}"
+    );
+    assert!(up.run("list").status.success());
+}
+
+/// Objective: -s keeps the beginning of each frame and its length; SIGINT ends a capture with a whole file.
+#[test]
+fn cut_frames_and_interrupt() {
+    let up = Up::start(&[]);
+    let (from, to) = (up.path("from.pcap"), up.path("to.pcap"));
+    record(&from, 20);
+    let dump = up.start_program(&format!("dump vale0:d -w {} -s 64 --json", to.display()));
+    up.wait_for_port("vale0:d");
+    stdout(&up.run(&format!("replay {} vale0:r --speed 0", from.display())));
+    until("all is delivered", || up.frames("vale0:d", "out") == 20 && up.show("vale0:d")["rings"][1]["head"] == 20);
+    dump.signal(Signal::INT);
+    assert_eq!(last_json(&dump.output())["frames"], 20);
+    let whole = read(&from);
+    for ((cut, length), (bytes, _)) in read(&to).iter().zip(&whole) {
+        assert_eq!((&cut[..], *length as usize), (&bytes[..bytes.len().min(64)], bytes.len()));
+    }
+}

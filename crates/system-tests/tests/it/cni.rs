@@ -1,0 +1,314 @@
+//! The CNI plugin, started as a container runtime starts it.
+
+use crate::common;
+use crate::common::guest;
+use crate::common::runtime;
+use crate::common::up;
+
+use std::os::unix::ffi::OsStrExt;
+use std::time::Instant;
+
+use guest::{Guest, Nic, image};
+use netvale_harness::net::Host;
+use runtime::{Runtime, can_run, finish, path, start};
+use serde_json::{Value, json};
+use up::until;
+
+fn code(error: Result<Value, Value>) -> u64 {
+    let error = error.expect_err("an error");
+    assert!(error["msg"].as_str().is_some_and(|msg| !msg.is_empty()) && error["cniVersion"].is_string(), "{error}");
+    error["code"].as_u64().expect("a code")
+}
+
+fn inside(host: &Host, line: &str) -> String {
+    let words: Vec<_> = line.split(' ').collect();
+    common::stdout(&host.command(words[0], &words[1..]).output().expect("it starts"))
+}
+
+/// Objective: in each version, containers get interfaces with addresses, routes and what the runtime asks for, reach each other, pass CHECK, and are removed, twice.
+#[test]
+fn containers() {
+    if !can_run() {
+        return;
+    }
+    for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+        let r = Runtime::new();
+        let (one, two) = (Host::new().unwrap(), Host::new().unwrap());
+        let more =
+            json!({"mtu": 1400, "isDefaultGateway": true, "runtimeConfig": {"mac": "02:00:00:00:77:07"}, "queues": 2});
+        let configs =
+            [r.config(version, "10.1.0.2/24", &more), r.config(version, "10.1.0.3/24", &json!({"gro": true}))];
+        let result = r.run("ADD", "one", &path(&one), &configs[0]).unwrap();
+        assert_eq!(result["cniVersion"], version);
+        assert_eq!(result["interfaces"][0]["mac"], "02:00:00:00:77:07");
+        assert_eq!(result["interfaces"][0]["sandbox"], path(&one));
+        assert_eq!(result["ips"][0]["address"], "10.1.0.2/24");
+        r.run("ADD", "two", &path(&two), &configs[1]).unwrap();
+        inside(&two, "ping -c 2 -i 0.2 -W 20 10.1.0.2");
+        let routes = inside(&one, "ip route");
+        assert!(routes.contains("default via 10.1.0.1") && routes.contains("10.9.0.0/16 via 10.1.0.1"), "{routes}");
+        assert!(inside(&one, "ip link show eth0").contains("mtu 1400"));
+        let mut checked = configs[0].clone();
+        checked["prevResult"] = result;
+        let done = r.run("CHECK", "one", &path(&one), &checked);
+        if version < "0.4.0" {
+            assert_eq!(code(done), 1);
+        } else {
+            assert_eq!(done, Ok(Value::Null));
+            inside(&one, "ip addr del 10.1.0.2/24 dev eth0");
+            assert_eq!(code(r.run("CHECK", "one", &path(&one), &checked)), 101);
+            assert_eq!(code(r.run("CHECK", "one", &path(&one), &configs[0])), 7, "without prevResult");
+        }
+        for _ in 0..2 {
+            assert_eq!(r.run("DEL", "one", &path(&one), &configs[0]), Ok(Value::Null));
+        }
+        assert_eq!(r.ports().len(), 1);
+        assert_eq!(r.run("DEL", "two", "", &configs[1]), Ok(Value::Null), "without a namespace");
+        assert!(r.ports().is_empty());
+        assert!(!inside(&one, "ip link").contains("eth0"));
+        assert_eq!(r.asked().iter().filter(|line| line.starts_with("DEL one eth0")).count(), 2);
+    }
+}
+
+/// Objective: a second ADD of a container's interface is an error and leaves the first as it is; the same container on another network, or with another
+/// interface, is another port.
+#[test]
+fn added_twice() {
+    if !can_run() {
+        return;
+    }
+    let (r, one) = (Runtime::new(), Host::new().unwrap());
+    let config = r.config("1.0.0", "10.1.0.2/24", &json!({}));
+    r.run("ADD", "one", &path(&one), &config).unwrap();
+    let asked = r.asked();
+    assert_eq!(code(r.run("ADD", "one", &path(&one), &config)), 100);
+    let other = r.config("1.0.0", "10.1.0.4/24", &json!({"name": "other"}));
+    assert_eq!(code(r.run("ADD", "one", &path(&one), &other)), 100, "the container has an eth0");
+    assert_eq!((r.ports().len(), r.asked()), (1, asked));
+    let mut second = r.command("ADD", "one", &path(&one));
+    finish(start(second.env("CNI_IFNAME", "eth1"), other.to_string().as_bytes())).unwrap();
+    assert_eq!(r.ports().len(), 2);
+    assert!(inside(&one, "ip addr show eth0").contains("10.1.0.2/24"));
+}
+
+/// Objective: an ADD that fails leaves neither port nor interface, and gives its addresses back; the address plugin's own error is passed on.
+#[test]
+fn failures() {
+    if !can_run() {
+        return;
+    }
+    let (r, one) = (Runtime::new(), Host::new().unwrap());
+    for (address, expected) in [("fail", 111), ("nonsense", 6), ("10.1.0.2", 6), ("10.1.0.2/24", 103)] {
+        // The gateway of the last is not on the link.
+        let ipam = json!({"type": "test-ipam", "hand": if expected == 103 { "10.7.0.2/24" } else { address }});
+        let config = r.config("1.0.0", address, &json!({"ipam": ipam}));
+        assert_eq!(code(r.run("ADD", "one", &path(&one), &config)), expected, "{address}");
+        assert!(r.ports().is_empty() && !inside(&one, "ip link").contains("eth0"), "{address}");
+        assert_eq!(r.asked().last().map(String::as_str), Some("DEL one eth0"));
+    }
+    let missing = r.config("1.0.0", "", &json!({"ipam": {"type": "no-such-plugin"}}));
+    assert_eq!(code(r.run("ADD", "one", &path(&one), &missing)), 7);
+    let nobody = r.config("1.0.0", "10.1.0.2/24", &json!({"runDir": r.dir.path()}));
+    assert_eq!(code(r.run("ADD", "one", &path(&one), &nobody)), 11, "no daemon");
+    assert_eq!(r.run("DEL", "one", &path(&one), &nobody), Ok(Value::Null), "the ports went with it");
+    for (place, expected) in [("/nowhere", 3), ("/dev/null", 103), ("/proc/self/ns/uts", 103)] {
+        let config = r.config("1.0.0", "10.1.0.2/24", &json!({}));
+        assert_eq!(code(r.run("ADD", "one", place, &config)), expected, "{place}");
+    }
+    let (gone, config) = (path(&Host::new().unwrap()), r.config("1.0.0", "10.1.0.2/24", &json!({})));
+    assert_eq!(code(r.run("ADD", "one", &gone, &config)), 3, "the container has ended");
+    assert!(r.ports().is_empty());
+}
+
+/// Objective: a container that ends takes its port along; DEL succeeds all the same.
+#[test]
+fn namespace_ends() {
+    if !can_run() {
+        return;
+    }
+    let (r, one) = (Runtime::new(), Host::new().unwrap());
+    let (config, place) = (r.config("1.0.0", "10.1.0.2/24", &json!({})), path(&one));
+    r.run("ADD", "one", &place, &config).unwrap();
+    assert_eq!(r.ports().len(), 1);
+    drop(one);
+    until("the port is gone", || r.ports().is_empty());
+    assert_eq!(r.run("DEL", "one", &place, &config), Ok(Value::Null));
+}
+
+/// Objective: whatever the input, the answer is an error with its code, and nothing is made.
+#[test]
+fn nonsense() {
+    if !can_run() {
+        return;
+    }
+    let (r, one) = (Runtime::new(), Host::new().unwrap());
+    let place = path(&one);
+    let raw = |input: &[u8]| code(finish(start(&mut r.command("ADD", "one", &place), input)));
+    assert_eq!(raw(&vec![b' '; (1 << 20) + 1]), 6, "too long");
+    assert_eq!(raw(b"{\"name\": \"\xff\"}"), 6, "not UTF-8");
+    assert_eq!(raw(b"{"), 6);
+    assert_eq!(raw(b""), 1, "no version");
+    assert_eq!(raw(b"[1]"), 1);
+    let config = r.config("1.0.0", "10.1.0.2/24", &json!({}));
+    assert_eq!(raw(r.config("0.2.0", "", &json!({})).to_string().as_bytes()), 1);
+    assert_eq!(raw(r.config("1.0.0", "", &json!({"vlan": 5})).to_string().as_bytes()), 2);
+    assert_eq!(raw(r.config("1.0.0", "", &json!({"name": ""})).to_string().as_bytes()), 7);
+    let bad = std::ffi::OsStr::from_bytes(b"\xff");
+    for (key, value) in [
+        ("CNI_COMMAND", "MAKE"),
+        ("CNI_COMMAND", ""),
+        ("CNI_CONTAINERID", ""),
+        ("CNI_CONTAINERID", "a/b"),
+        ("CNI_IFNAME", ""),
+        ("CNI_IFNAME", "sixteen-letters-"),
+        ("CNI_IFNAME", "a/b"),
+        ("CNI_IFNAME", ".."),
+        ("CNI_NETNS", ""),
+        ("CNI_ARGS", "FOO=bar"),
+    ] {
+        let mut command = r.command("ADD", "one", &place);
+        assert_eq!(code(finish(start(command.env(key, value), config.to_string().as_bytes()))), 4, "{key}={value}");
+    }
+    for key in ["CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_ARGS"] {
+        let mut command = r.command("ADD", "one", &place);
+        assert_eq!(code(finish(start(command.env(key, bad), config.to_string().as_bytes()))), 4, "{key}");
+    }
+    assert!(r.ports().is_empty() && r.asked().is_empty());
+    let version = r.run("VERSION", "", "", &json!({"cniVersion": "1.0.0"})).unwrap();
+    assert_eq!(version["supportedVersions"].as_array().map(Vec::len), Some(5));
+}
+
+/// Objective: an ADD that is killed at any moment leaves nothing that DEL does not remove, nor, if no DEL comes, GC; GC removes no other container's port,
+/// and no other network's.
+#[test]
+fn killed_at_any_time() {
+    if !can_run() {
+        return;
+    }
+    let (r, one, other) = (Runtime::new(), Host::new().unwrap(), Host::new().unwrap());
+    let config = r.config("1.1.0", "10.1.0.2/24", &json!({}));
+    r.run("ADD", "stays", &path(&other), &r.config("1.1.0", "10.1.0.9/24", &json!({}))).unwrap();
+    let elsewhere = r.config("1.1.0", "10.1.0.8/24", &json!({"name": "elsewhere"}));
+    finish(start(r.command("ADD", "stays", &path(&other)).env("CNI_IFNAME", "eth1"), elsewhere.to_string().as_bytes()))
+        .unwrap();
+    let kept = r.ports();
+    let began = Instant::now();
+    let mut whole = start(&mut r.command("ADD", "one", &path(&one)), config.to_string().as_bytes());
+    assert!(whole.wait().unwrap().success());
+    let length = began.elapsed();
+    r.run("DEL", "one", &path(&one), &config).unwrap();
+    let mut collecting = config.clone();
+    collecting["cni.dev/valid-attachments"] = json!([{"containerID": "stays", "ifname": "eth0"}]);
+    for round in 0..24u32 {
+        let mut child = start(&mut r.command("ADD", "one", &path(&one)), config.to_string().as_bytes());
+        std::thread::sleep(length * round / 20);
+        let _ = child.kill();
+        let _ = child.wait();
+        let (operation, input) = if round % 2 == 0 { ("DEL", &config) } else { ("GC", &collecting) };
+        assert_eq!(r.run(operation, "one", &path(&one), input), Ok(Value::Null));
+        // What was killed between making its TAP and handing it over: the kernel removes that.
+        until("nothing is left", || r.ports() == kept && !inside(&one, "ip link").contains("eth0"));
+    }
+    // While the address plugin works.
+    let hangs = r.config("1.1.0", "hang", &json!({}));
+    let mut child = start(&mut r.command("ADD", "one", &path(&one)), hangs.to_string().as_bytes());
+    until("it asks", || r.dir.path().join("hangs").exists());
+    assert_eq!(r.ports().len(), 3);
+    child.kill().unwrap();
+    let _ = child.wait();
+    assert_eq!(r.run("GC", "", "", &collecting), Ok(Value::Null));
+    assert_eq!(r.ports(), kept);
+    let nothing = r.run("GC", "", "", &config);
+    assert_eq!(code(nothing), 7, "without the list");
+}
+
+/// Objective: STATUS says whether a daemon answers.
+#[test]
+fn status() {
+    if !can_run() {
+        return;
+    }
+    let r = Runtime::new();
+    let config = r.config("1.1.0", "10.1.0.2/24", &json!({}));
+    assert_eq!(r.run("STATUS", "", "", &config), Ok(Value::Null));
+    let nobody = r.config("1.1.0", "10.1.0.2/24", &json!({"runDir": r.dir.path()}));
+    assert_eq!(code(r.run("STATUS", "", "", &nobody)), 50);
+}
+
+/// Objective: a pod that is a virtual machine gets a vhost-user socket and a description of it, in a folder that DEL or GC removes.
+#[test]
+fn sockets() {
+    if !can_run() {
+        return;
+    }
+    let (r, one) = (Runtime::new(), Host::new().unwrap());
+    let kata = r.dir.path().join("one.json");
+    let more = json!({"mode": "vhostuser", "mtu": 1450, "kataDir": r.dir.path()});
+    let config = r.config("1.1.0", "10.1.0.2/24", &more);
+    let result = r.run("ADD", "one", &path(&one), &config).unwrap();
+    let socket = result["interfaces"][0]["socketPath"].as_str().unwrap().to_owned();
+    let folder = std::path::Path::new(&socket).parent().unwrap().to_owned();
+    assert!(std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    let described: Value = serde_json::from_slice(&std::fs::read(folder.join("interface.json")).unwrap()).unwrap();
+    assert_eq!((&described["socket"], &described["mtu"]), (&json!(socket), &json!(1450)));
+    assert_eq!(described["ipResult"]["ips"][0]["address"], "10.1.0.2/24");
+    let devices: Value = serde_json::from_slice(&std::fs::read(&kata).unwrap()).unwrap();
+    assert_eq!(devices["devices"][0]["device"]["path"], json!(socket));
+    r.run("DEL", "one", &path(&one), &config).unwrap();
+    assert!(r.ports().is_empty() && !folder.exists() && !kata.exists());
+    r.run("ADD", "one", &path(&one), &config).unwrap();
+    let mut collecting = config.clone();
+    collecting["cni.dev/valid-attachments"] = json!(null);
+    r.run("GC", "", "", &collecting).unwrap();
+    assert!(r.ports().is_empty() && !folder.exists() && !kata.exists());
+}
+
+/// Objective: a container and a virtual machine on the same switch reach each other.
+#[test]
+fn container_and_guest() {
+    if !can_run() {
+        return;
+    }
+    let Some(image) = image() else { return };
+    let (r, one) = (Runtime::new(), Host::new().unwrap());
+    let socket = r.up.path("vm.sock");
+    common::stdout(&r.up.run(&format!("attach vale0 vhost:{}", socket.display())));
+    r.run("ADD", "one", &path(&one), &r.config("1.0.0", "10.1.0.2/24", &json!({}))).unwrap();
+    let script = "
+ip addr add 10.1.0.3/24 dev eth0; ip link set eth0 up
+for i in $(seq 100); do ping -c 1 -W 1 10.1.0.2 >/dev/null && break; done
+ping -c 3 -i 0.2 10.1.0.2 && echo reached
+";
+    let guest = Guest::start(image, script, 1, &Nic::new(&socket));
+    let said = guest.end();
+    assert!(said.contains("reached"), "{said}");
+}
+
+/// Objective: Debian's own address plugin, host-local, hands out addresses and gets them back.
+#[test]
+fn host_local() {
+    const FOLDER: &str = "/usr/lib/cni";
+    if !can_run() {
+        return;
+    }
+    if !std::path::Path::new(FOLDER).join("host-local").exists() {
+        netvale_harness::skip("host-local is missing (Debian: containernetworking-plugins)");
+        return;
+    }
+    let (r, one) = (Runtime::new(), Host::new().unwrap());
+    let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24", "dataDir": r.dir.path().join("data"),
+        "routes": [{"dst": "0.0.0.0/0"}]});
+    let config = r.config("1.0.0", "", &json!({"ipam": ipam}));
+    let run = |operation: &str, config: &Value| {
+        let mut command = r.command(operation, "one", &path(&one));
+        finish(start(command.env("CNI_PATH", FOLDER), config.to_string().as_bytes()))
+    };
+    let result = run("ADD", &config).unwrap();
+    assert_eq!(result["ips"][0]["address"], "10.1.0.2/24");
+    assert!(inside(&one, "ip route").contains("default via 10.1.0.1"));
+    let mut checked = config.clone();
+    checked["prevResult"] = result;
+    assert_eq!(run("CHECK", &checked), Ok(Value::Null));
+    assert_eq!(run("DEL", &config), Ok(Value::Null));
+    assert!(!r.dir.path().join("data/net/10.1.0.2").exists());
+}

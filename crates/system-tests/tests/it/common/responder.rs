@@ -1,0 +1,63 @@
+//! A host with one address, 10.9.0.1 at 02:00:00:0a:09:01, that answers ARP.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use netvale::{Interest, Options, Port};
+
+use crate::common::up::Up;
+
+const MAC: [u8; 6] = [2, 0, 0, 10, 9, 1];
+const IP: [u8; 4] = [10, 9, 0, 1];
+
+/// It, in a thread of its own, until dropped.
+pub struct Responder {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Responder {
+    pub fn start(up: &Up, name: &str) -> Responder {
+        let options = Options { run_dir: Some(up.dir().into()), ..Options::default() };
+        let mut port = Port::open_with(name, &options).expect("the port opens");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let _ = port.wait(Interest::Rx, Some(Duration::from_millis(20)));
+                answer(&mut port);
+            }
+        });
+        Responder { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer(port: &mut Port) {
+    let mut frame = [0; 2048];
+    while let Some(n) = port.rx()[0].recv(&mut frame) {
+        if let Some(reply) = reply_to(&frame[..n]) {
+            port.tx()[0].send_now(&reply, Duration::from_secs(1));
+        }
+    }
+    let _ = port.rx()[0].sync();
+}
+
+/// The answer to a request for our address (RFC 826).
+fn reply_to(frame: &[u8]) -> Option<Vec<u8>> {
+    let is_request = frame.len() >= 42 && frame[12..14] == [8, 6] && frame[20..22] == [0, 1] && frame[38..42] == IP;
+    is_request.then(|| {
+        let sender = &frame[22..32];
+        [&sender[..6], &MAC, &frame[12..20], &[0, 2], &MAC, &IP, sender, &[0; 18]].concat()
+    })
+}

@@ -1,0 +1,117 @@
+//! The part of a container runtime: it starts the plugin as the CNI specification says, and makes network namespaces.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use netvale_harness::net::Host;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::common::up::Up;
+
+/// An address plugin: it hands out what its configuration says, and writes down what it was asked.
+const IPAM: &str = r#"#!/bin/sh
+input=$(cat)
+echo "$CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME" >>"$(dirname "$0")/asked"
+address=$(printf %s "$input" | sed -n 's/.*"hand":"\([^"]*\)".*/\1/p')
+case $CNI_COMMAND:$address in
+ADD:fail) echo '{"cniVersion": "1.0.0", "code": 111, "msg": "none are left"}'; exit 1 ;;
+ADD:nonsense) echo nonsense ;;
+ADD:hang) echo >"$(dirname "$0")/hangs"; exec sleep 300 ;;
+ADD:*) echo '{"cniVersion": "1.0.0", "ips": [{"address": "'"$address"'", "gateway": "10.1.0.1"}], "routes": [{"dst": "10.9.0.0/16"}]}' ;;
+esac
+"#;
+
+/// A runtime with a daemon.
+pub struct Runtime {
+    pub up: Up,
+    pub dir: TempDir,
+}
+
+impl Runtime {
+    pub fn new() -> Runtime {
+        let dir = netvale_harness::daemon::scratch("cni").expect("a folder");
+        let plugin = dir.path().join("test-ipam");
+        std::fs::write(&plugin, IPAM).expect("written");
+        std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).expect("executable");
+        Runtime { up: Up::start(&[]), dir }
+    }
+
+    /// A configuration whose address plugin hands out `address`, with more members.
+    pub fn config(&self, version: &str, address: &str, more: &Value) -> Value {
+        let mut config = json!({"cniVersion": version, "name": "net", "type": "netvale-cni", "runDir": self.up.dir(),
+            "ipam": {"type": "test-ipam", "hand": address}});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            config[key] = value.clone();
+        }
+        config
+    }
+
+    /// The plugin, for an operation.
+    pub fn command(&self, operation: &str, id: &str, netns: &str) -> Command {
+        let mut command = Command::new(netvale_system_tests::programs().join("netvale-cni"));
+        command
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("CNI_PATH", format!("/nowhere:{}", self.dir.path().display()));
+        command
+            .env("CNI_COMMAND", operation)
+            .env("CNI_CONTAINERID", id)
+            .env("CNI_NETNS", netns)
+            .env("CNI_IFNAME", "eth0");
+        command
+    }
+
+    /// Runs an operation.
+    pub fn run(&self, operation: &str, id: &str, netns: &str, config: &Value) -> Result<Value, Value> {
+        finish(start(&mut self.command(operation, id, netns), config.to_string().as_bytes()))
+    }
+
+    /// What the address plugin was asked, a line each.
+    pub fn asked(&self) -> Vec<String> {
+        let asked = std::fs::read_to_string(self.dir.path().join("asked")).unwrap_or_default();
+        asked.lines().map(str::to_owned).collect()
+    }
+
+    /// Names of the daemon's ports.
+    pub fn ports(&self) -> Vec<String> {
+        let listed: Value = serde_json::from_slice(&self.up.run("list --json").stdout).unwrap_or_default();
+        let ports = listed["ports"].as_array().cloned().unwrap_or_default();
+        ports.iter().filter_map(|port| port["name"].as_str().map(str::to_owned)).collect()
+    }
+}
+
+/// Starts the plugin and writes its input.
+pub fn start(command: &mut Command, input: &[u8]) -> Child {
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("the plugin starts");
+    // It may have ended without reading it all.
+    let _ = child.stdin.take().expect("piped").write_all(input);
+    child
+}
+
+/// Its result, or its error.
+pub fn finish(child: Child) -> Result<Value, Value> {
+    let Output { status, stdout, stderr } = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8(stdout).expect("text");
+    assert!(stderr.is_empty(), "{}", String::from_utf8_lossy(&stderr));
+    let value = if said.trim().is_empty() { Value::Null } else { serde_json::from_str(&said).expect(&said) };
+    if status.success() { Ok(value) } else { Err(value) }
+}
+
+/// The path of a namespace.
+pub fn path(host: &Host) -> String {
+    format!("/proc/{}/ns/net", host.pid())
+}
+
+/// Whether the programs that run these tests are there, and the right to make namespaces.
+pub fn can_run() -> bool {
+    let can = rustix::process::geteuid().is_root() && Path::new("/dev/net/tun").exists() && Host::new().is_ok();
+    if !can {
+        netvale_harness::skip("only root makes network namespaces, and a TAP takes /dev/net/tun");
+    }
+    can
+}

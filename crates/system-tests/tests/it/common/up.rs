@@ -1,0 +1,149 @@
+//! A daemon as `netvale up` runs it, and programs beside it.
+
+use std::ffi::OsStr;
+use std::ops::Deref;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use netvale_harness::{Daemon, Launch, Manager, Process};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::common::{stderr, stdout};
+
+/// For anything that is waited for.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// A child that does not outlive the test.
+pub struct Guarded(pub Process);
+
+impl Guarded {
+    /// Its output; it must end by itself. One that does not is killed after a while, so that the test fails instead of
+    /// lasting for ever.
+    pub fn output(self) -> Output {
+        self.0.output(Some(LIMIT * 2)).expect("it ends")
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        let id = Pid::from_raw(self.0.id().cast_signed()).expect("a process");
+        kill_process(id, signal).expect("it runs");
+    }
+}
+
+/// The daemon, and those that take its place, which end with the test, too.
+pub struct Up(Daemon);
+
+impl Deref for Up {
+    type Target = Daemon;
+
+    fn deref(&self) -> &Daemon {
+        &self.0
+    }
+}
+
+impl Up {
+    pub fn start(args: &[&str]) -> Up {
+        Up::launch(Launch::up(&netvale_system_tests::netvale(), args))
+    }
+
+    pub fn launch(launch: Launch) -> Up {
+        Up(Daemon::start(launch).expect("the daemon starts"))
+    }
+
+    /// One that a service manager starts, and whose messages are kept.
+    pub fn managed(args: &[&str]) -> Up {
+        let dir = netvale_harness::daemon::scratch("run").expect("a folder");
+        let launch = Launch::up(&netvale_system_tests::netvale(), args).log_to(dir.path().join("log"));
+        let manager = Manager::new().expect("it listens");
+        Up(Daemon::start_in(dir, launch, Some(manager)).expect("the daemon starts"))
+    }
+
+    /// What all managed daemons have logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).expect("it can be read")
+    }
+
+    /// Ends the daemon in that way, and starts another one.
+    pub fn restart(&self, signal: Signal) {
+        self.0.restart(signal, || ()).expect("another one starts");
+    }
+
+    pub fn manager(&self) -> &Manager {
+        self.0.manager().expect("it is managed")
+    }
+
+    /// The process that answers.
+    pub fn pid(&self) -> u32 {
+        self.control().expect("it answers").daemon_pid().expect("it is seen")
+    }
+
+    /// Replaces the daemon by another process, which must answer then.
+    pub fn upgrade(&self) {
+        let before = self.pid();
+        let mut command = self.command(["upgrade"]);
+        // The new daemon begins with this command's output: it must not be waited for.
+        let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("the binary starts");
+        assert!(status.success(), "{status}");
+        assert_ne!(before, self.pid());
+    }
+
+    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = crate::common::netvale();
+        command.arg("--run-dir").arg(self.dir()).args(args);
+        command
+    }
+
+    /// Runs a subcommand (words separated by blanks) to its end.
+    pub fn run(&self, line: &str) -> Output {
+        self.command(line.split_whitespace()).output().expect("the binary starts")
+    }
+
+    /// The output of one that must succeed.
+    pub fn must(&self, words: &[&str]) -> String {
+        stdout(&self.command(words).output().expect("the binary starts"))
+    }
+
+    /// Starts one.
+    pub fn start_program(&self, line: &str) -> Guarded {
+        let mut command = self.command(line.split_whitespace());
+        Guarded(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts").into())
+    }
+
+    /// What a port's `show --json` says; null while there is no such port.
+    pub fn show(&self, port: &str) -> Value {
+        serde_json::from_slice(&self.run(&format!("show {port} --json")).stdout).unwrap_or_default()
+    }
+
+    pub fn wait_for_port(&self, port: &str) {
+        until(port, || self.show(port)["state"] == "open");
+    }
+
+    /// Frames that a port's rings of one direction carried.
+    pub fn frames(&self, port: &str, direction: &str) -> u64 {
+        let shown = self.show(port);
+        let rings = shown["rings"].as_array().cloned().unwrap_or_default();
+        rings.iter().filter(|ring| ring["dir"] == direction).filter_map(|ring| ring["frames"].as_u64()).sum()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // The first process may be gone for long.
+        let last = self.control().ok().and_then(|client| client.daemon_pid());
+        if let Some(pid) = last.and_then(|pid| Pid::from_raw(pid.cast_signed())) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+pub fn until(what: &str, done: impl FnMut() -> bool) {
+    assert!(netvale_harness::until(LIMIT, Duration::from_millis(5), done), "time is up: {what}");
+}
+
+/// The last line of JSON that a successful program printed.
+pub fn last_json(output: &Output) -> Value {
+    let text = stdout(output);
+    serde_json::from_str(text.lines().last().unwrap_or_default())
+        .unwrap_or_else(|e| panic!("{e}: {text}\n{}", stderr(output)))
+}

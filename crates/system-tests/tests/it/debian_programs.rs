@@ -1,0 +1,256 @@
+//! Programs from Debian, unchanged, on netvale's ports under `netvale run`.
+
+use crate::common;
+use crate::common::libs;
+use crate::common::responder;
+use crate::common::traffic;
+use crate::common::up;
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use common::{stderr, stdout};
+use responder::Responder;
+use traffic::{Peer, datagram, write_pcap};
+use up::{Guarded, Up};
+
+/// Whether a program is there; says so when a test cannot run without it.
+fn has(program: &str) -> bool {
+    let dirs = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let found = std::env::split_paths(&dirs).any(|d| d.join(program).exists());
+    if !found {
+        netvale_harness::skip(&format!("{program} is not installed"));
+    }
+    found
+}
+
+/// `netvale run -- LINE`, words separated by blanks.
+fn under_run(up: &Up, line: &str) -> Command {
+    let mut command = up.command(["run", "--lib-dir"]);
+    command.arg(netvale_system_tests::programs()).arg("--").args(line.split(' '));
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    command.env("PATH", path);
+    command
+}
+
+fn start(up: &Up, line: &str) -> Guarded {
+    let mut command = under_run(up, line);
+    Guarded(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts").into())
+}
+
+/// Runs a sniffer on vale0:cap, sends it `frames`, and waits for its end.
+fn sniff(up: &Up, line: &str, frames: &[Vec<u8>]) -> Output {
+    let sniffer = start(up, line);
+    up.wait_for_port("vale0:cap");
+    // Some open the port more than once before they listen to it.
+    let sender = Peer::open(up, "vale0:sender");
+    sender.repeat_until_ended(sniffer, frames)
+}
+
+fn numbered(count: u32, to_port: u16) -> Vec<Vec<u8>> {
+    (0..count).map(|n| datagram(to_port, format!("datagram {n} needle").as_bytes())).collect()
+}
+
+fn mixed() -> Vec<Vec<u8>> {
+    numbered(20, 49001).into_iter().zip(numbered(20, 49002)).flat_map(|(a, b)| [a, b]).collect()
+}
+
+/// Frames of a capture file, as the system's tcpdump reads them.
+fn read_back(file: &PathBuf) -> String {
+    let output = Command::new("tcpdump").args(["-ntr"]).arg(file).output().expect("tcpdump runs");
+    stdout(&output)
+}
+
+/// Objective: tcpdump captures on a port, its filter judges each frame, and the file has the frames whole.
+#[test]
+fn tcpdump_captures() {
+    if !has("tcpdump") {
+        return;
+    }
+    let up = Up::start(&[]);
+    let file = up.path("out.pcap");
+    let line = format!("tcpdump -Z root -ni vale0:cap -c 20 -w {} udp port 49002", file.display());
+    let output = sniff(&up, &line, &mixed());
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("20 packets captured"), "{}", stderr(&output));
+    let text = read_back(&file);
+    assert_eq!(text.lines().count(), 20, "{text}");
+    assert!(text.lines().all(|l| l.contains("10.9.0.2.49002: UDP, length")), "{text}");
+}
+
+/// Objective: tcpdump prints what it hears, with nanoseconds and a short snapshot length.
+#[test]
+fn tcpdump_prints() {
+    if !has("tcpdump") {
+        return;
+    }
+    let up = Up::start(&[]);
+    let line = "tcpdump -nli vale0:cap --nano -s 60 -c 5 udp port 49001";
+    let text = stdout(&sniff(&up, line, &mixed()));
+    assert_eq!(text.lines().count(), 5, "{text}");
+    // A time with nine digits after the point.
+    assert!(text.lines().all(|l| l.split([' ', '.']).nth(1).is_some_and(|ns| ns.len() == 9)), "{text}");
+}
+
+/// Objective: a monitor, opened like an interface, shows what passes a port that another program uses.
+#[test]
+fn tcpdump_watches() {
+    if !has("tcpdump") {
+        return;
+    }
+    let up = Up::start(&[]);
+    let watched = Peer::open(&up, "vale0:watched");
+    let sniffer = start(&up, "tcpdump -nli vale0:watched/z -c 3");
+    up::until("the monitor is there", || stdout(&up.run("list")).contains("monitor"));
+    let text = stdout(&watched.repeat_until_ended(sniffer, &numbered(3, 49003)));
+    assert_eq!(text.matches("10.9.0.2.49003").count(), 3, "{text}");
+}
+
+/// Objective: the list of interfaces has the system's and the daemon's, by names that can be opened.
+#[test]
+fn tcpdump_lists() {
+    if !has("tcpdump") {
+        return;
+    }
+    let up = Up::start(&[]);
+    let _port = Peer::open(&up, "vale0:listed");
+    let ours = stdout(&libs::finish(under_run(&up, "tcpdump -D")));
+    for name in [".vale0:listed/z ", ".nv:vale0 ", ".lo "] {
+        assert!(ours.contains(name), "{name} is not in {ours}");
+    }
+    let plain = Command::new("tcpdump").arg("-D").output().expect("tcpdump runs");
+    assert!(!stdout(&plain).contains("vale0"));
+}
+
+/// Objective: a name that is no port's is the system's affair: the same answer as without us, and the same frames.
+#[test]
+fn other_interfaces() {
+    if !has("tcpdump") {
+        return;
+    }
+    let up = Up::start(&[]);
+    let bad = ["-ni", "no-such-interface", "-c", "1"];
+    let with = libs::finish(under_run(&up, &format!("tcpdump {}", bad.join(" "))));
+    let without = Command::new("tcpdump").args(bad).output().expect("tcpdump runs");
+    assert_eq!((with.status.code(), stderr(&with)), (without.status.code(), stderr(&without)));
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let port = socket.local_addr().expect("its address").port();
+    let sniffer = start(&up, &format!("tcpdump -nli lo -c 1 udp port {port}"));
+    let output = traffic::until_ended(sniffer, || drop(socket.send_to(b"hello", ("127.0.0.1", port))));
+    assert!(stdout(&output).contains(&format!("127.0.0.1.{port}")), "{}", stderr(&output));
+}
+
+/// Objective: dumpcap, which opens ports in a process with fewer rights, writes what it hears.
+#[test]
+fn dumpcap_captures() {
+    if !has("dumpcap") {
+        return;
+    }
+    let up = Up::start(&[]);
+    let file = up.path("out.pcapng");
+    let line = format!("dumpcap -q -i vale0:cap -c 20 -w {}", file.display());
+    let output = sniff(&up, &line, &mixed());
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(read_back(&file).lines().count(), 20);
+}
+
+/// Objective: tshark, which runs dumpcap, dissects what a port hears.
+#[test]
+fn tshark_dissects() {
+    if !has("tshark") {
+        return;
+    }
+    let up = Up::start(&[]);
+    let line = "tshark -l -n -i vale0:cap -c 10 -T fields -e udp.dstport -f udp";
+    let output = sniff(&up, line, &mixed());
+    let text = stdout(&output);
+    assert_eq!(text.lines().filter(|l| matches!(*l, "49001" | "49002")).count(), 10, "{text} {}", stderr(&output));
+}
+
+/// Objective: ngrep finds its pattern in payloads.
+#[test]
+fn ngrep_finds() {
+    if !has("ngrep") {
+        return;
+    }
+    let up = Up::start(&[]);
+    let text = stdout(&sniff(&up, "ngrep -d vale0:cap -q -n 2 needle udp port 49002", &mixed()));
+    assert_eq!(text.matches(" needle ").count(), 2, "{text}");
+}
+
+/// Objective: tcpreplay sends a file's frames into a switch, all of them and in order, at full speed and as its last act.
+#[test]
+fn tcpreplay_replays() {
+    if !has("tcpreplay") {
+        return;
+    }
+    let up = Up::start(&[]);
+    let mut receiver = Peer::open(&up, "vale0:receiver");
+    let frames = numbered(400, 49001);
+    let file = up.path("in.pcap");
+    write_pcap(&file, &frames);
+    for _ in 0..3 {
+        let output = libs::finish(under_run(&up, &format!("tcpreplay -t -i nv:vale0 {}", file.display())));
+        let text = stdout(&output);
+        assert!(text.contains("Successful packets:        400"), "{text} {}", stderr(&output));
+        assert_eq!(receiver.take(frames.len()), frames);
+    }
+}
+
+/// Objective: arping gets an answer: it sends by a packet socket, having given up its rights, and receives through libpcap.
+#[test]
+fn arping_is_answered() {
+    if !has("arping") {
+        return;
+    }
+    let up = Up::start(&[]);
+    let _responder = Responder::start(&up, "vale0:host");
+    let line = "arping -I vale0:x -S 10.9.0.9 -s 02:00:00:00:00:09 -C 2 -W 0.1 -w 30 10.9.0.1";
+    let output = libs::finish(under_run(&up, line));
+    let text = stdout(&output);
+    // On a machine that is busy, one more may have been sent before the second answer came.
+    assert!(text.contains(" 2 packets received"), "{text} {}", stderr(&output));
+    assert_eq!(text.matches("02:00:00:0a:09:01").count(), 2, "{text}");
+}
+
+/// Objective: arp-scan finds the one host that is there.
+#[test]
+fn arp_scan_finds() {
+    if !has("arp-scan") {
+        return;
+    }
+    let up = Up::start(&[]);
+    let _responder = Responder::start(&up, "vale0:host");
+    let line = "arp-scan --interface=vale0:x --arpspa=10.9.0.9 --quiet 10.9.0.0-10.9.0.7";
+    let output = libs::finish(under_run(&up, line));
+    let text = stdout(&output);
+    assert!(text.contains("10.9.0.1\t02:00:00:0a:09:01"), "{text} {}", stderr(&output));
+    assert!(text.contains("1 responded"), "{text}");
+}
+
+/// Objective: scapy sends and receives through libpcap, found by ctypes at run time.
+#[test]
+fn scapy_talks() {
+    const SCRIPT: &str = r#"
+from scapy.all import conf, Ether, ARP
+conf.use_pcap = True
+s = conf.L2socket(iface="vale0:x")
+s.send(Ether(src="02:00:00:00:00:09", dst="ff:ff:ff:ff:ff:ff")/ARP(psrc="10.9.0.9", pdst="10.9.0.1"))
+for _ in range(1000):
+    p = s.recv()
+    if p is not None and ARP in p and p[ARP].op == 2:
+        print(p[ARP].hwsrc)
+        break
+"#;
+    let python = Command::new("/usr/bin/python3").args(["-c", "import scapy"]).output();
+    if !python.is_ok_and(|o| o.status.success()) {
+        netvale_harness::skip("scapy is not installed");
+        return;
+    }
+    let up = Up::start(&[]);
+    let _responder = Responder::start(&up, "vale0:host");
+    let script = up.path("talk.py");
+    std::fs::write(&script, SCRIPT).expect("written");
+    let output = libs::finish(under_run(&up, &format!("/usr/bin/python3 {}", script.display())));
+    assert_eq!(stdout(&output).trim(), "02:00:00:0a:09:01", "{}", stderr(&output));
+}

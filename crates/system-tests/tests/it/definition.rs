@@ -1,0 +1,90 @@
+//! Help, manual pages and completions come from one definition; the command line's errors say what to do.
+
+use crate::common;
+
+use common::{netvale, run, stderr, stdout};
+
+const SUBCOMMANDS: [&str; 20] = [
+    "up",
+    "stop",
+    "attach",
+    "detach",
+    "apply",
+    "export",
+    "list",
+    "show",
+    "table",
+    "top",
+    "doctor",
+    "pkt-gen",
+    "bridge",
+    "fwd",
+    "lb",
+    "dump",
+    "replay",
+    "demo",
+    "man",
+    "completions",
+];
+
+/// Objective: every subcommand has short and long help, which end with the exit codes.
+#[test]
+fn help() {
+    for sub in SUBCOMMANDS {
+        for flag in ["-h", "--help"] {
+            let text = stdout(&run([sub, flag]));
+            assert!(text.contains("--run-dir") && text.contains("3  daemon unreachable"), "{sub} {flag}: {text}");
+        }
+    }
+}
+
+/// Objective: each subcommand has a manual page with its options and the exit codes.
+#[test]
+fn manual_pages() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let pages = dir.path().join("new/man1");
+    stdout(&netvale().arg("man").arg(&pages).output().expect("the binary starts"));
+    for sub in SUBCOMMANDS {
+        let text = std::fs::read_to_string(pages.join(format!("netvale-{sub}.1"))).expect("a page");
+        assert!(text.contains(".SH OPTIONS") && text.contains("request refused"), "{sub}");
+    }
+    assert!(pages.join("netvale.1").exists());
+}
+
+/// Objective: each shell gets completions that know the subcommands.
+#[test]
+fn completions() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let text = stdout(&run(["completions", shell]));
+        assert!(SUBCOMMANDS.iter().all(|sub| text.contains(sub)), "{shell}");
+    }
+}
+
+/// Objective: a wrong command line is exit code 2.
+#[test]
+fn usage_errors() {
+    let wrong: [&[&str]; 8] = [
+        &["lits"],
+        &["up", "--workers", "0"],
+        &["up", "--cpu", "3-1"],
+        &["up", "--poll-always", "--spin-us", "3"],
+        &["up", "--socket-mode", "0999"],
+        &["up", "--rt-priority", "100"],
+        &["attach", "vale0", "a", "--vnet-hdr", "11"],
+        &["top", "--delay", "0"],
+    ];
+    for args in wrong {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+        assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+/// Objective: a reader that goes away ends the program quietly.
+#[test]
+fn closed_output() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = netvale().args(["completions", "bash"]).stdout(writer).output().expect("the binary starts");
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}

@@ -1,0 +1,119 @@
+//! `netvale doctor`, on the machine that the tests run on, whatever it is like.
+
+use crate::common::fake;
+
+use crate::common;
+use crate::common::up;
+
+use std::process::Output;
+
+use common::{netvale, stdout};
+use fake::FakeDaemon;
+use netvale_control::request::Request;
+use serde_json::Value;
+use up::Up;
+
+/// Checks that have a row on every machine.
+const ALWAYS: [&str; 11] = [
+    "cpus",
+    "neighbours",
+    "steal",
+    "wake-up",
+    "governor",
+    "idle-states",
+    "clock",
+    "huge-pages",
+    "limits",
+    "kernel",
+    "isolation",
+];
+/// This one has none on small machines.
+const LARGE_ONLY: &str = "isolation";
+
+fn json(output: &Output) -> Value {
+    let text = stdout(output);
+    assert_eq!(text.lines().count(), 1, "one object on one line: {text}");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// The row of a check.
+fn row<'a>(report: &'a Value, check: &str) -> &'a Value {
+    let rows = report["checks"].as_array().expect("rows");
+    rows.iter().find(|row| row["check"] == check).unwrap_or(&Value::Null)
+}
+
+/// Each check has its row, each row what it takes, and as many are advice as the report says.
+fn assert_rows(report: &Value, more: &[&str]) {
+    for check in ALWAYS.iter().filter(|&&check| check != LARGE_ONLY).chain(more) {
+        assert!(row(report, check)["found"].as_str().is_some_and(|found| !found.is_empty()), "{check}: {report}");
+    }
+    let rows = report["checks"].as_array().expect("rows");
+    let advice: Vec<_> = rows.iter().filter(|row| row["state"] == "advice").collect();
+    assert_eq!(report["advice"], advice.len());
+    assert!(advice.iter().all(|row| row["why"].is_string() && row["what_to_do"].is_string()), "{report}");
+}
+
+/// Objective: without a daemon all checks of the machine are made, and the text says that there is none.
+#[test]
+fn without_daemon() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let run = |args: &[&str]| {
+        let mut command = netvale();
+        command.arg("--run-dir").arg(dir.path()).args(["doctor", "--seconds", "0.2"]).args(args);
+        command.output().expect("the binary starts")
+    };
+    let report = json(&run(&["--json"]));
+    assert_rows(&report, &[]);
+    assert!(report["daemon"].is_null() && report["no_daemon"].is_string(), "{report}");
+    assert!(row(&report, "workers").is_null() && row(&report, "receivers").is_null());
+    assert!(row(&report, "cpus")["figures"]["allowed"].as_u64().is_some_and(|cpus| cpus > 0), "{report}");
+    assert!(row(&report, "clock")["figures"]["read_ns"].as_f64().is_some_and(|cost| cost > 0.0), "{report}");
+
+    let text = stdout(&run(&["-v"]));
+    assert!(text.contains("without a daemon") && text.contains("faster here"), "{text}");
+    let has = |check: &str| text.lines().any(|line| line.starts_with(&format!("{check} ")));
+    assert!(ALWAYS.iter().filter(|&&check| check != LARGE_ONLY).all(|check| has(check)), "{text}");
+}
+
+/// Objective: with a daemon, it is named, and its workers and receivers have rows.
+#[test]
+fn with_daemon() {
+    let up = Up::start(&["--workers", "2"]);
+    let report = json(&up.run("doctor --seconds 0.2 --json"));
+    assert_rows(&report, &["workers", "receivers"]);
+    assert_eq!((&report["daemon"]["pid"], &report["no_daemon"]), (&up.pid().into(), &Value::Null));
+    let workers = &row(&report, "workers")["figures"]["workers"];
+    assert_eq!(workers.as_array().map(Vec::len), Some(2), "{report}");
+    let text = stdout(&up.run("doctor --seconds 0.2"));
+    assert!(text.contains(&format!("(pid {})", up.pid())) && text.contains("; 2 workers, not pinned"), "{text}");
+}
+
+/// Objective: a receiver that nobody reads is named, with its loss.
+#[test]
+fn slow_receiver() {
+    let up = Up::start(&[]);
+    stdout(&up.run("attach vale0 slow --slots 64"));
+    let sender = up.start_program("pkt-gen -i vale0:tx -f tx");
+    up.wait_for_port("vale0:tx");
+    up::until("drops", || up.show("vale0:slow")["drops"]["no-room"].as_u64() > Some(0));
+    let report = json(&up.run("doctor --seconds 0.5 --json"));
+    drop(sender);
+    let receivers = row(&report, "receivers");
+    assert_eq!(receivers["state"], "advice", "{report}");
+    let port = &receivers["figures"]["no_room"][0];
+    assert_eq!((&port["port"], &port["open"]), (&"vale0:slow".into(), &false.into()), "{report}");
+    assert!(port["per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{report}");
+}
+
+/// Objective: shares of the workers' time are of the daemon's clock, not of the command's; the daemon is only asked for what there is.
+#[test]
+fn shares() {
+    let daemon = FakeDaemon::start();
+    let mut command = netvale();
+    command.arg("--run-dir").arg(daemon.dir()).args(["doctor", "--seconds", "0.1", "--json"]);
+    let report = json(&command.output().expect("the binary starts"));
+    let worker = &row(&report, "workers")["figures"]["workers"][0];
+    assert_eq!((&worker["busy"], &worker["asleep"]), (&0.25.into(), &0.75.into()), "{report}");
+    let is_look = |request: &Request| matches!(request, Request::Stats | Request::PortList(_));
+    assert!(daemon.requests().iter().all(is_look), "{:?}", daemon.requests());
+}

@@ -1,0 +1,494 @@
+//! Virtual machines with Debian's kernel and stock QEMU on a switch, through vhost-user.
+
+use crate::common;
+use crate::common::guest;
+use crate::common::up;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use serde_json::json;
+
+use guest::{Guest, Nic, Qemu, WHOLE, image};
+use up::{Up, until};
+
+/// Emulated guests take all the processor there is: one test at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// A device that leaves nothing to anyone.
+const NO_OFFLOADS: &str =
+    ",csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,host_tso4=off,host_tso6=off,mrg_rxbuf=off";
+
+fn attach(up: &Up, line: &str) {
+    common::stdout(&up.run(&format!("attach vale0 {line}")));
+}
+
+/// Two vhost ports. Returns their sockets.
+fn two_ports(up: &Up) -> (PathBuf, PathBuf) {
+    let sockets = ["one.sock", "two.sock"].map(|name| up.path(name));
+    sockets.iter().for_each(|socket| attach(up, &format!("vhost:{}", socket.display())));
+    sockets.into()
+}
+
+/// Frames and bytes that a port sent into the switch (`in`), or got from it (`out`).
+fn moved(up: &Up, port: &str, dir: &str) -> (u64, u64) {
+    let shown = up.show(port);
+    let rings = shown["rings"].as_array().cloned().unwrap_or_default();
+    let of = |what: &str| rings.iter().filter(|r| r["dir"] == dir).filter_map(|r| r[what].as_u64()).sum();
+    (of("frames"), of("bytes"))
+}
+
+/// What a port sent.
+fn sent(up: &Up, port: &str) -> (u64, u64) {
+    moved(up, port, "in")
+}
+
+const RECEIVE: &str = "
+ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
+echo ready
+nc -l -p 5000 >/tmp/file
+md5sum /tmp/file
+";
+
+/// In large pieces: nc itself writes 1 KiB at a time, which a slow guest sends as segments of that size. What is not acknowledged when dd has
+/// ended is still to be sent.
+const SEND: &str = "
+ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
+for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
+ping -c 3 -i 0.1 10.1.0.1 || exit 1
+dd if=/dev/urandom of=/tmp/file bs=64k count=64 2>/dev/null
+md5sum /tmp/file
+nc 10.1.0.1 5000 -e dd if=/tmp/file bs=64k status=none
+while netstat -tn | grep -q FIN_WAIT1; do sleep 0.1; done
+";
+
+/// A ping and 4 MiB of TCP from one guest to another. Returns the frames the sender took and their bytes.
+fn ping_and_tcp(device: &str, qemu: Qemu) -> Option<(u64, u64)> {
+    let image = image()?;
+    let up = Up::start(&[]);
+    let (one, two) = two_ports(&up);
+    let mut receiver = Guest::start(image, RECEIVE, 1, &Nic { device, qemu, ..Nic::new(&one) });
+    receiver.expect("ready");
+    let sender = Guest::start(image, SEND, 2, &Nic { device, qemu, ..Nic::new(&two) });
+    both_succeed(sender, receiver);
+    Some(sent(&up, "vale0:two"))
+}
+
+/// A guest that runs [`SEND`] and one that runs [`RECEIVE`] come to the same sum.
+fn both_succeed(sender: Guest, receiver: Guest) {
+    let (theirs, ours) = (sender.end(), receiver.end());
+    assert!(theirs.contains(" 0% packet loss"), "{theirs}");
+    let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
+    assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
+}
+
+/// Objective: User-Mode Linux, whose device is vhost-user of its own making, does the same, and agrees to segments that cross whole.
+#[test]
+fn ping_and_tcp_of_user_mode_linux() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let up = Up::start(&[]);
+    let (one, two) = two_ports(&up);
+    let mut receiver = Guest::start_uml(image, RECEIVE, &one);
+    receiver.expect("ready");
+    let notes = up.show("vale0:one")["notes"].to_string();
+    assert!(notes.contains("packed ring") && notes.contains("takes TCP segments whole"), "{notes}");
+    let sender = Guest::start_uml(image, SEND, &two);
+    both_succeed(sender, receiver);
+    assert!(sent(&up, "vale0:two").1 > 4 << 20);
+}
+
+/// Objective: two guests reach each other, and with offloads TCP's segments cross whole.
+#[test]
+fn ping_and_tcp_with_offloads() {
+    let _one = ONE.lock();
+    let Some((frames, bytes)) = ping_and_tcp("", Qemu::Newer) else { return };
+    assert!(bytes > 4 << 20, "{bytes} bytes");
+    assert!(bytes / frames > WHOLE, "{bytes} bytes in {frames} frames: segments do not cross whole");
+}
+
+/// Objective: the same with the QEMU of Debian 12.
+#[test]
+fn ping_and_tcp_under_an_old_qemu() {
+    let _one = ONE.lock();
+    let Some((frames, bytes)) = ping_and_tcp("", Qemu::System) else { return };
+    assert!(bytes / frames > WHOLE, "{bytes} bytes in {frames} frames: segments do not cross whole");
+}
+
+/// Objective: the same without offloads and with one buffer a frame: frames on the switch are no longer than the MTU.
+#[test]
+fn ping_and_tcp_without_offloads() {
+    let _one = ONE.lock();
+    let Some((frames, bytes)) = ping_and_tcp(NO_OFFLOADS, Qemu::Newer) else { return };
+    assert!(bytes / frames <= 1514, "{bytes} bytes in {frames} frames");
+}
+
+/// Objective: the packed layout with a stock driver.
+#[test]
+fn packed_ring() {
+    let _one = ONE.lock();
+    let Some((frames, bytes)) = ping_and_tcp(",packed=on", Qemu::Newer) else { return };
+    assert!(bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
+}
+
+/// Waits for a line on the console, and answers it with pings from then on.
+const LOOP: &str = "
+ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
+while true; do
+    for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
+    ping -c 2 -i 0.1 10.1.0.1 >/dev/null && echo reached
+    read line </dev/ttyS0
+    echo \"line: $line\"
+    case $line in
+        reboot*) reboot -f ;;
+        off*) exit 0 ;;
+    esac
+done
+";
+
+const STAND: &str = "
+ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
+read line </dev/ttyS0
+";
+
+/// Objective: a guest that reboots finds its device again, with nothing done about it.
+#[test]
+fn reboot() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let up = Up::start(&[]);
+    let (one, two) = two_ports(&up);
+    let mut standing = Guest::start(image, STAND, 1, &Nic::new(&one));
+    let mut rebooted = Guest::start(image, LOOP, 2, &Nic::new(&two));
+    rebooted.expect("reached");
+    rebooted.say("reboot");
+    rebooted.expect("guest: up");
+    rebooted.expect("reached");
+    rebooted.say("off");
+    rebooted.end();
+    standing.say("off");
+    standing.end();
+}
+
+/// Objective: a daemon that ends and comes back serves the same guests again: they only see a pause.
+#[test]
+fn daemon_restarts() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let dir = tempfile::tempdir().expect("a folder");
+    let (one, two) = (dir.path().join("one.sock"), dir.path().join("two.sock"));
+    let start = || {
+        let up = Up::start(&["--allow-dir", dir.path().to_str().expect("text")]);
+        attach(&up, &format!("vhost:{}", one.display()));
+        attach(&up, &format!("vhost:{}", two.display()));
+        up
+    };
+    let up = start();
+    let chardev = ",reconnect-ms=200";
+    let mut standing = Guest::start(image, STAND, 1, &Nic { chardev, ..Nic::new(&one) });
+    let mut other = Guest::start(image, LOOP, 2, &Nic { chardev, ..Nic::new(&two) });
+    other.expect("reached");
+    drop(up);
+    let up = start();
+    other.say("again");
+    other.expect("reached");
+    assert!(sent(&up, "vale0:two").0 > 0);
+    other.say("off");
+    other.end();
+    standing.say("off");
+    standing.end();
+}
+
+/// Objective: a guest with two processors uses two queue pairs, and QEMU being killed leaves the port ready for the next one.
+#[test]
+fn two_queues_and_a_killed_guest() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let up = Up::start(&[]);
+    let socket = up.path("two.sock");
+    attach(&up, &format!("vhost:{} --rings 2", socket.display()));
+    let script = "ip link set eth0 up; ls /sys/class/net/eth0/queues; echo listed; read line </dev/ttyS0";
+    for _ in 0..2 {
+        let mut guest = Guest::start(image, script, 1, &Nic { pairs: 2, ..Nic::new(&socket) });
+        let text = guest.expect("listed");
+        assert!(text.contains("rx-1") && text.contains("tx-1"), "{text}");
+        until("four queues run", || up.show("vale0:two")["notes"].to_string().contains("4 queues running"));
+        drop(guest);
+        until("the port is free", || up.show("vale0:two")["notes"].to_string().contains("waits for a front end"));
+    }
+}
+
+/// Leaves what comes where it is, in the buffers that the device wrote, until it is told to read it: by the console, from which nc must not read
+/// what is said, hence its mute input. Is never idle, so that there always is something left to move.
+const MOVING: &str = "
+ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
+dd if=/dev/urandom of=/tmp/noise bs=1M count=8 2>/dev/null
+while true; do dd if=/tmp/noise of=/tmp/busy bs=1M conv=notrunc 2>/dev/null; done &
+mkfifo /tmp/mute
+echo ready
+nc -l -p 5000 0<>/tmp/mute | (read line </dev/ttyS0; md5sum)
+";
+
+/// Sends 4 MiB when it is told to.
+const STREAM: &str = "
+ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
+for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
+dd if=/dev/urandom of=/tmp/file bs=64k count=64 2>/dev/null
+md5sum /tmp/file
+echo listed
+read line </dev/ttyS0
+nc 10.1.0.1 5000 </tmp/file
+";
+
+/// Objective: a guest moves from one QEMU to another in the middle of a TCP connection. What it received while it moved, in memory that had
+/// been copied already, arrives, which is what the dirty log is for; and the connection goes on at the new place.
+#[test]
+fn live_migration() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let up = Up::start(&[]);
+    let sockets = ["here", "there", "sender"].map(|name| up.path(&format!("{name}.sock")));
+    for socket in &sockets {
+        attach(&up, &format!("vhost:{}", socket.display()));
+    }
+    let [here, there, sender] = &sockets;
+    let (control, channel) = (up.path("qmp"), format!("unix:{}", up.path("channel").display()));
+    let more = ["-qmp".to_owned(), format!("unix:{},server=on,wait=off", control.display())];
+    let mut source = Guest::start(image, MOVING, 1, &Nic { more: &more, ..Nic::new(here) });
+    source.expect("ready");
+    let mut stream = Guest::start(image, STREAM, 2, &Nic::new(sender));
+    let sum = stream.expect("listed");
+    let more = ["-incoming".to_owned(), channel.clone()];
+    let mut target = Guest::start(image, MOVING, 1, &Nic { more: &more, ..Nic::new(there) });
+    until("somewhere to go", || up.path("channel").exists());
+    let mut qmp = guest::Qmp::connect(&control);
+    // It goes on copying what changes, slower than the guest changes it also on a busy machine, and does not stop the guest before nothing is left.
+    qmp.run("migrate-set-parameters", &json!({ "downtime-limit": 0, "max-bandwidth": 8 << 20 }));
+    qmp.run("migrate", &json!({ "uri": channel }));
+    until("all memory has been copied once", || {
+        qmp.run("query-migrate", &json!({}))["ram"]["dirty-sync-count"].as_u64() > Some(1)
+    });
+    let before = sent(&up, "vale0:sender").1;
+    stream.say("send");
+    until("the stream flows", || sent(&up, "vale0:sender").1 > before + (48 << 10));
+    assert_eq!(qmp.run("query-migrate", &json!({}))["status"], "active");
+    qmp.run("migrate-set-parameters", &json!({ "downtime-limit": 1000, "max-bandwidth": 1u64 << 32 }));
+    until("the guest has moved", || qmp.run("query-migrate", &json!({}))["status"] == "completed");
+    assert!(sent(&up, "vale0:sender").1 < before + (3 << 20), "there is nothing left to send");
+    let last = sent(&up, "vale0:here").0;
+    target.say("read");
+    let text = target.end();
+    stream.end();
+    let word = |text: &str| text.split_whitespace().find(|w| w.len() == 32).map(str::to_owned);
+    assert!(word(&sum).is_some() && word(&sum) == word(&text), "{sum}\n{text}");
+    assert!(sent(&up, "vale0:there").0 > 0);
+    assert_eq!(sent(&up, "vale0:here").0, last, "the guest that has gone still sends");
+}
+
+/// What a guest does whose virtio-net device is netvale's, with the guest's own stack behind a TAP on the same switch.
+const PASSED: &str = "
+set -e
+address=$(basename $(readlink -f /sys/class/net/eth0/device/..))
+pci=/sys/bus/pci/devices/$address
+netvale up --run-dir /run/netvale >/tmp/log 2>&1 &
+for i in $(seq 100); do netvale --run-dir /run/netvale list >/dev/null 2>&1 && break; sleep 0.1; done
+run() { netvale --run-dir /run/netvale $*; }
+run attach vale0 virtio-pci:$address >/tmp/no 2>&1 || cat /tmp/no
+grep -q 'has the driver virtio-pci' /tmp/no
+echo vfio-pci >$pci/driver_override
+echo $address >$pci/driver/unbind
+echo $address >/sys/bus/pci/drivers_probe
+run attach vale0 virtio-pci:$address --name nic OPTIONS
+run attach vale0 tap:stack0
+ip addr add 10.1.0.2/24 dev stack0; ip link set stack0 up
+for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
+ping -c 3 -i 0.1 10.1.0.1
+run show vale0:nic
+dd if=/dev/urandom of=/tmp/file bs=64k count=64 2>/dev/null
+md5sum /tmp/file
+nc 10.1.0.1 5000 </tmp/file
+# Until all of it is acknowledged.
+for i in $(seq 200); do grep -q ':1388 0[14] ' /proc/net/tcp || break; sleep 0.1; done
+echo $address >/sys/bus/pci/devices/$address/driver/unbind
+for i in $(seq 50); do run show vale0:nic | grep 'no device' && break; sleep 0.1; done
+run show vale0:nic | grep -q 'no device'
+";
+
+/// A guest with netvale's driver on its virtio-net device reaches a stack. Returns what its console showed.
+fn passed_through(device: &str, pairs: u32, options: &str) -> Option<String> {
+    let image = image()?;
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("file");
+    let device = format!(",disable-legacy=on,iommu_platform=on{device}");
+    let more = ["-device", "intel-iommu,intremap=on"].map(String::from);
+    let nic = Nic {
+        device: &device,
+        pairs,
+        more: &more,
+        machine: ",kernel-irqchip=split",
+        kernel: " intel_iommu=on",
+        tap: Some(&file),
+        ..Nic::new(Path::new(""))
+    };
+    let shown = Guest::start_with_netvale(image, &PASSED.replace("OPTIONS", options), 2, &nic).end();
+    let sum = std::process::Command::new("md5sum").arg(&file).output().expect("md5sum runs");
+    let sum = String::from_utf8_lossy(&sum.stdout)[..32].to_owned();
+    assert!(shown.contains(&format!("{sum}  /tmp/file")), "{sum}, {:?}: {shown}", std::fs::metadata(&file));
+    Some(shown)
+}
+
+/// Objective: in a guest, netvale drives the virtio-net device on the PCI bus, and gives it back when the kernel asks for it.
+#[test]
+fn virtio_pci() {
+    let _one = ONE.lock();
+    let Some(shown) = passed_through("", 1, "") else { return };
+    assert!(shown.contains("split, mergeable"), "{shown}");
+}
+
+/// Objective: the same with two pairs of packed queues, which takes a command on the control queue.
+#[test]
+fn virtio_pci_packed_with_two_pairs() {
+    let _one = ONE.lock();
+    let Some(shown) = passed_through(",packed=on", 2, "--packed --rings 2") else { return };
+    assert!(shown.contains("2 queue pairs") && shown.contains("packed, mergeable"), "{shown}");
+}
+
+/// A shell in a network of its own, which ends with it.
+struct Stack {
+    shell: std::process::Child,
+    dir: tempfile::TempDir,
+}
+
+impl Stack {
+    /// With 10.1.0.2 on the daemon's TAP `tap`. Four megabytes are in the file `in`.
+    fn new(tap: &str) -> Stack {
+        let dir = tempfile::tempdir().expect("a folder");
+        let bytes: Vec<u8> = (0..4_000_000u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
+        std::fs::write(dir.path().join("in"), bytes).expect("written");
+        let mut command = std::process::Command::new("unshare");
+        command.args(["-n", "sh", "-e"]).current_dir(dir.path()).stdin(std::process::Stdio::piped());
+        let stack = Stack { shell: command.spawn().expect("unshare runs"), dir };
+        stack.run("touch began");
+        until("a network", || stack.dir.path().join("began").exists());
+        let pid = stack.shell.id().to_string();
+        let moved = std::process::Command::new("ip").args(["link", "set", tap, "netns", &pid]).status();
+        assert!(moved.expect("ip runs").success());
+        stack.run(&format!("ip addr add 10.1.0.2/24 dev {tap}; ip link set {tap} up"));
+        stack
+    }
+
+    fn run(&self, line: &str) {
+        writeln!(self.shell.stdin.as_ref().expect("a pipe"), "{line}").expect("the shell runs");
+    }
+
+    fn file(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.dir.path().join(name)).unwrap_or_default()
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+/// Takes a file, and sends it back.
+const RETURN: &str = "
+ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
+echo ready
+nc -l -p 5000 -e dd of=/tmp/file 2>/dev/null
+for i in $(seq 200); do [ $(wc -c </tmp/file) = 4000000 ] && break; sleep 0.1; done
+echo got
+read line
+nc 10.1.0.2 5001 -e dd if=/tmp/file bs=64k 2>/dev/null
+# Until all of it is acknowledged.
+for i in $(seq 200); do grep -q ':1389 0[14] ' /proc/net/tcp || break; sleep 0.1; done
+";
+
+/// A guest gets a file from a stack behind a TAP, and sends it back. Returns frames and bytes that left the TAP, and that came to it.
+fn there_and_back() -> Option<[(u64, u64); 2]> {
+    let image = image()?;
+    let up = Up::start(&[]);
+    let socket = up.path("one.sock");
+    attach(&up, &format!("vhost:{}", socket.display()));
+    let tap = format!("nv{}", std::process::id());
+    attach(&up, &format!("tap:{tap} --name stack"));
+    let stack = Stack::new(&tap);
+    let mut guest = Guest::start(image, RETURN, 1, &Nic::new(&socket));
+    guest.expect("ready");
+    stack.run("until timeout 60 busybox nc 10.1.0.1 5000 -e dd if=in bs=64k status=none; do sleep 0.1; done & timeout 60 busybox nc -l -p 5001 -e dd of=out status=none &");
+    guest.expect("got");
+    let there = moved(&up, "vale0:stack", "in");
+    let before = moved(&up, "vale0:stack", "out");
+    guest.say("");
+    guest.end();
+    until("the file", || stack.file("out").len() == stack.file("in").len());
+    assert!(stack.file("out") == stack.file("in"));
+    let after = moved(&up, "vale0:stack", "out");
+    Some([there, (after.0 - before.0, after.1 - before.1)])
+}
+
+/// Objective: segments cross whole from a stack behind a TAP to a guest, and from the guest to the stack.
+#[test]
+fn segments_cross_whole_between_tap_and_guest() {
+    let _one = ONE.lock();
+    let Some(ways) = there_and_back() else { return };
+    for (frames, bytes) in ways {
+        assert!(bytes > 4_000_000 && bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
+    }
+}
+
+/// What a guest does that has netvale on its interface.
+const INTERFACE: &str = "
+set -e
+netvale up --run-dir /run/netvale >/tmp/log 2>&1 &
+for i in $(seq 100); do netvale --run-dir /run/netvale list >/dev/null 2>&1 && break; sleep 0.1; done
+run() { netvale --run-dir /run/netvale $*; }
+ip link set eth0 up
+run attach vale0 netmap:eth0
+run attach vale0 tap:stack0
+ip addr add 10.1.0.2/24 dev stack0; ip link set stack0 up
+for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
+ping -c 3 -i 0.1 10.1.0.1
+run show vale0:eth0
+run detach vale0 eth0
+run pkt-gen -i netmap:eth0 -f tx -n 1000 -l 60
+run attach vale0 netmap:eth0 --host >/tmp/no 2>&1 || cat /tmp/no
+grep -q 'Linux 6.6' /tmp/no
+";
+
+/// Objective: in a guest with a kernel of Debian 12 and a stock virtio-net driver, netvale takes the interface through AF_XDP, and refuses what
+/// that kernel lacks by name.
+#[test]
+fn interface_in_a_guest() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let up = Up::start(&[]);
+    let (one, two) = two_ports(&up);
+    let answering = "ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up; echo ready; read line";
+    let mut receiver = Guest::start(image, answering, 1, &Nic::new(&one));
+    receiver.expect("ready");
+    check_interface(&Guest::start_with_netvale(image, INTERFACE, 2, &Nic::new(&two)).end());
+    receiver.say("");
+    receiver.end();
+}
+
+/// Objective: the same with an e1000, whose driver has no XDP: frames come through the stack.
+#[test]
+fn e1000_in_a_guest() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("file");
+    let nic = Nic { e1000: true, tap: Some(&file), ..Nic::new(Path::new("")) };
+    let shown = Guest::start_with_netvale(image, INTERFACE, 2, &nic).end();
+    check_interface(&shown);
+    assert!(shown.contains("in the stack"), "{shown}");
+}
+
+fn check_interface(shown: &str) {
+    assert!(shown.contains(" 0% packet loss") && shown.contains("interface eth0, AF_XDP"), "{shown}");
+    assert!(shown.contains("Sent 1000 packets"), "{shown}");
+}

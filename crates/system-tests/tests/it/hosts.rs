@@ -1,0 +1,3 @@
+//! The scripts of `tests/hosts`: switches of several hosts.
+
+netvale_system_tests::scripts! { "hosts": vxlan evpn evpn_scale evpn_limits evpn_moves guests ovs check; measuring: }

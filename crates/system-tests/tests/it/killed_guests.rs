@@ -1,0 +1,143 @@
+//! Virtual machines by vfio-user whose daemon is killed, and started again by a service manager: QEMU keeps its connection.
+
+use crate::common::guest;
+use crate::common::ptnet as machines;
+use crate::common::published;
+use crate::common::up;
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use guest::{Guest, Nic, image};
+use machines::no_complaints;
+use netvale_control::client::Client;
+use published::{Echo, driver};
+use rustix::process::Signal;
+use up::Up;
+use up::until;
+
+/// Emulated guests take all the processor there is: one test at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// How often the daemon is killed.
+const TIMES: usize = 10;
+
+/// Has a file, and says back what it is told.
+const STAND: &str = "
+ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
+dd if=/dev/urandom of=/tmp/file bs=64k count=256 2>/dev/null
+md5sum /tmp/file
+busybox httpd -p 5000 -h /tmp
+mkfifo /tmp/words
+(exec 3<>/tmp/words; while true; do nc -l -p 5001 <&3 >&3; done) &
+echo ready
+read line </dev/ttyS0
+dmesg | grep -i e1000
+true
+";
+
+/// Fetches the file, and has each line of its console said back, all over two connections.
+const TALK: &str = "
+ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
+for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
+(busybox wget -q -O /tmp/file http://10.1.0.1:5000/file; md5sum /tmp/file; echo fetched) &
+echo begun
+while read line; do [ \"$line\" = off ] && break; echo \"$line\"; done </dev/ttyS0 \
+    | nc 10.1.0.1 5001 | while read line; do echo \"back: $line\"; done
+wait
+dmesg | grep -i e1000
+true
+";
+
+fn attach(d: &Up, kind: &str, name: &str, options: &[&str]) -> PathBuf {
+    let socket = d.dir().join(format!("{name}.sock"));
+    let port = format!("{kind}:{}", socket.display());
+    d.must(&[&["attach", "vale0", &port, "--name", name], options].concat());
+    socket
+}
+
+fn client(d: &Up) -> Client {
+    Client::connect(d.dir()).expect("it answers")
+}
+
+/// Frames that the port has carried since the daemon began, roughly.
+fn frames(d: &Up, port: &str) -> u64 {
+    client(d).show(port).expect("it is there").rings.iter().map(|ring| ring.frames).sum()
+}
+
+/// Objective: two guests with an e1000, driven by its stock driver and by ours, keep two TCP connections, over one of which a
+/// file goes, while the daemon is killed again and again; each line comes back before it is killed once more.
+#[test]
+fn e1000() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let d = Up::managed(&[]);
+    let [one, two] = ["one", "two"].map(|name| attach(&d, "e1000", name, &[]));
+    let mut standing = Guest::start(image, STAND, 1, &Nic { function: true, ..Nic::new(&one) });
+    let before = standing.expect("ready");
+    let mut talking = Guest::start(image, TALK, 2, &Nic { function: true, ..Nic::new(&two) });
+    talking.expect("begun");
+    for i in 0..TIMES {
+        talking.say(&format!("word-{i}"));
+        talking.expect(&format!("back: word-{i}"));
+        // In the midst of the file, as long as that lasts.
+        d.restart(Signal::KILL);
+    }
+    talking.say("last");
+    talking.expect("back: last");
+    let fetched = talking.expect("fetched");
+    talking.say("off");
+    let after_that = talking.end();
+    standing.say("off");
+    let after = standing.end();
+    let sum = |text: &str| text.lines().find(|l| l.contains("  /tmp/file")).map(|l| l[..32].to_owned());
+    assert!(sum(&fetched).is_some() && sum(&fetched) == sum(&before), "{before}{fetched}");
+    // Without an answer, a driver believes what it likes of its card, and resets it.
+    let is_answered = !d.log().contains("its answer may be missing");
+    for shown in [&fetched, &after_that, &after] {
+        no_complaints(shown);
+        assert!(!is_answered || !shown.contains("Hang") && !shown.contains("Reset adapter"), "{shown}\n{}", d.log());
+    }
+    let notes = client(&d).show("vale0:two").expect("it is there").notes;
+    assert!(notes.iter().any(|note| note.contains("waits for a virtual machine")), "{notes:?}");
+}
+
+/// Runs the driver of the published devices again and again.
+const DRIVE: &str = "
+for pci in /sys/bus/pci/devices/*; do
+    case $(cat $pci/vendor)$(cat $pci/device) in
+        0x1b360x000d) at=$(basename $pci) ;;
+        0x1b360x000c) memory=$(basename $pci) ;;
+    esac
+done
+echo begun
+for i in $(seq 10); do published sysfs $at $memory 12 || exit 1; echo round $i; done
+";
+
+/// Objective: a guest with the devices that netmap published: its driver probes them, starts and stops their rings and
+/// exchanges frames, while the daemon is killed again and again, at any point of that.
+#[test]
+fn published_ptnet() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let d = Up::managed(&[]);
+    let socket = attach(&d, "ptnet", "two", &["--vfio-user", "--vnet-hdr", "12", "--slots", "64"]);
+    let _echo = Echo::start(d.dir(), "vale0:echo");
+    let program = driver(d.dir());
+    let nic = Nic { vfio_user: true, ..Nic::new(&socket) };
+    let mut guest = Guest::start_with(image, DRIVE, 2, &nic, &[(&program, "/bin/published")]);
+    guest.expect("begun");
+    for i in 1..=TIMES {
+        let before = frames(&d, "vale0:two");
+        // A different number of frames each time, so that it is another point of what the driver does.
+        let enough = before + 37 * i as u64;
+        until("frames pass", || frames(&d, "vale0:two") >= enough);
+        d.restart(Signal::KILL);
+    }
+    let shown = guest.end();
+    no_complaints(&shown);
+    assert_eq!(shown.matches("exchanged with a header of 12").count(), 10, "{shown}");
+    let waits = || client(&d).show("vale0:two").expect("it is there").notes.iter().any(|note| note.contains("waits"));
+    assert!(netvale_harness::until(up::LIMIT, Duration::from_millis(5), waits));
+}

@@ -1,0 +1,5 @@
+//! The scripts of `tests/policies`: features of ports.
+
+netvale_system_tests::scripts! {
+    "policies": vlan security guard multicast filters transparency restart; measuring: rates links netem tlem
+}

@@ -1,0 +1,325 @@
+//! Virtual machines on a switch through ptnet: our driver in a stock QEMU.
+
+use crate::common;
+use crate::common::guest;
+use crate::common::ptnet as machines;
+use crate::common::up;
+
+use std::sync::Mutex;
+
+use guest::{Guest, Nic, Qemu, WHOLE, image};
+use machines::{LOOP, STAND, no_complaints, port};
+use up::{Up, until};
+
+/// Emulated guests take all the processor there is: one test at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// Fetches a file as soon as somebody has one.
+const RECEIVE: &str = "
+ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
+echo ready
+for i in $(seq 200); do busybox wget -q -O /tmp/file http://10.1.0.2:5000/file 2>/dev/null && break; sleep 0.1; done
+md5sum /tmp/file
+";
+
+/// Has one, once it has reached the other guest.
+const SEND: &str = "
+ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
+for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
+ping -c 3 -i 0.1 10.1.0.1 || exit 1
+dd if=/dev/urandom of=/tmp/file bs=64k count=64 2>/dev/null
+md5sum /tmp/file
+busybox httpd -p 5000 -h /tmp
+read line </dev/ttyS0
+";
+
+/// A ping and 4 MiB of TCP from one guest to another. Returns the frames the sender sent and their bytes.
+fn ping_and_tcp(options: &str, qemu: Qemu) -> Option<(u64, u64)> {
+    let image = image()?;
+    let up = Up::start(&[]);
+    let (one, two) = (port(&up, "one", options), port(&up, "two", options));
+    let nic = |socket| Nic { qemu, ptnet: 3, ..Nic::new(socket) };
+    let mut receiver = Guest::start(image, RECEIVE, 1, &nic(&one));
+    receiver.expect("ready");
+    let sender = Guest::start(image, SEND, 2, &nic(&two));
+    same_sum(sender, receiver);
+    Some(sent(&up, "vale0:two"))
+}
+
+/// Pings came through, and the file arrived as it was sent.
+fn same_sum(mut sender: Guest, receiver: Guest) {
+    let ours = receiver.end();
+    sender.say("off");
+    let theirs = sender.end();
+    assert!(theirs.contains(" 0% packet loss"), "{theirs}");
+    let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
+    assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
+}
+
+/// Frames and bytes that a port sent into the switch.
+fn sent(up: &Up, port: &str) -> (u64, u64) {
+    let shown = up.show(port);
+    let rings = shown["rings"].as_array().cloned().unwrap_or_default();
+    let of = |what: &str| rings.iter().filter(|r| r["dir"] == "in").filter_map(|r| r[what].as_u64()).sum();
+    (of("frames"), of("bytes"))
+}
+
+/// Objective: with a header, TCP's segments cross whole.
+#[test]
+fn ping_and_tcp_with_header() {
+    let _one = ONE.lock();
+    let Some((frames, bytes)) = ping_and_tcp("--vnet-hdr", Qemu::Newer) else { return };
+    assert!(bytes > 4 << 20 && bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
+}
+
+/// Objective: the same with the QEMU of Debian 12.
+#[test]
+fn ping_and_tcp_under_an_old_qemu() {
+    let _one = ONE.lock();
+    let Some((frames, bytes)) = ping_and_tcp("--vnet-hdr", Qemu::System) else { return };
+    assert!(bytes > 4 << 20 && bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
+}
+
+/// Objective: two guests reach each other, frames as they go over a wire.
+#[test]
+fn ping_and_tcp_without_header() {
+    let _one = ONE.lock();
+    let Some((frames, bytes)) = ping_and_tcp("", Qemu::Newer) else { return };
+    assert!(bytes > 4 << 20 && bytes / frames <= 1514, "{bytes} bytes in {frames} frames");
+}
+
+/// What a guest does that has netvale on its ptnet device; the network interface works before and after.
+const NETMAP: &str = "
+ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
+reach() {
+    for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && return; done
+    echo unreachable; exit 1
+}
+reach
+cat /sys/class/net/eth0/carrier
+ping -i 0.01 10.1.0.1 >/dev/null & pinging=$!
+for i in 1 2 3; do
+    netvale pkt-gen -i netmap:eth0 -f tx -n 3000 -D 02:00:00:00:00:07 || exit 1
+done
+kill $pinging
+reach; echo reached
+mkdir -p /run/netvale
+netvale up --run-dir /run/netvale >/tmp/log 2>&1 &
+for i in $(seq 100); do netvale --run-dir /run/netvale list >/dev/null 2>&1 && break; sleep 0.1; done
+run() { netvale --run-dir /run/netvale $*; }
+run pkt-gen -i netmap:eth0 -f tx -n 3000 -D 02:00:00:00:00:07 || { cat /tmp/log; exit 1; }
+run pkt-gen -i netmap:eth0 -f rx -n 1000 -W & receiving=$!
+for i in $(seq 100); do run list | grep -q eth0 && break; sleep 0.1; done
+run show netmap:eth0; cat /sys/class/net/eth0/carrier
+run pkt-gen -i netmap:eth0-0/R -f rx -n 1 -X 2>&1 | head -n 1
+echo receive
+wait $receiving || exit 1
+reach; echo reached
+cat /tmp/log; dmesg | grep -i 'nvptnet\\|WARN\\|BUG' | grep -v taint
+";
+
+/// A guest that answers pings, and one that runs a script, each on a ptnet port (`one`, `two`) with two rings each way.
+fn beside_another(up: &Up, script: &str) -> Option<(Guest, Guest)> {
+    let image = image()?;
+    let (one, two) = (port(up, "one", "--rings 2"), port(up, "two", "--rings 2 --vnet-hdr"));
+    let nic = |socket| Nic { ptnet: 5, pairs: 2, ..Nic::new(socket) };
+    let mut standing = Guest::start(image, STAND, 1, &nic(&one));
+    standing.expect("ready");
+    Some((standing, Guest::start_with_netvale(image, script, 2, &nic(&two))))
+}
+
+fn notes(up: &Up, port: &str) -> String {
+    up.show(port)["notes"].to_string()
+}
+
+/// Objective: netmap programs take the rings from the interface and give them back, under traffic, with and without a daemon in the guest.
+#[test]
+fn netmap_mode() {
+    let _one = ONE.lock();
+    let up = Up::start(&[]);
+    let Some((standing, mut guest)) = beside_another(&up, NETMAP) else { return };
+    let before = guest.expect("receive\r\n");
+    assert_eq!(before.matches("Sent 3000 packets").count(), 4, "{before}");
+    assert!(sent(&up, "vale0:two").0 >= 12_000);
+    common::stdout(&up.run("pkt-gen -i vale0:gen -f tx -n 20000 -R 20000"));
+    let after = guest.end();
+    assert!(before.contains("reached") && after.contains("reached"), "{before}{after}");
+    assert!(after.contains("Received 1"), "{after}");
+    assert!(after.contains("opened interface=\"eth0\""), "{after}");
+    no_complaints(&after);
+    drop(standing);
+}
+
+/// The driver leaves and comes back, the device too, while frames pass; then the interface has what ethtool would ask for.
+const REBIND: &str = "
+at=$(basename $(readlink /sys/class/net/eth0/device))
+up() { ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up; }
+reach() {
+    for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && return; done
+    echo unreachable; dmesg | tail -n 20; exit 1
+}
+up; reach
+for i in 1 2 3; do
+    ping -i 0.002 10.1.0.1 >/dev/null & pinging=$!
+    echo $at >/sys/bus/pci/drivers/nvptnet/unbind
+    kill $pinging 2>/dev/null
+    echo $at >/sys/bus/pci/drivers/nvptnet/bind
+    up; reach
+done
+netvale pkt-gen -i netmap:eth0 -f rx >/tmp/rx 2>&1 & program=$!
+while [ $(cat /sys/class/net/eth0/carrier) = 1 ]; do sleep 0.1; done
+echo 1 >/sys/bus/pci/devices/$at/remove
+echo removed
+kill $program; wait $program
+echo 1 >/sys/bus/pci/rescan
+up; reach
+ip link set eth0 mtu 9000 && echo 9000 accepted
+ip link set eth0 mtu 1500
+ls /sys/class/net/eth0/queues
+ip link set eth0 down; ip link set eth0 up; reach
+ethtool -i eth0; ethtool -l eth0; ethtool -g eth0; ethtool -k eth0
+ethtool -C eth0 rx-usecs 200 && ethtool -c eth0
+reach; ethtool -S eth0
+echo reached; dmesg
+";
+
+/// Objective: unbinding, binding, taking the device away from under a program and finding it again end in a working interface.
+#[test]
+fn drivers_and_devices_come_and_go() {
+    let _one = ONE.lock();
+    let up = Up::start(&[]);
+    let Some((standing, guest)) = beside_another(&up, REBIND) else { return };
+    let shown = guest.end();
+    for part in ["removed", "9000 accepted", "tx-1", "reached", "driver: nvptnet"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let lines: Vec<String> = shown.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for line in ["TX: 2", "RX: 512", "tcp-segmentation-offload: on", "tx-checksum-ip-generic: on", "rx-usecs: 200"] {
+        assert!(lines.iter().any(|l| l == line), "{line}: {shown}");
+    }
+    let count = |name: &str| lines.iter().find_map(|l| l.strip_prefix(name)?.parse::<u64>().ok());
+    let sum = |dir: &str, what: &str| (0..2).filter_map(|i| count(&format!("{dir}{i}_{what}: "))).sum::<u64>();
+    assert!(sum("rx", "packets") > 0 && sum("tx", "packets") > 0 && sum("tx", "errors") == 0, "{shown}");
+    no_complaints(&shown);
+    drop(standing);
+}
+
+/// Objective: a guest that reboots finds its device again; one whose QEMU is killed leaves the port ready for the next one, in fresh memory.
+#[test]
+fn reboots_and_kills() {
+    let _one = ONE.lock();
+    let up = Up::start(&[]);
+    let Some((standing, mut guest)) = beside_another(&up, LOOP) else { return };
+    guest.expect("reached");
+    guest.say("reboot");
+    guest.expect("guest: up");
+    guest.expect("reached");
+    assert!(notes(&up, "vale0:two").contains("rings run, frames with virtio-net header"));
+    drop(guest);
+    until("the port is free", || notes(&up, "vale0:two").contains("waits for a virtual machine"));
+    let socket = up.path("two.sock");
+    let mut guest = Guest::start(image().expect("an image"), LOOP, 2, &Nic { ptnet: 5, ..Nic::new(&socket) });
+    guest.expect("reached");
+    guest.say("off");
+    guest.end();
+    drop(standing);
+}
+
+/// Objective: a guest on ptnet and one on virtio-net reach each other, segments whole in both directions, both with offloads.
+#[test]
+fn beside_virtio_net() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let up = Up::start(&[]);
+    let ptnet = port(&up, "two", "--vnet-hdr");
+    let virtio = up.path("one.sock");
+    common::stdout(&up.run(&format!("attach vale0 vhost:{}", virtio.display())));
+    let both = |ptnet_sends: bool| {
+        let (p, v) = (Nic { ptnet: 3, ..Nic::new(&ptnet) }, Nic::new(&virtio));
+        let (from, to) = if ptnet_sends { (&p, &v) } else { (&v, &p) };
+        let mut receiver = Guest::start(image, RECEIVE, 1, to);
+        receiver.expect("ready");
+        same_sum(Guest::start(image, SEND, 2, from), receiver);
+    };
+    both(true);
+    let (frames, bytes) = sent(&up, "vale0:two");
+    assert!(bytes > 4 << 20 && bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
+    both(false);
+    let (frames, bytes) = sent(&up, "vale0:one");
+    assert!(bytes > 4 << 20 && bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
+}
+
+/// The device without our driver: polled through sysfs, then with interrupts through vfio.
+const BARE: &str = "
+at=$(basename $(readlink /sys/class/net/eth0/device))
+pci=/sys/bus/pci/devices/$at
+netvale pkt-gen -i ptnet-pci:$at -f tx -n 10 2>&1 | grep 'has a driver' || exit 1
+echo $at >$pci/driver/unbind
+netvale pkt-gen -i ptnet-pci:$at -f tx -n 3000 -D 02:00:00:00:00:07 || exit 1
+echo polling
+netvale pkt-gen -i ptnet-pci:$at -f rx -n 500 -W || exit 1
+echo vfio-pci >$pci/driver_override
+echo $at >/sys/bus/pci/drivers_probe
+netvale pkt-gen -i ptnet-pci:$at -f tx -n 3000 -D 02:00:00:00:00:07 || exit 1
+echo interrupted
+netvale pkt-gen -i ptnet-pci:$at -f rx -n 500 -W || exit 1
+echo >$pci/driver_override
+echo $at >$pci/driver/unbind
+echo $at >/sys/bus/pci/drivers/nvptnet/bind
+ip link set eth0 up; cat /sys/class/net/eth0/carrier
+";
+
+/// Objective: a program in the guest drives the device with nothing but what any kernel has, with an IOMMU woken by its interrupts.
+#[test]
+fn without_a_driver() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let up = Up::start(&[]);
+    let socket = port(&up, "two", "");
+    let more = ["-device", "intel-iommu,intremap=on"].map(String::from);
+    let (machine, kernel) = (",kernel-irqchip=split", " intel_iommu=on");
+    let mut guest =
+        Guest::start_with_netvale(image, BARE, 2, &Nic { ptnet: 3, more: &more, machine, kernel, ..Nic::new(&socket) });
+    let mut shown = String::new();
+    for word in ["polling\r\n", "interrupted\r\n"] {
+        shown += &guest.expect(word);
+        assert!(shown.contains("Sent 3000 packets"), "{shown}");
+        common::stdout(&up.run("pkt-gen -i vale0:gen -f tx -n 20000 -R 20000"));
+    }
+    shown += &guest.end();
+    assert!(shown.matches("Received ").count() == 2 && sent(&up, "vale0:two").0 >= 6000, "{shown}");
+    no_complaints(&shown);
+}
+
+/// The devices that netmap published, driven by a program.
+const PUBLISHED: &str = "
+for pci in /sys/bus/pci/devices/*; do
+    [ $(cat $pci/vendor)$(cat $pci/device) = 0x1b360x000d ] && at=$(basename $pci)
+done
+netvale pkt-gen -i ptnet-pci:$at -f tx -n 10 -H 10 && exit 1
+for i in 1 2; do
+    netvale pkt-gen -i ptnet-pci:$at -f tx -n 3000 -D 02:00:00:00:00:07 || exit 1
+done
+echo sent
+netvale pkt-gen -i ptnet-pci:$at -f rx -n 500 -W || exit 1
+";
+
+/// Objective: by vfio-user, a guest finds the published devices, maps netmap's memory from the one and starts rings with the other, whose status blocks lie in
+/// its own memory.
+#[test]
+fn published_devices() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let up = Up::start(&[]);
+    let socket = port(&up, "two", "--vfio-user --rings 2");
+    let nic = Nic { vfio_user: true, ..Nic::new(&socket) };
+    let mut guest = Guest::start_with_netvale(image, PUBLISHED, 2, &nic);
+    let before = guest.expect("sent\r\n");
+    assert!(before.matches("Sent 3000 packets").count() == 2 && sent(&up, "vale0:two").0 >= 6000, "{before}");
+    until("rings run", || notes(&up, "vale0:two").contains("rings run"));
+    common::stdout(&up.run("pkt-gen -i vale0:gen -f tx -n 20000 -R 20000"));
+    let after = guest.end();
+    assert!(after.contains("Received "), "{after}");
+    no_complaints(&after);
+    until("the port is free", || notes(&up, "vale0:two").contains("waits for a virtual machine"));
+}

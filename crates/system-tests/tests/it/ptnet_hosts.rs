@@ -1,0 +1,174 @@
+//! Hosts that end and come back, and hosts that are confused, as ptnet guests see them.
+
+use crate::common::guest;
+use crate::common::ptnet as machines;
+use crate::common::up;
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use guest::{Guest, Nic, image};
+use machines::{LOOP, STAND, no_complaints};
+use netvale_harness::Manager;
+use rustix::process::Signal;
+use up::{Up, until};
+
+/// Emulated guests take all the processor there is: one test at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// The descriptors of guests that a service manager keeps.
+fn kept_of_guests(manager: &Manager) -> usize {
+    manager.names().iter().filter(|name| name.starts_with("ptnet-")).count()
+}
+
+/// Objective: a daemon that is killed and started again by a service manager has the same guests: they only see a pause.
+#[test]
+fn daemon_restarts() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let dir = netvale_harness::daemon::scratch("guests").expect("a folder");
+    let sockets = ["one", "two"].map(|name| dir.path().join(name));
+    let up = Up::managed(&["--allow-dir", dir.path().to_str().expect("text")]);
+    for socket in &sockets {
+        up.must(&["attach", "vale0", "--vnet-hdr", "12", &format!("ptnet:{}", socket.display())]);
+    }
+    let nic = |i: usize| Nic { ptnet: 3, ..Nic::new(&sockets[i]) };
+    let mut standing = Guest::start(image, STAND, 1, &nic(0));
+    standing.expect("ready");
+    let mut guest = Guest::start(image, LOOP, 2, &nic(1));
+    guest.expect("reached");
+    assert_eq!(kept_of_guests(up.manager()), 2 * (2 + 2 * 3));
+    up.restart(Signal::KILL);
+    // The ports are attached again, and find what is kept of their guests.
+    guest.say("again");
+    guest.expect("reached");
+    guest.say("off");
+    guest.end();
+    until("what was the guest's is not kept any more", || kept_of_guests(up.manager()) == 2 + 2 * 3);
+    drop(standing);
+}
+
+/// A host that is confused: it serves memory with a header of its own, obeys every command, and then says nonsense.
+struct Confused {
+    dir: tempfile::TempDir,
+    stop: Arc<AtomicBool>,
+}
+
+/// A header as words; see docs/reference/ptnet.md.
+fn header(change: &[(usize, u32)]) -> Vec<u32> {
+    let mut words = vec![0u32; 1024];
+    words[..2].copy_from_slice(&[0x7470_766e, 0x0074_656e]);
+    // Version, bytes, features, vectors, rings, slots, bytes a buffer, buffers.
+    words[2..12].copy_from_slice(&[1, 4096, 0, 3, 1, 1, 64, 64, 2048, 256]);
+    // Status blocks at 4096 and 4224, rings of 4096 bytes from 8192 on, buffers from 1 MiB on.
+    for (at, value) in
+        [(14, 1500), (16, 4096), (18, 4224), (20, 8192), (22, 4096), (24, 1 << 20), (28, 1 << 22), (64, 1)]
+    {
+        words[at] = value;
+    }
+    change.iter().for_each(|&(at, value)| words[at] = value);
+    words
+}
+
+impl Confused {
+    fn start(change: &[(usize, u32)]) -> Confused {
+        let dir = tempfile::tempdir().expect("a folder");
+        let listener = std::os::unix::net::UnixListener::bind(dir.path().join("s")).expect("a socket");
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, header) = (Arc::clone(&stop), header(change));
+        std::thread::spawn(move || {
+            let file = tempfile::tempfile().expect("a file");
+            file.set_len(1 << 22).expect("room");
+            let bytes: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
+            file.write_all_at(&bytes, 0).expect("written");
+            let (socket, _) = listener.accept().expect("a guest");
+            let bell = || rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("an eventfd");
+            let (doorbells, vectors): (Vec<OwnedFd>, Vec<OwnedFd>) = (0..3).map(|_| (bell(), bell())).unzip();
+            let say = |number: i64, fd: Option<std::os::fd::BorrowedFd<'_>>| {
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+                let fds: Vec<_> = fd.into_iter().collect();
+                if !fds.is_empty() {
+                    control.push(rustix::net::SendAncillaryMessage::ScmRights(&fds));
+                }
+                let bytes = number.to_le_bytes();
+                let iov = [std::io::IoSlice::new(&bytes)];
+                rustix::net::sendmsg(&socket, &iov, &mut control, rustix::net::SendFlags::NOSIGNAL).expect("sent");
+            };
+            say(0, None);
+            say(1, None);
+            say(-1, Some(file.as_fd()));
+            doorbells.iter().for_each(|fd| say(0, Some(fd.as_fd())));
+            vectors.iter().for_each(|fd| say(1, Some(fd.as_fd())));
+            let word = |at: u64| {
+                let mut bytes = [0; 4];
+                file.read_exact_at(&mut bytes, at).expect("read");
+                u32::from_le_bytes(bytes)
+            };
+            while !stopped.load(Ordering::Relaxed) {
+                // Every command is answered with success; status blocks and slots are what no ring can have.
+                file.write_all_at(&word(324).to_le_bytes(), 260).expect("written");
+                file.write_all_at(&[0xff; 64], 4224).expect("written");
+                file.write_all_at(&[0xff; 128], 4224 + 64).expect("written");
+                for fd in &vectors {
+                    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        Confused { dir, stop }
+    }
+
+    fn socket(&self) -> String {
+        self.dir.path().join("s").display().to_string()
+    }
+}
+
+impl Drop for Confused {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Objective: a header of a version that the driver does not know, or that cannot be, is refused in dmesg, memory that is no ptnet device's is left alone,
+/// and a host that says nonsense about rings that run does not bring the guest down.
+#[test]
+fn confused_hosts() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let hosts = [
+        (&[(2, 99)][..], "speaks version 99"),
+        (&[(0, 7)], "not ours"),
+        (&[(6, 0)], "number of tx rings makes no sense: 0"),
+        (&[(5, 9)], "number of vectors makes no sense: 9"),
+        (&[(8, 1 << 20)], "number of slots makes no sense"),
+        (&[(10, 100)], "buffer size makes no sense: 100"),
+        (&[(11, 1 << 30)], "buffers makes no sense"),
+        (&[(21, 1)], "rings makes no sense"),
+        (&[], "the host says slot 4294967295 of 64"),
+    ];
+    let confused: Vec<Confused> = hosts.iter().map(|(change, _)| Confused::start(change)).collect();
+    let (last, others) = confused.split_last().expect("hosts");
+    let more: Vec<String> = others
+        .iter()
+        .enumerate()
+        .flat_map(|(i, host)| {
+            let chardev = format!("socket,id=more{i},path={}", host.socket());
+            let device = format!("ivshmem-doorbell,chardev=more{i},vectors=3");
+            ["-chardev".to_owned(), chardev, "-device".to_owned(), device]
+        })
+        .collect();
+    let script = "ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up; ping -c 3 -i 0.3 10.1.0.1; sleep 5; dmesg; ls /sys/class/net";
+    let path = PathBuf::from(last.socket());
+    let shown = Guest::start(image, script, 2, &Nic { ptnet: 3, more: &more, ..Nic::new(&path) }).end();
+    for (_, text) in hosts {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    assert!(!shown.contains("eth1"), "{shown}");
+    no_complaints(&shown);
+}

@@ -1,0 +1,72 @@
+//! The devices that netmap published, in a virtual machine: driven in the order in which netmap's own drivers do it.
+
+use crate::common::guest;
+use crate::common::ptnet as machines;
+use crate::common::published;
+use crate::common::up;
+
+use std::sync::Mutex;
+
+use guest::{Guest, Nic, image};
+use machines::{no_complaints, port};
+use published::{Echo, driver};
+use up::{Up, until};
+
+/// Emulated guests take all the processor there is: one test at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// Finds the devices; runs the driver on them without and with a header, and once more by vfio if the machine has an IOMMU.
+const DRIVE: &str = "
+for pci in /sys/bus/pci/devices/*; do
+    case $(cat $pci/vendor)$(cat $pci/device) in
+        0x1b360x000d) at=$(basename $pci) ;;
+        0x1b360x000c) memory=$(basename $pci) ;;
+    esac
+done
+if grep -q intel_iommu /proc/cmdline; then
+    echo vfio-pci >/sys/bus/pci/devices/$at/driver_override
+    echo $at >/sys/bus/pci/drivers_probe
+    for header in 0 12; do published vfio $at $memory $header || exit 1; done
+    exit
+fi
+for header in 0 12; do published sysfs $at $memory $header || exit 1; done
+";
+
+/// Runs the driver in a guest of a port with those options. Returns what it says.
+fn drive(options: &str, iommu: bool) -> Option<String> {
+    let image = image()?;
+    let up = Up::start(&[]);
+    let socket = port(&up, "two", options);
+    let _echo = Echo::start(up.dir(), "vale0:echo");
+    let program = driver(up.dir());
+    let more = ["-device", "intel-iommu,intremap=on,caching-mode=on"].map(String::from);
+    let nic = Nic { vfio_user: true, ..Nic::new(&socket) };
+    let with_iommu = Nic { more: &more, machine: ",kernel-irqchip=split", kernel: " intel_iommu=on", ..nic };
+    let nic = Nic { vfio_user: true, ..Nic::new(&socket) };
+    let nic = if iommu { with_iommu } else { nic };
+    let shown = Guest::start_with(image, DRIVE, 2, &nic, &[(&program, "/bin/published")]).end();
+    no_complaints(&shown);
+    until("the port is free", || up.show("vale0:two")["notes"].to_string().contains("waits for a virtual machine"));
+    Some(shown)
+}
+
+/// Objective: loaded, opened, closed, opened again and loaded anew, with a header and without, the devices carry frames of one slot and of several both
+/// ways from the first time on, with the status blocks at physical addresses.
+#[test]
+fn in_the_drivers_order() {
+    let _one = ONE.lock();
+    let Some(shown) = drive("--vfio-user --vnet-hdr --slots 64", false) else { return };
+    for header in [0, 12] {
+        assert!(shown.contains(&format!("exchanged with a header of {header}, 1 rings, polling")), "{shown}");
+    }
+}
+
+/// Objective: the same with two queues behind an IOMMU, woken by the devices' own interrupts.
+#[test]
+fn interrupted() {
+    let _one = ONE.lock();
+    let Some(shown) = drive("--vfio-user --vnet-hdr --rings 2", true) else { return };
+    for header in [0, 12] {
+        assert!(shown.contains(&format!("exchanged with a header of {header}, 2 rings, interrupted")), "{shown}");
+    }
+}

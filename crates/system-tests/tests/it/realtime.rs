@@ -1,0 +1,75 @@
+//! Programs that spin at a real-time priority, and a daemon whose workers stand above them.
+
+use crate::common;
+use crate::common::libs;
+use crate::common::up;
+
+use std::process::{Command, Output};
+
+use common::{netvale, stderr};
+use up::Up;
+
+/// Runs the program that has every CPU at priority 5 against a daemon with these arguments; none where it may not.
+fn spin(args: &[&str]) -> Option<Output> {
+    let permitted =
+        Command::new("chrt").args(["-f", "20", "true"]).output().is_ok_and(|output| output.status.success());
+    if !permitted {
+        netvale_harness::skip("SCHED_FIFO is not permitted here");
+        return None;
+    }
+    let up = Up::start(args);
+    let program = libs::compile("realtime", up.dir());
+    let mut command = Command::new(&program);
+    command.args(["vale0:a", "vale0:b"]).env("NETVALE_RUN_DIR", up.dir());
+    let output = libs::finish(command);
+    assert!(output.status.success() || output.status.code() == Some(77), "{}", stderr(&output));
+    Some(output).filter(|output| output.status.success())
+}
+
+fn frames(output: &Output) -> u64 {
+    String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number of frames")
+}
+
+/// Objective: workers above the programs' priority forward while those spin on all CPUs, and the program has nothing to complain of.
+#[test]
+fn workers_above_programs() {
+    let Some(output) = spin(&["--rt-priority", "10"]) else { return };
+    // Four rings full would be forwarded in the pauses that the kernel enforces.
+    assert!(frames(&output) > 20_000, "{} frames: {}", frames(&output), stderr(&output));
+    assert!(!stderr(&output).contains("spun"), "{}", stderr(&output));
+}
+
+/// Objective: a program that keeps the worker from every CPU is told so in one line, with what to do.
+#[test]
+fn starved_workers() {
+    let Some(output) = spin(&[]) else { return };
+    let text = stderr(&output);
+    assert_eq!(text.matches("has spun for").count(), 1, "{} frames: {text}", frames(&output));
+    assert!(text.contains("SCHED_FIFO priority 5") && text.contains("--rt-priority 6"), "{text}");
+}
+
+/// Objective: a daemon that may not is refused by name, before it serves anybody.
+#[test]
+fn not_permitted() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-sys_nice", "--inh-caps", "-sys_nice", "--"]).arg(netvale().get_program());
+    command.arg("up").arg("--run-dir").arg(dir.path()).args(["--rt-priority", "7"]);
+    let Ok(output) = command.output() else {
+        netvale_harness::skip("no setpriv");
+        return;
+    };
+    let text = stderr(&output);
+    if text.contains("setpriv:") {
+        netvale_harness::skip(&format!("{text}"));
+        return;
+    }
+    assert!(
+        !output.status.success() && text.contains("real-time priority 7") && text.contains("CAP_SYS_NICE"),
+        "{text}"
+    );
+    assert!(
+        !dir.path().join("control.sock").exists()
+            || std::os::unix::net::UnixStream::connect(dir.path().join("control.sock")).is_err()
+    );
+}

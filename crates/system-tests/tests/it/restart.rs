@@ -1,0 +1,176 @@
+//! A daemon that is killed, or told to end, and started again by a service manager.
+
+use crate::common::sequence;
+use crate::common::up;
+
+use std::path::Path;
+use std::time::Duration;
+
+use netvale::{Options, Port};
+use netvale_control::client::Client;
+use netvale_pcapport::Reader;
+use rustix::process::Signal;
+use sequence::{Came, Reader as Arrivals, Sender, open};
+use up::{LIMIT, Up};
+
+/// Between two bursts of a sender: the machine has other things to do.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Frames across a switch to a lossless port while the daemon ends in that way again and again.
+fn under_traffic(signal: Signal) -> (Came, u64) {
+    let d = Up::managed(&[]);
+    d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
+    // Nobody waits for a port that is one of several to which frames are flooded: this one is elsewhere.
+    d.must(&["attach", "vale1", "null:none"]);
+    let reader = Arrivals::start(open(d.dir(), "vale0:to"));
+    let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
+    for _ in 0..5 {
+        reader.wait_for(reader.next() + 200);
+        d.restart(signal);
+        reader.wait_for(reader.next() + 200);
+    }
+    let sent = from.finish();
+    let came = reader.finish(sent);
+    let mut client = Client::connect(d.dir()).expect("it answers");
+    assert!(client.show("vale0:to").expect("it is there").lossless);
+    client.show("vale1:none").expect("what is not continued is attached anew");
+    (came, sent)
+}
+
+/// Objective: a daemon that is killed while frames are under way is continued by the next one: none is lost or overtaken,
+/// and those that come twice are a batch at most each time.
+#[test]
+fn killed() {
+    let (came, sent) = under_traffic(Signal::KILL);
+    assert_eq!((came.next, came.missing), (sent, 0));
+    assert!(came.again <= 5 * 127, "{came:?}");
+}
+
+/// Objective: one that a signal ends leaves everything as it is: no frame comes twice either.
+#[test]
+fn told_to_end() {
+    let (came, sent) = under_traffic(Signal::TERM);
+    assert_eq!(came, Came { next: sent, ..Came::default() });
+}
+
+/// The number of each frame in a capture, up to the first that is not whole.
+fn captured(path: &Path) -> Vec<u64> {
+    let (mut reader, mut all) = (Reader::open(path).expect("a capture"), Vec::new());
+    while let Ok(Some(frame)) = reader.next_frame() {
+        let (_, number) = frame.bytes.split_last_chunk::<8>().expect("a number");
+        all.push(u64::from_be_bytes(*number));
+    }
+    all
+}
+
+/// Objective: a capture of a daemon that is killed under traffic goes on in the same file, however often: nothing that was there is gone,
+/// and the file is whole.
+#[test]
+fn a_capture() {
+    let d = Up::managed(&[]);
+    let file = d.dir().join("all.pcapng");
+    d.must(&["attach", "vale0", &format!("pcap:out={}", file.display()), "--name", "file"]);
+    // Discards, so that the sender's frames go somewhere else, too.
+    d.must(&["attach", "vale0", "null:none"]);
+    let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
+    let mut before = Vec::new();
+    for _ in 0..3 {
+        let more = before.len() + 200;
+        assert!(netvale_harness::until(LIMIT, PAUSE, || captured(&file).len() >= more));
+        let now = captured(&file);
+        assert!(now.starts_with(&before), "what was captured is gone");
+        before = now;
+        d.restart(Signal::KILL);
+    }
+    let sent = from.finish();
+    assert!(netvale_harness::until(LIMIT, PAUSE, || captured(&file).last() == Some(&(sent - 1))));
+    d.must(&["detach", "vale0:file"]);
+    let (all, mut whole) = (captured(&file), Reader::open(&file).expect("a capture"));
+    assert!(all.starts_with(&before));
+    for _ in &all {
+        assert!(whole.next_frame().expect("a whole file").is_some());
+    }
+    assert!(whole.next_frame().expect("a whole file").is_none());
+}
+
+/// Objective: an interface on a switch, and the one at the other end of the cable, which a program has open, go on when the daemon is
+/// killed under traffic.
+#[test]
+fn interfaces() {
+    if !rustix::process::geteuid().is_root() {
+        netvale_harness::skip("needs root");
+        return;
+    }
+    if !netvale_harness::net::inside(&["--net"]).expect("a namespace") {
+        return;
+    }
+    netvale_harness::net::cable("nva", "nvb", 1).expect("a cable");
+    let d = Up::managed(&[]);
+    d.must(&["attach", "vale0", "netmap:nva"]);
+    // Room for what comes while the machine has other things to do.
+    let options = Options { run_dir: Some(d.dir().into()), slots: 4096, ..Options::default() };
+    let reader = Arrivals::start(Port::open_with("netmap:nvb", &options).expect("it opens"));
+    let from = Sender::start(d.dir().into(), "vale0:from", 5 * PAUSE);
+    for _ in 0..3 {
+        reader.wait_for(reader.next() + 200);
+        d.restart(Signal::KILL);
+        reader.wait_for(reader.next() + 200);
+    }
+    let sent = from.finish();
+    let came = reader.finish(sent);
+    assert_eq!((came.next, came.missing), (sent, 0));
+    assert!(came.again <= 3 * (127 + 1024), "{came:?}");
+}
+
+/// Objective: counters and addresses of a daemon that is killed are there afterwards, as they were a moment before.
+#[test]
+fn what_was_counted() {
+    let d = Up::managed(&[]);
+    d.must(&["attach", "vale0", "to"]);
+    let reader = Arrivals::start(open(d.dir(), "vale0:to"));
+    let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
+    reader.wait_for(100);
+    // Kept again twice: the second time began after the frames had come.
+    for _ in 0..2 {
+        let before = d.manager().names();
+        assert!(netvale_harness::until(LIMIT, PAUSE, || d.manager().names() != before));
+    }
+    d.restart(Signal::KILL);
+    let mut client = Client::connect(d.dir()).expect("it answers");
+    let port = client.show("vale0:to").expect("it is there");
+    assert!(port.rings.iter().any(|ring| ring.frames >= 100), "{:?}", port.rings);
+    assert!(!client.table("vale0").expect("it is there").is_empty());
+    let sent = from.finish();
+    reader.finish(sent);
+}
+
+/// Objective: what ended while no daemon ran is gone afterwards, ports that were attached stay, and a daemon that is asked
+/// to stop leaves nothing with the service manager.
+#[test]
+fn what_is_left() {
+    let d = Up::managed(&[]);
+    d.must(&["attach", "vale0", "stays"]);
+    let (gone, mut pipe) = (open(d.dir(), "vale0:gone"), open(d.dir(), "netmap:p{1"));
+    let kept = |d: &Up| d.manager().names().len();
+    // Two regions for ports and one for the pipe, a switch, two ports, a pipe, two connections.
+    netvale_harness::until(LIMIT, PAUSE, || kept(&d) == 9);
+    assert_eq!(kept(&d), 9);
+    d.end(Signal::KILL).expect("it ends");
+    drop(gone);
+    d.start_again().expect("another one starts");
+    let names = |d: &Up| -> Vec<String> {
+        let ports = Client::connect(d.dir()).expect("it answers").ports(None).expect("it lists them");
+        ports.into_iter().map(|port| port.name).collect()
+    };
+    assert!(netvale_harness::until(LIMIT, PAUSE, || names(&d) == ["vale0:stays", "netmap:p{1"]), "{:?}", names(&d));
+    pipe.sync();
+    let mut other = open(d.dir(), "netmap:p}1");
+    assert!(other.tx()[0].send(&[7; 60]));
+    other.sync();
+    assert!(netvale_harness::until(LIMIT, PAUSE, || {
+        pipe.sync();
+        pipe.rx()[0].space() == 1
+    }));
+    d.must(&["stop"]);
+    assert!(netvale_harness::until(LIMIT, PAUSE, || kept(&d) == 0), "{:?}", d.manager().names());
+}

@@ -1,0 +1,224 @@
+//! Sender, receiver and daemon on CPUs that they share with each other and with strangers, that they have a part of, or that are taken from them:
+//! everything that is sent over a pipe arrives in order, what crosses a switch stays in order, and nobody spins for somebody who cannot run.
+
+use crate::common;
+use crate::common::up;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::stdout;
+use netvale_harness::Process;
+use rustix::process::Signal;
+use up::{Guarded, LIMIT, Up};
+
+/// Frames that are sent.
+const FRAMES: &str = "300000";
+/// Over so long the CPU time of a process is compared.
+const WHILE: Duration = Duration::from_millis(300);
+
+/// Two ends, and whether all frames arrive between them.
+const WAYS: [(&str, &str, bool); 2] = [("netmap:way{1", "netmap:way}1", true), ("vale0:from", "vale0:to", false)];
+
+/// What a process gets of the CPUs.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// Its share of all, as all others.
+    Fair,
+    /// Its share of one CPU.
+    Cpu(u32),
+    /// What it wants, before all others.
+    RealTime,
+    /// A tenth of a CPU at most.
+    Tenth,
+}
+
+impl Part {
+    /// Gives it to the process. Returns whether that is possible here.
+    fn give(self, pid: u32, group: Option<&Group>) -> bool {
+        let set = |program: &str, args: &[&str]| {
+            let done = Command::new(program).args(args).arg(pid.to_string()).output();
+            done.is_ok_and(|done| done.status.success())
+        };
+        match self {
+            Part::Fair => true,
+            Part::Cpu(cpu) => set("taskset", &["-a", "-c", "-p", &cpu.to_string()]),
+            Part::RealTime => set("chrt", &["-a", "-f", "-p", "20"]),
+            Part::Tenth => group.is_some_and(|group| group.add(pid)),
+        }
+    }
+}
+
+/// A control group with a tenth of a CPU.
+struct Group(PathBuf);
+
+impl Group {
+    /// `None` where none can be made.
+    fn new(name: &str) -> Option<Group> {
+        let mounts = fs::read_to_string("/proc/mounts").ok()?;
+        let mounted = |kind: &str, with: &str| {
+            let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+            let found = fields.filter(|f| f.len() > 3 && f[2] == kind && f[3].split(',').any(|option| option == with));
+            found.map(|f| PathBuf::from(f[1])).next()
+        };
+        let name = format!("netvale-test-{name}-{}", std::process::id());
+        let first = mounted("cgroup", "cpu").map(|root| (root, "cpu.cfs_quota_us", "10000"));
+        let (root, file, limit) = first.or_else(|| Some((mounted("cgroup2", "rw")?, "cpu.max", "10000 100000")))?;
+        let group = Group(root.join(name));
+        fs::create_dir(&group.0).ok()?;
+        // The group goes with the value that is dropped here.
+        fs::write(group.0.join(file), limit).ok().map(|()| group)
+    }
+
+    fn add(&self, pid: u32) -> bool {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).is_ok()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // It is empty a moment after its processes have ended.
+        netvale_harness::until(LIMIT, Duration::from_millis(5), || fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+/// A sender, a receiver, or somebody who is only busy.
+fn start(command: &mut Command) -> Guarded {
+    Guarded(Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).expect("it starts"))
+}
+
+fn pkt_gen(up: &Up, args: &[&str]) -> Guarded {
+    start(&mut up.command(["pkt-gen"].iter().chain(args)))
+}
+
+fn busy() -> Guarded {
+    start(Command::new("sh").args(["-c", "while :; do :; done"]))
+}
+
+/// Frames received, missing, and out of order, as the receiver says.
+fn result(receiver: Guarded) -> [u64; 3] {
+    let text = stdout(&receiver.output());
+    let numbers = |line: &str| {
+        let line = text.lines().find(|one| one.starts_with(line)).unwrap_or_else(|| panic!("no {line} in: {text}"));
+        line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect::<Vec<u64>>()
+    };
+    let sequence = numbers("Sequence: ");
+    [numbers("Received ")[0], sequence[0], sequence[1]]
+}
+
+/// Sends over both ways while daemon, sender and receiver have these parts of the CPUs, beside a number of strangers.
+fn crossings(name: &str, [daemon, sender, receiver]: [Part; 3], strangers: usize) {
+    // Dropped last: it has to be empty.
+    let group = Group::new(name);
+    let up = Up::start(&[]);
+    let given = |part: Part, pid| {
+        let given = part.give(pid, group.as_ref());
+        if !given {
+            netvale_harness::skip(&format!("{part:?} cannot be had here"));
+        }
+        given
+    };
+    if !given(daemon, up.pid()) {
+        return;
+    }
+    let _busy: Vec<_> = (0..strangers).map(|_| busy()).collect();
+    for (from, to, all_arrive) in WAYS {
+        let end: &[&str] = if all_arrive { &["-n", FRAMES] } else { &["-W"] };
+        let to_end = pkt_gen(&up, &[&["-i", to, "-f", "rxseq", "-N"], end].concat());
+        if !given(receiver, to_end.0.id()) {
+            return;
+        }
+        up.wait_for_port(to);
+        let from_end = pkt_gen(&up, &["-i", from, "-f", "txseq", "-n", FRAMES]);
+        if !given(sender, from_end.0.id()) {
+            return;
+        }
+        stdout(&from_end.output());
+        let [frames, missing, disordered] = result(to_end);
+        assert_eq!(disordered, 0, "{name}: {from}");
+        assert!(frames > 0 && (missing == 0 || !all_arrive), "{name}: {frames} frames over {from}, {missing} missing");
+    }
+}
+
+/// Objective: all on one CPU, which two strangers want, too.
+#[test]
+fn one_cpu() {
+    crossings("one", [Part::Cpu(0); 3], 2);
+}
+
+/// Objective: each on CPUs that the others do not have, or have only in part.
+#[test]
+fn cpu_sets() {
+    let last = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32 - 1;
+    crossings("apart", [Part::Cpu(0), Part::Cpu(last), Part::Cpu(0)], 1);
+    crossings("partly", [Part::Fair, Part::Cpu(last), Part::Fair], 2);
+}
+
+/// Objective: one of the three has a real-time priority, on the CPU of the others.
+#[test]
+fn real_time() {
+    for (at, name) in ["daemon", "sender", "receiver"].into_iter().enumerate() {
+        let mut parts = [Part::Cpu(0); 3];
+        parts[at] = Part::RealTime;
+        crossings(name, parts, 1);
+    }
+}
+
+/// Objective: one of the three has a tenth of a CPU.
+#[test]
+fn a_tenth_of_a_cpu() {
+    for (at, name) in ["slow-daemon", "slow-sender", "slow-receiver"].into_iter().enumerate() {
+        let mut parts = [Part::Fair; 3];
+        parts[at] = Part::Tenth;
+        crossings(name, parts, 0);
+    }
+}
+
+/// CPU time of a process in clock ticks, 100 a second.
+fn cpu_time(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let behind_name = stat.rsplit(')').next().unwrap_or_default();
+    behind_name.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum()
+}
+
+/// Waits until a process uses next to no CPU time over a while.
+fn until_idle(what: &str, pid: u32) {
+    up::until(what, || {
+        let before = cpu_time(pid);
+        std::thread::sleep(WHILE);
+        cpu_time(pid) - before <= 1
+    });
+}
+
+/// Objective: nobody spins for a peer that is stopped, be it the receiver, the sender or the daemon; when the peer goes on, so do the frames, in
+/// order, over a pipe without a gap.
+#[test]
+fn stopped_peers() {
+    for (from, to, all_arrive) in WAYS {
+        let up = Up::start(&[]);
+        let receiver = pkt_gen(&up, &["-i", to, "-f", "rxseq", "-N"]);
+        up.wait_for_port(to);
+        let sender = pkt_gen(&up, &["-i", from, "-f", "txseq", "-R", "20000"]);
+        up.wait_for_port(from);
+        receiver.signal(Signal::STOP);
+        if all_arrive {
+            until_idle("the sender sleeps", sender.0.id());
+        }
+        until_idle("the daemon sleeps", up.pid());
+        receiver.signal(Signal::CONT);
+        sender.signal(Signal::STOP);
+        until_idle("the receiver sleeps", receiver.0.id());
+        let daemon = rustix::process::Pid::from_raw(up.pid().cast_signed()).expect("a process");
+        rustix::process::kill_process(daemon, Signal::STOP).expect("it runs");
+        sender.signal(Signal::CONT);
+        rustix::process::kill_process(daemon, Signal::CONT).expect("it runs");
+        sender.signal(Signal::INT);
+        stdout(&sender.output());
+        until_idle("all has arrived", receiver.0.id());
+        receiver.signal(Signal::INT);
+        let [frames, missing, disordered] = result(receiver);
+        assert!(frames > 0 && disordered == 0 && (missing == 0 || !all_arrive), "{from}: {frames}, {missing}");
+    }
+}

@@ -1,0 +1,251 @@
+//! A daemon is replaced while frames are under way.
+
+use crate::common;
+use crate::common::sequence;
+use crate::common::up;
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::stderr;
+use netvale::Port;
+use netvale_control::attach::{AttachReply, REPLY_LEN};
+use netvale_control::client::Client;
+use netvale_control::succession::Succession;
+use netvale_control::types::Latency;
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use sequence::{Came, LIMIT, Reader, Sender, frame, open};
+use up::Up;
+
+/// Between two bursts of a sender: the machine has other things to do.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Objective: frames across a switch to a lossless port, and across a pipe, arrive
+/// once each and in order while the daemon is replaced again and again; addresses, counters and options stay.
+#[test]
+fn nothing_is_lost() {
+    let d = Up::start(&[]);
+    d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
+    let (mut to, mut end) = (open(d.dir(), "vale0:to"), open(d.dir(), "netmap:p{1"));
+    let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
+    let other = Sender::start(d.dir().into(), "netmap:p}1", PAUSE);
+    let (mut came, mut through) = (Came::default(), Came::default());
+    for _ in 0..5 {
+        let (more, others) = (came.next + 500, through.next + 500);
+        std::thread::scope(|scope| {
+            let upgrade = scope.spawn(|| d.upgrade());
+            came.read_up_to(&mut to, more);
+            through.read_up_to(&mut end, others);
+            while !upgrade.is_finished() {
+                came.read(&mut to);
+                through.read(&mut end);
+            }
+            upgrade.join().expect("it is replaced");
+        });
+    }
+    let (sent, others) = std::thread::scope(|scope| {
+        let (from, other) = (scope.spawn(|| from.finish()), scope.spawn(|| other.finish()));
+        while !(from.is_finished() && other.is_finished()) {
+            came.read(&mut to);
+            through.read(&mut end);
+        }
+        (from.join().expect("it sends"), other.join().expect("it sends"))
+    });
+    came.read_up_to(&mut to, sent);
+    through.read_up_to(&mut end, others);
+    assert_eq!(came, Came { next: sent, ..Came::default() });
+    assert_eq!(through, Came { next: others, ..Came::default() });
+    let port = Client::connect(d.dir()).expect("it answers").show("vale0:to").expect("it is there");
+    assert!(port.lossless);
+    assert_eq!(port.rings.iter().map(|ring| ring.frames).max(), Some(sent), "counted across all of them");
+}
+
+/// Ends the sender while its frames are read: all came, once each and in order.
+fn all_came(from: Sender, mut came: Came, to: &mut Port) {
+    let sent = std::thread::scope(|scope| {
+        let from = scope.spawn(|| from.finish());
+        while !from.is_finished() {
+            came.read(to);
+        }
+        from.join().expect("it sends")
+    });
+    came.read_up_to(to, sent);
+    assert_eq!((came.again, came.missing), (0, 0), "of {sent}");
+}
+
+/// Objective: how long frames took stays, and is added to.
+#[test]
+fn histograms() {
+    let d = Up::start(&["--latency-sampling", "1"]);
+    let (mut to, mut from) = (open(d.dir(), "vale0:to"), open(d.dir(), "vale0:from"));
+    let mut came = Came::default();
+    let mut send = |numbers: std::ops::Range<u64>| {
+        numbers.clone().for_each(|number| assert!(from.tx()[0].send(&frame(number))));
+        from.sync();
+        came.read_up_to(&mut to, numbers.end);
+    };
+    send(0..50);
+    let before = timed(&d, "vale0:from", 50);
+    d.upgrade();
+    assert_eq!(timed(&d, "vale0:from", 50), before);
+    send(50..60);
+    assert!(timed(&d, "vale0:from", 60).sum_ns > before.sum_ns);
+}
+
+/// How long frames of a port took, once that many were timed.
+fn timed(d: &Up, port: &str, frames: u64) -> Latency {
+    let mut client = Client::connect(d.dir()).expect("it answers");
+    let until = Instant::now() + LIMIT;
+    loop {
+        let found = client.all_stats().expect("it answers").ports.into_iter().find(|one| one.name == port);
+        match found.expect("it is there").latency {
+            Some(latency) if latency.frames() == frames => return latency,
+            other => assert!(Instant::now() < until, "{other:?}"),
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Objective: frames that wait for a lossless receiver when the daemon is replaced arrive after it, before those behind
+/// them.
+#[test]
+fn frames_that_wait() {
+    let d = Up::start(&[]);
+    d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
+    let mut to = open(d.dir(), "vale0:to");
+    let from = Sender::start(d.dir().into(), "vale0:from", Duration::ZERO);
+    let mut came = Came::default();
+    for _ in 0..3 {
+        // More than the receiver's ring holds: the others wait.
+        let until = Instant::now() + LIMIT;
+        while from.sent() <= came.next + 127 {
+            assert!(Instant::now() < until, "the receiver is not full");
+            std::thread::sleep(PAUSE);
+        }
+        std::thread::scope(|scope| {
+            let upgrade = scope.spawn(|| d.upgrade());
+            // One that reads nothing would not be waited for.
+            while !upgrade.is_finished() {
+                (0..4).for_each(|_| came.read_one(&mut to));
+                std::thread::sleep(PAUSE);
+            }
+            upgrade.join().expect("it is replaced");
+        });
+        let next = came.next;
+        came.read_up_to(&mut to, next + 300);
+    }
+    all_came(from, came, &mut to);
+}
+
+/// Objective: monitors of a port and of a pipe go on with copies after the daemon is replaced, and so does a program's
+/// connection that asks for its port again.
+#[test]
+fn monitors() {
+    let d = Up::start(&[]);
+    let reader = Reader::start(open(d.dir(), "vale0:to"));
+    let through = Reader::start(open(d.dir(), "netmap:p{1"));
+    let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
+    let other = Sender::start(d.dir().into(), "netmap:p}1", PAUSE);
+    let copies = ["vale0:to/r", "netmap:p{1/r"].map(|name| Reader::start(open(d.dir(), name)));
+    for _ in 0..3 {
+        copies.iter().for_each(|copy| copy.wait_for(copy.next() + 100));
+        d.upgrade();
+        copies.iter().for_each(|copy| copy.wait_for(copy.next() + 100));
+    }
+    for copy in copies {
+        let came = copy.finish(0);
+        assert_eq!(came.again, 0, "{came:?}");
+    }
+    let (sent, others) = (from.finish(), other.finish());
+    for (reader, number) in [(reader, sent), (through, others)] {
+        reader.finish(number);
+    }
+}
+
+/// A successor as the daemon sees it.
+struct Pretender(OwnedFd);
+
+impl Pretender {
+    fn connect(dir: &Path) -> Pretender {
+        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let fd = fd.expect("a socket");
+        let address = SocketAddrUnix::new(dir.join("attach.sock")).expect("short");
+        rustix::net::connect(&fd, &address).expect("it listens");
+        Pretender(fd)
+    }
+
+    fn say(&self, bytes: &[u8]) {
+        rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL).expect("it takes messages");
+    }
+
+    fn hear(&self) -> Vec<u8> {
+        let mut bytes = vec![0; 1 << 17];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let iov = &mut [IoSliceMut::new(&mut bytes)];
+        let got = rustix::net::recvmsg(&self.0, iov, &mut control, RecvFlags::CMSG_CLOEXEC).expect("it answers");
+        bytes.truncate(got.bytes);
+        bytes
+    }
+
+    /// Asks whether a state of that version is handed over.
+    fn hello(&self, version: u32) -> AttachReply {
+        self.say(&Succession::Hello(version).encode());
+        let answer = self.hear();
+        assert_eq!(answer.len(), REPLY_LEN);
+        AttachReply::decode(&answer).expect("a reply")
+    }
+
+    /// Takes everything.
+    fn take(&self) {
+        self.say(&Succession::Begin.encode());
+        let mut items = 0;
+        while self.hear() != b".\"end\"" {
+            items += 1;
+        }
+        assert!(items > 3, "the process, a region, a switch, a port");
+    }
+}
+
+/// Objective: a daemon whose successor gets everything and then fails, hangs up or says nothing goes on, and nobody
+/// notices but by the delay; then another one can go on.
+#[test]
+fn successors_that_fail() {
+    let d = Up::start(&[]);
+    d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
+    let mut to = open(d.dir(), "vale0:to");
+    let from = Sender::start(d.dir().into(), "vale0:from", Duration::ZERO);
+    let (mut came, pid) = (Came::default(), d.pid());
+    let hello = |version| Pretender::connect(d.dir()).hello(version);
+    assert_eq!(hello(1).status, 0);
+    let refused = hello(1000);
+    assert!(refused.status != 0 && refused.text.contains("the successor takes 1000"), "{}", refused.text);
+    for fails in [true, false, true, false] {
+        came.read(&mut to);
+        let pretender = Pretender::connect(d.dir());
+        assert_eq!(pretender.hello(1).status, 0);
+        pretender.take();
+        if fails {
+            pretender.say(b"port vale0:to: something is wrong with it");
+        }
+        drop(pretender);
+        let next = came.next;
+        came.read_up_to(&mut to, next + 300);
+        assert_eq!(d.pid(), pid);
+    }
+    d.upgrade();
+    all_came(from, came, &mut to);
+}
+
+/// Objective: a program that cannot go on as a daemon is named as such, and the running one is still there.
+#[test]
+fn a_program_that_is_none() {
+    let d = Up::start(&[]);
+    let pid = d.pid();
+    let output = d.command(["upgrade", "--exec", "/bin/false"]).output().expect("it runs");
+    assert!(!output.status.success() && stderr(&output).contains("the running one goes on"), "{}", stderr(&output));
+    assert_eq!(d.pid(), pid);
+}

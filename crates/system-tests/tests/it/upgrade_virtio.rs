@@ -1,0 +1,164 @@
+//! `netvale upgrade` under traffic: vhost-user devices and drivers of one daemon, and virtual machines, go on in the next.
+
+use crate::common;
+use crate::common::guest;
+use crate::common::up;
+
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+
+use guest::{Guest, Nic, image};
+use netvale_control::attach::{AttachReply, REPLY_LEN};
+use netvale_control::succession::Succession;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use up::{Up, until};
+
+/// One test at a time has the processors.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// A daemon that becomes other processes.
+struct Upgraded(Up);
+
+impl Upgraded {
+    fn start() -> Upgraded {
+        Upgraded(Up::start(&[]))
+    }
+
+    fn attach(&self, line: &str) {
+        common::stdout(&self.0.run(&format!("attach {line}")));
+    }
+
+    fn upgrade(&self) {
+        self.0.upgrade();
+    }
+
+    /// Takes what a successor takes, and hangs up before it is ready.
+    fn fail_to_upgrade(&self) {
+        let socket = connect(&self.0);
+        let mut answer = [0; REPLY_LEN];
+        rustix::net::send(&socket, &Succession::Hello(1).encode(), SendFlags::NOSIGNAL).unwrap();
+        let (got, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty()).unwrap();
+        assert_eq!(AttachReply::decode(&answer[..got]).unwrap().status, 0);
+        rustix::net::send(&socket, &Succession::Begin.encode(), SendFlags::NOSIGNAL).unwrap();
+        let mut item = vec![0; 70_000];
+        // The first items; the rest is in the socket when it is closed.
+        for _ in 0..3 {
+            let (got, _) = rustix::net::recv(&socket, &mut item[..], RecvFlags::empty()).unwrap();
+            assert!(got > 0);
+        }
+    }
+
+    fn notes(&self, port: &str) -> String {
+        self.0.show(port)["notes"].to_string()
+    }
+}
+
+fn connect(up: &Up) -> OwnedFd {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    rustix::net::connect(&socket, &SocketAddrUnix::new(up.path("attach.sock")).unwrap()).unwrap();
+    socket
+}
+
+/// Two cables, each a device and a driver on two switches: frames with numbers cross one from the device to the driver, the
+/// other from the driver to the device, while the daemon changes its process ten times, and does not three times.
+fn cables(options: &str) {
+    let _one = ONE.lock();
+    let daemon = Upgraded::start();
+    let up = &daemon.0;
+    for (name, device, driver) in [("down", "vale0", "vale1"), ("up", "vale3", "vale2")] {
+        let socket = up.path(&format!("{name}.sock"));
+        daemon.attach(&format!("{device} vhost:{} --lossless", socket.display()));
+        daemon.attach(&format!("{driver} virtio:{} --lossless {options}", socket.display()));
+        until("the device runs", || daemon.notes(&format!("{driver}:{name}")).contains("device runs"));
+    }
+    let receivers = ["vale1", "vale3"].map(|switch| {
+        daemon.attach(&format!("{switch} {switch}:there --lossless"));
+        let receiver = up.start_program(&format!("pkt-gen -i {switch}:there -f rxseq -n 30000 -N"));
+        up.wait_for_port(&format!("{switch}:there"));
+        receiver
+    });
+    let senders = ["vale0", "vale2"]
+        .map(|switch| up.start_program(&format!("pkt-gen -i {switch}:here -f txseq -n 30000 -R 6000 -N")));
+    for switch in ["vale0", "vale2"] {
+        until("frames are sent", || up.frames(&format!("{switch}:here"), "in") > 0);
+    }
+    for round in 0..10 {
+        daemon.upgrade();
+        if round % 3 == 2 {
+            daemon.fail_to_upgrade();
+        }
+    }
+    for program in senders.into_iter().chain(receivers) {
+        let output = program.output();
+        let text = common::stdout(&output);
+        assert!(!text.contains("Sequence") || text.contains("Sequence: 0 frames missing, 0 out of order"), "{text}");
+    }
+    for (device, driver) in [("vale0:down", "vale1:down"), ("vale3:up", "vale2:up")] {
+        assert!(daemon.notes(driver).contains("device runs"), "{}", daemon.notes(driver));
+        assert!(daemon.notes(device).contains("front end connected"), "{}", daemon.notes(device));
+        assert!(!daemon.notes(device).contains("before it"), "{}", daemon.notes(device));
+    }
+}
+
+/// Objective: no frame is lost, doubled or out of order in split rings with mergeable buffers.
+#[test]
+fn split_cables() {
+    cables("--no-in-order");
+}
+
+/// Objective: the same in packed rings without mergeable buffers.
+#[test]
+fn packed_cables() {
+    cables("--packed --no-mergeable");
+}
+
+const RECEIVE: &str = "
+ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
+echo ready
+nc -l -p 5000 >/tmp/file
+md5sum /tmp/file
+";
+
+const SEND: &str = "
+ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
+for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
+echo reached
+dd if=/dev/urandom of=/tmp/file bs=64k count=64 2>/dev/null
+md5sum /tmp/file
+(i=0; while [ $i -lt 16 ]; do dd if=/tmp/file bs=256k skip=$i count=1 2>/dev/null; sleep 0.5; i=$((i+1)); done) | nc 10.1.0.1 5000
+";
+
+/// Objective: two virtual machines, one with packed rings, do not notice upgrades: a TCP connection carries what it should, no
+/// frame meets a queue that is not ready, and nobody connects again.
+#[test]
+fn guests_do_not_notice() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let daemon = Upgraded::start();
+    let up = &daemon.0;
+    let sockets = ["one", "two"].map(|name| up.path(&format!("{name}.sock")));
+    sockets.iter().for_each(|socket| daemon.attach(&format!("vale0 vhost:{}", socket.display())));
+    let mut receiver = Guest::start(image, RECEIVE, 1, &Nic::new(&sockets[0]));
+    receiver.expect("ready");
+    let mut sender = Guest::start(image, SEND, 2, &Nic { device: ",packed=on", ..Nic::new(&sockets[1]) });
+    sender.expect("reached");
+    let not_ready = |port: &str| -> u64 {
+        let shown = daemon.0.show(port);
+        let rings = shown["rings"].as_array().into_iter().flatten();
+        rings.filter_map(|ring| ring["drops"]["not-ready"].as_u64()).sum()
+    };
+    // Those from before the guests were up.
+    let before = ["vale0:one", "vale0:two"].map(not_ready);
+    for _ in 0..10 {
+        daemon.upgrade();
+    }
+    let after = ["vale0:one", "vale0:two"].map(not_ready);
+    let (theirs, ours) = (sender.end(), receiver.end());
+    assert_eq!(before, after);
+    let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
+    assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
+    for port in ["vale0:one", "vale0:two"] {
+        assert!(!daemon.notes(port).contains("before it"), "{}", daemon.notes(port));
+    }
+}

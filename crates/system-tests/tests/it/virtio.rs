@@ -1,0 +1,43 @@
+//! Both ends of vhost-user in one daemon: a device on one switch, a driver on another, as a cable between them.
+
+use crate::common;
+use crate::common::up;
+
+use up::{Up, until};
+
+/// Frames cross the cable, and `netvale show` says which way they take.
+fn cable(options: &str, path: &str) {
+    let up = Up::start(&[]);
+    let socket = up.path("cable.sock");
+    common::stdout(&up.run(&format!("attach vale0 vhost:{}", socket.display())));
+    common::stdout(&up.run(&format!("attach vale1 virtio:{} {options}", socket.display())));
+    let notes = || up.show("vale1:cable")["notes"].to_string();
+    until("the device runs", || notes().contains("device runs"));
+    assert!(notes().contains(&format!("path: {path}")), "{}", notes());
+    let receiver = up.start_program("pkt-gen -i vale1:there -f rx -n 500 --json");
+    up.wait_for_port("vale1:there");
+    // The receiver counts frames for some other address, too: a switch that has not learned it floods.
+    common::stdout(&up.run("pkt-gen -i vale0:here -f tx -n 500 -R 20000"));
+    assert_eq!(up::last_json(&receiver.output())["frames"], 500);
+    assert_eq!(up.frames("vale1:cable", "in"), 500);
+}
+
+#[test]
+fn mergeable_in_order() {
+    cable("", "split, mergeable, in order");
+}
+
+#[test]
+fn any_order() {
+    cable("--no-in-order --no-mergeable", "split, non-mergeable\"");
+}
+
+#[test]
+fn vector() {
+    cable("--vector", "split, non-mergeable, in order, vector (");
+}
+
+#[test]
+fn packed_vector() {
+    cable("--vector --packed", "packed, non-mergeable, in order, vector (");
+}

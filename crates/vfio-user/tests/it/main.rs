@@ -1,0 +1,4 @@
+//! Devices under a client.
+
+mod client;
+mod killed;

@@ -1,0 +1,76 @@
+//! Batches in and out of a port's queues.
+#![allow(unsafe_code, dead_code, reason = "each test program uses a part")]
+
+pub mod processes;
+pub mod raw;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvale_port::{Batch, Egress, Ingress, Scratch};
+use netvale_virtio::Queues;
+use netvale_wire::offload::Offload;
+
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+pub fn until(what: &str, done: impl FnMut() -> bool) {
+    assert!(netvale_harness::until(LIMIT, Duration::from_millis(1), done), "time is up: {what}");
+}
+
+/// One end's queues of one pair.
+pub struct End {
+    pub egress: Arc<dyn Egress>,
+    pub ingress: Box<dyn Ingress>,
+}
+
+impl End {
+    /// The first pair of a port's queues.
+    pub fn first((mut egress, mut ingress): Queues) -> End {
+        End { egress: egress.remove(0), ingress: ingress.remove(0) }
+    }
+}
+
+/// Takes what is there, hands each frame with its offload to `f`, and gives it back.
+pub fn take(end: &mut End, mut f: impl FnMut((Vec<u8>, Offload))) -> usize {
+    let mut batch = Batch::new();
+    // SAFETY: the batch is read before `release`, and ends here.
+    unsafe { end.ingress.take(&mut batch) };
+    for frame in batch.iter() {
+        let mut bytes = vec![0; frame.len()];
+        assert_eq!(frame.copy_out(0, &mut bytes), frame.len());
+        f((bytes, frame.offload()));
+    }
+    let n = batch.len();
+    batch.clear();
+    end.ingress.release();
+    n
+}
+
+/// Delivers frames as one batch. Returns how many were dealt with.
+pub fn give(end: &End, frames: &[(Vec<u8>, Offload)]) -> usize {
+    let mut batch = Batch::new();
+    for (bytes, offload) in frames {
+        // SAFETY: the frames outlive the batch.
+        assert!(unsafe { batch.push(bytes.as_ptr(), bytes.len() as u32) });
+        batch.set_offload(*offload);
+    }
+    let picks: Vec<u16> = (0..frames.len() as u16).collect();
+    end.egress.deliver(&batch, &picks, &mut Scratch::new())
+}
+
+/// Sends all of `frames` from one end to the other, in batches of `batch`.
+pub fn cross(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], batch: usize) -> Vec<(Vec<u8>, Offload)> {
+    let (mut sent, mut got) = (0, Vec::new());
+    let start = Instant::now();
+    while got.len() < frames.len() {
+        assert!(start.elapsed() < LIMIT, "{sent} sent, {} received", got.len());
+        let end = frames.len().min(sent + batch);
+        sent += give(from, &frames[sent..end]);
+        take(to, |frame| got.push(frame));
+    }
+    got
+}
+
+pub fn frame(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)).collect()
+}

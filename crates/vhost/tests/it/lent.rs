@@ -1,0 +1,128 @@
+//! A queue that a worker does not hand back, and one that comes and goes under traffic.
+
+#![allow(unsafe_code)]
+
+use crate::common;
+use crate::common::raw;
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use common::until;
+use netvale_mem::lent::LIMIT;
+use netvale_port::{Batch, Ingress};
+use netvale_vhost::proto::message::request;
+use raw::{Raw, Rig, file, put, rig, whole};
+
+/// Starts the transmit queue, with a frame in it, for a front end that says so.
+fn start(rig: &Rig, memory: &OwnedFd) -> Raw {
+    let raw = Raw::new(&rig.path);
+    raw.number(request::SET_FEATURES, 1 << 32);
+    raw.memory(&[whole()], vec![memory.try_clone().unwrap()]);
+    // A descriptor of a frame behind its header, and the available ring that names it.
+    put(memory, 0x1000, &[0x2000, 72]);
+    put(memory, 0x1100, &[1 << 16]);
+    raw.start(1, 0x1000);
+    raw
+}
+
+/// The used index of the queue.
+fn used(memory: &OwnedFd) -> u16 {
+    let mut index = [0; 2];
+    assert_eq!(rustix::io::pread(memory, &mut index, 0x1202), Ok(2));
+    u16::from_le_bytes(index)
+}
+
+fn take(ingress: &mut dyn Ingress) -> Batch {
+    let mut batch = Batch::new();
+    until("a frame", || {
+        // SAFETY: what was taken is looked at before the ingress releases it.
+        unsafe { ingress.take(&mut batch) };
+        !batch.is_empty()
+    });
+    batch
+}
+
+/// Objective: a front end that stops a queue while a worker holds a batch of it gets its answer when the batch is released, and the worker
+/// is told that it is waited for.
+#[test]
+fn stopped_while_held() {
+    let (mut rig, memory) = (rig(), file());
+    let raw = start(&rig, &memory);
+    let batch = take(&mut *rig.end.ingress);
+    assert!(!rig.end.ingress.is_wanted());
+    raw.number(request::GET_VRING_BASE, 1);
+    until("the worker is waited for", || rig.end.ingress.is_wanted());
+    assert_eq!((batch.len(), used(&memory)), (1, 0));
+    drop(batch);
+    rig.end.ingress.release();
+    assert_eq!(raw.hear().payload, [1, 0, 0, 0, 1, 0, 0, 0], "queue 1 stopped behind its first descriptor");
+    assert_eq!(used(&memory), 1);
+    until("the queue is stopped", || rig.device.state().now.queues == 0);
+}
+
+/// Objective: a worker that does not release its batch in time costs the front end its connection, and nobody else anything: the next one is
+/// kept out as long as the batch is held, and served then; the old queue is used by nobody any more.
+#[test]
+fn never_handed_back() {
+    let (mut rig, memory) = (rig(), file());
+    let raw = start(&rig, &memory);
+    let batch = take(&mut *rig.end.ingress);
+    let began = Instant::now();
+    raw.number(request::GET_VRING_BASE, 1);
+    let is_refused = |rig: &Rig| rig.device.state().last_error.is_some_and(|e| e.contains("queue 1: a worker did not"));
+    until("disconnected", || is_refused(&rig));
+    assert!(began.elapsed() >= LIMIT);
+    drop(raw);
+    let again = file();
+    let raw = start(&rig, &again);
+    until("the next one is there", || rig.device.state().connections == 2);
+    until("and disconnected, too", || is_refused(&rig));
+    assert!(began.elapsed() < LIMIT * 3, "nobody waits for what is known to be held");
+    drop((raw, batch));
+    rig.end.ingress.release();
+    let raw = start(&rig, &again);
+    drop(take(&mut *rig.end.ingress));
+    rig.end.ingress.release();
+    until("the next one is served", || used(&again) == 1);
+    assert_eq!(rig.device.state().last_error, None);
+    drop(raw);
+}
+
+/// Objective: a queue whose call descriptor and whose memory are set 10,000 times, which takes it out and puts it back, under full traffic:
+/// every frame comes, once, and is given back.
+#[test]
+fn set_again_and_again() {
+    let (mut rig, memory) = (rig(), file());
+    let raw = start(&rig, &memory);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let relaxed = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|s| {
+        let worker = s.spawn(|| {
+            let mut frames = 0u64;
+            let mut batch = Batch::new();
+            while !stop.load(relaxed) || frames < u64::from(u16::MAX) {
+                batch.clear();
+                // SAFETY: none of its frames is read.
+                unsafe { rig.end.ingress.take(&mut batch) };
+                let count = batch.len() as u64;
+                rig.end.ingress.release();
+                frames += count;
+                if count > 0 {
+                    // The driver has one frame, which it sends again whenever it comes back.
+                    assert_eq!(u64::from(used(&memory)), frames & 0xffff);
+                    put(&memory, 0x1100, &[((frames + 1) & 0xffff) << 16]);
+                }
+            }
+            frames
+        });
+        for _ in 0..10_000 {
+            raw.memory(&[whole()], vec![memory.try_clone().unwrap()]);
+            raw.say(request::SET_VRING_CALL, (1u64 | 1 << 8).to_le_bytes().to_vec(), Vec::new());
+            raw.sync();
+        }
+        stop.store(true, relaxed);
+        assert!(worker.join().unwrap() >= u64::from(u16::MAX));
+    });
+    assert_eq!(rig.device.state().last_error, None);
+}

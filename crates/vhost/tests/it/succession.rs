@@ -1,0 +1,244 @@
+//! A port goes on in another process: its front end sees nothing, no frame is lost, doubled or out of order.
+
+use crate::common;
+use crate::common::processes;
+use crate::common::raw;
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::{End, take, until};
+use netvale_vhost::port::VhostPort;
+use netvale_vhost::proto::message::{Message, request};
+use netvale_virtio::driver::options::DriverOptions;
+use processes::{Device, Driver, Stream, all_options, connected, other, read, written};
+use raw::{Raw, started};
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Objective: in every layout, frames of both directions cross ten changes of the device's process, those that lie in the
+/// rings meanwhile included; the driver keeps its connection. Changes that fail are not noticed either.
+#[test]
+fn a_device_goes_on() {
+    for options in all_options() {
+        let mut device = Device::new(1);
+        let (driver, mut driver_end) = connected(&device, options);
+        let (mut up, mut down) = (Stream::default(), Stream::default());
+        for round in 0..10u32 {
+            for batch in [1, 7, 13] {
+                up.send(&driver_end, batch + round);
+                down.send(&device.end, batch);
+                up.receive(&mut device.end);
+            }
+            up.send(&driver_end, 5);
+            if round % 3 == 2 {
+                device.fail();
+                up.send(&driver_end, 1);
+            }
+            device.succeed();
+            down.send(&device.end, 3);
+            up.receive_all(&mut device.end);
+            down.receive_all(&mut driver_end);
+        }
+        let (state, driven) = (device.port.state(), driver.state());
+        assert!(state.connected && state.connections == 1 && state.last_error.is_none(), "{options:?}: {state:?}");
+        assert!(driven.now.running && driven.connections == 1, "{options:?}: {driven:?}");
+        drop((driver, driver_end));
+        until("the device noticed", || !device.port.state().connected);
+    }
+}
+
+/// Objective: in every layout, frames of both directions cross ten changes of the driver's process, and of the device's in
+/// between; neither end notices. Changes that fail are not noticed either.
+#[test]
+fn a_driver_goes_on() {
+    for mut options in all_options() {
+        options.vector = options.in_order && !options.mergeable;
+        options.offloads = !options.vector;
+        let mut device = Device::new(1);
+        let mut driver = Driver::new(&device, options);
+        let (mut up, mut down) = (Stream::default(), Stream::default());
+        for round in 0..10u32 {
+            for batch in [1, 7, 11] {
+                up.send(&driver.end, batch + round);
+                down.send(&device.end, batch);
+                down.receive(&mut driver.end);
+            }
+            down.send(&device.end, 4);
+            up.receive(&mut device.end);
+            up.send(&driver.end, 3);
+            if round % 3 == 2 {
+                driver.fail();
+                down.send(&device.end, 1);
+            }
+            driver.succeed();
+            up.send(&driver.end, 2);
+            if round % 2 == 1 {
+                device.succeed();
+            }
+            up.receive_all(&mut device.end);
+            down.receive_all(&mut driver.end);
+        }
+        let (state, driven) = (device.port.state(), driver.port.state());
+        assert!(state.connected && state.connections == 1 && state.last_error.is_none(), "{options:?}: {state:?}");
+        assert!(driven.now.running && driven.connections == 1, "{options:?}: {driven:?}");
+    }
+}
+
+/// Objective: a driver that goes on alone waits for its device, and a sleeping one is woken by it.
+#[test]
+fn a_driver_without_its_device() {
+    let mut device = Device::new(1);
+    let mut driver = Driver::new(&device, DriverOptions { packed: true, ..DriverOptions::default() });
+    let mut down = Stream::default();
+    for _ in 0..10 {
+        driver.succeed();
+        assert!(!driver.end.ingress.arm());
+        down.send(&device.end, 1);
+        wait(&mut driver.end);
+        down.receive_all(&mut driver.end);
+    }
+    device.port = VhostPort::new(&other(&device)).unwrap().0;
+    until("the driver noticed", || !driver.port.state().now.running);
+    driver.succeed();
+    assert_eq!(driver.port.state().connections, 1);
+}
+
+/// Objective: an end that sleeps is woken by the other one after a change of process, and what kicks were counted stays.
+#[test]
+fn sleepers_are_woken() {
+    for packed in [false, true] {
+        let mut device = Device::new(1);
+        let (_driver, mut driver_end) = connected(&device, DriverOptions { packed, ..DriverOptions::default() });
+        let (mut up, mut down) = (Stream::default(), Stream::default());
+        let mut calls = 0;
+        for _ in 0..10 {
+            assert!(!device.end.ingress.arm());
+            device.succeed();
+            assert!(!device.end.ingress.arm());
+            assert!(!driver_end.ingress.arm());
+            up.send(&driver_end, 1);
+            wait(&mut device.end);
+            up.receive_all(&mut device.end);
+            down.send(&device.end, 1);
+            wait(&mut driver_end);
+            down.receive_all(&mut driver_end);
+            let now = device.port.notifications().0;
+            assert!(now > calls, "{now} calls after {calls}");
+            calls = now;
+        }
+    }
+}
+
+#[track_caller]
+fn wait(end: &mut End) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let fd = end.ingress.wake_fd().expect("something to wait on");
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let limit = Timespec { tv_sec: 30, tv_nsec: 0 };
+    assert_eq!(poll(&mut fds, Some(&limit)), Ok(1), "no wake-up");
+    end.ingress.woken();
+}
+
+/// Objective: a port without a front end goes on, too: with its socket, and with the number of front ends so far; the next
+/// one is served, and the file is removed at the end.
+#[test]
+fn without_a_front_end() {
+    let mut device = Device::new(2);
+    device.succeed();
+    for round in 1..4 {
+        let (driver, mut driver_end) = connected(&device, DriverOptions { pairs: 2, ..DriverOptions::default() });
+        assert_eq!(device.port.state().connections, round);
+        let mut up = Stream::default();
+        up.send(&driver_end, 10);
+        device.succeed();
+        up.receive_all(&mut device.end);
+        drop((driver, std::mem::replace(&mut driver_end, End::first(VhostPort::new(&other(&device)).unwrap().1))));
+        until("the device noticed", || !device.port.state().connected);
+        device.succeed();
+    }
+    let path = device.path();
+    drop(device.port);
+    assert!(!path.exists());
+}
+
+/// Objective: a message of which a part has come is whole in the next process, at whichever byte it was cut, and its
+/// descriptor with it.
+#[test]
+fn half_a_message() {
+    for cut in 1..20 {
+        let mut device = Device::new(1);
+        let (raw, _memory) = started(&device.path());
+        let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let bytes = Message::new(request::SET_VRING_CALL, 1u64.to_le_bytes().to_vec()).bytes();
+        let sent = call.try_clone().unwrap();
+        send_with(&raw, &bytes[..cut], sent);
+        until("the first part is read", || {
+            let given = device.given();
+            written(&given.state)["peer"]["unread"][0].as_array().unwrap().len() == cut
+        });
+        device.succeed();
+        (&raw.0).write_all(&bytes[cut..]).unwrap();
+        raw.sync();
+        let mut got = 0;
+        until("the frame in the ring", || {
+            got += take(&mut device.end, |_| ());
+            got == 1
+        });
+        until("the call", || rustix::io::read(&call, &mut [0; 8]) == Ok(8));
+    }
+}
+
+fn send_with(raw: &Raw, bytes: &[u8], fd: OwnedFd) {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use std::os::fd::AsFd;
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [fd.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    let sent = sendmsg(&raw.0, &[std::io::IoSlice::new(bytes)], &mut control, SendFlags::empty());
+    assert_eq!(sent, Ok(bytes.len()));
+}
+
+/// Objective: what is kept at any time is enough to go on after an end without notice: split rings say where they are; the
+/// port's thread says when it changed; the front end of a packed ring without a record is disconnected, and the reason told.
+#[test]
+fn an_end_without_notice() {
+    let mut device = Device::new(1);
+    let changes = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&changes);
+    device.port.on_change(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    let (_driver, mut driver_end) = connected(&device, DriverOptions::default());
+    assert!(changes.load(Ordering::Relaxed) > 0);
+    let (state, fds) = device.port.kept().unwrap().expect("a state");
+    let (mut up, mut down) = (Stream::default(), Stream::default());
+    up.send(&driver_end, 100);
+    down.send(&device.end, 50);
+    up.receive_all(&mut device.end);
+    up.send(&driver_end, 40);
+    let changed = changes.load(Ordering::Relaxed);
+    // The process ends; its thread would read from the socket.
+    std::mem::forget(device.given().paused);
+    let (port, queues, begins) = VhostPort::continued(&device.options, read(written(&state)), fds).unwrap();
+    drop(begins);
+    std::mem::forget(std::mem::replace(&mut device.port, port));
+    std::mem::forget(std::mem::replace(&mut device.end, End::first(queues)));
+    up.receive_all(&mut device.end);
+    down.send(&device.end, 60);
+    down.receive_all(&mut driver_end);
+    assert_eq!(changes.load(Ordering::Relaxed), changed, "frames change nothing");
+
+    let device = Device::new(1);
+    let (_driver, _end) = connected(&device, DriverOptions { packed: true, ..DriverOptions::default() });
+    let (state, fds) = device.port.kept().unwrap().expect("a state");
+    std::mem::forget(device.given().paused);
+    let (port, _queues, begins) = VhostPort::continued(&device.options, state, fds).unwrap();
+    drop(begins);
+    let state = port.state();
+    assert!(!state.connected && state.connections == 1, "{state:?}");
+    let why = state.last_error.unwrap_or_default();
+    assert!(why.contains("nothing says where packed queue 0 stopped"), "{why}");
+}

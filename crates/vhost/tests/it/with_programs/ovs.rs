@@ -1,0 +1,145 @@
+//! OVS-DPDK as the back end of our driver: two of our ports on its switch.
+
+use crate::common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{End, frame, give, take, until};
+use netvale_vhost::frontend::BackEnd;
+use netvale_virtio::driver::options::DriverOptions;
+use netvale_virtio::driver::port::VirtioPort;
+use netvale_wire::offload::Offload;
+
+/// Debian keeps this build beside the one without DPDK.
+const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+
+/// A switch with two vhost-user ports, `v0` and `v1` in its folder; all it makes is in there, or in a network namespace of its own.
+struct Ovs {
+    children: Vec<Child>,
+    dir: tempfile::TempDir,
+}
+
+impl Ovs {
+    fn start() -> Ovs {
+        let mut ovs = Ovs { children: Vec::new(), dir: tempfile::tempdir().unwrap() };
+        let (db, socket) = (ovs.file("conf.db"), format!("unix:{}", ovs.file("db.sock").display()));
+        run(ovs.inside("ovsdb-tool").arg("create").arg(&db).arg(SCHEMA));
+        let mut database = ovs.inside("ovsdb-server");
+        database.arg(format!("--remote=p{socket}")).arg(format!("--unixctl={}", ovs.file("db.ctl").display())).arg(&db);
+        ovs.keep(&mut database);
+        until("the database listens", || ovs.file("db.sock").exists());
+        let memory = "other_config:dpdk-extra=--no-pci --no-huge --legacy-mem -m 2048 --no-telemetry --no-shconf";
+        ovs.control(&["--no-wait", "init"]);
+        ovs.control(&["--no-wait", "set", "Open_vSwitch", ".", "other_config:dpdk-init=true", memory]);
+        ovs.control(&["--no-wait", "set", "Open_vSwitch", ".", "other_config:pmd-cpu-mask=0x1"]);
+        let mut switch = ovs.inside("unshare");
+        switch.args(["--net", VSWITCHD, &socket]).arg(format!("--unixctl={}", ovs.file("switch.ctl").display()));
+        let log = std::fs::File::create(ovs.file("log")).unwrap();
+        ovs.keep(switch.stderr(log));
+        let ports = "--timeout=60 add-br br0 -- set bridge br0 datapath_type=netdev \
+             -- add-port br0 v0 -- set Interface v0 type=dpdkvhostuser \
+             -- add-port br0 v1 -- set Interface v1 type=dpdkvhostuser";
+        ovs.control(&ports.split_whitespace().collect::<Vec<_>>());
+        until("the ports listen", || ovs.file("v0").exists() && ovs.file("v1").exists());
+        ovs
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A command that keeps all of Open vSwitch's files in the folder.
+    fn inside(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        for name in ["OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"] {
+            command.env(name, self.dir.path());
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    fn keep(&mut self, command: &mut Command) {
+        self.children.push(command.spawn().expect("it starts"));
+    }
+
+    fn control(&self, words: &[&str]) {
+        run(self.inside("ovs-vsctl").arg(format!("--db=unix:{}", self.file("db.sock").display())).args(words));
+    }
+}
+
+impl Drop for Ovs {
+    fn drop(&mut self) {
+        for child in self.children.iter_mut().rev() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn run(command: &mut Command) {
+    let status = command.status().expect("it starts");
+    assert!(status.success(), "{command:?}: {status}");
+}
+
+/// An Ethernet frame of `len` bytes between two stations.
+fn between(to: u8, from: u8, len: usize, seed: u8) -> (Vec<u8>, Offload) {
+    let mut bytes = frame(len, seed);
+    bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 0x88, 0xb5]);
+    (bytes, Offload::None)
+}
+
+/// After this long, a frame is lost.
+const LOST: Duration = Duration::from_secs(3);
+
+/// Sends frames through the switch, no faster than they arrive: it drops what it has no room for. Late copies of `hello` are left out.
+fn pass(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], hello: &(Vec<u8>, Offload)) {
+    for chunk in frames.chunks(64) {
+        let (mut sent, mut got, mut begun) = (0, Vec::new(), Instant::now());
+        until("all arrive", || {
+            if begun.elapsed() > LOST {
+                // It drops frames while it changes its flows: once more, from the beginning.
+                (sent, begun) = (0, Instant::now());
+                got.clear();
+            }
+            sent += give(from, &chunk[sent..]);
+            take(to, |frame| got.extend((frame != *hello).then_some(frame)));
+            got.len() == chunk.len()
+        });
+        assert!(got == chunk);
+    }
+}
+
+/// Objective: our driver works on OVS-DPDK's ports: frames pass between two of them through the switch, which learns where each
+/// station is.
+#[test]
+fn our_driver_on_ovs() {
+    if !Path::new(VSWITCHD).exists() {
+        netvale_harness::skip("openvswitch-switch-dpdk is not installed");
+        return;
+    }
+    let ovs = Ovs::start();
+    let port = |name: &str| {
+        let (port, queues) = VirtioPort::new(BackEnd(ovs.file(name).into()), DriverOptions::default()).unwrap();
+        (port, End::first(queues))
+    };
+    let ((one, mut one_end), (two, mut two_end)) = (port("v0"), port("v1"));
+    until("both run", || one.state().now.running && two.state().now.running);
+    // The switch needs a while until it forwards; then it has learned both.
+    let hello = |to, from| between(to, from, 60, 7);
+    until("the first frame passes", || {
+        give(&one_end, &[hello(2, 1)]);
+        take(&mut two_end, |_| ()) > 0
+    });
+    until("and one back", || {
+        give(&two_end, &[hello(1, 2)]);
+        take(&mut one_end, |_| ()) > 0
+    });
+    let frames: Vec<_> = (0..2000u32).map(|i| between(2, 1, 64 + (i as usize * 7) % 1400, i as u8)).collect();
+    pass(&one_end, &mut two_end, &frames, &hello(2, 1));
+    let back: Vec<_> = (0..2000u32).map(|i| between(1, 2, 64 + (i as usize * 7) % 1400, i as u8)).collect();
+    pass(&two_end, &mut one_end, &back, &hello(1, 2));
+    assert_eq!((one.state().last_error, two.state().last_error), (None, None));
+}

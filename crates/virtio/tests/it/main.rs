@@ -1,0 +1,5 @@
+//! Virtqueues.
+
+mod exhaustive;
+mod killed;
+mod oracle;

@@ -1,0 +1,6 @@
+//! Headers, checksums and segments.
+
+mod common;
+mod offload;
+mod properties;
+mod segment;

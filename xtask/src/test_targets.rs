@@ -1,0 +1,57 @@
+//! `test-targets`: fails when a crate has more than one program of integration tests.
+//!
+//! Each such program is linked with all that the crate depends on. A crate's tests are modules of one: `tests/it/main.rs`, or the only
+//! file in `tests`.
+
+use std::fs;
+use std::path::Path;
+
+use crate::Findings;
+
+/// Checks the crates below `root`.
+pub fn run(root: &Path) -> Result<Findings, String> {
+    let failed = |e: std::io::Error| format!("crates: {e}");
+    let mut findings = Vec::new();
+    for entry in fs::read_dir(root.join("crates")).map_err(failed)? {
+        let folder = entry.map_err(failed)?.path();
+        let targets = targets(&folder.join("tests"));
+        if targets.len() > 1 {
+            let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let list = targets.join(", ");
+            findings.push(format!("crates/{name}/tests: expected one test program, found {list}: make them modules of tests/it"));
+        }
+    }
+    findings.sort();
+    Ok(findings)
+}
+
+/// What cargo makes a program of in a folder of tests.
+fn targets(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_target = |path: &Path| path.join("main.rs").exists() || path.extension().is_some_and(|end| end == "rs");
+    let paths = entries.filter(|path| is_target(path));
+    let mut names: Vec<_> = paths.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files and folders with a main file are programs; other folders are what these use.
+    #[test]
+    fn programs_are_counted() {
+        let root = std::env::temp_dir().join(format!("xtask-targets-{}", std::process::id()));
+        let tests = root.join("crates/a/tests");
+        fs::create_dir_all(tests.join("it")).unwrap();
+        fs::create_dir_all(tests.join("data")).unwrap();
+        fs::write(tests.join("it/main.rs"), "").unwrap();
+        assert_eq!(run(&root), Ok(vec![]));
+        fs::write(tests.join("more.rs"), "").unwrap();
+        assert_eq!(targets(&tests), ["it", "more.rs"]);
+        let findings = run(&root).unwrap();
+        fs::remove_dir_all(&root).unwrap();
+        assert!(findings[0].starts_with("crates/a/tests: expected one test program, found it, more.rs"), "{findings:?}");
+    }
+}
