@@ -46,8 +46,9 @@ test: ## all tests, loom models, Miri and bounded fuzzing (about three quarters 
 	@scripts/install-deps.sh test
 	@scripts/test.sh
 
-test-long: ## what takes long and changes seldom: the tarball builds offline, with the oldest Rust; crates can be published; more fuzzing, ten minutes of soak
+test-long: ## what takes long and changes seldom: the tarball builds offline, with the oldest Rust; crates can be published; the core on ARM; more fuzzing and soak
 	@scripts/install-deps.sh test
+	@scripts/install-deps.sh test-long
 	@scripts/test-long.sh
 
 check: ## format, lints, docs, layers, unsafe gate, instructions a frame, dependencies

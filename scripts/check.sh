@@ -46,6 +46,7 @@ stage format 60 cargo fmt --all --check
 stage format-fuzz 60 cargo fmt --manifest-path fuzz/Cargo.toml --check
 stage clippy 600 cargo clippy --quiet --workspace --all-targets -- -D warnings
 stage clippy-fuzz 600 env RUSTFLAGS='--cfg fuzzing' cargo clippy --quiet --manifest-path fuzz/Cargo.toml --target-dir "$target_dir/fuzz" -- -D warnings
+stage arm 1800 scripts/arm.sh check
 stage rustdoc 600 env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
 xtask layers
 xtask circles

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install-deps.sh demo|test|check|docs|bench|package: installs what that make target needs on Debian.
+# install-deps.sh demo|test|test-long|check|docs|bench|package: installs what that make target needs on Debian.
 #
 # Says which packages it installs and why, leaves out those that are present, and touches nothing
 # else. Without root and sudo it names the packages and returns success: the target then goes on and
@@ -70,6 +70,15 @@ systemd-container|boots systemd in a container, for the units (systemd-nspawn)
 lintian|judges the Debian packages
 dkms|builds the guests' drivers from their package
 g++|builds libFuzzer for the fuzz targets
+LIST
+}
+
+packages_test_long() {
+    packages_demo | head -n 2
+    cat <<'LIST'
+qemu-user|runs the tests of the packet path's crates for ARM
+gcc-aarch64-linux-gnu|links them
+libc6-dev-arm64-cross|C library to link them against
 LIST
 }
 
@@ -189,10 +198,10 @@ disable_at_boot() {
 install_packages() {
     local missing names
     if ! have dpkg-query || ! have apt-get; then
-        echo "not a Debian system: install the equivalents of: $("packages_$1" | cut -d'|' -f1 | tr '\n' ' ')"
+        echo "not a Debian system: install the equivalents of: $("packages_${1//-/_}" | cut -d'|' -f1 | tr '\n' ' ')"
         return
     fi
-    missing=$("packages_$1" | missing_of)
+    missing=$("packages_${1//-/_}" | missing_of)
     [ -n "$missing" ] || return 0
     mapfile -t names < <(cut -d'|' -f1 <<<"$missing")
     if ! find_root; then
@@ -269,6 +278,15 @@ install_musl() {
         echo "rustup could not add it (offline?): the image will have the libraries that the program needs"
 }
 
+# The workspace is type-checked for ARM, too.
+install_arm() {
+    local target=aarch64-unknown-linux-gnu
+    [ ! -d "$(rustc --print target-libdir --target "$target" 2>/dev/null)" ] && have rustup || return 0
+    echo "installing Rust's target $target: the workspace must compile for ARM"
+    timeout 300 rustup target add "$target" >/dev/null 2>&1 ||
+        echo "rustup could not add it (offline?): what needs it is skipped"
+}
+
 mdbook_version=0.5.4
 
 install_mdbook() {
@@ -293,6 +311,10 @@ test)
     install_musl
     install_miri
     ;;
+test-long)
+    install_packages test-long
+    install_arm
+    ;;
 package)
     install_packages package
     install_packagers
@@ -301,11 +323,12 @@ package)
 check)
     install_packages check
     install_components
+    install_arm
     install_cargo_deny
     ;;
 docs) install_mdbook ;;
 *)
-    echo "usage: install-deps.sh demo|test|check|docs|bench|package" >&2
+    echo "usage: install-deps.sh demo|test|test-long|check|docs|bench|package" >&2
     exit 2
     ;;
 esac

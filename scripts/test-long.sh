@@ -45,13 +45,18 @@ stage_publish() {
     scripts/publish-check.sh
 }
 
+# The crates of the packet path, on ARM.
+stage_arm() {
+    scripts/arm.sh test
+}
+
 if [ "${1:-}" = --inside ]; then
     "stage_$2"
     exit
 fi
 
 need_rust
-[ $# -gt 0 ] || set -- dist oldest image publish fuzz soak
+[ $# -gt 0 ] || set -- dist oldest image publish arm fuzz soak
 for name in "$@"; do
     stage "$name" 3600 "$0" --inside "$name"
 done
