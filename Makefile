@@ -42,7 +42,7 @@ demo: ## real traffic across a switch, in under a minute
 	@$(MAKE) --no-print-directory build
 	@$(NETVALE) demo
 
-test: ## all tests, loom models, Miri and bounded fuzzing (about three quarters of an hour)
+test: ## all tests, loom models, Miri and bounded fuzzing
 	@scripts/install-deps.sh test
 	@scripts/test.sh
 

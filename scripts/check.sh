@@ -55,6 +55,7 @@ xtask names
 xtask words
 xtask links
 xtask glossary
+xtask counters
 stage cost 1800 "$0" --inside cost
 stage cargo-deny 120 "$0" --inside deny
 stage advisories 180 "$0" --inside advisories
