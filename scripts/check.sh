@@ -47,6 +47,7 @@ stage format 60 cargo fmt --all --check
 stage format-fuzz 60 cargo fmt --manifest-path fuzz/Cargo.toml --check
 stage clippy 600 cargo clippy --quiet --workspace --all-targets -- -D warnings
 stage clippy-fuzz 600 env RUSTFLAGS='--cfg fuzzing' cargo clippy --quiet --manifest-path fuzz/Cargo.toml --target-dir "$target_dir/fuzz" -- -D warnings
+stage arm 1800 scripts/arm.sh check
 stage rustdoc 600 env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
 xtask layers
 xtask circles
@@ -56,6 +57,7 @@ xtask words
 xtask links
 xtask glossary
 xtask test-targets
+xtask counters
 stage cost 1800 "$0" --inside cost
 stage cargo-deny 120 "$0" --inside deny
 stage advisories 180 "$0" --inside advisories

@@ -78,7 +78,12 @@ LIST
 
 packages_test_long() {
     packages_test_system
-    echo 'g++|builds libFuzzer for the fuzz targets'
+    cat <<'LIST'
+g++|builds libFuzzer for the fuzz targets
+qemu-user|runs the tests of the packet path's crates for ARM
+gcc-aarch64-linux-gnu|links them
+libc6-dev-arm64-cross|C library to link them against
+LIST
 }
 
 packages_check() {
@@ -288,6 +293,15 @@ install_musl() {
         echo "rustup could not add it (offline?): the image will have the libraries that the program needs"
 }
 
+# The workspace is type-checked for ARM, too.
+install_arm() {
+    local target=aarch64-unknown-linux-gnu
+    [ ! -d "$(rustc --print target-libdir --target "$target" 2>/dev/null)" ] && have rustup || return 0
+    echo "installing Rust's target $target: the workspace must compile for ARM"
+    timeout 300 rustup target add "$target" >/dev/null 2>&1 ||
+        echo "rustup could not add it (offline?): what needs it is skipped"
+}
+
 mdbook_version=0.5.4
 
 install_mdbook() {
@@ -323,6 +337,7 @@ test-long)
     install_packagers
     install_musl
     install_miri
+    install_arm
     ;;
 package)
     install_packages package
@@ -332,6 +347,7 @@ package)
 check)
     install_packages check
     install_components
+    install_arm
     install_cargo_deny
     ;;
 docs) install_mdbook ;;

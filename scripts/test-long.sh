@@ -60,6 +60,11 @@ stage_publish() {
     scripts/publish-check.sh
 }
 
+# The crates of the packet path, on ARM.
+stage_arm() {
+    scripts/arm.sh test
+}
+
 if [ "${1:-}" = --inside ]; then
     "stage_$2"
     exit
@@ -67,7 +72,7 @@ fi
 
 need_rust
 stages_begin
-[ $# -gt 0 ] || set -- dist oldest image publish miri fuzz soak
+[ $# -gt 0 ] || set -- dist oldest image publish arm miri fuzz soak
 for name in "$@"; do
     stage "$name" 3600 "$0" --inside "$name"
 done

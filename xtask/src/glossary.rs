@@ -13,7 +13,7 @@ use crate::Findings;
 use crate::source::whole_words;
 
 /// Where the glossary is.
-const GLOSSARY: &str = "ARCHITECTURE.md";
+pub const GLOSSARY: &str = "ARCHITECTURE.md";
 /// Its heading.
 const HEADING: &str = "## The nouns";
 /// Words that mean here what they mean everywhere, one a line.
@@ -52,7 +52,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
 }
 
 /// The words that the glossary explains: what is bold in its rows.
-fn nouns(text: &str) -> Result<Vec<String>, String> {
+pub fn nouns(text: &str) -> Result<Vec<String>, String> {
     let rows = text.split_once(HEADING).ok_or(format!("{GLOSSARY} has no heading {HEADING:?}"))?.1;
     let rows = rows.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
     let bold = rows.filter_map(|row| row.strip_prefix("| **")?.split_once("**"));
@@ -65,13 +65,16 @@ fn twice(nouns: &[String]) -> Findings {
     again.map(|noun| format!("{GLOSSARY}: {noun} has two lines")).collect()
 }
 
-fn rust_files(folder: &Path) -> Result<Vec<std::path::PathBuf>, String> {
+/// All Rust files below `folder`, sorted, build directories left out.
+pub fn rust_files(folder: &Path) -> Result<Vec<std::path::PathBuf>, String> {
     let mut files = Vec::new();
     let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     for entry in entries {
         let path = entry.map_err(|e| format!("{}: {e}", folder.display()))?.path();
         if path.is_dir() {
-            files.extend(rust_files(&path)?);
+            if path.file_name().is_some_and(|name| name != "target") {
+                files.extend(rust_files(&path)?);
+            }
         } else if path.extension().is_some_and(|ending| ending == "rs") {
             files.push(path);
         }

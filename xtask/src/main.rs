@@ -1,10 +1,12 @@
 //! Checks that the compiler does not make.
 //!
-//! `cargo run -p xtask -- CHECK…` runs the named checks (`layers`, `circles`, `unsafe-gate`, `names`, `words`, `links`, `glossary`, `test-targets`;
-//! all of them when none is named) over the workspace, prints every finding, and exits with 1 when there
-//! is one and with 2 when a check could not run.
+//! `cargo run -p xtask -- CHECK…` runs the named checks (`layers`, `circles`, `unsafe-gate`, `names`, `words`,
+//! `links`, `glossary`, `test-targets`, `counters`; all of them when none is named) over the workspace, prints every finding, and
+//! exits with 1 when there is one and with 2 when a check could not run. `times` is no check: it writes the measured
+//! times of the tests into the pages that state them, and runs only when it is named.
 
 mod circles;
+mod counters;
 mod glossary;
 mod layer_table;
 mod layers;
@@ -13,6 +15,7 @@ mod modules;
 mod names;
 mod source;
 mod test_targets;
+mod times;
 mod unsafe_gate;
 mod words;
 
@@ -27,7 +30,7 @@ type Findings = Vec<String>;
 /// not run at all.
 type Check = (&'static str, fn(&Path) -> Result<Findings, String>);
 
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     ("layers", layers::run),
     ("circles", circles::run),
     ("unsafe-gate", unsafe_gate::run),
@@ -36,14 +39,19 @@ const CHECKS: [Check; 8] = [
     ("links", links::run),
     ("glossary", glossary::run),
     ("test-targets", test_targets::run),
+    ("counters", counters::run),
 ];
+
+/// What changes files, and is no part of all checks.
+const WRITERS: [Check; 1] = [("times", times::write)];
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = env::args().skip(1).collect();
     match select(&wanted) {
         Ok(checks) => run_all(&checks, &workspace_root()),
         Err(unknown) => {
-            let known = CHECKS.map(|(name, _)| name).join(", ");
+            let known: Vec<_> = CHECKS.iter().chain(&WRITERS).map(|(name, _)| *name).collect();
+            let known = known.join(", ");
             eprintln!("xtask: no check is called {unknown:?}; there are: {known}");
             ExitCode::from(2)
         }
@@ -56,7 +64,7 @@ fn select(wanted: &[String]) -> Result<Vec<Check>, String> {
         return Ok(CHECKS.to_vec());
     }
     let find = |name: &String| {
-        let found = CHECKS.iter().find(|(known, _)| known == name);
+        let found = CHECKS.iter().chain(&WRITERS).find(|(known, _)| known == name);
         found.copied().ok_or_else(|| name.clone())
     };
     wanted.iter().map(find).collect()
@@ -111,6 +119,8 @@ mod tests {
         assert_eq!(select(&[]).map(|c| c.len()), Ok(CHECKS.len()));
         let one = select(&["names".to_owned()]).unwrap_or_default();
         assert_eq!(one.iter().map(|c| c.0).collect::<Vec<_>>(), ["names"]);
+        let writer = select(&["times".to_owned()]).unwrap_or_default();
+        assert_eq!(writer.len(), 1, "what writes is chosen by its name alone");
         assert_eq!(select(&["layer".to_owned()]).err(), Some("layer".to_owned()));
     }
 

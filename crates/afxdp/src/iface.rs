@@ -33,7 +33,7 @@ fn request(name: &str) -> libc::ifreq {
     // SAFETY: zeros are a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     request
 }
@@ -119,7 +119,8 @@ impl Interface {
         // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let address = unsafe { asked.ifr_ifru.ifru_hwaddr };
         let ethernet = address.sa_family == libc::ARPHRD_ETHER;
-        let mac = std::array::from_fn(|i| if ethernet { address.sa_data[i].cast_unsigned() } else { 0 });
+        // C's char has a sign on some processors and none on others; its byte is the same.
+        let mac = std::array::from_fn(|i| if ethernet { address.sa_data[i].to_ne_bytes()[0] } else { 0 });
         Ok(Interface { name: name.to_owned(), index, mtu, queues: queues(&fd, name), up, mac })
     }
 

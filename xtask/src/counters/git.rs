@@ -1,0 +1,51 @@
+//! What git says of earlier states of the tree, as far as there is git.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Commits of one file that are looked at, at most.
+const COMMITS: usize = 200;
+
+/// What git prints for `arguments` in `root`; `None` when it cannot be run or fails.
+fn git(root: &Path, arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).current_dir(root).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The committed versions of a file, newest first and with those of merged branches: the commit, shortened, and the
+/// file's text in it. `None` without git, or outside a repository.
+pub fn versions(root: &Path, file: &str) -> Option<Vec<(String, String)>> {
+    let most = format!("--max-count={COMMITS}");
+    let commits = git(root, &["rev-list", "--full-history", "--abbrev-commit", &most, "HEAD", "--", file])?;
+    let text = |commit: &str| git(root, &["show", &format!("{commit}:./{file}")]);
+    Some(commits.lines().filter_map(|commit| Some((commit.to_owned(), text(commit)?))).collect())
+}
+
+/// Whether the repository lacks older commits.
+pub fn is_shallow(root: &Path) -> bool {
+    git(root, &["rev-parse", "--is-shallow-repository"]).is_some_and(|answer| answer.trim() == "true")
+}
+
+/// What differs from the commit that last changed `file`, or from HEAD if none has.
+pub struct Changes {
+    /// Paths that have changed, were added or deleted since.
+    pub files: Vec<String>,
+    base: String,
+}
+
+impl Changes {
+    /// Asks git. `None` without git or commits.
+    pub fn since_change_of(root: &Path, file: &str) -> Option<Self> {
+        let last = git(root, &["log", "-1", "--format=%H", "--", file])?;
+        let base = if last.trim().is_empty() { "HEAD".to_owned() } else { last.trim().to_owned() };
+        let changed = git(root, &["diff", "--name-only", "--no-renames", "--relative", "-z", &base])?;
+        let added = git(root, &["ls-files", "--others", "--exclude-standard", "-z"])?;
+        let names = changed.split('\0').chain(added.split('\0'));
+        Some(Self { files: names.filter(|name| !name.is_empty()).map(str::to_owned).collect(), base })
+    }
+
+    /// A file's text before the changes, if there was one.
+    pub fn before(&self, root: &Path, file: &str) -> Option<String> {
+        git(root, &["show", &format!("{}:./{file}", self.base)])
+    }
+}

@@ -1,0 +1,185 @@
+//! Files that name a kind of port, outside the folders that belong to the kinds.
+//!
+//! The kinds are those of `AttachSpec::PREFIXES`, read from its source. Code names a kind by
+//! - a string that is a kind's name, or begins with it and a colon: `"vxlan"`, `"tap:{name}"`;
+//! - a variant that is called like a kind, of `AttachSpec` or of an enum whose name ends in `Kind`:
+//!   `AttachSpec::VirtioPci`, `PortKind::Tap`;
+//! - a type that is called after one and ends in `Port`, `Info` or `Spec`: `VxlanPort`, `PtnetInfo`.
+//!
+//! `"netmap:…"` does not count as a string: netmap's API begins the names of all ports with it. Tests, and what
+//! only tests, checks or measures, may name kinds. So may the folders of [`OWN`], and folders that are called like a
+//! kind. The table that lists the kinds is one file, and stays.
+
+use proc_macro2::TokenTree;
+
+use super::tokens::{Level, Scope, is_punct, is_word, levels, line};
+
+/// Where the kinds are listed.
+pub const LIST: &str = "crates/portspec/src/attach.rs";
+/// The constant that lists them.
+const CONSTANT: &str = "PREFIXES";
+/// Folders that belong to the kinds.
+const OWN: [&str; 2] = ["ports", "kinds"];
+/// The kind whose name begins the names of all ports in netmap's API.
+const OF_THE_API: &str = "netmap";
+/// Crates that test and measure.
+const DEVELOPMENT: [&str; 4] = ["bench", "harness", "soak", "system-tests"];
+/// Ends of types that are of one kind.
+const ENDS: [&str; 3] = ["Port", "Info", "Spec"];
+
+/// The kinds of ports.
+pub struct Kinds {
+    /// As users write them: `virtio-pci`.
+    names: Vec<String>,
+    /// As variants: `VirtioPci`.
+    variants: Vec<String>,
+}
+
+impl Kinds {
+    /// Reads the kinds from the text of [`LIST`].
+    pub fn read(text: &str) -> Result<Self, String> {
+        let levels = levels(text, Scope::Shipped).map_err(|e| format!("{LIST}: {e}"))?;
+        let names = levels.iter().find_map(|level| listed(&level.tokens)).unwrap_or_default();
+        if names.is_empty() {
+            return Err(format!(
+                "{LIST}: expected the kinds' names in a constant {CONSTANT}, found none; if the list has moved, change \
+                 kinds::LIST in xtask"
+            ));
+        }
+        let variants = names.iter().map(|name| camel(name)).collect();
+        Ok(Self { names, variants })
+    }
+
+    /// Whether a file at this path may name kinds.
+    pub fn may_be_named_in(&self, path: &str) -> bool {
+        let Some(below) = path.strip_prefix("crates/") else { return true };
+        let mut folders = below.split('/');
+        let mut crate_folders = folders.clone().take_while(|folder| *folder != "src");
+        let is_own = |folder: &str| OWN.contains(&folder) || self.names.iter().any(|name| name == folder);
+        crate_folders.any(|folder| DEVELOPMENT.contains(&folder)) || folders.any(is_own)
+    }
+
+    /// The line of the first mention of a kind on a level.
+    pub fn mention(&self, level: &Level) -> Option<usize> {
+        let tokens = &level.tokens;
+        let at = (0..tokens.len()).find(|&at| self.is_mention(&tokens[..=at]))?;
+        Some(line(&tokens[at]))
+    }
+
+    /// Whether the last of these tokens names a kind.
+    fn is_mention(&self, tokens: &[TokenTree]) -> bool {
+        match tokens {
+            [.., TokenTree::Literal(literal)] => self.is_name(&literal.to_string()),
+            [.., TokenTree::Ident(of), colon, _, TokenTree::Ident(variant)] if is_punct(colon, ':') => {
+                let of = of.to_string();
+                let lists_kinds = of == "AttachSpec" || of.ends_with("Kind");
+                lists_kinds && self.variants.contains(&variant.to_string()) || self.is_type(&variant.to_string())
+            }
+            [.., TokenTree::Ident(name)] => self.is_type(&name.to_string()),
+            _ => false,
+        }
+    }
+
+    /// Whether a literal, as it is written, is a string that names a kind.
+    fn is_name(&self, literal: &str) -> bool {
+        let Some((_, text)) = literal.split_once('"') else { return false };
+        self.names.iter().filter(|name| *name != OF_THE_API || !text.contains(':')).any(|name| {
+            text.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(':') || rest.starts_with('"'))
+        })
+    }
+
+    fn is_type(&self, name: &str) -> bool {
+        let of = |variant: &String| name.strip_prefix(variant.as_str()).is_some_and(|end| ENDS.contains(&end));
+        self.variants.iter().any(of)
+    }
+}
+
+/// The strings of the constant that lists the kinds, if it is on this level.
+fn listed(tokens: &[TokenTree]) -> Option<Vec<String>> {
+    let at = tokens.iter().position(|token| is_word(token, CONSTANT))?;
+    let value = tokens[at..].iter().take_while(|token| !is_punct(token, ';'));
+    let inside = value.filter_map(|token| match token {
+        TokenTree::Group(group) => Some(group.stream()),
+        _ => None,
+    });
+    let texts = inside.flatten().map(|token| token.to_string());
+    let names = texts.filter_map(|text| Some(text.strip_prefix('"')?.strip_suffix('"')?.to_owned()));
+    Some(names.filter(|name| !name.is_empty()).collect())
+}
+
+/// `virtio-pci` as a variant's name, `VirtioPci`.
+fn camel(name: &str) -> String {
+    let mut starts = true;
+    let mut camel = String::new();
+    for c in name.chars() {
+        match c {
+            '-' => starts = true,
+            c if std::mem::take(&mut starts) => camel.extend(c.to_uppercase()),
+            c => camel.push(c),
+        }
+    }
+    camel
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ATTACH: &str = "impl AttachSpec { /// Prefixes.\n
+        pub const PREFIXES: [&'static str; 5] = [\"\", \"tap\", \"netmap\", \"virtio-pci\", \"e1000\"]; }";
+
+    fn mentions(text: &str) -> bool {
+        let kinds = Kinds::read(ATTACH).expect("kinds");
+        levels(text, Scope::Shipped).expect("tokens").iter().any(|level| kinds.mention(level).is_some())
+    }
+
+    /// Objective: the kinds are those of the constant, without the empty one; a source without it is an error.
+    #[test]
+    fn kinds_are_read_from_the_source() {
+        let kinds = Kinds::read(ATTACH).expect("kinds");
+        assert_eq!(kinds.names, ["tap", "netmap", "virtio-pci", "e1000"]);
+        assert_eq!(kinds.variants, ["Tap", "Netmap", "VirtioPci", "E1000"]);
+        assert!(Kinds::read("const A: u8 = 1;").is_err());
+    }
+
+    /// Objective: strings, variants and types that name a kind are found, also in macros.
+    #[test]
+    fn mentions_are_found() {
+        for code in
+            ["\"tap\"", "\"tap:{name}\"", "format!(\"e1000:{}\")", "AttachSpec::VirtioPci(a)", "PortKind::Netmap"]
+        {
+            assert!(mentions(&format!("fn f() {{ {code} }}")), "{code}");
+        }
+        assert!(mentions("use a::TapPort;") && mentions("struct E1000Info;") && mentions("b\"netmap\""));
+    }
+
+    /// Objective: what only resembles a kind is no mention, nor is one in a comment, in documentation or in a test.
+    #[test]
+    fn others_are_no_mentions() {
+        for code in
+            ["\"taps\"", "\"a tap:\"", "\"netmap:vale0\"", "tap", "tap::open()", "Tap", "Other::Tap", "TapDevice"]
+        {
+            assert!(!mentions(&format!("fn f() {{ {code} }}")), "{code}");
+        }
+        assert!(!mentions("/// `\"tap:\"`\nfn f() {} // \"tap\""));
+        assert!(!mentions("#[cfg(test)] mod tests { fn f() { \"tap\"; } }"));
+    }
+
+    /// Objective: the kinds' own folders, and those of development, may name kinds.
+    #[test]
+    fn own_folders_may_name_kinds() {
+        let kinds = Kinds::read(ATTACH).expect("kinds");
+        for path in [
+            "crates/daemon/src/ports/a.rs",
+            "crates/kinds/x/src/a.rs",
+            "crates/tap/src/a.rs",
+            "xtask/src/a.rs",
+            "crates/bench/src/a.rs",
+        ] {
+            assert!(kinds.may_be_named_in(path), "{path}");
+        }
+        for path in ["crates/portspec/src/attach.rs", "crates/cli/src/tap.rs", "crates/daemon/src/bench/a.rs"] {
+            assert!(!kinds.may_be_named_in(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Rust text as trees of tokens, level by level, and the patterns that several counters look for.
+//!
+//! The lexer is proc-macro2's, so comments, strings and lifetimes are what they are for the compiler, and the bodies of
+//! macros are read like other code.
+
+use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
+
+/// The tokens of one level: those between two brackets, or those of a file.
+pub struct Level {
+    /// The tokens, without documentation. A group stands for all that is inside it.
+    pub tokens: Vec<TokenTree>,
+    /// Whether these are the members of an `impl` or a `trait`.
+    pub members: bool,
+}
+
+/// Which code to look at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// All of it.
+    All,
+    /// All but the items under `#[cfg(test)]`.
+    Shipped,
+}
+
+/// The levels of `text`, outer ones first. `Err` says what the lexer does not understand.
+pub fn levels(text: &str, scope: Scope) -> Result<Vec<Level>, String> {
+    let stream: TokenStream =
+        text.parse().map_err(|e| format!("expected Rust, and found what cannot be split into tokens: {e}"))?;
+    let mut levels = Vec::new();
+    descend(stream, false, scope, &mut levels);
+    Ok(levels)
+}
+
+fn descend(stream: TokenStream, members: bool, scope: Scope, levels: &mut Vec<Level>) {
+    let mut tokens = without_attributes(stream, is_doc);
+    if scope == Scope::Shipped {
+        tokens = without_tests(tokens);
+    }
+    let groups: Vec<(Group, bool)> = (0..tokens.len())
+        .filter_map(|at| match &tokens[at] {
+            TokenTree::Group(group) => Some((group.clone(), has_members(&tokens[..at], group))),
+            _ => None,
+        })
+        .collect();
+    levels.push(Level { tokens, members });
+    for (group, members) in groups {
+        descend(group.stream(), members, scope, levels);
+    }
+}
+
+/// Whether `group`, after `before` on its level, is the body of an `impl` or a `trait`.
+fn has_members(before: &[TokenTree], group: &Group) -> bool {
+    let ends = |token: &TokenTree| is_punct(token, ';') || is_group(token, Delimiter::Brace);
+    let head = || before.iter().rev().take_while(|token| !ends(token));
+    let has = |word| head().any(|token| is_word(token, word));
+    group.delimiter() == Delimiter::Brace && (has("impl") || has("trait")) && !has("fn")
+}
+
+fn without_attributes(stream: TokenStream, unwanted: fn(&Group) -> bool) -> Vec<TokenTree> {
+    let mut kept: Vec<TokenTree> = Vec::new();
+    for token in stream {
+        match &token {
+            TokenTree::Group(group) if unwanted(group) && after_hash(&kept) => {
+                while kept.last().is_some_and(|token| is_punct(token, '#') || is_punct(token, '!')) {
+                    kept.pop();
+                }
+            }
+            _ => kept.push(token),
+        }
+    }
+    kept
+}
+
+fn after_hash(kept: &[TokenTree]) -> bool {
+    match kept {
+        [.., hash, mark] if is_punct(mark, '!') => is_punct(hash, '#'),
+        [.., hash] => is_punct(hash, '#'),
+        [] => false,
+    }
+}
+
+/// `[doc = …]`.
+fn is_doc(group: &Group) -> bool {
+    let first = group.stream().into_iter().next();
+    group.delimiter() == Delimiter::Bracket && first.is_some_and(|token| is_word(&token, "doc"))
+}
+
+/// `[cfg(test)]`, also as one of several conditions that all hold.
+fn is_test(group: &Group) -> bool {
+    let words = group.to_string().replace(' ', "");
+    words == "[cfg(test)]" || words.starts_with("[cfg(all(test,")
+}
+
+/// Leaves out each item under `#[cfg(test)]`: all up to its body, or to its semicolon.
+fn without_tests(tokens: Vec<TokenTree>) -> Vec<TokenTree> {
+    let mut kept: Vec<TokenTree> = Vec::new();
+    let mut skips = false;
+    for token in tokens {
+        let starts = matches!(&token, TokenTree::Group(group) if is_test(group)) && after_hash(&kept);
+        if starts {
+            kept.pop();
+            skips = true;
+        } else if !skips {
+            kept.push(token);
+        } else if is_punct(&token, ';') || is_group(&token, Delimiter::Brace) {
+            skips = false;
+        }
+    }
+    kept
+}
+
+/// Whether `token` is that identifier or keyword.
+pub fn is_word(token: &TokenTree, word: &str) -> bool {
+    matches!(token, TokenTree::Ident(ident) if ident == word)
+}
+
+/// Whether `token` is that sign.
+pub fn is_punct(token: &TokenTree, sign: char) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign)
+}
+
+/// Whether `token` is that sign and no part of a longer one: `=`, but not the first half of `==` or `=>`.
+pub fn is_alone(token: &TokenTree, sign: char) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign && punct.spacing() == Spacing::Alone)
+}
+
+/// Whether `token` is a group in brackets of that kind.
+pub fn is_group(token: &TokenTree, delimiter: Delimiter) -> bool {
+    matches!(token, TokenTree::Group(group) if group.delimiter() == delimiter)
+}
+
+/// Whether `token` is a tuple: parentheses around something with a comma.
+pub fn is_tuple(token: &TokenTree) -> bool {
+    match token {
+        TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis => {
+            group.stream().into_iter().any(|token| is_punct(&token, ','))
+        }
+        _ => false,
+    }
+}
+
+/// The line a token begins on, from 1.
+pub fn line(token: &TokenTree) -> usize {
+    token.span().start().line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str, scope: Scope) -> Vec<String> {
+        let levels = levels(text, scope).expect("tokens");
+        let all = levels.iter().flat_map(|level| &level.tokens);
+        all.filter(|token| matches!(token, TokenTree::Ident(_))).map(ToString::to_string).collect()
+    }
+
+    /// Objective: documentation, comments and the text of strings are no tokens; lifetimes and macros' bodies are.
+    #[test]
+    fn documentation_is_no_code() {
+        let text = "//! a b\n#![doc = \"c\"]\n/// d\nfn e<'f>(g: &'f str) { h!(i \"j\") } // k";
+        assert_eq!(words(text, Scope::All), ["fn", "e", "f", "g", "f", "str", "h", "i"]);
+        assert!(levels("fn f( {", Scope::All).is_err());
+    }
+
+    /// Objective: items under `#[cfg(test)]` are left out of shipped code, and nothing after them is.
+    #[test]
+    fn tests_are_not_shipped() {
+        let text = "#[cfg(test)] mod tests { a } #[cfg(test)] #[x] use b; c #[cfg(all(test, not(d)))] fn e() {} f";
+        assert_eq!(words(text, Scope::Shipped), ["c", "f"]);
+        assert_eq!(words("#[cfg(not(test))] mod a { b }", Scope::Shipped), ["mod", "a", "cfg", "not", "test", "b"]);
+    }
+
+    /// Objective: only the bodies of `impl` and `trait` hold members, not a function that returns an `impl`.
+    #[test]
+    fn members_are_of_impl_and_trait() {
+        let members = |text: &str| levels(text, Scope::All).expect("tokens").iter().any(|level| level.members);
+        assert!(members("impl A for B { }") && members("struct A; pub trait C { }"));
+        assert!(!members("fn f() -> impl A { }") && !members("impl_it! { }") && !members("mod a { }"));
+    }
+}
