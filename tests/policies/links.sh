@@ -8,16 +8,17 @@
 # how fast ping wakes up.
 #
 # TCP under delay and loss is judged by the kernel's own netem, see netem.sh.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: yes
+# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+. "$(dirname "$0")/../lib.sh"
 need iperf3 ping tcpdump ss
 need_scapy
-renice -n -10 -p $$ >/dev/null 2>&1 || true
+go_before_others
 
 link() {
     local port=$1
     shift
-    nv link "vale0:$port" "$@" >"$work/linked" 2>&1 || fail "netvale link vale0:$port $*" "$(cat "$work/linked")"
+    must nv link "vale0:$port" "$@"
 }
 
 # --- times
@@ -41,10 +42,8 @@ median() {
 crossing() {
     local side dumpers=()
     for side in "$1" "$2"; do
-        background ip netns exec "nvp$$-s$side" tcpdump -i "s$side" --immediate-mode -U -w "$work/side$side" 'icmp[icmptype] = icmp-echo' \
-            2>"$work/dumper$side"
-        dumpers+=("$!")
-        wait_for "tcpdump listens" 20 grep -q listening "$work/dumper$side"
+        tcpdump_in "s$side" "side$side" -i "s$side" -U 'icmp[icmptype] = icmp-echo'
+        dumpers+=("$capture")
     done
     in_space "s$1" ping -c "$3" -i "$4" -W 2 "10.1.0.$2" >"$work/ping" || fail "ping from $1 to $2" "$(cat "$work/ping")"
     sed -n 's,^rtt .*= [^/]*/\([^/]*\)/.*,\1,p' "$work/ping" >"$work/rtt"
@@ -88,12 +87,12 @@ delays() {
     late "delay 10ms of what a port gets" s2 10 out delay 10ms
     late "both directions: there" s1 12 both delay 12ms
     from=2 to=1 late "and back" s1 12 both delay 12ms
-    background ip netns exec "nvp$$-s3" iperf3 -c 10.1.0.4 -t 500 -b 300M >"$work/other"
+    background in_space s3 iperf3 -c 10.1.0.4 -t 500 -b 300M >"$work/other"
     local other=$!
     late "delay 70ms beside iperf3 between two others" s1 70 delay 70ms
     ends "$other"
     # The same link carries a flood, too.
-    background ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 50M -l 1400 -t 500 >"$work/other"
+    background in_space s1 iperf3 -u -c 10.1.0.2 -b 50M -l 1400 -t 500 >"$work/other"
     other=$!
     late "delay 70ms, beside a flood on the same link" s1 70 delay 70ms
     ends "$other"
@@ -119,7 +118,7 @@ jitter() {
 nobody_waits() {
     local flood others=
     link s2 out delay 200ms
-    background ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 20M -l 1400 -t 500 >"$work/other"
+    background in_space s1 iperf3 -u -c 10.1.0.2 -b 20M -l 1400 -t 500 >"$work/other"
     flood=$!
     wait_for "the flood has begun" 10 has_got s2 1000
     for _ in 1 2 3 4 5 6; do
@@ -219,20 +218,16 @@ PYTHON
 # numbered COUNT PPS WORDS…: sends frames from 1 to 2 over a link that begins anew. What came of them is in $work/came. The kernel may lose some
 # of what came between the interface and tcpdump, when others use the processors: then once more.
 numbered() {
-    local count=$1 pps=$2 dumper before came
+    local count=$1 pps=$2 before came
     shift 2
     for _ in 1 2 3 4 5; do
         link s1 off
         link s1 "$@"
-        rm -f "$work/got.pcap"
-        background ip netns exec "nvp$$-s2" tcpdump -i s2 -Q in --immediate-mode -s 200 -B 65536 -w "$work/got.pcap" greater 90 2>"$work/dumper"
-        dumper=$!
-        wait_for "tcpdump listens" 20 grep -q listening "$work/dumper"
+        tcpdump_in s2 got.pcap -i s2 -Q in -s 200 -B 65536 greater 90
         before=$(received)
         in_space s1 /usr/bin/python3 "$work/numbered.py" send s1 "$count" "$pps" || fail "numbered frames are sent"
         quiet
-        kill -INT "$dumper"
-        wait "$dumper" || true
+        end_of "$capture" INT || true
         came=$(($(received) - before))
         /usr/bin/python3 "$work/numbered.py" came "$work/got.pcap" "$count" >"$work/came" || fail "the capture is read"
         [ "$(jq .frames "$work/came")" != "$came" ] || return 0
@@ -242,7 +237,7 @@ numbered() {
 
 # Frames that came to station 2's interface.
 received() {
-    in_space s2 ip -s -j link show s2 | jq '.[].stats64.rx.packets'
+    frames_to s2 s2
 }
 
 # Until nothing came for half a second.
@@ -380,11 +375,11 @@ memory() {
     refuses "more frames than a link may have" 4 "link_in: .*under way" link vale0:s1 delay 10s limit 4000000000
     check "nothing has changed" s1 '(.policies // {}) == {}'
     link s1 delay 100s
-    before=$(awk '/^VmRSS/ { print $2 }' "/proc/$daemon/status")
+    before=$(memory "$daemon")
     in_space s1 /usr/bin/python3 "$work/numbered.py" send s1 200000 0 || fail "frames are sent"
     wait_for "200,000 frames do not fit" 30 has_dropped s1 link-full 1000
     ok "200,000 frames with 100 s of delay do not fit: what does not is dropped as link-full ($(drops s1 link-full))"
-    after=$(awk '/^VmRSS/ { print $2 }' "/proc/$daemon/status")
+    after=$(memory "$daemon")
     # 64 MiB of frames, and what is known about 100,000 of them.
     expect "KiB that the daemon takes for them" "$((after - before))" -lt $((80 << 10))
     reaches 2 3 "meanwhile"
@@ -412,16 +407,11 @@ words() {
 }
 
 # What is measured is not who else computes here.
-nv_up() {
-    exec "$NETVALE" --run-dir "$run_dir" up --rt-priority 10
-}
-
-start_daemon
-daemon=${children[0]}
+start_daemon --rt-priority 10
 for n in 1 2; do station "$n"; done
 # So that what waits there for the daemon finds room in station 2 all at once.
-ip -n "nvp$$-s1" link set s1 txqueuelen 256
-iperf_server 2
+ip -n s1 link set s1 txqueuelen 256
+iperf_server s2
 reaches 1 2
 # Nobody asks for addresses while frames are counted.
 in_space s1 ip neigh replace 10.1.0.2 lladdr 02:00:00:00:00:02 dev s1
@@ -432,7 +422,7 @@ losses
 others
 rates
 for n in 3 4; do station "$n"; done
-iperf_server 4
+iperf_server s4
 reaches 3 4
 reaches 1 3
 jitter

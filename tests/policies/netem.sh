@@ -9,11 +9,11 @@
 # in a round of 15 s. After two rounds the deviation of the ratio of both sides is thus 0.5 * sqrt(2 / 700), 2.7 %, and 15 % are five times that,
 # or three where an emulated guest on a busy machine adds some milliseconds to netvale's delay. More rounds follow only if these two are not
 # enough.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: yes
+# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+. "$(dirname "$0")/../lib.sh"
 need qemu-system-x86_64 tc iperf3 ethtool
-# What is measured is not who else computes here.
-renice -n -10 -p $$ >/dev/null 2>&1 || true
+go_before_others
 guest_image
 [ -d "$image/netem" ] || skip "the guests' image has no netem"
 
@@ -81,9 +81,9 @@ says judge 'round 1 is over' $((60 + 2 * SECONDS_EACH))
 for round in $(seq 2 $ROUNDS); do
     says judge "round $round is over" $((20 + 2 * SECONDS_EACH))
     ! is_near "$(got netvale)" "$(got kernel)" 0.15 || break
-    echo more >&9
+    echo more >"$work/judge.typed"
 done
-echo enough >&9
+echo enough >"$work/judge.typed"
 ok "segments lost in $round rounds: $(drops a link-loss)"
 near "TCP under $WORDS: what netvale's link carries, in kbit/s, beside netem's $(got kernel)" "$(got netvale)" "$(got kernel)" 0.15
 expect "segments that the link lost" "$(drops a link-loss)" -gt 200

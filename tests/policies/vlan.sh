@@ -11,8 +11,9 @@
 # - frames from address 0 or from a group: a bridge drops them, netvale forwards them, as VALE does;
 # - frames of less than 20 bytes that begin with a tag: Linux drops them all, netvale those in which a tag of the port's own protocol is cut.
 #   No Ethernet has frames that short.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: no
+# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+. "$(dirname "$0")/../lib.sh"
 need qemu-system-x86_64 bridge busybox
 guest_image
 compiled matrix
@@ -265,8 +266,8 @@ talk() {
     local bytes frames
     space here
     attach here here --access 10
-    ip -n "nvp$$-here" addr add 10.10.0.2/24 dev here
-    ip -n "nvp$$-here" addr add 10.20.0.2/24 dev here
+    ip -n here addr add 10.10.0.2/24 dev here
+    ip -n here addr add 10.20.0.2/24 dev here
     # A server sends its file in large pieces, of which the kernel makes as large segments.
     mkdir "$work/www"
     busybox dd if=/dev/urandom of="$work/www/file" bs=64k count=64 2>/dev/null
@@ -280,7 +281,7 @@ talk() {
     wait_for "the guest's server answers" 60 in_space here timeout 30 busybox wget -q -O "$work/received" http://10.10.0.1:5000/file
     arrived from "$work/received" "$(talked serves)"
     large in "$bytes" "$frames"
-    echo >&9
+    echo >"$work/talker.typed"
     says talker 'guest: exit 0' 30
     check "the port at the other end is what it was" here '.policies == {"access": 10} and .state == "open"'
 }
