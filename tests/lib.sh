@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2317
+# shellcheck shell=bash
 # Shared by the scripts of these folders: a machine of the script's own, daemons, stations, waiting, checks. Sourced by bash, before anything
 # else.
 #
@@ -9,7 +9,6 @@
 set -euo pipefail
 
 # The script's own folder.
-# shellcheck disable=SC2034 # scripts use it
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 SKIPPED=77
@@ -197,7 +196,6 @@ veth() {
 # --- daemons
 
 # An ordinary user, in front of a command.
-# shellcheck disable=SC2034 # scripts use it
 as_user=(setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs env HOME=/nonexistent)
 # Numbers of hosts' daemons; $daemon is the newest one's.
 declare -A daemons=()
@@ -368,6 +366,12 @@ reaches() {
         pings "$1" "$2" && ok "$1 reaches $2${3:+: $3}" && return
     done
     fail "$1 reaches $2${3:+: $3}" "no answer to $attempt pings" "$(shown "s$1" | jq -c .rings)" "$(shown "s$2" | jq -c .rings)"
+}
+
+# apart FROM TO; fails if it does reach it.
+apart() {
+    ! in_space "s$1" ping -q -c 2 -i 0.2 -W 0.5 "10.1.0.$2" >/dev/null 2>&1 || fail "$1 does not reach $2${3:+: $3}" "it does"
+    ok "$1 does not reach $2${3:+: $3}"
 }
 
 # cpu_time PROCESS: hundredths of a second that it took so far.

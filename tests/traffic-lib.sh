@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2317
+# shellcheck shell=bash
 # Shared by the scripts of these folders: guests, traffic between stations, and captures of it. Sourced by lib.sh.
 
 # --- guests
@@ -90,6 +90,12 @@ iperf_client() {
     shift 2
     in_space "$space" iperf3 -J -c "$address" "$@" >"$work/iperf.json" ||
         fail "iperf3 from $space to $address" "$(jq -r '.error // .' "$work/iperf.json")"
+}
+
+# ends_iperf PROCESS: ends a client in the background whose output is $work/iperf.json; it must not have failed before.
+ends_iperf() {
+    end_of "$1" INT || true
+    jq -e '.error == "interrupt - the client has terminated"' "$work/iperf.json" >/dev/null || fail "iperf3 goes on" "$(cat "$work/iperf.json")"
 }
 
 said() {

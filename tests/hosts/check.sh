@@ -5,7 +5,7 @@
 # requests, s behind a switch that silently drops long packets, and a router, which has a way to host h for short packets and says so, and refuses
 # others.
 # measures: no
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 # kernel SPACE V4 V6: VXLAN devices of the kernel's there.
 kernel() {

@@ -3,7 +3,7 @@
 # endpoints reach each other; flood lists and addresses are as BGP says; an address moves between hosts under TCP; bgpd, zebra, the daemon and the
 # agent are killed and come back; what goes is withdrawn.
 # measures: no
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 need iperf3
 need_frr

@@ -3,7 +3,7 @@
 # sticky port's; a VTEP that is this host; an address that moves to and fro until FRR freezes it. Memory stays bounded, what is beyond the limits is
 # told, pings of a stable address are answered all the time, and what is withdrawn makes room. VTEPS and ADDRESSES (a multiple of 500) say how many there are of each.
 # measures: no
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 need python3
 need_frr

@@ -3,7 +3,7 @@
 # with the kernel's devices and FRR, and one with netvale, `netvale evpn` and FRR, both from the same moves. MOVES says how many moves each way (40 to
 # measure); the figures, medians and spreads in milliseconds, are printed, and written to the file $FIGURES as JSON.
 # measures: yes
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 need python3
 need_frr

@@ -4,7 +4,7 @@
 # beside pings to a host of the kernel's of which none is lost; a restart of the agent. VTEPS and ADDRESSES say how many; figures are printed, and written
 # to the file $FIGURES as JSON.
 # measures: no
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 need gobgpd python3
 need_frr

@@ -3,7 +3,7 @@
 # interfaces from the CNI plugin, guests (QEMU) theirs by vhost-user. All reach each other; a guest moves from one host to the other and back in the
 # middle of a TCP connection, and is announced where it is.
 # measures: no
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 need python3
 need_frr

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2317
+# shellcheck shell=bash
 # Shared by the scripts of this folder: hosts in namespaces on one network, with a daemon of netvale's or the kernel's devices; and FRR on them, for
 # EVPN, with netvale's agent. Sourced by bash.
 # shellcheck source=SCRIPTDIR/../lib.sh

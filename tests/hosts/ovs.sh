@@ -2,7 +2,7 @@
 # Open vSwitch at the other end of a tunnel: a host with netvale, one with Debian's Open vSwitch, whose userspace datapath needs nothing of the
 # kernel. Stations behind both reach each other; files go over TCP both ways; long frames are told of.
 # measures: no
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 need ovsdb-tool ovsdb-server ovs-vsctl ovs-vswitchd ovs-appctl iperf3 ethtool
 SCHEMA=/usr/share/openvswitch/vswitch.ovsschema
@@ -53,7 +53,7 @@ address ea ea 192.168.7.1
 
 wait_for "a station of ours reaches one of Open vSwitch's" 30 ping_from ea 192.168.7.2
 wait_for "and the other way" 10 ping_from eo 192.168.7.1
-wait_for "with frames as long as fit" 10 in_space ea ping -c 1 -W 1 -M do -s 1422 192.168.7.2
+wait_for "with frames as long as fit" 10 in_space ea ping -c 1 -W 1 -M "do" -s 1422 192.168.7.2
 ok "stations behind netvale and behind Open vSwitch reach each other"
 ovs ovs-appctl -t "$work/o/switch.ctl" tnl/neigh/show >"$work/o/neighbours"
 grep -q 10.99.0.1 "$work/o/neighbours" || fail "its tunnel is its own, not the kernel's" "$(cat "$work/o/neighbours")"

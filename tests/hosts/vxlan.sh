@@ -7,7 +7,7 @@
 # frames are told of or sent in fragments; several VNIs share a UDP port; datagrams that are none, of unknown VNIs and from unknown hosts
 # are dropped by name; the network between hosts goes and comes; two ways make no loop; an upgrade loses no connection.
 # measures: no
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 need tcpdump iperf3 ping
 
@@ -102,7 +102,7 @@ ok "TCP between netvale's ends, and to and from the kernel's"
 # Long packets: their sender is told, and sends shorter ones.
 in_space sa ip link set sa mtu 1500
 in_space sb ip link set sb mtu 1500
-! in_space sa ping -c 1 -W 1 -M do -s 1472 192.168.7.2 >"$work/ping" 2>&1 || fail "a packet of 1500 bytes passes" "$(cat "$work/ping")"
+! in_space sa ping -c 1 -W 1 -M "do" -s 1472 192.168.7.2 >"$work/ping" 2>&1 || fail "a packet of 1500 bytes passes" "$(cat "$work/ping")"
 wait_for "its sender is told" 5 dropped a vxlan100 too-long 1
 in_space sa ip route get 192.168.7.2 | grep -q "mtu 1450" || fail "the sender has learned the MTU" "$(in_space sa ip route get 192.168.7.2)"
 # The answer is as long, and its sender is told in turn.
@@ -114,7 +114,7 @@ at b detach vale0 vxlan100 >/dev/null
 at a attach vale0 vxlan:100,local=10.99.0.1,remote=10.99.0.2,remote=10.99.0.3 --fragment --no-udp-checksum >/dev/null
 at b attach vale0 vxlan:100,local=10.99.0.2,remote=10.99.0.1 --fragment >/dev/null
 in_space sa ip route flush cache
-wait_for "they pass in fragments" 10 in_space sa ping -c 1 -W 1 -M do -s 1472 192.168.7.2
+wait_for "they pass in fragments" 10 in_space sa ping -c 1 -W 1 -M "do" -s 1472 192.168.7.2
 tcp sb sa 192.168.7.2
 ok "with fragments, and without checksums, packets of 1500 bytes pass"
 for n in 1 2; do ip -n wire link set "w$n" mtu 9000; done
@@ -128,7 +128,7 @@ tunnel_mtu() { at a show vale6:vxlan6 --json | jq .vxlan.mtu; }
 [ "$(tunnel_mtu)" = 8930 ] || fail "the MTU over IPv6 is 8930" "$(tunnel_mtu)"
 switch=vale6 mtu=8930 behind a ja 192.168.8.1
 switch=vale6 mtu=8930 behind b jb 192.168.8.2
-wait_for "they reach each other over IPv6, with jumbo frames" 10 in_space ja ping -c 1 -W 1 -M do -s 8900 192.168.8.2
+wait_for "they reach each other over IPv6, with jumbo frames" 10 in_space ja ping -c 1 -W 1 -M "do" -s 8900 192.168.8.2
 ok "over IPv6, with jumbo frames, and several VNIs on one UDP port"
 ! at a attach vale7 vxlan:100,local=10.99.0.1 2>"$work/refused" || fail "a VNI twice"
 grep -q "VNI 100 is another port's" "$work/refused" || fail "it is refused by name" "$(cat "$work/refused")"

@@ -5,7 +5,7 @@
 # The judges are Debian's tshark, dumpcap and capinfos, which read what is written, list the ports and capture on them; and the kernel's VXLAN device,
 # to which a port is mirrored. The ssh of this test is a script that runs the command here.
 # measures: no
-# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need tshark dumpcap capinfos tcpdump ping mount
 

@@ -2,7 +2,7 @@
 # What happens, as `netvale monitor` prints it: ports, programs, links of interfaces, policies and what is refused; as text and as JSON; for a port, a
 # group, a number of events or a time; over an upgrade; until the daemon ends.
 # measures: no
-# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 
 # monitor NAME [ARGUMENT…]: one that runs, and misses nothing from now on. Its lines are in $work/NAME, its number in $!.

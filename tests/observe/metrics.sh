@@ -5,7 +5,7 @@
 # datagrams a second are what rate() says but for 2 %; and 'netvale show', whose counters are those of the last scrape. Clients that send nothing, too
 # much or the wrong thing, or do not read, keep nobody from scraping. The daemon goes and comes. 1,000 ports are scraped; the time is printed.
 # measures: yes
-# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need promtool prometheus curl iperf3 ping ss
 

@@ -4,7 +4,7 @@
 # The judges are sfcapd and nfdump, which make of the samples how many packets iperf3 sent, from where to where, and tshark, which finds no datagram
 # malformed, and in them the counters of 'netvale show'. Collectors and daemons go and come; ports are added; strangers' samples have none of these ports.
 # measures: no
-# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need sfcapd nfdump tshark iperf3 ping
 

@@ -2,7 +2,7 @@
 # What becomes of frames, as `netvale trace` prints it: a ping that passes, and frames that are dropped for several reasons; as text and as JSON; with a
 # filter, only drops, one of several; over an upgrade; and its mistakes.
 # measures: no
-# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need ping /usr/bin/python3
 

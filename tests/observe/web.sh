@@ -6,7 +6,7 @@
 # nothing, do not read or take many captures keep nobody from looking. Names that a daemon might say, and that are markup, are texts.
 # NETVALE_PICTURES=FOLDER keeps pictures of the page there.
 # measures: no
-# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need chromium curl tcpdump /usr/bin/python3
 

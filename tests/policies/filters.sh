@@ -5,7 +5,7 @@
 # in order, that `tcpdump -r` picks out of the file with the same expression. Frames are all of one interface's: ARP, IPv4 and IPv6, fragments,
 # VLANs, LLC, odd types, short and long ones.
 # measures: no
-# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need tcpdump tcpreplay
 need_scapy

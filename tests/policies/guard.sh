@@ -3,7 +3,7 @@
 #
 # Stations with addresses; arping, scapy and dnsmasq attack from the first one, with and without its guard.
 # measures: no
-# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need arping ping dnsmasq busybox
 need_scapy
@@ -66,8 +66,7 @@ lease() {
 
 dhcp() {
     local given
-    # shellcheck disable=SC2016
-    printf '#!/bin/sh\n[ "$1" != bound ] || echo "$ip"\n' >"$work/given"
+        printf '#!/bin/sh\n[ "$1" != bound ] || echo "$ip"\n' >"$work/given"
     chmod 755 "$work/given"
     serve s1 150
     set_policies s1 guard default

@@ -4,7 +4,7 @@
 # The hosts are the kernel's own IGMP (versions 2 and 3) and MLD, in five namespaces on TAP ports. The judge is a Linux bridge with
 # mcast_snooping, to whose ports five other hosts are connected, which do the same: the same stations must get each group.
 # measures: no
-# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need bridge
 FRAMES=60

@@ -4,7 +4,7 @@
 #
 # A daemon that is killed is continued by its service manager's store, which takes a manager: the Rust tests have one (restart.rs).
 # measures: no
-# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need iperf3 ping ss
 
@@ -128,11 +128,11 @@ changed() {
 
 changes() {
     local traffic
-    background in_space s1 iperf3 -c 10.1.0.2 -t 15 -J >"$work/iperf.json"
+    background in_space s1 iperf3 -c 10.1.0.2 -t 500 -J >"$work/iperf.json"
     traffic=$!
     steady "10000 changes of other policies beside iperf3" changed
     kill -0 "$traffic" 2>/dev/null || fail "10000 changes are made beside traffic" "iperf3 ended before"
-    wait "$traffic" || fail "iperf3 beside changes" "$(cat "$work/iperf.json")"
+    ends_iperf "$traffic"
     local port
     for port in s1 s2; do
         drops_nothing "$port" || fail "no drops at $port" "$(shown "$port" | jq -c '.rings[].drops')"

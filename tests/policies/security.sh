@@ -4,7 +4,7 @@
 # First single frames among three ports in one namespace (matrix.c), then stations with addresses: arping and scapy attack, and those who have
 # nothing to do with it lose nothing.
 # measures: no
-# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need arping ping iperf3 gcc bridge
 need_scapy

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # netvale tlem: two switches joined by an emulated link, with the options of netmap's tlem. The judges are ping and iperf3.
 # measures: yes
-# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need iperf3 ping ss
 

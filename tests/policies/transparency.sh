@@ -7,7 +7,7 @@
 # What was sent comes once and in order, or the script fails. Virtual machines are not here, but the device that they have: vhost, driven
 # by netvale's own virtio driver. Frames longer than an AF_XDP buffer are not sent through veths.
 # measures: no
-# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need tcpdump tcpreplay ethtool
 

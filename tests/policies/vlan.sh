@@ -12,7 +12,7 @@
 # - frames of less than 20 bytes that begin with a tag: Linux drops them all, netvale those in which a tag of the port's own protocol is cut.
 #   No Ethernet has frames that short.
 # measures: no
-# shellcheck source=SCRIPTDIR/../lib.sh disable=SC2317
+# shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need qemu-system-x86_64 bridge busybox
 guest_image
@@ -244,6 +244,8 @@ start_talker() {
     mkdir "$work/talker"
     nv attach vale0 "vhost:$run_dir/talker.sock" --name talker --trunk 10,20 >/dev/null
     cat >"$work/talker/script" <<'SCRIPT'
+echo ready
+read line </dev/ttyS0
 ip link set eth0 up
 for vlan in 10 20; do
     ip link add link eth0 name eth0.$vlan type vlan id $vlan || exit 1
@@ -272,6 +274,8 @@ talk() {
     mkdir "$work/www"
     busybox dd if=/dev/urandom of="$work/www/file" bs=64k count=64 2>/dev/null
     background in_space here busybox httpd -f -p 10.10.0.2:5001 -h "$work/www"
+    says talker ready 300
+    echo >"$work/talker.typed"
     says talker 'got ' 60
     ok "a guest's eth0.10 on a trunk reaches an access port of VLAN 10; its eth0.20 does not"
     arrived to "$work/www/file" "$(talked got)"
@@ -312,9 +316,11 @@ large() {
 frames | grep '^[^#]' >"$work/frames"
 start_judge
 start_daemon
+# It boots meanwhile.
+start_talker
 translated
 detach p q s x
-says judge 'end of 802.1ad' 120
+says judge 'end of 802.1ad' 300
 for protocol in 802.1q 802.1ad; do
     judged "$protocol" >"$work/judged.$protocol"
     [ "$(wc -l <"$work/judged.$protocol")" = "$(wc -l <"$work/frames")" ] || fail "the judge speaks" "$(tail "$work/judge.console")"
@@ -323,6 +329,5 @@ for protocol in 802.1q 802.1ad; do
     # shellcheck disable=SC2046
     detach $(ports | cut -d' ' -f1)
 done
-start_talker
 talk
 finish
