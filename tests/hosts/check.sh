@@ -4,34 +4,9 @@
 # Host a asks. On its network are k with the kernel's VXLAN device, b with netvale (as an ordinary user), n where nothing listens, q that answers no echo
 # requests, s behind a switch that silently drops long packets, and a router, which has a way to host h for short packets and says so, and refuses
 # others.
-# shellcheck source=SCRIPTDIR/../policies/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/../policies/lib.sh"
-# shellcheck source=SCRIPTDIR/daemons-lib.sh
-. "$(dirname "${BASH_SOURCE[0]}")/daemons-lib.sh"
-need setpriv
-
-# six SPACE: with IPv6.
-six() {
-    space "$1"
-    in_space "$1" sysctl -qw net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0
-}
-
-# joined SPACE DEVICE ADDRESS-V4 ADDRESS-V6 SPACE DEVICE [MTU]: an interface of the first one, at the other's bridge.
-joined() {
-    ip link add "$2" netns "nvp$$-$1" mtu "${7:-1500}" type veth peer name "$6" netns "nvp$$-$5" mtu "${7:-1500}"
-    in_space "$1" ip addr add "$3" dev "$2"
-    in_space "$1" ip addr add "$4" dev "$2" nodad
-    in_space "$1" ip link set "$2" up
-    in_space "$5" ip link set "$6" up
-}
-
-# host NAME NUMBER [MTU]: on the network, 10.9.0.NUMBER and fd09::NUMBER. Longer packets than MTU do not pass the switch on the way there.
-host() {
-    six "$1"
-    joined "$1" u0 "10.9.0.$2/24" "fd09::$2/64" net "p$2"
-    in_space net ip link set "p$2" mtu "${3:-1500}" master sw
-}
-
+# measures: no
+# shellcheck source=SCRIPTDIR/lib.sh
+. "$(dirname "$0")/lib.sh"
 # kernel SPACE V4 V6: VXLAN devices of the kernel's there.
 kernel() {
     in_space "$1" ip link add vx4 type vxlan id 100 local "$2" dstport 4789 || skip "this kernel has no VXLAN devices"
@@ -42,10 +17,12 @@ kernel() {
 
 # behind NAME NUMBER: a host behind the router, 10.9.NUMBER.2 and fd09:NUMBER::2, to which packets of 1400 bytes pass.
 behind() {
-    six "$1"
-    joined "$1" u0 "10.9.$2.2/24" "fd09:$2::2/64" router "d$2" 1400
-    in_space router ip addr add "10.9.$2.1/24" dev "d$2"
-    in_space router ip addr add "fd09:$2::1/64" dev "d$2" nodad
+    space "$1"
+    veth "$1" u0 router "d$2" 1400
+    address "$1" u0 "10.9.$2.2"
+    address router "d$2" "10.9.$2.1"
+    six "$1" "fd09:$2::2/64" u0
+    six router "fd09:$2::1/64" "d$2"
     in_space "$1" ip route add default via "10.9.$2.1"
     in_space "$1" ip -6 route add default via "fd09:$2::1"
     kernel "$1" "10.9.$2.2" "fd09:$2::2"
@@ -55,7 +32,7 @@ behind() {
 asks() {
     local wanted=$1 got=0
     shift
-    in_space a "$NETVALE" --run-dir "$work/a" vtep check "$@" >"$work/said" 2>"$work/errors" || got=$?
+    in_space a "$NETVALE" --run-dir "$work/a/run" vtep check "$@" >"$work/said" 2>"$work/errors" || got=$?
     [ "$got" = "$wanted" ] || fail "vtep check $*: exit code $got, wanted $wanted" "$(cat "$work/said" "$work/errors")"
 }
 
@@ -73,55 +50,49 @@ finds() {
 
 # --- hosts
 
-six net
-in_space net ip link add sw type bridge
-in_space net ip link set sw up
-host a 1
-host b 2
-host k 3
-host n 4
-host q 5
-host s 7 1400
-host router 9
+network
+host_six a 1
+host_six b 2
+host_six k 3
+host_six n 4
+host_six q 5
+host_six s 7 1400
+host_six router 9
 in_space router sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
 # It is asked more often than hosts are that are told one error a second.
 in_space router sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0
 behind h 8
-kernel k 10.9.0.3 fd09::3
-kernel q 10.9.0.5 fd09::5
+kernel k 10.99.0.3 fd99::3
+kernel q 10.99.0.5 fd99::5
 in_space q sysctl -qw net.ipv4.icmp_echo_ignore_all=1 net.ipv6.icmp.echo_ignore_all=1
-kernel s 10.9.0.7 fd09::7
+kernel s 10.99.0.7 fd99::7
 for kind in prohibit:5 unreachable:6; do
     in_space router ip route add "${kind%:*}" "10.9.1${kind#*:}.0/24"
     in_space router ip -6 route add "${kind%:*}" "fd09:1${kind#*:}::/64"
 done
 for n in 8 15 16; do
-    in_space a ip route add "10.9.$n.0/24" via 10.9.0.9
-    in_space a ip -6 route add "fd09:$n::/64" via fd09::9
+    in_space a ip route add "10.9.$n.0/24" via 10.99.0.9
+    in_space a ip -6 route add "fd09:$n::/64" via fd99::9
 done
-daemon a
-mkdir "$work/b" && chown 65534:65534 "$work/b" && chmod 755 "$work"
-ordinary() {
-    setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs env "HOME=$work/b" "$@"
-}
-daemon b setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs env "HOME=$work/b"
-ordinary "$NETVALE" --run-dir "$work/b" attach vale0 vxlan:100,local=10.9.0.2,remote=10.9.0.1 >/dev/null
-ordinary "$NETVALE" --run-dir "$work/b" attach vale0 vxlan:101,local=fd09::2,remote=fd09::1 --name six >/dev/null
-at a attach vale0 vxlan:100,local=10.9.0.1,remote=10.9.0.3,remote=10.9.0.2 --name four >/dev/null
-at a attach vale0 vxlan:100,local=fd09::1 --name six >/dev/null
+host_daemon a
+host_daemon b "${as_user[@]}"
+"${as_user[@]}" "$NETVALE" --run-dir "$work/b/run" attach vale0 vxlan:100,local=10.99.0.2,remote=10.99.0.1 >/dev/null
+"${as_user[@]}" "$NETVALE" --run-dir "$work/b/run" attach vale0 vxlan:101,local=fd99::2,remote=fd99::1 --name six >/dev/null
+at a attach vale0 vxlan:100,local=10.99.0.1,remote=10.99.0.3,remote=10.99.0.2 --name four >/dev/null
+at a attach vale0 vxlan:100,local=fd99::1 --name six >/dev/null
 
 # --- endpoints that answer
 
 asks 0 vale0:four --json
 says "endpoints of the kernel and of netvale answer" '
-    .port == "vale0:four" and .vni == 100 and .local == "10.9.0.1" and .udp_port == 4789 and .mtu == 1450
-    and ([.vteps[].vtep] | sort) == ["10.9.0.2", "10.9.0.3"]
+    .port == "vale0:four" and .vni == 100 and .local == "10.99.0.1" and .udp_port == 4789 and .mtu == 1450
+    and ([.vteps[].vtep] | sort) == ["10.99.0.2", "10.99.0.3"]
     and all(.vteps[]; .result == "ok" and .reason == null and .path_mtu == 1500 and .inner_mtu == 1450 and .known_path_mtu == 1500
         and .round_trip_ms > 0 and .round_trip_ms < 1000)'
-finds "the kernel's, over IPv6" 0 six fd09::3 '.result == "ok" and .path_mtu == 1500 and .inner_mtu == 1430'
-finds "netvale's, over IPv6" 0 six fd09::2 '.result == "ok" and .inner_mtu == 1430'
+finds "the kernel's, over IPv6" 0 six fd99::3 '.result == "ok" and .path_mtu == 1500 and .inner_mtu == 1430'
+finds "netvale's, over IPv6" 0 six fd99::2 '.result == "ok" and .inner_mtu == 1430'
 asks 0 vale0:four
-grep -qE '^10\.9\.0\.3 +[0-9.]+ ms +1500 +1450  ok$' "$work/said" || fail "the table has it" "$(cat "$work/said")"
+grep -qE '^10\.99\.0\.3 +[0-9.]+ ms +1500 +1450  ok$' "$work/said" || fail "the table has it" "$(cat "$work/said")"
 ok "the table has it"
 [ "$(in_space k bridge fdb show dev vx4 | grep -vc permanent)" = 0 ] || fail "the kernel's endpoint has learned nothing" "$(in_space k bridge fdb show dev vx4)"
 ok "the kernel's endpoint has learned nothing from it"
@@ -133,18 +104,18 @@ four_and_six() {
     finds "$what" "$code" four "10.9.$host" "$expression"
     finds "$what, over IPv6" "$code" six "fd09:${host%.*}::${host#*.}" "$expression"
 }
-# Addresses of the network itself are fd09::N.
+# Addresses of the network itself are fd99::N.
 in_net() {
-    finds "$1" "$2" four "10.9.0.$3" "$4"
-    finds "$1, over IPv6" "$2" six "fd09::$3" "$4"
+    finds "$1" "$2" four "10.99.0.$3" "$4"
+    finds "$1, over IPv6" "$2" six "fd99::$3" "$4"
 }
 in_net "a host where nothing listens" 1 4 '.result == "port-unreachable" and (.reason | contains("4789")) and .path_mtu == null'
 in_net "a host that does not answer" 1 5 '.result == "no-answer" and .round_trip_ms == null'
 four_and_six "a router's firewall" 1 15.1 '.result == "prohibited" and (.reason | contains("9"))'
-finds "a router that has no way there says so" 1 four 10.9.16.1 '.result == "host-unreachable" and (.reason | endswith("says 10.9.0.9"))'
+finds "a router that has no way there says so" 1 four 10.9.16.1 '.result == "host-unreachable" and (.reason | endswith("says 10.99.0.9"))'
 finds "an address without a route" 1 four 10.77.0.1 '.result == "no-route"'
 finds "an address without a route, over IPv6" 1 six fd77::1 '.result == "no-route"'
-asks 1 vale0:four 10.9.0.99 --json --timeout 0.2
+asks 1 vale0:four 10.99.0.99 --json --timeout 0.2
 says "an address that nobody has" '.vteps[0].result == "no-answer"'
 
 # --- lengths
@@ -155,23 +126,18 @@ asks 0 vale0:four 10.9.8.2
 grep -q "ok; the tunnel's MTU is 1450" "$work/said" && grep -q -- '--mtu 1350' "$work/said" || fail "the tunnel's MTU is named" "$(cat "$work/said")"
 ok "the tunnel's MTU is named where it is too much"
 in_net "long packets are lost silently" 1 7 '.result == "black-hole" and .known_path_mtu == 1500 and .path_mtu == 1400 and (.reason | contains("longer than 1400 bytes"))'
-at a attach vale0 vxlan:102,local=10.9.0.1,remote=10.9.0.7 --name short --mtu 1350 >/dev/null
-finds "that is nothing wrong for a tunnel with shorter ones" 0 short 10.9.0.7 '.result == "black-hole" and .inner_mtu == 1350'
-at a vtep add vale0:four 10.9.0.4
+at a attach vale0 vxlan:102,local=10.99.0.1,remote=10.99.0.7 --name short --mtu 1350 >/dev/null
+finds "that is nothing wrong for a tunnel with shorter ones" 0 short 10.99.0.7 '.result == "black-hole" and .inner_mtu == 1350'
+at a vtep add vale0:four 10.99.0.4
 asks 1 vale0:four --json
 says "one of several is wrong" '[.vteps[].result] | sort == ["ok", "ok", "port-unreachable"]'
 
 # --- who may ask, and where
 
 refuses_in() {
-    local space=$1 what=$2 code=$3 text=$4 got=0
-    shift 4
-    in_space "$space" "$@" >"$work/refused" 2>&1 || got=$?
-    [ "$got" = "$code" ] || fail "$what" "exit code $got, wanted $code" "$(cat "$work/refused")"
-    grep -qE -- "$text" "$work/refused" || fail "$what" "it does not say '$text':" "$(cat "$work/refused")"
-    ok "$what"
+    ends_with "$2" "$3" "$4" in_space "$1" "${@:5}"
 }
-as_b=(setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs "$NETVALE" --run-dir "$work/b" vtep check)
+as_b=("${as_user[@]}" "$NETVALE" --run-dir "$work/b/run" vtep check)
 in_space b sysctl -qw net.ipv4.ping_group_range='1 0'
 refuses_in b "an ordinary user may not ping" 1 ping_group_range "${as_b[@]}" vale0:vxlan100
 in_space b sysctl -qw net.ipv4.ping_group_range='0 2147483647'
@@ -179,8 +145,8 @@ for port in vxlan100 six; do
     in_space b "${as_b[@]}" "vale0:$port" --json >"$work/said" || fail "an ordinary user asks" "$(cat "$work/said")"
     says "an ordinary user asks ($port)" '.vteps | length == 1 and .[0].result == "ok" and .[0].path_mtu == 1500'
 done
-refuses_in k "another network namespace is named" 1 'another network namespace' "$NETVALE" --run-dir "$work/a" vtep check vale0:four
-refuses_in a "IPv6 from IPv4" 2 'vtep list' "$NETVALE" --run-dir "$work/a" vtep check vale0:four fd09::3
-refuses_in a "a tunnel without endpoints" 1 'knows no other endpoint' "$NETVALE" --run-dir "$work/a" vtep check vale0:six
-refuses_in a "a port that is none" 4 'no port' "$NETVALE" --run-dir "$work/a" vtep check vale0:none
+refuses_in k "another network namespace is named" 1 'another network namespace' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:four
+refuses_in a "IPv6 from IPv4" 2 'vtep list' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:four fd99::3
+refuses_in a "a tunnel without endpoints" 1 'knows no other endpoint' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:six
+refuses_in a "a port that is none" 4 'no port' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:none
 finish

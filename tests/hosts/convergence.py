@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""convergence.py PREFIX MOVES: how long others take to follow an address that moves between two hosts, to and fro.
+"""convergence.py MOVES: how long others take to follow an address that moves between two hosts, to and fro.
 
-The namespaces are PREFIX and: `a` (netvale, VTEP 10.99.0.1, device nvl100 and nvx100 of its agent), `c` (the kernel, 10.99.0.2), `n` (an observer with
+The namespaces are `a` (netvale, VTEP 10.99.0.1, device nvl100 and nvx100 of its agent), `c` (the kernel, 10.99.0.2), `n` (an observer with
 netvale), `k` (an observer with the kernel), `m` (devices ma and mc, by which the address is at `a` or at `c`) and `pn` (device pn, behind `n`). Prints one
 JSON object: for each kind of host to which the address moves, a list of moves with their times in milliseconds from the first frame of the address on:
 
@@ -21,7 +21,7 @@ import struct
 import sys
 import time
 
-PREFIX, MOVES = sys.argv[1], int(sys.argv[2])
+MOVES = int(sys.argv[1])
 MOVED, PROBER = bytes([2, 0, 0, 0, 0, 0xD]), bytes([2, 0, 0, 0, 0, 0xE])
 VTEPS = {"a": socket.inet_aton("10.99.0.1"), "c": socket.inet_aton("10.99.0.2")}
 PROBES = 0.0005
@@ -36,7 +36,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 def enter(space):
     """Has this thread's next sockets in a namespace."""
-    with open(f"/run/netns/{PREFIX}{space}") as file:
+    with open(f"/run/netns/{space}") as file:
         if libc.setns(file.fileno(), CLONE_NEWNET):
             sys.exit(f"{space}: {ctypes.get_errno()}")
 

@@ -2,17 +2,13 @@
 # FRR is the control plane of netvale's VXLAN ports: two hosts with netvale, `netvale evpn` and FRR, one with the kernel's bridge and FRR alone. All
 # endpoints reach each other; flood lists and addresses are as BGP says; an address moves between hosts under TCP; bgpd, zebra, the daemon and the
 # agent are killed and come back; what goes is withdrawn.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: no
+# shellcheck source=SCRIPTDIR/lib.sh
+. "$(dirname "$0")/lib.sh"
 need iperf3
 need_frr
 
 A_MAC=02:00:00:00:00:0a B_MAC=02:00:00:00:00:0b C_MAC=02:00:00:00:00:0c M_MAC=02:00:00:00:00:0d
-
-# station NAME DEVICE IP: a namespace's address.
-address() {
-    ip -n "$(name_of "$1")" addr add "$3/24" dev "$2"
-}
 
 # --- the hosts
 
@@ -21,33 +17,31 @@ host a 1
 host b 2
 host c 3
 # Their kernels keep neighbours of IPv6, too.
-for name in a b c; do on $name sysctl -q -w net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0; done
+for name in a b c; do six $name; done
 for name in ea eb ec m; do space "$name"; done
 
 ports_of_a() {
     tunnel a 1
-    endpoint a ea ea $A_MAC
+    endpoint a ea ea --mac $A_MAC
     address ea ea 192.168.7.1
-    endpoint a m ma 02:00:00:00:01:0a
+    endpoint a m ma --mac 02:00:00:00:01:0a
 }
 
 ports_of_b() {
     tunnel b 2
-    endpoint b eb eb $B_MAC
+    endpoint b eb eb --mac $B_MAC
     address eb eb 192.168.7.2
-    endpoint b m mb 02:00:00:00:01:0b
+    endpoint b m mb --mac 02:00:00:00:01:0b
 }
 
-daemon a
-daemon b
+host_daemon a
+host_daemon b
 agent a --hold 15
 agent b --hold 15
 ports_of_a
 ports_of_b
 bridged c 3
-ip link add ec netns "$(name_of ec)" type veth peer name ec netns "$(name_of c)"
-ip -n "$(name_of ec)" link set dev ec address $C_MAC up
-ip -n "$(name_of c)" link set dev ec addrgenmode none master br0 up
+bridge_port c ec ec $C_MAC
 address ec ec 192.168.7.3
 frr a 1 2 3
 frr b 2 1 3
@@ -55,7 +49,7 @@ frr c 3 1 2
 
 # The one that moves: a bridge with a port on each host, of which one is up.
 m() {
-    ip -n "$(name_of m)" "$@"
+    ip -n m "$@"
 }
 m link add m0 address $M_MAC type bridge forward_delay 0
 for tap in ma mb; do
@@ -91,29 +85,29 @@ wait_for "the daemon of a has them" 10 port a '.vxlan.addresses >= 2'
 has_not a $A_MAC || fail "a does not have its own address as a remote one"
 ok "addresses are where they are"
 knows_neighbor() {
-    ip -n "$(name_of c)" neigh show dev br0 | grep -q "^192.168.7.1 lladdr $A_MAC extern_learn"
+    ip -n c neigh show dev br0 | grep -q "^192.168.7.1 lladdr $A_MAC extern_learn"
 }
 wait_for "c knows whose 192.168.7.1 is" 10 knows_neighbor
 ok "IP addresses are announced with their addresses (c could answer ARP)"
 
 # --- routers (RFC 9161 section 3.2)
 
-on ea sysctl -q -w net.ipv6.conf.ea.disable_ipv6=0 net.ipv6.conf.ea.forwarding=1
-on eb sysctl -q -w net.ipv6.conf.eb.disable_ipv6=0
-ip -n "$(name_of ea)" addr add fd07::1/64 dev ea nodad
-ip -n "$(name_of eb)" addr add fd07::2/64 dev eb nodad
+in_space ea sysctl -q -w net.ipv6.conf.ea.disable_ipv6=0 net.ipv6.conf.ea.forwarding=1
+in_space eb sysctl -q -w net.ipv6.conf.eb.disable_ipv6=0
+ip -n ea addr add fd07::1/64 dev ea nodad
+ip -n eb addr add fd07::2/64 dev eb nodad
 wait_for "eb reaches a router" 10 ping_from eb fd07::1
 knows_router() {
-    on "$1" ip -6 neigh show dev "$2" | grep -q "^fd07::1 lladdr $A_MAC .*router"
+    in_space "$1" ip -6 neigh show dev "$2" | grep -q "^fd07::1 lladdr $A_MAC .*router"
 }
 wait_for "zebra of b knows that it is one" 10 knows_router b nvb$VNI
 wait_for "c, too" 10 knows_router c br0
 # It cannot answer itself.
-ip -n "$(name_of ea)" link set dev ea down
-ip -n "$(name_of eb)" neigh flush dev eb
+ip -n ea link set dev ea down
+ip -n eb neigh flush dev eb
 ping_from eb fd07::1 >"$work/ping" && fail "ea is down" "$(cat "$work/ping")"
-knows_router eb eb || fail "solicitations are answered by b, and say that it is a router" "$(on eb ip -6 neigh show dev eb)"
-ip -n "$(name_of ea)" link set dev ea up
+knows_router eb eb || fail "solicitations are answered by b, and say that it is a router" "$(in_space eb ip -6 neigh show dev eb)"
+ip -n ea link set dev ea up
 ok "solicitations are answered on this side of the tunnel, in the name of a router as that of one"
 
 # --- a sticky address
@@ -121,7 +115,7 @@ ok "solicitations are answered on this side of the tunnel, in the name of a rout
 has_sticky() {
     evpn "$1" "any(.remotes[]; .mac == \"$2\" and .sticky == $3)"
 }
-nvh b port set vale0:eb sticky on >/dev/null
+at b port set vale0:eb sticky on >/dev/null
 wait_for "a sticky port's address is announced as sticky" 20 has_sticky a $B_MAC true
 ping_from ea 192.168.7.2 >"$work/ping" || fail "it is still reached" "$(cat "$work/ping")"
 ok "sticky addresses are announced as such"
@@ -152,13 +146,9 @@ to_b_and_back() {
     wait_for "a announces it" 5 announces a $M_MAC
 }
 
-background ip netns exec "$(name_of ec)" iperf3 -s >"$work/server" 2>&1
-listens() {
-    ip netns exec "$(name_of ec)" ss -Hltn sport = :5201 | grep -q .
-}
-wait_for "iperf3 listens" 10 listens
+iperf_server ec
 wait_for "a announces the address that moves" 10 announces a $M_MAC
-background ip netns exec "$(name_of m)" iperf3 -c 192.168.7.3 -t 8 -b 50M -J >"$work/iperf.json"
+background in_space m iperf3 -c 192.168.7.3 -t 8 -b 50M -J >"$work/iperf.json"
 traffic=$!
 steady m 192.168.7.3 "an address moves from a to b and back" to_b_and_back
 expect "pings lost in two moves" "$lost" -le 50
@@ -169,7 +159,7 @@ ok "TCP goes on while the address moves ($(jq '.end.sum_received.bits_per_second
 # --- restarts
 
 bgpd_killed() {
-    end_of "${bgpds[a]}"
+    killed "${bgpds[a]}"
     start_bgpd a
     wait_for "a floods again" 30 floods a 2 3
     wait_for "a has b's address again" 30 has a $B_MAC 2
@@ -180,7 +170,7 @@ expect "pings lost" "$lost" -eq 0
 wait_for "c is reached again" 30 ping_from ea 192.168.7.3
 
 frr_killed() {
-    end_of "${zebras[a]}" "${bgpds[a]}"
+    killed "${zebras[a]}" "${bgpds[a]}"
     start_zebra a
     start_bgpd a
     wait_for "zebra has b's address again" 30 zebra_has a $B_MAC
@@ -195,7 +185,7 @@ floods a 2 3 || fail "a floods as before"
 wait_for "c is reached again" 30 ping_from ea 192.168.7.3
 
 agent_restarts() {
-    end_of "${agents[b]}"
+    killed "${agents[b]}"
     agent b --hold 15
     wait_for "the agent of b has continued" 10 grep -q 'mirror continued' "$work/b/agent.log"
 }
@@ -204,14 +194,14 @@ expect "pings lost" "$lost" -eq 0
 has a $B_MAC 2 || fail "nothing was withdrawn"
 
 # The daemon: its TAPs end with it and are made again.
-background bridge -n "$(name_of b)" monitor fdb >"$work/monitor"
+background bridge -n b monitor fdb >"$work/monitor"
 monitor=$!
-end_of "${daemons[a]}"
+killed "${daemons[a]}"
 tap_is_gone() {
-    ! ip -n "$(name_of ea)" link show dev ea
+    ! ip -n ea link show dev ea
 }
 wait_for "the TAP is gone" 10 tap_is_gone
-daemon a
+host_daemon a
 ports_of_a
 m link set dev ma master m0
 m link set dev ma up
@@ -219,28 +209,28 @@ wait_for "a floods again" 20 floods a 2 3
 wait_for "the endpoint is reached again" 20 ping_from eb 192.168.7.1
 wait_for "the new daemon has b's address" 10 port a '.vxlan.addresses >= 2'
 announces a $A_MAC || fail "a still announces it"
-end_of "$monitor"
+killed "$monitor"
 ! grep "^Deleted $A_MAC" "$work/monitor" || fail "b has a's address all the time"
 ok "the daemon of a is killed: what it announced stays so, and the new daemon is told all"
 
 # --- withdrawals
 
-nvh b detach vale0:eb >/dev/null
+at b detach vale0:eb >/dev/null
 wait_for "the address of an endpoint that is gone is withdrawn" 10 has_not a $B_MAC
 wait_for "for the kernel's host, too" 10 kernel_lacks c $B_MAC
 wait_for "for the daemon of a, too: c's endpoint is the only one" 10 port a '.vxlan.addresses == 1'
 ok "an endpoint that is gone is withdrawn"
 
-nvh b detach "vale0:vx$VNI" >/dev/null
+at b detach "vale0:vx$VNI" >/dev/null
 wait_for "a port that is gone leaves c's flood list" 10 kernel_floods c 1
 wait_for "and a's, when the hold time is over" 30 floods a 3
-[ -z "$(on b ip -br link show type vxlan)" ] || fail "b's devices are gone" "$(on b ip -br link)"
+[ -z "$(in_space b ip -br link show type vxlan)" ] || fail "b's devices are gone" "$(in_space b ip -br link)"
 ok "a port that is gone is withdrawn, and its devices with it"
 
-end_of "${agents[a]}"
-on a "$NETVALE" evpn --clean >"$work/cleaned"
+killed "${agents[a]}"
+in_space a "$NETVALE" evpn --clean >"$work/cleaned"
 grep -q "^VNI $VNI" "$work/cleaned" || fail "--clean says what it removed" "$(cat "$work/cleaned")"
-[ -z "$(on a ip -br link show type vxlan)$(on a ip -br link show type bridge)" ] || fail "--clean removes all" "$(on a ip -br link)"
+[ -z "$(in_space a ip -br link show type vxlan)$(in_space a ip -br link show type bridge)" ] || fail "--clean removes all" "$(in_space a ip -br link)"
 wait_for "what was announced is withdrawn" 10 kernel_lacks c $A_MAC
 ok "--clean removes the devices, and FRR withdraws"
 finish

@@ -2,8 +2,9 @@
 # What a BGP speaker may say without harm: more VTEPs, and more addresses, than a tunnel takes; addresses that are no station's; an address that is a
 # sticky port's; a VTEP that is this host; an address that moves to and fro until FRR freezes it. Memory stays bounded, what is beyond the limits is
 # told, pings of a stable address are answered all the time, and what is withdrawn makes room. VTEPS and ADDRESSES (a multiple of 500) say how many there are of each.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: no
+# shellcheck source=SCRIPTDIR/lib.sh
+. "$(dirname "$0")/lib.sh"
 need python3
 need_frr
 
@@ -16,15 +17,10 @@ MOST_MEMORY=256
 # So many routes keep bgpd from its other peer for longer than ten seconds.
 BGP_TIMERS="20 120"
 
-# memory PROCESS: its memory in MiB.
-memory() {
-    awk '/^VmRSS/ { printf "%d", $2 / 1024 }' "/proc/$1/status"
-}
-
 # bounded WHEN
 bounded() {
-    expect "MiB of the daemon $1" "$(memory "${daemons[s]}")" -le $MOST_MEMORY
-    expect "MiB of the agent $1" "$(memory "${agents[s]}")" -le $MOST_MEMORY
+    expect "MiB of the daemon $1" "$(($(memory "${daemons[s]}") / 1024))" -le $MOST_MEMORY
+    expect "MiB of the agent $1" "$(($(memory "${agents[s]}") / 1024))" -le $MOST_MEMORY
 }
 
 network
@@ -32,18 +28,16 @@ host s 1
 host c 3
 host g 9
 for name in es ms ec; do space "$name"; done
-ip -n "$(name_of s)" route add 10.98.0.0/16 via 10.99.0.9
-daemon s
+ip -n s route add 10.98.0.0/16 via 10.99.0.9
+host_daemon s
 tunnel s 1
-endpoint s es es $E_MAC
-ip -n "$(name_of es)" addr add 192.168.7.1/24 dev es
-endpoint s ms ms $M_MAC
-ip -n "$(name_of ms)" addr add 192.168.7.2/24 dev ms
+endpoint s es es --mac $E_MAC
+address es es 192.168.7.1
+endpoint s ms ms --mac $M_MAC
+address ms ms 192.168.7.2
 bridged c 3
-ip link add ec netns "$(name_of ec)" type veth peer name ec netns "$(name_of c)"
-ip -n "$(name_of ec)" link set dev ec address $C_MAC up
-ip -n "$(name_of ec)" addr add 192.168.7.3/24 dev ec
-ip -n "$(name_of c)" link set dev ec addrgenmode none master br0 up
+bridge_port c ec ec $C_MAC
+address ec ec 192.168.7.3
 frr s 1 3 9
 frr c 3 1
 agent s --hold 5
@@ -56,7 +50,7 @@ speaker() {
     rm -f "$work/commands" "$work/said"
     mkfifo "$work/commands"
     exec 8<>"$work/commands"
-    background ip netns exec "$(name_of g)" python3 "$hosts_here/bgp.py" 10.99.0.1 10.99.0.9 "$1" "$2" <"$work/commands" >"$work/said" 2>&1
+    background in_space g python3 "$here/bgp.py" 10.99.0.1 10.99.0.9 "$1" "$2" <"$work/commands" >"$work/said" 2>&1
     speaker=$!
     wait_for "the speaker has said all" 120 said loaded 1
 }
@@ -67,7 +61,7 @@ said() {
 }
 
 no_speaker() {
-    end_of "$speaker"
+    killed "$speaker"
     wait_for "all that it said is withdrawn" 200 large_port s '.vxlan.addresses == 1 and (.vxlan.remotes | length) == 1'
 }
 
@@ -160,7 +154,7 @@ hears() {
 
 # place_of MAC: the port that the daemon has for it, and the VTEP.
 place_of() {
-    nvh s table vale0 --json | jq -r ".entries[] | select(.mac == \"$1\") | \"\\(.port) \\(.vtep // \"\")\""
+    at s table vale0 --json | jq -r ".entries[] | select(.mac == \"$1\") | \"\\(.port) \\(.vtep // \"\")\""
 }
 
 # Of what there was no room for, the daemon has refused some.
@@ -169,7 +163,7 @@ refusals() {
 }
 refused=$(refusals)
 speaker 1 1
-nvh s port set vale0:es sticky on >/dev/null
+at s port set vale0:es sticky on >/dev/null
 zebra_has_sticky() {
     vty s zebra "show evpn mac vni $VNI mac $E_MAC" | grep -qi sticky
 }
@@ -185,7 +179,7 @@ liars_words() {
     say "say 00:00:00:00:00:00 10.98.0.7 0"
     say "say 02:00:00:00:00:77 10.99.0.1 0"
     for mac in 01:00:5e:00:00:05 ff:ff:ff:ff:ff:ff 00:00:00:00:00:00 02:00:00:00:00:77; do
-        has_not s $mac || fail "$mac is nowhere" "$(on s "$NETVALE" evpn --show)"
+        has_not s $mac || fail "$mac is nowhere" "$(in_space s "$NETVALE" evpn --show)"
         expect "the daemon's place of $mac" "$(place_of $mac)" = ""
     done
 }
@@ -215,14 +209,14 @@ for move in 1 2 3 4 5 6; do
     say "say $M_MAC $LIAR $sequence"
     if is_duplicate; then break; fi
     evpn s "any(.remotes[]; .mac == \"$M_MAC\" and .vtep == \"$LIAR\")" || fail "move $move: the address is at the liar's"
-    ip netns exec "$(name_of ms)" ping -q -c 1 -W 1 192.168.7.3 >/dev/null || true
+    in_space ms ping -q -c 1 -W 1 192.168.7.3 >/dev/null || true
     wait_for "move $move: it is back" 30 announces s $M_MAC
 done
 is_duplicate || fail "FRR takes the address for a duplicate" "$(vty s zebra "show evpn mac vni $VNI mac $M_MAC")"
 
 # The kernel's tables are what zebra and the agent agree upon; the daemon is as they are.
 as_the_kernel() {
-    case $(bridge -n "$(name_of s)" fdb get $M_MAC br nvb$VNI 2>&1) in
+    case $(bridge -n s fdb get $M_MAC br nvb$VNI 2>&1) in
     *nvl$VNI*) [ "$(place_of $M_MAC)" = "vale0:ms " ] ;;
     *nvx$VNI*) [ "$(place_of $M_MAC)" = "vale0:vx$VNI $LIAR" ] ;;
     *) return 1 ;;
@@ -230,12 +224,12 @@ as_the_kernel() {
 }
 wait_for "the daemon's place of the frozen address is the kernel's" 30 as_the_kernel
 frozen=$(place_of $M_MAC)
-spent=$(awk '{ print $14 + $15 }' "/proc/${agents[s]}/stat")
+spent=$(cpu_time "${agents[s]}")
 steady es 192.168.7.3 "the liar goes on about a frozen address" say "say $M_MAC $LIAR 500"
 expect "pings lost" "$lost" -eq 0
 as_the_kernel || fail "the daemon's place of the frozen address is the kernel's"
 expect "the place of the frozen address" "$(place_of $M_MAC)" = "$frozen"
-expect "hundredths of a second of the agent's for that" $(($(awk '{ print $14 + $15 }' "/proc/${agents[s]}/stat") - spent)) -le 100
+expect "hundredths of a second of the agent's for that" $(($(cpu_time "${agents[s]}") - spent)) -le 100
 say "unsay $M_MAC $LIAR"
 vty s zebra "clear evpn dup-addr vni all" >/dev/null
 back() {

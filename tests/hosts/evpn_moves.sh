@@ -2,8 +2,9 @@
 # How fast others follow an address that moves, to and fro between a host with netvale and one with the kernel's bridge: beside each other a host
 # with the kernel's devices and FRR, and one with netvale, `netvale evpn` and FRR, both from the same moves. MOVES says how many moves each way (40 to
 # measure); the figures, medians and spreads in milliseconds, are printed, and written to the file $FIGURES as JSON.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: yes
+# shellcheck source=SCRIPTDIR/lib.sh
+. "$(dirname "$0")/lib.sh"
 need python3
 need_frr
 
@@ -17,16 +18,14 @@ host c 2
 host k 3
 host n 4
 for name in m pn; do space "$name"; done
-for host in a n; do daemon $host; done
+for host in a n; do host_daemon $host; done
 tunnel a 1
 tunnel n 4
-endpoint a m ma 02:00:00:00:01:0a
-endpoint n pn pn 02:00:00:00:00:0e
+endpoint a m ma --mac 02:00:00:00:01:0a
+endpoint n pn pn --mac 02:00:00:00:00:0e
 bridged c 2
 bridged k 3
-ip link add mc netns "$(name_of m)" type veth peer name mc netns "$(name_of c)"
-ip -n "$(name_of m)" link set dev mc up
-ip -n "$(name_of c)" link set dev mc addrgenmode none master br0 up
+bridge_port c m mc
 frr a 1 2 3 4
 frr c 2 1 3 4
 frr k 3 1 2 4
@@ -44,7 +43,7 @@ address-family l2vpn evpn
 no dup-addr-detection" >"$work/configured" || fail "$host does not count moves" "$(cat "$work/configured")"
 done
 
-python3 "$hosts_here/convergence.py" "nvp$$-" "$MOVES" >"$work/moves" || fail "all moves arrive" "$(tail -n 3 "$work/moves")"
+python3 "$here/convergence.py" "$MOVES" >"$work/moves" || fail "all moves arrive" "$(tail -n 3 "$work/moves")"
 # Of each time the median, the least and the most; `later` and `agent` are of differences within a move.
 figures=$(jq -c 'def at(f): sort | .[(length - 1) * f | round];
     def spread: map(. * 100 | round / 100) | {median: at(0.5), least: min, most: max};

@@ -3,8 +3,9 @@
 # take minutes for more): how long it takes until the daemon has them, what memory that takes; a thousand moves a second, and the withdrawal of a tenth,
 # beside pings to a host of the kernel's of which none is lost; a restart of the agent. VTEPS and ADDRESSES say how many; figures are printed, and written
 # to the file $FIGURES as JSON.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: no
+# shellcheck source=SCRIPTDIR/lib.sh
+. "$(dirname "$0")/lib.sh"
 need gobgpd python3
 need_frr
 
@@ -25,14 +26,14 @@ since() {
     jq -n "$(now) - $1 | . * 100 | round / 100"
 }
 
-# Memory of a process in MiB.
-memory() {
-    awk '/^VmRSS/ { printf "%d", $2 / 1024 }' "/proc/$1/status"
+# mebibytes PROCESS: its memory.
+mebibytes() {
+    echo $(($(memory "$1") / 1024))
 }
 
 # Processor time of a process in seconds.
 processor() {
-    awk -v tick="$(getconf CLK_TCK)" '{ print ($14 + $15) / tick }' "/proc/$1/stat"
+    jq -n "$(cpu_time "$1") / 100"
 }
 
 network
@@ -40,17 +41,15 @@ host s 1
 host c 3
 host g 9
 for name in es ec; do space "$name"; done
-for number in 7 8; do ip -n "$(name_of g)" addr add 10.99.0.$number/24 dev u0; done
-ip -n "$(name_of s)" route add 10.98.0.0/16 via 10.99.0.9
-daemon s
+for number in 7 8; do ip -n g addr add 10.99.0.$number/24 dev u0; done
+ip -n s route add 10.98.0.0/16 via 10.99.0.9
+host_daemon s
 tunnel s 1
-endpoint s es es 02:00:00:00:00:01
-ip -n "$(name_of es)" addr add 192.168.7.1/24 dev es
+endpoint s es es --mac 02:00:00:00:00:01
+address es es 192.168.7.1
 bridged c 3
-ip link add ec netns "$(name_of ec)" type veth peer name ec netns "$(name_of c)"
-ip -n "$(name_of ec)" link set dev ec address 02:00:00:00:00:03 up
-ip -n "$(name_of ec)" addr add 192.168.7.3/24 dev ec
-ip -n "$(name_of c)" link set dev ec addrgenmode none master br0 up
+bridge_port c ec ec 02:00:00:00:00:03
+address ec ec 192.168.7.3
 frr s 1 3 8 9
 frr c 3 1
 agent s --hold 20
@@ -80,7 +79,7 @@ TOML
     neighbor 1
     neighbor 7
 } >"$work/gobgp.toml"
-background ip netns exec "$(name_of g)" gobgpd -f "$work/gobgp.toml" >"$work/gobgpd.log" 2>&1
+background in_space g gobgpd -f "$work/gobgp.toml" >"$work/gobgpd.log" 2>&1
 gobgpd=$!
 
 mkfifo "$work/commands" "$work/silence"
@@ -88,7 +87,7 @@ exec 8<>"$work/commands" 9<>"$work/silence"
 begin=$(now)
 # speaker PEER NUMBER ADDRESSES FIRST
 speaker() {
-    exec ip netns exec "$(name_of g)" python3 "$hosts_here/bgp.py" "10.99.0.$1" "10.99.0.$2" "$VTEPS" "$3" "$4"
+    in_space g python3 "$here/bgp.py" "10.99.0.$1" "10.99.0.$2" "$VTEPS" "$3" "$4"
 }
 background speaker 1 8 "$ADDRESSES" 0 <"$work/commands" >"$work/said" 2>&1
 background speaker 9 7 "$REFLECTED" "$ADDRESSES" <"$work/silence" >"$work/reflected" 2>&1
@@ -98,7 +97,7 @@ said_by_speaker() {
 }
 
 given() {
-    nvh s show "vale0:vx$VNI" --json | jq .vxlan.addresses
+    at s show "vale0:vx$VNI" --json | jq .vxlan.addresses
 }
 
 has_given() {
@@ -110,11 +109,11 @@ all=$((ADDRESSES + REFLECTED + 1))
 wait_for "the daemon has all addresses" 120 has_given -eq $all
 figure "seconds until the daemon has $all addresses" "$(since "$begin")"
 wait_for "and all VTEPs" 20 port s "[.vxlan.remotes[] | select(.flood)] | length == $VTEPS + 1"
-figure "MiB of the agent" "$(memory "${agents[s]}")"
-figure "MiB of the daemon" "$(memory "${daemons[s]}")"
-figure "MiB of zebra" "$(memory "${zebras[s]}")"
-figure "MiB of bgpd" "$(memory "${bgpds[s]}")"
-figure "MiB of gobgpd" "$(memory $gobgpd)"
+figure "MiB of the agent" "$(mebibytes "${agents[s]}")"
+figure "MiB of the daemon" "$(mebibytes "${daemons[s]}")"
+figure "MiB of zebra" "$(mebibytes "${zebras[s]}")"
+figure "MiB of bgpd" "$(mebibytes "${bgpds[s]}")"
+figure "MiB of gobgpd" "$(mebibytes $gobgpd)"
 figure "seconds of processor time of the agent" "$(processor "${agents[s]}")"
 ! grep -i refuse "$work/s/agent.log" || fail "neither the daemon nor the kernel has refused anything"
 
@@ -132,7 +131,7 @@ moved() {
 has_last_move() {
     local mac at
     read -r _ mac at <<<"$(grep '^last' "$work/said")"
-    bridge -n "$(name_of s)" fdb get "$mac" dev nvx$VNI self 2>/dev/null | grep -q "dst $at "
+    bridge -n s fdb get "$mac" dev nvx$VNI self 2>/dev/null | grep -q "dst $at "
 }
 spent=$(processor "${agents[s]}")
 steady es 192.168.7.3 "$RATE moves a second for $SECONDS_OF_MOVES s" moved
@@ -143,7 +142,7 @@ wait_for "the daemon still has all" 30 has_given -eq $all
 # --- a restart of the agent
 
 restarted() {
-    end_of "${agents[s]}"
+    killed "${agents[s]}"
     begin=$(now)
     agent s --hold 20
     wait_for "the agent has told all" 30 grep -q "told anew.*entries=$((all + VTEPS + 1))" "$work/s/agent.log"

@@ -2,8 +2,9 @@
 # Guests and containers on several hosts: two with netvale, `netvale evpn` and FRR, one with the kernel's bridge and FRR alone. Containers get their
 # interfaces from the CNI plugin, guests (QEMU) theirs by vhost-user. All reach each other; a guest moves from one host to the other and back in the
 # middle of a TCP connection, and is announced where it is.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: no
+# shellcheck source=SCRIPTDIR/lib.sh
+. "$(dirname "$0")/lib.sh"
 need python3
 need_frr
 guest_image
@@ -22,7 +23,7 @@ ADDRESSES="192.168.7.11 192.168.7.12 192.168.7.3 192.168.7.21 192.168.7.22"
 container() {
     local host=$1 name=$2 address=192.168.7.$3
     space "$name"
-    CNI_COMMAND=ADD CNI_CONTAINERID=$name CNI_IFNAME=eth0 CNI_NETNS=/run/netns/$(name_of "$name") CNI_PATH=/usr/lib/cni "$CNI" >"$work/added" 2>&1 <<JSON ||
+    CNI_COMMAND=ADD CNI_CONTAINERID=$name CNI_IFNAME=eth0 CNI_NETNS=/run/netns/$name CNI_PATH=/usr/lib/cni "$CNI" >"$work/added" 2>&1 <<JSON ||
 {"cniVersion": "1.0.0", "name": "net", "type": "netvale-cni", "runDir": "$work/$host/run", "mtu": $MTU, "ipam": {"type": "host-local",
  "dataDir": "$work/$host/addresses", "ranges": [[{"subnet": "192.168.7.0/24", "rangeStart": "$address", "rangeEnd": "$address"}]]}}
 JSON
@@ -31,8 +32,7 @@ JSON
 
 # port_for HOST NAME: a vhost port for a guest.
 port_for() {
-    nvh "$1" attach vale0 "vhost:$work/$1/run/$2.sock" --name "$2" --mtu $MTU >"$work/attached" 2>&1 ||
-        fail "host $1 has a port for $2" "$(cat "$work/attached")"
+    must at "$1" attach vale0 "vhost:$work/$1/run/$2.sock" --name "$2" --mtu $MTU
 }
 
 # nic HOST NAME MAC: QEMU's arguments for that port.
@@ -51,9 +51,8 @@ read line </dev/ttyS0
 for address in $ADDRESSES; do ping -c 1 -W 5 \$address >/dev/null && echo "reached \$address"; done
 read line </dev/ttyS0
 SCRIPT
-    guest_initrd n
     # shellcheck disable=SC2046 # words
-    guest_boots n $(nic b n 02:00:00:00:00:22)
+    guest n $(nic b n 02:00:00:00:00:22)
 }
 
 # The guest that moves: takes a stream to its end. nc must not read from the console, hence its mute input.
@@ -88,18 +87,16 @@ network
 host a 1
 host b 2
 host c 3
-daemon a
-daemon b
+host_daemon a
+host_daemon b
 agent a
 agent b
 tunnel a 1
 tunnel b 2
 bridged c 3
 space ec
-ip link add ec netns "$(name_of ec)" mtu $MTU type veth peer name ec netns "$(name_of c)" mtu $MTU
-ip -n "$(name_of ec)" link set dev ec up
-ip -n "$(name_of ec)" addr add 192.168.7.3/24 dev ec
-ip -n "$(name_of c)" link set dev ec addrgenmode none master br0 up
+bridge_port c ec ec "" $MTU
+address ec ec 192.168.7.3
 frr a 1 2 3
 frr b 2 1 3
 frr c 3 1 2
@@ -139,14 +136,14 @@ has_sent_since() {
 move() {
     qemu "$2" "$3" -incoming "unix:$work/m$2.channel"
     wait_for "QEMU waits for the guest" 30 test -S "$work/m$2.channel"
-    python3 "$hosts_here/move.py" "$work/m$1.qmp" "$work/m$2.channel" >"$work/moved" 2>&1 || fail "the guest moves to $3" "$(cat "$work/moved")"
+    must python3 "$here/move.py" "$work/m$1.qmp" "$work/m$2.channel"
     wait_for "host $3 announces the guest" 20 announces "$3" $M_MAC
     wait_for "host c follows" 10 kernel_has c $M_MAC "$4"
-    end_of "${guests[m$1]}"
+    killed "${guests[m$1]}"
     wait_for "the stream goes on" 60 has_sent_since "$(sent)"
 }
 
-background ip netns exec "$(name_of ec)" python3 "$hosts_here/stream.py" 192.168.7.21 "$work" >"$work/streamed" 2>&1
+background in_space ec python3 "$here/stream.py" 192.168.7.21 "$work" >"$work/streamed" 2>&1
 stream=$!
 wait_for "the stream flows" 30 has_sent_since 0
 wait_for "host a announces the guest" 20 announces a $M_MAC

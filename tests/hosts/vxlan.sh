@@ -6,39 +6,17 @@
 # Host a and host b have netvale (b as an ordinary user), host k the kernel's. They reach each other both ways, over IPv4 and IPv6; long
 # frames are told of or sent in fragments; several VNIs share a UDP port; datagrams that are none, of unknown VNIs and from unknown hosts
 # are dropped by name; the network between hosts goes and comes; two ways make no loop; an upgrade loses no connection.
-# shellcheck source=SCRIPTDIR/../policies/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/../policies/lib.sh"
-# shellcheck source=SCRIPTDIR/daemons-lib.sh
-. "$(dirname "${BASH_SOURCE[0]}")/daemons-lib.sh"
-need tcpdump iperf3 ping setpriv
+# measures: no
+# shellcheck source=SCRIPTDIR/lib.sh
+. "$(dirname "$0")/lib.sh"
+need tcpdump iperf3 ping
 
-# net: the network between hosts; host NAME NUMBER: a host on it, 10.9.0.NUMBER and fd09::NUMBER.
-space net
-in_space net ip link add sw type bridge
-in_space net ip link set sw mtu 9000 up
-host() {
-    local name=$1 n=$2
-    space "$name"
-    in_space "$name" sysctl -qw net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0
-    ip link add "u$n" netns "nvp$$-$name" mtu 1500 type veth peer name "p$n" netns "nvp$$-net"
-    in_space net ip link set "p$n" master sw mtu 1500 up
-    in_space "$name" ip addr add "10.9.0.$n/24" dev "u$n"
-    in_space "$name" ip addr add "fd09::$n/64" dev "u$n" nodad
-    in_space "$name" ip link set "u$n" up
-}
-
-# station NAME HOST ADDRESS: behind the host's switch (of the daemon in $work/HOST) or bridge.
-station() {
-    local name=$1 at=$2 address=$3
-    space "$name"
-    if [ "$at" = k ]; then
-        ip link add "$name" netns "nvp$$-k" type veth peer name "$name" netns "nvp$$-$name"
-        in_space k ip link set "$name" master bri up
-    else
-        at "$at" attach vale0 "tap:$name" --name "$name" --netns "/run/netns/nvp$$-$name" >/dev/null
-    fi
-    in_space "$name" ip link set "$name" mtu "${4:-1450}" up
-    in_space "$name" ip addr add "$address/24" dev "$name"
+# behind HOST NAME ADDRESS: a station at the host's switch.
+behind() {
+    space "$2"
+    endpoint "$1" "$2" "$2"
+    ip -n "$2" link set "$2" mtu "${mtu:-1450}"
+    address "$2" "$2" "$3"
 }
 
 tunnel() {
@@ -57,31 +35,29 @@ reaches() {
     in_space "$1" ping -c 1 -W 1 "$2"
 }
 
-host a 1
-host b 2
-host k 3
-daemon a
+network
+host_six a 1
+host_six b 2
+host_six k 3
+host_daemon a
 # An ordinary user's daemon: it may do nothing in the host's namespace but use its network.
-mkdir "$work/b" && chown 65534:65534 "$work/b" && chmod 755 "$work"
-daemon b setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs env "HOME=$work/b"
+host_daemon b "${as_user[@]}"
 in_space k ip link add bri type bridge
 in_space k ip link set bri up
-in_space k ip link add vx type vxlan id 100 local 10.9.0.3 dstport 4789
+in_space k ip link add vx type vxlan id 100 local 10.99.0.3 dstport 4789
 in_space k ip link set vx master bri up
-for far in 10.9.0.1 10.9.0.2; do in_space k bridge fdb append 00:00:00:00:00:00 dev vx dst "$far"; done
+for far in 10.99.0.1 10.99.0.2; do in_space k bridge fdb append 00:00:00:00:00:00 dev vx dst "$far"; done
 
-at a attach vale0 vxlan:100,local=10.9.0.1,remote=10.9.0.2 >/dev/null
-setpriv --reuid=65534 --regid=65534 --clear-groups "$NETVALE" --run-dir "$work/b" attach vale0 vxlan:100,local=10.9.0.2,remote=10.9.0.1 >/dev/null
-station sa a 192.168.7.1
-station sk k 192.168.7.3
-space sb
+at a attach vale0 vxlan:100,local=10.99.0.1,remote=10.99.0.2 >/dev/null
+"${as_user[@]}" "$NETVALE" --run-dir "$work/b/run" attach vale0 vxlan:100,local=10.99.0.2,remote=10.99.0.1 >/dev/null
+behind a sa 192.168.7.1
 # The ordinary user cannot take a TAP in another namespace: root, who may open the socket, brings one.
-station_b() {
-    at b attach vale0 "tap:sb" --name sb --netns "/run/netns/nvp$$-sb" >/dev/null
-    in_space sb ip link set sb mtu 1450 up
-    in_space sb ip addr add 192.168.7.2/24 dev sb
-}
-station_b
+behind b sb 192.168.7.2
+space sk
+veth k sk sk sk
+ip -n k link set sk master bri
+ip -n sk link set sk mtu 1450
+address sk sk 192.168.7.3
 
 wait_for "two hosts of netvale reach each other" 10 reaches sa 192.168.7.2
 ok "stations of two hosts reach each other, one of them an ordinary user's"
@@ -89,21 +65,21 @@ ok "stations of two hosts reach each other, one of them an ordinary user's"
 in_space sk ping -c 3 -i 0.2 -W 1 192.168.7.1 >/dev/null 2>&1 || true
 wait_for "frames of a host that is not named are dropped" 5 dropped a vxlan100 unknown-vtep 1
 ok "frames from a host that is not named are dropped by name"
-at a vtep add vale0:vxlan100 10.9.0.3
-at b vtep add vale0:vxlan100 10.9.0.3
+at a vtep add vale0:vxlan100 10.99.0.3
+at b vtep add vale0:vxlan100 10.99.0.3
 wait_for "the kernel's end is reached" 10 reaches sa 192.168.7.3
 wait_for "it reaches" 10 reaches sk 192.168.7.2
 ok "the kernel's VXLAN device at the other end, both ways"
 at a table vale0 --json >"$work/table"
 mac=$(in_space sk cat /sys/class/net/sk/address)
-jq -e --arg mac "$mac" '.entries[] | select(.mac == $mac) | .vtep == "10.9.0.3"' "$work/table" >/dev/null ||
+jq -e --arg mac "$mac" '.entries[] | select(.mac == $mac) | .vtep == "10.99.0.3"' "$work/table" >/dev/null ||
     fail "the table says which VTEP an address is behind" "$(cat "$work/table")"
 tunnel a vxlan100 | jq -e '.vxlan.mtu == 1450 and ([.vxlan.remotes[] | select(.in_frames > 0 and .out_frames > 0)] | length) == 2' >/dev/null ||
     fail "each VTEP has its counters" "$(tunnel a vxlan100)"
 ok "the table, and counters by VTEP"
 
 # What the kernel says of the packets: each is one of VXLAN, with a right checksum.
-background in_space k tcpdump -lnvi u3 -c 20 udp dst port 4789 and src host 10.9.0.1 >"$work/dump" 2>"$work/dump.err"
+background in_space k tcpdump -lnvi u0 -c 20 udp dst port 4789 and src host 10.99.0.1 >"$work/dump" 2>"$work/dump.err"
 wait_for "tcpdump listens" 10 grep -q listening "$work/dump.err"
 in_space sa ping -c 20 -i 0.02 192.168.7.3 >/dev/null
 wait_for "tcpdump has seen them" 10 grep -q "20 packets captured" "$work/dump.err"
@@ -126,7 +102,7 @@ ok "TCP between netvale's ends, and to and from the kernel's"
 # Long packets: their sender is told, and sends shorter ones.
 in_space sa ip link set sa mtu 1500
 in_space sb ip link set sb mtu 1500
-! in_space sa ping -c 1 -W 1 -M do -s 1472 192.168.7.2 >"$work/ping" 2>&1 || fail "a packet of 1500 bytes passes" "$(cat "$work/ping")"
+! in_space sa ping -c 1 -W 1 -M "do" -s 1472 192.168.7.2 >"$work/ping" 2>&1 || fail "a packet of 1500 bytes passes" "$(cat "$work/ping")"
 wait_for "its sender is told" 5 dropped a vxlan100 too-long 1
 in_space sa ip route get 192.168.7.2 | grep -q "mtu 1450" || fail "the sender has learned the MTU" "$(in_space sa ip route get 192.168.7.2)"
 # The answer is as long, and its sender is told in turn.
@@ -135,38 +111,31 @@ tcp sb sa 192.168.7.2
 ok "senders of packets that do not fit are told, and reach the other end"
 at a detach vale0 vxlan100 >/dev/null
 at b detach vale0 vxlan100 >/dev/null
-at a attach vale0 vxlan:100,local=10.9.0.1,remote=10.9.0.2,remote=10.9.0.3 --fragment --no-udp-checksum >/dev/null
-at b attach vale0 vxlan:100,local=10.9.0.2,remote=10.9.0.1 --fragment >/dev/null
+at a attach vale0 vxlan:100,local=10.99.0.1,remote=10.99.0.2,remote=10.99.0.3 --fragment --no-udp-checksum >/dev/null
+at b attach vale0 vxlan:100,local=10.99.0.2,remote=10.99.0.1 --fragment >/dev/null
 in_space sa ip route flush cache
-wait_for "they pass in fragments" 10 in_space sa ping -c 1 -W 1 -M do -s 1472 192.168.7.2
+wait_for "they pass in fragments" 10 in_space sa ping -c 1 -W 1 -M "do" -s 1472 192.168.7.2
 tcp sb sa 192.168.7.2
 ok "with fragments, and without checksums, packets of 1500 bytes pass"
-in_space a ip link set u1 mtu 9000
-in_space b ip link set u2 mtu 9000
-in_space net ip link set p1 mtu 9000
-in_space net ip link set p2 mtu 9000
+for n in 1 2; do ip -n wire link set "w$n" mtu 9000; done
+for host in a b; do ip -n $host link set u0 mtu 9000; done
 
 # Over IPv6, on a network with jumbo frames; and another VNI on the same address and port.
-at a attach vale6 vxlan:6,local=fd09::1,remote=fd09::2 >/dev/null
-at b attach vale6 vxlan:6,local=fd09::2,remote=fd09::1 >/dev/null
-at a attach vale6 vxlan:7,local=10.9.0.1,remote=10.9.0.2 --isolated on >/dev/null
+at a attach vale6 vxlan:6,local=fd99::1,remote=fd99::2 >/dev/null
+at b attach vale6 vxlan:6,local=fd99::2,remote=fd99::1 >/dev/null
+at a attach vale6 vxlan:7,local=10.99.0.1,remote=10.99.0.2 --isolated on >/dev/null
 tunnel_mtu() { at a show vale6:vxlan6 --json | jq .vxlan.mtu; }
 [ "$(tunnel_mtu)" = 8930 ] || fail "the MTU over IPv6 is 8930" "$(tunnel_mtu)"
-for n in a b; do
-    space "j$n"
-    at $n attach vale6 "tap:j$n" --name "j$n" --netns "/run/netns/nvp$$-j$n" >/dev/null
-    in_space "j$n" ip link set "j$n" mtu 8930 up
-done
-in_space ja ip addr add 192.168.8.1/24 dev ja
-in_space jb ip addr add 192.168.8.2/24 dev jb
-wait_for "they reach each other over IPv6, with jumbo frames" 10 in_space ja ping -c 1 -W 1 -M do -s 8900 192.168.8.2
+switch=vale6 mtu=8930 behind a ja 192.168.8.1
+switch=vale6 mtu=8930 behind b jb 192.168.8.2
+wait_for "they reach each other over IPv6, with jumbo frames" 10 in_space ja ping -c 1 -W 1 -M "do" -s 8900 192.168.8.2
 ok "over IPv6, with jumbo frames, and several VNIs on one UDP port"
-! at a attach vale7 vxlan:100,local=10.9.0.1 2>"$work/refused" || fail "a VNI twice"
+! at a attach vale7 vxlan:100,local=10.99.0.1 2>"$work/refused" || fail "a VNI twice"
 grep -q "VNI 100 is another port's" "$work/refused" || fail "it is refused by name" "$(cat "$work/refused")"
-! at a attach vale7 vxlan:9,local=10.9.0.77 2>"$work/refused" || fail "an address of another host"
-grep -q "10.9.0.77 is no address of this host" "$work/refused" || fail "it is refused by name" "$(cat "$work/refused")"
+! at a attach vale7 vxlan:9,local=10.99.0.77 2>"$work/refused" || fail "an address of another host"
+grep -q "10.99.0.77 is no address of this host" "$work/refused" || fail "it is refused by name" "$(cat "$work/refused")"
 in_space k ip link del vx
-in_space k ip link add vx type vxlan id 100 local 10.9.0.3 dstport 4789
+in_space k ip link add vx type vxlan id 100 local 10.99.0.3 dstport 4789
 in_space k ip link set vx up
 ok "what cannot be is refused by name"
 
@@ -176,13 +145,13 @@ in_space k /usr/bin/python3 - <<'PYTHON'
 import socket
 
 out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-out.bind(("10.9.0.3", 0))
+out.bind(("10.99.0.3", 0))
 frame = bytes.fromhex("ffffffffffff 020000000099 88b5") + bytes(46)
 header = bytes.fromhex("0800000000006400")
 datagrams = [b"", b"x", header, header[:7], header + frame[:13], b"\0" + header[1:] + frame]
 datagrams += [bytes.fromhex("0800000000999900") + frame, header + frame]
 for datagram in datagrams * 10:
-    out.sendto(datagram, ("10.9.0.1", 4789))
+    out.sendto(datagram, ("10.99.0.1", 4789))
 PYTHON
 # Counted where they were read: at any tunnel of the UDP port.
 both() {
@@ -196,22 +165,22 @@ wait_for "so are those of an unknown VNI" 5 both unknown-vni 10
 ok "datagrams that are wrong are dropped by name"
 
 # The network between hosts goes, and comes again.
-in_space a ip link set u1 down
+in_space a ip link set u0 down
 goes_nowhere() {
     reaches sa 192.168.7.2 || true
     dropped a vxlan100 unreachable 1
 }
 wait_for "what cannot be sent is dropped by name" 10 goes_nowhere
-in_space a ip link set u1 up
-in_space a ip addr add fd09::1/64 dev u1 nodad
+in_space a ip link set u0 up
+in_space a ip addr add fd99::1/64 dev u0 nodad
 wait_for "the other host is reached again" 20 reaches sa 192.168.7.2
 wait_for "over IPv6, too" 20 in_space ja ping -c 1 -W 1 192.168.8.2
 ok "a network that goes and comes again leaves nothing to be done"
 
 # A second way between the same switches is no loop if both are isolated.
 for on in a b; do at $on port set vale0:vxlan100 isolated on >/dev/null; done
-at a attach vale0 vxlan:200,local=10.9.0.1,remote=10.9.0.2 --isolated on >/dev/null
-at b attach vale0 vxlan:200,local=10.9.0.2,remote=10.9.0.1 --isolated on >/dev/null
+at a attach vale0 vxlan:200,local=10.99.0.1,remote=10.99.0.2 --isolated on >/dev/null
+at b attach vale0 vxlan:200,local=10.99.0.2,remote=10.99.0.1 --isolated on >/dev/null
 # Frames that have come out of all tunnels.
 came() {
     local on port sum=0
@@ -242,9 +211,7 @@ wait_for "iperf3 listens" 10 grep -q listening "$work/iperf"
 background in_space sa iperf3 -c 192.168.7.2 -t 4 -b 50M --json >"$work/tcp" 2>&1
 client=$!
 wait_for "the connection is there" 10 eval '[ "$(in_space sb ss -tnH state established | wc -l)" -ge 2 ]'
-said=$(in_space a "$NETVALE" --run-dir "$work/a" upgrade 2>&1) || fail "the upgrade" "$said" "$(tail -n 5 "$work/a.log")"
-# It ends with the script, too.
-children+=("$(echo "$said" | sed -n 's/^process \([0-9]*\) goes on.*/\1/p')")
+upgrade a
 wait "$client" || fail "TCP across an upgrade" "$(cat "$work/tcp")"
 jq -e '.end.sum_received.bits_per_second > 40e6' "$work/tcp" >/dev/null || fail "TCP across an upgrade" "$(tail -n 30 "$work/tcp")"
 after=$(at a vtep list vale0:vxlan100 --json | jq .addresses)

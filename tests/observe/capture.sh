@@ -4,24 +4,16 @@
 #
 # The judges are Debian's tshark, dumpcap and capinfos, which read what is written, list the ports and capture on them; and the kernel's VXLAN device,
 # to which a port is mirrored. The ssh of this test is a script that runs the command here.
-# shellcheck source=SCRIPTDIR/../policies/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/../policies/lib.sh"
-need tshark dumpcap capinfos tcpdump setpriv ping mount unshare
+# measures: no
+# shellcheck source=SCRIPTDIR/../lib.sh
+. "$(dirname "$0")/../lib.sh"
+need tshark dumpcap capinfos tcpdump ping mount
 
-renice -n -10 -p $$ >/dev/null 2>&1 || true
-
-user=65534
 extcap=$work/bin/netvale-extcap
 
-# as_user COMMAND…: an ordinary user.
-as_user() {
-    (be_user "$@")
-}
-
-# The process itself, so that its number is the program's.
-be_user() {
-    exec setpriv --reuid=$user --regid=$user --clear-groups --no-new-privs env "HOME=$work/home" "NETVALE_RUN_DIR=$run_dir" \
-        "WIRESHARK_EXTCAP_DIR=$work/bin" "PATH=$work/path:$PATH" "$@"
+# user COMMAND…: an ordinary user, with a home.
+user() {
+    ${direct:-} "${as_user[@]}" "HOME=$work/home" "NETVALE_RUN_DIR=$run_dir" "WIRESHARK_EXTCAP_DIR=$work/bin" "PATH=$work/path:$PATH" "$@"
 }
 
 # frames FILE FIELD…: fields of its frames, as tshark reads them.
@@ -42,9 +34,9 @@ all() {
     ok "$what ($(wc -l <"$work/fields") frames)"
 }
 
-# interface PORT: whether the user's tshark lists it.
+# lists PORT: whether the user's tshark lists it.
 lists() {
-    as_user tshark -D >"$work/interfaces" 2>&1
+    user tshark -D >"$work/interfaces" 2>&1
     grep -qF " $1 (" "$work/interfaces"
 }
 
@@ -86,32 +78,18 @@ sys.exit(f"{len(wrong)} of {len(got)} are none that was sent: {wrong[:1]}" if wr
 PYTHON
 }
 
-gone() {
-    ! kill -0 "$1" 2>/dev/null
-}
-
-# ends WHAT PROCESS STATUS: waits for its end.
-ends() {
-    local status=0
-    wait_for "$1: it ends" 20 gone "$2"
-    wait "$2" || status=$?
-    [ "$status" = "$3" ] || fail "$1" "it ended with $status, not $3" "$(cat "$work"/*.err)"
-    ok "$1"
-}
-
 # Ports of the user and of root, one sending to the other.
 begin() {
-    chmod 711 "$work"
     mkdir -p "$work/home" "$work/bin" "$work/path"
-    chown $user "$work/home"
+    chown 65534 "$work/home"
     traffic "$work/traffic.pcap"
     start_daemon
     chmod 711 "$run_dir"
     chmod 666 "$run_dir"/*.sock
     # A switch is the user's who begins it.
-    background be_user "$NETVALE" replay "$work/traffic.pcap" vale0:mine --rate 1000 --loop 1000000 >"$work/mine.log" 2>&1
+    background user "$NETVALE" replay "$work/traffic.pcap" vale0:mine --rate 1000 --loop 1000000 >"$work/mine.log" 2>&1
     wait_for "the user's port is open" 20 is mine '.state == "open"'
-    background "$NETVALE" --run-dir "$run_dir" pkt-gen -i vale0:root -f rx >"$work/root.log" 2>&1
+    background nv pkt-gen -i vale0:root -f rx >"$work/root.log" 2>&1
     wait_for "root's port gets frames" 20 has_got root 10
 }
 
@@ -187,20 +165,20 @@ has_lost() {
 stands_still() {
     local reader dump program lost
     nv attach vale1 null:end >/dev/null
-    background "$NETVALE" --run-dir "$run_dir" replay "$work/traffic.pcap" vale1:src --rate 20000 --loop 1000000 >"$work/src.log" 2>&1
+    background nv replay "$work/traffic.pcap" vale1:src --rate 20000 --loop 1000000 >"$work/src.log" 2>&1
     program=$!
     wait_for "vale1:src is open" 20 bash -c "'$NETVALE' --run-dir '$run_dir' show vale1:src --json | jq -e '.state == \"open\"'"
     mkfifo "$work/still"
     background cat "$work/still" >"$work/still.pcapng"
     reader=$!
-    background "$NETVALE" --run-dir "$run_dir" dump vale1:src/t -w "$work/still" --format pcapng >"$work/still.log" 2>"$work/still.err"
+    background nv dump vale1:src/t -w "$work/still" --format pcapng >"$work/still.log" 2>"$work/still.err"
     dump=$!
     wait_for "it captures" 20 test -s "$work/still.pcapng"
     kill -STOP "$reader"
     wait_for "copies are lost" 30 has_lost
     kill -CONT "$reader"
     kill -INT "$dump"
-    ends "a reader that stood still" "$dump" 0
+    ended "a reader that stood still" "$dump" 0
     wait "$reader"
     lost=$(sed -n 's/.*; \([0-9]*\) more were lost.*/\1/p' "$work/still.log")
     [ "${lost:-0}" -gt 0 ] || fail "it says how many copies were lost" "$(cat "$work/still.log")"
@@ -245,22 +223,22 @@ interfaces() {
     ! lists netvale-vale0:root || fail "and nobody else's" "$(cat "$work/interfaces")"
     lists netvale-ssh || fail "and other hosts'" "$(cat "$work/interfaces")"
     ok "tshark lists the user's ports, and no other"
-    as_user timeout 100 tshark -i netvale-vale0:mine -f 'udp dst port 53' -c 20 -w "$work/home/t.pcapng" >"$work/t.err" 2>&1 || fail "tshark captures" "$(cat "$work/t.err")"
+    user timeout 100 tshark -i netvale-vale0:mine -f 'udp dst port 53' -c 20 -w "$work/home/t.pcapng" >"$work/t.err" 2>&1 || fail "tshark captures" "$(cat "$work/t.err")"
     all "tshark captures, with its filter" "$work/home/t.pcapng" udp.dstport 53
-    text=$(as_user timeout 100 tshark -i netvale-vale0:mine -f 'foo bar' -c 1 2>&1) && fail "a wrong filter" "$text"
+    text=$(user timeout 100 tshark -i netvale-vale0:mine -f 'foo bar' -c 1 2>&1) && fail "a wrong filter" "$text"
     grep -q 'syntax error' <<<"$text" || fail "it says what is wrong with the filter" "$text"
-    text=$(as_user timeout 100 tshark -i netvale-vale0:gone -c 1 2>&1) && fail "a port that is not there" "$text"
+    text=$(user timeout 100 tshark -i netvale-vale0:gone -c 1 2>&1) && fail "a port that is not there" "$text"
     ok "a wrong filter, a port that is not there"
-    [ -n "$(as_user "$extcap" --extcap-interface netvale-vale0:mine --extcap-capture-filter 'foo bar')" ] || fail "a filter is checked"
-    [ -z "$(as_user "$extcap" --extcap-interface netvale-vale0:mine --extcap-capture-filter 'tcp port 80')" ] || fail "a right one, too"
-    as_user "$extcap" --capture --extcap-interface netvale-vale0:root --fifo "$work/home/x" >"$work/x.log" 2>&1 && fail "another user's port"
+    [ -n "$(user "$extcap" --extcap-interface netvale-vale0:mine --extcap-capture-filter 'foo bar')" ] || fail "a filter is checked"
+    [ -z "$(user "$extcap" --extcap-interface netvale-vale0:mine --extcap-capture-filter 'tcp port 80')" ] || fail "a right one, too"
+    user "$extcap" --capture --extcap-interface netvale-vale0:root --fifo "$work/home/x" >"$work/x.log" 2>&1 && fail "another user's port"
     grep -qi 'belongs to' "$work/x.log" || fail "it says why" "$(cat "$work/x.log")"
     ok "another user's port is refused"
     # A pipe's name has a brace.
-    background be_user "$NETVALE" pkt-gen -i 'netmap:odd{1' -f rx >"$work/pipe.log" 2>&1
-    background be_user "$NETVALE" pkt-gen -i 'netmap:odd}1' -f tx -R 1000 >"$work/pipe.log" 2>&1
+    background user "$NETVALE" pkt-gen -i 'netmap:odd{1' -f rx >"$work/pipe.log" 2>&1
+    background user "$NETVALE" pkt-gen -i 'netmap:odd}1' -f tx -R 1000 >"$work/pipe.log" 2>&1
     wait_for "a pipe with a brace" 20 lists netvale-netmap:odd%7B1
-    as_user timeout 100 tshark -i netvale-netmap:odd%7B1 -c 5 -w "$work/home/p.pcapng" >"$work/p.err" 2>&1 || fail "a pipe" "$(cat "$work/p.err")"
+    user timeout 100 tshark -i netvale-netmap:odd%7B1 -c 5 -w "$work/home/p.pcapng" >"$work/p.err" 2>&1 || fail "a pipe" "$(cat "$work/p.err")"
     all "names with odd characters" "$work/home/p.pcapng" frame.interface_name '.*odd.*'
 }
 
@@ -279,28 +257,28 @@ for_all() {
 extcap_into() {
     local fifo=$1
     shift
-    as_user mkfifo "$fifo"
-    background be_user "$extcap" --capture --fifo "$fifo" "$@" 2>"$fifo.err"
+    user mkfifo "$fifo"
+    background user "$extcap" --capture --fifo "$fifo" "$@" 2>"$fifo.err"
 }
 
 readers() {
     local process
     extcap_into "$work/home/f1" --extcap-interface netvale-vale0:mine
     process=$!
-    as_user timeout 100 dumpcap -q -i "$work/home/f1" -c 20 -w "$work/home/d.pcapng" >"$work/d.err" 2>&1 || fail "dumpcap captures" "$(cat "$work/d.err")"
+    user timeout 100 dumpcap -q -i "$work/home/f1" -c 20 -w "$work/home/d.pcapng" >"$work/d.err" 2>&1 || fail "dumpcap captures" "$(cat "$work/d.err")"
     all "dumpcap captures" "$work/home/d.pcapng" ip.dst 10.9.0.2
-    ends "its reader goes away" "$process" 0
+    ended "its reader goes away" "$process" 0
     # Nothing passes: it does not notice by writing.
     extcap_into "$work/home/f2" --extcap-interface netvale-vale0:mine --extcap-capture-filter 'tcp port 9'
     process=$!
     head -c 28 "$work/home/f2" >/dev/null
-    ends "a reader goes away while no frame comes" "$process" 0
+    ended "a reader goes away while no frame comes" "$process" 0
     extcap_into "$work/home/f3" --extcap-interface netvale-vale0:mine
     process=$!
     background cat "$work/home/f3" >"$work/f3.pcapng"
     wait_for "it captures" 20 test -s "$work/f3.pcapng"
     kill -TERM "$process"
-    ends "SIGTERM" "$process" 0
+    ended "SIGTERM" "$process" 0
     wait_for "the reader has all" 10 gone "$!"
     all "a whole capture" "$work/f3.pcapng" ip.dst 10.9.0.2
 }
@@ -318,30 +296,27 @@ SSH
     extcap_into "$work/home/s1" --extcap-interface netvale-ssh --remote-host host.example --remote-port 2222 --remote-username me \
         --remote-interface vale0:mine --remote-command "$NETVALE" --direction t --extcap-capture-filter "udp dst port 53"
     process=$!
-    as_user timeout 100 dumpcap -q -i "$work/home/s1" -c 20 -w "$work/home/s.pcapng" >"$work/s.err" 2>&1 || fail "by ssh" "$(cat "$work/s.err" "$work/home/s1.err")"
+    user timeout 100 dumpcap -q -i "$work/home/s1" -c 20 -w "$work/home/s.pcapng" >"$work/s.err" 2>&1 || fail "by ssh" "$(cat "$work/s.err" "$work/home/s1.err")"
     all "by ssh, with a filter" "$work/home/s.pcapng" udp.dstport 53
-    ends "its reader goes away" "$process" 0
+    ended "its reader goes away" "$process" 0
     [ "$(head -n 7 "$work/home/ssh.args" | paste -sd ' ')" = "-T -p 2222 -l me -- host.example" ] || fail "how ssh is called" "$(cat "$work/home/ssh.args")"
-    as_user "$extcap" --capture --extcap-interface ssh://me@wrong.example:22/vale0:mine --fifo "$work/home/x" >"$work/x.log" 2>&1 && fail "no such host"
+    user "$extcap" --capture --extcap-interface ssh://me@wrong.example:22/vale0:mine --fifo "$work/home/x" >"$work/x.log" 2>&1 && fail "no such host"
     grep -q 'ssh: no such host' "$work/x.log" && grep -q 'ssh to wrong.example' "$work/x.log" || fail "what ssh says" "$(cat "$work/x.log")"
     ok "a host that ssh does not reach"
 }
 
 # mirrored NAME BYTES FILTER TARGET: what passes the loopback interface, with frames behind so many bytes, is in $work/NAME.pcap.
 mirrored() {
-    local name=$1 bytes=$2 filter=$3 target=$4 capture
-    background ip netns exec "nvp$$-mirror" tcpdump -i lo -U --immediate-mode -s 10000 -c 40 -w "$work/$name.pcap" "$filter" 2>"$work/$name.err"
-    capture=$!
-    wait_for "tcpdump listens" 20 grep -q listening "$work/$name.err"
+    local name=$1 bytes=$2 filter=$3 target=$4
+    tcpdump_in mirror "$name.pcap" -i lo -U -s 10000 -c 40 "$filter"
     in_space mirror "$NETVALE" --run-dir "$run_dir" mirror vale0:mine/t --to "$target" -c 40 --json >"$work/$name.json" 2>"$work/$name.mirror" ||
         fail "mirrors to $target" "$(cat "$work/$name.mirror")"
-    ends "mirrors to $target" "$capture" 0
+    ended "mirrors to $target" "$capture" 0
     inner "$work/$name.pcap" "$bytes" >"$work/inner" 2>&1 || fail "the frames are those that were sent" "$(cat "$work/inner")"
     jq -e '.frames == 40' "$work/$name.json" >/dev/null || fail "how many" "$(cat "$work/$name.json")"
 }
 
 mirrors() {
-    local status=0
     space mirror
     # Ethernet, IP, UDP or GRE, and what is behind.
     mirrored vxlan 50 'udp dst port 4789' vxlan:77,remote=127.0.0.1
@@ -353,9 +328,8 @@ mirrors() {
     mirrored tzsp 47 'udp dst port 37008' udp:127.0.0.1:37008
     all "tshark decodes TZSP" "$work/tzsp.pcap" tzsp.encap '0x0*1|1'
     all "and the frame in it" "$work/tzsp.pcap" udp.dstport '37008,(53|99)'
-    as_user "$NETVALE" mirror vale0:mine --to erspan:5,remote=127.0.0.1 >"$work/erspan.log" 2>&1 || status=$?
-    [ "$status" = 1 ] && grep -q CAP_NET_RAW "$work/erspan.log" || fail "ERSPAN takes a capability" "$status" "$(cat "$work/erspan.log")"
-    as_user "$NETVALE" mirror vale0:mine --to udp:127.0.0.1:9 -c 3 >"$work/udp.log" 2>&1 || fail "an ordinary user's mirror" "$(cat "$work/udp.log")"
+    ends_with "ERSPAN takes a capability" 1 CAP_NET_RAW user "$NETVALE" mirror vale0:mine --to erspan:5,remote=127.0.0.1
+    must user "$NETVALE" mirror vale0:mine --to udp:127.0.0.1:9 -c 3
     ok "an ordinary user mirrors the own port, but not by ERSPAN"
     refuses "a target that is none" 2 'udp:HOST:PORT' mirror vale0:mine --to gre:1
     refuses "another kind of name" 2 'no copy' mirror vale0:mine-0 --to udp:127.0.0.1:9
@@ -369,16 +343,16 @@ own_datagrams() {
     in_space s2 ip link add vx type vxlan id 7 dstport 4789 local 10.1.0.2 dev s2 || skip "there is no VXLAN in this kernel"
     in_space s2 ip link set vx up
     begin_capture s2 vx
-    background ip netns exec "nvp$$-s1" "$NETVALE" --run-dir "$run_dir" mirror vale0:s1/t --to vxlan:7,remote=10.1.0.2 -f ip --json \
+    background in_space s1 "$NETVALE" --run-dir "$run_dir" mirror vale0:s1/t --to vxlan:7,remote=10.1.0.2 -f ip --json \
         >"$work/own.json" 2>"$work/own.err"
     mirror=$!
     wait_for "it mirrors" 20 grep -q 'from now on' "$work/own.err"
     in_space s1 ping -q -c 5 -i 0.2 10.1.0.2 >/dev/null || fail "5 answers"
     kill -INT "$mirror"
-    ends "a mirror through the mirrored port" "$mirror" 0
+    ended "a mirror through the mirrored port" "$mirror" 0
     jq -e '.frames == 5 and .own == 5' "$work/own.json" >/dev/null || fail "5 pings, and 5 datagrams of its own" "$(cat "$work/own.json")"
     wait_for "the kernel's VXLAN has them" 10 test "$(tcpdump -nr "$work/got.pcap" 'icmp[0] == 8' 2>/dev/null | wc -l)" = 5
-    kill -INT "$capture"
+    end_of "$capture" INT || true
     ok "the kernel's VXLAN has the frames"
 }
 

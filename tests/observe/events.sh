@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # What happens, as `netvale monitor` prints it: ports, programs, links of interfaces, policies and what is refused; as text and as JSON; for a port, a
 # group, a number of events or a time; over an upgrade; until the daemon ends.
-# shellcheck source=SCRIPTDIR/../policies/lib.sh
-. "$(dirname "${BASH_SOURCE[0]}")/../policies/lib.sh"
+# measures: no
+# shellcheck source=SCRIPTDIR/../lib.sh
+. "$(dirname "$0")/../lib.sh"
 
 # monitor NAME [ARGUMENT…]: one that runs, and misses nothing from now on. Its lines are in $work/NAME, its number in $!.
 monitor() {
     local name=$1
     shift
-    background "$NETVALE" --run-dir "$run_dir" monitor "$@" >"$work/$name" 2>"$work/$name.err"
-    local process=$!
+    background nv monitor "$@" >"$work/$name" 2>"$work/$name.err"
+    monitors[$name]=$!
     wait_for "monitor $name is told" 20 grep -q 'events from now on' "$work/$name.err"
-    monitors[$name]=$process
 }
 declare -A monitors=()
 
@@ -19,24 +19,6 @@ declare -A monitors=()
 tells() {
     wait_for "monitor $1 tells: $2" 20 grep -Eq "$2" "$work/$1"
     ok "monitor $1 tells: $2"
-}
-
-# ends NAME STATUS: waits for its end.
-ends() {
-    local status=0
-    wait "${monitors[$1]}" || status=$?
-    [ "$status" = "$2" ] || fail "monitor $1 ends with $2" "it ended with $status" "$(cat "$work/$1" "$work/$1.err")"
-    ok "monitor $1 ends with $2"
-}
-
-# A successor is in no group of this script's.
-end_daemon() {
-    nv stop >/dev/null 2>&1 || true
-    clean_up
-}
-
-gone() {
-    ! kill -0 "$1" 2>/dev/null
 }
 
 time_is='^[0-9-]{10}T[0-9:]{8}\.[0-9]{6}Z'
@@ -53,13 +35,13 @@ tells all "$time_is port\.attached vale0:a kind=local uid=0 pid=[0-9]+$"
 nv port set vale0:a rate_in 10mbit >/dev/null
 tells all 'port\.policies vale0:a set=\{"rate_in":"10mbit"\} uid=0 pid=[0-9]+$'
 tells groups 'port\.policies vale0:a'
-ends three 0
+ended "monitor three has its events" "${monitors[three]}" 0
 [ "$(wc -l <"$work/three")" = 3 ] || fail "three events" "$(cat "$work/three")"
 
-nv show vale0:nothing >/dev/null 2>&1 && fail "there is no such port"
+refuses "there is no such port" 4 vale0:nothing show vale0:nothing
 tells all 'request\.refused uid=0 pid=[0-9]+ why="there is no port vale0:nothing"$'
 
-background "$NETVALE" --run-dir "$run_dir" pkt-gen -i vale0:a -f rx >"$work/pkt-gen" 2>&1
+background nv pkt-gen -i vale0:a -f rx >"$work/pkt-gen" 2>&1
 program=$!
 tells all 'port\.open vale0:a uid=0'
 kill "$program"
@@ -69,12 +51,12 @@ tells all 'port\.idle vale0:a'
 space one
 attach s1 one
 tells all 'port\.attached vale0:s1 kind=tap'
-nv attach vale0 "tap:nvev$$" --name host >/dev/null
-ip link set "nvev$$" up
+nv attach vale0 "tap:nvev" --name host >/dev/null
+ip link set nvev up
 tells all 'link\.up vale0:host'
-ip link set "nvev$$" down
+ip link set nvev down
 tells all 'link\.down vale0:host'
-ip -n "nvp$$-one" link del s1
+ip -n one link del s1
 tells all 'port\.evicted vale0:s1 why="its interface is gone'
 
 nv detach vale0 a >/dev/null
@@ -90,22 +72,16 @@ jq -es '[.[].sequence] == [range(1; length + 1)] and ([.[].now_ns] | . == sort) 
 diff <(jq -r .name "$work/json") <(cut -d ' ' -f 2 "$work/all") || fail "text and JSON differ"
 ok "$(wc -l <"$work/json") events, each with its number"
 
-trap end_daemon EXIT
-nv upgrade >"$work/upgraded" 2>&1 || fail "an upgrade" "$(cat "$work/upgraded")"
+upgrade
 tells all 'daemon\.continued pid=[0-9]+ version='
 nv attach vale0 after >/dev/null
 tells all 'port\.attached vale0:after'
 jq -es '[.[].sequence] == [range(1; length + 1)]' "$work/json" >/dev/null || fail "numbers go on" "$(tail -n 5 "$work/json")"
 ok "numbers go on in the successor"
 
-status=0
-nv monitor --count 1 --timeout 0.3 --events tunnel >"$work/none" 2>&1 || status=$?
-[ "$status" = 1 ] && grep -q '0 of 1 events' "$work/none" || fail "too few events are a failure" "$status" "$(cat "$work/none")"
-nv monitor --timeout 0.3 --events tunnel >"$work/none" 2>&1 || fail "time is up" "$(cat "$work/none")"
-status=0
-nv monitor --events tunel >"$work/none" 2>&1 || status=$?
-[ "$status" = 4 ] && grep -q 'there is no event "tunel"' "$work/none" || fail "an unknown name" "$status" "$(cat "$work/none")"
-ok "limits and mistakes"
+refuses "too few events are a failure" 1 '0 of 1 events' monitor --count 1 --timeout 0.3 --events tunnel
+must nv monitor --timeout 0.3 --events tunnel
+refuses "an unknown name" 4 'there is no event "tunel"' monitor --events tunel
 
 # Whoever reads no more is no failure, and neither is Ctrl-C.
 background bash -c "'$NETVALE' --run-dir '$run_dir' monitor 2>'$work/pipe.err' | head -n 1 >'$work/pipe'; echo \"\${PIPESTATUS[0]}\" >'$work/pipe.status'"
@@ -122,6 +98,6 @@ ok "a reader that is gone, and Ctrl-C"
 
 nv stop >/dev/null
 tells all 'daemon\.ending why="asked for"'
-ends all 3
+ended "monitor all ends with the daemon" "${monitors[all]}" 3
 grep -q 'the daemon has ended' "$work/all.err" || fail "it says why" "$(cat "$work/all.err")"
 finish

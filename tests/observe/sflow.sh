@@ -3,9 +3,10 @@
 #
 # The judges are sfcapd and nfdump, which make of the samples how many packets iperf3 sent, from where to where, and tshark, which finds no datagram
 # malformed, and in them the counters of 'netvale show'. Collectors and daemons go and come; ports are added; strangers' samples have none of these ports.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "$0")/lib.sh"
-need sfcapd nfdump tshark iperf3 ping setpriv
+# measures: no
+# shellcheck source=SCRIPTDIR/../lib.sh
+. "$(dirname "$0")/../lib.sh"
+need sfcapd nfdump tshark iperf3 ping
 
 COLLECTOR=127.0.0.1
 
@@ -13,7 +14,7 @@ COLLECTOR=127.0.0.1
 samples() {
     # Of this agent, not of one before.
     rm -f "$work/sflow.log"
-    background in_watch "$NETVALE" --run-dir "$run_dir" sflow --target "$COLLECTOR" --target "$COLLECTOR:6344" --sampling 10 --polling 1 "$@" \
+    background in_space watch "$NETVALE" --run-dir "$run_dir" sflow --target "$COLLECTOR" --target "$COLLECTOR:6344" --sampling 10 --polling 1 "$@" \
         >"$work/sflow.log" 2>&1
     agent=$!
     wait_for "the agent runs" 10 grep -q "samples are sent as agent $COLLECTOR" "$work/sflow.log"
@@ -22,13 +23,13 @@ samples() {
 # What arrives at the second target, as tshark reads it.
 listen() {
     # What nobody receives is answered by ICMP, which the agent has to bear.
-    background in_watch tshark -q -i lo -f 'udp dst port 6344' -w "$work/samples.pcapng" >"$work/tshark.log" 2>&1
+    background in_space watch tshark -q -i lo -f 'udp dst port 6344' -w "$work/samples.pcapng" >"$work/tshark.log" 2>&1
     wait_for "tshark captures" 20 grep -q "Capturing on" "$work/tshark.log"
 }
 
 collect() {
     mkdir -p "$work/flows"
-    background in_watch sfcapd -w "$work/flows" -b "$COLLECTOR" -p 6343 -t 60 >"$work/sfcapd.log" 2>&1
+    background in_space watch sfcapd -w "$work/flows" -b "$COLLECTOR" -p 6343 -t 60 >"$work/sfcapd.log" 2>&1
     collector=$!
     wait_for "sfcapd listens" 20 listens_udp 6343
 }
@@ -69,8 +70,8 @@ flows() {
     sent=$(jq .end.sum.packets "$work/iperf.json")
     wait_for "counters are those of 'netvale show'" 20 counted s1
     ok "counters are those of 'netvale show'"
-    kill "$agent" && wait "$agent" 2>/dev/null || true
-    kill "$collector" && wait "$collector" 2>/dev/null || true
+    end_of "$agent" || true
+    end_of "$collector" || true
     nfdump -q -R "$work/flows" -N -o 'fmt:%pkt %byt %in %out' 'proto udp and src ip 10.1.0.1 and dst ip 10.1.0.2' >"$work/nfdump" 2>"$work/nfdump.err" ||
         fail "nfdump reads what sfcapd wrote" "$(cat "$work/nfdump.err")"
     read -r got bytes < <(awk '{packets += $1; bytes += $2} END {print packets + 0, bytes + 0}' "$work/nfdump")
@@ -118,13 +119,12 @@ has_output() {
 later() {
     local before
     station 3
-    ip netns exec "nvp$$-s3" ping -q -f -c 200 -W 1 10.1.0.2 >/dev/null || true
+    ip netns exec s3 ping -q -f -c 200 -W 1 10.1.0.2 >/dev/null || true
     wait_for "a port that is attached later" 20 sampled 02:00:00:00:00:03
     ok "ports that are attached later are sampled"
-    kill "$daemon" && wait "$daemon" 2>/dev/null || true
+    end_of "$daemon" || true
     wait_for "the agent notices" 20 grep -q "no samples" "$work/sflow.log"
     start_daemon
-    daemon=${children[-1]}
     wait_for "the agent notices" 20 grep -q "the daemon answers again" "$work/sflow.log"
     before=$(datagrams)
     station 4
@@ -148,34 +148,33 @@ collectors() {
     station 6
     in_space s6 ping -q -f -c 200 -W 1 10.1.0.5 >/dev/null || true
     wait_for "samples go on" 20 sampled 02:00:00:00:00:06
-    kill "$agent" && wait "$agent" 2>/dev/null || true
-    kill "$collector" && wait "$collector" 2>/dev/null || true
+    end_of "$agent" || true
+    end_of "$collector" || true
     nfdump -q -R "$work/flows" -N -o 'fmt:%pkt' 'src ip 10.1.0.6 and dst ip 10.1.0.5' | grep -q . || fail "a collector that comes later gets samples"
     ok "collectors that go and come"
 }
 
 strangers() {
-    local before as=(setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs env HOME=/nonexistent)
-    chmod 711 "$work" "$run_dir"
+    local before
+    chmod 711 "$run_dir"
     chmod 666 "$run_dir/control.sock"
-    background in_watch "${as[@]}" "$NETVALE" --run-dir "$run_dir" sflow --target "$COLLECTOR:6344" --sampling 1 --polling 1 --sub-agent 7 >"$work/theirs.log" 2>&1
+    background in_space watch "${as_user[@]}" "$NETVALE" --run-dir "$run_dir" sflow --target "$COLLECTOR:6344" --sampling 1 --polling 1 --sub-agent 7 >"$work/theirs.log" 2>&1
     wait_for "a stranger's agent runs" 10 grep -q "samples are sent" "$work/theirs.log"
     in_space s4 ping -q -c 20 -i 0.1 -W 1 10.1.0.5 >/dev/null
-    kill "$!" && wait "$!" 2>/dev/null || true
+    end_of "$!" || true
     # What is written after them was sent after them.
     before=$(datagrams)
     samples
     wait_for "samples of one who may see the ports" 20 more_than "$before"
-    kill "$agent" && wait "$agent" 2>/dev/null || true
+    end_of "$agent" || true
     expect "datagrams of a user who may see no port" "$(read_samples "sflow_245.sub_agent_id == 7" frame.number | wc -l)" -eq 0
     expect "those of others" "$(read_samples "sflow_245.sub_agent_id == 0" frame.number | wc -l)" -gt "$before"
 }
 
 start_daemon
-daemon=${children[-1]}
 space watch
 for n in 1 2; do station "$n"; done
-iperf_server 2
+iperf_server s2
 listen
 collect
 samples

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # What becomes of frames, as `netvale trace` prints it: a ping that passes, and frames that are dropped for several reasons; as text and as JSON; with a
 # filter, only drops, one of several; over an upgrade; and its mistakes.
-# shellcheck source=SCRIPTDIR/../policies/lib.sh
-. "$(dirname "${BASH_SOURCE[0]}")/../policies/lib.sh"
+# measures: no
+# shellcheck source=SCRIPTDIR/../lib.sh
+. "$(dirname "$0")/../lib.sh"
 need ping /usr/bin/python3
 
 # trace NAME ARGUMENT…: one that runs. Its lines are in $work/NAME, its number in $!.
 trace() {
     local name=$1
     shift
-    background "$NETVALE" --run-dir "$run_dir" trace "$@" >"$work/$name" 2>"$work/$name.err"
-    local process=$!
+    background nv trace "$@" >"$work/$name" 2>"$work/$name.err"
+    traces[$name]=$!
     wait_for "trace $name begins" 20 grep -q '^tracing ' "$work/$name.err"
-    traces[$name]=$process
 }
 declare -A traces=()
 
@@ -29,12 +29,6 @@ told() {
     shift 2
     [ $# = 0 ] || "$@" >/dev/null 2>&1 || true
     grep -Eq "$pattern" "$work/$name" || { tail -n 5 "$work/$name" && false; }
-}
-
-# A successor is in no group of this script's.
-end_daemon() {
-    nv stop >/dev/null 2>&1 || true
-    clean_up
 }
 
 ping_once() {
@@ -96,27 +90,19 @@ grep -Ev 'ICMP .* > 10\.1\.0\.2:' "$work/filtered" && fail "only what fits"
 [ $((4 * $(wc -l <"$work/sampled"))) -le $(($(wc -l <"$work/all") + 4)) ] || fail "one of four" "$(wc -l "$work/sampled" "$work/all")"
 ok "JSON, a filter, one of four"
 
-trap end_daemon EXIT
-nv upgrade >"$work/upgraded" 2>&1 || fail "an upgrade" "$(cat "$work/upgraded")"
+upgrade
 wait_for "the trace begins anew" 20 grep -q 'the daemon was upgraded' "$work/all.err"
 : >"$work/all"
 tells all 'ICMP 10\.1\.0\.1 > 10\.1\.0\.2: .*delivered to vale0:s2/0$' ping_once 10.1.0.2
 
-status=0
 background nv trace vale0:s1 --count 1 --seconds 20 >"$work/one" 2>&1
 one=$!
 wait_for "one frame" 20 told one ': ' ping_once 10.1.0.2
-wait "$one" || status=$?
-[ "$status" = 0 ] && [ "$(grep -c ': ' "$work/one")" = 1 ] || fail "--count" "$status" "$(cat "$work/one")"
-status=0
-nv trace vale0:nothing >"$work/none" 2>&1 || status=$?
-[ "$status" = 4 ] && grep -q 'there is no port vale0:nothing' "$work/none" || fail "no such port" "$status" "$(cat "$work/none")"
-status=0
-nv trace vale0:s1 'icmp and and' >"$work/none" 2>&1 || status=$?
-[ "$status" != 0 ] && [ -s "$work/none" ] || fail "no filter" "$status" "$(cat "$work/none")"
+ended "--count" "$one" 0
+[ "$(grep -c ': ' "$work/one")" = 1 ] || fail "--count" "$(cat "$work/one")"
+refuses "no such port" 4 'there is no port vale0:nothing' trace vale0:nothing
+refuses "no filter" 2 'syntax error' trace vale0:s1 'icmp and and'
 nv detach vale0 s1 >/dev/null
-status=0
-wait "${traces[all]}" || status=$?
-[ "$status" = 1 ] && grep -q 'vale0:s1 is gone' "$work/all.err" || fail "the port goes" "$status" "$(cat "$work/all.err")"
-ok "limits and mistakes"
+ended "the port goes" "${traces[all]}" 1
+grep -q 'vale0:s1 is gone' "$work/all.err" || fail "the port goes" "$(cat "$work/all.err")"
 finish

@@ -5,20 +5,21 @@
 # browser and by curl, and read by tcpdump. Requests without the token, by other pages or under other names are refused, and clients that say
 # nothing, do not read or take many captures keep nobody from looking. Names that a daemon might say, and that are markup, are texts.
 # NETVALE_PICTURES=FOLDER keeps pictures of the page there.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "$0")/lib.sh"
+# measures: no
+# shellcheck source=SCRIPTDIR/../lib.sh
+. "$(dirname "$0")/../lib.sh"
 need chromium curl tcpdump /usr/bin/python3
-
-renice -n -10 -p $$ >/dev/null 2>&1 || true
 
 PAGE=http://127.0.0.1:9848
 
-# web NAME [OPTION…]: serves the page of the daemon in $work/NAME. What it prints is in $work/NAME.url, its number in $!.
+# web NAME [OPTION…]: serves the page of the daemon in $work/NAME, `.` for the script's own. What it prints is in $work/NAME/url, its number in
+# $server.
 web() {
     local name=$1
     shift
-    background in_watch "$NETVALE" --run-dir "$work/$name" web "$@" >"$work/$name.url" 2>>"$work/web.log"
-    wait_for "the page of $name is served" 10 grep -q '^http' "$work/$name.url"
+    background in_space watch "$NETVALE" --run-dir "$work/$name/run" web "$@" >"$work/$name/url" 2>>"$work/web.log"
+    server=$!
+    wait_for "the page of $name is served" 10 grep -q '^http' "$work/$name/url"
 }
 
 # api PATH [OPTION…]: with the token, as the page does.
@@ -32,14 +33,14 @@ api() {
 refused() {
     local what=$1 wanted=$2 got
     shift 2
-    got=$(status "$@" "$PAGE/api/stats")
+    got=$(http_status watch "$@" "$PAGE/api/stats")
     [ "$got" = "$wanted" ] || fail "$what is refused with $wanted" "got $got"
     ok "$what is refused ($wanted)"
 }
 
 strangers() {
     local with=(-H "Authorization: Bearer $token") file
-    [ "$(status "${with[@]}" "$PAGE/api/stats")" = 200 ] || fail "who has the token gets figures"
+    [ "$(http_status watch "${with[@]}" "$PAGE/api/stats")" = 200 ] || fail "who has the token gets figures"
     refused "a request without the token" 401
     refused "one with a wrong token" 401 -H "Authorization: Bearer ${token%?}x"
     refused "one with the token where it is logged" 401 -G -d "token=$token"
@@ -48,7 +49,7 @@ strangers() {
     refused "that of a page on another port" 403 "${with[@]}" -H 'Origin: http://127.0.0.1:9999'
     refused "what a browser says is another site's" 403 "${with[@]}" -H 'Sec-Fetch-Site: cross-site'
     refused "one under a name that was made to point here" 421 "${with[@]}" -H 'Host: evil.example:9848'
-    [ "$(status -H 'Host: evil.example' "$PAGE/")" = 421 ] || fail "nor is the page served under that name"
+    [ "$(http_status watch -H 'Host: evil.example' "$PAGE/")" = 421 ] || fail "nor is the page served under that name"
     refused "a preflight" 405 -X OPTIONS -H 'Origin: http://evil.example' -H 'Access-Control-Request-Method: GET'
     refused "a form" 405 -X POST -d x=y
     for file in / /main.js /nothing /api/stats; do
@@ -63,11 +64,13 @@ strangers() {
 
 # A client that knows the file has what it needs; the output does not.
 token_files() {
-    web run --listen tcp:127.0.0.1:9849 --token-file "$work/token"
+    local first=$server
+    web . --listen tcp:127.0.0.1:9849 --token-file "$work/token"
     [ "$(stat -c %a "$work/token")" = 600 ] || fail "the token's file is for its user" "$(stat -c %a "$work/token")"
-    ! grep -q "$(cat "$work/token")" "$work/run.url" || fail "a token in a file is not printed" "$(cat "$work/run.url")"
-    [ "$(status -H "Authorization: Bearer $(cat "$work/token")" http://127.0.0.1:9849/api/stats)" = 200 ] || fail "the file has the token"
-    kill "${children[-1]}"
+    ! grep -q "$(cat "$work/token")" "$work/url" || fail "a token in a file is not printed" "$(cat "$work/url")"
+    [ "$(http_status watch -H "Authorization: Bearer $(cat "$work/token")" http://127.0.0.1:9849/api/stats)" = 200 ] || fail "the file has the token"
+    end_of "$server" || true
+    server=$first
     ok "a token in a file"
 }
 
@@ -87,7 +90,7 @@ captures() {
 
 # Clients that take connections and give nothing, or captures and do not read them.
 crowd() {
-    background in_watch /usr/bin/python3 - "$token" >"$work/crowd" 2>&1 <<'PYTHON'
+    background in_space watch /usr/bin/python3 - "$token" >"$work/crowd" 2>&1 <<'PYTHON'
 import socket, sys, time
 def say(text):
     one = socket.create_connection(("127.0.0.1", 9848))
@@ -119,11 +122,7 @@ no_monitors() {
     ! nv list | grep -q monitor
 }
 
-nv_up() {
-    exec "$NETVALE" --run-dir "$run_dir" up --latency-sampling 5
-}
-
-start_daemon
+start_daemon --latency-sampling 5
 space watch
 nv attach vale0 slow >/dev/null
 background nv pkt-gen -i vale0:rx -f rx >/dev/null 2>&1
@@ -136,23 +135,22 @@ for n in 1 2 3 4 5 6; do nv attach vale1 "p$n" >/dev/null; done
 nv attach vale1 "vhost:$run_dir/guest.sock" --name guest >/dev/null
 touch "$work/open" && chmod 644 "$work/open"
 
-web run
-server=$!
-address=$(cat "$work/run.url")
+web .
+address=$(cat "$work/url")
 token=${address#*#token=}
 strangers
 token_files
 captures
 
-in_space watch /usr/bin/python3 "$root/tests/observe/web.py" figures "$address" "$work" >"$work/page" 2>&1 || fail "the page" "$(cat "$work/page")"
+in_space watch /usr/bin/python3 "$here/web.py" figures "$address" "$work" >"$work/page" 2>&1 || fail "the page" "$(cat "$work/page")"
 cat "$work/page"
 expect "frames of a capture by the browser" "$(frames_in "$work"/downloads/vale0-tx-*.pcapng)" -eq 200
 crowd
 
-mkdir "$work/odd"
-background in_watch /usr/bin/python3 "$root/tests/observe/odd_daemon.py" "$work/odd/control.sock" >"$work/odd.log" 2>&1
-wait_for "a daemon with odd names" 10 test -S "$work/odd/control.sock"
+mkdir -p "$work/odd/run"
+background in_space watch /usr/bin/python3 "$here/odd_daemon.py" "$work/odd/run/control.sock" >"$work/odd.log" 2>&1
+wait_for "a daemon with odd names" 10 test -S "$work/odd/run/control.sock"
 web odd --listen tcp:127.0.0.1:9850
-in_space watch /usr/bin/python3 "$root/tests/observe/web.py" odd "$(cat "$work/odd.url")" "$work" >"$work/page" 2>&1 || fail "odd names" "$(cat "$work/page")" "$(cat "$work/odd.log")"
+in_space watch /usr/bin/python3 "$here/web.py" odd "$(cat "$work/odd/url")" "$work" >"$work/page" 2>&1 || fail "odd names" "$(cat "$work/page")" "$(cat "$work/odd.log")"
 cat "$work/page"
 finish

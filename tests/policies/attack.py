@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""attack.py INTERFACE KIND COUNT: sends frames of a kind through scapy's socket.
+"""attack.py INTERFACE KIND COUNT: sends frames of a kind, which scapy makes.
 
 From 06:00:00:00:00:01:
 sources   each from another address, for an address that nobody has
@@ -14,44 +14,55 @@ ra        router advertisements
 """
 
 import errno
+import pathlib
+import socket
 import struct
 import sys
+import tempfile
 import time
-
-from scapy.all import IP, UDP, Ether, ICMPv6ND_NA, ICMPv6ND_RA, ICMPv6NDOptDstLLAddr, IPv6, Raw, conf
 
 SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20
 TARGETS = {"sources": "02:ff:ff:ff:ff:01", "unknown": "02:ff:ff:ff:ff:01", "mcast": "01:00:5e:01:02:03", "bcast": "ff:ff:ff:ff:ff:ff"}
 STATION = "02:00:00:00:00:01"
-PACKETS = {
-    "ip": IP(src="10.1.0.2", dst="10.1.0.255") / UDP(sport=9, dport=9),
-    "own": IP(src="10.1.0.1", dst="10.1.0.255") / UDP(sport=9, dport=9),
-    "ip6": IPv6(src="fe80::2", dst="ff02::1") / UDP(sport=9, dport=9),
-    "nd": IPv6(src="fe80::1", dst="ff02::1") / ICMPv6ND_NA(tgt="fe80::2", O=1) / ICMPv6NDOptDstLLAddr(lladdr=STATION),
-    "ra": IPv6(src="fe80::1", dst="ff02::1") / ICMPv6ND_RA(),
-}
 
 
-def frame_of(kind: str) -> bytearray:
-    """The first frame of a kind."""
-    if kind in PACKETS:
-        return bytearray(bytes(Ether(dst="ff:ff:ff:ff:ff:ff", src=STATION) / PACKETS[kind]))
-    return bytearray(bytes(Ether(dst=TARGETS[kind], src="06:00:00:00:00:01", type=0x88B5) / Raw(b"\0" * 46)))
+def make_frames(folder: pathlib.Path) -> None:
+    """The first frame of each kind, in files."""
+    # Loading it takes more than a second: once is enough.
+    from scapy.all import IP, UDP, Ether, ICMPv6ND_NA, ICMPv6ND_RA, ICMPv6NDOptDstLLAddr, IPv6, Raw
+
+    packets = {
+        "ip": IP(src="10.1.0.2", dst="10.1.0.255") / UDP(sport=9, dport=9),
+        "own": IP(src="10.1.0.1", dst="10.1.0.255") / UDP(sport=9, dport=9),
+        "ip6": IPv6(src="fe80::2", dst="ff02::1") / UDP(sport=9, dport=9),
+        "nd": IPv6(src="fe80::1", dst="ff02::1") / ICMPv6ND_NA(tgt="fe80::2", O=1) / ICMPv6NDOptDstLLAddr(lladdr=STATION),
+        "ra": IPv6(src="fe80::1", dst="ff02::1") / ICMPv6ND_RA(),
+    }
+    frames = {kind: Ether(dst="ff:ff:ff:ff:ff:ff", src=STATION) / packet for kind, packet in packets.items()}
+    for kind, target in TARGETS.items():
+        frames[kind] = Ether(dst=target, src="06:00:00:00:00:01", type=0x88B5) / Raw(b"\0" * 46)
+    folder.mkdir()
+    for kind, frame in frames.items():
+        (folder / kind).write_bytes(bytes(frame))
 
 
 def main() -> None:
     """Sends them all, however long the interface takes."""
     interface, kind, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    socket = conf.L2socket(iface=interface)
+    folder = pathlib.Path(tempfile.gettempdir()) / "attacks"
+    if not folder.exists():
+        make_frames(folder)
+    out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    out.bind((interface, 0))
     # Past the queueing discipline, which would not say when a frame is lost for want of room.
-    socket.outs.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
-    frame = frame_of(kind)
+    out.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
+    frame = bytearray((folder / kind).read_bytes())
     for number in range(count):
         if kind == "sources":
             frame[8:12] = struct.pack("!I", number + 2)
         while True:
             try:
-                socket.outs.send(frame)
+                out.send(frame)
                 break
             except OSError as error:
                 if error.errno != errno.ENOBUFS:

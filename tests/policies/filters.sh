@@ -4,8 +4,9 @@
 # The judge is tcpdump: of some 300 different frames, sent by tcpreplay into port p and captured at port q, those must arrive, byte for byte and
 # in order, that `tcpdump -r` picks out of the file with the same expression. Frames are all of one interface's: ARP, IPv4 and IPv6, fragments,
 # VLANs, LLC, odd types, short and long ones.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: no
+# shellcheck source=SCRIPTDIR/../lib.sh
+. "$(dirname "$0")/../lib.sh"
 need tcpdump tcpreplay
 need_scapy
 
@@ -92,7 +93,7 @@ PYTHON
 
 # rule DIRECTION ACTION EXPRESSION…
 rule() {
-    nv filter vale0:p "$@" >"$work/ruled" 2>&1 || fail "netvale filter vale0:p $*" "$(cat "$work/ruled")"
+    must nv filter vale0:p "$@"
 }
 
 # arrive FROM WANTED WHAT: the frames are sent from a port's interface; the other one must get those of the capture WANTED.
@@ -100,7 +101,7 @@ arrive() {
     local from=$1 wanted=$2 what=$3 to=q
     [ "$from" = p ] || to=p
     begin_capture wire "$to"
-    in_space wire tcpreplay -q --pps 3000 -i "$from" "$work/sent.pcap" >"$work/replayed" 2>&1 || fail "tcpreplay" "$(cat "$work/replayed")"
+    must in_space wire tcpreplay -q --pps 3000 -i "$from" "$work/sent.pcap"
     end_capture "$wanted" "$what"
 }
 
@@ -220,17 +221,15 @@ both_directions() {
 attached_with_rules() {
     detach p
     attach p wire --filter-in 'pass udp port 53' --filter-in 'drop not arp' --filter-out 'drop ip'
-    ip -n "nvp$$-wire" link set p promisc on
+    ip -n wire link set p promisc on
     picked wanted 'udp port 53 or arp'
     arrive p "$work/wanted.pcap" "--filter-in"
     picked wanted 'not ip'
     arrive q "$work/wanted.pcap" "--filter-out"
     ok "rules given to netvale attach"
-    nv attach vale0 tap:x --name x --netns "/run/netns/nvp$$-wire" --filter-in 'drop nonsense word' >"$work/refused" 2>&1 &&
-        fail "netvale attach refuses what is no expression"
-    grep -q nonsense "$work/refused" || fail "the refusal names it" "$(cat "$work/refused")"
-    ! nv show vale0:x >/dev/null 2>&1 || fail "no port is there then"
-    ok "netvale attach refuses what is no expression"
+    refuses "netvale attach refuses what is no expression" 2 nonsense \
+        attach vale0 tap:x --name x --netns /run/netns/wire --filter-in 'drop nonsense word'
+    refuses "no port is there then" 4 vale0:x show vale0:x
     rule in delete all
     rule out delete all
 }
@@ -239,9 +238,9 @@ attached_with_rules() {
 changing() {
     local n pinged
     attach r wire
-    ip -n "nvp$$-far" addr add 10.1.0.2/24 dev t
-    ip -n "nvp$$-near" addr add 10.1.0.1/24 dev s
-    background ip netns exec "nvp$$-near" ping -q -i 0.005 -c 1000 -W 5 10.1.0.2 >"$work/ping"
+    ip -n far addr add 10.1.0.2/24 dev t
+    ip -n near addr add 10.1.0.1/24 dev s
+    background in_space near ping -q -i 0.005 -c 1000 -W 5 10.1.0.2 >"$work/ping"
     pinged=$!
     for n in $(seq 30); do
         nv port set vale0:s filter_in "drop 2,$((n % 2 == 0 ? 40 : 48)) 0 0 12,6 0 0 0" >/dev/null
@@ -358,7 +357,7 @@ space wire
 attach p wire
 attach q wire
 for port in p q; do
-    ip -n "nvp$$-wire" link set "$port" promisc on
+    ip -n wire link set "$port" promisc on
 done
 space near
 space far

@@ -2,19 +2,20 @@
 # Guards of addresses: a port sends only as those that it is given, and is neither DHCP server nor router.
 #
 # Stations with addresses; arping, scapy and dnsmasq attack from the first one, with and without its guard.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: no
+# shellcheck source=SCRIPTDIR/../lib.sh
+. "$(dirname "$0")/../lib.sh"
 need arping ping dnsmasq busybox
 need_scapy
 
 # The address that the neighbour table of station 2 has for 10.1.0.77.
 neighbour() {
-    ip -n "nvp$$-s2" -j neigh show 10.1.0.77 | jq -r '.[0].lladdr // "none"'
+    ip -n s2 -j neigh show 10.1.0.77 | jq -r '.[0].lladdr // "none"'
 }
 
 # Says for all that 10.1.0.77 is at station 1, and asks station 2 as that.
 poison() {
-    ip -n "nvp$$-s2" neigh flush all
+    ip -n s2 neigh flush all
     in_space s1 arping -q -i s1 -c 2 -W 0.05 -S 10.1.0.77 10.1.0.2 >/dev/null 2>&1 || true
 }
 
@@ -65,8 +66,7 @@ lease() {
 
 dhcp() {
     local given
-    # shellcheck disable=SC2016
-    printf '#!/bin/sh\n[ "$1" != bound ] || echo "$ip"\n' >"$work/given"
+        printf '#!/bin/sh\n[ "$1" != bound ] || echo "$ip"\n' >"$work/given"
     chmod 755 "$work/given"
     serve s1 150
     set_policies s1 guard default

@@ -8,16 +8,17 @@
 # how fast ping wakes up.
 #
 # TCP under delay and loss is judged by the kernel's own netem, see netem.sh.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: yes
+# shellcheck source=SCRIPTDIR/../lib.sh
+. "$(dirname "$0")/../lib.sh"
 need iperf3 ping tcpdump ss
 need_scapy
-renice -n -10 -p $$ >/dev/null 2>&1 || true
+go_before_others
 
 link() {
     local port=$1
     shift
-    nv link "vale0:$port" "$@" >"$work/linked" 2>&1 || fail "netvale link vale0:$port $*" "$(cat "$work/linked")"
+    must nv link "vale0:$port" "$@"
 }
 
 # --- times
@@ -41,10 +42,8 @@ median() {
 crossing() {
     local side dumpers=()
     for side in "$1" "$2"; do
-        background ip netns exec "nvp$$-s$side" tcpdump -i "s$side" --immediate-mode -U -w "$work/side$side" 'icmp[icmptype] = icmp-echo' \
-            2>"$work/dumper$side"
-        dumpers+=("$!")
-        wait_for "tcpdump listens" 20 grep -q listening "$work/dumper$side"
+        tcpdump_in "s$side" "side$side" -i "s$side" -U 'icmp[icmptype] = icmp-echo'
+        dumpers+=("$capture")
     done
     in_space "s$1" ping -c "$3" -i "$4" -W 2 "10.1.0.$2" >"$work/ping" || fail "ping from $1 to $2" "$(cat "$work/ping")"
     sed -n 's,^rtt .*= [^/]*/\([^/]*\)/.*,\1,p' "$work/ping" >"$work/rtt"
@@ -88,12 +87,12 @@ delays() {
     late "delay 10ms of what a port gets" s2 10 out delay 10ms
     late "both directions: there" s1 12 both delay 12ms
     from=2 to=1 late "and back" s1 12 both delay 12ms
-    background ip netns exec "nvp$$-s3" iperf3 -c 10.1.0.4 -t 500 -b 300M >"$work/other"
+    background in_space s3 iperf3 -c 10.1.0.4 -t 500 -b 300M >"$work/other"
     local other=$!
     late "delay 70ms beside iperf3 between two others" s1 70 delay 70ms
     ends "$other"
     # The same link carries a flood, too.
-    background ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 50M -l 1400 -t 500 >"$work/other"
+    background in_space s1 iperf3 -u -c 10.1.0.2 -b 50M -l 1400 -t 500 >"$work/other"
     other=$!
     late "delay 70ms, beside a flood on the same link" s1 70 delay 70ms
     ends "$other"
@@ -104,7 +103,7 @@ jitter() {
     link s1 delay 20ms 5ms distribution normal seed 3
     local median spread
     for _ in 1 2 3 4 5 6; do
-        in_space s1 ping -i 0.005 -c 1000 -W 2 10.1.0.2 >"$work/ping" || fail "ping under jitter" "$(tail -n 3 "$work/ping")"
+        in_space s1 ping -i 0.002 -c 1000 -W 2 10.1.0.2 >"$work/ping" || fail "ping under jitter" "$(tail -n 3 "$work/ping")"
         # Half of a normal distribution is within 0.6745 standard deviations.
         read -r median spread < <(sed -n 's/.* time=\([0-9.]*\) ms/\1/p' "$work/ping" | sort -n |
             awk '{ t[NR] = $1 } END { print t[int(NR / 2)], (t[int(NR * 3 / 4)] - t[int(NR / 4)]) / 2 / 0.6745 }')
@@ -119,7 +118,7 @@ jitter() {
 nobody_waits() {
     local flood others=
     link s2 out delay 200ms
-    background ip netns exec "nvp$$-s1" iperf3 -u -c 10.1.0.2 -b 20M -l 1400 -t 500 >"$work/other"
+    background in_space s1 iperf3 -u -c 10.1.0.2 -b 20M -l 1400 -t 500 >"$work/other"
     flood=$!
     wait_for "the flood has begun" 10 has_got s2 1000
     for _ in 1 2 3 4 5 6; do
@@ -138,12 +137,16 @@ cat >"$work/numbered.py" <<'PYTHON'
 """numbered.py send INTERFACE COUNT PPS: sends numbered frames of 100 bytes.
 numbered.py KIND CAPTURE COUNT [EXPECTED]: what came of them, as JSON."""
 
+import ctypes
 import errno
 import json
 import socket
 import struct
 import sys
 import time
+
+
+LENGTH, BATCH = 100, 1000
 
 
 def frame(number):
@@ -156,18 +159,47 @@ def send(interface, count, pps):
     out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     out.setsockopt(263, 20, 1)  # SOL_PACKET, PACKET_QDISC_BYPASS: otherwise losses are silent
     out.bind((interface, 0))
+    if not pps:
+        return send_fast(out, count)
     begin = time.monotonic()
     for number in range(count):
-        if pps:
-            time.sleep(max(0, begin + number / pps - time.monotonic()))
-        while True:
-            try:
-                out.send(frame(number))
-                break
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise
-                time.sleep(0.0005)
+        time.sleep(max(0, begin + number / pps - time.monotonic()))
+        while not sent(lambda: out.send(frame(number))):
+            pass
+
+
+def sent(call):
+    """Whether there was room."""
+    try:
+        return call()
+    except OSError as error:
+        if error.errno != errno.ENOBUFS:
+            raise
+        time.sleep(0.0005)
+        return 0
+
+
+def send_fast(out, count):
+    """Many frames by one call of the kernel's."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for first in range(0, count, BATCH):
+        number = min(BATCH, count - first)
+        frames = ctypes.create_string_buffer(b"".join(frame(n) for n in range(first, first + number)), LENGTH * number)
+        parts = b"".join(struct.pack("@PN", ctypes.addressof(frames) + LENGTH * n, LENGTH) for n in range(number))
+        parts = ctypes.create_string_buffer(parts, len(parts))
+        # struct mmsghdr: a message without an address, of one part, and how much of it was sent.
+        heads = b"".join(struct.pack("@PIPNPNiI4x", 0, 0, ctypes.addressof(parts) + 16 * n, 1, 0, 0, 0, 0) for n in range(number))
+        heads = ctypes.create_string_buffer(heads, len(heads))
+        done = 0
+
+        def call():
+            got = libc.sendmmsg(out.fileno(), ctypes.byref(heads, len(heads) // number * done), number - done, 0)
+            if got < 0:
+                raise OSError(ctypes.get_errno(), "sendmmsg")
+            return got
+
+        while done < number:
+            done += sent(call)
 
 
 def captured(path):
@@ -219,20 +251,16 @@ PYTHON
 # numbered COUNT PPS WORDS…: sends frames from 1 to 2 over a link that begins anew. What came of them is in $work/came. The kernel may lose some
 # of what came between the interface and tcpdump, when others use the processors: then once more.
 numbered() {
-    local count=$1 pps=$2 dumper before came
+    local count=$1 pps=$2 before came
     shift 2
     for _ in 1 2 3 4 5; do
         link s1 off
         link s1 "$@"
-        rm -f "$work/got.pcap"
-        background ip netns exec "nvp$$-s2" tcpdump -i s2 -Q in --immediate-mode -s 200 -B 65536 -w "$work/got.pcap" greater 90 2>"$work/dumper"
-        dumper=$!
-        wait_for "tcpdump listens" 20 grep -q listening "$work/dumper"
+        tcpdump_in s2 got.pcap -i s2 -Q in -s 200 -B 65536 greater 90
         before=$(received)
         in_space s1 /usr/bin/python3 "$work/numbered.py" send s1 "$count" "$pps" || fail "numbered frames are sent"
         quiet
-        kill -INT "$dumper"
-        wait "$dumper" || true
+        end_of "$capture" INT || true
         came=$(($(received) - before))
         /usr/bin/python3 "$work/numbered.py" came "$work/got.pcap" "$count" >"$work/came" || fail "the capture is read"
         [ "$(jq .frames "$work/came")" != "$came" ] || return 0
@@ -242,7 +270,7 @@ numbered() {
 
 # Frames that came to station 2's interface.
 received() {
-    in_space s2 ip -s -j link show s2 | jq '.[].stats64.rx.packets'
+    frames_to s2 s2
 }
 
 # Until nothing came for half a second.
@@ -345,7 +373,7 @@ rates() {
     local got
     link s1 rate 10mbit
     for _ in 1 2 3 4 5; do
-        iperf 1 2 -t 5 -O 2
+        iperf 1 2 -t 4 -O 1
         got=$(said .end.sum_received.bits_per_second)
         ! is_near "$got" 10000000 0.04 || break
     done
@@ -374,17 +402,17 @@ until_few() {
 }
 
 # What is under way is bounded, whatever is asked for, and other ports go on.
-memory() {
+bounded() {
     local before after
     refuses "more memory than a link may have" 4 "link_in: .*under way" link vale0:s1 delay 10s bytes 100gb
     refuses "more frames than a link may have" 4 "link_in: .*under way" link vale0:s1 delay 10s limit 4000000000
     check "nothing has changed" s1 '(.policies // {}) == {}'
     link s1 delay 100s
-    before=$(awk '/^VmRSS/ { print $2 }' "/proc/$daemon/status")
+    before=$(memory "$daemon")
     in_space s1 /usr/bin/python3 "$work/numbered.py" send s1 200000 0 || fail "frames are sent"
     wait_for "200,000 frames do not fit" 30 has_dropped s1 link-full 1000
     ok "200,000 frames with 100 s of delay do not fit: what does not is dropped as link-full ($(drops s1 link-full))"
-    after=$(awk '/^VmRSS/ { print $2 }' "/proc/$daemon/status")
+    after=$(memory "$daemon")
     # 64 MiB of frames, and what is known about 100,000 of them.
     expect "KiB that the daemon takes for them" "$((after - before))" -lt $((80 << 10))
     reaches 2 3 "meanwhile"
@@ -412,16 +440,11 @@ words() {
 }
 
 # What is measured is not who else computes here.
-nv_up() {
-    exec "$NETVALE" --run-dir "$run_dir" up --rt-priority 10
-}
-
-start_daemon
-daemon=${children[0]}
+start_daemon --rt-priority 10
 for n in 1 2; do station "$n"; done
 # So that what waits there for the daemon finds room in station 2 all at once.
-ip -n "nvp$$-s1" link set s1 txqueuelen 256
-iperf_server 2
+ip -n s1 link set s1 txqueuelen 256
+iperf_server s2
 reaches 1 2
 # Nobody asks for addresses while frames are counted.
 in_space s1 ip neigh replace 10.1.0.2 lladdr 02:00:00:00:00:02 dev s1
@@ -432,11 +455,11 @@ losses
 others
 rates
 for n in 3 4; do station "$n"; done
-iperf_server 4
+iperf_server s4
 reaches 3 4
 reaches 1 3
 jitter
 nobody_waits
-memory
+bounded
 delays
 finish

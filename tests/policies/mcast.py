@@ -74,9 +74,13 @@ def raw(interface):
     return sock
 
 
+# In which hosts have to answer a query: by default it is ten seconds.
+TENTHS = 10
+
+
 def query(interface, source):
     everybody = bytes([224, 0, 0, 1])
-    raw(interface).send(igmp(0x11, 100, bytes(4), ipaddress.ip_address(source).packed, everybody))
+    raw(interface).send(igmp(0x11, TENTHS, bytes(4), ipaddress.ip_address(source).packed, everybody))
 
 
 def joins(interface, source, count):

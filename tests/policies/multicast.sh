@@ -3,8 +3,9 @@
 #
 # The hosts are the kernel's own IGMP (versions 2 and 3) and MLD, in five namespaces on TAP ports. The judge is a Linux bridge with
 # mcast_snooping, to whose ports five other hosts are connected, which do the same: the same stations must get each group.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: no
+# shellcheck source=SCRIPTDIR/../lib.sh
+. "$(dirname "$0")/../lib.sh"
 need bridge
 FRAMES=60
 
@@ -13,15 +14,14 @@ FRAMES=60
 linux_bridge() {
     space judge
     in_space judge sysctl -qw net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0 || true
-    ip -n "nvp$$-judge" link add br0 type bridge mcast_snooping 0 mcast_querier 0 || skip "there is no Linux bridge"
-    ip -n "nvp$$-judge" link set br0 up
+    ip -n judge link add br0 type bridge mcast_snooping 0 mcast_querier 0 || skip "there is no Linux bridge"
+    ip -n judge link set br0 up
     local n
     for n in 1 2 3 4 5; do
         space "l$n"
-        ip -n "nvp$$-judge" link add "l$n" type veth peer name "l$n" netns "nvp$$-l$n"
-        ip -n "nvp$$-judge" link set "l$n" master br0 up
-        ip -n "nvp$$-l$n" link set "l$n" up
-        ip -n "nvp$$-l$n" addr add "10.1.0.$n/24" dev "l$n"
+        veth judge "l$n" "l$n" "l$n"
+        ip -n judge link set "l$n" master br0
+        ip -n "l$n" addr add "10.1.0.$n/24" dev "l$n"
     done
 }
 
@@ -36,7 +36,7 @@ both_join() {
     local kind station
     for kind in s l; do
         station=$kind$1
-        background ip netns exec "nvp$$-$station" "$here/mcast.py" join "$station" "$2" >"$work/joined.$station.$2"
+        background in_space "$station" "$here/mcast.py" join "$station" "$2" >"$work/joined.$station.$2"
         member["$station.$2"]=$!
     done
     wait_for "both switches know that $1 wants $2" 20 both_know "$1" "$2"
@@ -47,8 +47,7 @@ declare -A member=()
 both_leave() {
     local kind
     for kind in s l; do
-        kill "${member["$kind$1.$2"]}"
-        wait "${member["$kind$1.$2"]}" || true
+        end_of "${member["$kind$1.$2"]}" || true
     done
     wait_for "both switches forget that $1 wants $2" 20 both_forgot "$1" "$2"
 }
@@ -65,20 +64,16 @@ both_forgot() {
     ! knows "$1" "$2" && mdb | jq -e --arg port "l$1" --arg group "$2" 'all(.[].mdb[]; .port != $port or .grp != $group)'
 }
 
-received() {
-    in_space "$1" ip -s -j link show "$1" | jq '.[].stats64.rx.packets'
-}
-
 # got KIND FROM GROUP: the numbers of the stations of that kind that get frames of a group.
 got() {
     local kind=$1 from=$2 group=$3 n
     declare -A before
-    for n in 1 2 3 4 5; do before[$n]=$(received "$kind$n"); done
+    for n in 1 2 3 4 5; do before[$n]=$(frames_to "$kind$n" "$kind$n"); done
     in_space "$kind$from" "$here/mcast.py" send "$kind$from" "$group" "$FRAMES" || fail "frames are sent to $group"
     # Who gets them gets them soon: a switch that sends to one sends to all.
     sleep 0.3
     for n in 1 2 3 4 5; do
-        [ $(($(received "$kind$n") - before[$n])) -lt "$FRAMES" ] || printf ' %s' "$n"
+        [ $(($(frames_to "$kind$n" "$kind$n") - before[$n])) -lt "$FRAMES" ] || printf ' %s' "$n"
     done
 }
 

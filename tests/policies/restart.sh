@@ -3,36 +3,28 @@
 # `netvale apply`; and `apply` changes them in place. Meanwhile pings between two stations, of which none may be lost.
 #
 # A daemon that is killed is continued by its service manager's store, which takes a manager: the Rust tests have one (restart.rs).
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: no
+# shellcheck source=SCRIPTDIR/../lib.sh
+. "$(dirname "$0")/../lib.sh"
 need iperf3 ping ss
-
-# Ports of the configuration, as what is attached by hand is nobody else's to change. Their TAPs are moved to the stations.
-nv_up() {
-    exec "$NETVALE" --run-dir "$run_dir" up --config "$work/up.toml"
-}
-
-name_of() {
-    echo "nvr$1x$$"
-}
 
 # ports FILE [TEXT [TEXT]]: a configuration with stations 1 and 2 and a third port; the texts are what stations 1 and 3 have beside.
 ports() {
     cat >"$1" <<TOML
 [[port]]
 switch = "vale0"
-port = "tap:$(name_of 1)"
+port = "tap:s1"
 name = "s1"
 mac = "02:00:00:00:00:01"
 ${2:-}
 [[port]]
 switch = "vale0"
-port = "tap:$(name_of 2)"
+port = "tap:s2"
 name = "s2"
 mac = "02:00:00:00:00:02"
 [[port]]
 switch = "vale0"
-port = "tap:$(name_of 3)"
+port = "tap:s3"
 name = "s3"
 ${3:-}
 TOML
@@ -42,13 +34,12 @@ TOML
 steady() {
     local what=$1 pinger sent got last
     shift
-    background ip netns exec "nvp$$-s1" ping -i 0.01 -W 5 10.1.0.2 >"$work/pings"
+    background in_space s1 ping -i 0.01 -W 5 10.1.0.2 >"$work/pings"
     pinger=$!
     sleep 0.3
     "$@"
     sleep 0.5
-    kill -INT "$pinger"
-    wait "$pinger" || true
+    end_of "$pinger" INT || true
     sent=$(sed -n 's/^\([0-9]*\) packets transmitted.*/\1/p' "$work/pings")
     got=$(sed -n 's/.* \([0-9]*\) received.*/\1/p' "$work/pings")
     # Those that were answered have no gap. The last ones may be under way when ping ends.
@@ -137,14 +128,14 @@ changed() {
 
 changes() {
     local traffic
-    background ip netns exec "nvp$$-s1" iperf3 -c 10.1.0.2 -t 15 -J >"$work/iperf.json"
+    background in_space s1 iperf3 -c 10.1.0.2 -t 500 -J >"$work/iperf.json"
     traffic=$!
     steady "10000 changes of other policies beside iperf3" changed
     kill -0 "$traffic" 2>/dev/null || fail "10000 changes are made beside traffic" "iperf3 ended before"
-    wait "$traffic" || fail "iperf3 beside changes" "$(cat "$work/iperf.json")"
+    ends_iperf "$traffic"
     local port
     for port in s1 s2; do
-        is "$port" '([.rings[].drops[]] | add // 0) == 0' || fail "no drops at $port" "$(shown "$port" | jq -c '.rings[].drops')"
+        drops_nothing "$port" || fail "no drops at $port" "$(shown "$port" | jq -c '.rings[].drops')"
     done
     ok "10000 changes: nothing is dropped, $(said '.end.sum_sent.retransmits') of $(said '.end.sum_sent.bytes / 1448 | floor') segments are sent again"
     # By hand, they are as they were.
@@ -201,13 +192,7 @@ LIST
 # --- upgrades
 
 upgraded() {
-    local n said
-    for n in 1 2 3; do
-        said=$(nv upgrade 2>&1) || fail "netvale upgrade" "$said" "$(tail -n 5 "$work/daemon.log")"
-        # It ends with the script, too.
-        daemon=$(echo "$said" | sed -n 's/^process \([0-9]*\) goes on.*/\1/p')
-        [ -n "$daemon" ] || fail "netvale upgrade says who goes on" "$said"
-    done
+    for _ in 1 2 3; do upgrade; done
 }
 
 end_daemon() {
@@ -293,16 +278,15 @@ configurations() {
 }
 
 ports "$work/up.toml"
-trap end_daemon EXIT
-start_daemon
-daemon=${children[0]}
+# Ports of the configuration, as what is attached by hand is nobody else's to change. Their TAPs are moved to the stations.
+start_daemon --config "$work/up.toml"
 for n in 1 2 3; do
     space "s$n"
-    ip link set dev "$(name_of "$n")" netns "nvp$$-s$n" name "s$n"
-    ip -n "nvp$$-s$n" link set dev "s$n" up
-    ip -n "nvp$$-s$n" addr add "10.1.0.$n/24" dev "s$n"
+    ip link set dev "s$n" netns "s$n"
+    ip -n "s$n" link set dev "s$n" up
+    ip -n "s$n" addr add "10.1.0.$n/24" dev "s$n"
 done
-iperf_server 2
+iperf_server s2
 reaches 1 2
 contradictions
 changes

@@ -3,8 +3,9 @@
 #
 # First single frames among three ports in one namespace (matrix.c), then stations with addresses: arping and scapy attack, and those who have
 # nothing to do with it lose nothing.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: no
+# shellcheck source=SCRIPTDIR/../lib.sh
+. "$(dirname "$0")/../lib.sh"
 need arping ping iperf3 gcc bridge
 need_scapy
 compiled matrix
@@ -197,14 +198,13 @@ spoofing() {
 
 # Sources without number, next to a pair that talks.
 flood_of_sources() {
-    local pair=nvp$$-s2 lost
+    local lost
     set_policies s1 max_addresses 16
     reaches 2 3
-    background ip netns exec "nvp$$-s3" iperf3 -s -1 -p 5201 >"$work/server" 2>&1
-    sleep 0.5
-    background ip netns exec "$pair" iperf3 -c 10.1.0.3 -u -b 2M -l 1000 -w 1M -t 8 -J >"$work/iperf.json"
+    iperf_server s3
+    background in_space s2 iperf3 -c 10.1.0.3 -u -b 2M -l 1000 -w 1M -t 8 -J >"$work/iperf.json"
     iperf=$!
-    background ip netns exec "$pair" ping -q -i 0.01 -c 700 -W 5 10.1.0.3 >"$work/ping"
+    background in_space s2 ping -q -i 0.01 -c 700 -W 5 10.1.0.3 >"$work/ping"
     pinged=$!
     attack s1 s1 sources 100000
     wait_for "100,000 frames were looked at" 20 has_sent s1 100000
@@ -224,14 +224,13 @@ flood_of_sources() {
 
 # Two ports with a Linux bridge between them: what one gets, the other sends.
 loop() {
-    local name=nvp$$-loop
     space loop
     attach l1 loop --loop-guard on
     attach l2 loop --loop-guard on
-    ip -n "$name" link add name br0 type bridge
-    ip -n "$name" link set dev l1 master br0
-    ip -n "$name" link set dev l2 master br0
-    ip -n "$name" link set dev br0 up
+    ip -n loop link add name br0 type bridge
+    ip -n loop link set dev l1 master br0
+    ip -n loop link set dev l2 master br0
+    ip -n loop link set dev br0 up
     background in_space s1 ping -q -i 0.1 -w 60 -b 10.1.0.255 >/dev/null 2>&1
     wait_for "a loop is seen" 20 some_blocked
     blocked_at=$SECONDS
@@ -240,11 +239,11 @@ loop() {
     wait_for "its frames are dropped as loop" 5 has_dropped "$guarded" loop 1
     ok "its frames are dropped as loop"
     reaches 2 3 "while it is blocked"
-    ip -n "$name" link set dev l2 nomaster
+    ip -n loop link set dev l2 nomaster
     wait_for "it is unblocked" 30 none_blocked
     expect "after 10 seconds" $((SECONDS - blocked_at)) -ge 9
     check "its notes remember" "$guarded" '.notes | any(test("was blocked.*there is a loop"))'
-    ip -n "$name" addr add 10.1.0.9/24 dev br0
+    ip -n loop addr add 10.1.0.9/24 dev br0
     in_space s2 ping -q -c 5 -i 0.2 -W 2 10.1.0.9 >/dev/null 2>&1 || fail "its frames pass again" "$(shown l1)"
     ok "its frames pass again"
 }

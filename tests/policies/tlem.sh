@@ -1,29 +1,16 @@
 #!/usr/bin/env bash
 # netvale tlem: two switches joined by an emulated link, with the options of netmap's tlem. The judges are ping and iperf3.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: yes
+# shellcheck source=SCRIPTDIR/../lib.sh
+. "$(dirname "$0")/../lib.sh"
 need iperf3 ping ss
-
-# far NUMBER: a station on switch vale1.
-far() {
-    local n=$1 name=nvp$$-s$1
-    space "s$n"
-    nv attach vale1 "tap:s$n" --name "s$n" --netns "/run/netns/$name" >"$work/attached" 2>&1 || fail "s$n is attached" "$(cat "$work/attached")"
-    ip -n "$name" link set dev "s$n" up
-    ip -n "$name" addr add "10.1.0.$n/24" dev "s$n"
-}
 
 # joined OPTION…: the two switches, from now on.
 joined() {
-    background tlem_runs "$@" >"$work/tlem" 2>&1
+    background nv tlem -i vale0:left -i vale1:right "$@" >"$work/tlem" 2>&1
     tlem=$!
     wait_for "tlem has its ports" 10 is_joined
     wait_for "1 reaches 2" 20 pings 1 2
-}
-
-# The process itself, so that it gets the signal.
-tlem_runs() {
-    exec "$NETVALE" --run-dir "$run_dir" tlem -i vale0:left -i vale1:right "$@"
 }
 
 is_joined() {
@@ -32,8 +19,7 @@ is_joined() {
 
 # parted: says what tlem said.
 parted() {
-    kill -INT "$tlem"
-    wait "$tlem" || fail "tlem ends well" "$(cat "$work/tlem")"
+    end_of "$tlem" INT || fail "tlem ends well" "$(cat "$work/tlem")"
     wait_for "its ports are gone" 10 is_parted
 }
 
@@ -61,7 +47,7 @@ takes() {
 
 start_daemon
 station 1
-far 2
+switch=vale1 station 2
 apart 1 2 "two switches"
 joined -D 10ms
 takes "10 ms each way" 20
@@ -85,7 +71,7 @@ grep -q "^vale1:right -> vale0:left: [0-9]* frames lost as asked for" "$work/tle
 ok "tlem counts what it lost"
 
 joined -B 20m
-iperf_server 2
+iperf_server s2
 # Of 1514 bytes 1448 are TCP's. On a busy machine TCP does not always use what it may.
 for _ in $(seq 10); do
     iperf 1 2 -t 4 -O 1

@@ -6,8 +6,9 @@
 # tcpdump at TAPs and veths, whose kernel puts tags back that it took out for itself, and netvale's own replay and dump for netmap programs.
 # What was sent comes once and in order, or the script fails. Virtual machines are not here, but the device that they have: vhost, driven
 # by netvale's own virtio driver. Frames longer than an AF_XDP buffer are not sent through veths.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: no
+# shellcheck source=SCRIPTDIR/../lib.sh
+. "$(dirname "$0")/../lib.sh"
 need tcpdump tcpreplay ethtool
 
 # frames LONGEST FILE: a capture; says how many.
@@ -94,9 +95,9 @@ PYTHON
 # sends KIND NAME CAPTURE: from a port of that kind.
 sends() {
     case $1 in
-    tap | veth) in_space "$2" tcpreplay -q --pps 1000 -i "$2" "$3" >"$work/replayed" 2>&1 ;;
-    program) nv replay -R 1000 "$3" "vale0:$2" >"$work/replayed" 2>&1 ;;
-    esac || fail "the frames are sent at $2" "$(cat "$work/replayed")"
+    tap | veth) must in_space "$2" tcpreplay -q --pps 1000 -i "$2" "$3" ;;
+    program) must nv replay -R 1000 "$3" "vale0:$2" ;;
+    esac
 }
 
 # begins KIND NAME, and ends KIND NAME WANTED WHAT: what comes to a port of that kind.
@@ -133,33 +134,24 @@ carries() {
     ok "$what: $(cat "$work/same") frames, byte for byte"
 }
 
-# A veth whose other end is an AF_XDP port of the switch.
-veth() {
-    local name=$1 end=nv$1$$
-    space "$name"
-    ip link add "$end" type veth peer name "$name" netns "nvp$$-$name" || skip "there are no veth interfaces"
-    # Its kernel is to say nothing there.
-    sysctl -qw "net.ipv6.conf.$end.disable_ipv6=1" 2>/dev/null || true
-    ip link set dev "$end" up
-    in_space "$name" ethtool -K "$name" tx off >/dev/null
-    ip -n "nvp$$-$name" link set dev "$name" up promisc on mtu 1600
-    ip link set dev "$end" mtu 1600
-    nv attach vale0 "netmap:$end" --name "$name" >"$work/attached" 2>&1 || fail "AF_XDP on a veth" "$(cat "$work/attached")"
+# interface NAME: a veth, whose other end is an AF_XDP port of the switch.
+interface() {
+    space "$1"
+    ip link add "end$1" mtu 1600 up type veth peer name "$1" mtu 1600 netns "$1"
+    in_space "$1" ethtool -K "$1" tx off >/dev/null
+    ip -n "$1" link set dev "$1" up promisc on
+    must nv attach vale0 "netmap:end$1" --name "$1"
 }
 
 # tap NAME: in a namespace of its own, for frames of 9000 bytes.
 tap() {
     space "$1"
     attach "$1" "$1" --mtu 9100
-    ip -n "nvp$$-$1" link set dev "$1" promisc on
+    ip -n "$1" link set dev "$1" promisc on
 }
 
 # Captures that are ports are the daemon's to open.
-nv_up() {
-    exec "$NETVALE" --run-dir "$run_dir" up --allow-dir "$work"
-}
-
-start_daemon
+start_daemon --allow-dir "$work"
 count=$(frames 1600 "$work/short.pcap")
 all=$(frames 9014 "$work/long.pcap")
 [ "$all" -gt "$count" ] || fail "there are long frames"
@@ -184,11 +176,11 @@ detach p q
 
 # A capture that is replayed by the switch itself, and one that it writes.
 begin_capture b b
-nv attach vale0 "pcap:in=$work/long.pcap" --name file >"$work/attached" 2>&1 || fail "a capture is attached" "$(cat "$work/attached")"
+must nv attach vale0 "pcap:in=$work/long.pcap" --name file
 end_capture "$work/long.pcap" "from a capture file to a TAP"
 ok "from a capture file to a TAP: $(cat "$work/same") frames, byte for byte"
 nv detach vale0:file >/dev/null 2>&1 || true
-nv attach vale0 "pcap:out=$work/written.pcap" --name file >"$work/attached" 2>&1 || fail "a capture is attached" "$(cat "$work/attached")"
+must nv attach vale0 "pcap:out=$work/written.pcap" --name file
 sends tap a "$work/long.pcap"
 wait_for "the capture has all frames" 10 has_got file "$all"
 nv detach vale0:file >/dev/null
@@ -207,10 +199,10 @@ carries tap:a tap:a "$work/short.pcap" "$work/back.pcap"
 detach echo
 
 # A vhost device and its driver, which is a port of another switch.
-nv attach vale1 tap:b --name b --netns "/run/netns/nvp$$-b" --mtu 9100 >/dev/null
-ip -n "nvp$$-b" link set dev b up promisc on
-nv attach vale0 "vhost:$work/vhost" --name v --mtu 9100 >"$work/attached" 2>&1 || fail "a vhost device" "$(cat "$work/attached")"
-nv attach vale1 "virtio:$work/vhost" --name w >"$work/attached" 2>&1 || fail "a virtio driver" "$(cat "$work/attached")"
+switch=vale1 attach b b --mtu 9100
+ip -n b link set dev b promisc on
+must nv attach vale0 "vhost:$work/vhost" --name v --mtu 9100
+must nv attach vale1 "virtio:$work/vhost" --name w
 count=$(frames 1600 "$work/short.pcap")
 sleep 1
 carries tap:a tap:b "$work/long.pcap"
@@ -219,8 +211,8 @@ detach v
 nv detach vale1:w >/dev/null
 
 # AF_XDP.
-veth x
-veth y
+interface x
+interface y
 count=$(frames 1600 "$work/short.pcap")
 carries tap:a veth:x "$work/short.pcap"
 carries veth:x tap:a "$work/short.pcap"

@@ -11,8 +11,9 @@
 # - frames from address 0 or from a group: a bridge drops them, netvale forwards them, as VALE does;
 # - frames of less than 20 bytes that begin with a tag: Linux drops them all, netvale those in which a tag of the port's own protocol is cut.
 #   No Ethernet has frames that short.
-# shellcheck source=SCRIPTDIR/lib.sh disable=SC2317
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# measures: no
+# shellcheck source=SCRIPTDIR/../lib.sh
+. "$(dirname "$0")/../lib.sh"
 need qemu-system-x86_64 bridge busybox
 guest_image
 compiled matrix
@@ -243,6 +244,8 @@ start_talker() {
     mkdir "$work/talker"
     nv attach vale0 "vhost:$run_dir/talker.sock" --name talker --trunk 10,20 >/dev/null
     cat >"$work/talker/script" <<'SCRIPT'
+echo ready
+read line </dev/ttyS0
 ip link set eth0 up
 for vlan in 10 20; do
     ip link add link eth0 name eth0.$vlan type vlan id $vlan || exit 1
@@ -265,12 +268,14 @@ talk() {
     local bytes frames
     space here
     attach here here --access 10
-    ip -n "nvp$$-here" addr add 10.10.0.2/24 dev here
-    ip -n "nvp$$-here" addr add 10.20.0.2/24 dev here
+    ip -n here addr add 10.10.0.2/24 dev here
+    ip -n here addr add 10.20.0.2/24 dev here
     # A server sends its file in large pieces, of which the kernel makes as large segments.
     mkdir "$work/www"
     busybox dd if=/dev/urandom of="$work/www/file" bs=64k count=64 2>/dev/null
     background in_space here busybox httpd -f -p 10.10.0.2:5001 -h "$work/www"
+    says talker ready 300
+    echo >"$work/talker.typed"
     says talker 'got ' 60
     ok "a guest's eth0.10 on a trunk reaches an access port of VLAN 10; its eth0.20 does not"
     arrived to "$work/www/file" "$(talked got)"
@@ -280,7 +285,7 @@ talk() {
     wait_for "the guest's server answers" 60 in_space here timeout 30 busybox wget -q -O "$work/received" http://10.10.0.1:5000/file
     arrived from "$work/received" "$(talked serves)"
     large in "$bytes" "$frames"
-    echo >&9
+    echo >"$work/talker.typed"
     says talker 'guest: exit 0' 30
     check "the port at the other end is what it was" here '.policies == {"access": 10} and .state == "open"'
 }
@@ -311,9 +316,11 @@ large() {
 frames | grep '^[^#]' >"$work/frames"
 start_judge
 start_daemon
+# It boots meanwhile.
+start_talker
 translated
 detach p q s x
-says judge 'end of 802.1ad' 120
+says judge 'end of 802.1ad' 300
 for protocol in 802.1q 802.1ad; do
     judged "$protocol" >"$work/judged.$protocol"
     [ "$(wc -l <"$work/judged.$protocol")" = "$(wc -l <"$work/frames")" ] || fail "the judge speaks" "$(tail "$work/judge.console")"
@@ -322,6 +329,5 @@ for protocol in 802.1q 802.1ad; do
     # shellcheck disable=SC2046
     detach $(ports | cut -d' ' -f1)
 done
-start_talker
 talk
 finish
