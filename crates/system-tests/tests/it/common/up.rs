@@ -130,7 +130,7 @@ impl Up {
 impl Drop for Up {
     fn drop(&mut self) {
         // The first process may be gone for long.
-        let last = self.control().ok().and_then(|client| client.daemon_pid());
+        let last = self.control().ok().and_then(|mut client| client.daemon_pid());
         if let Some(pid) = last.and_then(|pid| Pid::from_raw(pid.cast_signed())) {
             let _ = kill_process(pid, Signal::KILL);
         }
