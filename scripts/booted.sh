@@ -153,7 +153,7 @@ done
 tree=$1 script=$2
 shift 2
 [ "$(id -u)" = 0 ] || { echo "booted.sh: booting a container takes root" >&2; exit 125; }
-have systemd-nspawn || { echo "booted.sh: systemd-nspawn is not installed (scripts/install-deps.sh test)" >&2; exit 125; }
+have systemd-nspawn || { echo "booted.sh: systemd-nspawn is not installed (scripts/install-deps.sh test-system)" >&2; exit 125; }
 [ -e "$tree/usr/lib/systemd/systemd" ] || { echo "booted.sh: there is no systemd in $tree" >&2; exit 125; }
 [ -r "$script" ] || { echo "booted.sh: there is no script $script" >&2; exit 125; }
 

@@ -44,7 +44,7 @@ say_where_it_stops() {
 kept_tree() {
     local tree=$guests_dir/$1 lock
     if [ ! -e "$tree/done" ]; then
-        have debootstrap || { echo "debootstrap is not installed (scripts/install-deps.sh test)" >&2; exit 1; }
+        have debootstrap || { echo "debootstrap is not installed (scripts/install-deps.sh test-system)" >&2; exit 1; }
         [ "$(id -u)" = 0 ] || { echo "debootstrap needs root" >&2; exit 1; }
         mkdir -p "$guests_dir"
         exec {lock}>"$tree.lock"

@@ -70,7 +70,7 @@ make_debs() {
 }
 
 test_lintian() {
-    have lintian || fail "lintian is not installed (scripts/install-deps.sh test)"
+    have lintian || fail "lintian is not installed (scripts/install-deps.sh test-system)"
     # Nobody has filed a bug to be closed by the first upload.
     lintian --allow-root --fail-on error --suppress-tags initial-upload-closes-no-bugs --profile debian "$work"/debs/*.deb ||
         fail "lintian has errors"
@@ -312,7 +312,7 @@ test_image() {
     say image "frames between programs in a container, root's and an ordinary user's"
 }
 
-have systemd-nspawn || fail "systemd-nspawn is not installed (scripts/install-deps.sh test)"
+have systemd-nspawn || fail "systemd-nspawn is not installed (scripts/install-deps.sh test-system)"
 releases=${RELEASES:-bookworm trixie}
 containers=()
 tests=("$@")

@@ -16,7 +16,7 @@ fn run(script: &str, needs: &[&str]) {
     let missing = needs.iter().find(|file| !Path::new(file).exists());
     if let Some(missing) = missing {
         netvale_harness::skip(&format!(
-            "{missing} is missing; scripts/install-deps.sh test installs what these tests need"
+            "{missing} is missing; scripts/install-deps.sh test-system installs what these tests need"
         ));
         return;
     }
