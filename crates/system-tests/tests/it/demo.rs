@@ -6,7 +6,7 @@ use std::process::Command;
 fn hindrance() -> Option<String> {
     for program in ["unshare", "nsenter", "ip", "ping", "iperf3"] {
         if Command::new(program).arg("--version").output().is_err() {
-            return Some(format!("{program} is not installed (scripts/install-deps.sh test)"));
+            return Some(format!("{program} is not installed (scripts/install-deps.sh test-system)"));
         }
     }
     let mut probe = Command::new("unshare");
