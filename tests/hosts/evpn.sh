@@ -22,14 +22,14 @@ for name in ea eb ec m; do space "$name"; done
 
 ports_of_a() {
     tunnel a 1
-    endpoint a ea ea --mac $A_MAC
+    endpoint a ea ea --mac "$A_MAC"
     address ea ea 192.168.7.1
     endpoint a m ma --mac 02:00:00:00:01:0a
 }
 
 ports_of_b() {
     tunnel b 2
-    endpoint b eb eb --mac $B_MAC
+    endpoint b eb eb --mac "$B_MAC"
     address eb eb 192.168.7.2
     endpoint b m mb --mac 02:00:00:00:01:0b
 }
@@ -41,7 +41,7 @@ agent b --hold 15
 ports_of_a
 ports_of_b
 bridged c 3
-bridge_port c ec ec $C_MAC
+bridge_port c ec ec "$C_MAC"
 address ec ec 192.168.7.3
 frr a 1 2 3
 frr b 2 1 3
@@ -51,10 +51,10 @@ frr c 3 1 2
 m() {
     ip -n m "$@"
 }
-m link add m0 address $M_MAC type bridge forward_delay 0
+m link add m0 address "$M_MAC" type bridge forward_delay 0
 for tap in ma mb; do
-    m link set dev $tap down
-    m link set dev $tap master m0
+    m link set dev "$tap" down
+    m link set dev "$tap" master m0
 done
 m link set dev m0 up
 m link set dev ma up
@@ -76,13 +76,13 @@ for from in ea eb ec m; do
 done
 ok "all of $pairs pairs reach each other"
 
-wait_for "a has the address of b's endpoint" 10 has a $B_MAC 2
-wait_for "a has the address of c's endpoint" 10 has a $C_MAC 3
-wait_for "b has the address of a's endpoint" 10 has b $A_MAC 1
-wait_for "c has the address of a's endpoint" 10 kernel_has c $A_MAC 1
-wait_for "c has the address of b's endpoint" 10 kernel_has c $B_MAC 2
+wait_for "a has the address of b's endpoint" 10 has a "$B_MAC" 2
+wait_for "a has the address of c's endpoint" 10 has a "$C_MAC" 3
+wait_for "b has the address of a's endpoint" 10 has b "$A_MAC" 1
+wait_for "c has the address of a's endpoint" 10 kernel_has c "$A_MAC" 1
+wait_for "c has the address of b's endpoint" 10 kernel_has c "$B_MAC" 2
 wait_for "the daemon of a has them" 10 port a '.vxlan.addresses >= 2'
-has_not a $A_MAC || fail "a does not have its own address as a remote one"
+has_not a "$A_MAC" || fail "a does not have its own address as a remote one"
 ok "addresses are where they are"
 knows_neighbor() {
     ip -n c neigh show dev br0 | grep -q "^192.168.7.1 lladdr $A_MAC extern_learn"
@@ -116,7 +116,7 @@ has_sticky() {
     evpn "$1" "any(.remotes[]; .mac == \"$2\" and .sticky == $3)"
 }
 at b port set vale0:eb sticky on >/dev/null
-wait_for "a sticky port's address is announced as sticky" 20 has_sticky a $B_MAC true
+wait_for "a sticky port's address is announced as sticky" 20 has_sticky a "$B_MAC" true
 ping_from ea 192.168.7.2 >"$work/ping" || fail "it is still reached" "$(cat "$work/ping")"
 ok "sticky addresses are announced as such"
 
@@ -134,20 +134,20 @@ moves() {
 }
 
 is_behind() {
-    has "$1" $M_MAC "$2" && kernel_has c $M_MAC "$2"
+    has "$1" "$M_MAC" "$2" && kernel_has c "$M_MAC" "$2"
 }
 
 to_b_and_back() {
     moves mb ma
     wait_for "the address is at b, for a and c" 10 is_behind a 2
-    wait_for "b announces it" 5 announces b $M_MAC
+    wait_for "b announces it" 5 announces b "$M_MAC"
     moves ma mb
     wait_for "the address is at a, for b and c" 10 is_behind b 1
-    wait_for "a announces it" 5 announces a $M_MAC
+    wait_for "a announces it" 5 announces a "$M_MAC"
 }
 
 iperf_server ec
-wait_for "a announces the address that moves" 10 announces a $M_MAC
+wait_for "a announces the address that moves" 10 announces a "$M_MAC"
 background in_space m iperf3 -c 192.168.7.3 -t 8 -b 50M -J >"$work/iperf.json"
 traffic=$!
 steady m 192.168.7.3 "an address moves from a to b and back" to_b_and_back
@@ -162,8 +162,8 @@ bgpd_killed() {
     killed "${bgpds[a]}"
     start_bgpd a
     wait_for "a floods again" 30 floods a 2 3
-    wait_for "a has b's address again" 30 has a $B_MAC 2
-    wait_for "b has a's address again" 30 has b $A_MAC 1
+    wait_for "a has b's address again" 30 has a "$B_MAC" 2
+    wait_for "b has a's address again" 30 has b "$A_MAC" 1
 }
 steady ea 192.168.7.2 "bgpd of a is killed" bgpd_killed
 expect "pings lost" "$lost" -eq 0
@@ -173,8 +173,8 @@ frr_killed() {
     killed "${zebras[a]}" "${bgpds[a]}"
     start_zebra a
     start_bgpd a
-    wait_for "zebra has b's address again" 30 zebra_has a $B_MAC
-    wait_for "b has a's address again" 30 has b $A_MAC 1
+    wait_for "zebra has b's address again" 30 zebra_has a "$B_MAC"
+    wait_for "b has a's address again" 30 has b "$A_MAC" 1
 }
 zebra_has() {
     vty "$1" zebra "show evpn mac vni $VNI mac $2" | grep -q 'Remote VTEP'
@@ -191,7 +191,7 @@ agent_restarts() {
 }
 steady ea 192.168.7.2 "the agent of b is killed" agent_restarts
 expect "pings lost" "$lost" -eq 0
-has a $B_MAC 2 || fail "nothing was withdrawn"
+has a "$B_MAC" 2 || fail "nothing was withdrawn"
 
 # The daemon: its TAPs end with it and are made again.
 background bridge -n b monitor fdb >"$work/monitor"
@@ -208,7 +208,7 @@ m link set dev ma up
 wait_for "a floods again" 20 floods a 2 3
 wait_for "the endpoint is reached again" 20 ping_from eb 192.168.7.1
 wait_for "the new daemon has b's address" 10 port a '.vxlan.addresses >= 2'
-announces a $A_MAC || fail "a still announces it"
+announces a "$A_MAC" || fail "a still announces it"
 killed "$monitor"
 ! grep "^Deleted $A_MAC" "$work/monitor" || fail "b has a's address all the time"
 ok "the daemon of a is killed: what it announced stays so, and the new daemon is told all"
@@ -216,8 +216,8 @@ ok "the daemon of a is killed: what it announced stays so, and the new daemon is
 # --- withdrawals
 
 at b detach vale0:eb >/dev/null
-wait_for "the address of an endpoint that is gone is withdrawn" 10 has_not a $B_MAC
-wait_for "for the kernel's host, too" 10 kernel_lacks c $B_MAC
+wait_for "the address of an endpoint that is gone is withdrawn" 10 has_not a "$B_MAC"
+wait_for "for the kernel's host, too" 10 kernel_lacks c "$B_MAC"
 wait_for "for the daemon of a, too: c's endpoint is the only one" 10 port a '.vxlan.addresses == 1'
 ok "an endpoint that is gone is withdrawn"
 
@@ -231,6 +231,6 @@ killed "${agents[a]}"
 in_space a "$NETVALE" evpn --clean >"$work/cleaned"
 grep -q "^VNI $VNI" "$work/cleaned" || fail "--clean says what it removed" "$(cat "$work/cleaned")"
 [ -z "$(in_space a ip -br link show type vxlan)$(in_space a ip -br link show type bridge)" ] || fail "--clean removes all" "$(in_space a ip -br link)"
-wait_for "what was announced is withdrawn" 10 kernel_lacks c $A_MAC
+wait_for "what was announced is withdrawn" 10 kernel_lacks c "$A_MAC"
 ok "--clean removes the devices, and FRR withdraws"
 finish

@@ -31,19 +31,19 @@ for name in es ms ec; do space "$name"; done
 ip -n s route add 10.98.0.0/16 via 10.99.0.9
 host_daemon s
 tunnel s 1
-endpoint s es es --mac $E_MAC
+endpoint s es es --mac "$E_MAC"
 address es es 192.168.7.1
-endpoint s ms ms --mac $M_MAC
+endpoint s ms ms --mac "$M_MAC"
 address ms ms 192.168.7.2
 bridged c 3
-bridge_port c ec ec $C_MAC
+bridge_port c ec ec "$C_MAC"
 address ec ec 192.168.7.3
 frr s 1 3 9
 frr c 3 1
 agent s --hold 5
 wait_for "s floods to c" 20 floods s 3
 wait_for "c's endpoint is reached" 20 ping_from es 192.168.7.3
-wait_for "s has its address" 20 has s $C_MAC 3
+wait_for "s has its address" 20 has s "$C_MAC" 3
 
 # speaker VTEPS ADDRESSES: another one in the place of the one before, if there is one.
 speaker() {
@@ -116,7 +116,7 @@ ok "VTEPs beyond the limit are refused and told, and have room later"
 too_many_addresses() {
     local before
     before=$(times_told)
-    speaker $MANY "$ADDRESSES"
+    speaker "$MANY" "$ADDRESSES"
     wait_for "the daemon has as many addresses as it can" 200 large_port s ".vxlan.addresses == $MOST_ADDRESSES"
     wait_for "what is beyond is told" 60 has_told "$before"
 }
@@ -171,16 +171,16 @@ wait_for "zebra knows that es is sticky" 20 zebra_has_sticky
 
 liars_words() {
     say "say $E_MAC $LIAR 77"
-    has_not s $E_MAC || fail "the address of a sticky port is not remote"
-    announces s $E_MAC || fail "the address of a sticky port is still announced"
-    expect "the daemon's place of it" "$(place_of $E_MAC)" = "vale0:es "
+    has_not s "$E_MAC" || fail "the address of a sticky port is not remote"
+    announces s "$E_MAC" || fail "the address of a sticky port is still announced"
+    expect "the daemon's place of it" "$(place_of "$E_MAC")" = "vale0:es "
     say "say 01:00:5e:00:00:05 $LIAR 0"
     say "say ff:ff:ff:ff:ff:ff $LIAR 0"
     say "say 00:00:00:00:00:00 10.98.0.7 0"
     say "say 02:00:00:00:00:77 10.99.0.1 0"
     for mac in 01:00:5e:00:00:05 ff:ff:ff:ff:ff:ff 00:00:00:00:00:00 02:00:00:00:00:77; do
-        has_not s $mac || fail "$mac is nowhere" "$(in_space s "$NETVALE" evpn --show)"
-        expect "the daemon's place of $mac" "$(place_of $mac)" = ""
+        has_not s "$mac" || fail "$mac is nowhere" "$(in_space s "$NETVALE" evpn --show)"
+        expect "the daemon's place of $mac" "$(place_of "$mac")" = ""
     done
 }
 steady ec 192.168.7.1 "a sticky port's address, groups' addresses and none, behind a VTEP, and one behind this host" liars_words
@@ -198,7 +198,7 @@ address-family l2vpn evpn
 dup-addr-detection max-moves 3 time 120
 dup-addr-detection freeze permanent" >"$work/configured" || fail "FRR detects duplicates" "$(cat "$work/configured")"
 wait_for "ms reaches c" 30 ping_from ms 192.168.7.3
-wait_for "s announces the address of ms" 30 announces s $M_MAC
+wait_for "s announces the address of ms" 30 announces s "$M_MAC"
 is_duplicate() {
     vty s zebra "show evpn mac vni $VNI mac $M_MAC" | grep -qi 'duplicate, detected'
 }
@@ -210,30 +210,30 @@ for move in 1 2 3 4 5 6; do
     if is_duplicate; then break; fi
     evpn s "any(.remotes[]; .mac == \"$M_MAC\" and .vtep == \"$LIAR\")" || fail "move $move: the address is at the liar's"
     in_space ms ping -q -c 1 -W 1 192.168.7.3 >/dev/null || true
-    wait_for "move $move: it is back" 30 announces s $M_MAC
+    wait_for "move $move: it is back" 30 announces s "$M_MAC"
 done
 is_duplicate || fail "FRR takes the address for a duplicate" "$(vty s zebra "show evpn mac vni $VNI mac $M_MAC")"
 
 # The kernel's tables are what zebra and the agent agree upon; the daemon is as they are.
 as_the_kernel() {
-    case $(bridge -n s fdb get $M_MAC br nvb$VNI 2>&1) in
-    *nvl$VNI*) [ "$(place_of $M_MAC)" = "vale0:ms " ] ;;
-    *nvx$VNI*) [ "$(place_of $M_MAC)" = "vale0:vx$VNI $LIAR" ] ;;
+    case $(bridge -n s fdb get "$M_MAC" br nvb$VNI 2>&1) in
+    *nvl$VNI*) [ "$(place_of "$M_MAC")" = "vale0:ms " ] ;;
+    *nvx$VNI*) [ "$(place_of "$M_MAC")" = "vale0:vx$VNI $LIAR" ] ;;
     *) return 1 ;;
     esac
 }
 wait_for "the daemon's place of the frozen address is the kernel's" 30 as_the_kernel
-frozen=$(place_of $M_MAC)
+frozen=$(place_of "$M_MAC")
 spent=$(cpu_time "${agents[s]}")
 steady es 192.168.7.3 "the liar goes on about a frozen address" say "say $M_MAC $LIAR 500"
 expect "pings lost" "$lost" -eq 0
 as_the_kernel || fail "the daemon's place of the frozen address is the kernel's"
-expect "the place of the frozen address" "$(place_of $M_MAC)" = "$frozen"
+expect "the place of the frozen address" "$(place_of "$M_MAC")" = "$frozen"
 expect "hundredths of a second of the agent's for that" $(($(cpu_time "${agents[s]}") - spent)) -le 100
 say "unsay $M_MAC $LIAR"
 vty s zebra "clear evpn dup-addr vni all" >/dev/null
 back() {
-    ping_from ms 192.168.7.3 && announces s $M_MAC && [ "$(place_of $M_MAC)" = "vale0:ms " ]
+    ping_from ms 192.168.7.3 && announces s "$M_MAC" && [ "$(place_of "$M_MAC")" = "vale0:ms " ]
 }
 wait_for "the address is local, and announced, once FRR forgets that" 60 back
 ok "an address that FRR has frozen stays where it was, and is free again when FRR says so"

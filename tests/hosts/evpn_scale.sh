@@ -131,7 +131,7 @@ moved() {
 has_last_move() {
     local mac at
     read -r _ mac at <<<"$(grep '^last' "$work/said")"
-    bridge -n s fdb get "$mac" dev nvx$VNI self 2>/dev/null | grep -q "dst $at "
+    bridge -n s fdb get "$mac" dev "nvx$VNI" self 2>/dev/null | grep -q "dst $at "
 }
 spent=$(processor "${agents[s]}")
 steady es 192.168.7.3 "$RATE moves a second for $SECONDS_OF_MOVES s" moved

@@ -137,8 +137,8 @@ move() {
     qemu "$2" "$3" -incoming "unix:$work/m$2.channel"
     wait_for "QEMU waits for the guest" 30 test -S "$work/m$2.channel"
     must python3 "$here/move.py" "$work/m$1.qmp" "$work/m$2.channel"
-    wait_for "host $3 announces the guest" 20 announces "$3" $M_MAC
-    wait_for "host c follows" 10 kernel_has c $M_MAC "$4"
+    wait_for "host $3 announces the guest" 20 announces "$3" "$M_MAC"
+    wait_for "host c follows" 10 kernel_has c "$M_MAC" "$4"
     killed "${guests[m$1]}"
     wait_for "the stream goes on" 60 has_sent_since "$(sent)"
 }
