@@ -1,4 +1,5 @@
 //! Large mappings are unmapped by a thread of their own, which then says so by unmapping them.
+#![cfg(not(loom))]
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
