@@ -46,11 +46,11 @@ test: ## build, unit and crate tests, doc tests, loom models, fuzz targets' kept
 	@scripts/install-deps.sh test
 	@scripts/test.sh
 
-test-system: ## guests, kernel judges, unmodified programs, guide, packages, Python, one minute of soak; takes root
+test-system: ## guests, kernel judges, unmodified programs, guide, packages, Python, a short soak; takes root
 	@scripts/install-deps.sh test-system
 	@scripts/test-system.sh
 
-test-long: ## Miri, fuzzing by time, ten minutes of soak, the tarball, other compilers and architectures
+test-long: ## Miri, fuzzing, a long soak, the tarball, other compilers and architectures
 	@scripts/install-deps.sh test-long
 	@scripts/test-long.sh
 

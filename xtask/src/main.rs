@@ -1,9 +1,9 @@
 //! Checks that the compiler does not make.
 //!
 //! `cargo run -p xtask -- CHECK…` runs the named checks (`layers`, `circles`, `unsafe-gate`, `names`, `words`,
-//! `links`, `glossary`, `test-targets`, `counters`; all of them when none is named) over the workspace, prints every finding, and
-//! exits with 1 when there is one and with 2 when a check could not run. `times` is no check: it writes the measured
-//! times of the tests into the pages that state them, and runs only when it is named.
+//! `links`, `glossary`, `test-targets`, `counters`; all of them when none is named) over the workspace, prints every
+//! finding, and exits with 1 when there is one and with 2 when a check could not run. `times` is no check: it writes
+//! the measured times of the tests into the pages that state them, and runs only when it is named.
 
 mod circles;
 mod counters;

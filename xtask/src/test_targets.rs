@@ -1,7 +1,7 @@
 //! `test-targets`: fails when a crate has more than one program of integration tests.
 //!
-//! Each such program is linked with all that the crate depends on. A crate's tests are modules of one: `tests/it/main.rs`, or the only
-//! file in `tests`.
+//! Each such program is linked with all that the crate depends on. A crate's tests are modules of one:
+//! `tests/it/main.rs`, or the only file in `tests`.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,9 @@ pub fn run(root: &Path) -> Result<Findings, String> {
         if targets.len() > 1 {
             let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let list = targets.join(", ");
-            findings.push(format!("crates/{name}/tests: expected one test program, found {list}: make them modules of tests/it"));
+            findings.push(format!(
+                "crates/{name}/tests: expected one test program, found {list}: make them modules of tests/it"
+            ));
         }
     }
     findings.sort();
@@ -52,6 +54,9 @@ mod tests {
         assert_eq!(targets(&tests), ["it", "more.rs"]);
         let findings = run(&root).unwrap();
         fs::remove_dir_all(&root).unwrap();
-        assert!(findings[0].starts_with("crates/a/tests: expected one test program, found it, more.rs"), "{findings:?}");
+        assert!(
+            findings[0].starts_with("crates/a/tests: expected one test program, found it, more.rs"),
+            "{findings:?}"
+        );
     }
 }

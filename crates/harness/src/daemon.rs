@@ -13,20 +13,13 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+pub use crate::scratch;
 use crate::{Failed, Launch, Manager, Process, until};
 
 /// Seconds until a daemon has to answer, or to have ended.
 const LIMIT: Duration = Duration::from_secs(60);
 /// The socket that takes requests.
 const CONTROL_SOCKET: &str = "control.sock";
-
-/// Creates a folder that is removed when dropped; its name begins with `netvale-PURPOSE-`.
-///
-/// # Errors
-/// The folder cannot be created.
-pub fn scratch(purpose: &str) -> Result<TempDir, Failed> {
-    tempfile::Builder::new().prefix(&format!("netvale-{purpose}-")).tempdir().map_err(Failed::to("make a folder"))
-}
 
 /// Waits until the daemon in `run_dir` answers: its socket is there before it does. Returns whether it does;
 /// `is_alive` says whether it still may.
@@ -142,7 +135,8 @@ impl Daemon {
         let mut running = self.process();
         let before =
             running.as_mut().ok_or_else(|| Failed::to("find the daemon")(std::io::ErrorKind::NotFound.into()))?;
-        let (mut has_ended, mut has_failed) = (None, false);
+        let mut has_ended = None;
+        let mut has_failed = false;
         until(LIMIT, Duration::from_millis(1), || {
             has_ended = before.ended_within(Duration::ZERO);
             has_failed = has_ended.is_none() && next.ended_within(Duration::ZERO).is_some();

@@ -6,13 +6,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-type Words = Box<dyn Fn(&Path) -> Vec<OsString> + Send + Sync>;
-type Change = Box<dyn Fn(&Path, &mut Command) + Send + Sync>;
+type CommandLine = Box<dyn Fn(&Path) -> Vec<OsString> + Send + Sync>;
+type CommandChange = Box<dyn Fn(&Path, &mut Command) + Send + Sync>;
 
 /// Makes the command that runs a daemon in a run directory, once for each process.
 pub struct Launch {
-    words: Words,
-    changes: Vec<Change>,
+    words: CommandLine,
+    changes: Vec<CommandChange>,
 }
 
 impl fmt::Debug for Launch {

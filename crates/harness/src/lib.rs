@@ -42,6 +42,14 @@ impl Failed {
     }
 }
 
+/// Creates a folder that is removed when dropped; its name begins with `netvale-PURPOSE-`.
+///
+/// # Errors
+/// The folder cannot be created.
+pub fn scratch(purpose: &str) -> Result<tempfile::TempDir, Failed> {
+    tempfile::Builder::new().prefix(&format!("netvale-{purpose}-")).tempdir().map_err(Failed::to("make a folder"))
+}
+
 /// Looks again and again, with a pause in between, until `done` or the limit is over. Returns whether it is.
 pub fn until(limit: Duration, pause: Duration, mut done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();

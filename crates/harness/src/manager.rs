@@ -45,7 +45,7 @@ impl Manager {
     /// There is no socket or no thread to be had.
     pub fn new() -> Result<Manager, Failed> {
         let failed = || Failed::to("listen as a service manager");
-        let dir = crate::daemon::scratch("manager")?;
+        let dir = crate::scratch("manager")?;
         let socket = UnixDatagram::bind(dir.path().join("notify")).map_err(failed())?;
         socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(failed())?;
         let (kept, stop) = (Kept::default(), Arc::new(AtomicBool::new(false)));

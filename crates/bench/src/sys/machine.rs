@@ -1,6 +1,7 @@
 //! A virtual machine that is really booted: Debian's kernel and a small root file system under QEMU, emulated in software.
 //!
-//! `scripts/test-system.sh guests` builds the image that it boots from, and puts it into `NETVALE_GUESTS` or the user's cache, where it is looked for.
+//! `scripts/test-system.sh guests` builds the image that it boots from, and puts it into `NETVALE_GUESTS` or the
+//! user's cache, where it is looked for.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -16,7 +16,7 @@ use crate::{CliError, Ctx, out};
 
 mod unit;
 
-use unit::Unit;
+use unit::SystemdUnit;
 
 /// Replace the running daemon by this version of it, without losing a frame.
 ///
@@ -48,14 +48,14 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let hidden = || CliError::failed("the daemon's process is not visible from here", "run this where the daemon runs");
     let pid = ctx.daemon()?.pid().ok_or_else(hidden)?;
-    match Unit::of(pid) {
+    match SystemdUnit::of(pid) {
         Some(unit) => by_systemd(args, ctx, &unit, pid),
         None => by_itself(args, ctx, pid),
     }
 }
 
 /// systemd starts the successor.
-fn by_systemd(args: &Args, ctx: &Ctx, unit: &Unit, pid: u32) -> Result<ExitCode, CliError> {
+fn by_systemd(args: &Args, ctx: &Ctx, unit: &SystemdUnit, pid: u32) -> Result<ExitCode, CliError> {
     let program =
         program(args).map_err(|e| CliError::failed(format!("cannot find out this program's path: {e}"), ""))?;
     unit.restart(pid, &program)?;

@@ -1,4 +1,5 @@
-//! Daemons whose place is taken while frames pass devices of the host: TAPs and network interfaces. Nothing is lost, doubled or out of order.
+//! Daemons whose place is taken while frames pass devices of the host: TAPs and network interfaces. Nothing is lost,
+//! doubled or out of order.
 
 use crate::common;
 

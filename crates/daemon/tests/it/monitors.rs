@@ -216,8 +216,8 @@ mod as_root {
         assert!(matches!(m.wait(Interest::Rx, Some(LIMIT)), Err(Error::Closed)));
     }
 
-    /// Objective: an interface with several queues is watched queue by queue, also by rings of it that are opened later; on a switch, by its own name
-    /// as the wire sees it and by the port's name as the switch does.
+    /// Objective: an interface with several queues is watched queue by queue, also by rings of it that are opened
+    /// later; on a switch, by its own name as the wire sees it and by the port's name as the switch does.
     #[test]
     fn interface() {
         if !inside(&["--net"]) {

@@ -12,8 +12,8 @@ use netvale_harness::net::{cable, inside};
 use up::until;
 
 const UNIT: &str = include_str!("../../../../dist/netvale.service");
-/// Most exposure that systemd-analyze(1) may see, in tenths of 10. The daemon's has 4 of them for sockets of IP, which tunnels take: its own
-/// sandbox leaves UDP of them.
+/// Most exposure that systemd-analyze(1) may see, in tenths of 10. The daemon's has 4 of them for sockets of IP,
+/// which tunnels take: its own sandbox leaves UDP of them.
 const MOST: [(&str, &str); 2] =
     [("dist/netvale.service", "--threshold=24"), ("dist/netvale-metrics.service", "--threshold=20")];
 const KINDS: &str = include_str!("../../../../scripts/packages-kinds.txt");
@@ -33,7 +33,8 @@ fn analyze(arguments: &[&str]) -> Option<Output> {
     }
 }
 
-/// Objective: systemd knows every line of the units, and rates what they leave open at 2.4 of 10 or less, without sockets of IP at 2.0.
+/// Objective: systemd knows every line of the units, and rates what they leave open at 2.4 of 10 or less, without
+/// sockets of IP at 2.0.
 #[test]
 fn exposure() {
     for (unit, most) in MOST {

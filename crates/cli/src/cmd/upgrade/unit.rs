@@ -1,5 +1,5 @@
-//! A daemon that systemd runs. Its successor must be systemd's, too: with the sandbox, limits and watchdog of the unit, and supervised. So
-//! systemd starts it.
+//! A daemon that systemd runs. Its successor must be systemd's, too: with the sandbox, limits and watchdog of the
+//! unit, and supervised. So systemd starts it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,26 +9,26 @@ use crate::CliError;
 
 /// A service, of the system's or of this user's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unit {
+pub struct SystemdUnit {
     name: String,
     /// The user whose systemd runs it; none: the system's.
     uid: Option<u32>,
 }
 
-impl Unit {
+impl SystemdUnit {
     /// The service whose main process that is.
-    pub fn of(pid: u32) -> Option<Unit> {
-        let unit = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?.lines().find_map(Unit::in_group)?;
+    pub fn of(pid: u32) -> Option<SystemdUnit> {
+        let unit = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?.lines().find_map(SystemdUnit::in_group)?;
         (unit.property("MainPID")? == pid.to_string()).then_some(unit)
     }
 
     /// What a line of /proc/PID/cgroup says: `HIERARCHY:CONTROLLERS:PATH`.
-    fn in_group(line: &str) -> Option<Unit> {
+    fn in_group(line: &str) -> Option<SystemdUnit> {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let name = path.rsplit('/').next().filter(|name| name.ends_with(".service"))?;
         let user =
             || path.split('/').find_map(|part| part.strip_prefix("user@")?.strip_suffix(".service")?.parse().ok());
-        ["", "name=systemd"].contains(&controllers).then(|| Unit { name: name.to_owned(), uid: user() })
+        ["", "name=systemd"].contains(&controllers).then(|| SystemdUnit { name: name.to_owned(), uid: user() })
     }
 
     fn systemctl(&self) -> Command {
@@ -94,15 +94,18 @@ mod tests {
     /// Objective: the service is found in either kind of control groups, of the system's and of a user's; a session's is none.
     #[test]
     fn groups() {
-        let unit = |name: &str, uid| Some(Unit { name: name.to_owned(), uid });
-        assert_eq!(Unit::in_group("0::/system.slice/netvale.service"), unit("netvale.service", None));
-        assert_eq!(Unit::in_group("1:name=systemd:/system.slice/netvale.service"), unit("netvale.service", None));
+        let unit = |name: &str, uid| Some(SystemdUnit { name: name.to_owned(), uid });
+        assert_eq!(SystemdUnit::in_group("0::/system.slice/netvale.service"), unit("netvale.service", None));
+        assert_eq!(
+            SystemdUnit::in_group("1:name=systemd:/system.slice/netvale.service"),
+            unit("netvale.service", None)
+        );
         let user = "0::/user.slice/user-7.slice/user@7.service/app.slice/netvale.service";
-        assert_eq!(Unit::in_group(user), unit("netvale.service", Some(7)));
+        assert_eq!(SystemdUnit::in_group(user), unit("netvale.service", Some(7)));
         for other in
             ["5:cpu,cpuacct:/system.slice/netvale.service", "0::/user.slice/user-7.slice/session-1.scope", "0::/", ""]
         {
-            assert_eq!(Unit::in_group(other), None, "{other}");
+            assert_eq!(SystemdUnit::in_group(other), None, "{other}");
         }
     }
 }

@@ -23,8 +23,8 @@ const ONE_BY_ONE: u64 = 8;
 pub const PEER: &str = "10.9.0.2";
 
 impl Daemon {
-    /// Something asks for all that the daemon has, and hangs up once it has it: the daemon goes on. On a busy machine it may
-    /// get nothing instead.
+    /// Something asks for all that the daemon has, and hangs up once it has it: the daemon goes on. On a busy machine
+    /// it may get nothing instead.
     pub fn is_robbed(&self) {
         let (fd, mut bytes) = (successor(self), vec![0; 1 << 17]);
         rustix::net::send(&fd, &Succession::Begin.encode(), SendFlags::NOSIGNAL).unwrap();

@@ -77,8 +77,8 @@ impl Daemon {
         Daemon(netvale_harness::Daemon::start_in(dir, launch, manager).unwrap())
     }
 
-    /// Ends the process in that way, once the service manager keeps what it has, and starts another one. `meanwhile` runs
-    /// while there is none.
+    /// Ends the process in that way, once the service manager keeps what it has, and starts another one. `meanwhile`
+    /// runs while there is none.
     pub fn is_restarted(&self, signal: Signal, meanwhile: impl FnOnce()) {
         self.0.restart(signal, meanwhile).unwrap();
     }
