@@ -58,7 +58,7 @@ older() {
     dpkg-deb -R "$1" "$work/older"
     sed -i "s/^Version: .*/Version: $2/; s/libnetmap0 (= [^)]*)/libnetmap0 (= $2)/" "$work/older/DEBIAN/control"
     mkdir -p "$3"
-    dpkg-deb --root-owner-group -Zgzip -b "$work/older" "$3" >/dev/null
+    dpkg-deb --root-owner-group -Zgzip -z1 -b "$work/older" "$3" >/dev/null
     rm -rf "$work/older"
 }
 
