@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Shared by the scripts of these folders: a machine of the script's own, daemons, stations, waiting, checks. Sourced by bash, before anything
-# else.
+# Shared by the scripts of these folders: a machine of the script's own, daemons, stations, waiting, checks. Sourced by
+# bash, before anything else.
 #
-# A script says what it looks at in its first lines, and then in a line of its own `# measures: yes` or `# measures: no`: whether it asserts a
-# rate, a delay or a duration, and so needs the machine for itself, or runs beside others. It prints a line for each check that holds, and ends
-# with 0. It ends with 1 at the first check that does not, with what it got instead; with 77 and a reason where it cannot run. $NETVALE is the
-# program under test.
+# A script says what it looks at in its first lines, and then in a line of its own `# measures: yes` or `# measures:
+# no`: whether it asserts a rate, a delay or a duration, and so needs the machine for itself, or runs beside others. It
+# prints a line for each check that holds, and ends with 0. It ends with 1 at the first check that does not, with what
+# it got instead; with 77 and a reason where it cannot run. $NETVALE is the program under test.
 set -euo pipefail
 
 # The script's own folder.
@@ -42,13 +42,14 @@ need() {
 
 # Debian's own Python has it.
 need_scapy() {
-    /usr/bin/python3 -c 'import scapy' 2>/dev/null || skip "python3-scapy is not installed (scripts/install-deps.sh test)"
+    /usr/bin/python3 -c 'import scapy' 2>/dev/null ||
+        skip "python3-scapy is not installed (scripts/install-deps.sh test)"
 }
 
 # --- a machine of its own
 
-# Runs the script again in namespaces of its own: of networks, mounts and processes. All that it makes is in there, its folder $work as well, and
-# ends with them, whatever ends the script; nor does it meet another script, or itself.
+# Runs the script again in namespaces of its own: of networks, mounts and processes. All that it makes is in there, its
+# folder $work as well, and ends with them, whatever ends the script; nor does it meet another script, or itself.
 in_own_machine() {
     local status=0
     unshare --net --mount --pid --fork true 2>/dev/null || skip "namespaces are not permitted here"
@@ -57,10 +58,12 @@ in_own_machine() {
     work=$(mktemp -d)
     # The network outside, for what is downloaded.
     exec {outside}</proc/self/ns/net
-    # In a process group of its own, as a background process would ignore SIGINT otherwise. If this shell is killed, all are killed.
+    # In a process group of its own, as a background process would ignore SIGINT otherwise. If this shell is killed, all
+    # are killed.
     set -m
     NETVALE_TEST_FOLDER=$work NETVALE_TEST_OUTSIDE=$outside \
-        setpriv --pdeathsig KILL unshare --net --mount --pid --fork --kill-child --mount-proc "$BASH" "$0" "$@" </dev/null &
+        setpriv --pdeathsig KILL unshare --net --mount --pid --fork --kill-child --mount-proc "$BASH" "$0" "$@" \
+        </dev/null &
     set +m
     machine=$!
     trap end_machine INT TERM HUP
@@ -143,10 +146,12 @@ wait_for() {
     done
 }
 
-# background COMMAND…: starts it; it ends with the script at the latest. Its number is in $!, its output where the caller says.
+# background COMMAND…: starts it; it ends with the script at the latest. Its number is in $!, its output where the
+# caller says.
 background() {
-    # In a group of its own, as it would ignore SIGINT otherwise. Without saying so, its input would be empty. The process is to be the program
-    # itself, so that its number is the program's: functions that begin with $direct see to that.
+    # In a group of its own, as it would ignore SIGINT otherwise. Without saying so, its input would be empty. The
+    # process is to be the program itself, so that its number is the program's: functions that begin with $direct see to
+    # that.
     set -m
     direct="exec" "$@" <&0 &
     set +m
@@ -161,7 +166,8 @@ gone() {
     ! kill -0 "$1" 2>/dev/null
 }
 
-# end_of PROCESS [SIGNAL]: ends a process that is in the background, and waits for its end; its exit status is this one's.
+# end_of PROCESS [SIGNAL]: ends a process that is in the background, and waits for its end; its exit status is this
+# one's.
 end_of() {
     kill "-${2:-TERM}" "$1" 2>/dev/null || true
     wait "$1" 2>/dev/null
@@ -188,7 +194,8 @@ in_space() {
 
 # veth SPACE DEVICE SPACE DEVICE [MTU]: a cable between two namespaces, up at both ends.
 veth() {
-    ip link add "$2" netns "$1" mtu "${5:-1500}" type veth peer name "$4" netns "$3" mtu "${5:-1500}" || skip "there are no veth interfaces"
+    ip link add "$2" netns "$1" mtu "${5:-1500}" type veth peer name "$4" netns "$3" mtu "${5:-1500}" ||
+        skip "there are no veth interfaces"
     ip -n "$1" link set dev "$2" up
     ip -n "$3" link set dev "$4" up
 }
@@ -242,8 +249,8 @@ upgrade() {
     [ -n "$daemon" ] || fail "netvale upgrade says who goes on" "$said"
 }
 
-# attach PORT SPACE [OPTION…]: a TAP of the port's name in a namespace is port PORT of switch vale0, or of $switch. More arguments are policies:
-# `--access 10`. The interface is up.
+# attach PORT SPACE [OPTION…]: a TAP of the port's name in a namespace is port PORT of switch vale0, or of $switch. More
+# arguments are policies: `--access 10`. The interface is up.
 attach() {
     must nv attach "${switch:-vale0}" "tap:$1" --name "$1" --netns "/run/netns/$2" "${@:3}"
     ip -n "$2" link set dev "$1" up
@@ -327,10 +334,12 @@ near() {
 }
 
 is_near() {
-    jq -en --argjson got "$1" --argjson wanted "$2" --argjson part "$3" '($got - $wanted | fabs) <= $wanted * $part' >/dev/null
+    jq -en --argjson got "$1" --argjson wanted "$2" --argjson part "$3" '($got - $wanted | fabs) <= $wanted * $part' \
+        >/dev/null
 }
 
-# ends_with WHAT CODE TEXT COMMAND…: whether it ends with that exit code and says that text (an extended regular expression).
+# ends_with WHAT CODE TEXT COMMAND…: whether it ends with that exit code and says that text (an extended regular
+# expression).
 ends_with() {
     local what=$1 code=$2 text=$3 got=0
     shift 3
@@ -365,12 +374,14 @@ reaches() {
     for attempt in 1 2 3 4 5; do
         pings "$1" "$2" && ok "$1 reaches $2${3:+: $3}" && return
     done
-    fail "$1 reaches $2${3:+: $3}" "no answer to $attempt pings" "$(shown "s$1" | jq -c .rings)" "$(shown "s$2" | jq -c .rings)"
+    fail "$1 reaches $2${3:+: $3}" "no answer to $attempt pings" "$(shown "s$1" | jq -c .rings)" \
+        "$(shown "s$2" | jq -c .rings)"
 }
 
 # apart FROM TO; fails if it does reach it.
 apart() {
-    ! in_space "s$1" ping -q -c 2 -i 0.2 -W 0.5 "10.1.0.$2" >/dev/null 2>&1 || fail "$1 does not reach $2${3:+: $3}" "it does"
+    ! in_space "s$1" ping -q -c 2 -i 0.2 -W 0.5 "10.1.0.$2" >/dev/null 2>&1 ||
+        fail "$1 does not reach $2${3:+: $3}" "it does"
     ok "$1 does not reach $2${3:+: $3}"
 }
 

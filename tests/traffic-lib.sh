@@ -24,8 +24,8 @@ guest_takes() {
     done
 }
 
-# guest NAME ARGUMENT…: boots a guest with what is in $work/NAME beside busybox; it runs the file `script` in there and powers off. What it
-# says is in $work/NAME.console, what is written to $work/NAME.typed is typed there.
+# guest NAME ARGUMENT…: boots a guest with what is in $work/NAME beside busybox; it runs the file `script` in there and
+# powers off. What it says is in $work/NAME.console, what is written to $work/NAME.typed is typed there.
 guest() {
     guest_initrd "$1"
     guest_boots "$@"
@@ -38,8 +38,8 @@ guest_initrd() {
     (cd "$work/$1" && find . | cpio -o -H newc --quiet | gzip -1 | cat "$image/base.cpio.gz" - >"$work/$1.initrd")
 }
 
-# guest_boots NAME ARGUMENT…: with the root file system that is there. There is room for a second processor, for without it QEMU leaves a guest's
-# memory barriers out, which its peers rely on.
+# guest_boots NAME ARGUMENT…: with the root file system that is there. There is room for a second processor, for without
+# it QEMU leaves a guest's memory barriers out, which its peers rely on.
 declare -A guests=()
 guest_boots() {
     local name=$1
@@ -95,7 +95,8 @@ iperf_client() {
 # ends_iperf PROCESS: ends a client in the background whose output is $work/iperf.json; it must not have failed before.
 ends_iperf() {
     end_of "$1" INT || true
-    jq -e '.error == "interrupt - the client has terminated"' "$work/iperf.json" >/dev/null || fail "iperf3 goes on" "$(cat "$work/iperf.json")"
+    jq -e '.error == "interrupt - the client has terminated"' "$work/iperf.json" >/dev/null ||
+        fail "iperf3 goes on" "$(cat "$work/iperf.json")"
 }
 
 said() {
@@ -118,14 +119,15 @@ compiled() {
     gcc -O1 -static -Wall -Wextra -Werror -o "$work/$1" "$here/$1.c"
 }
 
-# crosses WHAT SPACE PORT…: sends the frames of standard input (matrix.c says how to write them) among ports of a namespace; each must come
-# out where its line says.
+# crosses WHAT SPACE PORT…: sends the frames of standard input (matrix.c says how to write them) among ports of a
+# namespace; each must come out where its line says.
 crosses() {
     local what=$1 space=$2
     shift 2
     grep '^[^#]' >"$work/wanted"
     sed 's/ :.*//' "$work/wanted" >"$work/sent"
-    in_space "$space" "$work/matrix" -e "$work/wanted" "$work/sent" "$@" >"$work/got" || fail "$what" "the frames cannot be sent"
+    in_space "$space" "$work/matrix" -e "$work/wanted" "$work/sent" "$@" >"$work/got" ||
+        fail "$what" "the frames cannot be sent"
     diff "$work/wanted" "$work/got" >"$work/diff" || fail "$what (<: wanted, >: got)" "$(cat "$work/diff")"
     ok "$what ($(wc -l <"$work/wanted") frames)"
 }
@@ -152,8 +154,8 @@ begin_capture() {
     tcpdump_in "$1" got.pcap -i "$2" -U -Q in -s 10000 -B 65536
 }
 
-# end_capture WANTED WHAT: when the frames of the capture WANTED came, and no other ones, each as it was and in order. How many they are is in
-# $work/same.
+# end_capture WANTED WHAT: when the frames of the capture WANTED came, and no other ones, each as it was and in order.
+# How many they are is in $work/same.
 end_capture() {
     local wanted
     wanted=$(stat -c %s "$1")
@@ -164,11 +166,13 @@ end_capture() {
     done
     sleep 0.05
     end_of "$capture" INT || true
-    grep -q '^0 packets dropped by kernel' "$work/got.pcap.err" || fail "tcpdump gets all frames" "$(cat "$work/got.pcap.err")"
+    grep -q '^0 packets dropped by kernel' "$work/got.pcap.err" ||
+        fail "tcpdump gets all frames" "$(cat "$work/got.pcap.err")"
     same_frames "$1" "$work/got.pcap" >"$work/same" || fail "$2" "$(cat "$work/same")"
 }
 
-# same_frames WANTED GOT: whether two captures have the same frames in the same order; says what they differ in, or how many they are.
+# same_frames WANTED GOT: whether two captures have the same frames in the same order; says what they differ in, or how
+# many they are.
 # same_frames ALL SOME REST: writes a capture of the frames that are not among some.
 same_frames() {
     "$root/tests/same_frames.py" "$@"

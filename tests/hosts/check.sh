@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # `netvale vtep check`: what it says of other hosts' endpoints, each host a network namespace, over IPv4 and IPv6.
 #
-# Host a asks. On its network are k with the kernel's VXLAN device, b with netvale (as an ordinary user), n where nothing listens, q that answers no echo
-# requests, s behind a switch that silently drops long packets, and a router, which has a way to host h for short packets and says so, and refuses
-# others.
+# Host a asks. On its network are k with the kernel's VXLAN device, b with netvale (as an ordinary user), n where
+# nothing listens, q that answers no echo requests, s behind a switch that silently drops long packets, and a router,
+# which has a way to host h for short packets and says so, and refuses others.
 # measures: no
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -77,7 +77,8 @@ done
 host_daemon a
 host_daemon b "${as_user[@]}"
 "${as_user[@]}" "$NETVALE" --run-dir "$work/b/run" attach vale0 vxlan:100,local=10.99.0.2,remote=10.99.0.1 >/dev/null
-"${as_user[@]}" "$NETVALE" --run-dir "$work/b/run" attach vale0 vxlan:101,local=fd99::2,remote=fd99::1 --name six >/dev/null
+"${as_user[@]}" "$NETVALE" --run-dir "$work/b/run" attach vale0 vxlan:101,local=fd99::2,remote=fd99::1 --name six \
+    >/dev/null
 at a attach vale0 vxlan:100,local=10.99.0.1,remote=10.99.0.3,remote=10.99.0.2 --name four >/dev/null
 at a attach vale0 vxlan:100,local=fd99::1 --name six >/dev/null
 
@@ -94,7 +95,8 @@ finds "netvale's, over IPv6" 0 six fd99::2 '.result == "ok" and .inner_mtu == 14
 asks 0 vale0:four
 grep -qE '^10\.99\.0\.3 +[0-9.]+ ms +1500 +1450  ok$' "$work/said" || fail "the table has it" "$(cat "$work/said")"
 ok "the table has it"
-[ "$(in_space k bridge fdb show dev vx4 | grep -vc permanent)" = 0 ] || fail "the kernel's endpoint has learned nothing" "$(in_space k bridge fdb show dev vx4)"
+[ "$(in_space k bridge fdb show dev vx4 | grep -vc permanent)" = 0 ] ||
+    fail "the kernel's endpoint has learned nothing" "$(in_space k bridge fdb show dev vx4)"
 ok "the kernel's endpoint has learned nothing from it"
 
 # --- others
@@ -109,10 +111,12 @@ in_net() {
     finds "$1" "$2" four "10.99.0.$3" "$4"
     finds "$1, over IPv6" "$2" six "fd99::$3" "$4"
 }
-in_net "a host where nothing listens" 1 4 '.result == "port-unreachable" and (.reason | contains("4789")) and .path_mtu == null'
+in_net "a host where nothing listens" 1 4 \
+    '.result == "port-unreachable" and (.reason | contains("4789")) and .path_mtu == null'
 in_net "a host that does not answer" 1 5 '.result == "no-answer" and .round_trip_ms == null'
 four_and_six "a router's firewall" 1 15.1 '.result == "prohibited" and (.reason | contains("9"))'
-finds "a router that has no way there says so" 1 four 10.9.16.1 '.result == "host-unreachable" and (.reason | endswith("says 10.99.0.9"))'
+finds "a router that has no way there says so" 1 four 10.9.16.1 \
+    '.result == "host-unreachable" and (.reason | endswith("says 10.99.0.9"))'
 finds "an address without a route" 1 four 10.77.0.1 '.result == "no-route"'
 finds "an address without a route, over IPv6" 1 six fd77::1 '.result == "no-route"'
 asks 1 vale0:four 10.99.0.99 --json --timeout 0.2
@@ -120,14 +124,17 @@ says "an address that nobody has" '.vteps[0].result == "no-answer"'
 
 # --- lengths
 
-four_and_six "a router that says what it takes" 0 8.2 '.result == "ok" and .known_path_mtu == 1500 and .path_mtu == 1400'
+four_and_six "a router that says what it takes" 0 8.2 \
+    '.result == "ok" and .known_path_mtu == 1500 and .path_mtu == 1400'
 finds "it is known now" 0 four 10.9.8.2 '.known_path_mtu == 1400 and .path_mtu == 1400 and .inner_mtu == 1350'
 asks 0 vale0:four 10.9.8.2
-grep -q "ok; the tunnel's MTU is 1450" "$work/said" && grep -q -- '--mtu 1350' "$work/said" || fail "the tunnel's MTU is named" "$(cat "$work/said")"
+grep -q "ok; the tunnel's MTU is 1450" "$work/said" && grep -q -- '--mtu 1350' "$work/said" ||
+    fail "the tunnel's MTU is named" "$(cat "$work/said")"
 ok "the tunnel's MTU is named where it is too much"
 in_net "long packets are lost silently" 1 7 '.result == "black-hole" and .known_path_mtu == 1500 and .path_mtu == 1400 and (.reason | contains("longer than 1400 bytes"))'
 at a attach vale0 vxlan:102,local=10.99.0.1,remote=10.99.0.7 --name short --mtu 1350 >/dev/null
-finds "that is nothing wrong for a tunnel with shorter ones" 0 short 10.99.0.7 '.result == "black-hole" and .inner_mtu == 1350'
+finds "that is nothing wrong for a tunnel with shorter ones" 0 short 10.99.0.7 \
+    '.result == "black-hole" and .inner_mtu == 1350'
 at a vtep add vale0:four 10.99.0.4
 asks 1 vale0:four --json
 says "one of several is wrong" '[.vteps[].result] | sort == ["ok", "ok", "port-unreachable"]'
@@ -145,8 +152,10 @@ for port in vxlan100 six; do
     in_space b "${as_b[@]}" "vale0:$port" --json >"$work/said" || fail "an ordinary user asks" "$(cat "$work/said")"
     says "an ordinary user asks ($port)" '.vteps | length == 1 and .[0].result == "ok" and .[0].path_mtu == 1500'
 done
-refuses_in k "another network namespace is named" 1 'another network namespace' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:four
+refuses_in k "another network namespace is named" 1 'another network namespace' "$NETVALE" --run-dir "$work/a/run" \
+    vtep check vale0:four
 refuses_in a "IPv6 from IPv4" 2 'vtep list' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:four fd99::3
-refuses_in a "a tunnel without endpoints" 1 'knows no other endpoint' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:six
+refuses_in a "a tunnel without endpoints" 1 'knows no other endpoint' "$NETVALE" --run-dir "$work/a/run" vtep check \
+    vale0:six
 refuses_in a "a port that is none" 4 'no port' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:none
 finish

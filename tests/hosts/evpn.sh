@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# FRR is the control plane of netvale's VXLAN ports: two hosts with netvale, `netvale evpn` and FRR, one with the kernel's bridge and FRR alone. All
-# endpoints reach each other; flood lists and addresses are as BGP says; an address moves between hosts under TCP; bgpd, zebra, the daemon and the
-# agent are killed and come back; what goes is withdrawn.
-# measures: no
+# FRR is the control plane of netvale's VXLAN ports: two hosts with netvale, `netvale evpn` and FRR, one with the
+# kernel's bridge and FRR alone. All endpoints reach each other; flood lists and addresses are as BGP says; an address
+# moves between hosts under TCP; bgpd, zebra, the daemon and the agent are killed and come back; what goes is withdrawn.
+# measures: yes
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 need iperf3
@@ -106,7 +106,8 @@ wait_for "c, too" 10 knows_router c br0
 ip -n ea link set dev ea down
 ip -n eb neigh flush dev eb
 ping_from eb fd07::1 >"$work/ping" && fail "ea is down" "$(cat "$work/ping")"
-knows_router eb eb || fail "solicitations are answered by b, and say that it is a router" "$(in_space eb ip -6 neigh show dev eb)"
+knows_router eb eb ||
+    fail "solicitations are answered by b, and say that it is a router" "$(in_space eb ip -6 neigh show dev eb)"
 ip -n ea link set dev ea up
 ok "solicitations are answered on this side of the tunnel, in the name of a router as that of one"
 
@@ -124,7 +125,8 @@ ok "sticky addresses are announced as such"
 
 # sequence HOST: how often bgpd says that the address has moved.
 sequence() {
-    vty "$1" zebra "show evpn mac vni $VNI mac $M_MAC" | sed -n 's/.*Local Seq: \([0-9]*\) Remote Seq: \([0-9]*\).*/\1 \2/p' | tr ' ' '\n' | sort -n | tail -n 1
+    vty "$1" zebra "show evpn mac vni $VNI mac $M_MAC" |
+        sed -n 's/.*Local Seq: \([0-9]*\) Remote Seq: \([0-9]*\).*/\1 \2/p' | tr ' ' '\n' | sort -n | tail -n 1
 }
 
 # moves TO FROM: takes the port to one host down and the other one up.
@@ -230,7 +232,8 @@ ok "a port that is gone is withdrawn, and its devices with it"
 killed "${agents[a]}"
 in_space a "$NETVALE" evpn --clean >"$work/cleaned"
 grep -q "^VNI $VNI" "$work/cleaned" || fail "--clean says what it removed" "$(cat "$work/cleaned")"
-[ -z "$(in_space a ip -br link show type vxlan)$(in_space a ip -br link show type bridge)" ] || fail "--clean removes all" "$(in_space a ip -br link)"
+[ -z "$(in_space a ip -br link show type vxlan)$(in_space a ip -br link show type bridge)" ] ||
+    fail "--clean removes all" "$(in_space a ip -br link)"
 wait_for "what was announced is withdrawn" 10 kernel_lacks c "$A_MAC"
 ok "--clean removes the devices, and FRR withdraws"
 finish

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What a BGP speaker may say without harm: more VTEPs, and more addresses, than a tunnel takes; addresses that are no station's; an address that is a
-# sticky port's; a VTEP that is this host; an address that moves to and fro until FRR freezes it. Memory stays bounded, what is beyond the limits is
-# told, pings of a stable address are answered all the time, and what is withdrawn makes room. VTEPS and ADDRESSES (a multiple of 500) say how many there are of each.
+# What a BGP speaker may say without harm: more VTEPs, and more addresses, than a tunnel takes; addresses that are no
+# station's; an address that is a sticky port's; a VTEP that is this host; an address that moves to and fro until FRR
+# freezes it. Memory stays bounded, what is beyond the limits is told, pings of a stable address are answered all the
+# time, and what is withdrawn makes room. VTEPS and ADDRESSES (a multiple of 500) say how many there are of each.
 # measures: no
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -75,7 +76,8 @@ has_told() {
     [ "$(times_told)" -gt "$1" ]
 }
 
-# large_port HOST EXPRESSION: as port, of a tunnel with much behind it: to ask it all the time would keep the daemon from what is waited for.
+# large_port HOST EXPRESSION: as port, of a tunnel with much behind it: to ask it all the time would keep the daemon
+# from what is waited for.
 large_port() {
     sleep 0.5
     port "$@"
@@ -85,7 +87,7 @@ large_port() {
 
 too_many_vteps() {
     speaker "$VTEPS" "$VTEPS"
-    wait_for "the daemon has as many VTEPs as it can" 200 large_port s ".vxlan.remotes | length == $MOST_VTEPS"
+    wait_for "the daemon has as many VTEPs as it can" 300 large_port s ".vxlan.remotes | length == $MOST_VTEPS"
     wait_for "what is beyond is told" 60 has_told 0
     wait_for "what is beyond is shown" 20 evpn s '.beyond > 0'
 }
@@ -123,7 +125,8 @@ too_many_addresses() {
 steady es 192.168.7.3 "$ADDRESSES addresses" too_many_addresses
 expect "pings lost" "$lost" -eq 0
 bounded "with too many addresses"
-# Nine VTEPs of ten leave, and not the one of which some were left out. With less gone, the kernel would take seconds to tell what there is.
+# Nine VTEPs of ten leave, and not the one of which some were left out. With less gone, the kernel would take seconds to
+# tell what there is.
 room_for_rest() {
     echo "leave 0 $((MANY * 9 / 10))" >&8
     wait_for "the speaker has said so" 60 said left 1
@@ -183,11 +186,13 @@ liars_words() {
         expect "the daemon's place of $mac" "$(place_of "$mac")" = ""
     done
 }
-steady ec 192.168.7.1 "a sticky port's address, groups' addresses and none, behind a VTEP, and one behind this host" liars_words
+steady ec 192.168.7.1 "a sticky port's address, groups' addresses and none, behind a VTEP, and one behind this host" \
+    liars_words
 expect "pings lost" "$lost" -eq 0
 port s '[.vxlan.remotes[].vtep] | contains(["10.99.0.1"]) | not' || fail "this host is no VTEP of its own"
 floods_to_c || fail "s still floods to c"
-[ "$(refusals)" = "$refused" ] || fail "the daemon has refused none of that" "$(grep -i refuse "$work/s/agent.log" | tail -n 3)"
+[ "$(refusals)" = "$refused" ] ||
+    fail "the daemon has refused none of that" "$(grep -i refuse "$work/s/agent.log" | tail -n 3)"
 ok "lies about addresses change nothing"
 
 # --- an address that FRR freezes (RFC 7432 section 15.1)
@@ -208,7 +213,8 @@ for move in 1 2 3 4 5 6; do
     sequence=$((sequence + 10))
     say "say $M_MAC $LIAR $sequence"
     if is_duplicate; then break; fi
-    evpn s "any(.remotes[]; .mac == \"$M_MAC\" and .vtep == \"$LIAR\")" || fail "move $move: the address is at the liar's"
+    evpn s "any(.remotes[]; .mac == \"$M_MAC\" and .vtep == \"$LIAR\")" ||
+        fail "move $move: the address is at the liar's"
     in_space ms ping -q -c 1 -W 1 192.168.7.3 >/dev/null || true
     wait_for "move $move: it is back" 30 announces s "$M_MAC"
 done

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# How fast others follow an address that moves, to and fro between a host with netvale and one with the kernel's bridge: beside each other a host
-# with the kernel's devices and FRR, and one with netvale, `netvale evpn` and FRR, both from the same moves. MOVES says how many moves each way (40 to
-# measure); the figures, medians and spreads in milliseconds, are printed, and written to the file $FIGURES as JSON.
+# How fast others follow an address that moves, to and fro between a host with netvale and one with the kernel's bridge:
+# beside each other a host with the kernel's devices and FRR, and one with netvale, `netvale evpn` and FRR, both from
+# the same moves. MOVES says how many moves each way (40 to measure); the figures, medians and spreads in milliseconds,
+# are printed, and written to the file $FIGURES as JSON.
 # measures: yes
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 need python3
 need_frr
 
-# Milliseconds that the median may be later than the kernel: an agent that waited for its next look around, or for what else is withdrawn, would be
-# half a second later. A machine that others use is none to measure less on: docs/reference/performance.md has figures of many moves on one that is not.
+# Milliseconds that the median may be later than the kernel: an agent that waited for its next look around, or for what
+# else is withdrawn, would be half a second later. A machine that others use is none to measure less on:
+# docs/reference/performance.md has figures of many moves on one that is not.
 MOVES=${MOVES:-5} LIMIT=${LIMIT:-400}
 
 network
@@ -60,7 +62,8 @@ for to in kernel netvale; do
     tell $to netvale "until a host with netvale and FRR forwards to it"
     tell $to later "later than the kernel, of the same move"
     tell $to agent "of that since FRR has told the agent"
-    expect "ms later, rounded up" "$(jq ".$to.later.median | ceil | if . <= 0 then 0 else . end" <<<"$figures")" -le "$LIMIT"
+    expect "ms later, rounded up" "$(jq ".$to.later.median | ceil | if . <= 0 then 0 else . end" <<<"$figures")" -le \
+        "$LIMIT"
 done
 [ -z "${FIGURES:-}" ] || echo "$figures" >"$FIGURES"
 finish

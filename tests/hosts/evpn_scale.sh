@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# A VNI with 200 VTEPs and 100,000 addresses, which a BGP speaker announces to FRR, and another one a thousand through GoBGP (a route reflector; it would
-# take minutes for more): how long it takes until the daemon has them, what memory that takes; a thousand moves a second, and the withdrawal of a tenth,
-# beside pings to a host of the kernel's of which none is lost; a restart of the agent. VTEPS and ADDRESSES say how many; figures are printed, and written
-# to the file $FIGURES as JSON.
+# A VNI with 200 VTEPs and 100,000 addresses, which a BGP speaker announces to FRR, and another one a thousand through
+# GoBGP (a route reflector; it would take minutes for more): how long it takes until the daemon has them, what memory
+# that takes; a thousand moves a second, and the withdrawal of a tenth, beside pings to a host of the kernel's of which
+# none is lost; a restart of the agent. VTEPS and ADDRESSES say how many; figures are printed, and written to the file
+# $FIGURES as JSON.
 # measures: no
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 need gobgpd python3
 need_frr
 
-VTEPS=${VTEPS:-200} ADDRESSES=${ADDRESSES:-100000} REFLECTED=1000 RATE=${RATE:-1000} SECONDS_OF_MOVES=${SECONDS_OF_MOVES:-10}
+VTEPS=${VTEPS:-200} ADDRESSES=${ADDRESSES:-100000} REFLECTED=1000 RATE=${RATE:-1000} \
+    SECONDS_OF_MOVES=${SECONDS_OF_MOVES:-10}
 figures='{}'
 
 # figure NAME VALUE
@@ -124,7 +126,8 @@ moved() {
     wait_for "addresses move" $((SECONDS_OF_MOVES + 30)) said_by_speaker moved
     begin=$(now)
     wait_for "the kernel has the last move" 60 has_last_move
-    figure "seconds after the last of $(sed -n 's/^moved //p' "$work/said") moves until it has arrived" "$(since "$begin")"
+    figure "seconds after the last of $(sed -n 's/^moved //p' "$work/said") moves until it has arrived" \
+        "$(since "$begin")"
 }
 
 # The speaker says where the address is that moved last.
@@ -136,7 +139,8 @@ has_last_move() {
 spent=$(processor "${agents[s]}")
 steady es 192.168.7.3 "$RATE moves a second for $SECONDS_OF_MOVES s" moved
 expect "pings lost" "$lost" -eq 0
-figure "seconds of processor time of the agent for that" "$(jq -n "$(processor "${agents[s]}") - $spent | . * 100 | round / 100")"
+figure "seconds of processor time of the agent for that" \
+    "$(jq -n "$(processor "${agents[s]}") - $spent | . * 100 | round / 100")"
 wait_for "the daemon still has all" 30 has_given -eq $all
 
 # --- a restart of the agent

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Guests and containers on several hosts: two with netvale, `netvale evpn` and FRR, one with the kernel's bridge and FRR alone. Containers get their
-# interfaces from the CNI plugin, guests (QEMU) theirs by vhost-user. All reach each other; a guest moves from one host to the other and back in the
-# middle of a TCP connection, and is announced where it is.
+# Guests and containers on several hosts: two with netvale, `netvale evpn` and FRR, one with the kernel's bridge and FRR
+# alone. Containers get their interfaces from the CNI plugin, guests (QEMU) theirs by vhost-user. All reach each other;
+# a guest moves from one host to the other and back in the middle of a TCP connection, and is announced where it is.
 # measures: no
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -23,7 +23,8 @@ ADDRESSES="192.168.7.11 192.168.7.12 192.168.7.3 192.168.7.21 192.168.7.22"
 container() {
     local host=$1 name=$2 address=192.168.7.$3
     space "$name"
-    CNI_COMMAND=ADD CNI_CONTAINERID=$name CNI_IFNAME=eth0 CNI_NETNS=/run/netns/$name CNI_PATH=/usr/lib/cni "$CNI" >"$work/added" 2>&1 <<JSON ||
+    CNI_COMMAND=ADD CNI_CONTAINERID=$name CNI_IFNAME=eth0 CNI_NETNS=/run/netns/$name CNI_PATH=/usr/lib/cni "$CNI" \
+        >"$work/added" 2>&1 <<JSON ||
 {"cniVersion": "1.0.0", "name": "net", "type": "netvale-cni", "runDir": "$work/$host/run", "mtu": $MTU, "ipam": {"type": "host-local",
  "dataDir": "$work/$host/addresses", "ranges": [[{"subnet": "192.168.7.0/24", "rangeStart": "$address", "rangeEnd": "$address"}]]}}
 JSON

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Shared by the scripts of this folder: hosts in namespaces on one network, with a daemon of netvale's or the kernel's devices; and FRR on them, for
-# EVPN, with netvale's agent. Sourced by bash.
+# Shared by the scripts of this folder: hosts in namespaces on one network, with a daemon of netvale's or the kernel's
+# devices; and FRR on them, for EVPN, with netvale's agent. Sourced by bash.
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
@@ -18,8 +18,8 @@ network() {
     ip -n wire link set br0 mtu 9000 up
 }
 
-# host NAME NUMBER [MTU]: a namespace on the network, with the address 10.99.0.NUMBER. Longer packets than MTU do not pass the wire on the way
-# there.
+# host NAME NUMBER [MTU]: a namespace on the network, with the address 10.99.0.NUMBER. Longer packets than MTU do not
+# pass the wire on the way there.
 host() {
     local host=$1 number=$2
     space "$host"
@@ -175,7 +175,8 @@ floods() {
     local host=$1 list
     shift
     list=$(printf '"10.99.0.%s",' "$@")
-    evpn "$host" ".flood == [${list%,}]" && port "$host" "[.vxlan.remotes[] | select(.flood) | .vtep] | sort == [${list%,}]"
+    evpn "$host" ".flood == [${list%,}]" &&
+        port "$host" "[.vxlan.remotes[] | select(.flood) | .vtep] | sort == [${list%,}]"
 }
 
 # kernel_floods HOST NUMBER…: the same of a host with the kernel's devices.
@@ -212,7 +213,8 @@ announces() {
 
 # --- pings that go on
 
-# steady FROM TO WHAT COMMAND…: while pings go from a namespace to an address, one each 20 ms; the number of those that were lost is in $lost.
+# steady FROM TO WHAT COMMAND…: while pings go from a namespace to an address, one each 20 ms; the number of those that
+# were lost is in $lost.
 steady() {
     local from=$1 to=$2 what=$3 pinger sent got
     shift 3

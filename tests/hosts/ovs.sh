@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Open vSwitch at the other end of a tunnel: a host with netvale, one with Debian's Open vSwitch, whose userspace datapath needs nothing of the
-# kernel. Stations behind both reach each other; files go over TCP both ways; long frames are told of.
+# Open vSwitch at the other end of a tunnel: a host with netvale, one with Debian's Open vSwitch, whose userspace
+# datapath needs nothing of the kernel. Stations behind both reach each other; files go over TCP both ways; long frames
+# are told of.
 # measures: no
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -26,7 +27,8 @@ start_ovs() {
     background ovs ovs-vswitchd --unixctl="$work/o/switch.ctl" "unix:$work/o/db.sock" >"$work/o/daemon.log" 2>&1
     # The address of a tunnel's end is that of a bridge with the interface to the network.
     vsctl add-br phy -- set bridge phy datapath_type=netdev -- add-port phy u0
-    vsctl add-br int -- set bridge int datapath_type=netdev -- add-port int vx -- set interface vx type=vxlan options:remote_ip=10.99.0.1 options:key=$VNI
+    vsctl add-br int -- set bridge int datapath_type=netdev -- add-port int vx -- set interface vx type=vxlan \
+        options:remote_ip=10.99.0.1 options:key=$VNI
     ip -n o addr flush dev u0
     ip -n o addr add 10.99.0.2/24 dev phy
     ip -n o link set dev phy up
@@ -41,7 +43,8 @@ start_ovs() {
 network
 host a 1
 host o 2
-# A virtual interface leaves checksums undone for its far end, and Open vSwitch takes them for wrong: they are computed here, as a card would.
+# A virtual interface leaves checksums undone for its far end, and Open vSwitch takes them for wrong: they are computed
+# here, as a card would.
 in_space a ethtool -K u0 tx off >/dev/null
 start_ovs
 host_daemon a
@@ -62,8 +65,10 @@ iperf_server eo
 for way in "" -R; do
     # shellcheck disable=SC2086 # no word, or one
     iperf_client ea 192.168.7.2 -n 20M $way
-    jq -e '.end.sum_received.bytes >= 15e6' "$work/iperf.json" >/dev/null || fail "what was sent over TCP $way arrives" "$(jq .end "$work/iperf.json")"
+    jq -e '.end.sum_received.bytes >= 15e6' "$work/iperf.json" >/dev/null ||
+        fail "what was sent over TCP $way arrives" "$(jq .end "$work/iperf.json")"
 done
 ok "20 MB over TCP, both ways"
-port a '[.vxlan.remotes[] | select(.vtep == "10.99.0.2") | .in_frames, .out_frames] | min > 100' || fail "both ways are counted" "$(at a show "vale0:vx$VNI" --json)"
+port a '[.vxlan.remotes[] | select(.vtep == "10.99.0.2") | .in_frames, .out_frames] | min > 100' ||
+    fail "both ways are counted" "$(at a show "vale0:vx$VNI" --json)"
 finish

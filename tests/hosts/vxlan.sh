@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Tunnels: two hosts and a third one, joined by VXLAN, with static remotes; the judges are the kernel's VXLAN device with a bridge, tcpdump, ping,
-# iperf3, and raw datagrams.
+# Tunnels: two hosts and a third one, joined by VXLAN, with static remotes; the judges are the kernel's VXLAN device
+# with a bridge, tcpdump, ping, iperf3, and raw datagrams.
 #
-# Each host is a network namespace with addresses on a common network of veths; a station is a namespace behind a host's switch or bridge.
-# Host a and host b have netvale (b as an ordinary user), host k the kernel's. They reach each other both ways, over IPv4 and IPv6; long
-# frames are told of or sent in fragments; several VNIs share a UDP port; datagrams that are none, of unknown VNIs and from unknown hosts
-# are dropped by name; the network between hosts goes and comes; two ways make no loop; an upgrade loses no connection.
-# measures: no
+# Each host is a network namespace with addresses on a common network of veths; a station is a namespace behind a host's
+# switch or bridge. Host a and host b have netvale (b as an ordinary user), host k the kernel's. They reach each other
+# both ways, over IPv4 and IPv6; long frames are told of or sent in fragments; several VNIs share a UDP port; datagrams
+# that are none, of unknown VNIs and from unknown hosts are dropped by name; the network between hosts goes and comes;
+# two ways make no loop; an upgrade loses no connection.
+# measures: yes
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 need tcpdump iperf3 ping
@@ -83,7 +84,8 @@ background in_space k tcpdump -lnvi u0 -c 20 udp dst port 4789 and src host 10.9
 wait_for "tcpdump listens" 10 grep -q listening "$work/dump.err"
 in_space sa ping -c 20 -i 0.02 192.168.7.3 >/dev/null
 wait_for "tcpdump has seen them" 10 grep -q "20 packets captured" "$work/dump.err"
-[ "$(grep -c 'VXLAN, flags \[I\] (0x08), vni 100' "$work/dump")" = 20 ] || fail "tcpdump takes them for VXLAN" "$(cat "$work/dump")"
+[ "$(grep -c 'VXLAN, flags \[I\] (0x08), vni 100' "$work/dump")" = 20 ] ||
+    fail "tcpdump takes them for VXLAN" "$(cat "$work/dump")"
 ok "tcpdump decodes them"
 
 # TCP, both ways, with each kind of far end: at least a part of what any machine can do.
@@ -92,7 +94,8 @@ tcp() {
     background in_space "$from" iperf3 -s -1 --forceflush >"$work/iperf" 2>&1
     wait_for "iperf3 listens" 10 grep -q listening "$work/iperf"
     in_space "$to" iperf3 -c "$far" -n 40M --json >"$work/tcp" || fail "TCP from $to to $from" "$(cat "$work/tcp")"
-    jq -e '.end.sum_received.bytes >= 30000000' "$work/tcp" >/dev/null || fail "TCP from $to to $from" "$(cat "$work/tcp")"
+    jq -e '.end.sum_received.bytes >= 30000000' "$work/tcp" >/dev/null ||
+        fail "TCP from $to to $from" "$(cat "$work/tcp")"
 }
 tcp sb sa 192.168.7.2
 tcp sk sa 192.168.7.3
@@ -102,9 +105,11 @@ ok "TCP between netvale's ends, and to and from the kernel's"
 # Long packets: their sender is told, and sends shorter ones.
 in_space sa ip link set sa mtu 1500
 in_space sb ip link set sb mtu 1500
-! in_space sa ping -c 1 -W 1 -M "do" -s 1472 192.168.7.2 >"$work/ping" 2>&1 || fail "a packet of 1500 bytes passes" "$(cat "$work/ping")"
+! in_space sa ping -c 1 -W 1 -M "do" -s 1472 192.168.7.2 >"$work/ping" 2>&1 ||
+    fail "a packet of 1500 bytes passes" "$(cat "$work/ping")"
 wait_for "its sender is told" 5 dropped a vxlan100 too-long 1
-in_space sa ip route get 192.168.7.2 | grep -q "mtu 1450" || fail "the sender has learned the MTU" "$(in_space sa ip route get 192.168.7.2)"
+in_space sa ip route get 192.168.7.2 | grep -q "mtu 1450" ||
+    fail "the sender has learned the MTU" "$(in_space sa ip route get 192.168.7.2)"
 # The answer is as long, and its sender is told in turn.
 wait_for "it sends fragments then" 10 in_space sa ping -c 1 -W 1 -s 1472 192.168.7.2
 tcp sb sa 192.168.7.2
@@ -213,7 +218,8 @@ client=$!
 wait_for "the connection is there" 10 eval '[ "$(in_space sb ss -tnH state established | wc -l)" -ge 2 ]'
 upgrade a
 wait "$client" || fail "TCP across an upgrade" "$(cat "$work/tcp")"
-jq -e '.end.sum_received.bits_per_second > 40e6' "$work/tcp" >/dev/null || fail "TCP across an upgrade" "$(tail -n 30 "$work/tcp")"
+jq -e '.end.sum_received.bits_per_second > 40e6' "$work/tcp" >/dev/null ||
+    fail "TCP across an upgrade" "$(tail -n 30 "$work/tcp")"
 after=$(at a vtep list vale0:vxlan100 --json | jq .addresses)
 [ "$after" -ge "$before" ] || fail "what was learned is known after the upgrade" "$before before, $after after"
 ok "an upgrade keeps connections, and what was learned"

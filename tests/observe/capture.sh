@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Captures: 'netvale dump' with filters, several ports, rings of files, a full disk, and readers that stand still or go away; ports among tshark's
-# interfaces (extcap), of an ordinary user, and of another host by ssh; 'netvale mirror'.
+# Captures: 'netvale dump' with filters, several ports, rings of files, a full disk, and readers that stand still or go
+# away; ports among tshark's interfaces (extcap), of an ordinary user, and of another host by ssh; 'netvale mirror'.
 #
-# The judges are Debian's tshark, dumpcap and capinfos, which read what is written, list the ports and capture on them; and the kernel's VXLAN device,
-# to which a port is mirrored. The ssh of this test is a script that runs the command here.
+# The judges are Debian's tshark, dumpcap and capinfos, which read what is written, list the ports and capture on them;
+# and the kernel's VXLAN device, to which a port is mirrored. The ssh of this test is a script that runs the command
+# here.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -13,7 +14,8 @@ extcap=$work/bin/netvale-extcap
 
 # user COMMAND…: an ordinary user, with a home.
 user() {
-    ${direct:-} "${as_user[@]}" "HOME=$work/home" "NETVALE_RUN_DIR=$run_dir" "WIRESHARK_EXTCAP_DIR=$work/bin" "PATH=$work/path:$PATH" "$@"
+    ${direct:-} "${as_user[@]}" "HOME=$work/home" "NETVALE_RUN_DIR=$run_dir" "WIRESHARK_EXTCAP_DIR=$work/bin" \
+        "PATH=$work/path:$PATH" "$@"
 }
 
 # frames FILE FIELD…: fields of its frames, as tshark reads them.
@@ -21,8 +23,10 @@ frames() {
     local file=$1 field fields=()
     shift
     for field; do fields+=(-e "$field"); done
-    tshark -r "$file" -T fields "${fields[@]}" 2>"$work/tshark.err" || fail "tshark reads $file" "$(cat "$work/tshark.err")"
-    ! grep -v 'Running as user' "$work/tshark.err" | grep -q . || fail "tshark reads $file to its end" "$(cat "$work/tshark.err")"
+    tshark -r "$file" -T fields "${fields[@]}" 2>"$work/tshark.err" ||
+        fail "tshark reads $file" "$(cat "$work/tshark.err")"
+    ! grep -v 'Running as user' "$work/tshark.err" | grep -q . ||
+        fail "tshark reads $file to its end" "$(cat "$work/tshark.err")"
 }
 
 # all WHAT FILE FIELD PATTERN: whether there are frames, and the field of each is like that.
@@ -30,7 +34,8 @@ all() {
     local what=$1 file=$2 field=$3 pattern=$4
     frames "$file" "$field" >"$work/fields"
     [ -s "$work/fields" ] || fail "$what" "there are no frames in $file"
-    ! grep -Evx "$pattern" "$work/fields" >"$work/others" || fail "$what" "$field is not $pattern:" "$(sort "$work/others" | uniq -c | head)"
+    ! grep -Evx "$pattern" "$work/fields" >"$work/others" ||
+        fail "$what" "$field is not $pattern:" "$(sort "$work/others" | uniq -c | head)"
     ok "$what ($(wc -l <"$work/fields") frames)"
 }
 
@@ -99,11 +104,14 @@ dumps() {
     all "snap length" "$work/two.pcapng" frame.cap_len '[1-7]?[0-9]|80'
     all "which way, and where" "$work/two.pcapng" frame.interface_name 'vale0:(mine|root)'
     frames "$work/two.pcapng" frame.interface_name frame.packet_flags_direction | sort -u >"$work/ways"
-    [ "$(cat "$work/ways")" = "$(printf 'vale0:mine\t0x00000002\nvale0:root\t0x00000001')" ] || fail "ways" "$(cat "$work/ways")"
+    [ "$(cat "$work/ways")" = "$(printf 'vale0:mine\t0x00000002\nvale0:root\t0x00000001')" ] ||
+        fail "ways" "$(cat "$work/ways")"
     capinfos "$work/two.pcapng" >"$work/info" 2>/dev/null
-    [ "$(grep -c 'Filter string = udp dst port 53' "$work/info")" = 2 ] && [ "$(grep -c 'stat entries = 1' "$work/info")" = 2 ] ||
+    [ "$(grep -c 'Filter string = udp dst port 53' "$work/info")" = 2 ] &&
+        [ "$(grep -c 'stat entries = 1' "$work/info")" = 2 ] ||
         fail "interfaces with their filter and statistics" "$(cat "$work/info")"
-    jq -e '.frames == 100 and .received > 150 and .dropped == 0' "$work/two.json" >/dev/null || fail "totals" "$(cat "$work/two.json")"
+    jq -e '.frames == 100 and .received > 150 and .dropped == 0' "$work/two.json" >/dev/null ||
+        fail "totals" "$(cat "$work/two.json")"
     ok "interfaces with their filter and statistics"
     refuses "an expression that is none" 2 'syntax error' dump vale0:mine/t -w "$work/x" -f 'foo bar'
     refuses "several ports in pcap" 2 'pcap has no place' dump vale0:mine/t vale0:root/r -w "$work/x.pcap"
@@ -116,8 +124,10 @@ dumps() {
 rings() {
     local file
     mkdir "$work/ring"
-    nv dump vale0:mine/t -w "$work/ring/odd name.pcapng" -b filesize:20 -b files:3 -a packets:1500 --json >"$work/ring.json"
-    jq -e '.frames == 1500 and .files > 3' "$work/ring.json" >/dev/null || fail "totals of a ring" "$(cat "$work/ring.json")"
+    nv dump vale0:mine/t -w "$work/ring/odd name.pcapng" -b filesize:20 -b files:3 -a packets:1500 --json \
+        >"$work/ring.json"
+    jq -e '.frames == 1500 and .files > 3' "$work/ring.json" >/dev/null ||
+        fail "totals of a ring" "$(cat "$work/ring.json")"
     [ "$(find "$work/ring" -type f | wc -l)" = 3 ] || fail "three files" "$(ls -l "$work/ring")"
     for file in "$work"/ring/*; do
         [[ $file =~ /odd\ name_000[0-9]{2}_20[0-9]{12}\.pcapng$ ]] || fail "names" "$file"
@@ -148,11 +158,13 @@ on_small_disk() {
 full_disk() {
     local status=0 file
     on_small_disk "$work/disk" -b filesize:60 -a duration:60 || status=$?
-    [ "$status" = 1 ] && grep -q 'cannot write /mnt/a_.*No space left on device' "$work/full" || fail "a full disk" "$status" "$(cat "$work/full")"
+    [ "$status" = 1 ] && grep -q 'cannot write /mnt/a_.*No space left on device' "$work/full" ||
+        fail "a full disk" "$status" "$(cat "$work/full")"
     for file in "$work"/disk/*; do
         [ ! -s "$file" ] || all "a whole file of a full disk" "$file" frame.interface_name vale0:mine
     done
-    on_small_disk "$work/fits" -b filesize:60 -b files:2 -a packets:2000 || fail "a ring that fits" "$(cat "$work/full")"
+    on_small_disk "$work/fits" -b filesize:60 -b files:2 -a packets:2000 ||
+        fail "a ring that fits" "$(cat "$work/full")"
     [ "$(find "$work/fits" -type f | wc -l)" = 2 ] || fail "two files of it" "$(ls -l "$work/fits")"
     ok "a disk that fills up"
 }
@@ -183,7 +195,8 @@ stands_still() {
     lost=$(sed -n 's/.*; \([0-9]*\) more were lost.*/\1/p' "$work/still.log")
     [ "${lost:-0}" -gt 0 ] || fail "it says how many copies were lost" "$(cat "$work/still.log")"
     all "all that was written is whole" "$work/still.pcapng" frame.interface_name vale1:src
-    [ "$(dropped "$work/still.pcapng")" = "$lost" ] || fail "the statistics say so, too" "$(dropped "$work/still.pcapng"), not $lost"
+    [ "$(dropped "$work/still.pcapng")" = "$lost" ] ||
+        fail "the statistics say so, too" "$(dropped "$work/still.pcapng"), not $lost"
     kill "$program"
     wait "$program" 2>/dev/null || true
     ok "$lost copies were lost, as the statistics say"
@@ -193,7 +206,8 @@ stands_still() {
 
 no_frame_lost() {
     nv show vale1:end --json >"$work/end.json"
-    nv list --json | jq -e '.ports[] | select(.name == "vale1:end") | .counters | .out_frames > 0 and .drops == 0' >/dev/null
+    nv list --json | jq -e '.ports[] | select(.name == "vale1:end") | .counters | .out_frames > 0 and .drops == 0' \
+        >/dev/null
 }
 
 # dropped FILE: isb_ifdrop of its statistics.
@@ -223,22 +237,28 @@ interfaces() {
     ! lists netvale-vale0:root || fail "and nobody else's" "$(cat "$work/interfaces")"
     lists netvale-ssh || fail "and other hosts'" "$(cat "$work/interfaces")"
     ok "tshark lists the user's ports, and no other"
-    user timeout 100 tshark -i netvale-vale0:mine -f 'udp dst port 53' -c 20 -w "$work/home/t.pcapng" >"$work/t.err" 2>&1 || fail "tshark captures" "$(cat "$work/t.err")"
+    user timeout 100 tshark -i netvale-vale0:mine -f 'udp dst port 53' -c 20 -w "$work/home/t.pcapng" >"$work/t.err" \
+        2>&1 ||
+        fail "tshark captures" "$(cat "$work/t.err")"
     all "tshark captures, with its filter" "$work/home/t.pcapng" udp.dstport 53
     text=$(user timeout 100 tshark -i netvale-vale0:mine -f 'foo bar' -c 1 2>&1) && fail "a wrong filter" "$text"
     grep -q 'syntax error' <<<"$text" || fail "it says what is wrong with the filter" "$text"
     text=$(user timeout 100 tshark -i netvale-vale0:gone -c 1 2>&1) && fail "a port that is not there" "$text"
     ok "a wrong filter, a port that is not there"
-    [ -n "$(user "$extcap" --extcap-interface netvale-vale0:mine --extcap-capture-filter 'foo bar')" ] || fail "a filter is checked"
-    [ -z "$(user "$extcap" --extcap-interface netvale-vale0:mine --extcap-capture-filter 'tcp port 80')" ] || fail "a right one, too"
-    user "$extcap" --capture --extcap-interface netvale-vale0:root --fifo "$work/home/x" >"$work/x.log" 2>&1 && fail "another user's port"
+    [ -n "$(user "$extcap" --extcap-interface netvale-vale0:mine --extcap-capture-filter 'foo bar')" ] ||
+        fail "a filter is checked"
+    [ -z "$(user "$extcap" --extcap-interface netvale-vale0:mine --extcap-capture-filter 'tcp port 80')" ] ||
+        fail "a right one, too"
+    user "$extcap" --capture --extcap-interface netvale-vale0:root --fifo "$work/home/x" >"$work/x.log" 2>&1 &&
+        fail "another user's port"
     grep -qi 'belongs to' "$work/x.log" || fail "it says why" "$(cat "$work/x.log")"
     ok "another user's port is refused"
     # A pipe's name has a brace.
     background user "$NETVALE" pkt-gen -i 'netmap:odd{1' -f rx >"$work/pipe.log" 2>&1
     background user "$NETVALE" pkt-gen -i 'netmap:odd}1' -f tx -R 1000 >"$work/pipe.log" 2>&1
     wait_for "a pipe with a brace" 20 lists netvale-netmap:odd%7B1
-    user timeout 100 tshark -i netvale-netmap:odd%7B1 -c 5 -w "$work/home/p.pcapng" >"$work/p.err" 2>&1 || fail "a pipe" "$(cat "$work/p.err")"
+    user timeout 100 tshark -i netvale-netmap:odd%7B1 -c 5 -w "$work/home/p.pcapng" >"$work/p.err" 2>&1 ||
+        fail "a pipe" "$(cat "$work/p.err")"
     all "names with odd characters" "$work/home/p.pcapng" frame.interface_name '.*odd.*'
 }
 
@@ -249,7 +269,8 @@ for_all() {
         mount -t tmpfs none "$folder"
         "$1" extcap --install
         NETVALE_RUN_DIR=$2 tshark -D' - "$NETVALE" "$run_dir" >"$work/root" 2>&1 || fail "root installs it for all" "$(cat "$work/root")"
-    grep -qF netvale-vale0:mine "$work/root" && grep -qF netvale-vale0:root "$work/root" || fail "root sees all ports" "$(cat "$work/root")"
+    grep -qF netvale-vale0:mine "$work/root" && grep -qF netvale-vale0:root "$work/root" ||
+        fail "root sees all ports" "$(cat "$work/root")"
     ok "in the folder for all users"
 }
 
@@ -265,7 +286,8 @@ readers() {
     local process
     extcap_into "$work/home/f1" --extcap-interface netvale-vale0:mine
     process=$!
-    user timeout 100 dumpcap -q -i "$work/home/f1" -c 20 -w "$work/home/d.pcapng" >"$work/d.err" 2>&1 || fail "dumpcap captures" "$(cat "$work/d.err")"
+    user timeout 100 dumpcap -q -i "$work/home/f1" -c 20 -w "$work/home/d.pcapng" >"$work/d.err" 2>&1 ||
+        fail "dumpcap captures" "$(cat "$work/d.err")"
     all "dumpcap captures" "$work/home/d.pcapng" ip.dst 10.9.0.2
     ended "its reader goes away" "$process" 0
     # Nothing passes: it does not notice by writing.
@@ -294,25 +316,34 @@ exec bash -c "$8"
 SSH
     chmod 755 "$work/path/ssh"
     extcap_into "$work/home/s1" --extcap-interface netvale-ssh --remote-host host.example --remote-port 2222 --remote-username me \
-        --remote-interface vale0:mine --remote-command "$NETVALE" --direction t --extcap-capture-filter "udp dst port 53"
+        --remote-interface vale0:mine --remote-command "$NETVALE" --direction t --extcap-capture-filter \
+        "udp dst port 53"
     process=$!
-    user timeout 100 dumpcap -q -i "$work/home/s1" -c 20 -w "$work/home/s.pcapng" >"$work/s.err" 2>&1 || fail "by ssh" "$(cat "$work/s.err" "$work/home/s1.err")"
+    user timeout 100 dumpcap -q -i "$work/home/s1" -c 20 -w "$work/home/s.pcapng" >"$work/s.err" 2>&1 ||
+        fail "by ssh" "$(cat "$work/s.err" "$work/home/s1.err")"
     all "by ssh, with a filter" "$work/home/s.pcapng" udp.dstport 53
     ended "its reader goes away" "$process" 0
-    [ "$(head -n 7 "$work/home/ssh.args" | paste -sd ' ')" = "-T -p 2222 -l me -- host.example" ] || fail "how ssh is called" "$(cat "$work/home/ssh.args")"
-    user "$extcap" --capture --extcap-interface ssh://me@wrong.example:22/vale0:mine --fifo "$work/home/x" >"$work/x.log" 2>&1 && fail "no such host"
-    grep -q 'ssh: no such host' "$work/x.log" && grep -q 'ssh to wrong.example' "$work/x.log" || fail "what ssh says" "$(cat "$work/x.log")"
+    [ "$(head -n 7 "$work/home/ssh.args" | paste -sd ' ')" = "-T -p 2222 -l me -- host.example" ] ||
+        fail "how ssh is called" "$(cat "$work/home/ssh.args")"
+    user "$extcap" --capture --extcap-interface ssh://me@wrong.example:22/vale0:mine --fifo "$work/home/x" \
+        >"$work/x.log" 2>&1 &&
+        fail "no such host"
+    grep -q 'ssh: no such host' "$work/x.log" && grep -q 'ssh to wrong.example' "$work/x.log" ||
+        fail "what ssh says" "$(cat "$work/x.log")"
     ok "a host that ssh does not reach"
 }
 
-# mirrored NAME BYTES FILTER TARGET: what passes the loopback interface, with frames behind so many bytes, is in $work/NAME.pcap.
+# mirrored NAME BYTES FILTER TARGET: what passes the loopback interface, with frames behind so many bytes, is in
+# $work/NAME.pcap.
 mirrored() {
     local name=$1 bytes=$2 filter=$3 target=$4
     tcpdump_in mirror "$name.pcap" -i lo -U -s 10000 -c 40 "$filter"
-    in_space mirror "$NETVALE" --run-dir "$run_dir" mirror vale0:mine/t --to "$target" -c 40 --json >"$work/$name.json" 2>"$work/$name.mirror" ||
+    in_space mirror "$NETVALE" --run-dir "$run_dir" mirror vale0:mine/t --to "$target" -c 40 --json \
+        >"$work/$name.json" 2>"$work/$name.mirror" ||
         fail "mirrors to $target" "$(cat "$work/$name.mirror")"
     ended "mirrors to $target" "$capture" 0
-    inner "$work/$name.pcap" "$bytes" >"$work/inner" 2>&1 || fail "the frames are those that were sent" "$(cat "$work/inner")"
+    inner "$work/$name.pcap" "$bytes" >"$work/inner" 2>&1 ||
+        fail "the frames are those that were sent" "$(cat "$work/inner")"
     jq -e '.frames == 40' "$work/$name.json" >/dev/null || fail "how many" "$(cat "$work/$name.json")"
 }
 
@@ -340,7 +371,8 @@ own_datagrams() {
     local mirror
     station 1
     station 2
-    in_space s2 ip link add vx type vxlan id 7 dstport 4789 local 10.1.0.2 dev s2 || skip "there is no VXLAN in this kernel"
+    in_space s2 ip link add vx type vxlan id 7 dstport 4789 local 10.1.0.2 dev s2 ||
+        skip "there is no VXLAN in this kernel"
     in_space s2 ip link set vx up
     begin_capture s2 vx
     background in_space s1 "$NETVALE" --run-dir "$run_dir" mirror vale0:s1/t --to vxlan:7,remote=10.1.0.2 -f ip --json \
@@ -350,10 +382,16 @@ own_datagrams() {
     in_space s1 ping -q -c 5 -i 0.2 10.1.0.2 >/dev/null || fail "5 answers"
     kill -INT "$mirror"
     ended "a mirror through the mirrored port" "$mirror" 0
-    jq -e '.frames == 5 and .own == 5' "$work/own.json" >/dev/null || fail "5 pings, and 5 datagrams of its own" "$(cat "$work/own.json")"
-    wait_for "the kernel's VXLAN has them" 10 test "$(tcpdump -nr "$work/got.pcap" 'icmp[0] == 8' 2>/dev/null | wc -l)" = 5
+    jq -e '.frames == 5 and .own == 5' "$work/own.json" >/dev/null ||
+        fail "5 pings, and 5 datagrams of its own" "$(cat "$work/own.json")"
+    wait_for "the kernel's VXLAN has them" 10 has_echoes 5
     end_of "$capture" INT || true
     ok "the kernel's VXLAN has the frames"
+}
+
+# has_echoes NUMBER: whether the capture has that many requests.
+has_echoes() {
+    [ "$(tcpdump -nr "$work/got.pcap" 'icmp[0] == 8' 2>/dev/null | wc -l)" = "$1" ]
 }
 
 begin

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# What happens, as `netvale monitor` prints it: ports, programs, links of interfaces, policies and what is refused; as text and as JSON; for a port, a
-# group, a number of events or a time; over an upgrade; until the daemon ends.
+# What happens, as `netvale monitor` prints it: ports, programs, links of interfaces, policies and what is refused; as
+# text and as JSON; for a port, a group, a number of events or a time; over an upgrade; until the daemon ends.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 
-# monitor NAME [ARGUMENT…]: one that runs, and misses nothing from now on. Its lines are in $work/NAME, its number in $!.
+# monitor NAME [ARGUMENT…]: one that runs, and misses nothing from now on. Its lines are in $work/NAME, its number in
+# $!.
 monitor() {
     local name=$1
     shift
@@ -67,7 +68,8 @@ ok "only what was asked for"
 
 # In JSON, numbers leave none out; the text has the same events.
 wait_for "both have as many" 20 bash -c "[ \$(wc -l <'$work/json') = \$(wc -l <'$work/all') ]"
-jq -es '[.[].sequence] == [range(1; length + 1)] and ([.[].now_ns] | . == sort) and all(.[]; .time | test("Z$"))' "$work/json" >/dev/null ||
+jq -es '[.[].sequence] == [range(1; length + 1)] and ([.[].now_ns] | . == sort) and all(.[]; .time | test("Z$"))' \
+    "$work/json" >/dev/null ||
     fail "numbers and times" "$(cat "$work/json")"
 diff <(jq -r .name "$work/json") <(cut -d ' ' -f 2 "$work/all") || fail "text and JSON differ"
 ok "$(wc -l <"$work/json") events, each with its number"
@@ -76,7 +78,8 @@ upgrade
 tells all 'daemon\.continued pid=[0-9]+ version='
 nv attach vale0 after >/dev/null
 tells all 'port\.attached vale0:after'
-jq -es '[.[].sequence] == [range(1; length + 1)]' "$work/json" >/dev/null || fail "numbers go on" "$(tail -n 5 "$work/json")"
+jq -es '[.[].sequence] == [range(1; length + 1)]' "$work/json" >/dev/null ||
+    fail "numbers go on" "$(tail -n 5 "$work/json")"
 ok "numbers go on in the successor"
 
 refuses "too few events are a failure" 1 '0 of 1 events' monitor --count 1 --timeout 0.3 --events tunnel
@@ -90,7 +93,8 @@ make_events() {
     nv attach vale2 x >/dev/null && nv detach vale2 x >/dev/null && [ -s "$work/pipe.status" ]
 }
 wait_for "its end" 20 make_events
-[ "$(cat "$work/pipe.status")" = 0 ] && [ "$(wc -l <"$work/pipe.err")" = 1 ] || fail "a reader that is gone" "$(cat "$work/pipe.status" "$work/pipe.err")"
+[ "$(cat "$work/pipe.status")" = 0 ] && [ "$(wc -l <"$work/pipe.err")" = 1 ] ||
+    fail "a reader that is gone" "$(cat "$work/pipe.status" "$work/pipe.err")"
 kill -INT "${monitors[groups]}"
 wait_for "Ctrl-C" 20 gone "${monitors[groups]}"
 [ "$(wc -l <"$work/groups.err")" = 1 ] || fail "Ctrl-C is quiet" "$(cat "$work/groups.err")"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Metrics: 'netvale metrics' and an unmodified Prometheus that scrapes it.
 #
-# The judges are promtool, for the text, the alerts and their conditions; Prometheus, which takes every query of the dashboard; iperf3, whose
-# datagrams a second are what rate() says but for 2 %; and 'netvale show', whose counters are those of the last scrape. Clients that send nothing, too
-# much or the wrong thing, or do not read, keep nobody from scraping. The daemon goes and comes. 1,000 ports are scraped; the time is printed.
+# The judges are promtool, for the text, the alerts and their conditions; Prometheus, which takes every query of the
+# dashboard; iperf3, whose datagrams a second are what rate() says but for 2 %; and 'netvale show', whose counters are
+# those of the last scrape. Clients that send nothing, too much or the wrong thing, or do not read, keep nobody from
+# scraping. The daemon goes and comes. 1,000 ports are scraped; the time is printed.
 # measures: yes
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -17,7 +18,8 @@ PROMETHEUS=http://127.0.0.1:9090
 
 # metrics [OPTION…]: serves the daemon's figures there. Its number is in $server.
 metrics() {
-    background in_space watch "$NETVALE" --run-dir "$run_dir" metrics --listen "tcp:$METRICS" "$@" >>"$work/metrics.log" 2>&1
+    background in_space watch "$NETVALE" --run-dir "$run_dir" metrics --listen "tcp:$METRICS" "$@" \
+        >>"$work/metrics.log" 2>&1
     server=$!
     wait_for "metrics are served" 10 scrape
 }
@@ -42,7 +44,8 @@ prometheus() {
 
 # asked EXPRESSION [TIME]: the samples that Prometheus answers with, as JSON. It says why when it does not.
 asked() {
-    in_space watch curl -sS --get --data-urlencode "query=$1" ${2:+--data-urlencode "time=$2"} "$PROMETHEUS/api/v1/query" >"$work/asked"
+    in_space watch curl -sS --get --data-urlencode "query=$1" ${2:+--data-urlencode "time=$2"} \
+        "$PROMETHEUS/api/v1/query" >"$work/asked"
     jq -e '.status == "success"' "$work/asked" >/dev/null || fail "Prometheus takes $1" "$(cat "$work/asked")"
     jq -c .data.result "$work/asked"
 }
@@ -60,15 +63,19 @@ true_of() {
 # The text, in both formats, and the page's manners.
 text() {
     scrape -D "$work/head" >"$work/open"
-    grep -qi '^content-type: application/openmetrics-text; version=1.0.0; charset=utf-8' "$work/head" || fail "OpenMetrics" "$(cat "$work/head")"
+    grep -qi '^content-type: application/openmetrics-text; version=1.0.0; charset=utf-8' "$work/head" ||
+        fail "OpenMetrics" "$(cat "$work/head")"
     [ "$(tail -n 1 "$work/open")" = "# EOF" ] || fail "it ends with EOF" "$(tail -n 3 "$work/open")"
     ok "OpenMetrics, as the content type says"
     scrape -D "$work/head" -H 'Accept: text/plain;version=0.0.4' >"$work/plain"
-    grep -qi '^content-type: text/plain; version=0.0.4; charset=utf-8' "$work/head" || fail "the format that is asked for" "$(cat "$work/head")"
-    promtool check metrics <"$work/plain" >"$work/checked" 2>&1 || fail "promtool check metrics" "$(cat "$work/checked")"
+    grep -qi '^content-type: text/plain; version=0.0.4; charset=utf-8' "$work/head" ||
+        fail "the format that is asked for" "$(cat "$work/head")"
+    promtool check metrics <"$work/plain" >"$work/checked" 2>&1 ||
+        fail "promtool check metrics" "$(cat "$work/checked")"
     [ ! -s "$work/checked" ] || fail "promtool check metrics is silent" "$(cat "$work/checked")"
     nv metrics >"$work/printed"
-    promtool check metrics <"$work/printed" >"$work/checked" 2>&1 || fail "promtool check metrics" "$(cat "$work/checked")"
+    promtool check metrics <"$work/printed" >"$work/checked" 2>&1 ||
+        fail "promtool check metrics" "$(cat "$work/checked")"
     ok "promtool check metrics has nothing to say, of what is served and what is printed"
     cmp <(grep '^# TYPE' "$work/plain") <(grep '^# TYPE' "$work/printed") || fail "both have the same families"
     local path
@@ -79,7 +86,8 @@ text() {
         [ "$(http_status watch -X "$method" "http://$METRICS/metrics")" = 405 ] || fail "$method is refused"
     done
     [ "$(http_status watch -I "http://$METRICS/metrics")" = 200 ] || fail "HEAD is answered"
-    [ "$(http_status watch -H "X: $(printf 'x%.0s' $(seq 9000))" "http://$METRICS/metrics")" = 431 ] || fail "a head of 9,000 bytes is refused"
+    [ "$(http_status watch -H "X: $(printf 'x%.0s' $(seq 9000))" "http://$METRICS/metrics")" = 431 ] ||
+        fail "a head of 9,000 bytes is refused"
     [ "$(http_status watch -d x -X GET "http://$METRICS/metrics")" = 413 ] || fail "a body is refused"
     ok "other pages, other methods, long heads and bodies are refused"
 }
@@ -108,7 +116,8 @@ threads() {
     sed -n 's/^Threads:\t//p' "/proc/$server/status"
 }
 
-# Datagrams of one size at one rate: what iperf3 counts at the receiver is what Prometheus makes of the scrapes in between.
+# Datagrams of one size at one rate: what iperf3 counts at the receiver is what Prometheus makes of the scrapes in
+# between.
 rates() {
     local attempt wanted got bytes end seen=
     for attempt in 1 2 3 4 5; do
@@ -145,7 +154,8 @@ counters() {
     nv filter vale0:s1 in drop udp port 7 >/dev/null
     in_space s1 bash -c 'for i in 1 2 3; do echo x >/dev/udp/10.1.0.2/7; done'
     wait_for "a filter's drops" 10 true_of 'netvale_port_drops_by_reason_total{port="vale0:s1",direction="in",reason="filter"} == 3'
-    wait_for "are its rule's frames" 10 true_of 'netvale_port_rule_frames_total{port="vale0:s1",direction="in",rule="0",action="drop"} == 3'
+    wait_for "are its rule's frames" 10 true_of \
+        'netvale_port_rule_frames_total{port="vale0:s1",direction="in",rule="0",action="drop"} == 3'
     ok "drops by reason, and the rules that drop"
     nv link vale0:s2 out delay 1ms >/dev/null
     wait_for "a link" 10 true_of 'netvale_port_link_frames{port="vale0:s2",direction="out"}'
@@ -173,7 +183,8 @@ latencies() {
     after=$(moved s1 in frames)
     wait_for "frames were timed" 15 true_of 'netvale_port_latency_seconds_count{port="vale0:s1"} > 50'
     scrape >"$work/timed"
-    promtool check metrics < <(scrape -H 'Accept: text/plain;version=0.0.4') >"$work/checked" 2>&1 || fail "promtool check metrics" "$(cat "$work/checked")"
+    promtool check metrics < <(scrape -H 'Accept: text/plain;version=0.0.4') >"$work/checked" 2>&1 ||
+        fail "promtool check metrics" "$(cat "$work/checked")"
     [ ! -s "$work/checked" ] || fail "promtool check metrics is silent" "$(cat "$work/checked")"
     expect "frames that were timed, of $((after - before))" "$(sed -n 's/^netvale_port_latency_seconds_count{port="vale0:s1".* //p' "$work/timed")" \
         -lt $(((after - before) / 8))
@@ -200,7 +211,8 @@ alerts_work() {
     jq -e '[.data.groups[].rules[] | .health == "ok"] | length >= 9 and all' "$work/rules" >/dev/null
 }
 
-# Each query of the dashboard is one that Prometheus takes; those of kinds of ports that are not here have nothing to say.
+# Each query of the dashboard is one that Prometheus takes; those of kinds of ports that are not here have nothing to
+# say.
 dashboard() {
     local query count=0 said=0
     while IFS= read -r query; do
@@ -212,7 +224,8 @@ dashboard() {
     done < <(jq -r '.panels[].targets[]?.expr' "$root/dist/grafana/netvale.json")
     expect "queries of the dashboard" "$count" -ge 20
     expect "those that have something to say" "$said" -ge 20
-    promtool check rules "$root/dist/prometheus/netvale.rules.yml" >"$work/rules" 2>&1 || fail "promtool check rules" "$(cat "$work/rules")"
+    promtool check rules "$root/dist/prometheus/netvale.rules.yml" >"$work/rules" 2>&1 ||
+        fail "promtool check rules" "$(cat "$work/rules")"
     promtool test rules "$here/rules.test.yml" >"$work/rules" 2>&1 || fail "promtool test rules" "$(cat "$work/rules")"
     wait_for "Prometheus evaluates the alerts" 20 alerts_work
     ok "alerts: promtool and Prometheus take them, and they fire when they should"
@@ -223,10 +236,12 @@ strangers() {
     chmod 711 "$run_dir"
     chmod 666 "$run_dir/control.sock"
     "${as_user[@]}" "$NETVALE" --run-dir "$run_dir" metrics >"$work/theirs"
-    ! grep -q '^netvale_port_frames_total{' "$work/theirs" || fail "a stranger's figures have no ports" "$(cat "$work/theirs")"
+    ! grep -q '^netvale_port_frames_total{' "$work/theirs" ||
+        fail "a stranger's figures have no ports" "$(cat "$work/theirs")"
     grep -q '^netvale_worker_seconds_total{' "$work/theirs" || fail "they have the workers" "$(cat "$work/theirs")"
     chmod 600 "$run_dir/control.sock"
-    ! "${as_user[@]}" "$NETVALE" --run-dir "$run_dir" metrics >/dev/null 2>&1 || fail "who may not connect gets no figures"
+    ! "${as_user[@]}" "$NETVALE" --run-dir "$run_dir" metrics >/dev/null 2>&1 ||
+        fail "who may not connect gets no figures"
     ok "figures are of the ports that their reader may see"
 }
 
@@ -253,7 +268,8 @@ comes_and_goes() {
 
 # Sockets: a UNIX one, with its mode, and what a service manager passes.
 sockets() {
-    background in_space watch "$NETVALE" --run-dir "$run_dir" metrics --listen "unix:$work/m.sock" --socket-mode 0640 >>"$work/metrics.log" 2>&1
+    background in_space watch "$NETVALE" --run-dir "$run_dir" metrics --listen "unix:$work/m.sock" --socket-mode 0640 \
+        >>"$work/metrics.log" 2>&1
     wait_for "metrics at a UNIX socket" 10 curl -sS --fail --unix-socket "$work/m.sock" http://netvale/metrics
     [ "$(stat -c %a "$work/m.sock")" = 640 ] || fail "its mode" "$(stat -c %a "$work/m.sock")"
     end_of "$!" || true

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # sFlow: 'netvale sflow' and unmodified collectors.
 #
-# The judges are sfcapd and nfdump, which make of the samples how many packets iperf3 sent, from where to where, and tshark, which finds no datagram
-# malformed, and in them the counters of 'netvale show'. Collectors and daemons go and come; ports are added; strangers' samples have none of these ports.
+# The judges are sfcapd and nfdump, which make of the samples how many packets iperf3 sent, from where to where, and
+# tshark, which finds no datagram malformed, and in them the counters of 'netvale show'. Collectors and daemons go and
+# come; ports are added; strangers' samples have none of these ports.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -72,13 +73,16 @@ flows() {
     ok "counters are those of 'netvale show'"
     end_of "$agent" || true
     end_of "$collector" || true
-    nfdump -q -R "$work/flows" -N -o 'fmt:%pkt %byt %in %out' 'proto udp and src ip 10.1.0.1 and dst ip 10.1.0.2' >"$work/nfdump" 2>"$work/nfdump.err" ||
+    nfdump -q -R "$work/flows" -N -o 'fmt:%pkt %byt %in %out' 'proto udp and src ip 10.1.0.1 and dst ip 10.1.0.2' \
+        >"$work/nfdump" 2>"$work/nfdump.err" ||
         fail "nfdump reads what sfcapd wrote" "$(cat "$work/nfdump.err")"
     read -r got bytes < <(awk '{packets += $1; bytes += $2} END {print packets + 0, bytes + 0}' "$work/nfdump")
     is_near "$got" "$sent" 0.03 || fail "nfdump has the packets that iperf3 sent but for 3 %" "$got of $sent"
-    is_near "$bytes" "$((sent * 1042))" 0.05 || is_near "$bytes" "$((sent * 1046))" 0.05 || fail "and their bytes" "$bytes of $((sent * 1042))"
+    is_near "$bytes" "$((sent * 1042))" 0.05 || is_near "$bytes" "$((sent * 1046))" 0.05 ||
+        fail "and their bytes" "$bytes of $((sent * 1042))"
     ok "nfdump has $got packets of $sent that iperf3 sent"
-    [ "$(awk '{print $3, $4}' "$work/nfdump" | sort -u | wc -l)" = 1 ] || fail "they came from one port, and went to one" "$(sort -u "$work/nfdump" | head)"
+    [ "$(awk '{print $3, $4}' "$work/nfdump" | sort -u | wc -l)" = 1 ] ||
+        fail "they came from one port, and went to one" "$(sort -u "$work/nfdump" | head)"
     ok "all from one port to another"
 }
 
@@ -99,9 +103,11 @@ has_own_rate() {
     in_space s2 ping -q -f -c 50 -W 1 10.1.0.1 >/dev/null || true
     # Rate and source of each sample of this agent's, each kind in its datagram's order.
     own=$(read_samples "sflow.flow_sample.sampling_rate && frame.number > $first" sflow.flow_sample.sampling_rate sflow.flow_sample.input_interface |
-        awk '{n = split($1, rate, ","); split($2, from, ","); for (i = 1; i <= n; i++) print rate[i], from[i]}' | sort -u)
+        awk '{n = split($1, rate, ","); split($2, from, ","); for (i = 1; i <= n; i++) print rate[i], from[i]}' |
+            sort -u)
     # One port has rate 7, and none has both.
-    [ "$(grep -c '^7 ' <<<"$own")" = 1 ] && [ "$(awk '{print $2}' <<<"$own" | sort | uniq -d | wc -l)" = 0 ] && grep -q '^10 ' <<<"$own"
+    [ "$(grep -c '^7 ' <<<"$own")" = 1 ] && [ "$(awk '{print $2}' <<<"$own" | sort | uniq -d | wc -l)" = 0 ] &&
+        grep -q '^10 ' <<<"$own"
 }
 
 # More are dropped until one is sampled: the agent has just begun.
@@ -150,7 +156,8 @@ collectors() {
     wait_for "samples go on" 20 sampled 02:00:00:00:00:06
     end_of "$agent" || true
     end_of "$collector" || true
-    nfdump -q -R "$work/flows" -N -o 'fmt:%pkt' 'src ip 10.1.0.6 and dst ip 10.1.0.5' | grep -q . || fail "a collector that comes later gets samples"
+    nfdump -q -R "$work/flows" -N -o 'fmt:%pkt' 'src ip 10.1.0.6 and dst ip 10.1.0.5' | grep -q . ||
+        fail "a collector that comes later gets samples"
     ok "collectors that go and come"
 }
 
@@ -158,7 +165,8 @@ strangers() {
     local before
     chmod 711 "$run_dir"
     chmod 666 "$run_dir/control.sock"
-    background in_space watch "${as_user[@]}" "$NETVALE" --run-dir "$run_dir" sflow --target "$COLLECTOR:6344" --sampling 1 --polling 1 --sub-agent 7 >"$work/theirs.log" 2>&1
+    background in_space watch "${as_user[@]}" "$NETVALE" --run-dir "$run_dir" sflow --target "$COLLECTOR:6344" \
+        --sampling 1 --polling 1 --sub-agent 7 >"$work/theirs.log" 2>&1
     wait_for "a stranger's agent runs" 10 grep -q "samples are sent" "$work/theirs.log"
     in_space s4 ping -q -c 20 -i 0.1 -W 1 10.1.0.5 >/dev/null
     end_of "$!" || true
@@ -167,7 +175,8 @@ strangers() {
     samples
     wait_for "samples of one who may see the ports" 20 more_than "$before"
     end_of "$agent" || true
-    expect "datagrams of a user who may see no port" "$(read_samples "sflow_245.sub_agent_id == 7" frame.number | wc -l)" -eq 0
+    expect "datagrams of a user who may see no port" \
+        "$(read_samples "sflow_245.sub_agent_id == 7" frame.number | wc -l)" -eq 0
     expect "those of others" "$(read_samples "sflow_245.sub_agent_id == 0" frame.number | wc -l)" -gt "$before"
 }
 

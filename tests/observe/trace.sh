@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What becomes of frames, as `netvale trace` prints it: a ping that passes, and frames that are dropped for several reasons; as text and as JSON; with a
-# filter, only drops, one of several; over an upgrade; and its mistakes.
+# What becomes of frames, as `netvale trace` prints it: a ping that passes, and frames that are dropped for several
+# reasons; as text and as JSON; with a filter, only drops, one of several; over an upgrade; and its mistakes.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -85,9 +85,12 @@ as_many() {
     [ "$(wc -l <"$work/json")" = "$(wc -l <"$work/all")" ] || { tail -n 20 "$work/all" "$work/json" && false; }
 }
 wait_for "text and JSON have as many lines" 20 as_many
-jq -es 'length > 2 and all(.[]; .time_ns > 0 and .port == "vale0:s1" and (.steps | length > 0))' "$work/json" >/dev/null || fail "as JSON" "$(cat "$work/json")"
+jq -es 'length > 2 and all(.[]; .time_ns > 0 and .port == "vale0:s1" and (.steps | length > 0))' "$work/json" \
+    >/dev/null ||
+    fail "as JSON" "$(cat "$work/json")"
 grep -Ev 'ICMP .* > 10\.1\.0\.2:' "$work/filtered" && fail "only what fits"
-[ $((4 * $(wc -l <"$work/sampled"))) -le $(($(wc -l <"$work/all") + 4)) ] || fail "one of four" "$(wc -l "$work/sampled" "$work/all")"
+[ $((4 * $(wc -l <"$work/sampled"))) -le $(($(wc -l <"$work/all") + 4)) ] ||
+    fail "one of four" "$(wc -l "$work/sampled" "$work/all")"
 ok "JSON, a filter, one of four"
 
 upgrade

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# The page for browsers: `netvale web`, with a daemon that has traffic and drops, in a headless Chromium at a desktop's and a phone's width.
+# The page for browsers: `netvale web`, with a daemon that has traffic and drops, in a headless Chromium at a desktop's
+# and a phone's width.
 #
-# What the page shows is what `netvale show` says, and moves; it never scrolls sideways; its console is silent. A capture is downloaded by the
-# browser and by curl, and read by tcpdump. Requests without the token, by other pages or under other names are refused, and clients that say
-# nothing, do not read or take many captures keep nobody from looking. Names that a daemon might say, and that are markup, are texts.
-# NETVALE_PICTURES=FOLDER keeps pictures of the page there.
+# What the page shows is what `netvale show` says, and moves; it never scrolls sideways; its console is silent. A
+# capture is downloaded by the browser and by curl, and read by tcpdump. Requests without the token, by other pages or
+# under other names are refused, and clients that say nothing, do not read or take many captures keep nobody from
+# looking. Names that a daemon might say, and that are markup, are texts. NETVALE_PICTURES=FOLDER keeps pictures of the
+# page there.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -12,8 +14,8 @@ need chromium curl tcpdump /usr/bin/python3
 
 PAGE=http://127.0.0.1:9848
 
-# web NAME [OPTION…]: serves the page of the daemon in $work/NAME, `.` for the script's own. What it prints is in $work/NAME/url, its number in
-# $server.
+# web NAME [OPTION…]: serves the page of the daemon in $work/NAME, `.` for the script's own. What it prints is in
+# $work/NAME/url, its number in $server.
 web() {
     local name=$1
     shift
@@ -54,11 +56,13 @@ strangers() {
     refused "a form" 405 -X POST -d x=y
     for file in / /main.js /nothing /api/stats; do
         in_space watch curl -sS -o /dev/null -D - "$PAGE$file" >"$work/head"
-        grep -qi "^content-security-policy: default-src 'none'" "$work/head" || fail "$file has a policy" "$(cat "$work/head")"
+        grep -qi "^content-security-policy: default-src 'none'" "$work/head" ||
+            fail "$file has a policy" "$(cat "$work/head")"
         ! grep -qi '^access-control' "$work/head" || fail "$file is for no other page" "$(cat "$work/head")"
     done
     ok "each answer has its policy, and none is for other pages"
-    refuses "a token that everybody can read" 1 'everybody on this host can read' web --token-file "$work/open" --listen tcp:127.0.0.1:1
+    refuses "a token that everybody can read" 1 'everybody on this host can read' web --token-file "$work/open" \
+        --listen tcp:127.0.0.1:1
     ! grep -q "$token" "$work/web.log" || fail "the token is in no log" "$(cat "$work/web.log")"
 }
 
@@ -68,7 +72,8 @@ token_files() {
     web . --listen tcp:127.0.0.1:9849 --token-file "$work/token"
     [ "$(stat -c %a "$work/token")" = 600 ] || fail "the token's file is for its user" "$(stat -c %a "$work/token")"
     ! grep -q "$(cat "$work/token")" "$work/url" || fail "a token in a file is not printed" "$(cat "$work/url")"
-    [ "$(http_status watch -H "Authorization: Bearer $(cat "$work/token")" http://127.0.0.1:9849/api/stats)" = 200 ] || fail "the file has the token"
+    [ "$(http_status watch -H "Authorization: Bearer $(cat "$work/token")" http://127.0.0.1:9849/api/stats)" = 200 ] ||
+        fail "the file has the token"
     end_of "$server" || true
     server=$first
     ok "a token in a file"
@@ -79,11 +84,14 @@ frames_in() {
 }
 
 captures() {
-    api 'capture?port=vale0%3Atx&way=both&seconds=30&frames=500&snaplen=0' --fail -o "$work/some.pcapng" || fail "a capture"
+    api 'capture?port=vale0%3Atx&way=both&seconds=30&frames=500&snaplen=0' --fail -o "$work/some.pcapng" ||
+        fail "a capture"
     expect "frames of a capture that ends with so many" "$(frames_in "$work/some.pcapng")" -eq 500
-    api 'capture?port=vale0%3Arx&way=sent&seconds=1&frames=500&snaplen=0' --fail -o "$work/none.pcapng" || fail "a capture of nothing"
+    api 'capture?port=vale0%3Arx&way=sent&seconds=1&frames=500&snaplen=0' --fail -o "$work/none.pcapng" ||
+        fail "a capture of nothing"
     expect "frames of one that ends with its time" "$(frames_in "$work/none.pcapng")" -eq 0
-    [ "$(api 'capture?port=netmap%3Alo&way=both&seconds=1&frames=1&snaplen=0' -o /dev/null -w '%{http_code}')" = 404 ] ||
+    [ "$(api 'capture?port=netmap%3Alo&way=both&seconds=1&frames=1&snaplen=0' -o /dev/null -w '%{http_code}')" = 404 \
+        ] ||
         fail "an interface that is no port is not captured"
     ok "an interface that is no port is not captured"
 }
@@ -142,7 +150,8 @@ strangers
 token_files
 captures
 
-in_space watch /usr/bin/python3 "$here/web.py" figures "$address" "$work" >"$work/page" 2>&1 || fail "the page" "$(cat "$work/page")"
+in_space watch /usr/bin/python3 "$here/web.py" figures "$address" "$work" >"$work/page" 2>&1 ||
+    fail "the page" "$(cat "$work/page")"
 cat "$work/page"
 expect "frames of a capture by the browser" "$(frames_in "$work"/downloads/vale0-tx-*.pcapng)" -eq 200
 crowd
@@ -151,6 +160,7 @@ mkdir -p "$work/odd/run"
 background in_space watch /usr/bin/python3 "$here/odd_daemon.py" "$work/odd/run/control.sock" >"$work/odd.log" 2>&1
 wait_for "a daemon with odd names" 10 test -S "$work/odd/run/control.sock"
 web odd --listen tcp:127.0.0.1:9850
-in_space watch /usr/bin/python3 "$here/web.py" odd "$(cat "$work/odd/url")" "$work" >"$work/page" 2>&1 || fail "odd names" "$(cat "$work/page")" "$(cat "$work/odd.log")"
+in_space watch /usr/bin/python3 "$here/web.py" odd "$(cat "$work/odd/url")" "$work" >"$work/page" 2>&1 ||
+    fail "odd names" "$(cat "$work/page")" "$(cat "$work/odd.log")"
 cat "$work/page"
 finish

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Filters: rules in the language of pcap-filter(7), in order, for what a port sends and gets.
 #
-# The judge is tcpdump: of some 300 different frames, sent by tcpreplay into port p and captured at port q, those must arrive, byte for byte and
-# in order, that `tcpdump -r` picks out of the file with the same expression. Frames are all of one interface's: ARP, IPv4 and IPv6, fragments,
-# VLANs, LLC, odd types, short and long ones.
+# The judge is tcpdump: of some 300 different frames, sent by tcpreplay into port p and captured at port q, those must
+# arrive, byte for byte and in order, that `tcpdump -r` picks out of the file with the same expression. Frames are all
+# of one interface's: ARP, IPv4 and IPv6, fragments, VLANs, LLC, odd types, short and long ones.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -96,7 +96,8 @@ rule() {
     must nv filter vale0:p "$@"
 }
 
-# arrive FROM WANTED WHAT: the frames are sent from a port's interface; the other one must get those of the capture WANTED.
+# arrive FROM WANTED WHAT: the frames are sent from a port's interface; the other one must get those of the capture
+# WANTED.
 arrive() {
     local from=$1 wanted=$2 what=$3 to=q
     [ "$from" = p ] || to=p
@@ -106,7 +107,8 @@ arrive() {
 }
 
 picked() {
-    tcpdump -r "$work/sent.pcap" -w "$work/$1.pcap" "$2" 2>"$work/dumper" || fail "tcpdump takes $2" "$(cat "$work/dumper")"
+    tcpdump -r "$work/sent.pcap" -w "$work/$1.pcap" "$2" 2>"$work/dumper" ||
+        fail "tcpdump takes $2" "$(cat "$work/dumper")"
 }
 
 # decided NUMBER: how many frames a rule of p's decided about, counted from 0.
@@ -177,7 +179,8 @@ order() {
     picked third 'ip6 and not udp port 53'
     local name n=0
     for name in first second third; do
-        expect "rule $((n + 1)) counts what it decides" "$(decided $n)" -eq "$(tcpdump -r "$work/$name.pcap" 2>/dev/null | wc -l)"
+        expect "rule $((n + 1)) counts what it decides" "$(decided $n)" -eq \
+            "$(tcpdump -r "$work/$name.pcap" 2>/dev/null | wc -l)"
         n=$((n + 1))
     done
     check "show has the same counters" p '[.rules[].frames] | length == 3 and all(. > 0)'
@@ -234,7 +237,8 @@ attached_with_rules() {
     rule out delete all
 }
 
-# Rules of every frame change all the time: each frame is decided by the old rules or by the new ones, and none of those drops it.
+# Rules of every frame change all the time: each frame is decided by the old rules or by the new ones, and none of those
+# drops it.
 changing() {
     local n pinged
     attach r wire
@@ -249,7 +253,8 @@ changing() {
         nv filter vale0:s in delete 3 >/dev/null
     done
     wait "$pinged" || fail "pings beside changes of rules" "$(cat "$work/ping")"
-    expect "120 changes of rules beside 1000 pings: answered" "$(sed -n 's/.* transmitted, \([0-9]*\) received.*/\1/p' "$work/ping")" -eq 1000
+    expect "120 changes of rules beside 1000 pings: answered" \
+        "$(sed -n 's/.* transmitted, \([0-9]*\) received.*/\1/p' "$work/ping")" -eq 1000
 }
 
 # --- programs that are refused
@@ -343,7 +348,8 @@ sys.exit(wrong != 0)
 PYTHON
 
 refused() {
-    /usr/bin/python3 "$work/ask.py" "$run_dir/control.sock" >"$work/asked" || fail "programs are verified" "$(cat "$work/asked")"
+    /usr/bin/python3 "$work/ask.py" "$run_dir/control.sock" >"$work/asked" ||
+        fail "programs are verified" "$(cat "$work/asked")"
     ok "programs over the control socket: $(cat "$work/asked")"
     refuses "what is no expression is refused" 2 "can't parse" filter vale0:p in drop 'udp prot 53'
     refuses "a rule that there is not" 2 "no rule" filter vale0:p in delete 1

@@ -73,7 +73,8 @@ dhcp() {
     given=$(lease 10)
     case $given in
     10.1.0.15? | 10.1.0.160) ok "without a guard, a client takes what a stranger's dnsmasq gives ($given)" ;;
-    *) fail "without a guard, a client takes what a stranger's dnsmasq gives" "it got '$given'" "$(cat "$work/udhcpc" "$work/dnsmasq.s1")" ;;
+    *) fail "without a guard, a client takes what a stranger's dnsmasq gives" "it got '$given'" \
+        "$(cat "$work/udhcpc" "$work/dnsmasq.s1")" ;;
     esac
     set_policies s1 guard dhcp
     given=$(lease 3)
@@ -84,7 +85,8 @@ dhcp() {
     given=$(lease 10)
     case $given in
     10.1.0.20? | 10.1.0.210) ok "the right server serves it beside the other ($given)" ;;
-    *) fail "the right server serves it beside the other" "it got '$given'" "$(cat "$work/udhcpc" "$work/dnsmasq.s3")" ;;
+    *) fail "the right server serves it beside the other" "it got '$given'" \
+        "$(cat "$work/udhcpc" "$work/dnsmasq.s3")" ;;
     esac
     reaches 1 2 "the guarded port works otherwise"
 }

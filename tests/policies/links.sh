@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Links: delay, jitter, loss, duplicates, damage, order, rate and room, in the words of netem.
 #
-# The judges are ping, iperf3, tcpdump and statistics: numbered frames leave station 1, and what of them comes to station 2 says how many were
-# lost, doubled, damaged or overtaken. Links have seeds, so that chances are the same each time; how far they may be off is three times the
-# standard deviation. Others may use the processors, which makes some frames late, but none early: so a delay is the shortest of some and their
-# median, in the best of some attempts, and what is said of many frames is said by their quartiles. Where tenths of a millisecond matter times are the kernel's time stamps, as a ping's are also about
-# how fast ping wakes up.
+# The judges are ping, iperf3, tcpdump and statistics: numbered frames leave station 1, and what of them comes to
+# station 2 says how many were lost, doubled, damaged or overtaken. Links have seeds, so that chances are the same each
+# time; how far they may be off is three times the standard deviation. Others may use the processors, which makes some
+# frames late, but none early: so a delay is the shortest of some and their median, in the best of some attempts, and
+# what is said of many frames is said by their quartiles. Where tenths of a millisecond matter times are the kernel's
+# time stamps, as a ping's are also about how fast ping wakes up.
 #
 # TCP under delay and loss is judged by the kernel's own netem, see netem.sh.
 # measures: yes
@@ -23,42 +24,47 @@ link() {
 
 # --- times
 
-# Milliseconds. Most of it is a processor that wakes up for the frame and loads what it has to do, of which a debug build has much: some 0.1 ms.
+# Milliseconds. Most of it is a processor that wakes up for the frame and loads what it has to do, of which a debug
+# build has much: some 0.1 ms.
 SLACK=0.2
 
-# median FROM TO COUNT INTERVAL: of the round-trip times, in milliseconds. Only a summary has more than three digits, so each ping is one of
-# its own.
+# median FROM TO COUNT INTERVAL: of the round-trip times, in milliseconds. Only a summary has more than three digits, so
+# each ping is one of its own.
 median() {
     local n
     for n in $(seq "$3"); do
         [ "$n" = 1 ] || sleep "$4"
         in_space "s$1" ping -q -c 1 -W 2 "10.1.0.$2" || fail "ping from $1 to $2"
     done >"$work/ping"
-    sed -n 's,^rtt .*= [^/]*/\([^/]*\)/.*,\1,p' "$work/ping" | sort -n | awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] }'
+    sed -n 's,^rtt .*= [^/]*/\([^/]*\)/.*,\1,p' "$work/ping" | sort -n |
+        awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] }'
 }
 
-# crossing FROM TO COUNT INTERVAL: how long pings take from one station's interface to the other's, the shortest and the median in milliseconds, by
-# the kernel's time stamps. What ping itself says of the same frames, with the time in which it wakes up, is in $work/rtt.
+# crossing FROM TO COUNT INTERVAL: how long pings take from one station's interface to the other's, the shortest and the
+# median in milliseconds, by the kernel's time stamps. What ping itself says of the same frames, with the time in which
+# it wakes up, is in $work/rtt.
 crossing() {
     local side dumpers=()
     for side in "$1" "$2"; do
         tcpdump_in "s$side" "side$side" -i "s$side" -U 'icmp[icmptype] = icmp-echo'
         dumpers+=("$capture")
     done
-    in_space "s$1" ping -c "$3" -i "$4" -W 2 "10.1.0.$2" >"$work/ping" || fail "ping from $1 to $2" "$(cat "$work/ping")"
+    in_space "s$1" ping -c "$3" -i "$4" -W 2 "10.1.0.$2" >"$work/ping" ||
+        fail "ping from $1 to $2" "$(cat "$work/ping")"
     sed -n 's,^rtt .*= [^/]*/\([^/]*\)/.*,\1,p' "$work/ping" >"$work/rtt"
     sleep 0.2
     kill -INT "${dumpers[@]}"
     wait "${dumpers[@]}" || true
     for side in "$1" "$2"; do
-        tcpdump -tt -n -r "$work/side$side" 2>/dev/null | sed 's/^\([0-9.]*\) .* seq \([0-9]*\),.*/\2 \1/' | sort >"$work/times$side"
+        tcpdump -tt -n -r "$work/side$side" 2>/dev/null | sed 's/^\([0-9.]*\) .* seq \([0-9]*\),.*/\2 \1/' |
+            sort >"$work/times$side"
     done
     join "$work/times$1" "$work/times$2" | awk '{ printf "%.3f\n", ($3 - $2) * 1000 }' | sort -n |
         awk '{ t[NR] = $1 } END { print t[1], t[int((NR + 1) / 2)] }'
 }
 
-# late WHAT PORT MILLISECONDS WORDS…: the quickest frame from 1 to 2, or from $from to $to, and the median, take that much longer with a link than
-# without it, but for $SLACK.
+# late WHAT PORT MILLISECONDS WORDS…: the quickest frame from 1 to 2, or from $from to $to, and the median, take that
+# much longer with a link than without it, but for $SLACK.
 late() {
     local what=$1 port=$2 wanted=$3 count=${count:-11} interval=${interval:-0.1} without with seen=
     shift 3
@@ -68,7 +74,8 @@ late() {
         link "$port" "$@"
         with=$(crossing "${from:-1}" "${to:-2}" "$count" "$interval")
         seen+=" $with-$without"
-        jq -en "[${with% *} - ${without% *}, ${with#* } - ${without#* }] | all(. - $wanted | fabs <= $SLACK)" >/dev/null || continue
+        jq -en "[${with% *} - ${without% *}, ${with#* } - ${without#* }] | all(. - $wanted | fabs <= $SLACK)" \
+            >/dev/null || continue
         link "$port" both off
         ok "$what: $with ms (shortest, median), $without without it (there and back, ping says $(cat "$work/rtt"))"
         return
@@ -103,7 +110,8 @@ jitter() {
     link s1 delay 20ms 5ms distribution normal seed 3
     local median spread
     for _ in 1 2 3 4 5 6; do
-        in_space s1 ping -i 0.002 -c 1000 -W 2 10.1.0.2 >"$work/ping" || fail "ping under jitter" "$(tail -n 3 "$work/ping")"
+        in_space s1 ping -i 0.002 -c 1000 -W 2 10.1.0.2 >"$work/ping" ||
+            fail "ping under jitter" "$(tail -n 3 "$work/ping")"
         # Half of a normal distribution is within 0.6745 standard deviations.
         read -r median spread < <(sed -n 's/.* time=\([0-9.]*\) ms/\1/p' "$work/ping" | sort -n |
             awk '{ t[NR] = $1 } END { print t[int(NR / 2)], (t[int(NR * 3 / 4)] - t[int(NR / 4)]) / 2 / 0.6745 }')
@@ -125,7 +133,8 @@ nobody_waits() {
         others=$(median 1 3 50 0.02)
         ! jq -en "$others < 1" >/dev/null || break
     done
-    jq -en "$others < 1" >/dev/null || fail "a port behind 200 ms holds nobody up" "a ping to another port takes $others ms"
+    jq -en "$others < 1" >/dev/null ||
+        fail "a port behind 200 ms holds nobody up" "a ping to another port takes $others ms"
     ok "a port behind 200 ms holds nobody up: a ping to another takes $others ms"
     ends "$flood"
     link s2 out off
@@ -248,8 +257,9 @@ def set_of(numbers):
 main()
 PYTHON
 
-# numbered COUNT PPS WORDS…: sends frames from 1 to 2 over a link that begins anew. What came of them is in $work/came. The kernel may lose some
-# of what came between the interface and tcpdump, when others use the processors: then once more.
+# numbered COUNT PPS WORDS…: sends frames from 1 to 2 over a link that begins anew. What came of them is in $work/came.
+# The kernel may lose some of what came between the interface and tcpdump, when others use the processors: then once
+# more.
 numbered() {
     local count=$1 pps=$2 before came
     shift 2
@@ -291,7 +301,8 @@ share() {
     got=$(jq "$2" "$work/came")
     jq -en "($got - $3 * $4 | fabs) <= 3 * ($3 * $4 * (1 - $4) | sqrt)" >/dev/null ||
         fail "$1: $4 of $3 frames" "$got: $(cat "$work/came")" "$(shown s1 | jq -c .rings)" "$(shown s2 | jq -c .rings)" \
-            "$(in_space s1 ip -s -j link show s1 | jq -c '.[].stats64')" "$(in_space s2 ip -s -j link show s2 | jq -c '.[].stats64')"
+            "$(in_space s1 ip -s -j link show s1 | jq -c '.[].stats64')" \
+            "$(in_space s2 ip -s -j link show s2 | jq -c '.[].stats64')"
     ok "$1: $got of $3 frames"
 }
 
@@ -314,7 +325,8 @@ million() {
     link s1 off
     expect "frames that left the interface of 1" "$sent" -ge 1000000
     jq -en "($sent - $got - $sent * 0.01 | fabs) <= 3 * ($sent * 0.01 * 0.99 | sqrt)" >/dev/null ||
-        fail "loss 1% of $sent frames, within three standard deviations" "$((sent - got)) were lost" "$(shown s1 | jq -c .rings)"
+        fail "loss 1% of $sent frames, within three standard deviations" "$((sent - got)) were lost" \
+        "$(shown s1 | jq -c .rings)"
     ok "loss 1%: $((sent - got)) of $sent frames"
     expect "frames that were lost otherwise" "$(shown s2 | jq '[.rings[].drops[]] | add // 0')" -eq 0
 }
@@ -432,7 +444,8 @@ words() {
     link s1 delay 70000 loss 1%
     check "it is shown in canonical words" s1 '.policies.link_in == "delay 70ms loss 1%"'
     link s1 both delay 1ms
-    nv link --json vale0:s1 | jq -e '.link_in == "delay 1ms" and .link_out == "delay 1ms"' >/dev/null || fail "both are shown"
+    nv link --json vale0:s1 | jq -e '.link_in == "delay 1ms" and .link_out == "delay 1ms"' >/dev/null ||
+        fail "both are shown"
     link s1 in off
     check "one direction is off" s1 '.policies | keys == ["link_out"]'
     link s1 both off

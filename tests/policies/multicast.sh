@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Multicast snooping: groups go to those who joined them, to routers, and to all while nobody queries.
 #
-# The hosts are the kernel's own IGMP (versions 2 and 3) and MLD, in five namespaces on TAP ports. The judge is a Linux bridge with
-# mcast_snooping, to whose ports five other hosts are connected, which do the same: the same stations must get each group.
-# measures: no
+# The hosts are the kernel's own IGMP (versions 2 and 3) and MLD, in five namespaces on TAP ports. The judge is a Linux
+# bridge with mcast_snooping, to whose ports five other hosts are connected, which do the same: the same stations must
+# get each group.
+# measures: yes
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need bridge
@@ -53,7 +54,8 @@ both_leave() {
 }
 
 knows() {
-    nv table vale0 --groups --json | jq -e --arg port "vale0:s$1" --arg group "$2" 'any(.groups[]; .port == $port and .group == $group)'
+    nv table vale0 --groups --json |
+        jq -e --arg port "vale0:s$1" --arg group "$2" 'any(.groups[]; .port == $port and .group == $group)'
 }
 
 both_know() {
@@ -61,7 +63,8 @@ both_know() {
 }
 
 both_forgot() {
-    ! knows "$1" "$2" && mdb | jq -e --arg port "l$1" --arg group "$2" 'all(.[].mdb[]; .port != $port or .grp != $group)'
+    ! knows "$1" "$2" && mdb |
+        jq -e --arg port "l$1" --arg group "$2" 'all(.[].mdb[]; .port != $port or .grp != $group)'
 }
 
 # got KIND FROM GROUP: the numbers of the stations of that kind that get frames of a group.
@@ -134,7 +137,8 @@ groups() {
     both_join 3 239.1.1.1
     goes "2 joined by IGMPv3, 3 by IGMPv2" 1 239.1.1.1 "2 3 5"
     # The Linux bridge tells them apart by their IP address, netvale by what is on the wire to all of them.
-    [ "$(got s 1 239.129.1.1)" = " 2 3 5" ] || fail "239.129.1.1 has the Ethernet address of 239.1.1.1" "$(got s 1 239.129.1.1)"
+    [ "$(got s 1 239.129.1.1)" = " 2 3 5" ] ||
+        fail "239.129.1.1 has the Ethernet address of 239.1.1.1" "$(got s 1 239.129.1.1)"
     ok "239.129.1.1, which has the same Ethernet address, goes to 2 3 5"
     goes "from a member" 2 239.1.1.1 "3 5"
     both_leave 3 239.1.1.1
@@ -154,7 +158,8 @@ groups() {
 routers() {
     local before
     for n in s4 l4; do in_space "$n" "$here/mcast.py" query "$n" 10.1.0.4; done
-    wait_for "the querier at 4 is known" 10 domain ipv4 '.querier == "10.1.0.4" and (.queries | not) and any(.routers[]; . == "vale0:s4")'
+    wait_for "the querier at 4 is known" 10 domain ipv4 \
+        '.querier == "10.1.0.4" and (.queries | not) and any(.routers[]; . == "vale0:s4")'
     # The Linux bridge gives hosts the time to answer the new querier, although they answered the old one.
     wait_for "the Linux bridge goes on" 20 judge_has_querier
     goes "a querier is at 4" 1 239.9.9.9 "4 5"
@@ -202,17 +207,21 @@ vlans() {
     # Members report when they are asked, in their VLAN.
     wait_for "2 is known as a member in VLAN 10" 40 is_in_vlan 2 10
     wait_for "groups are kept apart in both VLANs" 40 are_apart 10 20
-    [ "$(got s 1 239.1.1.1)" = " 2 5" ] || fail "in VLAN 10, a member and the router" "$(got s 1 239.1.1.1)" "$(nv table vale0 --groups)"
-    [ "$(got s 3 239.1.1.1)" = " 5" ] || fail "in VLAN 20, the router" "$(got s 3 239.1.1.1)" "$(nv table vale0 --groups)"
+    [ "$(got s 1 239.1.1.1)" = " 2 5" ] ||
+        fail "in VLAN 10, a member and the router" "$(got s 1 239.1.1.1)" "$(nv table vale0 --groups)"
+    [ "$(got s 3 239.1.1.1)" = " 5" ] ||
+        fail "in VLAN 20, the router" "$(got s 3 239.1.1.1)" "$(nv table vale0 --groups)"
     ok "in VLAN 10 the group goes to its member and the router, in VLAN 20 to the router"
 }
 
 is_in_vlan() {
-    nv table vale0 --groups --json | jq -e ".groups[] | select(.port == \"vale0:s$1\" and .vlan == $2 and .group == \"239.1.1.1\")"
+    nv table vale0 --groups --json |
+        jq -e ".groups[] | select(.port == \"vale0:s$1\" and .vlan == $2 and .group == \"239.1.1.1\")"
 }
 
 are_apart() {
-    nv table vale0 --groups --json | jq -e "[.domains[] | select(.active and .family == \"ipv4\") | .vlan] | contains([$1, $2])"
+    nv table vale0 --groups --json |
+        jq -e "[.domains[] | select(.active and .family == \"ipv4\") | .vlan] | contains([$1, $2])"
 }
 
 start_daemon

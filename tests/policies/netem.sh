@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Links by the judgement of the kernel's own netem: TCP under the same words gets the same rate, within 15 %.
 #
-# A guest has two pairs of network interfaces: a veth with netem, and its two virtio devices, which are ports of netvale with a link; each
-# between two namespaces. iperf3 runs over both at once, so that what else is done on the machine meets both, with the guest's one TCP: Reno, in segments of one frame each, so that a
-# loss is one segment on both sides.
+# A guest has two pairs of network interfaces: a veth with netem, and its two virtio devices, which are ports of netvale
+# with a link; each between two namespaces. iperf3 runs over both at once, so that what else is done on the machine
+# meets both, with the guest's one TCP: Reno, in segments of one frame each, so that a loss is one segment on both
+# sides.
 #
-# What a connection gets under random losses varies: with N losses in all, by about 0.5 / sqrt(N) of it. Ten connections lose some 350 segments
-# in a round of 15 s. After two rounds the deviation of the ratio of both sides is thus 0.5 * sqrt(2 / 700), 2.7 %, and 15 % are five times that,
-# or three where an emulated guest on a busy machine adds some milliseconds to netvale's delay. More rounds follow only if these two are not
-# enough.
+# What a connection gets under random losses varies: with N losses in all, by about 0.5 / sqrt(N) of it. Ten connections
+# lose some 350 segments in a round of 15 s. After two rounds the deviation of the ratio of both sides is thus 0.5 *
+# sqrt(2 / 700), 2.7 %, and 15 % are five times that, or three where an emulated guest on a busy machine adds some
+# milliseconds to netvale's delay. More rounds follow only if these two are not enough.
 # measures: yes
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -72,7 +73,8 @@ SCRIPT
 
 # got SIDE: the mean of what it got, in kbit/s.
 got() {
-    tr -d '\r' <"$work/judge.console" | sed -n "s,^$1 got .* \([0-9.]*\) Kbits/sec.*,\1,p" | awk '{ sum += $1 } END { print sum / NR }'
+    tr -d '\r' <"$work/judge.console" | sed -n "s,^$1 got .* \([0-9.]*\) Kbits/sec.*,\1,p" |
+        awk '{ sum += $1 } END { print sum / NR }'
 }
 
 start_daemon
@@ -80,7 +82,7 @@ for port in a b; do nv attach vale0 "vhost:$run_dir/$port.sock" --name "$port" >
 # shellcheck disable=SC2086 # words
 nv link vale0:a $WORDS seed 4 >/dev/null
 start_judge
-says judge 'round 1 is over' $((60 + 2 * SECONDS_EACH))
+says judge 'round 1 is over' $((150 + SECONDS_EACH))
 for round in $(seq 2 $ROUNDS); do
     says judge "round $round is over" $((20 + 2 * SECONDS_EACH))
     ! is_near "$(got netvale)" "$(got kernel)" 0.15 || break
@@ -88,6 +90,7 @@ for round in $(seq 2 $ROUNDS); do
 done
 echo enough >"$work/judge.typed"
 ok "segments lost in $round rounds: $(drops a link-loss)"
-near "TCP under $WORDS: what netvale's link carries, in kbit/s, beside netem's $(got kernel)" "$(got netvale)" "$(got kernel)" 0.15
+near "TCP under $WORDS: what netvale's link carries, in kbit/s, beside netem's $(got kernel)" "$(got netvale)" \
+    "$(got kernel)" 0.15
 expect "segments that the link lost" "$(drops a link-loss)" -gt 200
 finish

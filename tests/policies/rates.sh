@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Rates: bits and frames a second that a port may send and get.
 #
-# The judge is iperf3 at the receiving station, for TCP between namespaces, whose TAPs hand over frames of up to 64 KiB: what the rate counts is
-# nearly what TCP carries. A sender's TAP waits, so that nothing is lost; what a network interface brings (AF_XDP on a veth) cannot wait, and is
-# dropped. 10 Gbit/s are looked at as far as the machine gets without a rate: a debug build may be too slow for more than "not above".
+# The judge is iperf3 at the receiving station, for TCP between namespaces, whose TAPs hand over frames of up to 64 KiB:
+# what the rate counts is nearly what TCP carries. A sender's TAP waits, so that nothing is lost; what a network
+# interface brings (AF_XDP on a veth) cannot wait, and is dropped. 10 Gbit/s are looked at as far as the machine gets
+# without a rate: a debug build may be too slow for more than "not above".
 # measures: yes
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -20,8 +21,9 @@ tcp() {
     said .end.sum_received.bits_per_second
 }
 
-# measured WHAT RATE SECONDS: TCP gets that rate within 3 %. It never gets more, and nothing is ever dropped; less, and segments that are sent
-# again as an answer came late, is for another attempt, as somebody else may have had the processors.
+# measured WHAT RATE SECONDS: TCP gets that rate within 3 %. It never gets more, and nothing is ever dropped; less, and
+# segments that are sent again as an answer came late, is for another attempt, as somebody else may have had the
+# processors.
 measured() {
     local what=$1 rate=$2 seconds=$3 got again
     for _ in 1 2 3 4 5; do
@@ -45,8 +47,9 @@ nothing_dropped() {
     done
 }
 
-# 10 Gbit/s, or as much as the machine has at that moment. How near a debug build comes to it is a matter of the machine, so that less is asked
-# for than of lower rates: what holds is that it is not exceeded, and that most of it is had.
+# 10 Gbit/s, or as much as the machine has at that moment. How near a debug build comes to it is a matter of the
+# machine, so that less is asked for than of lower rates: what holds is that it is not exceeded, and that most of it is
+# had.
 fastest() {
     local free got seen=
     for _ in 1 2 3 4; do
@@ -88,7 +91,8 @@ received_in() {
     in_space s2 sh -c "a=\$(cat $file) b=\$(date +%s%N); sleep $1; c=\$(cat $file) d=\$(date +%s%N); echo \$(((c - a) * 1000000000 / (d - b)))"
 }
 
-# flooded FROM SECONDS OPTION…: the same while iperf3 sends datagrams from that station, and for two seconds before and after.
+# flooded FROM SECONDS OPTION…: the same while iperf3 sends datagrams from that station, and for two seconds before and
+# after.
 flooded() {
     local from=$1 seconds=$2 flood
     shift 2
@@ -99,8 +103,8 @@ flooded() {
     wait "$flood" || true
 }
 
-# best WHAT WANTED PART COMMAND…: the command prints that number, but for a part of it, in one of five attempts: in the others somebody else may
-# have had the processors.
+# best WHAT WANTED PART COMMAND…: the command prints that number, but for a part of it, in one of five attempts: in the
+# others somebody else may have had the processors.
 best() {
     local what=$1 wanted=$2 part=$3 got
     shift 3
@@ -144,7 +148,8 @@ getting() {
     done
     near "a ping waits no longer than the queue is, in milliseconds" "$longest" 40 0.25
     expect "what finds no room is dropped" "$(drops s2 no-room)" -gt 1000
-    is s2 '.rings[].drops | keys - ["no-room"] == []' || fail "for no other reason" "$(shown s2 | jq -c '.rings[].drops')"
+    is s2 '.rings[].drops | keys - ["no-room"] == []' ||
+        fail "for no other reason" "$(shown s2 | jq -c '.rings[].drops')"
 }
 
 # The same, and the receiver is lossless: senders are held back instead.
@@ -162,7 +167,8 @@ changes() {
     for _ in 1 2 3 4 5; do
         changed_beside_traffic
         again=$(said .end.sum_sent.retransmits)
-        # Segments are sent again whose answer was late as others compute; if changes lost frames, it would be one or more for each change.
+        # Segments are sent again whose answer was late as others compute; if changes lost frames, it would be one or
+        # more for each change.
         if [ "$again" -le 50 ]; then
             ok "200 changes of rates beside traffic: nothing dropped, $again segments sent again"
             return
@@ -187,7 +193,8 @@ changed_beside_traffic() {
     set_policies s1 rate_in default burst_in default
 }
 
-# Two senders of one group, one of them with eight connections: each gets half of the group's rate. What one does not want the other gets.
+# Two senders of one group, one of them with eight connections: each gets half of the group's rate. What one does not
+# want the other gets.
 groups() {
     local port other got ratio both
     for port in s3 s4; do set_policies "$port" rate_group 'tenant 400mbit'; done
@@ -218,7 +225,8 @@ groups() {
 cloud_hypervisor() {
     set_policies s1 rate_limiter_config '{"bandwidth": {"size": 125000, "one_time_burst": 0, "refill_time": 10}}'
     measured "rate_limiter_config of 125000 bytes in 10 ms" 100000000 4
-    check "it is shown as it was said" s1 '.policies.rate_limiter_config.bandwidth | .size == 125000 and .refill_time == 10'
+    check "it is shown as it was said" s1 \
+        '.policies.rate_limiter_config.bandwidth | .size == 125000 and .refill_time == 10'
     set_policies s1 rate_limiter_config '{"ops": {"size": 20, "refill_time": 10}}'
     best "rate_limiter_config of 20 frames in 10 ms, of 39,000 a second" 2000 0.03 flooded 1 2 -b 20M -l 64
     refuses "rate_limiter_config without a token is refused" 2 "rate_limiter_config" \
@@ -258,9 +266,11 @@ interface() {
     ip -n s5 link set s5 up
     must nv attach vale0 netmap:near --name s5 --rate-in 20mbit
     reaches 5 2
-    best "rate_in 20mbit of an interface that brings 60: frames a second" "$((20000000 / 8 / 1442))" 0.05 flooded 5 3 -b 60M -l 1400
+    best "rate_in 20mbit of an interface that brings 60: frames a second" "$((20000000 / 8 / 1442))" 0.05 flooded 5 3 \
+        -b 60M -l 1400
     expect "the rest is dropped as rate" "$(drops s5 rate)" -gt 5000
-    is s5 '.rings[].drops | keys - ["rate"] == []' || fail "and for no other reason" "$(shown s5 | jq -c '.rings[].drops')"
+    is s5 '.rings[].drops | keys - ["rate"] == []' ||
+        fail "and for no other reason" "$(shown s5 | jq -c '.rings[].drops')"
     detach s5
 }
 

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# Policies stay: when others are refused, through changes of others under full traffic, through `netvale upgrade`, through `netvale export` and
-# `netvale apply`; and `apply` changes them in place. Meanwhile pings between two stations, of which none may be lost.
+# Policies stay: when others are refused, through changes of others under full traffic, through `netvale upgrade`,
+# through `netvale export` and `netvale apply`; and `apply` changes them in place. Meanwhile pings between two stations,
+# of which none may be lost.
 #
-# A daemon that is killed is continued by its service manager's store, which takes a manager: the Rust tests have one (restart.rs).
+# A daemon that is killed is continued by its service manager's store, which takes a manager: the Rust tests have one
+# (restart.rs).
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need iperf3 ping ss
 
-# ports FILE [TEXT [TEXT]]: a configuration with stations 1 and 2 and a third port; the texts are what stations 1 and 3 have beside.
+# ports FILE [TEXT [TEXT]]: a configuration with stations 1 and 2 and a third port; the texts are what stations 1 and 3
+# have beside.
 ports() {
     cat >"$1" <<TOML
 [[port]]
@@ -123,7 +126,8 @@ for n in range(int(sys.argv[2])):
 PYTHON
 
 changed() {
-    /usr/bin/python3 "$work/change.py" "$run_dir/control.sock" 10000 2>"$work/changes" || fail "10000 changes of policies" "$(cat "$work/changes")"
+    /usr/bin/python3 "$work/change.py" "$run_dir/control.sock" 10000 2>"$work/changes" ||
+        fail "10000 changes of policies" "$(cat "$work/changes")"
 }
 
 changes() {
@@ -156,7 +160,8 @@ contradictions() {
     before=$(policies s3)
     while read -r named asked; do
         # shellcheck disable=SC2086 # words
-        ! nv port set vale0:s3 flood off storm_bcast 7 $asked >"$work/refused" 2>&1 || fail "refused: $asked" "$(cat "$work/refused")"
+        ! nv port set vale0:s3 flood off storm_bcast 7 $asked >"$work/refused" 2>&1 ||
+            fail "refused: $asked" "$(cat "$work/refused")"
         grep -q "$named" "$work/refused" || fail "the refusal of '$asked' names $named" "$(cat "$work/refused")"
         [ "$(policies s3)" = "$before" ] || fail "$asked: nothing has changed" "$before" "$(policies s3)"
         count=$((count + 1))
@@ -222,11 +227,13 @@ socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("10.1.0.2", 9))'
     wait_for "the filter still drops" 5 is s1 '.rules[1].frames == 11'
     ok "the filter still drops"
     in_space s1 ping -q -c 5 -i 0.2 10.1.0.2 >"$work/ping"
-    jq -en "$(sed -n 's,^rtt .*= \([^/]*\)/.*,\1,p' "$work/ping") >= 30" >/dev/null || fail "the link still has its delay" "$(cat "$work/ping")"
+    jq -en "$(sed -n 's,^rtt .*= \([^/]*\)/.*,\1,p' "$work/ping") >= 30" >/dev/null ||
+        fail "the link still has its delay" "$(cat "$work/ping")"
     ok "the link still has its delay"
     nv link vale0:s1 off >/dev/null
     iperf 1 2 -t 3 -O 1
-    jq -en "$(said .end.sum_received.bits_per_second) <= 52000000" >/dev/null || fail "the rate still holds" "$(said .end.sum_received)"
+    jq -en "$(said .end.sum_received.bits_per_second) <= 52000000" >/dev/null ||
+        fail "the rate still holds" "$(said .end.sum_received)"
     ok "the rate still holds ($(said .end.sum_received.bits_per_second))"
     nv filter vale0:s1 in delete all >/dev/null
     set_policies s1 rate_in default
@@ -252,7 +259,8 @@ configurations() {
     grep -q '^~ .*s3.*in place' "$work/applied" || fail "it says that s3 would change in place" "$(cat "$work/applied")"
     [ "$(policies s1)$(policies s2)$(policies s3)" = "$before" ] || fail "--diff changes nothing"
     steady "policies are taken away by apply" applied "$work/plain.toml" --json
-    jq -e '[.changes[].action] == ["adjust"]' "$work/applied" >/dev/null || fail "one port is adjusted" "$(cat "$work/applied")"
+    jq -e '[.changes[].action] == ["adjust"]' "$work/applied" >/dev/null ||
+        fail "one port is adjusted" "$(cat "$work/applied")"
     [ "$(policies s1)$(policies s2)$(policies s3)" = '{}{}{}' ] || fail "no policies are left" "$(policies s3)"
     ok "one port is adjusted, no policies are left"
 
@@ -266,8 +274,10 @@ configurations() {
     ports "$work/other.toml" "$(printf '%s\n' 'filter_in = ["drop udp port 9", "pass arp"]' 'rate_in = "900mbit"' 'link_in = "delay 2ms"' \
         'max_addresses = 5')" 'isolated = true'
     steady "other policies of the sender's port, by apply" applied "$work/other.toml" --json
-    jq -e '[.changes[].action] == ["adjust", "adjust"]' "$work/applied" >/dev/null || fail "two ports are adjusted" "$(cat "$work/applied")"
-    check "they are those of the file" s1 '.policies | .rate_in == "900mbit" and .link_in == "delay 2ms" and .max_addresses == 5'
+    jq -e '[.changes[].action] == ["adjust", "adjust"]' "$work/applied" >/dev/null ||
+        fail "two ports are adjusted" "$(cat "$work/applied")"
+    check "they are those of the file" s1 \
+        '.policies | .rate_in == "900mbit" and .link_in == "delay 2ms" and .max_addresses == 5'
     check "and rules" s1 '[.rules[].expression] == ["udp port 9", "arp"]'
     check "of the other port, too" s3 '.policies == { isolated: true }'
 
@@ -278,7 +288,8 @@ configurations() {
 }
 
 ports "$work/up.toml"
-# Ports of the configuration, as what is attached by hand is nobody else's to change. Their TAPs are moved to the stations.
+# Ports of the configuration, as what is attached by hand is nobody else's to change. Their TAPs are moved to the
+# stations.
 start_daemon --config "$work/up.toml"
 for n in 1 2 3; do
     space "s$n"

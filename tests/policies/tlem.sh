@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# netvale tlem: two switches joined by an emulated link, with the options of netmap's tlem. The judges are ping and iperf3.
+# netvale tlem: two switches joined by an emulated link, with the options of netmap's tlem. The judges are ping and
+# iperf3.
 # measures: yes
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -32,8 +33,8 @@ least() {
     in_space s1 ping -q -c 20 -i 0.05 -W 2 10.1.0.2 | sed -n 's,^rtt .*= \([^/]*\)/.*,\1,p'
 }
 
-# takes WHAT MILLISECONDS: the quickest of 20 pings does, but for 0.7 ms of three processes and their wake-ups; none is early. What else runs
-# makes pings late, so that there are some attempts.
+# takes WHAT MILLISECONDS: the quickest of 20 pings does, but for 0.7 ms of three processes and their wake-ups; none is
+# early. What else runs makes pings late, so that there are some attempts.
 takes() {
     local got seen=
     for _ in 1 2 3 4 5; do
@@ -57,7 +58,8 @@ takes "5 ms one way, 25 ms the other" 30
 parted
 joined -D uniform,5ms,15ms --seed 3
 spread=$(in_space s1 ping -q -c 100 -i 0.02 -W 2 10.1.0.2 | sed -n 's,^rtt .*= \([^/]*\)/[^/]*/\([^/]*\)/.*,\1 \2,p')
-jq -en "${spread% *} >= 10 and ${spread#* } - ${spread% *} > 5" >/dev/null || fail "5 to 15 ms each way, by chance" "least and most: $spread ms"
+jq -en "${spread% *} >= 10 and ${spread#* } - ${spread% *} > 5" >/dev/null ||
+    fail "5 to 15 ms each way, by chance" "least and most: $spread ms"
 ok "5 to 15 ms each way, by chance: least and most ${spread/ / and } ms"
 parted
 
@@ -67,7 +69,8 @@ answered=$(in_space s1 ping -q -c 400 -i 0.004 -W 1 10.1.0.2 | sed -n 's/.* \([0
 jq -en "($answered - 280 | fabs) <= 28" >/dev/null || fail "of 400 answers 30 % are lost" "$answered came"
 ok "of 400 answers 30 % are lost: $answered came"
 parted
-grep -q "^vale1:right -> vale0:left: [0-9]* frames lost as asked for" "$work/tlem" || fail "tlem counts what it lost" "$(cat "$work/tlem")"
+grep -q "^vale1:right -> vale0:left: [0-9]* frames lost as asked for" "$work/tlem" ||
+    fail "tlem counts what it lost" "$(cat "$work/tlem")"
 ok "tlem counts what it lost"
 
 joined -B 20m

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Transparency: a switch without policies passes every frame as it is, byte for byte, from any kind of port to any other.
+# Transparency: a switch without policies passes every frame as it is, byte for byte, from any kind of port to any
+# other.
 #
-# So it passes what a bridge of IEEE 802.1Q keeps to itself: LACP, LLDP, STP, 802.1X, PTP, flow control (VALE does so, too), and every group of
-# 01:80:c2:00:00:0x; and frames with one to four tags, of lengths from 14 to 9000 bytes, without padding them. The judges are tcpreplay and
-# tcpdump at TAPs and veths, whose kernel puts tags back that it took out for itself, and netvale's own replay and dump for netmap programs.
-# What was sent comes once and in order, or the script fails. Virtual machines are not here, but the device that they have: vhost, driven
-# by netvale's own virtio driver. Frames longer than an AF_XDP buffer are not sent through veths.
+# So it passes what a bridge of IEEE 802.1Q keeps to itself: LACP, LLDP, STP, 802.1X, PTP, flow control (VALE does so,
+# too), and every group of 01:80:c2:00:00:0x; and frames with one to four tags, of lengths from 14 to 9000 bytes,
+# without padding them. The judges are tcpreplay and tcpdump at TAPs and veths, whose kernel puts tags back that it took
+# out for itself, and netvale's own replay and dump for netmap programs. What was sent comes once and in order, or the
+# script fails. Virtual machines are not here, but the device that they have: vhost, driven by netvale's own virtio
+# driver. Frames longer than an AF_XDP buffer are not sent through veths.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -188,7 +190,8 @@ nv detach vale0:file >/dev/null
 import sys
 sys.exit(open(sys.argv[1], "rb").read(4) not in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1"))
 PYTHON
-same_frames "$work/long.pcap" "$work/written.pcap" >"$work/same" || fail "from a TAP to a capture file" "$(cat "$work/same")"
+same_frames "$work/long.pcap" "$work/written.pcap" >"$work/same" ||
+    fail "from a TAP to a capture file" "$(cat "$work/same")"
 ok "from a TAP to a capture file: $(cat "$work/same") frames, byte for byte"
 
 # An echo sends each back to who sent it.

@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# VLANs: access ports, trunks, native VLANs, QinQ; by the judgement of a Linux bridge with `vlan_filtering` and the same ports.
+# VLANs: access ports, trunks, native VLANs, QinQ; by the judgement of a Linux bridge with `vlan_filtering` and the same
+# ports.
 #
-# matrix.c sends each of some hundred frames into a switch and prints at which ports it came out, and with which tags: here on netvale's TAPs, in a
-# guest on the ports of a bridge. Both must print the same. Then a guest with a VLAN interface on a trunk talks to an access port, TCP in
-# segments longer than its MTU.
+# matrix.c sends each of some hundred frames into a switch and prints at which ports it came out, and with which tags:
+# here on netvale's TAPs, in a guest on the ports of a bridge. Both must print the same. Then a guest with a VLAN
+# interface on a trunk talks to an access port, TCP in segments longer than its MTU.
 #
 # What is not compared, as the two differ:
-# - protocols of tags: a bridge has one, netvale one for each port, so that frames can change from one to the other (below, `translated`);
+# - protocols of tags: a bridge has one, netvale one for each port, so that frames can change from one to the other
+#   (below, `translated`);
 # - frames for 01:80:c2:00:00:01 to 0f (flow control, LLDP): a bridge keeps them, netvale forwards them, as VALE does;
 # - frames from address 0 or from a group: a bridge drops them, netvale forwards them, as VALE does;
-# - frames of less than 20 bytes that begin with a tag: Linux drops them all, netvale those in which a tag of the port's own protocol is cut.
+# - frames of less than 20 bytes that begin with a tag: Linux drops them all, netvale those in which a tag of the port's
+#   own protocol is cut.
 #   No Ethernet has frames that short.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
@@ -158,7 +161,8 @@ on_bridge() {
         ip link set br0 up"
     while read -r port word value; do
         echo "ip tuntap add dev $port mode tap; ip link set dev $port mtu 1600 master br0 up"
-        [ "$word" != access ] || echo "bridge vlan del vid 1 dev $port; bridge vlan add vid $value pvid untagged dev $port"
+        [ "$word" != access ] ||
+            echo "bridge vlan del vid 1 dev $port; bridge vlan add vid $value pvid untagged dev $port"
         [ "$word" = trunk ] || continue
         echo "bridge vlan del vid 1 dev $port"
         for range in $(tr , ' ' <<<"${value%% *}"); do echo "bridge vlan add vid $range dev $port"; done
@@ -175,7 +179,8 @@ start_judge() {
     guest_takes "$work/judge" "$(command -v ip)" "$(command -v bridge)" "$work/matrix"
     cp "$work/frames" "$work/judge/frames"
     # Those of busybox come first otherwise.
-    { echo 'hash -r; ip() { /bin/iproute2 "$@"; }; cd /' && on_bridge 802.1q && on_bridge 802.1ad; } >"$work/judge/script"
+    { echo 'hash -r; ip() { /bin/iproute2 "$@"; }; cd /' && on_bridge 802.1q &&
+        on_bridge 802.1ad; } >"$work/judge/script"
     mv "$work/judge/bin/ip" "$work/judge/bin/iproute2"
     guest judge
 }
@@ -282,7 +287,8 @@ talk() {
     large out 0 0
     says talker 'serves ' 60
     bytes=$(moved talker in bytes) frames=$(moved talker in frames)
-    wait_for "the guest's server answers" 60 in_space here timeout 30 busybox wget -q -O "$work/received" http://10.10.0.1:5000/file
+    wait_for "the guest's server answers" 60 in_space here timeout 30 busybox wget -q -O "$work/received" \
+        http://10.10.0.1:5000/file
     arrived from "$work/received" "$(talked serves)"
     large in "$bytes" "$frames"
     echo >"$work/talker.typed"
@@ -294,7 +300,9 @@ talk() {
 arrived() {
     local sum
     sum=$(md5sum <"$2")
-    [ "${sum%% *}" = "$3" ] || fail "4 MiB $1 eth0.10 arrive as they were sent" "$(stat -c '%s bytes' "$2") with the sum $sum; the guest's is $3"
+    [ "${sum%% *}" = "$3" ] ||
+        fail "4 MiB $1 eth0.10 arrive as they were sent" \
+        "$(stat -c '%s bytes' "$2") with the sum $sum; the guest's is $3"
     ok "4 MiB $1 eth0.10 arrive as they were sent"
 }
 
@@ -323,7 +331,8 @@ detach p q s x
 says judge 'end of 802.1ad' 300
 for protocol in 802.1q 802.1ad; do
     judged "$protocol" >"$work/judged.$protocol"
-    [ "$(wc -l <"$work/judged.$protocol")" = "$(wc -l <"$work/frames")" ] || fail "the judge speaks" "$(tail "$work/judge.console")"
+    [ "$(wc -l <"$work/judged.$protocol")" = "$(wc -l <"$work/frames")" ] ||
+        fail "the judge speaks" "$(tail "$work/judge.console")"
     on_netvale "$protocol"
     compare "$protocol"
     # shellcheck disable=SC2046
