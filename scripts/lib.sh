@@ -27,24 +27,42 @@ have() {
     command -v "$1" >/dev/null 2>&1
 }
 
-# kept_tree NAME COMMAND…: prints the folder of that name among the guests'. The first time, the command makes it at "$work/root", for
-# which it needs debootstrap and root.
+# kept_tree NAME FUNCTION: prints the folder of that name among the guests'. The first time, the function makes it at "$work/root", for which
+# it needs debootstrap and root. It runs in a shell of its own (what it reads is exported), whose mounts and processes end with it; a
+# second process that wants the same tree waits.
 kept_tree() {
-    local tree=$guests_dir/$1
-    shift
+    local tree=$guests_dir/$1 lock
     if [ ! -e "$tree/done" ]; then
-        have debootstrap || { echo "debootstrap is not installed" >&2; exit 1; }
+        have debootstrap || { echo "debootstrap is not installed (scripts/install-deps.sh test)" >&2; exit 1; }
         [ "$(id -u)" = 0 ] || { echo "debootstrap needs root" >&2; exit 1; }
         mkdir -p "$guests_dir"
-        work=$(mktemp -d "$tree.XXXXXX")
-        trap 'rm -rf "$work"' EXIT
-        "$@" >"$work/log" 2>&1 </dev/null || { tail -n 5 "$work/log" >&2; exit 1; }
-        rm -rf "$work"/root/var/cache/apt/*.bin "$work"/root/var/cache/apt/archives/*.deb
-        touch "$work/root/done"
-        # A faster process has made the same.
-        mv -T "$work/root" "$tree" 2>/dev/null || [ -e "$tree/done" ]
+        exec {lock}>"$tree.lock"
+        flock "$lock"
+        [ -e "$tree/done" ] || (make_tree "$tree" "$2") || exit 1
+        exec {lock}>&-
     fi
     echo "$tree"
+}
+
+# make_tree FOLDER FUNCTION: kept_tree's work, in a shell of its own, while nobody else does it.
+make_tree() {
+    # Not local: the trap reads it when the shell ends.
+    maker=
+    export work=$1.making
+    export -f "${2?}"
+    # A run that was killed may have left its folder, but no mounts.
+    rm -rf "$work"
+    mkdir "$work"
+    trap '[ -z "$maker" ] || kill -KILL "$maker" 2>/dev/null; wait; rm -rf "$work"' EXIT
+    trap 'exit 130' INT TERM HUP
+    setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child --mount-proc \
+        bash -c "$2" >"$work/log" 2>&1 </dev/null &
+    maker=$!
+    wait "$maker" || { tail -n 5 "$work/log" >&2; exit 1; }
+    maker=
+    rm -rf "$work"/root/var/cache/apt/*.bin "$work"/root/var/cache/apt/archives/*.deb
+    touch "$work/root/done"
+    mv -T "$work/root" "$1"
 }
 
 # stage NAME SECONDS COMMAND…: runs the command under a time limit and counts its outcome.

@@ -9,12 +9,13 @@ set -euo pipefail
 
 # Changes whenever what is made changes.
 recipe=1
-packages=(qemu-system-x86 user-mode-linux)
+export packages="qemu-system-x86 user-mode-linux"
 make() {
+    # shellcheck disable=SC2086 # words
     debootstrap --variant=minbase --include=ca-certificates sid "$work/root" &&
         # No service of it is to start.
         printf '#!/bin/sh\nexit 101\n' >"$work/root/usr/sbin/policy-rc.d" &&
         chmod 755 "$work/root/usr/sbin/policy-rc.d" &&
-        chroot "$work/root" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
+        chroot "$work/root" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages
 }
 kept_tree "sid-$recipe" make

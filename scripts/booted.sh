@@ -1,0 +1,194 @@
+#!/usr/bin/env bash
+# booted.sh [OPTION…] TREE SCRIPT [ARGUMENT…]: boots a tree (package-tree.sh) with systemd in a container, and runs SCRIPT in it as a service of
+# root's. What SCRIPT writes comes out here as it comes, and its exit status is this one's.
+#
+#   --bind FROM:TO, --bind-ro FROM:TO   a file or folder of this machine's, not below /run
+#   --env NAME=VALUE                    for SCRIPT
+#   --limit SECONDS                     for SCRIPT (300), besides a minute for the boot; past it the exit status is 124
+#   --size SIZE                         of the memory that takes what is written (2g)
+#   --nspawn OPTION                     one more option of systemd-nspawn, such as --nspawn --capability=all
+#   --out FOLDER                        receives what SCRIPT leaves in /booted/out
+#   --console FILE                      what the boot says; without it, that is printed if SCRIPT did not run
+#
+# The container has a network of its own without a way out, and nothing of this machine is changed: what is written, the tree included, is in
+# memory, and gone with the container. Several may run at once. However it ends, by SIGKILL too, no mount, process, control group or file
+# is left.
+#
+# Exit status 125: the container could not be started, or has not run SCRIPT.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+# How long systemd may take until it starts SCRIPT, and to end it.
+boot_limit=60
+end_limit=15
+
+# own_group NAME: puts this shell into control groups of its own, in which systemd-nspawn then makes its own.
+own_group() {
+    local hierarchy
+    for hierarchy in /sys/fs/cgroup/systemd /sys/fs/cgroup/unified /sys/fs/cgroup; do
+        [ -e "$hierarchy/cgroup.procs" ] || continue
+        mkdir "$hierarchy/$1"
+        echo "$BASHPID" >"$hierarchy/$1/cgroup.procs"
+    done
+}
+
+# groups NAME: the folders of these control groups, the innermost first.
+groups() {
+    find "/sys/fs/cgroup/systemd/$1" "/sys/fs/cgroup/unified/$1" "/sys/fs/cgroup/$1" -depth -type d 2>/dev/null || true
+}
+
+# clean_after NAME FOLDER: waits for the end of the container, whose processes are killed, and removes what it left.
+clean_after() {
+    local group until
+    trap '' INT TERM HUP
+    # The script that started the container holds the other end.
+    cat >/dev/null
+    until=$((SECONDS + 30))
+    while group=$(groups "$1") && [ -n "$group" ] && [ "$SECONDS" -lt "$until" ]; do
+        for group in $group; do
+            # shellcheck disable=SC2046 # numbers
+            kill -KILL $(cat "$group/cgroup.procs" 2>/dev/null) 2>/dev/null || true
+            rmdir "$group" 2>/dev/null || true
+        done
+        sleep 0.02
+    done
+    rm -rf "$2"
+}
+
+# boot NAME FOLDER TREE SIZE LIMIT OPTION…: inside the mount namespace of the container's own.
+boot() {
+    local name=$1 work=$2 tree=$3 size=$4 limit=$5 disk=$2/disk register=(--register=no --keep-unit)
+    shift 5
+    mount -t tmpfs -o "size=$size,mode=755" tmpfs "$disk"
+    mkdir "$disk/upper" "$disk/work" "$disk/root"
+    mount -t overlay -o "lowerdir=$tree,upperdir=$disk/upper,workdir=$disk/work" overlay "$disk/root"
+    # Where systemd runs the machine, it has given this a scope; otherwise, what systemd-nspawn leaves in /run goes with the namespace.
+    if [ ! -d /run/systemd/system ]; then
+        mount -t tmpfs -o mode=755 tmpfs /run
+        own_group "$name"
+    fi
+    # One kind of control groups in all containers: newer versions of systemd know no other.
+    export SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1
+    exec timeout --foreground --signal KILL "$limit" setpriv --pdeathsig KILL systemd-nspawn --quiet --directory "$disk/root" \
+        --machine "$name" --boot --private-network --console=pipe --capability=CAP_BPF "${register[@]}" \
+        --bind="$work/booted:/booted" --bind-ro="$work/booted.service:/etc/systemd/system/booted.service" \
+        --bind-ro="$work/wants.conf:/etc/systemd/system/multi-user.target.d/booted.conf" "$@"
+}
+
+# The unit, and the command that it runs: make_unit FOLDER LIMIT SCRIPT ARGUMENT…
+make_unit() {
+    local folder=$1 limit=$2
+    shift 2
+    mkdir "$folder/booted" "$folder/booted/out" "$folder/disk"
+    chmod 755 "$folder" "$folder/booted" "$folder/booted/out"
+    : >"$folder/booted/log"
+    {
+        echo '#!/bin/bash'
+        [ ${#variables[@]} = 0 ] || printf 'export %q\n' "${variables[@]}"
+        printf 'exec'
+        printf ' %q' /booted/script "$@"
+        echo
+    } >"$folder/booted/run"
+    cat >"$folder/booted.service" <<UNIT
+[Unit]
+Description=what booted.sh runs
+[Service]
+ExecStart=/bin/bash /booted/run
+# The machine is switched off at once: it is thrown away.
+ExecStopPost=/bin/sh -c 'echo "\$SERVICE_RESULT \$EXIT_STATUS" >/booted/status; systemctl poweroff --force --force'
+Environment=HOME=/root
+WorkingDirectory=/root
+RuntimeMaxSec=$limit
+TimeoutStopSec=$end_limit
+StandardOutput=append:/booted/log
+StandardError=append:/booted/log
+UNIT
+    printf '[Unit]\nWants=booted.service\n' >"$folder/wants.conf"
+}
+
+# end_as FOLDER LIMIT CONSOLE: ends as the script in the container has.
+end_as() {
+    local result=none status=none
+    [ ! -e "$1/booted/status" ] || read -r result status <"$1/booted/status"
+    [ -z "$out" ] || cp -a "$1/booted/out/." "$out/"
+    case $result/$status in
+    timeout/*)
+        echo "booted.sh: the script was over its limit of $2 s" >&2
+        exit 124
+        ;;
+    */[0-9]*) exit "$status" ;;
+    none/*)
+        tail -n 40 "$3" >&2
+        echo "booted.sh: systemd has not run the script" >&2
+        exit 125
+        ;;
+    *)
+        echo "booted.sh: the script ended by SIG$status" >&2
+        exit 125
+        ;;
+    esac
+}
+
+if [ "${1:-}" = --boot ]; then
+    shift
+    boot "$@"
+fi
+
+variables=() options=() limit=300 size=2g console='' out=''
+while [ $# -gt 0 ]; do
+    case $1 in
+    --bind | --bind-ro) options+=("$1=$2") ;;
+    --env) variables+=("$2") ;;
+    --limit) limit=$2 ;;
+    --size) size=$2 ;;
+    --nspawn) options+=("$2") ;;
+    --console) console=$2 ;;
+    --out) out=$2 ;;
+    -*) echo "booted.sh: there is no option $1 (see the head of the script)" >&2 && exit 2 ;;
+    *) break ;;
+    esac
+    shift 2
+done
+[ $# -ge 2 ] || { echo "usage: booted.sh [OPTION…] TREE SCRIPT [ARGUMENT…]" >&2; exit 2; }
+tree=$1 script=$2
+shift 2
+[ "$(id -u)" = 0 ] || { echo "booted.sh: booting a container takes root" >&2; exit 125; }
+have systemd-nspawn || { echo "booted.sh: systemd-nspawn is not installed (scripts/install-deps.sh test)" >&2; exit 125; }
+[ -e "$tree/usr/lib/systemd/systemd" ] || { echo "booted.sh: there is no systemd in $tree" >&2; exit 125; }
+[ -r "$script" ] || { echo "booted.sh: there is no script $script" >&2; exit 125; }
+
+name=netvale-booted-$$
+work=$(mktemp -d)
+# It cleans up when the last process that holds $alive has ended: only this one does.
+exec {alive}> >(exec setsid "$BASH" -c "$(declare -f groups clean_after); clean_after $name '$work'")
+cleaner=$!
+container='' follower=''
+finish() {
+    local process
+    for process in $container $follower; do
+        kill -KILL "$process" 2>/dev/null || true
+        wait "$process" 2>/dev/null || true
+    done
+    exec {alive}>&-
+    wait "$cleaner" || true
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+make_unit "$work" "$limit" "$@"
+cp "$script" "$work/booted/script"
+chmod 755 "$work/booted/script"
+console=${console:-$work/console}
+scope=()
+[ ! -d /run/systemd/system ] || scope=(systemd-run --quiet --collect --scope --unit "$name" --property Delegate=yes)
+setpriv --pdeathsig KILL "${scope[@]}" unshare --mount --propagation private "$root/scripts/booted.sh" --boot "$name" "$work" "$tree" "$size" \
+    $((limit + boot_limit + end_limit)) "${options[@]}" {alive}>&- </dev/null >"$console" 2>&1 &
+container=$!
+tail -n +1 -f --pid "$container" "$work/booted/log" {alive}>&- &
+follower=$!
+wait "$container" || true
+container=''
+wait "$follower" || true
+follower=''
+end_as "$work" "$limit" "$console"
