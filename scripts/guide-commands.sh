@@ -22,7 +22,7 @@ session_limit=600
 
 # What the guide's pages use. Recommended packages are left out.
 programs=(dbus-user-session sudo acl curl jq ethtool iperf3 tcpdump tshark ngrep tcpreplay python3-scapy python3-venv python3-setuptools
-    python3-wheel python3-pip gcc libc6-dev pkg-config podman crun uidmap slirp4netns fuse-overlayfs containernetworking-plugins
+    python3-wheel python3-pip gcc libc6-dev pkg-config podman crun uidmap slirp4netns containernetworking-plugins
     qemu-system-x86 qemu-utils libvirt-daemon-system libvirt-clients frr nfdump nfdump-sflow openssh-client)
 # For the guests' disk.
 programs+=(syslinux mtools dosfstools)
@@ -93,10 +93,13 @@ make_disk() {
     rm -rf "$dir"
 }
 
-# layer NAME LOWER: a folder $work/NAME over another one.
+# layer NAME LOWER…: a folder $work/NAME over other ones, the upper ones first. (The kernel lets overlays lie on overlays once, which
+# booted.sh does.)
 layer() {
-    mkdir -p "$work/$1" "$work/layers/$1" "$work/layers/$1-work"
-    mount -t overlay -o "lowerdir=$2,upperdir=$work/layers/$1,workdir=$work/layers/$1-work" overlay "$work/$1"
+    local name=$1
+    shift
+    mkdir -p "$work/$name" "$work/layers/$name" "$work/layers/$name-work"
+    mount -t overlay -o "lowerdir=$(IFS=: && echo "$*"),upperdir=$work/layers/$name,workdir=$work/layers/$name-work" overlay "$work/$name"
 }
 
 # The two machines: $work/bare, and $work/installed with the packages.
@@ -105,12 +108,18 @@ make_machines() {
     layer bare "$tree"
     chroot "$new" useradd --create-home --uid 1000 --shell /bin/bash reader
     echo 'reader ALL=(ALL) NOPASSWD: ALL' >"$new/etc/sudoers.d/reader"
+    echo guide >"$new/etc/hostname"
+    printf '127.0.0.1 localhost\n127.0.1.1 guide\n::1 localhost ip6-localhost\n' >"$new/etc/hosts"
+    # The container's control groups may have no controllers: those of this machine's are wherever its own systemd has them.
+    printf '[containers]\npids_limit = 0\n' >"$new/etc/containers/containers.conf"
+    # Overlays as podman makes them do not lie on the container's own one.
+    printf '[storage]\ndriver = "vfs"\nrunroot = "/run/containers/storage"\ngraphroot = "/var/lib/containers/storage"\n' >"$new/etc/containers/storage.conf"
     # Debian's packages start these. Who reads a page that needs one finds it running, or starts it.
     rm -f "$new"/etc/systemd/system/multi-user.target.wants/{libvirtd,libvirt-guests,frr,nfdump,podman*}.service
     mkdir -p "$new/usr/share/guide"
     make_checkout "$new/usr/share/guide/netvale"
     make_disk "$new"
-    layer installed "$new"
+    layer installed "$work/layers/bare" "$tree"
     new=$work/installed
     cp "$debs"/{netvale,libnetmap0,libnetmap-dev}_*.deb "$new/tmp/"
     chroot "$new" sh -c 'DEBIAN_FRONTEND=noninteractive dpkg -i /tmp/*.deb && rm /tmp/*.deb' >"$work/log" 2>&1 </dev/null ||
@@ -132,11 +141,11 @@ session() {
     awk -v folder="$folder/page" -v user="$2" -f scripts/guide-page.awk "$1" >"$folder/log" || { cat "$folder/log"; return 1; }
     # shellcheck disable=SC2046 # names
     scripts/booted.sh --limit "$session_limit" --bind-ro "$folder/page:/guide/page" --bind-ro "$root/scripts/guide-session.sh:/guide/session" \
-        --nspawn '--system-call-filter=@keyring bpf' "${options[@]}" "$work/$3" scripts/guide-inside.sh "$2" "$4" $(has "$1") \
+        --nspawn --capability=all --nspawn '--system-call-filter=@keyring bpf landlock_create_ruleset landlock_add_rule landlock_restrict_self' "${options[@]}" "$work/$3" scripts/guide-inside.sh "$2" "$4" $(has "$1") \
         >"$folder/log" 2>&1 </dev/null || status=$?
     [ -z "${KEEP:-}" ] || cp "$folder/log" "$KEEP/$name.log"
     if [ "$status" = 0 ]; then
-        echo "$1 as $2: $(tail -n 1 "$folder/log"), $((SECONDS - start)) s"
+        echo "$1 as $2: $(grep -E '^[0-9]+ blocks$' "$folder/log"), $((SECONDS - start)) s"
     else
         sed 's/^/    /' "$folder/log"
         echo "$1 as $2: FAILED (status $status) after $((SECONDS - start)) s"

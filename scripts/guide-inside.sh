@@ -15,6 +15,15 @@ for kind in proc sysfs; do
     mkdir "/run/guide/$kind"
     mount -t "$kind" "$kind" "/run/guide/$kind"
 done
+# Where this machine's root may not lift limits (CAP_SYS_RESOURCE), systemd cannot give the daemon the locked memory that its unit says, nor podman
+# what it asks for.
+if ! (ulimit -l unlimited) 2>/dev/null; then
+    mkdir -p /run/systemd/system/netvale.service.d
+    printf '[Service]\nAmbientCapabilities=CAP_IPC_LOCK\nCapabilityBoundingSet=CAP_IPC_LOCK\n' >/run/systemd/system/netvale.service.d/limits.conf
+    systemctl daemon-reload
+    printf '%s\n' 'default_ulimits = ["nofile=1024:1024", "nproc=1024:1024", "memlock=65536:65536"]' >>/etc/containers/containers.conf
+    [ "$(systemctl is-active netvale.service)" != active ] || systemctl restart netvale.service
+fi
 # The machine's services are up when a reader comes.
 if [ -e /lib/systemd/system/netvale.service ] || [ -e /usr/lib/systemd/system/netvale.service ]; then systemctl start netvale.service; fi
 
@@ -27,4 +36,14 @@ for file in "$@"; do
 done
 cp -r /guide/page /var/tmp/guide
 chown -R "$account:" "$home" /var/tmp/guide
-exec su -l "$account" -c "exec $shell bash -l /guide/session /var/tmp/guide"
+status=0
+su -l "$account" -c "exec $shell bash -l /guide/session /var/tmp/guide" || status=$?
+cd /var/tmp/guide
+if [ "$status" = 0 ] && [ -s ran ]; then
+    echo "$(cat ran) blocks"
+    exit
+fi
+cat log 2>/dev/null || true
+for log in log.*; do [ ! -s "$log" ] || { echo "-- terminal of line ${log#log.}:" && tail -n 20 "$log"; }; done
+echo "line $(cat now 2>/dev/null): FAILED (status $status)"
+exit 1

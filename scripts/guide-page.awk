@@ -14,7 +14,7 @@ function reads(list, name,    parts, i, n, found) {
     for (i = 1; i <= n; i++) {
         if (parts[i] !~ /^(root|member|user|rootless)$/) fail("there is no user " parts[i])
         else if (!(parts[i] in users)) fail("the page is not for " shown_as(parts[i]))
-        if (name == "" && tolower(text) !~ ("(^|[^a-z])" shown_as(parts[i]) "([^a-z]|$)")) fail("the text before the block does not say that it is for: " shown_as(parts[i]))
+        if (name == "" && tolower(text) !~ ("(^|[^a-z])" shown_as(parts[i]) "s?([^a-z]|$)")) fail("the text before the block does not say that it is for: " shown_as(parts[i]))
         found = found || parts[i] == name
     }
     return found
@@ -84,7 +84,7 @@ function begin(    all, rest, i) {
 
 /^Runs as: / && !inside_block { runs_as(substr($0, 10)) }
 /^```/ && !inside_block { inside_block = 1; begin(); next }
-inside_block && /^```/ { if (take) close(folder "/" line); inside_block = 0; text = ""; blank = 0; next }
+inside_block && /^```/ { if (take) close(folder "/" line); inside_block = 0; blank = 1; next }
 inside_block { if (take) print > (folder "/" line); next }
 /<!-- *run/ { fail("a block that the reader does not see") }
 # After a block that is not run stands why.
@@ -93,7 +93,7 @@ expect && NF {
     else if (user != "") print expect ": " substr($0, 16, length($0) - 16) > (folder "/ignored")
     expect = 0
 }
-# Text: the paragraph before a block.
+# Text: the paragraph before a block; of several blocks in a row, the one before the first.
 NF { text = blank ? $0 : text " " $0; blank = 0; next }
 { blank = 1 }
 END {

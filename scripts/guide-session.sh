@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # guide-session.sh FOLDER: a reader's session with a page, in the container that guide-commands.sh has booted, as the user who reads it. FOLDER has
-# the page's blocks, each in the file of its line's number, and their order in the file plan. What it prints is the result.
+# the page's blocks, each in the file of its line's number, and their order in the file plan. It leaves there what guide-inside.sh tells of it: the
+# line of the last block (now), what it printed (log), what other terminals printed (log.LINE), and at its end how many were run (ran).
 #
 # The session is a login shell, in which the page's commands run one after the other, as if they were typed. Each other terminal is a login
 # shell of its own: it has nothing of the first one's variables.
@@ -96,31 +97,20 @@ others_go_on() {
         wait "${running[$other]}" || status=$?
         unset "running[$other]"
         # Ended by Ctrl-C, or by whoever the page has end it.
-        case $status in 0 | 130 | 143) ;; *) line=$other && return 1 ;; esac
+        case $status in 0 | 130 | 143) ;; *) echo "$other" >"$folder/now" && return 1 ;; esac
     done
 }
 
-finish() {
-    local status=$?
-    if [ -z "$done" ]; then
-        cat "$folder/log" 2>/dev/null
-        for log in "$folder"/log.*; do [ ! -s "$log" ] || { echo "-- terminal of line ${log##*.}:" && tail -n 20 "$log"; }; done
-        echo "line $line: FAILED (status $status)"
-        exit 1
-    fi
-}
-
-# Not local: a block that ends the shell leaves them to the trap.
-folder=$1 line=1 done='' ran=0
+folder=$1 line=1 ran=0
 declare -A running=() at=() keyboards=()
 mapfile -d '' -t initial < <(env -0)
-trap finish EXIT
 cd || exit 1
 while IFS='|' read -r -u 9 line kind status eventually name until_text; do
     case $kind in
     file) cp "$folder/$line" "$name" || exit 1 && continue ;;
     esac
     others_go_on || exit 1
+    echo "$line" >"$folder/now"
     ran=$((ran + 1))
     case $kind in
     console) console "$folder/$line" "$status" "$eventually" >"$folder/log" 2>&1 || exit 1 ;;
@@ -130,6 +120,5 @@ while IFS='|' read -r -u 9 line kind status eventually name until_text; do
     *) set -euo pipefail; . "$folder/$line" >"$folder/log" 2>&1 </dev/null; set +e ;;
     esac
 done 9<"$folder/plan"
-[ "$ran" -gt 0 ] || { echo "no block was run" >"$folder/log"; exit 1; }
-done=1
-echo "$ran blocks"
+[ "$ran" -gt 0 ] || exit 1
+echo "$ran" >"$folder/ran"
