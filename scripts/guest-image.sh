@@ -9,7 +9,7 @@ set -euo pipefail
 # Changes whenever what is made changes.
 recipe=7
 meta=linux-image-amd64
-package=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | head -n 1)
+package=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | sed -n 1p)
 if [ -z "$package" ]; then
     echo "no kernel package: $meta is not known to apt here" >&2
     exit 1

@@ -74,12 +74,12 @@ LIST
 }
 
 packages_check() {
-    packages_demo | head -n 2
+    packages_demo | sed -n 1,2p
     echo 'valgrind|counts the instructions a frame costs'
 }
 
 packages_package() {
-    packages_demo | head -n 2
+    packages_demo | sed -n 1,2p
     cat <<'LIST'
 dpkg-dev|finds the libraries that Debian packages depend on
 rpm|finds those of rpm packages, and lists their contents
@@ -121,10 +121,31 @@ find_root() {
     fi
 }
 
+# Seconds for another apt (unattended-upgrades on a fresh machine, for example) to end.
+apt_patience=600
+
+# is_locked FILE: whether a process has it locked. apt's locks are those of fcntl(2): the kernel lists them.
+is_locked() {
+    [ -e "$1" ] && grep -q ":$(stat -c %i "$1") " /proc/locks
+}
+
+# Waits until no other apt is at work, and says so once: apt-get itself waits in silence, and for some of its locks not at all.
+wait_for_other_apt() {
+    local lock until=$((SECONDS + apt_patience)) said=
+    for lock in /var/lib/dpkg/lock-frontend /var/lib/apt/lists/lock /var/cache/apt/archives/lock; do
+        while is_locked "$lock" && [ "$SECONDS" -lt "$until" ]; do
+            [ -n "$said" ] || echo "another apt is at work ($lock): waiting for it, up to $((apt_patience / 60)) minutes"
+            said=1
+            sleep 1
+        done
+    done
+}
+
 # Runs apt-get; its output appears only when it fails.
 apt() {
     local output
-    output=$("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq "$@" 2>&1 </dev/null) ||
+    output=$("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get -qq -o DPkg::Lock::Timeout="$apt_patience" "$@" 2>&1 </dev/null) ||
         { printf '%s\n' "$output" && return 1; }
 }
 
@@ -133,6 +154,7 @@ apt() {
 apt_install() {
     local attempt package
     for attempt in 1 2; do
+        wait_for_other_apt
         apt update
         apt install -y --no-install-recommends "$@" && return 0
         echo "apt-get failed (attempt $attempt)"
@@ -244,6 +266,18 @@ install_cargo_deny() {
         echo "cargo-deny: skipped: it could not be built (offline?)"
 }
 
+# install_tool CRATE VERSION: what was compiled is kept until all of it is, so that an attempt that ran out of time is not lost.
+install_tool() {
+    local status=0 built=$tools_dir/build-$1
+    env -u CARGO_TARGET_DIR timeout 1200 \
+        cargo install "$1" --version "$2" --locked --quiet --root "$tools_dir" --target-dir "$built" || status=$?
+    case $status in
+    0) rm -rf "$built" ;;
+    124) echo "$1: skipped: 20 minutes were not enough; the next attempt goes on from there" ;;
+    *) echo "$1: skipped: it could not be built (offline?)" ;;
+    esac
+}
+
 cargo_deb_version=3.8.0
 cargo_generate_rpm_version=0.21.1
 
@@ -253,9 +287,7 @@ install_packagers() {
         [ ! -x "$tools_dir/bin/$tool" ] || continue
         version=${tool//-/_}_version
         echo "building $tool ${!version} into $tools_dir (minutes, once): makes packages"
-        env -u CARGO_TARGET_DIR timeout 1200 \
-            cargo install "$tool" --version "${!version}" --locked --quiet --root "$tools_dir" ||
-            echo "$tool: skipped: it could not be built (offline?)"
+        install_tool "$tool" "${!version}"
     done
 }
 

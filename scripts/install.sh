@@ -6,6 +6,7 @@
 # cargo: what was built before is then installed as it is.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+say_where_it_stops
 
 prefix=$2
 to=$1$2
@@ -60,14 +61,16 @@ install -d "$to/lib/netvale/pcap" "$to/lib/pkgconfig" "$to/include/net"
 ln -sfn ../libnetmap.so.0 "$to/lib/netvale/libnetmap.so.0"
 install -m 644 crates/capi/include/net/*.h "$to/include/net/"
 install -m 644 crates/capi/include/libnetmap.h crates/capi/include/netvale.h "$to/include/"
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+version=$(release)
 sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" crates/capi/libnetmap.pc.in >"$to/lib/pkgconfig/libnetmap.pc"
 chmod 644 "$to/lib/pkgconfig/libnetmap.pc"
 
 # The library that stands before the system's libpcap, by libpcap's names, in a folder of its own: only programs that `netvale run`
 # starts look there.
 install -m 755 "$built/libnetvale_pcap.so" "$to/lib/netvale/"
-system=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | awk '$1 == "libpcap.so.0.8" || $1 == "libpcap.so.1" { print $NF; exit }')
+# To its end: whoever writes into a pipe that nobody reads is killed, and this script ends with it.
+system=$({ PATH=$PATH:/sbin:/usr/sbin ldconfig -p || true; } |
+    awk '!found && ($1 == "libpcap.so.0.8" || $1 == "libpcap.so.1") { print $NF; found = 1 }')
 if [ -n "$system" ]; then
     ln -sfn ../libnetvale_pcap.so "$to/lib/netvale/pcap/libpcap.so.0.8"
     ln -sfn ../libnetvale_pcap.so "$to/lib/netvale/pcap/libpcap.so.1"
@@ -82,4 +85,8 @@ echo "for another Wireshark: netvale extcap --install"
 # The CNI plugin. Runtimes look for plugins in folders of their own.
 install -m 755 "$built/netvale-cni" "$to/lib/netvale/"
 echo "for containers: ln -s $prefix/lib/netvale/netvale-cni /opt/cni/bin/ (podman on Debian: /usr/lib/cni/)"
+# The loader has a list of libraries, which is this machine's business only if the files are.
+if [ -z "$1" ] && ! PATH=$PATH:/sbin:/usr/sbin ldconfig; then
+    echo "ldconfig failed: programs linked to libnetmap find it once it has run, or with LD_LIBRARY_PATH=$to/lib" >&2
+fi
 echo "installed netvale below $to"

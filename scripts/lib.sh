@@ -27,6 +27,17 @@ have() {
     command -v "$1" >/dev/null 2>&1
 }
 
+# release: the version in Cargo.toml.
+release() {
+    sed -n '/^version = /{s/.*"\(.*\)"/\1/p;q}' "$root/Cargo.toml"
+}
+
+# say_where_it_stops: has a script that ends at the first command that fails say which one that was.
+say_where_it_stops() {
+    set -E
+    trap 'echo "${BASH_SOURCE[0]##*/}:$LINENO: stopped (status $?): $BASH_COMMAND" >&2' ERR
+}
+
 # kept_tree NAME FUNCTION: prints the folder of that name among the guests'. The first time, the function makes it at "$work/root", for which
 # it needs debootstrap and root. It runs in a shell of its own (what it reads is exported), whose mounts and processes end with it; a
 # second process that wants the same tree waits.

@@ -3,10 +3,11 @@
 # without a network, and prints its path. FOLDER: target/packages. Files that are not committed are not in it.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+say_where_it_stops
 cd "$root"
 
 out=${1:-$target_dir/packages}
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+version=$(release)
 name=netvale-$version
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -8,6 +8,7 @@
 # The program is linked statically, to musl, where Rust has that target; otherwise it comes with the libraries that it needs.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+say_where_it_stops
 cd "$root"
 
 profile=${PROFILE:-release}
@@ -15,7 +16,7 @@ archive=${1:-$target_dir/packages/netvale-image.tar}
 machine=$(uname -m)
 target=$machine-unknown-linux-musl
 case $profile in dev | test) built=$target_dir/$target/debug ;; *) built=$target_dir/$target/$profile ;; esac
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+version=$(release)
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)}
 
 if [ -z "${NETVALE:-}" ]; then

@@ -9,12 +9,13 @@
 # (target/PROFILE/package) is put there first: stripped programs, man pages, completions, units with the right paths.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+say_where_it_stops
 cd "$root"
 
 kind=${1:-}
 profile=${PROFILE:-release}
 out=${2:-$target_dir/packages}
-version=${VERSION:-$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)}
+version=${VERSION:-$(release)}
 # Cargo's own names for folders.
 case $profile in dev | test) built=$target_dir/debug ;; *) built=$target_dir/$profile ;; esac
 stage=$target_dir/$profile/package
@@ -22,7 +23,7 @@ export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/n
 
 build() {
     [ -z "${NO_BUILD:-}" ] || return 0
-    cargo build --quiet --profile "$profile" --package netvale-cli --package netvale-capi --package netvale-pcap
+    cargo build --quiet --profile "$profile" --package netvale-cli --package netvale-capi --package netvale-pcap --package netvale-cni
     cargo build --quiet --profile "$profile" --package netvale-bench
 }
 
@@ -35,6 +36,7 @@ put() {
 stage_programs() {
     put "$built/netvale" "$stage/bin/netvale"
     put "$built/netvale-bench" "$stage/bin/netvale-bench"
+    put "$built/netvale-cni" "$stage/bin/netvale-cni"
     put "$built/libnetmap.so" "$stage/lib/libnetmap.so.0"
     put "$built/libnetvale_pcap.so" "$stage/lib/libnetvale_pcap.so"
     install -D -m 644 "$built/libnetmap.a" "$stage/lib/libnetmap.a"
@@ -72,7 +74,7 @@ stage_links() {
 # Licences of the crates that are linked in.
 licences() {
     cargo tree --offline --quiet --edges normal --prefix none --format '{p}|{l}' --package netvale-cli --package netvale-capi \
-        --package netvale-pcap --package netvale-bench 2>/dev/null | sed 's/ (.*)|/|/; s/ v/ /' | grep -v '^netvale' | sort -u
+        --package netvale-pcap --package netvale-cni --package netvale-bench 2>/dev/null | sed 's/ (.*)|/|/; s/ v/ /' | grep -v '^netvale' | sort -u
 }
 
 stage_docs() {
@@ -137,6 +139,9 @@ finish_deb() {
         cp -a "$stage"/links/pcap/* "$tree/usr/lib/netvale/pcap/"
         # Wireshark finds ports by it.
         ln -s ../../../../bin/netvale "$tree/usr/lib/$tuple/wireshark/extcap/netvale-extcap"
+        # podman finds the plugin by it.
+        mkdir "$tree/usr/lib/cni"
+        ln -s ../netvale/netvale-cni "$tree/usr/lib/cni/netvale-cni"
         ;;
     libnetmap-dev) cp -a "$stage"/links/dev/* "$tree/usr/lib/$tuple/" ;;
     esac
@@ -190,6 +195,11 @@ stage_all() {
     stage_units
     stage_docs
 }
+
+# The stage is one for all: two processes take turns.
+mkdir -p "$target_dir"
+exec {turn}>"$target_dir/package.lock"
+flock "$turn"
 
 case $kind in
 deb)

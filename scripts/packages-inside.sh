@@ -1,7 +1,8 @@
 #!/bin/bash
-# packages-inside.sh: the part of packages-test.sh that runs in a Debian 12 booted by systemd, as a service. Debian packages of two
-# versions are in /test. Ends with 0 if all is as it should be.
+# packages-inside.sh: the part of packages-test.sh that runs in a Debian booted by systemd (booted.sh), as a service. Debian packages of two
+# versions are in /test, and the source tree with what was built of it in /src and /built. Ends with 0 if all is as it should be.
 set -euo pipefail
+. /test/kinds.sh
 
 say() { echo "container: $*"; }
 fail() {
@@ -17,7 +18,7 @@ until_ok() {
     shift
     while ! "$@" >/dev/null 2>&1; do
         [ "$SECONDS" -lt "$end" ] || fail "never: $what"
-        sleep 0.1
+        sleep 0.05
     done
 }
 
@@ -26,13 +27,30 @@ expect() {
     [ "$found" = "$expected" ] || fail "$what: '$found', not '$expected'"
 }
 
+# refused TEXT COMMAND…: the command fails, and says so.
+refused() {
+    local text=$1
+    shift
+    ! "$@" >/tmp/refused 2>&1 || fail "not refused: $*"
+    grep -F -- "$text" /tmp/refused >/dev/null || fail "$*: it does not say '$text': $(cat /tmp/refused)"
+}
+
 pid_of() { systemctl show -p MainPID --value netvale.service; }
 is_new() { [ "$(pid_of)" != "$1" ] && [ "$(pid_of)" != 0 ] && systemctl is-active -q netvale.service; }
+
+# frames PORT in|out: how many frames have entered the switch there, or left it.
+frames() {
+    "${as[@]}" netvale show "$1" --json | { grep -o "\"dir\":\"$2\"[^{]*\"frames\":[0-9]*" || true; } | awk -F: '{ n += $NF } END { print n + 0 }'
+}
+
+# Whose commands these are: root's.
+as=(env)
 
 # All files but those that programs write for themselves.
 files() {
     find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/log -o -path /var/cache \
-        -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/tmp -o -path /out -o -path /test -o -path /root -o -path /home \) -prune -o -print | sort
+        -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/tmp -o -path /booted -o -path /test -o -path /src -o -path /built \
+        -o -path /root -o -path /home -o -path /srv \) -prune -o -print | sort
 }
 
 # Frames from one port to another.
@@ -45,27 +63,117 @@ traffic() {
     wait "$receiver" || fail "the receiver: $(cat /tmp/rx)"
 }
 
-install_and_upgrade() {
+# in_traffic WHAT REPEATED COMMAND…: the command, while numbered frames pass from one program to another, and pings from a TAP to one in another
+# namespace. None is lost, and as many as REPEATED arrive twice.
+in_traffic() {
+    local what=$1 repeated=$2 sender receiver pings sent received lost
+    shift 2
+    netvale pkt-gen -i vale0:flow_to -f rxseq >/tmp/flow_to 2>&1 &
+    receiver=$!
+    until_ok "a receiver" netvale show vale0:flow_to
+    netvale pkt-gen -i vale0:flow_from -f txseq -R 20000 >/tmp/flow_from 2>&1 &
+    sender=$!
+    ping -i 0.02 10.70.0.2 >/tmp/flow_ping 2>&1 &
+    pings=$!
+    until_ok "frames" flows
+    "$@" >/tmp/during 2>&1 || fail "$what: $(cat /tmp/during)"
+    kill -0 "$sender" "$receiver" "$pings" || fail "$what has ended a program: $(cat /tmp/flow_from /tmp/flow_to /tmp/flow_ping)"
+    until_ok "frames afterwards" flows
+    kill -INT "$pings"
+    wait "$pings" || true
+    kill -INT "$sender"
+    wait "$sender" || true
+    until_ok "all frames have arrived" is_quiet
+    kill -INT "$receiver"
+    wait "$receiver" || true
+    sent=$(sed -n 's/^Sent \([0-9]*\) packets.*/\1/p' /tmp/flow_from)
+    received=$(sed -n 's/^Received \([0-9]*\) packets.*/\1/p' /tmp/flow_to)
+    lost=$((sent - received))
+    [ "$lost" -le 0 ] && [ "$lost" -ge "-$repeated" ] || fail "$what: $received of $sent frames: $(cat /tmp/flow_to)"
+    # The last ping may have been under way.
+    lost=$(sed -n 's/^\([0-9]*\) packets transmitted, \([0-9]*\) received.*/\1 \2/p' /tmp/flow_ping | awk '{ print $1 - $2 }')
+    [ "${lost:-9}" -le 1 ] || fail "$what: $(tail -n 3 /tmp/flow_ping)"
+    say "$what: $received of $sent frames, $(sed -n 's/ packets transmitted, \([0-9]*\) received.*/ pings, \1 answers/p' /tmp/flow_ping)," \
+        "the longest took $(sed -n 's|^rtt .*/\([0-9.]*\)/[0-9.]* ms$|\1|p' /tmp/flow_ping) ms"
+}
+
+# Whether frames of the flow arrive.
+flows() {
+    local before
+    before=$(frames vale0:flow_to out)
+    sleep 0.1
+    [ "$(frames vale0:flow_to out)" -gt "$before" ]
+}
+is_quiet() { ! flows; }
+
+# Two TAPs, one in a namespace of its own, for pings.
+two_taps() {
+    ip netns add far
+    netvale attach vale0 tap:near0
+    netvale attach vale0 tap:far0 --netns /run/netns/far
+    ip addr add 10.70.0.1/24 dev near0
+    ip link set near0 up
+    ip -n far addr add 10.70.0.2/24 dev far0
+    ip -n far link set far0 up
+    until_ok "a ping" ping -c 1 -W 1 10.70.0.2
+}
+
+install_older() {
     ! command -v cc gcc rustc || fail "there is a compiler"
     apt-get install -y --no-install-recommends /test/older/*.deb >/tmp/apt 2>&1 || fail "$(cat /tmp/apt)"
     id netvale >/dev/null || fail "no user"
     expect "the units" "enabled enabled enabled" "$(systemctl is-enabled netvale.service netvale.socket netvale-attach.socket | xargs)"
     until_ok "the daemon" systemctl is-active netvale.service
     traffic
-    say "installed: the daemon runs as $(ps -o user= -p "$(pid_of)" 2>/dev/null || stat -c %U "/proc/$(pid_of)"), and frames pass"
-    echo 'workers = 2' >>/etc/netvale.toml
+    say "installed: the daemon runs as $(ps -o user= -p "$(pid_of)"), and frames pass"
+}
+
+dpkg_upgrade() { dpkg -i /test/debs/{libnetmap0,netvale,netvale-bench,libnetmap-dev}_*.deb </dev/null; }
+
+upgrade_packages() {
     local before
+    two_taps
     before=$(pid_of)
-    dpkg -i /test/debs/{libnetmap0,netvale,netvale-bench,libnetmap-dev}_*.deb >/tmp/dpkg 2>&1 </dev/null || fail "$(cat /tmp/dpkg)"
+    # dpkg leaves what was changed.
+    echo 'workers = 2' >>/etc/netvale.toml
+    in_traffic "dpkg installs another version" 0 dpkg_upgrade
     is_new "$before" || fail "the daemon was not restarted"
-    tail -n 1 /etc/netvale.toml | grep -q workers || fail "the configuration was replaced"
+    expect "the version" "$(netvale --version | cut -d' ' -f2)" "$(dpkg-query -W -f='${Version}' netvale | sed 's/-.*//')"
+    tail -n 1 /etc/netvale.toml | grep workers >/dev/null || fail "the configuration was replaced"
     expect "threads that forward" 2 "$(grep -l 'netvale-w[0-9]' "/proc/$(pid_of)"/task/*/comm | wc -l)"
     netvale-bench --list >/dev/null
     [ -s /usr/share/man/man1/netvale-up.1.gz ] || [ -d /usr/share/man ] || fail "no manual pages"
-    /usr/lib/*/wireshark/extcap/netvale-extcap --extcap-interfaces | grep -q '{value=netvale-ssh}' || fail "no program for Wireshark"
-    ldconfig -p | grep -q 'libnetmap.so.0 ' || fail "the loader does not know libnetmap.so.0"
+    /usr/lib/*/wireshark/extcap/netvale-extcap --extcap-interfaces | grep '{value=netvale-ssh}' >/dev/null || fail "no program for Wireshark"
+    ldconfig -p | grep 'libnetmap.so.0 ' >/dev/null || fail "the loader does not know libnetmap.so.0"
     traffic
-    say "upgraded: the configuration is kept, frames pass"
+}
+
+upgrade_command() {
+    local before
+    before=$(pid_of)
+    in_traffic "netvale upgrade" 0 netvale upgrade
+    is_new "$before" || fail "netvale upgrade has not replaced the daemon: $(cat /tmp/during)"
+    grep "process $(pid_of) goes on in place of process $before" /tmp/during >/dev/null || fail "netvale upgrade says: $(cat /tmp/during)"
+    before=$(pid_of)
+    cp /usr/bin/netvale /usr/local/bin/another
+    refused "netvale.service starts /usr/bin/netvale, not /usr/local/bin/another" netvale upgrade --exec /usr/local/bin/another
+    rm /usr/local/bin/another
+    expect "the daemon" "$before" "$(pid_of)"
+    in_traffic "systemctl restart" 0 systemctl restart netvale.service
+    is_new "$before" || fail "the daemon was not restarted"
+}
+
+# The process that clients see is the daemon's, though systemd made the sockets.
+process() {
+    local told='"pid":'
+    told+=$(pid_of)
+    netvale doctor --seconds 0.1 --json | grep -F "$told," >/dev/null || netvale doctor --seconds 0.1 --json | grep -F "$told}" >/dev/null ||
+        fail "doctor does not look at the daemon: $(netvale doctor --seconds 0.1 --json | head -c 300)"
+    # The first client of all, who came before the daemon.
+    systemctl stop netvale.service
+    netvale doctor --seconds 0.1 --json >/tmp/doctor
+    grep -F "\"pid\":$(pid_of)" /tmp/doctor >/dev/null || fail "doctor starts the daemon, and looks at another process: $(head -c 300 /tmp/doctor)"
+    say "the daemon's process is found behind systemd's sockets"
 }
 
 activation() {
@@ -84,14 +192,18 @@ activation() {
     say "the first client of either socket starts the daemon"
 }
 
-restarts() {
+kill_it() {
     local before
-    netvale attach vale0 ptnet:/run/netvale/guest
     before=$(pid_of)
     kill -9 "$before"
     until_ok "a new daemon" is_new "$before"
+}
+
+killed() {
+    netvale attach vale0 ptnet:/run/netvale/guest
+    # A batch of each ring.
+    in_traffic "kill -9" 1024 kill_it
     traffic
-    say "a daemon that was killed is started again"
 }
 
 watchdog() {
@@ -106,7 +218,7 @@ watchdog() {
     expect "the process" "$before" "$(pid_of)"
     kill -STOP "$before"
     until_ok "a new daemon" is_new "$before"
-    journalctl -u netvale.service | grep -q 'Watchdog timeout' || fail "not by the watchdog"
+    journalctl -u netvale.service | grep 'Watchdog timeout' >/dev/null || fail "not by the watchdog"
     rm -r /run/systemd/system/netvale.service.d
     systemctl daemon-reload
     systemctl restart netvale.service
@@ -116,26 +228,49 @@ watchdog() {
 journal() {
     netvale attach vale1 named --rings 1
     netvale detach vale1 named
-    until_ok "PORT=" sh -c 'journalctl -q --no-pager PORT=vale1:named | grep -q detached'
-    until_ok "SWITCH=" sh -c 'journalctl -q --no-pager SWITCH=vale1 | grep -q attached'
+    until_ok "PORT=" sh -c 'journalctl -q --no-pager PORT=vale1:named | grep detached >/dev/null'
+    until_ok "SWITCH=" sh -c 'journalctl -q --no-pager SWITCH=vale1 | grep attached >/dev/null'
     expect "other switches" "" "$(journalctl -q --no-pager -o cat SWITCH=vale1 | grep vale0 || true)"
     say "journalctl finds what is about a port, and about a switch"
 }
 
 user_units() {
+    local as before
     useradd --create-home --uid 4711 someone
     systemctl start user@4711.service
-    local as=(setpriv --reuid 4711 --regid 4711 --init-groups env XDG_RUNTIME_DIR=/run/user/4711)
+    as=(setpriv --reuid 4711 --regid 4711 --init-groups env XDG_RUNTIME_DIR=/run/user/4711)
     "${as[@]}" systemctl --user start netvale.socket
     "${as[@]}" netvale list >/dev/null || fail "the user's first client"
     expect "the user's daemon" active "$("${as[@]}" systemctl --user is-active netvale.service)"
     "${as[@]}" netvale pkt-gen -i vale0:tx -f tx -n 10 >/dev/null 2>&1 || fail "the user's program"
+    "${as[@]}" netvale attach vale0 vxlan:9,local=127.0.0.1,remote=127.0.0.2 || fail "the user's tunnel"
+    before=$("${as[@]}" systemctl --user show -p MainPID --value netvale.service)
+    "${as[@]}" netvale upgrade >/tmp/upgrade 2>&1 || fail "the user's upgrade: $(cat /tmp/upgrade)"
+    [ "$("${as[@]}" systemctl --user show -p MainPID --value netvale.service)" != "$before" ] || fail "the user's daemon was not replaced"
+    "${as[@]}" netvale show vale0:vxlan9 >/dev/null || fail "the user's tunnel does not go on"
     systemctl stop user@4711.service
     userdel --remove someone 2>/dev/null
-    say "a user's own daemon is started by the user's first client"
+    say "a user's own daemon is started by the user's first client, and upgraded by the user"
+}
+
+# A container's interface by the CNI plugin, where podman looks for it.
+cni() {
+    local network='{"cniVersion": "1.0.0", "name": "net", "type": "netvale-cni", "bridge": "vale0"}'
+    export CNI_CONTAINERID=c1 CNI_NETNS=/run/netns/pod CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni
+    ip netns add pod
+    CNI_COMMAND=ADD /usr/lib/cni/netvale-cni <<<"$network" >/tmp/cni || fail "CNI's ADD: $(cat /tmp/cni)"
+    ip -n pod link show eth0 >/dev/null || fail "the container has no interface"
+    CNI_COMMAND=DEL /usr/lib/cni/netvale-cni <<<"$network" || fail "CNI's DEL"
+    ip netns del pod
+    say "the CNI plugin gives a container an interface"
 }
 
 purge() {
+    # As observe.md says.
+    systemctl enable --now netvale-metrics.socket >/dev/null 2>&1
+    systemctl --global enable netvale.socket >/dev/null 2>&1
+    deluser --quiet joe netvale
+    userdel --remove joe 2>/dev/null
     dpkg --remove netvale >/tmp/dpkg 2>&1 || fail "$(cat /tmp/dpkg)"
     [ -e /etc/netvale.toml ] || fail "remove took the configuration"
     [ ! -e /run/netvale/attach.sock ] || fail "remove left a socket"
@@ -150,11 +285,33 @@ purge() {
     say "purged: nothing is left but the user"
 }
 
+# make install, without Rust and without DESTDIR: what service.md says then works.
+from_source() {
+    /src/scripts/install.sh "" /usr/local /built >/tmp/install 2>&1 || fail "install.sh: $(cat /tmp/install)"
+    ldconfig -p | grep '/usr/local/lib/libnetmap.so.0' >/dev/null || fail "the loader does not know the library"
+    systemd-sysusers /usr/local/lib/sysusers.d/netvale.conf
+    systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/netvale.conf
+    systemctl daemon-reload
+    systemctl enable --now netvale.socket netvale >/tmp/enable 2>&1 || fail "$(cat /tmp/enable)"
+    traffic
+    systemctl disable --now netvale.socket netvale-attach.socket netvale >/dev/null 2>&1
+    say "installed from source: the daemon runs, and frames pass"
+}
+
 files >/tmp/before
-install_and_upgrade
+install_older
+upgrade_packages
+upgrade_command
+process
 activation
-restarts
+two_taps_again() { ip netns del far && two_taps; }
+two_taps_again
+killed
+kinds
+unit_is_named
 watchdog
 journal
 user_units
+cni
 purge
+from_source

@@ -1,31 +1,51 @@
 #!/usr/bin/env bash
-# packages-test.sh: makes the packages and tries them: in a small Debian 12 (package-tree.sh) that systemd boots in a container, without
-# a compiler and without a network; on a disk that is full; as an image under podman.
+# packages-test.sh [TEST…]: makes the packages and tries them as users have them: in a Debian 12 and a Debian 13 that systemd boots in a
+# container (booted.sh), without a compiler and without a network; on a disk that is full; as an image under podman; and `make install`.
 #
 #   PROFILE=test         the build profile of what is packed
 #   DEBS=FOLDER          packages that are there already
 #   NETVALE=FILE         the program in the image; without it, a static one is built
+#   RELEASES=…           other Debians than "bookworm trixie"
 #
-# What runs in the container is in packages-inside.sh. Nothing of this machine is changed.
+# What runs in the containers is in packages-inside.sh. Nothing of this machine is changed, and nothing is left however it ends. Two may run at
+# once.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root"
 
-# Mounts that nobody else sees, and that end with the script.
-if [ -z "${NETVALE_UNSHARED:-}" ] && [ "$(id -u)" = 0 ]; then
-    NETVALE_UNSHARED=1 exec unshare --mount --propagation private "$root/scripts/packages-test.sh" "$@"
-fi
-export PROFILE=${PROFILE:-test}
-work=$(mktemp -d)
-undo=()
-# Mounts and groups go in the order opposite to that in which they came.
-cleanup() {
-    local i
-    for ((i = ${#undo[@]} - 1; i >= 0; i--)); do eval "${undo[i]}" || true; done
-    rm -rf "$work"
+# remove_after FOLDER LEADER: waits for the end of the script that holds the other end; then the processes of the tests are killed, and the folder
+# is removed. Mounts are the tests' own.
+remove_after() {
+    trap '' INT TERM HUP
+    cat >/dev/null
+    kill -KILL -- "-$(cat "$1/leader" 2>/dev/null)" 2>/dev/null || true
+    until rm -rf "$1" 2>/dev/null; do sleep 0.1; done
 }
-trap cleanup EXIT
-trap 'exit 130' INT TERM
+
+# supervise TEST…: the tests, in a session and with mounts of their own, which end with this script.
+supervise() {
+    local cleaner tests status=0
+    trap 'exit 130' INT
+    trap 'exit 143' TERM HUP
+    exec {alive}> >(exec setsid "$BASH" -c "$(declare -f remove_after); remove_after '$1'")
+    cleaner=$!
+    trap 'exec {alive}>&-; wait "$cleaner" || true' EXIT
+    NETVALE_WORK=$1 setpriv --pdeathsig KILL setsid unshare --mount --propagation private "$root/scripts/packages-test.sh" "${@:2}" \
+        {alive}>&- </dev/null &
+    tests=$!
+    wait "$tests" || status=$?
+    exit "$status"
+}
+
+export PROFILE=${PROFILE:-test}
+if [ -z "${NETVALE_WORK:-}" ]; then
+    [ "$(id -u)" = 0 ] || skip "installing packages needs root"
+    supervise "$(mktemp -d)" "$@"
+fi
+work=$NETVALE_WORK
+unset NETVALE_WORK
+echo $$ >"$work/leader"
+case $PROFILE in dev | test) built=$target_dir/debug ;; *) built=$target_dir/$PROFILE ;; esac
 
 say() { printf '%s: %s\n' "$1" "$2"; }
 fail() {
@@ -65,7 +85,7 @@ test_development() {
     dpkg-deb -x "$work"/debs/libnetmap0_*.deb "$dir"
     printf '#include <libnetmap.h>\nint main(void) { return nmport_open("netmap:nothing") != 0; }\n' >"$work/program.c"
     cc -o "$work/program" "$work/program.c" -I"$dir/usr/include" -L"$dir/usr/lib/$tuple" -lnetmap
-    readelf -d "$work/program" | grep -q 'NEEDED.*\[libnetmap\.so\.0\]' || fail "the program needs another library than libnetmap.so.0"
+    readelf -d "$work/program" | grep 'NEEDED.*\[libnetmap\.so\.0\]' >/dev/null || fail "the program needs another library than libnetmap.so.0"
     grep -qx "libdir=\${prefix}/lib/$tuple" "$dir/usr/lib/$tuple/pkgconfig/libnetmap.pc" || fail "libnetmap.pc names another folder"
     LD_LIBRARY_PATH=$dir/usr/lib/$tuple "$work/program" 2>/dev/null || fail "the program opened a port that does not exist"
     say development "a program is linked to libnetmap.so.0"
@@ -84,54 +104,110 @@ test_dkms() {
     say dkms "both drivers are built for $kernel"
 }
 
-# own_group: puts this shell into control groups of its own, in which systemd-nspawn then makes its own; where systemd runs the machine,
-# systemd does that.
-own_group() {
-    local hierarchy
-    [ ! -d /run/systemd/system ] || return 0
-    for hierarchy in /sys/fs/cgroup/systemd /sys/fs/cgroup/unified /sys/fs/cgroup; do
-        [ -e "$hierarchy/cgroup.procs" ] || continue
-        mkdir "$hierarchy/netvale-test-$$"
-        echo "$BASHPID" >"$hierarchy/netvale-test-$$/cgroup.procs"
+# inside RELEASE: packages-inside.sh in that Debian. What it says goes into a file.
+inside() {
+    local tree limit=420
+    tree=$(scripts/package-tree.sh "$1") || return 1
+    setpriv --pdeathsig KILL scripts/booted.sh --limit "$limit" --console "$work/console-$1" --bind-ro "$work/debs:/test/debs" \
+        --bind-ro "$work/older-debs:/test/older" --bind-ro "$root/scripts/packages-kinds.sh:/test/kinds.sh" \
+        --bind-ro "$root/scripts/packages-kinds.txt:/test/kinds.txt" --bind-ro "$root:/src" --bind-ro "$built:/built" \
+        "$tree" scripts/packages-inside.sh >"$work/log-$1" 2>&1
+}
+
+# The containers run side by side, and beside other tests.
+begin_containers() {
+    local release
+    for release in $releases; do
+        inside "$release" &
+        containers+=("$!")
     done
 }
 
-remove_groups() {
-    find /sys/fs/cgroup/*/netvale-test-$$ /sys/fs/cgroup/netvale-test-$$ -depth -type d -exec rmdir {} + 2>/dev/null || true
+test_container() {
+    local release container failed=0
+    [ ${#containers[@]} -gt 0 ] || begin_containers
+    for release in $releases; do
+        container=${containers[0]} containers=("${containers[@]:1}")
+        if wait "$container"; then
+            sed -n "s/^container:/$release:/p" "$work/log-$release"
+        else
+            cat "$work/log-$release" >&2
+            echo "FAILED: packages-inside.sh in $release" >&2
+            failed=1
+        fi
+    done
+    [ "$failed" = 0 ]
 }
 
-# test_container: systemd boots the tree, over which a memory file system lies, and runs packages-inside.sh as a service.
-test_container() {
-    local out=$work/out register=(--register=no --keep-unit)
-    [ ! -d /run/systemd/system ] || register=(--register=no)
-    mkdir "$out"
-    cat >"$work/netvale-test.service" <<'UNIT'
-[Unit]
-Description=tests of the packages
-[Service]
-ExecStart=/bin/bash /test/inside
-ExecStopPost=/bin/sh -c 'echo $EXIT_STATUS >/out/status; systemctl exit'
-StandardOutput=append:/out/log
-StandardError=append:/out/log
-TimeoutStopSec=60
-UNIT
-    printf '[Unit]\nWants=netvale-test.service\n' >"$work/wants.conf"
-    undo+=(remove_groups)
-    (
-        own_group
-        exec timeout -k 10 400 systemd-nspawn --quiet --directory "$tree" --volatile=overlay --machine "netvale-$$" --boot \
-            --private-network --console=pipe --capability=CAP_BPF "${register[@]}" --bind-ro="$work/debs:/test/debs" \
-            --bind-ro="$work/older-debs:/test/older" --bind-ro="$root/scripts/packages-inside.sh:/test/inside" --bind="$out:/out" \
-            --bind-ro="$work/netvale-test.service:/etc/systemd/system/netvale-test.service" \
-            --bind-ro="$work/wants.conf:/etc/systemd/system/multi-user.target.d/wants.conf" \
-            </dev/null >"$work/console" 2>&1
-    ) || true
-    if [ "$(cat "$out/status" 2>/dev/null)" != 0 ]; then
-        tail -n 40 "$work/console" >&2
-        cat "$out/log" >&2
-        fail "packages-inside.sh"
-    fi
-    grep '^container: ' "$out/log"
+# listing FOLDER: all that is in it, with modes, links and contents.
+listing() {
+    (cd "$1" && find . -printf '%y %m %p %l\n' | sort && find . -type f -print0 | sort -z | xargs -0 sha256sum)
+}
+
+# names_in FOLDER…: what netvale's files are called, wherever they lie: packages have other folders for some, and compress manual pages.
+names_in() {
+    (cd "$1" && find . ! -type d -printf '%f\n') | sed 's/\.gz$//' | sort -u
+}
+
+# `make install` twenty times: it comes to its end each time, and installs the same, which is all that the packages have, in the face of a
+# machine with many libraries.
+test_install() {
+    local dir=$work/install tools=$work/tools run program package lacks
+    mkdir -p "$tools" "$dir/packed"
+    # Root often has no Rust.
+    for program in bash sh sed awk mktemp rm mkdir install chmod ln dirname cat env; do ln -s "$(command -v $program)" "$tools/"; done
+    cat >"$tools/ldconfig" <<'PROGRAM'
+#!/bin/sh
+echo "	libpcap.so.0.8 (libc6,x86-64) => /usr/lib/libpcap.so.0.8"
+exec awk 'BEGIN { for (i = 0; i < 20000; i++) print "\tlibother" i ".so.1 (libc6,x86-64) => /usr/lib/libother.so." i }'
+PROGRAM
+    chmod 755 "$tools/ldconfig"
+    for run in {1..20}; do
+        PATH=$tools scripts/install.sh "$dir/$run" /usr/local "$built" >"$work/install.log" 2>&1 ||
+            fail "install.sh, run $run: status $?: $(cat "$work/install.log")"
+        listing "$dir/$run" >"$dir/$run.list"
+        cmp "$dir/1.list" "$dir/$run.list" || fail "run $run installs something else: $(diff "$dir/1.list" "$dir/$run.list")"
+        [ "$run" = 1 ] || rm -rf "${dir:?}/$run"
+    done
+    for package in netvale libnetmap0 libnetmap-dev; do dpkg-deb -x "$work"/debs/${package}_*.deb "$dir/packed"; done
+    # What only a package has: the configuration file, its own papers, and names that Debian gives completions.
+    lacks=$(comm -13 <(names_in "$dir/1") <(names_in "$dir/packed") | grep -vx -e netvale.toml -e changelog -e changelog.Debian -e copyright || true)
+    [ -z "$lacks" ] || fail "make install lacks what the packages have: $lacks"
+    lacks=$(comm -23 <(names_in "$dir/1") <(names_in "$dir/packed"))
+    [ -z "$lacks" ] || fail "the packages lack what make install has: $lacks"
+    # Who reads a pipe in the scripts reads it to its end.
+    ! grep -nE '\| *(head\b|grep (-[A-Za-z]+ )*-[A-Za-z]*[qm])|\|.*\bexit *\}' scripts/install*.sh scripts/package*.sh scripts/booted.sh scripts/lib.sh \
+        dist/rpm/* dist/debian/*/* || fail "these end before what writes into their pipe has: it is killed (SIGPIPE)"
+    say install "twenty times the same, with all that is in the packages"
+}
+
+# Interrupted at any moment, booted.sh leaves nothing.
+test_interrupted() {
+    local tree signal after process left
+    tree=$(scripts/package-tree.sh bookworm)
+    echo 'sleep 60' >"$work/sleeps"
+    for signal in INT TERM KILL; do
+        for after in 0.05 0.3 2; do
+            # In a session of its own, it heeds Ctrl-C.
+            env --default-signal=INT setsid scripts/booted.sh "$tree" "$work/sleeps" >/dev/null 2>&1 &
+            process=$!
+            sleep "$after"
+            kill "-$signal" "$process"
+            wait "$process" || true
+            until left=$(left_of "$process") && [ -z "$left" ]; do
+                [ "$SECONDS" -lt 600 ] || fail "SIG$signal after $after s leaves: $left"
+                sleep 0.1
+            done
+        done
+    done
+    say interrupted "nothing is left of a container"
+}
+
+# left_of PID: what is there of that booted.sh's.
+left_of() {
+    find /sys/fs/cgroup -maxdepth 2 -name "netvale-booted-$1"
+    pgrep -af -- "netvale-booted-$1" || true
+    grep -l "netvale-booted-$1" /proc/[0-9]*/mounts 2>/dev/null || true
 }
 
 # The disk is full in the middle of an upgrade, and of an installation: what was there stays usable, and the next attempt succeeds.
@@ -139,10 +215,8 @@ test_full_disk() {
     local disk=$work/disk new=$work/disk/root
     mkdir "$disk"
     mount -t tmpfs -o size=200m tmpfs "$disk"
-    undo+=("umount '$disk'")
     mkdir "$disk/upper" "$disk/work" "$new"
     mount -t overlay -o "lowerdir=$tree,upperdir=$disk/upper,workdir=$disk/work" overlay "$new"
-    undo+=("umount '$new'")
     cp "$work"/debs/{netvale_,libnetmap0_}*.deb "$new/tmp/"
     in_root() { chroot "$new" env DEBIAN_FRONTEND=noninteractive "$@"; }
     # install VERSION: with the names as the tree has them.
@@ -182,14 +256,14 @@ test_rpm() {
         [ -e "$dir/$file" ] || fail "the rpms lack $file"
     done
     [ "$(rpm -qp --configfiles "$work"/rpms/netvale-[0-9]*.rpm)" = /etc/netvale.toml ] || fail "the configuration is no configuration file"
-    ! rpm -qp --requires "$work"/rpms/*.rpm | grep -q libpcap-system || fail "the rpm requires what it makes itself"
+    ! rpm -qp --requires "$work"/rpms/*.rpm | grep libpcap-system >/dev/null || fail "the rpm requires what it makes itself"
     "$dir/usr/bin/netvale" --version >/dev/null
     say rpm "$(find "$work/rpms" -name '*.rpm' | wc -l) packages are complete"
 }
 
 # frames_in_image PODMAN…: a daemon in a container, and two programs in it.
 frames_in_image() {
-    local name=netvale-test-$$ end=$((SECONDS + 90)) receiver
+    local name=netvale-test end=$((SECONDS + 90)) receiver
     stop_image() { "$@" rm --force --time 5 "$name" >/dev/null 2>&1 || true; }
     "$@" load --quiet --input "$image_file" >/dev/null
     "$@" run --detach --name "$name" --network none --cgroups=disabled --cap-drop all --read-only --tmpfs /run/netvale \
@@ -208,34 +282,44 @@ frames_in_image() {
     stop_image "$@"
 }
 
+# by_podman PODMAN…: the same among processes and mounts that end with it.
+by_podman() {
+    export -f frames_in_image fail
+    export image image_file work
+    setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc bash -euo pipefail -c 'frames_in_image "$@"' - "$@"
+}
+
 # The image runs under podman, of root and of an ordinary user, without a capability and without a network.
 test_image() {
     local image image_file=$work/image.tar user=65534 home
-    image=localhost/netvale:$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+    image=localhost/netvale:$(release)
     scripts/package-image.sh "$image_file" >/dev/null
     # crun knows control groups of one kind or the other, not both.
     [ ! -d /sys/fs/cgroup/unified ] || { umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup; }
-    undo+=("umount '$work'/podman/root/overlay/*/merged 2>/dev/null; umount '$work/podman/root/overlay' 2>/dev/null")
-    frames_in_image podman --root "$work/podman/root" --runroot "$work/podman/run"
+    by_podman podman --root "$work/podman/root" --runroot "$work/podman/run"
     # A user's files, where that user may look.
-    home=$(mktemp -d /tmp/netvale-podman.XXXXXX)
-    undo+=("rm -rf '$home'")
-    mkdir "$home/run"
+    home=$work/home
+    chmod 711 "$work"
+    mkdir -p "$home/run"
     cp "$image_file" "$home/image.tar"
     chown -R "$user:$user" "$home"
     image_file=$home/image.tar
     cd "$home"
-    frames_in_image setpriv --reuid "$user" --regid "$user" --clear-groups env -i PATH="$PATH" HOME="$home" \
+    by_podman setpriv --reuid "$user" --regid "$user" --clear-groups env -i PATH="$PATH" HOME="$home" \
         XDG_RUNTIME_DIR="$home/run" podman --root "$home/storage" --runroot "$home/run/storage" --storage-driver vfs \
         --storage-opt vfs.ignore_chown_errors=true
     cd "$root"
     say image "frames between programs in a container, root's and an ordinary user's"
 }
 
-[ "$(id -u)" = 0 ] || { echo "skipped: installing packages needs root"; exit "$SKIPPED"; }
 have systemd-nspawn || fail "systemd-nspawn is not installed (scripts/install-deps.sh test)"
-tree=$(scripts/package-tree.sh)
-make_debs
+releases=${RELEASES:-bookworm trixie}
+containers=()
 tests=("$@")
-[ $# -gt 0 ] || tests=(lintian development dkms container full_disk rpm image)
+[ $# -gt 0 ] || tests=(lintian development dkms install full_disk rpm image container interrupted)
+# One after the other: two at once would only wait for each other.
+for release in $releases; do scripts/package-tree.sh "$release" >/dev/null; done
+tree=$(scripts/package-tree.sh bookworm)
+make_debs
+case " ${tests[*]} " in *' container '*) begin_containers ;; esac
 for name in "${tests[@]}"; do "test_$name"; done

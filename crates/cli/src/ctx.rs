@@ -50,8 +50,7 @@ impl Daemon {
     }
 
     /// The daemon's process, where it can be seen from here.
-    #[must_use]
-    pub fn pid(&self) -> Option<u32> {
+    pub fn pid(&mut self) -> Option<u32> {
         self.client.daemon_pid()
     }
 

@@ -109,9 +109,24 @@ impl Client {
         self.timeout = timeout;
     }
 
-    /// The process that listens at the socket; none if it lies in a PID namespace that is not visible from here.
-    #[must_use]
-    pub fn daemon_pid(&self) -> Option<u32> {
+    /// The daemon's process; none if it does not answer, or lies in a PID namespace that is not visible from here.
+    ///
+    /// It is the kernel that says so, of whoever said last that it listens at the socket: a daemon cannot name a process of somebody else's,
+    /// whose options or limits would then be taken for its own. The kernel noted that when this connection was made. With a service
+    /// manager's socket, this may have been before the daemon was there, and then it is the manager's process, or that of a daemon that
+    /// has ended since. What the daemon says of itself tells one from the other, and is used for nothing else: in another PID namespace it
+    /// has another number. A newer connection has the right process, as a daemon listens anew before it answers anybody.
+    pub fn daemon_pid(&mut self) -> Option<u32> {
+        let says = self.version().ok()?.pid;
+        let listener = self.listener();
+        if says.is_none() || says == listener {
+            return listener;
+        }
+        Client::connect_within(self.socket.parent()?, self.timeout).ok()?.listener()
+    }
+
+    /// The process that listened when this connection was made.
+    fn listener(&self) -> Option<u32> {
         let peer = sockopt::socket_peercred(&self.stream).ok()?;
         u32::try_from(peer.pid.as_raw_pid()).ok().filter(|&pid| pid != 0)
     }

@@ -49,12 +49,20 @@ pub struct Version {
     pub version: String,
     /// netmap's API version (`NETMAP_API`), 14.
     pub api: u32,
+    /// The daemon's process, as it is numbered where the daemon runs. Daemons older than this do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
 }
 
 impl Version {
-    /// The version of this release.
+    /// The version of this release, and this process.
     pub fn current() -> Self {
-        Version { name: "netvale".into(), version: env!("CARGO_PKG_VERSION").into(), api: netvale_abi::NETMAP_API }
+        Version {
+            name: "netvale".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            api: netvale_abi::NETMAP_API,
+            pid: Some(std::process::id()),
+        }
     }
 }
 

@@ -14,11 +14,15 @@ use netvale_control::client::Client;
 use crate::progress::Progress;
 use crate::{CliError, Ctx, out};
 
+mod unit;
+
+use unit::Unit;
+
 /// Replace the running daemon by this version of it, without losing a frame.
 ///
 /// Starts this program with the running daemon's options; the new daemon takes its ports and connections over, and the old one ends. Attached
 /// programs and virtual machines go on. If the new daemon cannot go on, the old one does. It takes the rights of root, or of the daemon's own
-/// user.
+/// user. A daemon that systemd runs is restarted by systemd, with all its ports.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Program to start instead of this one.
@@ -33,7 +37,7 @@ pub struct Args {
 /// The option that makes a daemon a successor.
 const TAKE_OVER: &str = "--take-over";
 /// What a successor needs of its predecessor's environment.
-const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "NETVALE_RUN_DIR", "XDG_RUNTIME_DIR"];
+const VARIABLES: [&str; 4] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "NETVALE_RUN_DIR", "XDG_RUNTIME_DIR"];
 /// Between two looks for the new daemon.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -44,6 +48,25 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let hidden = || CliError::failed("the daemon's process is not visible from here", "run this where the daemon runs");
     let pid = ctx.daemon()?.pid().ok_or_else(hidden)?;
+    match Unit::of(pid) {
+        Some(unit) => by_systemd(args, ctx, &unit, pid),
+        None => by_itself(args, ctx, pid),
+    }
+}
+
+/// systemd starts the successor.
+fn by_systemd(args: &Args, ctx: &Ctx, unit: &Unit, pid: u32) -> Result<ExitCode, CliError> {
+    let program =
+        program(args).map_err(|e| CliError::failed(format!("cannot find out this program's path: {e}"), ""))?;
+    unit.restart(pid, &program)?;
+    let unseen = || CliError::failed("the new daemon's process is not visible from here", "");
+    let new = ctx.daemon()?.pid().ok_or_else(unseen)?;
+    out::text(format!("process {new} goes on in place of process {pid}: systemd has restarted {}\n", unit.name()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// This command starts the successor.
+fn by_itself(args: &Args, ctx: &Ctx, pid: u32) -> Result<ExitCode, CliError> {
     let mut command = successor(args, ctx, pid).map_err(|e| {
         let what = format!("cannot read the options of the daemon, process {pid}: {e}");
         CliError::failed(what, "run this as root, or as the daemon's user")
@@ -61,10 +84,15 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 /// The command of a successor of the daemon in that process.
 fn successor(args: &Args, ctx: &Ctx, pid: u32) -> io::Result<Command> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
-    let program = args.exec.clone().map_or_else(std::env::current_exe, Ok)?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(program(args)?);
     let options = words(std::fs::read(proc.join("cmdline"))?).skip(1).filter(|word| word != TAKE_OVER);
     let options: Vec<_> = options.collect();
+    if !options.iter().any(|word| word == "up") {
+        // An older daemon at a socket of systemd's.
+        return Err(io::Error::other(
+            "it is the service manager's, as the daemon is too old to say its own; restart it",
+        ));
+    }
     let names_user = options.iter().any(|word| word.as_encoded_bytes().starts_with(b"--user"));
     command.args(options).arg(TAKE_OVER).current_dir(proc.join("cwd")).stdin(Stdio::null()).process_group(0);
     // What it says before it goes on concerns only whom it fails; then it writes to its predecessor's log.
@@ -88,6 +116,11 @@ fn successor(args: &Args, ctx: &Ctx, pid: u32) -> io::Result<Command> {
     Ok(command)
 }
 
+/// The program that is to go on.
+fn program(args: &Args) -> io::Result<PathBuf> {
+    args.exec.clone().map_or_else(std::env::current_exe, Ok)
+}
+
 /// The words of a list that is separated by zeros.
 fn words(bytes: Vec<u8>) -> impl Iterator<Item = OsString> {
     let words: Vec<_> = bytes.split(|&b| b == 0).filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect();
@@ -98,7 +131,7 @@ fn words(bytes: Vec<u8>) -> impl Iterator<Item = OsString> {
 fn wait_for(mut child: Child, ctx: &Ctx, limit: Duration) -> Result<u32, CliError> {
     let until = Instant::now() + limit;
     let pid = child.id();
-    let goes_on = || Client::connect(&ctx.dir()).ok().and_then(|client| client.daemon_pid()) == Some(pid);
+    let goes_on = || Client::connect(&ctx.dir()).ok().and_then(|mut client| client.daemon_pid()) == Some(pid);
     while !goes_on() {
         if let Ok(Some(ended)) = child.try_wait() {
             let mut said = String::new();

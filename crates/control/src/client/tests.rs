@@ -92,7 +92,7 @@ fn answering(bytes: &'static [u8]) -> (tempfile::TempDir, JoinHandle<()>) {
 #[test]
 fn process() {
     let (dir, thread) = daemon(serve_fake);
-    let client = Client::connect(dir.path()).unwrap();
+    let mut client = Client::connect(dir.path()).unwrap();
     assert_eq!(client.daemon_pid(), Some(std::process::id()));
     drop(client);
     thread.join().unwrap();

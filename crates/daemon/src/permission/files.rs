@@ -11,6 +11,7 @@ use super::is_trusted;
 use crate::caller::Caller;
 use crate::config::Config;
 use crate::refusal::{Refusal, refuse};
+use crate::system::keep;
 
 /// The place that a path means for a caller. Nothing is looked up.
 ///
@@ -66,8 +67,17 @@ pub fn configured_folders(config: &Config) -> Vec<PathBuf> {
 
 /// Refuses a path that could not be used, perhaps because of the sandbox.
 pub fn unreached(config: &Config, errno: Errno, mut text: String) -> Refusal {
-    if config.sandbox && errno == Errno::ACCESS {
-        text.push_str("; the daemon's sandbox only reaches its run directory and its allow-dirs: add the folder there");
-    }
+    let advice = match errno {
+        // What systemd shows of a file system by ProtectSystem=, ProtectHome= and PrivateTmp=.
+        Errno::ROFS if keep::is_there() => {
+            "the daemon's unit has the folder read-only: add it to ReadWritePaths= (systemctl edit netvale) and to allow_dirs"
+        }
+        Errno::ACCESS if config.sandbox => {
+            "the daemon's sandbox only reaches its run directory and its allow-dirs: add the folder there"
+        }
+        _ => return Refusal::new(errno, text),
+    };
+    text.push_str("; ");
+    text.push_str(advice);
     Refusal::new(errno, text)
 }

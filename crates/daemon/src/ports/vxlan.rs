@@ -17,6 +17,7 @@ use super::tunnel::{VxlanPort, VxlanState, ask_port, neighbor_of, word_of};
 use crate::daemon::Daemon;
 use crate::handover::items::{State, from_said};
 use crate::refusal::Refusal;
+use crate::system::keep;
 
 /// Seconds after which a learned address is forgotten (IEEE 802.1D's default).
 const AGEING: u32 = 300;
@@ -84,5 +85,15 @@ fn refusal(e: EndpointError) -> Refusal {
         EndpointError::NotHere(_) => Errno::ADDRNOTAVAIL,
         EndpointError::Socket(_, e) => Errno::from_io_error(e).unwrap_or(Errno::IO),
     };
-    Refusal::new(errno, e.to_string())
+    Refusal::new(errno, e.to_string() + forbidden(errno))
+}
+
+/// What to do where not the address is at fault, but the whole family: systemd refuses those that the unit does not name with this errno.
+fn forbidden(errno: Errno) -> &'static str {
+    match errno {
+        Errno::AFNOSUPPORT if keep::is_there() => {
+            "; the daemon's unit forbids it (or the kernel has no IPv6): add AF_INET AF_INET6 to RestrictAddressFamilies= (systemctl edit netvale)"
+        }
+        _ => "",
+    }
 }

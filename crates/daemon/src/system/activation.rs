@@ -7,7 +7,7 @@ use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
 use netvale_ptnet::keep::Kept;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, getsockname, sockopt};
 
-use super::sockets::{SocketError, listen};
+use super::sockets::{MANAGERS_BACKLOG, SocketError, listen};
 use crate::config::SocketAccess;
 
 /// The two sockets, listening.
@@ -71,7 +71,9 @@ fn check(fd: BorrowedFd<'_>, path: &Path, kind: SocketType) -> Result<(), String
         return Err(format!("it is not at {}", path.display()));
     }
     // The manager clears this in what it passes.
-    rustix::io::ioctl_fionbio(fd, true).map_err(of)
+    rustix::io::ioctl_fionbio(fd, true).map_err(of)?;
+    // It listens already; the kernel notes who said so last, for clients that want to know the daemon's process.
+    rustix::net::listen(fd, MANAGERS_BACKLOG).map_err(of)
 }
 
 /// Whether two paths of sockets are one, by whatever way to the folder.

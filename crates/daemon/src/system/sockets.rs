@@ -16,6 +16,8 @@ use crate::config::SocketAccess;
 const LOCK: &str = "lock";
 /// Connections that wait to be accepted, at most.
 const BACKLOG: i32 = 64;
+/// The same of the service manager's sockets (systemd's default), where clients also wait while there is no daemon.
+pub(super) const MANAGERS_BACKLOG: i32 = 4096;
 
 /// Why the sockets could not be created.
 #[derive(Debug, Error)]
@@ -83,9 +85,10 @@ impl Sockets {
 
     /// Makes this process the one that clients see behind the sockets.
     pub fn own(&self) {
+        let backlog = if self.own.is_empty() { MANAGERS_BACKLOG } else { BACKLOG };
         for fd in [&self.attach, &self.control] {
             // They listen already; the kernel notes who said so last.
-            let _ = rustix::net::listen(fd, BACKLOG);
+            let _ = rustix::net::listen(fd, backlog);
         }
     }
 }

@@ -49,7 +49,7 @@ impl Upgraded {
 impl Drop for Upgraded {
     fn drop(&mut self) {
         // The first process may be gone for long.
-        let last = Client::connect(self.dir()).ok().and_then(|client| client.daemon_pid());
+        let last = Client::connect(self.dir()).ok().and_then(|mut client| client.daemon_pid());
         let pid = last.and_then(|pid| Pid::from_raw(pid.cast_signed()));
         if let Some(pid) = pid {
             let _ = kill_process(pid, Signal::KILL);

@@ -1,0 +1,108 @@
+//! A daemon that systemd runs. Its successor must be systemd's, too: with the sandbox, limits and watchdog of the unit, and supervised. So
+//! systemd starts it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::CliError;
+
+/// A service, of the system's or of this user's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    name: String,
+    /// The user whose systemd runs it; none: the system's.
+    uid: Option<u32>,
+}
+
+impl Unit {
+    /// The service whose main process that is.
+    pub fn of(pid: u32) -> Option<Unit> {
+        let unit = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?.lines().find_map(Unit::in_group)?;
+        (unit.property("MainPID")? == pid.to_string()).then_some(unit)
+    }
+
+    /// What a line of /proc/PID/cgroup says: `HIERARCHY:CONTROLLERS:PATH`.
+    fn in_group(line: &str) -> Option<Unit> {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let name = path.rsplit('/').next().filter(|name| name.ends_with(".service"))?;
+        let user =
+            || path.split('/').find_map(|part| part.strip_prefix("user@")?.strip_suffix(".service")?.parse().ok());
+        ["", "name=systemd"].contains(&controllers).then(|| Unit { name: name.to_owned(), uid: user() })
+    }
+
+    fn systemctl(&self) -> Command {
+        let mut command = Command::new("systemctl");
+        command.args(self.uid.map(|_| "--user")).stdin(Stdio::null());
+        command
+    }
+
+    fn property(&self, name: &str) -> Option<String> {
+        let said =
+            self.systemctl().args(["show", "--value", "--property", name, &self.name]).stderr(Stdio::null()).output();
+        said.ok()
+            .filter(|said| said.status.success())
+            .map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
+    }
+
+    /// The program that it starts, and the one that runs.
+    fn programs(&self, pid: u32) -> impl Iterator<Item = PathBuf> {
+        let starts = self.property("ExecStart").and_then(|all| {
+            let path = all.split("path=").nth(1)?.split(" ;").next()?;
+            Some(PathBuf::from(path))
+        });
+        let runs = fs::read_link(format!("/proc/{pid}/exe")).ok().map(|path| {
+            let path = path.to_string_lossy();
+            // Another file has its name now.
+            PathBuf::from(path.strip_suffix(" (deleted)").unwrap_or(&path))
+        });
+        starts.into_iter().chain(runs)
+    }
+
+    /// Has systemd start it anew, of that program; the daemon leaves its ports with systemd in between.
+    ///
+    /// # Errors
+    /// It starts another program, or systemd refuses.
+    pub fn restart(&self, pid: u32, program: &Path) -> Result<(), CliError> {
+        let wanted = program.canonicalize().unwrap_or_else(|_| program.to_owned());
+        let is_wanted = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path == wanted);
+        if !self.programs(pid).any(|path| is_wanted(&path)) {
+            let starts = self.programs(pid).next().unwrap_or_default();
+            let what = format!("{} starts {}, not {}", self.name, starts.display(), wanted.display());
+            return Err(CliError::failed(what, "install this version there, or name it in ExecStart= of the unit"));
+        }
+        let done = self.systemctl().arg("restart").arg(&self.name).stdout(Stdio::null()).output();
+        let said = done.map_err(|e| CliError::failed(format!("cannot start systemctl: {e}"), ""))?;
+        if said.status.success() {
+            return Ok(());
+        }
+        let what = format!("systemd does not restart {}: {}", self.name, String::from_utf8_lossy(&said.stderr).trim());
+        let journal = self.uid.map_or("-u", |_| "--user-unit");
+        Err(CliError::failed(what, format!("`journalctl {journal} {}` says more", self.name)))
+    }
+
+    /// What systemd calls it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: the service is found in either kind of control groups, of the system's and of a user's; a session's is none.
+    #[test]
+    fn groups() {
+        let unit = |name: &str, uid| Some(Unit { name: name.to_owned(), uid });
+        assert_eq!(Unit::in_group("0::/system.slice/netvale.service"), unit("netvale.service", None));
+        assert_eq!(Unit::in_group("1:name=systemd:/system.slice/netvale.service"), unit("netvale.service", None));
+        let user = "0::/user.slice/user-7.slice/user@7.service/app.slice/netvale.service";
+        assert_eq!(Unit::in_group(user), unit("netvale.service", Some(7)));
+        for other in
+            ["5:cpu,cpuacct:/system.slice/netvale.service", "0::/user.slice/user-7.slice/session-1.scope", "0::/", ""]
+        {
+            assert_eq!(Unit::in_group(other), None, "{other}");
+        }
+    }
+}
