@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # guest-image.sh: makes what guests of the tests boot from, once, and prints the folder it is in: `vmlinux` (uncompressed: it boots in half
-# the time), `base.cpio.gz` (busybox, virtio modules, an /init that runs /script), and in `more` and `netem` modules that only some guests need.
+# the time), `vmlinuz` (for boot loaders), `base.cpio.gz` (busybox, virtio modules, an /init that runs /script), and in `more` and `netem` modules that only some guests need.
 #
 # The kernel is Debian's own package, only unpacked, never installed. Needs the packages busybox-static, cpio, kmod, lz4, zstd, xz-utils.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 # Changes whenever what is made changes.
-recipe=6
+recipe=7
 meta=linux-image-amd64
 package=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | sed -n 1p)
 if [ -z "$package" ]; then
@@ -91,5 +91,6 @@ chmod 755 root/init
 
 mkdir -p "$image"
 mv vmlinux base.cpio.gz more netem "$image/"
+cp "tree/boot/vmlinuz-$release" "$image/vmlinuz"
 touch "$image/done"
 echo "$image"

@@ -1,190 +1,190 @@
 #!/usr/bin/env bash
-# guide-commands.sh [PAGE…]: runs the commands of the guide (README.md and docs/guide/*.md), so that what a reader copies works.
+# guide-commands.sh [PAGE…]: runs the commands of the guide (README.md and docs/guide/*.md) as they are printed, by those that each page is
+# for, so that what a reader copies works. CONTRIBUTING.md says what a page has to say, and how its blocks are marked.
 #
-# Each page is one session: a shell of root's in network, mount and process namespaces of its own, in which /run is empty and
-# `netvale` is the built one ($NETVALE). All of it ends with the page. Fenced blocks say what is done with them:
+#   READERS=root,member  only these of a page's readers (root, member, user, rootless)
+#   DEBS=FOLDER          packages that are there already; otherwise they are made of what PROFILE=test builds
+#   JOBS=2               sessions at a time
+#   KEEP=FOLDER          what each session wrote stays there
 #
-#   ```sh run                 the commands succeed
-#   ```sh run background      the reader's other terminal: the block goes on while later ones run
-#   ```console run            after each `$ COMMAND` stands its output; … is anything, blanks are alike
-#   ```sh ignore: REASON      not run; the reason names the test that covers it, where there is one
-#   ```toml file=NAME         becomes this file
+# Each page, for each of its readers, is a session of its own: a Debian 12 that systemd boots in a container (booted.sh), with the packages
+# installed, the daemon running, and the programs that the guide uses. It has no network, and nobody has used it before. The reader's
+# home has what the page says that its reader has: a checkout, a guest's disk. What runs in it is in guide-inside.sh and guide-session.sh.
 #
-# More words behind `run`: `needs=PROGRAM,…` skips the block where one is missing, `needs=root` where the namespaces are an ordinary
-# user's, `needs=guest` where guests of the tests cannot boot (guide-vm.sh); `status=N` is the exit status of a console block's commands; `eventually` repeats a console block's commands until the output is
-# as shown. `<!-- run … -->` is what a page needs and its reader has (an interface, a running program).
-set -uo pipefail
+# The system is a tree that is made once and kept, not this machine's own root: that one may be another Debian, may have a netvale of its
+# own, and has services and accounts that no reader has.
+set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+cd "$root"
 
-# Seconds for a page, and for anything that is waited for.
-page_limit=300
-wait_limit=60
+# Seconds for a session; a page with guests that are emulated takes minutes on a busy machine.
+session_limit=600
 
-# blocks PAGE FOLDER: writes each block to FOLDER/LINE, and prints `LINE LANGUAGE WORDS…`.
-blocks() {
-    awk -v folder="$2" '
-        /^```/ && !inside {
-            inside = 1; line = NR; info = substr($0, 4)
-            known = info ~ /^[a-z]+ +(run|ignore: |file=)/
-            if (known) print line, info
-            else if (info ~ /^(sh|console)/) print line, "unmarked"
-            printf "" > (folder "/" line)
-            next
-        }
-        /^<!-- run/ && !inside { inside = 2; line = NR; print line, "hidden run" substr($0, 9); printf "" > (folder "/" line); next }
-        (inside == 1 && /^```/) || (inside == 2 && /^-->/) { close(folder "/" line); inside = 0; next }
-        inside { print > (folder "/" line) }
-    ' "$1"
+# What the guide's pages use. Recommended packages are left out.
+programs=(dbus-user-session sudo acl curl jq ethtool iperf3 tcpdump tshark ngrep tcpreplay python3-scapy python3-venv python3-setuptools
+    python3-wheel python3-pip gcc libc6-dev pkg-config podman crun uidmap slirp4netns containernetworking-plugins
+    qemu-system-x86 qemu-utils libvirt-daemon-system libvirt-clients frr nfdump nfdump-sflow openssh-client)
+# For the guests' disk.
+programs+=(syslinux mtools dosfstools)
+
+# Mounts that nobody else sees, and that end with the script.
+if [ -z "${NETVALE_UNSHARED:-}" ] && [ "$(id -u)" = 0 ]; then
+    NETVALE_UNSHARED=1 exec unshare --mount --propagation private "$root/scripts/guide-commands.sh" "$@"
+fi
+
+fail() {
+    echo "guide-commands.sh: $*" >&2
+    exit 1
 }
 
-# The pages' own word for waiting: await COMMAND…: until the command succeeds.
-await() {
-    local until=$((SECONDS + wait_limit))
-    while ! "$@" >/dev/null 2>&1; do
-        [ "$SECONDS" -lt "$until" ] || { echo "never succeeded: $*" && return 1; }
-        sleep 0.05
-    done
-}
-
-# blanks: runs of blanks become one, and those at the ends of lines go.
-blanks() {
-    sed -E 's/[[:blank:]]+/ /g; s/^ //; s/ $//; /^$/d'
-}
-
-# console FILE STATUS EVENTUALLY: each command of the block, with its output.
-console() {
-    local command='' expected='' text
-    while IFS= read -r text; do
-        if [[ $text == '$ '* ]]; then
-            [ -z "$command" ] || shown "$command" "$expected" "$2" "$3" || return 1
-            command=${text#'$ '} expected=''
+# check_pages PAGE…: the rules that need no container. Writes to $work/readers: PAGE|READER|STATE|SHELL.
+check_pages() {
+    local page name broken=0
+    for page in "$@"; do
+        [ -r "$page" ] || fail "there is no page $page"
+        if awk -f scripts/guide-page.awk "$page" >"$work/checked"; then
+            sed "s|^|$page\||" "$work/checked" >>"$work/readers"
         else
-            expected+=$text$'\n'
+            grep -v '|' "$work/checked" || true
+            broken=1
         fi
-    done <"$1"
-    shown "$command" "$expected" "$2" "$3"
-}
-
-# shown COMMAND EXPECTED STATUS EVENTUALLY
-shown() {
-    local output status pattern until=$((SECONDS + wait_limit))
-    # A line of … alone may also be no line at all.
-    pattern=$(blanks <<<"$2" | sed -e 's/[][\\*?]/\\&/g' | sed -z -e 's/\n…\n/…\n/g' -e 's/…/*/g')
-    while :; do
-        status=0
-        output=$(eval "$1" 2>&1 </dev/null) || status=$?
-        # shellcheck disable=SC2053 # it is a pattern
-        if [ "$status" = "$3" ] && [[ $(blanks <<<"$output") == $pattern ]]; then return 0; fi
-        [ "$4" = 1 ] && [ "$SECONDS" -lt "$until" ] || break
-        sleep 0.1
     done
-    printf '$ %s\nstatus %s, shown is %s; output:\n%s\nshown is:\n%s\n' "$1" "$status" "$3" "$output" "$2"
-    return 1
-}
-
-# lacks WORD…: prints what a block needs and is not there.
-lacks() {
-    local word need
-    for word in "$@"; do
-        [[ $word == needs=* ]] || continue
-        for need in $(tr , ' ' <<<"${word#needs=}"); do
-            case $need in
-            root) [ "$GUIDE_ROOT" = 1 ] || { echo "the rights of root" && return; } ;;
-            guest) [ -n "${GUIDE_DRIVERS:-}" ] || { echo "what guests boot from" && return; } ;;
-            *) have "$need" || { echo "$need" && return; } ;;
-            esac
+    [ "$broken" = 0 ] || exit 1
+    # The whole guide is for all of them.
+    if [ "$all" = 1 ]; then
+        for name in root member user rootless; do
+            cut -d'|' -f2 "$work/readers" | grep -qx "$name" || fail "no page is for: $name"
         done
-    done
+    fi
 }
 
-# The session of a page, inside the namespaces: session FOLDER PAGE. Its plan is FOLDER/plan.
+make_debs() {
+    debs=${DEBS:-}
+    [ -z "$debs" ] || return 0
+    debs=$work/debs
+    PROFILE=test scripts/package.sh deb "$debs" >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "no packages"; }
+}
+
+# make_checkout FOLDER: what a reader has who has cloned the repository, and made packages and the image.
+make_checkout() {
+    mkdir -p "$1/target/packages"
+    git ls-files -z | tar --null --files-from=- --create --ignore-failed-read 2>/dev/null | tar -x -C "$1"
+    cp "$debs"/*.deb "$1/target/packages/"
+    NETVALE=$target_dir/debug/netvale scripts/package-image.sh "$(realpath "$1")/target/packages/netvale-image.tar" >/dev/null
+}
+
+# make_disk MACHINE: puts a disk there that boots by itself, as the disks of a reader's guests do: a kernel and a small system, with a shell on
+# the serial line. The machine has the programs that make it.
+make_disk() {
+    local guest drivers dir=$1/tmp/disk
+    guest=$(scripts/guest-image.sh) || fail "no kernel for guests"
+    drivers=$(scripts/guest-driver.sh) || fail "no driver for guests"
+    mkdir -p "$dir/more"
+    # QEMU 7.2 crashes under emulation when a vhost-user device has interrupts by message.
+    printf 'default linux\nlabel linux\nkernel vmlinuz\nappend initrd=initrd console=ttyS0 quiet panic=-1 pci=nomsi\n' >"$dir/syslinux.cfg"
+    printf 'export PS1="guest# "\necho "the guest is up"\nexec busybox setsid busybox cttyhack sh -i\n' >"$dir/script"
+    cp "$drivers/nvptnet.ko" "$dir/"
+    (cd "$dir" && find script nvptnet.ko | cpio -o -H newc --quiet | gzip -1 | cat "$guest/base.cpio.gz" - >initrd)
+    cp "$guest/vmlinuz" "$dir/"
+    mount -t proc proc "$1/proc"
+    chroot "$1" sh -ec 'cd /tmp/disk; truncate -s 64M raw; mkfs.vfat raw; syslinux --install raw; mcopy -i raw syslinux.cfg vmlinuz initrd ::
+        qemu-img convert -O qcow2 raw /usr/share/guide/guest.qcow2' >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "no disk for guests"; }
+    umount "$1/proc"
+    rm -rf "$dir"
+}
+
+# layer NAME LOWER…: a folder $work/NAME over other ones, the upper ones first. (The kernel lets overlays lie on overlays once, which
+# booted.sh does.)
+layer() {
+    local name=$1
+    shift
+    mkdir -p "$work/$name" "$work/layers/$name" "$work/layers/$name-work"
+    mount -t overlay -o "lowerdir=$(IFS=: && echo "$*"),upperdir=$work/layers/$name,workdir=$work/layers/$name-work" overlay "$work/$name"
+}
+
+# The two machines: $work/bare, and $work/installed with the packages.
+make_machines() {
+    local new=$work/bare
+    layer bare "$tree"
+    chroot "$new" useradd --create-home --uid 1000 --shell /bin/bash reader
+    echo 'reader ALL=(ALL) NOPASSWD: ALL' >"$new/etc/sudoers.d/reader"
+    echo guide >"$new/etc/hostname"
+    printf '127.0.0.1 localhost\n127.0.1.1 guide\n::1 localhost ip6-localhost\n' >"$new/etc/hosts"
+    # The container's control groups may have no controllers: those of this machine's are wherever its own systemd has them.
+    printf '[containers]\npids_limit = 0\n' >"$new/etc/containers/containers.conf"
+    # Overlays as podman makes them do not lie on the container's own one.
+    printf '[storage]\ndriver = "vfs"\nrunroot = "/run/containers/storage"\ngraphroot = "/var/lib/containers/storage"\n' >"$new/etc/containers/storage.conf"
+    # Debian's packages start these. Who reads a page that needs one finds it running, or starts it.
+    rm -f "$new"/etc/systemd/system/multi-user.target.wants/{libvirtd,libvirt-guests,frr,nfdump,podman*}.service
+    mkdir -p "$new/usr/share/guide"
+    make_checkout "$new/usr/share/guide/netvale"
+    make_disk "$new"
+    layer installed "$work/layers/bare" "$tree"
+    new=$work/installed
+    cp "$debs"/{netvale,libnetmap0,libnetmap-dev}_*.deb "$new/tmp/"
+    chroot "$new" sh -c 'DEBIAN_FRONTEND=noninteractive dpkg -i /tmp/*.deb && rm /tmp/*.deb' >"$work/log" 2>&1 </dev/null ||
+        { cat "$work/log" >&2; fail "the packages cannot be installed"; }
+}
+
+# has PAGE: what its reader has, by what it says.
+has() {
+    grep -q 'a checkout' "$1" && echo netvale
+    grep -o '[a-z0-9]*\.qcow2' "$1" | sort -u
+}
+
+# session PAGE READER STATE SHELL
 session() {
-    # Not local: the trap reads them when a block has ended the shell.
-    folder=$1 page=$2 line=1
-    local kind words word status eventually lacking other
-    declare -A running=()
-    mount -t tmpfs tmpfs /run && mount -t proc proc /proc && ip link set lo up || exit 1
-    # Files of the page are its own.
-    mkdir -p "$folder/home" && cd "$folder/home" || exit 1
-    export HOME=$PWD PATH=$folder/bin:$PATH:/usr/sbin:/sbin
-    unset NETVALE_RUN_DIR XDG_RUNTIME_DIR
-    trap 'status=$?; [ -n "$done" ] || { tail -n 30 "$folder"/log*; echo "$page:$line: FAILED (status $status)"; exit 1; }' EXIT
-    done='' ran=0 skipped=0
-    while read -r -u 9 line kind words; do
-        set -- $words
-        lacking=$(lacks "$@")
-        status=0 eventually=0
-        for word in "$@"; do
-            case $word in
-            status=*) status=${word#status=} ;;
-            eventually) eventually=1 ;;
-            esac
-        done
-        case $kind/${1:-} in
-        unmarked/*) echo "a block says neither run nor ignore" >"$folder/log" && exit 1 ;;
-        */file=*) cp "$folder/$line" "${1#file=}" && continue ;;
-        */ignore:) echo "    not run: line $line: ${words#ignore: }" && continue ;;
-        esac
-        if [ -n "$lacking" ]; then
-            skipped=$((skipped + 1))
-            echo "    skipped: line $line: needs $lacking"
-            continue
-        fi
-        # What the page's other terminals run goes on, or has succeeded.
-        for other in "${!running[@]}"; do
-            [ -e "/proc/${running[$other]}" ] || wait "${running[$other]}" || { line=$other && exit 1; }
-        done
-        ran=$((ran + 1))
-        case $kind/$words in
-        console/*) console "$folder/$line" "$status" "$eventually" >"$folder/log" 2>&1 || exit 1 ;;
-        */*background*)
-            (set -euo pipefail; . "$folder/$line") >"$folder/log.$line" 2>&1 </dev/null &
-            running[$line]=$!
-            ;;
-        *) set -euo pipefail; . "$folder/$line" >"$folder/log" 2>&1 </dev/null; set +e ;;
-        esac
-    done 9<"$folder/plan"
-    [ $((ran + skipped)) -gt 0 ] || { line=1; echo "no block was run" >"$folder/log"; exit 1; }
-    done=1
-    echo "    $ran blocks run"
+    local folder start=$SECONDS options=() status=0 name
+    name=$(basename "$1" .md)-$2
+    folder=$work/sessions/$name
+    mkdir -p "$folder/page"
+    awk -v folder="$folder/page" -v user="$2" -f scripts/guide-page.awk "$1" >"$folder/log" || { cat "$folder/log"; return 1; }
+    # shellcheck disable=SC2046 # names
+    scripts/booted.sh --limit "$session_limit" --bind-ro "$folder/page:/guide/page" --bind-ro "$root/scripts/guide-session.sh:/guide/session" \
+        --nspawn --capability=all --nspawn '--system-call-filter=@keyring bpf landlock_create_ruleset landlock_add_rule landlock_restrict_self' "${options[@]}" "$work/$3" scripts/guide-inside.sh "$2" "$4" $(has "$1") \
+        >"$folder/log" 2>&1 </dev/null || status=$?
+    [ -z "${KEEP:-}" ] || cp "$folder/log" "$KEEP/$name.log"
+    if [ "$status" = 0 ]; then
+        echo "$1 as $2: $(grep -E '^[0-9]+ blocks$' "$folder/log"), $((SECONDS - start)) s"
+    else
+        sed 's/^/    /' "$folder/log"
+        echo "$1 as $2: FAILED (status $status) after $((SECONDS - start)) s"
+        touch "$work/failed"
+    fi
 }
 
-if [ "${1:-}" = --inside ]; then
-    session "$2" "$3"
-    exit
-fi
-
-cd "$root" || exit 1
-netvale=$(realpath "${NETVALE:-$target_dir/debug/netvale}") && [ -x "$netvale" ] ||
-    { echo "guide-commands.sh: there is no netvale at ${NETVALE:-$target_dir/debug}; cargo build" >&2 && exit 2; }
-[ $# -gt 0 ] || set -- README.md docs/guide/*.md
-
-namespaces=(--mount --net --pid --uts --fork --kill-child)
-export GUIDE_ROOT=1
-if [ "$(id -u)" != 0 ]; then
-    namespaces+=(--user --map-root-user)
-    GUIDE_ROOT=0
-fi
-unshare "${namespaces[@]}" true 2>/dev/null || skip "namespaces are not allowed here"
-
-mkdir -p "$target_dir"
-# What the tests' guests boot from, where it is or can be made; fails otherwise.
-find_guest() {
-    GUIDE_GUEST=$(scripts/guest-image.sh) && GUIDE_QEMU=$(scripts/newer-debian.sh) && GUIDE_DRIVERS=$(scripts/guest-driver.sh) &&
-        export GUIDE_GUEST GUIDE_QEMU GUIDE_DRIVERS
+work=$(mktemp -d)
+finish() {
+    trap '' INT TERM
+    kill $(jobs -p) 2>/dev/null || true
+    wait || true
+    umount "$work/installed" "$work/bare/proc" "$work/bare" 2>/dev/null || true
+    rm -rf "$work"
 }
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
-work=$(mktemp -d -p "$target_dir" guide.XXXXXX)
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
-failed=0
-for page in "$@"; do
-    folder=$work/$(basename "$page" .md)
-    mkdir -p "$folder/bin"
-    ln -s "$netvale" "$folder/bin/netvale"
-    blocks "$page" "$folder" >"$folder/plan"
-    if grep -q needs=guest "$folder/plan" && find_guest 2>/dev/null; then ln -s "$root/scripts/guide-vm.sh" "$folder/bin/qemu-system-x86_64"; fi
-    echo "$page"
-    timeout --foreground -k 5 "$page_limit" unshare "${namespaces[@]}" "$root/scripts/guide-commands.sh" --inside "$folder" "$page" || failed=1
-done
-[ "$failed" = 0 ]
+all=0
+[ $# -gt 0 ] || { all=1 && set -- README.md docs/guide/*.md; }
+check_pages "$@"
+[ "$(id -u)" = 0 ] || skip "booting a container takes root; the pages keep to the rules"
+have systemd-nspawn && have debootstrap || skip "systemd-container and debootstrap are not installed (scripts/install-deps.sh test)"
+tree=$(scripts/package-tree.sh bookworm guide "${programs[@]}")
+make_debs
+make_machines
+
+running=0
+while IFS='|' read -r -u 8 page reader state shell; do
+    case ,${READERS:-$reader}, in *",$reader,"*) ;; *) continue ;; esac
+    if [ "$running" -ge "${JOBS:-2}" ]; then
+        wait -n || true
+        running=$((running - 1))
+    fi
+    session "$page" "$reader" "$state" "$shell" &
+    running=$((running + 1))
+done 8<"$work/readers"
+wait
+# What is not run, once for all readers.
+sort -u "$work"/sessions/*/page/ignored 2>/dev/null | wc -l | sed 's/^/blocks not run, for the reasons that stand beside them: /'
+[ ! -e "$work/failed" ]

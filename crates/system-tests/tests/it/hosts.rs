@@ -1,5 +1,5 @@
 //! The scripts of `tests/hosts`: switches of several hosts.
 
 netvale_system_tests::scripts! {
-    "hosts": vxlan evpn evpn_scale evpn_limits guests ovs check; measuring: evpn_moves
+    "hosts": evpn_scale evpn_limits guests ovs check; measuring: vxlan evpn evpn_moves
 }

@@ -1,0 +1,49 @@
+#!/bin/bash
+# guide-inside.sh READER SHELL [FILE…]: the part of guide-commands.sh that runs in the container, as root's service: makes the reader, and lets
+# the reader have the session (guide-session.sh) with the page in /guide. SHELL: the command that the page has a rootless reader begin
+# with. FILE: what the reader has, of what lies in /usr/share/guide.
+set -euo pipefail
+reader=$1 shell=$2
+shift 2
+account=reader
+[ "$reader" != root ] || account=root
+[ "$reader" != member ] || adduser --quiet reader netvale
+
+# The container's own view of /proc and /sys has parts covered, and the kernel lets no user namespace make a fuller one. A machine has it.
+mkdir /run/guide
+for kind in proc sysfs; do
+    mkdir "/run/guide/$kind"
+    mount -t "$kind" "$kind" "/run/guide/$kind"
+done
+# Where this machine's root may not lift limits (CAP_SYS_RESOURCE), systemd cannot give the daemon the locked memory that its unit says, nor podman
+# what it asks for.
+if ! (ulimit -l unlimited) 2>/dev/null; then
+    mkdir -p /run/systemd/system/netvale.service.d
+    printf '[Service]\nAmbientCapabilities=CAP_IPC_LOCK\nCapabilityBoundingSet=CAP_IPC_LOCK\n' >/run/systemd/system/netvale.service.d/limits.conf
+    systemctl daemon-reload
+    printf '%s\n' 'default_ulimits = ["nofile=1024:1024", "nproc=1024:1024", "memlock=65536:65536"]' >>/etc/containers/containers.conf
+    [ "$(systemctl is-active netvale.service)" != active ] || systemctl restart netvale.service
+fi
+# The machine's services are up when a reader comes.
+if [ -e /lib/systemd/system/netvale.service ] || [ -e /usr/lib/systemd/system/netvale.service ]; then systemctl start netvale.service; fi
+
+home=$(getent passwd "$account" | cut -d: -f6)
+for file in "$@"; do
+    case $file in
+    netvale) cp -a /usr/share/guide/netvale "$home/" ;;
+    *.qcow2) cp /usr/share/guide/guest.qcow2 "$home/$file" ;;
+    esac
+done
+cp -r /guide/page /var/tmp/guide
+chown -R "$account:" "$home" /var/tmp/guide
+status=0
+su -l "$account" -c "exec $shell bash -l /guide/session /var/tmp/guide" || status=$?
+cd /var/tmp/guide
+if [ "$status" = 0 ] && [ -s ran ]; then
+    echo "$(cat ran) blocks"
+    exit
+fi
+cat log 2>/dev/null || true
+for log in log.*; do [ ! -s "$log" ] || { echo "-- terminal of line ${log#log.}:" && tail -n 20 "$log"; }; done
+echo "line $(cat now 2>/dev/null): FAILED (status $status)"
+exit 1
