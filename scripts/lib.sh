@@ -185,9 +185,7 @@ need_nextest() {
     }
 }
 
-# What `cargo nextest run` takes in both tiers: one set of packages and targets, so that nothing is built twice with other features.
-of_workspace=(--cargo-profile test --workspace --lib --bins --tests --examples)
-# What is shipped, as the system tests and packages take it; crates/system-tests names the same.
-shipped=(--package netvale-cli --package netvale-capi --package netvale-pcap --package netvale-cni)
+# What is built for both tiers, by cargo and by nextest: with other packages or targets it would get other features, and be built again.
+workspace=(--workspace --lib --bins --tests --examples)
 # Tests that assert times or rates.
 measuring='test(/(^|::)measuring::/)'

@@ -3,6 +3,7 @@
 #
 #   SEED=n               what is done when follows from it; without it, from the clock
 #   SOAK_JSON=FILE       the report as JSON (default: soak.json in the target directory)
+#   NO_BUILD=1           what is tested is built already
 #   SOAK_PROFILE=test    the profile of what is tested: test has debug assertions and overflow checks; release is what users run
 #
 # Options are netvale-soak's own; --quiet prints one line if all is well. docs/internals/soak.md says what is checked.
@@ -18,7 +19,5 @@ case $profile in
 test | dev) folder=$target_dir/debug ;;
 *) folder=$target_dir/$profile ;;
 esac
-# The first command is what the system tests are built with, so that nothing is built twice.
-cargo build --quiet --profile "$profile" --package netvale-cli --package netvale-capi --package netvale-pcap
-cargo build --quiet --profile "$profile" --package netvale-soak
+[ -n "${NO_BUILD:-}" ] || cargo build --quiet --profile "$profile" --package netvale-cli --package netvale-capi --package netvale-pcap --package netvale-soak
 exec "$folder/netvale-soak" --minutes "$minutes" --json "${SOAK_JSON:-$target_dir/soak.json}" ${SEED:+--seed "$SEED"} "$@"

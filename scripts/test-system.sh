@@ -8,11 +8,10 @@ set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root" || exit 1
 
-# Compiling has its own stage, so that a test's time limit is about the test.
+# Compiling has its own stage, so that a test's time limit is about the test. Programs, libraries and tests are built as one: what is built for
+# fewer packages gets other features, and is built again.
 stage_build() {
-    cargo nextest run "${of_workspace[@]}" -P test-system --no-run &&
-        cargo build --profile test "${shipped[@]}" &&
-        cargo build --profile test --package netvale-soak --package netvale-bench
+    cargo build --profile test "${workspace[@]}" && cargo nextest run --cargo-profile test "${workspace[@]}" -P test-system --no-run
 }
 
 # What guests boot from, made once and kept. Tests that lack it say that they are skipped.
@@ -20,13 +19,8 @@ stage_guests() {
     scripts/guest-image.sh && scripts/newer-debian.sh && scripts/guest-driver.sh
 }
 
-# Containers' and packages' trees, made once and kept, and the packages themselves.
-stage_trees() {
-    scripts/packages-test.sh prepare
-}
-
 tests() {
-    NETVALE_PROGRAMS=$target_dir/debug cargo nextest run "${of_workspace[@]}" -P test-system "$@"
+    cargo nextest run --cargo-profile test "${workspace[@]}" -P test-system "$@"
 }
 
 stage_system() {
@@ -45,12 +39,12 @@ stage_python() {
 
 # README and guide, as their readers run them.
 stage_guide() {
-    PROFILE=test scripts/guide-commands.sh
+    scripts/guide-commands.sh
 }
 
 # The packages, of the programs that are built already: installed where systemd runs, upgraded, purged; the image under podman.
 stage_packages() {
-    PROFILE=test NETVALE=$target_dir/debug/netvale scripts/packages-test.sh
+    scripts/packages-test.sh
 }
 
 # A daemon with all kinds of ports under random attack.
@@ -73,6 +67,9 @@ limited() {
         stage "$name" "$limit" "$0" --inside "$name"
     done
 }
+
+# What the stage `build` has built is what all others use.
+export PROFILE=test NO_BUILD=1 NETVALE_PROGRAMS=$target_dir/debug NETVALE=$target_dir/debug/netvale
 
 case ${1:-} in
 # Runs inside the process that `stage` started.

@@ -14,11 +14,11 @@ all_stages=(build unit doc loom replay)
 
 # Compiling has its own stage, so that a test's time limit is about the test.
 stage_build() {
-    cargo nextest run "${of_workspace[@]}" -P test --no-run
+    cargo nextest run --cargo-profile test "${workspace[@]}" -P test --no-run
 }
 
 stage_unit() {
-    cargo nextest run "${of_workspace[@]}" -P test
+    cargo nextest run --cargo-profile test "${workspace[@]}" -P test
 }
 
 stage_doc() {
