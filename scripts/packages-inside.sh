@@ -230,8 +230,8 @@ watchdog() {
 }
 
 journal() {
-    netvale attach vale1 named --rings 1
-    netvale detach vale1 named
+    netvale attach vale1 named --rings 1 >/dev/null
+    netvale detach vale1 named >/dev/null
     until_ok "PORT=" sh -c 'journalctl -q --no-pager PORT=vale1:named | grep detached >/dev/null'
     until_ok "SWITCH=" sh -c 'journalctl -q --no-pager SWITCH=vale1 | grep attached >/dev/null'
     expect "other switches" "" "$(journalctl -q --no-pager -o cat SWITCH=vale1 | grep vale0 || true)"
@@ -247,7 +247,7 @@ user_units() {
     "${as[@]}" netvale list >/dev/null || fail "the user's first client"
     expect "the user's daemon" active "$("${as[@]}" systemctl --user is-active netvale.service)"
     "${as[@]}" netvale pkt-gen -i vale0:tx -f tx -n 10 >/dev/null 2>&1 || fail "the user's program"
-    "${as[@]}" netvale attach vale0 vxlan:9,local=127.0.0.1,remote=127.0.0.2 || fail "the user's tunnel"
+    "${as[@]}" netvale attach vale0 vxlan:9,local=127.0.0.1,remote=127.0.0.2 >/dev/null || fail "the user's tunnel"
     before=$("${as[@]}" systemctl --user show -p MainPID --value netvale.service)
     "${as[@]}" netvale upgrade >/tmp/upgrade 2>&1 || fail "the user's upgrade: $(cat /tmp/upgrade)"
     [ "$("${as[@]}" systemctl --user show -p MainPID --value netvale.service)" != "$before" ] || fail "the user's daemon was not replaced"
