@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 # Changes whenever what is made changes.
-recipe=7
+recipe=8
 meta=linux-image-amd64
 package=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | sed -n 1p)
 if [ -z "$package" ]; then

@@ -21,7 +21,7 @@ cd "$root"
 session_limit=600
 
 # What the guide's pages use. Recommended packages are left out.
-programs=(dbus-user-session sudo acl curl jq ethtool iperf3 tcpdump tshark ngrep tcpreplay python3-scapy python3-venv python3-setuptools
+programs=(dbus-user-session sudo acl curl jq make ethtool iperf3 tcpdump tshark ngrep tcpreplay python3-scapy python3-venv python3-setuptools
     python3-wheel python3-pip gcc libc6-dev pkg-config podman crun uidmap slirp4netns containernetworking-plugins
     qemu-system-x86 qemu-utils libvirt-daemon-system libvirt-clients frr nfdump nfdump-sflow openssh-client)
 # For the guests' disk.
@@ -130,18 +130,22 @@ make_machines() {
 has() {
     grep -q 'a checkout' "$1" && echo netvale
     grep -o '[a-z0-9]*\.qcow2' "$1" | sort -u
+    grep -q 'QEMU 10.1 or newer' "$1" && echo qemu
+    true
 }
 
 # session PAGE READER STATE SHELL
 session() {
-    local folder start=$SECONDS options=() status=0 name
+    local folder start=$SECONDS options=() status=0 name things
     name=$(basename "$1" .md)-$2
     folder=$work/sessions/$name
     mkdir -p "$folder/page"
     awk -v folder="$folder/page" -v user="$2" -f scripts/guide-page.awk "$1" >"$folder/log" || { cat "$folder/log"; return 1; }
-    # shellcheck disable=SC2046 # names
+    things=$(has "$1" | xargs)
+    case " $things " in *" qemu "*) options+=(--bind-ro "$(scripts/newer-debian.sh):/opt/qemu") ;; esac
+    # shellcheck disable=SC2086 # names
     scripts/booted.sh --limit "$session_limit" --bind-ro "$folder/page:/guide/page" --bind-ro "$root/scripts/guide-session.sh:/guide/session" \
-        --nspawn --capability=all --nspawn '--system-call-filter=@keyring bpf landlock_create_ruleset landlock_add_rule landlock_restrict_self' "${options[@]}" "$work/$3" scripts/guide-inside.sh "$2" "$4" $(has "$1") \
+        --nspawn --capability=all --nspawn '--system-call-filter=@keyring bpf landlock_create_ruleset landlock_add_rule landlock_restrict_self' "${options[@]}" "$work/$3" scripts/guide-inside.sh "$2" "$4" $things \
         >"$folder/log" 2>&1 </dev/null || status=$?
     [ -z "${KEEP:-}" ] || cp "$folder/log" "$KEEP/$name.log"
     if [ "$status" = 0 ]; then

@@ -1,7 +1,7 @@
 #!/bin/bash
 # guide-inside.sh READER SHELL [FILE…]: the part of guide-commands.sh that runs in the container, as root's service: makes the reader, and lets
 # the reader have the session (guide-session.sh) with the page in /guide. SHELL: the command that the page has a rootless reader begin
-# with. FILE: what the reader has, of what lies in /usr/share/guide.
+# with. FILE: what the reader has, of what lies in /usr/share/guide; qemu: a newer one.
 set -euo pipefail
 reader=$1 shell=$2
 shift 2
@@ -21,7 +21,7 @@ if ! (ulimit -l unlimited) 2>/dev/null; then
     mkdir -p /run/systemd/system/netvale.service.d
     printf '[Service]\nAmbientCapabilities=CAP_IPC_LOCK\nCapabilityBoundingSet=CAP_IPC_LOCK\n' >/run/systemd/system/netvale.service.d/limits.conf
     systemctl daemon-reload
-    printf '%s\n' 'default_ulimits = ["nofile=1024:1024", "nproc=1024:1024", "memlock=65536:65536"]' >>/etc/containers/containers.conf
+    printf '%s\n' 'default_ulimits = ["nofile=1024:1024", "nproc=1024:1024", "memlock=65536:65536"]' 'cgroups = "disabled"' >>/etc/containers/containers.conf
     [ "$(systemctl is-active netvale.service)" != active ] || systemctl restart netvale.service
 fi
 # The machine's services are up when a reader comes.
@@ -32,6 +32,15 @@ for file in "$@"; do
     case $file in
     netvale) cp -a /usr/share/guide/netvale "$home/" ;;
     *.qcow2) cp /usr/share/guide/guest.qcow2 "$home/$file" ;;
+    qemu)
+        # A newer QEMU than Debian's, as somebody installs it who needs one.
+        cat >/usr/local/bin/qemu-system-x86_64 <<'QEMU'
+#!/bin/sh
+exec /opt/qemu/usr/lib64/ld-linux-x86-64.so.2 --library-path /opt/qemu/usr/lib/x86_64-linux-gnu /opt/qemu/usr/bin/qemu-system-x86_64 \
+    -L /opt/qemu/usr/share/qemu -L /opt/qemu/usr/share/seabios "$@"
+QEMU
+        chmod 755 /usr/local/bin/qemu-system-x86_64
+        ;;
     esac
 done
 cp -r /guide/page /var/tmp/guide
