@@ -35,7 +35,8 @@ stage_loom() {
     done
     [ ${#packages[@]} != 0 ] || skip "no crate has loom models"
     # Models are long loops over few instructions: what is not optimized takes minutes.
-    CARGO_PROFILE_TEST_OPT_LEVEL=3 cargo nextest run --cargo-profile test "${packages[@]}" --lib --tests -E 'test(/(^|::)loom/)'
+    export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=0
+    cargo nextest run --cargo-profile release "${packages[@]}" --lib --tests -E 'test(/(^|::)loom/)'
 }
 
 # The kept inputs of the fuzz targets, once each.
