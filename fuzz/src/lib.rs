@@ -7,7 +7,7 @@ use netvale_mem::probe;
 use netvale_mem::words::Words;
 use std::sync::Arc;
 
-pub use replay::{Input, replay};
+pub use replay::{TargetInput, replay};
 
 /// A target: libFuzzer's, or a program that runs the inputs that its arguments name.
 #[macro_export]
@@ -20,7 +20,7 @@ macro_rules! fuzz_target {
         fn main() -> std::process::ExitCode {
             $crate::replay(|bytes| {
                 let run = |$data: $kind| $body;
-                run($crate::Input::of(bytes));
+                run($crate::TargetInput::of(bytes));
             })
         }
     };

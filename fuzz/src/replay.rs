@@ -4,18 +4,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// What a target takes of an input's bytes.
-pub trait Input<'a> {
+pub trait TargetInput<'a> {
     /// As libFuzzer gives it.
     fn of(bytes: &'a [u8]) -> Self;
 }
 
-impl<'a> Input<'a> for &'a [u8] {
+impl<'a> TargetInput<'a> for &'a [u8] {
     fn of(bytes: &'a [u8]) -> Self {
         bytes
     }
 }
 
-impl<'a> Input<'a> for &'a str {
+impl<'a> TargetInput<'a> for &'a str {
     fn of(bytes: &'a [u8]) -> Self {
         let valid = std::str::from_utf8(bytes).map_or_else(|e| e.valid_up_to(), str::len);
         std::str::from_utf8(&bytes[..valid]).unwrap_or_default()
