@@ -1,9 +1,9 @@
 //! Any bytes, read as each message of an attach connection.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
-use netvale_fuzz::fuzz_target;
 use netvale_control::attach::{AttachReply, AttachRequest, BringRequest, MAX_BROUGHT, MAX_RINGS};
 use netvale_control::device::{DeviceRequest, Holding, MessageKind};
+use netvale_fuzz::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(request) = AttachRequest::decode(data) {

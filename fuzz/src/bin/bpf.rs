@@ -9,8 +9,8 @@ mod pcap;
 
 use std::sync::LazyLock;
 
-use netvale_fuzz::fuzz_target;
 use netvale_fuzz::Input;
+use netvale_fuzz::fuzz_target;
 use netvale_policy::bpf::{Beyond, Insn, Program};
 use pcap::Pcap;
 

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use netvale_fuzz::fuzz_target;
 use netvale::raw::{Attached, attach, release, resume};
 use netvale_control::attach::{AttachReply, AttachRequest, IN_FILE, PORT_OF_SWITCH, Role};
+use netvale_fuzz::fuzz_target;
 use netvale_fuzz::{Input, bounded, meddle, words};
 use netvale_mem::mapping::Pages;
 use netvale_mem::words::Words;

@@ -3,11 +3,11 @@
 //! Input: the size of the pieces in one byte, then the stream.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
-use netvale_fuzz::fuzz_target;
 use netvale_control::server::{Connection, Handler};
 use netvale_control::types::{Applied, Done, Version};
 use netvale_control::{Reply, Request, RpcError};
 use netvale_daemon::config::{self, Overrides};
+use netvale_fuzz::fuzz_target;
 
 /// Carries out nothing, but remembers; refuses some.
 #[derive(Default)]

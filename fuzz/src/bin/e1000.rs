@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
-use netvale_fuzz::fuzz_target;
 use netvale_e1000::core::{Core, Shared};
 use netvale_e1000::device::{Card, E1000};
 use netvale_e1000::egress::E1000Egress;
 use netvale_e1000::ingress::E1000Ingress;
 use netvale_e1000::memory::Memory;
 use netvale_e1000::regs::*;
+use netvale_fuzz::fuzz_target;
 use netvale_fuzz::{bounded, meddle};
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::words::Words;

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use netvale_fuzz::fuzz_target;
 use netvale_e1000::driver::queues::{DriverEgress, DriverIngress, Rings};
 use netvale_e1000::driver::ram::{BUF, Ram};
 use netvale_e1000::driver::start::start;
 use netvale_e1000::driver::{DriverOptions, Registers};
 use netvale_e1000::regs::{CSBAH, CTRL};
+use netvale_fuzz::fuzz_target;
 use netvale_fuzz::{Input, bounded, meddle, words};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;

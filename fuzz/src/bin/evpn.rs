@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use netvale_fuzz::fuzz_target;
 use netlink_packet_core::NetlinkPayload;
 use netvale_control::types::{LocalAddress, Mac};
 use netvale_evpn::HOLD;
@@ -19,6 +18,7 @@ use netvale_evpn::listed::{Act, Listed};
 use netvale_evpn::netlink::Messages;
 use netvale_evpn::tables::{Fact, Neighbor, Place, Remote, Tables};
 use netvale_fuzz::Input;
+use netvale_fuzz::fuzz_target;
 
 /// After that many times of doing what the kernel is asked for, nothing is left to do: an IP address that is taken from one station can then be another's.
 const ROUNDS: usize = 2;

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use netvale_fuzz::fuzz_target;
 use netvale_fuzz::Input;
+use netvale_fuzz::fuzz_target;
 use netvale_mem::host::HostRx;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::{PortMem, PortShape, Region, RegionSizes};

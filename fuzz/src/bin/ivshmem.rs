@@ -4,8 +4,8 @@
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use netvale_fuzz::fuzz_target;
 use netvale_abi::ptnet::{PtnetHeader, word};
+use netvale_fuzz::fuzz_target;
 use netvale_fuzz::{Input, bounded, meddle, words};
 use netvale_mem::Mapping;
 use netvale_mem::fault::Fault;

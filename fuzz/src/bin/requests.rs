@@ -6,13 +6,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use netvale_fuzz::fuzz_target;
 use netvale_abi::nmreq::{NETMAP_REQ_CSB_ENABLE, NETMAP_REQ_REGISTER};
 use netvale_control::attach::{AttachRequest, BringRequest, FLAG_FILE, FileAsked, OffsetsAsked, Pools};
 use netvale_control::device::{BODY_LEN, DeviceRequest, Holding};
 use netvale_control::types::AttachParams;
 use netvale_daemon::fuzzing::{Rig, descriptors};
 use netvale_fuzz::Input;
+use netvale_fuzz::fuzz_target;
 use rustix::event::{EventfdFlags, eventfd};
 
 const USERS: [u32; 3] = [70_001, 70_002, 70_003];

@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use netvale_fuzz::fuzz_target;
 use netvale_fuzz::Input;
+use netvale_fuzz::fuzz_target;
 use netvale_mem::host::HostRx;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
