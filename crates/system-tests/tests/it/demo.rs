@@ -24,7 +24,7 @@ fn hindrance() -> Option<String> {
 #[test]
 fn works_twice() {
     if let Some(why) = hindrance() {
-        netvale_harness::skip(&format!("{why}"));
+        netvale_harness::skip(&why);
         return;
     }
     for _ in 0..2 {

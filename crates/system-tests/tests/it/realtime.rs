@@ -61,7 +61,7 @@ fn not_permitted() {
     };
     let text = stderr(&output);
     if text.contains("setpriv:") {
-        netvale_harness::skip(&format!("{text}"));
+        netvale_harness::skip(&text);
         return;
     }
     assert!(
