@@ -153,7 +153,7 @@ fn with_forged_pages(managed: &Daemon, at: &[u64], word: u32) -> String {
         let forge = |page: &std::fs::File, at: u64| page.write_all_at(&word.to_le_bytes(), at).unwrap();
         all.iter().for_each(|page| at.iter().for_each(|at| forge(page, *at)));
     });
-    show(&managed, "vale0:guest")["notes"].to_string()
+    show(managed, "vale0:guest")["notes"].to_string()
 }
 
 /// Objective: with a page that cannot have been a device's, or is newer than what was kept, a guest is disconnected, and the
