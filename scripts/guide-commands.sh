@@ -65,11 +65,17 @@ make_debs() {
     PROFILE=test scripts/package.sh deb "$debs" >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "no packages"; }
 }
 
-# make_checkout FOLDER: what a reader has who has cloned the repository, and made packages and the image.
+# make_checkout FOLDER: what a reader has who has cloned the repository, and made the packages, the image, and what `make build` makes.
 make_checkout() {
     mkdir -p "$1/target/packages"
     git ls-files -z | tar --null --files-from=- --create --ignore-failed-read 2>/dev/null | tar -x -C "$1"
     cp "$debs"/*.deb "$1/target/packages/"
+    local file
+    mkdir "$1/target/release"
+    for file in netvale netvale-cni libnetmap.so libnetmap.a libnetvale_pcap.so; do
+        cp "$target_dir/debug/$file" "$1/target/release/"
+        strip --strip-debug "$1/target/release/$file"
+    done
     NETVALE=$target_dir/debug/netvale scripts/package-image.sh "$(realpath "$1")/target/packages/netvale-image.tar" >/dev/null
 }
 

@@ -9,12 +9,15 @@ account=reader
 [ "$reader" != root ] || account=root
 [ "$reader" != member ] || adduser --quiet reader netvale
 
-# The container's own view of /proc and /sys has parts covered, and the kernel lets no user namespace make a fuller one. A machine has it.
-mkdir /run/guide
-for kind in proc sysfs; do
-    mkdir "/run/guide/$kind"
-    mount -t "$kind" "$kind" "/run/guide/$kind"
-done
+# The container's own view of /proc and /sys has parts covered, and the kernel lets no user namespace make a fuller one, nor a container in
+# the container. A machine has it.
+mkdir -p /run/guide/proc /run/guide/sysfs /run/guide/cgroup
+mount -t proc proc /run/guide/proc
+mount -t sysfs sysfs /run/guide/sysfs
+mount --bind /sys/fs/cgroup /run/guide/cgroup
+umount --recursive --lazy /sys
+mount -t sysfs -o ro sysfs /sys
+mount --bind /run/guide/cgroup /sys/fs/cgroup
 # Where this machine's root may not lift limits (CAP_SYS_RESOURCE), systemd cannot give the daemon the locked memory that its unit says, nor podman
 # what it asks for.
 if ! (ulimit -l unlimited) 2>/dev/null; then
