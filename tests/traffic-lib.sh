@@ -56,7 +56,7 @@ guest_boots() {
 
 # says NAME TEXT SECONDS: waits until a guest has said it.
 says() {
-    local end=$((SECONDS + $3))
+    local end=$((SECONDS + $3 * patience))
     until grep -q -- "$2" "$work/$1.console"; do
         if [ "$SECONDS" -ge "$end" ] || gone "${guests[$1]}"; then
             ! grep -q -- "$2" "$work/$1.console" || return 0

@@ -87,7 +87,7 @@ large_port() {
 
 too_many_vteps() {
     speaker "$VTEPS" "$VTEPS"
-    wait_for "the daemon has as many VTEPs as it can" 300 large_port s ".vxlan.remotes | length == $MOST_VTEPS"
+    wait_for "the daemon has as many VTEPs as it can" 200 large_port s ".vxlan.remotes | length == $MOST_VTEPS"
     wait_for "what is beyond is told" 60 has_told 0
     wait_for "what is beyond is shown" 20 evpn s '.beyond > 0'
 }

@@ -289,7 +289,7 @@ many_ports() {
     local n busy times
     for n in $(seq 1000); do printf '[[port]]\nswitch = "vale%d"\nport = "p%d"\nslots = 2\nextra_bufs = 0\n' $((n / 250)) "$n"; done >"$work/many.toml"
     end_of "$daemon" || true
-    patience=60 start_daemon --config "$work/many.toml"
+    start_limit=60 start_daemon --config "$work/many.toml"
     wait_for "they are scraped" 20 scrape
     scrape >"$work/many"
     expect "ports that are scraped" "$(grep -c '^netvale_port_info{' "$work/many")" -eq 1000

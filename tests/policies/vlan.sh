@@ -279,7 +279,7 @@ talk() {
     mkdir "$work/www"
     busybox dd if=/dev/urandom of="$work/www/file" bs=64k count=64 2>/dev/null
     background in_space here busybox httpd -f -p 10.10.0.2:5001 -h "$work/www"
-    says talker ready 300
+    says talker ready 120
     echo >"$work/talker.typed"
     says talker 'got ' 60
     ok "a guest's eth0.10 on a trunk reaches an access port of VLAN 10; its eth0.20 does not"
@@ -328,7 +328,7 @@ start_daemon
 start_talker
 translated
 detach p q s x
-says judge 'end of 802.1ad' 300
+says judge 'end of 802.1ad' 120
 for protocol in 802.1q 802.1ad; do
     judged "$protocol" >"$work/judged.$protocol"
     [ "$(wc -l <"$work/judged.$protocol")" = "$(wc -l <"$work/frames")" ] ||
