@@ -12,12 +12,14 @@ prepare_kinds() {
     printf '[Service]\nReadWritePaths=/srv/kinds\n' >/etc/systemd/system/netvale.service.d/kinds.conf
     sed -i '1i allow_taps = ["kt0", "kt1"]\nallow_nics = ["ka"]\nallow_dirs = ["/srv/kinds"]' /etc/netvale.toml
     systemctl daemon-reload
+    often
     systemctl restart netvale.service
     # Frames of interfaces take locked memory, whose limit the unit lifts. Where this machine does not let it, a capability does the same.
     if ! grep -E 'Max locked memory +unlimited' "/proc/$(pid_of)/limits" >/dev/null; then
         printf '[Service]\nAmbientCapabilities=CAP_IPC_LOCK\nCapabilityBoundingSet=CAP_IPC_LOCK\n' \
             >/etc/systemd/system/netvale.service.d/locked.conf
         systemctl daemon-reload
+        often
         systemctl restart netvale.service
     fi
     useradd --create-home joe
@@ -229,11 +231,13 @@ unit_is_named() {
     printf '[Service]\nRestrictAddressFamilies=\nRestrictAddressFamilies=AF_UNIX AF_NETLINK AF_PACKET AF_XDP\n' \
         >/run/systemd/system/netvale.service.d/families.conf
     systemctl daemon-reload
+    often
     systemctl restart netvale.service
     refused "add AF_INET AF_INET6 to RestrictAddressFamilies=" netvale attach vale7 vxlan:77,local=10.78.0.1,remote=10.78.0.2
     rm -r /run/systemd/system/netvale.service.d /etc/systemd/system/netvale.service.d /srv/kinds /srv/other
     sed -i '/^allow_/d' /etc/netvale.toml
     systemctl daemon-reload
+    often
     systemctl restart netvale.service
     say "refusals name the line of the unit that is their reason"
 }

@@ -62,6 +62,14 @@ older() {
     rm -rf "$work/older"
 }
 
+# What `make install` installs, without what only a debugger needs: it is copied often.
+strip_built() {
+    mkdir "$work/built"
+    cp "$built"/{netvale,netvale-cni,libnetmap.so,libnetmap.a,libnetvale_pcap.so} "$work/built/"
+    strip --strip-debug "$work"/built/*
+    built=$work/built
+}
+
 make_debs() {
     [ -z "${DEBS:-}" ] || { mkdir "$work/debs"; cp "$DEBS"/*.deb "$work/debs/"; }
     [ -n "${DEBS:-}" ] || scripts/package.sh deb "$work/debs" >/dev/null
@@ -79,16 +87,22 @@ test_lintian() {
 
 # A program compiled with what libnetmap-dev has is linked to what libnetmap0 has.
 test_development() {
-    local dir=$work/dev tuple
+    local dir=$work/dev tuple libraries
     tuple=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
     dpkg-deb -x "$work"/debs/libnetmap-dev_*.deb "$dir"
     dpkg-deb -x "$work"/debs/libnetmap0_*.deb "$dir"
-    printf '#include <libnetmap.h>\nint main(void) { return nmport_open("netmap:nothing") != 0; }\n' >"$work/program.c"
+    printf '#include <libnetmap.h>\n#include <netvale.h>\nint main(void) { return nmport_open("netmap:nothing") != 0; }\n' >"$work/program.c"
     cc -o "$work/program" "$work/program.c" -I"$dir/usr/include" -L"$dir/usr/lib/$tuple" -lnetmap
     readelf -d "$work/program" | grep 'NEEDED.*\[libnetmap\.so\.0\]' >/dev/null || fail "the program needs another library than libnetmap.so.0"
     grep -qx "libdir=\${prefix}/lib/$tuple" "$dir/usr/lib/$tuple/pkgconfig/libnetmap.pc" || fail "libnetmap.pc names another folder"
     LD_LIBRARY_PATH=$dir/usr/lib/$tuple "$work/program" 2>/dev/null || fail "the program opened a port that does not exist"
-    say development "a program is linked to libnetmap.so.0"
+    # The library in the program, with what pkg-config says that it takes.
+    libraries=$(PKG_CONFIG_SYSROOT_DIR=$dir PKG_CONFIG_LIBDIR=$dir/usr/lib/$tuple/pkgconfig pkg-config --cflags --libs --static libnetmap)
+    # shellcheck disable=SC2086 # words
+    cc -o "$work/static" "$work/program.c" ${libraries/-lnetmap/-l:libnetmap.a} || fail "no program with the static library"
+    ! readelf -d "$work/static" | grep netmap >/dev/null || fail "the program needs libnetmap.so.0"
+    "$work/static" 2>/dev/null || fail "the program with the static library opened a port that does not exist"
+    say development "programs are linked to libnetmap.so.0, and to libnetmap.a"
 }
 
 # dkms builds the packed sources for the guests' kernel.
@@ -252,7 +266,7 @@ test_rpm() {
     mkdir -p "$dir"
     # The scripts need a shell in the tree; what they do is tried with the other packages.
     rpm --root "$dir" --install --nodeps --noscripts --ignorearch "$work"/rpms/*.rpm 2>"$work/rpm.log" || { cat "$work/rpm.log" >&2; fail "rpm --install"; }
-    for file in usr/bin/netvale usr/bin/netvale-bench usr/lib/netvale/libnetmap.so.0 usr/lib64/libnetmap.so.0 usr/include/libnetmap.h \
+    for file in usr/bin/netvale usr/bin/netvale-bench usr/lib/netvale/libnetmap.so.0 usr/lib64/libnetmap.so.0 usr/include/libnetmap.h usr/include/netvale.h usr/lib/netvale/netvale-cni \
         usr/share/man/man1/netvale.1.gz usr/lib/systemd/system/netvale.socket usr/lib/sysusers.d/netvale.conf etc/netvale.toml; do
         [ -e "$dir/$file" ] || fail "the rpms lack $file"
     done
@@ -322,5 +336,6 @@ tests=("$@")
 for release in $releases; do scripts/package-tree.sh "$release" >/dev/null; done
 tree=$(scripts/package-tree.sh bookworm)
 make_debs
+strip_built
 case " ${tests[*]} " in *' container '*) begin_containers ;; esac
 for name in "${tests[@]}"; do "test_$name"; done
