@@ -146,16 +146,12 @@ cat >"$work/numbered.py" <<'PYTHON'
 """numbered.py send INTERFACE COUNT PPS: sends numbered frames of 100 bytes.
 numbered.py KIND CAPTURE COUNT [EXPECTED]: what came of them, as JSON."""
 
-import ctypes
 import errno
 import json
 import socket
 import struct
 import sys
 import time
-
-
-LENGTH, BATCH = 100, 1000
 
 
 def frame(number):
@@ -168,47 +164,18 @@ def send(interface, count, pps):
     out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     out.setsockopt(263, 20, 1)  # SOL_PACKET, PACKET_QDISC_BYPASS: otherwise losses are silent
     out.bind((interface, 0))
-    if not pps:
-        return send_fast(out, count)
     begin = time.monotonic()
     for number in range(count):
-        time.sleep(max(0, begin + number / pps - time.monotonic()))
-        while not sent(lambda: out.send(frame(number))):
-            pass
-
-
-def sent(call):
-    """Whether there was room."""
-    try:
-        return call()
-    except OSError as error:
-        if error.errno != errno.ENOBUFS:
-            raise
-        time.sleep(0.0005)
-        return 0
-
-
-def send_fast(out, count):
-    """Many frames by one call of the kernel's."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    for first in range(0, count, BATCH):
-        number = min(BATCH, count - first)
-        frames = ctypes.create_string_buffer(b"".join(frame(n) for n in range(first, first + number)), LENGTH * number)
-        parts = b"".join(struct.pack("@PN", ctypes.addressof(frames) + LENGTH * n, LENGTH) for n in range(number))
-        parts = ctypes.create_string_buffer(parts, len(parts))
-        # struct mmsghdr: a message without an address, of one part, and how much of it was sent.
-        heads = b"".join(struct.pack("@PIPNPNiI4x", 0, 0, ctypes.addressof(parts) + 16 * n, 1, 0, 0, 0, 0) for n in range(number))
-        heads = ctypes.create_string_buffer(heads, len(heads))
-        done = 0
-
-        def call():
-            got = libc.sendmmsg(out.fileno(), ctypes.byref(heads, len(heads) // number * done), number - done, 0)
-            if got < 0:
-                raise OSError(ctypes.get_errno(), "sendmmsg")
-            return got
-
-        while done < number:
-            done += sent(call)
+        if pps:
+            time.sleep(max(0, begin + number / pps - time.monotonic()))
+        while True:
+            try:
+                out.send(frame(number))
+                break
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                time.sleep(0.0005)
 
 
 def captured(path):
