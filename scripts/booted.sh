@@ -67,10 +67,12 @@ boot() {
         mount -t tmpfs -o mode=755 tmpfs /run
         own_group "$name"
     fi
+    # As on a machine, with what interfaces (AF_XDP) take, and units say of devices, addresses and limits.
+    local like=(--capability=CAP_BPF,CAP_IPC_LOCK --system-call-filter=bpf --rlimit=MEMLOCK=infinity --rlimit=NOFILE=524288)
     # One kind of control groups in all containers: newer versions of systemd know no other.
     export SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1
     exec timeout --foreground --signal KILL "$limit" setpriv --pdeathsig KILL systemd-nspawn --quiet --directory "$disk/root" \
-        --machine "$name" --boot --private-network --console=pipe --capability=CAP_BPF "${register[@]}" \
+        --machine "$name" --boot --private-network --console=pipe "${like[@]}" "${register[@]}" \
         --bind="$work/booted:/booted" --bind-ro="$work/booted.service:/etc/systemd/system/booted.service" \
         --bind-ro="$work/wants.conf:/etc/systemd/system/multi-user.target.d/booted.conf" "$@"
 }

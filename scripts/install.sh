@@ -48,6 +48,8 @@ done
 chmod 644 "$to"/lib/systemd/system/netvale* "$to"/lib/systemd/user/netvale*
 install -m 644 dist/netvale.sysusers "$to/lib/sysusers.d/netvale.conf"
 install -m 644 dist/netvale.tmpfiles "$to/lib/tmpfiles.d/netvale.conf"
+# The unit names it. One that is there stays.
+[ -e "$1/etc/netvale.toml" ] || install -D -m 644 dist/netvale.toml "$1/etc/netvale.toml"
 for folder in prometheus grafana; do
     install -d "$to/share/doc/netvale/examples/$folder"
     install -m 644 dist/$folder/* "$to/share/doc/netvale/examples/$folder/"

@@ -146,7 +146,7 @@ finish_deb() {
     libnetmap-dev) cp -a "$stage"/links/dev/* "$tree/usr/lib/$tuple/" ;;
     esac
     finish_control "$tree" "$name"
-    dpkg-deb --root-owner-group "-Z$compression" -b "$tree" "$out" | sed "s/.* in '\(.*\)'\.$/\1/"
+    dpkg-deb --root-owner-group "${compression[@]}" -b "$tree" "$out" | sed "s/.* in '\(.*\)'\.$/\1/"
     rm -rf "$work"
 }
 
@@ -154,14 +154,15 @@ finish_deb() {
 make_deb() {
     local crate=$1 multiarch=$2 made
     shift 2
-    made=$("$tools_dir/bin/cargo-deb" --quiet --no-build --no-strip --fast --compress-type xz --compress-system --offline --profile "$profile" --package "$crate" \
+    made=$("$tools_dir/bin/cargo-deb" --quiet --no-build --no-strip --fast --compress-type gz --compress-system --offline --profile "$profile" --package "$crate" \
         --multiarch "$multiarch" --deb-version "$version-1" --output "$target_dir/debian/" "$@")
     finish_deb "$made"
 }
 
 debs() {
-    compression=xz
-    [ "$profile" = release ] || compression=gzip
+    compression=(-Zxz)
+    # Nobody downloads those of the tests.
+    [ "$profile" = release ] || compression=(-Zgzip -z1)
     tuple=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
     stage_links "lib/$tuple" libpcap.so.0.8
     mkdir -p "$out"

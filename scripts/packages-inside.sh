@@ -7,8 +7,9 @@ set -euo pipefail
 say() { echo "container: $*"; }
 fail() {
     echo "FAILED: $*"
-    journalctl --no-pager -n 60
-    systemctl --no-pager status 'netvale*' || true
+    journalctl --no-pager -n 60 -u 'netvale*'
+    systemctl --no-pager --lines 0 status 'netvale*' || true
+    echo "FAILED: $*"
     exit 1
 }
 
@@ -68,10 +69,12 @@ traffic() {
 in_traffic() {
     local what=$1 repeated=$2 sender receiver pings sent received lost
     shift 2
-    netvale pkt-gen -i vale0:flow_to -f rxseq >/tmp/flow_to 2>&1 &
+    # A receiver that is late for want of a processor loses nothing either.
+    netvale attach vale2 flow_to --lossless >/dev/null
+    netvale pkt-gen -i vale2:flow_to -f rxseq >/tmp/flow_to 2>&1 &
     receiver=$!
-    until_ok "a receiver" netvale show vale0:flow_to
-    netvale pkt-gen -i vale0:flow_from -f txseq -R 20000 >/tmp/flow_from 2>&1 &
+    until_ok "a receiver" netvale show vale2:flow_to
+    netvale pkt-gen -i vale2:flow_from -f txseq -R 5000 >/tmp/flow_from 2>&1 &
     sender=$!
     ping -i 0.02 10.70.0.2 >/tmp/flow_ping 2>&1 &
     pings=$!
@@ -86,6 +89,7 @@ in_traffic() {
     until_ok "all frames have arrived" is_quiet
     kill -INT "$receiver"
     wait "$receiver" || true
+    netvale detach vale2:flow_to >/dev/null
     sent=$(sed -n 's/^Sent \([0-9]*\) packets.*/\1/p' /tmp/flow_from)
     received=$(sed -n 's/^Received \([0-9]*\) packets.*/\1/p' /tmp/flow_to)
     lost=$((sent - received))
@@ -94,23 +98,23 @@ in_traffic() {
     lost=$(sed -n 's/^\([0-9]*\) packets transmitted, \([0-9]*\) received.*/\1 \2/p' /tmp/flow_ping | awk '{ print $1 - $2 }')
     [ "${lost:-9}" -le 1 ] || fail "$what: $(tail -n 3 /tmp/flow_ping)"
     say "$what: $received of $sent frames, $(sed -n 's/ packets transmitted, \([0-9]*\) received.*/ pings, \1 answers/p' /tmp/flow_ping)," \
-        "the longest took $(sed -n 's|^rtt .*/\([0-9.]*\)/[0-9.]* ms$|\1|p' /tmp/flow_ping) ms"
+        "the longest took $(sed -n 's|^rtt [^=]*= [^/]*/[^/]*/\([0-9.]*\)/.*|\1|p' /tmp/flow_ping) ms"
 }
 
 # Whether frames of the flow arrive.
 flows() {
     local before
-    before=$(frames vale0:flow_to out)
+    before=$(frames vale2:flow_to out)
     sleep 0.1
-    [ "$(frames vale0:flow_to out)" -gt "$before" ]
+    [ "$(frames vale2:flow_to out)" -gt "$before" ]
 }
 is_quiet() { ! flows; }
 
 # Two TAPs, one in a namespace of its own, for pings.
 two_taps() {
     ip netns add far
-    netvale attach vale0 tap:near0
-    netvale attach vale0 tap:far0 --netns /run/netns/far
+    netvale attach vale0 tap:near0 >/dev/null
+    netvale attach vale0 tap:far0 --netns /run/netns/far >/dev/null
     ip addr add 10.70.0.1/24 dev near0
     ip link set near0 up
     ip -n far addr add 10.70.0.2/24 dev far0
@@ -163,21 +167,19 @@ upgrade_command() {
     is_new "$before" || fail "the daemon was not restarted"
 }
 
-# The process that clients see is the daemon's, though systemd made the sockets.
+# The process that clients see is the daemon's, though systemd made the sockets: also the first client, who came before the daemon.
 process() {
-    local told='"pid":'
-    told+=$(pid_of)
-    netvale doctor --seconds 0.1 --json | grep -F "$told," >/dev/null || netvale doctor --seconds 0.1 --json | grep -F "$told}" >/dev/null ||
-        fail "doctor does not look at the daemon: $(netvale doctor --seconds 0.1 --json | head -c 300)"
-    # The first client of all, who came before the daemon.
-    systemctl stop netvale.service
-    netvale doctor --seconds 0.1 --json >/tmp/doctor
-    grep -F "\"pid\":$(pid_of)" /tmp/doctor >/dev/null || fail "doctor starts the daemon, and looks at another process: $(head -c 300 /tmp/doctor)"
+    local after
+    for after in true "systemctl stop netvale.service"; do
+        $after 2>/dev/null
+        netvale doctor --seconds 0.1 --json >/tmp/doctor
+        grep -E "\"pid\":$(pid_of)[,}]" /tmp/doctor >/dev/null || fail "doctor looks at another process than $(pid_of): $(cut -c1-300 /tmp/doctor)"
+    done
     say "the daemon's process is found behind systemd's sockets"
 }
 
 activation() {
-    systemctl stop netvale.service
+    systemctl stop netvale.service 2>/dev/null
     [ -S /run/netvale/control.sock ] && [ -S /run/netvale/attach.sock ] || fail "no sockets without a daemon"
     expect "the daemon" inactive "$(systemctl is-active netvale.service)"
     netvale list >/dev/null || fail "the first client"
@@ -200,7 +202,7 @@ kill_it() {
 }
 
 killed() {
-    netvale attach vale0 ptnet:/run/netvale/guest
+    netvale attach vale0 ptnet:/run/netvale/guest >/dev/null
     # A batch of each ring.
     in_traffic "kill -9" 1024 kill_it
     traffic
@@ -226,8 +228,8 @@ watchdog() {
 }
 
 journal() {
-    netvale attach vale1 named --rings 1
-    netvale detach vale1 named
+    netvale attach vale1 named --rings 1 >/dev/null
+    netvale detach vale1 named >/dev/null
     until_ok "PORT=" sh -c 'journalctl -q --no-pager PORT=vale1:named | grep detached >/dev/null'
     until_ok "SWITCH=" sh -c 'journalctl -q --no-pager SWITCH=vale1 | grep attached >/dev/null'
     expect "other switches" "" "$(journalctl -q --no-pager -o cat SWITCH=vale1 | grep vale0 || true)"
@@ -243,7 +245,7 @@ user_units() {
     "${as[@]}" netvale list >/dev/null || fail "the user's first client"
     expect "the user's daemon" active "$("${as[@]}" systemctl --user is-active netvale.service)"
     "${as[@]}" netvale pkt-gen -i vale0:tx -f tx -n 10 >/dev/null 2>&1 || fail "the user's program"
-    "${as[@]}" netvale attach vale0 vxlan:9,local=127.0.0.1,remote=127.0.0.2 || fail "the user's tunnel"
+    "${as[@]}" netvale attach vale0 vxlan:9,local=127.0.0.1,remote=127.0.0.2 >/dev/null || fail "the user's tunnel"
     before=$("${as[@]}" systemctl --user show -p MainPID --value netvale.service)
     "${as[@]}" netvale upgrade >/tmp/upgrade 2>&1 || fail "the user's upgrade: $(cat /tmp/upgrade)"
     [ "$("${as[@]}" systemctl --user show -p MainPID --value netvale.service)" != "$before" ] || fail "the user's daemon was not replaced"
@@ -304,8 +306,8 @@ upgrade_packages
 upgrade_command
 process
 activation
-two_taps_again() { ip netns del far && two_taps; }
-two_taps_again
+ip netns del far
+two_taps
 killed
 kinds
 unit_is_named

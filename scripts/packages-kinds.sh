@@ -13,6 +13,13 @@ prepare_kinds() {
     sed -i '1i allow_taps = ["kt0", "kt1"]\nallow_nics = ["ka"]\nallow_dirs = ["/srv/kinds"]' /etc/netvale.toml
     systemctl daemon-reload
     systemctl restart netvale.service
+    # Frames of interfaces take locked memory, whose limit the unit lifts. Where this machine does not let it, a capability does the same.
+    if ! grep -E 'Max locked memory +unlimited' "/proc/$(pid_of)/limits" >/dev/null; then
+        printf '[Service]\nAmbientCapabilities=CAP_IPC_LOCK\nCapabilityBoundingSet=CAP_IPC_LOCK\n' \
+            >/etc/systemd/system/netvale.service.d/locked.conf
+        systemctl daemon-reload
+        systemctl restart netvale.service
+    fi
     useradd --create-home joe
     adduser --quiet joe netvale
 }
@@ -62,7 +69,7 @@ addresses() {
 is_there() { "${as[@]}" netvale show "$switch:$1" >/dev/null; }
 takes() { grows "$switch:$1" out send; }
 gives() { grows "$switch:$1" in sleep 0.05; }
-takes_and_gives() { takes "$1" && gives "$1"; }
+takes_and_gives() { takes "$1" && grows "$switch:$1" in send; }
 
 receives() {
     local receiver
@@ -121,12 +128,12 @@ socket_of() { "${as[@]}" netvale show "$switch:$1" --json | grep -o '"path":"[^"
 guest_by_virtio() {
     "${as[@]}" netvale attach "$other" "virtio:$(socket_of "$1")" --name front >/dev/null
     grows "$other:front" in send
-    "${as[@]}" netvale detach "$other:front"
+    "${as[@]}" netvale detach "$other:front" >/dev/null
 }
 
 guest_sends() {
     grows "$switch:$1" in send "$other"
-    "${as[@]}" netvale detach "$other:back"
+    "${as[@]}" netvale detach "$other:back" >/dev/null
 }
 
 # QEMU's first words with an ivshmem server: its version, 0, and a number for the guest.
@@ -151,7 +158,7 @@ talks_vfio_user() {
 other_end() {
     "${as[@]}" netvale attach "$other" "$2" --name far_end >/dev/null
     grows "$other:far_end" in send
-    "${as[@]}" netvale detach "$other:far_end"
+    "${as[@]}" netvale detach "$other:far_end" >/dev/null
 }
 
 # kind OPTIONS BEFORE PROOF MEMBER: a row of the table, for the user that it is the turn of.
