@@ -3,32 +3,37 @@
 # for, so that what a reader copies works. CONTRIBUTING.md says what a page has to say, and how its blocks are marked.
 #
 #   READERS=root,member  only these of a page's readers (root, member, user, rootless)
+#   RELEASES=bookworm    only on these of bookworm and trixie
 #   DEBS=FOLDER          packages that are there already; otherwise they are made of what PROFILE=test builds
 #   JOBS=2               sessions at a time
 #   KEEP=FOLDER          what each session wrote stays there
 #
-# Each page, for each of its readers, is a session of its own: a Debian 12 that systemd boots in a container (booted.sh), with the packages
+# Each page, for each of its readers, is a session of its own: a Debian that systemd boots in a container (booted.sh), with the packages
 # installed, the daemon running, and the programs that the guide uses. It has no network, and nobody has used it before. The reader's
 # home has what the page says that its reader has: a checkout, a guest's disk. What runs in it is in guide-inside.sh and guide-session.sh.
 #
 # The system is a tree that is made once and kept, not this machine's own root: that one may be another Debian, may have a netvale of its
-# own, and has services and accounts that no reader has.
+# own, and has services and accounts that no reader has. All of it is Debian 12; what root reads first is run on Debian 13, too.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root"
 
-# Seconds for a session; a page with guests that are emulated takes minutes on a busy machine.
-session_limit=600
+# Seconds for a session: guests are emulated, which takes minutes on a busy machine.
+session_limit=1500
 
 # What the guide's pages use. Recommended packages are left out.
-programs=(dbus-user-session sudo acl curl jq make ethtool iperf3 tcpdump tshark ngrep tcpreplay python3-scapy python3-venv python3-setuptools
-    python3-wheel python3-pip gcc libc6-dev pkg-config podman crun uidmap slirp4netns containernetworking-plugins
-    qemu-system-x86 qemu-utils libvirt-daemon-system libvirt-clients frr nfdump nfdump-sflow openssh-client)
-# For the guests' disk.
-programs+=(syslinux mtools dosfstools)
+programs_bookworm=(dbus-user-session sudo acl curl jq make ethtool iperf3 tcpdump tshark ngrep tcpreplay python3-scapy python3-venv
+    python3-setuptools python3-wheel python3-pip gcc libc6-dev pkg-config podman crun uidmap slirp4netns containernetworking-plugins
+    qemu-system-x86 qemu-utils libvirt-daemon-system libvirt-clients frr openssh-client
+    # These make the guests' disk.
+    syslinux mtools dosfstools)
+programs_trixie=(dbus-user-session sudo acl curl make iperf3 tcpdump podman crun uidmap)
+trixie_pages=(README.md docs/guide/{install,first-switch,service}.md)
 
-# Mounts that nobody else sees, and that end with the script.
+# All that is made lies in a memory file system that nobody else sees, and that ends with the script, however it ends.
+work=$target_dir/guide
 if [ -z "${NETVALE_UNSHARED:-}" ] && [ "$(id -u)" = 0 ]; then
+    mkdir -p "$work"
     NETVALE_UNSHARED=1 exec unshare --mount --propagation private "$root/scripts/guide-commands.sh" "$@"
 fi
 
@@ -37,25 +42,38 @@ fail() {
     exit 1
 }
 
-# check_pages PAGE…: the rules that need no container. Writes to $work/readers: PAGE|READER|STATE|SHELL.
+# list PAGE: what its marks say of it, as READER|STATE|SHELL; fails if it breaks a rule.
+list() {
+    awk -f scripts/guide-page.awk "$1"
+}
+
+# check_pages PAGE…: the rules that need no container.
 check_pages() {
-    local page name broken=0
+    local page name found='' listed broken=0
     for page in "$@"; do
         [ -r "$page" ] || fail "there is no page $page"
-        if awk -f scripts/guide-page.awk "$page" >"$work/checked"; then
-            sed "s|^|$page\||" "$work/checked" >>"$work/readers"
-        else
-            grep -v '|' "$work/checked" || true
-            broken=1
-        fi
+        listed=$(list "$page") || { grep -v '^[a-z]*|' <<<"$listed" >&2; broken=1; }
+        found+=$(cut -d'|' -f1 <<<"$listed")$'\n'
     done
     [ "$broken" = 0 ] || exit 1
     # The whole guide is for all of them.
-    if [ "$all" = 1 ]; then
-        for name in root member user rootless; do
-            cut -d'|' -f2 "$work/readers" | grep -qx "$name" || fail "no page is for: $name"
-        done
-    fi
+    [ "$all" = 1 ] || return 0
+    for name in root member user rootless; do grep -qx "$name" <<<"$found" || fail "no page is for: $name"; done
+}
+
+# sessions PAGE…: all of them, as PAGE|RELEASE|READER|STATE|SHELL. Those with guests take the longest, and come first.
+sessions() {
+    local page reader state shell release
+    for page in $(grep -l 'qcow2' "$@") $(grep -L 'qcow2' "$@"); do
+        while IFS='|' read -r reader state shell; do
+            case ,${READERS:-$reader}, in *",$reader,"*) ;; *) continue ;; esac
+            for release in bookworm trixie; do
+                case ,${RELEASES:-$release}, in *",$release,"*) ;; *) continue ;; esac
+                [ $release = bookworm ] || { [ "$reader" = root ] && [[ " ${trixie_pages[*]} " == *" $page "* ]]; } || continue
+                echo "$page|$release|$reader|$state|$shell"
+            done
+        done < <(list "$page")
+    done
 }
 
 make_debs() {
@@ -67,34 +85,32 @@ make_debs() {
 
 # make_checkout FOLDER: what a reader has who has cloned the repository, and made the packages, the image, and what `make build` makes.
 make_checkout() {
-    mkdir -p "$1/target/packages"
+    local file
+    mkdir -p "$1/target/packages" "$1/target/release"
     git ls-files -z | tar --null --files-from=- --create --ignore-failed-read 2>/dev/null | tar -x -C "$1"
     cp "$debs"/*.deb "$1/target/packages/"
-    local file
-    mkdir "$1/target/release"
     for file in netvale netvale-cni libnetmap.so libnetmap.a libnetvale_pcap.so; do
-        cp "$target_dir/debug/$file" "$1/target/release/"
-        strip --strip-debug "$1/target/release/$file"
+        strip --strip-debug -o "$1/target/release/$file" "$target_dir/debug/$file"
     done
-    NETVALE=$target_dir/debug/netvale scripts/package-image.sh "$(realpath "$1")/target/packages/netvale-image.tar" >/dev/null
+    NETVALE=$target_dir/debug/netvale scripts/package-image.sh "$1/target/packages/netvale-image.tar" >/dev/null
 }
 
 # make_disk MACHINE: puts a disk there that boots by itself, as the disks of a reader's guests do: a kernel and a small system, with a shell on
-# the serial line. The machine has the programs that make it.
+# the serial line; and one of a guest without interrupts by message. The machine has the programs that make them.
 make_disk() {
     local guest drivers dir=$1/tmp/disk
     guest=$(scripts/guest-image.sh) || fail "no kernel for guests"
     drivers=$(scripts/guest-driver.sh) || fail "no driver for guests"
-    mkdir -p "$dir/more"
-    # QEMU 7.2 crashes under emulation when a vhost-user device has interrupts by message.
-    printf 'default linux\nlabel linux\nkernel vmlinuz\nappend initrd=initrd console=ttyS0 quiet panic=-1 pci=nomsi\n' >"$dir/syslinux.cfg"
-    printf 'export PS1="guest# "\necho "the guest is up"\nexec busybox setsid busybox cttyhack sh -i\n' >"$dir/script"
-    cp "$drivers/nvptnet.ko" "$dir/"
+    mkdir -p "$dir"
+    printf 'default linux\nlabel linux\nkernel vmlinuz\nappend initrd=initrd console=ttyS0 quiet panic=-1\n' >"$dir/syslinux.cfg"
+    printf 'export PS1="guest# "\nexec busybox setsid busybox cttyhack sh -i\n' >"$dir/script"
+    cp "$drivers/nvptnet.ko" "$guest/vmlinuz" "$dir/"
     (cd "$dir" && find script nvptnet.ko | cpio -o -H newc --quiet | gzip -1 | cat "$guest/base.cpio.gz" - >initrd)
-    cp "$guest/vmlinuz" "$dir/"
     mount -t proc proc "$1/proc"
     chroot "$1" sh -ec 'cd /tmp/disk; truncate -s 64M raw; mkfs.vfat raw; syslinux --install raw; mcopy -i raw syslinux.cfg vmlinuz initrd ::
-        qemu-img convert -O qcow2 raw /usr/share/guide/guest.qcow2' >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "no disk for guests"; }
+        qemu-img convert -O qcow2 raw /usr/share/guide/guest.qcow2
+        sed -i "s/quiet/& pci=nomsi/" syslinux.cfg; mcopy -o -i raw syslinux.cfg ::
+        qemu-img convert -O qcow2 raw /usr/share/guide/nomsi.qcow2' >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "no disk for guests"; }
     umount "$1/proc"
     rm -rf "$dir"
 }
@@ -108,25 +124,26 @@ layer() {
     mount -t overlay -o "lowerdir=$(IFS=: && echo "$*"),upperdir=$work/layers/$name,workdir=$work/layers/$name-work" overlay "$work/$name"
 }
 
-# The two machines: $work/bare, and $work/installed with the packages.
+# make_machines RELEASE: the folders $work/bare-RELEASE, and $work/installed-RELEASE with the packages.
 make_machines() {
-    local new=$work/bare
-    layer bare "$tree"
+    local new=$work/bare-$1 tree programs="programs_$1[@]"
+    tree=$(scripts/package-tree.sh "$1" guide "${!programs}")
+    layer "bare-$1" "$tree"
     chroot "$new" useradd --create-home --uid 1000 --shell /bin/bash reader
     echo 'reader ALL=(ALL) NOPASSWD: ALL' >"$new/etc/sudoers.d/reader"
     echo guide >"$new/etc/hostname"
     printf '127.0.0.1 localhost\n127.0.1.1 guide\n::1 localhost ip6-localhost\n' >"$new/etc/hosts"
-    # The container's control groups may have no controllers: those of this machine's are wherever its own systemd has them.
+    # The container's control groups may have no controllers: where this machine's own systemd has them.
     printf '[containers]\npids_limit = 0\n' >"$new/etc/containers/containers.conf"
     # Overlays as podman makes them do not lie on the container's own one.
     printf '[storage]\ndriver = "vfs"\nrunroot = "/run/containers/storage"\ngraphroot = "/var/lib/containers/storage"\n' >"$new/etc/containers/storage.conf"
-    # Debian's packages start these. Who reads a page that needs one finds it running, or starts it.
-    rm -f "$new"/etc/systemd/system/multi-user.target.wants/{libvirtd,libvirt-guests,frr,nfdump,podman*}.service
+    # Debian's packages start these at boot. The page that needs one starts it; libvirt's sockets start libvirt.
+    rm -f "$new"/etc/systemd/system/multi-user.target.wants/{libvirtd,libvirt-guests,frr,podman*}.service
     mkdir -p "$new/usr/share/guide"
-    make_checkout "$new/usr/share/guide/netvale"
-    make_disk "$new"
-    layer installed "$work/layers/bare" "$tree"
-    new=$work/installed
+    cp -r "$work/checkout" "$new/usr/share/guide/netvale"
+    [ "$1" != bookworm ] || make_disk "$new"
+    layer "installed-$1" "$work/layers/bare-$1" "$tree"
+    new=$work/installed-$1
     cp "$debs"/{netvale,libnetmap0,libnetmap-dev}_*.deb "$new/tmp/"
     chroot "$new" sh -c 'DEBIAN_FRONTEND=noninteractive dpkg -i /tmp/*.deb && rm /tmp/*.deb' >"$work/log" 2>&1 </dev/null ||
         { cat "$work/log" >&2; fail "the packages cannot be installed"; }
@@ -136,65 +153,82 @@ make_machines() {
 has() {
     grep -q 'a checkout' "$1" && echo netvale
     grep -o '[a-z0-9]*\.qcow2' "$1" | sort -u
+    grep -q 'pci=nomsi' "$1" && echo nomsi
     grep -q 'QEMU 10.1 or newer' "$1" && echo qemu
     true
 }
 
-# session PAGE READER STATE SHELL
+# session PAGE RELEASE READER STATE SHELL: a process of its own, which ends with the script, and the container with it.
 session() {
-    local folder start=$SECONDS options=() status=0 name things
-    name=$(basename "$1" .md)-$2
+    local folder start=$SECONDS options=() status=0 name what things container
+    name=$(basename "$1" .md)-$3-$2
+    what="$1 as $3"
+    [ "$2" = bookworm ] || what+=" on $2"
     folder=$work/sessions/$name
     mkdir -p "$folder/page"
-    awk -v folder="$folder/page" -v user="$2" -f scripts/guide-page.awk "$1" >"$folder/log" || { cat "$folder/log"; return 1; }
+    awk -v folder="$folder/page" -v user="$3" -f scripts/guide-page.awk "$1"
     things=$(has "$1" | xargs)
     case " $things " in *" qemu "*) options+=(--bind-ro "$(scripts/newer-debian.sh):/opt/qemu") ;; esac
+    # What a container may do here, so that in it root is root, a sandbox is one, and users may run containers of their own.
+    options+=(--nspawn --capability=all
+        --nspawn '--system-call-filter=@keyring bpf landlock_create_ruleset landlock_add_rule landlock_restrict_self')
     # shellcheck disable=SC2086 # names
     scripts/booted.sh --limit "$session_limit" --bind-ro "$folder/page:/guide/page" --bind-ro "$root/scripts/guide-session.sh:/guide/session" \
-        --nspawn --capability=all --nspawn '--system-call-filter=@keyring bpf landlock_create_ruleset landlock_add_rule landlock_restrict_self' "${options[@]}" "$work/$3" scripts/guide-inside.sh "$2" "$4" $things \
-        >"$folder/log" 2>&1 </dev/null || status=$?
+        "${options[@]}" "$work/$4-$2" scripts/guide-inside.sh "$3" "$5" $things >"$folder/log" 2>&1 </dev/null &
+    container=$!
+    trap 'kill "$container" 2>/dev/null; wait; exit 143' TERM INT HUP
+    wait "$container" || status=$?
     [ -z "${KEEP:-}" ] || cp "$folder/log" "$KEEP/$name.log"
     if [ "$status" = 0 ]; then
-        echo "$1 as $2: $(grep -E '^[0-9]+ blocks$' "$folder/log"), $((SECONDS - start)) s"
+        echo "$what: $(grep -E '^[0-9]+ blocks$' "$folder/log"), $((SECONDS - start)) s"
     else
         sed 's/^/    /' "$folder/log"
-        echo "$1 as $2: FAILED (status $status) after $((SECONDS - start)) s"
-        touch "$work/failed"
+        echo "$what: FAILED (status $status) after $((SECONDS - start)) s"
+        exit 1
     fi
 }
 
-work=$(mktemp -d)
-finish() {
-    trap '' INT TERM
-    kill $(jobs -p) 2>/dev/null || true
-    wait || true
-    umount "$work/installed" "$work/bare/proc" "$work/bare" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+if [ "${1:-}" = --session ]; then
+    shift
+    session "$@"
+    exit
+fi
 
 all=0
 [ $# -gt 0 ] || { all=1 && set -- README.md docs/guide/*.md; }
 check_pages "$@"
 [ "$(id -u)" = 0 ] || skip "booting a container takes root; the pages keep to the rules"
 have systemd-nspawn && have debootstrap || skip "systemd-container and debootstrap are not installed (scripts/install-deps.sh test)"
-tree=$(scripts/package-tree.sh bookworm guide "${programs[@]}")
-make_debs
-make_machines
 
-running=0
-while IFS='|' read -r -u 8 page reader state shell; do
-    case ,${READERS:-$reader}, in *",$reader,"*) ;; *) continue ;; esac
+finish() {
+    trap '' INT TERM HUP
+    # shellcheck disable=SC2046 # numbers
+    kill $(jobs -p) 2>/dev/null || true
+    wait || true
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+mount -t tmpfs -o mode=755 tmpfs "$work"
+sessions "$@" >"$work/sessions-todo"
+[ -s "$work/sessions-todo" ] || fail "nobody reads these pages there (READERS, RELEASES)"
+make_debs
+make_checkout "$work/checkout"
+for release in $(cut -d'|' -f2 "$work/sessions-todo" | sort -u); do make_machines "$release"; done
+
+running=0 failed=0
+while IFS='|' read -r -u 8 page release reader state shell; do
     if [ "$running" -ge "${JOBS:-2}" ]; then
-        wait -n || true
+        wait -n || failed=$((failed + 1))
         running=$((running - 1))
     fi
-    session "$page" "$reader" "$state" "$shell" &
+    setpriv --pdeathsig TERM scripts/guide-commands.sh --session "$page" "$release" "$reader" "$state" "$shell" 8<&- &
     running=$((running + 1))
-done 8<"$work/readers"
-wait
-# What is not run, once for all readers.
-sort -u "$work"/sessions/*/page/ignored 2>/dev/null | wc -l | sed 's/^/blocks not run, for the reasons that stand beside them: /'
-[ ! -e "$work/failed" ]
+done 8<"$work/sessions-todo"
+while [ "$running" -gt 0 ]; do
+    wait -n || failed=$((failed + 1))
+    running=$((running - 1))
+done
+echo "sessions: $(wc -l <"$work/sessions-todo"), of which $failed failed"
+sort -u "$work"/sessions/*/page/ignored 2>/dev/null | sed 's/^/not run: /' || true
+[ "$failed" = 0 ]

@@ -35,6 +35,7 @@ for file in "$@"; do
     case $file in
     netvale) cp -a /usr/share/guide/netvale "$home/" ;;
     *.qcow2) cp /usr/share/guide/guest.qcow2 "$home/$file" ;;
+    nomsi) for disk in "$home"/*.qcow2; do cp /usr/share/guide/nomsi.qcow2 "$disk"; done ;;
     qemu)
         # A newer QEMU than Debian's, as somebody installs it who needs one.
         cat >/usr/local/bin/qemu-system-x86_64 <<'QEMU'

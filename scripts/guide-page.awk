@@ -90,7 +90,7 @@ inside_block { if (take) print > (folder "/" line); next }
 # After a block that is not run stands why.
 expect && NF {
     if ($0 !~ /^\*Not run here: .*\*$/) fail("the text after the block of line " expect " does not begin with *Not run here:*, and a reason")
-    else if (user != "") print expect ": " substr($0, 16, length($0) - 16) > (folder "/ignored")
+    else if (user != "") print FILENAME ":" expect ": " substr($0, 16, length($0) - 16) > (folder "/ignored")
     expect = 0
 }
 # Text: the paragraph before a block; of several blocks in a row, the one before the first.

@@ -9,7 +9,7 @@ set -uo pipefail
 
 # Seconds for anything that is waited for, and for what a guest does: it may be emulated, on a busy machine.
 wait_limit=120
-guest_limit=240
+guest_limit=480
 
 # blanks: runs of blanks become one, and those at the ends of lines go.
 blanks() {
