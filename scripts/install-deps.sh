@@ -7,10 +7,16 @@
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 
-packages_demo() {
+packages_compiler() {
     cat <<'LIST'
 gcc|links the Rust binaries, compiles C programs for the tests
 libc6-dev|C library to link against
+LIST
+}
+
+packages_demo() {
+    packages_compiler
+    cat <<'LIST'
 iproute2|network namespaces and interfaces (ip)
 iputils-ping|ping across the switch
 iperf3|TCP across the switch
@@ -18,7 +24,7 @@ LIST
 }
 
 packages_test() {
-    packages_demo | head -n 2
+    packages_compiler
 }
 
 packages_test_system() {

@@ -156,7 +156,7 @@ record_times() {
         [ ! -s "$new" ] || echo
         echo "[$1]"
         echo "date = \"$(date +%F)\""
-        echo "machine = \"$(nproc) x $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)\""
+        echo "machine = \"$(nproc) x $(awk -F': ' '/^model name/ && !found { found = 1; print $2 }' /proc/cpuinfo)\""
         echo "total = $2"
         awk '{ print $1 " = " $2 }' "$stages_file"
     } >>"$new"
