@@ -93,12 +93,12 @@ LIST
 }
 
 packages_check() {
-    packages_demo | sed -n 1,2p
+    packages_compiler
     echo 'valgrind|counts the instructions a frame costs'
 }
 
 packages_package() {
-    packages_demo | sed -n 1,2p
+    packages_compiler
     cat <<'LIST'
 dpkg-dev|finds the libraries that Debian packages depend on
 rpm|finds those of rpm packages, and lists their contents
