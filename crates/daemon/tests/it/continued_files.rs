@@ -122,10 +122,13 @@ mod as_root {
             assert!(refused.contains("2 MiB of captures, and may have 2"), "{refused}");
         }
         std::fs::remove_file(folder.path().join("one")).unwrap();
-        let reply = capture(&d, "three");
-        assert!(reply["error"].is_null(), "{reply}");
+        // What a slow disk has not got yet counts for a while.
+        let allowed = |name: &str| {
+            until(name, || capture(&d, name)["error"].is_null());
+        };
+        allowed("three");
         detach(&d, "two");
         std::fs::remove_file(folder.path().join("two")).unwrap();
-        assert!(capture(&d, "four")["error"].is_null());
+        allowed("four");
     }
 }

@@ -143,7 +143,7 @@ run attach vale0 e1000-pci:$address --name nic --slots 256
 for i in $(seq 100); do run show vale0:nic | grep 'link up' && break; sleep 0.1; done
 run pkt-gen -i vale0:gen -f tx -n 2000 -R 2000 -D 02:00:00:00:00:07
 echo sent
-run pkt-gen -i vale0:sink -f rx -n 500 -W
+run pkt-gen -i vale0:sink -f rx -n 500
 run show vale0:nic
 echo $address >/sys/bus/pci/devices/$address/driver/unbind
 for i in $(seq 50); do run show vale0:nic | grep 'no card' && break; sleep 0.1; done
