@@ -22,12 +22,18 @@ set -euo pipefail
 boot_limit=60
 end_limit=15
 
-# own_group NAME: puts this shell into control groups of its own, in which systemd-nspawn then makes its own.
-own_group() {
+# hierarchies: those of control groups that there are.
+hierarchies() {
     local hierarchy
     for hierarchy in /sys/fs/cgroup/systemd /sys/fs/cgroup/unified /sys/fs/cgroup; do
-        [ -e "$hierarchy/cgroup.procs" ] || continue
-        mkdir "$hierarchy/$1"
+        [ ! -e "$hierarchy/cgroup.procs" ] || echo "$hierarchy"
+    done
+}
+
+# enter_group NAME: puts this shell into control groups of its own, in which systemd-nspawn then makes its own.
+enter_group() {
+    local hierarchy
+    for hierarchy in $(hierarchies); do
         echo "$BASHPID" >"$hierarchy/$1/cgroup.procs"
     done
 }
@@ -65,7 +71,7 @@ boot() {
     # Where systemd runs the machine, it has given this a scope; otherwise, what systemd-nspawn leaves in /run goes with the namespace.
     if [ ! -d /run/systemd/system ]; then
         mount -t tmpfs -o mode=755 tmpfs /run
-        own_group "$name"
+        enter_group "$name"
     fi
     # As on a machine, with what interfaces (AF_XDP) take, and units say of devices, addresses and limits.
     local like=(--capability=CAP_BPF,CAP_IPC_LOCK --system-call-filter=bpf --rlimit=MEMLOCK=infinity --rlimit=NOFILE=524288)
@@ -184,6 +190,8 @@ chmod 755 "$work/booted/script"
 console=${console:-$work/console}
 scope=()
 [ ! -d /run/systemd/system ] || scope=(systemd-run --quiet --collect --scope --unit "$name" --property Delegate=yes)
+# What makes them holds $alive: the cleaner does not look before they are there.
+[ -d /run/systemd/system ] || for hierarchy in $(hierarchies); do mkdir "$hierarchy/$name"; done
 setpriv --pdeathsig KILL "${scope[@]}" unshare --mount --propagation private "$root/scripts/booted.sh" --boot "$name" "$work" "$tree" "$size" \
     $((limit + boot_limit + end_limit)) "${options[@]}" {alive}>&- </dev/null >"$console" 2>&1 &
 container=$!

@@ -383,7 +383,13 @@ pub struct Qmp {
 impl Qmp {
     /// Connects to the monitor that listens at `path`.
     pub fn connect(path: &Path) -> Qmp {
-        let stream = std::os::unix::net::UnixStream::connect(path).expect("the monitor listens");
+        // Its socket is there a moment before it listens.
+        let mut stream = None;
+        super::up::until("the monitor listens", || {
+            stream = std::os::unix::net::UnixStream::connect(path).ok();
+            stream.is_some()
+        });
+        let stream = stream.expect("it is connected");
         stream.set_read_timeout(Some(LIMIT)).expect("a limit");
         let mut qmp = Qmp { stream: std::io::BufReader::new(stream) };
         qmp.run("qmp_capabilities", &serde_json::json!({}));
