@@ -29,9 +29,9 @@ use crate::permission;
 use crate::ports::{faults, looking, multicast};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
-use crate::system::{closing, peer};
 use crate::system::sockets::Sockets;
 use crate::system::watchdog::Watchdog;
+use crate::system::{closing, peer};
 
 /// Maximum number of connections of both kinds together; further ones are closed immediately.
 const MAX_CLIENTS: usize = 1024;

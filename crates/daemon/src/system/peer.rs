@@ -20,8 +20,7 @@ pub fn of(connection: impl AsFd) -> std::io::Result<Peer> {
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     let fd = connection.as_fd().as_raw_fd();
     // SAFETY: the kernel writes at most `len` bytes, which is the size of what is there, and any bytes make one.
-    let done = unsafe {
-        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut len)
-    };
+    let done =
+        unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut len) };
     if done == 0 { Ok(Peer { uid: peer.uid, pid: peer.pid }) } else { Err(std::io::Error::last_os_error()) }
 }
