@@ -240,8 +240,10 @@ pub fn send(port: &mut Port, frame: &[u8]) {
 pub fn receive(port: &mut Port) -> Vec<u8> {
     assert!(port.wait(Interest::Rx, Some(LIMIT)).unwrap(), "no frame came");
     let mut frame = [0; 4096];
-    let n = port.rx()[0].recv(&mut frame).unwrap();
-    let _ = port.rx()[0].sync();
+    let n = port.rx().iter_mut().find_map(|ring| ring.recv(&mut frame)).unwrap();
+    port.rx().iter_mut().for_each(|ring| {
+        let _ = ring.sync();
+    });
     frame[..n].to_vec()
 }
 
