@@ -74,8 +74,9 @@ install -m 755 "$built/libnetvale_pcap.so" "$to/lib/netvale/"
 system=$({ PATH=$PATH:/sbin:/usr/sbin ldconfig -p || true; } |
     awk '!found && ($1 == "libpcap.so.0.8" || $1 == "libpcap.so.1") { print $NF; found = 1 }')
 if [ -n "$system" ]; then
-    ln -sfn ../libnetvale_pcap.so "$to/lib/netvale/pcap/libpcap.so.0.8"
-    ln -sfn ../libnetvale_pcap.so "$to/lib/netvale/pcap/libpcap.so.1"
+    for name in libpcap.so.0.8 libpcap.so.1 libpcap.so; do
+        ln -sfn ../libnetvale_pcap.so "$to/lib/netvale/pcap/$name"
+    done
     ln -sfn "$system" "$to/lib/netvale/pcap/libpcap-system.so"
 else
     echo "there is no libpcap here: \`netvale run\` serves netmap programs only; install libpcap and run this again" >&2

@@ -61,10 +61,12 @@ stage_units() {
 
 # stage_links FOLDER NAME: links to libraries that lie in /usr/FOLDER; libpcap is called NAME there.
 stage_links() {
+    local name
     mkdir -p "$stage"/links/{netmap,pcap,dev} "$stage/pkgconfig"
     ln -sfn "${1/#lib\//../}/libnetmap.so.0" "$stage/links/netmap/libnetmap.so.0"
-    ln -sfn ../libnetvale_pcap.so "$stage/links/pcap/libpcap.so.0.8"
-    ln -sfn ../libnetvale_pcap.so "$stage/links/pcap/libpcap.so.1"
+    for name in libpcap.so.0.8 libpcap.so.1 libpcap.so; do
+        ln -sfn ../libnetvale_pcap.so "$stage/links/pcap/$name"
+    done
     ln -sfn "${1/#lib\//../../}/$2" "$stage/links/pcap/libpcap-system.so"
     ln -sfn libnetmap.so.0 "$stage/links/dev/libnetmap.so"
     sed "s|@PREFIX@|/usr|; s|@VERSION@|$version|; s|^libdir=.*|libdir=\${prefix}/$1|" crates/capi/libnetmap.pc.in \

@@ -70,7 +70,13 @@ impl From<RegionError> for Refusal {
             RegionError::Layout(_) | RegionError::Slots { .. } => Errno::INVAL,
             RegionError::Memory { .. } | RegionError::Exhausted { .. } => Errno::NOMEM,
         };
-        Refusal::new(errno, e.to_string())
+        let hint = match e {
+            RegionError::Memory { source: Errno::FBIG, .. } => {
+                "; raise the daemon's limit of file sizes (LimitFSIZE= of its unit, ulimit -f)"
+            }
+            _ => "",
+        };
+        Refusal::new(errno, format!("{e}{hint}"))
     }
 }
 

@@ -29,9 +29,9 @@ use crate::permission;
 use crate::ports::{faults, looking, multicast};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
-use crate::system::closing;
 use crate::system::sockets::Sockets;
 use crate::system::watchdog::Watchdog;
+use crate::system::{closing, peer};
 
 /// Maximum number of connections of both kinds together; further ones are closed immediately.
 const MAX_CLIENTS: usize = 1024;
@@ -256,8 +256,14 @@ impl Server {
             Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => return self.turn_away(kind),
             Err(_) => return,
         };
-        let Ok(cred) = rustix::net::sockopt::socket_peercred(&fd) else { return closing::close(fd, NOBODY) };
-        let caller = Caller { client: self.next, uid: cred.uid.as_raw(), pid: cred.pid.as_raw_nonzero().get() };
+        let peer = match peer::of(&fd) {
+            Ok(peer) => peer,
+            Err(e) => {
+                tracing::warn!("a connection is closed, as nothing is known of its other end: {e}");
+                return closing::close(fd, NOBODY);
+            }
+        };
+        let caller = Caller { client: self.next, uid: peer.uid, pid: peer.pid };
         if let Err(refusal) = self.may_connect(caller) {
             self.daemon.note_refusal(caller, &refusal.text);
             return closing::close(fd, caller.uid);

@@ -407,6 +407,11 @@ impl E1000 {
         }
     }
 
+    /// Whether the driver receives.
+    pub fn receives(&self) -> bool {
+        self.is_linked() && self.rctl & RCTL_EN != 0
+    }
+
     /// Whether a frame is for this card.
     pub fn takes(&self, head: &[u8; 18], len: usize) -> bool {
         self.is_linked() && self.filter.takes(head, len, self.rctl, self.vet)

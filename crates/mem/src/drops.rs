@@ -85,8 +85,14 @@ impl RingCounters {
         &self.latency
     }
 
-    /// The reasons for which frames were dropped, with their counts.
+    /// The reasons for which frames were lost, with their counts.
     pub fn all_drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        DropReason::ALL.iter().map(|&r| (r, self.drops(r))).filter(|&(_, n)| n > 0)
+        let reasons = DropReason::ALL.iter().filter(|&&why| why != DropReason::Idle);
+        reasons.map(|&r| (r, self.drops(r))).filter(|&(_, n)| n > 0)
+    }
+
+    /// Number of frames that came while nobody received.
+    pub fn idle(&self) -> u64 {
+        self.drops(DropReason::Idle)
     }
 }

@@ -1,4 +1,5 @@
-//! Where frames begin in the buffers of a ring: netmap's offsets (netmap.h, `NETMAP_REQ_OPT_OFFSETS`).
+//! Where frames begin in the buffers of a ring: netmap's offsets (netmap.h, `NETMAP_REQ_OPT_OFFSETS`); and whether a ring
+//! takes frames at all.
 //!
 //! A slot's `ptr` then holds the frame's offset in its buffer. The application may write it at any time, so it is read
 //! once and limited to the ring's maximum. Rings without offsets, nearly all, cost one load of a word per batch.
@@ -45,12 +46,13 @@ const INITIAL_AT: u32 = 24;
 const BITS_AT: u32 = 48;
 const FIELD: u64 = (1 << 24) - 1;
 const CLOSED: u64 = 1 << 63;
+const IDLE: u64 = 1 << 62;
 
 impl Offsets {
     /// The rule, if there is one.
     #[inline]
     pub fn rule(&self) -> Option<OffsetRule> {
-        let word = self.0.load(Ordering::Relaxed) & !CLOSED;
+        let word = self.0.load(Ordering::Relaxed) & !(CLOSED | IDLE);
         let field = |at: u32| (word >> at & FIELD) as u32;
         (word != 0).then(|| OffsetRule { bits: (word >> BITS_AT) as u32, max: field(0), initial: field(INITIAL_AT) })
     }
@@ -64,7 +66,22 @@ impl Offsets {
     /// Whether the ring takes no frames for now.
     #[inline]
     pub fn is_closed(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & CLOSED != 0
+        self.0.load(Ordering::Relaxed) & (CLOSED | IDLE) != 0
+    }
+
+    /// Whether nobody reads the ring.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & IDLE != 0
+    }
+
+    /// Says whether somebody reads the ring. It takes no frames while nobody does.
+    pub fn set_idle(&self, idle: bool) {
+        if idle {
+            self.0.fetch_or(IDLE, Ordering::Relaxed);
+        } else {
+            self.0.fetch_and(!IDLE, Ordering::Relaxed);
+        }
     }
 
     /// Stops the ring from taking frames until the next [`Offsets::set`].
@@ -79,7 +96,8 @@ impl Offsets {
                 | (u64::from(r.initial) & FIELD) << INITIAL_AT
                 | u64::from(r.bits.clamp(1, 64)) << BITS_AT
         };
-        self.0.store(rule.map_or(0, word), Ordering::Relaxed);
+        let idle = self.0.load(Ordering::Relaxed) & IDLE;
+        self.0.store(rule.map_or(0, word) | idle, Ordering::Relaxed);
     }
 }
 
@@ -127,6 +145,11 @@ mod tests {
             prop_assert_eq!((offsets.rule(), offsets.initial(), offsets.is_closed()), (Some(rule), initial, false));
             offsets.close();
             prop_assert_eq!((offsets.rule(), offsets.is_closed()), (Some(rule), true));
+            offsets.set_idle(true);
+            offsets.set(Some(rule));
+            prop_assert_eq!((offsets.rule(), offsets.initial(), offsets.is_closed()), (Some(rule), initial, true));
+            offsets.set_idle(false);
+            prop_assert_eq!((offsets.rule(), offsets.is_closed(), offsets.is_idle()), (Some(rule), false, false));
             prop_assert!(rule.of(ptr) <= max);
             let put = rule.put(ptr, to);
             prop_assert_eq!(rule.of(put), to.min(max));

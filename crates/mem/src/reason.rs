@@ -52,8 +52,9 @@ drop_reasons! {
     Injected = "injected",
     /// A lossless receiver stopped reading for so long that it no longer holds its senders back.
     Stalled = "stalled",
-    /// The guest has not set the queue up, or has taken it down.
-    NotReady = "not-ready",
+    /// Nobody receives there: no program has the port open, the guest has not set its queue up, the interface is down.
+    /// No loss, and not counted among drops.
+    Idle = "idle",
     /// Its VLAN is none of the port's, or it has no tag where it needs one.
     Vlan = "vlan",
     /// A VLAN tag that is cut short, or whose number is reserved.

@@ -1,8 +1,6 @@
 //! Reading frames, and asking a handle what it is and for its counters.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::Ordering;
-
 use libc::{FILE, c_char, c_int, timeval};
 use netvale_control::client::Client;
 use netvale_control::dirs;
@@ -51,8 +49,8 @@ on_handle! {
         unsafe { header.write(*head) };
         data
     }
-    /// Ends a loop; may be called in a signal handler.
-    fn pcap_breakloop(p, h) = c"pcap_breakloop" { h.breaking.store(true, Ordering::Relaxed) }
+    /// Ends a loop; may be called in a signal handler, and in another thread.
+    fn pcap_breakloop(p, h) = c"pcap_breakloop" { crate::handle::break_off(h) }
 
     /// Frames received and dropped.
     fn pcap_stats(p, h, stat: *mut Stat) -> c_int = c"pcap_stats" {

@@ -5,7 +5,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::{c_char, c_int};
@@ -37,8 +37,10 @@ pub struct Handle {
     pub nano: Cell<bool>,
     /// Whether reads return without waiting.
     pub nonblock: Cell<bool>,
-    /// Set by `pcap_breakloop`, perhaps in a signal handler.
-    pub breaking: AtomicBool,
+    /// Set by `pcap_breakloop`, perhaps in a signal handler or another thread.
+    breaking: AtomicBool,
+    /// The eventfd that ends a wait for frames; -1 before activation.
+    breaker: AtomicI32,
     /// `PCAP_D_*`.
     pub direction: Cell<c_int>,
     /// Frames that passed the filter.
@@ -77,6 +79,8 @@ pub struct Active {
     /// Keeps `epoll` readable while frames are left.
     always: Doorbell,
     is_always: bool,
+    /// Rung by `pcap_breakloop`.
+    breaker: Doorbell,
     /// Whether the program asked for a descriptor to select on.
     pub selectable: bool,
     /// Whether it shows room to send.
@@ -103,6 +107,7 @@ impl Handle {
             nano: Cell::new(false),
             nonblock: Cell::new(false),
             breaking: AtomicBool::new(false),
+            breaker: AtomicI32::new(-1),
             direction: Cell::new(0),
             received: Cell::new(0),
             header: UnsafeCell::new(sys::PktHdr { ts: libc::timeval { tv_sec: 0, tv_usec: 0 }, caplen: 0, len: 0 }),
@@ -152,6 +157,7 @@ impl Handle {
                 let precision = if self.nano.get() { sys::PRECISION_NANO } else { sys::PRECISION_MICRO };
                 // SAFETY: makes a handle from numbers.
                 self.dead.set(unsafe { sys::open_dead(sys::DLT_EN10MB, snaplen, precision.cast_unsigned()) });
+                self.breaker.store(active.breaker.as_fd().as_raw_fd(), Ordering::Relaxed);
                 // SAFETY: no borrow is alive.
                 unsafe { *self.active.get() = Some(active) };
                 0
@@ -216,6 +222,8 @@ pub enum Waited {
     Closed,
 }
 
+/// What the breaker is called among the descriptors that are waited for.
+const BROKEN_OFF: u64 = 2;
 /// The longest time that a read polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
@@ -234,7 +242,9 @@ impl Active {
         let add = |fd: BorrowedFd<'_>, data| {
             epoll::add(&epoll, fd, epoll::EventData::new_u64(data), epoll::EventFlags::IN).map_err(system)
         };
+        let breaker = Doorbell::new().map_err(system)?;
         add(always.as_fd(), 0)?;
+        add(breaker.as_fd(), BROKEN_OFF)?;
         for ring in port.rx() {
             add(ring.wake_fd(), 0)?;
         }
@@ -253,6 +263,7 @@ impl Active {
             epoll,
             always,
             is_always: false,
+            breaker,
             selectable: false,
             shows_room: false,
         })
@@ -303,6 +314,10 @@ impl Active {
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 8];
         match epoll::wait(&self.epoll, &mut events[..], left.as_ref()) {
             Ok(([], _)) => Waited::TimedOut,
+            Ok((events, _)) if events.iter().any(|e| e.data.u64() == BROKEN_OFF) => {
+                self.breaker.drain();
+                Waited::Interrupted
+            }
             Ok((events, _)) if events.iter().all(|e| e.data.u64() == 1) => Waited::Closed,
             Ok(_) => Waited::Frames,
             Err(Errno::INTR) => Waited::Interrupted,
@@ -350,4 +365,20 @@ impl Drop for Active {
 /// Takes `pcap_breakloop`'s flag.
 pub fn take_break(h: &Handle) -> bool {
     h.breaking.swap(false, Ordering::Relaxed)
+}
+
+/// Whether `pcap_breakloop`'s flag is set.
+pub fn is_breaking(h: &Handle) -> bool {
+    h.breaking.load(Ordering::Relaxed)
+}
+
+/// Ends a loop, even one that waits in another thread. Does nothing that a signal handler may not do.
+pub fn break_off(h: &Handle) {
+    h.breaking.store(true, Ordering::Relaxed);
+    let breaker = h.breaker.load(Ordering::Relaxed);
+    if breaker >= 0 {
+        let ring = 1u64.to_ne_bytes();
+        // SAFETY: reads eight bytes; the descriptor lives as long as the handle.
+        unsafe { libc::write(breaker, ring.as_ptr().cast(), ring.len()) };
+    }
 }

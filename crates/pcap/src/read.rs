@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use libc::{c_int, timeval};
 use netvale_abi::slot::NS_MOREFRAG;
 
-use crate::handle::{Active, Handle, Waited, take_break};
+use crate::handle::{Active, Handle, Waited, is_breaking, take_break};
 use crate::sys::{self, Handler, PktHdr};
 
 /// A received frame, in its buffer.
@@ -140,7 +140,7 @@ unsafe fn take(h: &Handle) -> Option<(PktHdr, *const u8)> {
 fn deliver(h: &Handle, most: c_int, callback: Handler, user: *mut u8) -> c_int {
     let mut count = 0;
     while most <= 0 || count < most {
-        if h.breaking.load(std::sync::atomic::Ordering::Relaxed) {
+        if is_breaking(h) {
             break;
         }
         // SAFETY: borrows end inside.

@@ -24,6 +24,12 @@ pub trait Egress: Send + Sync {
         None
     }
 
+    /// Whether somebody receives there. Of a port's queues, those where nobody does get no frames while another is open.
+    #[inline]
+    fn is_open(&self) -> bool {
+        true
+    }
+
     /// The receiver as somebody who can be waited for; `None` if it cannot say when it makes room.
     fn room(&self) -> Option<&dyn Room> {
         None
@@ -84,6 +90,10 @@ impl Egress for RingEgress {
         Self::reserve_at(self.into(), batch, picks)
     }
 
+    fn is_open(&self) -> bool {
+        !self.is_idle()
+    }
+
     fn room(&self) -> Option<&dyn Room> {
         self.room_bell().is_some().then_some(self)
     }
@@ -96,6 +106,10 @@ impl Egress for RingEgress {
 impl Egress for SentCopies {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         self.0.deliver_marked(batch, picks, scratch, NS_TXMON)
+    }
+
+    fn is_open(&self) -> bool {
+        !self.0.is_idle()
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

@@ -45,6 +45,10 @@ impl Egress for GroEgress {
         self.inner.reserve(batch, picks)
     }
 
+    fn is_open(&self) -> bool {
+        self.inner.is_open()
+    }
+
     fn room(&self) -> Option<&dyn Room> {
         self.inner.room()
     }

@@ -72,6 +72,9 @@ impl RingEgress {
     #[inline]
     pub fn reserve_at<'b>(at: Loan<'b, Self>, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
         let lease = at.takes_plain(batch).then(|| at.lease(picks.len() as u32, |room| room))?;
+        if lease.is_none() && at.is_idle() {
+            return None;
+        }
         Some(Reservation::new(at, batch, picks, lease))
     }
 
@@ -84,7 +87,7 @@ impl RingEgress {
     /// flags `mark`.
     #[inline]
     fn deliver_plain(&self, batch: &Batch, picks: &[u16], mark: u16) -> usize {
-        let Some(lease) = self.lease(picks.len() as u32, |room| room) else { return 0 };
+        let Some(lease) = self.lease(picks.len() as u32, |room| room) else { return self.without_room(picks) };
         let count = lease.count as usize;
         self.fill_any_plain(batch, picks, &lease, mark);
         self.rx.complete(lease);
@@ -264,7 +267,7 @@ impl RingEgress {
         let fit = |room: u32| need.iter().rev().copied().find(|&n| n <= room).unwrap_or(0);
         let Some(lease) = self.lease(total, fit) else {
             // No pick needs slots: all are dropped as too long.
-            return if total == 0 { self.drop_too_long(picks.len()) } else { 0 };
+            return if total == 0 { self.drop_too_long(picks.len()) } else { self.without_room(picks) };
         };
         let count = need.iter().take_while(|&&n| n <= lease.count).count();
         let mut out = SlotWriter::new(self, &lease, mark);
@@ -291,6 +294,21 @@ impl RingEgress {
         } else {
             self.deliver_any(batch, picks, scratch, mark)
         }
+    }
+
+    /// Whether nobody reads the ring.
+    pub fn is_idle(&self) -> bool {
+        self.rx.side().offsets.is_idle()
+    }
+
+    /// Frames that found no room: those that nobody would read are done with.
+    #[cold]
+    fn without_room(&self, picks: &[u16]) -> usize {
+        if !self.is_idle() {
+            return 0;
+        }
+        self.counters.dropped(DropReason::Idle, picks.len() as u64);
+        picks.len()
     }
 
     fn drop_too_long(&self, count: usize) -> usize {

@@ -4,6 +4,7 @@
 mod queues;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netvale_mem::lent::{Borrower, InUse, LIMIT, Lent};
@@ -23,6 +24,8 @@ pub struct Seat<Q> {
     pub counters: Arc<RingCounters>,
     /// Counters of kicks, over all peers.
     pub kicks: Arc<KickCounts>,
+    /// Whether there is a queue, and frames pass. A hint for who chooses among several seats: the queue itself decides.
+    is_open: AtomicBool,
 }
 
 /// How often a ring that is drained is looked at, and the pause between two looks.
@@ -33,7 +36,7 @@ impl<Q> Default for Seat<Q> {
     /// Creates an empty seat that no worker sleeps on.
     fn default() -> Self {
         let (queue, counters, kicks) = Default::default();
-        Seat { queue, wake: None, counters, kicks }
+        Seat { queue, wake: None, counters, kicks, is_open: AtomicBool::new(false) }
     }
 }
 
@@ -57,8 +60,29 @@ impl<Q> Seat<Q> {
     /// Like [`Lent::put`].
     pub fn put(&self, queue: Q) -> Result<(), InUse> {
         self.queue.put(queue)?;
+        self.set_open(true);
         self.poke();
         Ok(())
+    }
+
+    /// Whether there is a queue, and frames pass.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether frames pass the queue that is there.
+    pub fn set_open(&self, open: bool) {
+        self.is_open.store(open, Ordering::Relaxed);
+    }
+
+    /// Takes the queue out at once.
+    ///
+    /// # Errors
+    /// Like [`Lent::take`].
+    pub fn take_now(&self) -> Result<Option<Q>, InUse> {
+        self.set_open(false);
+        self.queue.take()
     }
 
     /// Takes the queue out once the frames that the peer had published have been forwarded: the peer sent them, even if
@@ -67,6 +91,7 @@ impl<Q> Seat<Q> {
     /// # Errors
     /// Like [`Lent::take`].
     pub fn take(&self, has_news: impl Fn(&Q) -> bool) -> Result<Option<Q>, InUse> {
+        self.set_open(false);
         let began = Instant::now();
         for _ in 0..DRAINING {
             match self.queue.control() {

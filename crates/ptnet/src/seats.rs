@@ -1,9 +1,10 @@
 //! Queues of the switch whose rings come and go with the guest. In between, workers find an empty seat.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use netvale_mem::host::{HostRx, HostTx};
-use netvale_mem::lent::{InUse, Lent, Many};
+use netvale_mem::lent::{Away, InUse, Lent, Many};
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
@@ -22,15 +23,33 @@ pub struct RxSeat {
     counters: Arc<RingCounters>,
     /// Counts of kicks, over all guests.
     kicks: Arc<KickCounts>,
+    /// Whether there is a ring.
+    is_open: AtomicBool,
+}
+
+impl RxSeat {
+    fn put(&self, ring: RingEgress) -> Result<(), InUse> {
+        self.ring.put(ring)?;
+        self.is_open.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn take(&self) -> Result<Option<RingEgress>, InUse> {
+        self.is_open.store(false, Ordering::Relaxed);
+        self.ring.take()
+    }
 }
 
 impl Egress for RxSeat {
     #[inline]
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        if let Ok(ring) = self.ring.enter() {
-            return ring.deliver(batch, picks, scratch);
+        match self.ring.enter() {
+            Ok(ring) => return ring.deliver(batch, picks, scratch),
+            // A change takes longer only on a busy machine: frames for a lossless port wait for its end.
+            Err(Away::Busy) => return 0,
+            Err(Away::Empty) => {}
         }
-        self.counters.dropped(DropReason::NotReady, picks.len() as u64);
+        self.counters.dropped(DropReason::Idle, picks.len() as u64);
         picks.len()
     }
 
@@ -40,6 +59,10 @@ impl Egress for RxSeat {
         // have to wait, when no other ring is held any more.
         let ring = batch.is_plain(u32::MAX).then(|| self.ring.enter_now().ok())??;
         RingEgress::reserve_at(ring.into(), batch, picks)
+    }
+
+    fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
     }
 
     fn counters(&self) -> &Arc<RingCounters> {
@@ -106,14 +129,14 @@ impl Backend for Seats {
             let host = HostRx::counted(side, wake, Arc::clone(&seat.kicks));
             let host = if rings.goes_on { host.going_on() } else { host };
             let ring = RingEgress::new(Arc::clone(mem), host, hdr_len.clone(), Arc::clone(&seat.counters));
-            seat.ring.put(if rings.uso { ring } else { ring.without_uso() }).map_err(|InUse| Errno::BUSY)?;
+            seat.put(if rings.uso { ring } else { ring.without_uso() }).map_err(|InUse| Errno::BUSY)?;
         }
         Ok(())
     }
 
     fn empty(&self) -> Result<(), InUse> {
         let tx = self.tx.iter().map(|seat| seat.take(RingIngress::has_news).map(drop));
-        tx.chain(self.rx.iter().map(|seat| seat.ring.take().map(drop))).fold(Ok(()), Result::and)
+        tx.chain(self.rx.iter().map(|seat| seat.take().map(drop))).fold(Ok(()), Result::and)
     }
 
     fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use netvale_port::Egress;
+use netvale_wire::flow::FlowKey;
 
 use crate::fdb::PortId;
 use crate::holding::Holding;
@@ -17,6 +18,8 @@ pub struct Port {
     pub name: String,
     /// The egresses for frames to it, one per ring; may be empty for a port that only sends.
     pub egresses: Vec<Arc<dyn Egress>>,
+    /// How many rings its frames come from; 0 is one.
+    pub rings: usize,
     /// Whether it holds senders back instead of dropping frames when it is full.
     pub lossless: bool,
     /// Whose it is, for example a user's number. Ports of one owner share their part of the forwarding table.
@@ -35,6 +38,8 @@ pub(crate) struct Entry {
     pub(crate) since: u64,
     pub(crate) port: Port,
     pub(crate) owner: OwnerId,
+    /// By which frames are spread over its queues.
+    pub(crate) flows: FlowKey,
     /// Whether it holds back other owners' senders, too.
     pub(crate) holds_others: bool,
     /// How long senders are held back.

@@ -20,6 +20,7 @@ mod listener;
 mod plan;
 mod policed;
 mod scatter;
+mod spread;
 mod sum;
 mod timing;
 mod traced;
@@ -29,6 +30,7 @@ use held::{Held, waits_for};
 use plan::Plan;
 use policed::Rest;
 use scatter::Open;
+use spread::{Sender, deliver_spread};
 use timing::Timing;
 use traced::Tracing;
 
@@ -200,34 +202,35 @@ impl Forwarder {
             let _ = deliver_or_drop(to, batch, &IDENTITY[..batch.len()], scratch);
         }
         let held = &mut self.held;
+        let sender = Sender { port: me, ring: self.ring };
         if let Some(to) = groups.only().and_then(|id| table.get(id)) {
-            deliver(to, self.ring, batch, &IDENTITY[..batch.len()], true, scratch, held);
+            deliver(to, sender, batch, &IDENTITY[..batch.len()], true, scratch, held);
             return;
         }
         if !groups.floods() {
-            scatter::scatter(table, self.ring, batch, work, held);
+            scatter::scatter(table, sender, batch, work, held);
             return;
         }
-        self.deliver_groups(table, work);
+        self.deliver_groups(table, me, work);
     }
 
     /// Delivers frames to each port that some are for, and to all.
     #[inline(always)]
-    fn deliver_groups(&mut self, table: &Table, work: &mut Work) {
+    fn deliver_groups(&mut self, table: &Table, me: &Entry, work: &mut Work) {
         let Work { groups, picks, scratch, .. } = work;
         let batch = self.source.frames();
+        let sender = Sender { port: me, ring: self.ring };
         for to in groups.active().iter().filter_map(|&id| table.get(id)) {
-            let with_flood = ring_of(to, self.ring) == 0;
-            let picks = groups.picks(to.id, true, with_flood, picks);
-            deliver(to, self.ring, batch, picks, true, scratch, &mut self.held);
+            let picks = groups.picks(to.id, true, sender.joins_flood(to), picks);
+            deliver(to, sender, batch, picks, true, scratch, &mut self.held);
         }
         if groups.floods() {
-            self.flood(table, work);
+            self.flood(table, sender, work);
         }
     }
 
-    /// Delivers frames for all: to ring 0 of every port that did not get them along with its own.
-    fn flood(&mut self, table: &Table, work: &mut Work) {
+    /// Delivers frames for all: to the first open ring of every port that did not get them along with its own.
+    fn flood(&mut self, table: &Table, sender: Sender<'_>, work: &mut Work) {
         let Work { groups, picks, scratch, .. } = work;
         let batch = self.source.frames();
         let picks = groups.picks(self.from, false, true, picks);
@@ -236,10 +239,10 @@ impl Forwarder {
         let may_hold = table.all().len() == 2;
         for to in table.all().iter().filter(|e| e.id != self.from) {
             reached = true;
-            if groups.active().contains(&to.id) && ring_of(to, self.ring) == 0 {
+            if groups.active().contains(&to.id) && sender.joins_flood(to) {
                 continue;
             }
-            deliver(to, 0, batch, picks, may_hold, scratch, &mut self.held);
+            deliver(to, Sender { ring: 0, ..sender }, batch, picks, may_hold, scratch, &mut self.held);
         }
         if !reached {
             self.source.ingress().counters().dropped(DropReason::NoPort, picks.len() as u64);
@@ -332,37 +335,32 @@ impl Task<Work> for Forwarder {
     }
 }
 
-#[inline]
-fn ring_of(to: &Entry, source_ring: usize) -> usize {
-    match to.port.egresses.len() {
-        0 | 1 => 0,
-        n => source_ring % n,
-    }
-}
-
 /// One of a port's queues, and its number.
 type Queue<'a> = (usize, &'a Arc<dyn Egress>);
 
-/// The queue of a port for frames from ring `source_ring`.
+/// The queue of a port for frames of that sender.
 #[inline]
-fn queue_of(to: &Entry, source_ring: usize) -> Option<Queue<'_>> {
-    let ring = ring_of(to, source_ring);
+fn queue_of<'a>(to: &'a Entry, sender: Sender<'_>) -> Option<Queue<'a>> {
+    let ring = sender.queue_of(to);
     to.port.egresses.get(ring).map(|egress| (ring, egress))
 }
 
-/// Delivers to ring `source_ring` modulo the port's rings. Frames without room are dropped, or, if `may_hold`, wait for
-/// a lossless port.
+/// Delivers to an open queue of the port, or, by their flows, to several. Frames without room are dropped, or, if
+/// `may_hold`, wait for a lossless port.
 #[inline]
 fn deliver(
     to: &Arc<Entry>,
-    source_ring: usize,
+    sender: Sender<'_>,
     batch: &Batch,
     picks: &[u16],
     may_hold: bool,
     scratch: &mut Scratch,
     held: &mut Held,
 ) {
-    let Some(queue) = queue_of(to, source_ring) else { return };
+    if sender.spreads(to) {
+        return deliver_spread(to, batch, picks, may_hold, scratch, held);
+    }
+    let Some(queue) = queue_of(to, sender) else { return };
     let done = queue.1.deliver(batch, picks, scratch);
     settle(to, queue, batch, picks, done, may_hold, scratch, held);
 }

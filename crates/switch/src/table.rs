@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use netvale_policy::snoop::Multicast;
 use netvale_port::Egress;
 use netvale_port::changes::Changes;
+use netvale_wire::flow::FlowKey;
 use thiserror::Error;
 
 use crate::elsewhere::Knows;
@@ -131,6 +132,7 @@ pub struct Switch {
     /// Addresses by VLAN, from the first VLAN on.
     vlan_fdb: OnceLock<Fdb>,
     key: (u64, u64),
+    flows: FlowKey,
     /// What is heard of groups, from the first port that snoops on.
     snooping: OnceLock<Arc<Snooping>>,
     /// Attachments so far.
@@ -160,6 +162,7 @@ impl Switch {
             fdb,
             vlan_fdb: OnceLock::new(),
             key,
+            flows: FlowKey::new([random.hash_one(3u8), random.hash_one(4u8)]),
             snooping: OnceLock::new(),
             attached: AtomicU64::new(0),
             holds_others: holds_others.into(),
@@ -344,6 +347,7 @@ impl Switch {
             self.tables().for_each(|fdb| fdb.own(id, owner, port.most_addresses.unwrap_or(u32::MAX)));
             self.restrict(id, port.policies.as_deref());
             by_id[free] = Some(Arc::new(Entry {
+                flows: self.flows,
                 id,
                 since: self.attached.fetch_add(1, Ordering::Relaxed),
                 port,

@@ -61,6 +61,8 @@ impl TapEgress {
         match self.link.call(|| rustix::io::writev(&*self.queue, &iov[..used])) {
             Ok(_) => Written::Yes,
             Err(Errno::AGAIN | Errno::NOBUFS) => Written::Full,
+            // The interface is down.
+            Err(Errno::IO) => Written::No(DropReason::Idle),
             Err(_) => Written::No(DropReason::Device),
         }
     }

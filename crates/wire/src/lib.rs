@@ -40,6 +40,7 @@ pub mod offload;
 pub mod segment;
 pub mod tcp;
 pub mod udp;
+pub mod unfilled;
 pub mod vnet;
 
 mod field;

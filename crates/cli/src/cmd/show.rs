@@ -70,6 +70,10 @@ fn render(port: &PortInfo) -> String {
         let heads = [("DROPS", Align::Left), ("RING", Align::Left), ("FRAMES", Align::Right)];
         text.push_str(&format!("\n{}", grid::render(heads, drops)));
     }
+    let idle: u64 = port.rings.iter().map(|ring| ring.idle).sum();
+    if idle > 0 {
+        text.push_str(&format!("\nidle: {idle} frames came while nobody received here, which are no drops\n"));
+    }
     text
 }
 

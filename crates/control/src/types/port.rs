@@ -344,6 +344,10 @@ pub struct RingInfo {
     /// Frames dropped, by reason; reasons without a drop are omitted.
     #[serde(default)]
     pub drops: Drops,
+    /// Frames that came while nobody received: no program has the ring open, the guest has no driver, the interface is
+    /// down. These are no drops.
+    #[serde(default)]
+    pub idle: u64,
     /// Kicks the daemon sent to the application.
     pub kicks_sent: u64,
     /// Kicks the daemon saved because the application did not ask for them.

@@ -103,6 +103,9 @@ pub struct PortDetails {
     /// Frames for it that were dropped, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub out_drops: Drops,
+    /// Frames that came for it while nobody received, which are no drops.
+    #[serde(default)]
+    pub idle: u64,
     /// Kicks the daemon sent to the application.
     pub kicks_sent: u64,
     /// Kicks the daemon saved because the application did not ask for them.

@@ -124,6 +124,7 @@ fn details(record: &Record, name: &str) -> PortDetails {
         egress: record.egress.iter().map(|counters| ring(counters)).collect(),
         in_drops: drops(&record.ingress),
         out_drops: drops(&record.egress),
+        idle: record.egress.iter().map(|counters| counters.idle()).sum(),
         kicks_sent,
         kicks_suppressed,
         kicks_received,

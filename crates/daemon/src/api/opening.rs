@@ -28,6 +28,7 @@ use crate::ports::brought::{self, Brought};
 use crate::ports::memory::by_number;
 use crate::refusal::{Refusal, refuse};
 use crate::system::closing::{self, Strangers};
+use crate::system::peer;
 
 /// What an attach connection holds, and the descriptors that the client left with it.
 pub(crate) struct Held {
@@ -180,7 +181,7 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8], caller: Caller) -> rustix::io::Result
 fn may_answer(fd: &OwnedFd, caller: Caller) -> bool {
     let is_unix = sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX);
     let is_connected = matches!(sockopt::socket_type(fd), Ok(SocketType::SEQPACKET | SocketType::STREAM));
-    let is_theirs = || sockopt::socket_peercred(fd).is_ok_and(|peer| peer.uid.as_raw() == caller.uid);
+    let is_theirs = || peer::of(fd).is_ok_and(|peer| peer.uid == caller.uid);
     is_unix && is_connected && (permission::is_trusted(caller) || is_theirs())
 }
 

@@ -57,7 +57,8 @@ impl Timed {
 impl Counts {
     /// Reads counters.
     pub fn of(counters: &RingCounters) -> Counts {
-        let drops = counters.all_drops().map(|(why, n)| (why.name().to_owned(), n)).collect();
+        let drops = counters.all_drops().chain([(DropReason::Idle, counters.idle())]).filter(|&(_, n)| n > 0);
+        let drops = drops.map(|(why, n)| (why.name().to_owned(), n)).collect();
         let timed = Timed::of(counters.latency());
         Counts { frames: counters.frames(), bytes: counters.bytes(), batches: counters.batches(), drops, timed }
     }

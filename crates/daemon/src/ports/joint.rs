@@ -118,6 +118,7 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
     };
     plug(d, at, (egress, over), new)?;
     bring_back(d, &place, back, &first, id);
+    say_joint(d, &place, true);
     d.persistent.set_joint(port, Some(at.full()));
     Ok(())
 }
@@ -151,8 +152,14 @@ pub fn part(d: &mut Daemon, full: &str, why: &str) -> bool {
         let back = record.placed.split_off(own.min(record.placed.len()));
         d.workers.retire(&back);
     }
+    say_joint(d, &place, false);
     d.persistent.set_joint(&port, None);
     true
+}
+
+fn say_joint(d: &mut Daemon, place: &str, is_joint: bool) {
+    let local = d.ports.get_mut(place).and_then(|record| record.behind.programs_mut());
+    local.into_iter().for_each(|local| local.set_joint(is_joint));
 }
 
 fn on_switch(record: &Record) -> Option<(Arc<Switch>, PortId, &Rings)> {

@@ -186,7 +186,7 @@ fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     let (mut links, policies) = prepare(d, owner, &options, &ingress, &egresses)?;
     let switch = make_switch(d, &at.switch, uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), false, owner);
-    let id = switch.attach(Port { policies, ..port })?;
+    let id = switch.attach(Port { policies, rings: ingress.len(), ..port })?;
     let links = links.place(d, &switch, id, &egresses);
     if let Some(record) = d.ports.get_mut(&place) {
         record.links = links;

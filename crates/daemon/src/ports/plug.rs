@@ -54,7 +54,7 @@ impl NewPort {
 /// A port as its switch knows it. Whose it is decides whose addresses its frames bring, and for whom it waits.
 pub fn on_switch(d: &Daemon, name: &str, egresses: Vec<Arc<dyn Egress>>, lossless: bool, owner: Caller) -> Port {
     let most_addresses = permission::most_addresses(d, owner);
-    Port { name: name.to_owned(), egresses, lossless, owner: owner.uid, most_addresses, policies: None }
+    Port { name: name.to_owned(), egresses, lossless, owner: owner.uid, most_addresses, ..Port::default() }
 }
 
 /// What a port's options ask for between it and its switch: its links, and what the switch is told of it.
@@ -92,7 +92,7 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: N
     let (mut links, for_switch) = prepare(d, owner, &policies, &ingress, &egresses)?;
     let switch = make_switch(d, &at.switch, owner.uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), lossless, owner);
-    let id = switch.attach(Port { policies: for_switch, ..port })?;
+    let id = switch.attach(Port { policies: for_switch, rings: ingresses.len(), ..port })?;
     let forwarders = ingresses.into_iter().enumerate();
     let forwarders = forwarders.map(|(ring, i)| Forwarder::new(Arc::clone(&switch), id, ring, i));
     let placed = forwarders.map(|forwarder| d.workers.place(Box::new(forwarder))).collect();

@@ -97,6 +97,8 @@ impl LocalPort {
         set_offset_rules(all(&mem), &state.offsets);
         let (rings, ingresses) = Rings::continued(mem, state.region, state.hdr_len, fault, fds)?;
         let [tx_held, rx_held] = state.held.map(|rings| rings.into_iter().map(Holders::from_list).collect());
-        Ok((LocalPort { rings, tx_held, rx_held }, ingresses))
+        let local = LocalPort { rings, tx_held, rx_held, is_joint: false };
+        local.look_who_reads();
+        Ok((local, ingresses))
     }
 }

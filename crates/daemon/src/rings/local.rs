@@ -9,7 +9,7 @@ use netvale_portspec::{Directions, PortSpec, Rings as RingsSpec};
 use rustix::io::Errno;
 
 use super::holders::Holders;
-use super::switched::Rings;
+use super::switched::{Rings, TxStats};
 use crate::refusal::{Refusal, refuse};
 
 /// Rings and their holders.
@@ -20,13 +20,32 @@ pub struct LocalPort {
     pub tx_held: Vec<Holders>,
     /// The clients that hold each rx ring.
     pub rx_held: Vec<Holders>,
+    /// Whether a second switch reads them, too.
+    pub is_joint: bool,
 }
 
 impl LocalPort {
     /// Creates it from rings that nobody holds.
     pub(crate) fn unheld(rings: Rings) -> LocalPort {
-        let (shape, nobody) = (rings.mem.shape(), |n: u32| vec![Holders::default(); n as usize]);
-        LocalPort { rings, tx_held: nobody(shape.tx_rings), rx_held: nobody(shape.rx_rings) }
+        let shape = rings.mem.shape();
+        let nobody = |n: u32| vec![Holders::default(); n as usize];
+        let (tx_held, rx_held) = (nobody(shape.tx_rings), nobody(shape.rx_rings));
+        let local = LocalPort { rings, tx_held, rx_held, is_joint: false };
+        local.look_who_reads();
+        local
+    }
+
+    /// Has the rings take frames that somebody reads, and no others.
+    pub(crate) fn look_who_reads(&self) {
+        for (egress, held) in self.rings.rx.iter().zip(&self.rx_held) {
+            egress.host().side().offsets.set_idle(held.is_empty() && !self.is_joint);
+        }
+    }
+
+    /// Says whether a second switch reads the rings.
+    pub(crate) fn set_joint(&mut self, is_joint: bool) {
+        self.is_joint = is_joint;
+        self.look_who_reads();
     }
 
     /// The clients that hold any of its rings.
@@ -69,12 +88,34 @@ impl LocalPort {
                 format!("{full} is open already: open another port, or one ring each (-0, -1, …)"),
             );
         }
+        self.renew(rings);
         let all = |held: &mut Vec<Holders>, range: &Range<u32>| {
             held.iter_mut().skip(range.start as usize).take(range.len()).for_each(|h| h.add(client, shares))
         };
         all(&mut self.tx_held, &rings.tx);
         all(&mut self.rx_held, &rings.rx);
+        self.look_who_reads();
         Ok(())
+    }
+
+    /// Empties those of the rings that nobody holds, as netmap registers them: the next program gets nothing of what its
+    /// predecessor left, neither unread frames nor frames that were never sent.
+    fn renew(&self, rings: &RingRanges) {
+        let unheld = |held: &[Holders], i: u32| held.get(i as usize).is_some_and(Holders::is_empty);
+        for i in rings.rx.clone().filter(|&i| unheld(&self.rx_held, i)) {
+            if let Some(egress) = self.rings.rx.get(i as usize) {
+                let side = egress.host().side();
+                let tail = egress.host().hwtail();
+                side.csb.publish_head(tail, tail);
+                side.ring.set_indices(tail, tail, tail);
+            }
+        }
+        for i in rings.tx.clone().filter(|&i| unheld(&self.tx_held, i)) {
+            if let Some(TxStats { side, .. }) = self.rings.tx.get(i as usize) {
+                let sent = side.csb.head().min(side.ring.num_slots() - 1);
+                side.ring.set_indices(sent, sent, side.csb.hwtail());
+            }
+        }
     }
 
     pub(crate) fn bind(
@@ -104,6 +145,7 @@ impl LocalPort {
 
     pub(crate) fn let_go(&mut self, client: u64) {
         self.tx_held.iter_mut().chain(&mut self.rx_held).for_each(|h| h.remove(client));
+        self.look_who_reads();
     }
 
     /// Whether no client holds any of its rings.

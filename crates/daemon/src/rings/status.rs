@@ -14,7 +14,7 @@ pub(crate) fn region_info(region: &Region, id: u32) -> RegionInfo {
 /// The counters of a ring.
 pub(crate) fn counted(c: &RingCounters) -> RingInfo {
     let drops: Drops = c.all_drops().map(|(why, n)| (why.name().to_owned(), n)).collect();
-    RingInfo { frames: c.frames(), bytes: c.bytes(), drops, ..RingInfo::default() }
+    RingInfo { frames: c.frames(), bytes: c.bytes(), drops, idle: c.idle(), ..RingInfo::default() }
 }
 
 /// Adds the ring's indices.

@@ -5,6 +5,7 @@ pub mod closing;
 pub mod journal;
 pub mod keep;
 pub mod log;
+pub mod peer;
 pub mod realtime;
 pub mod sandbox;
 pub mod sockets;

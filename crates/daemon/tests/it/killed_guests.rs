@@ -108,7 +108,7 @@ fn published_ptnet() {
     let mut driver = Driver::probe(&mut plugged, true);
     driver.open();
     local.send(&numbered(2, 9));
-    assert_eq!(driver.receive(0), numbered(2, 9));
+    assert_eq!(driver.receive(), numbered(2, 9));
 }
 
 /// Objective: a driver of an e1000, in each of the ways to drive it.
@@ -198,7 +198,7 @@ fn forged_pages_of_ptnet() {
     let mut driver = Driver::probe(&mut plugged, false);
     driver.open();
     local.send(&numbered(2, 8));
-    assert_eq!(driver.receive(0), numbered(2, 8));
+    assert_eq!(driver.receive(), numbered(2, 8));
 }
 
 /// Objective: a driver of another daemon's device, in all layouts: the device's end notices nothing.

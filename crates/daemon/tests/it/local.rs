@@ -278,3 +278,17 @@ fn any_device_request() {
     let mut b = d.open("vale0:still").unwrap();
     send(&mut b, &frame(255, 1, 1));
 }
+
+/// Objective: a port whose memory would be a longer file than the daemon may make is refused; the daemon and others' ports go on.
+#[test]
+fn a_file_size_limit() {
+    let d = Daemon::start_with_file_limit(8 << 20);
+    let mut small = d.open("vale0:small").unwrap();
+    let options = json!({"slots": 8192, "rings": 4});
+    let reply = d.call("port.attach", json!({"switch": "vale0", "port": "large", "options": options}));
+    let text = reply["error"].to_string();
+    assert!(text.contains("File too large") && text.contains("limit"), "{reply}");
+    let mut other = d.open("vale0:other").unwrap();
+    send(&mut small, &frame(255, 1, 3));
+    assert_eq!(receive(&mut other)[59], 3);
+}

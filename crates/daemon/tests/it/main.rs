@@ -14,6 +14,7 @@ mod e1000;
 mod events;
 mod handover_guests;
 mod hostile;
+mod idle;
 mod kicks;
 mod killed;
 mod killed_files;

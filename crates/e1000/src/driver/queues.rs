@@ -113,7 +113,7 @@ fn put(tx: &mut TxRing, len: usize, fill: impl FnOnce(*mut u8, usize) -> usize) 
 impl Egress for DriverEgress {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let Some(mut tx) = self.rings.tx.enter().ok().filter(|tx| !tx.is_broken) else {
-            self.counters.dropped(DropReason::NotReady, picks.len() as u64);
+            self.counters.dropped(DropReason::Idle, picks.len() as u64);
             return picks.len();
         };
         self.deliver_to(&mut tx, batch, picks, scratch).unwrap_or_else(|why| {

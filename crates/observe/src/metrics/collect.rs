@@ -152,12 +152,13 @@ fn rings(samples: &mut Samples<'_>, ports: &[PortDetails]) -> Encoded {
     of(&f::PORT_BYTES, |ring| ring.bytes)?;
     of(&f::PORT_BATCHES, |ring| ring.batches)?;
     drops(samples, ports)?;
-    let mut kicks = |family, value: fn(&PortDetails) -> u64| {
+    let mut counts = |family, value: fn(&PortDetails) -> u64| {
         samples.all(family, ports.iter().map(|port| (whose(port), Count(value(port)))))
     };
-    kicks(&f::PORT_KICKS_SENT, |port| port.kicks_sent)?;
-    kicks(&f::PORT_KICKS_SUPPRESSED, |port| port.kicks_suppressed)?;
-    kicks(&f::PORT_KICKS_RECEIVED, |port| port.kicks_received)?;
+    counts(&f::PORT_IDLE_FRAMES, |port| port.idle)?;
+    counts(&f::PORT_KICKS_SENT, |port| port.kicks_sent)?;
+    counts(&f::PORT_KICKS_SUPPRESSED, |port| port.kicks_suppressed)?;
+    counts(&f::PORT_KICKS_RECEIVED, |port| port.kicks_received)?;
     let timed = ports.iter().filter_map(|port| Some((whose(port), port.latency.as_ref()?)));
     samples.histograms(&f::PORT_LATENCY, timed)
 }

@@ -126,6 +126,8 @@ families! {
     PORT_DROPS = Counter "port_drops" ["port", "switch", "direction"] "Frames that were dropped, for whatever reason.";
     PORT_DROPS_BY_REASON = Counter "port_drops_by_reason" ["port", "switch", "direction", "reason"]
         "Frames that were dropped, by reason. Reasons without a drop are left out.";
+    PORT_IDLE_FRAMES = Counter "port_idle_frames" ["port", "switch"]
+        "Frames that came for the port while nobody received there: no loss, and not among its drops.";
     PORT_KICKS_SENT = Counter "port_kicks_sent" ["port", "switch"] "Kicks that the daemon sent to the port's program.";
     PORT_KICKS_SUPPRESSED = Counter "port_kicks_suppressed" ["port", "switch"]
         "Kicks that were saved, as the program had not asked for them.";

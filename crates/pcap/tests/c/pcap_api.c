@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <pcap.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,6 +193,31 @@ on_alarm(int signal)
 	pcap_breakloop(looping);
 }
 
+static void *
+break_in_a_while(void *arg)
+{
+	usleep(50000);
+	pcap_breakloop(arg);
+	return NULL;
+}
+
+/* Another thread ends a loop that waits for frames without a limit. */
+static void
+broken_off_by_a_thread(const char *name)
+{
+	pcap_t *rx = opened(name, 0);
+	unsigned counted = 0;
+	pthread_t thread;
+
+	CHECK(pthread_create(&thread, NULL, break_in_a_while, rx) == 0, "a thread");
+	CHECK(pcap_loop(rx, -1, count, (u_char *)&counted) == PCAP_ERROR_BREAK, "broken off");
+	pthread_join(thread, NULL);
+	/* The handle goes on; a break before the loop counts, too. */
+	pcap_breakloop(rx);
+	CHECK(pcap_loop(rx, -1, count, (u_char *)&counted) == PCAP_ERROR_BREAK, "broken off before");
+	pcap_close(rx);
+}
+
 static void
 broken_off(pcap_t *rx)
 {
@@ -309,6 +335,7 @@ main(int argc, char **argv)
 	dumped(rx, tx, argv[3]);
 	overrun(rx, tx);
 	pcap_close(rx);
+	broken_off_by_a_thread(argv[1]);
 	cut(argv[1], tx);
 	pcap_close(tx);
 	return 0;

@@ -88,11 +88,20 @@ pub struct SeatEgress<Q>(pub Arc<Seat<Q>>);
 impl<Q: ToPeer> Egress for SeatEgress<Q> {
     #[inline]
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        let done = self.0.queue.enter().ok().and_then(|mut queue| queue.deliver(batch, picks, scratch));
+        let done = match self.0.queue.enter() {
+            Ok(mut queue) => queue.deliver(batch, picks, scratch),
+            // A change takes longer only on a busy machine: frames for a lossless port wait for its end.
+            Err(Away::Busy) => Some(0),
+            Err(Away::Empty) => None,
+        };
         done.unwrap_or_else(|| {
-            self.0.counters.dropped(DropReason::NotReady, picks.len() as u64);
+            self.0.counters.dropped(DropReason::Idle, picks.len() as u64);
             picks.len()
         })
+    }
+
+    fn is_open(&self) -> bool {
+        self.0.is_open()
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

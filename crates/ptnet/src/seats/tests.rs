@@ -132,7 +132,7 @@ fn take_steps(seat: &RxSeat, batch: &Batch, picks: &[u16]) -> Option<usize> {
 fn an_rx_ring_comes_and_goes_under_traffic() {
     let (seat, mem, stop) = (RxSeat::default(), memory(), AtomicBool::new(false));
     let ring = RingEgress::new(Arc::clone(&mem), HostRx::new(mem.rx[0].clone(), bell()), 0, Arc::clone(&seat.counters));
-    seat.ring.put(ring).unwrap();
+    seat.put(ring).unwrap();
     let mut guest = AppRing::new(mem.rx[0].clone(), Dir::Rx, bell());
     let (longest, found) = std::thread::scope(|s| {
         let workers: [_; 3] = std::array::from_fn(|i| {
@@ -166,7 +166,7 @@ fn an_rx_ring_comes_and_goes_under_traffic() {
                 std::thread::yield_now();
             }
         });
-        let longest = take_and_put(|| seat.ring.take(), |ring| seat.ring.put(ring));
+        let longest = take_and_put(|| seat.take(), |ring| seat.put(ring));
         stop.store(true, Ordering::Relaxed);
         (longest, receiver.join().unwrap())
     });
@@ -178,7 +178,7 @@ fn an_rx_ring_comes_and_goes_under_traffic() {
 fn seated() -> (RxSeat, AppRing) {
     let (seat, mem) = (RxSeat::default(), memory());
     let host = HostRx::counted(mem.rx[0].clone(), bell(), Arc::clone(&seat.kicks));
-    seat.ring.put(RingEgress::new(Arc::clone(&mem), host, 0, Arc::clone(&seat.counters))).unwrap();
+    seat.put(RingEgress::new(Arc::clone(&mem), host, 0, Arc::clone(&seat.counters))).unwrap();
     (seat, AppRing::new(mem.rx[0].clone(), Dir::Rx, bell()))
 }
 
@@ -191,7 +191,7 @@ fn a_seat_is_emptied_between_steps() {
         let mut room = seat.reserve(batch, picks).unwrap();
         room.fill();
         let mut taken = std::thread::scope(|s| {
-            let control = s.spawn(|| seat.ring.take());
+            let control = s.spawn(|| seat.take());
             // From now on the control thread waits for this worker.
             let began = Instant::now();
             while !seat.ring.is_wanted() {
@@ -212,7 +212,7 @@ fn a_seat_is_emptied_between_steps() {
         assert_eq!(seat.deliver(batch, picks, &mut Scratch::new()), 8);
     });
     guest.sync();
-    assert_eq!((guest.space(), seat.counters.frames(), seat.counters.drops(DropReason::NotReady)), (8, 8, 8));
+    assert_eq!((guest.space(), seat.counters.frames(), seat.counters.idle()), (8, 8, 8));
 }
 
 /// Objective: kicks are the seat's: those of a ring that a worker did not hand back in time stay counted, and the next ring's are added.
@@ -230,7 +230,7 @@ fn kicks_of_a_retired_ring_count() {
         assert!(seat.reserve(batch, picks).is_none(), "it is retired");
         let mem = memory();
         let host = HostRx::counted(mem.rx[0].clone(), bell(), Arc::clone(&seat.kicks));
-        seat.ring.put(RingEgress::new(Arc::clone(&mem), host, 0, Arc::clone(&seat.counters))).unwrap();
+        seat.put(RingEgress::new(Arc::clone(&mem), host, 0, Arc::clone(&seat.counters))).unwrap();
         netvale_mem::notify::arm(mem.rx[0].csb.appl_need_kick());
         assert_eq!(take_steps(&seat, batch, picks), Some(2));
         assert_eq!(kicks(), (1, 2));

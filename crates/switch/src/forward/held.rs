@@ -97,7 +97,7 @@ impl Held {
 
     /// Whether that many more may wait.
     pub(super) fn has_room(&self, frames: usize) -> bool {
-        self.picks.len() + frames <= ROOM
+        self.picks.len() + frames <= ROOM && self.waiting.len() < self.waiting.capacity()
     }
 
     pub(super) fn hold(&mut self, to: &Arc<Entry>, (ring, egress): Queue<'_>, picks: &[u16], why: Why) {

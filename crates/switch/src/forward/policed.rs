@@ -4,14 +4,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netvale_mem::steps::{Step, step};
+use netvale_mem::steps::{self, Step, step};
 use netvale_port::link::Link;
 use netvale_port::{Batch, DropReason, Egress, RingCounters, Scratch, Source};
 
 use super::held::Held;
 use super::judge::{Judge, takes_flood};
 use super::plan::{NO_VARIANT, Plan};
-use super::{ForPolicies, Forwarder, IDENTITY, Work, deliver, deliver_or_drop, ring_of};
+use super::spread::step_to;
+use super::{ForPolicies, Forwarder, IDENTITY, Sender, Work, deliver, deliver_or_drop};
 use crate::classify::Groups;
 use crate::clock::now;
 use crate::entry::Entry;
@@ -135,7 +136,7 @@ impl Forwarder {
             let next = self.plan(table, policed, me, range.clone(), &mut memory);
             self.rest.frames.start = next;
             match memory.plan.only().and_then(|id| table.get(id)).filter(|to| takes_all(policed, me, to)) {
-                Some(to) => self.deliver_all(to, work),
+                Some(to) => self.deliver_all(me, to, work),
                 None => self.deliver_planned(table, policed, me, range.start..next, &mut memory.plan, work),
             }
         }
@@ -208,10 +209,11 @@ impl Forwarder {
     }
 
     /// Delivers all variants to a port.
-    fn deliver_all(&mut self, to: &Arc<Entry>, work: &mut Work) {
+    fn deliver_all(&mut self, me: &Entry, to: &Arc<Entry>, work: &mut Work) {
         let batch = self.source.variants();
         let picks = IDENTITY.get(..batch.len()).unwrap_or(&IDENTITY);
-        hand_over(to, self.ring, batch, picks, true, &mut work.scratch, &mut self.held);
+        let sender = Sender { port: me, ring: self.ring };
+        hand_over(to, sender, batch, picks, true, &mut work.scratch, &mut self.held);
     }
 
     fn deliver_planned(
@@ -228,27 +230,27 @@ impl Forwarder {
         groups.sort(range.clone(), |i| plan.frame(i).to);
         let batch = self.source.variants();
         let source = &self.source;
+        let sender = Sender { port: me, ring: self.ring };
         let select = |to: &Entry, list: &mut [u16], plan: &mut Plan| {
             let count = select(policed, me, to, list, plan);
             let filters = &policed.policies(to).filters[1];
             if filters.rules().is_empty() { count } else { filter(source, to, filters, &mut list[..count], plan) }
         };
         for to in groups.active().iter().filter_map(|&id| table.get(id)) {
-            let with_flood = ring_of(to, self.ring) == 0;
-            let count = groups.picks(to.id, true, with_flood, picks).len();
+            let count = groups.picks(to.id, true, sender.joins_flood(to), picks).len();
             let count = select(to, &mut picks[..count], plan);
-            hand_over(to, self.ring, batch, &picks[..count], true, scratch, &mut self.held);
+            hand_over(to, sender, batch, &picks[..count], true, scratch, &mut self.held);
         }
         let counters = Arc::clone(self.source.ingress().counters());
         if groups.floods() {
             let may_hold = table.all().len() == 2;
             for to in table.all().iter().filter(|e| e.id != me.id) {
-                if groups.active().contains(&to.id) && ring_of(to, self.ring) == 0 {
+                if groups.active().contains(&to.id) && sender.joins_flood(to) {
                     continue;
                 }
                 let count = groups.picks(to.id, false, true, picks).len();
                 let count = select(to, &mut picks[..count], plan);
-                hand_over(to, 0, batch, &picks[..count], may_hold, scratch, &mut self.held);
+                hand_over(to, Sender { ring: 0, ..sender }, batch, &picks[..count], may_hold, scratch, &mut self.held);
             }
             count_lonely(table, groups, me, range.len(), picks, &counters);
         }
@@ -260,17 +262,17 @@ impl Forwarder {
 #[inline]
 fn hand_over(
     to: &Arc<Entry>,
-    source_ring: usize,
+    sender: Sender<'_>,
     batch: &Batch,
     picks: &[u16],
     may_hold: bool,
     scratch: &mut Scratch,
     held: &mut Held,
 ) {
-    if !picks.is_empty() {
-        step(Step::To(to.id, ring_of(to, source_ring) as u8));
+    if steps::are_noted() {
+        step_to(to, sender, batch, picks);
     }
-    deliver(to, source_ring, batch, picks, may_hold, scratch, held);
+    deliver(to, sender, batch, picks, may_hold, scratch, held);
 }
 
 /// Lets a batch pass as a whole if its port may send all of it; this is so nearly always, unless the port is at its limit.

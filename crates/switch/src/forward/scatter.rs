@@ -9,7 +9,7 @@ use std::sync::Arc;
 use netvale_mem::notify::full_fence;
 use netvale_port::{Batch, Reservation};
 
-use super::{Held, Queue, Work, deliver, queue_of, settle};
+use super::{Held, Queue, Sender, Work, deliver, queue_of, settle};
 use crate::entry::Entry;
 use crate::table::Table;
 
@@ -27,13 +27,17 @@ fn recycled(mut open: Vec<Open<'_>>) -> Vec<Open<'static>> {
     open.into_iter().map_while(|_| None).collect()
 }
 
-/// Delivers frames that each go to one port, from ring `ring` of the sender.
-pub(super) fn scatter(table: &Table, ring: usize, batch: &Batch, work: &mut Work, held: &mut Held) {
+/// Delivers frames that each go to one port.
+pub(super) fn scatter(table: &Table, sender: Sender<'_>, batch: &Batch, work: &mut Work, held: &mut Held) {
     let Work { groups, picks, scratch, open: kept, stepless, .. } = work;
     let mut open: Vec<Open<'_>> = std::mem::take(kept);
     let mut rest = picks.as_mut_slice();
     for to in groups.active().iter().filter_map(|&id| table.get(id)) {
-        let Some(queue) = queue_of(to, ring) else { continue };
+        if sender.spreads(to) {
+            stepless.push(to.id);
+            continue;
+        }
+        let Some(queue) = queue_of(to, sender) else { continue };
         let count = groups.own(to.id, rest).len();
         let (picks, behind) = rest.split_at_mut(count);
         rest = behind;
@@ -54,9 +58,9 @@ pub(super) fn scatter(table: &Table, ring: usize, batch: &Batch, work: &mut Work
         settle(to, *queue, batch, picks, done, true, scratch, held);
     }
     *kept = recycled(open);
-    // Destinations that do not support the steps: one that blocks does so when no other's ring is held any more.
+    // Destinations that do not support the steps, or several queues of which get some: one that blocks does so when no other's ring is held any more.
     for to in stepless.drain(..).filter_map(|id| table.get(id)) {
-        deliver(to, ring, batch, groups.own(to.id, picks), true, scratch, held);
+        deliver(to, sender, batch, groups.own(to.id, picks), true, scratch, held);
     }
 }
 

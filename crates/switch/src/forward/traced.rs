@@ -7,7 +7,7 @@ use std::sync::Arc;
 use netvale_mem::steps::{self, Step, Steps};
 use netvale_port::DropReason;
 
-use super::{Forwarder, IDENTITY, Work, deliver};
+use super::{Forwarder, IDENTITY, Sender, Work, deliver};
 use crate::entry::Entry;
 use crate::policed::Policed;
 use crate::table::Table;
@@ -99,7 +99,7 @@ impl Forwarder {
             if traced == Some(start) {
                 self.forward_one(table, policed, me, work);
             } else if policed.is_only_traced {
-                self.forward_others(table, start..until, work);
+                self.forward_others(table, me, start..until, work);
             } else {
                 self.forward_range(table, policed, me, work);
             }
@@ -147,7 +147,7 @@ impl Forwarder {
     }
 
     /// Forwards frames that nobody traces, on a switch without policies.
-    fn forward_others(&mut self, table: &Table, range: Range<usize>, work: &mut Work) {
+    fn forward_others(&mut self, table: &Table, me: &Entry, range: Range<usize>, work: &mut Work) {
         if let Some(policed) = &mut work.policed {
             self.source.unstage(&mut policed.stage);
         }
@@ -157,9 +157,10 @@ impl Forwarder {
         match work.groups.only().and_then(|id| table.get(id)) {
             Some(to) => {
                 let picks = IDENTITY.get(range).unwrap_or_default();
-                deliver(to, self.ring, batch, picks, true, &mut work.scratch, &mut self.held);
+                let sender = Sender { port: me, ring: self.ring };
+                deliver(to, sender, batch, picks, true, &mut work.scratch, &mut self.held);
             }
-            None => self.deliver_groups(table, work),
+            None => self.deliver_groups(table, me, work),
         }
     }
 }

@@ -8,6 +8,7 @@ mod model;
 mod multicast;
 mod offload;
 mod policies;
+mod queues;
 mod steps;
 mod timing;
 mod traced;

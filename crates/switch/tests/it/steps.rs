@@ -157,7 +157,7 @@ fn without_one_of_them() {
         let is_gone = station.host == 2;
         station.check(if is_gone { &[] } else { &frames });
         assert_eq!(station.egress.ways(), if is_gone { (0, 1) } else { (1, 0) });
-        assert_eq!(station.egress.counters().drops(DropReason::NotReady), if is_gone { 10 } else { 0 });
+        assert_eq!(station.egress.counters().idle(), if is_gone { 10 } else { 0 });
     }
     let mem = memory();
     fill(stations[1].seats.as_ref().unwrap(), &mem);

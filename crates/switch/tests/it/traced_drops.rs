@@ -71,7 +71,7 @@ fn told(why: DropReason) -> Told {
         DropReason::CaptureFull => Frame(capture_full),
         DropReason::Injected => Line("a fault injector sits before the switch", injected),
         DropReason::Stalled => Frame(stalled),
-        DropReason::NotReady => Frame(|| Bed::new().to(Arc::new(RxSeat::default()))),
+        DropReason::Idle => Frame(|| Bed::new().to(Arc::new(RxSeat::default()))),
         DropReason::Vlan => Frame(|| Bed::under(access(7)).send(&[tagged(9)])),
         DropReason::BadTag => Frame(|| Bed::under(access(7)).send(&[tagged(4095)])),
         DropReason::Filter => {

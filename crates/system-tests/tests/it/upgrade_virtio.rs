@@ -143,17 +143,17 @@ fn guests_do_not_notice() {
     receiver.expect("ready");
     let mut sender = Guest::start(image, SEND, 2, &Nic { device: ",packed=on", ..Nic::new(&sockets[1]) });
     sender.expect("reached");
-    let not_ready = |port: &str| -> u64 {
+    let idle = |port: &str| -> u64 {
         let shown = daemon.0.show(port);
         let rings = shown["rings"].as_array().into_iter().flatten();
-        rings.filter_map(|ring| ring["drops"]["not-ready"].as_u64()).sum()
+        rings.filter_map(|ring| ring["idle"].as_u64()).sum()
     };
     // Those from before the guests were up.
-    let before = ["vale0:one", "vale0:two"].map(not_ready);
+    let before = ["vale0:one", "vale0:two"].map(idle);
     for _ in 0..10 {
         daemon.upgrade();
     }
-    let after = ["vale0:one", "vale0:two"].map(not_ready);
+    let after = ["vale0:one", "vale0:two"].map(idle);
     let (theirs, ours) = (sender.end(), receiver.end());
     assert_eq!(before, after);
     let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());

@@ -261,10 +261,12 @@ impl Device {
                     return Err(Refused::Value(m.request));
                 }
                 self.vring(i)?.enabled = on == 1;
+                let seat = &self.seats[i as usize];
                 if let Some(live) = self.queue(i as usize)?.as_mut() {
                     live.enabled = on == 1;
+                    seat.set_open(on == 1);
                 }
-                self.seats[i as usize].poke();
+                seat.poke();
                 self.deliver_announcement()?;
             }
             _ => return Err(Refused::Unknown(m.request)),
@@ -409,7 +411,9 @@ impl Device {
             live.queue.disarm();
         }
         v.started = true;
+        let enabled = v.enabled;
         seat.put(live).map_err(in_use(i))?;
+        seat.set_open(enabled);
         self.deliver_announcement()
     }
 
@@ -425,7 +429,7 @@ impl Device {
             wake.remove(kick);
         }
         v.started = false;
-        let live = seat.queue.take().map_err(in_use(i))?;
+        let live = seat.take_now().map_err(in_use(i))?;
         Ok(live.map_or(v.base, |l| l.queue.base()))
     }
 

@@ -4,9 +4,13 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use netvale_mem::copy::{peek, prefetch_read};
+use netvale_mem::copy::{copy_bytes, peek, prefetch_read};
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
+use netvale_wire::VnetHdr;
+use netvale_wire::offload::MAX_HEADERS;
+use netvale_wire::unfilled::{Unfilled, unfilled};
+use netvale_wire::vnet::{F_DATA_VALID, F_NEEDS_CSUM, GSO_NONE};
 
 use super::ram::BUF;
 use super::started::Started;
@@ -77,6 +81,8 @@ impl Started {
             let known = soft::parse_header(&header[..hdr_len]);
             if known.is_none_or(|h| soft::set_offload(batch, &h).is_err()) {
                 self.counters.dropped(DropReason::BadVnetHeader, 1);
+            } else if known.is_some_and(|h| is_only_valid(&h)) {
+                fill_checksum(batch, begin);
             }
         }
         Ok(())
@@ -131,6 +137,26 @@ impl Started {
         unsafe { batch.push(self.ram.buf(used.id).as_ptr().cast_const().add(hdr_len), used.len - hdr_len as u32) };
         Ok(())
     }
+}
+
+/// Whether all that a device says of a frame is that its checksum needs no look.
+fn is_only_valid(header: &VnetHdr) -> bool {
+    header.flags & (F_DATA_VALID | F_NEEDS_CSUM) == F_DATA_VALID && header.gso_type == GSO_NONE
+}
+
+/// Has the checksum of the frame pushed last filled in on its way, if the device left it out: others would drop the frame.
+#[cold]
+fn fill_checksum(batch: &mut Batch, (begin, len): (*const u8, u32)) {
+    let Some(frame) = batch.len().checked_sub(1).and_then(|last| batch.get(last)) else { return };
+    let mut prefix = [0; MAX_HEADERS];
+    let known = frame.copy_out(0, &mut prefix).min(prefix.len());
+    let Some(Unfilled { offload, at, sum }) = unfilled(frame.len(), &prefix[..known]) else { return };
+    if at + sum.len() > len as usize {
+        return;
+    }
+    // SAFETY: `len` bytes of our own buffer begin there, which stays ours until `release`; no reference to them exists.
+    unsafe { copy_bytes(sum.as_ptr(), begin.cast_mut().add(at), sum.len()) };
+    batch.set_offload(offload);
 }
 
 /// The receive queue.

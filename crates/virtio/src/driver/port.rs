@@ -425,7 +425,7 @@ impl Session<'_> {
             pair.0.wake.iter().for_each(|wake| wake.remove(call));
             for seat in [&pair.0, &pair.1] {
                 // One that a worker does not hand back keeps its own memory, and there is no next device before it is gone.
-                let _ = seat.queue.take();
+                let _ = seat.take_now();
             }
         }
     }

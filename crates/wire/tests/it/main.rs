@@ -4,3 +4,4 @@ mod common;
 mod offload;
 mod properties;
 mod segment;
+mod unfilled;

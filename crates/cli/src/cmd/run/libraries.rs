@@ -11,8 +11,8 @@ const NETMAP: [&str; 2] = ["libnetmap.so.0", "libnetmap.so"];
 const PCAP_BUILT: &str = "libnetvale_pcap.so";
 /// The name of that folder.
 const PCAP_DIR: &str = "pcap";
-/// Names that programs look for libpcap by: Debian's, everybody else's.
-const PCAP_NAMES: [&str; 2] = ["libpcap.so.0.8", "libpcap.so.1"];
+/// Names that programs look for libpcap by: Debian's, everybody else's, and that of programs which load it themselves.
+const PCAP_NAMES: [&str; 3] = ["libpcap.so.0.8", "libpcap.so.1", "libpcap.so"];
 /// Name of the link to the system's libpcap, in that folder.
 const PCAP_SYSTEM: &str = "libpcap-system.so";
 

@@ -131,7 +131,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     let watching = Watching { what, released, sent, received, client: caller.client, uid: caller.uid };
     let mut held = Holders::default();
     held.add(caller.client, false);
-    let local = LocalPort { rings, tx_held: Vec::new(), rx_held: vec![held] };
+    let local = LocalPort { rings, tx_held: Vec::new(), rx_held: vec![held], is_joint: false };
     begin(d, local, watching, caller, &full)?;
     tracing::info!(port = full, uid = caller.uid, pid = caller.pid, "opened");
     tell_attached(d, &full);

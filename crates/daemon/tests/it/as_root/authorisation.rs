@@ -323,3 +323,19 @@ fn the_table() {
         assert_eq!(got, expected, "{what}");
     }
 }
+
+/// Objective: a daemon in a container has clients outside of it, whose processes have no number there: their user counts.
+#[test]
+fn clients_outside_of_the_daemons_container() {
+    if !rustix::process::geteuid().is_root() {
+        netvale_harness::skip("needs root, to make a PID namespace");
+        return;
+    }
+    let d = Daemon::start_apart();
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
+    common::send(&mut a, &common::frame(255, 1, 7));
+    assert_eq!(common::receive(&mut b)[59], 7);
+    let shown = d.call("port.show", json!({"port": "vale0:a"}))["result"].take();
+    assert_eq!(shown["owner"], json!({"uid": 0, "pid": 0}), "{shown}");
+}

@@ -190,3 +190,31 @@ fn merged_segments() {
     let out = shown["result"]["rings"].as_array().unwrap().iter().find(|ring| ring["dir"] == "out").unwrap();
     assert_eq!((out["frames"].as_u64(), out["bytes"].as_u64()), (Some(1), Some(40_054)), "{shown}");
 }
+
+/// Objective: what comes for a TAP that is down is no drop; once it is up, frames reach it.
+#[test]
+fn down_and_up() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    let reply = d.call("port.attach", json!({"switch": "vale0", "port": "tap:nv0"}));
+    assert!(reply["error"].is_null(), "{reply}");
+    std::fs::write("/proc/sys/net/ipv6/conf/nv0/disable_ipv6", "1").unwrap();
+    let out = || {
+        let shown = d.call("port.show", json!({"port": "vale0:nv0"}))["result"].take();
+        assert_eq!(shown["drops"].as_object().map_or(0, |drops| drops.len()), 0, "{shown}");
+        let ring = shown["rings"].as_array().unwrap().iter().find(|ring| ring["dir"] == "out").unwrap().clone();
+        [&ring["frames"], &ring["idle"]].map(|count| count.as_u64().unwrap())
+    };
+    let mut sender = d.open("vale0:sender").unwrap();
+    for (state, idle) in [("down", 3), ("up", 3), ("down", 6)] {
+        ip(&format!("link set nv0 {state}"));
+        let [before, _] = out();
+        (0..3).for_each(|_| send(&mut sender, &frame(255, 1, 0)));
+        until("all have been offered", || {
+            let [passed, now] = out();
+            now == idle && (state == "down" || passed == before + 3)
+        });
+    }
+}

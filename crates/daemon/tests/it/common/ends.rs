@@ -57,7 +57,7 @@ impl End for Driver<'_> {
     }
 
     fn receive(&mut self) -> Vec<u8> {
-        Driver::receive(self, 0)
+        Driver::receive(self)
     }
 }
 

@@ -8,6 +8,7 @@ pub mod ports;
 pub mod published;
 pub mod users;
 
+use std::ffi::OsString;
 use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -50,6 +51,20 @@ impl Daemon {
                 command.env(DAEMON_UID, uid.to_string());
             }),
         )
+    }
+
+    /// One in a PID namespace of its own, as in a container.
+    pub fn start_apart() -> Daemon {
+        let by = &["unshare", "--pid", "--fork", "--kill-child"];
+        Daemon::launch(folder(), None, launch_by(by, ""))
+    }
+
+    /// One whose files may have so many bytes.
+    pub fn start_with_file_limit(bytes: u64) -> Daemon {
+        let launch = launch("").and(move |_, command| {
+            command.env(DAEMON_FILE_LIMIT, bytes.to_string());
+        });
+        Daemon::launch(folder(), None, launch)
     }
 
     /// The same with that umask.
@@ -135,6 +150,7 @@ impl Drop for Daemon {
 const DAEMON_CONFIG: &str = "NETVALE_TEST_DAEMON_CONFIG";
 const DAEMON_DIR: &str = "NETVALE_TEST_DAEMON_DIR";
 const DAEMON_UID: &str = "NETVALE_TEST_DAEMON_UID";
+const DAEMON_FILE_LIMIT: &str = "NETVALE_TEST_DAEMON_FILE_LIMIT";
 const DAEMON_UMASK: &str = "NETVALE_TEST_DAEMON_UMASK";
 const TAKES_OVER: &str = "NETVALE_TEST_TAKES_OVER";
 
@@ -143,11 +159,17 @@ fn folder() -> TempDir {
 }
 
 fn launch(more: &str) -> Launch {
+    launch_by(&[], more)
+}
+
+/// The same by another program.
+fn launch_by(by: &'static [&str], more: &str) -> Launch {
     let more = more.to_owned();
     let own = std::env::current_exe().unwrap();
     let words = move |_: &Path| {
         let role = ["--exact", "common::play_the_daemon", "--nocapture", "--ignored"];
-        std::iter::once(own.clone().into_os_string()).chain(role.map(Into::into)).collect()
+        let by = by.iter().map(|word| OsString::from(*word));
+        by.chain([own.clone().into_os_string()]).chain(role.map(Into::into)).collect()
     };
     Launch::new(words).loud().and(move |dir, command| {
         command.env(DAEMON_DIR, dir).env(DAEMON_CONFIG, &more);
@@ -162,6 +184,11 @@ fn play_the_daemon() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     if let Some(umask) = number(DAEMON_UMASK) {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
+    }
+    if let Ok(bytes) = std::env::var(DAEMON_FILE_LIMIT) {
+        use rustix::process::{Resource, Rlimit, setrlimit};
+        let most = Some(bytes.parse().unwrap());
+        setrlimit(Resource::Fsize, Rlimit { current: most, maximum: most }).unwrap();
     }
     if let Some(uid) = number(DAEMON_UID).filter(|uid| *uid != 0) {
         users::become_user(uid);
@@ -213,8 +240,10 @@ pub fn send(port: &mut Port, frame: &[u8]) {
 pub fn receive(port: &mut Port) -> Vec<u8> {
     assert!(port.wait(Interest::Rx, Some(LIMIT)).unwrap(), "no frame came");
     let mut frame = [0; 4096];
-    let n = port.rx()[0].recv(&mut frame).unwrap();
-    let _ = port.rx()[0].sync();
+    let n = port.rx().iter_mut().find_map(|ring| ring.recv(&mut frame)).unwrap();
+    port.rx().iter_mut().for_each(|ring| {
+        let _ = ring.sync();
+    });
     frame[..n].to_vec()
 }
 

@@ -391,17 +391,20 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The next frame that came, without its header.
-    pub fn receive(&mut self, queue: u32) -> Vec<u8> {
-        let queue = queue as usize;
-        let vector = self.tx_rings as usize + queue;
+    /// The next frame that came on any queue, without its header.
+    pub fn receive(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
         until("a frame", || {
-            if self.came[queue].is_empty() && self.plugged.vectors[vector].drain() {
-                self.interrupted(queue);
+            for queue in 0..self.came.len() {
+                let vector = self.tx_rings as usize + queue;
+                if self.came[queue].is_empty() && self.plugged.vectors[vector].drain() {
+                    self.interrupted(queue);
+                }
             }
-            !self.came[queue].is_empty()
+            let came = self.came.iter_mut().find_map(std::collections::VecDeque::pop_front);
+            bytes = came.unwrap_or_default();
+            !bytes.is_empty()
         });
-        let mut bytes = self.came[queue].pop_front().unwrap();
         let header: Vec<u8> = bytes.drain(..self.header_len as usize).collect();
         self.last_header[..header.len()].copy_from_slice(&header);
         bytes

@@ -258,7 +258,7 @@ impl Peer for Published {
         });
         until("a frame comes to the driver", || {
             offer(local, &back);
-            driver.receive(0) == back
+            driver.receive() == back
         });
     }
 }

@@ -59,14 +59,16 @@ export class Details {
     say(parts.out, rate ? si(rate.out.pps) : "–");
     const most = drawn.update(rates.history(`port ${name}`), 1);
     say(parts.most, `(chart up to ${si(most)})`);
-    this.#drops(rate?.reasons ?? []);
+    this.#drops(rate?.reasons ?? [], rate?.idle);
     drawLatency(parts.latency, rates.latency(name));
   }
 
-  #drops(reasons) {
+  #drops(reasons, idle) {
     const row = ({ reason, direction, frames, rate }) =>
       el("tr", { "data-reason": reason }, el("th", { class: "text", scope: "row" }, visible(reason), " ", el("small", { class: "dim" }, direction)), el("td", { class: rate > 0 ? "bad" : "dim" }, `${si(rate)}/s`), el("td", {}, count(frames)));
-    swap(this.#known.parts.drops, reasons.length > 0 ? [el("h3", {}, "Drops"), el("table", {}, el("tbody", {}, reasons.map(row)))] : []);
+    const drops = reasons.length > 0 ? [el("h3", {}, "Drops"), el("table", {}, el("tbody", {}, reasons.map(row)))] : [];
+    const apart = idle?.frames > 0 ? [el("p", { class: "dim idle" }, `${count(idle.frames)} frames came while nobody received here (${si(idle.rate)}/s): no drops`)] : [];
+    swap(this.#known.parts.drops, [...drops, ...apart]);
   }
 
   port(port, rates) {

@@ -34,6 +34,12 @@ function dropsOf(port, before, seconds) {
   return found;
 }
 
+// What came while nobody received, which is no drop.
+function idleOf(port, before, seconds) {
+  const frames = port.idle ?? 0;
+  return { frames, rate: passed(frames, before?.idle ?? 0) / seconds };
+}
+
 function shares(worker, before, seconds) {
   const share = (field) => Math.min(1, passed(worker[field] ?? 0, before?.[field] ?? 0) / (seconds * 1e9));
   const lost = share("preempted_ns");
@@ -85,7 +91,7 @@ export class Rates {
     const rings = (field) => port[field].map((ring, index) => way(ring, before?.[field]?.[index] ?? { frames: 0, bytes: 0, batches: 0 }, seconds));
     return {
       in: way(now.in, then.in, seconds), out: way(now.out, then.out, seconds), drops: passed(now.drops, then.drops) / seconds,
-      reasons: dropsOf(port, before, seconds), rings: { in: rings("in"), out: rings("out") },
+      reasons: dropsOf(port, before, seconds), idle: idleOf(port, before, seconds), rings: { in: rings("in"), out: rings("out") },
     };
   }
 

@@ -1,0 +1,120 @@
+//! Ports where nobody receives: what comes for them is counted apart, and nobody finds it later.
+
+use crate::common;
+
+use common::ports::{attach, attach_guest, number, numbered, open, show};
+use common::{Daemon, receive, send, until};
+use netvale::Port;
+use serde_json::{Value, json};
+
+/// Frames for a port that passed, came while nobody received, and were lost.
+#[derive(Debug, PartialEq)]
+struct Counts {
+    passed: u64,
+    idle: u64,
+    lost: u64,
+}
+
+fn counts(d: &Daemon, port: &str) -> Counts {
+    let shown = show(d, port);
+    let rings = shown["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");
+    let sum = |field: &str| rings.clone().map(|ring| ring[field].as_u64().unwrap()).sum();
+    let lost = shown["drops"].as_object().into_iter().flatten().filter_map(|(_, n)| n.as_u64()).sum();
+    Counts { passed: sum("frames"), idle: sum("idle"), lost }
+}
+
+/// Sends these numbers to all, and waits until the port has been offered them. Returns what became of them there.
+fn offer(d: &Daemon, from: &mut Port, numbers: std::ops::Range<u32>, port: &str) -> Counts {
+    let (before, frames) = (counts(d, port), numbers.len() as u64);
+    numbers.for_each(|n| send(from, &numbered(n)));
+    let mut since = Counts { passed: 0, idle: 0, lost: 0 };
+    until("all have been offered", || {
+        let now = counts(d, port);
+        since.passed = now.passed - before.passed;
+        since.idle = now.idle - before.idle;
+        since.lost = now.lost - before.lost;
+        since.passed + since.idle + since.lost == frames
+    });
+    since
+}
+
+const fn all_idle(idle: u64) -> Counts {
+    Counts { passed: 0, idle, lost: 0 }
+}
+
+const fn all_passed(passed: u64) -> Counts {
+    Counts { passed, idle: 0, lost: 0 }
+}
+
+fn waiting(port: &mut Port) -> u32 {
+    let look = |ring: &mut netvale::RxRing| {
+        let _ = ring.sync();
+        ring.space()
+    };
+    port.rx().iter_mut().map(look).sum()
+}
+
+/// Objective: a port that is attached takes nothing before a program opens it, and after the last one has left; each program finds its rings empty,
+/// whatever its predecessor left there, also when another daemon has gone on, or the daemon was killed.
+#[test]
+fn programs() {
+    let d = Daemon::managed("");
+    attach(&d, "kept", json!({"slots": 64}));
+    let mut sender = open(&d, "vale0:sender");
+    assert_eq!(offer(&d, &mut sender, 0..5, "vale0:kept"), all_idle(5));
+    let again: [&dyn Fn(&Daemon); 3] = [&|_| (), &Daemon::is_succeeded, &Daemon::is_killed];
+    for change in again {
+        change(&d);
+        let mut first = open(&d, "vale0:kept");
+        assert_eq!(waiting(&mut first), 0);
+        assert_eq!(offer(&d, &mut sender, 10..13, "vale0:kept"), all_passed(3));
+        assert_eq!(number(&receive(&mut first)), 10);
+        change(&d);
+        // Two are left unread.
+        drop(first);
+        until("the port is idle", || show(&d, "vale0:kept")["state"] == "idle");
+        assert_eq!(offer(&d, &mut sender, 20..24, "vale0:kept"), all_idle(4));
+        change(&d);
+        let mut second = open(&d, "vale0:kept");
+        assert_eq!(waiting(&mut second), 0);
+        assert_eq!(offer(&d, &mut sender, 30..31, "vale0:kept"), all_passed(1));
+        assert_eq!(number(&receive(&mut second)), 30);
+        drop(second);
+        until("the port is idle", || show(&d, "vale0:kept")["state"] == "idle");
+    }
+}
+
+/// Objective: of a port's rings, those that a program has open get the frames, those of others do not.
+#[test]
+fn single_rings() {
+    let d = Daemon::start("");
+    attach(&d, "kept", json!({"rings": 4, "slots": 64}));
+    let mut sender = open(&d, "vale0:sender");
+    for ring in [2, 0] {
+        let mut one = open(&d, &format!("vale0:kept-{ring}"));
+        for n in 0..4 {
+            send(&mut sender, &numbered(n));
+            assert_eq!(number(&receive(&mut one)), n);
+        }
+        let only_sends = open(&d, "vale0:kept-1/T");
+        send(&mut sender, &numbered(9));
+        assert_eq!(number(&receive(&mut one)), 9);
+        drop((one, only_sends));
+        until("the port is idle", || show(&d, "vale0:kept")["state"] == "idle");
+    }
+    assert_eq!(counts(&d, "vale0:kept"), all_passed(10));
+}
+
+/// Objective: devices without a guest lose nothing, either.
+#[test]
+fn guests() {
+    for kind in ["vhost", "ptnet", "e1000"] {
+        let d = Daemon::start("");
+        attach_guest(&d, kind, json!({}));
+        let mut sender = open(&d, "vale0:sender");
+        assert_eq!(offer(&d, &mut sender, 0..5, "vale0:guest"), all_idle(5), "{kind}");
+        let all = d.call("stats", json!({}))["result"].take();
+        let drops = |port: &Value| port["drops"] == json!(0);
+        assert!(all["ports"].as_array().unwrap().iter().all(drops), "{all}");
+    }
+}

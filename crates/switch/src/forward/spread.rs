@@ -1,0 +1,137 @@
+//! Which of a port's queues a frame goes to.
+//!
+//! A port has a fixed number of queues, of which its receiver has some open: a guest enables as many as it has processors,
+//! a program opens single rings. A sender's ring goes to the open queue of its number modulo theirs (virtio 1.3
+//! §5.1.6.5.6 lets a device choose any of those that the driver has enabled). Where more queues are open than the sender
+//! has rings, frames are spread by their flows, each of which stays in order.
+
+use std::sync::Arc;
+
+use netvale_mem::steps::{Step, step};
+use netvale_port::{BATCH, Batch, Scratch};
+
+use super::{Held, settle};
+use crate::entry::Entry;
+
+/// Most queues over which frames are spread; further ones get none of them.
+const MOST: usize = 64;
+/// Bytes at the start of a frame that have its flow: addresses and ports, behind tags and options.
+const HEAD: usize = 128;
+
+/// Where a batch comes from.
+#[derive(Clone, Copy)]
+pub(super) struct Sender<'a> {
+    /// The port.
+    pub(super) port: &'a Entry,
+    /// The ring's number among the port's.
+    pub(super) ring: usize,
+}
+
+impl Sender<'_> {
+    /// Which queue of `to` gets its frames, unless they are spread.
+    #[inline]
+    pub(super) fn queue_of(self, to: &Entry) -> usize {
+        match to.port.egresses.len() {
+            0 | 1 => 0,
+            _ => to.open_queue(self.ring),
+        }
+    }
+
+    /// Whether its frames are spread over the queues of `to`.
+    #[inline]
+    pub(super) fn spreads(self, to: &Entry) -> bool {
+        to.port.egresses.len() > 1 && to.open_queues() > self.port.rings_in_use()
+    }
+
+    /// Whether frames for `to` and frames for all go to the same queue of it, so that they are delivered together.
+    #[inline]
+    pub(super) fn joins_flood(self, to: &Entry) -> bool {
+        to.port.egresses.len() < 2 || self.spreads(to) || self.queue_of(to) == to.open_queue(0)
+    }
+
+    /// The queue of `to` that a frame goes to, for a trace.
+    pub(super) fn queue_for(self, to: &Entry, batch: &Batch, pick: u16) -> usize {
+        if self.spreads(to) { to.open_queue(hash(to, batch, pick)) } else { self.queue_of(to) }
+    }
+}
+
+impl Entry {
+    /// Number of queues that the receiver has open.
+    pub(super) fn open_queues(&self) -> usize {
+        self.port.egresses.iter().filter(|queue| queue.is_open()).count()
+    }
+
+    /// The open queue of that number modulo theirs; if none is, all count.
+    pub(super) fn open_queue(&self, number: usize) -> usize {
+        let queues = &self.port.egresses;
+        let open = self.open_queues();
+        if open == 0 || open == queues.len() {
+            return number % queues.len().max(1);
+        }
+        let mut all = queues.iter().enumerate().filter(|(_, queue)| queue.is_open());
+        all.nth(number % open).map_or(0, |(queue, _)| queue)
+    }
+
+    /// Number of rings that it sends from: no more than it receives on, where that depends on the receiver.
+    fn rings_in_use(&self) -> usize {
+        let rings = self.port.rings.max(1);
+        if rings == 1 { 1 } else { rings.min(self.open_queues().max(1)) }
+    }
+}
+
+/// Delivers to a port's open queues, each frame by its flow.
+#[inline(never)]
+pub(super) fn deliver_spread(
+    to: &Arc<Entry>,
+    batch: &Batch,
+    picks: &[u16],
+    may_hold: bool,
+    scratch: &mut Scratch,
+    held: &mut Held,
+) {
+    let mut queues = [0u8; MOST];
+    let open = to.port.egresses.iter().enumerate().filter(|(_, queue)| queue.is_open()).take(MOST);
+    let open = queues.iter_mut().zip(open).map(|(place, (queue, _))| *place = queue as u8).count();
+    // Frames of one queue after those of another, in their order: where each queue's begin, then each frame to its place.
+    let mut hashes = [0u8; BATCH];
+    let mut ends = [0u16; MOST + 1];
+    for (place, &pick) in hashes.iter_mut().zip(picks) {
+        *place = (hash(to, batch, pick) % open.max(1)) as u8;
+        ends[usize::from(*place) + 1] += 1;
+    }
+    for k in 1..ends.len() {
+        ends[k] += ends[k - 1];
+    }
+    let mut sorted = [0u16; BATCH];
+    for (&place, &pick) in hashes.iter().zip(picks) {
+        let end = &mut ends[usize::from(place)];
+        if let Some(next) = sorted.get_mut(usize::from(*end)) {
+            *next = pick;
+        }
+        *end += 1;
+    }
+    let mut begin = 0;
+    for (&queue, &end) in queues.iter().zip(&ends).take(open) {
+        let end = usize::from(end);
+        let picks = sorted.get(begin..end).unwrap_or_default();
+        begin = end;
+        let queue = usize::from(queue);
+        let Some(egress) = to.port.egresses.get(queue).filter(|_| !picks.is_empty()) else { continue };
+        let done = egress.deliver(batch, picks, scratch);
+        settle(to, (queue, egress), batch, picks, done, may_hold, scratch, held);
+    }
+}
+
+/// Says for a trace to which queue of a port frames go.
+pub(super) fn step_to(to: &Entry, sender: Sender<'_>, batch: &Batch, picks: &[u16]) {
+    if let Some(&first) = picks.first() {
+        step(Step::To(to.id, sender.queue_for(to, batch, first) as u8));
+    }
+}
+
+fn hash(to: &Entry, batch: &Batch, pick: u16) -> usize {
+    let Some(frame) = batch.get(usize::from(pick)) else { return 0 };
+    let mut head = [0; HEAD];
+    let len = frame.copy_out(0, &mut head).min(HEAD);
+    to.flows.hash(&head[..len]) as usize
+}

@@ -1,0 +1,42 @@
+//! Checksums that nobody filled in, of frames of which a device says that theirs need no look: flag "data valid" (virtio 1.3
+//! §5.1.6.4). Receivers that know nothing of the flag would drop them.
+
+use crate::checksum::pseudo;
+use crate::offload::Offload;
+use crate::{Layers, ethernet, layers, tcp, udp};
+
+/// A checksum to be filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfilled {
+    /// What is left to do, once [`Unfilled::sum`] is in its place.
+    pub offload: Offload,
+    /// Where the checksum is, in bytes from the start of the frame.
+    pub at: usize,
+    /// The sum of the pseudo-header, which has to stand there before.
+    pub sum: [u8; 2],
+}
+
+/// The checksum of a frame of `len` bytes that begins with `prefix`, if its field is zero and must not be: of TCP, and of UDP
+/// over IPv6. Fragments have none of their own.
+pub fn unfilled(len: usize, prefix: &[u8]) -> Option<Unfilled> {
+    let Layers { ethertype, l3, ip } = Layers::parse(prefix).ok()?;
+    let ip = ip.filter(|ip| !ip.fragment && !ip.source_route)?;
+    let offset = match (ip.protocol, ethertype) {
+        (layers::TCP, _) => tcp::CHECKSUM_OFFSET,
+        (layers::UDP, ethernet::IPV6) => udp::CHECKSUM_OFFSET,
+        _ => return None,
+    };
+    let word = |at: usize| prefix.get(at..at + 2)?.first_chunk::<2>().copied();
+    // The packet's length: IPv4's counts its own header, IPv6's does not.
+    let (length_at, begin) = if ethertype == ethernet::IPV6 { (l3 + 4, l3 + 40) } else { (l3 + 2, l3) };
+    let end = begin + usize::from(u16::from_be_bytes(word(length_at)?));
+    let at = ip.l4 + usize::from(offset);
+    let is_padded_with_zeros = || prefix.get(end..len).is_some_and(|rest| rest.iter().all(|&byte| byte == 0));
+    if word(at)? != [0; 2] || end < at + 2 || end > len || (end < len && !is_padded_with_zeros()) {
+        return None;
+    }
+    let length = u16::try_from(end - ip.l4).ok()?;
+    let sum = pseudo(ip.src, ip.dst, ip.protocol, length)?.fold().to_be_bytes();
+    let start = u16::try_from(ip.l4).ok()?;
+    Some(Unfilled { offload: Offload::CsumPartial { start, offset }, at, sum })
+}

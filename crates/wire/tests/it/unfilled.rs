@@ -1,0 +1,57 @@
+//! Checksums that a device says need no look.
+
+use crate::common;
+
+use common::{KINDS, frame};
+use netvale_wire::unfilled::unfilled;
+use netvale_wire::{Layers, Offload, Sum};
+
+/// Where the checksum of a frame is, and its transport's header.
+fn places(bytes: &[u8], is_tcp: bool) -> (usize, usize) {
+    let l4 = Layers::parse(bytes).unwrap().ip.unwrap().l4;
+    (l4 + if is_tcp { 16 } else { 6 }, l4)
+}
+
+/// Objective: what is left to do with a frame whose checksum is zero gives the right one, behind tags and before padding; a
+/// frame that has a checksum, and one that needs none, are left alone.
+#[test]
+fn zero_checksums() {
+    for kind in KINDS {
+        for (vlan, payload, padding) in [(false, 100, 0), (true, 99, 0), (false, 1, 6)] {
+            let mut bytes = frame(kind, vlan, &vec![7; payload]);
+            let len = bytes.len();
+            bytes.resize(len + padding, 0);
+            assert_eq!(unfilled(bytes.len(), &bytes), None, "it has one");
+            let (at, l4) = places(&bytes, kind.is_tcp());
+            let right = [bytes[at], bytes[at + 1]];
+            bytes[at..at + 2].fill(0);
+            let found = unfilled(bytes.len(), &bytes);
+            if !kind.is_tcp() && kind.is_v4() {
+                assert_eq!(found, None, "none is needed");
+                continue;
+            }
+            let found = found.unwrap();
+            assert_eq!(found.at, at);
+            let Offload::CsumPartial { start, offset } = found.offload else { panic!("{found:?}") };
+            assert_eq!((usize::from(start), usize::from(start + offset)), (l4, at));
+            bytes[at..at + 2].copy_from_slice(&found.sum);
+            assert_eq!(Sum::of(&bytes[l4..]).checksum().to_be_bytes(), right, "{kind:?} {vlan}");
+        }
+    }
+}
+
+/// Objective: a frame that is cut short, a fragment, and lengths that do not fit are left alone.
+#[test]
+fn others() {
+    let mut bytes = frame(common::KINDS[0], false, &[7; 50]);
+    let (at, _) = places(&bytes, true);
+    bytes[at..at + 2].fill(0);
+    assert!(unfilled(bytes.len(), &bytes).is_some());
+    (0..at + 2).for_each(|len| assert_eq!(unfilled(bytes.len(), &bytes[..len]), None));
+    assert_eq!(unfilled(bytes.len() - 1, &bytes), None, "longer than its frame");
+    let mut longer = bytes.clone();
+    longer.push(1);
+    assert_eq!(unfilled(longer.len(), &longer), None, "something follows it");
+    bytes[20] |= 0x20;
+    assert_eq!(unfilled(bytes.len(), &bytes), None, "a fragment");
+}
