@@ -1,5 +1,5 @@
-//! Where frames begin in the buffers of a ring: netmap's offsets (netmap.h, `NETMAP_REQ_OPT_OFFSETS`); and whether a ring
-//! takes frames at all.
+//! Where frames begin in the buffers of a ring: netmap's offsets (netmap.h, `NETMAP_REQ_OPT_OFFSETS`); and whether a
+//! ring takes frames at all.
 //!
 //! A slot's `ptr` then holds the frame's offset in its buffer. The application may write it at any time, so it is read
 //! once and limited to the ring's maximum. Rings without offsets, nearly all, cost one load of a word per batch.

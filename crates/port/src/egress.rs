@@ -24,7 +24,8 @@ pub trait Egress: Send + Sync {
         None
     }
 
-    /// Whether somebody receives there. Of a port's queues, those where nobody does get no frames while another is open.
+    /// Whether somebody receives there. Of a port's queues, those where nobody does get no frames while another is
+    /// open.
     #[inline]
     fn is_open(&self) -> bool {
         true

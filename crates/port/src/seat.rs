@@ -76,7 +76,7 @@ impl<Q> Seat<Q> {
         self.is_open.store(open, Ordering::Relaxed);
     }
 
-    /// Takes the queue out at once.
+    /// Takes the queue out immediately.
     ///
     /// # Errors
     /// Like [`Lent::take`].

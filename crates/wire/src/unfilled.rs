@@ -1,5 +1,5 @@
-//! Checksums that nobody filled in, of frames of which a device says that theirs need no look: flag "data valid" (virtio 1.3
-//! §5.1.6.4). Receivers that know nothing of the flag would drop them.
+//! Checksums that nobody filled in, of frames of which a device says that theirs need no look: flag "data valid"
+//! (virtio 1.3 §5.1.6.4). Receivers that know nothing of the flag would drop them.
 
 use crate::checksum::pseudo;
 use crate::offload::Offload;
@@ -16,8 +16,8 @@ pub struct Unfilled {
     pub sum: [u8; 2],
 }
 
-/// The checksum of a frame of `len` bytes that begins with `prefix`, if its field is zero and must not be: of TCP, and of UDP
-/// over IPv6. Fragments have none of their own.
+/// The checksum of a frame of `len` bytes that begins with `prefix`, if its field is zero and must not be: of TCP, and
+/// of UDP over IPv6. Fragments have none of their own.
 pub fn unfilled(len: usize, prefix: &[u8]) -> Option<Unfilled> {
     let Layers { ethertype, l3, ip } = Layers::parse(prefix).ok()?;
     let ip = ip.filter(|ip| !ip.fragment && !ip.source_route)?;

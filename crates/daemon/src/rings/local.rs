@@ -98,8 +98,8 @@ impl LocalPort {
         Ok(())
     }
 
-    /// Empties those of the rings that nobody holds, as netmap registers them: the next program gets nothing of what its
-    /// predecessor left, neither unread frames nor frames that were never sent.
+    /// Empties those of the rings that nobody holds, as netmap registers them: the next program gets nothing of what
+    /// its predecessor left, neither unread frames nor frames that were never sent.
     fn renew(&self, rings: &RingRanges) {
         let unheld = |held: &[Holders], i: u32| held.get(i as usize).is_some_and(Holders::is_empty);
         for i in rings.rx.clone().filter(|&i| unheld(&self.rx_held, i)) {

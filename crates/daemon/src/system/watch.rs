@@ -35,7 +35,7 @@ pub(crate) fn start() -> std::io::Result<()> {
     let done = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        // A file that would be longer than the daemon may make one is an error for whoever asked for it, and no end.
+        // A file that would be longer than the daemon may make one fails the request, and does not end the daemon.
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         libc::sigaction(SIGNAL, &raw const action, std::ptr::null_mut())
     };

@@ -25,7 +25,8 @@ fn counts(d: &Daemon, port: &str) -> Counts {
 
 /// Sends these numbers to all, and waits until the port has been offered them. Returns what became of them there.
 fn offer(d: &Daemon, from: &mut Port, numbers: std::ops::Range<u32>, port: &str) -> Counts {
-    let (before, frames) = (counts(d, port), numbers.len() as u64);
+    let before = counts(d, port);
+    let frames = numbers.len() as u64;
     numbers.for_each(|n| send(from, &numbered(n)));
     let mut since = Counts { passed: 0, idle: 0, lost: 0 };
     until("all have been offered", || {
@@ -54,7 +55,8 @@ fn waiting(port: &mut Port) -> u32 {
     port.rx().iter_mut().map(look).sum()
 }
 
-/// Objective: a port that is attached takes nothing before a program opens it, and after the last one has left; each program finds its rings empty,
+/// Objective: a port that is attached takes nothing before a program opens it, and after the last one has left; each
+/// program finds its rings empty,
 /// whatever its predecessor left there, also when another daemon has gone on, or the daemon was killed.
 #[test]
 fn programs() {

@@ -279,7 +279,8 @@ fn any_device_request() {
     send(&mut b, &frame(255, 1, 1));
 }
 
-/// Objective: a port whose memory would be a longer file than the daemon may make is refused; the daemon and others' ports go on.
+/// Objective: a port whose memory would be a longer file than the daemon may make is refused; the daemon and others'
+/// ports go on.
 #[test]
 fn a_file_size_limit() {
     let d = Daemon::start_with_file_limit(8 << 20);

@@ -58,7 +58,8 @@ pub(super) fn scatter(table: &Table, sender: Sender<'_>, batch: &Batch, work: &m
         settle(to, *queue, batch, picks, done, true, scratch, held);
     }
     *kept = recycled(open);
-    // Destinations that do not support the steps, or several queues of which get some: one that blocks does so when no other's ring is held any more.
+    // Destinations that do not support the steps, or several queues of which get some: one that blocks does so when no
+    // other's ring is held any more.
     for to in stepless.drain(..).filter_map(|id| table.get(id)) {
         deliver(to, sender, batch, groups.own(to.id, picks), true, scratch, held);
     }

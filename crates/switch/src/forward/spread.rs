@@ -1,9 +1,10 @@
 //! Which of a port's queues a frame goes to.
 //!
-//! A port has a fixed number of queues, of which its receiver has some open: a guest enables as many as it has processors,
+//! A port has a fixed number of queues, of which its receiver has some open: a guest enables as many as it has
+//! processors,
 //! a program opens single rings. A sender's ring goes to the open queue of its number modulo theirs (virtio 1.3
-//! §5.1.6.5.6 lets a device choose any of those that the driver has enabled). Where more queues are open than the sender
-//! has rings, frames are spread by their flows, each of which stays in order.
+//! §5.1.6.5.6 lets a device choose any of those that the driver has enabled). Where more queues are open than the
+//! sender has rings, frames are spread by their flows, each of which stays in order.
 
 use std::sync::Arc;
 
@@ -92,7 +93,8 @@ pub(super) fn deliver_spread(
     let mut queues = [0u8; MOST];
     let open = to.port.egresses.iter().enumerate().filter(|(_, queue)| queue.is_open()).take(MOST);
     let open = queues.iter_mut().zip(open).map(|(place, (queue, _))| *place = queue as u8).count();
-    // Frames of one queue after those of another, in their order: where each queue's begin, then each frame to its place.
+    // Frames of one queue after those of another, in their order: where each queue's begin, then each frame to its
+    // place.
     let mut hashes = [0u8; BATCH];
     let mut ends = [0u16; MOST + 1];
     for (place, &pick) in hashes.iter_mut().zip(picks) {

@@ -140,7 +140,8 @@ impl Sender {
     }
 }
 
-/// A switch with a sender of that many rings and a receiver; `policed`: its frames take the way of switches with policies.
+/// A switch with a sender of that many rings and a receiver; `policed`: its frames take the way of switches with
+/// policies.
 fn bed(rings: u32, policed: bool) -> (Arc<Switch>, Sender, Receiver) {
     let switch = Switch::new("vale0");
     let sender = Sender::attach(&switch, rings);
@@ -150,8 +151,8 @@ fn bed(rings: u32, policed: bool) -> (Arc<Switch>, Sender, Receiver) {
     (switch, sender, receiver)
 }
 
-/// Objective: frames from each of a sender's rings go to the open queue of that number modulo theirs, whichever are open, and
-/// at any time; if none is, to the queue of that number.
+/// Objective: frames from each of a sender's rings go to the open queue of that number modulo theirs, whichever are
+/// open, and at any time; if none is, to the queue of that number.
 #[test]
 fn open_queues() {
     for policed in [false, true] {
@@ -187,8 +188,8 @@ fn floods() {
     }
 }
 
-/// Objective: frames of many flows from one ring are spread over all open queues, and over no others, each flow in order on
-/// one of them, whether their destination is known, unknown, or several are in a batch.
+/// Objective: frames of many flows from one ring are spread over all open queues, and over no others, each flow in
+/// order on one of them, whether their destination is known, unknown, or several are in a batch.
 #[test]
 fn flows() {
     const FLOWS: u16 = 64;

@@ -82,7 +82,7 @@ impl Started {
             if known.is_none_or(|h| soft::set_offload(batch, &h).is_err()) {
                 self.counters.dropped(DropReason::BadVnetHeader, 1);
             } else if known.is_some_and(|h| is_only_valid(&h)) {
-                fill_checksum(batch, begin);
+                fill_checksum(batch, begin.0, begin.1);
             }
         }
         Ok(())
@@ -144,9 +144,10 @@ fn is_only_valid(header: &VnetHdr) -> bool {
     header.flags & (F_DATA_VALID | F_NEEDS_CSUM) == F_DATA_VALID && header.gso_type == GSO_NONE
 }
 
-/// Has the checksum of the frame pushed last filled in on its way, if the device left it out: others would drop the frame.
+/// Has the checksum of the frame pushed last filled in on its way, if the device left it out: others would drop the
+/// frame.
 #[cold]
-fn fill_checksum(batch: &mut Batch, (begin, len): (*const u8, u32)) {
+fn fill_checksum(batch: &mut Batch, begin: *const u8, len: u32) {
     let Some(frame) = batch.len().checked_sub(1).and_then(|last| batch.get(last)) else { return };
     let mut prefix = [0; MAX_HEADERS];
     let known = frame.copy_out(0, &mut prefix).min(prefix.len());

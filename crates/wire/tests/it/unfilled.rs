@@ -12,8 +12,8 @@ fn places(bytes: &[u8], is_tcp: bool) -> (usize, usize) {
     (l4 + if is_tcp { 16 } else { 6 }, l4)
 }
 
-/// Objective: what is left to do with a frame whose checksum is zero gives the right one, behind tags and before padding; a
-/// frame that has a checksum, and one that needs none, are left alone.
+/// Objective: what is left to do with a frame whose checksum is zero gives the right one, behind tags and before
+/// padding; a frame that has a checksum, and one that needs none, are left alone.
 #[test]
 fn zero_checksums() {
     for kind in KINDS {

@@ -324,7 +324,8 @@ fn the_table() {
     }
 }
 
-/// Objective: a daemon in a container has clients outside of it, whose processes have no number there: their user counts.
+/// Objective: a daemon in a container has clients outside of it, whose processes have no number there: their user
+/// counts.
 #[test]
 fn clients_outside_of_the_daemons_container() {
     if !rustix::process::geteuid().is_root() {

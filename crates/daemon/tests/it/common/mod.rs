@@ -59,7 +59,7 @@ impl Daemon {
         Daemon::launch(folder(), None, launch_by(by, ""))
     }
 
-    /// One whose files may have so many bytes.
+    /// One whose files may have that many bytes.
     pub fn start_with_file_limit(bytes: u64) -> Daemon {
         let launch = launch("").and(move |_, command| {
             command.env(DAEMON_FILE_LIMIT, bytes.to_string());
