@@ -52,6 +52,7 @@ mod options;
 mod spec;
 mod text;
 mod vxlan;
+mod word;
 
 pub use attach::{AttachSpec, LocalPort, NicSpec, PcapFiles, PciAddress};
 pub use error::ParseError;
