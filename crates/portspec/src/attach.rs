@@ -7,7 +7,7 @@ use crate::cursor::{Cursor, Parsed, from_str};
 use crate::flags::Rings;
 use crate::name::{Base, NETMAP, PortName};
 use crate::spec::PortSpec;
-use crate::text::{FilePath, Ident, IfName, SocketPath, SwitchName, TapName};
+use crate::text::{self, FilePath, Ident, IfName, SocketPath, SwitchName, TapName};
 use crate::vxlan::VxlanSpec;
 use crate::word::{Ring, is_word};
 
@@ -103,21 +103,7 @@ impl AttachSpec {
     }
 
     /// What stands before the colon, of each kind; nothing of a local port.
-    pub const PREFIXES: [&'static str; 13] = [
-        "",
-        "tap",
-        "pcap",
-        "netmap",
-        "vhost",
-        "virtio",
-        "virtio-pci",
-        "ptnet",
-        "e1000",
-        "e1000-pci",
-        "vxlan",
-        "null",
-        "echo",
-    ];
+    pub const PREFIXES: [&'static str; 13] = text::KINDS;
 
     /// [`PortSpec::settled`], for the interface of a port that is one.
     #[must_use]
@@ -148,8 +134,8 @@ impl AttachSpec {
     }
 
     /// A name for the port on its switch, where the user gives none: the local port's own, else made from the
-    /// device's or file's name, with `_` for characters that a port's name cannot have. That of one ring of an interface
-    /// ends with the ring's number, so that it does not depend on what interfaces there are.
+    /// device's or file's name, with `_` for characters that a port's name cannot have. That of one ring of an
+    /// interface ends with the ring's number, so that it does not depend on what interfaces there are.
     pub fn port_name(&self) -> Ident {
         let text = match self {
             Self::Local(local) => return local.port.clone(),

@@ -7,7 +7,6 @@ use netvale_abi::netif::IFNAMSIZ;
 use netvale_abi::nmreq::{NETMAP_REQ_IFNAMSIZ, NM_BDG_NAME};
 
 use crate::ParseError;
-use crate::attach::AttachSpec;
 use crate::cursor::{Cursor, Parsed, from_str};
 use crate::word::{Ring, Word, is_word, write_word};
 
@@ -84,7 +83,8 @@ macro_rules! word_type {
         impl $name {
             /// Checks `text`; the error points at the first character that must not stand there.
             pub fn parse(text: &str) -> Result<Self, ParseError> {
-                let name = Cursor::all(text, concat!("the end of ", $what), |c| Self::take(c, Ring::IsOfTheName, $what))?;
+                let end = concat!("the end of ", $what);
+                let name = Cursor::all(text, end, |c| Self::take(c, Ring::IsOfTheName, $what))?;
                 // There may be only one way to write what is compared as a text.
                 if name.to_string() == text { Ok(name) } else { Err(ParseError::new(text, 0, "a name without quotes")) }
             }
@@ -97,7 +97,8 @@ macro_rules! word_type {
             /// Takes one off the cursor; `expected` is said when there is none.
             pub(crate) fn take(cursor: &mut Cursor<'_>, ring: Ring, expected: &str) -> Parsed<Self> {
                 let word = Word::take(cursor, ring)?;
-                let (quoted, holds): (fn(char) -> bool, fn(&str) -> bool) = ($quoted, $holds);
+                let quoted: fn(char) -> bool = $quoted;
+                let holds: fn(&str) -> bool = $holds;
                 if let Some(at) = word.text.find(|c| !quoted(c)) {
                     return Err(cursor.fail_at(word.start + at, $what));
                 }
@@ -138,7 +139,7 @@ word_type! {
     /// A network interface's name: 1 to 63 letters, digits, `_`, `.` or `-`, of which `-` is not the first; in quotes,
     /// also other characters that Linux accepts. netmap takes every name that begins with `vale` for a switch's, so it
     /// must not begin with that.
-    IfName: "an interface name that does not begin with 'vale'; in quotes (') if it has more than letters, digits, '_', '.' and '-'",
+    IfName: "an interface's name, not 'vale...', in quotes if it is unusual",
     max MAX_NAME, |c| is_path(c) && !c.is_whitespace() && !matches!(c, '/' | ':'),
     |name| !name.starts_with(NM_BDG_NAME)
 }
@@ -158,9 +159,26 @@ impl SwitchName {
     }
 }
 
+/// What stands before the colon of what is attached, of each kind; nothing of a local port.
+pub(crate) const KINDS: [&str; 13] = [
+    "",
+    "tap",
+    "pcap",
+    "netmap",
+    "vhost",
+    "virtio",
+    "virtio-pci",
+    "ptnet",
+    "e1000",
+    "e1000-pci",
+    "vxlan",
+    "null",
+    "echo",
+];
+
 /// Whether that word, before a colon, means a kind of port.
 pub(crate) fn is_kind(word: &str) -> bool {
-    AttachSpec::PREFIXES.contains(&word) || matches!(word, "ptnet-pci" | "nv")
+    KINDS.contains(&word) || matches!(word, "ptnet-pci" | "nv")
 }
 
 text_type! {

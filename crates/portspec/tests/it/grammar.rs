@@ -212,7 +212,7 @@ const WRONG_PORTS: &[&str] = &[
     "netmap:'eth0'-\n              ^ expected a ring number",
     "netmap:'eth0'-4095\n              ^ expected a ring number from 0 to 4094",
     "netmap:'eth0'-x\n              ^ expected a ring number",
-    "netmap:'e:0'\n         ^ expected an interface name that does not begin with 'vale'; in quotes (') if it has more than letters, digits, '_', '.' and '-'",
+    "netmap:'e:0'\n         ^ expected an interface's name, not 'vale...', in quotes if it is unusual",
     "netmap:lan:a\n          ^ expected rings ('-', '^', '*'), flags ('/'), a region or an option ('@'), or the end",
     "eth0^1x\n      ^ expected flags ('/'), a region or an option ('@'), or the end",
     "eth0+\n    ^ expected rings ('-', '^', '*'), flags ('/'), a region or an option ('@'), or the end",
