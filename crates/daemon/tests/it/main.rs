@@ -24,6 +24,7 @@ mod malformed;
 mod measuring;
 mod monitors;
 mod moving;
+mod names;
 mod options;
 mod passthrough;
 mod pcap;
@@ -39,6 +40,7 @@ mod as_root {
     mod continued_forged;
     mod files;
     mod killed_interfaces;
+    mod names;
     mod neighbours;
     mod nic;
     mod tap;
