@@ -110,11 +110,13 @@ pub fn settle(d: &Daemon, request: &mut Request) {
             }
         }
         Request::PortDetach(p) => {
-            let full = port_meant(d, &full_name(&p.switch, &p.port));
-            if let Some((switch, port)) = full.split_once(':') {
-                p.switch = switch.to_owned();
-                p.port = port.to_owned();
-            }
+            // The port's name may contain the switch's already, by either name.
+            let meant = switch_meant(d, &p.switch).to_owned();
+            let on = |switch: &str| p.port.strip_prefix(switch)?.strip_prefix(':');
+            let bare = on(&p.switch).or_else(|| on(&meant)).unwrap_or(&p.port);
+            let full = port_meant(d, &format!("{meant}:{bare}"));
+            p.port = full.split_once(':').map_or(full.as_str(), |(_, port)| port).to_owned();
+            p.switch = meant;
         }
         Request::PortSet(p) => port(&mut p.port),
         Request::PortShow(p) => port(&mut p.port),
@@ -126,11 +128,6 @@ pub fn settle(d: &Daemon, request: &mut Request) {
         Request::Subscribe(p) => p.only.iter_mut().for_each(either),
         _ => {}
     }
-}
-
-/// The full name, e.g. `vale0:a`, of a port on a switch; the port's name may contain the switch already.
-fn full_name(switch: &str, port: &str) -> String {
-    if port.starts_with(&format!("{switch}:")) { port.to_owned() } else { format!("{switch}:{port}") }
 }
 
 /// The switch that a request names where a port should be.

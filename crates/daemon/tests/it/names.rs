@@ -75,7 +75,7 @@ fn whole_names_win() {
     assert!(d.ports().iter().any(|name| name.starts_with("vale0:web-1/monitor-")), "{:?}", d.ports());
     let _master = d.open("netmap:p{'x-1'").unwrap();
     let _slave = d.open("netmap:p}'x-1'").unwrap();
-    assert!(refusal(d.open("netmap:p}x-1")).contains("netmap:p}x-1"));
+    assert!(refusal(d.open("netmap:p}x-1")).contains("netmap:p{x-1 is open already"));
 }
 
 /// Objective: a netmap program has said by itself which ring it means.
@@ -83,7 +83,8 @@ fn whole_names_win() {
 fn netmap_means_rings() {
     let d = Daemon::start("");
     attach(&d, "vale0", "web-1");
-    d.call("port.attach", json!({"switch": "vale0", "port": "web", "rings": 2}));
+    let made = d.call("port.attach", json!({"switch": "vale0", "port": "web", "options": {"rings": 2}}));
+    assert_eq!(made["result"]["name"], "vale0:web", "{made}");
     let bound = |name: &str, flags| {
         let connection = netvale::raw::connect_to(Some(d.dir())).unwrap();
         let request = AttachRequest { name: name.into(), flags, ..AttachRequest::default() };

@@ -75,7 +75,7 @@ fn attached() {
     let again = d.call("config.apply", json!({"text": text}));
     assert_eq!((&again["result"]["changes"], &again["result"]["unchanged"]), (&json!([]), &json!(6)), "{text}");
     // Another interface, of the name that the ring's would be: what is continued stays what it was.
-    ip("link add vnet type dummy");
+    cable("vnet", "vnet-6", 1);
     d.is_succeeded();
     assert_eq!(d.ports(), all);
     ip("link del vnet-3");
