@@ -5,9 +5,10 @@ use std::fmt;
 use crate::ParseError;
 use crate::cursor::{Cursor, Parsed, from_str};
 use crate::flags::Rings;
+use crate::kinds;
 use crate::name::{Base, NETMAP, PortName};
 use crate::spec::PortSpec;
-use crate::text::{self, FilePath, Ident, IfName, SocketPath, SwitchName, TapName};
+use crate::text::{FilePath, Ident, IfName, SocketPath, SwitchName, TapName};
 use crate::vxlan::VxlanSpec;
 use crate::word::{Ring, is_word};
 
@@ -103,7 +104,7 @@ impl AttachSpec {
     }
 
     /// What stands before the colon, of each kind; nothing of a local port.
-    pub const PREFIXES: [&'static str; 13] = text::KINDS;
+    pub const PREFIXES: [&'static str; 13] = kinds::PREFIXES;
 
     /// [`PortSpec::settled`], for the interface of a port that is one.
     #[must_use]

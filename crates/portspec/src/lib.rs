@@ -47,6 +47,7 @@ mod attach;
 mod cursor;
 mod error;
 mod flags;
+mod kinds;
 mod name;
 mod options;
 mod spec;

@@ -8,6 +8,7 @@ use netvale_abi::nmreq::{NETMAP_REQ_IFNAMSIZ, NM_BDG_NAME};
 
 use crate::ParseError;
 use crate::cursor::{Cursor, Parsed, from_str};
+use crate::kinds::is_kind;
 use crate::word::{Ring, Word, is_word, write_word};
 
 /// Longest name in characters: `nr_name` less its terminating NUL.
@@ -157,28 +158,6 @@ impl SwitchName {
         let (switch, _) = full.split_once(':')?;
         Self::parse(switch).ok().map(|_| switch)
     }
-}
-
-/// What stands before the colon of what is attached, of each kind; nothing of a local port.
-pub(crate) const KINDS: [&str; 13] = [
-    "",
-    "tap",
-    "pcap",
-    "netmap",
-    "vhost",
-    "virtio",
-    "virtio-pci",
-    "ptnet",
-    "e1000",
-    "e1000-pci",
-    "vxlan",
-    "null",
-    "echo",
-];
-
-/// Whether that word, before a colon, means a kind of port.
-pub(crate) fn is_kind(word: &str) -> bool {
-    KINDS.contains(&word) || matches!(word, "ptnet-pci" | "nv")
 }
 
 text_type! {

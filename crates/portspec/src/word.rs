@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use netvale_abi::legacy::NETMAP_RING_MASK;
+
 use crate::cursor::{Cursor, Parsed};
-use crate::text::RingIndex;
 
 /// What a word may have without quotes.
 pub(crate) fn is_word(c: char) -> bool {
@@ -55,7 +56,7 @@ impl<'a> Word<'a> {
 /// What stands before `-` and a ring number at a word's end, or before `-` alone, which a ring number should follow.
 pub(crate) fn before_ring(word: &str) -> Option<&str> {
     let (name, digits) = word.rsplit_once('-')?;
-    let is_ring = digits.is_empty() || digits.parse().is_ok_and(|number| RingIndex::new(number).is_some());
+    let is_ring = digits.is_empty() || digits.parse().is_ok_and(|number: u16| number < NETMAP_RING_MASK);
     is_ring.then_some(name)
 }
 

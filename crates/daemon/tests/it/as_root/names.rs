@@ -84,7 +84,7 @@ fn attached() {
     });
 }
 
-/// Objective: whoever names a switch by its alias gets what the switch's own name allows, and no more.
+/// Objective: a user who names a switch by its alias gets what the switch's own name allows, and no more.
 #[test]
 fn permissions_are_those_of_the_switch() {
     if !rustix::process::geteuid().is_root() {
