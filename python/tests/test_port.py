@@ -204,7 +204,7 @@ class TheEnd(WithDaemon):
         self.assertIn("vale9:mine", caught.exception.strerror)
         with self.assertRaises(netvale.NetvaleError) as caught:
             netvale.open("no such name")
-        self.assertIn("valeID:NAME", caught.exception.strerror)
+        self.assertIn("SWITCH:NAME", caught.exception.strerror)
 
 
 class TheDaemonsEnd(WithDaemon):

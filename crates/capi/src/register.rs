@@ -1,5 +1,6 @@
 //! `NETMAP_REQ_REGISTER`: binding a port to a descriptor.
 
+use std::borrow::Cow;
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
@@ -13,6 +14,7 @@ use netvale_abi::nmreq::{
 use netvale_control::attach::{
     AttachRequest, FLAG_NETMAP, FLAG_NO_HEADER, FLAG_NULL, FLAG_SHARED, IN_FILE, NOTE_LEN, OffsetsAsked, Pools,
 };
+use netvale_portspec::{PortName, PortSpec, Rings};
 use rustix::io::Errno;
 
 use crate::csb::UserCsb;
@@ -164,7 +166,7 @@ fn request(name: &str, reg: &NmreqRegister) -> Result<AttachRequest, Errno> {
     note[..8].copy_from_slice(&reg.nr_flags.to_le_bytes());
     let flag = |cond: bool, flag: u32| if cond { flag } else { 0 };
     Ok(AttachRequest {
-        name: format!("{name}{}", suffix(reg)?),
+        name: format!("{}{}", closed(name), suffix(reg)?),
         flags: flag(reg.nr_flags & NR_EXCLUSIVE == 0, FLAG_SHARED)
             | flag(reg.nr_flags & NR_ACCEPT_VNET_HDR == 0, FLAG_NO_HEADER)
             | flag(reg.nr_mode == NR_REG_NULL, FLAG_NULL)
@@ -180,6 +182,15 @@ fn request(name: &str, reg: &NmreqRegister) -> Result<AttachRequest, Errno> {
         note,
         ..AttachRequest::default()
     })
+}
+
+/// A name of a request's, whose number stands elsewhere, in front of mode and flags: quotes keep what looks like one.
+fn closed(name: &str) -> Cow<'_, str> {
+    let looks_so = PortSpec::parse(name).is_ok_and(|spec| matches!(spec.rings, Rings::OneNic(_)));
+    match PortName::parse(name) {
+        Ok(parsed) if looks_so => Cow::Owned(PortSpec::from(parsed).to_string()),
+        _ => Cow::Borrowed(name),
+    }
 }
 
 /// Mode and flags as they follow a port's name in netmap's grammar.

@@ -4,10 +4,12 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use netvale_afxdp::Nic;
+use netvale_afxdp::iface::Interface;
 use netvale_afxdp::nic::Queue;
 use netvale_afxdp::sizes::{self, Needs};
 use netvale_afxdp::socket::{Buffers, Socket};
 use netvale_control::attach::{AttachReply, Role};
+use netvale_guest::passthrough::device_of;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{Binding, RingRanges, RingSide};
@@ -32,13 +34,19 @@ pub(crate) fn is_possible(spec: &PortSpec) -> bool {
         && spec.flags.monitor.is_none()
 }
 
+/// What a specification means, to a program that is its own host.
+pub(crate) fn meant(spec: PortSpec) -> PortSpec {
+    let exists = |ifname: &str| Interface::find(ifname).is_ok() || device_of(ifname).is_some();
+    spec.settled(|whole| matches!(whole.base(), Base::Netmap { ifname } if exists(ifname.as_str())))
+}
+
 /// Opens the interface.
 ///
 /// # Errors
 /// [`Error::Nic`], [`Error::Region`] or [`Error::System`] if a step fails.
 pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let Base::Netmap { ifname } = spec.name.base() else { return Err(Error::Inconsistent("not an interface")) };
-    if let Some(device) = netvale_guest::passthrough::device_of(ifname.as_str()) {
+    if let Some(device) = device_of(ifname.as_str()) {
         return guest::open_passthrough(spec, &device, options);
     }
     let nic = Nic::open(ifname.as_str())?;

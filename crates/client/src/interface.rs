@@ -1,7 +1,7 @@
 //! Port names in the place of interface names.
 
 use netvale_control::types::Mac;
-use netvale_portspec::{Base, Directions, PortSpec};
+use netvale_portspec::{Base, Directions, PortSpec, SwitchName};
 
 /// Prefix of a port's name, for programs that handle `vale…` and `netmap:…` themselves.
 pub const PREFIX: &str = "nv:";
@@ -11,18 +11,25 @@ pub const PREFIX: &str = "nv:";
 /// | name | port |
 /// |---|---|
 /// | `vale0:a`, `vale0:a/z`, `netmap:p{1` | that port |
-/// | `nv:vale0:a` | the same |
-/// | `nv:vale0` | this process's own port on switch vale0: always the same one |
+/// | `nv:vale0:a`, `nv:lan:a` | the same, of any switch |
+/// | `nv:vale0`, `nv:lan` | this process's own port on that switch: always the same one |
 #[must_use]
 pub fn interface(name: &str) -> Option<PortSpec> {
-    let Some(rest) = name.strip_prefix(PREFIX) else { return port(name) };
-    let is_switch = rest.starts_with("vale") && !rest.contains(':');
-    if is_switch { port(&format!("{rest}:p{}", std::process::id())) } else { port(rest) }
+    match name.strip_prefix(PREFIX) {
+        // What else has a colon is an interface's label, such as `eth0:1`.
+        None => PortSpec::parse(name).ok().filter(|_| name.starts_with("netmap:") || name.starts_with("vale")),
+        Some(switch) if SwitchName::parse(switch).is_ok() => {
+            PortSpec::parse(&format!("{switch}:p{}", std::process::id())).ok()
+        }
+        Some(port) => port.contains(':').then(|| PortSpec::parse(port).ok())?,
+    }
 }
 
-fn port(name: &str) -> Option<PortSpec> {
-    let says_so = name.starts_with("netmap:") || (name.starts_with("vale") && name.contains(':'));
-    PortSpec::parse(name).ok().filter(|_| says_so)
+/// The name that [`interface`] takes for a port of that full name.
+#[must_use]
+pub fn name_of(port: &str) -> String {
+    let is_marked = interface(port).is_some();
+    if is_marked { port.to_owned() } else { format!("{PREFIX}{port}") }
 }
 
 /// The same port for one direction only, so that its two directions can be opened separately. `None` when the port
@@ -43,7 +50,7 @@ pub fn one_way(spec: &PortSpec, way: Directions) -> Option<PortSpec> {
 /// A MAC address for a port: locally administered, and the same in every process.
 #[must_use]
 pub fn mac(spec: &PortSpec) -> [u8; 6] {
-    Mac::of_name(b'n', &spec.name.to_string()).0
+    Mac::of_name(b'n', &spec.written_name().to_string()).0
 }
 
 #[cfg(test)]
@@ -58,8 +65,14 @@ mod tests {
         assert_eq!(port("nv:vale0:a").as_deref(), Some("vale0:a"));
         assert_eq!(port("vale0:a/z").as_deref(), Some("vale0:a/z"));
         assert_eq!(port("nv:vale3"), Some(format!("vale3:p{}", std::process::id())));
+        assert_eq!(port("nv:lan:web-1/z").as_deref(), Some("lan:web-1/z"));
+        assert_eq!(port("nv:br-lab"), Some(format!("br-lab:p{}", std::process::id())));
         assert!(port("netmap:p{1").is_some());
-        for other in ["eth0", "vale0", "lo", "any", "nv:eth0", "nv:", "eth0:1", "vale0:", ""] {
+        for name in ["vale0:a", "netmap:p{1", "lan:a"] {
+            let named = name_of(name);
+            assert_eq!(port(&named).as_deref(), Some(name));
+        }
+        for other in ["eth0", "vale0", "lo", "any", "nv:tap", "nv:tap:a", "nv:", "eth0:1", "lan:a", "vale0:", ""] {
             assert_eq!(port(other), None, "{other}");
         }
     }
@@ -81,6 +94,7 @@ mod tests {
         let of = |name| mac(&interface(name).unwrap());
         assert_eq!(of("vale0:a")[0] & 3, 2);
         assert_ne!(of("vale0:a"), of("vale0:b"));
+        assert_ne!(of("vale0:web-1"), of("vale0:web-2"));
         assert_eq!(of("vale0:a"), of("nv:vale0:a/R"));
     }
 }

@@ -244,7 +244,8 @@ mod tests {
         }
         assert_eq!(code(json!({"runtimeConfig": {"bandwidth": {"ingressRate": 1}}})), 2);
         for wrong in [
-            json!({"bridge": "br0"}),
+            json!({"bridge": "tap"}),
+            json!({"bridge": "br 0"}),
             json!({"mtu": 20}),
             json!({"mtu": "x"}),
             json!({"name": "a b"}),

@@ -209,7 +209,10 @@ impl Kind {
     #[must_use]
     pub fn pattern(self) -> &'static str {
         match self {
-            Kind::Local => "^[^:]*$|^vale[^:]*:",
+            Kind::Local => concat!(
+                "^(?!(?:tap|pcap|netmap|vhost|virtio|virtio-pci|ptnet|e1000|e1000-pci|vxlan|null|echo|",
+                "ptnet-pci|nv):)"
+            ),
             Kind::Tap => "^tap:",
             Kind::Vhost => "^vhost:",
             Kind::Virtio => "^virtio:",

@@ -359,7 +359,7 @@ impl File {
 pub fn full_name(params: &AttachParams, spec: &AttachSpec) -> String {
     match &params.options {
         PortOptions { backend: Some(backend), .. } => {
-            PortSpec::parse(backend).map_or_else(|_| backend.clone(), |named| named.name.to_string())
+            PortSpec::parse(backend).map_or_else(|_| backend.clone(), |named| named.written_name().to_string())
         }
         PortOptions { name: Some(name), .. } => format!("{}:{name}", params.switch),
         _ => format!("{}:{}", params.switch, spec.port_name()),

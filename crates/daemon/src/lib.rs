@@ -13,19 +13,21 @@
 //! | `rings` | rings that programs map: their parts, their holders, their descriptions |
 //! | `registry` | the daemon's maps, one each: switches, regions, ports, pipes, … |
 //! | `daemon` | the registries together, and the interface of a port |
+//! | `naming` | what names mean |
 //! | `permission` | who may do what |
 //! | `ports` | the kinds of ports, a file each, and the table of them |
 //! | `api` | requests and their answers: JSON-RPC, attach connections, netmap's requests |
 //! | `server` | the main thread: connections, signals, ageing |
 //!
-//! A request climbs the table from the bottom: `server` reads it, `api` parses it, `permission` admits it, a kind in
-//! `ports` executes it on the registries.
+//! A request climbs the table from the bottom: `server` reads it, `api` parses it, `naming` settles what its names
+//! mean, `permission` admits it, a kind in `ports` executes it on the registries.
 
 mod api;
 mod caller;
 pub mod config;
 mod daemon;
 mod handover;
+mod naming;
 mod permission;
 mod ports;
 mod refusal;

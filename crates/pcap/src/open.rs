@@ -4,7 +4,7 @@
 use std::ffi::CString;
 
 use libc::{c_char, c_int, c_uint};
-use netvale::interface::PREFIX;
+use netvale::interface::{PREFIX, name_of};
 use netvale_control::client::Client;
 use netvale_control::dirs;
 
@@ -96,14 +96,13 @@ pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut Interface, errbuf: *mu
 fn ports() -> Vec<(String, String)> {
     let Ok(mut client) = Client::connect(&dirs::default_run_dir()) else { return Vec::new() };
     let list = client.ports(None).unwrap_or_default();
-    let copies = list.iter().filter(|p| is_port(&p.name));
-    let mut named: Vec<_> =
-        copies.map(|p| (format!("{}/z", p.name), format!("a copy of what passes netvale port {}", p.name))).collect();
-    let mut switches: Vec<_> = list.iter().filter_map(|p| p.name.split_once(':')).map(|(switch, _)| switch).collect();
+    let about = |name: &str| format!("a copy of what passes netvale port {name}");
+    let copies = list.iter().map(|port| (name_of(&format!("{}/z", port.name)), about(&port.name)));
+    let mut named: Vec<_> = copies.filter(|(name, _)| is_port(name)).collect();
+    let mut switches: Vec<_> = list.iter().filter_map(|port| port.switch.as_deref()).collect();
     switches.sort_unstable();
     switches.dedup();
-    let fresh = switches.into_iter().filter(|s| s.starts_with("vale"));
-    named.extend(fresh.map(|s| (format!("{PREFIX}{s}"), format!("a new port of netvale switch {s}"))));
+    named.extend(switches.into_iter().map(|s| (format!("{PREFIX}{s}"), format!("a new port of netvale switch {s}"))));
     named
 }
 

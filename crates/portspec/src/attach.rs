@@ -2,14 +2,15 @@
 
 use std::fmt;
 
-use netvale_abi::nmreq::NM_BDG_NAME;
-
 use crate::ParseError;
 use crate::cursor::{Cursor, Parsed, from_str};
-use crate::name::{Base, NETMAP};
+use crate::flags::Rings;
+use crate::kinds;
+use crate::name::{Base, NETMAP, PortName};
 use crate::spec::PortSpec;
 use crate::text::{FilePath, Ident, IfName, SocketPath, SwitchName, TapName};
 use crate::vxlan::VxlanSpec;
+use crate::word::{Ring, is_word};
 
 const KINDS: &str = "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, vxlan:, null: or echo:";
 const AFTER: &str = "the end of the port";
@@ -27,7 +28,7 @@ const AFTER: &str = "the end of the port";
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AttachSpec {
-    /// `NAME`, `valeX:NAME`: a port that local processes open.
+    /// `NAME`, `SWITCH:NAME`: a port that local processes open.
     Local(LocalPort),
     /// `tap:NAME`: a TAP device, towards the host's network stack.
     Tap(TapName),
@@ -103,21 +104,16 @@ impl AttachSpec {
     }
 
     /// What stands before the colon, of each kind; nothing of a local port.
-    pub const PREFIXES: [&'static str; 13] = [
-        "",
-        "tap",
-        "pcap",
-        "netmap",
-        "vhost",
-        "virtio",
-        "virtio-pci",
-        "ptnet",
-        "e1000",
-        "e1000-pci",
-        "vxlan",
-        "null",
-        "echo",
-    ];
+    pub const PREFIXES: [&'static str; 13] = kinds::PREFIXES;
+
+    /// [`PortSpec::settled`], for the interface of a port that is one.
+    #[must_use]
+    pub fn settled(self, exists: impl FnOnce(&str) -> bool) -> Self {
+        match self {
+            Self::Netmap(nic) => Self::Netmap(nic.settled(exists)),
+            other => other,
+        }
+    }
 
     /// What stands before the colon: one of [`AttachSpec::PREFIXES`].
     pub const fn prefix(&self) -> &'static str {
@@ -139,7 +135,8 @@ impl AttachSpec {
     }
 
     /// A name for the port on its switch, where the user gives none: the local port's own, else made from the
-    /// device's or file's name, with `_` for characters that a port's name cannot have.
+    /// device's or file's name, with `_` for characters that a port's name cannot have. That of one ring of an
+    /// interface ends with the ring's number, so that it does not depend on what interfaces there are.
     pub fn port_name(&self) -> Ident {
         let text = match self {
             Self::Local(local) => return local.port.clone(),
@@ -148,20 +145,21 @@ impl AttachSpec {
             Self::Tap(name) => name.to_string(),
             Self::Vxlan(tunnel) => format!("vxlan{}", tunnel.vni()),
             Self::Pcap(files) => stem(files.any().as_str()).to_owned(),
-            Self::Netmap(nic) => nic.ifname().to_string(),
+            Self::Netmap(nic) => nic.port_name(),
             Self::Vhost(path) | Self::Virtio(path) | Self::Ptnet(path) | Self::E1000(path) => {
                 stem(path.as_str()).to_owned()
             }
-            Self::VirtioPci(address) | Self::E1000Pci(address) => format!("pci_{address}"),
+            Self::VirtioPci(address) | Self::E1000Pci(address) => format!("pci_{address}").replace('.', "_"),
         };
-        let name: String = text.chars().take(32).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        let fitting = |(at, c)| if is_word(c) && (at, c) != (0, '-') { c } else { '_' };
+        let name: String = text.chars().take(32).enumerate().map(fitting).collect();
         Ident::parse(&name).unwrap_or_else(|_| Ident::default_port())
     }
 
     fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
         const SOCKET: &str = "a socket's path that begins with '/'";
         let kind = cursor.rest().split_once(':').map(|(kind, _)| kind);
-        if kind.is_none_or(|kind| kind.starts_with(NM_BDG_NAME)) {
+        if kind.is_none_or(|kind| !Self::PREFIXES.contains(&kind)) {
             return LocalPort::take(cursor, kind.is_some()).map(Self::Local);
         }
         if cursor.rest().starts_with(NETMAP) {
@@ -189,7 +187,7 @@ impl AttachSpec {
 
 /// A name that may be missing.
 fn own_name(cursor: &mut Cursor<'_>) -> Parsed<Option<Ident>> {
-    if cursor.rest().is_empty() { Ok(None) } else { Ident::take(cursor, "a port name").map(Some) }
+    if cursor.rest().is_empty() { Ok(None) } else { Ident::take(cursor, Ring::IsOfTheName, "a port name").map(Some) }
 }
 
 /// The last part of a path, without what follows its first dot (unless the dot leads).
@@ -204,14 +202,14 @@ fn stem(path: &str) -> &str {
 impl LocalPort {
     fn take(cursor: &mut Cursor<'_>, prefixed: bool) -> Parsed<Self> {
         let switch = if prefixed {
-            let switch = SwitchName::take(cursor, "a switch name")?;
+            let switch = SwitchName::take(cursor, Ring::IsOfTheName, KINDS)?;
             cursor.expect(":", "':' and a port name after the switch's name")?;
             Some(switch)
         } else {
             None
         };
         let expected = if prefixed { "a port name after ':'" } else { KINDS };
-        Ok(Self { switch, port: Ident::take(cursor, expected)? })
+        Ok(Self { switch, port: Ident::take(cursor, Ring::IsOfTheName, expected)? })
     }
 }
 
@@ -277,6 +275,25 @@ impl NicSpec {
     /// The interface.
     pub fn ifname(&self) -> &IfName {
         &self.ifname
+    }
+
+    /// [`PortSpec::settled`] for an interface.
+    #[must_use]
+    pub fn settled(self, exists: impl FnOnce(&str) -> bool) -> Self {
+        let named = |name: &PortName| matches!(name.base(), Base::Netmap { ifname } if exists(ifname.as_str()));
+        Self::new(self.spec.clone().settled(named)).unwrap_or(self)
+    }
+
+    /// The interface, and the number of its ring if one is meant, or may be.
+    fn port_name(&self) -> String {
+        let written = match self.spec.written_name().base() {
+            Base::Netmap { ifname } => ifname,
+            Base::Vale { .. } => &self.ifname,
+        };
+        match self.spec.rings {
+            Rings::OneNic(ring) if *written == self.ifname => format!("{}-{ring}", written.as_str()),
+            _ => written.as_str().to_owned(),
+        }
     }
 
     fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {

@@ -47,11 +47,13 @@ mod attach;
 mod cursor;
 mod error;
 mod flags;
+mod kinds;
 mod name;
 mod options;
 mod spec;
 mod text;
 mod vxlan;
+mod word;
 
 pub use attach::{AttachSpec, LocalPort, NicSpec, PcapFiles, PciAddress};
 pub use error::ParseError;

@@ -9,6 +9,7 @@ use netvale_abi::nmreq::{NETMAP_REQ_IFNAMSIZ, NM_BDG_NAME};
 use crate::ParseError;
 use crate::cursor::{Cursor, Parsed, from_str};
 use crate::text::{Ident, IfName, SwitchName};
+use crate::word::{Ring, before_ring, is_word, write_word};
 
 /// Prefix of an interface's name.
 pub(crate) const NETMAP: &str = "netmap:";
@@ -17,9 +18,9 @@ const AFTER_NAME: &str = "the end of the port's name";
 /// What a port is a port of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Base {
-    /// `valeID:port`.
+    /// `switch:port`.
     Vale {
-        /// The switch, with its prefix `vale`.
+        /// The switch.
         switch: SwitchName,
         /// The port's name on it.
         port: Ident,
@@ -61,7 +62,7 @@ pub struct Pipe {
 
 /// A port's full name, at most 63 bytes as [`Self::nr_name`] writes it.
 ///
-/// `Display` writes it with its prefix, `netmap:` or `valeID:`.
+/// `Display` writes it with its prefix, `netmap:` or the switch's name and a colon.
 ///
 /// ```
 /// use netvale_portspec::PortName;
@@ -79,13 +80,21 @@ impl PortName {
     /// Puts a name together; an error when it is longer than 63 bytes.
     pub fn new(base: Base, pipe: Option<Pipe>) -> Result<Self, ParseError> {
         let name = Self { base, pipe };
-        let text = name.to_string();
-        Cursor::all(&text, AFTER_NAME, Self::take)
+        Self::parse(&name.to_string())
     }
 
-    /// Parses a name alone, with or without `netmap:`, as it also stands in `nr_name`.
+    /// Parses a name alone, with or without `netmap:`, as it also stands in `nr_name`. `-` and a number at its end
+    /// belong to it.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        Cursor::all(text, AFTER_NAME, Self::take)
+        Cursor::all(text, AFTER_NAME, |cursor| Self::take(cursor, Ring::IsOfTheName))
+    }
+
+    /// Takes the name off the front of a specification, where `-` and a number at its end are a ring's. Returns what
+    /// follows it, too.
+    pub fn split_off(spec: &str) -> Result<(Self, &str), ParseError> {
+        let mut cursor = Cursor::new(spec)?;
+        let name = Self::take(&mut cursor, Ring::MayFollow)?;
+        Ok((name, cursor.rest()))
     }
 
     /// What it is a port of.
@@ -122,45 +131,72 @@ impl PortName {
         name::cut(self.nr_name().as_bytes())
     }
 
-    pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+    pub(crate) fn take(cursor: &mut Cursor<'_>, ring: Ring) -> Parsed<Self> {
         let start = cursor.pos();
         let prefixed = cursor.eat(NETMAP);
-        let name_start = cursor.pos();
-        let base = if !prefixed && cursor.rest().starts_with(NM_BDG_NAME) {
-            take_vale(cursor)?
-        } else {
-            take_interface(cursor, prefixed, start)?
+        let is_switch = !prefixed && {
+            let rest = cursor.rest();
+            let word = rest.split(|c: char| !is_word(c)).next().unwrap_or_default();
+            word.starts_with(NM_BDG_NAME) || rest.get(word.len()..).is_some_and(|after| after.starts_with(':'))
         };
-        let pipe = take_pipe(cursor)?;
+        let base = if is_switch { take_on_switch(cursor, ring)? } else { take_interface(cursor, ring, prefixed)? };
+        let pipe = take_pipe(cursor, ring)?;
+        let name = Self { base, pipe };
         let most = NETMAP_REQ_IFNAMSIZ - 1;
-        if cursor.pos() - name_start > most {
-            return Err(cursor.fail_at(name_start + most, format!("at most {most} bytes in a port's name")));
+        let excess = name.nr_name().len().saturating_sub(most);
+        if excess > 0 {
+            let at = cursor.pos().saturating_sub(excess).max(start);
+            return Err(cursor.fail_at(at, format!("at most {most} bytes in a port's name")));
         }
-        Ok(Self { base, pipe })
+        Ok(name)
+    }
+
+    /// Whether its text, in a specification, would be read as a shorter name and a ring.
+    pub(crate) fn ends_like_a_ring(&self) -> bool {
+        let last = match (&self.pipe, &self.base) {
+            (Some(pipe), _) => pipe.id.as_str(),
+            (None, Base::Vale { port, .. }) => port.as_str(),
+            (None, Base::Netmap { ifname }) => ifname.as_str(),
+        };
+        before_ring(last).is_some()
+    }
+
+    /// Writes it with the last of its words in quotes, so that it ends there whatever follows.
+    pub(crate) fn write_closed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.pipe, &self.base) {
+            (Some(pipe), base) => {
+                write!(f, "{base}{}", pipe.end.mark())?;
+                write_word(f, pipe.id.as_str(), true)
+            }
+            (None, Base::Vale { switch, port }) => {
+                write!(f, "{switch}:")?;
+                write_word(f, port.as_str(), true)
+            }
+            (None, Base::Netmap { ifname }) => {
+                f.write_str(NETMAP)?;
+                write_word(f, ifname.as_str(), true)
+            }
+        }
     }
 }
 
-fn take_vale(cursor: &mut Cursor<'_>) -> Parsed<Base> {
-    let switch = SwitchName::take(cursor, "a switch name")?;
+fn take_on_switch(cursor: &mut Cursor<'_>, ring: Ring) -> Parsed<Base> {
+    let switch = SwitchName::take(cursor, ring, "a switch's name before ':', or 'netmap:' and an interface")?;
     cursor.expect(":", "':' and a port name after the switch's name")?;
-    let port = Ident::take(cursor, "a port name after ':'")?;
+    let port = Ident::take(cursor, ring, "a port name after ':'")?;
     Ok(Base::Vale { switch, port })
 }
 
-fn take_interface(cursor: &mut Cursor<'_>, prefixed: bool, start: usize) -> Parsed<Base> {
+fn take_interface(cursor: &mut Cursor<'_>, ring: Ring, prefixed: bool) -> Parsed<Base> {
     let expected = if prefixed {
         "an interface name after 'netmap:' (not one that begins with 'vale')"
     } else {
-        "a port: 'netmap:' and an interface, or 'vale', a switch's id, ':' and a name"
+        "a port: 'netmap:' and an interface, or a switch, ':' and a name"
     };
-    let ifname = IfName::take(cursor, expected)?;
-    if cursor.peek() == Some(':') {
-        return Err(cursor.fail_at(start, "'netmap:' or 'vale...:' before ':'"));
-    }
-    Ok(Base::Netmap { ifname })
+    Ok(Base::Netmap { ifname: IfName::take(cursor, ring, expected)? })
 }
 
-fn take_pipe(cursor: &mut Cursor<'_>) -> Parsed<Option<Pipe>> {
+fn take_pipe(cursor: &mut Cursor<'_>, ring: Ring) -> Parsed<Option<Pipe>> {
     let end = if cursor.eat("{") {
         PipeEnd::Master
     } else if cursor.eat("}") {
@@ -168,7 +204,7 @@ fn take_pipe(cursor: &mut Cursor<'_>) -> Parsed<Option<Pipe>> {
     } else {
         return Ok(None);
     };
-    let id = Ident::take(cursor, &format!("a pipe id after '{}'", end.mark()))?;
+    let id = Ident::take(cursor, ring, &format!("a pipe id after '{}'", end.mark()))?;
     if matches!(cursor.peek(), Some('{' | '}')) {
         let once = "the end of the pipe's name: it has one brace, '{' for the master's end or '}' for the slave's";
         return Err(cursor.fail(once));

@@ -10,6 +10,7 @@ use crate::cursor::{Cursor, Parsed, from_str};
 use crate::flags::{Flags, Rings};
 use crate::name::PortName;
 use crate::options::{self, Conf, Extmem, Offset};
+use crate::word::Ring;
 
 /// Which memory region to open the port in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -28,6 +29,9 @@ pub enum Memory {
 /// A port to open, and how: `name[rings][@N][/flags][@option…]`.
 ///
 /// `Display` writes the canonical form, which parses to an equal value.
+///
+/// `-` and a ring number at the end of a name may also be the name's own end (`vnet-3`), which only the host can tell
+/// ([`PortSpec::settled`]). Where the name is in quotes, as in `'vnet'-3` and `'vnet-3'`, there is no doubt.
 ///
 /// ```
 /// use netvale_abi::nmreq::{NR_EXCLUSIVE, NR_REG_ONE_NIC};
@@ -52,6 +56,8 @@ pub struct PortSpec {
     pub conf: Conf,
     /// Frames at an offset in their buffers.
     pub offset: Option<Offset>,
+    /// The name with the ring number as its end, if the text may mean that.
+    whole: Option<PortName>,
 }
 
 impl From<PortName> for PortSpec {
@@ -64,6 +70,7 @@ impl From<PortName> for PortSpec {
             flags: Flags::default(),
             conf: Conf::default(),
             offset: None,
+            whole: None,
         }
     }
 }
@@ -100,9 +107,37 @@ impl PortSpec {
         }
     }
 
+    /// Leaves no doubt whether a ring number is the end of the name: it is where `exists` says that there is something
+    /// of that whole name.
+    #[must_use]
+    pub fn settled(self, exists: impl FnOnce(&PortName) -> bool) -> Self {
+        match self.whole {
+            Some(whole) if exists(&whole) => Self { name: whole, rings: Rings::AllNic, whole: None, ..self },
+            _ => Self { whole: None, ..self },
+        }
+    }
+
+    /// The name as it was written, where a ring number may be its end; else [`Self::name`].
+    pub fn written_name(&self) -> &PortName {
+        self.whole.as_ref().unwrap_or(&self.name)
+    }
+
+    /// The names that it may mean, that which comes first where something has it.
+    pub fn names(&self) -> [&PortName; 2] {
+        [self.written_name(), &self.name]
+    }
+
     pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
-        let mut spec = Self::from(PortName::take(cursor)?);
+        let start = cursor.pos();
+        let mut spec = Self::from(PortName::take(cursor, Ring::MayFollow)?);
+        let is_closed = cursor.since(start).ends_with('\'');
         spec.rings = Rings::take(cursor)?;
+        if matches!(spec.rings, Rings::OneNic(_)) && !is_closed {
+            let after = cursor.pos();
+            cursor.rewind(start);
+            spec.whole = PortName::take(cursor, Ring::IsOfTheName).ok();
+            cursor.rewind(after);
+        }
         spec.take_memory_and_flags(cursor)?;
         spec.take_options(cursor)?;
         Ok(spec)
@@ -152,7 +187,7 @@ impl PortSpec {
                 }
                 "share" => {
                     options::take_share(cursor)?;
-                    self.memory = Memory::SharedWith(PortName::take(cursor)?);
+                    self.memory = Memory::SharedWith(PortName::take(cursor, Ring::IsOfTheName)?);
                 }
                 "extmem" => self.memory = Memory::External(Extmem::take(cursor)?),
                 "conf" => self.conf = Conf::take(cursor)?,
@@ -167,8 +202,15 @@ impl PortSpec {
 
 impl fmt::Display for PortSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, rings, memory, flags, conf, offset } = self;
-        write!(f, "{name}{rings}")?;
+        let Self { name, rings, memory, flags, conf, offset, whole } = self;
+        match whole {
+            Some(whole) => whole.fmt(f)?,
+            None if name.ends_like_a_ring() || matches!(rings, Rings::OneNic(_)) => {
+                name.write_closed(f)?;
+                rings.fmt(f)?;
+            }
+            None => write!(f, "{name}{rings}")?,
+        }
         match memory {
             Memory::Auto => write!(f, "{flags}")?,
             Memory::Id(id) => write!(f, "@{id}{flags}")?,

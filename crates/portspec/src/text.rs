@@ -8,6 +8,8 @@ use netvale_abi::nmreq::{NETMAP_REQ_IFNAMSIZ, NM_BDG_NAME};
 
 use crate::ParseError;
 use crate::cursor::{Cursor, Parsed, from_str};
+use crate::kinds::is_kind;
+use crate::word::{Ring, Word, is_word, write_word};
 
 /// Longest name in characters: `nr_name` less its terminating NUL.
 const MAX_NAME: usize = NETMAP_REQ_IFNAMSIZ - 1;
@@ -15,10 +17,6 @@ const MAX_NAME: usize = NETMAP_REQ_IFNAMSIZ - 1;
 const MAX_SOCKET_PATH: usize = 107;
 /// Linux's `PATH_MAX` less its terminating NUL.
 const MAX_PATH: usize = 4095;
-
-fn is_id(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
-}
 
 fn is_path(c: char) -> bool {
     !c.is_control()
@@ -75,26 +73,91 @@ macro_rules! text_type {
     };
 }
 
-text_type! {
-    /// A port's name on a switch, or a pipe's id: 1 to 63 letters, digits or `_`.
-    Ident: "a name of letters, digits or '_'", max MAX_NAME, is_id, |_| true
+/// A type around a `String` that is a [`Word`]: 1 to `$max` bytes, for which `$holds`. In quotes, a word has all
+/// characters that `$quoted` accepts.
+macro_rules! word_type {
+    ($(#[$doc:meta])* $name:ident: $what:literal, max $max:expr, $quoted:expr, $holds:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Checks `text`; the error points at the first character that must not stand there.
+            pub fn parse(text: &str) -> Result<Self, ParseError> {
+                let end = concat!("the end of ", $what);
+                let name = Cursor::all(text, end, |c| Self::take(c, Ring::IsOfTheName, $what))?;
+                // There may be only one way to write what is compared as a text.
+                if name.to_string() == text { Ok(name) } else { Err(ParseError::new(text, 0, "a name without quotes")) }
+            }
+
+            /// The text itself.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// Takes one off the cursor; `expected` is said when there is none.
+            pub(crate) fn take(cursor: &mut Cursor<'_>, ring: Ring, expected: &str) -> Parsed<Self> {
+                let word = Word::take(cursor, ring)?;
+                let quoted: fn(char) -> bool = $quoted;
+                let holds: fn(&str) -> bool = $holds;
+                if let Some(at) = word.text.find(|c| !quoted(c)) {
+                    return Err(cursor.fail_at(word.start + at, $what));
+                }
+                if !word.is_name() || !holds(word.text) {
+                    return Err(cursor.fail_at(word.start, expected));
+                }
+                if word.text.len() > $max {
+                    let most = format!("at most {} bytes in {}", $max, $what);
+                    return Err(cursor.fail_at(word.start + $max, most));
+                }
+                Ok(Self(word.text.to_owned()))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write_word(f, &self.0, false)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        from_str!($name);
+    };
 }
 
-text_type! {
-    /// A network interface's name in netmap's grammar: 1 to 63 letters, digits, `_` or `.`. netmap takes every
-    /// name that begins with `vale` for a switch's, so it must not begin with that.
-    ///
-    /// A name with other characters, such as `br-lan`, cannot be written in netmap's grammar, where `-` begins a
-    /// ring number.
-    IfName: "an interface name of letters, digits, '_' or '.' that does not begin with 'vale'", max MAX_NAME,
-    |c| is_id(c) || c == '.', |name| !name.starts_with(NM_BDG_NAME)
+word_type! {
+    /// A port's name on a switch, or a pipe's id: 1 to 63 letters, digits, `_`, `.` or `-`, of which `-` is not the
+    /// first.
+    Ident: "a name of letters, digits, '_', '.' or '-', which does not begin with '-'", max MAX_NAME, is_word, |_| true
 }
 
-text_type! {
-    /// A switch's name: `vale` and an id, which may be empty; short enough that a port name of one character
-    /// still fits after it.
-    SwitchName: "a switch name: 'vale' and letters, digits or '_'", max MAX_NAME - 2, is_id,
-    |name| name.starts_with(NM_BDG_NAME)
+word_type! {
+    /// A network interface's name: 1 to 63 letters, digits, `_`, `.` or `-`, of which `-` is not the first; in quotes,
+    /// also other characters that Linux accepts. netmap takes every name that begins with `vale` for a switch's, so it
+    /// must not begin with that.
+    IfName: "an interface's name, not 'vale...', in quotes if it is unusual",
+    max MAX_NAME, |c| is_path(c) && !c.is_whitespace() && !matches!(c, '/' | ':'),
+    |name| !name.starts_with(NM_BDG_NAME)
+}
+
+word_type! {
+    /// A switch's name: as a port's, short enough that a port name of one character still fits after it, and none of
+    /// the words that stand before a colon for a kind of port.
+    SwitchName: "a switch's name: letters, digits, '_', '.' or '-', no kind of port such as 'tap'", max MAX_NAME - 2,
+    is_word, |name| !is_kind(name)
+}
+
+impl SwitchName {
+    /// The switch in a port's full name; `None` for a port on none, such as `netmap:eth0`.
+    pub fn of_port(full: &str) -> Option<&str> {
+        let (switch, _) = full.split_once(':')?;
+        Self::parse(switch).ok().map(|_| switch)
+    }
 }
 
 text_type! {

@@ -9,13 +9,16 @@ use netvale_portspec::{AttachSpec, ParseError, PortSpec};
 fuzz_target!(|text: &str| {
     check(text, PortSpec::parse);
     check(text, AttachSpec::parse);
+    for exists in [false, true] {
+        check(text, |text| Ok(PortSpec::parse(text)?.settled(|_| exists)));
+    }
     if let Ok(spec) = AttachSpec::parse(text) {
         assert!(!spec.port_name().as_str().is_empty(), "{text:?}");
     }
 });
 
 /// What parses is printed as a text that parses to the same value; an error points into its text.
-fn check<T: Debug + Display + PartialEq>(text: &str, parse: fn(&str) -> Result<T, ParseError>) {
+fn check<T: Debug + Display + PartialEq>(text: &str, parse: impl Fn(&str) -> Result<T, ParseError>) {
     match parse(text) {
         Ok(value) => assert_eq!(parse(&value.to_string()).as_ref(), Ok(&value), "{text:?}"),
         Err(error) => {

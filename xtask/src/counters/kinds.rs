@@ -15,7 +15,7 @@ use proc_macro2::TokenTree;
 use super::tokens::{Level, Scope, is_punct, is_word, levels, line};
 
 /// Where the kinds are listed.
-pub const LIST: &str = "crates/portspec/src/attach.rs";
+pub const LIST: &str = "crates/portspec/src/kinds/mod.rs";
 /// The constant that lists them.
 const CONSTANT: &str = "PREFIXES";
 /// Folders that belong to the kinds.

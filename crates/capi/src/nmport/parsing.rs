@@ -61,7 +61,7 @@ pub unsafe extern "C" fn nmport_parse(d: *mut PortDesc, spec: *const c_char) -> 
         let ctx = (*d).ctx;
         let Some(all) = text(spec) else { return fail(ctx, Errno::INVAL, "a port name that is not text") };
         if !is_prefixed(all) {
-            return fail(ctx, Errno::INVAL, &format!("{all}: a port is named netmap:NAME or valeID:NAME"));
+            return fail(ctx, Errno::INVAL, &format!("{all}: a port is named netmap:NAME or SWITCH:NAME"));
         }
         let parsed = match PortSpec::parse(all) {
             Ok(parsed) => parsed,
@@ -93,7 +93,9 @@ unsafe fn fill(d: *mut PortDesc, spec: &PortSpec) -> c_int {
     // SAFETY: the caller's; C strings live over the calls they are given to.
     unsafe {
         if let Memory::SharedWith(name) = &spec.memory {
-            let Ok(name) = std::ffi::CString::new(name.to_string()) else { return crate::errno::fail(Errno::INVAL) };
+            // As a specification, it is in quotes where it looks like a ring of another.
+            let spec = PortSpec::from(name.clone()).to_string();
+            let Ok(name) = std::ffi::CString::new(spec) else { return crate::errno::fail(Errno::INVAL) };
             let mut at = name.as_ptr();
             match u16::try_from(nmreq_get_mem_id(&raw mut at, (*d).ctx)) {
                 Ok(id) => reg.nr_mem_id = id,

@@ -26,12 +26,6 @@ pub unsafe fn text<'a>(p: *const c_char) -> Option<&'a str> {
     if p.is_null() { None } else { unsafe { CStr::from_ptr(p) }.to_str().ok() }
 }
 
-/// Bytes of `spec` that are the port's name: up to rings, region, flags or options.
-fn name_len(spec: &str) -> usize {
-    let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | ':' | '{' | '}');
-    spec.find(|c| !name(c)).unwrap_or(spec.len())
-}
-
 /// Bytes of `mode` that are rings, region and flags: up to an option's `@`.
 pub fn mode_len(mode: &str) -> usize {
     let option = |(at, _): &(usize, char)| !mode[at + 1..].starts_with(|c: char| c.is_ascii_digit());
@@ -67,14 +61,13 @@ pub unsafe extern "C" fn nmreq_header_decode(
     // SAFETY: the caller's.
     unsafe {
         let Some(all) = text(*spec) else { return fail(ctx, Errno::INVAL, "a port name that is not text") };
-        let name = &all[..name_len(all)];
-        if !is_prefixed(name) {
-            return fail(ctx, Errno::INVAL, &format!("{all}: a port is named netmap:NAME or valeID:NAME"));
+        if !is_prefixed(all) {
+            return fail(ctx, Errno::INVAL, &format!("{all}: a port is named netmap:NAME or SWITCH:NAME"));
         }
-        match PortName::parse(name) {
-            Ok(parsed) => {
+        match PortName::split_off(all) {
+            Ok((parsed, rest)) => {
                 (*header).nr_name = parsed.nr_name_field();
-                *spec = (*spec).add(name.len());
+                *spec = (*spec).add(all.len() - rest.len());
                 0
             }
             Err(e) => fail(ctx, Errno::INVAL, &e.to_string()),
@@ -82,9 +75,9 @@ pub unsafe extern "C" fn nmreq_header_decode(
     }
 }
 
-/// Whether a name says what it is a name of, as libnetmap demands.
-pub fn is_prefixed(name: &str) -> bool {
-    name.starts_with("netmap:") || (name.starts_with("vale") && name.contains(':'))
+/// Whether a specification says what its name is a name of, as libnetmap demands.
+pub fn is_prefixed(spec: &str) -> bool {
+    spec.split(['@', '/']).next().is_some_and(|name| name.contains(':'))
 }
 
 /// Takes rings, region and flags off the front of what follows a name.
@@ -102,7 +95,7 @@ pub unsafe extern "C" fn nmreq_register_decode(
         let Some(all) = text(*mode) else { return fail(ctx, Errno::INVAL, "a mode that is not text") };
         let part = &all[..mode_len(all)];
         // Any name will do: only what follows it counts.
-        match PortSpec::parse(&format!("netmap:p{part}")) {
+        match PortSpec::parse(&format!("netmap:'p'{part}")) {
             Ok(parsed) => {
                 let from = parsed.to_register();
                 let r = &mut *reg;
@@ -243,7 +236,8 @@ mod tests {
     #[test]
     fn parts() {
         let parts = |spec: &str| {
-            let (name, rest) = spec.split_at(name_len(spec));
+            let (_, rest) = PortName::split_off(spec).unwrap();
+            let name = spec.strip_suffix(rest).unwrap();
             let (mode, options) = rest.split_at(mode_len(rest));
             (name.to_owned(), mode.to_owned(), options.to_owned())
         };
@@ -252,5 +246,7 @@ mod tests {
         assert_eq!(parts("vale0:a{1@3/r@conf:rings=4"), own("vale0:a{1", "@3/r", "@conf:rings=4"));
         assert_eq!(parts("vale:b@share:vale0:a"), own("vale:b", "", "@share:vale0:a"));
         assert_eq!(parts("netmap:eth0*"), own("netmap:eth0", "*", ""));
+        assert_eq!(parts("netmap:veth-a-2/x"), own("netmap:veth-a", "-2/x", ""));
+        assert_eq!(parts("lan:'web-1'-0@conf:2"), own("lan:'web-1'", "-0", "@conf:2"));
     }
 }

@@ -58,8 +58,15 @@ names(void)
 		{"vale0:x@7/xR", "vale0:x", NR_REG_ALL_NIC, 0, NR_EXCLUSIVE | NR_RX_RINGS_ONLY, 7},
 		{"vale:x{p1/z", "vale:x{p1", NR_REG_ALL_NIC, 0, NR_ZCOPY_MON | NR_MONITOR_TX | NR_MONITOR_RX, 0},
 		{"netmap:b}id/t", "b}id", NR_REG_ALL_NIC, 0, NR_MONITOR_TX, 0},
+		{"netmap:veth-a", "veth-a", NR_REG_ALL_NIC, 0, 0, 0},
+		{"netmap:veth-a-2", "veth-a", NR_REG_ONE_NIC, 2, 0, 0},
+		{"netmap:vnet-3", "vnet", NR_REG_ONE_NIC, 3, 0, 0},
+		{"netmap:'vnet-3'", "vnet-3", NR_REG_ALL_NIC, 0, 0, 0},
+		{"netmap:'vnet-3'-1", "vnet-3", NR_REG_ONE_NIC, 1, 0, 0},
+		{"lan:my.port/x", "lan:my.port", NR_REG_ALL_NIC, 0, NR_EXCLUSIVE, 0},
+		{"br-lab:'web-1'{x@3", "br-lab:web-1{x", NR_REG_ALL_NIC, 0, 0, 3},
 	};
-	static const char *bad[] = {"", "eth0", "netmap:", "vale0", "netmap:a-", "vale0:a/q", "vale0:a@conf:nonsense=1",
+	static const char *bad[] = {"", "eth0", "netmap:", "vale0", "netmap:a-", "netmap:'a", "tap:a", "netmap:'a'-x", "vale0:a/q", "vale0:a@conf:nonsense=1",
 				    "vale0:a@offset:initial=64", "netmap:b{"};
 	size_t i;
 
@@ -263,6 +270,20 @@ custom_options(void)
 	CHECK(nmreq_options_decode("@flag", &multi, seen, nmctx_get()) < 0 && errno == EOPNOTSUPP, "disabled");
 }
 
+/* Names as people have them, and the name that a switch has for programs which take only `vale...`. */
+static void
+people(void)
+{
+	struct nmport_d *one = nmport_open("lan:'web-1'"), *other;
+
+	CHECK(one != NULL && strcmp(one->nifp->ni_name, "lan:web-1") == 0, "%s", last);
+	CHECK(nmport_open("valelan:'web-1'/x") == NULL && errno == EBUSY, "by its other name");
+	other = nmport_open("valelan:my.port");
+	CHECK(other != NULL, "%s", last);
+	nmport_close(other);
+	nmport_close(one);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -273,6 +294,7 @@ main(int argc, char **argv)
 	steps(argv[1]);
 	extmem(argv[1]);
 	offsets(argv[1]);
+	people();
 	option_lists();
 	custom_options();
 	CHECK(locks == 0, "locked %d times too often", locks);

@@ -57,8 +57,8 @@ pub struct Sources {
 struct Watched {
     port: Port,
     rings: Vec<RxRing>,
-    /// Without what follows the port's own name.
-    name: String,
+    /// The names that it may have, without what follows them; the most likely comes first.
+    names: [String; 2],
     is_monitor: bool,
     /// What the daemon calls it.
     known_as: Option<String>,
@@ -82,7 +82,7 @@ impl Sources {
     /// The ports as interfaces of a capture, with the filter and the length that holds for all of them.
     pub fn interfaces(&self, filter: Option<&str>, snaplen: u32) -> Vec<Interface> {
         let interface = |watched: &Watched| Interface {
-            name: watched.name.clone(),
+            name: watched.names[0].clone(),
             description: format!("netvale port {}", watched.port.name()),
             filter: filter.map(str::to_owned),
             snaplen,
@@ -178,11 +178,13 @@ impl Sources {
         let mut monitors: Vec<_> = known.iter().filter(|info| info.kind == PortKind::Monitor).filter(own).collect();
         for watched in &mut self.ports {
             if !watched.is_monitor {
-                watched.known_as = Some(watched.name.clone());
+                let mut is_known = |name: &&String| self.client.as_mut().is_some_and(|c| c.show(name).is_ok());
+                watched.known_as = watched.names.iter().find(&mut is_known).cloned();
                 continue;
             }
-            let prefix = format!("{}/monitor-", watched.name);
-            let at = monitors.iter().position(|info| info.name.starts_with(&prefix));
+            let [first, second] = watched.names.each_ref().map(|name| format!("{name}/monitor-"));
+            let of = |prefix: &str| monitors.iter().position(|info| info.name.starts_with(prefix));
+            let at = of(&first).or_else(|| of(&second));
             watched.known_as = at.map(|at| monitors.swap_remove(at).name.clone());
         }
     }
@@ -210,10 +212,11 @@ impl Watched {
         let opened = Port::open_with(name, &options);
         let mut port = opened.map_err(|e| crate::ctx::port_error(name, &e))?;
         let spec = PortSpec::parse(name).ok();
-        let own = spec.as_ref().map_or_else(|| name.to_owned(), |spec| spec.name.to_string());
+        let names =
+            spec.as_ref().map_or([name.to_owned(), name.to_owned()], |spec| spec.names().map(ToString::to_string));
         let is_monitor = spec.is_some_and(|spec| spec.flags.monitor.is_some());
         let (_, rings) = port.take_rings();
-        Ok(Watched { port, rings, name: own, is_monitor, known_as: None, lost: None })
+        Ok(Watched { port, rings, names, is_monitor, known_as: None, lost: None })
     }
 
     fn lost(&self) -> Option<u64> {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use netvale_control::types::AttachParams;
-use netvale_portspec::{AttachSpec, FilePath, PcapFiles};
+use netvale_portspec::{AttachSpec, FilePath, LocalPort, PcapFiles};
 
 use super::filter::compiled;
 use crate::{CliError, Ctx, out};
@@ -43,7 +43,7 @@ const USAGE: &str =
 
 const PORTS: &str = "\
 Ports:
-  NAME                   a port that local programs open as valeX:NAME
+  NAME                   a port that local programs open as SWITCH:NAME
   tap:NAME               a TAP device: the host's network stack
   vhost:/PATH            a vhost-user device at this socket: a virtual machine's virtio-net
   ptnet:/PATH            a ptnet device at this socket: netmap rings that a virtual machine maps
@@ -86,7 +86,29 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     } else {
         out::line(format_args!("{} attached", port.name))?
     }
+    if let Some(warning) = warning(args) {
+        eprintln!("netvale: {warning}");
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What may have been meant instead of a local port.
+fn warning(args: &Args) -> Option<String> {
+    let text = args.second.as_deref()?;
+    let Ok(AttachSpec::Local(LocalPort { port, .. })) = AttachSpec::parse(text) else { return None };
+    let switch = &args.first;
+    has_interface(port.as_str()).then(|| {
+        format!(
+            "{port} is a port for programs now; this host's interface {port} is attached by 'netvale attach {switch} \
+             netmap:{port}' (AF_XDP), a new one is made by 'netvale attach {switch} tap:NAME'"
+        )
+    })
+}
+
+/// Whether this program's namespace has such an interface.
+fn has_interface(name: &str) -> bool {
+    let list = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    list.lines().any(|line| line.split_once(':').is_some_and(|(known, _)| known.trim() == name))
 }
 
 fn params(args: &Args) -> Result<AttachParams, CliError> {

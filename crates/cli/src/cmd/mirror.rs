@@ -97,7 +97,10 @@ fn monitor(name: &str) -> Result<String, CliError> {
     let spec = PortSpec::parse(name).map_err(|e| wrong(e.to_string()))?;
     match spec.flags.monitor {
         Some(_) => Ok(name.to_owned()),
-        None if spec == PortSpec::from(spec.name.clone()) => Ok(format!("{name}/rt")),
+        // A number behind a name may be its own end.
+        None if spec.clone().settled(|_| true) == PortSpec::from(spec.written_name().clone()) => {
+            Ok(format!("{name}/rt"))
+        }
         None => Err(wrong(format!("{name} is no copy of a port's frames"))),
     }
 }

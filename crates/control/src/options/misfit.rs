@@ -20,6 +20,7 @@ pub(crate) enum Why {
     Kind { takers: String, port: String },
     Together { other: &'static str, why: &'static str },
     TwoPlaces,
+    PortForSwitch { switch: String, port: String },
     Policy(String),
 }
 
@@ -48,6 +49,10 @@ impl Misfit {
                 (format!("{key} and {} exclude each other: {why}", name(other)), "omit one of them".into())
             }
             Why::Policy(what) => (format!("{key}: {what}"), "see docs/guide/policies.md".into()),
+            Why::PortForSwitch { switch, port } => {
+                let what = format!("a switch is expected, and {switch}:{port} is a port of one");
+                (what, format!("write {switch}, and {} {port} for the port's name", name("name")))
+            }
             Why::TwoPlaces => {
                 let what = format!("a port is attached to a switch, or passed through by {}", name("backend"));
                 (what, "omit the switch or the backend".into())

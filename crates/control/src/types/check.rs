@@ -20,11 +20,19 @@ impl AttachParams {
             Ident::parse(name).map_err(text("name"))?;
         }
         match &self.options.backend {
-            None => SwitchName::parse(&self.switch).map(|_| ()).map_err(text("switch"))?,
+            None => self.check_switch()?,
             Some(_) if !self.switch.is_empty() => return Err(Misfit { key: "switch", why: Why::TwoPlaces }),
             Some(_) => {}
         }
         Ok(spec)
+    }
+
+    fn check_switch(&self) -> Result<(), Misfit> {
+        let misfit = |why| Misfit { key: "switch", why };
+        if let (Some(switch), Some((_, port))) = (SwitchName::of_port(&self.switch), self.switch.split_once(':')) {
+            return Err(misfit(Why::PortForSwitch { switch: switch.to_owned(), port: port.to_owned() }));
+        }
+        SwitchName::parse(&self.switch).map(drop).map_err(|error| misfit(Why::Text(error)))
     }
 
     fn check_option(&self, option: &AttachOption, kind: Kind) -> Result<(), Misfit> {

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use netvale_control::attach::BringRequest;
 use netvale_control::types::{AttachParams, PortOptions};
-use netvale_portspec::{AttachSpec, Base, PortSpec, SwitchName};
+use netvale_portspec::{AttachSpec, Base, SwitchName};
 use rustix::io::Errno;
 
 use crate::caller::Caller;
 use crate::daemon::Daemon;
+use crate::naming;
 use crate::permission::{self, Request};
 use crate::ports;
 use crate::ports::kind::Asked;
@@ -65,16 +66,16 @@ pub fn attach_declared(d: &mut Daemon, declared: Declared, caller: Caller) -> Re
 }
 
 fn make(d: &mut Daemon, p: &AttachParams, caller: Caller) -> Result<String, Refusal> {
-    let spec = p.check().map_err(bad)?;
+    let spec = naming::attached(p.check().map_err(bad)?);
     if let Some(backend) = &p.options.backend {
         return attach_backend(d, backend, &spec, &p.options, caller);
     }
-    attach_to_switch(d, place(p, &spec)?, &spec, &p.options, caller)
+    attach_to_switch(d, place(d, p, &spec)?, &spec, &p.options, caller)
 }
 
 /// The switch that a request names, and the port's name there.
-fn place(p: &AttachParams, spec: &AttachSpec) -> Result<SwitchPort, Refusal> {
-    let switch = SwitchName::parse(&p.switch).map_err(bad)?;
+fn place(d: &Daemon, p: &AttachParams, spec: &AttachSpec) -> Result<SwitchPort, Refusal> {
+    let switch = SwitchName::parse(naming::switch_meant(d, &p.switch)).map_err(bad)?;
     let port = p.options.name.clone().unwrap_or_else(|| spec.port_name().to_string());
     Ok(SwitchPort::new(switch, port))
 }
@@ -94,7 +95,7 @@ pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: 
     if asked != came {
         return Err(bad(format!("{asked} queues are announced, and {came} descriptors came")));
     }
-    let at = place(p, &spec)?;
+    let at = place(d, p, &spec)?;
     permission::admit(d, caller, Request::Bring(&at))?;
     let full = at.full();
     ports::brought_tap::attach(d, &Asked::new(at, &spec, &p.options, caller), queues)?;
@@ -127,7 +128,7 @@ fn attach_backend(
     let AttachSpec::Ptnet(socket) = spec else {
         return Err(Refusal::internal("a backend of a port that takes none"));
     };
-    let named = PortSpec::parse(backend).or_else(|e| refuse(Errno::INVAL, format!("backend {backend}: {e:#}")))?;
+    let named = naming::backend(backend).or_else(|e| refuse(Errno::INVAL, format!("backend {backend}: {e:#}")))?;
     if let Base::Vale { switch, port } = named.name.base() {
         return attach_to_switch(d, SwitchPort::new(switch, port), spec, options, caller);
     }

@@ -10,6 +10,7 @@ use super::inspect::{last_eviction, list_evicted, list_groups, list_ports, list_
 use super::{configuration, events, trace, vxlan};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
+use crate::naming;
 use crate::permission;
 use crate::ports::{detach, policies};
 use crate::refusal::Refusal;
@@ -39,13 +40,21 @@ impl Handler for Rpc<'_> {
 }
 
 impl Rpc<'_> {
-    fn answer(&mut self, request: Request) -> Result<Reply, RpcError> {
+    fn answer(&mut self, mut request: Request) -> Result<Reply, RpcError> {
+        naming::settle(self.daemon, &mut request);
+        match naming::misplaced_switch(self.daemon, &request) {
+            // What a caller cannot see is not there.
+            Some(switch) if permission::may_join(self.daemon, switch, self.caller).is_ok() => {
+                return Err(is_switch(switch));
+            }
+            _ => {}
+        }
         let full;
         let what = match &request {
             // It is admitted once its kind of port is known.
             Request::PortAttach(_) => return self.carry_out(request),
             Request::PortDetach(p) => {
-                full = full_name(&p.switch, &p.port);
+                full = format!("{}:{}", p.switch, p.port);
                 permission::Request::Detach(&full)
             }
             Request::PortSet(p) => permission::Request::SetPolicies(&p.port),
@@ -76,7 +85,7 @@ impl Rpc<'_> {
             }
             Request::PortAttach(p) => Reply::Port(Box::new(self.attach(&p)?)),
             Request::PortDetach(p) => {
-                detach(self.daemon, &full_name(&p.switch, &p.port), "asked for")?;
+                detach(self.daemon, &format!("{}:{}", p.switch, p.port), "asked for")?;
                 Reply::Done(Done {})
             }
             Request::PortSet(p) => {
@@ -114,9 +123,9 @@ fn no_switch(name: &str) -> RpcError {
     RpcError::new(ErrorCode::NotFound, format!("there is no switch {name}"), "'netvale list' shows the switches")
 }
 
-/// The full name, e.g. `vale0:a`, of a port on a switch; the port's name may contain the switch already.
-fn full_name(switch: &str, port: &str) -> String {
-    if port.starts_with(&format!("{switch}:")) { port.to_owned() } else { format!("{switch}:{port}") }
+fn is_switch(name: &str) -> RpcError {
+    let hint = format!("name a port of it; 'netvale list {name}' shows them");
+    RpcError::new(ErrorCode::InvalidParams, format!("{name} is a switch, and a port is expected"), hint)
 }
 
 impl Rpc<'_> {

@@ -10,7 +10,6 @@ use netvale_control::attach::{
 };
 use netvale_control::device::{DeviceRequest, Holding, MessageKind};
 use netvale_control::succession::Succession;
-use netvale_portspec::PortSpec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, sockopt};
@@ -21,6 +20,7 @@ use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::VERSION;
 use crate::handover::items::HoldItem;
+use crate::naming;
 use crate::permission::{self, Request};
 use crate::ports;
 use crate::ports::attachment::{Attachment, Opened};
@@ -243,7 +243,7 @@ fn open_port(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<
         permission::admit(d, caller, Request::OpenNull(request))?;
         return ports::bare::open(d, request, caller);
     }
-    let mut spec = PortSpec::parse(&request.name).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
+    let mut spec = naming::wanted(d, request).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
     spec.memory = by_number(request.mem_id, spec.memory);
     permission::admit(d, caller, Request::Open(&spec, request))?;
     ports::open(d, request, &spec, caller)

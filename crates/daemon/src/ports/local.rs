@@ -10,7 +10,7 @@ use netvale_control::types::PortOptions;
 use netvale_mem::region::{Binding, RingRanges};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{Egress, Ingress};
-use netvale_portspec::{AttachSpec, PortSpec};
+use netvale_portspec::{AttachSpec, PortName, PortSpec};
 use rustix::io::Errno;
 
 use super::attachment::{Attachment, Description, Opened, gone};
@@ -20,6 +20,7 @@ use super::plug::{NewPort, drain, end_monitors, plug, tell_idle, tell_open, unpl
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
 use crate::handover::items::{BindingItem, HoldItem, PortItem, State, from_said};
+use crate::naming;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 use crate::registry::watches::Watched;
@@ -115,11 +116,15 @@ pub fn drop_if_unused(d: &mut Daemon, full: &str, why: &str) {
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Local(local) = asked.spec else { return Err(asked.mistaken()) };
     let at = &asked.at;
-    if local.switch.as_ref().is_some_and(|named| named.to_string() != at.switch) {
-        return refuse(Errno::INVAL, format!("{local} is not a port of {}: name one switch", at.switch));
+    if local.switch.as_ref().is_some_and(|named| naming::switch_meant(d, named.as_str()) != at.switch) {
+        let text = format!("{local} is neither a port of {} nor of a kind: see 'netvale attach --help'", at.switch);
+        return refuse(Errno::INVAL, text);
     }
-    let spec = PortSpec::parse(&at.full()).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
-    make(d, at, &spec, &request(asked.options()?), asked.caller, Some(asked.policies())).map(|_| ())
+    if naming::is_interface(&at.port) {
+        tracing::warn!(at = at.full(), "a local port: the interface of that name is attached as netmap:{}", at.port);
+    }
+    let name = PortName::parse(&at.full()).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
+    make(d, at, &PortSpec::from(name), &request(asked.options()?), asked.caller, Some(asked.policies())).map(|_| ())
 }
 
 /// The request of a program that would make the same port.

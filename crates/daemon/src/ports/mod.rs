@@ -127,6 +127,7 @@ pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<()
         _ => {
             let (params, _) = item.declared.as_ref().ok_or_else(none)?;
             let spec = params.check().or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
+            let spec = spec.settled(|ifname| d.interfaces.known(ifname).is_some());
             attach(d, &Asked::new(at, &spec, &params.options, item.owner.into()).continuing(state))
         }
     }

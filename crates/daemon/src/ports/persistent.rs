@@ -40,6 +40,11 @@ use crate::rings::switched::Rings;
 /// Maximum length of an interface's name in bytes, the NUL included.
 const IFNAMSIZ: usize = 16;
 
+/// Whether a name is an interface's alone, without a prefix or quotes.
+fn is_plain(parsed: &PortName, name: &str) -> bool {
+    matches!(parsed.base(), Base::Netmap { ifname } if ifname.as_str() == name)
+}
+
 /// Makes a persistent port that is on no switch, of the shape and in the region that the request asks for. Returns the
 /// actual ones.
 ///
@@ -47,7 +52,7 @@ const IFNAMSIZ: usize = 16;
 /// [`Refusal`] when the name is invalid, or the sizes are impossible.
 pub fn make(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) -> Result<(PortShape, u32), Refusal> {
     match PortName::parse(name) {
-        Ok(parsed) if parsed.pipe().is_none() && matches!(parsed.base(), Base::Netmap { .. }) => {}
+        Ok(parsed) if parsed.pipe().is_none() && is_plain(&parsed, name) => {}
         _ => return refuse(Errno::INVAL, format!("{name}: a persistent port has an interface's name")),
     }
     if name.len() >= IFNAMSIZ || name.contains(':') {

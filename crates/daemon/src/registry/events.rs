@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use netvale_control::types::{EventName, NOTIFICATION, Owner, SubscribeParams};
+use netvale_portspec::SwitchName;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tracing_subscriber::fmt::format::Writer;
@@ -45,8 +46,7 @@ impl Happened {
     /// It is about that port, and its switch.
     #[must_use]
     pub fn at(self, full: &str) -> Happened {
-        let switch = full.split_once(':').map(|(switch, _)| switch).filter(|switch| switch.starts_with("vale"));
-        Happened { switch: switch.map(str::to_owned), port: Some(full.to_owned()), ..self }
+        Happened { switch: SwitchName::of_port(full).map(str::to_owned), port: Some(full.to_owned()), ..self }
     }
 
     /// It is about that switch.

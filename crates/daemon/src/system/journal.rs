@@ -5,6 +5,7 @@ use std::fmt::{Debug, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 
+use netvale_portspec::SwitchName;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
@@ -56,9 +57,8 @@ struct Line {
 
 impl Line {
     fn add(&mut self, name: &str, value: String) {
-        if matches!(name, "port" | "at") && value.starts_with("vale") {
-            let switch = value.split_once(':').map(|(switch, _)| ("SWITCH".to_owned(), switch.to_owned()));
-            self.fields.extend(switch);
+        if let ("port" | "at", Some(switch)) = (name, SwitchName::of_port(&value)) {
+            self.fields.push(("SWITCH".to_owned(), switch.to_owned()));
             if name == "at" {
                 self.fields.push(("PORT".into(), value.clone()));
             }

@@ -25,6 +25,7 @@ mod malformed;
 mod measuring;
 mod monitors;
 mod moving;
+mod names;
 mod options;
 mod passthrough;
 mod pcap;
@@ -40,6 +41,7 @@ mod as_root {
     mod continued_forged;
     mod files;
     mod killed_interfaces;
+    mod names;
     mod neighbours;
     mod nic;
     mod tap;

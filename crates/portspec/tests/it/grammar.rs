@@ -58,6 +58,68 @@ fn ports_mean_what_netmap_says() {
     }
 }
 
+/// A specification, its canonical form, the name and the ring that it means where nothing has the whole name, and the
+/// whole name that it means otherwise.
+const RINGS_OR_NAMES: &[(&str, &str, &str, Option<u16>, Option<&str>)] = &[
+    ("eth0-2", "netmap:eth0-2", "netmap:eth0", Some(2), Some("netmap:eth0-2")),
+    ("netmap:vnet-03/R", "netmap:vnet-03/R", "netmap:vnet", Some(3), Some("netmap:vnet-03")),
+    ("netmap:'vnet-3'", "netmap:'vnet-3'", "netmap:vnet-3", None, None),
+    ("netmap:'vnet-3'-0", "netmap:'vnet-3'-0", "netmap:vnet-3", Some(0), None),
+    ("netmap:'vnet'-3", "netmap:'vnet'-3", "netmap:vnet", Some(3), None),
+    ("netmap:vnet-3-0", "netmap:vnet-3-0", "netmap:vnet-3", Some(0), Some("netmap:vnet-3-0")),
+    ("netmap:veth-a", "netmap:veth-a", "netmap:veth-a", None, None),
+    ("netmap:br-123456789012", "netmap:br-123456789012", "netmap:br-123456789012", None, None),
+    ("netmap:eth0-2.5^1", "netmap:eth0-2.5^1", "netmap:eth0-2.5", None, None),
+    ("netmap:'eth0'", "netmap:eth0", "netmap:eth0", None, None),
+    ("netmap:'eth+0'", "netmap:'eth+0'", "netmap:'eth+0'", None, None),
+    ("netmap:'a-'", "netmap:'a-'", "netmap:a-", None, None),
+    ("netmap:'vnet-3'^", "netmap:'vnet-3'^", "netmap:vnet-3", None, None),
+    ("vale0:web-1/r", "vale0:web-1/r", "vale0:web", Some(1), Some("vale0:web-1")),
+    ("br-1:web-1@conf:2", "br-1:web-1@conf:rings=2", "br-1:web", Some(1), Some("br-1:web-1")),
+    ("lan:'web-1'/r", "lan:'web-1'/r", "lan:web-1", None, None),
+    ("vale0:web-1{x-2", "vale0:web-1{x-2", "vale0:web-1{x", Some(2), Some("vale0:web-1{x-2")),
+    ("vale0:web-1{'x-2'", "vale0:web-1{'x-2'", "vale0:web-1{x-2", None, None),
+    ("a@share:lan:web-1@conf:2", "netmap:a@share:lan:web-1@conf:rings=2", "netmap:a", None, None),
+];
+
+/// A number at the end of a name is a ring's, unless it is in quotes, or something has the whole name.
+#[test]
+fn names_with_numbers_are_told_from_rings() {
+    for &(text, canonical, name, ring, whole) in RINGS_OR_NAMES {
+        let spec = PortSpec::parse(text).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(spec.to_string(), canonical);
+        assert_eq!(PortSpec::parse(canonical).as_ref(), Ok(&spec));
+        let meant = spec.clone().settled(|_| false);
+        let rings = ring.map_or(spec.rings, |ring| Rings::OneNic(RingIndex::new(ring).unwrap()));
+        assert_eq!((meant.name.to_string().as_str(), meant.rings), (name, rings), "{text}");
+        assert_eq!(PortSpec::parse(&meant.to_string()).as_ref(), Ok(&meant), "{text}");
+        let meant = spec.settled(|exists| Some(exists.to_string().as_str()) == whole);
+        assert_eq!(meant.name.to_string(), whole.unwrap_or(name), "{text}");
+        assert_eq!(whole.is_some(), whole.is_some() && meant.rings == Rings::AllNic, "{text}");
+        assert_eq!(PortSpec::parse(&meant.to_string()).as_ref(), Ok(&meant), "{text}");
+    }
+}
+
+/// A name alone has no ring: in requests, that stands elsewhere.
+#[test]
+fn names_alone_have_no_rings() {
+    for text in ["netmap:vnet-3", "vale0:web-1", "lan:web-1", "br-lab:my.port{1-2", "netmap:'eth+0'", "netmap:a-"] {
+        assert_eq!(PortName::parse(text).unwrap().to_string(), text);
+    }
+    assert_eq!(PortName::parse("lan:'web-1'").unwrap().nr_name(), "lan:web-1");
+    assert_eq!(Ident::parse("'web-1'").unwrap_err().expected(), "a name without quotes");
+    for (full, switch) in [("br-lab:a", Some("br-lab")), ("vale0:a/monitor-1", Some("vale0")), ("netmap:a", None)] {
+        assert_eq!(SwitchName::of_port(full), switch);
+    }
+    for other in ["tap:x", "vhost:/run/a:b", "a b:c", "'lan':a", "lan"] {
+        assert_eq!(SwitchName::of_port(other), None, "{other}");
+    }
+    let (name, rest) = PortName::split_off("vale0:'web-1'-0/x@conf:2").unwrap();
+    assert_eq!((name.to_string().as_str(), rest), ("vale0:web-1", "-0/x@conf:2"));
+    let (name, rest) = PortName::split_off("netmap:veth-a-2/x").unwrap();
+    assert_eq!((name.to_string().as_str(), rest), ("netmap:veth-a", "-2/x"));
+}
+
 /// The parts of a name are told apart.
 #[test]
 fn names_come_apart() {
@@ -125,19 +187,33 @@ fn other_options_are_parsed() {
 
 #[rustfmt::skip]
 const WRONG_PORTS: &[&str] = &[
-    "\n^ expected a port: 'netmap:' and an interface, or 'vale', a switch's id, ':' and a name",
+    "\n^ expected a port: 'netmap:' and an interface, or a switch, ':' and a name",
     "vale0:a{x}\n         ^ expected the end of the pipe's name: it has one brace, '{' for the master's end or '}' for the slave's",
     "vale0:a{\n        ^ expected a pipe id after '{'",
     "eth0}/x\n     ^ expected a pipe id after '}'",
     "vale0\n     ^ expected ':' and a port name after the switch's name",
     "vale0:\n      ^ expected a port name after ':'",
-    "vale0.1:a\n     ^ expected ':' and a port name after the switch's name",
     "netmap:\n       ^ expected an interface name after 'netmap:' (not one that begins with 'vale')",
     "netmap:vale0:a\n       ^ expected an interface name after 'netmap:' (not one that begins with 'vale')",
-    "tap:a\n^ expected 'netmap:' or 'vale...:' before ':'",
-    "br-lan\n   ^ expected a ring number",
-    "eth0-4095\n     ^ expected a ring number from 0 to 4094",
-    "eth0-18446744073709551616\n     ^ expected a ring number from 0 to 4094",
+    "tap:a\n^ expected a switch's name before ':', or 'netmap:' and an interface",
+    "ptnet-pci:a\n^ expected a switch's name before ':', or 'netmap:' and an interface",
+    "nv:lan:a\n^ expected a switch's name before ':', or 'netmap:' and an interface",
+    "-lan:a\n^ expected a switch's name before ':', or 'netmap:' and an interface",
+    "..:a\n^ expected a switch's name before ':', or 'netmap:' and an interface",
+    "lan:-a\n    ^ expected a port name after ':'",
+    "lan:-1\n    ^ expected a port name after ':'",
+    "lan:.\n    ^ expected a port name after ':'",
+    "lan:'web-1\n    ^ expected a second quote (')",
+    "lan:'web 1'\n        ^ expected a name of letters, digits, '_', '.' or '-', which does not begin with '-'",
+    "lan:''\n     ^ expected a port name after ':'",
+    "lan:'-a'\n     ^ expected a port name after ':'",
+    "--\n^ expected a port: 'netmap:' and an interface, or a switch, ':' and a name",
+    "br-lan-\n       ^ expected a ring number",
+    "netmap:'eth0'-\n              ^ expected a ring number",
+    "netmap:'eth0'-4095\n              ^ expected a ring number from 0 to 4094",
+    "netmap:'eth0'-x\n              ^ expected a ring number",
+    "netmap:'e:0'\n         ^ expected an interface's name, not 'vale...', in quotes if it is unusual",
+    "netmap:lan:a\n          ^ expected rings ('-', '^', '*'), flags ('/'), a region or an option ('@'), or the end",
     "eth0^1x\n      ^ expected flags ('/'), a region or an option ('@'), or the end",
     "eth0+\n    ^ expected rings ('-', '^', '*'), flags ('/'), a region or an option ('@'), or the end",
     "eth0*^\n     ^ expected flags ('/'), a region or an option ('@'), or the end",
@@ -160,12 +236,12 @@ const WRONG_PORTS: &[&str] = &[
     "eth0@conf:1@3\n            ^ expected an option: share, conf, extmem or offset",
     "eth0@conf=rings=1\n          ^ expected a number for 'rings'",
     "eth0@conf:1;\n           ^ expected '@' and an option, or the end",
-    "eth0@share:\n           ^ expected a port: 'netmap:' and an interface, or 'vale', a switch's id, ':' and a name",
+    "eth0@share:\n           ^ expected a port: 'netmap:' and an interface, or a switch, ':' and a name",
     "eth0@extmem:buf-num=1\n           ^ expected 'file=' and a path among the values of 'extmem'",
     "eth0@extmem:a,file=b\n              ^ expected another key: 'file' is already set",
     "eth0@offset:bits=1\n           ^ expected 'initial=' and a number among the values of 'offset'",
     "eth0@offset:1,bits=65\n                   ^ expected a number for 'bits' from 0 to 64",
-    "é\n^ expected a port: 'netmap:' and an interface, or 'vale', a switch's id, ':' and a name",
+    "é\n^ expected a port: 'netmap:' and an interface, or a switch, ':' and a name",
     "vale0:é\n      ^ expected a port name after ':'",
 ];
 
@@ -198,6 +274,13 @@ fn names_are_limited_as_netmaps_are() {
     assert_eq!(PortName::new(base, None).unwrap_err().offset(), 63);
     assert!(SwitchName::parse(&format!("vale{}", "x".repeat(57))).is_ok());
     assert!(SwitchName::parse(&format!("vale{}", "x".repeat(58))).is_err());
+
+    // Quotes do not count.
+    let quoted = format!("vale0:'{}-1'", "b".repeat(55));
+    assert_eq!(PortSpec::parse(&quoted).unwrap().to_string(), quoted);
+    // With its number, the name would be too long: so it is a ring's.
+    let spec = PortSpec::parse(&format!("vale0:{}-1", "b".repeat(56))).unwrap();
+    assert_eq!(spec.settled(|_| true).name.nr_name().len(), 62);
 }
 
 /// A text of any length costs no more than the longest legal one, also in the error.
@@ -232,7 +315,20 @@ const ATTACH: &[(&str, &str, &str)] = &[
     ("vale0:a", "vale0:a", "a"),
     ("vale:a", "vale:a", "a"),
     ("tap:tap0", "tap:tap0", "tap0"),
-    ("tap:my-tap", "tap:my-tap", "my_tap"),
+    ("tap:my-tap", "tap:my-tap", "my-tap"),
+    ("tap:-t", "tap:-t", "_t"),
+    ("web-1", "web-1", "web-1"),
+    ("'web-1'", "web-1", "web-1"),
+    ("my.port", "my.port", "my.port"),
+    ("br-lab:web-1", "br-lab:web-1", "web-1"),
+    ("netmap:veth-a", "netmap:veth-a", "veth-a"),
+    ("netmap:vnet-3", "netmap:vnet-3", "vnet-3"),
+    ("netmap:'vnet'-3", "netmap:'vnet'-3", "vnet-3"),
+    ("netmap:'vnet-3'-0", "netmap:'vnet-3'-0", "vnet-3-0"),
+    ("netmap:'eth+0'", "netmap:'eth+0'", "eth_0"),
+    ("netmap:eth0.100", "netmap:eth0.100", "eth0.100"),
+    ("netmap:eth0_100", "netmap:eth0_100", "eth0_100"),
+    ("null:a-1", "null:a-1", "a-1"),
     ("pcap:/tmp/in.pcap", "pcap:in=/tmp/in.pcap", "in"),
     ("pcap:x:y@z.pcapng", "pcap:in=x:y@z.pcapng", "x_y_z"),
     ("pcap:in=a.pcap", "pcap:in=a.pcap", "a"),
@@ -240,9 +336,9 @@ const ATTACH: &[(&str, &str, &str)] = &[
     ("pcap:in=a.pcap,out=b.pcap", "pcap:in=a.pcap,out=b.pcap", "a"),
     ("pcap:out=b.pcap,in=a.pcap", "pcap:in=a.pcap,out=b.pcap", "a"),
     ("netmap:eth0", "netmap:eth0", "eth0"),
-    ("netmap:eth0.7^@conf:2", "netmap:eth0.7^@conf:rings=2", "eth0_7"),
+    ("netmap:eth0.7^@conf:2", "netmap:eth0.7^@conf:rings=2", "eth0.7"),
     ("vhost:/run/vm1.sock", "vhost:/run/vm1.sock", "vm1"),
-    ("virtio:/run/.hidden", "virtio:/run/.hidden", "_hidden"),
+    ("virtio:/run/.hidden", "virtio:/run/.hidden", ".hidden"),
     ("virtio-pci:0000:3b:1f.7", "virtio-pci:0000:3b:1f.7", "pci_0000_3b_1f_7"),
     ("virtio-pci:3:0.0", "virtio-pci:0000:03:00.0", "pci_0000_03_00_0"),
     ("e1000-pci:3:0.0", "e1000-pci:0000:03:00.0", "pci_0000_03_00_0"),
@@ -283,8 +379,11 @@ const KINDS: &str = "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virti
 const WRONG_ATTACH: &[(&str, usize, &str)] = &[
     ("", 0, KINDS),
     ("-", 0, KINDS),
-    ("eth:0", 0, KINDS),
-    ("a-1", 1, "the end of the port"),
+    ("ptnet-pci:0", 0, KINDS),
+    ("-a", 0, KINDS),
+    ("a+1", 1, "the end of the port"),
+    ("lan:", 4, "a port name after ':'"),
+    (":a", 0, KINDS),
     ("vale0:", 6, "a port name after ':'"),
     ("vale0:a{1", 7, "the end of the port"),
     ("tap:", 4, "a device name after 'tap:'"),

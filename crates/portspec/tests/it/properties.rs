@@ -22,7 +22,7 @@ const WORDS: &[&str] = &[
     "netmap:", "vale0:", "vale", "eth0", "a", "{", "}", "-", "^", "*", "@", "/", "x", "zr", "T", "3", "99999",
     "conf:", "rings=", "tx-slots=", ",", "share:", "extmem:", "file=", "offset:",
     "bits=", "=", "pcap:", "in=", "out=", "tap:", "vhost:/",
-    "virtio-pci:", "0000:00:1f.7", ".", "é", "\0", " ",
+    "virtio-pci:", "0000:00:1f.7", ".", "é", "\0", " ", "'", "'a-1'", "-1", "lan:", "b-2",
 ];
 
 /// Texts of words that occur in the grammar, so that parsing gets far before it fails.
@@ -31,7 +31,8 @@ fn near_miss() -> impl Strategy<Value = String> {
     prop::collection::vec(word, 0..12).prop_map(|words| words.concat())
 }
 
-const ID: &str = "abvxAZ059_";
+const ID: &str = "abvxAZ059_.-";
+const QUOTED: &str = "abvxAZ059_.-+{^*@/é\"";
 const PATH: &str = "ab/.:=-{} é\u{1F980}";
 
 /// Texts of the characters in `alphabet`. (Strategies from regular expressions take minutes under Miri.)
@@ -42,15 +43,21 @@ fn text(alphabet: &str, len: std::ops::Range<usize>) -> impl Strategy<Value = St
 }
 
 fn ident() -> impl Strategy<Value = Ident> {
-    text(ID, 1..12).prop_map(|text| Ident::parse(&text).unwrap())
+    text(ID, 1..12).prop_filter_map("a name", |text| Ident::parse(&text).ok())
+}
+
+fn switch() -> impl Strategy<Value = SwitchName> {
+    let vale = text(ID, 0..6).prop_map(|id| SwitchName::parse(&format!("vale{id}")).unwrap());
+    prop_oneof![vale, text(ID, 1..6).prop_filter_map("a name", |text| SwitchName::parse(&text).ok())]
 }
 
 fn port_name() -> impl Strategy<Value = PortName> {
-    let vale = (text(ID, 0..6), ident())
-        .prop_map(|(id, port)| Base::Vale { switch: SwitchName::parse(&format!("vale{id}")).unwrap(), port });
-    let netmap = text("abvelZ09_.", 1..15)
-        .prop_filter("a switch's name", |text| !text.starts_with("vale"))
-        .prop_map(|text| Base::Netmap { ifname: IfName::parse(&text).unwrap() });
+    let vale = (switch(), ident()).prop_map(|(switch, port)| Base::Vale { switch, port });
+    let ifname = prop_oneof![
+        text(ID, 1..15).prop_filter_map("an interface", |text| IfName::parse(&text).ok()),
+        text(QUOTED, 1..15).prop_filter_map("an interface", |text| IfName::parse(&format!("'{text}'")).ok()),
+    ];
+    let netmap = ifname.prop_map(|ifname| Base::Netmap { ifname });
     let end = prop_oneof![Just(PipeEnd::Master), Just(PipeEnd::Slave)];
     let pipe = prop::option::of((end, ident()).prop_map(|(end, id)| Pipe { end, id }));
     (prop_oneof![vale, netmap], pipe).prop_map(|(base, pipe)| PortName::new(base, pipe).unwrap())
@@ -120,14 +127,23 @@ fn memory() -> impl Strategy<Value = Memory> {
 fn port_spec() -> impl Strategy<Value = PortSpec> {
     let offset = (any::<u64>(), prop::option::of((1u16..=64).prop_map(|n| OffsetBits::new(n).unwrap())))
         .prop_map(|(initial, bits)| Offset { initial, bits });
-    (port_name(), rings(), memory(), flags(), conf(), prop::option::of(offset))
-        .prop_map(|(name, rings, memory, flags, conf, offset)| PortSpec { name, rings, memory, flags, conf, offset })
+    (port_name(), rings(), memory(), flags(), conf(), prop::option::of(offset)).prop_map(
+        |(name, rings, memory, flags, conf, offset)| {
+            let mut spec = PortSpec::from(name);
+            spec.rings = rings;
+            spec.memory = memory;
+            spec.flags = flags;
+            spec.conf = conf;
+            spec.offset = offset;
+            spec
+        },
+    )
 }
 
 fn attach_spec() -> impl Strategy<Value = AttachSpec> {
     let path = || text(&format!("{PATH}@"), 1..20).prop_map(|text| FilePath::parse(&text).unwrap());
     let socket = || text(&format!("{PATH}@,"), 0..20).prop_map(|text| SocketPath::parse(&format!("/{text}")).unwrap());
-    let switch = prop::option::of(text(ID, 0..4).prop_map(|id| SwitchName::parse(&format!("vale{id}")).unwrap()));
+    let switch = prop::option::of(switch());
     let pci = (any::<u32>(), any::<u8>(), 0u8..32, 0u8..8)
         .prop_map(|(domain, bus, device, function)| PciAddress::new(domain, bus, device, function).unwrap());
     prop_oneof![
@@ -171,6 +187,7 @@ fn check_all(text: &str) -> Result<(), TestCaseError> {
     check(text, PortSpec::parse)?;
     check(text, AttachSpec::parse)?;
     check(text, PortName::parse)?;
+    check(text, IfName::parse)?;
     check(text, SwitchName::parse)
 }
 
@@ -194,6 +211,15 @@ proptest! {
     fn ports_round_trip(spec in port_spec()) {
         let text = spec.to_string();
         prop_assert_eq!(PortSpec::parse(&text), Ok(spec), "{}", text);
+    }
+
+    /// Whatever there is, what a text then means is written in a form that means that alone.
+    #[test]
+    fn settled_ports_round_trip(text in near_miss(), exists in any::<bool>()) {
+        if let Ok(spec) = PortSpec::parse(&text) {
+            let settled = spec.settled(|_| exists);
+            prop_assert_eq!(PortSpec::parse(&settled.to_string()).map(|again| again.settled(|_| !exists)), Ok(settled));
+        }
     }
 
     /// A request's `nr_name` leads back to the name.

@@ -1,4 +1,4 @@
-use clap::FromArgMatches;
+use clap::{Args as _, FromArgMatches};
 use netvale_control::Request;
 use netvale_control::options::{AttachOption, Kind, OPTIONS, Shape};
 use netvale_daemon::config::File;
@@ -264,4 +264,33 @@ fn rows_are_whole() {
         assert_eq!(option.shape == Shape::Flag, option.value_name.is_empty(), "{}", option.key);
         assert!(option.excludes.iter().all(|key| AttachOption::find(key).is_some()), "{}", option.key);
     }
+}
+
+fn args(words: &[&str]) -> Args {
+    let command = Args::augment_args(clap::Command::new("attach"));
+    let matches = command.try_get_matches_from(std::iter::once(&"attach").chain(words)).unwrap();
+    Args::from_arg_matches(&matches).unwrap()
+}
+
+/// Objective: a port for programs beside an interface of its name is told of, with the right form for the interface; no
+/// other port is.
+#[test]
+fn a_port_beside_an_interface_is_told() {
+    let said = warning(&args(&["lan", "lo"])).unwrap();
+    assert!(
+        said.contains("'netvale attach lan netmap:lo'") && said.contains("'netvale attach lan tap:NAME'"),
+        "{said}"
+    );
+    for words in [["lan", "netmap:lo"], ["lan", "tap:lo"], ["lan", "null:lo"], ["lan", "nosuch-0"]] {
+        assert_eq!(warning(&args(&words)), None, "{words:?}");
+    }
+}
+
+/// Objective: who names a port where a switch is expected is told the right form.
+#[test]
+fn right_forms_are_told() {
+    let why = params(&args(&["vale7:foo", "null:"])).unwrap_err().to_string();
+    assert!(why.contains("vale7:foo is a port of one"), "{why}");
+    let file = File::parse("[[port]]\nswitch = 'vale7:foo'\nport = 'null:'").unwrap_err().to_string();
+    assert!(file.contains("write vale7, and name foo") && file.contains("line 2"), "{file}");
 }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use netvale_afxdp::iface::Interface;
-use netvale_portspec::{AttachSpec, Base, PortSpec};
+use netvale_portspec::{AttachSpec, Base};
 use netvale_switch::MAX_PORTS;
 use rustix::io::Errno;
 
 use super::difference::{Step, Wanted};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
+use crate::naming;
 use crate::permission::{self, MAX_SWITCHES};
 use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::{group_id, user_id};
@@ -35,7 +36,7 @@ fn check_port(d: &Daemon, port: &Wanted) -> Result<(), Fault> {
     let fault = |key| move |refusal| Fault { index: port.index, key, refusal };
     let options = &port.params.options;
     // It has been parsed before.
-    let Ok(spec) = AttachSpec::parse(&port.params.port) else { return Ok(()) };
+    let Ok(spec) = AttachSpec::parse(&port.params.port).map(naming::attached) else { return Ok(()) };
     permission::paths(&spec).into_iter().try_for_each(|path| reaches(d, path)).map_err(fault("port"))?;
     if let AttachSpec::Netmap(nic) = &spec {
         has_interface(nic.ifname().as_str()).map_err(fault("port"))?;
@@ -67,7 +68,7 @@ fn has_interface(name: &str) -> Result<(), Refusal> {
 }
 
 fn check_backend(d: &Daemon, backend: &str) -> Result<(), Refusal> {
-    let named = PortSpec::parse(backend).or_else(|e| refuse(Errno::INVAL, format!("backend {backend}: {e:#}")))?;
+    let named = naming::backend(backend).or_else(|e| refuse(Errno::INVAL, format!("backend {backend}: {e:#}")))?;
     match (named.name.pipe(), named.name.base()) {
         (None, Base::Netmap { ifname }) if !d.persistent.contains(ifname.as_str()) => has_interface(ifname.as_str()),
         _ => Ok(()),

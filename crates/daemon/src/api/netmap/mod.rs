@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use self::body::Body;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
+use crate::naming;
 use crate::permission::{self, Request};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
@@ -26,7 +27,8 @@ use crate::registry::ports::SwitchPort;
 /// Executes a request. The answer is the request with its status, and with its name and body as netmap would leave
 /// them.
 pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> DeviceReply {
-    let (mut name, mut body) = (request.name.clone(), Body(request.body));
+    let mut name = naming::port_meant(d, &request.name);
+    let mut body = Body(request.body);
     let at = vale_name(&name).ok();
     let admitted = permission::admit(d, caller, subject(request.reqtype, &name, at.as_ref()));
     let done = admitted.and_then(|()| carry_out(d, request.reqtype, &mut name, &mut body, caller));
@@ -78,6 +80,6 @@ fn carry_out(d: &mut Daemon, reqtype: u16, name: &mut String, body: &mut Body, c
 fn vale_name(name: &str) -> Result<SwitchPort, Refusal> {
     match PortName::parse(name).map(|n| (n.pipe().is_none(), n.base().clone())) {
         Ok((true, Base::Vale { switch, port })) => Ok(SwitchPort::new(switch, port)),
-        _ => refuse(Errno::INVAL, format!("{name}: a port of a switch is named valeID:port")),
+        _ => refuse(Errno::INVAL, format!("{name}: a port of a switch is named SWITCH:PORT")),
     }
 }

@@ -7,12 +7,13 @@ use netvale_abi::nmreq::{
     NmreqValeDetach, NmreqValeList, NmreqValeNewif, NmreqValePolling,
 };
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
-use netvale_portspec::{Base, PortName};
+use netvale_portspec::{Base, PortName, SwitchName};
 use rustix::io::Errno;
 
 use super::body::Body;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
+use crate::naming;
 use crate::permission::{controls, may_join};
 use crate::ports::joint::Joint;
 use crate::ports::kind::NamedRings;
@@ -128,8 +129,8 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut Body) -> R
 /// name.
 pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut Body, caller: Caller) -> Result<String, Refusal> {
     let (bridge_at, port_at) = (offset_of!(NmreqValeList, nr_bridge_idx), offset_of!(NmreqValeList, nr_port_idx));
-    if !name.is_empty() && !name.starts_with("vale") {
-        return refuse(Errno::INVAL, format!("{name}: a port of a switch is named valeID:port"));
+    if !name.is_empty() && SwitchName::of_port(name).is_none() {
+        return refuse(Errno::INVAL, format!("{name}: a port of a switch is named SWITCH:PORT"));
     }
     let may_use = |switch: &str| may_join(d, switch, caller).is_ok();
     let bridges: Vec<&str> = d.switches.iter().map(|switch| switch.name()).filter(|name| may_use(name)).collect();
@@ -150,7 +151,7 @@ pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut Body, caller: Caller)
     };
     body.put16(bridge_at, bridge);
     body.put32(port_at, port);
-    Ok(full)
+    Ok(naming::alias(&full))
 }
 
 /// The answer for a port that its existing switch does not have.

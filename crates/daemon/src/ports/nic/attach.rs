@@ -12,7 +12,7 @@ use netvale_mem::layout::RING_SLOTS_RANGE;
 use netvale_nic::ingress::NicIngress;
 use netvale_nic::stack::{OpenRing, Stack};
 use netvale_port::{Egress, Ingress};
-use netvale_portspec::{AttachSpec, NicSpec, PortSpec};
+use netvale_portspec::{AttachSpec, NicSpec, PortName, PortSpec};
 use netvale_tap::{TapEgress, TapIngress};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -212,7 +212,7 @@ fn on_switch(
 pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
     let missing = || Refusal::new(Errno::INVAL, format!("there is no interface {port}: 'ip link' shows them"));
-    let spec = PortSpec::parse(&format!("netmap:{port}")).ok().and_then(NicSpec::new);
+    let spec = PortName::parse(&format!("netmap:{port}")).ok().map(PortSpec::from).and_then(NicSpec::new);
     Interface::find(port).map_err(|_| missing())?;
     if !matches!(rings.mode, NR_REG_ALL_NIC | NR_REG_NIC_SW) || rings.ring != 0 {
         return refuse(Errno::INVAL, format!("{port} is attached with all its rings, and its stack or without"));

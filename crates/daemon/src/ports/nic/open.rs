@@ -110,7 +110,9 @@ pub fn open(
     let (region, mem_id) = region_for(d, ifname, &spec.memory, request, &needs, caller)?;
     let mem = Arc::new(region.port_in_part(shape, host, &bound)?);
     let binding = mem.bind(&spec.name.to_string(), tx, rx, request.extra_bufs)?;
-    let base = NicPort::new(request.name.clone(), nic, mem, mem_id, bound, d.evictions.new_fault(caller), caller);
+    // Quotes say where a name ends, and are no part of it.
+    let name = request.name.replace('\'', "");
+    let base = NicPort::new(name, nic, mem, mem_id, bound, d.evictions.new_fault(caller), caller);
     let port = NicPort { trusted: permission::is_trusted(caller), ..base };
     let port = start(d, port)?;
     let (reply, fds) = port.reply(&binding, false)?;

@@ -33,6 +33,7 @@ use super::site::site;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Kicks, Peers};
 use crate::handover::items::{State, from_said};
+use crate::naming;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::pipes::Pipes;
 use crate::registry::ports::PortRecord;
@@ -143,7 +144,7 @@ pub fn go_on(d: &mut Daemon, params: &AttachParams, caller: Caller, state: State
     let (AttachSpec::Ptnet(socket), Some(backend)) = (&spec, &params.options.backend) else {
         return Err(bad("a port on no switch"));
     };
-    let named = PortSpec::parse(backend).map_err(|_| bad("its backend"))?;
+    let named = naming::backend(backend).map_err(|_| bad("its backend"))?;
     let options = params.options.of().ok_or_else(|| bad("a port of another kind"))?;
     attach_or_continue(d, &named, socket.as_str(), &options, caller, Some(state))
 }

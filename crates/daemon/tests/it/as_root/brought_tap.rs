@@ -104,7 +104,7 @@ fn contradictions() {
     refused(params("tap:x", rings(2)), &queues[..1], "rings is 2, and 1 queues came");
     refused(params("null:x", rings(0)), &queues[..1], "only a TAP can be handed over");
     refused(params("tap:x", PortOptions { slots: 9, ..rings(0) }), &queues[..1], "slots applies to");
-    refused(AttachParams { switch: "x".into(), ..params("tap:x", rings(0)) }, &queues[..1], "bad switch");
+    refused(AttachParams { switch: "tap".into(), ..params("tap:x", rings(0)) }, &queues[..1], "bad switch");
     hand_over(&d, params("tap:x", rings(0)), &queues[..1]).unwrap();
     refused(params("tap:x", rings(0)), &queues[1..], "has a port x already");
     // The daemon itself enters no namespace.

@@ -1,0 +1,144 @@
+//! What names mean, before anybody is asked whether they may: switches by their alias, and names that end like a ring's
+//! number.
+
+use netvale_afxdp::iface::Interface;
+use netvale_control::Request;
+use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
+use netvale_guest::passthrough::device_of;
+use netvale_portspec::{AttachSpec, Base, Memory, ParseError, PortName, PortSpec, SwitchName};
+
+use crate::daemon::Daemon;
+
+/// What stands before the name of a switch for netmap programs, which take no other names for a switch's.
+const ALIAS: &str = "vale";
+
+/// The switch that a name means: `valelan` is `lan`, unless there is a switch `valelan`.
+pub fn switch_meant<'a>(d: &Daemon, name: &'a str) -> &'a str {
+    let is_configured = |name: &str| {
+        let config = &d.config;
+        config.ports.iter().any(|port| port.switch == name) || config.shared_switches.iter().any(|one| one == name)
+    };
+    let is_known = |name: &str| d.switches.get(name).is_some() || is_configured(name);
+    let bare = name.strip_prefix(ALIAS).filter(|bare| SwitchName::parse(bare).is_ok());
+    bare.filter(|bare| !is_known(name) && is_known(bare)).unwrap_or(name)
+}
+
+/// The name by which a netmap program opens the port of that full name.
+pub fn alias(full: &str) -> String {
+    if full.starts_with(ALIAS) { full.to_owned() } else { format!("{ALIAS}{full}") }
+}
+
+/// The full name of the port that a name alone means.
+pub fn port_meant(d: &Daemon, name: &str) -> String {
+    let Some((switch, port)) = name.split_once(':') else { return name.to_owned() };
+    match PortName::parse(name) {
+        Ok(parsed) => name_meant(d, parsed).to_string(),
+        // No program opens it: it is the stack behind an interface, or has rings or flags behind its name.
+        Err(_) => format!("{}:{port}", switch_meant(d, switch)),
+    }
+}
+
+fn name_meant(d: &Daemon, name: PortName) -> PortName {
+    let Base::Vale { switch, port } = name.base() else { return name };
+    let meant = switch_meant(d, switch.as_str());
+    if meant == switch.as_str() {
+        return name;
+    }
+    // A shorter name is as good as the longer one was.
+    let base = SwitchName::parse(meant).map(|switch| Base::Vale { switch, port: port.clone() });
+    base.and_then(|base| PortName::new(base, name.pipe().cloned())).unwrap_or(name)
+}
+
+/// The port that a program wants to open. A netmap program has said by itself where its name ends.
+///
+/// # Errors
+/// The name is malformed.
+pub fn wanted(d: &Daemon, request: &AttachRequest) -> Result<PortSpec, ParseError> {
+    let by_netmap = request.flags & FLAG_NETMAP != 0;
+    let spec = PortSpec::parse(&request.name)?;
+    let mut spec = spec.settled(|whole| !by_netmap && exists(d, &name_meant(d, whole.clone())));
+    spec.name = name_meant(d, spec.name);
+    if let Memory::SharedWith(port) = spec.memory {
+        spec.memory = Memory::SharedWith(name_meant(d, port));
+    }
+    Ok(spec)
+}
+
+/// Whether there is something that a program could open by that name.
+fn exists(d: &Daemon, name: &PortName) -> bool {
+    let full = name.to_string();
+    match (name.pipe(), name.base()) {
+        (Some(_), _) => d.pipes.with_end(&full).is_some(),
+        (None, Base::Vale { .. }) => d.ports.contains(&full),
+        (None, Base::Netmap { ifname }) => {
+            d.persistent.contains(ifname.as_str()) || d.ports.contains(&full) || is_interface(ifname.as_str())
+        }
+    }
+}
+
+/// Whether the kernel has an interface of that name, or the virtual machine such a ptnet device.
+pub fn is_interface(name: &str) -> bool {
+    Interface::find(name).is_ok() || device_of(name).is_some()
+}
+
+/// The port that is to be attached.
+pub fn attached(spec: AttachSpec) -> AttachSpec {
+    spec.settled(is_interface)
+}
+
+/// The backend that a name means. It is passed through with all its rings, so that a number belongs to its name.
+///
+/// # Errors
+/// The name is malformed.
+pub fn backend(text: &str) -> Result<PortSpec, ParseError> {
+    Ok(PortSpec::parse(text)?.settled(|_| true))
+}
+
+/// Puts what the names in a request mean in their places. What the configuration names is what it is called.
+pub fn settle(d: &Daemon, request: &mut Request) {
+    let switch = |name: &mut String| *name = switch_meant(d, name).to_owned();
+    let port = |name: &mut String| *name = port_meant(d, name);
+    let either = |name: &mut String| if name.contains(':') { port(name) } else { switch(name) };
+    match request {
+        Request::PortAttach(p) => {
+            switch(&mut p.switch);
+            if let Some(text) = &mut p.options.backend
+                && let Ok(mut named) = backend(text)
+            {
+                named.name = name_meant(d, named.name);
+                *text = named.to_string();
+            }
+        }
+        Request::PortDetach(p) => {
+            // The port's name may contain the switch's already, by either name.
+            let meant = switch_meant(d, &p.switch).to_owned();
+            let on = |switch: &str| p.port.strip_prefix(switch)?.strip_prefix(':');
+            let bare = on(&p.switch).or_else(|| on(&meant)).unwrap_or(&p.port);
+            let full = port_meant(d, &format!("{meant}:{bare}"));
+            p.port = full.split_once(':').map_or(full.as_str(), |(_, port)| port).to_owned();
+            p.switch = meant;
+        }
+        Request::PortSet(p) => port(&mut p.port),
+        Request::PortShow(p) => port(&mut p.port),
+        Request::VxlanSet(p) => port(&mut p.port),
+        Request::VxlanLocal(p) => port(&mut p.port),
+        Request::SwitchTable(p) | Request::SwitchGroups(p) => switch(&mut p.switch),
+        Request::PortList(p) => p.switch.iter_mut().for_each(switch),
+        Request::TraceBegin(p) => p.of.iter_mut().for_each(either),
+        Request::Subscribe(p) => p.only.iter_mut().for_each(either),
+        _ => {}
+    }
+}
+
+/// The switch that a request names where a port should be.
+pub fn misplaced_switch<'a>(d: &Daemon, request: &'a Request) -> Option<&'a str> {
+    let port = match request {
+        Request::PortSet(p) => &p.port,
+        Request::PortShow(p) => &p.port,
+        Request::VxlanSet(p) => &p.port,
+        Request::VxlanLocal(p) => &p.port,
+        _ => return None,
+    };
+    let name = switch_meant(d, port);
+    d.switches.get(name).map(|_| name)
+}
