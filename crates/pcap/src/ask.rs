@@ -24,7 +24,7 @@ fn selectable(h: &Handle) -> c_int {
 /// Frames that found no room at this port, as the daemon counts them; 0 for monitors and pipes.
 fn dropped(name: &str) -> u64 {
     let Some(port) = netvale::interface(name).map(|spec| spec.name.to_string()) else { return 0 };
-    let Ok(mut client) = Client::connect(&dirs::default_run_dir()) else { return 0 };
+    let Ok(mut client) = Client::connect(&dirs::daemon_run_dir(dirs::CONTROL_SOCKET)) else { return 0 };
     client.show(&port).ok().and_then(|p| p.drops.get("no-room").copied()).unwrap_or(0)
 }
 
