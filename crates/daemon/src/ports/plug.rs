@@ -130,6 +130,9 @@ pub fn tell_attached(d: &mut Daemon, full: &str) {
     d.looks.forget(full);
     let Some(record) = d.ports.get(full) else { return };
     let (owner, kind) = (record.owner, record.behind.kind());
+    if let Some((switch, port)) = record.switch.as_ref().filter(|_| record.id.is_some()).zip(full.split(':').nth(1)) {
+        d.traces.follow(switch, port, |caller| permission::controls(caller, owner.uid));
+    }
     tell_made(d, full, owner, kind);
 }
 
