@@ -47,7 +47,7 @@ impl Misfit {
             Why::Together { other, why } => {
                 (format!("{key} and {} exclude each other: {why}", name(other)), "omit one of them".into())
             }
-            Why::Policy(what) => (format!("{key}: {what}"), "see docs/guide/policies.md".into()),
+            Why::Policy(what) => (format!("{key}: {what}"), "'netvale port set --help' lists the policies".into()),
             Why::TwoPlaces => {
                 let what = format!("a port is attached to a switch, or passed through by {}", name("backend"));
                 (what, "omit the switch or the backend".into())
