@@ -28,7 +28,8 @@ pub struct Args {
     json: bool,
 }
 
-const WORDS: &str = "\
+/// The words, for the help.
+pub const WORDS: &str = "\
 Words:
   delay TIME [JITTER [CORRELATION]] [distribution uniform|normal|pareto|paretonormal|exponential]
   loss [random] PERCENT [CORRELATION]
@@ -99,7 +100,7 @@ fn links(port: &PortInfo) -> Map<String, Value> {
 fn render(port: &PortInfo) -> String {
     let links = links(port);
     let line = |(key, name): (&str, &str)| {
-        let words = links.get(key).and_then(Value::as_str).unwrap_or("as it is");
+        let words = links.get(key).and_then(Value::as_str).unwrap_or("good");
         format!("{} {name}: {words}\n", port.name)
     };
     KEYS.into_iter().zip(["in", "out"]).map(line).collect()
