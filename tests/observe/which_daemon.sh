@@ -47,7 +47,7 @@ finds() {
 python() {
     "$@" PYTHONPATH="$root/python/src" /usr/bin/python3 -c 'import netvale
 with netvale.Control() as control:
-    print(*sorted({port.name.split(":")[0] for port in control.list() if ":" in port.name}))'
+    print(*[switch.name for switch in control.switches()])'
 }
 
 own=$work/home/netvale
@@ -65,7 +65,7 @@ fails "a user who names it" "may not connect to /run/netvale/control.sock" joe "
 fails "a user who names it, pkt-gen" "may not connect to /run/netvale/attach.sock" \
     joe NETVALE_RUN_DIR=/run/netvale "$NETVALE" pkt-gen -i vale0:x -f rx -n 1
 fails "Python" "may not connect to /run/netvale" python joe NETVALE_RUN_DIR=/run/netvale
-sed -i 's/^valers.*/&joe/' "$work/etc/group"
+printf 'root:x:0:\njoe:x:65534:\nvalers:x:4242:joe\n' >"$work/etc/group"
 fails "a user who became a member after the login" "joe is a member of the group valers, .*log in again" \
     joe "$NETVALE" list
 finds "a member finds the system's" vale9 member

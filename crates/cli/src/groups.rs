@@ -20,7 +20,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
 pub fn grouped(command: Command) -> Command {
     let groups: String = GROUPS.iter().map(|(title, names)| group(&command, title, names)).collect();
     command.help_template(format!(
-        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}{{options}}{{after-help}}"
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"
     ))
 }
 

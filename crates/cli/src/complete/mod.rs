@@ -30,13 +30,15 @@ type Values = fn(&str) -> Vec<String>;
 fn values_of(command: &str, arg: &Arg) -> Option<Values> {
     let value = arg.get_value_names()?.first()?.as_str();
     match (command, value) {
-        ("attach", "PORT") => Some(words::kinds),
+        ("attach", "PORT" | "NETMAP PORT") => Some(words::kinds),
+        // Of UDP.
+        ("evpn", "PORT") => None,
         ("detach", "PORT") => Some(words::ports_alone),
         ("run", "CMD") => Some(words::programs),
         ("link", "WORDS") => Some(words::link),
         (_, "POLICY> <VALUE") => Some(words::policies),
         (_, "SWITCH") => Some(words::switches),
-        (_, "PORT" | "PORT|SWITCH" | "SWITCH[:PORT]") => Some(words::ports),
+        (_, "PORT" | "PORT|SWITCH" | "SWITCH[:PORT]" | "SWITCH:PORT=N") => Some(words::ports),
         _ => None,
     }
 }
@@ -56,7 +58,8 @@ mod tests {
     fn places(command: &Command, found: &mut BTreeSet<String>) {
         for arg in command.get_arguments() {
             let name = arg.get_value_names().and_then(<[_]>::first).map(|name| name.as_str()).unwrap_or_default();
-            let is_object = name.contains("PORT") || name.contains("SWITCH") || name.contains("POLICY");
+            let is_object = ["PORT", "SWITCH", "POLICY"].iter().any(|word| name.contains(word));
+            let is_object = is_object && arg.get_id() != "udp_port";
             assert!(!is_object || values_of(command.get_name(), arg).is_some(), "{} {name}", command.get_name());
             if values_of(command.get_name(), arg).is_some() {
                 found.insert(command.get_name().to_owned());

@@ -17,6 +17,7 @@ use crate::permission;
 use crate::refusal::Refusal;
 use crate::registry::events::Happened;
 use crate::registry::ports::{PortRecord, SwitchPort};
+use crate::registry::traces::Arrival;
 use crate::registry::watches::Watched;
 
 /// The egresses that a switch delivers to, and the ingresses it takes frames from.
@@ -130,8 +131,9 @@ pub fn tell_attached(d: &mut Daemon, full: &str) {
     d.looks.forget(full);
     let Some(record) = d.ports.get(full) else { return };
     let (owner, kind) = (record.owner, record.behind.kind());
-    if let Some((switch, port)) = record.switch.as_ref().filter(|_| record.id.is_some()).zip(full.split(':').nth(1)) {
-        d.traces.follow(switch, port, |caller| permission::controls(caller, owner.uid));
+    let place = record.switch.as_ref().zip(record.id).zip(full.split(':').nth(1));
+    if let Some(((switch, id), port)) = place {
+        d.traces.meet(&Arrival { switch, id, port, owner: owner.uid });
     }
     tell_made(d, full, owner, kind);
 }

@@ -1,12 +1,13 @@
 //! Traces that connections have asked for: one each, which ends with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use netvale_switch::Switch;
-use netvale_switch::trace::Trace;
+use netvale_switch::trace::{Trace, now};
+use netvale_switch::{PortId, Switch};
 
 use crate::caller::Caller;
+use crate::permission::controls;
 
 /// A trace of ports of a switch.
 pub struct Session {
@@ -18,17 +19,76 @@ pub struct Session {
     pub switch: Option<Arc<Switch>>,
     /// Names of ports or of the switch, of which ports that come later are traced, too.
     pub later: Vec<String>,
+    /// What the switch's ports are called for the reader, and since when: numbers are given again.
+    pub names: VecDeque<Named>,
+}
+
+/// A port's name.
+pub struct Named {
+    /// Its number on the switch.
+    pub id: PortId,
+    /// The time from which it has that number, as records have it.
+    pub since: u64,
+    /// Its full name, or that it is another user's.
+    pub name: String,
+}
+
+/// Names that are remembered: of all ports that can be there, and of some that were.
+const NAMES: usize = 1024;
+
+/// A port that has come to a switch.
+pub struct Arrival<'a> {
+    /// The switch.
+    pub switch: &'a Arc<Switch>,
+    /// Its number there.
+    pub id: PortId,
+    /// Its name there.
+    pub port: &'a str,
+    /// The user that owns it.
+    pub owner: u32,
 }
 
 impl Session {
-    /// Traces a port that is new on its switch. Another switch of the same name may have been there before.
-    fn follow(&mut self, switch: &Arc<Switch>, port: &str) {
-        if !self.switch.as_ref().is_some_and(|known| Arc::ptr_eq(known, switch)) {
-            self.leave();
-            self.switch = Some(Arc::clone(switch));
+    /// The name that a port had at that time.
+    #[must_use]
+    pub fn name(&self, id: PortId, at: u64) -> &str {
+        let mut its = self.names.iter().rev().filter(|known| known.id == id);
+        // A port's first frames may be there before it is known to be.
+        let known = its.clone().find(|known| known.since <= at).or_else(|| its.next_back());
+        known.map_or("a port that is gone", |known| &known.name)
+    }
+
+    /// Notes a port's name for the reader, who is not told those of others' ports.
+    pub fn note(&mut self, id: PortId, full: String, owner: u32) {
+        let name = if controls(self.caller, owner) { full } else { "another user's port".to_owned() };
+        if self.names.len() >= NAMES {
+            self.names.pop_front();
         }
-        // One that is gone again sends nothing.
-        let _ = switch.trace(port, &self.trace);
+        self.names.push_back(Named { id, since: now(), name });
+    }
+
+    fn is_of(&self, switch: &Arc<Switch>) -> bool {
+        self.switch.as_ref().is_some_and(|known| Arc::ptr_eq(known, switch))
+    }
+
+    /// Takes note of a port that has come, and traces it if it is one that was waited for.
+    fn meet(&mut self, new: &Arrival<'_>) {
+        let full = format!("{}:{}", new.switch.name(), new.port);
+        let is_meant = self.later.iter().any(|name| *name == full || name == new.switch.name());
+        let follows = is_meant && controls(self.caller, new.owner);
+        if follows && !self.is_of(new.switch) {
+            // Another switch of the same name may have been there before.
+            self.leave();
+            self.names.clear();
+            self.switch = Some(Arc::clone(new.switch));
+        }
+        if self.is_of(new.switch) {
+            self.note(new.id, full, new.owner);
+        }
+        if follows {
+            // One that is gone again sends nothing.
+            let _ = new.switch.trace(new.port, &self.trace);
+        }
     }
 
     fn leave(&self) {
@@ -64,14 +124,8 @@ impl Traces {
     }
 
     /// A port has come to a switch: it is traced by those who wait for it and control what is its owner's.
-    pub fn follow(&mut self, switch: &Arc<Switch>, port: &str, is_controlled_by: impl Fn(Caller) -> bool) {
-        let full = format!("{}:{port}", switch.name());
-        let is_meant = |name: &String| *name == full || name == switch.name();
-        for session in self.sessions.values_mut() {
-            if session.later.iter().any(is_meant) && is_controlled_by(session.caller) {
-                session.follow(switch, port);
-            }
-        }
+    pub fn meet(&mut self, new: &Arrival<'_>) {
+        self.sessions.values_mut().for_each(|session| session.meet(new));
     }
 
     /// That of a connection.

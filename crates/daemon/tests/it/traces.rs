@@ -212,11 +212,15 @@ fn what_comes_later() {
         let (mut other, mut a) = (open(&d, ALICE, "vale0:other"), open(&d, ALICE, "vale0:a"));
         send(&mut other, &frame(255, 2, round));
         send(&mut a, &frame(255, 1, round));
+        assert_eq!(told(&mut one, 1)[0].port, "vale0:a");
+        // Its number goes to the next one, its name stays.
+        drop(a);
+        until("the port is gone", || client(&d, 0).show("vale0:a").is_err());
+        let next = open(&d, ALICE, "vale0:next");
         let mut ports: Vec<_> = told(&mut alice, 2).into_iter().map(|frame| frame.port).collect();
         ports.sort();
         assert_eq!(ports, ["vale0:a", "vale0:other"]);
-        assert_eq!(told(&mut one, 1)[0].port, "vale0:a");
-        drop((other, a));
+        drop((other, next));
         until("the ports are gone", || client(&d, 0).ports(None).unwrap().is_empty());
     }
     let read = bob.trace_read().unwrap();
