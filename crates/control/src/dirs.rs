@@ -16,14 +16,14 @@ pub const RUN_DIR_VARIABLE: &str = "NETVALE_RUN_DIR";
 /// The directory of the system's daemon.
 pub const SYSTEM_RUN_DIR: &str = "/run/netvale";
 
-/// The directory of a daemon that this user starts, unless told otherwise: `$NETVALE_RUN_DIR`, else `/run/netvale` for root, else
-/// `$XDG_RUNTIME_DIR/netvale`, else `/tmp/netvale-UID`.
+/// The directory of a daemon that this user starts, unless told otherwise: `$NETVALE_RUN_DIR`, else `/run/netvale` for
+/// root, else `$XDG_RUNTIME_DIR/netvale`, else `/tmp/netvale-UID`.
 pub fn default_run_dir() -> PathBuf {
     run_dir(|name| std::env::var_os(name), rustix::process::geteuid().as_raw())
 }
 
-/// The directory of the daemon that this user means who connects to `socket`, [`CONTROL_SOCKET`] or [`ATTACH_SOCKET`]: the default one,
-/// unless the user has named none, no daemon of theirs listens, and they may connect to the system's.
+/// The directory of the daemon that this user means who connects to `socket`, [`CONTROL_SOCKET`] or [`ATTACH_SOCKET`]:
+/// the default one, unless the user has named none, no daemon of theirs listens, and they may connect to the system's.
 pub fn daemon_run_dir(socket: &str) -> PathBuf {
     let own = default_run_dir();
     let system = Path::new(SYSTEM_RUN_DIR);
@@ -51,8 +51,8 @@ pub(crate) enum Presence {
     Denied,
 }
 
-/// The kernel's answer to a socket of another type is enough: nobody is connected, so no daemon is started by a service manager, and none
-/// has to take note.
+/// The kernel's answer to a socket of another type is enough: nobody is connected, so no daemon is started by a service
+/// manager, and none has to take note.
 pub(crate) fn presence(socket: &Path) -> Presence {
     let asked = UnixDatagram::unbound().and_then(|probe| probe.connect(socket));
     match asked {
@@ -115,11 +115,13 @@ mod tests {
         assert_eq!(run_dir(|_| None, 7), PathBuf::from("/tmp/netvale-7"));
     }
 
-    /// Objective: who listens at a path is told without a connection, whatever the type of the socket; a file that a daemon left is nobody.
+    /// Objective: who listens at a path is told without a connection, whatever the type of the socket; a file that a
+    /// daemon left is nobody.
     #[test]
     fn presences() {
         let dir = tempfile::tempdir().unwrap();
-        let (alive, left) = (dir.path().join("alive"), dir.path().join("left"));
+        let alive = dir.path().join("alive");
+        let left = dir.path().join("left");
         let listener = std::os::unix::net::UnixListener::bind(&alive).unwrap();
         drop(std::os::unix::net::UnixListener::bind(&left).unwrap());
         assert_eq!(presence(&alive), Presence::Listener);

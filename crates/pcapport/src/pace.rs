@@ -50,8 +50,8 @@ pub struct Pacer {
     last: Duration,
 }
 
-/// Frames that were recorded out of order are closer to each other. A clock that goes back by more was set: what follows was recorded at
-/// other times, whose gaps count.
+/// Frames that were recorded out of order are closer to each other. A clock that goes back by more was set: what
+/// follows was recorded at other times, whose gaps count.
 const BACK: Duration = Duration::from_secs(1);
 
 impl Pacer {
@@ -117,7 +117,8 @@ mod tests {
         assert_eq!([1000, 1010].map(|t| p.due(MS(t))), [15, 20].map(MS));
     }
 
-    /// Objective: where the clock goes back, the gaps of what follows are kept; frames that are out of order are not taken for that.
+    /// Objective: where the clock goes back, the gaps of what follows are kept; frames that are out of order are not
+    /// taken for that.
     #[test]
     fn clock_goes_back() {
         let mut p = Pacer::new(Pace::times(1.0).unwrap());

@@ -56,9 +56,7 @@ pub enum TapError {
     #[error("the interface {0} is in use by another program: choose another name")]
     Busy(String),
     /// It is there, made for one queue.
-    #[error(
-        "the interface {0} was made without multi_queue, and has one queue: ask for one ring, or make it anew with multi_queue"
-    )]
+    #[error("the interface {0} was made without multi_queue: ask for one ring, or make it anew")]
     OneQueue(String),
     /// An interface of another kind has the name.
     #[error("the interface {0} is there already, and is {1}: choose another name, or remove it (ip link del {0})")]

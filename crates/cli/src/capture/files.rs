@@ -64,7 +64,8 @@ impl Files {
         self.ring.as_ref().map_or(1, |ring| ring.made)
     }
 
-    /// Makes the next file, and first removes the oldest one if there are enough. A FIFO's reader is waited for until `stop` is readable.
+    /// Makes the next file, and first removes the oldest one if there are enough. A FIFO's reader is waited for until
+    /// `stop` is readable.
     ///
     /// # Errors
     /// It cannot be made, or the oldest cannot be removed; `BrokenPipe` if no reader came.

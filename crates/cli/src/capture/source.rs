@@ -211,8 +211,8 @@ fn no_room(info: &PortInfo) -> u64 {
     out.filter_map(|ring| ring.drops.get("no-room")).sum()
 }
 
-/// A port that somebody else has, or that no program can open, such as a TAP, is watched: a copy of what it sends and receives. Where
-/// that is refused as well, the first refusal counts.
+/// A port that somebody else has, or that no program can open, such as a TAP, is watched: a copy of what it sends and
+/// receives. Where that is refused as well, the first refusal counts.
 fn watched_instead(name: &str, options: &Options, refused: netvale::Error) -> (String, Result<Port, netvale::Error>) {
     let refused = (name.to_owned(), Err(refused));
     let is_port_alone = PortSpec::parse(name).is_ok_and(|spec| spec == PortSpec::from(spec.name.clone()));
@@ -236,7 +236,8 @@ impl Watched {
             Err(refused @ netvale::Error::Refused { .. }) => watched_instead(name, &options, refused),
             opened => (name.to_owned(), opened),
         };
-        let (name, mut port) = (name.as_str(), opened.map_err(|e| crate::ctx::port_error(&name, &e))?);
+        let name = name.as_str();
+        let mut port = opened.map_err(|e| crate::ctx::port_error(name, &e))?;
         let spec = PortSpec::parse(name).ok();
         let own = spec.as_ref().map_or_else(|| name.to_owned(), |spec| spec.name.to_string());
         let is_monitor = spec.is_some_and(|spec| spec.flags.monitor.is_some());

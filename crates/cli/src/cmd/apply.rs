@@ -25,7 +25,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = SIGNS)]
 pub struct Args {
-    /// The file (TOML), as for `netvale up --config`; - is standard input. Without it, the system's daemon takes its own, /etc/netvale.toml.
+    /// The file (TOML), as for `netvale up --config`; - is standard input. Without it, the system's daemon takes its
+    /// own, /etc/netvale.toml.
     #[arg(value_name = "FILE.toml")]
     pub file: Option<PathBuf>,
 

@@ -110,8 +110,8 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
     Ok(params)
 }
 
-/// The number of a user or a group. The daemon knows those that were there when it started; this command, all that are there now. A name that
-/// is in no file of this machine's is the daemon's to judge.
+/// The number of a user or a group. The daemon knows those that were there when it started; this command, all that are
+/// there now. A name that is in no file of this machine's is the daemon's to judge.
 fn number_of(name: String, file: &str) -> String {
     let lines = std::fs::read_to_string(file).unwrap_or_default();
     let number = lines.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(':')?.split(':').nth(1));

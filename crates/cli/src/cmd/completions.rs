@@ -7,8 +7,8 @@ use crate::{CliError, Ctx, out};
 
 /// Print completions for a shell.
 ///
-/// For instance: netvale completions bash > /etc/bash_completion.d/netvale. They complete commands and options, and what there is: switches, ports,
-/// policies, and programs behind `netvale run --`.
+/// For instance: netvale completions bash > /etc/bash_completion.d/netvale. They complete commands and options, and
+/// what there is: switches, ports, policies, and programs behind `netvale run --`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The shell.

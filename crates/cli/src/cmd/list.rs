@@ -12,8 +12,9 @@ use crate::{CliError, Ctx, out, units};
 /// List switches and their ports.
 ///
 /// STATE is open where a program has the port open, idle where it waits for one. UID and PID identify the process that created the port. IN counts the
-/// frames that a port sent into its switch, OUT those that the switch delivered to it. GONE are the last ports that ended without being detached, with the reason: what was behind them
-/// ended, or their program broke a rule. AGO is how many seconds ago.
+/// frames that a port sent into its switch, OUT those that the switch delivered to it. GONE are the last ports that
+/// ended without being detached, with the reason: what was behind them ended, or their program broke a rule. AGO is how
+/// many seconds ago.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only this switch.

@@ -173,14 +173,16 @@ mod tests {
         line(&serde_json::from_value(event).unwrap())
     }
 
-    /// Objective: of stalls, one a minute is printed, with the number of those that were not; other events all are, and stalls where asked for.
+    /// Objective: of stalls, one a minute is printed, with the number of those that were not; other events all are, and
+    /// stalls where asked for.
     #[test]
     fn merged() {
         let event = |name: &str| {
             let event = json!({"sequence": 1, "time": "T", "now_ns": 1, "name": name, "stalls": 1});
             serde_json::from_value::<Event>(event).unwrap()
         };
-        let (mut stalls, begin) = (Stalls::default(), Instant::now());
+        let mut stalls = Stalls::default();
+        let begin = Instant::now();
         let mut takes = |name: &str, seconds| {
             let mut event = event(name);
             stalls.takes(&mut event, begin + Duration::from_secs(seconds)).then(|| line(&event))

@@ -18,10 +18,11 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Tell what becomes of a port's frames: where each goes, what happens on the way, and why it is dropped.
 ///
-/// Frames are those that come into the switch from the port, or from all ports of a switch, also from those that come later. One line is one frame: when, from which
-/// port and ring, its length and headers, and behind a colon what happened to it, in order. Traced frames are moved one by one, which takes
-/// time: of a busy port, trace one of many (`--one-of`). Other frames, and other ports, are not slowed down. What is more than can be
-/// told is left out and counted.
+/// Frames are those that come into the switch from the port, or from all ports of a switch, also from those that come
+/// later. One line is one frame: when, from which port and ring, its length and headers, and behind a colon what
+/// happened to it, in order. Traced frames are moved one by one, which takes time: of a busy port, trace one of many
+/// (`--one-of`). Other frames, and other ports, are not slowed down. What is more than can be told is left out and
+/// counted.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {

@@ -12,7 +12,8 @@ use crate::{CliError, Ctx, out};
 /// Print the arguments that attach a virtual machine to a vhost, ptnet or e1000 port.
 ///
 /// For vhost ports the machine's memory must be shared: with memory that is not, QEMU falls back to a device of its own, and the port never sees a frame.
-/// What is printed is what the QEMU that is installed here can run, with KVM or without; what it cannot is said on standard error.
+/// What is printed is what the QEMU that is installed here can run, with KVM or without; what it cannot is said on
+/// standard error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {
@@ -254,8 +255,8 @@ mod tests {
         assert_eq!(arguments(Vmm::Uml, &info(1, false), ""), "virtio_uml.device=/run/s:1");
     }
 
-    /// Objective: an old QEMU without KVM gets a device without vectors, whatever its queues, and its owner is told; one that is managed
-    /// by libvirt is told what its guest needs. Nobody else is told anything.
+    /// Objective: an old QEMU without KVM gets a device without vectors, whatever its queues, and its owner is told;
+    /// one that is managed by libvirt is told what its guest needs. Nobody else is told anything.
     #[test]
     fn old_without_kvm() {
         for pairs in [1, 4] {

@@ -78,9 +78,9 @@ fn check_there(remotes: &[VxlanRemote], which: &Which) -> Result<(), CliError> {
     if remotes.iter().any(|one| one.flood && one.vtep == which.vtep) {
         return Ok(());
     }
-    let (vtep, port) = (which.vtep, &which.port);
+    let port = &which.port;
     let next = format!("'netvale vtep list {port}' shows them");
-    Err(CliError::refused(format!("{vtep} is no endpoint of {port}"), next))
+    Err(CliError::refused(format!("{} is no endpoint of {port}", which.vtep), next))
 }
 
 fn change(which: &Which, adds: bool) -> VxlanSetParams {

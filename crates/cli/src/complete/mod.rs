@@ -1,5 +1,6 @@
-//! Completion in a shell: what can stand at the cursor. The shell's script ([`script`]) starts the program with the words of the command line; beyond
-//! commands and options, which the definition has, it completes what there is: switches, ports, policies, programs ([`words`]).
+//! Completion in a shell: what can stand at the cursor. The shell's script ([`script`]) starts the program with the
+//! words of the command line; beyond commands and options, which the definition has, it completes what there is:
+//! switches, ports, policies, programs ([`words`]).
 
 use clap::{Arg, Command};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
@@ -38,7 +39,7 @@ fn values_of(command: &str, arg: &Arg) -> Option<Values> {
         ("link", "WORDS") => Some(words::link),
         (_, "POLICY> <VALUE") => Some(words::policies),
         (_, "SWITCH") => Some(words::switches),
-        (_, "PORT" | "PORT|SWITCH" | "SWITCH[:PORT]" | "SWITCH:PORT=N") => Some(words::ports),
+        (_, "PORT" | "PORT|SWITCH" | "SWITCH[:PORT]" | "SWITCH:PORT" | "SWITCH:PORT=N") => Some(words::ports),
         _ => None,
     }
 }

@@ -1,5 +1,5 @@
-//! The shells' scripts. Those of bash and zsh are our own: bash splits words at colons, which are in the names of all ports; zsh loads a script when it
-//! first completes, and then wants an answer at once.
+//! The shells' scripts. Those of bash and zsh are our own: bash splits words at colons, which are in the names of all
+//! ports; zsh loads a script when it first completes, and then wants its answer immediately.
 
 use std::ffi::OsString;
 use std::io::{self, Write};

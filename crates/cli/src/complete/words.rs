@@ -11,7 +11,7 @@ use netvale_control::options::OPTIONS;
 use netvale_control::types::PortKind;
 use netvale_portspec::AttachSpec;
 
-use crate::cmd::link;
+use crate::values::LINK_WORDS;
 
 /// Nobody waits longer for a word.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -51,7 +51,7 @@ pub fn ports(current: &str) -> Vec<String> {
     }
     let switches: BTreeSet<_> = names.iter().filter_map(|name| name.split_once(':')).map(|(first, _)| first).collect();
     match switches.len() {
-        // Nothing to choose: the ports at once.
+        // Nothing to choose: the ports immediately.
         0 | 1 => names,
         _ => switches.into_iter().map(|switch| format!("{switch}:")).collect(),
     }
@@ -85,7 +85,7 @@ pub fn policies(_: &str) -> Vec<String> {
 /// Words of bad links.
 pub fn link(_: &str) -> Vec<String> {
     let words =
-        link::WORDS.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with("netvale"));
+        LINK_WORDS.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with("netvale"));
     let words = words.filter_map(|line| line.split(' ').next());
     let all: BTreeSet<_> = ["in", "out", "both", "off"].into_iter().chain(words).collect();
     all.into_iter().map(str::to_owned).collect()

@@ -10,41 +10,41 @@ pub fn advice(socket: &Path) -> String {
         return "its folder is closed to this user: ask who started the daemon".into();
     };
     let [users, groups] = ["/etc/passwd", "/etc/group"].map(|file| std::fs::read_to_string(file).unwrap_or_default());
-    Bystander::new(rustix::process::geteuid().as_raw(), &users, &groups).advice(&found.into())
+    Outsider::new(rustix::process::geteuid().as_raw(), &users, &groups).advice(&found.into())
 }
 
 /// Owner, group and mode of a socket.
-struct Door {
+struct SocketRights {
     gid: u32,
     mode: u32,
 }
 
-impl From<Metadata> for Door {
-    fn from(found: Metadata) -> Door {
-        Door { gid: found.gid(), mode: found.mode() }
+impl From<Metadata> for SocketRights {
+    fn from(found: Metadata) -> SocketRights {
+        SocketRights { gid: found.gid(), mode: found.mode() }
     }
 }
 
 /// A user who may not connect, and the groups there are.
-struct Bystander<'a> {
+struct Outsider<'a> {
     name: String,
     groups: &'a str,
 }
 
-impl<'a> Bystander<'a> {
-    fn new(uid: u32, users: &str, groups: &'a str) -> Bystander<'a> {
+impl<'a> Outsider<'a> {
+    fn new(uid: u32, users: &str, groups: &'a str) -> Outsider<'a> {
         let name = by_number(users, uid).map_or_else(|| uid.to_string(), |(name, _)| name.to_owned());
-        Bystander { name, groups }
+        Outsider { name, groups }
     }
 
-    fn advice(&self, door: &Door) -> String {
+    fn advice(&self, rights: &SocketRights) -> String {
         const GROUP_MAY_WRITE: u32 = 0o020;
-        if door.mode & GROUP_MAY_WRITE == 0 {
+        if rights.mode & GROUP_MAY_WRITE == 0 {
             return "its socket is open to no group: 'netvale up --socket-group' or --socket-mode opens it".into();
         }
         let user = &self.name;
-        let Some((group, rest)) = by_number(self.groups, door.gid) else {
-            return format!("members of the group with the number {} may connect", door.gid);
+        let Some((group, rest)) = by_number(self.groups, rights.gid) else {
+            return format!("members of the group with the number {} may connect", rights.gid);
         };
         if rest.rsplit(':').next().unwrap_or_default().split(',').any(|member| member.trim() == user) {
             return format!("{user} is a member of the group {group}, but was none at the login: log in again");
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn told() {
         let users = "root:x:0:0:root:/root:/bin/sh\njoe:x:1000:1000::/home/joe:/bin/sh\n";
-        let advice = |groups: &str, mode, uid| Bystander::new(uid, users, groups).advice(&Door { gid: 7, mode });
+        let advice = |groups: &str, mode, uid| Outsider::new(uid, users, groups).advice(&SocketRights { gid: 7, mode });
         let outside = advice("root:x:0:\nnetvale:x:7:ann", 0o660, 1000);
         assert!(outside.contains("usermod -aG netvale joe"), "{outside}");
         let member = advice("netvale:x:7:ann,joe", 0o660, 1000);

@@ -155,7 +155,8 @@ fn folder(socket: &Path) -> &Path {
 
 /// How there comes to be a daemon, at a socket where there is none.
 fn start(socket: &Path) -> String {
-    let (folder, name) = (folder(socket), socket.file_name().and_then(|name| name.to_str()).unwrap_or_default());
+    let folder = folder(socket);
+    let name = socket.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if folder != dirs::default_run_dir() {
         let folder = folder.display();
         return format!("start one with 'netvale up --run-dir {folder}', or name the folder of one with --run-dir");

@@ -72,7 +72,8 @@ fn name_ports(d: &Daemon, session: &mut Session) {
     for (id, port) in switch.ports() {
         let full = format!("{}:{port}", switch.name());
         if let Some(owner) = d.ports.get(&full).map(|record| record.owner.uid) {
-            session.note(id, full, owner);
+            let is_own = controls(session.caller, owner);
+            session.note(id, full, is_own);
         }
     }
 }

@@ -56,7 +56,8 @@ fn rules(value: &Value) -> Value {
     list.map(|rule| rule.as_str().map_or_else(|| rule.clone(), |rule| in_words(rule).into())).collect()
 }
 
-/// The same as text, with rules in words. `above` are lines of comments; `of_port` says something of a port by its number.
+/// The same as text, with rules in words. `above` are lines of comments; `of_port` says something of a port by its
+/// number.
 #[must_use]
 pub fn text(file: &Value, above: &[String], of_port: impl Fn(usize) -> Option<String>) -> String {
     let mut text: String = above.iter().map(|line| comment(line)).collect();
@@ -140,7 +141,8 @@ mod tests {
         assert_eq!(json(&File::default().into_config().unwrap(), &[]), json!({}));
     }
 
-    /// Objective: rules are written as they were given, where that is known, and read again as rules that are still to be compiled.
+    /// Objective: rules are written as they were given, where that is known, and read again as rules that are still to
+    /// be compiled.
     #[test]
     fn rules_in_words() {
         let text_of =

@@ -17,7 +17,7 @@ use crate::permission;
 use crate::refusal::Refusal;
 use crate::registry::events::Happened;
 use crate::registry::ports::{PortRecord, SwitchPort};
-use crate::registry::traces::Arrival;
+use crate::registry::traces::NewOnSwitch;
 use crate::registry::watches::Watched;
 
 /// The egresses that a switch delivers to, and the ingresses it takes frames from.
@@ -133,7 +133,8 @@ pub fn tell_attached(d: &mut Daemon, full: &str) {
     let (owner, kind) = (record.owner, record.behind.kind());
     let place = record.switch.as_ref().zip(record.id).zip(full.split(':').nth(1));
     if let Some(((switch, id), port)) = place {
-        d.traces.meet(&Arrival { switch, id, port, owner: owner.uid });
+        let is_controlled_by = &|caller| permission::controls(caller, owner.uid);
+        d.traces.meet(&NewOnSwitch { switch, id, port, is_controlled_by });
     }
     tell_made(d, full, owner, kind);
 }

@@ -7,7 +7,6 @@ use netvale_switch::trace::{Trace, now};
 use netvale_switch::{PortId, Switch};
 
 use crate::caller::Caller;
-use crate::permission::controls;
 
 /// A trace of ports of a switch.
 pub struct Session {
@@ -37,15 +36,15 @@ pub struct Named {
 const NAMES: usize = 1024;
 
 /// A port that has come to a switch.
-pub struct Arrival<'a> {
+pub struct NewOnSwitch<'a> {
     /// The switch.
     pub switch: &'a Arc<Switch>,
     /// Its number there.
     pub id: PortId,
     /// Its name there.
     pub port: &'a str,
-    /// The user that owns it.
-    pub owner: u32,
+    /// Who controls what is its owner's.
+    pub is_controlled_by: &'a dyn Fn(Caller) -> bool,
 }
 
 impl Session {
@@ -59,8 +58,8 @@ impl Session {
     }
 
     /// Notes a port's name for the reader, who is not told those of others' ports.
-    pub fn note(&mut self, id: PortId, full: String, owner: u32) {
-        let name = if controls(self.caller, owner) { full } else { "another user's port".to_owned() };
+    pub fn note(&mut self, id: PortId, full: String, is_own: bool) {
+        let name = if is_own { full } else { "another user's port".to_owned() };
         if self.names.len() >= NAMES {
             self.names.pop_front();
         }
@@ -72,10 +71,11 @@ impl Session {
     }
 
     /// Takes note of a port that has come, and traces it if it is one that was waited for.
-    fn meet(&mut self, new: &Arrival<'_>) {
+    fn meet(&mut self, new: &NewOnSwitch<'_>) {
         let full = format!("{}:{}", new.switch.name(), new.port);
         let is_meant = self.later.iter().any(|name| *name == full || name == new.switch.name());
-        let follows = is_meant && controls(self.caller, new.owner);
+        let is_own = (new.is_controlled_by)(self.caller);
+        let follows = is_meant && is_own;
         if follows && !self.is_of(new.switch) {
             // Another switch of the same name may have been there before.
             self.leave();
@@ -83,7 +83,7 @@ impl Session {
             self.switch = Some(Arc::clone(new.switch));
         }
         if self.is_of(new.switch) {
-            self.note(new.id, full, new.owner);
+            self.note(new.id, full, is_own);
         }
         if follows {
             // One that is gone again sends nothing.
@@ -124,7 +124,7 @@ impl Traces {
     }
 
     /// A port has come to a switch: it is traced by those who wait for it and control what is its owner's.
-    pub fn meet(&mut self, new: &Arrival<'_>) {
+    pub fn meet(&mut self, new: &NewOnSwitch<'_>) {
         self.sessions.values_mut().for_each(|session| session.meet(new));
     }
 

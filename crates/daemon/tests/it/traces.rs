@@ -197,19 +197,19 @@ fn upgrades() {
     assert!(client.trace_read().unwrap().frames.is_empty());
 }
 
-/// Objective: who asks for what comes later is told of ports of theirs that come to a switch, which need not be there yet, of their first
-/// frame, and again when they come back to a switch that was made anew; never of another user's.
+/// Objective: who asks for what comes later is told of ports of theirs that come to a switch, which need not be there
+/// yet, of their first frame, and again when they come back to a switch that was made anew; never of another user's.
 #[test]
 fn what_comes_later() {
     let d = Daemon::start(USERS);
-    let (mut alice, mut bob, mut one) = (client(&d, ALICE), client(&d, BOB), client(&d, ALICE));
+    let [mut alice, mut bob, mut one] = [ALICE, BOB, ALICE].map(|uid| client(&d, uid));
     let later = |place: &str| TraceBeginParams { later: true, ..of(place) };
     for client in [&mut alice, &mut bob] {
         assert!(client.trace_begin(later("vale0")).unwrap().ports.is_empty());
     }
     one.trace_begin(later("vale0:a")).unwrap();
     for round in 0..2 {
-        let (mut other, mut a) = (open(&d, ALICE, "vale0:other"), open(&d, ALICE, "vale0:a"));
+        let [mut other, mut a] = ["vale0:other", "vale0:a"].map(|name| open(&d, ALICE, name));
         send(&mut other, &frame(255, 2, round));
         send(&mut a, &frame(255, 1, round));
         assert_eq!(told(&mut one, 1)[0].port, "vale0:a");

@@ -127,8 +127,8 @@ fn printed_without_kvm(up: &Up, port: &str) -> (Vec<String>, String) {
     (String::from_utf8_lossy(&output.stdout).split_whitespace().map(String::from).collect(), said)
 }
 
-/// Objective: without KVM, the QEMU of Debian 12 runs a guest with the words that `netvale vm` prints, which says why they are others; it has
-/// nothing to warn of.
+/// Objective: without KVM, the QEMU of Debian 12 runs a guest with the words that `netvale vm` prints, which says why
+/// they are others; it has nothing to warn of.
 #[test]
 fn an_old_qemu_with_what_is_printed() {
     let _one = ONE.lock();

@@ -287,8 +287,8 @@ impl Device {
         if self.config.pairs > 1 { PROTOCOL_OFFERED } else { PROTOCOL_OFFERED & !protocol::MQ }
     }
 
-    /// QEMU asks before it owns the device, keeps a network card's configuration space itself, and warns of a device that offers one.
-    /// The others (User-Mode Linux, rust-vmm) own it first, and may read the address there.
+    /// QEMU asks before it owns the device, keeps a network card's configuration space itself, and warns of a device
+    /// that offers one. The others (User-Mode Linux, rust-vmm) own it first, and may read the address there.
     fn protocol_told(&self) -> u64 {
         let offered = self.protocol_offered();
         if self.owned { offered } else { offered & !protocol::CONFIG }

@@ -43,8 +43,8 @@ fn negotiated(path: &std::path::Path, queues: u64) -> Frontend {
     front
 }
 
-/// Objective: who asks for features before it owns the device, as QEMU does, is not offered a configuration space, of which QEMU would
-/// warn; the others are, as they read the address there.
+/// Objective: who asks for features before it owns the device, as QEMU does, is not offered a configuration space, of
+/// which QEMU would warn; the others are, as they read the address there.
 #[test]
 fn configuration_offered() {
     for owned in [false, true] {

@@ -266,7 +266,8 @@ fn rows_are_whole() {
     }
 }
 
-/// Objective: names of users and groups are sent as numbers, also of those who came after the daemon; other words stay as they are.
+/// Objective: names of users and groups are sent as numbers, also of those who came after the daemon; other words stay
+/// as they are.
 #[test]
 fn numbers_of_users() {
     let dir = tempfile::tempdir().unwrap();

@@ -17,7 +17,8 @@ pub fn section(title: &str, body: &str) -> String {
     if is_table { text + ".fi\n" } else { text }
 }
 
-/// The text behind a command's help: a line `Title:` begins a section. What is before the first one belongs to no section, and there is none.
+/// The text behind a command's help: a line `Title:` begins a section. What is before the first one belongs to no
+/// section, and there is none.
 pub fn sections(help: &str) -> String {
     let mut parts: Vec<(String, String)> = Vec::new();
     for line in help.lines() {

@@ -17,7 +17,8 @@ fn title(name: &str, number: u8, about: &str) -> String {
 /// A key or an option: its name, and what it means.
 fn entry(name: &str, shape: &str, doc: &str, default: &str) -> String {
     let default = if default.is_empty() { String::new() } else { format!(" Default: {default}.") };
-    let (name, text) = (escaped(name), escaped(&format!("{doc}{default}")));
+    let name = escaped(name);
+    let text = escaped(&format!("{doc}{default}"));
     format!(".TP\n\\fB{name}\\fR ({})\n{text}\n", escaped(shape))
 }
 
@@ -31,7 +32,7 @@ pub fn configuration() -> String {
             text += &entry(key.name, &key.shape.to_string(), key.doc, key.default);
         }
     }
-    text += ".SH \"[[port]]\"\nA port that is there from the start, as by netvale\\-attach(1): its switch and its name, and\n";
+    text += ".SH \"[[port]]\"\nA port that is there from the start, as by netvale\\-attach(1).\n";
     text += &entry("switch", "a text", "The switch, such as vale0.", "");
     text += &entry("port", "a text", "What to attach, such as tap:nv0.", "");
     for option in OPTIONS {
@@ -43,9 +44,9 @@ pub fn configuration() -> String {
 }
 
 const DESCRIPTION: &str = "\
-The file is in TOML. All of it is optional; options of netvale-up(1) override it. An unknown key is an error, with its line.
-'systemctl reload netvale', a SIGHUP, or netvale-apply(1) have a running daemon become what the file says, as a whole or not at all.
-'netvale up --schema' prints a JSON Schema of it.
+The file is in TOML. All of it is optional; options of netvale-up(1) override it. An unknown key is an error,
+with its line. 'systemctl reload netvale', a SIGHUP, or netvale-apply(1) have a running daemon become what the
+file says, as a whole or not at all. 'netvale up --schema' prints a JSON Schema of it.
 ";
 
 const TABLES: [(&str, &str); 4] = [
@@ -79,14 +80,14 @@ pub fn overview() -> String {
 }
 
 const OVERVIEW: &str = "\
-One daemon, netvale-up(1), holds switches. Programs, containers, virtual machines, network interfaces and other hosts are ports on them.
-A frame is copied once, straight into its receiver's buffers.
+One daemon, netvale-up(1), holds switches. Programs, containers, virtual machines, network interfaces and other
+hosts are ports on them. A frame is copied once, straight into its receiver's buffers.
 
-A switch learns which addresses are behind which port, as a bridge does. A port is a set of rings of slots in shared memory, as netmap's;
-programs for netmap and libpcap run on them unmodified, by netvale-run(1).
+A switch learns which addresses are behind which port, as a bridge does. A port is a set of rings of slots in
+shared memory, as netmap's; programs for netmap and libpcap run on them unmodified, by netvale-run(1).
 
-The daemon of the packages runs as the user netvale, and serves root and the members of the group netvale. Any user can have a daemon of
-their own. Commands find the user's own first.
+The daemon of the packages runs as the user netvale, and serves root and the members of the group netvale. Any
+user can have a daemon of their own. Commands find the user's own first.
 ";
 
 const NAMES: &str = "
@@ -98,8 +99,7 @@ const NAMES: &str = "
   netmap:eth0         a network interface
   netmap:eth0^        its host rings: the system's own network stack
 
-netvale-attach(1) lists the kinds of ports by what stands before the colon: tap:, netmap:, vhost:, ptnet:, e1000:, virtio:, vxlan:, pcap:, and
-more.
+netvale-attach(1) lists the kinds of ports by what stands before the colon, such as netmap: and vhost:.
 ";
 
 const EXAMPLES: &str = "

@@ -4,14 +4,14 @@ use std::fs::File;
 use std::process::Command;
 
 /// A version: major, minor.
-pub type Version = (u32, u32);
+pub type QemuVersion = (u32, u32);
 
 /// The first QEMU that counts the time to the next attempt in milliseconds.
-const RECONNECT_MS: Version = (9, 2);
+const RECONNECT_MS: QemuVersion = (9, 2);
 /// The first one whose vhost-user devices may have MSI-X vectors without KVM.
-const VECTORS: Version = (8, 0);
+const VECTORS: QemuVersion = (8, 0);
 /// The first one that attaches devices by vfio-user.
-const VFIO_USER: Version = (10, 1);
+const VFIO_USER: QemuVersion = (10, 1);
 /// For this machine's architecture, as most distributions call it.
 const PROGRAM: &str = if cfg!(target_arch = "aarch64") { "qemu-system-aarch64" } else { "qemu-system-x86_64" };
 /// Where Red Hat's distributions keep it.
@@ -20,7 +20,7 @@ const RED_HAT: &str = "/usr/libexec/qemu-kvm";
 /// What runs virtual machines here.
 #[derive(Clone, Copy, Debug)]
 pub struct Installed {
-    version: Option<Version>,
+    version: Option<QemuVersion>,
     kvm: bool,
 }
 
@@ -32,7 +32,7 @@ impl Installed {
     }
 
     /// One that is not there counts as the newest.
-    fn is_before(self, version: Version) -> bool {
+    fn is_before(self, version: QemuVersion) -> bool {
         self.version.is_some_and(|installed| installed < version)
     }
 
@@ -53,19 +53,19 @@ impl Installed {
     }
 }
 
-fn ask_version(program: &str) -> Option<Version> {
+fn ask_version(program: &str) -> Option<QemuVersion> {
     let output = Command::new(program).arg("--version").output().ok()?;
     parse(&String::from_utf8_lossy(&output.stdout))
 }
 
 /// Parses a line like `QEMU emulator version 7.2.17 (Debian …)`.
-fn parse(line: &str) -> Option<Version> {
+fn parse(line: &str) -> Option<QemuVersion> {
     let mut numbers = line.split_once("version ")?.1.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 #[cfg(test)]
-pub fn sample(version: Version, kvm: bool) -> Installed {
+pub fn sample(version: QemuVersion, kvm: bool) -> Installed {
     Installed { version: Some(version), kvm }
 }
 

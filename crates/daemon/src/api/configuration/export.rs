@@ -1,6 +1,6 @@
 //! What is there, as a configuration file.
 
-use netvale_control::types::{AttachParams, Exported, Owner, PortKind};
+use netvale_control::types::{AttachParams, Exported, Owner};
 
 use super::difference::canonical;
 use crate::caller::is_trusted_user;
@@ -42,13 +42,9 @@ fn left_out(d: &Daemon) -> Vec<String> {
     let of = |uid: u32, pid: i32| format!("user {uid}, process {pid}");
     let host_stack = |full: &str| full.strip_suffix('^').is_some_and(|port| d.ports.contains(port));
     let undeclared = d.ports.iter().filter(|(full, record)| record.declared.is_none() && !host_stack(full));
-    let why = |kind: PortKind| match kind {
-        PortKind::Tap => "its interface is in another network namespace, which a file does not reach",
-        _ => "a program made it",
-    };
     let ports = undeclared.map(|(full, record)| {
         let owner = of(record.owner.uid, record.owner.pid);
-        format!("{full}: {} ({owner})", why(record.behind.kind()))
+        format!("{full}: it is a program's, or its interface is in another network namespace ({owner})")
     });
     let pipes = d.pipes.iter().filter(|(_, pipe)| pipe.guest_end().is_none());
     let pipes = pipes.map(|(name, pipe)| format!("pipe {name}: programs have it (user {})", pipe.uid));

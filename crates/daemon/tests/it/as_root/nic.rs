@@ -178,8 +178,8 @@ fn on_a_switch() {
     until("no program", || Interface::find("nva").unwrap().program().is_none());
 }
 
-/// Objective: an interface whose driver has no XDP is served in the stack: the loopback interface gives back what is sent, to a program; it is no
-/// port of a switch, which would learn all addresses behind it.
+/// Objective: an interface whose driver has no XDP is served in the stack: the loopback interface gives back what is
+/// sent, to a program; it is no port of a switch, which would learn all addresses behind it.
 #[test]
 fn generic_mode() {
     if !inside() {

@@ -191,8 +191,8 @@ fn merged_segments() {
     assert_eq!((out["frames"].as_u64(), out["bytes"].as_u64()), (Some(1), Some(40_054)), "{shown}");
 }
 
-/// Objective: an interface that is there already is taken where it fits, with one queue of several, too; where it does not, the refusal says
-/// what it is.
+/// Objective: an interface that is there already is taken where it fits, with one queue of several, too; where it does
+/// not, the refusal says what it is.
 #[test]
 fn those_that_are_there() {
     if !inside() {
