@@ -7,28 +7,33 @@ NETVALE := $(TARGET)/release/netvale
 BENCH   := $(TARGET)/release/netvale-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench deb rpm image dist publish-check demo test test-system test-long check docs bench fuzz fuzz-asan fuzz-coverage soak fmt install clean
+.PHONY: help build build-bench deb rpm static image dist publish-check demo test test-system test-long check docs bench fuzz fuzz-asan fuzz-coverage soak fmt install clean
 
 help: ## list the targets
 	@echo "netvale: make TARGET"
 	@sed -n 's/^\([a-z-]*\):.* ## /  \1\t/p' Makefile | expand -t 16
 
 build: ## release binary and libraries, target/release
+	@scripts/install-deps.sh rust
 	cargo build --release --package netvale-cli --package netvale-capi --package netvale-pcap --package netvale-cni
 
 build-bench: ## release build of the benchmark, which is a program of its own
 	cargo build --release --package netvale-bench
 
 deb: ## Debian packages, target/packages
-	@scripts/install-deps.sh package
+	@scripts/install-deps.sh deb
 	@scripts/package.sh deb
 
 rpm: ## rpm packages, target/packages
-	@scripts/install-deps.sh package
+	@scripts/install-deps.sh rpm
 	@scripts/package.sh rpm
 
+static: ## the command alone, for any Linux of this architecture, target/packages
+	@scripts/install-deps.sh static
+	@scripts/package-static.sh
+
 image: ## container image, for `podman load`, target/packages
-	@scripts/install-deps.sh package
+	@scripts/install-deps.sh static
 	@scripts/package-image.sh
 
 dist: ## release tarball with all that a build needs, target/packages

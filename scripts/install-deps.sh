@@ -34,6 +34,8 @@ ethtool|has veth pairs finish their checksums
 tcpdump|reads back captured files, captures on ports
 libpcap-dev|C program for libpcap, compiled without netvale
 ngrep|unmodified libpcap program
+zsh|a shell that completes
+fish|a shell that completes
 tshark|unmodified libpcap programs (tshark, dumpcap)
 tcpreplay|unmodified program that sends through packet sockets
 arping|unmodified program that sends and receives
@@ -97,13 +99,15 @@ packages_check() {
     echo 'valgrind|counts the instructions a frame costs'
 }
 
-packages_package() {
+packages_deb() {
     packages_compiler
-    cat <<'LIST'
-dpkg-dev|finds the libraries that Debian packages depend on
-rpm|finds those of rpm packages, and lists their contents
-xz-utils|compresses the packages
-LIST
+    echo 'dpkg-dev|finds the libraries that Debian packages depend on'
+    echo 'xz-utils|compresses the packages'
+}
+
+packages_rpm() {
+    packages_compiler
+    echo 'rpm|finds the libraries that rpm packages depend on, and lists their contents'
 }
 
 packages_bench() {
@@ -310,14 +314,21 @@ install_nextest() {
 cargo_deb_version=3.8.0
 cargo_generate_rpm_version=0.21.1
 
-install_packagers() {
-    local tool version
-    for tool in cargo-deb cargo-generate-rpm; do
-        [ ! -x "$tools_dir/bin/$tool" ] || continue
-        version=${tool//-/_}_version
-        echo "building $tool ${!version} into $tools_dir (minutes, once): makes packages"
-        install_tool "$tool" "${!version}"
-    done
+# install_packager TOOL
+install_packager() {
+    local version=${1//-/_}_version
+    [ ! -x "$tools_dir/bin/$1" ] || return 0
+    echo "building $1 ${!version} into $tools_dir (minutes, once): makes packages"
+    install_tool "$1" "${!version}"
+}
+
+# Both kinds of packages, for the tests.
+install_all_packagers() {
+    install_packages deb
+    install_packages rpm
+    install_packager cargo-deb
+    install_packager cargo-generate-rpm
+    install_musl
 }
 
 # For a program that runs without any library.
@@ -325,9 +336,9 @@ install_musl() {
     local target
     target=$(uname -m)-unknown-linux-musl
     [ ! -d "$(rustc --print target-libdir --target "$target" 2>/dev/null)" ] && have rustup || return 0
-    echo "installing Rust's target $target: the program in the container image is linked statically"
+    echo "installing Rust's target $target: programs that run without any library"
     timeout 300 rustup target add "$target" >/dev/null 2>&1 ||
-        echo "rustup could not add it (offline?): the image will have the libraries that the program needs"
+        echo "rustup could not add it (offline?): a container image then has the libraries that the program needs"
 }
 
 # The workspace is type-checked for ARM, too.
@@ -349,6 +360,8 @@ install_mdbook() {
         echo "mdBook: skipped: it could not be built (offline?)"
 }
 
+# What would come to nothing without it is not begun.
+need_cargo
 case ${1:-} in
 demo) install_packages demo ;;
 bench)
@@ -362,25 +375,25 @@ test)
     ;;
 test-system)
     install_packages test-system
-    install_packages package
     install_nextest
-    install_packagers
-    install_musl
+    install_all_packagers
     ;;
 test-long)
     install_packages test-long
-    install_packages package
     install_nextest
-    install_packagers
-    install_musl
+    install_all_packagers
     install_miri
     install_arm
     ;;
-package)
-    install_packages package
-    install_packagers
+deb | rpm)
+    install_packages "$1"
+    case $1 in deb) install_packager cargo-deb ;; rpm) install_packager cargo-generate-rpm ;; esac
+    ;;
+static)
+    install_packages compiler
     install_musl
     ;;
+rust) ;;
 check)
     install_packages check
     install_components
@@ -389,7 +402,7 @@ check)
     ;;
 docs) install_mdbook ;;
 *)
-    echo "usage: install-deps.sh demo|test|test-system|test-long|check|docs|bench|package" >&2
+    echo "usage: install-deps.sh demo|test|test-system|test-long|check|docs|bench|deb|rpm|static|rust" >&2
     exit 2
     ;;
 esac

@@ -26,14 +26,20 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/man"
-"$binary" man "$work/man"
+"$binary" man "$work/man" >/dev/null
 for shell in bash zsh fish; do
     "$binary" completions "$shell" >"$work/$shell"
 done
 
 install -D -m 755 "$binary" "$to/bin/netvale"
-install -d "$to/share/man/man1"
-install -m 644 "$work"/man/*.1 "$to/share/man/man1/"
+for section in 1 5 7; do
+    install -d "$to/share/man/man$section"
+    install -m 644 "$work"/man/*."$section" "$to/share/man/man$section/"
+done
+for folder in guide reference; do
+    install -d "$to/share/doc/netvale/$folder"
+    install -m 644 docs/$folder/*.* "$to/share/doc/netvale/$folder/"
+done
 install -D -m 644 "$work/bash" "$to/share/bash-completion/completions/netvale"
 install -D -m 644 "$work/zsh" "$to/share/zsh/site-functions/_netvale"
 install -D -m 644 "$work/fish" "$to/share/fish/vendor_completions.d/netvale.fish"

@@ -164,16 +164,44 @@ record_times() {
     rm -f "$new"
 }
 
-# Ends the script unless what every target needs is there: cargo and a C linker.
-need_rust() {
+# Ends the script unless there is a cargo that is new enough.
+need_cargo() {
+    local oldest found
+    oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml")
     have cargo || {
-        echo "cargo is missing: install a Rust toolchain, for example from https://rustup.rs" >&2
+        echo "cargo is missing: install Rust $oldest or newer, for example from https://rustup.rs" >&2
         exit 1
     }
+    # In a folder without a workspace, which an old one could not read.
+    found=$(cd / && cargo --version | sed 's/^cargo \([0-9.]*\).*/\1/')
+    [ "$(printf '%s\n' "$oldest" "$found" | sort -V | sed -n 1p)" = "$oldest" ] || {
+        echo "cargo $found is too old ($(command -v cargo)): netvale takes Rust $oldest or newer, for example from https://rustup.rs" >&2
+        exit 1
+    }
+}
+
+# Ends the script unless what every target needs is there: cargo and a C linker.
+need_rust() {
+    need_cargo
     have cc || {
         echo "a C linker (cc) is missing: install gcc and libc6-dev" >&2
         exit 1
     }
+}
+
+# The target of programs that are linked statically.
+musl_target=$(uname -m)-unknown-linux-musl
+
+has_musl() {
+    [ -d "$(rustc --print target-libdir --target "$musl_target" 2>/dev/null)" ]
+}
+
+# build_static PROFILE: builds the command without any library beside it, and prints its file.
+build_static() {
+    local folder=$1
+    case $1 in dev | test) folder=debug ;; esac
+    cargo build --profile "$1" --target "$musl_target" --package netvale-cli >&2
+    echo "$target_dir/$musl_target/$folder/netvale"
 }
 
 # Ends the script unless there is cargo-nextest, which runs the tests.

@@ -14,15 +14,14 @@ cd "$root"
 profile=${PROFILE:-release}
 archive=${1:-$target_dir/packages/netvale-image.tar}
 machine=$(uname -m)
-target=$machine-unknown-linux-musl
-case $profile in dev | test) built=$target_dir/$target/debug ;; *) built=$target_dir/$target/$profile ;; esac
+case $profile in dev | test) built=$target_dir/debug ;; *) built=$target_dir/$profile ;; esac
 version=$(release)
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)}
 
-if [ -z "${NETVALE:-}" ]; then
-    options=(--target "$target")
-    [ -d "$(rustc --print target-libdir --target "$target")" ] || { options=() && built=${built/$target\//}; }
-    cargo build --quiet --profile "$profile" "${options[@]}" --package netvale-cli
+if [ -z "${NETVALE:-}" ] && has_musl; then
+    NETVALE=$(build_static "$profile")
+elif [ -z "${NETVALE:-}" ]; then
+    cargo build --profile "$profile" --package netvale-cli >&2
     NETVALE=$built/netvale
 fi
 

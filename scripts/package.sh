@@ -23,8 +23,8 @@ export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/n
 
 build() {
     [ -z "${NO_BUILD:-}" ] || return 0
-    cargo build --quiet --profile "$profile" --package netvale-cli --package netvale-capi --package netvale-pcap --package netvale-cni
-    cargo build --quiet --profile "$profile" --package netvale-bench
+    cargo build --profile "$profile" --package netvale-cli --package netvale-capi --package netvale-pcap --package netvale-cni >&2
+    cargo build --profile "$profile" --package netvale-bench >&2
 }
 
 # put FILE TO: without what only a debugger needs.
@@ -41,9 +41,9 @@ stage_programs() {
     put "$built/libnetvale_pcap.so" "$stage/lib/libnetvale_pcap.so"
     install -D -m 644 "$built/libnetmap.a" "$stage/lib/libnetmap.a"
     strip --strip-debug "$stage/lib/libnetmap.a"
-    "$stage/bin/netvale" man "$stage/man"
+    "$stage/bin/netvale" man "$stage/man" >/dev/null
     "$stage/bin/netvale-bench" man "$stage/man-bench"
-    gzip -9n "$stage"/man/*.1 "$stage"/man-bench/*.1
+    gzip -9n "$stage"/man/*.[157] "$stage"/man-bench/*.1
     mkdir -p "$stage/completions"
     local shell
     for shell in bash zsh fish; do "$stage/bin/netvale" completions "$shell" >"$stage/completions/$shell"; done
@@ -206,13 +206,13 @@ flock "$turn"
 
 case $kind in
 deb)
-    [ -x "$tools_dir/bin/cargo-deb" ] || { echo "cargo-deb is not installed (scripts/install-deps.sh package)" >&2; exit 1; }
+    [ -x "$tools_dir/bin/cargo-deb" ] || { echo "cargo-deb is not installed (scripts/install-deps.sh deb)" >&2; exit 1; }
     build
     stage_all
     debs
     ;;
 rpm)
-    [ -x "$tools_dir/bin/cargo-generate-rpm" ] || { echo "cargo-generate-rpm is not installed (scripts/install-deps.sh package)" >&2; exit 1; }
+    [ -x "$tools_dir/bin/cargo-generate-rpm" ] || { echo "cargo-generate-rpm is not installed (scripts/install-deps.sh rpm)" >&2; exit 1; }
     build
     stage_all
     rpms

@@ -279,6 +279,37 @@ cni() {
     say "the CNI plugin gives a container an interface"
 }
 
+# Companions of the daemon, as their pages say: they run under their units, and do what they are for.
+companions() {
+    local unit log
+    mkdir -p /etc/systemd/system/netvale-sflow.service.d
+    printf '[Service]\nEnvironment="OPTIONS=--target 127.0.0.1 --polling 1"\n' >/etc/systemd/system/netvale-sflow.service.d/target.conf
+    systemctl daemon-reload
+    netvale attach vale7 null: >/dev/null
+    systemctl enable --now netvale-web netvale-evpn netvale-sflow >/tmp/enable 2>&1 || fail "$(cat /tmp/enable)"
+    until_ok "the page is served" sees_page
+    until_ok "samples are sent" logs netvale-sflow 'samples are sent'
+    until_ok "the agent for FRR runs" systemctl is-active -q netvale-evpn
+    for unit in web evpn sflow; do
+        log=$(journalctl -b -u "netvale-$unit" -o cat -p warning --no-pager)
+        expect "warnings of netvale-$unit" "" "$log"
+    done
+    netvale detach vale7 null >/dev/null
+    rm -r /etc/systemd/system/netvale-sflow.service.d
+    say "the page, the agent for FRR and the samples run under their units"
+}
+
+sees_page() (
+    exec 3<>/dev/tcp/127.0.0.1/9848
+    printf 'GET / HTTP/1.0\r\nHost: 127.0.0.1:9848\r\n\r\n' >&3
+    read -r line <&3
+    [[ $line == *" 200 "* ]] && [ -s /var/lib/netvale-web/token ]
+)
+
+logs() {
+    journalctl -b -u "$1" -o cat --no-pager | grep "$2" >/dev/null
+}
+
 purge() {
     # As observe.md says.
     systemctl enable --now netvale-metrics.socket >/dev/null 2>&1
@@ -329,5 +360,6 @@ watchdog
 journal
 user_units
 cni
+companions
 purge
 from_source

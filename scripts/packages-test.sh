@@ -259,6 +259,22 @@ test_full_disk() {
     say disk "full in the middle of an installation and of an upgrade"
 }
 
+# Targets say first that there is no Rust, or none that is new enough, before they install anything.
+test_toolchain() {
+    local fake=$work/toolchain target said
+    mkdir -p "$fake"
+    # Where the distribution has none either.
+    [ -e /usr/bin/cargo ] || for target in build deb rpm static image demo; do
+        said=$(PATH=/usr/bin:/bin make "$target" 2>&1) && fail "make $target without cargo"
+        [ "$(head -n 1 <<<"$said" | cut -d: -f1)" = "cargo is missing" ] || fail "make $target without cargo: $said"
+    done
+    printf '#!/bin/sh\necho "cargo 1.63.0"\n' >"$fake/cargo"
+    chmod +x "$fake/cargo"
+    said=$(PATH=$fake:/usr/bin:/bin make deb 2>&1) && fail "make deb with an old cargo"
+    [[ $said == "cargo 1.63.0 is too old"*"takes Rust 1."* ]] || fail "make deb with an old cargo: $said"
+    say toolchain "what is missing is said first"
+}
+
 # test_rpm: what is in the packages, and what they leave in a tree of their own.
 test_rpm() {
     local dir=$work/rpm-root file
@@ -267,7 +283,9 @@ test_rpm() {
     # The scripts need a shell in the tree; what they do is tried with the other packages.
     rpm --root "$dir" --install --nodeps --noscripts --ignorearch "$work"/rpms/*.rpm 2>"$work/rpm.log" || { cat "$work/rpm.log" >&2; fail "rpm --install"; }
     for file in usr/bin/netvale usr/bin/netvale-bench usr/lib/netvale/libnetmap.so.0 usr/lib64/libnetmap.so.0 usr/include/libnetmap.h usr/include/netvale.h usr/lib/netvale/netvale-cni \
-        usr/share/man/man1/netvale.1.gz usr/lib/systemd/system/netvale.socket usr/lib/sysusers.d/netvale.conf etc/netvale.toml; do
+        usr/share/man/man1/netvale.1.gz usr/share/man/man5/netvale.toml.5.gz usr/share/man/man7/netvale.7.gz \
+        usr/share/doc/netvale/guide/policies.md usr/share/doc/netvale/reference/configuration.md usr/lib/systemd/system/netvale-web.service \
+        usr/lib/systemd/system/netvale.socket usr/lib/sysusers.d/netvale.conf etc/netvale.toml; do
         [ -e "$dir/$file" ] || fail "the rpms lack $file"
     done
     [ "$(rpm -qp --configfiles "$work"/rpms/netvale-[0-9]*.rpm)" = /etc/netvale.toml ] || fail "the configuration is no configuration file"
@@ -331,7 +349,7 @@ have systemd-nspawn || fail "systemd-nspawn is not installed (scripts/install-de
 releases=${RELEASES:-bookworm trixie}
 containers=()
 tests=("$@")
-[ $# -gt 0 ] || tests=(lintian development dkms install full_disk rpm image container interrupted)
+[ $# -gt 0 ] || tests=(toolchain lintian development dkms install full_disk rpm image container interrupted)
 # One after the other: two at once would only wait for each other.
 for release in $releases; do scripts/package-tree.sh "$release" >/dev/null; done
 tree=$(scripts/package-tree.sh bookworm)

@@ -113,11 +113,40 @@ dumps() {
     jq -e '.frames == 100 and .received > 150 and .dropped == 0' "$work/two.json" >/dev/null ||
         fail "totals" "$(cat "$work/two.json")"
     ok "interfaces with their filter and statistics"
+    lines
     refuses "an expression that is none" 2 'syntax error' dump vale0:mine/t -w "$work/x" -f 'foo bar'
     refuses "several ports in pcap" 2 'pcap has no place' dump vale0:mine/t vale0:root/r -w "$work/x.pcap"
     refuses "a ring that never turns" 2 'does not say when' dump vale0:mine/t -w "$work/x.pcapng" -b files:3
     refuses "a ring on standard output" 2 'several files' dump vale0:mine/t -w - -b packets:3
     refuses "a condition that is none" 2 'duration:SECONDS' dump vale0:mine/t -w "$work/x" -a size:3
+}
+
+# Ports by their names alone that other programs have, and one that no program can open, as lines of text.
+lines() {
+    local line='^[0-9:.]* vale0:(mine Out|root In ) [0-9]+ bytes, [0-9a-f:]* > [0-9a-f:]*, UDP 10\.9\.0\.1:[0-9]+ > 10\.9\.0\.2:53$'
+    nv dump vale0:mine vale0:root -f 'udp dst port 53' -c 20 >"$work/lines" 2>"$work/lines.err"
+    [ "$(grep -Ec "$line" "$work/lines")" = 20 ] && [ "$(wc -l <"$work/lines")" = 20 ] ||
+        fail "lines of text" "$(cat "$work/lines" "$work/lines.err")"
+    grep -q 'vale0:mine/rt is captured' "$work/lines.err" && grep -q '^20 frames' "$work/lines.err" ||
+        fail "what is captured, and how many" "$(cat "$work/lines.err")"
+    nv attach vale0 null:sink >/dev/null
+    nv dump vale0:sink -c 5 >"$work/lines" 2>"$work/lines.err"
+    [ "$(grep -c ' vale0:sink In ' "$work/lines")" = 5 ] || fail "a device" "$(cat "$work/lines" "$work/lines.err")"
+    nv detach vale0 sink >/dev/null
+    ok "lines of text, of ports that are others'"
+}
+
+# A FIFO that nobody reads is waited for until the capture is ended.
+no_reader() {
+    local signal dump
+    mkfifo "$work/nobody"
+    for signal in INT TERM; do
+        background nv dump vale0:mine/t -w "$work/nobody" 2>"$work/nobody.err"
+        dump=$!
+        wait_for "its monitor is there" 20 bash -c "'$NETVALE' --run-dir '$run_dir' list | grep -q 'vale0:mine/monitor'"
+        kill "-$signal" "$dump"
+        ended "a capture that nobody reads ends, SIG$signal" "$dump" 0
+    done
 }
 
 # The files of a ring are no more and no longer than asked for, and named as dumpcap does.
@@ -398,6 +427,7 @@ begin
 dumps
 rings
 full_disk
+no_reader
 stands_still
 interfaces
 for_all

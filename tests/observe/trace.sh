@@ -103,9 +103,28 @@ one=$!
 wait_for "one frame" 20 told one ': ' ping_once 10.1.0.2
 ended "--count" "$one" 0
 [ "$(grep -c ': ' "$work/one")" = 1 ] || fail "--count" "$(cat "$work/one")"
-refuses "no such port" 4 'there is no port vale0:nothing' trace vale0:nothing
+refuses "a port that cannot be" 4 'there is no port vale0:no thing' trace 'vale0:no thing'
 refuses "no filter" 2 'syntax error' trace vale0:s1 'icmp and and'
+
+# What comes later: a switch, a port on one, a port that comes back; without a frame that is missed.
+trace switch vale4
+trace port vale4:late
+grep -q 'nothing yet' "$work/switch.err" || fail "a switch that is not there" "$(cat "$work/switch.err")"
+trace whole vale0
 nv detach vale0 s1 >/dev/null
-ended "the port goes" "${traces[all]}" 1
-grep -q 'vale0:s1 is gone' "$work/all.err" || fail "the port goes" "$(cat "$work/all.err")"
+wait_for "the port goes" 20 grep -q 'vale0:s1 is gone' "$work/all.err"
+: >"$work/all"
+must nv pkt-gen -i vale4:late -f tx -n 1
+must nv pkt-gen -i vale4:later -f tx -n 1
+must nv pkt-gen -i vale0:s1 -f tx -n 1
+tells switch 'vale4:late/0 60 bytes'
+tells switch 'vale4:later/0 60 bytes'
+tells port 'vale4:late/0 60 bytes'
+tells all 'vale0:s1/0 60 bytes'
+tells whole 'vale0:s1/0 60 bytes'
+! grep -q 'vale4:later' "$work/port" || fail "another port is traced" "$(cat "$work/port")"
+for name in switch port all whole; do
+    end_of "${traces[$name]}" INT || fail "trace $name ends" "$(cat "$work/$name.err")"
+done
+ok "traces wait for what comes, and end when asked"
 finish

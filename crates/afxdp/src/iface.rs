@@ -81,17 +81,26 @@ pub const IOCTLS: [u32; 5] = [
 
 /// Whether there is an interface of that name in this process's network namespace that is up and has a carrier (`IFF_RUNNING`, netdevice(7)).
 pub fn has_carrier(name: &str) -> bool {
+    let both = libc::IFF_UP | libc::IFF_RUNNING;
+    flags(name) & both == both
+}
+
+/// Whether an interface is the loopback one, which sends to itself (`IFF_LOOPBACK`).
+pub fn is_loopback(name: &str) -> bool {
+    flags(name) & libc::IFF_LOOPBACK != 0
+}
+
+/// The flags of an interface; none of one that is not there.
+fn flags(name: &str) -> libc::c_int {
     if name.len() >= libc::IFNAMSIZ {
-        return false;
+        return 0;
     }
     let mut asked = request(name);
     if socket().and_then(|fd| ask(&fd, libc::SIOCGIFFLAGS as libc::Ioctl, &mut asked)).is_err() {
-        return false;
+        return 0;
     }
     // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
-    let flags = libc::c_int::from(unsafe { asked.ifr_ifru.ifru_flags });
-    let both = libc::IFF_UP | libc::IFF_RUNNING;
-    flags & both == both
+    libc::c_int::from(unsafe { asked.ifr_ifru.ifru_flags })
 }
 
 impl Interface {
@@ -225,6 +234,7 @@ mod tests {
         let lo = Interface::find("lo").unwrap();
         assert_eq!((lo.index, lo.queues, lo.program()), (1, 1, None));
         assert_eq!(Interface::find("nosuch0"), Err(Errno::NODEV));
+        assert!(is_loopback("lo") && !is_loopback("nosuch0"));
     }
 
     /// Objective: attributes are found behind others, and cut ones end the search.

@@ -45,7 +45,7 @@ pub fn fail(e: Errno) -> c_int {
 pub fn of(e: &Error) -> Errno {
     match e {
         Error::Refused { errno, .. } | Error::Offsets { errno, .. } | Error::File { errno, .. } => from_raw(*errno),
-        Error::NoDaemon { source, .. } => match source.raw_os_error().map(from_raw) {
+        Error::NoDaemon(why) => match why.errno().map(from_raw) {
             Some(e @ (Errno::ACCESS | Errno::PERM)) => e,
             _ => Errno::NOENT,
         },

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use clap_complete::CompleteEnv;
 
 use crate::cmd::{Command, extcap};
+use crate::complete;
 use crate::error::{EXIT_CODES, Kind};
 use crate::{CliError, Ctx};
 
@@ -18,7 +20,7 @@ pub struct Cli {
     /// Folder of the daemon's sockets.
     ///
     /// Without it: $NETVALE_RUN_DIR, else /run/netvale for root, else $XDG_RUNTIME_DIR/netvale, else
-    /// /tmp/netvale-UID.
+    /// /tmp/netvale-UID; where none of your own runs, that of the system in /run/netvale, if you may connect to it.
     #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
     pub run_dir: Option<PathBuf>,
 
@@ -30,7 +32,7 @@ pub struct Cli {
 /// The command, with the exit codes at the end of every subcommand's help.
 #[must_use]
 pub fn command() -> clap::Command {
-    Cli::command().mut_subcommands(with_exit_codes)
+    crate::groups::grouped(Cli::command()).mut_subcommands(with_exit_codes)
 }
 
 fn with_exit_codes(sub: clap::Command) -> clap::Command {
@@ -45,6 +47,11 @@ fn with_exit_codes(sub: clap::Command) -> clap::Command {
 /// Runs the program: arguments, work, errors, exit code.
 #[must_use]
 pub fn main() -> ExitCode {
+    CompleteEnv::with_factory(|| complete::with_values(command()))
+        .var(complete::VARIABLE)
+        .bin("netvale")
+        .shells(complete::SHELLS)
+        .complete();
     let matches = command().get_matches_from(words(std::env::args_os()));
     let cli = match <Cli as clap::FromArgMatches>::from_arg_matches(&matches) {
         Ok(cli) => cli,

@@ -21,7 +21,7 @@ impl Ctx {
     /// The folder of the daemon's sockets.
     #[must_use]
     pub fn dir(&self) -> PathBuf {
-        self.run_dir.clone().unwrap_or_else(dirs::default_run_dir)
+        self.run_dir.clone().unwrap_or_else(|| dirs::daemon_run_dir(dirs::CONTROL_SOCKET))
     }
 
     /// A control connection to the daemon.
@@ -79,13 +79,14 @@ pub fn port_error(name: &str, error: &netvale::Error) -> CliError {
     let what = format!("cannot open {name}: {error}");
     match error {
         netvale::Error::Name(_) => CliError::usage(what, "`netvale attach --help` has examples of names"),
-        netvale::Error::NoDaemon { .. } => {
-            CliError::unreachable(what, "start one with `netvale up`, or name its --run-dir")
+        netvale::Error::NoDaemon(why) => {
+            CliError::unreachable(format!("cannot open {name}: {}", why.what()), why.hint())
         }
         netvale::Error::Refused { .. } => CliError::refused(what, "`netvale list` shows the ports there are"),
-        netvale::Error::Device(_) | netvale::Error::Passthrough(_) | netvale::Error::Pci(_) => {
-            CliError::failed(what, "docs/guide/ptnet.md says what a device in a virtual machine takes")
-        }
+        netvale::Error::Device(_) | netvale::Error::Passthrough(_) | netvale::Error::Pci(_) => CliError::failed(
+            what,
+            "the guide (ptnet.md, in /usr/share/doc/netvale/guide) says what a device in a virtual machine takes",
+        ),
         _ => CliError::failed(what, "see the daemon's log"),
     }
 }

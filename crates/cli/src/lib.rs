@@ -7,9 +7,12 @@
 //! |---|---|
 //! | `capture` | copies of ports' frames, and the files they go to |
 //! | `cli.rs` | the command line as a whole, and what is the same for every subcommand |
+//! | `complete` | what a shell completes |
 //! | `ctx.rs` | what a subcommand gets: the run directory, the way to the daemon |
 //! | `error.rs` | errors of two lines, and the exit codes |
 //! | `grid.rs` | aligned columns |
+//! | `groups.rs` | the subcommands in the help |
+//! | `headers.rs` | a frame's headers in a few words |
 //! | `out.rs` | standard output, whose reader may go away |
 //! | `progress.rs` | the progress line on standard error |
 //! | `rates.rs`, `units.rs` | rates from counters, and how they are written |
@@ -18,10 +21,13 @@
 pub mod capture;
 pub mod cli;
 pub mod cmd;
+pub mod complete;
 pub mod ctx;
 pub mod error;
 pub mod forward;
 pub mod grid;
+pub mod groups;
+pub mod headers;
 mod libpcap;
 pub mod out;
 pub mod progress;

@@ -82,6 +82,28 @@ pub fn speed(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The words of links, for the help of `netvale link` and for completion.
+pub const LINK_WORDS: &str = "\
+Words:
+  delay TIME [JITTER [CORRELATION]] [distribution uniform|normal|pareto|paretonormal|exponential]
+  loss [random] PERCENT [CORRELATION]
+  loss gemodel P [R [1-H [1-K]]]           bursts of losses (Gilbert-Elliott)
+  loss state P13 [P31 [P32 [P23 [P14]]]]   a Markov chain of four states
+  duplicate PERCENT [CORRELATION]
+  corrupt PERCENT [CORRELATION]
+  reorder PERCENT [CORRELATION] [gap N]
+  rate RATE [PACKETOVERHEAD [CELLSIZE [CELLOVERHEAD]]]
+  limit FRAMES                             that may be under way, 100000 if not said
+  bytes SIZE                               the same in bytes, 64mb if not said
+  seed N                                   the same chances each time
+
+Examples:
+  netvale link vale0:r1 delay 70ms 5ms loss 1%
+  netvale link vale0:r1 out rate 10mbit
+  netvale link vale0:r1 both delay 25ms
+  netvale link vale0:r1 off
+";
+
 #[cfg(test)]
 mod tests {
     use super::*;

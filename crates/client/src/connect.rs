@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -10,7 +10,9 @@ use netvale_control::attach::{
     AttachReply, AttachRequest, FILE_AT_FAULT, FileAsked, IN_FILE, MAX_FDS, OFFSETS_AT_FAULT, PORT_OF_SWITCH,
     REPLY_LEN, Role,
 };
+use netvale_control::client::ClientError;
 use netvale_control::device::{DeviceReply, DeviceRequest, Holding};
+use netvale_control::dirs;
 use netvale_mem::Mapping;
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::mirror::{Mirror, Moment};
@@ -49,8 +51,8 @@ pub struct Attached {
 /// # Errors
 /// [`Error::NoDaemon`] if no daemon listens there.
 pub fn connect_to(run_dir: Option<&Path>) -> Result<OwnedFd, Error> {
-    let dir = run_dir.map_or_else(netvale_control::dirs::default_run_dir, Path::to_path_buf);
-    connect(&dir.join(netvale_control::dirs::ATTACH_SOCKET))
+    let dir = run_dir.map_or_else(|| dirs::daemon_run_dir(dirs::ATTACH_SOCKET), Path::to_path_buf);
+    connect(&dir)
 }
 
 /// Requests a port on a connection that holds none.
@@ -158,19 +160,15 @@ fn ask(conn: BorrowedFd<'_>, message: &[u8], file: Option<BorrowedFd<'_>>) -> Re
     receive(&ours)
 }
 
-fn connect(socket: &Path) -> Result<OwnedFd, Error> {
-    let failed = |source: rustix::io::Errno| Error::NoDaemon {
-        path: PathBuf::from(socket),
-        dir: socket.parent().map(|d| d.display().to_string()).unwrap_or_default(),
-        source: source.into(),
-    };
+fn connect(dir: &Path) -> Result<OwnedFd, Error> {
+    let socket = dir.join(dirs::ATTACH_SOCKET);
     let conn = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(Error::system("make a socket"))?;
-    if socket.parent().is_some_and(netvale_control::dirs::is_foreign) {
-        return Err(failed(rustix::io::Errno::PERM));
+    if dirs::is_foreign(dir) {
+        return Err(Error::NoDaemon(ClientError::Foreign { run_dir: dir.into() }));
     }
-    let address = SocketAddrUnix::new(socket).map_err(failed)?;
-    rustix::net::connect(&conn, &address).map_err(failed)?;
+    let connected = SocketAddrUnix::new(&socket).and_then(|address| rustix::net::connect(&conn, &address));
+    connected.map_err(|errno| Error::NoDaemon(ClientError::connecting(socket, TIMEOUT, errno.into())))?;
     Ok(conn)
 }
 

@@ -1,8 +1,7 @@
 //! The errors of the client library.
 
-use std::path::PathBuf;
-
 use netvale_control::attach::BadMessage;
+use netvale_control::client::ClientError;
 use netvale_portspec::ParseError;
 use thiserror::Error;
 
@@ -18,16 +17,9 @@ pub enum Error {
     /// The name does not follow netmap's grammar.
     #[error("not a port name\n{0}")]
     Name(#[from] ParseError),
-    /// No daemon listens.
-    #[error("no netvale daemon at {path}: {source}; start one with 'netvale up --run-dir {dir}'")]
-    NoDaemon {
-        /// Path of the socket.
-        path: PathBuf,
-        /// Directory of the socket.
-        dir: String,
-        /// The error of connect(2).
-        source: std::io::Error,
-    },
+    /// No daemon listens, or this user may not connect to it.
+    #[error(transparent)]
+    NoDaemon(ClientError),
     /// The daemon refused the request.
     #[error("{text}")]
     Refused {

@@ -42,7 +42,7 @@ impl Port {
         // Parsed here for an error that points at the character; the daemon parses it again.
         let spec = PortSpec::parse(name)?;
         match connect_to(options.run_dir.as_deref()) {
-            Err(Error::NoDaemon { .. }) if direct::is_possible(&spec) => direct::open(&direct::meant(spec), options),
+            Err(Error::NoDaemon(_)) if direct::is_possible(&spec) => direct::open(&direct::meant(spec), options),
             conn => Self::open_on(conn?, name, options),
         }
     }

@@ -47,7 +47,7 @@ impl SendError {
             SendError::Empty => Errno::INVAL,
             SendError::TooLong => Errno::MSGSIZE,
             SendError::ReceiveOnly => Errno::OPNOTSUPP,
-            SendError::Closed | SendError::Open(Error::Closed | Error::NoDaemon { .. }) => Errno::NETDOWN,
+            SendError::Closed | SendError::Open(Error::Closed | Error::NoDaemon(_)) => Errno::NETDOWN,
             SendError::Open(Error::Refused { errno, .. }) if (1..4096).contains(errno) => {
                 Errno::from_raw_os_error(*errno)
             }

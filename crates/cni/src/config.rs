@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use netvale_control::dirs;
 use netvale_control::types::Mac;
 use netvale_portspec::SwitchName;
 use serde::Deserialize;
@@ -194,7 +195,7 @@ impl Config {
 
     /// The daemon's run directory.
     pub fn daemon_dir(&self) -> PathBuf {
-        self.run_dir.clone().unwrap_or_else(netvale_control::dirs::default_run_dir)
+        self.run_dir.clone().unwrap_or_else(|| dirs::daemon_run_dir(dirs::CONTROL_SOCKET))
     }
 }
 

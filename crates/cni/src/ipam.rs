@@ -31,10 +31,17 @@ pub fn run(kind: &str, command: &str, input: &Value) -> Result<Option<Value>, Cn
     match (output.status.success(), value) {
         (true, None) => Ok(None),
         (true, Some(Ok(value))) => Ok(Some(value)),
-        (false, Some(Ok(error))) if error.get("code").is_some() => Err(CniError::Delegated(error)),
+        (false, Some(Ok(error))) if error.get("code").is_some() => Err(CniError::Delegated(named(kind, error))),
         (true, Some(Err(e))) => Err(CniError::new(Code::Decode, format!("{kind} said what is not JSON: {e}"))),
         (false, _) => Err(CniError::new(Code::Io, format!("{kind} failed ({}), and did not say why", output.status))),
     }
+}
+
+/// The plugin's own error, which says whose it is.
+fn named(kind: &str, mut error: Value) -> Value {
+    let msg = error.get("msg").and_then(Value::as_str).unwrap_or("it did not say why");
+    error["msg"] = format!("the address plugin {kind}: {msg}").into();
+    error
 }
 
 fn find(kind: &str) -> Result<PathBuf, CniError> {

@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! use netvale_control::{client::Client, dirs};
-//! let mut client = Client::connect(&dirs::default_run_dir())?;
+//! let mut client = Client::connect(&dirs::daemon_run_dir(dirs::CONTROL_SOCKET))?;
 //! println!("{}", client.version()?.version);
 //! # Ok::<(), netvale_control::client::ClientError>(())
 //! ```
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::dirs::{self, CONTROL_SOCKET};
+use crate::dirs::{self, CONTROL_SOCKET, Presence};
 use crate::error::{ErrorCode, RpcError};
 use crate::framing::Lines;
 use crate::request::Request;
@@ -28,6 +28,7 @@ use crate::types::{
     SwitchInfo, TableEntry, TableParams, TraceBeginParams, TraceBegun, TraceRead, Version, VxlanSetParams,
 };
 
+mod admission;
 mod bring;
 mod error;
 
@@ -100,8 +101,19 @@ impl Client {
                 timeout,
                 events: VecDeque::new(),
             }),
-            Err(source) => Err(ClientError::connecting(run_dir, socket, timeout, source)),
+            Err(source) => Err(ClientError::connecting(socket, timeout, source)),
         }
+    }
+
+    /// Why nobody could connect to a socket in a run directory, if so; nobody is connected.
+    pub fn obstacle(run_dir: &Path, socket: &str) -> Option<ClientError> {
+        let socket = run_dir.join(socket);
+        let kind = match dirs::presence(&socket) {
+            Presence::Listener => return None,
+            Presence::Nobody => io::ErrorKind::NotFound,
+            Presence::Denied => io::ErrorKind::PermissionDenied,
+        };
+        Some(ClientError::connecting(socket, Duration::ZERO, kind.into()))
     }
 
     /// Changes the time limit of each request; it must be above zero.

@@ -1,7 +1,9 @@
 //! Where the daemon's sockets are.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 /// Name of the control socket in the run directory: `SOCK_STREAM`, JSON-RPC 2.0, one object per line.
@@ -11,10 +13,53 @@ pub const ATTACH_SOCKET: &str = "attach.sock";
 /// Environment variable that names the run directory.
 pub const RUN_DIR_VARIABLE: &str = "NETVALE_RUN_DIR";
 
-/// The default directory of the daemon's sockets: `$NETVALE_RUN_DIR`, else `/run/netvale` for root, else
-/// `$XDG_RUNTIME_DIR/netvale`, else `/tmp/netvale-UID`.
+/// The directory of the system's daemon.
+pub const SYSTEM_RUN_DIR: &str = "/run/netvale";
+
+/// The directory of a daemon that this user starts, unless told otherwise: `$NETVALE_RUN_DIR`, else `/run/netvale` for
+/// root, else `$XDG_RUNTIME_DIR/netvale`, else `/tmp/netvale-UID`.
 pub fn default_run_dir() -> PathBuf {
     run_dir(|name| std::env::var_os(name), rustix::process::geteuid().as_raw())
+}
+
+/// The directory of the daemon that this user means who connects to `socket`, [`CONTROL_SOCKET`] or [`ATTACH_SOCKET`]:
+/// the default one, unless the user has named none, no daemon of theirs listens, and they may connect to the system's.
+pub fn daemon_run_dir(socket: &str) -> PathBuf {
+    let own = default_run_dir();
+    let system = Path::new(SYSTEM_RUN_DIR);
+    if is_named() || (!is_foreign(&own) && presence(&own.join(socket)) != Presence::Nobody) {
+        return own;
+    }
+    if presence(&system.join(socket)) == Presence::Listener { system.into() } else { own }
+}
+
+/// Whether there is a system's daemon beside this user's, to whose socket they may not connect.
+pub fn is_kept_from_system(socket: &str) -> bool {
+    !is_named() && presence(&Path::new(SYSTEM_RUN_DIR).join(socket)) == Presence::Denied
+}
+
+fn is_named() -> bool {
+    std::env::var_os(RUN_DIR_VARIABLE).is_some_and(|value| !value.is_empty())
+}
+
+/// Who is at a socket's path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Nobody,
+    Listener,
+    /// This user may not know.
+    Denied,
+}
+
+/// The kernel's answer to a socket of another type is enough: nobody is connected, so no daemon is started by a service
+/// manager, and none has to take note.
+pub(crate) fn presence(socket: &Path) -> Presence {
+    let asked = UnixDatagram::unbound().and_then(|probe| probe.connect(socket));
+    match asked {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PROTOTYPE.raw_os_error()) => Presence::Listener,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Presence::Denied,
+        _ => Presence::Nobody,
+    }
 }
 
 /// An empty variable counts as unset; so does a relative `XDG_RUNTIME_DIR`, as the XDG Base Directory Specification
@@ -25,7 +70,7 @@ fn run_dir(variable: impl Fn(&str) -> Option<OsString>, uid: u32) -> PathBuf {
         return dir;
     }
     if uid == 0 {
-        return "/run/netvale".into();
+        return SYSTEM_RUN_DIR.into();
     }
     match path("XDG_RUNTIME_DIR").filter(|dir| dir.is_absolute()) {
         Some(dir) => dir.join("netvale"),
@@ -68,6 +113,22 @@ mod tests {
         assert_eq!(dir("", "/run/user/7", 7), PathBuf::from("/run/user/7/netvale"));
         assert_eq!(dir("", "relative", 7), PathBuf::from("/tmp/netvale-7"));
         assert_eq!(run_dir(|_| None, 7), PathBuf::from("/tmp/netvale-7"));
+    }
+
+    /// Objective: who listens at a path is told without a connection, whatever the type of the socket; a file that a
+    /// daemon left is nobody.
+    #[test]
+    fn presences() {
+        let dir = tempfile::tempdir().unwrap();
+        let alive = dir.path().join("alive");
+        let left = dir.path().join("left");
+        let listener = std::os::unix::net::UnixListener::bind(&alive).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(&left).unwrap());
+        assert_eq!(presence(&alive), Presence::Listener);
+        assert_eq!(presence(&left), Presence::Nobody);
+        assert_eq!(presence(&dir.path().join("none")), Presence::Nobody);
+        listener.set_nonblocking(true).unwrap();
+        assert_eq!(listener.accept().map(drop).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
     }
 
     /// Removes a directory when the test ends, in whatever way.

@@ -186,7 +186,7 @@ impl Request {
 fn params_of<T: DeserializeOwned>(method: &str, params: Option<Value>) -> Result<T, RpcError> {
     let params = params.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
     serde_json::from_value(params).map_err(|error| {
-        let hint = format!("docs/reference/control-protocol.md has an example of {method}");
+        let hint = format!("control-protocol.md in the reference has an example of {method}");
         RpcError::new(ErrorCode::InvalidParams, format!("{method}: {error}"), hint)
     })
 }

@@ -240,7 +240,7 @@ impl Call {
 }
 
 fn invalid(message: &str) -> RpcError {
-    let hint = r#"a request is {"jsonrpc":"2.0","id":1,"method":"version"}; docs/reference/control-protocol.md describes them all"#;
+    let hint = r#"a request is {"jsonrpc":"2.0","id":1,"method":"version"}; control-protocol.md in the reference describes them all"#;
     RpcError::new(ErrorCode::InvalidRequest, message, hint)
 }
 

@@ -26,7 +26,7 @@ mod values;
 mod workers;
 mod write;
 
-use keys::KEYS;
+pub use keys::{KEYS, Key};
 pub use overrides::Overrides;
 pub use places::{Mistake, Place, parse};
 pub use port::PortConfig;
@@ -388,11 +388,7 @@ fn within(name: &'static str, value: u64, least: u64, most: u64) -> Result<u64, 
     if (least..=most).contains(&value) {
         return Ok(value);
     }
-    Err(ConfigError::Value {
-        name,
-        value: value.to_string(),
-        expected: "it is out of range (see docs/reference/configuration.md)",
-    })
+    Err(ConfigError::Value { name, value: value.to_string(), expected: "it is out of range (see netvale.toml(5))" })
 }
 
 fn sockets(s: FileSockets) -> Result<SocketAccess, ConfigError> {

@@ -133,7 +133,7 @@ impl From<TapError> for Refusal {
             TapError::NoTun(errno) | TapError::Step { source: errno, .. } => *errno,
             TapError::Permission(_) => Errno::PERM,
             TapError::Busy(_) => Errno::BUSY,
-            TapError::Queues(_) => Errno::INVAL,
+            TapError::Queues(_) | TapError::OneQueue(_) | TapError::OtherKind(..) => Errno::INVAL,
         };
         Refusal::new(errno, e.to_string())
     }

@@ -9,12 +9,19 @@ use crate::source::Source;
 /// Path of the page.
 pub const PATH: &str = "/metrics";
 
-/// Serves the page, and no other.
+/// What a browser sees that was given the address alone.
+const ROOT: &str =
+    "<!doctype html><title>netvale</title><p>netvale: <a href=\"/metrics\">/metrics</a> for Prometheus</p>\n";
+
+/// Serves the page, and where it is.
 #[derive(Debug)]
 pub struct MetricsPage(pub Source);
 
 impl Handler for MetricsPage {
     fn answer(&self, head: &Head) -> Answer {
+        if head.path == "/" {
+            return Answer::page("text/html; charset=utf-8", ROOT);
+        }
         if head.path != PATH {
             return Answer::only(Status::NotFound, "there is only /metrics");
         }

@@ -22,7 +22,7 @@ fn selectable(h: &Handle) -> c_int {
 /// Frames that found no room at this port, as the daemon counts them; 0 for monitors and pipes.
 fn dropped(name: &str) -> u64 {
     let Some(spec) = netvale::interface(name) else { return 0 };
-    let Ok(mut client) = Client::connect(&dirs::default_run_dir()) else { return 0 };
+    let Ok(mut client) = Client::connect(&dirs::daemon_run_dir(dirs::CONTROL_SOCKET)) else { return 0 };
     let port = spec.names().into_iter().find_map(|name| client.show(&name.to_string()).ok());
     port.and_then(|port| port.drops.get("no-room").copied()).unwrap_or(0)
 }

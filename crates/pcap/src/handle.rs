@@ -178,10 +178,8 @@ impl Drop for Handle {
 
 fn code_of(e: &Error) -> c_int {
     match e {
-        Error::NoDaemon { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-            sys::ERROR_PERM_DENIED
-        }
-        Error::NoDaemon { .. } => sys::ERROR_NO_SUCH_DEVICE,
+        Error::NoDaemon(why) if matches!(why.errno(), Some(libc::EACCES | libc::EPERM)) => sys::ERROR_PERM_DENIED,
+        Error::NoDaemon(_) => sys::ERROR_NO_SUCH_DEVICE,
         Error::Refused { errno, .. } if *errno == libc::ENXIO => sys::ERROR_NO_SUCH_DEVICE,
         Error::Refused { errno, .. } if *errno == libc::EACCES => sys::ERROR_PERM_DENIED,
         _ => sys::ERROR,

@@ -94,7 +94,7 @@ pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut Interface, errbuf: *mu
 
 /// The daemon's ports and what they are; none when no daemon answers.
 fn ports() -> Vec<(String, String)> {
-    let Ok(mut client) = Client::connect(&dirs::default_run_dir()) else { return Vec::new() };
+    let Ok(mut client) = Client::connect(&dirs::daemon_run_dir(dirs::CONTROL_SOCKET)) else { return Vec::new() };
     let list = client.ports(None).unwrap_or_default();
     let about = |name: &str| format!("a copy of what passes netvale port {name}");
     let copies = list.iter().map(|port| (name_of(&format!("{}/z", port.name)), about(&port.name)));

@@ -45,13 +45,19 @@ pub struct Pacer {
     /// When this pass over the recording began, and the time of its first frame.
     begun: Duration,
     first: Option<Duration>,
+    /// The latest time recorded in this pass.
+    latest: Duration,
     last: Duration,
 }
+
+/// Frames that were recorded out of order are closer to each other. A clock that goes back by more was set: what
+/// follows was recorded at other times, whose gaps count.
+const BACK: Duration = Duration::from_secs(1);
 
 impl Pacer {
     /// Creates a pacer at the beginning of a recording.
     pub fn new(pace: Pace) -> Self {
-        Pacer { pace, frames: 0, begun: Duration::ZERO, first: None, last: Duration::ZERO }
+        Pacer { pace, frames: 0, begun: Duration::ZERO, first: None, latest: Duration::ZERO, last: Duration::ZERO }
     }
 
     /// Creates a pacer that has sent `frames` frames in passes over the recording, the last of them at `last`.
@@ -68,6 +74,7 @@ impl Pacer {
     pub fn again(&mut self) {
         self.begun = self.last;
         self.first = None;
+        self.latest = Duration::ZERO;
     }
 
     /// When to send the next frame, recorded at `time`, counted from the beginning of sending.
@@ -75,6 +82,10 @@ impl Pacer {
         let due = match self.pace {
             Pace::Fast => Duration::ZERO,
             Pace::Recorded(Speed(factor)) => {
+                if time.saturating_add(BACK) < self.latest {
+                    self.again();
+                }
+                self.latest = self.latest.max(time);
                 let since = time.saturating_sub(*self.first.get_or_insert(time));
                 let gap = Duration::try_from_secs_f64(since.as_secs_f64() / factor).unwrap_or(Duration::MAX);
                 self.begun.saturating_add(gap)
@@ -104,6 +115,17 @@ mod tests {
         assert_eq!([1000, 1010, 1004, 1030].map(|t| p.due(MS(t))), [0, 5, 5, 15].map(MS));
         p.again();
         assert_eq!([1000, 1010].map(|t| p.due(MS(t))), [15, 20].map(MS));
+    }
+
+    /// Objective: where the clock goes back, the gaps of what follows are kept; frames that are out of order are not
+    /// taken for that.
+    #[test]
+    fn clock_goes_back() {
+        let mut p = Pacer::new(Pace::times(1.0).unwrap());
+        let times = [90_000, 90_010, 90_004, 90_020, 500, 530, 520, 540, 10];
+        assert_eq!(times.map(|t| p.due(MS(t))), [0, 10, 10, 20, 20, 50, 50, 60, 60].map(MS));
+        p.again();
+        assert_eq!([90_000, 90_010].map(|t| p.due(MS(t))), [60, 70].map(MS));
     }
 
     /// Objective: a rate is even, across passes too, and does not look at recorded times.

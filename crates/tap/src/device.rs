@@ -55,6 +55,12 @@ pub enum TapError {
     /// Another program has it open.
     #[error("the interface {0} is in use by another program: choose another name")]
     Busy(String),
+    /// It is there, made for one queue.
+    #[error("the interface {0} was made without multi_queue: ask for one ring, or make it anew")]
+    OneQueue(String),
+    /// An interface of another kind has the name.
+    #[error("the interface {0} is there already, and is {1}: choose another name, or remove it (ip link del {0})")]
+    OtherKind(String, &'static str),
     /// There are too many queues.
     #[error("{0} queues asked for; a TAP has 1 to {MAX_QUEUES}")]
     Queues(u32),
@@ -172,12 +178,30 @@ fn open_queue(name: &str, several: bool) -> Result<(OwnedFd, String), TapError> 
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty()).map_err(TapError::NoTun)?;
     let mode = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | if several { libc::IFF_MULTI_QUEUE } else { 0 };
-    let actual = sys::set_iff(&fd, name, mode).map_err(|e| match e {
-        Errno::PERM | Errno::ACCESS => TapError::Permission(name.to_owned()),
-        Errno::BUSY => TapError::Busy(name.to_owned()),
-        source => TapError::Step { name: name.to_owned(), what: "make it", source },
+    let actual = sys::set_iff(&fd, name, mode).or_else(|e| match e {
+        Errno::PERM | Errno::ACCESS => Err(TapError::Permission(name.to_owned())),
+        Errno::BUSY => Err(TapError::Busy(name.to_owned())),
+        Errno::INVAL if sys::is_there(name) => take(&fd, name, mode),
+        source => Err(TapError::Step { name: name.to_owned(), what: "make it", source }),
     })?;
     Ok((fd, actual))
+}
+
+/// Opens an interface that is there and does not fit: one queue of a TAP for several will do. Else, says what it is.
+fn take(fd: &OwnedFd, name: &str, mode: i32) -> Result<String, TapError> {
+    let several = mode & libc::IFF_MULTI_QUEUE != 0;
+    match sys::set_iff(fd, name, mode ^ libc::IFF_MULTI_QUEUE) {
+        Ok(_) if several => Err(TapError::OneQueue(name.to_owned())),
+        Ok(actual) => Ok(actual),
+        Err(_) => {
+            let tun = mode & !libc::IFF_TAP | libc::IFF_TUN;
+            let is_tun = [tun, tun ^ libc::IFF_MULTI_QUEUE].iter().any(|mode| {
+                let taken = sys::set_iff(fd, name, *mode);
+                taken.is_ok() || taken == Err(Errno::BUSY)
+            });
+            Err(TapError::OtherKind(name.to_owned(), if is_tun { "a TUN" } else { "no TAP" }))
+        }
+    }
 }
 
 /// Requests every offload that this kernel knows, or none. Returns whether UDP segmentation (Linux 6.2) is among them.

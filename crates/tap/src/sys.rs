@@ -156,3 +156,15 @@ pub fn set_up(socket: impl AsFd, name: &str) -> Result<(), Errno> {
     r.set(&flags.to_ne_bytes());
     with_ifreq(socket.as_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &mut r)
 }
+
+/// Whether an interface of that name is there.
+pub fn is_there(name: &str) -> bool {
+    let kind = rustix::net::SocketType::DGRAM;
+    let flags = rustix::net::SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(rustix::net::AddressFamily::UNIX, kind, flags, None);
+    let asked = socket.and_then(|socket| {
+        let mut r = IfReq::new(name)?;
+        with_ifreq(socket.as_fd(), libc::SIOCGIFFLAGS as libc::Ioctl, &mut r)
+    });
+    asked.is_ok()
+}

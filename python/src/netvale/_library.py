@@ -15,8 +15,10 @@ NIOCRXSYNC = 0x6995
 # _IOWR('i', 151, struct nmreq_header)
 NIOCCTRL = 3 << 30 | 88 << 16 | 0x6997
 
+#: Where `make build` puts the library, for a package that is used in its checkout.
+_BUILT = os.path.join(os.path.dirname(__file__), "../../../target/release/libnetmap.so")
 #: Where `make install` puts the library when the dynamic loader has not been told.
-_PLACES = ("libnetmap.so.0", "/usr/local/lib/libnetmap.so.0", "/usr/lib/netvale/libnetmap.so.0")
+_PLACES = ("libnetmap.so.0", "/usr/local/lib/libnetmap.so.0", "/usr/lib/netvale/libnetmap.so.0", _BUILT)
 
 
 class Header(ctypes.Structure):
@@ -73,7 +75,7 @@ def _find() -> ctypes.CDLL:
             return ctypes.CDLL(place, use_errno=True)
         except OSError as error:
             reasons.append(str(error))
-    text = f"netvale's libnetmap is not installed, and $NETVALE_LIBNETMAP does not name it: {reasons[0]}"
+    text = f"netvale's libnetmap is not installed: install libnetmap0, or name it with NETVALE_LIBNETMAP=/…/libnetmap.so ({reasons[0]})"
     raise NetvaleError(numbers.ENOENT, text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -13,13 +14,27 @@ from .errors import ControlError, NetvaleError
 from .views import Address, Evicted, Groups, Port, Stats, Switch, Version, made
 
 
+SYSTEM = Path("/run/netvale")
+
+
 def run_dir() -> Path:
     """Where the daemon's sockets are, by the rules that all of netvale's programs follow."""
     named = os.environ.get("NETVALE_RUN_DIR")
     if named:
         return Path(named)
     if os.geteuid() == 0:
-        return Path("/run/netvale")
+        return SYSTEM
+    own = _own_dir()
+    return SYSTEM if not _listens(own) and _listens(SYSTEM) else own
+
+
+def _listens(directory: Path) -> bool:
+    """Whether a daemon is there: the kernel tells it to a socket of another type, and nobody is connected."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        return probe.connect_ex(os.fspath(directory / "control.sock")) == errno.EPROTOTYPE
+
+
+def _own_dir() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(runtime):
         return Path(runtime, "netvale")
@@ -42,6 +57,8 @@ class Control:
         except OSError as error:
             self._socket.close()
             text = f"no netvale daemon at {path}: {error.strerror}; start one with 'netvale up'"
+            if error.errno == errno.EACCES:
+                text = f"this user may not connect to {path}; 'netvale list' says who may"
             raise NetvaleError(error.errno or 0, text) from None
         self._lines = self._socket.makefile("rw", encoding="utf-8", newline="\n")
         self._last = 0

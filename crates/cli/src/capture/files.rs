@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use tracing_subscriber::fmt::format::Writer;
@@ -63,15 +64,16 @@ impl Files {
         self.ring.as_ref().map_or(1, |ring| ring.made)
     }
 
-    /// Makes the next file, and first removes the oldest one if there are enough.
+    /// Makes the next file, and first removes the oldest one if there are enough. A FIFO's reader is waited for until
+    /// `stop` is readable.
     ///
     /// # Errors
-    /// It cannot be made, or the oldest cannot be removed.
-    pub fn make_next(&mut self) -> io::Result<Sink> {
+    /// It cannot be made, or the oldest cannot be removed; `BrokenPipe` if no reader came.
+    pub fn make_next(&mut self, stop: &UnixStream) -> io::Result<Sink> {
         let to_stdout = self.is_stdout();
         match &mut self.ring {
             None if to_stdout => Sink::stdout(),
-            None => Sink::open(&self.path),
+            None => Sink::open(&self.path, stop),
             Some(ring) => ring.make_next(&self.path),
         }
     }
@@ -131,9 +133,10 @@ mod tests {
     fn ring() {
         let dir = tempfile::tempdir().unwrap();
         let mut files = Files::ring(&dir.path().join("a.pcapng"), Some(3));
+        let (stop, _ends) = UnixStream::pair().unwrap();
         let mut made = Vec::new();
         for n in 0..6 {
-            files.make_next().unwrap();
+            files.make_next(&stop).unwrap();
             made.push(files.current().to_owned());
             if n == 4 {
                 std::fs::remove_file(&made[3]).unwrap();

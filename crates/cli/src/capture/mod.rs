@@ -8,12 +8,14 @@
 //! | [`sink`] | a file or pipe that gets whole blocks |
 //! | [`files`] | one file after the other, the oldest removed |
 //! | [`recorder`] | frames as blocks, into these |
+//! | [`lines`] | frames as lines of text |
 
 use std::time::{Duration, SystemTime};
 
 pub mod files;
 pub mod filter;
 pub mod limits;
+pub mod lines;
 pub mod recorder;
 pub mod sink;
 pub mod source;

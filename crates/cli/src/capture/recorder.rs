@@ -119,7 +119,7 @@ impl<'a> Recorder<'a> {
         stop: &'a UnixStream,
     ) -> Result<Recorder<'a>, CliError> {
         let interfaces = sources.interfaces(plan.expression.as_deref(), plan.snaplen);
-        let sink = files.make_next().map_err(|e| cannot_write(files, &e))?;
+        let sink = files.make_next(stop).map_err(|e| cannot_write(files, &e))?;
         let encoder = Encoder::begin(plan.format, APPLICATION, &interfaces);
         Ok(Recorder {
             plan,
@@ -221,7 +221,7 @@ impl<'a> Recorder<'a> {
         self.append_statistics();
         self.flush()?;
         self.earlier += self.current.bytes;
-        let sink = self.files.make_next().map_err(|e| cannot_write(self.files, &e))?;
+        let sink = self.files.make_next(self.stop).map_err(|e| cannot_write(self.files, &e))?;
         self.encoder = Encoder::begin(self.plan.format, APPLICATION, &self.interfaces);
         self.current = Current::of(sink, &self.encoder);
         self.flush()

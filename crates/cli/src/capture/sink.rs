@@ -3,14 +3,19 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::source::Event;
+
 /// What a pipe that can be written to at all takes without making its writer wait (Linux's `PIPE_BUF`).
 const PIECE: usize = 4096;
+/// How often a FIFO is looked at that has no reader yet.
+const LOOK: Duration = Duration::from_millis(50);
 /// How long a reader that stands still holds up the end.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -33,12 +38,25 @@ impl Sink {
         Sink::of(File::from(fd))
     }
 
-    /// Opens a file for writing and empties it; for a FIFO, waits for its reader.
+    /// Opens a file for writing and empties it; for a FIFO, waits for its reader until `stop` becomes readable.
     ///
     /// # Errors
-    /// It cannot be opened.
-    pub fn open(path: &Path) -> io::Result<Sink> {
-        Sink::of(File::create(path)?)
+    /// It cannot be opened; `BrokenPipe` if no reader came.
+    pub fn open(path: &Path, stop: &UnixStream) -> io::Result<Sink> {
+        if !std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo()) {
+            return Sink::of(File::create(path)?);
+        }
+        // To open it would wait for the reader, and for nothing else.
+        let without_waiting = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        loop {
+            match OpenOptions::new().write(true).custom_flags(without_waiting).open(path) {
+                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {}
+                opened => return blocking(opened?),
+            }
+            if Event(stop.as_fd(), PollFlags::IN).is_there_within(LOOK) {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+        }
     }
 
     /// Makes a file that is not there yet.
@@ -81,6 +99,12 @@ impl Sink {
             Sink::Pipe(pipe) => pipe_in(pipe, blocks, stop),
         }
     }
+}
+
+/// A pipe whose writer waits from now on.
+fn blocking(pipe: File) -> io::Result<Sink> {
+    rustix::fs::fcntl_setfl(&pipe, rustix::fs::OFlags::empty())?;
+    Sink::of(pipe)
 }
 
 /// Takes off a file what is not a whole block. Where that fails, too, readers find a file that was cut short.
@@ -148,6 +172,31 @@ mod tests {
         assert_eq!(sink.write(&[2; 1 << 20], &stop).unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(reader);
         assert_eq!(sink.write(&[3], &stop).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    /// Objective: a FIFO is waited for until it has a reader, or the end is asked for.
+    #[test]
+    fn fifos() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fifo");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        let (stop, ends) = UnixStream::pair().unwrap();
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| std::fs::read(&path).unwrap());
+            let mut sink = Sink::open(&path, &stop).unwrap();
+            sink.write(&[7; 100_000], &stop).unwrap();
+            drop(sink);
+            assert_eq!(reading.join().unwrap(), [7; 100_000]);
+        });
+        (&ends).write_all(b"x").unwrap();
+        assert_eq!(Sink::open(&path, &stop).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
     /// Objective: blocks that a file does not take leave it with the blocks before, and it takes further ones.

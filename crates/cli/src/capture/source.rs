@@ -41,8 +41,15 @@ impl Event<'_> {
     /// Whether it has happened.
     #[must_use]
     pub fn is_there(&self) -> bool {
+        self.is_there_within(Duration::ZERO)
+    }
+
+    /// Whether it happens within that time.
+    #[must_use]
+    pub fn is_there_within(&self, limit: Duration) -> bool {
         let mut fds = [PollFd::from_borrowed_fd(self.0, self.1)];
-        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+        poll(&mut fds, Some(&limit)).is_ok_and(|count| count > 0)
     }
 }
 
@@ -206,10 +213,32 @@ fn no_room(info: &PortInfo) -> u64 {
     out.filter_map(|ring| ring.drops.get("no-room")).sum()
 }
 
+/// A port that somebody else has, or that no program can open, such as a TAP, is watched: a copy of what it sends and
+/// receives. Where that is refused as well, the first refusal counts.
+fn watched_instead(name: &str, options: &Options, refused: netvale::Error) -> (String, Result<Port, netvale::Error>) {
+    let refused = (name.to_owned(), Err(refused));
+    let is_port_alone = PortSpec::parse(name).is_ok_and(|spec| spec == PortSpec::from(spec.name.clone()));
+    if !is_port_alone {
+        return refused;
+    }
+    let copy = format!("{name}/rt");
+    match Port::open_with(&copy, options) {
+        Ok(port) => {
+            eprintln!("{name} is not this program's: {copy} is captured, a copy of what it sends and receives");
+            (copy, Ok(port))
+        }
+        Err(_) => refused,
+    }
+}
+
 impl Watched {
     fn open(name: &str, ctx: &Ctx) -> Result<Watched, CliError> {
         let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };
-        let opened = Port::open_with(name, &options);
+        let (name, opened) = match Port::open_with(name, &options) {
+            Err(refused @ netvale::Error::Refused { .. }) => watched_instead(name, &options, refused),
+            opened => (name.to_owned(), opened),
+        };
+        let name = name.as_str();
         let mut port = opened.map_err(|e| crate::ctx::port_error(name, &e))?;
         let spec = PortSpec::parse(name).ok();
         let names =

@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use netvale_control::dirs::SYSTEM_RUN_DIR;
 use netvale_control::types::{Action, Applied, ApplyParams};
 use netvale_daemon::config::{self, Overrides};
 
 use super::filter::programs;
 use crate::{CliError, Ctx, out};
 
+/// The configuration of the system's daemon, which its unit names.
+const SYSTEM_FILE: &str = "/etc/netvale.toml";
 /// Attaching a thousand ports takes a while, and so does closing large captures.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -22,8 +25,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = SIGNS)]
 pub struct Args {
-    /// The file (TOML), as for `netvale up --config`; - is standard input.
-    #[arg(value_name = "FILE.toml", required_unless_present = "schema")]
+    /// The file (TOML), as for `netvale up --config`; - is standard input. Without it, the system's daemon takes its
+    /// own, /etc/netvale.toml.
+    #[arg(value_name = "FILE.toml")]
     pub file: Option<PathBuf>,
 
     /// Only show the differences; nothing is changed.
@@ -63,11 +67,11 @@ Examples:
 /// # Errors
 /// The file is malformed, no daemon answers, or the daemon cannot do it.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
-    let Some(file) = args.file.as_deref().filter(|_| !args.schema) else {
+    if args.schema {
         out::text(config::schema())?;
         return Ok(ExitCode::SUCCESS);
-    };
-    let (name, text) = read(file)?;
+    }
+    let (name, text) = read(file(args, ctx)?)?;
     // The daemon judges, too; here, no daemon is needed for it.
     let config = config::parse(&text, &name, &Overrides::default()).map_err(|mistake| {
         CliError::failed(mistake.to_string(), "nothing has changed; `netvale apply --schema` says what a file may have")
@@ -84,6 +88,14 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         print(&applied)?
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The file that is named, or that of the system's daemon.
+fn file<'a>(args: &'a Args, ctx: &Ctx) -> Result<&'a Path, CliError> {
+    let own = (ctx.dir() == Path::new(SYSTEM_RUN_DIR)).then_some(Path::new(SYSTEM_FILE));
+    args.file.as_deref().or(own).ok_or_else(|| {
+        CliError::usage("no file is named, and this is not the system's daemon", "netvale apply FILE.toml")
+    })
 }
 
 /// Name and text of the file. It is read once: what it becomes later does not count.

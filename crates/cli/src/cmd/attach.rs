@@ -116,6 +116,8 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
     for rules in [&mut options.filter_in, &mut options.filter_out].into_iter().flatten() {
         *rules = rules.iter().map(|rule| compiled(rule)).collect::<Result<_, _>>()?;
     }
+    options.socket_user = options.socket_user.map(|user| number_of(user, "/etc/passwd"));
+    options.socket_group = options.socket_group.map(|group| number_of(group, "/etc/group"));
     let (switch, port) = match &args.second {
         Some(port) => (args.first.clone(), port),
         None => (String::new(), &args.first),
@@ -128,6 +130,14 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
     })?;
     params.port = absolute(&spec, &std::env::current_dir().unwrap_or_default());
     Ok(params)
+}
+
+/// The number of a user or a group. The daemon knows those that were there when it started; this command, all that are
+/// there now. A name that is in no file of this machine's is the daemon's to judge.
+fn number_of(name: String, file: &str) -> String {
+    let lines = std::fs::read_to_string(file).unwrap_or_default();
+    let number = lines.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(':')?.split(':').nth(1));
+    number.map(str::to_owned).unwrap_or(name)
 }
 
 /// The port's text with absolute paths: the daemon works in another folder than the user.

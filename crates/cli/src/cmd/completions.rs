@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use clap_complete::Shell;
-
+use crate::complete::{SHELLS, VARIABLE};
 use crate::{CliError, Ctx, out};
 
 /// Print completions for a shell.
 ///
-/// For instance: netvale completions bash > /etc/bash_completion.d/netvale.
+/// For instance: netvale completions bash > /etc/bash_completion.d/netvale. They complete commands and options, and
+/// what there is: switches, ports, policies, and programs behind `netvale run --`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The shell.
@@ -16,13 +16,32 @@ pub struct Args {
     pub shell: Shell,
 }
 
+/// Shells with completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Shell {
+    /// GNU's.
+    Bash,
+    /// The Z shell.
+    Zsh,
+    /// The friendly interactive shell.
+    Fish,
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let name = match args.shell {
+        Shell::Bash => "bash",
+        Shell::Zsh => "zsh",
+        Shell::Fish => "fish",
+    };
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut (ctx.definition)(), "netvale", &mut script);
+    if let Some(shell) = SHELLS.completer(name) {
+        let written = shell.write_registration(VARIABLE, "netvale", "netvale", "netvale", &mut script);
+        written.map_err(|error| CliError::output(&error))?;
+    }
     out::text(String::from_utf8_lossy(&script))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -26,7 +26,8 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         // Both `vale0 a` and `vale0 vale0:a` will do.
         Some(port) => (&*args.switch, port.strip_prefix(&format!("{}:", args.switch)).unwrap_or(port)),
         None => args.switch.split_once(':').ok_or_else(|| {
-            CliError::usage(format!("{} is a switch: name its port too", args.switch), "netvale detach vale0 web")
+            let name = &args.switch;
+            CliError::usage(format!("{name} alone names no port"), format!("netvale detach SWITCH {name}"))
         })?,
     };
     ctx.daemon()?.ask(|client| client.detach(switch, port))?;

@@ -1,19 +1,21 @@
 //! `netvale dump`: writes ports' frames to capture files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::capture::files::Files;
 use crate::capture::filter::Filter;
 use crate::capture::limits::{Condition, Limits};
+use crate::capture::lines;
 use crate::capture::recorder::{self, Plan, Totals};
 use crate::capture::source::Sources;
 use crate::{CliError, Ctx, out};
 
-/// Write ports' frames to a capture file.
+/// Print ports' frames, or write them to a capture file.
 ///
 /// What is captured depends on the port's name: vale0:a receives, vale0:a/t, /r and /rt copy what a port in use sends, receives, or both.
+/// vale0:a means vale0:a/rt if another program has it, or if it is no program's, such as a TAP.
 /// Ctrl-C ends it. The file is complete when the command ends. A capture that does not keep up loses its own copies, never the port's frames; the
 /// statistics at the end of a pcapng file say how many. -w, -f, -s, -c, -a and -b are dumpcap's.
 #[derive(Debug, clap::Args)]
@@ -23,12 +25,12 @@ pub struct Args {
     #[arg(value_name = "PORT", required = true)]
     pub ports: Vec<String>,
 
-    /// The file; - is standard output.
+    /// The file; - is standard output. Without it, a line is printed for each frame.
     #[arg(short = 'w', long = "write", value_name = "FILE")]
-    pub file: PathBuf,
+    pub file: Option<PathBuf>,
 
     /// The file's format. Without it, from the file's name: pcapng for *.pcapng, else pcap.
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    #[arg(long, value_enum, value_name = "FORMAT", requires = "file")]
     pub format: Option<Format>,
 
     /// Only frames that fit an expression of pcap-filter(7), tcpdump's language. libpcap compiles it.
@@ -53,7 +55,7 @@ pub struct Args {
 
     /// Go on in another file after duration:SECONDS, filesize:KB or packets:N; files:N keeps the newest N. Files are numbered, with the time in UTC:
     /// FILE_00001_20260101120000.pcapng.
-    #[arg(short = 'b', long = "ring-buffer", value_name = "CONDITION")]
+    #[arg(short = 'b', long = "ring-buffer", value_name = "CONDITION", requires = "file")]
     pub ring: Vec<Condition>,
 
     /// Print the totals as one JSON object, on standard error if the file is standard output.
@@ -72,6 +74,7 @@ pub enum Format {
 
 const EXAMPLES: &str = "\
 Examples:
+  netvale dump vale0:a
   netvale dump vale0:a/rt -w a.pcapng
   netvale dump vale0:a/rt vale0:b/rt -w both.pcapng -f 'udp port 53' -a duration:60
   netvale dump vale0:a/rt -w ring.pcapng -b filesize:100000 -b files:10
@@ -83,10 +86,17 @@ Examples:
 /// # Errors
 /// A port cannot be opened, the filter cannot be compiled, the file cannot be written.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
-    let (mut files, plan) = (files(args)?, plan(args)?);
+    let plan = plan(args)?;
+    let files = args.file.as_deref().map(|file| files(args, file)).transpose()?;
     let mut sources = Sources::open(&args.ports, ctx)?;
     let stop = crate::signals::stop_pipe()?;
-    let (totals, ended) = recorder::record(&mut sources, &mut files, &plan, &stop)?;
+    let (totals, ended) = match files {
+        Some(mut files) => recorder::record(&mut sources, &mut files, &plan, &stop)?,
+        None => {
+            eprintln!("capturing from now on");
+            lines::print(&mut sources, &plan, &stop)
+        }
+    };
     report(args, &totals)?;
     ended.map(|()| ExitCode::SUCCESS)
 }
@@ -95,7 +105,7 @@ fn plan(args: &Args) -> Result<Plan, CliError> {
     let seconds = args.seconds.map(Condition::Duration);
     let end: Vec<_> = args.autostop.iter().copied().chain(seconds).chain(args.count.map(Condition::Packets)).collect();
     let format = format(args);
-    if args.ports.len() > 1 && format == netvale_pcapport::Format::Pcap {
+    if args.file.is_some() && args.ports.len() > 1 && format == netvale_pcapport::Format::Pcap {
         return Err(CliError::usage(
             "pcap has no place for several ports",
             "add --format pcapng, or name a file *.pcapng",
@@ -112,10 +122,10 @@ fn plan(args: &Args) -> Result<Plan, CliError> {
 }
 
 /// As in dumpcap, a number of files alone does not say when to go on in another one.
-fn files(args: &Args) -> Result<Files, CliError> {
+fn files(args: &Args, file: &Path) -> Result<Files, CliError> {
     let next = Limits::of(&args.ring);
     if args.ring.is_empty() {
-        return Ok(Files::one(&args.file));
+        return Ok(Files::one(file));
     }
     let wrong = |what: &str, next: &str| Err(CliError::usage(what.to_owned(), next.to_owned()));
     if (next.duration, next.bytes, next.packets) == (None, None, None) {
@@ -124,8 +134,8 @@ fn files(args: &Args) -> Result<Files, CliError> {
             "add -b filesize:1000, duration:60 or packets:1000",
         );
     }
-    let files = Files::ring(&args.file, next.files);
-    match files.is_stdout() || args.file.file_name().is_none() {
+    let files = Files::ring(file, next.files);
+    match files.is_stdout() || file.file_name().is_none() {
         true => wrong("-b makes several files", "name one with -w: their names are made from it"),
         false => Ok(files),
     }
@@ -135,7 +145,7 @@ fn format(args: &Args) -> netvale_pcapport::Format {
     match args.format {
         Some(Format::Pcapng) => netvale_pcapport::Format::PcapNg,
         Some(Format::Pcap) => netvale_pcapport::Format::Pcap,
-        None => netvale_pcapport::Format::of(&args.file),
+        None => args.file.as_deref().map_or(netvale_pcapport::Format::Pcap, netvale_pcapport::Format::of),
     }
 }
 
@@ -156,7 +166,7 @@ fn report(args: &Args, totals: &Totals) -> Result<(), CliError> {
         let lost = lost.map(|lost| format!("; {lost} more were lost: the capture did not keep up")).unwrap_or_default();
         format!("{} frames, {} bytes captured in {seconds:.2} seconds{lost}", totals.frames, totals.bytes)
     };
-    if args.file.as_os_str() == "-" {
+    if args.file.as_ref().is_none_or(|file| file.as_os_str() == "-") {
         eprintln!("{text}");
         Ok(())
     } else {

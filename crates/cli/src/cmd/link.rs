@@ -6,6 +6,7 @@ use netvale_control::types::PortInfo;
 use netvale_policy::impair::Spec;
 use serde_json::{Map, Value};
 
+use crate::values::LINK_WORDS;
 use crate::{CliError, Ctx, out};
 
 /// Delay, lose, duplicate, reorder, damage or slow down frames between a port and its peer.
@@ -14,7 +15,7 @@ use crate::{CliError, Ctx, out};
 /// netem on the peer's own interface; 'out' are those that it gets, 'both' is each direction by itself. The change holds immediately, and frames
 /// under way stay as they are. Without words, what there is is shown; 'off' is a good link again.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = WORDS, override_usage = "netvale link [OPTIONS] <PORT> [in|out|both] [WORDS]...")]
+#[command(after_long_help = LINK_WORDS, override_usage = "netvale link [OPTIONS] <PORT> [in|out|both] [WORDS]...")]
 pub struct Args {
     /// The port: SWITCH:NAME, e.g. vale0:r1.
     port: String,
@@ -27,27 +28,6 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
-
-const WORDS: &str = "\
-Words:
-  delay TIME [JITTER [CORRELATION]] [distribution uniform|normal|pareto|paretonormal|exponential]
-  loss [random] PERCENT [CORRELATION]
-  loss gemodel P [R [1-H [1-K]]]           bursts of losses (Gilbert-Elliott)
-  loss state P13 [P31 [P32 [P23 [P14]]]]   a Markov chain of four states
-  duplicate PERCENT [CORRELATION]
-  corrupt PERCENT [CORRELATION]
-  reorder PERCENT [CORRELATION] [gap N]
-  rate RATE [PACKETOVERHEAD [CELLSIZE [CELLOVERHEAD]]]
-  limit FRAMES                             that may be under way, 100000 if not said
-  bytes SIZE                               the same in bytes, 64mb if not said
-  seed N                                   the same chances each time
-
-Examples:
-  netvale link vale0:r1 delay 70ms 5ms loss 1%
-  netvale link vale0:r1 out rate 10mbit
-  netvale link vale0:r1 both delay 25ms
-  netvale link vale0:r1 off
-";
 
 /// Runs the subcommand.
 ///
@@ -99,7 +79,7 @@ fn links(port: &PortInfo) -> Map<String, Value> {
 fn render(port: &PortInfo) -> String {
     let links = links(port);
     let line = |(key, name): (&str, &str)| {
-        let words = links.get(key).and_then(Value::as_str).unwrap_or("as it is");
+        let words = links.get(key).and_then(Value::as_str).unwrap_or("good");
         format!("{} {name}: {words}\n", port.name)
     };
     KEYS.into_iter().zip(["in", "out"]).map(line).collect()

@@ -12,8 +12,9 @@ use crate::{CliError, Ctx, out, units};
 /// List switches and their ports.
 ///
 /// STATE is open where a program has the port open, idle where it waits for one. UID and PID identify the process that created the port. IN counts the
-/// frames that a port sent into its switch, OUT those that the switch delivered to it. EVICTED are the last programs that lost their port, AGO how many
-/// seconds ago.
+/// frames that a port sent into its switch, OUT those that the switch delivered to it. GONE are the last ports that
+/// ended without being detached, with the reason: what was behind them ended, or their program broke a rule. AGO is how
+/// many seconds ago.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only this switch.
@@ -121,7 +122,7 @@ fn ports(ports: &[Port]) -> String {
 
 fn evicted(evicted: &[Evicted]) -> String {
     let heads = [
-        ("EVICTED", Align::Left),
+        ("GONE", Align::Left),
         ("UID", Align::Right),
         ("PID", Align::Right),
         ("AGO", Align::Right),
@@ -199,7 +200,7 @@ PORT       KIND   STATE  UID   PID  REGION   MEMORY  IN  OUT  DROPS  FLAGS
 vale0:a    local  idle     0  4242       2  4.0 MiB   0    0      0
 vale0:nv0  tap    open     -     -       -        -  10    0      1  lossless vnet-hdr=12
 
-EVICTED   UID  PID  AGO  REASON
+GONE      UID  PID  AGO  REASON
 vale0:b  1000   77    5  it is gone
 ";
         assert_eq!(text, expected);

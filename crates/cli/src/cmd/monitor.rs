@@ -59,10 +59,16 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     // Not among the events. A script that waits for it may go on: from now on, none is missed.
     eprintln!("events from now on:");
     let mut seen = 0;
+    let mut stalls = Stalls { asked: args.json || !args.events.is_empty(), ..Stalls::default() };
     while args.count.is_none_or(|count| seen < count) {
         let limit = end.map_or(LONG, |end| end.saturating_duration_since(Instant::now()));
         match daemon.ask(|client| next(client, limit))? {
-            Next::Event(event) => print(&event, args.json)?,
+            Next::Event(mut event) => {
+                if !stalls.takes(&mut event, Instant::now()) {
+                    continue;
+                }
+                print(&event, args.json)?;
+            }
             Next::Nothing if end.is_some() => return in_time(seen, args),
             Next::Nothing => continue,
             Next::End => {
@@ -72,6 +78,37 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         seen += 1;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How often a busy machine is told of.
+const STALLS_EVERY: Duration = Duration::from_secs(60);
+
+/// On a busy machine, threads are held up several times a second: what matters would stand between such lines.
+#[derive(Default)]
+struct Stalls {
+    /// A program reads, or somebody asked for these events: all are told.
+    asked: bool,
+    told: Option<Instant>,
+    left_out: u64,
+}
+
+impl Stalls {
+    /// Whether the event is printed; one of several says how many were not.
+    fn takes(&mut self, event: &mut Event, now: Instant) -> bool {
+        if self.asked || event.name != EventName::DaemonStalled.as_str() {
+            return true;
+        }
+        if self.told.is_some_and(|told| now.duration_since(told) < STALLS_EVERY) {
+            self.left_out += 1;
+            return false;
+        }
+        if self.left_out > 0 {
+            event.details.insert("left_out".to_owned(), self.left_out.into());
+        }
+        self.told = Some(now);
+        self.left_out = 0;
+        true
+    }
 }
 
 enum Next {
@@ -134,6 +171,29 @@ mod tests {
 
     fn of(event: Value) -> String {
         line(&serde_json::from_value(event).unwrap())
+    }
+
+    /// Objective: of stalls, one a minute is printed, with the number of those that were not; other events all are, and
+    /// stalls where asked for.
+    #[test]
+    fn merged() {
+        let event = |name: &str| {
+            let event = json!({"sequence": 1, "time": "T", "now_ns": 1, "name": name, "stalls": 1});
+            serde_json::from_value::<Event>(event).unwrap()
+        };
+        let mut stalls = Stalls::default();
+        let begin = Instant::now();
+        let mut takes = |name: &str, seconds| {
+            let mut event = event(name);
+            stalls.takes(&mut event, begin + Duration::from_secs(seconds)).then(|| line(&event))
+        };
+        assert!(takes("daemon.stalled", 0).is_some());
+        assert_eq!((takes("daemon.stalled", 1), takes("daemon.stalled", 59)), (None, None));
+        assert!(takes("port.attached", 59).is_some());
+        let line = takes("daemon.stalled", 61).unwrap();
+        assert!(line.contains("left_out=2"), "{line}");
+        let mut asked = Stalls { asked: true, ..Stalls::default() };
+        assert!((0..3).all(|_| asked.takes(&mut event("daemon.stalled"), begin)));
     }
 
     /// Objective: a line has the time, the name, the place and all fields; values with spaces or control characters stay one word.

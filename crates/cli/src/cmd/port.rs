@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use netvale_control::options::{AttachOption, OPTIONS, Shape};
 use netvale_control::types::PortInfo;
+use netvale_policy::units::Rate;
 use serde_json::{Map, Value};
 
 use super::filter::compiled;
@@ -67,7 +68,12 @@ pub fn told(port: &PortInfo) -> String {
         other => other.to_string(),
     };
     let policies = OPTIONS.iter().filter_map(|option| Some((option.key, port.policies.get(option.key)?)));
-    let words: Vec<_> = policies.map(|(key, value)| format!("{key} {}", word(value))).collect();
+    // 100 is a hundred bits a second, as in tc.
+    let said = |key: &str, value: &Value| match value.as_str().filter(|_| key.starts_with("rate_")) {
+        Some(rate) => rate.parse::<Rate>().map_or_else(|_| rate.to_owned(), |rate| rate.to_string()),
+        None => word(value),
+    };
+    let words: Vec<_> = policies.map(|(key, value)| format!("{key} {}", said(key, value))).collect();
     if words.is_empty() { "no policies".to_owned() } else { words.join(" ") }
 }
 
@@ -77,7 +83,10 @@ fn read(words: &[String]) -> Result<Map<String, Value>, CliError> {
         let [key, rest @ ..] = pair else { continue };
         let key = key.replace('-', "_");
         let option = AttachOption::find(&key).filter(|option| option.is_policy());
-        let option = option.ok_or_else(|| CliError::usage(format!("{key} is no policy of a port"), NEXT))?;
+        let option = option.ok_or_else(|| {
+            let meant = nearest(&key).map(|known| format!("; {known} is one")).unwrap_or_default();
+            CliError::usage(format!("{key} is no policy of a port{meant}"), NEXT)
+        })?;
         let [value] = rest else {
             return Err(CliError::usage(format!("{key} has no value"), format!("it is {}, or default", option.shape)));
         };
@@ -93,6 +102,14 @@ fn read(words: &[String]) -> Result<Map<String, Value>, CliError> {
         }
     }
     Ok(set)
+}
+
+/// The policy that was meant, if one is like that.
+fn nearest(key: &str) -> Option<&'static str> {
+    const ALIKE: f64 = 0.85;
+    let policies = OPTIONS.iter().filter(|option| option.is_policy());
+    let scored = policies.map(|option| (strsim::jaro_winkler(key, option.key), option.key));
+    scored.filter(|(score, _)| *score >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, key)| key)
 }
 
 const NEXT: &str = "'netvale port set --help' lists the policies";
@@ -137,6 +154,13 @@ mod tests {
         assert_eq!(of("trunk 10,20-30 flood off"), Ok(json!({"trunk": "10,20-30", "flood": false})));
     }
 
+    /// Objective: rates are told with their unit.
+    #[test]
+    fn units() {
+        let policies = json!({"rate_in": "100", "access": 10}).as_object().cloned().unwrap_or_default();
+        assert_eq!(told(&PortInfo { policies, ..PortInfo::default() }), "access 10 rate_in 100bit");
+    }
+
     /// Objective: what is no policy, has no value, or not such a one, is refused by name.
     #[test]
     fn refused() {
@@ -146,5 +170,7 @@ mod tests {
             assert!(of(words).unwrap_err().contains(name), "{words}");
         }
         assert!(of("access 1 access 2").unwrap_err().contains("twice"));
+        assert!(of("acces 1").unwrap_err().ends_with("; access is one"));
+        assert!(of("xyz 1").unwrap_err().ends_with("of a port"));
     }
 }

@@ -116,17 +116,23 @@ fn pace(args: &Args) -> Pace {
 struct Sum {
     frames: u64,
     bytes: u64,
+    /// Frames that are longer than the port takes.
+    too_long: u64,
 }
 
 fn report(args: &Args, sum: Sum, seconds: f64) -> Result<(), CliError> {
     let pps = sum.frames as f64 / seconds.max(1e-9);
     if args.json {
         return out::json(&serde_json::json!({
-            "frames": sum.frames, "bytes": sum.bytes, "seconds": seconds, "pps": pps,
+            "frames": sum.frames, "bytes": sum.bytes, "too_long": sum.too_long, "seconds": seconds, "pps": pps,
         }));
     }
+    let left_out = match sum.too_long {
+        0 => String::new(),
+        count => format!("; {count} were left out: they are longer than {} takes", args.port),
+    };
     out::line(format_args!(
-        "{} frames, {} bytes sent in {seconds:.2} seconds, {}",
+        "{} frames, {} bytes sent in {seconds:.2} seconds, {}{left_out}",
         sum.frames,
         sum.bytes,
         units::pps(pps)
@@ -186,8 +192,8 @@ impl Replay<'_> {
         let mut ring = self.port.tx().first_mut().ok_or_else(no_ring)?;
         let most = u64::from(ring.num_slots() - 1).min(64) * u64::from(ring.mem().buf_size());
         if frame.len() as u64 > most {
-            let what = format!("a frame of {} bytes is longer than {name} takes", frame.len());
-            return Err(CliError::failed(what, "send other frames, or open a port with larger buffers"));
+            self.sum.too_long += 1;
+            return Ok(());
         }
         while !ring.send(frame) {
             ring.sync();
@@ -201,7 +207,8 @@ impl Replay<'_> {
             let Some(again) = self.port.tx().first_mut() else { return Ok(()) };
             ring = again;
         }
-        self.sum = Sum { frames: self.sum.frames + 1, bytes: self.sum.bytes + frame.len() as u64 };
+        self.sum.frames += 1;
+        self.sum.bytes += frame.len() as u64;
         self.unsynced += 1;
         if self.unsynced >= self.args.burst {
             self.sync();

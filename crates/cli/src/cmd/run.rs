@@ -8,7 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use netvale_control::dirs::{ATTACH_SOCKET, RUN_DIR_VARIABLE};
+use netvale_control::client::Client;
+use netvale_control::dirs::{self, ATTACH_SOCKET, RUN_DIR_VARIABLE};
 
 use crate::{CliError, Ctx};
 use libraries::Libraries;
@@ -17,12 +18,9 @@ use libraries::Libraries;
 ///
 /// /dev/netmap, ioctl, mmap, poll, select and epoll work as netmap's do; libpcap opens vale0:x, netmap:p{1, vale0:x/z as interfaces
 /// beside the system's; nv:vale0 is a new port on vale0, for programs that want a name from their list. The program's children inherit
-/// it. docs/guide/unmodified-programs.md has the table of what runs. Examples:
-///
-///   netvale run -- tcpdump -ni vale0:a
-///   netvale run -- ./pkt-gen -i vale0:a -f tx
-///   netvale run --shell
+/// it. The guide (unmodified-programs.md, in /usr/share/doc/netvale/guide) has the table of what runs.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
     /// A shell instead of a program: everything started in it can use netvale's ports.
     #[arg(long, conflicts_with = "command")]
@@ -41,6 +39,13 @@ pub struct Args {
     pub command: Vec<OsString>,
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  netvale run -- tcpdump -ni vale0:a
+  netvale run -- ./pkt-gen -i vale0:a -f tx
+  netvale run --shell
+";
+
 /// Runs the subcommand; it comes back only if the program cannot be started.
 ///
 /// # Errors
@@ -52,13 +57,21 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let [name, rest @ ..] = line else {
         return Err(CliError::usage("no program is named", "netvale run -- PROGRAM ARGUMENTS"));
     };
-    let path = program::find(name)?;
+    // As shells have it.
+    const NOT_FOUND: u8 = 127;
+    let path = match program::find(name) {
+        Ok(path) => path,
+        Err(error) => {
+            eprintln!("netvale: {error}\n  {}", error.next());
+            return Ok(ExitCode::from(NOT_FOUND));
+        }
+    };
     program::check(&path)?;
-    let dir = std::path::absolute(ctx.dir()).unwrap_or_else(|_| ctx.dir());
-    if std::os::unix::net::UnixStream::connect(dir.join(netvale_control::dirs::CONTROL_SOCKET)).is_err()
-        && !dir.join(ATTACH_SOCKET).exists()
-    {
-        eprintln!("netvale: no daemon at {} yet: ports can be opened once `netvale up` runs", dir.display());
+    // In a container, there may be no other socket.
+    let dir = ctx.run_dir.clone().unwrap_or_else(|| dirs::daemon_run_dir(ATTACH_SOCKET));
+    let dir = std::path::absolute(&dir).unwrap_or(dir);
+    if let Some(why) = Client::obstacle(&dir, ATTACH_SOCKET) {
+        eprintln!("netvale: {}: no port can be opened yet\n  {}", why.what(), why.hint());
     }
     let mut command = Command::new(&path);
     command.args(rest).env(RUN_DIR_VARIABLE, dir).env("LD_PRELOAD", joined(libraries.netmap.as_os_str(), "LD_PRELOAD"));

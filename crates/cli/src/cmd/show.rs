@@ -95,10 +95,34 @@ fn name(ring: &RingInfo) -> String {
     format!("{} {}", ring.dir, ring.index)
 }
 
+/// Only netmap's rings have slots and indices.
 fn rings(rings: &[RingInfo]) -> String {
-    let numbers = [
-        "SLOTS", "HEAD", "CUR", "TAIL", "HWCUR", "HWTAIL", "FRAMES", "BYTES", "DROPS", "SENT", "SAVED", "GOT", "WORKER",
-    ];
+    if rings.iter().any(|ring| ring.slots > 0) { netmap_rings(rings) } else { other_rings(rings) }
+}
+
+/// Frames and kicks of a ring, and its worker.
+fn counts(ring: &RingInfo) -> [String; 7] {
+    let [frames, bytes, drops] = [ring.frames, ring.bytes, ring.drops.values().sum()].map(|count| count.to_string());
+    let kicks = [ring.kicks_sent, ring.kicks_suppressed, ring.kicks_received];
+    let [sent, saved, got] = kicks.map(|kicks| kicks.to_string());
+    let worker = ring.worker.map_or_else(|| "-".to_owned(), |worker| worker.to_string());
+    [frames, bytes, drops, sent, saved, got, worker]
+}
+
+const COUNTS: [&str; 7] = ["FRAMES", "BYTES", "DROPS", "SENT", "SAVED", "GOT", "WORKER"];
+
+fn other_rings(rings: &[RingInfo]) -> String {
+    let mut heads = [("RING", Align::Left); 8];
+    heads.iter_mut().skip(1).zip(COUNTS).for_each(|(head, name)| *head = (name, Align::Right));
+    let row = |ring: &RingInfo| {
+        let [frames, bytes, drops, sent, saved, got, worker] = counts(ring);
+        [name(ring), frames, bytes, drops, sent, saved, got, worker]
+    };
+    grid::render(heads, rings.iter().map(row))
+}
+
+fn netmap_rings(rings: &[RingInfo]) -> String {
+    let numbers = ["SLOTS", "HEAD", "CUR", "TAIL", "HWCUR", "HWTAIL"].into_iter().chain(COUNTS);
     let mut heads = [("RING", Align::Left); 14];
     for (head, name) in heads.iter_mut().skip(1).zip(numbers) {
         *head = (name, Align::Right);
@@ -107,11 +131,7 @@ fn rings(rings: &[RingInfo]) -> String {
         let indices =
             [ring.slots, ring.head, ring.cur, ring.tail, ring.hwcur, ring.hwtail].map(|index| index.to_string());
         let [slots, head, cur, tail, hwcur, hwtail] = indices;
-        let counts = [ring.frames, ring.bytes, ring.drops.values().sum()].map(|count| count.to_string());
-        let [frames, bytes, drops] = counts;
-        let [sent, saved, got] =
-            [ring.kicks_sent, ring.kicks_suppressed, ring.kicks_received].map(|kicks| kicks.to_string());
-        let worker = ring.worker.map_or_else(|| "-".to_owned(), |worker| worker.to_string());
+        let [frames, bytes, drops, sent, saved, got, worker] = counts(ring);
         [name(ring), slots, head, cur, tail, hwcur, hwtail, frames, bytes, drops, sent, saved, got, worker]
     };
     grid::render(heads, rings.iter().map(row))
@@ -172,5 +192,16 @@ DROPS    RING   FRAMES
 no-room  out 0       7
 ";
         assert_eq!(render(&port), expected);
+    }
+
+    /// Objective: a ring that is none of netmap's has no indices.
+    #[test]
+    fn without_slots() {
+        let ring = RingInfo { frames: 5, bytes: 300, worker: Some(0), ..RingInfo::default() };
+        let expected = "\
+RING  FRAMES  BYTES  DROPS  SENT  SAVED  GOT  WORKER
+in 0       5    300      0     0      0    0       0
+";
+        assert_eq!(rings(&[ring]), expected);
     }
 }

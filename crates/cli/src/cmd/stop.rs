@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use netvale_control::client::Client;
+use netvale_control::dirs::CONTROL_SOCKET;
 
 use crate::progress::Progress;
 use crate::{CliError, Ctx};
@@ -31,5 +32,11 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         let what = format!("the daemon has not ended after {} s", args.timeout);
         CliError::failed(what, "see its log; a longer --timeout waits longer; SIGKILL ends it immediately")
     })?;
+    if Client::obstacle(&ctx.dir(), CONTROL_SOCKET).is_none() {
+        eprintln!(
+            "netvale: its sockets are a service manager's: the next client starts it again, a scrape of metrics too"
+        );
+        eprintln!("  systemctl stop netvale.socket netvale-attach.socket netvale ends both");
+    }
     Ok(ExitCode::SUCCESS)
 }

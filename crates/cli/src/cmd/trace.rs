@@ -18,14 +18,15 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Tell what becomes of a port's frames: where each goes, what happens on the way, and why it is dropped.
 ///
-/// Frames are those that come into the switch from the port, or from all ports of a switch. One line is one frame: when, from which
-/// port and ring, its length and headers, and behind a colon what happened to it, in order. Traced frames are moved one by one, which takes
-/// time: of a busy port, trace one of many (`--one-of`). Other frames, and other ports, are not slowed down. What is more than can be
-/// told is left out and counted.
+/// Frames are those that come into the switch from the port, or from all ports of a switch, also from those that come
+/// later. One line is one frame: when, from which port and ring, its length and headers, and behind a colon what
+/// happened to it, in order. Traced frames are moved one by one, which takes time: of a busy port, trace one of many
+/// (`--one-of`). Other frames, and other ports, are not slowed down. What is more than can be told is left out and
+/// counted.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {
-    /// The port, SWITCH:NAME, or the switch, for all ports of yours on it.
+    /// The port, SWITCH:NAME, or the switch, for all ports of yours on it. It need not be there yet.
     #[arg(value_name = "PORT|SWITCH")]
     of: String,
 
@@ -87,9 +88,14 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let filter = program.map(|program| program.to_string());
     let stop = signals::stop_flag()?;
     let mut daemon = ctx.daemon()?;
-    let params = TraceBeginParams { of: vec![args.of.clone()], filter, drops: args.drops, one_of: args.one_of };
+    let of = vec![args.of.clone()];
+    let params = TraceBeginParams { of, filter, drops: args.drops, one_of: args.one_of, later: true };
     let begun = daemon.ask(|client| client.trace_begin(params.clone()))?;
-    eprintln!("tracing {}:", begun.ports.join(", "));
+    let mut ports = begun.ports.len();
+    match ports {
+        0 => eprintln!("tracing {}, of which there is nothing yet:", args.of),
+        _ => eprintln!("tracing {}:", begun.ports.join(", ")),
+    }
     let until = args.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
@@ -104,10 +110,11 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         if is_last {
             break;
         }
-        if read.frames.is_empty() && read.ports == 0 {
-            return Err(CliError::failed(format!("{} is gone", args.of), "'netvale list' shows the ports"));
-        }
         if read.frames.is_empty() {
+            if read.ports == 0 && ports > 0 {
+                eprintln!("{} is gone, and traced again when it comes back", args.of);
+            }
+            ports = read.ports;
             std::thread::sleep(LOOK);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use netvale_daemon::config::{Config, File, Overrides, SocketAccess};
@@ -124,9 +124,19 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         out::text(netvale_daemon::config::schema())?;
         return Ok(ExitCode::SUCCESS);
     }
+    let cpus = args.cpu.as_ref().map(CpuList::cpus).unwrap_or_default();
+    if let Some(none) = missing(cpus, Path::new("/sys/devices/system/cpu")) {
+        let what = format!("--cpu {none}: this machine has no such processor");
+        return Err(CliError::usage(what, "'lscpu' lists them"));
+    }
     log_from(args.log_level);
     netvale_daemon::run(configure(args, ctx)?).map_err(|e| failed(&e))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A processor that is not in the kernel's list. One that is off now is.
+fn missing(cpus: &[usize], list: &Path) -> Option<usize> {
+    cpus.iter().copied().find(|cpu| list.is_dir() && !list.join(format!("cpu{cpu}")).exists())
 }
 
 fn failed(e: &dyn std::error::Error) -> CliError {
@@ -192,5 +202,19 @@ fn overrides(args: &Args, ctx: &Ctx) -> Overrides {
         allow_taps: args.allow_tap.clone(),
         shared_switches: args.share_switch.clone(),
         programs: BTreeMap::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a processor that the machine does not have is found; where there is no list of them, none is.
+    #[test]
+    fn processors() {
+        let list = tempfile::tempdir().unwrap();
+        std::fs::create_dir(list.path().join("cpu0")).unwrap();
+        assert_eq!((missing(&[0], list.path()), missing(&[0, 99], list.path())), (None, Some(99)));
+        assert_eq!(missing(&[99], &list.path().join("none")), None);
     }
 }

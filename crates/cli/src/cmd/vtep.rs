@@ -63,9 +63,24 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         Subcommand::Add(which) => (which, true),
         Subcommand::Del(which) => (which, false),
     };
+    let mut daemon = ctx.daemon()?;
+    if !adds && which.mac.is_none() {
+        let port = daemon.ask(|client| client.show(&which.port))?;
+        check_there(&tunnel(port, &which.port)?.remotes, which)?;
+    }
     let params = change(which, adds);
-    ctx.daemon()?.ask(|client| client.vxlan_set(params))?;
+    daemon.ask(|client| client.vxlan_set(params))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// An endpoint that is to be taken away is one of those that get what goes to all.
+fn check_there(remotes: &[VxlanRemote], which: &Which) -> Result<(), CliError> {
+    if remotes.iter().any(|one| one.flood && one.vtep == which.vtep) {
+        return Ok(());
+    }
+    let port = &which.port;
+    let next = format!("'netvale vtep list {port}' shows them");
+    Err(CliError::refused(format!("{} is no endpoint of {port}", which.vtep), next))
 }
 
 fn change(which: &Which, adds: bool) -> VxlanSetParams {
@@ -119,6 +134,19 @@ pub fn render(tunnel: &VxlanInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Objective: only what is there can be taken away.
+    #[test]
+    fn removed() {
+        let which = Which { port: "vale0:v".into(), vtep: [10, 0, 0, 2].into(), mac: None };
+        let remote =
+            |flood| VxlanRemote { vtep: which.vtep, flood, out_frames: 0, out_bytes: 0, in_frames: 0, in_bytes: 0 };
+        assert!(check_there(&[remote(true)], &which).is_ok());
+        for remotes in [&[][..], &[remote(false)]] {
+            let error = check_there(remotes, &which).unwrap_err();
+            assert_eq!(error.to_string(), "10.0.0.2 is no endpoint of vale0:v");
+        }
+    }
 
     /// Objective: an endpoint alone is added to, and removed from, those that get what goes to all; with an address, only that is.
     #[test]

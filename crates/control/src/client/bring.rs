@@ -44,7 +44,7 @@ impl Bringing {
         };
         match connect() {
             Ok(conn) => Ok(Bringing { conn, socket }),
-            Err(e) => Err(ClientError::connecting(run_dir, socket, DEFAULT_TIMEOUT, e.into())),
+            Err(e) => Err(ClientError::connecting(socket, DEFAULT_TIMEOUT, e.into())),
         }
     }
 

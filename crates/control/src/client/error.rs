@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::admission;
+use crate::dirs;
 use crate::error::RpcError;
 
 /// Why a request has no result. Displayed as one line: what is wrong ([`ClientError::what`]), then what to do next
@@ -13,8 +15,8 @@ use crate::error::RpcError;
 pub enum ClientError {
     /// Nobody listens at the control socket.
     NotRunning {
-        /// The run directory that was tried.
-        run_dir: PathBuf,
+        /// The socket in the run directory that was tried.
+        socket: PathBuf,
         /// The cause.
         source: io::Error,
     },
@@ -74,14 +76,27 @@ pub enum Failure {
 }
 
 impl ClientError {
-    pub(super) fn connecting(run_dir: &Path, socket: PathBuf, limit: Duration, source: io::Error) -> Self {
+    /// Why a connection to a socket failed, within `limit`.
+    pub fn connecting(socket: PathBuf, limit: Duration, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory => {
-                ClientError::NotRunning { run_dir: run_dir.into(), source }
+                ClientError::NotRunning { socket, source }
             }
             io::ErrorKind::PermissionDenied => ClientError::Denied { socket, source },
             io::ErrorKind::WouldBlock => ClientError::Timeout { socket, limit },
             _ => ClientError::Socket { socket, source },
+        }
+    }
+
+    /// What the kernel answered, where it did.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            ClientError::NotRunning { source, .. }
+            | ClientError::Denied { source, .. }
+            | ClientError::Socket { source, .. }
+            | ClientError::Lost { source, .. } => source.raw_os_error(),
+            ClientError::Foreign { .. } => Some(rustix::io::Errno::PERM.raw_os_error()),
+            _ => None,
         }
     }
 
@@ -97,7 +112,10 @@ impl ClientError {
     /// One line that says what is wrong.
     pub fn what(&self) -> String {
         match self {
-            ClientError::NotRunning { run_dir, .. } => format!("no netvale daemon runs in {}", run_dir.display()),
+            ClientError::NotRunning { socket, source } => {
+                let left = if source.kind() == io::ErrorKind::ConnectionRefused { " any more" } else { "" };
+                format!("no netvale daemon runs in {}{left}", folder(socket).display())
+            }
             ClientError::Denied { socket, .. } => format!("this user may not connect to {}", socket.display()),
             ClientError::Foreign { run_dir } => format!("{} belongs to another user", run_dir.display()),
             ClientError::Socket { socket, source } => format!("cannot connect to {}: {source}", socket.display()),
@@ -117,13 +135,8 @@ impl ClientError {
     /// One line that says what to do next; empty only when the daemon refused without a hint.
     pub fn hint(&self) -> String {
         match self {
-            ClientError::NotRunning { run_dir, .. } => format!(
-                "start one with 'netvale up --run-dir {}', or name the folder of one that runs with --run-dir",
-                run_dir.display()
-            ),
-            ClientError::Denied { .. } => {
-                "become a member of the socket's group, or start the daemon with another socket mode".into()
-            }
+            ClientError::NotRunning { socket, .. } => start(socket),
+            ClientError::Denied { socket, .. } => admission::advice(socket),
             ClientError::Foreign { .. } => {
                 "do not trust it: name the folder of your daemon with --run-dir or NETVALE_RUN_DIR".into()
             }
@@ -134,6 +147,26 @@ impl ClientError {
             ClientError::Refused(error) => error.hint().into(),
         }
     }
+}
+
+fn folder(socket: &Path) -> &Path {
+    socket.parent().unwrap_or(Path::new("."))
+}
+
+/// How there comes to be a daemon, at a socket where there is none.
+fn start(socket: &Path) -> String {
+    let folder = folder(socket);
+    let name = socket.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if folder != dirs::default_run_dir() {
+        let folder = folder.display();
+        return format!("start one with 'netvale up --run-dir {folder}', or name the folder of one with --run-dir");
+    }
+    if dirs::is_kept_from_system(name) {
+        let system = Path::new(dirs::SYSTEM_RUN_DIR);
+        let advice = admission::advice(&system.join(name));
+        return format!("the system's runs in {}, and {advice}; or start one with 'netvale up'", system.display());
+    }
+    "start one with 'netvale up', or name the folder of one that runs with --run-dir".into()
 }
 
 impl fmt::Display for ClientError {

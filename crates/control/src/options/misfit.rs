@@ -48,7 +48,7 @@ impl Misfit {
             Why::Together { other, why } => {
                 (format!("{key} and {} exclude each other: {why}", name(other)), "omit one of them".into())
             }
-            Why::Policy(what) => (format!("{key}: {what}"), "see docs/guide/policies.md".into()),
+            Why::Policy(what) => (format!("{key}: {what}"), "'netvale port set --help' lists the policies".into()),
             Why::PortForSwitch { switch, port } => {
                 let what = format!("a switch is expected, and {switch}:{port} is a port of one");
                 (what, format!("write {switch}, and {} {port} for the port's name", name("name")))

@@ -19,6 +19,9 @@ pub struct TraceBeginParams {
     /// One frame of that many, of each ring, is looked at; those of them that fit are traced.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub one_of: u32,
+    /// Ports that come later are traced, too; a name of which there is nothing yet is waited for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub later: bool,
 }
 
 fn one() -> u32 {

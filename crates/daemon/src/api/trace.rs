@@ -1,6 +1,6 @@
 //! Traces: what becomes of single frames, for those whose ports they come from.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use netvale_control::types::{Direction, TraceBeginParams, TraceBegun, TraceRead,
 use netvale_control::{ErrorCode, RpcError};
 use netvale_mem::steps::Step;
 use netvale_policy::bpf::Program;
+use netvale_portspec::{PortName, SwitchName};
 use netvale_switch::trace::{HEAD, Record, Trace, TraceOptions, now};
 use netvale_switch::{PortId, Switch};
 
@@ -28,24 +29,53 @@ pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<Tra
     let filter = p.filter.as_ref().map(parse).transpose()?;
     let mut ports = Vec::new();
     for of in &p.of {
-        ports.extend(ports_of(d, of, caller)?);
+        match ports_of(d, of, caller) {
+            Err(error) if p.later && error.is(ErrorCode::NotFound) => place(of).map_err(|()| error)?,
+            found => ports.extend(found?),
+        }
     }
     ports.sort_by(|(_, one, _), (_, other, _)| one.cmp(other));
     ports.dedup_by(|(_, one, _), (_, other, _)| one == other);
-    let Some((switch, ..)) = ports.first() else {
+    let switch = ports.first().map(|(switch, ..)| Arc::clone(switch));
+    if switch.is_none() && (p.of.is_empty() || !p.later) {
         return Err(wrong("no port is named, or none on the switch is yours".to_owned()));
-    };
-    if ports.iter().any(|(other, ..)| !Arc::ptr_eq(other, switch)) {
+    }
+    let is_elsewhere = |of: &String| switch_of(of) != p.of.first().map_or("", |first| switch_of(first));
+    if p.of.iter().any(is_elsewhere) {
         return Err(wrong("the ports are on several switches".to_owned()));
     }
     let options = TraceOptions { filter, only_drops: p.drops, one_of: p.one_of.max(1), room: ROOM };
     let trace = Arc::new(Trace::new(options));
-    let session = Session { caller, trace, switch: Arc::clone(switch) };
-    for (.., port) in &ports {
+    let later = if p.later { p.of.clone() } else { Vec::new() };
+    let mut session = Session { caller, trace, switch, later, names: VecDeque::new() };
+    name_ports(d, &mut session);
+    for (switch, _, port) in &ports {
         switch.trace(port, &session.trace).map_err(|gone| wrong(gone.to_string()))?;
     }
     d.traces.begin(session);
     Ok(TraceBegun { ports: ports.into_iter().map(|(_, full, _)| full).collect() })
+}
+
+fn switch_of(place: &str) -> &str {
+    place.split(':').next().unwrap_or_default()
+}
+
+/// Whether there can be a switch, or a port on one, of that name.
+fn place(of: &str) -> Result<(), ()> {
+    SwitchName::parse(switch_of(of)).map_err(drop)?;
+    if of.contains(':') { PortName::parse(of).map(drop).map_err(drop) } else { Ok(()) }
+}
+
+/// Names of all ports that a trace may be about.
+fn name_ports(d: &Daemon, session: &mut Session) {
+    let Some(switch) = session.switch.clone() else { return };
+    for (id, port) in switch.ports() {
+        let full = format!("{}:{port}", switch.name());
+        if let Some(owner) = d.ports.get(&full).map(|record| record.owner.uid) {
+            let is_own = controls(session.caller, owner);
+            session.note(id, full, is_own);
+        }
+    }
 }
 
 /// A port's switch, its full name, and its name there.
@@ -75,35 +105,28 @@ pub fn read(d: &Daemon, caller: Caller) -> Result<TraceRead, RpcError> {
     let none =
         || RpcError::new(ErrorCode::NotFound, "this connection traces nothing".to_owned(), "call trace.begin first");
     let session = d.traces.of(caller.client).ok_or_else(none)?;
-    let names = Names::new(d, session, caller);
     // Before the records: those of a port that is gone are all there.
-    let ports = session.switch.traced(&session.trace);
+    let ports = session.switch.as_ref().map_or(0, |switch| switch.traced(&session.trace));
     let records: Vec<_> = std::iter::from_fn(|| session.trace.next()).take(AT_ONCE).collect();
     // One time for all, so that what comes later is not told to be earlier.
     let at = now();
-    let frames = records.iter().map(|record| names.frame(record, at)).collect();
+    let frames = records.iter().map(|record| Names { session, record }.frame(at)).collect();
     Ok(TraceRead { ports, lost: session.trace.lost(), frames })
 }
 
-/// Names of the ports that a trace may be about.
-struct Names(BTreeMap<PortId, String>);
+/// A record, and the names of the ports that it is about.
+struct Names<'a> {
+    session: &'a Session,
+    record: &'a Record,
+}
 
-impl Names {
-    /// Another user's ports have no names for a caller.
-    fn new(d: &Daemon, session: &Session, caller: Caller) -> Names {
-        let name = |(id, port): (PortId, String)| {
-            let full = format!("{}:{port}", session.switch.name());
-            let is_seen = d.ports.get(&full).is_some_and(|record| controls(caller, record.owner.uid));
-            (id, if is_seen { full } else { "another user's port".to_owned() })
-        };
-        Names(session.switch.ports().into_iter().map(name).collect())
-    }
-
+impl Names<'_> {
     fn name(&self, id: PortId) -> String {
-        self.0.get(&id).cloned().unwrap_or_else(|| "a port that is gone".to_owned())
+        self.session.name(id, self.record.at).to_owned()
     }
 
-    fn frame(&self, record: &Record, at: u64) -> TracedFrame {
+    fn frame(&self, at: u64) -> TracedFrame {
+        let record = self.record;
         let known = (record.len as usize).min(HEAD);
         let head = record.head.get(..known).unwrap_or_default();
         TracedFrame {
@@ -114,13 +137,14 @@ impl Names {
             segment: (record.left.gso_type != 0).then_some(record.left.gso_size),
             no_checksum: record.left.flags & netvale_wire::vnet::F_NEEDS_CSUM != 0,
             head: hex(head),
-            steps: self.steps(record),
+            steps: self.steps(),
             more_steps: record.steps.more(),
         }
     }
 
     /// What happened. A rule is the sender's, until a port is named by which what follows is decided.
-    fn steps(&self, record: &Record) -> Vec<TraceStep> {
+    fn steps(&self) -> Vec<TraceStep> {
+        let record = self.record;
         let mut side = (record.from, Direction::In);
         let step = |&step: &Step| {
             if let Step::Out(port) = step {

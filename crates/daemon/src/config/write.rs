@@ -1,6 +1,6 @@
 //! Writing a configuration: as an object of the file's schema, and as the text of such a file.
 
-use netvale_control::options::AttachOption;
+use netvale_control::options::{AttachOption, Rule};
 use netvale_control::types::AttachParams;
 use serde_json::{Map, Value, json};
 
@@ -39,7 +39,25 @@ fn port(params: &AttachParams) -> Value {
     Value::Object(port)
 }
 
-/// The same as text. `above` are lines of comments; `of_port` says something of a port by its number.
+/// A filter's rule in words, as it was given, if that is known; `netvale apply` and `netvale up` compile it again.
+fn in_words(rule: &str) -> String {
+    let expression = rule.parse::<Rule>().ok().and_then(|rule| rule.expression);
+    let action = rule.split_whitespace().next().unwrap_or_default();
+    expression.map_or_else(|| rule.to_owned(), |expression| format!("{action} {expression}"))
+}
+
+fn is_rules(key: &str) -> bool {
+    matches!(key, "filter_in" | "filter_out")
+}
+
+/// The rules of a port in words.
+fn rules(value: &Value) -> Value {
+    let list = value.as_array().into_iter().flatten();
+    list.map(|rule| rule.as_str().map_or_else(|| rule.clone(), |rule| in_words(rule).into())).collect()
+}
+
+/// The same as text, with rules in words. `above` are lines of comments; `of_port` says something of a port by its
+/// number.
 #[must_use]
 pub fn text(file: &Value, above: &[String], of_port: impl Fn(usize) -> Option<String>) -> String {
     let mut text: String = above.iter().map(|line| comment(line)).collect();
@@ -72,7 +90,8 @@ fn lines<'a>(entries: impl Iterator<Item = (&'a String, &'a Value)>) -> String {
         "port" => 1,
         _ => 2,
     });
-    entries.into_iter().map(|(key, value)| format!("{key} = {}\n", toml(value))).collect()
+    let value = |key: &str, value: &Value| if is_rules(key) { toml(&rules(value)) } else { toml(value) };
+    entries.into_iter().map(|(key, is)| format!("{key} = {}\n", value(key, is))).collect()
 }
 
 /// A value in TOML, whose texts, numbers and lists are JSON's, but for one character.
@@ -94,6 +113,7 @@ fn said(option: &AttachOption, value: &Value) -> String {
     match value {
         Value::Bool(_) => option.key.to_owned(),
         Value::String(text) => format!("{} {text}", option.key),
+        list if is_rules(option.key) => format!("{} {}", option.key, rules(list)),
         other => format!("{} {other}", option.key),
     }
 }
@@ -119,6 +139,20 @@ mod tests {
         let known = |name: &String| schema["properties"].get(name).is_some();
         assert!(written.as_object().unwrap().keys().all(known));
         assert_eq!(json(&File::default().into_config().unwrap(), &[]), json!({}));
+    }
+
+    /// Objective: rules are written as they were given, where that is known, and read again as rules that are still to
+    /// be compiled.
+    #[test]
+    fn rules_in_words() {
+        let text_of =
+            "[[port]]\nswitch='vale0'\nport='a'\nfilter_in=['drop 1,6 0 0 1 # not (host 10.0.0.1)', 'pass 1,6 0 0 1']";
+        let config = File::parse(text_of).unwrap().into_config().unwrap();
+        let text = text(&json(&config, &config.ports), &[], |_| None);
+        assert!(text.contains(r#"filter_in = ["drop not (host 10.0.0.1)","pass 1,6 0 0 1"]"#), "{text}");
+        let again = File::parse(&text).unwrap_or_else(|e| panic!("{e} in {text}")).into_config().unwrap();
+        assert_eq!(again.ports[0].options.sources().collect::<Vec<_>>(), ["drop not (host 10.0.0.1)"]);
+        assert!(words(&config.ports[0], &[]).ends_with(r#"filter_in ["drop not (host 10.0.0.1)","pass 1,6 0 0 1"]"#));
     }
 
     /// Objective: a port in words has what it was attached with.

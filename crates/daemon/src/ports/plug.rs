@@ -17,6 +17,7 @@ use crate::permission;
 use crate::refusal::Refusal;
 use crate::registry::events::Happened;
 use crate::registry::ports::{PortRecord, SwitchPort};
+use crate::registry::traces::NewOnSwitch;
 use crate::registry::watches::Watched;
 
 /// The egresses that a switch delivers to, and the ingresses it takes frames from.
@@ -130,6 +131,11 @@ pub fn tell_attached(d: &mut Daemon, full: &str) {
     d.looks.forget(full);
     let Some(record) = d.ports.get(full) else { return };
     let (owner, kind) = (record.owner, record.behind.kind());
+    let place = record.switch.as_ref().zip(record.id).zip(full.split(':').nth(1));
+    if let Some(((switch, id), port)) = place {
+        let is_controlled_by = &|caller| permission::controls(caller, owner.uid);
+        d.traces.meet(&NewOnSwitch { switch, id, port, is_controlled_by });
+    }
     tell_made(d, full, owner, kind);
 }
 

@@ -196,3 +196,38 @@ fn upgrades() {
     assert!(told(&mut client, 1)[0].steps.contains(&to("vale0:b/0")));
     assert!(client.trace_read().unwrap().frames.is_empty());
 }
+
+/// Objective: who asks for what comes later is told of ports of theirs that come to a switch, which need not be there
+/// yet, of their first frame, and again when they come back to a switch that was made anew; never of another user's.
+#[test]
+fn what_comes_later() {
+    let d = Daemon::start(USERS);
+    let [mut alice, mut bob, mut one] = [ALICE, BOB, ALICE].map(|uid| client(&d, uid));
+    let later = |place: &str| TraceBeginParams { later: true, ..of(place) };
+    for client in [&mut alice, &mut bob] {
+        assert!(client.trace_begin(later("vale0")).unwrap().ports.is_empty());
+    }
+    one.trace_begin(later("vale0:a")).unwrap();
+    for round in 0..2 {
+        let [mut other, mut a] = ["vale0:other", "vale0:a"].map(|name| open(&d, ALICE, name));
+        send(&mut other, &frame(255, 2, round));
+        send(&mut a, &frame(255, 1, round));
+        assert_eq!(told(&mut one, 1)[0].port, "vale0:a");
+        // Its number goes to the next one, its name stays.
+        drop(a);
+        until("the port is gone", || client(&d, 0).show("vale0:a").is_err());
+        let next = open(&d, ALICE, "vale0:next");
+        let mut ports: Vec<_> = told(&mut alice, 2).into_iter().map(|frame| frame.port).collect();
+        ports.sort();
+        assert_eq!(ports, ["vale0:a", "vale0:other"]);
+        drop((other, next));
+        until("the ports are gone", || client(&d, 0).ports(None).unwrap().is_empty());
+    }
+    let read = bob.trace_read().unwrap();
+    assert_eq!((read.ports, read.frames.len()), (0, 0));
+    for place in [vec!["vale0", "vale1:x"], vec!["vale0:a b"], vec![]] {
+        let of = place.iter().map(|name| (*name).to_owned()).collect();
+        let refused = alice.trace_begin(TraceBeginParams { of, ..later("") });
+        assert!(refused.is_err(), "{place:?}");
+    }
+}

@@ -116,6 +116,34 @@ fn ping_and_tcp_under_an_old_qemu() {
     assert!(bytes / frames > WHOLE, "{bytes} bytes in {frames} frames: segments do not cross whole");
 }
 
+/// What `netvale vm` prints where there is no KVM: the words of the command line, and what it says besides.
+fn printed_without_kvm(up: &Up, port: &str) -> (Vec<String>, String) {
+    let script = "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; exec \"$0\" \"$@\" --memory 256M";
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-m", "sh", "-ec", script]).arg(netvale_system_tests::netvale());
+    let output = command.arg("--run-dir").arg(up.dir()).args(["vm", port]).output().expect("unshare starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    (String::from_utf8_lossy(&output.stdout).split_whitespace().map(String::from).collect(), said)
+}
+
+/// Objective: without KVM, the QEMU of Debian 12 runs a guest with the words that `netvale vm` prints, which says why
+/// they are others; it has nothing to warn of.
+#[test]
+fn an_old_qemu_with_what_is_printed() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let up = Up::start(&[]);
+    let (one, _) = two_ports(&up);
+    let (printed, said) = printed_without_kvm(&up, "vale0:one");
+    assert!(said.contains("without KVM"), "{said}");
+    let script = "ip link set eth0 up; cat /sys/class/net/eth0/address";
+    let nic = Nic { qemu: Qemu::System, printed: &printed, ..Nic::new(&one) };
+    let text = Guest::start(image, script, 1, &nic).end();
+    let mac = up.show("vale0:one")["vhost"]["mac"].as_str().map(String::from).expect("an address");
+    assert!(text.contains(&mac) && !text.contains("F_CONFIG"), "{text}");
+}
+
 /// Objective: the same without offloads and with one buffer a frame: frames on the switch are no longer than the MTU.
 #[test]
 fn ping_and_tcp_without_offloads() {

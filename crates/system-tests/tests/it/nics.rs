@@ -215,7 +215,7 @@ for i in 1 2 3; do there busybox ping -c 1 -W 1 10.5.0.1 >/dev/null 2>&1 || true
 wait $program
 grep "^Received [3-9] packets" "$dir/rx" || { cat "$dir/rx"; exit 1; }
 fails sh -c 'ip link show va | grep -q xdp'
-nv pkt-gen -i netmap:va^ -f rx -n 1 2>&1 | grep "no netvale daemon"
+nv pkt-gen -i netmap:va^ -f rx -n 1 2>&1 | grep "no netvale daemon runs"
 nv pkt-gen -i netmap:nosuch0 -f rx -n 1 2>&1 | grep "there is no interface nosuch0"
 "#;
     run(script, &[]);

@@ -93,6 +93,8 @@ pub struct Device {
     pub(super) features: u64,
     pub(super) protocol: u64,
     pub(super) status: u64,
+    /// Its front end has said that it is its.
+    owned: bool,
     pub(super) log: Option<Arc<DirtyLog>>,
     pub(super) inflight: Option<Arc<Inflight>>,
     /// A frame that waits for the first transmit queue to run.
@@ -113,6 +115,7 @@ impl Device {
             features: 0,
             protocol: 0,
             status: 0,
+            owned: false,
             log: None,
             inflight: None,
             announcement: None,
@@ -163,13 +166,13 @@ impl Device {
         match m.request {
             request::GET_FEATURES => return number(self.offered()),
             request::SET_FEATURES => self.set_features(m.u64()?)?,
-            request::SET_OWNER => {}
+            request::SET_OWNER => self.owned = true,
             request::RESET_OWNER => self.reset()?,
             request::RESET_DEVICE => {
                 self.reset()?;
                 self.vrings.iter_mut().for_each(|v| *v = Vring::default());
             }
-            request::GET_PROTOCOL_FEATURES => return number(self.protocol_offered()),
+            request::GET_PROTOCOL_FEATURES => return number(self.protocol_told()),
             request::SET_PROTOCOL_FEATURES => {
                 let features = m.u64()?;
                 let unknown = features & !self.protocol_offered();
@@ -284,6 +287,13 @@ impl Device {
     /// single queues.
     fn protocol_offered(&self) -> u64 {
         if self.config.pairs > 1 { PROTOCOL_OFFERED } else { PROTOCOL_OFFERED & !protocol::MQ }
+    }
+
+    /// QEMU asks before it owns the device, keeps a network card's configuration space itself, and warns of a device
+    /// that offers one. The others (User-Mode Linux, rust-vmm) own it first, and may read the address there.
+    fn protocol_told(&self) -> u64 {
+        let offered = self.protocol_offered();
+        if self.owned { offered } else { offered & !protocol::CONFIG }
     }
 
     fn set_features(&mut self, features: u64) -> Result<(), Refused> {

@@ -43,6 +43,24 @@ fn negotiated(path: &std::path::Path, queues: u64) -> Frontend {
     front
 }
 
+/// Objective: who asks for features before it owns the device, as QEMU does, is not offered a configuration space, of
+/// which QEMU would warn; the others are, as they read the address there.
+#[test]
+fn configuration_offered() {
+    for owned in [false, true] {
+        let rig = rig();
+        let mut front = Frontend::connect(&rig.path, 2).unwrap();
+        if owned {
+            front.set_owner().unwrap();
+        }
+        let features = front.get_features().unwrap();
+        front.set_features(features).unwrap();
+        let told = front.get_protocol_features().unwrap();
+        assert_eq!(told.contains(Protocol::CONFIG), owned);
+        assert!(told.contains(Protocol::REPLY_ACK));
+    }
+}
+
 /// Objective: a driver set up by that front end sends, with memory as a table and as hot-plugged slots; each request it knows
 /// of netvale's is answered as it expects.
 #[test]

@@ -294,3 +294,14 @@ fn right_forms_are_told() {
     let file = File::parse("[[port]]\nswitch = 'vale7:foo'\nport = 'null:'").unwrap_err().to_string();
     assert!(file.contains("write vale7, and name foo") && file.contains("line 2"), "{file}");
 }
+
+/// Objective: names of users and groups are sent as numbers, also of those who came after the daemon; other words stay
+/// as they are.
+#[test]
+fn numbers_of_users() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("passwd");
+    std::fs::write(&file, "root:x:0:0::/:/bin/sh\nlibvirt-qemu:x:64055:1::/:/bin/sh\n").unwrap();
+    let number = |name: &str| super::number_of(name.to_owned(), file.to_str().unwrap());
+    assert_eq!(["libvirt-qemu", "root", "libvirt", "7"].map(number), ["64055", "0", "libvirt", "7"]);
+}

@@ -5,20 +5,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use netvale_control::client::Client;
-use netvale_control::dirs::RUN_DIR_VARIABLE;
+use netvale_control::dirs::{RUN_DIR_VARIABLE, SYSTEM_RUN_DIR};
 use netvale_control::types::{PortInfo, PortKind};
 
 use crate::Ctx;
 
-/// Folder of the system's daemon.
-const SYSTEM: &str = "/run/netvale";
 /// How long a daemon may take: Wireshark starts only when all have answered.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The folders of the daemons, that of the user's own first.
 fn folders(ctx: &Ctx) -> Vec<PathBuf> {
     let is_named = ctx.run_dir.is_some() || std::env::var_os(RUN_DIR_VARIABLE).is_some_and(|value| !value.is_empty());
-    let system = (!is_named).then(|| PathBuf::from(SYSTEM));
+    let system = (!is_named).then(|| PathBuf::from(SYSTEM_RUN_DIR));
     [ctx.dir()].into_iter().chain(system.filter(|system| *system != ctx.dir())).collect()
 }
 

@@ -62,7 +62,7 @@ pub fn check(path: &Path) -> Result<(), CliError> {
             }
             Kind::DynamicGo => {
                 eprintln!(
-                    "netvale: {} is written in Go, which makes system calls past the C library: libpcap works in it, /dev/netmap does not",
+                    "netvale: {} is written in Go: what it calls through cgo works, libpcap and /dev/netmap; what its own code opens is the system's",
                     target.display()
                 );
                 break;

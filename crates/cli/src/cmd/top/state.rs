@@ -134,7 +134,8 @@ impl State {
     /// Everything together.
     #[must_use]
     pub fn total(&self) -> PortRates {
-        let sum = |rate: fn(&PortRates) -> f64| self.rates.ports.iter().map(rate).sum();
+        // The sum of nothing is -0.
+        let sum = |rate: fn(&PortRates) -> f64| self.rates.ports.iter().map(rate).fold(0.0, |sum, rate| sum + rate);
         PortRates {
             port: "total".to_owned(),
             in_pps: sum(|port| port.in_pps),

@@ -42,8 +42,10 @@ fn left_out(d: &Daemon) -> Vec<String> {
     let of = |uid: u32, pid: i32| format!("user {uid}, process {pid}");
     let host_stack = |full: &str| full.strip_suffix('^').is_some_and(|port| d.ports.contains(port));
     let undeclared = d.ports.iter().filter(|(full, record)| record.declared.is_none() && !host_stack(full));
-    let ports = undeclared
-        .map(|(full, record)| format!("{full}: a program made it ({})", of(record.owner.uid, record.owner.pid)));
+    let ports = undeclared.map(|(full, record)| {
+        let owner = of(record.owner.uid, record.owner.pid);
+        format!("{full}: it is a program's, or its interface is in another network namespace ({owner})")
+    });
     let pipes = d.pipes.iter().filter(|(_, pipe)| pipe.guest_end().is_none());
     let pipes = pipes.map(|(name, pipe)| format!("pipe {name}: programs have it (user {})", pipe.uid));
     let interfaces = d.interfaces.ports().map(|(_, port)| {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use netvale_abi::nmreq::{NR_REG_ALL_NIC, NR_REG_NIC_SW};
 use netvale_afxdp::Nic;
-use netvale_afxdp::iface::{Interface, has_carrier};
+use netvale_afxdp::iface::{Interface, has_carrier, is_loopback};
 use netvale_afxdp::sizes;
 use netvale_control::options::kind;
 use netvale_control::types::{AttachParams, PortKind, PortOptions};
@@ -159,6 +159,10 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         return continue_port(d, asked, ifname, state);
     }
     let nic = d.interfaces.nic(ifname)?;
+    if is_loopback(ifname) {
+        let text = format!("{ifname} sends all frames back to itself, and their addresses would be learned behind it");
+        return refuse(Errno::INVAL, format!("{text}: attach a TAP for the host"));
+    }
     let queues = nic.interface().queues;
     let which = wanted(spec.spec().rings, (queues, 1), (queues, 1))?;
     if o.slots() > *RING_SLOTS_RANGE.end() {

@@ -72,7 +72,7 @@ fn has_only_configurations(folder: &Path) -> bool {
 fn report(landlock: LandlockStatus) {
     match missing(landlock) {
         Some(missing) if missing.is_empty() => {}
-        Some(missing) => tracing::info!("this kernel's Landlock is old: it does not restrict {}", missing.join(", ")),
+        Some(missing) => tracing::debug!("this kernel's Landlock is old: it does not restrict {}", missing.join(", ")),
         None => tracing::warn!("this kernel has no Landlock: the file system stays reachable"),
     }
 }

@@ -191,6 +191,38 @@ fn merged_segments() {
     assert_eq!((out["frames"].as_u64(), out["bytes"].as_u64()), (Some(1), Some(40_054)), "{shown}");
 }
 
+/// Objective: an interface that is there already is taken where it fits, with one queue of several, too; where it does
+/// not, the refusal says what it is.
+#[test]
+fn those_that_are_there() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    ip("tuntap add several mode tap multi_queue");
+    ip("tuntap add single mode tap");
+    ip("tuntap add routed mode tun");
+    for (name, rings) in [("several", 1), ("single", 1)] {
+        tap(&d, name, json!({"rings": rings}));
+        ip(&format!("addr flush dev {name}"));
+        d.call("port.detach", json!({"switch": "vale0", "port": name}));
+    }
+    let refused = |name: &str, rings: u32| {
+        let asked = json!({"switch": "vale0", "port": format!("tap:{name}"), "options": {"rings": rings}});
+        d.call("port.attach", asked)["error"]["message"].to_string()
+    };
+    for (name, rings, why) in [
+        ("single", 2, "made without multi_queue"),
+        ("routed", 1, "is a TUN"),
+        ("routed", 2, "is a TUN"),
+        ("lo", 1, "is no TAP"),
+        ("lo", 2, "is no TAP"),
+    ] {
+        let text = refused(name, rings);
+        assert!(text.contains(why), "{name} {rings}: {text}");
+    }
+}
+
 /// Objective: what comes for a TAP that is down is no drop; once it is up, frames reach it.
 #[test]
 fn down_and_up() {

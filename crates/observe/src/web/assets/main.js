@@ -4,7 +4,7 @@ import { Details } from "./details.js";
 import { by, say } from "./dom.js";
 import { visible } from "./format.js";
 import { Rates } from "./rates.js";
-import { forgetToken, json, setToken, takeToken } from "./server.js";
+import { forgetToken, json, linkedPort, setToken, showPort, takeToken } from "./server.js";
 import { drawDrops, PortTable, Summary, WorkerList } from "./tables.js";
 import { Topology } from "./topology.js";
 
@@ -35,10 +35,13 @@ function draw() {
 function status(text, kind) {
   say(by("status"), text);
   by("status").className = kind;
+  // Figures that are not today's.
+  by("main").classList.toggle("stale", kind === "bad");
 }
 
 function select(name) {
   state.selected = name;
+  showPort(name);
   const isCapturable = state.stats?.ports.some((port) => port.name === name) ?? false;
   details.open(name, unselect, isCapturable);
   draw();
@@ -48,6 +51,7 @@ function select(name) {
 
 function unselect() {
   state.selected = undefined;
+  showPort(undefined);
   details.close();
   draw();
 }
@@ -80,7 +84,7 @@ function repeat(ask) {
 
 function failed(error) {
   if (error.status === 401) login("This token is not the server's.");
-  else if (!state.paused) status(error.status ? visible(error.message) : "netvale web does not answer", "bad");
+  else if (!state.paused) status(error.status ? visible(error.message.replace(/^\d+ [^:]*: /, "")) : "netvale web does not answer", "bad");
   return AFTER_ERROR;
 }
 
@@ -124,7 +128,19 @@ function enter() {
   by("login").hidden = true;
   by("main").hidden = false;
   for (const one of [counters, names, rings]) one.soon();
+  const linked = linkedPort();
+  if (linked !== undefined && linked !== state.selected) select(linked);
 }
+
+// Escape closes a port, / goes to the ports' filter, past all that can be pressed before.
+addEventListener("keydown", (event) => {
+  const types = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
+  if (event.key === "Escape" && state.selected !== undefined) unselect();
+  if (event.key === "/" && !types) {
+    event.preventDefault();
+    by("filter").focus();
+  }
+});
 
 by("login").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -12,12 +12,21 @@ export class Refused extends Error {
 
 // The token comes after the # of the address, which browsers send to nobody; it is taken from there, so that it is in no bookmark either.
 export function takeToken() {
-  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  const token = fields().get("token");
   if (token) {
     sessionStorage.setItem(KEY, token);
-    history.replaceState(null, "", location.pathname);
+    showPort(linkedPort());
   }
   return sessionStorage.getItem(KEY) !== null;
+}
+
+const fields = () => new URLSearchParams(location.hash.slice(1));
+
+// The port of the address, which can be passed on; the address of one.
+export const linkedPort = () => fields().get("port") ?? undefined;
+export function showPort(name) {
+  const hash = name === undefined ? "" : `#${new URLSearchParams({ port: name })}`;
+  history.replaceState(null, "", location.pathname + hash);
 }
 
 export const setToken = (token) => sessionStorage.setItem(KEY, token);

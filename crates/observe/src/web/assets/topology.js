@@ -83,7 +83,7 @@ export class Topology {
     const drawings = stats.switches.map((one) => this.#switch(one, stats.ports.filter((port) => port.switch === one.name), width));
     const beside = [...stats.ports.filter((port) => !port.switch), ...others];
     if (beside.length > 0) drawings.push(el("h3", {}, "Beside the switches"), this.#rest(beside.slice(0, MOST), width));
-    if (drawings.length === 0) drawings.push(el("p", { class: "dim" }, "There is no port that you may see."));
+    if (drawings.length === 0) drawings.push(el("p", { class: "dim" }, "There is no port that you may see. netvale attach vale0 tap:nv0 makes one."));
     swap(this.#place, drawings);
   }
 

@@ -102,6 +102,8 @@ pub struct Nic<'a> {
     pub qemu: Qemu,
     /// More of its arguments.
     pub more: &'a [String],
+    /// What `netvale vm` printed, instead of words of our own.
+    pub printed: &'a [String],
     /// Added to `-M`.
     pub machine: &'a str,
     /// Added to the kernel's command line.
@@ -128,6 +130,7 @@ impl<'a> Nic<'a> {
             chardev: "",
             qemu: Qemu::Newer,
             more: &[],
+            printed: &[],
             machine: "",
             kernel: "",
             tap: None,
@@ -198,10 +201,16 @@ impl Guest {
         let processors = format!("{},maxcpus={}", nic.pairs, nic.pairs + 1);
         command.args(["-accel", "tcg,thread=multi", "-m", "256", "-smp", &processors, "-nographic"]);
         command.args(["-nodefaults", "-serial", "stdio", "-net", "none", "-cpu", "max"]);
-        command.args(["-object", "memory-backend-memfd,id=mem,size=256M,share=on"]);
+        if nic.printed.is_empty() {
+            command.args(["-object", "memory-backend-memfd,id=mem,size=256M,share=on"]);
+        }
         command.args(["-M", &format!("q35,memory-backend=mem{}", nic.machine)]);
         command.arg("-kernel").arg(image.folder.join("vmlinux")).arg("-initrd").arg(initrd);
         command.args(["-append", &format!("console=ttyS0 quiet panic=-1{}", nic.kernel)]);
+        if !nic.printed.is_empty() {
+            command.args(nic.printed);
+            return Guest::spawn(command, dir);
+        }
         if nic.tap.is_some() {
             let queues = if nic.pairs > 1 { format!(",queues={}", nic.pairs) } else { String::new() };
             let tap = format!("tap,id=n0,ifname=there0,script=no,downscript=no,vhost=off{queues}");

@@ -1,0 +1,83 @@
+//! Frames as lines of text, as they pass.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use netvale_pcapport::Direction;
+use rustix::event::PollFlags;
+
+use super::recorder::{Plan, Totals};
+use super::source::{Event, Seen, Sources};
+use crate::{CliError, headers, out};
+
+/// Prints frames until a limit, or until `stop` is readable. What was printed until then counts in any case.
+pub fn print(sources: &mut Sources, plan: &Plan, stop: &UnixStream) -> (Totals, Result<(), CliError>) {
+    let names: Vec<_> = sources.interfaces(None, 0).into_iter().map(|interface| interface.name).collect();
+    let start = Instant::now();
+    let mut totals = Totals { frames: 0, bytes: 0, received: 0, dropped: None, files: 0, time: Duration::ZERO };
+    let ended = print_all(sources, &names, plan, stop, &mut totals);
+    sources.ask();
+    totals.dropped = (0..names.len()).map(|port| sources.lost(port)).sum();
+    totals.time = start.elapsed();
+    (totals, ended)
+}
+
+fn print_all(
+    sources: &mut Sources,
+    names: &[String],
+    plan: &Plan,
+    stop: &UnixStream,
+    totals: &mut Totals,
+) -> Result<(), CliError> {
+    let start = Instant::now();
+    let stop = Event(stop.as_fd(), PollFlags::IN);
+    while let Some(left) = plan.end.left(start) {
+        sources.wait(left, &[stop])?;
+        // What has passed before the end was asked for belongs to the capture.
+        let stopped = stop.is_there();
+        sources.drain(|seen| {
+            totals.received += 1;
+            if plan.filter.kept(seen.frame).is_some() {
+                out::line(line(&names[seen.port], &seen))?;
+                totals.frames += 1;
+                totals.bytes += seen.frame.len() as u64;
+            }
+            Ok::<_, CliError>(plan.end.takes(0, totals.bytes, totals.frames))
+        })?;
+        if stopped || !plan.end.takes(0, totals.bytes, totals.frames) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// When, where, which way, how long, and the headers.
+fn line(port: &str, seen: &Seen<'_>) -> String {
+    let at = Timestamp::UNIX_EPOCH.checked_add(seen.time).unwrap_or_default();
+    let time = at.to_zoned(TimeZone::system()).strftime("%H:%M:%S%.6f").to_string();
+    let way = match seen.direction {
+        Direction::In => "In ",
+        Direction::Out => "Out",
+    };
+    format!("{time} {port} {way} {} bytes, {}", seen.frame.len(), headers::of(seen.frame))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a line has the port, the direction, the length and the headers.
+    #[test]
+    fn lines() {
+        let mut frame = [0u8; 60];
+        frame[12..14].copy_from_slice(&[0x08, 0x06]);
+        let seen = Seen { port: 0, time: Duration::from_secs(1), frame: &frame, direction: Direction::Out };
+        let line = line("vale0:a", &seen);
+        let rest = line.split_once(' ').map(|(_, rest)| rest);
+        let expected = "vale0:a Out 60 bytes, 00:00:00:00:00:00 > 00:00:00:00:00:00, ARP";
+        assert_eq!(rest, Some(expected), "{line}");
+    }
+}

@@ -1,0 +1,57 @@
+//! Text as roff: what stands behind a command's help becomes sections, and its tables stay as they are.
+
+/// A section, whose indented lines stay as they are; others are filled into paragraphs.
+pub fn section(title: &str, body: &str) -> String {
+    let mut text = format!(".SH \"{title}\"\n");
+    let mut is_table = false;
+    for line in body.trim_matches('\n').lines() {
+        let indented = line.starts_with(' ');
+        if indented != is_table && !line.is_empty() {
+            text += if indented { ".nf\n" } else { ".fi\n" };
+            is_table = indented;
+        }
+        text += if line.is_empty() && !is_table { ".PP" } else { "" };
+        text += &escaped(line);
+        text.push('\n');
+    }
+    if is_table { text + ".fi\n" } else { text }
+}
+
+/// The text behind a command's help: a line `Title:` begins a section. What is before the first one belongs to no
+/// section, and there is none.
+pub fn sections(help: &str) -> String {
+    let mut parts: Vec<(String, String)> = Vec::new();
+    for line in help.lines() {
+        match line.strip_suffix(':').filter(|title| title.starts_with(|c: char| c.is_ascii_uppercase())) {
+            Some(title) => parts.push((title.to_owned(), String::new())),
+            None => {
+                if let Some((_, body)) = parts.last_mut() {
+                    body.push_str(line);
+                    body.push('\n');
+                }
+            }
+        }
+    }
+    let title = |title: &str| if title == "Exit codes" { "EXIT STATUS".to_owned() } else { title.to_uppercase() };
+    parts.iter().map(|(name, body)| section(&title(name), body)).collect()
+}
+
+/// A line that is no request, with its dashes as they are typed.
+pub fn escaped(line: &str) -> String {
+    let line = line.replace('\\', "\\e").replace('-', "\\-");
+    if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: tables are not filled, paragraphs are, requests are none, and each title is a section.
+    #[test]
+    fn text() {
+        let text = sections("Words:\n  a  b\n\nAll of\n.them\nExit codes:\n  0  success\n");
+        let first = ".SH \"WORDS\"\n.nf\n  a  b\n\n.fi\nAll of\n\\&.them\n";
+        assert_eq!(text, format!("{first}.SH \"EXIT STATUS\"\n.nf\n  0  success\n.fi\n"));
+        assert_eq!(escaped("a-b\\c"), "a\\-b\\ec");
+    }
+}

@@ -1,0 +1,112 @@
+//! Pages that are not of a command: netvale.toml(5) and netvale(7).
+
+use std::fmt::Write as _;
+
+use netvale_control::options::OPTIONS;
+use netvale_daemon::config::KEYS;
+
+use super::roff::{escaped, section};
+use super::shared;
+
+fn title(name: &str, number: u8, about: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let name_section = section("NAME", &format!("{name} - {about}"));
+    format!(".TH {} {number} \"\" \"netvale {version}\"\n{name_section}", name.to_uppercase())
+}
+
+/// A key or an option: its name, and what it means.
+fn entry(name: &str, shape: &str, doc: &str, default: &str) -> String {
+    let default = if default.is_empty() { String::new() } else { format!(" Default: {default}.") };
+    let name = escaped(name);
+    let text = escaped(&format!("{doc}{default}"));
+    format!(".TP\n\\fB{name}\\fR ({})\n{text}\n", escaped(shape))
+}
+
+/// The configuration file, from the tables of its keys.
+pub fn configuration() -> String {
+    let mut text = title("netvale.toml", 5, "configuration of the netvale daemon");
+    text += &section("DESCRIPTION", DESCRIPTION);
+    for (table, about) in TABLES {
+        let _ = writeln!(text, ".SH \"{}\"\n{about}", if table.is_empty() { "KEYS" } else { table });
+        for key in KEYS.iter().filter(|key| key.table == table.trim_matches(['[', ']'])) {
+            text += &entry(key.name, &key.shape.to_string(), key.doc, key.default);
+        }
+    }
+    text += ".SH \"[[port]]\"\nA port that is there from the start, as by netvale\\-attach(1).\n";
+    text += &entry("switch", "a text", "The switch, such as vale0.", "");
+    text += &entry("port", "a text", "What to attach, such as tap:nv0.", "");
+    for option in OPTIONS {
+        text += &entry(option.key, &option.shape.to_string(), option.doc(), option.default);
+    }
+    text += &section("EXAMPLES", EXAMPLE);
+    text += &shared::files();
+    text + &section("SEE ALSO", "netvale-up(1), netvale-apply(1), netvale-export(1), netvale-attach(1), netvale(7)")
+}
+
+const DESCRIPTION: &str = "\
+The file is in TOML. All of it is optional; options of netvale-up(1) override it. An unknown key is an error,
+with its line. 'systemctl reload netvale', a SIGHUP, or netvale-apply(1) have a running daemon become what the
+file says, as a whole or not at all. 'netvale up --schema' prints a JSON Schema of it.
+";
+
+const TABLES: [(&str, &str); 4] = [
+    ("", "Before the first table."),
+    ("[sockets]", "Who may connect, to sockets that the daemon makes itself."),
+    ("[switch]", "What all switches have in common."),
+    ("[quota]", "What each user may have who is neither root nor the daemon's own."),
+];
+
+const EXAMPLE: &str = r#"
+  workers = 2
+  allow_dirs = ["/srv/captures"]
+
+  [switch]
+  shared = ["vale0"]
+
+  [[port]]
+  switch = "vale0"
+  port = "tap:nv0"
+  mtu = 9000
+"#;
+
+/// What netvale is, and how its things are called.
+pub fn overview() -> String {
+    let mut text = title("netvale", 7, "virtual switches and packet I/O of netmap, in user space");
+    text += &section("DESCRIPTION", OVERVIEW);
+    text += &section("NAMES", NAMES);
+    text += &section("EXAMPLES", EXAMPLES);
+    text += &shared::files();
+    text + &section("SEE ALSO", "netvale(1), netvale.toml(5), netvale-attach(1), netvale-run(1), netvale-doctor(1)")
+}
+
+const OVERVIEW: &str = "\
+One daemon, netvale-up(1), holds switches. Programs, containers, virtual machines, network interfaces and other
+hosts are ports on them. A frame is copied once, straight into its receiver's buffers.
+
+A switch learns which addresses are behind which port, as a bridge does. A port is a set of rings of slots in
+shared memory, as netmap's; programs for netmap and libpcap run on them unmodified, by netvale-run(1).
+
+The daemon of the packages runs as the user netvale, and serves root and the members of the group netvale. Any
+user can have a daemon of their own. Commands find the user's own first.
+";
+
+const NAMES: &str = "
+  vale0               a switch
+  vale0:web           a port on it; programs open it by this name
+  vale0:web-1         one of its rings
+  vale0:web/rt        a copy of what it receives (r) and sends (t)
+  vale0:web{1, }1     the two ends of a pipe
+  netmap:eth0         a network interface
+  netmap:eth0^        its host rings: the system's own network stack
+
+netvale-attach(1) lists the kinds of ports by what stands before the colon, such as netmap: and vhost:.
+";
+
+const EXAMPLES: &str = "
+  netvale attach vale0 tap:nv0             the host is on the switch
+  netvale attach vale0 vhost:/run/netvale/vm1.sock
+  qemu-system-x86_64 ... $(netvale vm vale0:vm1)
+  netvale list                             what there is
+  netvale trace vale0 --drops              why frames are dropped
+  netvale run -- tcpdump -ni vale0:vm1/rt
+";

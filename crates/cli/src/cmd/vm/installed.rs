@@ -1,0 +1,98 @@
+//! The QEMU that would be started here, and what it can do.
+
+use std::fs::File;
+use std::process::Command;
+
+/// A version: major, minor.
+pub type QemuVersion = (u32, u32);
+
+/// The first QEMU that counts the time to the next attempt in milliseconds.
+const RECONNECT_MS: QemuVersion = (9, 2);
+/// The first one whose vhost-user devices may have MSI-X vectors without KVM.
+const VECTORS: QemuVersion = (8, 0);
+/// The first one that attaches devices by vfio-user.
+const VFIO_USER: QemuVersion = (10, 1);
+/// For this machine's architecture, as most distributions call it.
+const PROGRAM: &str = if cfg!(target_arch = "aarch64") { "qemu-system-aarch64" } else { "qemu-system-x86_64" };
+/// Where Red Hat's distributions keep it.
+const RED_HAT: &str = "/usr/libexec/qemu-kvm";
+
+/// What runs virtual machines here.
+#[derive(Clone, Copy, Debug)]
+pub struct Installed {
+    version: Option<QemuVersion>,
+    kvm: bool,
+}
+
+impl Installed {
+    /// Asks the installed QEMU for its version, and whether this user may use KVM.
+    pub fn ask() -> Installed {
+        let kvm = File::options().read(true).write(true).open("/dev/kvm").is_ok();
+        Installed { version: [PROGRAM, RED_HAT].into_iter().find_map(ask_version), kvm }
+    }
+
+    /// One that is not there counts as the newest.
+    fn is_before(self, version: QemuVersion) -> bool {
+        self.version.is_some_and(|installed| installed < version)
+    }
+
+    /// What makes QEMU connect again: a daemon that is restarted then only costs a pause.
+    pub fn reconnect(self) -> &'static str {
+        if self.is_before(RECONNECT_MS) { ",reconnect=1" } else { ",reconnect-ms=1000" }
+    }
+
+    /// Without KVM, it crashes when the guest's driver uses the vectors of a vhost-user device.
+    pub fn crashes_with_vectors(self) -> bool {
+        !self.kvm && self.is_before(VECTORS)
+    }
+
+    /// Why it does not know devices by vfio-user.
+    pub fn lacks_vfio_user(self) -> Option<String> {
+        let (major, minor) = self.version.filter(|_| self.is_before(VFIO_USER))?;
+        Some(format!("QEMU {major}.{minor} is installed, and does not know vfio-user-pci: it takes QEMU 10.1 or newer"))
+    }
+}
+
+fn ask_version(program: &str) -> Option<QemuVersion> {
+    let output = Command::new(program).arg("--version").output().ok()?;
+    parse(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// Parses a line like `QEMU emulator version 7.2.17 (Debian …)`.
+fn parse(line: &str) -> Option<QemuVersion> {
+    let mut numbers = line.split_once("version ")?.1.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+pub fn sample(version: QemuVersion, kvm: bool) -> Installed {
+    Installed { version: Some(version), kvm }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: versions are read as the programs of distributions print them.
+    #[test]
+    fn versions() {
+        assert_eq!(parse("QEMU emulator version 7.2.17 (Debian 1:7.2+dfsg-7+deb12u13)"), Some((7, 2)));
+        assert_eq!(parse("QEMU emulator version 11.1.3"), Some((11, 1)));
+        assert_eq!(parse("none"), None);
+    }
+
+    /// Objective: each version is told what it knows, with and without KVM; one that is not there counts as new.
+    #[test]
+    fn abilities() {
+        let abilities = |version, kvm| {
+            let installed = Installed { version, kvm };
+            (installed.reconnect(), installed.crashes_with_vectors(), installed.lacks_vfio_user().is_some())
+        };
+        assert_eq!(abilities(Some((7, 2)), false), (",reconnect=1", true, true));
+        assert_eq!(abilities(Some((7, 2)), true), (",reconnect=1", false, true));
+        assert_eq!(abilities(Some((9, 1)), false), (",reconnect=1", false, true));
+        assert_eq!(abilities(Some((10, 0)), false), (",reconnect-ms=1000", false, true));
+        assert_eq!(abilities(Some((10, 1)), false), (",reconnect-ms=1000", false, false));
+        assert_eq!(abilities(None, false), (",reconnect-ms=1000", false, false));
+    }
+}

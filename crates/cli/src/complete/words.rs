@@ -1,0 +1,155 @@
+//! What there is, to be completed: of the daemon, of the machine, and words of netvale's own.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use netvale_control::client::Client;
+use netvale_control::dirs;
+use netvale_control::options::OPTIONS;
+use netvale_control::types::PortKind;
+use netvale_portspec::AttachSpec;
+
+use crate::values::LINK_WORDS;
+
+/// Nobody waits longer for a word.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The words of the command line so far: a shell hands them over behind `--`.
+fn line() -> Vec<String> {
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    words.skip_while(|word| word != "--").skip(1).collect()
+}
+
+/// The daemon that is meant, by the command line or otherwise.
+fn daemon() -> Option<Client> {
+    let line = line();
+    let named = line.windows(2).find(|pair| pair[0] == "--run-dir").map(|pair| pair[1].clone());
+    let named = named.or_else(|| line.iter().find_map(|word| word.strip_prefix("--run-dir=").map(str::to_owned)));
+    let dir = named.map_or_else(|| dirs::daemon_run_dir(dirs::CONTROL_SOCKET), PathBuf::from);
+    Client::connect_within(&dir, PATIENCE).ok()
+}
+
+/// Full names of the ports that this user may see.
+fn full_names() -> Vec<String> {
+    let ports = daemon().and_then(|mut client| client.ports(None).ok()).unwrap_or_default();
+    ports.into_iter().filter(|port| port.kind != PortKind::Monitor).map(|port| port.name).collect()
+}
+
+/// Names of switches.
+pub fn switches(_: &str) -> Vec<String> {
+    let switches = daemon().and_then(|mut client| client.switches().ok()).unwrap_or_default();
+    switches.into_iter().map(|switch| switch.name).collect()
+}
+
+/// Full names of ports; first their switches, so that the shell goes on behind the colon.
+pub fn ports(current: &str) -> Vec<String> {
+    let names = full_names();
+    if current.contains(':') {
+        return names;
+    }
+    let switches: BTreeSet<_> = names.iter().filter_map(|name| name.split_once(':')).map(|(first, _)| first).collect();
+    match switches.len() {
+        // Nothing to choose: the ports immediately.
+        0 | 1 => names,
+        _ => switches.into_iter().map(|switch| format!("{switch}:")).collect(),
+    }
+}
+
+/// Ports of the switch that stands before.
+pub fn ports_alone(_: &str) -> Vec<String> {
+    let line = line();
+    let names = full_names();
+    let split = names.iter().filter_map(|name| name.split_once(':'));
+    split.filter(|(switch, _)| line.iter().any(|word| word == switch)).map(|(_, port)| port.to_owned()).collect()
+}
+
+/// Kinds of ports to attach, and interfaces.
+pub fn kinds(current: &str) -> Vec<String> {
+    if current.starts_with("netmap:") {
+        let interfaces = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+        return interfaces.map(|entry| format!("netmap:{}", entry.file_name().to_string_lossy())).collect();
+    }
+    if let Some((kind, path)) = current.split_once(':') {
+        return files(path).into_iter().map(|path| format!("{kind}:{path}")).collect();
+    }
+    AttachSpec::PREFIXES.iter().filter(|prefix| !prefix.is_empty()).map(|prefix| format!("{prefix}:")).collect()
+}
+
+/// Policies of ports.
+pub fn policies(_: &str) -> Vec<String> {
+    OPTIONS.iter().filter(|option| option.is_policy()).map(|option| option.key.to_owned()).collect()
+}
+
+/// Words of bad links.
+pub fn link(_: &str) -> Vec<String> {
+    let words =
+        LINK_WORDS.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with("netvale"));
+    let words = words.filter_map(|line| line.split(' ').next());
+    let all: BTreeSet<_> = ["in", "out", "both", "off"].into_iter().chain(words).collect();
+    all.into_iter().map(str::to_owned).collect()
+}
+
+/// Programs, as the first word behind `--`; then files.
+pub fn programs(current: &str) -> Vec<String> {
+    let line = line();
+    let is_first = line.iter().rev().nth(1).is_some_and(|word| word == "--");
+    if !is_first || current.contains('/') {
+        return files(current);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).filter_map(|folder| std::fs::read_dir(folder).ok());
+    let files = folders.flatten().flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(current));
+    let is_program = |path: &Path| path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    let programs = files.filter(|entry| is_program(&entry.path()));
+    let names: BTreeSet<_> = programs.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.into_iter().collect()
+}
+
+/// Files and folders whose paths begin like that.
+fn files(current: &str) -> Vec<String> {
+    let (folder, _) = current.rsplit_once('/').map_or(("", current), |(folder, _)| current.split_at(folder.len() + 1));
+    let entries = std::fs::read_dir(if folder.is_empty() { "." } else { folder }).into_iter().flatten().flatten();
+    let name = |entry: std::fs::DirEntry| {
+        let slash = if entry.path().is_dir() { "/" } else { "" };
+        format!("{folder}{}{slash}", entry.file_name().to_string_lossy())
+    };
+    entries.map(name).filter(|path| path.starts_with(current)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: words of links are those of its help, with its directions, and no examples.
+    #[test]
+    fn links() {
+        let words = link("");
+        for word in ["delay", "loss", "rate", "reorder", "in", "both", "off"] {
+            assert!(words.iter().any(|known| known == word), "{words:?}");
+        }
+        assert!(words.iter().all(|word| word.chars().all(|c| c.is_ascii_lowercase())), "{words:?}");
+    }
+
+    /// Objective: policies are there, other options are not; kinds end in a colon.
+    #[test]
+    fn own_words() {
+        let words = policies("");
+        assert!(words.contains(&"access".to_owned()) && !words.contains(&"slots".to_owned()), "{words:?}");
+        assert!(kinds("").contains(&"vhost:".to_owned()) && kinds("").iter().all(|kind| kind.ends_with(':')));
+    }
+
+    /// Objective: paths go on where they were begun, folders with a slash.
+    #[test]
+    fn paths() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("ab")).unwrap();
+        std::fs::write(dir.path().join("ac"), "").unwrap();
+        let begun = format!("{}/a", dir.path().display());
+        let mut found = kinds(&format!("pcap:{begun}"));
+        found.sort();
+        assert_eq!(found, [format!("pcap:{begun}b/"), format!("pcap:{begun}c")]);
+        assert_eq!(files(&begun).len(), 2);
+    }
+}

@@ -1,0 +1,50 @@
+//! The subcommands in `netvale --help`, in groups, as the reference of commands has them.
+
+use clap::Command;
+
+const GROUPS: [(&str, &[&str]); 4] = [
+    (
+        "The daemon and its ports",
+        &[
+            "up", "stop", "upgrade", "attach", "detach", "port", "filter", "link", "apply", "export", "vm", "vtep",
+            "evpn",
+        ],
+    ),
+    ("Looking", &["list", "show", "table", "top", "monitor", "trace", "metrics", "sflow", "web", "doctor"]),
+    ("Moving frames", &["pkt-gen", "bridge", "tlem", "fwd", "lb", "dump", "mirror", "extcap", "replay", "run"]),
+    ("The rest", &["demo", "man", "completions", "help"]),
+];
+
+/// The command with its help in groups.
+#[must_use]
+pub fn grouped(command: Command) -> Command {
+    let groups: String = GROUPS.iter().map(|(title, names)| group(&command, title, names)).collect();
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"
+    ))
+}
+
+fn group(command: &Command, title: &str, names: &[&str]) -> String {
+    let line = |name: &&str| {
+        let about = command.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
+        let about = about.unwrap_or_else(|| "Print the help of a command".to_owned());
+        format!("  {name:<12} {about}\n")
+    };
+    format!("{title}:\n{}\n", names.iter().map(line).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: each command is in one group, and each line of a group is a command's.
+    #[test]
+    fn all_commands() {
+        let command = crate::cli::command();
+        let mut named: Vec<_> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let mut there: Vec<_> = command.get_subcommands().map(Command::get_name).chain(["help"]).collect();
+        named.sort_unstable();
+        there.sort_unstable();
+        assert_eq!(named, there);
+    }
+}

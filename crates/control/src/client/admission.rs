@@ -1,0 +1,83 @@
+//! Who may connect to a socket to which this user may not, and how to become one of them.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// What a user does who may not connect to a socket, in one sentence without its end.
+pub fn advice(socket: &Path) -> String {
+    let Ok(found) = std::fs::metadata(socket) else {
+        return "its folder is closed to this user: ask who started the daemon".into();
+    };
+    let [users, groups] = ["/etc/passwd", "/etc/group"].map(|file| std::fs::read_to_string(file).unwrap_or_default());
+    Outsider::new(rustix::process::geteuid().as_raw(), &users, &groups).advice(&found.into())
+}
+
+/// Owner, group and mode of a socket.
+struct SocketRights {
+    gid: u32,
+    mode: u32,
+}
+
+impl From<Metadata> for SocketRights {
+    fn from(found: Metadata) -> SocketRights {
+        SocketRights { gid: found.gid(), mode: found.mode() }
+    }
+}
+
+/// A user who may not connect, and the groups there are.
+struct Outsider<'a> {
+    name: String,
+    groups: &'a str,
+}
+
+impl<'a> Outsider<'a> {
+    fn new(uid: u32, users: &str, groups: &'a str) -> Outsider<'a> {
+        let name = by_number(users, uid).map_or_else(|| uid.to_string(), |(name, _)| name.to_owned());
+        Outsider { name, groups }
+    }
+
+    fn advice(&self, rights: &SocketRights) -> String {
+        const GROUP_MAY_WRITE: u32 = 0o020;
+        if rights.mode & GROUP_MAY_WRITE == 0 {
+            return "its socket is open to no group: 'netvale up --socket-group' or --socket-mode opens it".into();
+        }
+        let user = &self.name;
+        let Some((group, rest)) = by_number(self.groups, rights.gid) else {
+            return format!("members of the group with the number {} may connect", rights.gid);
+        };
+        if rest.rsplit(':').next().unwrap_or_default().split(',').any(|member| member.trim() == user) {
+            return format!("{user} is a member of the group {group}, but was none at the login: log in again");
+        }
+        format!("members of the group {group} may: 'sudo usermod -aG {group} {user}', and log in again")
+    }
+}
+
+/// The line of a user or a group, `NAME:PASSWORD:NUMBER:…`: its name and what follows the number.
+fn by_number(lines: &str, number: u32) -> Option<(&str, &str)> {
+    lines.lines().find_map(|line| {
+        let mut words = line.splitn(4, ':');
+        let name = words.next()?;
+        let found = words.nth(1)?;
+        (found.parse() == Ok(number)).then(|| (name, words.next().unwrap_or_default()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: users are told what they lack: membership, a new login, or a socket that is open to groups.
+    #[test]
+    fn told() {
+        let users = "root:x:0:0:root:/root:/bin/sh\njoe:x:1000:1000::/home/joe:/bin/sh\n";
+        let advice = |groups: &str, mode, uid| Outsider::new(uid, users, groups).advice(&SocketRights { gid: 7, mode });
+        let outside = advice("root:x:0:\nnetvale:x:7:ann", 0o660, 1000);
+        assert!(outside.contains("usermod -aG netvale joe"), "{outside}");
+        let member = advice("netvale:x:7:ann,joe", 0o660, 1000);
+        assert!(member.contains("joe is a member") && member.contains("log in again"), "{member}");
+        assert!(advice("netvale:x:7:", 0o600, 1000).contains("open to no group"));
+        assert!(advice("", 0o660, 1000).contains("the number 7"));
+        assert!(advice("netvale:x:7:", 0o660, 1001).contains("netvale 1001"));
+    }
+}
