@@ -60,7 +60,7 @@ mod tests {
     /// Objective: only names that are marked as ports are ports, in all their spellings.
     #[test]
     fn names() {
-        let port = |name| interface(name).map(|p| p.to_string());
+        let port = |name: &str| interface(name).map(|p| p.to_string());
         assert_eq!(port("vale0:a").as_deref(), Some("vale0:a"));
         assert_eq!(port("nv:vale0:a").as_deref(), Some("vale0:a"));
         assert_eq!(port("vale0:a/z").as_deref(), Some("vale0:a/z"));
