@@ -39,7 +39,6 @@ impl Tree {
         let value = |name: &str| match name {
             "tuple-assignments" => tuples,
             "glossary-nouns" => 2,
-            "files-naming-kinds" => 1,
             _ => 0,
         };
         let names = COUNTED.iter().chain(&times::LIMITS);
