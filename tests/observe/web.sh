@@ -132,7 +132,10 @@ no_monitors() {
 
 start_daemon --latency-sampling 5
 space watch
-nv attach vale0 slow >/dev/null
+background nv pkt-gen -i vale0:slow -f rx >/dev/null 2>&1
+slow=$!
+wait_for "one that will not read" 10 is slow '.state == "open"'
+kill -STOP "$slow"
 background nv pkt-gen -i vale0:rx -f rx >/dev/null 2>&1
 wait_for "a receiver" 10 is rx '.state == "open"'
 background nv pkt-gen -i vale0:tx -f tx -R 5000 >/dev/null 2>&1

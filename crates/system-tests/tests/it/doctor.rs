@@ -92,16 +92,18 @@ fn with_daemon() {
 #[test]
 fn slow_receiver() {
     let up = Up::start(&[]);
-    stdout(&up.run("attach vale0 slow --slots 64"));
+    let receiver = up.start_program("pkt-gen -i vale0:slow@conf:slots=64 -f rx");
+    up.wait_for_port("vale0:slow");
+    receiver.signal(rustix::process::Signal::STOP);
     let sender = up.start_program("pkt-gen -i vale0:tx -f tx");
     up.wait_for_port("vale0:tx");
     up::until("drops", || up.show("vale0:slow")["drops"]["no-room"].as_u64() > Some(0));
     let report = json(&up.run("doctor --seconds 0.5 --json"));
-    drop(sender);
+    drop((sender, receiver));
     let receivers = row(&report, "receivers");
     assert_eq!(receivers["state"], "advice", "{report}");
     let port = &receivers["figures"]["no_room"][0];
-    assert_eq!((&port["port"], &port["open"]), (&"vale0:slow".into(), &false.into()), "{report}");
+    assert_eq!(port["port"], "vale0:slow", "{report}");
     assert!(port["per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{report}");
 }
 

@@ -62,27 +62,18 @@ pub fn receivers(ports: &[NoRoom]) -> Row {
     if ports.is_empty() {
         return Row::ok(CHECK, "no frame was dropped for want of room").figure("no_room", Vec::<String>::new());
     }
-    let about = |port: &NoRoom| {
-        let idle = if port.is_open { "" } else { "; no program has it open" };
-        format!("{} ({}{idle})", port.port.replace(char::is_control, "?"), units::pps(port.per_second))
-    };
+    let about =
+        |port: &NoRoom| format!("{} ({})", port.port.replace(char::is_control, "?"), units::pps(port.per_second));
     let mut texts: Vec<_> = ports.iter().take(NAMED).map(about).collect();
     if ports.len() > NAMED {
         texts.push(format!("{} more", ports.len() - NAMED));
     }
-    let figure =
-        |port: &NoRoom| json!({"port": port.port, "per_second": rounded(port.per_second), "open": port.is_open});
+    let figure = |port: &NoRoom| json!({"port": port.port, "per_second": rounded(port.per_second)});
     let row = Row::ok(CHECK, format!("frames found no room at {}", texts.join(", ")))
         .figure("no_room", ports.iter().map(figure).collect::<Vec<_>>());
-    if ports.iter().all(|port| !port.is_open) {
-        return row.advise(
-            "No program reads there. Each frame costs the worker time, and is dropped (`no-room`).",
-            "start the program that reads, or `netvale detach SWITCH:PORT`",
-        );
-    }
     row.advise(
         "These receivers do not keep up with their senders: frames are dropped (`no-room`).",
-        "a faster receiver, or more rings and threads for it (`--rings`); a larger ring for bursts (`--slots`); `--lossless` holds the senders back; detach ports that nobody reads",
+        "a faster receiver, or more rings and threads for it (`--rings`); a larger ring for bursts (`--slots`); `--lossless` holds the senders back",
     )
 }
 
@@ -105,15 +96,15 @@ mod tests {
         assert!(workers(&[load(0.95, 4)], 0.2).what_to_do.contains("more CPUs"));
     }
 
-    /// Objective: receivers without room are named, five at most, with their rate and whether anybody reads there.
+    /// Objective: receivers without room are named, five at most, with their rate.
     #[test]
     fn receivers_without_room() {
         assert_eq!(receivers(&[]).state, State::Ok);
-        let port = |number: usize| NoRoom { port: format!("vale0:{number}"), per_second: 1000.0, is_open: number > 0 };
+        let port = |number: usize| NoRoom { port: format!("vale0:{number}"), per_second: 1000.0 };
         let row = receivers(&(0..7).map(port).collect::<Vec<_>>());
-        let begin = "frames found no room at vale0:0 (1.000 Kpps; no program has it open), vale0:1 (1.000 Kpps), ";
+        let begin = "frames found no room at vale0:0 (1.000 Kpps), vale0:1 (1.000 Kpps), ";
         assert!(row.found.starts_with(begin) && row.found.ends_with(", 2 more"), "{row:?}");
         assert_eq!(row.figures["no_room"].as_array().map(Vec::len), Some(7));
-        assert!(row.what_to_do.contains("--lossless") && receivers(&[port(0)]).what_to_do.contains("detach"));
+        assert!(row.what_to_do.contains("--lossless"));
     }
 }

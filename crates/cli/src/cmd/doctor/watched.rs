@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use netvale_control::client::Client;
-use netvale_control::types::{PortInfo, PortKind, PortState, StatsReply};
+use netvale_control::types::{PortInfo, PortKind, StatsReply};
 
 use crate::CliError;
 use crate::ctx::Daemon;
@@ -67,8 +67,6 @@ pub struct NoRoom {
     pub port: String,
     /// Number of frames a second.
     pub per_second: f64,
-    /// Whether a program has the port open.
-    pub is_open: bool,
 }
 
 impl Watched {
@@ -103,8 +101,7 @@ impl Watched {
             // A counter that fell is that of a new port of the same name, and began at zero.
             let then = before.get(&port.name).copied().filter(|&then| then <= now).unwrap_or(0);
             let per_second = (now - then) as f64 / self.seconds();
-            let is_open = port.state == PortState::Open;
-            (now > then).then(|| NoRoom { port: port.name.clone(), per_second, is_open })
+            (now > then).then(|| NoRoom { port: port.name.clone(), per_second })
         });
         let mut ports: Vec<_> = grown.collect();
         ports.sort_by(|a, b| b.per_second.total_cmp(&a.per_second));
