@@ -169,7 +169,7 @@ test_install() {
     local dir=$work/install tools=$work/tools run program package lacks
     mkdir -p "$tools" "$dir/packed"
     # Root often has no Rust.
-    for program in bash sh sed awk mktemp rm mkdir install chmod ln dirname cat env; do ln -s "$(command -v $program)" "$tools/"; done
+    for program in bash sh sed awk mktemp rm mkdir install chmod ln dirname cat env uname; do ln -s "$(command -v $program)" "$tools/"; done
     cat >"$tools/ldconfig" <<'PROGRAM'
 #!/bin/sh
 echo "	libpcap.so.0.8 (libc6,x86-64) => /usr/lib/libpcap.so.0.8"

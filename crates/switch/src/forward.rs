@@ -358,7 +358,7 @@ fn deliver(
     held: &mut Held,
 ) {
     if sender.spreads(to) {
-        return deliver_spread(to, batch, picks, may_hold, scratch, held);
+        return deliver_spread(to, sender, batch, picks, may_hold, scratch, held);
     }
     let Some(queue) = queue_of(to, sender) else { return };
     let done = queue.1.deliver(batch, picks, scratch);

@@ -84,6 +84,12 @@ impl FlowKey {
         }
     }
 
+    /// The hash of the flow that an IP packet belongs to; `None` for other frames, which have no flow but their sender's.
+    #[inline]
+    pub fn hash_of_packet(&self, frame: &[u8]) -> Option<u32> {
+        Layers::parse(frame).ok()?.ip.map(|ip| self.hash_ip(&ip, frame))
+    }
+
     /// The hash of a frame whose flow that is: the same as [`FlowKey::hash`] of the frame, if its headers are whole.
     #[inline]
     #[must_use]

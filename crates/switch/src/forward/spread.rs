@@ -4,7 +4,8 @@
 //! processors,
 //! a program opens single rings. A sender's ring goes to the open queue of its number modulo theirs (virtio 1.3
 //! §5.1.6.5.6 lets a device choose any of those that the driver has enabled). Where more queues are open than the
-//! sender has rings, frames are spread by their flows, each of which stays in order.
+//! sender has rings, IP packets are spread by their flows, each of which stays in order; other frames go where their
+//! ring's do.
 
 use std::sync::Arc;
 
@@ -52,7 +53,15 @@ impl Sender<'_> {
 
     /// The queue of `to` that a frame goes to, for a trace.
     pub(super) fn queue_for(self, to: &Entry, batch: &Batch, pick: u16) -> usize {
-        if self.spreads(to) { to.open_queue(hash(to, batch, pick)) } else { self.queue_of(to) }
+        if self.spreads(to) { to.open_queue(self.number_of(to, batch, pick)) } else { self.queue_of(to) }
+    }
+
+    /// What chooses among the open queues of `to` for a frame.
+    fn number_of(self, to: &Entry, batch: &Batch, pick: u16) -> usize {
+        let Some(frame) = batch.get(usize::from(pick)) else { return 0 };
+        let mut head = [0; HEAD];
+        let len = frame.copy_out(0, &mut head).min(HEAD);
+        to.flows.hash_of_packet(&head[..len]).map_or(self.ring, |hash| hash as usize)
     }
 }
 
@@ -73,17 +82,22 @@ impl Entry {
         all.nth(number % open).map_or(0, |(queue, _)| queue)
     }
 
-    /// Number of rings that it sends from: no more than it receives on, where that depends on the receiver.
+    /// Number of rings that it sends from. A guest that has not all its queues open sends on as many as it receives on.
     fn rings_in_use(&self) -> usize {
         let rings = self.port.rings.max(1);
-        if rings == 1 { 1 } else { rings.min(self.open_queues().max(1)) }
+        match self.open_queues() {
+            open if rings == 1 || open == self.port.egresses.len() => rings,
+            open => rings.min(open.max(1)),
+        }
     }
 }
 
 /// Delivers to a port's open queues, each frame by its flow.
 #[inline(never)]
+#[expect(clippy::too_many_arguments, reason = "the state of a pass, borrowed part by part")]
 pub(super) fn deliver_spread(
     to: &Arc<Entry>,
+    sender: Sender<'_>,
     batch: &Batch,
     picks: &[u16],
     may_hold: bool,
@@ -98,7 +112,7 @@ pub(super) fn deliver_spread(
     let mut hashes = [0u8; BATCH];
     let mut ends = [0u16; MOST + 1];
     for (place, &pick) in hashes.iter_mut().zip(picks) {
-        *place = (hash(to, batch, pick) % open.max(1)) as u8;
+        *place = (sender.number_of(to, batch, pick) % open.max(1)) as u8;
         ends[usize::from(*place) + 1] += 1;
     }
     for k in 1..ends.len() {
@@ -129,11 +143,4 @@ pub(super) fn step_to(to: &Entry, sender: Sender<'_>, batch: &Batch, picks: &[u1
     if let Some(&first) = picks.first() {
         step(Step::To(to.id, sender.queue_for(to, batch, first) as u8));
     }
-}
-
-fn hash(to: &Entry, batch: &Batch, pick: u16) -> usize {
-    let Some(frame) = batch.get(usize::from(pick)) else { return 0 };
-    let mut head = [0; HEAD];
-    let len = frame.copy_out(0, &mut head).min(HEAD);
-    to.flows.hash(&head[..len]) as usize
 }

@@ -223,3 +223,14 @@ fn flows() {
         }
     }
 }
+
+/// Objective: what is no IP packet has no flow: it stays in the order of its sender's ring, as with netmap, on one queue.
+#[test]
+fn others_stay_in_order() {
+    for policed in [false, true] {
+        let (_switch, mut sender, receiver) = bed(1, policed);
+        let frames: Vec<_> = (0..50).map(|number| common::frame(RECEIVER, 1, number, 60)).collect();
+        sender.send(0, &frames, &mut Work::default());
+        assert_eq!(receiver.take(), [frames, Vec::new(), Vec::new(), Vec::new()], "{policed}");
+    }
+}

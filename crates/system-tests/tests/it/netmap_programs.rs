@@ -282,7 +282,7 @@ fn no_daemon() {
     });
     assert_eq!(output.status.code(), Some(1));
     let said = stderr(&output);
-    assert!(said.contains("no daemon at") && said.contains("No such file or directory"), "{said}");
+    assert!(said.contains("no netvale daemon runs in") && said.contains("No such file or directory"), "{said}");
 }
 
 /// Objective: what cannot be reached by preloading is refused with a reason; a program with a library preloaded already keeps it.
