@@ -185,7 +185,8 @@ fn cpu_time(pid: u32) -> u64 {
     behind_name.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum()
 }
 
-/// Waits until a process uses little CPU time over a while: who spins uses all that it gets, who has a sender to serve some.
+/// Waits until a process uses little CPU time over a while: who spins uses all that it gets, who has a sender to serve
+/// some.
 fn until_idle(what: &str, pid: u32) {
     up::until(what, || {
         let before = cpu_time(pid);
