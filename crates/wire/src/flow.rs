@@ -84,7 +84,8 @@ impl FlowKey {
         }
     }
 
-    /// The hash of the flow that an IP packet belongs to; `None` for other frames, which have no flow but their sender's.
+    /// The hash of the flow that an IP packet belongs to; `None` for other frames, which have no flow but their
+    /// sender's.
     #[inline]
     pub fn hash_of_packet(&self, frame: &[u8]) -> Option<u32> {
         Layers::parse(frame).ok()?.ip.map(|ip| self.hash_ip(&ip, frame))
