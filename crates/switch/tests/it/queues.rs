@@ -224,7 +224,8 @@ fn flows() {
     }
 }
 
-/// Objective: what is no IP packet has no flow: it stays in the order of its sender's ring, as with netmap, on one queue.
+/// Objective: what is no IP packet has no flow: it stays in the order of its sender's ring, as with netmap, on one
+/// queue.
 #[test]
 fn others_stay_in_order() {
     for policed in [false, true] {
