@@ -79,7 +79,8 @@ text() {
     ok "promtool check metrics has nothing to say, of what is served and what is printed"
     cmp <(grep '^# TYPE' "$work/plain") <(grep '^# TYPE' "$work/printed") || fail "both have the same families"
     local path
-    for path in / /metrics/ /metrics/x /metricsx //metrics; do
+    [ "$(http_status watch "http://$METRICS/")" = 200 ] || fail "/ says where the figures are"
+    for path in /metrics/ /metrics/x /metricsx //metrics; do
         [ "$(http_status watch "http://$METRICS$path")" = 404 ] || fail "$path is not there"
     done
     for method in POST PUT DELETE OPTIONS; do

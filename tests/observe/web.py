@@ -105,6 +105,7 @@ def look(browser, name):
     check(f"{name}: Escape closes details", browser.run("document.getElementById('details').hidden && !location.hash"))
     browser.run("location.hash = 'port=vale0%3Aslow'")
     browser.until(f"{name}: such an address opens the port", "!document.getElementById('details').hidden && document.getElementById('details').textContent.includes('udp port 53')")
+    press(browser, "#details .title button")
     check(f"{name}: details close", browser.run("document.getElementById('details').hidden"))
     check(f"{name}: nothing is wider than the screen", browser.run(WIDE) == 0, browser.run(WIDE))
     browser.run("scrollTo(0, 0)")
