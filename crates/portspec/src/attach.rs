@@ -84,7 +84,7 @@ pub enum PcapFiles {
 /// A [`PortSpec`] of an interface, never of a switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NicSpec {
-    spec: PortSpec,
+    spec: Box<PortSpec>,
     ifname: IfName,
 }
 
@@ -264,7 +264,7 @@ impl NicSpec {
     pub fn new(spec: PortSpec) -> Option<Self> {
         let Base::Netmap { ifname } = spec.name.base() else { return None };
         let ifname = ifname.clone();
-        Some(Self { spec, ifname })
+        Some(Self { spec: Box::new(spec), ifname })
     }
 
     /// The whole specification.
@@ -281,7 +281,7 @@ impl NicSpec {
     #[must_use]
     pub fn settled(self, exists: impl FnOnce(&str) -> bool) -> Self {
         let named = |name: &PortName| matches!(name.base(), Base::Netmap { ifname } if exists(ifname.as_str()));
-        Self::new(self.spec.clone().settled(named)).unwrap_or(self)
+        Self::new(PortSpec::clone(&self.spec).settled(named)).unwrap_or(self)
     }
 
     /// The interface, and the number of its ring if one is meant, or may be.

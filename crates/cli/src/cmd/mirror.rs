@@ -158,8 +158,7 @@ mod tests {
         assert_eq!(name("vale0:a").as_deref(), Some("vale0:a/rt"));
         assert_eq!(name("netmap:p{1").as_deref(), Some("netmap:p{1/rt"));
         assert_eq!(name("vale0:a/t").as_deref(), Some("vale0:a/t"));
-        // It may be the name of a port: the daemon knows.
-        assert_eq!(name("vale0:a-1").as_deref(), Some("vale0:a-1/rt"));
-        assert_eq!((name("vale0:a/x"), name("vale0:")), (None, None));
+        assert_eq!(name("vale0:web-1").as_deref(), Some("vale0:web-1/rt"));
+        assert_eq!([name("vale0:a/x"), name("vale0:'a'-1"), name("vale0:a^"), name("vale0:")], [const { None }; 4]);
     }
 }

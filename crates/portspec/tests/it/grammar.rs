@@ -60,7 +60,9 @@ fn ports_mean_what_netmap_says() {
 
 /// A specification, its canonical form, the name and the ring that it means where nothing has the whole name, and the
 /// whole name that it means otherwise.
-const RINGS_OR_NAMES: &[(&str, &str, &str, Option<u16>, Option<&str>)] = &[
+type NameRow = (&'static str, &'static str, &'static str, Option<u16>, Option<&'static str>);
+
+const RINGS_OR_NAMES: &[NameRow] = &[
     ("eth0-2", "netmap:eth0-2", "netmap:eth0", Some(2), Some("netmap:eth0-2")),
     ("netmap:vnet-03/R", "netmap:vnet-03/R", "netmap:vnet", Some(3), Some("netmap:vnet-03")),
     ("netmap:'vnet-3'", "netmap:'vnet-3'", "netmap:vnet-3", None, None),
