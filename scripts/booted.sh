@@ -40,7 +40,8 @@ enter_group() {
 
 # groups NAME: the folders of these control groups, the innermost first.
 groups() {
-    find "/sys/fs/cgroup/systemd/$1" "/sys/fs/cgroup/unified/$1" "/sys/fs/cgroup/$1" -depth -type d 2>/dev/null || true
+    local hierarchy
+    for hierarchy in $(hierarchies); do find "$hierarchy/$1" -depth -type d 2>/dev/null || true; done
 }
 
 # clean_after NAME FOLDER: waits for the end of the container, whose processes are killed, and removes what it left.
@@ -168,7 +169,7 @@ have systemd-nspawn || { echo "booted.sh: systemd-nspawn is not installed (scrip
 name=netvale-booted-$$
 work=$(mktemp -d)
 # It cleans up when the last process that holds $alive has ended: only this one does.
-exec {alive}> >(exec setsid "$BASH" -c "$(declare -f groups clean_after); clean_after $name '$work'")
+exec {alive}> >(exec setsid "$BASH" -c "$(declare -f hierarchies groups clean_after); clean_after $name '$work'")
 cleaner=$!
 container='' follower=''
 finish() {
@@ -189,9 +190,12 @@ cp "$script" "$work/booted/script"
 chmod 755 "$work/booted/script"
 console=${console:-$work/console}
 scope=()
-[ ! -d /run/systemd/system ] || scope=(systemd-run --quiet --collect --scope --unit "$name" --property Delegate=yes)
-# What makes them holds $alive: the cleaner does not look before they are there.
-[ -d /run/systemd/system ] || for hierarchy in $(hierarchies); do mkdir "$hierarchy/$name"; done
+if [ -d /run/systemd/system ]; then
+    scope=(systemd-run --quiet --collect --scope --unit "$name" --property Delegate=yes)
+else
+    # mkdir holds $alive: the cleaner does not look before the groups are there.
+    for hierarchy in $(hierarchies); do mkdir "$hierarchy/$name"; done
+fi
 setpriv --pdeathsig KILL "${scope[@]}" unshare --mount --propagation private "$root/scripts/booted.sh" --boot "$name" "$work" "$tree" "$size" \
     $((limit + boot_limit + end_limit)) "${options[@]}" {alive}>&- </dev/null >"$console" 2>&1 &
 container=$!

@@ -35,6 +35,7 @@ use crate::registry::workers::Workers;
 use crate::rings::local::LocalPort;
 use crate::rings::switched::Rings;
 use crate::stalls::Watched;
+use crate::system::freed::FreedMemory;
 use crate::system::keep;
 use crate::system::sandbox::Reach;
 
@@ -83,6 +84,8 @@ pub struct Daemon {
     pub looks: Looks,
     /// Capture files that are being written.
     pub(crate) captures: Captures,
+    /// What ports left behind that are gone.
+    pub(crate) freed: FreedMemory,
     /// Descriptors that the service manager kept, until their ports are attached.
     pub(crate) kept: Kept,
     /// Threads of a predecessor's ports that wait until this process goes on in its place.
@@ -125,6 +128,7 @@ impl Daemon {
             events: Events::default(),
             looks: Looks::default(),
             captures: Captures::default(),
+            freed: FreedMemory::default(),
             kept: Kept::new(),
             held: Vec::new(),
             news: Arc::new(Doorbell::new()?),

@@ -204,6 +204,7 @@ impl Server {
             .min(watchdog)
             .min(groups)
             .min(looking)
+            .min(self.daemon.freed.tick(now))
             .min(self.daemon.switches.tick(now))
             .min(self.daemon.workers.tick(now))
     }

@@ -115,9 +115,9 @@ pub fn settles(daemon: &Netvale, before: &Counts) -> (Counts, Vec<String>) {
     last
 }
 
-/// Waits until what a daemon has stays the same for a while.
+/// Waits until what a daemon has stays the same for a while, longer than it waits before it gives memory back.
 pub fn rests(daemon: &Netvale) -> Counts {
-    const SAME: u32 = 10;
+    const SAME: u32 = 30;
     let key = |counts: &Counts| (counts.descriptors, counts.threads, counts.mappings, counts.ports.clone());
     let (mut last, mut same) = (Counts::of(daemon), 0);
     until(LIMIT, Duration::from_millis(100), || {

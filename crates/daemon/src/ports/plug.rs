@@ -1,6 +1,7 @@
 //! Putting a port on its switch, and taking it off, for all kinds of ports.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use netvale_control::types::{EventName, PortKind, PortOptions};
 use netvale_port::gro::GroEgress;
@@ -185,6 +186,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
         drop_switch(d, switch);
     }
     record.behind.stop(d, full);
+    d.freed.note(Instant::now());
     Ok(())
 }
 

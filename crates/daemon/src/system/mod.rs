@@ -2,6 +2,7 @@
 
 pub mod activation;
 pub mod closing;
+pub(crate) mod freed;
 pub mod journal;
 pub mod keep;
 pub mod log;

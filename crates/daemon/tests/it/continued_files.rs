@@ -123,9 +123,7 @@ mod as_root {
         }
         std::fs::remove_file(folder.path().join("one")).unwrap();
         // What a slow disk has not got yet counts for a while.
-        let allowed = |name: &str| {
-            until(name, || capture(&d, name)["error"].is_null());
-        };
+        let allowed = |name: &str| until(name, || capture(&d, name)["error"].is_null());
         allowed("three");
         detach(&d, "two");
         std::fs::remove_file(folder.path().join("two")).unwrap();

@@ -15,9 +15,6 @@ no_ports
 podman run -d --name two --network netvale box
 kill -9 "$(podman inspect --format '{{.State.ConmonPid}}' two)" "$(podman inspect --format '{{.State.Pid}}' two)"
 # It gives up on one of whose end it hears at that moment.
-for _ in {1..50}; do
-    ! podman rm -f -t 0 two || break
-    sleep 0.2
-done
+await podman rm -f -t 0 two
 no_ports
 echo reached the end

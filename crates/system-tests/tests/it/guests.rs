@@ -289,7 +289,7 @@ fn live_migration() {
     let sum = stream.expect("listed");
     let more = ["-incoming".to_owned(), channel.clone()];
     let mut target = Guest::start(image, MOVING, 1, &Nic { more: &more, ..Nic::new(there) });
-    until("somewhere to go", || up.path("channel").exists());
+    until("somewhere to go", || common::up::listens(&up.path("channel")));
     let mut qmp = guest::Qmp::connect(&control);
     // It goes on copying what changes, slower than the guest changes it also on a busy machine, and does not stop the guest before nothing is left.
     qmp.run("migrate-set-parameters", &json!({ "downtime-limit": 0, "max-bandwidth": 8 << 20 }));

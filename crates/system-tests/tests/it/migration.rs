@@ -156,9 +156,8 @@ fn start(image: &Image, places: &Places, place: usize, turn: usize, way: &Way<'_
     }
     let nic = Nic { more: &more, device: way.device, pairs: way.pairs, ..Nic::new(&at.socket) };
     let guest = Guest::start_with_netvale(image, MOVING, 1, &nic);
-    until("QEMU's monitor", || control.exists());
     if turn > 0 {
-        until("somewhere to go", || channel.exists());
+        until("somewhere to go", || up::listens(&channel));
     }
     Runs { guest, qmp: Qmp::connect(&control), channel }
 }

@@ -141,8 +141,9 @@ fn netmap_mode() {
     let before = guest.expect("receive\r\n");
     assert_eq!(before.matches("Sent 3000 packets").count(), 4, "{before}");
     assert!(sent(&up, "vale0:two").0 >= 12_000);
-    common::stdout(&up.run("pkt-gen -i vale0:gen -f tx -n 20000 -R 20000"));
+    let sender = up.stream();
     let after = guest.end();
+    drop(sender);
     assert!(before.contains("reached") && after.contains("reached"), "{before}{after}");
     assert!(after.contains("Received 1"), "{after}");
     assert!(after.contains("opened interface=\"eth0\""), "{after}");
@@ -249,9 +250,6 @@ fn beside_virtio_net() {
     assert!(bytes > 4 << 20 && bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
 }
 
-/// Frames for as long as a guest takes to begin, and to end; no more than it can take beside that on a busy machine.
-const STREAM: &str = "pkt-gen -i vale0:gen -f tx -R 2000";
-
 /// The device without our driver: polled through sysfs, then with interrupts through vfio.
 const BARE: &str = "
 at=$(basename $(readlink /sys/class/net/eth0/device))
@@ -285,7 +283,7 @@ fn without_a_driver() {
         Guest::start_with_netvale(image, BARE, 2, &Nic { ptnet: 3, more: &more, machine, kernel, ..Nic::new(&socket) });
     let mut shown = guest.expect("polling\r\n");
     assert!(shown.contains("Sent 3000 packets"), "{shown}");
-    let sender = up.start_program(STREAM);
+    let sender = up.stream();
     shown += &guest.end();
     drop(sender);
     assert_eq!(shown.matches("Sent 3000 packets").count(), 2, "{shown}");
@@ -319,7 +317,7 @@ fn published_devices() {
     let before = guest.expect("sent\r\n");
     assert!(before.matches("Sent 3000 packets").count() == 2 && sent(&up, "vale0:two").0 >= 6000, "{before}");
     until("rings run", || notes(&up, "vale0:two").contains("rings run"));
-    let sender = up.start_program(STREAM);
+    let sender = up.stream();
     let after = guest.end();
     drop(sender);
     assert!(after.contains("Received "), "{after}");

@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::up::{listens, until};
+
 /// For anything that a guest does.
 pub const LIMIT: Duration = Duration::from_secs(240);
 
@@ -392,13 +394,8 @@ pub struct Qmp {
 impl Qmp {
     /// Connects to the monitor that listens at `path`.
     pub fn connect(path: &Path) -> Qmp {
-        // Its socket is there a moment before it listens.
-        let mut stream = None;
-        super::up::until("the monitor listens", || {
-            stream = std::os::unix::net::UnixStream::connect(path).ok();
-            stream.is_some()
-        });
-        let stream = stream.expect("it is connected");
+        until("the monitor listens", || listens(path));
+        let stream = std::os::unix::net::UnixStream::connect(path).expect("the monitor listens");
         stream.set_read_timeout(Some(LIMIT)).expect("a limit");
         let mut qmp = Qmp { stream: std::io::BufReader::new(stream) };
         qmp.run("qmp_capabilities", &serde_json::json!({}));

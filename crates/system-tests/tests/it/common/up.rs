@@ -1,7 +1,9 @@
 //! A daemon as `netvale up` runs it, and programs beside it.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::ops::Deref;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -110,6 +112,12 @@ impl Up {
         Guarded(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts").into())
     }
 
+    /// Sends frames to all of vale0 until what is returned is dropped: for a guest, however long it takes to begin. It gets
+    /// no more of them than it can take beside that on a busy machine.
+    pub fn stream(&self) -> Guarded {
+        self.start_program("pkt-gen -i vale0:gen -f tx -R 2000")
+    }
+
     /// What a port's `show --json` says; null while there is no such port.
     pub fn show(&self, port: &str) -> Value {
         serde_json::from_slice(&self.run(&format!("show {port} --json")).stdout).unwrap_or_default()
@@ -139,6 +147,17 @@ impl Drop for Up {
 
 pub fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(LIMIT, Duration::from_millis(5), done), "time is up: {what}");
+}
+
+/// Whether somebody listens at the UNIX socket of that name, which is there a moment before (proc_pid_net(5): the flag is
+/// `__SO_ACCEPTCON`).
+pub fn listens(path: &Path) -> bool {
+    const ACCEPTS: &str = "00010000";
+    let sockets = fs::read_to_string("/proc/net/unix").expect("a list of sockets");
+    sockets.lines().any(|line| {
+        let mut fields = line.split_whitespace();
+        fields.nth(3) == Some(ACCEPTS) && fields.nth(3).is_some_and(|name| Path::new(name) == path)
+    })
 }
 
 /// The last line of JSON that a successful program printed.

@@ -1,0 +1,73 @@
+//! Memory of ports that are gone. The allocator keeps what lies below anything that is still in use: tens of megabytes
+//! after a capture, which has many small buffers. So it is asked for all of it once nothing goes any more.
+#![allow(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+/// How long after the last port that went: its threads may still end, and a crowd of ports costs one look.
+const AFTER: Duration = Duration::from_secs(2);
+
+/// Whether memory is to be given back.
+#[derive(Debug, Default)]
+pub(crate) struct FreedMemory {
+    since: Option<Instant>,
+}
+
+impl FreedMemory {
+    /// Notes that a port is gone.
+    pub(crate) fn note(&mut self, now: Instant) {
+        self.since = Some(now);
+    }
+
+    /// Gives memory back to the system when it is time. Returns the time until the next call.
+    pub(crate) fn tick(&mut self, now: Instant) -> Duration {
+        let Some(since) = self.since else { return Duration::MAX };
+        let rest = AFTER.saturating_sub(now.duration_since(since));
+        if rest.is_zero() {
+            self.since = None;
+            give_back();
+            return Duration::MAX;
+        }
+        rest
+    }
+}
+
+#[cfg(target_env = "gnu")]
+fn give_back() {
+    // SAFETY: it takes no pointer, and the allocator's own locks.
+    unsafe { libc::malloc_trim(0) };
+}
+
+/// musl's allocator has groups of few blocks, and gives them back itself.
+#[cfg(not(target_env = "gnu"))]
+fn give_back() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of memory of this process that are its own.
+    fn own() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let kilobytes = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
+        kilobytes.unwrap().parse::<usize>().unwrap() << 10
+    }
+
+    /// Objective: some time after the last port, and only once, memory goes back that lies below a block in use.
+    #[test]
+    fn memory_goes_back() {
+        const BLOCKS: (usize, usize) = (32 << 10, 1000);
+        let mut blocks: Vec<_> = (0..BLOCKS.1).map(|_| vec![1u8; BLOCKS.0]).collect();
+        let last = blocks.pop();
+        drop(blocks);
+        let (kept, start, mut freed) = (own(), Instant::now(), FreedMemory::default());
+        assert_eq!(freed.tick(start), Duration::MAX);
+        freed.note(start);
+        freed.note(start + AFTER / 2);
+        assert_eq!(freed.tick(start + AFTER), AFTER / 2);
+        assert_eq!(freed.tick(start + 2 * AFTER), Duration::MAX);
+        assert!(own() + BLOCKS.0 * BLOCKS.1 / 2 < kept, "{} of {kept} bytes are left", own());
+        assert!(freed.since.is_none());
+        drop(last);
+    }
+}
