@@ -87,6 +87,11 @@ impl<T: Copy> Ring<T> {
         self.flags.is_some_and(|at| self.word(at).load(Ordering::Relaxed) & NEED_WAKEUP != 0)
     }
 
+    /// The number of places.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
     /// As producer: the number of free places.
     #[inline]
     pub fn room(&mut self) -> u32 {

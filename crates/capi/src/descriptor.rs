@@ -6,6 +6,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM, c_int};
@@ -170,8 +171,13 @@ pub struct Bound {
     pub flags: u64,
     /// In CSB mode: where the program's entries are.
     pub csb: OnceLock<UserCsb>,
+    /// When it was last told that the daemon has closed the connection.
+    told_end: Mutex<Option<Instant>>,
     _map: Arc<netvale_mem::Mapping>,
 }
+
+/// How often it is told: a program that takes no notice would not stop asking.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 impl Bound {
     /// Takes over an attachment.
@@ -183,6 +189,7 @@ impl Bound {
             region: attached.region,
             flags,
             csb: OnceLock::new(),
+            told_end: Mutex::default(),
             _map: attached.map,
         }
     }
@@ -265,6 +272,19 @@ impl Bound {
     pub fn wake_fds(&self, events: i16) -> impl Iterator<Item = c_int> + '_ {
         let (tx, rx) = self.lanes_for(events);
         tx.iter().map(|r| r.wake).chain(rx.iter().map(|r| r.wake))
+    }
+
+    /// How long it is until the next time that it is told that the daemon has closed the connection.
+    pub fn until_end_is_told(&self) -> Duration {
+        let told = *self.told_end.lock().unwrap_or_else(PoisonError::into_inner);
+        told.map_or(Duration::ZERO, |at| TOLD_EVERY.saturating_sub(at.elapsed()))
+    }
+
+    /// The end is told just now. A monitor's is told every time, as netmap does.
+    pub fn end_is_told(&self) {
+        if self.reply.role != Role::Monitor {
+            *self.told_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
     }
 
     /// The result of poll(2) when the daemon has closed the connection: a monitor's port is gone (netmap: `POLLERR`), or any port's.

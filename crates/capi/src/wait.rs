@@ -53,6 +53,20 @@ impl Source {
         }
     }
 
+    /// How long the end of its connection is not told again.
+    fn until_end_is_told(&self) -> Duration {
+        match self {
+            Source::Port(port) => port.with(Bound::until_end_is_told).unwrap_or_default(),
+            Source::Output(_) => Duration::ZERO,
+        }
+    }
+
+    fn end_is_told(&self) {
+        if let Source::Port(port) = self {
+            port.with(Bound::end_is_told);
+        }
+    }
+
     /// Whether it is that netmap descriptor.
     pub fn is(&self, other: &Arc<Descriptor>) -> bool {
         matches!(self, Source::Port(port) if Arc::ptr_eq(port, other))
@@ -169,8 +183,15 @@ fn sleep(
     let mut fds: Vec<pollfd> = others.to_vec();
     // A connection on which the daemon hung up: the port was taken away, or the daemon ended.
     // Of others, the kernel says so itself.
-    let connection = |p: &Watched| if matches!(p.source, Source::Port(_)) { p.fd } else { -1 };
-    fds.extend(ports.iter().map(|p| pollfd { fd: connection(p), events: 0, revents: 0 }));
+    let mut left = left;
+    for p in ports.iter() {
+        let silent = p.source.until_end_is_told();
+        if !silent.is_zero() {
+            left = Some(left.map_or(silent, |left| left.min(silent)));
+        }
+        let fd = if matches!(p.source, Source::Port(_)) && silent.is_zero() { p.fd } else { -1 };
+        fds.push(pollfd { fd, events: 0, revents: 0 });
+    }
     fds.extend(wakes.into_iter().map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
     let result = kernel(&mut fds, if ready { Some(Duration::ZERO) } else { left }, mask);
     armed.iter().for_each(Armed::wake_up);
@@ -179,6 +200,7 @@ fn sleep(
     for (p, f) in ports.iter_mut().zip(fds.iter().skip(others.len())) {
         if f.revents & (POLLHUP | POLLERR | POLLNVAL) != 0 {
             p.ended = p.source.hung_up();
+            p.source.end_is_told();
         }
     }
     Ok(())

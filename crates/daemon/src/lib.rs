@@ -65,7 +65,7 @@ use crate::system::activation::Bound;
 use crate::system::sandbox::{Extra, Reach};
 use crate::system::sockets::Sockets;
 use crate::system::user::User;
-use crate::system::{keep, log, realtime, sandbox, sockets, user, watch};
+use crate::system::{keep, log, manager, realtime, sandbox, sockets, user, watch};
 
 /// Why the daemon did not start.
 #[derive(Debug, Error)]
@@ -127,6 +127,8 @@ pub fn run(config: Config) -> Result<(), StartError> {
     if let Some(user) = user {
         become_user(user, &config, &place)?;
     }
+    // An error is told when there is something to tell.
+    let _ = manager::meet();
     let mut kept = keep::found();
     let place = place.listen(&mut kept, &config)?;
     let mut reach = Reach::everything();
@@ -150,8 +152,10 @@ pub fn run(config: Config) -> Result<(), StartError> {
         Listening::Successor(predecessor) => succeed(daemon, predecessor, signals)?,
     };
     tracing::info!("ready in {}", dir.display());
-    // Notifies systemd, if it started the daemon; an error means that it did not.
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    if let Err(e) = manager::tell(&[sd_notify::NotifyState::Ready], None) {
+        let place = manager::place().unwrap_or_default();
+        tracing::warn!("the service manager at {} (NOTIFY_SOCKET) is not told that all is ready: {e}", place.display());
+    }
     match server.run() {
         Ended::Stopped(captures, own) => end(&own, captures),
         // Nothing may be dropped: all of it is the successor's.

@@ -50,6 +50,7 @@ enum Command {
     Move(moving::Order),
     Remove(TaskId, SyncSender<()>),
     Drain(TaskId, SyncSender<()>),
+    Finish(TaskId, SyncSender<()>),
     KeepAwake(TaskId, bool),
     Rehome(TaskId, Arc<Switch>, PortId),
     Park(parking::Pause),
@@ -199,6 +200,13 @@ impl Worker {
     pub fn drain(&self, id: TaskId) -> Receiver<()> {
         let (done, answer) = mpsc::sync_channel(1);
         self.shared.send(Command::Drain(id, done));
+        answer
+    }
+
+    /// The same for the last time: frames that find no room are dropped and counted, so that none is left.
+    pub fn finish(&self, id: TaskId) -> Receiver<()> {
+        let (done, answer) = mpsc::sync_channel(1);
+        self.shared.send(Command::Finish(id, done));
         answer
     }
 }

@@ -417,7 +417,12 @@ impl E1000 {
         self.is_linked() && self.filter.takes(head, len, self.rctl, self.vet)
     }
 
-    /// Number of receive descriptors.
+    /// Number of descriptors of the receive ring.
+    pub fn rx_size(&self) -> u32 {
+        self.rx.count()
+    }
+
+    /// Number of receive descriptors that can be filled.
     pub fn rx_owned(&self) -> u32 {
         self.rx.owned()
     }

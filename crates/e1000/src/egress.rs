@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use netvale_mem::copy::{copy_bytes, prefetch_write};
-use netvale_port::soft::{Form, PutResult};
+use netvale_port::soft::{Form, PutResult, Room};
 use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::core::{Core, Shared};
@@ -86,6 +86,16 @@ fn soften(
     scratch: &mut Scratch,
     counters: &RingCounters,
 ) -> PutResult {
+    let e1000 = &core.e1000;
+    let room = Room {
+        free: e1000.rx_owned() as usize,
+        all: (e1000.rx_size() as usize).saturating_sub(1),
+        bytes: e1000.rx_buffer() as usize,
+        lead: e1000.rx_crc() as usize,
+    };
+    if scratch.has_to_wait(frame, &room) {
+        return PutResult::Full;
+    }
     scratch.soften_into(frame, counters, |bytes| {
         put(core, finder, bytes.len(), |at, to, n| {
             let rest = bytes.get(at..).unwrap_or(&[]);

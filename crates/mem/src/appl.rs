@@ -184,9 +184,14 @@ impl AppRing {
 
     /// Syncs like netmap's ioctl: `head` and `cur` are what the program wrote into the ring's header, everything else
     /// is in the status block. No state of this value is used, so that processes that share the ring may take turns.
+    /// An rx ring gets the time, as netmap does without being asked.
     pub fn sync_header(&mut self) -> Sync {
         self.take_header();
-        self.sync()
+        let done = self.sync();
+        if self.dir == Dir::Rx {
+            self.stamp();
+        }
+        done
     }
 
     /// Like [`AppRing::sync_header`], for a tx ring whose slots may be indirect: if one of the new slots is, `fetch` is
@@ -212,8 +217,7 @@ impl AppRing {
         self.set_head_cur(head, cur);
     }
 
-    /// Writes the time of this sync into the ring's header if the program asked for it with `NR_TIMESTAMP` (netmap.h).
-    #[cold]
+    /// Writes the time of this sync into the ring's header (netmap.h, `ts`).
     fn stamp(&self) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.side.ring.set_timestamp(now.as_secs().cast_signed(), now.subsec_micros().into());
@@ -307,7 +311,8 @@ mod tests {
         Doorbell::new().unwrap()
     }
 
-    /// Objective: a sync of an rx ring is stamped with the time when the program asks for it, and only then.
+    /// Objective: a sync of an rx ring is stamped with the time when the program asks for it, or syncs as netmap's API
+    /// does, and only then.
     #[test]
     #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
     fn timestamps() {
@@ -315,12 +320,19 @@ mod tests {
         let mut rx = AppRing::new(p.rx[0].clone(), Dir::Rx, bell());
         let _ = rx.sync();
         assert_eq!(rx.mem().timestamp(), (0, 0));
-        rx.mem().set_flags(NR_TIMESTAMP);
+        let mut tx = AppRing::new(p.tx[0].clone(), Dir::Tx, bell());
+        let _ = tx.sync_header();
+        assert_eq!(tx.mem().timestamp(), (0, 0));
         let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs().cast_signed();
-        let before = now();
-        let _ = rx.sync();
-        let (seconds, micros) = rx.mem().timestamp();
-        assert!((before..=now()).contains(&seconds) && (0..1_000_000).contains(&micros));
+        let syncs: [fn(&mut AppRing) -> Sync; 2] = [AppRing::sync_header, AppRing::sync];
+        for sync in syncs {
+            let before = now();
+            let _ = sync(&mut rx);
+            let (seconds, micros) = rx.mem().timestamp();
+            assert!((before..=now()).contains(&seconds) && (0..1_000_000).contains(&micros));
+            rx.mem().set_timestamp(0, 0);
+            rx.mem().set_flags(NR_TIMESTAMP);
+        }
     }
 
     proptest! {

@@ -191,6 +191,11 @@ impl HostRx {
         self.leases.reserve(want, fit, || self.side.csb.head())
     }
 
+    /// Gives back the slots of a lease behind the first `used`, if it still can; see [`Leases::give_back`].
+    pub fn give_back(&self, lease: Lease, used: u32) -> Option<Lease> {
+        self.leases.give_back(lease, used)
+    }
+
     /// Completes a lease whose slots are filled; publishes and kicks as needed.
     #[inline]
     pub fn complete(&self, lease: Lease) {

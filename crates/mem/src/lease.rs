@@ -103,6 +103,18 @@ impl Leases {
         }
     }
 
+    /// Gives back all slots of a lease but the first `used`, as long as nobody has a lease behind it. Returns what is
+    /// left to be completed: the whole lease if it is too late, `None` if nothing is.
+    pub fn give_back(&self, mut lease: Lease, used: u32) -> Option<Lease> {
+        let end = lease.start + u64::from(lease.count);
+        let to = lease.start + u64::from(used);
+        // A lease behind this one that was given back whole has left no trace.
+        if to < end && self.reserved.compare_exchange(end, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            lease.count = used;
+        }
+        (lease.count > 0).then_some(lease)
+    }
+
     /// One slot always stays empty: a ring whose `head` and `tail` meet is empty, not full.
     #[inline]
     fn room(&self, start: u64) -> u64 {
@@ -249,6 +261,28 @@ mod tests {
         assert_eq!((c.slot, c.count), (3, 2));
         l.complete(c, |c, t| seen.set((c, t)));
         assert_eq!(seen.get(), (2, 1));
+    }
+
+    /// Objective: slots that were not used are the next lease's, unless there is one already; a lease of which nothing
+    /// was used has never been.
+    #[test]
+    fn given_back() {
+        let l = Leases::new(8);
+        let lease = |want| l.reserve(want, |r| r, || 0).unwrap().unwrap();
+        let first = lease(3);
+        let second = lease(3);
+        let first = l.give_back(first, 1).unwrap();
+        assert_eq!(first.count, 3, "there is one behind it");
+        let second = l.give_back(second, 1).unwrap();
+        assert_eq!((second.slot, second.count), (3, 1));
+        assert_eq!(l.give_back(lease(2), 0), None);
+        let third = lease(9);
+        assert_eq!((third.slot, third.count), (4, 3));
+        let seen = Cell::new((9, 9));
+        l.complete(second, |c, t| seen.set((c, t)));
+        l.complete(third, |c, t| seen.set((c, t)));
+        l.complete(first, |c, t| seen.set((c, t)));
+        assert_eq!(seen.get(), (0, 7));
     }
 
     /// Objective: a ring that is continued has the room, and goes on at the slot, that it had before; indices outside the

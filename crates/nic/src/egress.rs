@@ -9,7 +9,7 @@ use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
 use netvale_mem::lent::Lent;
 use netvale_port::batch::Batch;
-use netvale_port::soft::{Form, PutResult};
+use netvale_port::soft::{Form, PutResult, Room};
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::Keep;
@@ -75,6 +75,9 @@ impl NicEgress {
             // SAFETY: `put` hands out room in our buffers.
             return s.put(frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
+        if scratch.has_to_wait(frame, &s.room()) {
+            return PutResult::Full;
+        }
         scratch.soften_into(frame, &self.counters, |bytes| {
             s.put(bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
@@ -98,6 +101,13 @@ impl Sending {
         if count > 0 {
             self.sender.completion.release();
         }
+    }
+
+    /// The room for frames that are cut.
+    fn room(&mut self) -> Room {
+        let free = self.free.len().min(self.sender.tx.room() as usize);
+        let all = self.sender.tx.size() as usize;
+        Room { free, all, bytes: self.buffers.chunk().unwrap_or(0) as usize, lead: 0 }
     }
 
     /// Puts a frame into as many buffers as it takes.

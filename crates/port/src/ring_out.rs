@@ -210,6 +210,15 @@ impl RingEgress {
         ring.set_len_flags(slot, if told { lead.len() as u16 } else { 0 }, 0);
     }
 
+    /// Blanks the slots of a lease that no frame used, as one turned out bad, and that cannot be given back.
+    #[cold]
+    fn blank_from(&self, mut slot: u32, count: u32) {
+        for _ in 0..count {
+            self.blank(slot);
+            slot = self.rx.side().ring.next(slot);
+        }
+    }
+
     /// Bytes that fit into a slot whose offset is the initial one.
     #[inline]
     fn slot_size(&self) -> u32 {
@@ -277,8 +286,15 @@ impl RingEgress {
             }
         }
         let (frames, bytes, bad, long) = (out.frames, out.bytes, out.bad, out.long);
-        out.blank_rest();
-        self.rx.complete(lease);
+        let left = out.left;
+        let used = lease.count - left;
+        let next = out.slot;
+        if let Some(lease) = self.rx.give_back(lease, used) {
+            if lease.count > used {
+                self.blank_from(next, left);
+            }
+            self.rx.complete(lease);
+        }
         self.count(frames, bytes, bad);
         if long > 0 {
             self.counters.dropped(DropReason::TooLong, long);
@@ -326,9 +342,9 @@ impl RingEgress {
         let limit = MAX_FRAGS.min(self.rx.side().ring.num_slots() as usize - 1) as u32;
         match self.form(frame) {
             Form::AsIs | Form::Checksum => Some(slots(frame.len())).filter(|&n| n <= limit).unwrap_or(0),
-            Form::Segments { count, longest } => {
+            Form::Segments { count, longest, last } => {
                 let each = slots(longest);
-                let all = each.saturating_mul(count);
+                let all = each.saturating_mul(count - 1).saturating_add(slots(last));
                 if each <= limit && all < self.rx.side().ring.num_slots() { all } else { 0 }
             }
         }
@@ -470,15 +486,6 @@ impl<'a> SlotWriter<'a> {
             }
         }
         if ok { (self.frames, self.bytes) = (self.frames + 1, self.bytes + len as u64) } else { self.bad += 1 }
-    }
-
-    /// Blanks the slots of the lease that no frame used (a frame turned out bad): the receiver sees them empty.
-    fn blank_rest(self) {
-        let mut slot = self.slot;
-        for _ in 0..self.left {
-            self.egress.blank(slot);
-            slot = self.egress.rx.side().ring.next(slot);
-        }
     }
 }
 

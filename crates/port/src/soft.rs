@@ -25,8 +25,10 @@ pub enum Form {
     Segments {
         /// Number of segments.
         count: u32,
-        /// Length of the longest segment in bytes, headers included.
+        /// Length of the longest segment in bytes, headers included: of all but the last.
         longest: usize,
+        /// Length of the last segment.
+        last: usize,
     },
 }
 
@@ -41,7 +43,10 @@ impl Form {
             Offload::Gso(gso) => {
                 let (hdr_len, size) = (usize::from(gso.hdr_len), usize::from(gso.gso_size).max(1));
                 let payload = frame.len().saturating_sub(hdr_len);
-                Form::Segments { count: payload.div_ceil(size).max(1) as u32, longest: hdr_len + size.min(payload) }
+                let count = payload.div_ceil(size).max(1);
+                let longest = size.min(payload);
+                let last = hdr_len + payload - (count - 1) * longest;
+                Form::Segments { count: count as u32, longest: hdr_len + longest, last }
             }
         }
     }
@@ -88,9 +93,33 @@ pub enum PutResult {
     TooLong,
 }
 
+/// The room that a destination has for the segments of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Places that are free, and that there can be.
+    pub free: usize,
+    /// Places in all.
+    pub all: usize,
+    /// Bytes of a place.
+    pub bytes: usize,
+    /// Bytes that lie in front of a segment.
+    pub lead: usize,
+}
+
+impl Room {
+    /// Whether all segments of a frame find room, or never will together.
+    fn takes(&self, form: Form) -> bool {
+        let Form::Segments { count, longest, .. } = form else { return true };
+        let need = (count as usize).saturating_mul((self.lead + longest).div_ceil(self.bytes.max(1)));
+        need <= self.free || need > self.all
+    }
+}
+
 /// Private memory for deliveries, one per thread.
 #[derive(Debug)]
 pub struct Scratch {
+    /// Whether a frame that is cut may wait until there is room for all of it.
+    whole: bool,
     frame: Vec<u8>,
     segment: Vec<u8>,
     /// The memory of [`crate::gro`]; `None` while that uses it.
@@ -107,6 +136,7 @@ impl Scratch {
     /// Creates the memory. These are the only allocations it makes.
     pub fn new() -> Self {
         Scratch {
+            whole: false,
             frame: vec![0; MAX_FRAME],
             segment: vec![0; MAX_FRAME + MAX_HEADERS],
             gro: Some(Box::new(Work::new())),
@@ -134,6 +164,23 @@ impl Scratch {
 }
 
 impl Scratch {
+    /// Says for the deliveries that follow whether a frame may wait: then it is cut only where there is room for all of
+    /// it, and nothing of it is lost.
+    #[inline]
+    pub fn may_wait(&mut self, whole: bool) {
+        self.whole = whole;
+    }
+
+    /// Whether frames may have to wait.
+    pub fn may_have_to_wait(&self) -> bool {
+        self.whole
+    }
+
+    /// Whether a frame has to wait for more room than `room`.
+    pub fn has_to_wait(&self, frame: &FrameRef<'_>, room: &Room) -> bool {
+        self.whole && !room.takes(Form::of(frame, false))
+    }
+
     /// Like [`Scratch::soften`]; each resulting frame goes to `put` while there is room. Frames lost for a reason other
     /// than lack of room are counted in `counters`.
     pub fn soften_into(

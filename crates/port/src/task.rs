@@ -42,6 +42,10 @@ pub trait Task<W>: Any + Send {
     /// Asks no longer, if it did. `forget` gets the descriptor that [`Task::ask_for_room`] returned.
     fn stop_asking(&mut self, _forget: &mut dyn FnMut(BorrowedFd<'_>)) {}
 
+    /// Its port ends: frames that find no room from now on do not wait, but are counted as drops. The caller goes on
+    /// with [`Task::pass`] until there are none.
+    fn stop_waiting(&mut self) {}
+
     /// The worker is about to pause: does what waits for nothing but time.
     fn hurry(&mut self, _work: &mut W) {}
 

@@ -313,6 +313,10 @@ impl Task<Work> for Forwarder {
         self.source.ingress().is_cheap()
     }
 
+    fn stop_waiting(&mut self) {
+        self.held.stop_waiting();
+    }
+
     fn hurry(&mut self, work: &mut Work) {
         if self.is_link_end {
             self.source.hurry();
@@ -361,6 +365,7 @@ fn deliver(
         return deliver_spread(to, sender, batch, picks, may_hold, scratch, held);
     }
     let Some(queue) = queue_of(to, sender) else { return };
+    scratch.may_wait(may_hold && to.port.lossless);
     let done = queue.1.deliver(batch, picks, scratch);
     settle(to, queue, batch, picks, done, may_hold, scratch, held);
 }

@@ -66,6 +66,7 @@ impl LinkTask {
     fn deliver(&mut self, work: &mut Work) -> usize {
         let batch = self.source.frames();
         let picks = IDENTITY.get(self.done..batch.len().min(BATCH)).unwrap_or_default();
+        work.scratch.may_wait(true);
         let now = self.to.deliver(batch, picks, &mut work.scratch);
         self.done += now;
         now

@@ -21,7 +21,6 @@ impl Tree {
         let tree = Self(root);
         tree.write("ARCHITECTURE.md", "## The nouns\n\n| noun | what |\n|---|---|\n| **ring, slot** | x |\n");
         tree.write("crates/portspec/src/kinds/mod.rs", ATTACH);
-        tree.write("crates/portspec/src/attach.rs", ATTACH);
         tree.write("xtask/src/main.rs", "fn main() {}\n");
         tree.write("fuzz/a.rs", "");
         for page in ["README.md", "CONTRIBUTING.md", "Makefile"] {

@@ -66,7 +66,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let lane = |what: &str| (0..args.pipes).map(|k| format!("{}}}{k}{what}", args.interface)).collect::<Vec<_>>();
     let names = [lane(""), lane(" dropped")].concat();
     run::forward(&pace, &names, &mut [input], |ports, moved| spreader.round(ports, moved))?;
-    spreader.outputs.iter_mut().flat_map(|output| output.port.tx()).for_each(run::drain);
+    spreader.outputs.iter_mut().flat_map(|output| output.port.tx()).for_each(|ring| _ = run::drain(ring));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -118,13 +118,16 @@ struct Sum {
     bytes: u64,
     /// Frames that are longer than the port takes.
     too_long: u64,
+    /// Frames that the receiver had not taken when the port was closed.
+    left: u64,
 }
 
 fn report(args: &Args, sum: Sum, seconds: f64) -> Result<(), CliError> {
     let pps = sum.frames as f64 / seconds.max(1e-9);
     if args.json {
         return out::json(&serde_json::json!({
-            "frames": sum.frames, "bytes": sum.bytes, "too_long": sum.too_long, "seconds": seconds, "pps": pps,
+            "frames": sum.frames, "bytes": sum.bytes, "too_long": sum.too_long,
+            "left": sum.left, "seconds": seconds, "pps": pps,
         }));
     }
     let left_out = match sum.too_long {
@@ -223,11 +226,11 @@ impl Replay<'_> {
         }
     }
 
-    /// Waits, for a second at most, until all frames have left, before the port closes.
+    /// Waits until all frames have left, before the port closes.
     fn flush(&mut self) {
         self.sync();
         for ring in self.port.tx() {
-            run::drain(ring);
+            self.sum.left += u64::from(run::drain(ring));
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netvale::{Interest, Port};
+use netvale_abi::slot::NS_MOREFRAG;
 use netvale_mem::spin::Spin;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
@@ -190,12 +191,31 @@ pub fn wait_link(seconds: u32, stop: &AtomicBool) {
     }
 }
 
-/// Waits, for a second at most, until all frames have left, before the port closes.
-pub fn drain(ring: &mut netvale::TxRing) {
+/// How long a receiver may take no frame before those that are left are given up, and how long it may take for all.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+
+/// Waits until all frames have left, before the port closes, as long as the receiver takes some. Says how many were
+/// left, and returns that.
+pub fn drain(ring: &mut netvale::TxRing) -> u32 {
+    let under_way = |ring: &netvale::TxRing| ring.num_slots() - 1 - ring.space().min(ring.num_slots() - 1);
     let start = Instant::now();
-    while ring.space() + 1 < ring.num_slots() && start.elapsed() < Duration::from_secs(1) {
+    let mut left = under_way(ring);
+    let mut since = start;
+    while left > 0 && since.elapsed() < PATIENCE[0] && start.elapsed() < PATIENCE[1] {
         ring.wait(SPIN, Duration::from_millis(10));
+        let now = under_way(ring);
+        if now < left {
+            left = now;
+            since = Instant::now();
+        }
     }
+    let first = ring.num_slots() - left;
+    let ends = |k: &u32| ring.slot(ring.at(*k)).flags & NS_MOREFRAG == 0;
+    let frames = (first..ring.num_slots()).filter(ends).count() as u32;
+    if frames > 0 {
+        eprintln!("{frames} of these frames had not been taken yet when the port was closed: the receiver is slow");
+    }
+    frames
 }
 
 /// Prints a line about an open port on standard error, for `-v`.

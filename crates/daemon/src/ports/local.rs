@@ -106,8 +106,8 @@ fn end_offsets(d: &Daemon, full: &str) {
 
 /// Removes a port that was made for programs, with the last of them.
 pub fn drop_if_unused(d: &mut Daemon, full: &str, why: &str) {
-    if d.ports.get(full).is_some_and(|record| !record.persistent && record.is_idle()) {
-        drain(d, full);
+    if let Some(record) = d.ports.get(full).filter(|record| !record.persistent && record.is_idle()) {
+        d.workers.finish(&record.placed);
         let _ = unplug(d, full, why);
     }
 }

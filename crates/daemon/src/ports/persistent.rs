@@ -222,6 +222,7 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     links::end(d, sends.into_iter().collect());
     switch.detach(id);
     links::end(d, gets.into_iter().collect());
+    d.traces.part(&switch, id);
     end_monitors(d, &Watched::Port(full.to_owned()));
     let owner = d.ports.get(full).map(|record| record.owner.uid);
     rename(d, &port, &own_name(&port));

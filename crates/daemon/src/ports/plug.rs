@@ -176,6 +176,9 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     end_monitors(d, &Watched::Port(full.to_owned()));
     d.workers.retire(&record.placed);
     record.links.iter().flatten().for_each(|link| d.workers.retire(&[link.task]));
+    if let Some((switch, id)) = record.switch.as_ref().zip(record.id) {
+        d.traces.part(switch, id);
+    }
     if let Some(local) = record.behind.programs() {
         d.mirrors.end(&mut d.workers, &local.rings.mem);
         d.evictions.evict(local.clients());

@@ -14,7 +14,7 @@ use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
 use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::ring_in::RingIngress;
-use netvale_port::{BATCH, DropReason, Egress, Passed, Source, Task};
+use netvale_port::{BATCH, DropReason, Egress, HdrLen, Passed, Source, Task};
 use netvale_switch::Work;
 
 use super::workers::Workers;
@@ -69,21 +69,39 @@ impl Task<Work> for HandOn {
     }
 }
 
+/// A ring that is copied.
+pub(crate) struct Copied<'a> {
+    /// The ring.
+    pub of: &'a RingSide,
+    /// When its frames are copied.
+    pub moment: Moment,
+    /// The header that its frames have.
+    pub hdr_len: HdrLen,
+}
+
 /// A ring for the copies of another ring's frames. It stays as long as the port, even when nobody watches any more: a
 /// mover may be in the middle of a copy.
 struct Beside {
     of: RingSide,
     moment: Moment,
+    hdr_len: HdrLen,
     mem: Arc<PortMem>,
     to: Arc<ArcSwap<Targets>>,
     placed: Option<TaskId>,
 }
 
 impl Beside {
-    fn new(region: &Arc<Region>, of: &RingSide, moment: Moment) -> Result<Beside, Refusal> {
-        let slots = of.ring.num_slots();
+    fn new(region: &Arc<Region>, copied: &Copied<'_>) -> Result<Beside, Refusal> {
+        let slots = copied.of.ring.num_slots();
         let shape = PortShape { tx_rings: 1, rx_rings: 0, tx_slots: slots, rx_slots: slots };
-        Ok(Beside { of: of.clone(), moment, mem: Arc::new(region.port(shape)?), to: Arc::default(), placed: None })
+        Ok(Beside {
+            of: copied.of.clone(),
+            moment: copied.moment,
+            hdr_len: copied.hdr_len.clone(),
+            mem: Arc::new(region.port(shape)?),
+            to: Arc::default(),
+            placed: None,
+        })
     }
 
     /// Creates the task that forwards the copies from now on; older copies are skipped.
@@ -94,7 +112,8 @@ impl Beside {
         let mut host = HostTx::new(side.clone(), Doorbell::new()?);
         host.complete(from);
         host.disarm();
-        let ingress = RingIngress::new(Arc::clone(&self.mem), host, Doorbell::new()?, 0, Arc::default());
+        let header = self.hdr_len.clone();
+        let ingress = RingIngress::new(Arc::clone(&self.mem), host, Doorbell::new()?, header, Arc::default());
         Ok(HandOn { source: Source::new(Box::new(ingress)), to: Arc::clone(&self.to), idle: 0 })
     }
 
@@ -114,7 +133,7 @@ fn place_of(region: &Arc<Region>) -> usize {
 }
 
 impl Mirrors {
-    /// Copies the frames that pass the ring `of` at that moment to `egress`, which belongs to the monitor `name`.
+    /// Copies the frames of a ring to `egress`, which belongs to the monitor `name`.
     ///
     /// # Errors
     /// [`Refusal`]: `ENOMEM` when the region has no room for copies.
@@ -122,12 +141,12 @@ impl Mirrors {
         &mut self,
         workers: &mut Workers,
         region: &Arc<Region>,
-        (of, moment): (&RingSide, Moment),
+        copied: &Copied<'_>,
         (name, egress): (&str, &Arc<dyn Egress>),
     ) -> Result<(), Refusal> {
-        let key = (place_of(region), of.csb_index, moment);
+        let key = (place_of(region), copied.of.csb_index, copied.moment);
         if let Entry::Vacant(free) = self.0.entry(key) {
-            free.insert(Beside::new(region, of, moment)?);
+            free.insert(Beside::new(region, copied)?);
         }
         let idle = self.0.get(&key).filter(|beside| beside.placed.is_none());
         let placed = idle.map(Beside::hand_on).transpose()?.map(|task| workers.place(Box::new(task)));

@@ -18,7 +18,7 @@ pub struct Session {
     pub switch: Option<Arc<Switch>>,
     /// Names of ports or of the switch, of which ports that come later are traced, too.
     pub later: Vec<String>,
-    /// What the switch's ports are called for the reader, and since when: numbers are given again.
+    /// What the switch's ports are called for the reader, and how long they were: numbers are given again.
     pub names: VecDeque<Named>,
 }
 
@@ -26,8 +26,8 @@ pub struct Session {
 pub struct Named {
     /// Its number on the switch.
     pub id: PortId,
-    /// The time from which it has that number, as records have it.
-    pub since: u64,
+    /// The time until which it had that number, as records have it; `None` while it has.
+    pub until: Option<u64>,
     /// Its full name, or that it is another user's.
     pub name: String,
 }
@@ -51,10 +51,9 @@ impl Session {
     /// The name that a port had at that time.
     #[must_use]
     pub fn name(&self, id: PortId, at: u64) -> &str {
-        let mut its = self.names.iter().rev().filter(|known| known.id == id);
-        // A port's first frames may be there before it is known to be.
-        let known = its.clone().find(|known| known.since <= at).or_else(|| its.next_back());
-        known.map_or("a port that is gone", |known| &known.name)
+        // A port's first frames may be there before it is known to be, but none after it is known to be gone.
+        let had = |known: &&Named| known.id == id && known.until.is_none_or(|until| at <= until);
+        self.names.iter().find(had).map_or("a port that is gone", |known| &known.name)
     }
 
     /// Notes a port's name for the reader, who is not told those of others' ports.
@@ -63,7 +62,7 @@ impl Session {
         if self.names.len() >= NAMES {
             self.names.pop_front();
         }
-        self.names.push_back(Named { id, since: now(), name });
+        self.names.push_back(Named { id, until: None, name });
     }
 
     fn is_of(&self, switch: &Arc<Switch>) -> bool {
@@ -88,6 +87,14 @@ impl Session {
         if follows {
             // One that is gone again sends nothing.
             let _ = new.switch.trace(new.port, &self.trace);
+        }
+    }
+
+    /// Takes note of a port that is gone.
+    fn part(&mut self, switch: &Arc<Switch>, id: PortId) {
+        if self.is_of(switch) {
+            let its = self.names.iter_mut().filter(|known| known.id == id);
+            its.for_each(|known| known.until = known.until.or_else(|| Some(now())));
         }
     }
 
@@ -126,6 +133,11 @@ impl Traces {
     /// A port has come to a switch: it is traced by those who wait for it and control what is its owner's.
     pub fn meet(&mut self, new: &NewOnSwitch<'_>) {
         self.sessions.values_mut().for_each(|session| session.meet(new));
+    }
+
+    /// A port is gone from a switch, and none of its frames are under way.
+    pub fn part(&mut self, switch: &Arc<Switch>, id: PortId) {
+        self.sessions.values_mut().for_each(|session| session.part(switch, id));
     }
 
     /// That of a connection.

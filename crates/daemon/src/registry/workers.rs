@@ -187,6 +187,11 @@ impl Workers {
         self.ask(tasks, Worker::drain);
     }
 
+    /// The same for tasks of a port that ends: what finds no room is counted as dropped.
+    pub fn finish(&self, tasks: &[TaskId]) {
+        self.ask(tasks, Worker::finish);
+    }
+
     fn ask(&self, tasks: &[TaskId], command: impl Fn(&Worker, TaskId) -> Receiver<()>) {
         let answers: Vec<_> = self.of(tasks).map(|(w, id)| command(w, id)).collect();
         let until = Instant::now() + TIMEOUT;

@@ -169,7 +169,8 @@ impl Rings {
             let b = next_bells(&fault)?;
             let host = (ends.rx)(side.clone(), b.wake.try_clone()?);
             let egress = RingEgress::new(Arc::clone(&mem), host, hdr_len.clone(), Arc::default());
-            rx.push(Arc::new(egress.with_room_bell(Arc::clone(&b.doorbell))));
+            // netmap's header has no large UDP frames (USO).
+            rx.push(Arc::new(egress.without_uso().with_room_bell(Arc::clone(&b.doorbell))));
             bells.push(b);
         }
         Ok((Rings { mem, mem_id, hdr_len, bells, tx, rx, fault }, ingresses))

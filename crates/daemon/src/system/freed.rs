@@ -60,7 +60,9 @@ mod tests {
         let mut blocks: Vec<_> = (0..BLOCKS.1).map(|_| vec![1u8; BLOCKS.0]).collect();
         let last = blocks.pop();
         drop(blocks);
-        let (kept, start, mut freed) = (own(), Instant::now(), FreedMemory::default());
+        let kept = own();
+        let start = Instant::now();
+        let mut freed = FreedMemory::default();
         assert_eq!(freed.tick(start), Duration::MAX);
         freed.note(start);
         freed.note(start + AFTER / 2);

@@ -6,27 +6,29 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use netvale_ptnet::keep::{Keeper, Kept};
 use sd_notify::NotifyState;
 
+use super::manager;
+
 /// The service manager that started the daemon.
 pub struct Systemd;
 
 impl Keeper for Systemd {
     fn keep(&self, name: &str, fd: BorrowedFd<'_>) {
         // A guest that is not kept is lost with the daemon, but nothing else is.
-        if let Err(e) = sd_notify::notify_with_fds(&[NotifyState::FdStore, NotifyState::FdName(name)], &[fd]) {
+        if let Err(e) = manager::tell(&[NotifyState::FdStore, NotifyState::FdName(name)], Some(fd)) {
             tracing::warn!(name, "the service manager does not keep a descriptor: {e}");
         }
     }
 
     fn forget(&self, name: &str) {
         // A descriptor that is kept needlessly is closed by its name next time.
-        let _ = sd_notify::notify(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)]);
+        let _ = manager::tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)], None);
     }
 }
 
 /// Has the service manager keep a descriptor without watching it.
 pub fn keep_quietly(name: &str, fd: BorrowedFd<'_>) {
     let state = [NotifyState::FdStore, NotifyState::FdName(name), NotifyState::Custom("FDPOLL=0")];
-    if let Err(e) = sd_notify::notify_with_fds(&state, &[fd]) {
+    if let Err(e) = manager::tell(&state, Some(fd)) {
         tracing::warn!(name, "the service manager does not keep a descriptor: {e}");
     }
 }
@@ -40,13 +42,13 @@ pub fn forget(name: &str) {
 pub fn main_process_is(pid: i32) {
     if let Ok(pid) = u32::try_from(pid) {
         // Without a service manager nobody has to know.
-        let _ = sd_notify::notify(&[NotifyState::MainPid(pid)]);
+        let _ = manager::tell(&[NotifyState::MainPid(pid)], None);
     }
 }
 
 /// Whether a service manager keeps descriptors.
 pub fn is_there() -> bool {
-    std::env::var_os("NOTIFY_SOCKET").is_some()
+    manager::place().is_some()
 }
 
 /// The descriptors that it kept. Must be called only once: the caller owns them.

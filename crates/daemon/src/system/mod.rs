@@ -6,6 +6,7 @@ pub(crate) mod freed;
 pub mod journal;
 pub mod keep;
 pub mod log;
+pub mod manager;
 pub mod peer;
 pub mod realtime;
 pub mod sandbox;

@@ -28,7 +28,7 @@ impl Watchdog {
             self.next = now + self.every;
             if go_on(self.every) {
                 // A manager that does not hear it acts, which is what it is for.
-                let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+                let _ = super::manager::tell(&[NotifyState::Watchdog], None);
             } else {
                 tracing::error!("a worker hangs: the service manager is not told that all is well");
             }

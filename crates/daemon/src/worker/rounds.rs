@@ -217,8 +217,12 @@ impl Loop {
                 Command::Move(order) => self.carry_out(&order),
                 Command::Remove(id, done) => self.remove(id, done),
                 Command::Drain(id, done) => {
-                    self.drain(id);
+                    self.drain(id, false);
                     // The sender may have stopped waiting.
+                    let _ = done.try_send(());
+                }
+                Command::Finish(id, done) => {
+                    self.drain(id, true);
                     let _ = done.try_send(());
                 }
                 Command::KeepAwake(id, on) => {
@@ -267,14 +271,21 @@ impl Loop {
 
     /// Forwards the frames that a program that ends may have left in its rings: they were sent. It stops after as many
     /// as rings can hold, as the program could go on writing.
-    fn drain(&mut self, id: TaskId) {
+    /// If it `ends`, no frame waits for room.
+    fn drain(&mut self, id: TaskId, ends: bool) {
         let Some(at) = self.position(id) else { return };
         self.guarded(at, |entry, work, _| {
             let mut frames = 0;
-            while frames < MOST_LEFT
-                && let Passed::Frames(n) = entry.task.pass(work)
-            {
-                frames += n;
+            if ends {
+                entry.task.stop_waiting();
+            }
+            while frames < MOST_LEFT {
+                match entry.task.pass(work) {
+                    Passed::Frames(n) => frames += n,
+                    // The next pass drops what waits for room; a rate may hold others back for longer.
+                    Passed::Held if ends => frames += 1,
+                    Passed::Held | Passed::Idle => break,
+                }
             }
             // The ring may hold frames now.
             entry.ready = true;

@@ -12,6 +12,8 @@ use netvale::{Error, Interest, Options, Port};
 use netvale_mem::mirror::Moment;
 use netvale_mem::region::RingSide;
 use netvale_mem::view::Places;
+use netvale_wire::vnet::VnetHdr;
+use netvale_wire::{MacAddr, build};
 use serde_json::{Value, json};
 
 /// The next frame, and whether it is marked as sent by the watched port.
@@ -182,6 +184,42 @@ fn long_frames() {
     let with_header: Vec<u8> = [0; 12].into_iter().chain(body.iter().copied()).collect();
     send(&mut a, &with_header);
     assert_eq!(watched(&mut m).0, with_header);
+}
+
+/// Objective: copies have the header that the watched port's frames have, with what is left to do: of sent and of
+/// received ones, with copying and without.
+#[test]
+fn headers() {
+    let d = Daemon::start("");
+    let options = |hdr_len| Options { hdr_len, ..d.options() };
+    for hdr_len in [10, 12] {
+        let name = |port: &str| format!("vale{hdr_len}:{port}");
+        let [mut a, mut b] = ["a", "b"].map(|port| Port::open_with(&name(port), &options(hdr_len)).unwrap());
+        let mut copies = ["a/t", "b/r", "b/z"].map(|monitor| d.open(&name(monitor)).unwrap());
+        let params = build::Udp {
+            src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            dst_mac: MacAddr([255; 6]),
+            src: [10, 0, 0, 1].into(),
+            dst: [10, 0, 0, 2].into(),
+            src_port: 7,
+            dst_port: 9,
+            ttl: 64,
+            payload: b"monitored",
+        };
+        let mut bytes = [0; 200];
+        build::udp4(&mut bytes, &params).unwrap();
+        let header = VnetHdr { flags: 1, csum_start: 34, csum_offset: 6, ..VnetHdr::default() };
+        let with_header = [&header.to_bytes_mrg()[..hdr_len as usize], &bytes].concat();
+        for _ in 0..3 {
+            send(&mut a, &with_header);
+            let got = receive(&mut b);
+            assert!(got == with_header, "{got:?}");
+            for m in &mut copies {
+                let copy = watched(m).0;
+                assert!(copy == with_header, "{}: {:?}", m.name(), &copy[..40]);
+            }
+        }
+    }
 }
 
 fn receive_on_any(port: &mut Port) -> Vec<u8> {

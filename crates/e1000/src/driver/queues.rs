@@ -9,7 +9,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::lent::{Away, Borrower, InUse, Lent};
 use netvale_mem::notify::Doorbell;
 use netvale_port::batch::BATCH;
-use netvale_port::soft::{Form, PutResult};
+use netvale_port::soft::{Form, PutResult, Room};
 use netvale_port::{Batch, DropReason, Egress, FrameRef, Ingress, RingCounters, Scratch};
 
 use super::DeviceViolation;
@@ -84,6 +84,10 @@ impl DriverEgress {
         if Form::of(frame, false) == Form::AsIs {
             // SAFETY: `put` hands out that much room in one of our buffers.
             return put(tx, frame.len(), |to, n| unsafe { frame.copy_out_raw(0, to, n) });
+        }
+        let room = Room { free: tx.free() as usize, all: tx.size() as usize, bytes: BUF, lead: 0 };
+        if scratch.has_to_wait(frame, &room) {
+            return PutResult::Full;
         }
         scratch.soften_into(frame, &self.counters, |bytes| {
             put(tx, bytes.len(), |to, n| {

@@ -46,6 +46,11 @@ impl TxRing {
         self.ram.slots() - 1 - self.distance(self.done, self.next)
     }
 
+    /// Descriptors that can be filled at a time.
+    pub fn size(&self) -> u32 {
+        self.ram.slots() - 1
+    }
+
     /// Takes back what is sent.
     ///
     /// # Errors

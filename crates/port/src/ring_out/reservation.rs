@@ -4,7 +4,7 @@ use netvale_mem::lease::Lease;
 use netvale_mem::lent::Loan;
 use netvale_mem::notify::full_fence;
 
-use super::{RingEgress, SlotWriter};
+use super::RingEgress;
 use crate::batch::Batch;
 
 /// Room for frames in a ring, and the frames it was reserved for ([`crate::Egress::reserve`]).
@@ -120,7 +120,7 @@ impl<'b> Reservation<'b> {
     #[cold]
     fn give_up(&mut self) {
         if let Step::Reserved(lease) = &self.step {
-            SlotWriter::new(&self.egress, lease, 0).blank_rest();
+            self.egress.blank_from(lease.slot, lease.count);
             self.end();
         }
         full_fence();

@@ -27,6 +27,8 @@ pub(super) struct Held {
     since: Instant,
     /// The receiver that was asked to say when it makes room.
     asked: Option<Arc<dyn Egress>>,
+    /// Whether the sender is gone, so that nothing waits any more.
+    is_last: bool,
 }
 
 /// Why frames wait.
@@ -78,11 +80,16 @@ impl Held {
     pub(super) fn new() -> Self {
         let (waiting, picks) = (Vec::with_capacity(MAX_PORTS), Vec::with_capacity(ROOM));
         let (from, now) = (OwnerId::new(0), Instant::now());
-        Held { waiting, picks, from, begun: now, since: now, asked: None }
+        Held { waiting, picks, from, begun: now, since: now, asked: None, is_last: false }
     }
 
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    /// From now on, what finds no room is dropped at the next try.
+    pub(super) fn stop_waiting(&mut self) {
+        self.is_last = true;
     }
 
     fn begin(&mut self) {
@@ -116,16 +123,18 @@ impl Held {
 
     /// Delivers the frames that find room by now; gives up on receivers that are too slow.
     pub(super) fn retry(&mut self, batch: &Batch, scratch: &mut Scratch) {
-        let Held { waiting, picks: all, begun, since, .. } = self;
+        let Held { waiting, picks: all, begun, since, is_last, .. } = self;
         waiting.retain_mut(|w| {
             let picks = &all[w.picks.clone()];
+            scratch.may_wait(w.why == Why::Lossless);
             let done = w.egress.deliver(batch, picks, scratch);
             mirror(&w.to, w.ring, batch, &picks[..done], scratch);
             w.picks.start += done;
             if done > 0 {
                 step(Step::Taken);
             }
-            !w.picks.is_empty() && !w.gives_up(done, *begun, *since)
+            !w.picks.is_empty()
+                && !if *is_last { w.drop_rest(DropReason::NoRoom) } else { w.gives_up(done, *begun, *since) }
         });
         if waiting.is_empty() {
             all.clear();
@@ -185,6 +194,11 @@ impl Waiting {
             },
             Why::Lossless => return false,
         };
+        self.drop_rest(reason)
+    }
+
+    /// Counts the rest of the frames as dropped: true, that nobody waits for them.
+    fn drop_rest(&self, reason: DropReason) -> bool {
         self.egress.counters().dropped(reason, self.picks.len() as u64);
         true
     }

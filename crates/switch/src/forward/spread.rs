@@ -94,7 +94,6 @@ impl Entry {
 
 /// Delivers to a port's open queues, each frame by its flow.
 #[inline(never)]
-#[expect(clippy::too_many_arguments, reason = "the state of a pass, borrowed part by part")]
 pub(super) fn deliver_spread(
     to: &Arc<Entry>,
     sender: Sender<'_>,
@@ -127,6 +126,7 @@ pub(super) fn deliver_spread(
         *end += 1;
     }
     let mut begin = 0;
+    scratch.may_wait(may_hold && to.port.lossless);
     for (&queue, &end) in queues.iter().zip(&ends).take(open) {
         let end = usize::from(end);
         let picks = sorted.get(begin..end).unwrap_or_default();

@@ -13,7 +13,7 @@ use netvale_mem::lent::LIMIT;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Task};
 use netvale_switch::holding::{FOR_A_BATCH, FOR_A_WAKE_UP};
-use netvale_switch::{Forwarder, Settings, Switch, Work};
+use netvale_switch::{Forwarder, Passed, Settings, Switch, Work};
 
 /// A ring that its control thread waits for.
 struct Wanted(RingIngress);
@@ -271,4 +271,31 @@ fn a_receiver_says_when_there_is_room() {
     a.forward(&mut work);
     b.take();
     assert_eq!((forgotten, b.room.drain()), (1, false));
+}
+
+/// Objective: of what a sender leaves when it ends, nothing waits for a lossless receiver any more, and nothing is
+/// lost without a count: not what waited, nor what lay in its ring behind that.
+#[test]
+fn a_sender_that_ends() {
+    let switch = Switch::new("vale-test");
+    let mut a = attach(&switch, "a", Make { slots: 1024, ..Make::default() });
+    let mut b = attach(&switch, "b", Make { slots: 8, lossless: true, ..Make::default() });
+    let mut work = Work::default();
+    b.send(&frame(255, 2, 0, 60));
+    b.forward(&mut work);
+    (0..900).for_each(|i| assert!(a.send(&frame(2, 1, i, 60))));
+    a.forward(&mut work);
+    assert!(a.forwarder.is_held());
+    a.forwarder.stop_waiting();
+    let mut passes = 0;
+    while a.forwarder.pass(&mut work) != Passed::Idle {
+        passes += 1;
+        assert!(passes < 100, "it comes to an end");
+    }
+    assert_eq!(tags(&b.take()), (0..7).collect::<Vec<_>>());
+    assert_eq!(b.received.counters().drops(DropReason::NoRoom), 900 - 7);
+    let mut c = attach(&switch, "c", Make { slots: 64, ..Make::default() });
+    (0..9).for_each(|i| assert!(c.send(&frame(2, 3, i, 60))));
+    c.forward(&mut work);
+    assert!(c.forwarder.is_held(), "others are held back as before");
 }

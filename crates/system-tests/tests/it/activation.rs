@@ -4,8 +4,10 @@
 use crate::common;
 use crate::common::up;
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -81,11 +83,20 @@ fn wrong_sockets() {
 #[test]
 fn watchdog() {
     let dir = tempfile::tempdir().unwrap();
-    let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+    let place = dir.path().join("notify");
+    told_at(place.as_os_str(), &UnixDatagram::bind(&place).unwrap());
+    let name = format!("netvale-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    told_at(format!("@{name}").as_ref(), &UnixDatagram::bind_addr(&address).unwrap());
+}
+
+/// A service manager that listens at `place` is told all, also by a daemon in its sandbox.
+fn told_at(place: &OsStr, manager: &UnixDatagram) {
+    let dir = tempfile::tempdir().unwrap();
     manager.set_read_timeout(Some(LIMIT)).unwrap();
     let mut command = common::netvale();
     command.arg("--run-dir").arg(dir.path()).arg("up").stderr(Stdio::null());
-    command.env("NOTIFY_SOCKET", dir.path().join("notify")).env("WATCHDOG_USEC", "400000").env_remove("WATCHDOG_PID");
+    command.env("NOTIFY_SOCKET", place).env("WATCHDOG_USEC", "400000").env_remove("WATCHDOG_PID");
     let daemon = Guarded(command.spawn().unwrap().into());
     let mut said = [0; 64];
     let mut next = || {

@@ -6,11 +6,13 @@ use crate::common;
 use crate::common::libs;
 use crate::common::up;
 
+use std::io::{BufRead, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use common::stderr;
-use up::Up;
+use rustix::process::Signal;
+use up::{Guarded, Up};
 
 /// What a program is given as arguments.
 enum Ports {
@@ -256,6 +258,33 @@ fn headers() {
         .output()
         .expect("the C++ compiler runs");
     assert!(output.status.success(), "{}", stderr(&output));
+}
+
+/// The daemon is killed, and another one runs, while the program polls.
+#[test]
+fn daemon_ends() {
+    for is_preloaded in [false, true] {
+        let up = Up::start(&[]);
+        let mut command = if is_preloaded {
+            let source = netvale_system_tests::root().join("crates/capi/tests/c/daemon_ends.c");
+            libs::compile_alone(&source, &up.path("daemon_ends"), &[]);
+            under_run(&up, &up.path("daemon_ends"), &["vale0:a"])
+        } else {
+            let mut command = Command::new(libs::compile("daemon_ends", up.dir()));
+            command.arg("vale0:a").env("NETVALE_RUN_DIR", up.dir());
+            command
+        };
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut program = Guarded(piped.spawn().expect("the program starts").into());
+        let mut lines = program.0.lines().expect("its output");
+        let mut line = String::new();
+        lines.read_line(&mut line).expect("a line");
+        assert_eq!(line, "open\n");
+        up.restart(Signal::KILL);
+        program.0.child().stdin.take().expect("its input").write_all(b"\n").expect("it listens");
+        let output = program.output();
+        assert!(output.status.success(), "preloaded {is_preloaded}: {}", stderr(&output));
+    }
 }
 
 /// Objective: without a daemon, /dev/netmap is not there, as without netmap's module; `netvale run` says so beforehand.

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{End, cross, frame, give, take, until};
+use common::{End, cross, frame, give, give_with, take, until};
 use netvale_vhost::frontend::BackEnd;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
 use netvale_virtio::driver::options::DriverOptions;
@@ -112,6 +112,42 @@ fn large_segments() {
             assert_eq!(lens.iter().sum::<usize>(), 60_000);
             assert!(lens.iter().rev().skip(1).all(|n| *n == 1448));
         }
+    }
+}
+
+/// Objective: where frames may wait, one that is cut is not begun before there is room for all its segments, so that
+/// none is lost; one for which there never is, loses some and does not wait for ever.
+#[test]
+fn segments_that_wait() {
+    let large = vec![segment(60_000)];
+    let mut scratch = netvale_port::Scratch::new();
+    scratch.may_wait(true);
+    for bits in 0..8 {
+        let on = |bit: u16| bits & bit != 0;
+        let options = DriverOptions { packed: on(1), mergeable: on(2), offloads: false, ..DriverOptions::default() };
+        let mut rig = Rig::new(DriverOptions { size: 64, ..options });
+        let (from, to) = match on(4) {
+            true => (&rig.device_end, &mut rig.driver_end),
+            false => (&rig.driver_end, &mut rig.device_end),
+        };
+        let mut lens = Vec::new();
+        let mut sent = 0;
+        let mut waited = 0;
+        while lens.len() < 10 * 42 {
+            let done = if sent < 10 { give_with(&mut scratch, from, &large) } else { 0 };
+            waited += usize::from(sent < 10 && done == 0);
+            sent += done;
+            if done == 0 {
+                take(to, |(bytes, _)| lens.push(bytes.len() - 54));
+            }
+        }
+        assert!(waited > 0, "{bits}: there was not room for all");
+        assert_eq!((sent, lens.iter().sum::<usize>()), (10, 600_000), "{bits}");
+        assert_eq!(from.egress.counters().drops(netvale_port::DropReason::NoRoom), 0, "{bits}");
+        let rig = Rig::new(DriverOptions { size: 16, ..options });
+        let from = if on(4) { &rig.device_end } else { &rig.driver_end };
+        assert_eq!(give_with(&mut scratch, from, &large), 1, "{bits}: 42 segments never fit into 16 buffers");
+        assert_eq!(from.egress.counters().drops(netvale_port::DropReason::NoRoom), 1, "{bits}");
     }
 }
 

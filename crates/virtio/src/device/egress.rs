@@ -178,6 +178,9 @@ impl Live {
             }
             return Ok(put);
         }
+        if scratch.may_have_to_wait() && !self.has_room_for(frame)? {
+            return Ok(PutResult::Full);
+        }
         let (mut result, mut any) = (Ok(PutResult::Done), false);
         let softened = scratch.soften(frame, |bytes| {
             if result != Ok(PutResult::Done) {
@@ -207,6 +210,43 @@ impl Live {
             }
             (Ok(_), result) => result,
         }
+    }
+}
+
+impl Live {
+    /// Whether there is room for all segments of a frame, or never will be.
+    fn has_room_for(&mut self, frame: &FrameRef<'_>) -> Result<bool, DriverViolation> {
+        let Form::Segments { count, longest, .. } = Form::of(frame, false) else { return Ok(true) };
+        let need = self.framing.hdr_len + longest;
+        let start = self.queue.position();
+        let mut waits = false;
+        let mut posted = 0;
+        let mut last = 0;
+        self.pieces.begin();
+        'all: for _ in 0..count {
+            let mut room = 0;
+            while room < need {
+                if self.pieces.is_exhausted() {
+                    break 'all;
+                }
+                if self.queue.next(&self.memory, &mut self.pieces)?.is_none() {
+                    // A driver that has posted all it can will not post more.
+                    waits = posted + last <= usize::from(self.queue.size());
+                    break 'all;
+                }
+                let pieces = self.pieces.writable();
+                room += pieces.iter().map(|p| p.len as usize).sum::<usize>();
+                last = pieces.len();
+                posted += last;
+                if !self.framing.mergeable {
+                    break;
+                }
+            }
+        }
+        self.queue.back_to(start);
+        // What was only looked at is not done yet.
+        self.pieces.begin();
+        Ok(!waits)
     }
 }
 

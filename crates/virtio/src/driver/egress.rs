@@ -6,7 +6,7 @@ use std::cell::Cell;
 use netvale_mem::copy::{copy_bytes, prefetch_write};
 use netvale_port::batch::{Batch, MAX_FRAGS};
 use netvale_port::seat::ToPeer;
-use netvale_port::soft::{Form, PutResult, header_bytes};
+use netvale_port::soft::{Form, PutResult, Room, header_bytes};
 use netvale_port::{DropReason, FrameRef, Scratch};
 
 use super::ram::{BUF, QueueRam};
@@ -65,6 +65,10 @@ impl Started {
             return put(ring, (hdr_len, &header), frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
         let (queue, ram, blank) = ring;
+        let room = Room { free: queue.free(), all: ram.size().into(), bytes: BUF as usize, lead: hdr_len };
+        if scratch.has_to_wait(frame, &room) {
+            return PutResult::Full;
+        }
         scratch.soften_into(frame, &self.counters, |bytes| {
             put((queue, ram, blank), (hdr_len, &[0; 12]), bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);

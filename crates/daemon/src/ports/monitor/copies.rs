@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use netvale_mem::mirror::Moment;
+use netvale_port::HdrLen;
 use netvale_switch::{MonitorRings, Switch};
 use rustix::io::Errno;
 
 use crate::daemon::Daemon;
 use crate::permission::user_controls;
 use crate::refusal::Refusal;
+use crate::registry::mirrors::Copied;
 use crate::registry::watches::{Watched, Watching};
 use crate::rings::local::LocalPort;
 use crate::rings::nic::NicPort;
@@ -37,12 +39,15 @@ pub fn watch(d: &mut Daemon, watching: &Watching, full: &str) -> Result<Option<A
 /// gives back are copied by its program.
 fn watch_port(d: &mut Daemon, port: &str, full: &str, watching: &Watching) -> Result<Arc<Switch>, Refusal> {
     let Watching { sent, received, .. } = watching;
-    let local = match d.ports.get(port).and_then(|record| record.behind.get::<LocalPort>()) {
-        Some(local) if watching.released && !d.persistent.is_joined(port) => Arc::clone(&local.rings.mem),
+    let (local, hdr_len) = match d.ports.get(port).and_then(|record| record.behind.get::<LocalPort>()) {
+        Some(local) if watching.released && !d.persistent.is_joined(port) => {
+            (Arc::clone(&local.rings.mem), local.rings.hdr_len.clone())
+        }
         _ => return watch_device(d, port, full, sent.clone(), received.clone()),
     };
     for (side, to) in local.rx.iter().zip(received).filter_map(|(side, to)| Some((side, to.as_ref()?))) {
-        d.mirrors.add(&mut d.workers, local.region(), (side, Moment::Released), (full, to))?;
+        let copied = Copied { of: side, moment: Moment::Released, hdr_len: hdr_len.clone() };
+        d.mirrors.add(&mut d.workers, local.region(), &copied, (full, to))?;
     }
     watch_device(d, port, full, sent.clone(), MonitorRings::new())
 }
@@ -72,7 +77,10 @@ fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watc
     };
     let ways = [(sent.cloned(), &watching.sent), (received.cloned(), &watching.received)];
     ways.into_iter().try_for_each(|(side, to)| match (side, to.first().and_then(Option::as_ref)) {
-        (Some(side), Some(to)) => d.mirrors.add(&mut d.workers, &region, (&side, moment), (full, to)),
+        (Some(side), Some(to)) => {
+            let copied = Copied { of: &side, moment, hdr_len: HdrLen::default() };
+            d.mirrors.add(&mut d.workers, &region, &copied, (full, to))
+        }
         _ => Ok(()),
     })
 }
@@ -88,7 +96,8 @@ fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &Watching) -> Re
         for (i, side, to) in rings.filter_map(|(i, (side, to))| Some((i, side, to.as_ref()?))) {
             let late = watching.released && (is_rx || i < queues);
             let moment = if late { Moment::Released } else { Moment::Passing };
-            d.mirrors.add(&mut d.workers, mem.region(), (side, moment), (full, to))?;
+            let copied = Copied { of: side, moment, hdr_len: HdrLen::default() };
+            d.mirrors.add(&mut d.workers, mem.region(), &copied, (full, to))?;
         }
     }
     Ok(())

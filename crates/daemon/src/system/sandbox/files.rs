@@ -8,6 +8,7 @@ use landlock::{
 };
 
 use super::SandboxError;
+use crate::system::manager;
 
 /// The newest version that is known here. Of an older kernel, what it has is used.
 const NEWEST: ABI = ABI::V9;
@@ -45,7 +46,10 @@ pub(super) fn restrict(run_dir: &Path, dirs: &[PathBuf], config: Option<&Path>) 
         .add_rules(path_beneath_rules(["/etc/passwd", "/etc/group"], AccessFs::ReadFile))?
         .add_rules(path_beneath_rules(config.into_iter().flat_map(to_read_again), AccessFs::ReadFile))?
         // The service manager.
-        .add_rules(path_beneath_rules(std::env::var_os("NOTIFY_SOCKET"), AccessFs::ResolveUnix))?
+        .add_rules(path_beneath_rules(
+            manager::place().filter(|place| !place.as_encoded_bytes().starts_with(b"@")),
+            AccessFs::ResolveUnix,
+        ))?
         .restrict_self()?;
     report(status.landlock);
     Ok(())

@@ -48,6 +48,11 @@ pub fn take(end: &mut End, mut f: impl FnMut((Vec<u8>, Offload))) -> usize {
 
 /// Delivers frames as one batch. Returns how many were dealt with.
 pub fn give(end: &End, frames: &[(Vec<u8>, Offload)]) -> usize {
+    give_with(&mut Scratch::new(), end, frames)
+}
+
+/// The same with that memory.
+pub fn give_with(scratch: &mut Scratch, end: &End, frames: &[(Vec<u8>, Offload)]) -> usize {
     let mut batch = Batch::new();
     for (bytes, offload) in frames {
         // SAFETY: the frames outlive the batch.
@@ -55,7 +60,7 @@ pub fn give(end: &End, frames: &[(Vec<u8>, Offload)]) -> usize {
         batch.set_offload(*offload);
     }
     let picks: Vec<u16> = (0..frames.len() as u16).collect();
-    end.egress.deliver(&batch, &picks, &mut Scratch::new())
+    end.egress.deliver(&batch, &picks, scratch)
 }
 
 /// Sends all of `frames` from one end to the other, in batches of `batch`.

@@ -1,0 +1,81 @@
+//! The service manager's socket (sd_notify(3)). An abstract one is connected before the sandbox, which permits none
+//! afterwards; one with a path is connected anew each time, as another manager may be there.
+
+use std::ffi::OsString;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::OnceLock;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use sd_notify::NotifyState;
+
+static ABSTRACT: OnceLock<UnixDatagram> = OnceLock::new();
+
+/// Where the manager listens that started this process, if one did.
+pub fn place() -> Option<OsString> {
+    std::env::var_os("NOTIFY_SOCKET")
+}
+
+/// Connects to the manager where that is possible before the sandbox only.
+///
+/// # Errors
+/// What connect(2) says.
+pub fn meet() -> io::Result<()> {
+    let Some(place) = place() else { return Ok(()) };
+    let Some(name) = place.as_bytes().strip_prefix(b"@") else { return Ok(()) };
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    let _ = ABSTRACT.set(socket);
+    Ok(())
+}
+
+/// Tells the manager something, if there is one, and passes it a descriptor.
+///
+/// # Errors
+/// What connect(2) and sendmsg(2) say.
+pub fn tell(states: &[NotifyState<'_>], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let Some(place) = place() else { return Ok(()) };
+    let text: String = states.iter().map(|state| format!("{state}\n")).collect();
+    if let Some(socket) = ABSTRACT.get() {
+        return send(socket, &text, fd);
+    }
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(place)?;
+    send(&socket, &text, fd)
+}
+
+fn send(socket: &UnixDatagram, text: &str, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if let Some(fd) = &fd {
+        control.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(fd)));
+    }
+    sendmsg(socket, &[IoSlice::new(text.as_bytes())], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use super::*;
+    use crate::system::closing;
+
+    /// Objective: what is told arrives as sd_notify(3) says, with a descriptor.
+    #[test]
+    fn words_and_a_descriptor() {
+        let (here, there) = UnixDatagram::pair().unwrap();
+        send(&here, "READY=1\n", Some(here.as_fd())).unwrap();
+        send(&here, "WATCHDOG=1\n", None).unwrap();
+        let there = OwnedFd::from(there);
+        let mut bytes = [0; 64];
+        for (text, descriptors) in [("READY=1\n", 1), ("WATCHDOG=1\n", 0)] {
+            let (n, fds) = closing::receive(&there, &mut bytes).unwrap();
+            assert_eq!((&bytes[..n], fds.len()), (text.as_bytes(), descriptors));
+        }
+    }
+}
