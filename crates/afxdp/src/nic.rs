@@ -144,6 +144,21 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// Directs the queue's frames to the socket.
+    ///
+    /// # Errors
+    /// [`NicError`] if the kernel refuses.
+    pub fn receive(&self) -> Result<(), NicError> {
+        let nic = &self.queue.nic;
+        let set = nic.program.set(self.queue.number, self.socket.as_fd());
+        set.map_err(|source| refused(&nic.interface, "direct frames to the socket", source))
+    }
+
+    /// Leaves the queue's frames to the stack again.
+    pub fn ignore(&self) {
+        self.queue.nic.program.clear(self.queue.number);
+    }
+
     /// Binds the socket, once its rings are mapped.
     ///
     /// # Errors
@@ -234,8 +249,8 @@ impl Nic {
         self.program.mode()
     }
 
-    /// Opens a socket for queue `number` on `memory`; bind it once its rings are mapped. Unless it `receives`, frames
-    /// of the queue go on to the stack.
+    /// Opens a socket for queue `number` on `memory`; bind it once its rings are mapped. Frames of the queue go on to the
+    /// stack until it [receives](Opened::receive).
     ///
     /// # Errors
     /// [`NicError`] if there is no such queue, or the kernel refuses.
@@ -244,7 +259,6 @@ impl Nic {
         number: u32,
         entries: u32,
         (memory, buffers): (&Arc<Mapping>, Buffers),
-        receives: bool,
     ) -> Result<Opened, NicError> {
         let (name, queues) = (|| self.interface.name.clone(), self.interface.queues);
         if number >= queues {
@@ -256,8 +270,6 @@ impl Nic {
         let queue = Arc::new(self.take(number, buffers)?);
         let opened = open(memory, &buffers, entries);
         let socket = opened.map_err(|(what, source)| refused(&self.interface, what, source))?;
-        let set = if receives { self.program.set(number, socket.as_fd()) } else { Ok(()) };
-        set.map_err(|source| refused(&self.interface, "direct frames to the socket", source))?;
         Ok(Opened { socket, queue })
     }
 

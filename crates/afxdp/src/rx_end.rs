@@ -45,6 +45,14 @@ impl RxEnd {
         }
     }
 
+    /// Gives up all that the program has not read.
+    pub fn empty(&mut self) {
+        let tail = self.hwtail;
+        self.side.csb.publish_head(tail, tail);
+        self.side.ring.set_indices(tail, tail, tail);
+        self.head = tail;
+    }
+
     /// Continues where another process [settled](RxEnd::settle).
     #[must_use]
     pub fn continued(self) -> RxEnd {

@@ -175,13 +175,25 @@ impl Socket {
     /// `EBUSY` when the queue has another socket; otherwise the kernel's error.
     pub fn bind(&self, address: QueueAddress) -> Result<BindResult, Errno> {
         let usual = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-        let with =
-            |more| rustix::net::bind(&self.fd, &SocketAddrXdp::new(usual | more, address.ifindex, address.queue));
+        let with = |more| {
+            let place = SocketAddrXdp::new(usual | more, address.ifindex, address.queue);
+            match rustix::net::bind(&self.fd, &place) {
+                // The other program that has a ring of the queue was faster. Flags are looked at before that.
+                Err(Errno::BUSY) if self.is_bound() => Ok(()),
+                bound => bound,
+            }
+        };
         let multi_buffer = match with(SocketAddrXdpFlags::XDP_USE_SG) {
             Err(Errno::INVAL | Errno::OPNOTSUPP) => with(SocketAddrXdpFlags::empty()).map(|()| false),
             bound => bound.map(|()| true),
         }?;
         Ok(BindResult { zero_copy: self.is_zero_copy(), multi_buffer })
+    }
+
+    /// Whether the socket is bound to a queue that is there: it is not any more once the interface is gone.
+    pub fn is_bound(&self) -> bool {
+        let mut nothing = [0u8; 0];
+        rustix::net::recv(&self.fd, &mut nothing[..], RecvFlags::DONTWAIT) != Err(Errno::NXIO)
     }
 
     /// Whether the driver works on the buffers itself.

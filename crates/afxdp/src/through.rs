@@ -335,8 +335,14 @@ impl ThroughRx {
         &self.receiver.socket
     }
 
-    /// Gives the kernel the buffers of a fresh ring.
+    /// Gives the kernel the buffers of a fresh ring. If the queue has been used before, the kernel has some: what came
+    /// meanwhile, and what nobody has read, is nobody's.
     pub fn begin(&mut self) {
+        if self.receiver.fill.was_used() {
+            self.resume();
+            self.receive();
+            self.end.empty();
+        }
         self.post();
     }
 

@@ -151,7 +151,10 @@ impl Opening {
     /// Opens a queue and makes its rings, in the directions that are bound.
     fn queue(&mut self, nic: &Arc<Nic>, queue: u32, mem: &PortMem, rings: &RingRanges) -> Result<(), Error> {
         let buffers = Buffers { first: self.reply.buf_pool, stride: self.reply.buf_size, count: self.reply.num_bufs };
-        let opened = nic.queue(queue, self.reply.nic_entries, (&self.map, buffers), rings.rx.contains(&queue))?;
+        let opened = nic.queue(queue, self.reply.nic_entries, (&self.map, buffers))?;
+        if rings.rx.contains(&queue) {
+            opened.receive()?;
+        }
         let fds = || -> Result<(Doorbell, Doorbell), Error> {
             let copy = || rustix::io::fcntl_dupfd_cloexec(&*opened.socket, 0).map_err(Error::system("copy a socket"));
             Ok((Doorbell::from_fd(copy()?), Doorbell::from_fd(copy()?)))

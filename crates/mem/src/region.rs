@@ -18,7 +18,7 @@ mod continued;
 mod port;
 
 pub use continued::RegionState;
-pub use port::{Binding, PortMem};
+pub use port::{Binding, Furnished, PortMem};
 
 /// Why a region, or a port in it, cannot be created.
 #[derive(Debug, Error)]
@@ -81,6 +81,9 @@ pub struct RingRanges {
 }
 
 impl RingRanges {
+    /// No ring.
+    pub const NONE: RingRanges = RingRanges { tx: 0..0, rx: 0..0 };
+
     /// All of them.
     pub fn all(shape: PortShape) -> RingRanges {
         RingRanges { tx: 0..shape.tx_rings, rx: 0..shape.rx_rings }

@@ -17,10 +17,10 @@ use netvale_abi::ring::ring_space;
 use netvale_afxdp::bpf::Diversion;
 use netvale_afxdp::outlet::{Outlet, SendResult, TAP_HEADER};
 use netvale_afxdp::rx_end::RxEnd;
-use netvale_mem::PortMem;
 use netvale_mem::host::HostTx;
 use netvale_mem::mirror::{Mirror, Moment};
 use netvale_mem::notify::{Doorbell, KickCounts, arm};
+use netvale_mem::region::Furnished;
 use netvale_port::batch::MAX_FRAGS;
 use netvale_port::{DropReason, Passed, RingCounters, Task};
 use rustix::io::Errno;
@@ -113,21 +113,22 @@ pub struct StackTx {
     full: bool,
     /// Copies for those who watch.
     mirror: Mirror,
-    _mem: Arc<PortMem>,
+    _ring: Furnished,
 }
 
 impl StackTx {
     /// Creates the task; the program rings `doorbell`, and `queue` is the TAP's.
     pub fn new(
-        mem: Arc<PortMem>,
+        ring: Furnished,
         tx: HostTx,
         doorbell: Doorbell,
         queue: &Arc<OwnedFd>,
         counters: Arc<RingCounters>,
     ) -> StackTx {
-        let mirror = Mirror::new(mem.region().mapping(), mem.region().places(), Moment::Passing);
+        let region = ring.mem().region();
+        let mirror = Mirror::new(region.mapping(), region.places(), Moment::Passing);
         let outlet = Outlet::tap(Arc::clone(queue));
-        StackTx { tx, outlet, doorbell, counters, stuck: None, full: false, mirror, _mem: mem }
+        StackTx { tx, outlet, doorbell, counters, stuck: None, full: false, mirror, _ring: ring }
     }
 
     /// Moves the frames that are there. Returns the number of slots.
@@ -212,20 +213,21 @@ pub struct StackRx {
     counters: Arc<RingCounters>,
     /// Copies for those who watch.
     mirror: Mirror,
-    _mem: Arc<PortMem>,
+    _ring: Furnished,
 }
 
 impl StackRx {
     /// Creates the task; `end` is the ring, `queue` the TAP's; frames that the program forwards go to `wire`.
     pub fn new(
-        mem: Arc<PortMem>,
+        ring: Furnished,
         end: RxEnd,
         queue: &Arc<OwnedFd>,
         wire: Outlet,
         counters: Arc<RingCounters>,
     ) -> StackRx {
-        let mirror = Mirror::new(mem.region().mapping(), mem.region().places(), Moment::Passing);
-        StackRx { end, queue: Arc::clone(queue), wire, counters, mirror, _mem: mem }
+        let region = ring.mem().region();
+        let mirror = Mirror::new(region.mapping(), region.places(), Moment::Passing);
+        StackRx { end, queue: Arc::clone(queue), wire, counters, mirror, _ring: ring }
     }
 
     /// Reads a frame into as many slots as it takes; a frame without room is lost, as in a NIC.
@@ -245,7 +247,7 @@ impl StackRx {
         }
         // A byte behind the last buffer reveals a longer frame.
         iov[1 + usable] = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: 1 };
-        // SAFETY: header and spare byte, and buffers of the region, which `mem` keeps mapped; the kernel writes them, nobody reads them here.
+        // SAFETY: header and spare byte, and buffers of the region, which `_ring` keeps mapped; the kernel writes them, nobody reads them here.
         let got = unsafe { libc::readv(self.queue.as_raw_fd(), iov.as_ptr(), 2 + usable as i32) };
         let Some(len) = usize::try_from(got).ok().and_then(|n| n.checked_sub(TAP_HEADER)) else { return Read::Nothing };
         if len > usable * size {

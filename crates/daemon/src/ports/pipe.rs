@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_SHARED, OffsetsAsked};
 use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
-use netvale_mem::region::{Binding, RingSide};
+use netvale_mem::region::{Binding, RingRanges, RingSide};
 use netvale_portspec::{PortSpec, Rings};
 use rustix::io::Errno;
 
@@ -109,7 +109,9 @@ fn drop_if_unused(d: &mut Daemon, name: &str) {
     if d.pipes.get(name).is_some_and(|pipe| pipe.guest_end().is_none() && pipe.is_unheld())
         && let Some(pipe) = d.pipes.remove(name)
     {
-        [0, 1].into_iter().for_each(|end| d.mirrors.end(&mut d.workers, pipe.end(end)));
+        for mem in [pipe.end(0), pipe.end(1)] {
+            d.mirrors.end(&mut d.workers, mem, &RingRanges::all(mem.shape()));
+        }
         tell_detached(d, name, pipe.uid, "its programs are gone");
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use netvale_control::types::{EventName, PortKind, PortOptions};
+use netvale_mem::region::RingRanges;
 use netvale_port::gro::GroEgress;
 use netvale_port::{Egress, Ingress, RingCounters};
 use netvale_switch::{Forwarder, Policies, Port, Switch};
@@ -180,7 +181,8 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
         d.traces.part(switch, id);
     }
     if let Some(local) = record.behind.programs() {
-        d.mirrors.end(&mut d.workers, &local.rings.mem);
+        let mem = &local.rings.mem;
+        d.mirrors.end(&mut d.workers, mem, &RingRanges::all(mem.shape()));
         d.evictions.evict(local.clients());
     }
     tracing::info!(port = full, why, "detached");

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use netvale_mem::host::HostTx;
 use netvale_mem::mirror::Moment;
 use netvale_mem::notify::Doorbell;
-use netvale_mem::region::RingSide;
+use netvale_mem::region::{RingRanges, RingSide};
 use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{BATCH, DropReason, Egress, HdrLen, Passed, Source, Task};
@@ -173,13 +173,16 @@ impl Mirrors {
         workers.retire(&idle);
     }
 
-    /// Removes the rings for copies of rings that are gone.
-    pub(crate) fn end(&mut self, workers: &mut Workers, of: &PortMem) {
+    /// Removes the rings for copies of some of a port's rings, which nobody has any more.
+    pub(crate) fn end(&mut self, workers: &mut Workers, of: &PortMem, rings: &RingRanges) {
         let (region, first) = (place_of(of.region()), of.csb_first());
-        let rings = first..first + of.shape().tx_rings + of.shape().rx_rings;
+        let is_one = |ring: u32| {
+            let ring = ring.wrapping_sub(first);
+            rings.tx.contains(&ring) || rings.rx.contains(&ring.wrapping_sub(of.shape().tx_rings))
+        };
         let mut idle = Vec::new();
         self.0.retain(|(at, ring, _), beside| {
-            let gone = *at == region && rings.contains(ring);
+            let gone = *at == region && is_one(*ring);
             if gone {
                 beside.set(false);
                 idle.extend(beside.placed.take());

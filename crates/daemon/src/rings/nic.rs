@@ -5,16 +5,15 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use netvale_afxdp::Nic;
 use netvale_afxdp::bpf::Mode;
-use netvale_afxdp::nic::Queue;
 use netvale_afxdp::socket::{BindResult, Socket};
+use netvale_afxdp::{Nic, Opened};
 use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_MULTI_BUFFER, NIC_RESUMED, Role};
 use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
 use netvale_mem::PortMem;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::KickCounts;
-use netvale_mem::region::{Binding, RingRanges};
+use netvale_mem::region::{Binding, Furnished, RingRanges};
 use netvale_nic::stack::{OpenRing, Stack};
 use netvale_port::RingCounters;
 
@@ -36,12 +35,33 @@ pub fn mode_words(nic: &Nic, zero_copy: bool) -> String {
     format!("AF_XDP {place}, {copy}")
 }
 
+/// A queue that programs have open: both its rings have buffers, as the kernel may have some of either.
+pub(crate) struct OpenQueue {
+    pub(crate) opened: Opened,
+    _rings: Furnished,
+}
+
+impl OpenQueue {
+    pub(crate) fn new(opened: Opened, rings: Furnished) -> OpenQueue {
+        OpenQueue { opened, _rings: rings }
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> u32 {
+        self.opened.queue.address().queue
+    }
+
+    fn socket(&self) -> &Socket {
+        &self.opened.socket
+    }
+}
+
 /// An interface that a program has open.
 pub struct NicPort {
     pub(crate) name: String,
     pub(crate) nic: Arc<Nic>,
-    /// The socket of each bound queue; the program has it, too.
-    pub(crate) sockets: Vec<(u32, Arc<Socket>, Arc<Queue>)>,
+    /// The socket of each bound queue; the program has it, too, and so have others that hold another ring of it.
+    pub(crate) sockets: Vec<Arc<OpenQueue>>,
     /// Whether its client has the same rights as the daemon: such a client binds the sockets itself, which older
     /// kernels require to happen after their rings are mapped, and gets the TAP. Others get bound sockets, since an
     /// unbound one could be bound to any interface, and send there.
@@ -120,7 +140,7 @@ impl NicPort {
             alone: true,
             host_tx_rings: self.mem.host_rings().0,
             host_rx_rings: self.mem.host_rings().1,
-            nic_entries: self.sockets.first().map_or(1, |(_, socket, _)| socket.entries()),
+            nic_entries: self.sockets.first().map_or(1, |queue| queue.socket().entries()),
             nic_flags: self.flags(resumed),
             nic_ifindex: self.nic.interface().index,
             nic_mtu: self.nic.interface().mtu,
@@ -139,11 +159,15 @@ impl NicPort {
 
     /// The two descriptors of a queue's ring: its socket, and the one its frames are forwarded to.
     fn queue_fds(&self, queue: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
-        let found = self.sockets.iter().find(|(number, ..)| *number == queue);
-        let (_, socket, _) = found.ok_or_else(|| Refusal::internal("a queue without a socket"))?;
+        let socket = self.queue(queue).ok_or_else(|| Refusal::internal("a queue without a socket"))?.socket();
         let stack = self.stack.as_ref().filter(|_| receives && self.trusted);
         let tap = stack.and_then(|stack| stack.queue(queue).ok()).map(|tap| tap.as_fd());
         Ok([socket.as_fd(), tap.unwrap_or(socket.as_fd())])
+    }
+
+    /// One of its queues.
+    pub(crate) fn queue(&self, number: u32) -> Option<&Arc<OpenQueue>> {
+        self.sockets.iter().find(|queue| queue.number() == number)
     }
 
     /// The two descriptors of a host ring.
@@ -180,8 +204,8 @@ impl NicPort {
         };
         let first = self.sockets.first();
         let mut notes: Vec<String> =
-            first.iter().map(|(_, socket, _)| mode_words(&self.nic, socket.is_zero_copy())).collect();
-        notes.extend(self.sockets.iter().filter_map(|(queue, socket, _)| lost(*queue, socket)));
+            first.iter().map(|queue| mode_words(&self.nic, queue.socket().is_zero_copy())).collect();
+        notes.extend(self.sockets.iter().filter_map(|queue| lost(queue.number(), queue.socket())));
         if !self.sockets.is_empty() {
             notes.push("frames go between the program and the kernel: 'ip -s link' counts them".to_owned());
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use netvale_abi::{NETMAP_API, NetmapIf};
 
-use super::{PortShape, Region, RegionError};
+use super::{PortShape, Region, RegionError, RingRanges};
 use crate::layout::RESERVED_BUFS;
 use crate::side::RingSide;
 
@@ -70,6 +70,30 @@ impl PortMem {
         }
     }
 
+    /// Makes these rings new, and gives each slot a buffer. They have none now.
+    ///
+    /// # Errors
+    /// [`RegionError::Exhausted`] when the region has too few.
+    pub fn furnish(self: &Arc<Self>, rings: RingRanges) -> Result<Furnished, RegionError> {
+        let (tx_slots, rx_slots) = (self.shape.tx_slots, self.shape.rx_slots);
+        let furnished = Furnished::of(self, rings);
+        for i in furnished.rings.tx.clone() {
+            self.region.fresh_ring(self.ids.start + i, tx_slots, i as u16, false, true)?;
+        }
+        for i in furnished.rings.rx.clone() {
+            self.region.fresh_ring(self.ids.start + self.shape.tx_rings + i, rx_slots, i as u16, true, true)?;
+        }
+        Ok(furnished)
+    }
+
+    /// Makes a tx ring new that has buffers.
+    pub fn renew_tx(&self, i: u32) {
+        let Some(side) = self.tx.get(i as usize) else { return };
+        let tail = side.ring.num_slots() - 1;
+        side.ring.init_header(i as u16, false, tail);
+        side.csb.reset(tail);
+    }
+
     /// Creates a `netmap_if` through which one application reaches the rings in `tx` and `rx` (others read as offset
     /// 0), with up to `extra` extra buffers.
     ///
@@ -126,15 +150,48 @@ impl PortMem {
     }
 }
 
+/// Rings of a port that have buffers, which go back to the region when this is dropped.
+#[derive(Debug)]
+pub struct Furnished {
+    mem: Arc<PortMem>,
+    rings: RingRanges,
+}
+
+impl Furnished {
+    /// Rings that have buffers already.
+    pub fn of(mem: &Arc<PortMem>, rings: RingRanges) -> Furnished {
+        Furnished { mem: Arc::clone(mem), rings }
+    }
+
+    /// The port.
+    pub fn mem(&self) -> &Arc<PortMem> {
+        &self.mem
+    }
+}
+
+impl Drop for Furnished {
+    fn drop(&mut self) {
+        let RingRanges { tx, rx } = &self.rings;
+        let tx = self.mem.tx.iter().skip(tx.start as usize).take(tx.len());
+        for side in tx.chain(self.mem.rx.iter().skip(rx.start as usize).take(rx.len())) {
+            give_back(&self.mem.region, side);
+            (0..side.ring.num_slots()).for_each(|i| side.ring.set_slot_word(i, 0, 0, 0));
+        }
+    }
+}
+
+/// Returns a ring's buffers. The application can write the slots: those that it swapped in are returned, each once.
+fn give_back(region: &Region, side: &RingSide) {
+    let mut pools = region.pools();
+    for i in 0..side.ring.num_slots() {
+        pools.bufs.give(side.ring.slot_word(i).buf_idx);
+    }
+}
+
 impl Drop for PortMem {
     fn drop(&mut self) {
+        self.tx.iter().chain(&self.rx).for_each(|side| give_back(&self.region, side));
         let mut pools = self.region.pools();
-        for side in self.tx.iter().chain(&self.rx) {
-            for i in 0..side.ring.num_slots() {
-                // The application can write the slots: the buffers that it swapped in are returned, each once.
-                pools.bufs.give(side.ring.slot_word(i).buf_idx);
-            }
-        }
         for id in self.ids.clone() {
             pools.rings.give(id);
         }

@@ -68,6 +68,12 @@ fn two_interfaces() {
     run_c("two_interfaces", "cable nva nvb; cable nvc nvd; program nva nvb nvc nvd");
 }
 
+/// Objective: the rings of a queue, and host rings, are several descriptors' and processes', a direction each.
+#[test]
+fn directions() {
+    run_c("directions", "cable nva nvb; program nva nvb");
+}
+
 /// Objective: host rings are as many as asked for; the stack's flows are spread over them, each on one; each leads to the stack, and can be opened
 /// alone.
 #[test]

@@ -9,19 +9,19 @@ use netvale_afxdp::iface::Interface as Found;
 use netvale_afxdp::socket::BindResult;
 use netvale_afxdp::{Nic, NotContinued};
 use netvale_mem::PortShape;
-use netvale_mem::region::RingRanges;
+use netvale_mem::region::{Furnished, RingRanges};
 use netvale_nic::stack::Stack;
 use netvale_tap::Tap;
 use netvale_tap::continued::name_of;
 use rustix::io::Errno;
 
-use super::stack;
+use super::{hold, stack};
 use crate::daemon::Daemon;
 use crate::handover::interfaces::{InterfaceItem, OpenInterfaceItem, StackItem};
 use crate::handover::items::Item;
 use crate::ports::memory;
 use crate::refusal::{Refusal, refuse};
-use crate::rings::nic::NicPort;
+use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::switched::Bells;
 
 /// An item and its descriptors.
@@ -122,8 +122,8 @@ pub fn open_rings(d: &Daemon) -> std::io::Result<Vec<Given>> {
 fn rings(client: u64, port: &NicPort) -> std::io::Result<Given> {
     let shape = port.mem.shape();
     let mut fds = Vec::new();
-    for (_, socket, _) in &port.sockets {
-        fds.push(socket.as_fd().try_clone_to_owned()?);
+    for queue in &port.sockets {
+        fds.push(queue.opened.socket.as_fd().try_clone_to_owned()?);
     }
     for bells in port.bells.values() {
         fds.extend(bells.to_fds()?);
@@ -140,7 +140,7 @@ fn rings(client: u64, port: &NicPort) -> std::io::Result<Given> {
         host: port.mem.host_rings(),
         first: port.mem.csb_first(),
         rings: [port.tx.clone(), port.rx.clone()],
-        sockets: port.sockets.iter().map(|(queue, socket, _)| (*queue, socket.entries())).collect(),
+        sockets: port.sockets.iter().map(|queue| (queue.number(), queue.opened.socket.entries())).collect(),
         counters: port.counted(),
     };
     Ok((Item::OpenInterface(Box::new(item)), fds))
@@ -157,7 +157,12 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem, fds: Vec<OwnedFd>
     let region = memory::continued(d, item.region, owner)?;
     let [tx_rings, rx_rings, tx_slots, rx_slots] = item.shape;
     let shape = PortShape { tx_rings, rx_rings, tx_slots, rx_slots };
-    let mem = Arc::new(region.continue_port(shape, item.host, item.first)?);
+    let known = hold::memory_in(d, &item.interface, &region).filter(|mem| mem.csb_first() == item.first);
+    let mem = match known {
+        Some(mem) if (mem.shape(), mem.host_rings()) == (shape, item.host) => mem,
+        Some(_) => return Err(wrong("its rings have two shapes")),
+        None => Arc::new(region.continue_port(shape, item.host, item.first)?),
+    };
     let [tx, rx] = item.rings;
     let queues = nic.interface().queues;
     if tx.end > tx_rings || rx.end > rx_rings || [tx_rings - item.host.0, rx_rings - item.host.1] != [queues; 2] {
@@ -165,6 +170,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem, fds: Vec<OwnedFd>
     }
     let has_host = tx.end.max(rx.end) > queues;
     let bound = RingRanges { tx, rx };
+    hold::are_free(d, &nic, &bound)?;
     let base = NicPort::new(item.name, nic, mem, item.region, bound, d.evictions.new_fault(owner), owner);
     let got = item.bound.map(|(zero_copy, multi_buffer)| BindResult { zero_copy, multi_buffer });
     let mut port = NicPort { trusted: item.trusted, got, ..base };
@@ -173,9 +179,16 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem, fds: Vec<OwnedFd>
         if !port.tx.contains(&number) && !port.rx.contains(&number) {
             return Err(wrong("a queue has a socket, and no ring"));
         }
-        let memory = (port.mem.region().mapping(), stack::buffers(&port));
-        let opened = port.nic.continue_queue(number, entries, memory, next(&mut fds)?)?;
-        port.sockets.push((number, opened.socket, opened.queue));
+        let socket = next(&mut fds)?;
+        let queue = match hold::shared(d, &port, number)? {
+            Some(queue) => queue,
+            None => {
+                let memory = (port.mem.region().mapping(), stack::buffers(&port));
+                let opened = port.nic.continue_queue(number, entries, memory, socket)?;
+                Arc::new(OpenQueue::new(opened, Furnished::of(&port.mem, hold::both(number))))
+            }
+        };
+        port.sockets.push(queue);
     }
     if has_host {
         let stack = d.interfaces.stack(&item.interface).ok_or_else(|| wrong("its stack is missing"))?;

@@ -9,12 +9,12 @@ use netvale_control::attach::{AttachRequest, FLAG_NETMAP, MAX_PORT_RINGS, MAX_RI
 use netvale_control::types::PortKind;
 use netvale_mem::PortShape;
 use netvale_mem::mapping::Pages;
-use netvale_mem::region::Binding;
+use netvale_mem::region::{Binding, RingRanges};
 use netvale_portspec::{Memory, PortSpec};
 use rustix::io::Errno;
 
 use super::names::{Counts, wanted_both};
-use super::stack;
+use super::{hold, stack};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::items::{BindingItem, HoldItem};
@@ -25,7 +25,7 @@ use crate::ports::plug::{end_monitors, tell_detached, tell_made};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::regions::COMMON_REGION;
 use crate::registry::watches::Watched;
-use crate::rings::nic::NicPort;
+use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::sizes::own_pools;
 use crate::rings::switched::Bells;
 
@@ -60,13 +60,15 @@ impl Attachment for OpenInterface {
 fn remove(d: &mut Daemon, client: u64) {
     let Some(port) = d.interfaces.remove(client) else { return };
     d.workers.retire(&port.tasks);
-    d.mirrors.end(&mut d.workers, &port.mem);
+    d.mirrors.end(&mut d.workers, &port.mem, &RingRanges { tx: port.tx.clone(), rx: port.rx.clone() });
     let ifname = &port.nic.interface().name;
     if d.interfaces.port_on(ifname).is_none() {
         end_monitors(d, &Watched::Nic(ifname.clone()));
     }
     tracing::info!(port = port.name, "closed");
     tell_detached(d, &port.name, port.owner.uid, "its program has closed it");
+    let receiving = port.sockets.iter().filter(|queue| port.rx.contains(&queue.number()));
+    receiving.for_each(|queue| queue.opened.ignore());
 }
 
 /// Releases rings whose connections are not there any more.
@@ -103,12 +105,15 @@ pub fn open(
     }
     if tx.end.max(rx.end) > queues {
         is_off_switches(d, ifname)?;
-        stack::are_free(&d.interfaces, ifname, &bound, queues)?;
     }
-    let used = (tx.len() as u32, rx.len() as u32);
+    hold::are_free(d, &nic, &bound)?;
+    let used = hold::new_rings(d, &nic, &bound);
     let needs = Needs { shape, host, used, buf_size: request.buf_size, extra_bufs: extra_bufs(request) };
     let (region, mem_id) = region_for(d, ifname, &spec.memory, request, &needs, caller)?;
-    let mem = Arc::new(region.port_in_part(shape, host, &bound)?);
+    let mem = match hold::memory_in(d, ifname, &region) {
+        Some(mem) => mem,
+        None => Arc::new(region.port_in_part(shape, host, &RingRanges::NONE)?),
+    };
     let binding = mem.bind(&spec.name.to_string(), tx, rx, request.extra_bufs)?;
     // Quotes say where a name ends, and are no part of it.
     let name = request.name.replace('\'', "");
@@ -164,29 +169,41 @@ pub fn switch_port_on<'a>(d: &'a Daemon, ifname: &str) -> Option<&'a str> {
     d.ports.iter().find(|(_, record)| record.behind.interface() == Some(ifname)).map(|(full, _)| full)
 }
 
-/// Opens a socket for each queue and puts the tasks that move frames on workers.
+/// Opens a socket for each queue that has none, and puts the tasks that move frames on workers.
 fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
-    let buffers = stack::buffers(&port);
-    let map = Arc::clone(port.mem.region().mapping());
-    let entries = sizes::entries(port.mem.shape());
-    let queues = port.nic.interface().queues;
-    for queue in port.tx.start.min(port.rx.start)..port.tx.end.max(port.rx.end).min(queues) {
-        if !port.tx.contains(&queue) && !port.rx.contains(&queue) {
-            continue;
-        }
-        let opened = port.nic.queue(queue, entries, (&map, buffers), port.rx.contains(&queue))?;
+    let bound = RingRanges { tx: port.tx.clone(), rx: port.rx.clone() };
+    for number in hold::queues_of(&port.nic, &bound) {
+        let queue = match hold::shared(d, &port, number)? {
+            Some(queue) => queue,
+            None => Arc::new(fresh(&port, number)?),
+        };
         if !port.trusted {
-            port.got = Some(opened.bind()?);
+            port.got = Some(queue.opened.bind()?);
         }
-        port.sockets.push((queue, opened.socket, opened.queue));
+        if port.tx.contains(&number) {
+            port.mem.renew_tx(number);
+        }
+        port.sockets.push(queue);
     }
-    if port.tx.end.max(port.rx.end) > queues {
+    let host = hold::host_of(&port.nic, &bound);
+    if !host.tx.is_empty() || !host.rx.is_empty() {
         let stack = stack::of_port(&mut d.interfaces, &port)?;
         let tasks = stack::host_rings(&mut port, &stack, &mut |port| Bells::new(&port.fault), false)?;
         stack::place(d, &mut port, tasks);
         port.stack = Some(stack);
     }
+    for queue in port.sockets.iter().filter(|queue| port.rx.contains(&queue.number())) {
+        queue.opened.receive()?;
+    }
     Ok(port)
+}
+
+/// A queue that nobody has open.
+fn fresh(port: &NicPort, number: u32) -> Result<OpenQueue, Refusal> {
+    let memory = (port.mem.region().mapping(), stack::buffers(port));
+    let rings = port.mem.furnish(hold::both(number))?;
+    let opened = port.nic.queue(number, sizes::entries(port.mem.shape()), memory)?;
+    Ok(OpenQueue::new(opened, rings))
 }
 
 /// The region for an interface's buffers: that of its other rings, or the one that the user's interfaces share, while
@@ -213,7 +230,9 @@ fn region_for(
     }
     let beside = d.interfaces.ports_on(ifname).filter(|(_, p)| p.owner.uid == caller.uid);
     let mut beside = beside.map(|(_, p)| (Arc::clone(p.mem.region()), p.mem_id));
-    if let Some(found) = beside.find(|(region, _)| needs.fit(region)) {
+    // All rings of the interface have their places there.
+    let there = Needs { shape: PortShape { tx_rings: 0, rx_rings: 0, ..needs.shape }, ..*needs };
+    if let Some(found) = beside.find(|(region, _)| there.fit(region)) {
         return Ok(found);
     }
     drop(beside);

@@ -68,7 +68,8 @@ impl SwitchQueue {
         let missing = |e| Refusal::new(e, format!("no memory for {} frames of interface {name}: {e}", buffers.count));
         let (file, memory, _) = made.map_err(missing)?;
         let memory = Arc::new(memory);
-        let opened = nic.queue(number, entries, (&memory, buffers), true)?;
+        let opened = nic.queue(number, entries, (&memory, buffers))?;
+        opened.receive()?;
         let (receiver, sender) = halves(&opened, name)?;
         let got = opened.bind()?;
         let ours = (got.multi_buffer, Arc::clone(&opened.queue));

@@ -1,6 +1,5 @@
 //! The stand-in for an interface's stack: a TAP, whose queues are the interface's host rings.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use netvale_afxdp::Nic;
@@ -11,14 +10,14 @@ use netvale_afxdp::rx_end::RxEnd;
 use netvale_afxdp::socket::Buffers;
 use netvale_mem::host::HostTx;
 use netvale_mem::notify::KickCounts;
-use netvale_mem::region::RingRanges;
+use netvale_mem::region::{Furnished, RingRanges};
 use netvale_nic::stack::{Stack, StackRx, StackTx};
 use netvale_port::RingCounters;
 use netvale_tap::{Tap, TapOptions};
 use rustix::io::Errno;
 
 use crate::daemon::Daemon;
-use crate::refusal::{Refusal, refuse};
+use crate::refusal::Refusal;
 use crate::registry::interfaces::Interfaces;
 use crate::rings::nic::NicPort;
 use crate::rings::switched::Bells;
@@ -59,20 +58,6 @@ pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc
     }
 }
 
-/// Refuses host rings that somebody has open.
-pub(crate) fn are_free(interfaces: &Interfaces, ifname: &str, rings: &RingRanges, queues: u32) -> Result<(), Refusal> {
-    let of_host = |range: &Range<u32>| range.start.max(queues)..range.end.max(queues);
-    let meet = |a: &Range<u32>, b: &Range<u32>| !a.is_empty() && a.start < b.end && b.start < a.end;
-    for (_, port) in interfaces.ports_on(ifname) {
-        if meet(&of_host(&rings.tx), &port.tx) || meet(&of_host(&rings.rx), &port.rx) {
-            let text =
-                format!("the host rings of {ifname} are in use: open others, or close the program that has them open");
-            return refuse(Errno::BUSY, text);
-        }
-    }
-    Ok(())
-}
-
 /// Makes or finds the two bells of a host ring.
 pub(crate) type GetBells<'a> = dyn FnMut(&NicPort) -> Result<Bells, Refusal> + 'a;
 
@@ -98,7 +83,8 @@ pub(crate) fn host_rings(
         let host = if continues { HostTx::continued(side, wake) } else { HostTx::new(side, wake) };
         let (kicks, doorbell) = (host.kicks(), bells.doorbell.try_clone()?);
         let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;
-        let task = StackTx::new(Arc::clone(&port.mem), host, doorbell, queue, Arc::clone(&counters));
+        let ring = furnished(port, RingRanges { tx: i..i + 1, rx: 0..0 }, continues)?;
+        let task = StackTx::new(ring, host, doorbell, queue, Arc::clone(&counters));
         port.bells.insert((false, i), bells);
         tasks.push((Box::new(task), (counters, kicks)));
     }
@@ -109,7 +95,8 @@ pub(crate) fn host_rings(
         let fresh = RxEnd::new(side.clone(), bells.wake.try_clone()?);
         let end = if continues { fresh.continued() } else { fresh };
         let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;
-        let task = StackRx::new(Arc::clone(&port.mem), end, queue, wire, Arc::clone(&counters));
+        let ring = furnished(port, RingRanges { tx: 0..0, rx: i..i + 1 }, continues)?;
+        let task = StackRx::new(ring, end, queue, wire, Arc::clone(&counters));
         let kicks = task.kicks();
         let ring = if continues { Ok(stack.continue_ring(i - queues)) } else { stack.open_ring(i - queues) };
         port.open_rings.push(ring.map_err(failed("lead the stack's frames here"))?);
@@ -117,6 +104,11 @@ pub(crate) fn host_rings(
         tasks.push((Box::new(task), (counters, kicks)));
     }
     Ok(tasks)
+}
+
+/// A host ring with its buffers, which it has already if it `continues`.
+fn furnished(port: &NicPort, ring: RingRanges, continues: bool) -> Result<Furnished, Refusal> {
+    if continues { Ok(Furnished::of(&port.mem, ring)) } else { Ok(port.mem.furnish(ring)?) }
 }
 
 /// Puts the tasks of a port's host rings on workers.

@@ -141,7 +141,8 @@ impl NicBackend {
         let layout = rings.mem.region().layout();
         let buffers = Buffers { first: layout.buf_pool, stride: layout.sizes.bufs.size, count: layout.sizes.bufs.num };
         for queue in 0..self.nic.interface().queues {
-            let opened = self.nic.queue(queue, self.entries, (rings.mem.region().mapping(), buffers), true)?;
+            let opened = self.nic.queue(queue, self.entries, (rings.mem.region().mapping(), buffers))?;
+            opened.receive()?;
             let failed = |what| move |source| NicError::Step { name: self.nic.interface().name.clone(), what, source };
             let (tx, rx) = self.halves(rings, &opened, buffers).map_err(failed("map the rings of a socket"))?;
             let multi_buffer = opened.bind()?.multi_buffer;

@@ -98,7 +98,7 @@ fn interfaces() {
 fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
     let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, Pages::Ordinary).unwrap().1);
     let buffers = Buffers { first: 0, stride: 2112, count: 400 };
-    let opened = nic.queue(0, 64, (&memory, buffers), true).unwrap();
+    let opened = nic.queue(0, 64, (&memory, buffers)).unwrap();
     let _halves = (opened.socket.receiver().unwrap(), opened.socket.sender().unwrap());
     opened.bind().unwrap();
     let socket = || opened.socket.as_fd().try_clone_to_owned().unwrap();
@@ -133,7 +133,7 @@ fn a_failed_heir_changes_nothing() {
     let nic = Nic::open("nva").unwrap();
     let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, Pages::Ordinary).unwrap().1);
     let buffers = Buffers { first: 0, stride: 2112, count: 400 };
-    let opened = nic.queue(0, 64, (&memory, buffers), true).unwrap();
+    let opened = nic.queue(0, 64, (&memory, buffers)).unwrap();
     let mut receiver = opened.socket.receiver().unwrap();
     let _sender = opened.socket.sender().unwrap();
     (1..60).for_each(|index| receiver.fill.put(buffers.at(index).unwrap() - HEADROOM));
