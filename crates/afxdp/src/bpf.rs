@@ -7,10 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 
+pub mod barrier;
 mod continued;
+pub mod tags;
 
 /// linux/bpf.h: commands.
 const MAP_CREATE: libc::c_int = 0;
+const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const MAP_DELETE_ELEM: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
@@ -19,8 +22,9 @@ const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const LINK_CREATE: libc::c_int = 28;
 
 /// The commands of bpf(2) that are used here, for system call filters.
-pub const COMMANDS: [u32; 7] = [
+pub const COMMANDS: [u32; 8] = [
     MAP_CREATE as u32,
+    MAP_LOOKUP_ELEM as u32,
     MAP_UPDATE_ELEM as u32,
     MAP_DELETE_ELEM as u32,
     PROG_LOAD as u32,
@@ -39,6 +43,8 @@ const TCX_INGRESS: u32 = 46;
 const TCX_EGRESS: u32 = 47;
 /// Frames may come in several buffers (Linux 5.18).
 const XDP_HAS_FRAGS: u32 = 1 << 5;
+/// `BPF_F_BEFORE` and `BPF_F_LINK`.
+const BEFORE_LINK: u32 = 1 << 3 | 1 << 13;
 const NAME: &[u8; 16] = b"netvale\0\0\0\0\0\0\0\0\0";
 
 /// The place in the network stack where a program runs.
@@ -107,6 +113,10 @@ struct LinkCreate {
     target_ifindex: u32,
     attach_type: u32,
     flags: u32,
+    /// With [`BEFORE_LINK`]: the link that this one comes before.
+    relative_fd: u32,
+    pad: u32,
+    expected_revision: u64,
 }
 
 #[repr(C)]
@@ -136,6 +146,11 @@ unsafe fn bpf_fd<T>(command: libc::c_int, attr: &mut T) -> Result<OwnedFd, Errno
     unsafe { bpf(command, attr).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
 }
 
+fn link(mut create: LinkCreate) -> Result<OwnedFd, Errno> {
+    // SAFETY: the structure of this command, without addresses.
+    unsafe { bpf_fd(LINK_CREATE, &mut create) }
+}
+
 fn number(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
@@ -154,17 +169,22 @@ fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> u64 {
     u64::from_ne_bytes([code, src << 4 | dst, o0, o1, i0, i1, i2, i3])
 }
 
+/// Offset in struct xdp_md.
+const RX_QUEUE_INDEX: i16 = 16;
+/// `XDP_DROP` and `XDP_PASS`.
+const DROP: i32 = 1;
+const PASS: i32 = 2;
+/// Helpers.
+const MAP_LOOKUP_ELEM_HELPER: i32 = 1;
+const REDIRECT_MAP: i32 = 51;
+
 /// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`.
 fn redirect_to(map: BorrowedFd<'_>) -> [u64; 6] {
-    /// Offset in struct xdp_md.
-    const RX_QUEUE_INDEX: i16 = 16;
-    const XDP_PASS: i32 = 2;
-    const REDIRECT_MAP: i32 = 51;
     [
         insn(LOAD_WORD, 2, 1, RX_QUEUE_INDEX, 0),
         insn(LOAD_IMM64, 1, PSEUDO_MAP_FD, 0, map.as_raw_fd()),
         insn(0, 0, 0, 0, 0),
-        insn(MOVE_IMM, 3, 0, 0, XDP_PASS),
+        insn(MOVE_IMM, 3, 0, 0, PASS),
         insn(CALL, 0, 0, 0, REDIRECT_MAP),
         insn(EXIT, 0, 0, 0, 0),
     ]
@@ -221,28 +241,34 @@ pub struct Program {
 
 impl Program {
     /// Loads the program and attaches it to the interface `ifindex`, whose queues are numbered below `queues`: in the driver if it can, in the
-    /// stack otherwise.
+    /// stack otherwise. `tags`: in the driver it puts VLAN tags back that are not in their frames, if the kernel can.
     ///
     /// # Errors
     /// The step that failed, and the kernel's error: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EBUSY` or `EEXIST` when there is a program.
-    pub fn attach(ifindex: u32, queues: u32) -> Result<Program, (&'static str, Errno)> {
+    pub fn attach(ifindex: u32, queues: u32, tags: bool) -> Result<Program, (&'static str, Errno)> {
         let map = Map::new(MAP_TYPE_XSKMAP, queues).map_err(|e| ("make a map of sockets", e))?;
-        let prog =
-            load(&redirect_to(map.fd.as_fd()), PROG_TYPE_XDP, ATTACH_XDP).map_err(|e| ("load the XDP program", e))?;
-        let link = |mode: Mode| {
-            let mut create = LinkCreate {
+        let attached = |prog: &OwnedFd, mode: Mode| {
+            let create = LinkCreate {
                 prog_fd: number(prog.as_fd()),
                 target_ifindex: ifindex,
                 attach_type: ATTACH_XDP,
                 flags: mode.flags(),
+                ..LinkCreate::default()
             };
-            // SAFETY: the structure of this command, without addresses.
-            unsafe { bpf_fd(LINK_CREATE, &mut create) }.map(|link| (link, mode))
+            link(create).map(|link| (link, mode))
         };
-        let native = link(Mode::Native);
-        let linked = match native {
-            Err(Errno::BUSY | Errno::EXIST | Errno::PERM | Errno::NODEV) | Ok(_) => native,
-            Err(_) => link(Mode::Generic),
+        let is_final = |linked: &Result<_, Errno>| {
+            matches!(linked, Err(Errno::BUSY | Errno::EXIST | Errno::PERM | Errno::NODEV) | Ok(_))
+        };
+        let tagging = if tags { tags::load(map.fd.as_fd(), ifindex).ok() } else { None };
+        let linked = match tagging.map(|prog| attached(&prog, Mode::Native)).filter(is_final) {
+            Some(linked) => linked,
+            None => {
+                let prog = load(&redirect_to(map.fd.as_fd()), PROG_TYPE_XDP, ATTACH_XDP);
+                let prog = prog.map_err(|e| ("load the XDP program", e))?;
+                let native = attached(&prog, Mode::Native);
+                if is_final(&native) { native } else { attached(&prog, Mode::Generic) }
+            }
         };
         let (link, mode) = linked.map_err(|e| ("attach the XDP program", e))?;
         Ok(Program { map, mode, link })
@@ -277,19 +303,28 @@ pub struct Diversion {
 
 impl Diversion {
     /// Attaches the hooks. Frames that the stack sends on `interface` are spread over `rings` rings by their flow; those of open rings go to the
-    /// queue of `tap` with the ring's number instead. Frames from `tap` are received on `interface`.
+    /// queue of `tap` with the ring's number instead, before the hook `before`. Frames from `tap` are received on
+    /// `interface`.
     ///
     /// # Errors
     /// The step that failed, and the kernel's error: `EINVAL` before Linux 6.6.
-    pub fn attach(interface: u32, tap: u32, rings: u32) -> Result<Diversion, (&'static str, Errno)> {
+    pub fn attach(
+        interface: u32,
+        before: Option<BorrowedFd<'_>>,
+        tap: u32,
+        rings: u32,
+    ) -> Result<Diversion, (&'static str, Errno)> {
         let open = Map::new(MAP_TYPE_ARRAY, rings).map_err(|e| ("make a map of host rings", e))?;
         let hook = |insns: &[u64], place: u32, at: u32| {
             let prog = load(insns, PROG_TYPE_SCHED_CLS, place).map_err(|e| ("load a program for host rings", e))?;
             let fd = number(prog.as_fd());
-            let mut create = LinkCreate { prog_fd: fd, target_ifindex: at, attach_type: place, flags: 0 };
-            // SAFETY: the structure of this command, without addresses.
-            unsafe { bpf_fd(LINK_CREATE, &mut create) }
-                .map_err(|e| ("attach a program for host rings (TCX, Linux 6.6 or newer)", e))
+            let mut create =
+                LinkCreate { prog_fd: fd, target_ifindex: at, attach_type: place, ..LinkCreate::default() };
+            if let Some(other) = before.filter(|_| at == interface) {
+                create.flags = BEFORE_LINK;
+                create.relative_fd = number(other);
+            }
+            link(create).map_err(|e| ("attach a program for host rings (TCX, Linux 6.6 or newer)", e))
         };
         // The TAP's own first: nothing is led there before it knows what to take.
         let only = hook(&only_marked(), TCX_EGRESS, tap)?;
@@ -323,6 +358,10 @@ const MARK_RING: i32 = 0xffff;
 /// Offset in struct __sk_buff.
 const SKB_MARK: i16 = 8;
 const MOVE_REG: u8 = 0xbf;
+const ADD_IMM: u8 = 0x07;
+/// The register with the end of the program's memory.
+const STACK: u8 = 10;
+const JUMP_IF_NOT_EQUAL: u8 = 0x55;
 const JUMP_IF_EQUAL: u8 = 0x15;
 const LOAD_IMM64: u8 = 0x18;
 const PSEUDO_MAP_FD: u8 = 1;
@@ -330,12 +369,9 @@ const PSEUDO_MAP_FD: u8 = 1;
 /// `ring = hash % rings; if (!open[ring]) return TCX_NEXT; skb->mark = MARK | ring; return bpf_redirect(tap, 0)`. The hash is that of the frame
 /// itself: one that a socket has chosen may change during its life.
 fn divert(open: BorrowedFd<'_>, rings: u32, tap: u32) -> Vec<u64> {
-    const MAP_LOOKUP_ELEM: i32 = 1;
     const GET_HASH_RECALC: i32 = 34;
     const SET_HASH_INVALID: i32 = 41;
     const MOD_IMM_32: u8 = 0x94;
-    const ADD_IMM: u8 = 0x07;
-    const STACK: u8 = 10;
     const TCX_NEXT: i32 = -1;
     let choose = [
         insn(MOVE_REG, 1, 6, 0, 0),
@@ -352,7 +388,7 @@ fn divert(open: BorrowedFd<'_>, rings: u32, tap: u32) -> Vec<u64> {
         insn(0, 0, 0, 0, 0),
         insn(MOVE_REG, 2, STACK, 0, 0),
         insn(ADD_IMM, 2, 0, 0, -4),
-        insn(CALL, 0, 0, 0, MAP_LOOKUP_ELEM),
+        insn(CALL, 0, 0, 0, MAP_LOOKUP_ELEM_HELPER),
         insn(JUMP_IF_EQUAL, 0, 0, 8, 0),
         insn(LOAD_WORD, 0, 0, 0, 0),
         insn(JUMP_IF_EQUAL, 0, 0, 6, 0),
@@ -390,27 +426,27 @@ fn only_marked() -> [u64; 6] {
 }
 
 fn load(insns: &[u64], kind: u32, place: u32) -> Result<OwnedFd, Errno> {
-    let license = c"Dual BSD/GPL";
     let flags = if kind == PROG_TYPE_XDP { XDP_HAS_FRAGS } else { 0 };
+    let as_asked = |prog_flags: u32| {
+        load_as(ProgLoad { prog_type: kind, expected_attach_type: place, prog_flags, ..ProgLoad::default() }, insns)
+    };
+    match as_asked(flags) {
+        Err(Errno::INVAL) if flags != 0 => as_asked(0),
+        other => other,
+    }
+}
+
+fn load_as(attr: ProgLoad, insns: &[u64]) -> Result<OwnedFd, Errno> {
+    let license = c"Dual BSD/GPL";
     let mut attr = ProgLoad {
-        prog_type: kind,
         insn_cnt: insns.len() as u32,
         insns: insns.as_ptr() as u64,
         license: license.as_ptr() as u64,
-        prog_flags: flags,
         name: *NAME,
-        expected_attach_type: place,
-        ..ProgLoad::default()
+        ..attr
     };
     // SAFETY: the structure of this command; instructions and license live until it returns.
-    match unsafe { bpf_fd(PROG_LOAD, &mut attr) } {
-        Err(Errno::INVAL) if flags != 0 => {
-            attr.prog_flags = 0;
-            // SAFETY: the same structure with other flags; what it points to still lives.
-            unsafe { bpf_fd(PROG_LOAD, &mut attr) }
-        }
-        other => other,
-    }
+    unsafe { bpf_fd(PROG_LOAD, &mut attr) }
 }
 
 /// The first bytes of what the kernel says of a program, a map or a link.

@@ -4,6 +4,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// An interface.
@@ -68,10 +69,29 @@ struct Ringparam {
     tx: u32,
 }
 
+/// `struct ethtool_drvinfo`: the command, and the driver's name among texts.
+#[repr(C)]
+struct DriverInfo {
+    cmd: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+/// `struct ethtool_value`.
+#[repr(C)]
+struct Value {
+    cmd: u32,
+    data: u32,
+}
+
+/// `ETH_FLAG_RXVLAN`.
+const RX_VLAN: u32 = 1 << 8;
+
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
 /// The requests that are made here, for system call filters.
-pub const IOCTLS: [u32; 5] = [
+pub const IOCTLS: [u32; 6] = [
+    libc::SIOCGIFNAME as u32,
     libc::SIOCGIFINDEX as u32,
     libc::SIOCGIFMTU as u32,
     libc::SIOCGIFFLAGS as u32,
@@ -83,6 +103,31 @@ pub const IOCTLS: [u32; 5] = [
 pub fn has_carrier(name: &str) -> bool {
     let both = libc::IFF_UP | libc::IFF_RUNNING;
     flags(name) & both == both
+}
+
+/// Whether there is an interface of that name that is up.
+pub fn is_up(name: &str) -> bool {
+    flags(name) & libc::IFF_UP != 0
+}
+
+/// Makes a socket that becomes readable when interfaces come, go, or change.
+///
+/// # Errors
+/// The process is out of descriptors.
+pub fn news() -> Result<OwnedFd, Errno> {
+    /// `RTMGRP_LINK` (linux/rtnetlink.h).
+    const LINKS: u32 = 1;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    // NETLINK_ROUTE is protocol 0.
+    let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+    rustix::net::bind(&fd, &SocketAddrNetlink::new(0, LINKS))?;
+    Ok(fd)
+}
+
+/// Reads what is there of such a socket. What it says does not matter: that was lost if there was too much of it.
+pub fn read_news(fd: &OwnedFd) {
+    let mut bytes = [0u8; 1];
+    while !matches!(rustix::net::recv(fd, &mut bytes[..], RecvFlags::DONTWAIT), Err(Errno::AGAIN)) {}
 }
 
 /// Whether an interface is the loopback one, which sends to itself (`IFF_LOOPBACK`).
@@ -101,6 +146,58 @@ fn flags(name: &str) -> libc::c_int {
     }
     // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
     libc::c_int::from(unsafe { asked.ifr_ifru.ifru_flags })
+}
+
+/// The name of the interface with that number, if there is one.
+pub fn name_of(ifindex: u32) -> Option<String> {
+    let mut asked = request("");
+    asked.ifr_ifru.ifru_ifindex = ifindex.cast_signed();
+    ask(&socket().ok()?, libc::SIOCGIFNAME as libc::Ioctl, &mut asked).ok()?;
+    let bytes: Vec<u8> = asked.ifr_name.iter().map(|c| c.to_ne_bytes()[0]).take_while(|&byte| byte != 0).collect();
+    String::from_utf8(bytes).ok()
+}
+
+/// The name of an interface's driver (ethtool -i).
+pub fn driver(name: &str) -> Option<String> {
+    /// `ETHTOOL_GDRVINFO`.
+    const GET_DRIVER: u32 = 0x3;
+    let mut info = DriverInfo { cmd: GET_DRIVER, driver: [0; 32], rest: [0; 160] };
+    let mut asked = request(name);
+    asked.ifr_ifru.ifru_data = std::ptr::from_mut(&mut info).cast();
+    ask(&socket().ok()?, SIOCETHTOOL, &mut asked).ok()?;
+    let text = info.driver.split(|&byte| byte == 0).next()?;
+    std::str::from_utf8(text).ok().map(str::to_owned)
+}
+
+/// The flags that ethtool(8) shows as `ntuple`, `rx-vlan-offload` and so on.
+fn offloads(name: &str) -> Result<u32, Errno> {
+    /// `ETHTOOL_GFLAGS`.
+    const GET_FLAGS: u32 = 0x25;
+    let mut value = Value { cmd: GET_FLAGS, data: 0 };
+    let mut asked = request(name);
+    asked.ifr_ifru.ifru_data = std::ptr::from_mut(&mut value).cast();
+    ask(&socket()?, SIOCETHTOOL, &mut asked)?;
+    Ok(value.data)
+}
+
+/// Whether an interface's driver takes VLAN tags out of received frames (`rx-vlan-offload`).
+pub fn takes_tags(name: &str) -> bool {
+    offloads(name).is_ok_and(|flags| flags & RX_VLAN != 0)
+}
+
+/// Sets whether it does.
+///
+/// # Errors
+/// `EINVAL` if it cannot be changed, `EPERM` without `CAP_NET_ADMIN`.
+pub fn take_tags(name: &str, on: bool) -> Result<(), Errno> {
+    /// `ETHTOOL_SFLAGS`.
+    const SET_FLAGS: u32 = 0x26;
+    let flags = offloads(name)? & !RX_VLAN | if on { RX_VLAN } else { 0 };
+    let mut value = Value { cmd: SET_FLAGS, data: flags };
+    let mut asked = request(name);
+    asked.ifr_ifru.ifru_data = std::ptr::from_mut(&mut value).cast();
+    ask(&socket()?, SIOCETHTOOL, &mut asked)?;
+    if takes_tags(name) == on { Ok(()) } else { Err(Errno::OPNOTSUPP) }
 }
 
 impl Interface {

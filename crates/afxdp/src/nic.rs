@@ -13,6 +13,12 @@ use crate::iface::Interface;
 use crate::socket::{BindResult, Buffers, QueueAddress, Socket, open};
 
 mod continued;
+mod sending;
+mod tags;
+
+use sending::Senders;
+pub use sending::Sending;
+use tags::TagsLeft;
 
 /// Upper bound on waiting until the kernel has freed a queue that may be another program's.
 const FREED_WITHIN: Duration = Duration::from_millis(500);
@@ -44,6 +50,16 @@ pub enum NicError {
         name: String,
         /// Name and number of that program.
         program: String,
+    },
+    /// The driver takes VLAN tags out of frames, and cannot be told to leave them.
+    #[error(
+        "{name}: its driver takes VLAN tags out of frames ('ethtool -k {name}': rx-vlan-offload), and cannot leave them: {source}"
+    )]
+    Tags {
+        /// Name of the interface.
+        name: String,
+        /// The kernel's error.
+        source: Errno,
     },
     /// The interface has no such queue.
     #[error("{name} has {queues} queues, numbered from 0: there is no queue {queue} ('ethtool -l {name}')")]
@@ -110,7 +126,7 @@ impl NicError {
             NicError::NoQueue { .. } => Errno::NXIO,
             NicError::Buffers(_) => Errno::INVAL,
             NicError::Mtu { .. } => Errno::MSGSIZE,
-            NicError::Step { source, .. } => *source,
+            NicError::Step { source, .. } | NicError::Tags { source, .. } => *source,
         }
     }
 }
@@ -122,9 +138,11 @@ pub struct Nic {
     interface: Interface,
     program: Program,
     promiscuous: OwnedFd,
+    tags: Option<TagsLeft>,
     taken: Mutex<Vec<u32>>,
     /// When a queue was freed last.
     freed: Mutex<Option<Instant>>,
+    senders: Mutex<Senders>,
 }
 
 /// A queue that has a socket; freed when dropped. Drop it before the socket's halves, or with them.
@@ -224,12 +242,13 @@ impl Nic {
     pub fn open(name: &str) -> Result<Arc<Nic>, NicError> {
         let none = |_| NicError::NoInterface(name.to_owned());
         let interface = Interface::find(name).map_err(none)?;
-        let program = Program::attach(interface.index, interface.queues)
+        let tags = TagsLeft::ask(&interface)?;
+        let program = Program::attach(interface.index, interface.queues, tags::are_beside(&interface))
             .map_err(|(what, source)| refused(&interface, what, source))?;
         let promiscuous =
             interface.promiscuous().map_err(|source| refused(&interface, "receive all frames", source))?;
-        let (taken, freed) = Default::default();
-        Ok(Arc::new(Nic { interface, program, promiscuous, taken, freed }))
+        let (taken, freed, senders) = Default::default();
+        Ok(Arc::new(Nic { interface, program, promiscuous, tags, taken, freed, senders }))
     }
 
     /// How long the kernel may take to free a queue.

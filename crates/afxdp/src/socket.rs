@@ -231,18 +231,22 @@ impl Socket {
 
 impl Sender {
     /// Publishes the entries and has the kernel take them, as long as it does: each call takes some of them.
+    ///
+    /// # Errors
+    /// `ENETDOWN` while the interface is down: the entries wait. `ENXIO` once it is gone.
     #[inline]
-    pub fn push(&mut self) {
+    pub fn push(&mut self) -> Result<(), Errno> {
         self.tx.publish();
         let mut left = self.tx.pending();
         while left > 0 && self.tx.needs_wakeup() {
-            self.socket.kick();
+            let kicked = self.socket.kick();
             let now = self.tx.pending();
             if now == left {
-                return;
+                return kicked;
             }
             left = now;
         }
+        Ok(())
     }
 }
 
@@ -276,8 +280,14 @@ impl Socket {
     }
 
     /// Makes the kernel send frames of the transmit ring. Frames that it cannot take now stay there.
-    pub fn kick(&self) {
-        let _ = rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    ///
+    /// # Errors
+    /// `ENETDOWN` while the interface is down, `ENXIO` once it is gone.
+    pub fn kick(&self) -> Result<(), Errno> {
+        match rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Err(why @ (Errno::NETDOWN | Errno::NXIO)) => Err(why),
+            _ => Ok(()),
+        }
     }
 
     /// Makes the kernel check the fill ring again.

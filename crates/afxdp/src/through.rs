@@ -128,7 +128,8 @@ impl ThroughTx {
         let mut given = 0;
         loop {
             let now = self.give();
-            self.sender.push();
+            // While the interface is down, the slots are the kernel's, as they are a netmap driver's.
+            let _ = self.sender.push();
             // What is copied is sent by now.
             self.reap();
             given += now;
@@ -144,7 +145,9 @@ impl ThroughTx {
     pub fn flush(&mut self, limit: Duration) {
         let start = Instant::now();
         while self.sender.tx.pending() > 0 && start.elapsed() < limit {
-            self.sender.socket.kick();
+            if self.sender.socket.kick().is_err() {
+                return;
+            }
             std::thread::sleep(Duration::from_micros(100));
         }
     }

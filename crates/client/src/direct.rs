@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use netvale_afxdp::Nic;
 use netvale_afxdp::iface::Interface;
-use netvale_afxdp::nic::Queue;
+use netvale_afxdp::nic::{Queue, Sending};
 use netvale_afxdp::sizes::{self, Needs};
 use netvale_afxdp::socket::{Buffers, Socket};
 use netvale_control::attach::{AttachReply, Role};
@@ -64,20 +64,21 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
         reply: reply(&nic, &mem, &binding, mem_id, &rings),
         map: Arc::clone(region.mapping()),
         sockets: Vec::new(),
+        sending: Vec::new(),
         tx: Vec::new(),
         rx: Vec::new(),
     };
     for queue in which {
         port.queue(&nic, queue, &mem, &rings)?;
     }
-    let Opening { reply, map, sockets, mut tx, mut rx } = port;
+    let Opening { reply, map, sockets, sending, mut tx, mut rx } = port;
     nics::bind(&reply, ifname.as_str(), &mut tx, &mut rx)?;
     Ok(Port::new(
         spec.name.to_string(),
         None,
         (reply, map),
         (tx, rx),
-        Some(Arc::new(Mutex::new((sockets, binding, mem)))),
+        Some(Arc::new(Mutex::new((sending, sockets, binding, mem)))),
     ))
 }
 
@@ -143,6 +144,7 @@ struct Opening {
     reply: AttachReply,
     map: Arc<Mapping>,
     sockets: Vec<(Arc<Socket>, Arc<Queue>)>,
+    sending: Vec<Sending>,
     tx: Vec<TxRing>,
     rx: Vec<RxRing>,
 }
@@ -161,6 +163,7 @@ impl Opening {
         };
         let side = |sides: &[RingSide]| sides.get(queue as usize).cloned();
         if let Some(side) = side(&mem.tx).filter(|_| rings.tx.contains(&queue)) {
+            self.sending.push(nic.send_on(queue)?);
             self.tx.push(nics::tx(&self.reply, &self.map, side, fds()?)?);
         }
         if let Some(side) = side(&mem.rx).filter(|_| rings.rx.contains(&queue)) {

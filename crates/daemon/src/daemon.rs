@@ -210,6 +210,11 @@ pub trait Attached: Any {
         Vec::new()
     }
 
+    /// Why what is behind it is no more: it then goes, too.
+    fn gone(&self) -> Option<String> {
+        None
+    }
+
     /// What its peer is reported by, for kinds without rings that programs open.
     fn fault(&self) -> Option<&Fault> {
         None

@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use netvale_afxdp::iface;
 use netvale_control::server::Connection;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -56,6 +57,7 @@ const RELOAD: u64 = 5;
 const NEWS: u64 = 6;
 const GROUPS: u64 = 7;
 const TUNNELS: u64 = 8;
+const LINKS: u64 = 9;
 const FIRST_CLIENT: u64 = 16;
 
 /// What tells of signals.
@@ -86,6 +88,8 @@ pub struct Server {
     listeners: Sockets,
     signals: Signals,
     epoll: OwnedFd,
+    /// Tells of network interfaces that come, go, or change, where the system does.
+    links: Option<OwnedFd>,
     clients: HashMap<u64, (Client, Caller)>,
     next: u64,
     /// A descriptor that is given up when none are left, so that one more connection can be accepted, and closed.
@@ -128,6 +132,8 @@ impl Server {
         add(daemon.news.as_fd(), NEWS)?;
         add(daemon.snoops.fd(), GROUPS)?;
         add(daemon.tunnels.fd(), TUNNELS)?;
+        let links = iface::news().ok();
+        links.iter().try_for_each(|links| add(links.as_fd(), LINKS))?;
         let reserve = Some(rustix::io::fcntl_dupfd_cloexec(&epoll, 0)?);
         let (clients, next, watchdog) = (HashMap::new(), FIRST_CLIENT, Watchdog::find());
         Ok(Server {
@@ -135,6 +141,7 @@ impl Server {
             listeners,
             signals,
             epoll,
+            links,
             clients,
             next,
             reserve,
@@ -223,6 +230,7 @@ impl Server {
                 self.daemon.changed = true;
                 faults::evict(&mut self.daemon);
             }
+            LINKS => self.look_for_interfaces(),
             GROUPS => self.daemon.snoops.woken(),
             TUNNELS => self.tell_watchers(),
             NEWS => {
@@ -235,6 +243,15 @@ impl Server {
             self.hang_up(evicted);
         }
         self.deliver();
+    }
+
+    /// Ports of interfaces that are gone end.
+    fn look_for_interfaces(&mut self) {
+        self.links.iter().for_each(iface::read_news);
+        if self.daemon.interfaces.in_use().any(|nic| nic.gone().is_some()) {
+            self.daemon.changed = true;
+            faults::evict(&mut self.daemon);
+        }
     }
 
     /// Any number of SIGHUPs make the daemon read its file once.

@@ -126,7 +126,8 @@ pub fn find_free(
             }
             return Err(NotContinued("the kernel has not sent all frames"));
         }
-        sender.socket.kick();
+        // One that is down, or gone, is found above.
+        let _ = sender.socket.kick();
         std::thread::sleep(PAUSE);
     }
     let mut seen = Seen::new(own.clone());

@@ -10,6 +10,8 @@ use netvale_mem::copy::copy_bytes;
 use netvale_mem::lent::Lent;
 use netvale_port::batch::Batch;
 use netvale_port::soft::{Form, PutResult, Room};
+use rustix::io::Errno;
+
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::Keep;
@@ -31,6 +33,8 @@ struct Sending {
     free: Vec<u32>,
     /// Whether frames may take several buffers.
     multi_buffer: bool,
+    /// Why the kernel took nothing the last time: the interface is down, or gone.
+    stopped: Result<(), Errno>,
     _queue: Keep,
 }
 
@@ -43,7 +47,8 @@ impl NicEgress {
         own: impl IntoIterator<Item = u32>,
         (multi_buffer, queue): (bool, Arc<impl Any + Send + Sync>),
     ) -> NicEgress {
-        let sending = Sending { sender, memory, buffers, free: own.into_iter().collect(), multi_buffer, _queue: queue };
+        let free = own.into_iter().collect();
+        let sending = Sending { sender, memory, buffers, free, multi_buffer, stopped: Ok(()), _queue: queue };
         NicEgress { sending: Lent::with(sending), counters: Arc::default() }
     }
 
@@ -54,6 +59,11 @@ impl NicEgress {
     }
 
     fn deliver_to(&self, s: &mut Sending, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+        if let Err(why) = s.stopped.or_else(|_| s.sender.push()) {
+            let why = if why == Errno::NETDOWN { DropReason::Idle } else { DropReason::Device };
+            self.counters.dropped(why, picks.len() as u64);
+            return picks.len();
+        }
         let (mut frames, mut bytes, mut done) = (0, 0, 0);
         s.reclaim();
         for &pick in picks {
@@ -65,8 +75,12 @@ impl NicEgress {
             }
             done += 1;
         }
-        s.sender.push();
-        self.counters.passed(frames, bytes);
+        s.stopped = s.sender.push();
+        if s.stopped == Err(Errno::NXIO) {
+            self.counters.dropped(DropReason::Device, frames);
+        } else {
+            self.counters.passed(frames, bytes);
+        }
         done
     }
 

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::barrier::Barrier;
 use super::{
     ATTACH_XDP, Diversion, MAP_TYPE_ARRAY, MAP_TYPE_XSKMAP, Map, Mode, Program, TCX_EGRESS, TCX_INGRESS, info,
 };
@@ -30,6 +31,21 @@ impl Map {
 
     fn own(&self) {
         self.is_own.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Barrier {
+    /// Continues what is attached to the interface; the descriptors are those of [`Barrier::descriptors`].
+    ///
+    /// # Errors
+    /// [`NotContinued`] if they are something else.
+    pub fn continued(ifindex: u32, count: OwnedFd, attached: OwnedFd) -> Result<Barrier, NotContinued> {
+        let [found, _, key, value, entries, _] = words(count.as_fd())?;
+        if [found, key, value, entries] != [MAP_TYPE_ARRAY, 4, 8, 1] {
+            return Err(NotContinued("a counter of another kind or size"));
+        }
+        link(&attached, TCX_EGRESS, ifindex)?;
+        Ok(Barrier { count, link: attached })
     }
 }
 

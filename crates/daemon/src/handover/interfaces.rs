@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use netvale_afxdp::Nic;
 use netvale_afxdp::bpf::Mode;
 use netvale_afxdp::iface::Interface;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,17 @@ pub struct InterfaceItem {
     native: bool,
     /// What stands in for its stack.
     pub stack: Option<StackItem>,
+    /// Whether its driver was told to leave VLAN tags in frames.
+    #[serde(default)]
+    pub has_told: bool,
+    /// Number of descriptors of the interface itself, before those of its stack.
+    #[serde(default = "plain")]
+    pub descriptors: usize,
+}
+
+/// Those of an interface that nothing keeps the stack's frames from.
+fn plain() -> usize {
+    3
 }
 
 /// What stands in for an interface's stack.
@@ -35,9 +47,10 @@ pub struct StackItem {
 
 impl InterfaceItem {
     /// The item of an interface.
-    pub fn new(interface: &Interface, mode: Mode, stack: Option<StackItem>) -> InterfaceItem {
-        let Interface { name, index, mtu, queues, up, mac } = interface.clone();
-        InterfaceItem { name, index, mtu, queues, up, mac, native: mode == Mode::Native, stack }
+    pub fn new(nic: &Nic, stack: Option<StackItem>, descriptors: usize) -> InterfaceItem {
+        let Interface { name, index, mtu, queues, up, mac } = nic.interface().clone();
+        let (native, has_told) = (nic.mode() == Mode::Native, nic.has_told());
+        InterfaceItem { name, index, mtu, queues, up, mac, native, stack, has_told, descriptors }
     }
 
     /// The interface, and where its program runs.

@@ -1,8 +1,9 @@
-//! Evicts programs whose doorbell blocked a worker, or whose memory is gone, and ports that a worker panicked with.
+//! Evicts programs whose doorbell blocked a worker, or whose memory or interface is gone, ports of such interfaces, and
+//! ports that a worker panicked with.
 
 use netvale_control::types::EventName;
 use netvale_mem::Region;
-use netvale_mem::fault::LOST;
+use netvale_mem::fault::{Fault, LOST};
 
 use super::joint::part;
 use super::plug::unplug;
@@ -38,7 +39,7 @@ pub fn evict(d: &mut Daemon) {
     }
     d.evictions.begin_pauses();
     for (client, port) in d.interfaces.ports() {
-        if let Some(why) = port.fault.reason().or_else(|| lost(port.mem.region())) {
+        if let Some(why) = port.fault.reason().or_else(|| lost(port.mem.region())).or_else(|| port.nic.gone()) {
             note(&mut d.evictions, &mut d.events, &port.name, port.owner, why);
             d.evictions.evict([client]);
         }
@@ -53,8 +54,8 @@ fn note(evictions: &mut Evictions, events: &mut Events, port: &str, owner: Calle
 
 fn reason(d: &Daemon, full: &str, record: &Record) -> Option<String> {
     let pipe = || d.pipes.with_end(full)?.fault();
-    let fault = record.rings().map(|rings| &rings.fault).or_else(|| record.behind.fault()).or_else(pipe)?;
-    fault.reason().or_else(|| lost(record.rings()?.mem.region()))
+    let fault = record.rings().map(|rings| &rings.fault).or_else(|| record.behind.fault()).or_else(pipe);
+    fault.and_then(Fault::reason).or_else(|| lost(record.rings()?.mem.region())).or_else(|| record.behind.gone())
 }
 
 fn lost(region: &Region) -> Option<String> {

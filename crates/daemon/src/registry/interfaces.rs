@@ -17,12 +17,12 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// The interface of that name, opened at its first use.
+    /// The interface of that name, opened at its first use. One of that name that is gone does not count.
     ///
     /// # Errors
     /// [`NicError`] when there is none, or it cannot be opened.
     pub fn nic(&mut self, name: &str) -> Result<Arc<Nic>, NicError> {
-        if let Some(nic) = self.known(name) {
+        if let Some(nic) = self.known(name).filter(|nic| nic.gone().is_none()) {
             return Ok(nic);
         }
         let nic = Nic::open(name)?;
@@ -81,9 +81,10 @@ impl Interfaces {
         self.ports.iter().map(|(client, port)| (*client, port))
     }
 
-    /// All rings of one interface that programs have open.
-    pub fn ports_on<'a, 'n>(&'a self, ifname: &'n str) -> impl Iterator<Item = (u64, &'a NicPort)> + use<'a, 'n> {
-        self.ports().filter(move |(_, port)| port.nic.interface().name == ifname)
+    /// All rings of one interface that programs have open. One of that name that is gone does not count.
+    pub fn ports_on<'a>(&'a self, ifname: &str) -> impl Iterator<Item = (u64, &'a NicPort)> + use<'a> {
+        let known = self.known(ifname);
+        self.ports().filter(move |(_, port)| known.as_ref().is_some_and(|nic| Arc::ptr_eq(nic, &port.nic)))
     }
 
     /// Some rings that a program has open on the interface: others must be opened in the same way.

@@ -6,8 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use netvale_afxdp::bpf::Mode;
+use netvale_afxdp::iface::is_up;
+use netvale_afxdp::nic::Sending;
 use netvale_afxdp::socket::{BindResult, Socket};
-use netvale_afxdp::{Nic, Opened};
+use netvale_afxdp::{Nic, NicError, Opened};
 use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_MULTI_BUFFER, NIC_RESUMED, Role};
 use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
 use netvale_mem::PortMem;
@@ -62,6 +64,8 @@ pub struct NicPort {
     pub(crate) nic: Arc<Nic>,
     /// The socket of each bound queue; the program has it, too, and so have others that hold another ring of it.
     pub(crate) sockets: Vec<Arc<OpenQueue>>,
+    /// The queues that it sends on.
+    pub(crate) sending: Vec<Sending>,
     /// Whether its client has the same rights as the daemon: such a client binds the sockets itself, which older
     /// kernels require to happen after their rings are mapped, and gets the TAP. Others get bound sockets, since an
     /// unbound one could be bound to any interface, and send there.
@@ -100,6 +104,7 @@ impl NicPort {
             name,
             nic,
             sockets: Vec::new(),
+            sending: Vec::new(),
             trusted: false,
             got: None,
             stack: None,
@@ -165,6 +170,16 @@ impl NicPort {
         Ok([socket.as_fd(), tap.unwrap_or(socket.as_fd())])
     }
 
+    /// Its program sends from now on, on the queues whose tx rings are bound.
+    ///
+    /// # Errors
+    /// [`NicError`] if the stack's frames cannot be kept from the wire.
+    pub(crate) fn send(&mut self) -> Result<(), NicError> {
+        let queues = self.tx.start..self.tx.end.min(self.nic.interface().queues);
+        self.sending = queues.map(|queue| self.nic.send_on(queue)).collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
     /// One of its queues.
     pub(crate) fn queue(&self, number: u32) -> Option<&Arc<OpenQueue>> {
         self.sockets.iter().find(|queue| queue.number() == number)
@@ -209,6 +224,11 @@ impl NicPort {
         if !self.sockets.is_empty() {
             notes.push("frames go between the program and the kernel: 'ip -s link' counts them".to_owned());
         }
+        let name = &self.nic.interface().name;
+        notes.extend((!is_up(name)).then(|| format!("interface {name} is down: 'ip link set {name} up'")));
+        notes.extend(self.nic.kept().filter(|_| !self.sending.is_empty()).map(|frames| {
+            format!("the host's own frames are kept from the wire, unless host rings take them: {frames} so far")
+        }));
         PortInfo {
             name: self.name.clone(),
             kind: PortKind::Nic,

@@ -40,9 +40,12 @@ mod as_root {
     mod brought_tap;
     mod continued_forged;
     mod files;
+    mod gone_interfaces;
+    mod kept_from_the_wire;
     mod killed_interfaces;
     mod names;
     mod neighbours;
     mod nic;
     mod tap;
+    mod vlan_tags;
 }

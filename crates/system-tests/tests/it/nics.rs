@@ -74,6 +74,23 @@ fn directions() {
     run_c("directions", "cable nva nvb; program nva nvb");
 }
 
+/// Objective: frames whose VLAN tag the sender's stack leaves beside them have it in them, for a program and behind a switch;
+/// those that nobody receives come to the stack with one tag, as they were.
+#[test]
+fn tags_beside_frames() {
+    let script = r#"
+cable nva nvb
+for kind in 8100 88a8; do
+    program netmap:nva nva nvb $kind
+    nv attach vale0 netmap:nva
+    program vale0:x nva nvb $kind
+    nv detach vale0 nva
+    program stack nva nvb $kind
+done
+"#;
+    run_c("tags_beside", script);
+}
+
 /// Objective: host rings are as many as asked for; the stack's flows are spread over them, each on one; each leads to the stack, and can be opened
 /// alone.
 #[test]

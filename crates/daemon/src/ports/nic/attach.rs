@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use netvale_abi::nmreq::{NR_REG_ALL_NIC, NR_REG_NIC_SW};
 use netvale_afxdp::Nic;
-use netvale_afxdp::iface::{Interface, has_carrier, is_loopback};
+use netvale_afxdp::iface::{Interface, has_carrier, is_loopback, is_up};
 use netvale_afxdp::sizes;
 use netvale_control::options::kind;
 use netvale_control::types::{AttachParams, PortKind, PortOptions};
@@ -53,7 +53,13 @@ impl Attached for InterfacePort {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.detail.iter().cloned().collect()
+        let name = &self.nic.interface().name;
+        let down = (!is_up(name)).then(|| format!("interface {name} is down: 'ip link set {name} up'"));
+        self.detail.iter().cloned().chain(down).collect()
+    }
+
+    fn gone(&self) -> Option<String> {
+        self.nic.gone()
     }
 
     fn link(&self) -> Option<bool> {
@@ -132,6 +138,10 @@ impl Attached for StackPort {
 
     fn notes(&self) -> Vec<String> {
         vec![format!("the host's stack behind interface {}", self.interface.interface().name)]
+    }
+
+    fn gone(&self) -> Option<String> {
+        self.interface.gone()
     }
 
     fn hand_over(&self) -> std::io::Result<Option<State>> {

@@ -70,6 +70,7 @@ pub fn kept_rings(d: &Daemon) -> std::io::Result<Vec<Given>> {
 
 fn interface(nic: &Nic, stack: Option<&Stack>) -> std::io::Result<Given> {
     let mut fds = nic.descriptors()?;
+    let own = fds.len();
     let mut item = None;
     if let Some((stack, first)) = stack.and_then(|stack| Some((stack, stack.queues().first()?))) {
         let tap = name_of(first)?;
@@ -78,7 +79,7 @@ fn interface(nic: &Nic, stack: Option<&Stack>) -> std::io::Result<Given> {
         let all = queues.chain(stack.diversion().descriptors());
         fds.extend(all.map(OwnedFd::try_clone).collect::<std::io::Result<Vec<_>>>()?);
     }
-    Ok((Item::Interface(InterfaceItem::new(nic.interface(), nic.mode(), item)), fds))
+    Ok((Item::Interface(InterfaceItem::new(nic, item, own)), fds))
 }
 
 /// Continues an interface. It stays as long as somebody has it.
@@ -91,7 +92,7 @@ pub fn continue_interface(d: &mut Daemon, item: &InterfaceItem, fds: Vec<OwnedFd
         return refuse(Errno::INVAL, "it is continued twice");
     }
     let mut fds = fds.into_iter();
-    let nic = Nic::continued(interface, mode, fds.by_ref().take(3))?;
+    let nic = Nic::continued(interface, mode, item.has_told, fds.by_ref().take(item.descriptors))?;
     d.interfaces.add(&nic);
     let stack = item.stack.as_ref().map(|item| continue_stack(&nic, item, &mut fds)).transpose()?;
     stack.iter().for_each(|stack| d.interfaces.add_stack(&nic.interface().name, stack));
@@ -190,6 +191,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem, fds: Vec<OwnedFd>
         };
         port.sockets.push(queue);
     }
+    port.send()?;
     if has_host {
         let stack = d.interfaces.stack(&item.interface).ok_or_else(|| wrong("its stack is missing"))?;
         let mut bells = |port: &NicPort| Bells::continued(fds.next().zip(fds.next()), &port.fault);

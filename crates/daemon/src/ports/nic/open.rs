@@ -195,6 +195,7 @@ fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
     for queue in port.sockets.iter().filter(|queue| port.rx.contains(&queue.number())) {
         queue.opened.receive()?;
     }
+    port.send()?;
     Ok(port)
 }
 

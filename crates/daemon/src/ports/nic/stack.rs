@@ -1,5 +1,6 @@
 //! The stand-in for an interface's stack: a TAP, whose queues are the interface's host rings.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use netvale_afxdp::Nic;
@@ -43,7 +44,10 @@ pub(crate) fn make(interfaces: &mut Interfaces, nic: &Nic, queues: u32, finished
         let program = steering().map_err(|(what, e)| failed(what, e))?;
         tap.steer(&program)?;
     }
-    let diversion = Diversion::attach(interface.index, there.index, queues).map_err(|(what, e)| failed(what, e))?;
+    let barrier = nic.barrier()?;
+    let before = barrier.last().map(AsFd::as_fd);
+    let diversion = Diversion::attach(interface.index, before, there.index, queues);
+    let diversion = diversion.map_err(|(what, e)| failed(what, e))?;
     tap.bring_up()?;
     let stack = Arc::new(Stack::new(tap.into_queues(), diversion));
     interfaces.add_stack(&interface.name, &stack);

@@ -5,6 +5,7 @@ mod wires;
 
 use std::sync::Arc;
 
+use netvale_afxdp::Nic;
 use netvale_afxdp::sizes::entries;
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::{AttachParams, Direction, PortInfo, PortKind};
@@ -44,6 +45,8 @@ use crate::worker::{Job, TaskId};
 /// A ptnet device without a switch.
 struct PassthroughPort {
     device: DevicePort,
+    /// The interface behind it, if there is one.
+    nic: Option<Arc<Nic>>,
     /// The pipe behind it, if there is one.
     pipe: Option<Arc<PipeBackend>>,
 }
@@ -75,6 +78,10 @@ impl Attached for PassthroughPort {
 
     fn peers(&self) -> Option<Peers> {
         self.device.peers()
+    }
+
+    fn gone(&self) -> Option<String> {
+        self.nic.as_ref()?.gone()
     }
 
     fn link(&self) -> Option<bool> {
@@ -111,6 +118,8 @@ impl Attached for PassthroughPort {
 /// A backend for a virtual machine, and the tasks that move its frames.
 struct Passing {
     backend: Arc<dyn Backend>,
+    /// The interface behind it, if it is one.
+    nic: Option<Arc<Nic>>,
     /// The same, if it is a pipe.
     pipe: Option<Arc<PipeBackend>>,
     tasks: Vec<Job>,
@@ -200,7 +209,7 @@ fn pipe(
     let tasks: Vec<Job> = vec![Box::new(Seated(Arc::clone(out))), Box::new(Seated(Arc::clone(back)))];
     let pipe = Pipe::to_guest(Arc::clone(&backend), end, new_number(d)?, caller.uid);
     let pipe_behind = Some(Arc::clone(&backend));
-    let passing = Passing { backend, pipe: pipe_behind, tasks, counters, continued: device };
+    let passing = Passing { backend, nic: None, pipe: pipe_behind, tasks, counters, continued: device };
     pass(d, full, site, config, passing, o, caller)?;
     d.pipes.insert(key, pipe);
     Ok(())
@@ -234,6 +243,7 @@ fn interface(
         config.mac = interface.mac;
     }
     ptnet::check(d, &config, caller)?;
+    let behind = Arc::clone(&nic);
     let backend = Arc::new(NicBackend::new(nic, entries(shape(&config)))?);
     try_out(&backend, &config)?;
     let boxed = |task: Job| task;
@@ -243,7 +253,15 @@ fn interface(
         backend.tx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
         backend.rx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
     ];
-    pass(d, full, site, config, Passing { backend, pipe: None, tasks, counters, continued: None }, o, caller)
+    pass(
+        d,
+        full,
+        site,
+        config,
+        Passing { backend, nic: Some(behind), pipe: None, tasks, counters, continued: None },
+        o,
+        caller,
+    )
 }
 
 /// As many rings each way as there are on the other side.
@@ -267,7 +285,10 @@ fn pass(
     let device = ptnet::open(d, device, passing.continued)?;
     let placed: Vec<TaskId> = passing.tasks.into_iter().map(|task| d.workers.place(task)).collect();
     let [ingress, egress] = passing.counters;
-    let base = PortRecord::new(Box::new(PassthroughPort { device, pipe: passing.pipe }) as Box<dyn Attached>, caller);
+    let base = PortRecord::new(
+        Box::new(PassthroughPort { device, nic: passing.nic, pipe: passing.pipe }) as Box<dyn Attached>,
+        caller,
+    );
     tracing::info!(port = full, uid = caller.uid, pid = caller.pid, "passed through");
     d.ports.insert(full, PortRecord { placed, ingress, egress, ..base });
     tell_attached(d, full);

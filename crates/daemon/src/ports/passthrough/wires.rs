@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use netvale_afxdp::nic::Queue;
+use netvale_afxdp::nic::{Queue, Sending};
 use netvale_afxdp::rx_end::RxEnd;
 use netvale_afxdp::socket::{Buffers, Socket};
 use netvale_afxdp::through::{ThroughRx, ThroughTx};
@@ -107,8 +107,8 @@ impl Passage for Inward {
     }
 }
 
-/// Open sockets and queues of an interface.
-type Open = Vec<(Arc<Socket>, Arc<Queue>)>;
+/// Open sockets and queues of an interface, on which the guest sends.
+type Open = Vec<(Arc<Socket>, Arc<Queue>, Sending)>;
 
 /// An interface behind a guest's rings: each ring belongs to the queue of the same number.
 pub struct NicBackend {
@@ -143,11 +143,12 @@ impl NicBackend {
         for queue in 0..self.nic.interface().queues {
             let opened = self.nic.queue(queue, self.entries, (rings.mem.region().mapping(), buffers))?;
             opened.receive()?;
+            let sending = self.nic.send_on(queue)?;
             let failed = |what| move |source| NicError::Step { name: self.nic.interface().name.clone(), what, source };
             let (tx, rx) = self.halves(rings, &opened, buffers).map_err(failed("map the rings of a socket"))?;
             let multi_buffer = opened.bind()?.multi_buffer;
             self.put(queue as usize, (tx, rx), multi_buffer).map_err(failed("wait for a queue"))?;
-            self.open.lock().unwrap_or_else(PoisonError::into_inner).push((opened.socket, opened.queue));
+            self.open.lock().unwrap_or_else(PoisonError::into_inner).push((opened.socket, opened.queue, sending));
         }
         Ok(())
     }

@@ -7,6 +7,8 @@ use landlock::{
     RulesetCreatedAttr, Scope, make_bitflags, path_beneath_rules,
 };
 
+use netvale_afxdp::bpf::tags::KERNEL_TYPES;
+
 use super::SandboxError;
 use crate::system::manager;
 
@@ -42,6 +44,8 @@ pub(super) fn restrict(run_dir: &Path, dirs: &[PathBuf], config: Option<&Path>) 
         .add_rules(path_beneath_rules(netvale_guest::passthrough::devices(), OF_DEVICES))?
         // To find the interface of a ptnet device, if there is one, and its rings.
         .add_rules(path_beneath_rules(["/sys/class/net", "/sys/devices"], AccessFs::ReadDir))?
+        // To ask drivers for VLAN tags.
+        .add_rules(path_beneath_rules([KERNEL_TYPES], AccessFs::ReadFile))?
         // The names of users and groups who may connect to a device's socket.
         .add_rules(path_beneath_rules(["/etc/passwd", "/etc/group"], AccessFs::ReadFile))?
         .add_rules(path_beneath_rules(config.into_iter().flat_map(to_read_again), AccessFs::ReadFile))?

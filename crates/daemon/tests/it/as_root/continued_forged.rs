@@ -71,7 +71,8 @@ fn interfaces() {
     let with = |at: usize, other: &OwnedFd| -> Vec<OwnedFd> {
         own.iter().enumerate().map(|(i, fd)| if i == at { other } else { fd }.try_clone().unwrap()).collect()
     };
-    let go_on = |fds: Vec<OwnedFd>| Nic::continued(a.interface().clone(), a.mode(), fds).map_err(|e| e.to_string());
+    let go_on =
+        |fds: Vec<OwnedFd>| Nic::continued(a.interface().clone(), a.mode(), false, fds).map_err(|e| e.to_string());
     let refused = |fds| go_on(fds).unwrap_err();
     let null = opened_null();
     for at in [0, 1] {
@@ -85,7 +86,7 @@ fn interfaces() {
     let wrong = |change: fn(&mut Interface)| {
         let mut interface = a.interface().clone();
         change(&mut interface);
-        Nic::continued(interface, a.mode(), with(0, &own[0])).unwrap_err().to_string()
+        Nic::continued(interface, a.mode(), false, with(0, &own[0])).unwrap_err().to_string()
     };
     assert_eq!(wrong(|i| i.name = "nosuch0".into()), "there is no such interface");
     assert_eq!(wrong(|i| i.index += 100), "the interface is another one now");
@@ -99,6 +100,7 @@ fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
     let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, Pages::Ordinary).unwrap().1);
     let buffers = Buffers { first: 0, stride: 2112, count: 400 };
     let opened = nic.queue(0, 64, (&memory, buffers)).unwrap();
+    opened.receive().unwrap();
     let _halves = (opened.socket.receiver().unwrap(), opened.socket.sender().unwrap());
     opened.bind().unwrap();
     let socket = || opened.socket.as_fd().try_clone_to_owned().unwrap();
@@ -134,6 +136,7 @@ fn a_failed_heir_changes_nothing() {
     let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, Pages::Ordinary).unwrap().1);
     let buffers = Buffers { first: 0, stride: 2112, count: 400 };
     let opened = nic.queue(0, 64, (&memory, buffers)).unwrap();
+    opened.receive().unwrap();
     let mut receiver = opened.socket.receiver().unwrap();
     let _sender = opened.socket.sender().unwrap();
     (1..60).for_each(|index| receiver.fill.put(buffers.at(index).unwrap() - HEADROOM));
@@ -153,7 +156,7 @@ fn a_failed_heir_changes_nothing() {
     };
     common::until("a frame", || comes(&mut receiver));
     let heir = || {
-        let heir = Nic::continued(nic.interface().clone(), nic.mode(), nic.descriptors().unwrap()).unwrap();
+        let heir = Nic::continued(nic.interface().clone(), nic.mode(), false, nic.descriptors().unwrap()).unwrap();
         let socket = opened.socket.as_fd().try_clone_to_owned().unwrap();
         let queue = heir.continue_queue(0, 64, (&memory, buffers), socket).unwrap();
         (heir, queue)

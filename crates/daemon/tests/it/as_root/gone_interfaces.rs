@@ -1,0 +1,119 @@
+//! Interfaces that go down, are deleted, and are made anew, while a switch or a program has them.
+
+use crate::common;
+
+use std::time::Duration;
+
+use common::ports::open;
+use common::{Daemon, cable, frame, ip, receive, send, until};
+use netvale::{Interest, Port};
+use serde_json::{Value, json};
+
+/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+fn inside() -> bool {
+    if !rustix::process::geteuid().is_root() {
+        netvale_harness::skip("XDP programs need root");
+        return false;
+    }
+    common::inside(&["--net"])
+}
+
+fn attach(d: &Daemon) {
+    let reply = d.call("port.attach", json!({"switch": "vale0", "port": "netmap:nva", "options": {}}));
+    assert_eq!(reply["result"]["kind"], "nic", "{reply}");
+}
+
+/// A sum over the rings towards the interface.
+fn sum(port: &Value, of: impl Fn(&Value) -> Option<u64>) -> u64 {
+    let rings = port["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");
+    rings.filter_map(of).sum()
+}
+
+fn shown(d: &Daemon) -> Value {
+    d.call("port.show", json!({"port": "vale0:nva"}))["result"].clone()
+}
+
+fn is_gone(d: &Daemon, port: &str) {
+    until("the port is gone", || !d.ports().iter().any(|name| name == port));
+    let evicted = d.call("port.evicted", json!({}))["result"].clone();
+    let mut all = evicted.as_array().unwrap().iter();
+    let is_told = |one: &Value| one["port"] == port && one["reason"].to_string().contains("is gone");
+    assert!(all.any(is_told), "{evicted}");
+}
+
+fn crosses(from: &mut Port, to: &mut Port, tag: u8) {
+    send(from, &frame(2, 1, tag));
+    while receive(to) != frame(2, 1, tag) {}
+}
+
+/// Objective: what a switch sends to an interface that is down is counted as idle, with a note, and goes out again when
+/// it is up; the port of one that is deleted goes, with its reason, and the new one of that name is attached and works.
+#[test]
+fn on_a_switch() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    attach(&d);
+    let (mut x, mut far) = (d.open("vale0:x").unwrap(), open(&d, "netmap:nvb"));
+    crosses(&mut x, &mut far, 1);
+    ip("link set nva down");
+    assert!(shown(&d)["notes"].to_string().contains("interface nva is down"), "{}", shown(&d));
+    let (delivered, mut sent) = (sum(&shown(&d), |ring| ring["frames"].as_u64()), 0u64);
+    until("frames that nobody can have", || {
+        send(&mut x, &frame(2, 1, 2));
+        sent += 1;
+        sum(&shown(&d), |ring| ring["idle"].as_u64()) >= 50
+    });
+    let counted = || {
+        let port = shown(&d);
+        sum(&port, |ring| Some(ring["idle"].as_u64()? + ring["frames"].as_u64()?)) - delivered
+    };
+    until("all are counted", || counted() == sent);
+    ip("link set nva up");
+    crosses(&mut x, &mut far, 3);
+    ip("link del nva");
+    is_gone(&d, "vale0:nva");
+    cable("nva", "nvb", 1);
+    attach(&d);
+    let mut far = open(&d, "netmap:nvb");
+    crosses(&mut x, &mut far, 4);
+}
+
+/// Objective: a program whose interface is deleted loses its port, and another one gets the new interface of that name at
+/// once.
+#[test]
+fn in_a_program() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    let mut old = open(&d, "netmap:nva");
+    ip("link del nva");
+    cable("nva", "nvb", 1);
+    let (mut near, mut far) = (open(&d, "netmap:nva"), open(&d, "netmap:nvb"));
+    crosses(&mut near, &mut far, 1);
+    until("the first program is told", || old.wait(Interest::Rx, Some(Duration::ZERO)).is_err());
+    crosses(&mut far, &mut near, 2);
+    ip("link del nva");
+    is_gone(&d, "netmap:nva");
+    is_gone(&d, "netmap:nvb");
+}
+
+/// Objective: an interface that is renamed is still there.
+#[test]
+fn renamed() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    let (mut near, mut far) = (open(&d, "netmap:nva"), open(&d, "netmap:nvb"));
+    ip("link set nva down");
+    ip("link set nva name other0");
+    ip("link set other0 up");
+    crosses(&mut near, &mut far, 1);
+    assert!(d.ports().contains(&"netmap:nva".to_owned()));
+}

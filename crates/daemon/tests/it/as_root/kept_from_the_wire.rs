@@ -1,0 +1,148 @@
+//! The host's own frames while programs have an interface open: they do not get to the wire past a program that sends on
+//! all its queues.
+
+use crate::common;
+
+use std::net::UdpSocket;
+
+use common::heirs::{PEER, address, number};
+use common::ports::open;
+use common::{Daemon, cable, frame, ip, receive, send, until};
+use netvale::{Options, Port};
+use serde_json::json;
+
+/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+fn inside() -> bool {
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
+        netvale_harness::skip("needs root and /dev/net/tun");
+        return false;
+    }
+    common::inside(&["--net"])
+}
+
+/// The host's stack, behind `nva`, whose frames to a peer are numbered datagrams.
+struct Host(UdpSocket, u64);
+
+impl Host {
+    fn behind_a_cable() -> Host {
+        cable("nva", "nvb", 1);
+        Host::behind("nva")
+    }
+
+    fn behind(interface: &str) -> Host {
+        address(interface);
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        socket.connect((PEER, 9)).unwrap();
+        Host(socket, 0)
+    }
+
+    /// Sends the next one. Whether it was dropped on the way, the socket does not say.
+    fn sends(&mut self) -> u64 {
+        self.1 += 1;
+        let _ = self.0.send(&self.1.to_le_bytes());
+        self.1
+    }
+
+    /// One that is sent now comes to `port`.
+    fn reaches(&mut self, port: &mut Port) {
+        let sent = self.sends();
+        while number(&receive(port)) != Some(sent) {}
+    }
+
+    /// One that is sent now does not come to `far`: what `program` sends after it comes without it.
+    fn is_kept_from(&mut self, far: &mut Port, program: &mut Port) {
+        let sent = self.sends();
+        let mark = frame(1, 2, self.1 as u8);
+        send(program, &mark);
+        loop {
+            let came = receive(far);
+            assert_ne!(number(&came), Some(sent), "the stack's frame got to the wire");
+            if came == mark {
+                return;
+            }
+        }
+    }
+}
+
+/// Objective: the stack's frames are kept from the wire while a program has all tx rings of an interface, whatever else is
+/// open, also across an upgrade; they are counted, host rings get them first, and they go out again afterwards.
+#[test]
+fn while_a_program_sends() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    let mut host = Host::behind_a_cable();
+    let mut far = open(&d, "netmap:nvb");
+    host.reaches(&mut far);
+    let rx = open(&d, "netmap:nva/R");
+    host.reaches(&mut far);
+    let mut tx = open(&d, "netmap:nva/T");
+    host.is_kept_from(&mut far, &mut tx);
+    let notes = || d.call("port.show", json!({"port": "netmap:nva/T"}))["result"]["notes"].to_string();
+    assert!(notes().contains("kept from the wire, unless host rings take them: 1 so far"), "{}", notes());
+    let mut stack = open(&d, "netmap:nva^");
+    host.reaches(&mut stack);
+    host.is_kept_from(&mut far, &mut tx);
+    drop(stack);
+    until("no host rings", || !d.ports().contains(&"netmap:nva^".to_owned()));
+    host.is_kept_from(&mut far, &mut tx);
+    d.is_succeeded();
+    host.is_kept_from(&mut far, &mut tx);
+    drop(rx);
+    host.is_kept_from(&mut far, &mut tx);
+    drop(tx);
+    until("the program is gone", || !d.ports().contains(&"netmap:nva/T".to_owned()));
+    host.reaches(&mut far);
+}
+
+/// Objective: a program that has one queue of several shares the interface with the stack; several programs that have all
+/// queues do not.
+#[test]
+fn while_all_queues_are_open() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    ip("link add nva numtxqueues 2 numrxqueues 2 type veth peer name nvb numtxqueues 1 numrxqueues 1");
+    ip("link set nvb up");
+    let mut host = Host::behind("nva");
+    let mut far = open(&d, "netmap:nvb");
+    let mut first = open(&d, "netmap:nva-0");
+    host.reaches(&mut far);
+    let second = open(&d, "netmap:nva-1");
+    host.is_kept_from(&mut far, &mut first);
+    drop(second);
+    until("one program is gone", || !d.ports().contains(&"netmap:nva-1".to_owned()));
+    host.reaches(&mut far);
+}
+
+/// Objective: the same without a daemon.
+#[test]
+fn without_a_daemon() {
+    if !inside() {
+        return;
+    }
+    let mut host = Host::behind_a_cable();
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { run_dir: Some(dir.path().into()), ..Options::default() };
+    let mut far = Port::open_with("netmap:nvb", &options).unwrap();
+    let mut near = Port::open_with("netmap:nva", &options).unwrap();
+    host.is_kept_from(&mut far, &mut near);
+    drop(near);
+    host.reaches(&mut far);
+}
+
+/// Objective: on a switch, an interface is the host's as well, as it is documented.
+#[test]
+fn not_on_a_switch() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    let mut host = Host::behind_a_cable();
+    let mut far = open(&d, "netmap:nvb");
+    let reply = d.call("port.attach", json!({"switch": "vale0", "port": "netmap:nva", "options": {}}));
+    assert_eq!(reply["result"]["kind"], "nic", "{reply}");
+    host.reaches(&mut far);
+}
