@@ -151,6 +151,25 @@ fn link(mut create: LinkCreate) -> Result<OwnedFd, Errno> {
     unsafe { bpf_fd(LINK_CREATE, &mut create) }
 }
 
+/// Makes a map of one number.
+fn counter() -> Result<OwnedFd, Errno> {
+    let sizes = MapCreate { map_type: MAP_TYPE_ARRAY, key_size: 4, value_size: 8, ..MapCreate::default() };
+    let mut create = MapCreate { max_entries: 1, name: *NAME, ..sizes };
+    // SAFETY: the structure of this command, without addresses.
+    unsafe { bpf_fd(MAP_CREATE, &mut create) }
+}
+
+/// The number in such a map.
+fn counted(map: BorrowedFd<'_>) -> u64 {
+    let key = 0u32;
+    let mut value = 0u64;
+    let at = (std::ptr::from_ref(&key) as u64, std::ptr::from_mut(&mut value) as u64);
+    let mut elem = MapElem { map_fd: number(map), key: at.0, value: at.1, ..MapElem::default() };
+    // SAFETY: the structure of this command; the key has four bytes and the value eight, as `counter` made the map.
+    let found = unsafe { bpf(MAP_LOOKUP_ELEM, &mut elem) };
+    if found.is_ok() { value } else { 0 }
+}
+
 fn number(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }

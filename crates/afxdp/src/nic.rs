@@ -52,9 +52,7 @@ pub enum NicError {
         program: String,
     },
     /// The driver takes VLAN tags out of frames, and cannot be told to leave them.
-    #[error(
-        "{name}: its driver takes VLAN tags out of frames ('ethtool -k {name}': rx-vlan-offload), and cannot leave them: {source}"
-    )]
+    #[error("{name}: its driver takes VLAN tags out of frames ('ethtool -k': rx-vlan-offload), and has to: {source}")]
     Tags {
         /// Name of the interface.
         name: String,
@@ -268,7 +266,7 @@ impl Nic {
         self.program.mode()
     }
 
-    /// Opens a socket for queue `number` on `memory`; bind it once its rings are mapped. Frames of the queue go on to the
+    /// Opens a socket for queue `number` on `memory`; bind it once its rings are mapped. Frames of the queue go to the
     /// stack until it [receives](Opened::receive).
     ///
     /// # Errors

@@ -247,7 +247,8 @@ impl StackRx {
         }
         // A byte behind the last buffer reveals a longer frame.
         iov[1 + usable] = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: 1 };
-        // SAFETY: header and spare byte, and buffers of the region, which `_ring` keeps mapped; the kernel writes them, nobody reads them here.
+        // SAFETY: header and spare byte, and buffers of the region, which `_ring` keeps mapped; the kernel writes them,
+        // nobody reads them here.
         let got = unsafe { libc::readv(self.queue.as_raw_fd(), iov.as_ptr(), 2 + usable as i32) };
         let Some(len) = usize::try_from(got).ok().and_then(|n| n.checked_sub(TAP_HEADER)) else { return Read::Nothing };
         if len > usable * size {

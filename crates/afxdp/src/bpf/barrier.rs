@@ -1,13 +1,11 @@
-//! The hook that keeps the stack's frames from the wire while programs send on all queues of an interface, as netmap
-//! does.
+//! The barrier: a hook that keeps the stack's frames from the wire while programs send on all queues of an interface.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
 use super::{
-    EXIT, LOAD_IMM64, LinkCreate, MAP_CREATE, MAP_LOOKUP_ELEM, MAP_TYPE_ARRAY, MOVE_IMM, MapCreate, MapElem, NAME,
-    PROG_TYPE_SCHED_CLS, TCX_EGRESS, bpf, bpf_fd, insn, link, load, number,
+    EXIT, LOAD_IMM64, LinkCreate, MOVE_IMM, PROG_TYPE_SCHED_CLS, TCX_EGRESS, counted, counter, insn, link, load, number,
 };
 
 /// The hook, attached. Dropping it lets the stack's frames through again.
@@ -24,16 +22,7 @@ impl Barrier {
     /// # Errors
     /// The step that failed, and the kernel's error: `EINVAL` before Linux 6.6.
     pub fn attach(ifindex: u32) -> Result<Barrier, (&'static str, Errno)> {
-        let mut create = MapCreate {
-            map_type: MAP_TYPE_ARRAY,
-            key_size: 4,
-            value_size: 8,
-            max_entries: 1,
-            name: *NAME,
-            ..MapCreate::default()
-        };
-        // SAFETY: the structure of this command, without addresses.
-        let count = unsafe { bpf_fd(MAP_CREATE, &mut create) }.map_err(|e| ("make a counter", e))?;
+        let count = counter().map_err(|e| ("make a counter", e))?;
         let program = load(&count_and_drop(count.as_fd()), PROG_TYPE_SCHED_CLS, TCX_EGRESS);
         let program = program.map_err(|e| ("load a program that keeps frames", e))?;
         let create = LinkCreate {
@@ -48,18 +37,7 @@ impl Barrier {
 
     /// Frames that it has dropped.
     pub fn dropped(&self) -> u64 {
-        let (key, mut value) = (0u32, 0u64);
-        let mut elem = MapElem {
-            map_fd: number(self.count.as_fd()),
-            key: std::ptr::from_ref(&key) as u64,
-            value: std::ptr::from_mut(&mut value) as u64,
-            ..MapElem::default()
-        };
-        // SAFETY: the structure of this command; the key has four bytes and the value eight, as the map was made.
-        match unsafe { bpf(MAP_LOOKUP_ELEM, &mut elem) } {
-            Ok(_) => value,
-            Err(_) => 0,
-        }
+        counted(self.count.as_fd())
     }
 
     /// The counter and the link.

@@ -62,7 +62,8 @@ fn address_to(register: u8, place: i16) -> [u64; 2] {
     [insn(MOVE_REG, register, STACK, 0, 0), insn(ADD_IMM, register, 0, 0, place.into())]
 }
 
-/// Keeps the context in register 6, and the queue in register 7; the stack gets frames of queues that are not in the map.
+/// Keeps the context in register 6, and the queue in register 7; the stack gets frames of queues that are not in the
+/// map.
 fn is_open(map: BorrowedFd<'_>) -> Vec<u64> {
     [
         &[insn(MOVE_REG, 6, 1, 0, 0), insn(LOAD_WORD, 7, 6, RX_QUEUE_INDEX, 0), insn(STORE_WORD, STACK, 7, QUEUE, 0)],
@@ -137,16 +138,18 @@ fn function(types: &[u8], name: &str) -> Option<u32> {
     let [header, type_at, type_len, text_at, text_len] =
         [4, 8, 12, 16, 20].map(|at| word(types, at).map(|n| n as usize));
     let part = |at: usize, len: usize| types.get(header?.checked_add(at)?..)?.get(..len);
-    let (all, texts) = (part(type_at?, type_len?)?, part(text_at?, text_len?)?);
+    let all = part(type_at?, type_len?)?;
+    let texts = part(text_at?, text_len?)?;
     let wanted = [b"\0", name.as_bytes(), b"\0"].concat();
     let wanted = texts.windows(wanted.len()).position(|text| text == wanted)? as u32 + 1;
-    let (mut at, mut number) = (0, 1);
+    let mut at = 0;
+    let mut number = 1;
     while let (Some(text), Some(info)) = (word(all, at), word(all, at + 4)) {
-        let (kind, members) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
+        let kind = info >> 24 & 0x1f;
         if (kind, text) == (FUNC, wanted) {
             return Some(number);
         }
-        at += 12 + more(kind, members)?;
+        at += 12 + more(kind, (info & 0xffff) as usize)?;
         number += 1;
     }
     None
@@ -170,8 +173,7 @@ fn more(kind: u32, members: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Objective: a function is found by its name, behind types of other lengths; what is cut short, or no such data, has
-    /// none.
+    /// Objective: a function is found by its name, behind types of other lengths; what is cut short has none.
     #[test]
     fn functions() {
         let texts = b"\0one\0two\0";

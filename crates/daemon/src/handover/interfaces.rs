@@ -49,7 +49,8 @@ impl InterfaceItem {
     /// The item of an interface.
     pub fn new(nic: &Nic, stack: Option<StackItem>, descriptors: usize) -> InterfaceItem {
         let Interface { name, index, mtu, queues, up, mac } = nic.interface().clone();
-        let (native, has_told) = (nic.mode() == Mode::Native, nic.has_told());
+        let native = nic.mode() == Mode::Native;
+        let has_told = nic.has_told();
         InterfaceItem { name, index, mtu, queues, up, mac, native, stack, has_told, descriptors }
     }
 

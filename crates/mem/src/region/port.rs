@@ -75,7 +75,7 @@ impl PortMem {
     /// # Errors
     /// [`RegionError::Exhausted`] when the region has too few.
     pub fn furnish(self: &Arc<Self>, rings: RingRanges) -> Result<Furnished, RegionError> {
-        let (tx_slots, rx_slots) = (self.shape.tx_slots, self.shape.rx_slots);
+        let PortShape { tx_slots, rx_slots, .. } = self.shape;
         let furnished = Furnished::of(self, rings);
         for i in furnished.rings.tx.clone() {
             self.region.fresh_ring(self.ids.start + i, tx_slots, i as u16, false, true)?;

@@ -74,8 +74,8 @@ fn directions() {
     run_c("directions", "cable nva nvb; program nva nvb");
 }
 
-/// Objective: frames whose VLAN tag the sender's stack leaves beside them have it in them, for a program and behind a switch;
-/// those that nobody receives come to the stack with one tag, as they were.
+/// Objective: frames whose VLAN tag the sender's stack leaves beside them have it in them, for a program and behind a
+/// switch; those that nobody receives come to the stack with one tag, as they were.
 #[test]
 fn tags_beside_frames() {
     let script = r#"

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use netvale_afxdp::Nic;
+use netvale_afxdp::iface::Interface;
 use netvale_mem::region::RingRanges;
 use netvale_mem::{PortMem, Region};
 use rustix::io::Errno;
@@ -33,7 +34,9 @@ pub(super) fn shared(d: &Daemon, port: &NicPort, number: u32) -> Result<Option<A
     if Arc::ptr_eq(&other.mem, &port.mem) {
         return Ok(Some(Arc::clone(queue)));
     }
-    let (ifname, uid, region) = (&port.nic.interface().name, other.owner.uid, other.mem_id);
+    let ifname = &port.nic.interface().name;
+    let uid = other.owner.uid;
+    let region = other.mem_id;
     let text =
         format!("queue {number} of {ifname} is in use by user {uid}, in region {region}, and has both rings there");
     refuse(Errno::BUSY, text)
@@ -50,7 +53,7 @@ pub(super) fn memory_in(d: &Daemon, ifname: &str, region: &Arc<Region>) -> Optio
 /// # Errors
 /// [`Refusal`] with `EBUSY`.
 pub(super) fn are_free(d: &Daemon, nic: &Nic, rings: &RingRanges) -> Result<(), Refusal> {
-    let (ifname, queues) = (&nic.interface().name, nic.interface().queues);
+    let Interface { name: ifname, queues, .. } = nic.interface();
     let common = |a: &Range<u32>, b: &Range<u32>| {
         let first = a.start.max(b.start);
         (first < a.end.min(b.end)).then_some(first)
@@ -58,7 +61,7 @@ pub(super) fn are_free(d: &Daemon, nic: &Nic, rings: &RingRanges) -> Result<(), 
     for (_, port) in d.interfaces.ports_on(ifname) {
         let ways = [("tx", common(&rings.tx, &port.tx)), ("rx", common(&rings.rx, &port.rx))];
         let Some((way, ring)) = ways.into_iter().find_map(|(way, ring)| Some((way, ring?))) else { continue };
-        let what = match ring.checked_sub(queues) {
+        let what = match ring.checked_sub(*queues) {
             Some(host) => format!("host {way} ring {host} of {ifname} is in use"),
             None => format!("queue {ring} of {ifname} is in use: its {way} ring is another program's"),
         };

@@ -56,11 +56,13 @@ fn on_a_switch() {
     let d = Daemon::start("");
     cable("nva", "nvb", 1);
     attach(&d);
-    let (mut x, mut far) = (d.open("vale0:x").unwrap(), open(&d, "netmap:nvb"));
+    let mut x = d.open("vale0:x").unwrap();
+    let mut far = open(&d, "netmap:nvb");
     crosses(&mut x, &mut far, 1);
     ip("link set nva down");
     assert!(shown(&d)["notes"].to_string().contains("interface nva is down"), "{}", shown(&d));
-    let (delivered, mut sent) = (sum(&shown(&d), |ring| ring["frames"].as_u64()), 0u64);
+    let delivered = sum(&shown(&d), |ring| ring["frames"].as_u64());
+    let mut sent = 0u64;
     until("frames that nobody can have", || {
         send(&mut x, &frame(2, 1, 2));
         sent += 1;
@@ -81,8 +83,7 @@ fn on_a_switch() {
     crosses(&mut x, &mut far, 4);
 }
 
-/// Objective: a program whose interface is deleted loses its port, and another one gets the new interface of that name at
-/// once.
+/// Objective: a program whose interface is deleted loses its port, and another one gets a new interface of that name.
 #[test]
 fn in_a_program() {
     if !inside() {
@@ -93,7 +94,8 @@ fn in_a_program() {
     let mut old = open(&d, "netmap:nva");
     ip("link del nva");
     cable("nva", "nvb", 1);
-    let (mut near, mut far) = (open(&d, "netmap:nva"), open(&d, "netmap:nvb"));
+    let mut near = open(&d, "netmap:nva");
+    let mut far = open(&d, "netmap:nvb");
     crosses(&mut near, &mut far, 1);
     until("the first program is told", || old.wait(Interest::Rx, Some(Duration::ZERO)).is_err());
     crosses(&mut far, &mut near, 2);
@@ -110,7 +112,8 @@ fn renamed() {
     }
     let d = Daemon::start("");
     cable("nva", "nvb", 1);
-    let (mut near, mut far) = (open(&d, "netmap:nva"), open(&d, "netmap:nvb"));
+    let mut near = open(&d, "netmap:nva");
+    let mut far = open(&d, "netmap:nvb");
     ip("link set nva down");
     ip("link set nva name other0");
     ip("link set other0 up");

@@ -1,5 +1,5 @@
-//! The host's own frames while programs have an interface open: they do not get to the wire past a program that sends on
-//! all its queues.
+//! The host's own frames while programs have an interface open: they do not get to the wire past those that send on all
+//! its queues.
 
 use crate::common;
 
@@ -64,8 +64,8 @@ impl Host {
     }
 }
 
-/// Objective: the stack's frames are kept from the wire while a program has all tx rings of an interface, whatever else is
-/// open, also across an upgrade; they are counted, host rings get them first, and they go out again afterwards.
+/// Objective: the stack's frames are kept from the wire while a program has all tx rings of an interface, whatever else
+/// is open, also across an upgrade; they are counted, host rings get them first, and they go out again afterwards.
 #[test]
 fn while_a_program_sends() {
     if !inside() {
@@ -96,8 +96,8 @@ fn while_a_program_sends() {
     host.reaches(&mut far);
 }
 
-/// Objective: a program that has one queue of several shares the interface with the stack; several programs that have all
-/// queues do not.
+/// Objective: a program that has one queue of several shares the interface with the stack; several that have all queues
+/// do not.
 #[test]
 fn while_all_queues_are_open() {
     if !inside() {
