@@ -75,11 +75,14 @@ fn is_open(map: BorrowedFd<'_>) -> Vec<u64> {
     .concat()
 }
 
-/// Asks the driver; a frame that has no tag beside it skips the next `rest` instructions.
+/// Asks the driver; a frame that has no tag beside it skips the next `rest` instructions. Without `CAP_PERFMON`, a
+/// program may not hand out memory that it has not written.
 fn ask_for_tag(ask: u32, rest: usize) -> Vec<u64> {
     const PSEUDO_KERNEL_FUNCTION: u8 = 2;
+    const STORE_IMM: u8 = 0x62;
     [
-        &[insn(MOVE_REG, 1, 6, 0, 0)][..],
+        &[insn(STORE_IMM, STACK, 0, KIND, 0), insn(STORE_IMM, STACK, 0, TAG, 0)][..],
+        &[insn(MOVE_REG, 1, 6, 0, 0)],
         &address_to(2, KIND),
         &address_to(3, TAG),
         &[insn(CALL, 0, PSEUDO_KERNEL_FUNCTION, 0, ask.cast_signed()), insn(JUMP_IF_NOT_EQUAL, 0, 0, rest as i16, 0)],
