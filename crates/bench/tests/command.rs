@@ -98,8 +98,8 @@ mod as_root {
             }
         }
 
-        /// Objective: frames and TCP arrive over the tunnels of the kernel and of OVS-DPDK, where they can be had, beside
-        /// netvale's.
+        /// Objective: frames and TCP arrive over the tunnels of the kernel and of OVS-DPDK, where they can be had,
+        /// beside netvale's.
         #[test]
         fn tunnels() {
             let args = ["vxlan", "--variant", "frames,frames-cut,tcp", "--against", "kernel-vxlan,ovs-dpdk-vxlan"];

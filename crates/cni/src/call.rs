@@ -44,13 +44,13 @@ pub struct Container {
 
 /// What is read of `CNI_ARGS`.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Args<'a> {
+struct SaidArgs<'a> {
     mac: Option<Mac>,
     pod: Option<&'a str>,
     namespace: Option<&'a str>,
 }
 
-impl Args<'_> {
+impl SaidArgs<'_> {
     fn about(&self, id: &str) -> String {
         // As much as people type of an id.
         const KNOWN_BY: usize = 12;
@@ -137,8 +137,8 @@ pub fn is_name(text: &str) -> bool {
 }
 
 /// What `CNI_ARGS` say. Keys that nobody knows are an error, unless they are to be ignored.
-fn args(text: &str) -> Result<Args<'_>, CniError> {
-    let mut args = Args::default();
+fn args(text: &str) -> Result<SaidArgs<'_>, CniError> {
+    let mut args = SaidArgs::default();
     let mut unknown = None;
     let mut ignore = false;
     for pair in text.split(';').filter(|pair| !pair.is_empty()) {
@@ -166,8 +166,8 @@ fn args(text: &str) -> Result<Args<'_>, CniError> {
 mod tests {
     use super::*;
 
-    /// Objective: of CNI_ARGS the address and the pod are read, what others need is left to them, and an unknown key is an error unless it is to
-    /// be ignored.
+    /// Objective: of CNI_ARGS the address and the pod are read, what others need is left to them, and an unknown key
+    /// is an error unless it is to be ignored.
     #[test]
     fn arguments() {
         let mac = |text| args(text).unwrap().mac;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::call::{Command, VERSIONS, is_name};
 use crate::error::{CniError, Code};
-use crate::policies::Policies;
+use crate::policies::PodPolicies;
 
 /// What the container gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -59,7 +59,7 @@ pub struct Config {
     pub ipam: Ipam,
     /// What is wanted of the containers' ports; read by ADD and STATUS only.
     #[serde(skip)]
-    pub policies: Policies,
+    pub policies: PodPolicies,
     /// DNS settings for the result.
     pub dns: Option<Value>,
     /// What the runtime says.
@@ -174,7 +174,7 @@ impl Config {
         // What was made with an option that is refused now can still be removed.
         if matches!(command, Command::Add | Command::Status) {
             refuse_missing(input)?;
-            config.policies = Policies::read(input)?;
+            config.policies = PodPolicies::read(input)?;
         }
         Ok(config)
     }

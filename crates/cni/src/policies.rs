@@ -11,7 +11,7 @@ use crate::result::Addresses;
 /// What a configuration says of its ports.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Policies {
+pub struct PodPolicies {
     /// The VLAN of frames without a tag; none or 0: no VLANs, if there is no trunk.
     vlan: Option<u16>,
     /// The VLANs of tagged frames.
@@ -69,14 +69,14 @@ impl Trunk {
     }
 }
 
-impl Policies {
+impl PodPolicies {
     /// Reads them from a configuration.
     ///
     /// # Errors
     /// [`Code::Config`] with what is wrong.
-    pub fn read(input: &Value) -> Result<Policies, CniError> {
+    pub fn read(input: &Value) -> Result<PodPolicies, CniError> {
         let bad = |e: serde_json::Error| CniError::new(Code::Config, format!("the configuration: {e}"));
-        let policies = Policies::deserialize(input).map_err(bad)?;
+        let policies = PodPolicies::deserialize(input).map_err(bad)?;
         policies.trunk()?;
         Ok(policies)
     }
@@ -147,10 +147,11 @@ mod tests {
     fn options(input: Value) -> Result<Map<String, Value>, CniError> {
         let text = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/24"}, {"address": "fd00::5/64"}]});
         let addresses = Addresses::read(&text).unwrap();
-        Policies::read(&input)?.options("web", Mac([2, 0, 0, 0, 0, 5]), &addresses)
+        PodPolicies::read(&input)?.options("web", Mac([2, 0, 0, 0, 0, 5]), &addresses)
     }
 
-    /// Objective: each option of the bridge and bandwidth plugins becomes the port's policies; nothing asked for is none.
+    /// Objective: each option of the bridge and bandwidth plugins becomes the port's policies; nothing asked for is
+    /// none.
     #[test]
     fn words_of_others() {
         for (input, expected) in [

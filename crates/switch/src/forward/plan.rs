@@ -135,8 +135,8 @@ impl Plan {
         }
     }
 
-    /// Counts those of `frames`, which are for all, that nobody gets: there is no other port, or none of their VLAN, or none that is
-    /// to get such frames. Of a group, it is enough that nobody wants them.
+    /// Counts those of `frames`, which are for all, that nobody gets: there is no other port, or none of their VLAN,
+    /// or none that is to get such frames. Of a group, it is enough that nobody wants them.
     pub(super) fn end_flood(&mut self, frames: &[u16]) {
         for &i in frames {
             let is_group = self.frame(i.into()).members != ALL;

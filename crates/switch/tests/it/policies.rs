@@ -218,11 +218,12 @@ fn addresses_by_vlan() {
     assert!(switch.addresses().entries().is_empty());
 }
 
-/// Objective: a frame for all, or for an address that nobody knows, that no other port gets is counted: nobody has its VLAN, or takes such frames. One
-/// that somebody gets is not, whoever else does not.
+/// Objective: a frame for all, or for an address that nobody knows, that no other port gets is counted: nobody has its
+/// VLAN, or takes such frames. One that somebody gets is not.
 #[test]
 fn nobody_gets_it() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 3] = ports(&switch);
     let access = |vlan| Policies { vlans: Some(Vlans::access(vlan).unwrap()), ..Policies::default() };
     set(&switch, &ports[0], access(10));

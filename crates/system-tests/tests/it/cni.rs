@@ -91,8 +91,8 @@ fn any_bridge() {
     }
 }
 
-/// Objective: containers have the VLANs, the isolation, the checks and the rates that their network asks for, from the first frame on; a
-/// virtual machine's port likewise; what is wrong is refused, and leaves nothing.
+/// Objective: containers have the VLANs, the isolation, the checks and the rates that their network asks for, from the
+/// first frame on; a virtual machine's port likewise; what is wrong is refused, and leaves nothing.
 #[test]
 fn policies() {
     if !can_run() {
@@ -220,7 +220,8 @@ fn nonsense() {
     assert_eq!(raw(b"[1]"), 1);
     let config = r.config("1.0.0", "10.1.0.2/24", &json!({}));
     assert_eq!(raw(r.config("0.2.0", "", &json!({})).to_string().as_bytes()), 1);
-    assert_eq!(raw(r.config("1.0.0", "", &json!({"vlan": 5})).to_string().as_bytes()), 2);
+    assert_eq!(raw(r.config("1.0.0", "", &json!({"ipMasq": true})).to_string().as_bytes()), 2);
+    assert_eq!(raw(r.config("1.0.0", "", &json!({"vlan": "x"})).to_string().as_bytes()), 7);
     assert_eq!(raw(r.config("1.0.0", "", &json!({"name": ""})).to_string().as_bytes()), 7);
     let bad = std::ffi::OsStr::from_bytes(b"\xff");
     for (key, value) in [
