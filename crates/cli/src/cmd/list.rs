@@ -199,7 +199,7 @@ mod tests {
 SWITCH  PORTS  ADDRESSES  ROOM FOR
 vale0       2          3     16384
 
-PORT       KIND   STATE  UID   PID  REGION   MEMORY  IN  OUT  DROPS  FLAGS
+PORT       KIND   STATE  UID   PID  REGION   MEMORY  IN  OUT  DROPS  ABOUT
 vale0:a    local  idle     0  4242       2  4.0 MiB   0    0      0
 vale0:nv0  tap    open     -     -       -        -  10    0      1  lossless vnet-hdr=12
 
