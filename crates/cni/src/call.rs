@@ -52,14 +52,17 @@ struct SaidArgs<'a> {
 
 impl SaidArgs<'_> {
     fn about(&self, id: &str) -> String {
-        // As much as people type of an id.
+        // As much as people type of an id, and as a port's `info` may have.
         const KNOWN_BY: usize = 12;
+        const LONGEST: usize = 128;
         let name = match (self.namespace, self.pod) {
             (Some(namespace), Some(pod)) => format!("{namespace}/{pod}"),
             (None, Some(pod)) => pod.to_owned(),
             (_, None) => id.chars().take(KNOWN_BY).collect(),
         };
-        name.chars().filter(|c| !c.is_control()).take(64).collect()
+        let mut name: String = name.chars().filter(|c| !c.is_control()).collect();
+        name.truncate(name.floor_char_boundary(LONGEST));
+        name
     }
 }
 
@@ -183,6 +186,7 @@ mod tests {
         assert_eq!(about("K8S_POD_NAME=web"), "web");
         assert_eq!(about("K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-1\n"), "shop/web-1");
         assert_eq!(about("K8S_POD_NAMESPACE=shop;K8S_POD_NAME="), "0123456789ab");
+        assert_eq!(about(&format!("K8S_POD_NAME=a{}", "ü".repeat(99))).len(), 127);
     }
 
     /// Objective: names are those that the specification allows.

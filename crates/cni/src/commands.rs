@@ -4,7 +4,7 @@ use netvale_control::ErrorCode;
 use netvale_control::client::{Client, ClientError};
 use netvale_control::types::Mac;
 use netvale_netns::Namespace;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::call::{Command, Container, NEWEST, VERSIONS};
 use crate::config::{Config, Mode};
@@ -93,8 +93,13 @@ fn set_policies(
     addresses: &Addresses,
     daemon: &mut Client,
 ) -> Result<(), CniError> {
-    let set = config.policies.options(&container.about, mac, addresses)?;
-    daemon.set(&format!("{}:{port}", config.bridge), set)?;
+    let full = format!("{}:{port}", config.bridge);
+    let set = config.policies.options(mac, addresses)?;
+    if !set.is_empty() {
+        daemon.set(&full, set)?;
+    }
+    // For people: a container does without, beside a daemon that is older than this plugin.
+    let _ = daemon.set(&full, Map::from_iter([("info".to_owned(), json!(container.about))]));
     Ok(())
 }
 

@@ -96,13 +96,12 @@ impl PodPolicies {
         Some(checks().chain(mac).collect::<Vec<_>>().join(",")).filter(|text| !text.is_empty())
     }
 
-    /// The options of `port.set` for a container of that name with these addresses.
+    /// The options of `port.set` for a container with these addresses; empty if it has no policies.
     ///
     /// # Errors
     /// [`Code::Config`] with what is wrong.
-    pub fn options(&self, about: &str, mac: Mac, addresses: &Addresses) -> Result<Map<String, Value>, CniError> {
+    pub fn options(&self, mac: Mac, addresses: &Addresses) -> Result<Map<String, Value>, CniError> {
         let mut set = Map::new();
-        set.insert("info".into(), json!(about));
         let vlan = self.vlan.filter(|vlan| *vlan != 0);
         match self.trunk()? {
             Some(trunk) => {
@@ -147,7 +146,7 @@ mod tests {
     fn options(input: Value) -> Result<Map<String, Value>, CniError> {
         let text = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/24"}, {"address": "fd00::5/64"}]});
         let addresses = Addresses::read(&text).unwrap();
-        PodPolicies::read(&input)?.options("web", Mac([2, 0, 0, 0, 0, 5]), &addresses)
+        PodPolicies::read(&input)?.options(Mac([2, 0, 0, 0, 0, 5]), &addresses)
     }
 
     /// Objective: each option of the bridge and bandwidth plugins becomes the port's policies; nothing asked for is
@@ -172,9 +171,7 @@ mod tests {
             ),
             (json!({"bandwidth": {"ingressRate": 1000}}), json!({"rate_out": "1000bit"})),
         ] {
-            let mut set = options(input.clone()).unwrap();
-            assert_eq!(set.remove("info"), Some(json!("web")));
-            assert_eq!(Value::Object(set), expected, "{input}");
+            assert_eq!(Value::Object(options(input.clone()).unwrap()), expected, "{input}");
         }
         for wrong in [
             json!({"vlanTrunk": [{"minID": 7}]}),
