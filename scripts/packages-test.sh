@@ -259,18 +259,23 @@ test_full_disk() {
     say disk "full in the middle of an installation and of an upgrade"
 }
 
+# outside PATH TARGET: what make says where no other make has started it.
+outside() {
+    env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS PATH="$1" make "$2" 2>&1
+}
+
 # Targets say first that there is no Rust, or none that is new enough, before they install anything.
 test_toolchain() {
     local fake=$work/toolchain target said
     mkdir -p "$fake"
     # Where the distribution has none either.
     [ -e /usr/bin/cargo ] || for target in build deb rpm static image demo; do
-        said=$(PATH=/usr/bin:/bin make "$target" 2>&1) && fail "make $target without cargo"
+        said=$(outside /usr/bin:/bin "$target") && fail "make $target without cargo"
         [ "$(head -n 1 <<<"$said" | cut -d: -f1)" = "cargo is missing" ] || fail "make $target without cargo: $said"
     done
     printf '#!/bin/sh\necho "cargo 1.63.0"\n' >"$fake/cargo"
     chmod +x "$fake/cargo"
-    said=$(PATH=$fake:/usr/bin:/bin make deb 2>&1) && fail "make deb with an old cargo"
+    said=$(outside "$fake:/usr/bin:/bin" deb) && fail "make deb with an old cargo"
     [[ $said == "cargo 1.63.0 is too old"*"takes Rust 1."* ]] || fail "make deb with an old cargo: $said"
     say toolchain "what is missing is said first"
 }

@@ -392,7 +392,7 @@ mirrors() {
     must user "$NETVALE" mirror vale0:mine --to udp:127.0.0.1:9 -c 3
     ok "an ordinary user mirrors the own port, but not by ERSPAN"
     refuses "a target that is none" 2 'udp:HOST:PORT' mirror vale0:mine --to gre:1
-    refuses "another kind of name" 2 'no copy' mirror vale0:mine-0 --to udp:127.0.0.1:9
+    refuses "another kind of name" 2 'no copy' mirror "vale0:'mine'-0" --to udp:127.0.0.1:9
 }
 
 # A mirror whose datagrams pass the mirrored port mirrors none of them. At the other end is the kernel's.

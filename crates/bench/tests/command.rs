@@ -72,45 +72,44 @@ fn two_builds() {
     assert_eq!(bench(&["ab", "/nonexistent", own, "copy"]).status.code(), Some(1));
 }
 
-/// Beside the kernel's ways and Open vSwitch, for as long as those take.
 mod as_root {
     use super::*;
 
-    /// Objective: frames arrive between unpinned programs: over netvale's switch and pipe where `netvale` is built,
-    /// over packet sockets as root.
-    #[test]
-    fn crowded_rates() {
-        let args = ["crowded", "--variant", "switch,pipe", "--foreign", "1", "--quick", "--runs", "1", "--json"];
-        let output = bench(&[&args[..], &["--against", "linux-bridge-veth,af-packet-veth"]].concat());
-        let text = String::from_utf8_lossy(&output.stdout);
-        let lines: Vec<serde_json::Value> =
-            text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-        assert!(lines.len() >= 2, "{text}");
-        for line in lines {
-            let is_skipped =
-                line["skipped"].as_str().is_some_and(|why| why.contains("root") || why.contains("installed"));
-            let is_positive = |name: &str| line[name].as_f64() > Some(0.0);
-            let is_measured = is_positive("median") && (line["peer"].is_null() || is_positive("peer_median"));
-            assert!(is_skipped || is_measured, "{line}");
-        }
-    }
+    /// Beside the kernel's ways and Open vSwitch, for as long as those take.
+    mod measuring {
+        use super::*;
 
-    /// Objective: frames and TCP arrive over the tunnels of the kernel and of OVS-DPDK, where they can be had, beside
-    /// netvale's.
-    #[test]
-    fn tunnels() {
-        let args = ["vxlan", "--variant", "frames,frames-cut,tcp", "--against", "kernel-vxlan,ovs-dpdk-vxlan"];
-        let output = bench(&[&args[..], &["--quick", "--runs", "1", "--json"]].concat());
-        let text = String::from_utf8_lossy(&output.stdout);
-        let lines: Vec<serde_json::Value> =
-            text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-        assert!(lines.len() >= 3, "{text}");
-        for line in lines {
-            let lacks = |why: &str| ["root", "installed", "hugepages", "CPUs"].iter().any(|what| why.contains(what));
-            let is_skipped = line["skipped"].as_str().is_some_and(lacks);
-            let is_positive = |name: &str| line[name].as_f64() > Some(0.0);
-            let is_measured = is_positive("median") && (line["peer"].is_null() || is_positive("peer_median"));
-            assert!(is_skipped || is_measured, "{line}");
+        /// Runs it, and sees that it prints `least` lines or more, each measured or skipped for one of these reasons.
+        fn is_measured(args: &[&str], least: usize, lacks: &[&str]) {
+            let output = bench(&[args, &["--quick", "--runs", "1", "--json"]].concat());
+            let text = String::from_utf8_lossy(&output.stdout);
+            let lines: Vec<serde_json::Value> =
+                text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+            assert!(lines.len() >= least, "{text}");
+            for line in lines {
+                let is_skipped =
+                    line["skipped"].as_str().is_some_and(|why| lacks.iter().any(|what| why.contains(what)));
+                let is_positive = |name: &str| line[name].as_f64() > Some(0.0);
+                let is_measured = is_positive("median") && (line["peer"].is_null() || is_positive("peer_median"));
+                assert!(is_skipped || is_measured, "{line}");
+            }
+        }
+
+        /// Objective: frames arrive between unpinned programs: over netvale's switch and pipe where `netvale` is built,
+        /// over packet sockets as root.
+        #[test]
+        fn crowded_rates() {
+            let args = ["crowded", "--variant", "switch,pipe", "--foreign", "1"];
+            let against = ["--against", "linux-bridge-veth,af-packet-veth"];
+            is_measured(&[&args[..], &against].concat(), 2, &["root", "installed"]);
+        }
+
+        /// Objective: frames and TCP arrive over the tunnels of the kernel and of OVS-DPDK, where they can be had,
+        /// beside netvale's.
+        #[test]
+        fn tunnels() {
+            let args = ["vxlan", "--variant", "frames,frames-cut,tcp", "--against", "kernel-vxlan,ovs-dpdk-vxlan"];
+            is_measured(&args, 3, &["root", "installed", "hugepages", "CPUs"]);
         }
     }
 }

@@ -38,6 +38,32 @@ pub struct Container {
     pub netns: String,
     /// The Ethernet address of `CNI_ARGS`.
     pub mac: Option<Mac>,
+    /// What people call it: the pod of `CNI_ARGS`, or the beginning of its id.
+    pub about: String,
+}
+
+/// What is read of `CNI_ARGS`.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct SaidArgs<'a> {
+    mac: Option<Mac>,
+    pod: Option<&'a str>,
+    namespace: Option<&'a str>,
+}
+
+impl SaidArgs<'_> {
+    fn about(&self, id: &str) -> String {
+        // As much as people type of an id, and as a port's `info` may have.
+        const KNOWN_BY: usize = 12;
+        const LONGEST: usize = 128;
+        let name = match (self.namespace, self.pod) {
+            (Some(namespace), Some(pod)) => format!("{namespace}/{pod}"),
+            (None, Some(pod)) => pod.to_owned(),
+            (_, None) => id.chars().take(KNOWN_BY).collect(),
+        };
+        let mut name: String = name.chars().filter(|c| !c.is_control()).collect();
+        name.truncate(name.floor_char_boundary(LONGEST));
+        name
+    }
 }
 
 fn bad(message: String) -> CniError {
@@ -101,8 +127,9 @@ impl Container {
         if netns.len() > 4095 || netns.contains(char::is_control) {
             return Err(bad("CNI_NETNS is no path".into()));
         }
-        let mac = variable("CNI_ARGS")?.map_or(Ok(None), |args| mac(&args))?;
-        Ok(Container { id, ifname, netns, mac })
+        let text = variable("CNI_ARGS")?.unwrap_or_default();
+        let args = args(&text)?;
+        Ok(Container { about: args.about(&id), mac: args.mac, id, ifname, netns })
     }
 }
 
@@ -112,14 +139,18 @@ pub fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(is_word)
 }
 
-/// The Ethernet address that `CNI_ARGS` name. Keys that nobody knows are an error, unless they are to be ignored.
-fn mac(args: &str) -> Result<Option<Mac>, CniError> {
-    let (mut mac, mut unknown, mut ignore) = (None, None, false);
-    for pair in args.split(';').filter(|pair| !pair.is_empty()) {
+/// What `CNI_ARGS` say. Keys that nobody knows are an error, unless they are to be ignored.
+fn args(text: &str) -> Result<SaidArgs<'_>, CniError> {
+    let mut args = SaidArgs::default();
+    let mut unknown = None;
+    let mut ignore = false;
+    for pair in text.split(';').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').ok_or_else(|| bad(format!("CNI_ARGS: {pair:?} is no KEY=VALUE")))?;
         match key {
             "IgnoreUnknown" => ignore = matches!(value, "1" | "true" | "True" | "TRUE" | "t" | "T"),
-            "MAC" => mac = Some(value.parse().map_err(|e| bad(format!("CNI_ARGS: MAC={value}: {e}")))?),
+            "MAC" => args.mac = Some(value.parse().map_err(|e| bad(format!("CNI_ARGS: MAC={value}: {e}")))?),
+            "K8S_POD_NAME" => args.pod = Some(value).filter(|name| !name.is_empty()),
+            "K8S_POD_NAMESPACE" => args.namespace = Some(value).filter(|name| !name.is_empty()),
             // For the plugin that hands out addresses.
             "IP" | "GATEWAY" => {}
             _ if key.starts_with("K8S_POD_") => {}
@@ -130,7 +161,7 @@ fn mac(args: &str) -> Result<Option<Mac>, CniError> {
         Some(key) if !ignore => {
             Err(bad(format!("CNI_ARGS: {key} is not known here; IgnoreUnknown=1 has such keys ignored")))
         }
-        _ => Ok(mac),
+        _ => Ok(args),
     }
 }
 
@@ -138,16 +169,24 @@ fn mac(args: &str) -> Result<Option<Mac>, CniError> {
 mod tests {
     use super::*;
 
-    /// Objective: of CNI_ARGS the address is read, what others need is left to them, and an unknown key is an error unless it is to be ignored.
+    /// Objective: of CNI_ARGS the address and the pod are read, what others need is left to them, and an unknown key
+    /// is an error unless it is to be ignored.
     #[test]
-    fn args() {
-        assert_eq!(mac("").unwrap(), None);
-        assert_eq!(mac("IP=10.1.0.9;K8S_POD_NAME=web;MAC=02:00:00:00:00:0a;").unwrap(), Some(Mac([2, 0, 0, 0, 0, 10])));
-        assert_eq!(mac("IgnoreUnknown=1;FOO=bar").unwrap(), None);
-        assert_eq!(mac("FOO=bar;IgnoreUnknown=true").unwrap(), None);
+    fn arguments() {
+        let mac = |text| args(text).unwrap().mac;
+        assert_eq!(mac(""), None);
+        assert_eq!(mac("IP=10.1.0.9;K8S_POD_UID=7;MAC=02:00:00:00:00:0a;"), Some(Mac([2, 0, 0, 0, 0, 10])));
+        assert_eq!(mac("IgnoreUnknown=1;FOO=bar"), None);
+        assert_eq!(mac("FOO=bar;IgnoreUnknown=true"), None);
         for wrong in ["FOO=bar", "IgnoreUnknown=0;FOO=bar", "MAC", "MAC=02:00", "=;x"] {
-            assert!(mac(wrong).is_err(), "{wrong}");
+            assert!(args(wrong).is_err(), "{wrong}");
         }
+        let about = |text| args(text).unwrap().about("0123456789abcdef");
+        assert_eq!(about(""), "0123456789ab");
+        assert_eq!(about("K8S_POD_NAME=web"), "web");
+        assert_eq!(about("K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-1\n"), "shop/web-1");
+        assert_eq!(about("K8S_POD_NAMESPACE=shop;K8S_POD_NAME="), "0123456789ab");
+        assert_eq!(about(&format!("K8S_POD_NAME=a{}", "ü".repeat(99))).len(), 127);
     }
 
     /// Objective: names are those that the specification allows.

@@ -2,8 +2,9 @@
 
 use netvale_control::ErrorCode;
 use netvale_control::client::{Client, ClientError};
+use netvale_control::types::Mac;
 use netvale_netns::Namespace;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::call::{Command, Container, NEWEST, VERSIONS};
 use crate::config::{Config, Mode};
@@ -52,9 +53,19 @@ fn add(config: &Config, input: &Value) -> Result<Value, CniError> {
     }
     let made = || -> Result<(Addresses, Interface), CniError> {
         let addresses = addresses(config, input)?;
+        let mut daemon = connect(config)?;
         let interface = match config.mode {
-            Mode::Tap => interface::configure(&namespace, &container.ifname, &addresses)?,
-            Mode::VhostUser => vhost::attach(config, &container, &port, &addresses, &mut connect(config)?)?,
+            Mode::Tap => {
+                // Before the interface is up, so that no frame passes without them.
+                let mac = interface::address(&namespace, &container.ifname)?;
+                set_policies(config, &container, &port, mac, &addresses, &mut daemon)?;
+                interface::configure(&namespace, &container.ifname, &addresses)?
+            }
+            Mode::VhostUser => {
+                let interface = vhost::attach(config, &container, &port, &addresses, &mut daemon)?;
+                set_policies(config, &container, &port, interface.mac, &addresses, &mut daemon)?;
+                interface
+            }
         };
         Ok((addresses, interface))
     };
@@ -71,6 +82,25 @@ fn add(config: &Config, input: &Value) -> Result<Value, CniError> {
             Err(error)
         }
     }
+}
+
+/// Gives the container's port what the configuration wants of it.
+fn set_policies(
+    config: &Config,
+    container: &Container,
+    port: &str,
+    mac: Mac,
+    addresses: &Addresses,
+    daemon: &mut Client,
+) -> Result<(), CniError> {
+    let full = format!("{}:{port}", config.bridge);
+    let set = config.policies.options(mac, addresses)?;
+    if !set.is_empty() {
+        daemon.set(&full, set)?;
+    }
+    // For people: a container does without, beside a daemon that is older than this plugin.
+    let _ = daemon.set(&full, Map::from_iter([("info".to_owned(), json!(container.about))]));
+    Ok(())
 }
 
 /// Has addresses handed out.

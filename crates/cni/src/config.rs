@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::call::{Command, VERSIONS, is_name};
 use crate::error::{CniError, Code};
+use crate::policies::PodPolicies;
 
 /// What the container gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -56,6 +57,9 @@ pub struct Config {
     /// The plugin that hands out addresses.
     #[serde(default)]
     pub ipam: Ipam,
+    /// What is wanted of the containers' ports; read by ADD and STATUS only.
+    #[serde(skip)]
+    pub policies: PodPolicies,
     /// DNS settings for the result.
     pub dns: Option<Value>,
     /// What the runtime says.
@@ -109,23 +113,15 @@ fn default_switch() -> String {
 }
 
 /// Options of the bridge plugin that would change what a container may do or can reach, and why they are not here.
-const MISSING: [(&str, &str); 13] = [
+const MISSING: [(&str, &str); 7] = [
     ("isGateway", "the switch has no address on the host: attach tap:NAME there, and give it the gateway's address"),
     ("ipMasq", "the switch does not translate addresses: do that on the host, behind a tap: port"),
     ("ipMasqBackend", "the switch does not translate addresses"),
     ("hairpinMode", "the switch never sends a frame back to the port it came from"),
     ("promiscMode", "a port gets frames for its container, and those for nobody known"),
     ("forceAddress", "the switch has no address"),
-    ("vlan", "the switch has no VLANs"),
-    ("vlanTrunk", "the switch has no VLANs"),
-    ("macspoofchk", "the switch does not check source addresses"),
-    ("portIsolation", "the switch does not isolate ports"),
-    ("isolateports", "the switch does not isolate ports"),
-    ("bandwidth", "the switch does not limit rates"),
     ("disableContainerInterface", "a container without an interface has no use for a port"),
 ];
-/// The same below `runtimeConfig`.
-const MISSING_AT_RUN_TIME: [(&str, &str); 1] = [("bandwidth", "the switch does not limit rates")];
 
 /// Whether a value asks for something.
 fn asks(value: &Value) -> bool {
@@ -139,8 +135,8 @@ fn asks(value: &Value) -> bool {
     }
 }
 
-fn refuse_missing(input: &Value, missing: &[(&str, &str)]) -> Result<(), CniError> {
-    match missing.iter().find(|(key, _)| input.get(*key).is_some_and(asks)) {
+fn refuse_missing(input: &Value) -> Result<(), CniError> {
+    match MISSING.iter().find(|(key, _)| input.get(*key).is_some_and(asks)) {
         None => Ok(()),
         Some((key, why)) => {
             let said: String = input[*key].to_string().chars().take(80).collect();
@@ -158,7 +154,7 @@ impl Config {
     pub fn read(input: &Value, command: Command) -> Result<Config, CniError> {
         check_version(input, command)?;
         let bad = |text: String| CniError::new(Code::Config, text);
-        let config: Config =
+        let mut config: Config =
             serde_json::from_value(input.clone()).map_err(|e| bad(format!("the configuration: {e}")))?;
         if !is_name(&config.name) {
             let text =
@@ -177,8 +173,8 @@ impl Config {
         }
         // What was made with an option that is refused now can still be removed.
         if matches!(command, Command::Add | Command::Status) {
-            refuse_missing(input, &MISSING)?;
-            refuse_missing(input.get("runtimeConfig").unwrap_or(&Value::Null), &MISSING_AT_RUN_TIME)?;
+            refuse_missing(input)?;
+            config.policies = PodPolicies::read(input)?;
         }
         Ok(config)
     }
@@ -243,7 +239,6 @@ mod tests {
         for (key, _) in MISSING {
             assert_eq!(code(json!({key: true})), 2, "{key}");
         }
-        assert_eq!(code(json!({"runtimeConfig": {"bandwidth": {"ingressRate": 1}}})), 2);
         for wrong in [
             json!({"bridge": "tap"}),
             json!({"bridge": "br 0"}),
@@ -252,10 +247,11 @@ mod tests {
             json!({"name": "a b"}),
             json!({"ipam": {"type": "../x"}}),
             json!({"runtimeConfig": {"mac": "x"}}),
+            json!({"vlan": 70_000}),
         ] {
             assert_eq!(code(wrong.clone()), 7, "{wrong}");
         }
-        let input = json!({"cniVersion": "1.0.0", "name": "n", "vlan": 7});
+        let input = json!({"cniVersion": "1.0.0", "name": "n", "ipMasq": true, "vlan": 70_000});
         assert!(Config::read(&input, Command::Del).is_ok());
     }
 

@@ -39,6 +39,18 @@ pub fn attach(config: &Config, container: &Container, port: &str, namespace: &Na
     Ok(())
 }
 
+/// The interface's Ethernet address.
+///
+/// # Errors
+/// [`Code::Kernel`] if it cannot be found.
+pub fn address(namespace: &Namespace, ifname: &str) -> Result<Mac, CniError> {
+    namespace.within(|| {
+        let netlink = Netlink::open().map_err(kernel("open a netlink socket"))?;
+        let link = netlink.link(ifname).map_err(kernel(&format!("find the interface {ifname}")))?;
+        Ok(Mac(link.mac.unwrap_or_default()))
+    })?
+}
+
 /// Brings the interface up, with its addresses and routes.
 ///
 /// # Errors

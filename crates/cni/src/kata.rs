@@ -72,7 +72,13 @@ mod tests {
     fn devices() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("sandbox.json");
-        let container = Container { id: "sandbox".into(), ifname: "eth0".into(), netns: "/n".into(), mac: None };
+        let container = Container {
+            id: "sandbox".into(),
+            ifname: "eth0".into(),
+            netns: "/n".into(),
+            mac: None,
+            about: String::new(),
+        };
         let interface = Interface { name: "eth0".into(), mtu: 1500, ..Interface::default() };
         let all = Addresses::read(
             &json!({"ips": [{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}], "routes": [{"dst": "0.0.0.0/0"}]}),

@@ -12,6 +12,7 @@
 //! | [`error`] | errors and their codes |
 //! | [`commands`] | ADD, DEL, CHECK, GC, STATUS, VERSION |
 //! | [`ipam`] | the plugin that hands out addresses |
+//! | [`policies`] | VLANs, checks and rates of its port |
 //! | [`interface`] | the container's interface |
 //! | [`vhost`], [`kata`] | a vhost-user socket in place of an interface; the file that Kata reads |
 //! | [`name`] | names of ports |
@@ -24,6 +25,7 @@ pub mod interface;
 pub mod ipam;
 pub mod kata;
 pub mod name;
+pub mod policies;
 pub mod result;
 pub mod vhost;
 

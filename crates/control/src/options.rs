@@ -149,6 +149,8 @@ pub enum Heading {
     Machines,
     /// Tunnels to other hosts.
     Tunnels,
+    /// What people call it.
+    About,
     /// VLANs.
     Vlans,
     /// Port security.
@@ -267,6 +269,7 @@ impl Heading {
             Heading::Interfaces => Some("Network interfaces"),
             Heading::Machines => Some("Virtual machines"),
             Heading::Tunnels => Some("Tunnels"),
+            Heading::About => Some("For people"),
             Heading::Vlans => Some("VLANs"),
             Heading::Security => Some("Port security"),
             Heading::Multicast => Some("Multicast"),
@@ -290,11 +293,17 @@ impl AttachOption {
         self.doc.trim()
     }
 
+    /// Whether it is a policy that decides what becomes of frames.
+    #[must_use]
+    pub fn is_for_frames(&self) -> bool {
+        self.is_policy() && self.heading != Heading::About
+    }
+
     /// Whether it is a policy, which can be changed while frames pass.
     #[must_use]
     pub fn is_policy(&self) -> bool {
         use Heading::*;
-        matches!(self.heading, Vlans | Security | Multicast | Rates | Filters | Links)
+        matches!(self.heading, About | Vlans | Security | Multicast | Rates | Filters | Links)
     }
 
     /// The flag's name, without its leading dashes.

@@ -45,12 +45,18 @@ pub enum Polling {
     Always,
 }
 
+/// What becomes of drained frames that find no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WithoutRoom {
+    Waits,
+    Drops,
+}
+
 enum Command {
     Add(Entry),
     Move(moving::Order),
     Remove(TaskId, SyncSender<()>),
-    Drain(TaskId, SyncSender<()>),
-    Finish(TaskId, SyncSender<()>),
+    Drain(TaskId, WithoutRoom, SyncSender<()>),
     KeepAwake(TaskId, bool),
     Rehome(TaskId, Arc<Switch>, PortId),
     Park(parking::Pause),
@@ -176,9 +182,7 @@ impl Worker {
     /// a TAP only when all processors have been told), so a thread of its own does it.
     pub fn remove(&self, id: TaskId) -> Receiver<()> {
         self.shared.stats.ingresses.fetch_sub(1, Ordering::Relaxed);
-        let (done, answer) = mpsc::sync_channel(1);
-        self.shared.send(Command::Remove(id, done));
-        answer
+        self.answered(|done| Command::Remove(id, done))
     }
 
     /// Keeps the worker from sleeping while it has a task with which this was requested.
@@ -198,15 +202,17 @@ impl Worker {
 
     /// Forwards the frames that the ingress still has; the answer says that this is done.
     pub fn drain(&self, id: TaskId) -> Receiver<()> {
-        let (done, answer) = mpsc::sync_channel(1);
-        self.shared.send(Command::Drain(id, done));
-        answer
+        self.answered(|done| Command::Drain(id, WithoutRoom::Waits, done))
     }
 
     /// The same for the last time: frames that find no room are dropped and counted, so that none is left.
     pub fn finish(&self, id: TaskId) -> Receiver<()> {
+        self.answered(|done| Command::Drain(id, WithoutRoom::Drops, done))
+    }
+
+    fn answered(&self, command: impl FnOnce(SyncSender<()>) -> Command) -> Receiver<()> {
         let (done, answer) = mpsc::sync_channel(1);
-        self.shared.send(Command::Finish(id, done));
+        self.shared.send(command(done));
         answer
     }
 }

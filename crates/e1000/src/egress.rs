@@ -93,10 +93,7 @@ fn soften(
         bytes: e1000.rx_buffer() as usize,
         lead: e1000.rx_crc() as usize,
     };
-    if scratch.has_to_wait(frame, &room) {
-        return PutResult::Full;
-    }
-    scratch.soften_into(frame, counters, |bytes| {
+    scratch.soften_into(frame, counters, &room, |bytes| {
         put(core, finder, bytes.len(), |at, to, n| {
             let rest = bytes.get(at..).unwrap_or(&[]);
             let n = rest.len().min(n);

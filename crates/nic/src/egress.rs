@@ -31,6 +31,8 @@ struct Sending {
     memory: Arc<Mapping>,
     buffers: Buffers,
     free: Vec<u32>,
+    /// Most buffers that were free at a time.
+    most_free: usize,
     /// Whether frames may take several buffers.
     multi_buffer: bool,
     /// Why the kernel took nothing the last time: the interface is down, or gone.
@@ -47,8 +49,10 @@ impl NicEgress {
         own: impl IntoIterator<Item = u32>,
         (multi_buffer, queue): (bool, Arc<impl Any + Send + Sync>),
     ) -> NicEgress {
-        let free = own.into_iter().collect();
-        let sending = Sending { sender, memory, buffers, free, multi_buffer, stopped: Ok(()), _queue: queue };
+        let free: Vec<u32> = own.into_iter().collect();
+        let most_free = free.len();
+        let stopped = Ok(());
+        let sending = Sending { sender, memory, buffers, free, most_free, multi_buffer, stopped, _queue: queue };
         NicEgress { sending: Lent::with(sending), counters: Arc::default() }
     }
 
@@ -89,10 +93,8 @@ impl NicEgress {
             // SAFETY: `put` hands out room in our buffers.
             return s.put(frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
-        if scratch.has_to_wait(frame, &s.room()) {
-            return PutResult::Full;
-        }
-        scratch.soften_into(frame, &self.counters, |bytes| {
+        let room = s.room();
+        scratch.soften_into(frame, &self.counters, &room, |bytes| {
             s.put(bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);
@@ -112,6 +114,7 @@ impl Sending {
             let at = self.sender.completion.take();
             self.free.extend(self.buffers.index(at));
         }
+        self.most_free = self.most_free.max(self.free.len());
         if count > 0 {
             self.sender.completion.release();
         }
@@ -120,7 +123,7 @@ impl Sending {
     /// The room for frames that are cut.
     fn room(&mut self) -> Room {
         let free = self.free.len().min(self.sender.tx.room() as usize);
-        let all = self.sender.tx.size() as usize;
+        let all = self.most_free.min(self.sender.tx.size() as usize);
         Room { free, all, bytes: self.buffers.chunk().unwrap_or(0) as usize, lead: 0 }
     }
 

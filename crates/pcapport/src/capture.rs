@@ -235,7 +235,16 @@ impl PcapEgress {
         let cut_off = status.lost().saturating_sub(writer.lost());
         let (flushed, kept) = ((written.bytes(), writer.written()), noted.as_fd().try_clone_to_owned()?);
         let (pool_too, status_too) = (Arc::clone(&pool), Arc::clone(&status));
-        let mut recorder = Recorder { writer, written, flushed, cut_off, noted, pool: pool_too, status: status_too };
+        let mut recorder = Recorder {
+            writer,
+            written,
+            flushed,
+            cut_off,
+            is_flushed: false,
+            noted,
+            pool: pool_too,
+            status: status_too,
+        };
         recorder.note();
         recorder.put_down();
         std::thread::Builder::new().name("netvale-capture".into()).spawn(move || recorder.run(&to_recorder))?;
@@ -311,6 +320,8 @@ struct Recorder {
     flushed: (u64, u64),
     /// Frames that came after a limit.
     cut_off: u64,
+    /// Whether nothing came since all was written and noted.
+    is_flushed: bool,
     noted: Noted,
     pool: Arc<Pool>,
     status: Arc<CaptureStatus>,
@@ -334,6 +345,7 @@ impl Recorder {
     }
 
     fn write(&mut self, chunk: Chunk) {
+        self.is_flushed = false;
         for (entry, frame) in chunk.iter() {
             if !self.writer.has_room(frame.len()) {
                 self.flush();
@@ -362,6 +374,7 @@ impl Recorder {
             self.put_down();
         }
         self.flushed = (self.written.bytes(), self.writer.written());
+        self.is_flushed = true;
     }
 
     /// Whether a frame of that length may be written. After the first that may not, none may.
@@ -376,7 +389,9 @@ impl Recorder {
             Ok(job) => Some(job),
             Err(TryRecvError::Disconnected) => None,
             Err(TryRecvError::Empty) => {
-                self.flush();
+                if !self.is_flushed {
+                    self.flush();
+                }
                 full.recv().ok()
             }
         }

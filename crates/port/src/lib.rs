@@ -43,8 +43,8 @@
 //! use std::sync::{Arc, Mutex};
 //!
 //! use netvale_mem::notify::{self, Doorbell};
-//! use netvale_port::soft::PutResult;
-//! use netvale_port::{Batch, Egress, Ingress, RingCounters, Scratch, Source};
+//! use netvale_port::soft::{PutResult, Room};
+//! use netvale_port::{Batch, Egress, Ingress, MAX_FRAME, RingCounters, Scratch, Source};
 //!
 //! struct Sender {
 //!     queue: Mutex<VecDeque<Vec<u8>>>,
@@ -58,7 +58,8 @@
 //!         let (mut queue, mut done) = (self.queue.lock().unwrap(), 0);
 //!         for frame in picks.iter().filter_map(|&pick| batch.get(pick.into())) {
 //!             // A checksum, or a segmentation, may be left to do.
-//!             let put = scratch.soften_into(&frame, &self.counters, |bytes| {
+//!             let room = Room { free: 64 - queue.len(), all: 64, bytes: MAX_FRAME, lead: 0 };
+//!             let put = scratch.soften_into(&frame, &self.counters, &room, |bytes| {
 //!                 if queue.len() == 64 {
 //!                     return PutResult::Full;
 //!                 }

@@ -176,19 +176,19 @@ impl Scratch {
         self.whole
     }
 
-    /// Whether a frame has to wait for more room than `room`.
-    pub fn has_to_wait(&self, frame: &FrameRef<'_>, room: &Room) -> bool {
-        self.whole && !room.takes(Form::of(frame, false))
-    }
-
     /// Like [`Scratch::soften`]; each resulting frame goes to `put` while there is room. Frames lost for a reason other
-    /// than lack of room are counted in `counters`.
+    /// than lack of room are counted in `counters`. A frame that may wait is not begun before all of it fits into
+    /// `room`.
     pub fn soften_into(
         &mut self,
         frame: &FrameRef<'_>,
         counters: &RingCounters,
+        room: &Room,
         mut put: impl FnMut(&[u8]) -> PutResult,
     ) -> PutResult {
+        if self.whole && !room.takes(Form::of(frame, false)) {
+            return PutResult::Full;
+        }
         let (mut result, mut any) = (PutResult::Done, false);
         let softened = self.soften(frame, |bytes| {
             if result == PutResult::Done {

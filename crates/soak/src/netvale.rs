@@ -94,8 +94,11 @@ impl Netvale {
         self.control()?.attach(params).map(drop).map_err(|e| format!("{port}: {e}"))
     }
 
-    /// Frames dropped at a port so far, for whatever reason; `None` if it does not answer.
+    /// Frames that a port did not pass on so far: dropped for whatever reason, or for a receiver that had no queue open.
+    /// `None` if it does not answer.
     pub fn drops(&self, port: &str) -> Option<u64> {
-        Some(self.control().ok()?.show(port).ok()?.drops.values().sum())
+        let info = self.control().ok()?.show(port).ok()?;
+        let idle: u64 = info.rings.iter().map(|ring| ring.idle).sum();
+        Some(info.drops.values().sum::<u64>() + idle)
     }
 }

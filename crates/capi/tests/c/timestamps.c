@@ -1,4 +1,4 @@
-/* NR_TIMESTAMP: each sync of an rx ring says when it was. Usage: timestamps FROM TO */
+/* Each sync of an rx ring says when it was, with NR_TIMESTAMP and without; poll does. Usage: timestamps FROM TO */
 #include "common.h"
 
 int
@@ -14,11 +14,18 @@ main(int argc, char **argv)
 	from = open_port(argv[1]);
 	rx = NETMAP_RXRING(to.nifp, 0);
 	exchange(&from, &to, 10);
-	CHECK(rx->ts.tv_sec == 0, "not asked for");
-	rx->flags |= NR_TIMESTAMP;
-	gettimeofday(&before, NULL);
-	CHECK(ioctl(to.fd, NIOCRXSYNC, NULL) == 0, "rxsync");
-	gettimeofday(&after, NULL);
-	CHECK(!timercmp(&rx->ts, &before, <) && !timercmp(&rx->ts, &after, >), "a time between");
+	CHECK(rx->ts.tv_sec != 0, "without being asked");
+	for (int asked = 0; asked < 2; asked++) {
+		rx->flags = asked ? NR_TIMESTAMP : 0;
+		for (int polls = 0; polls < 2; polls++) {
+			gettimeofday(&before, NULL);
+			if (polls)
+				poll_for(to.fd, POLLIN, 0);
+			else
+				CHECK(ioctl(to.fd, NIOCRXSYNC, NULL) == 0, "rxsync");
+			gettimeofday(&after, NULL);
+			CHECK(!timercmp(&rx->ts, &before, <) && !timercmp(&rx->ts, &after, >), "a time between");
+		}
+	}
 	return 0;
 }

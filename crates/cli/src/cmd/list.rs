@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use netvale_control::client::Client;
 use netvale_control::types::{Evicted, PortInfo, PortStats, StatsReply, SwitchInfo};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::grid::{self, Align};
 use crate::{CliError, Ctx, out, units};
@@ -12,7 +13,8 @@ use crate::{CliError, Ctx, out, units};
 /// List switches and their ports.
 ///
 /// STATE is open where a program has the port open, idle where it waits for one. UID and PID identify the process that created the port. IN counts the
-/// frames that a port sent into its switch, OUT those that the switch delivered to it. GONE are the last ports that
+/// frames that a port sent into its switch, OUT those that the switch delivered to it. ABOUT has what the port is
+/// called (its policy 'info'), and its flags. GONE are the last ports that
 /// ended without being detached, with the reason: what was behind them ended, or their program broke a rule. AGO is how
 /// many seconds ago.
 #[derive(Debug, clap::Args)]
@@ -115,7 +117,7 @@ fn ports(ports: &[Port]) -> String {
         ("IN", Align::Right),
         ("OUT", Align::Right),
         ("DROPS", Align::Right),
-        ("FLAGS", Align::Left),
+        ("ABOUT", Align::Left),
     ];
     grid::render(heads, ports.iter().map(row))
 }
@@ -155,6 +157,7 @@ fn row(port: &Port) -> [String; 11] {
 
 fn flags(info: &PortInfo) -> String {
     let mut flags = Vec::new();
+    flags.extend(info.policies.get("info").and_then(Value::as_str).map(str::to_owned));
     if info.lossless {
         flags.push("lossless".to_owned());
     }
@@ -196,7 +199,7 @@ mod tests {
 SWITCH  PORTS  ADDRESSES  ROOM FOR
 vale0       2          3     16384
 
-PORT       KIND   STATE  UID   PID  REGION   MEMORY  IN  OUT  DROPS  FLAGS
+PORT       KIND   STATE  UID   PID  REGION   MEMORY  IN  OUT  DROPS  ABOUT
 vale0:a    local  idle     0  4242       2  4.0 MiB   0    0      0
 vale0:nv0  tap    open     -     -       -        -  10    0      1  lossless vnet-hdr=12
 

@@ -106,10 +106,10 @@ impl PortOptions {
         }
     }
 
-    /// Whether it has some.
+    /// Whether it has some that decide what becomes of frames.
     #[must_use]
     pub fn has_policies(&self) -> bool {
-        OPTIONS.iter().any(|option| option.is_policy() && option.given(self).is_some())
+        OPTIONS.iter().any(|option| option.is_for_frames() && option.given(self).is_some())
     }
 
     /// The options that are policies, as they were given.

@@ -9,6 +9,13 @@ use super::group::RateGroup;
 use super::rule::Rule;
 use super::shape::Syntax;
 
+/// What a port is, for people.
+pub static INFO: Syntax = Syntax {
+    what: "up to 128 bytes of text, without control characters",
+    example: "shop/web-1",
+    check: |text| (1..=128).contains(&text.len()) && !text.contains(char::is_control),
+};
+
 /// VLANs of a trunk.
 pub static VLANS: Syntax = Syntax {
     what: "VLANs such as 10,20-30, or all",

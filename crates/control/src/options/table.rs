@@ -327,6 +327,13 @@ options! {
         under: Tunnels,
         default: "",
     }
+    /// What the port is, for people: shown beside its name. 'netvale-cni' says the container's name.
+    info: Option<String> = "info" {
+        value: "TEXT" Shape::Written(&syntax::INFO),
+        for: every,
+        under: About,
+        default: "",
+    }
     /// The VLAN of the port, which takes and gets its frames without tags.
     access: Option<u16> = "access" {
         value: "VLAN" VLAN,

@@ -78,7 +78,8 @@ impl Session {
         if follows && !self.is_of(new.switch) {
             // Another switch of the same name may have been there before.
             self.leave();
-            self.names.clear();
+            // What is still to be read of its ports keeps their names.
+            self.end_names(|_| true);
             self.switch = Some(Arc::clone(new.switch));
         }
         if self.is_of(new.switch) {
@@ -93,9 +94,13 @@ impl Session {
     /// Takes note of a port that is gone.
     fn part(&mut self, switch: &Arc<Switch>, id: PortId) {
         if self.is_of(switch) {
-            let its = self.names.iter_mut().filter(|known| known.id == id);
-            its.for_each(|known| known.until = known.until.or_else(|| Some(now())));
+            self.end_names(|known| known == id);
         }
+    }
+
+    fn end_names(&mut self, is_gone: impl Fn(PortId) -> bool) {
+        let its = self.names.iter_mut().filter(|known| is_gone(known.id));
+        its.for_each(|known| known.until = known.until.or_else(|| Some(now())));
     }
 
     fn leave(&self) {

@@ -14,7 +14,7 @@ use netvale_switch::{Forwarder, Work};
 use rustix::event::epoll;
 
 use super::clock::{self, Clock};
-use super::{Command, Job, Polling, Shared, TaskId};
+use super::{Command, Job, Polling, Shared, TaskId, WithoutRoom};
 
 /// A task, and what the worker knows about it.
 pub(super) struct Entry {
@@ -216,13 +216,9 @@ impl Loop {
                 Command::Add(entry) => self.add(entry),
                 Command::Move(order) => self.carry_out(&order),
                 Command::Remove(id, done) => self.remove(id, done),
-                Command::Drain(id, done) => {
-                    self.drain(id, false);
+                Command::Drain(id, left, done) => {
+                    self.drain(id, left);
                     // The sender may have stopped waiting.
-                    let _ = done.try_send(());
-                }
-                Command::Finish(id, done) => {
-                    self.drain(id, true);
                     let _ = done.try_send(());
                 }
                 Command::KeepAwake(id, on) => {
@@ -271,19 +267,18 @@ impl Loop {
 
     /// Forwards the frames that a program that ends may have left in its rings: they were sent. It stops after as many
     /// as rings can hold, as the program could go on writing.
-    /// If it `ends`, no frame waits for room.
-    fn drain(&mut self, id: TaskId, ends: bool) {
+    fn drain(&mut self, id: TaskId, left: WithoutRoom) {
         let Some(at) = self.position(id) else { return };
         self.guarded(at, |entry, work, _| {
             let mut frames = 0;
-            if ends {
+            if left == WithoutRoom::Drops {
                 entry.task.stop_waiting();
             }
             while frames < MOST_LEFT {
                 match entry.task.pass(work) {
                     Passed::Frames(n) => frames += n,
                     // The next pass drops what waits for room; a rate may hold others back for longer.
-                    Passed::Held if ends => frames += 1,
+                    Passed::Held if left == WithoutRoom::Drops => frames += 1,
                     Passed::Held | Passed::Idle => break,
                 }
             }

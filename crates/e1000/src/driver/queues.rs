@@ -86,10 +86,7 @@ impl DriverEgress {
             return put(tx, frame.len(), |to, n| unsafe { frame.copy_out_raw(0, to, n) });
         }
         let room = Room { free: tx.free() as usize, all: tx.size() as usize, bytes: BUF, lead: 0 };
-        if scratch.has_to_wait(frame, &room) {
-            return PutResult::Full;
-        }
-        scratch.soften_into(frame, &self.counters, |bytes| {
+        scratch.soften_into(frame, &self.counters, &room, |bytes| {
             put(tx, bytes.len(), |to, n| {
                 let n = bytes.len().min(n);
                 // SAFETY: `put` hands out `n` bytes of one of our buffers; `bytes` is private and has at least `n`.

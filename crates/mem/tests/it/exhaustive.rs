@@ -13,6 +13,8 @@ enum Step {
     Reserve(u32, u32),
     /// The lease of this age is completed.
     Complete(usize),
+    /// All slots of the lease of this age but that number are given back.
+    GiveBack(usize, u32),
 }
 
 /// The same in plain numbers, which count slots from the beginning and never wrap.
@@ -41,6 +43,20 @@ impl Model {
         Ok(count)
     }
 
+    /// Returns how many slots are left; all of them if there is a lease behind that one.
+    fn give_back(&mut self, which: usize, used: u64) -> u64 {
+        let (count, _) = self.open[which];
+        if which + 1 < self.open.len() || used >= count {
+            return count;
+        }
+        self.reserved -= count - used;
+        self.open[which].0 = used;
+        if used == 0 {
+            self.open.pop();
+        }
+        used
+    }
+
     fn complete(&mut self, which: usize) {
         self.open[which].1 = true;
         while let Some((count, true)) = self.open.first().copied() {
@@ -62,12 +78,19 @@ fn run(n: u32, steps: &[Step]) -> bool {
                 assert_eq!(counts.map_err(|bad| *bad), known.map_err(|()| BadHead(head)), "{n} slots: {steps:?}");
                 held.extend(got.ok().flatten().map(Some));
             }
-            Step::Complete(which) => {
+            Step::Complete(which) | Step::GiveBack(which, _) => {
                 let open: Vec<usize> = (0..held.len()).filter(|&i| held[i].is_some()).collect();
                 let Some(&i) = open.get(which) else { return false };
                 let place = model.open.iter().enumerate().filter(|(_, (_, done))| !done).nth(which).map(|(i, _)| i);
-                leases.complete(held[i].take().unwrap(), |_, _| ());
-                model.complete(place.unwrap());
+                let lease = held[i].take().unwrap();
+                if let Step::GiveBack(_, used) = step {
+                    held[i] = leases.give_back(lease, used);
+                    let left = held[i].as_ref().map_or(0, |lease| u64::from(lease.count));
+                    assert_eq!(left, model.give_back(place.unwrap(), used.into()), "{n} slots: {steps:?}");
+                } else {
+                    leases.complete(lease, |_, _| ());
+                    model.complete(place.unwrap());
+                }
                 assert_eq!(u64::from(leases.tail()), model.published % u64::from(n), "{n} slots: {steps:?}");
             }
         }
@@ -83,7 +106,8 @@ fn leases() {
     for n in 2..=4u32 {
         let heads = (0..=n).chain([u32::MAX]);
         let reserve = heads.flat_map(|head| [1, n - 1].map(|want| Step::Reserve(want, head)));
-        let all: Vec<Step> = reserve.chain([0, 1].map(Step::Complete)).collect();
+        let given_back = [0, 1].map(|which| Step::GiveBack(which, which as u32));
+        let all: Vec<Step> = reserve.chain([0, 1].map(Step::Complete)).chain(given_back).collect();
         let mut steps = [all[0]; DEPTH];
         for k in 0..all.len().pow(DEPTH as u32) {
             let mut rest = k;

@@ -75,6 +75,8 @@ pub(super) struct Plan {
     /// Frames that are planned as the one before them; their part of `frames` is filled only when it is needed.
     pub(super) runs: Vec<Run>,
     pub(super) sets: Sets,
+    /// Frames for all that somebody gets.
+    reached: [bool; BATCH],
     drops: [u32; REASONS],
     has_drops: bool,
     /// The port to which frames go, if all of the range go to the same; [`NOWHERE`] if they go nowhere so far, [`FLOOD`] if they
@@ -88,6 +90,7 @@ impl Default for Plan {
             frames: [DROPPED; BATCH],
             runs: Vec::with_capacity(BATCH),
             sets: Sets { sets: [PortSet::EMPTY; BATCH], used: 0 },
+            reached: [false; BATCH],
             drops: [0; REASONS],
             has_drops: false,
             only: NOWHERE,
@@ -115,6 +118,30 @@ impl Plan {
             for frame in self.frames.get_mut(frames).unwrap_or_default() {
                 *frame = planned;
                 planned.variants[kind] += 1;
+            }
+        }
+    }
+
+    /// Begins to deliver frames for all: nobody has got one yet.
+    pub(super) fn begin_flood(&mut self) {
+        self.reached.fill(false);
+    }
+
+    /// Somebody gets frame `i`, which is for all.
+    #[inline]
+    pub(super) fn reach(&mut self, i: u16) {
+        if let Some(reached) = self.reached.get_mut(usize::from(i)) {
+            *reached = true;
+        }
+    }
+
+    /// Counts those of `frames`, which are for all, that nobody gets: there is no other port, or none of their VLAN,
+    /// or none that is to get such frames. Of a group, it is enough that nobody wants them.
+    pub(super) fn end_flood(&mut self, frames: &[u16]) {
+        for &i in frames {
+            let is_group = self.frame(i.into()).members != ALL;
+            if !is_group && !self.reached.get(usize::from(i)).is_some_and(|reached| *reached) {
+                self.drop(DropReason::NoPort);
             }
         }
     }

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use netvale_mem::steps::{self, Step, step};
 use netvale_port::link::Link;
-use netvale_port::{Batch, DropReason, Egress, RingCounters, Scratch, Source};
+use netvale_port::{Batch, DropReason, Egress, Scratch, Source};
 
 use super::held::Held;
 use super::judge::{Judge, takes_flood};
 use super::plan::{NO_VARIANT, Plan};
 use super::spread::step_to;
 use super::{ForPolicies, Forwarder, IDENTITY, Sender, Work, deliver, deliver_or_drop};
-use crate::classify::Groups;
 use crate::clock::now;
 use crate::entry::Entry;
 use crate::filters::Filters;
@@ -236,6 +235,9 @@ impl Forwarder {
             let filters = &policed.policies(to).filters[1];
             if filters.rules().is_empty() { count } else { filter(source, to, filters, &mut list[..count], plan) }
         };
+        if groups.floods() {
+            plan.begin_flood();
+        }
         for to in groups.active().iter().filter_map(|&id| table.get(id)) {
             let count = groups.picks(to.id, true, sender.joins_flood(to), picks).len();
             let count = select(to, &mut picks[..count], plan);
@@ -252,7 +254,7 @@ impl Forwarder {
                 let count = select(to, &mut picks[..count], plan);
                 hand_over(to, Sender { ring: 0, ..sender }, batch, &picks[..count], may_hold, scratch, &mut self.held);
             }
-            count_lonely(table, groups, me, range.len(), picks, &counters);
+            plan.end_flood(groups.picks(me.id, false, true, picks));
         }
         plan.count_drops(&counters);
     }
@@ -310,14 +312,6 @@ fn filter(source: &Source, to: &Entry, filters: &Filters, list: &mut [u16], plan
     count
 }
 
-/// Counts floods on a switch without another port.
-fn count_lonely(table: &Table, groups: &Groups, me: &Entry, most: usize, picks: &mut [u16], counters: &RingCounters) {
-    if table.all().len() < 2 {
-        let count = groups.picks(me.id, false, true, picks).len().min(most);
-        counters.dropped(DropReason::NoPort, count as u64);
-    }
-}
-
 /// Puts, in place of frames for a port, the variants in which it gets them, without those that it does not get. Returns their
 /// number.
 fn select(policed: &Policed, me: &Entry, to: &Entry, list: &mut [u16], plan: &mut Plan) -> usize {
@@ -341,6 +335,9 @@ fn select(policed: &Policed, me: &Entry, to: &Entry, list: &mut [u16], plan: &mu
         if let Some(place) = list.get_mut(count).filter(|_| variant != NO_VARIANT) {
             *place = variant;
             count += 1;
+            if !is_own {
+                plan.reach(frame);
+            }
         }
     }
     count

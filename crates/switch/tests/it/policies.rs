@@ -218,6 +218,28 @@ fn addresses_by_vlan() {
     assert!(switch.addresses().entries().is_empty());
 }
 
+/// Objective: a frame for all, or for an address that nobody knows, that no other port gets is counted: nobody has its
+/// VLAN, or takes such frames. One that somebody gets is not.
+#[test]
+fn nobody_gets_it() {
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
+    let mut ports: [TestPort; 3] = ports(&switch);
+    let access = |vlan| Policies { vlans: Some(Vlans::access(vlan).unwrap()), ..Policies::default() };
+    set(&switch, &ports[0], access(10));
+    for (to, vlan, lost) in [(255, 20, 1), (77, 20, 2), (255, 10, 2), (77, 10, 2)] {
+        set(&switch, &ports[1], access(vlan));
+        set(&switch, &ports[2], access(20));
+        send(&mut ports[0], &mut work, &[frame(to, 1, 0, 60)]);
+        assert_eq!(ports[1].take().len(), usize::from(vlan == 10));
+        assert_eq!(ports[0].sent.drops(DropReason::NoPort), lost, "to {to} with VLAN {vlan} beside it");
+    }
+    // Of several in a batch, only those.
+    set(&switch, &ports[1], Policies { flood: Classes([false, true, true]), ..access(10) });
+    send(&mut ports[0], &mut work, &[frame(255, 1, 0, 60), frame(77, 1, 0, 60), frame(255, 1, 0, 60)]);
+    assert_eq!((ports[1].take().len(), ports[0].sent.drops(DropReason::NoPort)), (2, 3));
+}
+
 fn send(port: &mut TestPort, work: &mut Work, frames: &[Vec<u8>]) {
     frames.iter().for_each(|frame| assert!(port.send(frame)));
     port.forward(work);

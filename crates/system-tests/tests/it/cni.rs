@@ -91,6 +91,54 @@ fn any_bridge() {
     }
 }
 
+/// Objective: containers have the VLANs, the isolation, the checks and the rates that their network asks for, from the
+/// first frame on; a virtual machine's port likewise; what is wrong is refused, and leaves nothing.
+#[test]
+fn policies() {
+    if !can_run() {
+        return;
+    }
+    let r = Runtime::new();
+    let hosts: Vec<Host> = (0..3).map(|_| Host::new().unwrap()).collect();
+    let vlan = json!({"vlan": 10, "guard": "ip,arp", "macspoofchk": true,
+        "runtimeConfig": {"bandwidth": {"ingressRate": 80_000_000, "ingressBurst": 8_000_000}}});
+    let configs = [
+        r.config("1.0.0", "10.1.0.2/24", &vlan),
+        r.config("1.0.0", "10.1.0.3/24", &vlan),
+        r.config("1.0.0", "10.1.0.4/24", &json!({"vlan": 20})),
+    ];
+    for (i, host) in hosts.iter().enumerate() {
+        r.run("ADD", &format!("c{i}"), &path(host), &configs[i]).unwrap();
+    }
+    inside(&hosts[0], "ping -c 2 -i 0.2 -W 20 10.1.0.3");
+    let alone = hosts[2].command("ping", &["-c", "1", "-W", "1", "10.1.0.2"]).output().unwrap();
+    assert!(!alone.status.success(), "another VLAN");
+    let shown = |r: &Runtime| r.ports().iter().map(|port| r.up.show(port)["policies"].clone()).collect::<Vec<Value>>();
+    let set = shown(&r).into_iter().find(|set| set["info"] == "c0").expect("a port of VLAN 10");
+    let is_set = |key: &str, value: Value| assert_eq!(set[key], value, "{key} of {set}");
+    is_set("access", json!(10));
+    is_set("rate_out", json!("80000000bit"));
+    assert!(set["guard"].as_str().is_some_and(|checks| checks.contains("ip") && checks.contains("mac")), "{set}");
+    assert_eq!(set["info"], "c0");
+    // Its own address still passes, another one does not.
+    inside(&hosts[0], "ip addr add 10.1.0.77/24 dev eth0");
+    let spoofed = hosts[0].command("ping", &["-c", "1", "-W", "1", "-I", "10.1.0.77", "10.1.0.3"]).output().unwrap();
+    assert!(!spoofed.status.success(), "an address that was not handed out");
+    inside(&hosts[0], "ping -c 1 -W 20 -I 10.1.0.2 10.1.0.3");
+    let wrong = r.config("1.0.0", "10.1.0.5/24", &json!({"name": "wrong", "vlan": 5000}));
+    let other = Host::new().unwrap();
+    assert_eq!(code(r.run("ADD", "wrong", &path(&other), &wrong)), 102);
+    assert_eq!(r.ports().len(), 3);
+    let isolated = json!({"name": "vms", "mode": "vhostuser", "portIsolation": true, "vlanTrunk": [{"id": 7}]});
+    let config = r.config("1.1.0", "10.1.0.6/24", &isolated);
+    r.run("ADD", "vm", &path(&other), &config).unwrap();
+    assert!(
+        shown(&r).iter().any(|set| set["isolated"] == json!(true) && set["trunk"] == json!("7")),
+        "{:?}",
+        shown(&r)
+    );
+}
+
 /// Objective: a second ADD of a container's interface is an error and leaves the first as it is; the same container on another network, or with another
 /// interface, is another port.
 #[test]
@@ -172,7 +220,8 @@ fn nonsense() {
     assert_eq!(raw(b"[1]"), 1);
     let config = r.config("1.0.0", "10.1.0.2/24", &json!({}));
     assert_eq!(raw(r.config("0.2.0", "", &json!({})).to_string().as_bytes()), 1);
-    assert_eq!(raw(r.config("1.0.0", "", &json!({"vlan": 5})).to_string().as_bytes()), 2);
+    assert_eq!(raw(r.config("1.0.0", "", &json!({"ipMasq": true})).to_string().as_bytes()), 2);
+    assert_eq!(raw(r.config("1.0.0", "", &json!({"vlan": "x"})).to_string().as_bytes()), 7);
     assert_eq!(raw(r.config("1.0.0", "", &json!({"name": ""})).to_string().as_bytes()), 7);
     let bad = std::ffi::OsStr::from_bytes(b"\xff");
     for (key, value) in [

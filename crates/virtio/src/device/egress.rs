@@ -219,14 +219,16 @@ impl Live {
         let Form::Segments { count, longest, .. } = Form::of(frame, false) else { return Ok(true) };
         let need = self.framing.hdr_len + longest;
         let start = self.queue.position();
+        let before = self.pieces.walked();
         let mut waits = false;
         let mut posted = 0;
         let mut last = 0;
-        self.pieces.begin();
         'all: for _ in 0..count {
             let mut room = 0;
             while room < need {
                 if self.pieces.is_exhausted() {
+                    // The next delivery begins with this frame; one that began with it gets no further.
+                    waits = before > 0;
                     break 'all;
                 }
                 if self.queue.next(&self.memory, &mut self.pieces)?.is_none() {
@@ -244,8 +246,8 @@ impl Live {
             }
         }
         self.queue.back_to(start);
-        // What was only looked at is not done yet.
-        self.pieces.begin();
+        // Descriptors that were only looked at are walked again, and count then.
+        self.pieces.go_back(before);
         Ok(!waits)
     }
 }

@@ -66,10 +66,7 @@ impl Started {
         }
         let (queue, ram, blank) = ring;
         let room = Room { free: queue.free(), all: ram.size().into(), bytes: BUF as usize, lead: hdr_len };
-        if scratch.has_to_wait(frame, &room) {
-            return PutResult::Full;
-        }
-        scratch.soften_into(frame, &self.counters, |bytes| {
+        scratch.soften_into(frame, &self.counters, &room, |bytes| {
             put((queue, ram, blank), (hdr_len, &[0; 12]), bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);

@@ -126,6 +126,16 @@ impl Pieces {
         self.walked = 0;
     }
 
+    /// Descriptors that were looked at since then, of chains with more than one.
+    pub fn walked(&self) -> u32 {
+        self.walked
+    }
+
+    /// Forgets those behind the first `walked`.
+    pub fn go_back(&mut self, walked: u32) {
+        self.walked = walked;
+    }
+
     /// Whether enough descriptors were looked at for one take.
     #[inline]
     pub fn is_enough(&self) -> bool {

@@ -192,11 +192,13 @@ fn every_option_for_every_kind() {
 fn wrong_values() {
     for option in OPTIONS {
         let port = port(option.kinds[0]);
-        for value in bad(option) {
+        // Some options take any text.
+        for value in bad(option).into_iter().filter(|value| !option.shape.admits(value)) {
             ways(port, &[(option.key, value.clone())], |outcome, way| match outcome {
                 // On the command line, everything is text.
                 Ok(_) => {
-                    assert!(way == "the command line" && option.shape == Shape::Text, "{way}: {} = {value}", option.key)
+                    let is_right = option.shape.admits(&Value::String(value.to_string()));
+                    assert!(way == "the command line" && is_right, "{way}: {} = {value}", option.key)
                 }
                 Err(why) => assert!(names(&why, option.key), "{way}: {} = {value}: {why}", option.key),
             });

@@ -26,7 +26,8 @@ function draw() {
   const others = state.list.filter((port) => !counted.has(port.name));
   summary.update(rates);
   topology.update(stats, others, rates, selected);
-  table.update([...stats.ports, ...others], rates, selected);
+  const infos = new Map(state.list.map((port) => [port.name, port.policies?.info]));
+  table.update([...stats.ports, ...others].map((port) => ({ ...port, info: infos.get(port.name) })), rates, selected);
   workers.update(stats.workers, rates);
   drawDrops(by("drops"), stats.ports, rates, select);
   details.rates(rates);

@@ -33,7 +33,7 @@ export class Summary {
 
 // Head, class of the column, what it sorts by, and its text.
 const COLUMNS = [
-  ["Port", "text", (row) => row.name, (row) => visible(row.name)],
+  ["Port", "text", (row) => row.name, (row) => visible(row.info ? `${row.name} (${row.info})` : row.name)],
   ["Kind", "text some", (row) => row.kind, (row) => kind(row)],
   ["State", "text some", (row) => row.state, (row) => visible(row.state)],
   ["In pps", "", (row) => row.rate?.in.pps ?? 0, (row) => (row.rate ? si(row.rate.in.pps) : "–")],
@@ -76,7 +76,7 @@ export class PortTable {
   update(ports, rates, selected) {
     this.redraw = () => this.update(ports, rates, selected);
     const rows = ports.map((port) => ({ ...port, rate: rates.ports.get(port.name) }));
-    const has = (row) => [row.name, kind(row), row.state].some((text) => String(text).toLowerCase().includes(this.filter));
+    const has = (row) => [row.name, row.info, kind(row), row.state].some((text) => String(text).toLowerCase().includes(this.filter));
     const key = COLUMNS[this.sort.column][2];
     const order = (a, b) => {
       const [x, y] = [key(a), key(b)];
