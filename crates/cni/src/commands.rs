@@ -143,10 +143,7 @@ fn del(config: &Config, input: &Value) -> Result<(), CniError> {
 
 /// Removes a port and what belongs to it. Returns whether it was there; that it is gone already is no error.
 fn remove(config: &Config, port: &str, daemon: &mut Client) -> Result<bool, CniError> {
-    let done = match daemon.detach(&config.bridge, port) {
-        Err(ClientError::Refused(why)) if why.is(ErrorCode::NotFound) => Ok(false),
-        done => done.map(|()| true).map_err(CniError::from),
-    };
+    let done = found(daemon.detach(&config.bridge, port)).map(|done| done.is_some());
     vhost::remove(config, port);
     done
 }
@@ -190,16 +187,15 @@ fn gc(config: &Config, input: &Value) -> Result<(), CniError> {
     }
     let valid = config.valid.as_deref().unwrap_or_default();
     let keep: Vec<_> = valid.iter().map(|one| name::of_port(&config.name, &one.container, &one.ifname)).collect();
-    let own = format!("{}:{}", config.bridge, name::of_network(&config.name));
+    let own = name::of_network(&config.name);
     let mut daemon = connect(config)?;
     let mut first = Ok(());
-    for port in daemon.ports(None)?.iter().filter(|port| port.name.starts_with(&own)) {
-        let (_, port) = port.name.split_once(':').unwrap_or_default();
-        if !keep.iter().any(|kept| kept == port) {
-            first = first.and(remove(config, port, &mut daemon).map(drop));
-        }
+    let there = found(daemon.ports(Some(&config.bridge)))?.unwrap_or_default();
+    let ports = there.iter().filter_map(|port| Some(port.name.split_once(':')?.1));
+    for port in ports.filter(|port| port.starts_with(&own) && !keep.iter().any(|kept| kept == port)) {
+        first = first.and(remove(config, port, &mut daemon).map(drop));
     }
-    vhost::keep_only(config, &name::of_network(&config.name), &keep);
+    vhost::keep_only(config, &own, &keep);
     first?;
     if config.ipam.kind.is_empty() { Ok(()) } else { ipam::run(&config.ipam.kind, "GC", input).map(drop) }
 }
@@ -216,6 +212,13 @@ fn connect(config: &Config) -> Result<Client, CniError> {
 
 /// Whether the container's port is on the switch.
 fn is_attached(config: &Config, port: &str, daemon: &mut Client) -> Result<bool, CniError> {
-    let full = format!("{}:{port}", config.bridge);
-    Ok(daemon.ports(None)?.iter().any(|one| one.name == full))
+    Ok(found(daemon.show(&format!("{}:{port}", config.bridge)))?.is_some())
+}
+
+/// What the daemon knows of, if it is there.
+fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, CniError> {
+    match answer {
+        Err(ClientError::Refused(why)) if why.is(ErrorCode::NotFound) => Ok(None),
+        answer => Ok(Some(answer?)),
+    }
 }

@@ -70,23 +70,25 @@ fn containers() {
     }
 }
 
-/// Objective: the bridge has any name, by which its ports are made, checked and removed.
+/// Objective: the bridge has any name, or the one that netmap programs have for it, by which its ports are made, checked
+/// and removed.
 #[test]
 fn any_bridge() {
     if !can_run() {
         return;
     }
-    for bridge in ["cni0", "br-lab.1"] {
+    for (bridge, switch) in [("cni0", "cni0"), ("br-lab.1", "br-lab.1"), ("valecni0", "cni0")] {
         let r = Runtime::new();
+        r.up.must(&["attach", switch, "beside"]);
         let one = Host::new().unwrap();
         let mut config = r.config("1.1.0", "10.1.0.2/24", &json!({"bridge": bridge}));
         let result = r.run("ADD", "one", &path(&one), &config).unwrap();
-        assert_eq!(r.ports().iter().filter(|port| port.starts_with(&format!("{bridge}:"))).count(), 1);
+        assert_eq!(r.ports().iter().filter(|port| port.starts_with(&format!("{switch}:"))).count(), 2);
         config["prevResult"] = result;
         assert_eq!(r.run("CHECK", "one", &path(&one), &config), Ok(Value::Null));
         config["cni.dev/valid-attachments"] = json!([]);
         assert_eq!(r.run("GC", "one", &path(&one), &config), Ok(Value::Null));
-        assert!(r.ports().is_empty());
+        assert_eq!(r.ports(), [format!("{switch}:beside")]);
         assert_eq!(r.run("DEL", "one", &path(&one), &config), Ok(Value::Null));
     }
 }
