@@ -173,7 +173,7 @@ pub struct Bound {
     pub csb: OnceLock<UserCsb>,
     /// When it was last told that the daemon has closed the connection.
     told_end: Mutex<Option<Instant>>,
-    map: Arc<netvale_mem::Mapping>,
+    _map: Arc<netvale_mem::Mapping>,
 }
 
 /// How often it is told: a program that takes no notice would not stop asking.
@@ -190,13 +190,8 @@ impl Bound {
             flags,
             csb: OnceLock::new(),
             told_end: Mutex::default(),
-            map: attached.map,
+            _map: attached.map,
         }
-    }
-
-    /// What it lies in.
-    pub fn mapping(&self) -> &Arc<netvale_mem::Mapping> {
-        &self.map
     }
 
     /// Whether the rings are synced through the CSB only.

@@ -3,11 +3,10 @@
 
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Mutex, PoisonError};
 
 use netvale_abi::nmreq::{NmreqOptExtmem, NmreqPoolsInfo};
 use netvale_control::attach::{FileAsked, IN_FILE, Pools};
-use netvale_mem::Mapping;
 use rustix::io::Errno;
 
 use crate::descriptor::Bound;
@@ -22,9 +21,6 @@ pub struct Extmem {
     pub pools: Pools,
     /// The region that the program put there before: in netmap, the same memory is the same region.
     pub known: Option<u32>,
-    /// Whether the program has a port in that region: it goes with its last port, which the daemon may notice a while
-    /// later.
-    pub is_held: bool,
     /// The memory is a part of a file: the region is to lie there, for all who have it mapped.
     file: Option<FileMemory>,
     room: u64,
@@ -40,15 +36,8 @@ struct Place {
     file: Inode,
 }
 
-/// A region of this program's.
-struct Known {
-    place: Place,
-    mem_id: u32,
-    /// The mappings of those of the program's ports that lie in it.
-    holders: Vec<Weak<Mapping>>,
-}
-
-static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+/// The places of this program's regions, with their numbers.
+static PLACES: Mutex<Vec<(Place, u32)>> = Mutex::new(Vec::new());
 
 impl Extmem {
     /// Reads the option at `addr`. What the program left open gets netmap's numbers of a small region.
@@ -59,14 +48,14 @@ impl Extmem {
         let mut option: NmreqOptExtmem = user::read(addr)?;
         fill_in(&mut option.nro_info);
         let (start, len) = pages(option.nro_usrptr, option.nro_info.nr_memsize)?;
-        let (known, is_held) = known(start, len).map_or((None, false), |(mem_id, is_held)| (Some(mem_id), is_held));
+        let known = known(start, len);
         let file = if known.is_some() { None } else { FileMemory::find(start..start + len) };
         if file.is_none() {
             // A file's memory may be in use by others.
             user::probe(start, usize::try_from(len).map_err(|_| Errno::NOMEM)?)?;
         }
         let pools = pools(&option.nro_info, len)?;
-        Ok(Extmem { addr, option, pools, known, is_held, file, room: len })
+        Ok(Extmem { addr, option, pools, known, file, room: len })
     }
 
     /// The file that the region is to lie in, and where.
@@ -108,7 +97,6 @@ impl Extmem {
             }
             remember(Place { start, len: room, file: Inode::of(bound.region.as_fd())? }, r.mem_id);
         }
-        hold(r.mem_id, bound.mapping());
         let info = self.addr + offset_of!(NmreqOptExtmem, nro_info) as u64;
         user::write_bytes(info, &user::bytes_of::<_, { size_of::<NmreqPoolsInfo>() }>(&self.option.nro_info))
     }
@@ -158,30 +146,17 @@ fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<Pools, Errno> {
     if pools.bufs.0 <= 2 { Err(Errno::INVAL) } else { Ok(pools) }
 }
 
-fn all_known() -> MutexGuard<'static, Vec<Known>> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The region that this program's memory there is already, and whether the program has a port in it.
-fn known(start: u64, len: u64) -> Option<(u32, bool)> {
-    let all = all_known();
-    let same = all.iter().rev().find(|one| (one.place.start, one.place.len) == (start, len))?;
-    let is_held = same.holders.iter().any(|holder| holder.strong_count() > 0);
-    (Inode::at(start)? == same.place.file).then_some((same.mem_id, is_held))
+/// The region that this program's memory there is already.
+fn known(start: u64, len: u64) -> Option<u32> {
+    let places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+    let same = places.iter().rev().find(|(place, _)| (place.start, place.len) == (start, len))?;
+    (Inode::at(start)? == same.0.file).then_some(same.1)
 }
 
 fn remember(place: Place, mem_id: u32) {
-    let mut all = all_known();
-    all.retain(|one| one.place.start != place.start);
-    all.push(Known { place, mem_id, holders: Vec::new() });
-}
-
-/// A port lies in that region, as long as it has its mapping.
-fn hold(mem_id: u32, mapping: &Arc<Mapping>) {
-    if let Some(one) = all_known().iter_mut().find(|one| one.mem_id == mem_id) {
-        one.holders.retain(|holder| holder.strong_count() > 0);
-        one.holders.push(Arc::downgrade(mapping));
-    }
+    let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+    places.retain(|(p, _)| p.start != place.start);
+    places.push((place, mem_id));
 }
 
 #[cfg(test)]

@@ -82,8 +82,8 @@ fn attach_over(fd: BorrowedFd<'_>, request: AttachRequest, extmem: &Extmem) -> R
             done => return done,
         }
     }
+    let Some(mem_id) = extmem.known else { return raw::attach(fd, &fresh) };
     // The region goes with its last port, and what is left of it is memory like any other.
-    let Some(mem_id) = extmem.known.filter(|_| extmem.is_held) else { return raw::attach(fd, &fresh) };
     raw::attach(fd, &AttachRequest { mem_id, pools: Pools::default(), ..fresh.clone() })
         .or_else(|_| raw::attach(fd, &fresh))
 }
