@@ -125,8 +125,7 @@ has_output() {
 later() {
     local before
     station 3
-    ip netns exec s3 ping -q -f -c 200 -W 1 10.1.0.2 >/dev/null || true
-    wait_for "a port that is attached later" 20 sampled 02:00:00:00:00:03
+    wait_for "a port that is attached later" 20 sampled_from 3 10.1.0.2
     ok "ports that are attached later are sampled"
     end_of "$daemon" || true
     wait_for "the agent notices" 20 grep -q "no samples" "$work/sflow.log"
@@ -136,15 +135,16 @@ later() {
     station 4
     station 5
     wait_for "counters of another daemon's ports" 20 more_than "$((before + 1))"
-    in_space s4 ping -q -f -c 200 -W 1 10.1.0.5 >/dev/null || true
-    wait_for "another daemon's frames" 20 sampled 02:00:00:00:00:04
+    wait_for "another daemon's frames" 20 sampled_from 4 10.1.0.5
     ok "a daemon that goes and comes"
     kill -0 "$agent" || fail "the agent runs on"
 }
 
-# sampled MAC: whether there is a sample from that address.
-sampled() {
-    read_samples "eth.src == $1" frame.number | grep -q .
+# sampled_from N TO: whether there is a sample from station N, which sends to that address: again until the agent has
+# heard of its port.
+sampled_from() {
+    in_space "s$1" ping -q -f -c 200 -W 1 "$2" >/dev/null || true
+    read_samples "eth.src == 02:00:00:00:00:0$1" frame.number | grep -q .
 }
 
 # Nobody listened at the first target since sfcapd ended; one that comes gets samples, as the second target does.
@@ -152,8 +152,7 @@ collectors() {
     rm -rf "$work/flows"
     collect
     station 6
-    in_space s6 ping -q -f -c 200 -W 1 10.1.0.5 >/dev/null || true
-    wait_for "samples go on" 20 sampled 02:00:00:00:00:06
+    wait_for "samples go on" 20 sampled_from 6 10.1.0.5
     end_of "$agent" || true
     end_of "$collector" || true
     nfdump -q -R "$work/flows" -N -o 'fmt:%pkt' 'src ip 10.1.0.6 and dst ip 10.1.0.5' | grep -q . ||

@@ -126,6 +126,11 @@ impl Core {
         page.marks(Direction::Receive, self.e1000.head_after(Direction::Receive, count as u32));
     }
 
+    /// Whether somebody keeps what outlives this process.
+    pub fn is_kept(&self) -> bool {
+        self.page.is_some()
+    }
+
     /// The transmit descriptor at that address, which was read as `raw`, is marked as done next.
     #[inline]
     pub fn marks_sent(&self, finder: &mut Finder<'_>, address: u64, raw: Raw) {

@@ -134,8 +134,12 @@ impl E1000Ingress {
             }
             if core.epoch == self.epoch {
                 let mut finder = self.memory.finder();
+                // Asked once: each look at the core is an instruction or two of every frame.
+                let is_kept = core.is_kept();
                 for (address, raw) in &self.reported {
-                    core.marks_sent(&mut finder, *address, *raw);
+                    if is_kept {
+                        core.marks_sent(&mut finder, *address, *raw);
+                    }
                     finder.sent(*address, *raw);
                 }
                 core.sent(self.taken, Report::of(!self.reported.is_empty(), self.may_wait));

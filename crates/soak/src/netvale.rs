@@ -94,7 +94,7 @@ impl Netvale {
         self.control()?.attach(params).map(drop).map_err(|e| format!("{port}: {e}"))
     }
 
-    /// Frames that a port did not pass on so far: dropped for whatever reason, or for a receiver that had no queue open.
+    /// Frames that a port did not pass on so far: dropped for whatever reason, or while its receiver had no queue open.
     /// `None` if it does not answer.
     pub fn drops(&self, port: &str) -> Option<u64> {
         let info = self.control().ok()?.show(port).ok()?;

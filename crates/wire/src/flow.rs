@@ -306,7 +306,8 @@ mod tests {
         };
         for _ in 0..5000 {
             let key = FlowKey::new([next(), next()]);
-            let (mut by_remainder, mut by_share) = ([0; 4], [0; 4]);
+            let mut by_remainder = [0; 4];
+            let mut by_share = [0; 4];
             for hash in frames.iter().map(|frame| key.hash(frame)) {
                 by_remainder[hash as usize % 4] += 1;
                 by_share[spread(hash, 4) as usize] += 1;
