@@ -210,6 +210,11 @@ pub trait Attached: Any {
         Vec::new()
     }
 
+    /// Looks whether what is behind it is still there, where nobody tells. Why not, if it is not.
+    fn look(&self) -> Option<String> {
+        None
+    }
+
     /// Why what is behind it is no more: it then goes, too.
     fn gone(&self) -> Option<String> {
         None

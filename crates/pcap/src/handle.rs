@@ -41,8 +41,6 @@ pub struct Handle {
     breaking: AtomicBool,
     /// The eventfd that ends a wait for frames; -1 before activation.
     breaker: AtomicI32,
-    /// `PCAP_D_*`.
-    pub direction: Cell<c_int>,
     /// Frames that passed the filter.
     pub received: Cell<u64>,
     /// The header that `pcap_next_ex` points its caller at.
@@ -108,7 +106,6 @@ impl Handle {
             nonblock: Cell::new(false),
             breaking: AtomicBool::new(false),
             breaker: AtomicI32::new(-1),
-            direction: Cell::new(0),
             received: Cell::new(0),
             header: UnsafeCell::new(sys::PktHdr { ts: libc::timeval { tv_sec: 0, tv_usec: 0 }, caplen: 0, len: 0 }),
             filter: UnsafeCell::new(Vec::new()),

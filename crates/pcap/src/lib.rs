@@ -15,12 +15,14 @@
 //! | `sys` | libpcap's types, the system's functions |
 //! | `handle` | netvale's `pcap_t` |
 //! | `read` | loop, dispatch, next |
+//! | `filter` | which way frames go |
 //! | `output` | room to send, for poll |
 //! | `open`, `setup`, `send`, `ask` | the other functions, by what they do |
 // Under test nothing is exported, so nothing is used either.
 #![cfg_attr(test, allow(dead_code))]
 
 mod ask;
+mod filter;
 mod handle;
 mod open;
 mod output;

@@ -2,10 +2,11 @@
 #![allow(unsafe_code)]
 
 use libc::{c_char, c_int};
+use netvale_portspec::Directions;
 
 use crate::handle::Handle;
 use crate::sys::{self, BpfProgram};
-use crate::{on_handle, text};
+use crate::{filter, on_handle, text};
 
 /// Options can be set before activation only.
 fn before(h: &Handle, set: impl FnOnce()) -> c_int {
@@ -72,12 +73,17 @@ on_handle! {
     fn pcap_getnonblock(p, h, _errbuf: *mut c_char) -> c_int = c"pcap_getnonblock" {
         after(h, h.nonblock.get().into())
     }
-    /// A port cannot choose the direction: it sees only what it receives.
+    /// A port has what it receives, a monitor what it watches: no other direction can be had.
     fn pcap_setdirection(p, h, direction: c_int) -> c_int = c"pcap_setdirection" {
+        const INOUT: c_int = 0;
+        const IN: c_int = 1;
         const OUT: c_int = 2;
-        match direction {
-            OUT => h.fail(sys::ERROR, "a port sees what it receives; /t watches what it sends"),
-            _ => { h.direction.set(direction); after(h, 0) }
+        match (direction, filter::ways(&h.name)) {
+            (INOUT, _) | (IN, Directions::Rx) | (OUT, Directions::Tx) => after(h, 0),
+            (IN | OUT, Directions::Both) => h.fail(sys::ERROR, filter::UNKNOWN),
+            (OUT, _) => h.fail(sys::ERROR, "a port sees what it receives; /t watches what it sends"),
+            (IN, _) => h.fail(sys::ERROR, "/t watches what a port sends; /r watches what it receives"),
+            _ => h.fail(sys::ERROR, "invalid direction"),
         }
     }
     /// The text of a filter into a program.
@@ -102,7 +108,10 @@ on_handle! {
             if program.is_null() || (*program).insns.is_null() {
                 return h.fail(sys::ERROR, "no filter specified");
             }
-            let insns = std::slice::from_raw_parts((*program).insns, (*program).len as usize).to_vec();
+            let mut insns = std::slice::from_raw_parts((*program).insns, (*program).len as usize).to_vec();
+            if let Err(why) = filter::settle(&mut insns, filter::ways(&h.name)) {
+                return h.fail(sys::ERROR, why);
+            }
             match c_int::try_from(insns.len()) {
                 Ok(n) if sys::bpf_validate(insns.as_ptr(), n) != 0 => {
                     *h.filter.get() = insns;

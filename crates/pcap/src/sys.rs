@@ -30,10 +30,12 @@ pub type Handler = unsafe extern "C" fn(*mut u8, *const PktHdr, *const u8);
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BpfInsn {
-    code: u16,
+    /// What it does.
+    pub code: u16,
     jt: u8,
     jf: u8,
-    k: u32,
+    /// Its constant.
+    pub k: u32,
 }
 
 /// `struct bpf_program`.

@@ -3,12 +3,15 @@
 //! A queue is non-blocking when it is opened. A program that holds another copy of its descriptor can undo that, since the property belongs to what the
 //! copies share: so the calls of such a queue are marked, and one that blocks is interrupted ([`netvale_mem::calls`]).
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use netvale_mem::calls::bounded;
 use netvale_mem::fault::Fault;
 use rustix::io::Errno;
+
+use crate::sys;
 
 /// The reason for a port whose interface is gone.
 pub const GONE: &str = "its interface is gone: it was deleted, or its network namespace has ended";
@@ -35,6 +38,13 @@ impl Link {
     /// Whether a call found that it is gone.
     pub fn is_gone(&self) -> bool {
         self.0.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether the interface behind a queue is still there, and its namespace: [`GONE`] if not. The kernel removes
+    /// the interfaces of a namespace a while after it has ended.
+    pub fn look(&self, queue: impl AsFd) -> Option<String> {
+        let is_gone = matches!(sys::namespace_of(queue), Err(Errno::BADFD | Errno::INVAL));
+        is_gone.then(|| GONE.to_owned())
     }
 
     /// What is told of it, if somebody else may hold copies of its queues.

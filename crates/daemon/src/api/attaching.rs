@@ -13,6 +13,7 @@ use crate::daemon::Daemon;
 use crate::naming;
 use crate::permission::{self, Request};
 use crate::ports;
+use crate::ports::faults;
 use crate::ports::kind::Asked;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::{Declared, SwitchPort};
@@ -96,8 +97,9 @@ pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: 
         return Err(bad(format!("{asked} queues are announced, and {came} descriptors came")));
     }
     let at = place(d, p, &spec)?;
-    permission::admit(d, caller, Request::Bring(&at))?;
     let full = at.full();
+    faults::make_way(d, &full);
+    permission::admit(d, caller, Request::Bring(&at))?;
     ports::brought_tap::attach(d, &Asked::new(at, &spec, &p.options, caller), queues)?;
     Ok(full)
 }
@@ -110,8 +112,9 @@ fn attach_to_switch(
     options: &PortOptions,
     caller: Caller,
 ) -> Result<String, Refusal> {
-    permission::admit(d, caller, Request::Attach(&at, spec))?;
     let full = at.full();
+    faults::make_way(d, &full);
+    permission::admit(d, caller, Request::Attach(&at, spec))?;
     ports::attach(d, &Asked::new(at, spec, options, caller))?;
     Ok(full)
 }

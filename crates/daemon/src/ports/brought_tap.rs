@@ -84,6 +84,10 @@ impl Attached for BroughtTap {
         self.hand_over()
     }
 
+    fn look(&self) -> Option<String> {
+        self.link.look(self.queues.queues.first()?)
+    }
+
     fn fault(&self) -> Option<&Fault> {
         self.link.fault()
     }

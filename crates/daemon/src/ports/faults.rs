@@ -26,16 +26,7 @@ pub fn evict(d: &mut Daemon) {
     };
     let found = d.ports.iter().filter_map(|(full, record)| Some((full.to_owned(), why(full, record)?)));
     for (full, why) in found.collect::<Vec<_>>() {
-        if let Some(record) = d.ports.get(&full) {
-            let owner = record.owner;
-            note(&mut d.evictions, &mut d.events, &full, owner, why.clone());
-        }
-        if let Some(joint) = d.persistent.joint_of(&full).map(str::to_owned) {
-            part(d, &joint, &why);
-        }
-        d.persistent.remove_at(&full);
-        // It was found just now.
-        let _ = unplug(d, &full, &why);
+        take_away(d, &full, &why);
     }
     d.evictions.begin_pauses();
     for (client, port) in d.interfaces.ports() {
@@ -44,6 +35,27 @@ pub fn evict(d: &mut Daemon) {
             d.evictions.evict([client]);
         }
     }
+}
+
+/// Takes a port away if what is behind it turns out to be gone, now that its name is wanted.
+pub fn make_way(d: &mut Daemon, full: &str) {
+    let Some(record) = d.ports.get(full) else { return };
+    if let Some(why) = reason(d, full, record).or_else(|| record.behind.look()) {
+        take_away(d, full, &why);
+    }
+}
+
+fn take_away(d: &mut Daemon, full: &str, why: &str) {
+    if let Some(record) = d.ports.get(full) {
+        let owner = record.owner;
+        note(&mut d.evictions, &mut d.events, full, owner, why.to_owned());
+    }
+    if let Some(joint) = d.persistent.joint_of(full).map(str::to_owned) {
+        part(d, &joint, why);
+    }
+    d.persistent.remove_at(full);
+    // It was found just now.
+    let _ = unplug(d, full, why);
 }
 
 /// Remembers why a port was taken away, and tells it.

@@ -45,8 +45,12 @@ impl Attached for TapPort {
     }
 
     fn notes(&self) -> Vec<String> {
-        let gone = self.link.is_gone().then(|| format!("{GONE}; detach the port and attach it again"));
+        let gone = self.link.is_gone().then(|| format!("{GONE}; attach it again"));
         std::iter::once(self.detail.clone()).chain(gone).collect()
+    }
+
+    fn look(&self) -> Option<String> {
+        self.link.look(self.queues.first()?)
     }
 
     fn link(&self) -> Option<bool> {

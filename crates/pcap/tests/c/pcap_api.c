@@ -259,6 +259,53 @@ filtered(pcap_t *rx, pcap_t *tx)
 	pcap_freecode(&program);
 }
 
+/* Sets a filter. Returns what pcap_setfilter does. */
+static int
+set(pcap_t *p, const char *filter)
+{
+	struct bpf_program program;
+	int done;
+
+	CHECK(pcap_compile(p, &program, filter, 1, PCAP_NETMASK_UNKNOWN) == 0, "%s: %s", filter, pcap_geterr(p));
+	done = pcap_setfilter(p, &program);
+	pcap_freecode(&program);
+	return done;
+}
+
+/* What a port receives came in, what a monitor of its tx rings sees went out; a monitor of both cannot tell. */
+static void
+directed(pcap_t *rx, pcap_t *tx, const char *sender)
+{
+	static const char *const ways[] = { "inbound", "outbound", "inbound and ether proto 0x88b5" };
+	struct pcap_pkthdr *h;
+	const u_char *data;
+	char name[512];
+	pcap_t *monitor;
+	int n, outbound;
+
+	snprintf(name, sizeof(name), "%s/t", sender);
+	monitor = opened(name, 50);
+	for (n = 0; n < 3; n++) {
+		CHECK(set(rx, ways[n]) == 0 && set(monitor, ways[n]) == 0, "%s: %s", ways[n], pcap_geterr(rx));
+		transmit(tx, 1);
+		outbound = n == 1;
+		CHECK(pcap_next_ex(rx, &h, &data) == !outbound, "%s: received", ways[n]);
+		CHECK(pcap_next_ex(monitor, &h, &data) == outbound, "%s: sent", ways[n]);
+	}
+	CHECK(pcap_setdirection(rx, PCAP_D_IN) == 0 && pcap_setdirection(rx, PCAP_D_OUT) == PCAP_ERROR, "a port");
+	CHECK(pcap_setdirection(monitor, PCAP_D_OUT) == 0 && pcap_setdirection(monitor, PCAP_D_IN) == PCAP_ERROR, "/t");
+	CHECK(set(rx, "ifindex 1") == PCAP_ERROR && strstr(pcap_geterr(rx), "kernel"), "%s", pcap_geterr(rx));
+	CHECK(set(rx, "") == 0, "everything again");
+	pcap_close(monitor);
+
+	snprintf(name, sizeof(name), "%s/z", sender);
+	monitor = opened(name, 50);
+	CHECK(set(monitor, "inbound") == PCAP_ERROR && strstr(pcap_geterr(monitor), "/r"), "%s", pcap_geterr(monitor));
+	CHECK(pcap_setdirection(monitor, PCAP_D_IN) == PCAP_ERROR, "/z");
+	CHECK(pcap_setdirection(monitor, PCAP_D_INOUT) == 0, "both");
+	pcap_close(monitor);
+}
+
 static void
 overrun(pcap_t *rx, pcap_t *tx)
 {
@@ -332,6 +379,7 @@ main(int argc, char **argv)
 	nonblocking(rx, tx);
 	broken_off(rx);
 	filtered(rx, tx);
+	directed(rx, tx, argv[2]);
 	dumped(rx, tx, argv[3]);
 	overrun(rx, tx);
 	pcap_close(rx);

@@ -167,6 +167,34 @@ fn deleted_interface() {
     assert_eq!(receive(&mut b), frame(255, 1, 1));
 }
 
+/// Objective: a container that is started again gets its port's name back at once, however long the kernel takes to
+/// remove the interface that it had before; a name whose interface is there stays taken.
+#[test]
+fn restarted_containers() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    let bring = || {
+        let queues = Tap::open(&options("nvb0")).unwrap().into_queues();
+        let done = hand_over(&d, params("tap:nvb0", PortOptions::default()), &queues);
+        done.map(drop).map_err(|e| e.to_string())
+    };
+    for round in 0..30 {
+        let mut container = Command::new("unshare").args(["--net", "sleep", "60"]).spawn().unwrap();
+        let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).unwrap();
+        until("the namespace is there", || namespace(&container.id().to_string()) != namespace("self"));
+        let brought = bring();
+        ip(&format!("link set nvb0 netns {}", container.id()));
+        let twice = if round == 0 { bring() } else { Err("already".into()) };
+        container.kill().unwrap();
+        container.wait().unwrap();
+        assert_eq!(brought, Ok(()), "round {round}");
+        assert!(twice.is_err_and(|why| why.contains("already")));
+    }
+    assert!(d.call("port.evicted", json!({}))["result"][0].to_string().contains(netvale_tap::link::GONE));
+}
+
 /// Objective: a client that keeps its copy of the descriptor and makes it blocking loses its port; the worker goes on.
 #[test]
 fn copies() {
