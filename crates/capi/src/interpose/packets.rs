@@ -1,10 +1,11 @@
-//! bind, send, write and their kin on packet sockets; interfaces by name and index.
+//! bind, setsockopt, send, write and their kin on packet sockets; interfaces by name and index.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
 
 use libc::{
-    AF_PACKET, c_char, c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, sockaddr_ll, socklen_t, ssize_t,
+    AF_PACKET, PACKET_RX_RING, PACKET_TX_RING, SOL_PACKET, c_char, c_int, c_uint, c_void, iovec, mmsghdr, msghdr,
+    size_t, sockaddr, sockaddr_ll, socklen_t, ssize_t,
 };
 use rustix::io::Errno;
 
@@ -78,6 +79,29 @@ pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) 
     }
     // SAFETY: the program's.
     unsafe { real::bind(fd, addr, len) }
+}
+
+/// setsockopt(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    if table::holds(fd) {
+        return errno::fail(Errno::NOTSOCK);
+    }
+    let is_ring = level == SOL_PACKET && matches!(name, PACKET_RX_RING | PACKET_TX_RING);
+    if is_ring && socket::is_bound(fd) {
+        return errno::fail(socket::no_rings());
+    }
+    // SAFETY: the program's.
+    unsafe { real::setsockopt(fd, level, name, value, len) }
 }
 
 /// send(2).

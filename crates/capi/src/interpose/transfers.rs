@@ -86,8 +86,6 @@ refused! { NOTSOCK, quiet:
     getpeername / getpeername(addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
     /// getsockopt(2).
     getsockopt / getsockopt(level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
-    /// setsockopt(2).
-    setsockopt / setsockopt(level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
 }
 
 refused! { SPIPE, quiet:

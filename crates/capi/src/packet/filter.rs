@@ -1,9 +1,9 @@
-//! The frames that the kernel delivers to a packet socket.
+//! What the kernel does for a packet socket: the frames that it delivers, and rings in memory.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use libc::{sock_filter, sock_fprog, socklen_t};
+use libc::{c_int, sock_filter, sock_fprog, socklen_t};
 use rustix::io::Errno;
 
 use crate::errno;
@@ -22,4 +22,18 @@ pub fn deafen(fd: BorrowedFd<'_>) -> Result<(), Errno> {
         libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const program).cast(), len)
     };
     if done == 0 { Ok(()) } else { Err(errno::last()) }
+}
+
+/// Whether a packet socket has rings in memory (`PACKET_RX_RING`, `PACKET_TX_RING`): the version of their layout cannot be
+/// set any more then, not even to what it is.
+pub fn is_mapped(fd: BorrowedFd<'_>) -> bool {
+    let mut version: c_int = 0;
+    let mut len = size_of::<c_int>() as socklen_t;
+    let at = (&raw mut version).cast();
+    // SAFETY: the number and its length live over both calls.
+    unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_VERSION, at, &raw mut len) == 0
+            && libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_VERSION, at, len) != 0
+            && errno::last() == Errno::BUSY
+    }
 }

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::SocketType;
 use rustix::net::sockopt::{self, Timeout};
 
-use super::port_at;
+use super::{filter, port_at};
 use crate::table::MAX_FDS;
 
 /// The longest wait for room in a full ring before the socket's queue counts as full. A port of a switch always has room soon; a pipe whose other end is
@@ -104,7 +104,19 @@ fn take_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     if rustix::net::sockopt::socket_type(fd)? != SocketType::RAW {
         return Err(Errno::OPNOTSUPP);
     }
-    super::filter::deafen(fd)
+    if filter::is_mapped(fd) {
+        return Err(no_rings());
+    }
+    filter::deafen(fd)
+}
+
+/// The answer to a program that wants rings in memory behind a port: their frames would go nowhere.
+pub fn no_rings() -> Errno {
+    eprintln!(
+        "netvale: a packet socket with rings in memory (PACKET_TX_RING, PACKET_RX_RING) cannot be bound to a port; \
+         send(2) and its kin work there: see the program's options"
+    );
+    Errno::OPNOTSUPP
 }
 
 /// Whether a socket is bound to a port.

@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include "common.h"
 #include <net/if.h>
+#include <linux/if_packet.h>
 #include <netinet/in.h>
-#include <netpacket/packet.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -136,6 +136,27 @@ sent_bound(int fd, struct sockaddr_ll *address)
 	close(twin);
 }
 
+/* What would be put into rings in memory would go nowhere: such a socket is refused, made before or after the binding. */
+static void
+mapped(struct sockaddr_ll *address)
+{
+	struct tpacket_req ring = { .tp_block_size = 4096, .tp_block_nr = 1, .tp_frame_size = 2048, .tp_frame_nr = 2 };
+	int kinds[] = { PACKET_TX_RING, PACKET_RX_RING };
+	struct tpacket_req none;
+	int fd, i;
+
+	memset(&none, 0, sizeof(none));
+	for (i = 0; i < 2; i++) {
+		fd = socket_of(SOCK_RAW);
+		CHECK(setsockopt(fd, SOL_PACKET, kinds[i], &ring, sizeof(ring)) == 0, "a ring");
+		CHECK(bind(fd, (void *)address, sizeof(*address)) == -1 && errno == EOPNOTSUPP, "bound with a ring");
+		CHECK(setsockopt(fd, SOL_PACKET, kinds[i], &none, sizeof(none)) == 0, "no ring any more");
+		CHECK(bind(fd, (void *)address, sizeof(*address)) == 0, "without one");
+		CHECK(setsockopt(fd, SOL_PACKET, kinds[i], &ring, sizeof(ring)) == -1 && errno == EOPNOTSUPP, "too late");
+		close(fd);
+	}
+}
+
 int
 main(int argc, char **argv)
 {
@@ -152,6 +173,7 @@ main(int argc, char **argv)
 	cooked = socket_of(SOCK_DGRAM);
 	CHECK(bind(cooked, (void *)&address, sizeof(address)) == -1 && errno == EOPNOTSUPP, "headers are the program's");
 	close(cooked);
+	mapped(&address);
 	sent_to(fd, &address);
 	sent_bound(fd, &address);
 	close_port(&to);
