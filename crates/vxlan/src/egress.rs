@@ -8,7 +8,8 @@ use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 use netvale_wire::flow::{self, Plain};
 use netvale_wire::{Offload, ethernet};
 
-use crate::endpoint::SOURCES;
+use crate::ecn;
+use crate::endpoint::{ECN_SHIFT, SOURCES};
 use crate::ip::Words;
 use crate::neighbors::{self, Said};
 use crate::sender::{Job, Outcome, Sender};
@@ -61,16 +62,18 @@ impl TunnelEgress {
     #[inline]
     fn place(&self, pass: &mut Pass<'_>, frame: &FrameRef<'_>) -> Option<(Words, u8)> {
         let words = frame.words(flow::WORDS)?;
+        // The type of service of plain IPv4.
+        let ecn = (words[1] >> 56) as u8 & 3;
         if let Some((last, vtep, source)) = &pass.last
             && last.has(words)
         {
-            return Some((*vtep, *source));
+            return Some((*vtep, *source | ecn << ECN_SHIFT));
         }
         let plain = Plain::of(words)?;
         let vtep = self.vtep_of(pass, words[0])?;
         let source = source(self.tunnel.flows.hash_plain(&plain));
         pass.last = Some((plain, vtep, source));
-        Some((vtep, source))
+        Some((vtep, source | ecn << ECN_SHIFT))
     }
 
     /// The VTEP of the station that a frame is for, given its first eight bytes.
@@ -91,7 +94,7 @@ impl TunnelEgress {
         if length_of(frame) > pass.longest {
             return self.refuse(pass, frame);
         }
-        let source = source(self.tunnel.flows.hash(head));
+        let source = source(self.tunnel.flows.hash(head)) | ecn::of(head).unwrap_or(ecn::NOT_ECT) << ECN_SHIFT;
         if let Some(vtep) = self.vtep_of(pass, u64::from_le_bytes(*to)) {
             self.hear(head, pass.now);
             return sender.add(&pass.job, pick, vtep, source);
@@ -136,7 +139,7 @@ impl TunnelEgress {
     }
 }
 
-/// The socket that frames of a flow leave from.
+/// The socket that frames of a flow leave from, to which their codepoint is added.
 #[inline]
 fn source(hash: u32) -> u8 {
     (hash % SOURCES as u32) as u8

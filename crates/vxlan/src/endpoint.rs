@@ -24,6 +24,8 @@ const SEND_ROOM: i32 = 4 << 20;
 const INBOX: usize = 32;
 /// Sockets to send from: source ports among which flows are spread.
 pub const SOURCES: usize = 16;
+/// Behind a socket's number: the ECN codepoint of what leaves from it.
+pub const ECN_SHIFT: u32 = SOURCES.ilog2();
 
 /// Why a tunnel cannot be made.
 #[derive(Debug, Error)]
@@ -59,6 +61,8 @@ pub struct SendOptions {
 #[derive(Debug)]
 pub struct Sources {
     sockets: Vec<OwnedFd>,
+    /// The type of service, or traffic class, without a codepoint.
+    pub class: u8,
     /// Whether the kernel cuts messages into datagrams (UDP GSO).
     gso: AtomicBool,
 }
@@ -73,7 +77,11 @@ impl Sources {
         };
         let sockets = (0..SOURCES).map(one).collect::<io::Result<_>>()?;
         // It refuses to without checksums.
-        Ok(Sources { sockets, gso: AtomicBool::new(!options.no_checksum || !local.is_ipv4()) })
+        Ok(Sources {
+            sockets,
+            class: options.dscp << 2,
+            gso: AtomicBool::new(!options.no_checksum || !local.is_ipv4()),
+        })
     }
 
     /// Whether the kernel cuts messages into datagrams.
@@ -208,6 +216,12 @@ impl Endpoint {
         sys::set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_ROOM).map_err(failed)?;
         // What comes is another host's, and is cut again where it must be: kernels without this have each datagram alone.
         let _ = sys::set_gro(&socket);
+        let (level, name) = if local.is_ipv4() {
+            (libc::IPPROTO_IP, libc::IP_RECVTOS)
+        } else {
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS)
+        };
+        sys::set(&socket, level, name, 1).map_err(failed)?;
         let (turn, members, sources) = (Lent::with(()), ArcSwap::default(), Mutex::default());
         Ok(Endpoint { local, port, socket, turn, members, changing: Mutex::default(), sources })
     }

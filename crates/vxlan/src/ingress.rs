@@ -8,6 +8,7 @@ use std::sync::Arc;
 use netvale_port::{Batch, DropReason, Ingress, RingCounters, soft};
 use netvale_wire::ethernet;
 
+use crate::ecn;
 use crate::header;
 use crate::partial;
 use crate::peers::Peers;
@@ -78,6 +79,7 @@ impl TunnelIngress {
         for _ in 0..got {
             let mut message = self.free.remove(begin);
             partial::whole_again(&mut message);
+            ecn::mark(&mut message);
             self.sort(message);
         }
         drop(turn);
@@ -95,7 +97,7 @@ impl TunnelIngress {
             // The kernel has put datagrams of several networks together. Those of others are handed on before the turn ends.
             for datagram in message.datagrams() {
                 if let Some(vni) = header::decode(datagram).filter(|vni| *vni != own) {
-                    self.pass_on(vni, 1, |spare| spare.copy_of(datagram, message.from));
+                    self.pass_on(vni, 1, |spare| spare.copy_of(datagram, message.from, message.ecn));
                 }
             }
             return self.messages.push(message);
@@ -183,11 +185,15 @@ impl Pass<'_> {
             self.counters.dropped(DropReason::UnknownVtep, 1);
             return None;
         }
-        let frame = datagram.get(header::LEN..).filter(|frame| frame.len() >= ethernet::HEADER_LEN);
-        if frame.is_none() {
+        let Some(frame) = datagram.get(header::LEN..).filter(|frame| frame.len() >= ethernet::HEADER_LEN) else {
             self.counters.dropped(DropReason::Runt, 1);
+            return None;
+        };
+        if ecn::is_lost(message.ecn, frame) {
+            self.counters.dropped(DropReason::Congestion, 1);
+            return None;
         }
-        frame
+        Some(frame)
     }
 
     /// Adds a frame to the batch. On one that came alone its sender's kernel may have left something to do.

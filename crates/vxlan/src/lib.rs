@@ -17,6 +17,7 @@
 //! | [`tunnel`] | what the queues of one VNI share |
 //! | [`endpoint`] | the UDP socket of one address, shared by its tunnels |
 //! | [`ingress`], [`egress`] | a tunnel's queues, as a switch sees them |
+//! | `ecn` | marks of congested routers |
 //! | [`partial`] | frames whose checksum or segmentation the sender's kernel has left undone |
 //! | [`neighbors`] | requests for addresses (ARP, ND) that are answered here |
 //! | [`too_long`] | what a sender is told whose frame does not fit |
@@ -24,6 +25,7 @@
 //! | [`check`] | whether another host's endpoint answers |
 
 pub mod check;
+mod ecn;
 pub mod egress;
 pub mod endpoint;
 pub mod header;

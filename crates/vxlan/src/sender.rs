@@ -2,7 +2,7 @@
 //! single message, which the kernel cuts into datagrams (UDP GSO).
 //!
 //! ```text
-//!   frames ──▶ lanes (VTEP, socket), each in order ──▶ messages: header, frame, header, frame, … ──▶ sendmmsg
+//!   frames ──▶ lanes (VTEP, socket, ECN), each in order ──▶ messages: header, frame, header, frame, … ──▶ sendmmsg
 //! ```
 //!
 //! The outcome of a delivery says how many frames left.
@@ -20,9 +20,9 @@ use netvale_wire::offload::{MAX_HEADERS, Offload};
 use netvale_wire::segment::{Segmenter, complete_checksum};
 use netvale_wire::{Gso, Sum};
 
-use crate::endpoint::Sources;
+use crate::endpoint::{ECN_SHIFT, Sources};
 use crate::header;
-use crate::ip::Words;
+use crate::ip::{self, Words};
 use crate::peers::Peers;
 use crate::sys::Outbox;
 
@@ -40,7 +40,7 @@ const LANES: usize = 32;
 const PRIVATE: usize = 2 * (MAX_FRAME + DATAGRAMS * MAX_HEADERS);
 const END: u16 = u16::MAX;
 
-/// Where frames go, and the first and the last run of them.
+/// Where frames go, from which socket and with which ECN codepoint, and the first and the last run of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lane {
     to: Words,
@@ -318,6 +318,10 @@ impl Sender {
             self.send_but_private(job);
         }
         self.outbox.begin(self.lane.to);
+        let ecn = self.lane.source >> ECN_SHIFT;
+        if ecn != 0 {
+            self.outbox.set_class(ip::of(self.lane.to).is_ipv4(), job.sources.class | ecn);
+        }
         let cut = job.sources.has_gso() && each <= header::LEN + job.whole;
         let most = if cut { (BYTES / each.max(1)).clamp(1, DATAGRAMS) } else { 1 };
         self.open = Open { each, most, most_parts: MOST_PARTS.min(self.outbox.room()), ..Open::default() };

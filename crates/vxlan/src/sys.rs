@@ -16,6 +16,8 @@ const UDP_SEGMENT: libc::c_int = 103;
 const UDP_GRO: libc::c_int = 104;
 /// Room for a control message with an int, and for its header.
 const CONTROL: usize = 24;
+/// Most control messages of a message: how it is cut, and its traffic class.
+const CONTROLS: usize = 2;
 /// Bytes of a buffer for a datagram.
 pub const BUFFER: usize = 65_536;
 
@@ -134,6 +136,19 @@ const _: () = assert!(size_of::<Control>() == CONTROL && size_of::<libc::cmsghdr
 
 const NO_CONTROL: Control = Control { len: 0, level: 0, kind: 0, value: [0; 8] };
 
+impl Control {
+    /// One with an int.
+    fn int(level: libc::c_int, kind: libc::c_int, value: libc::c_int) -> Control {
+        let [a, b, c, d] = value.to_ne_bytes();
+        Control { len: 20, level, kind, value: [a, b, c, d, 0, 0, 0, 0] }
+    }
+
+    fn first_int(&self) -> libc::c_int {
+        let [a, b, c, d, ..] = self.value;
+        libc::c_int::from_ne_bytes([a, b, c, d])
+    }
+}
+
 /// A message header with nothing in it.
 fn empty() -> libc::mmsghdr {
     // SAFETY: all zeros are a value of it: null pointers and numbers.
@@ -153,19 +168,35 @@ pub struct Message {
     pub inner: usize,
     /// Who sent it.
     pub from: Words,
+    /// The ECN codepoint of its packet.
+    pub ecn: u8,
 }
 
 impl Message {
     /// A buffer without a message.
     pub fn empty() -> Message {
-        Message { data: vec![0; BUFFER].into_boxed_slice(), len: 0, each: 0, inner: 0, from: [0; 2] }
+        Message { data: vec![0; BUFFER].into_boxed_slice(), len: 0, each: 0, inner: 0, from: [0; 2], ecn: 0 }
     }
 
     /// Becomes a copy of a single datagram.
-    pub fn copy_of(&mut self, datagram: &[u8], from: Words) {
+    pub fn copy_of(&mut self, datagram: &[u8], from: Words, ecn: u8) {
         let len = datagram.len().min(self.data.len());
         self.data[..len].copy_from_slice(&datagram[..len]);
-        (self.len, self.each, self.inner, self.from) = (len, 0, 0, from);
+        (self.len, self.each, self.inner) = (len, 0, 0);
+        (self.from, self.ecn) = (from, ecn);
+    }
+
+    /// What the kernel says of it besides its bytes.
+    fn read_controls(&mut self, controls: &[Control; CONTROLS]) {
+        (self.each, self.inner, self.ecn) = (0, 0, 0);
+        for control in controls.iter().take_while(|control| control.len > 0) {
+            match (control.level, control.kind) {
+                (libc::SOL_UDP, UDP_GRO) => self.each = usize::try_from(control.first_int()).unwrap_or(0),
+                (libc::IPPROTO_IP, libc::IP_TOS) => self.ecn = control.value[0] & 3,
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => self.ecn = control.first_int() as u8 & 3,
+                _ => {}
+            }
+        }
     }
 
     /// The datagrams.
@@ -178,7 +209,7 @@ impl Message {
 /// Receives messages.
 pub struct Receiver {
     names: Vec<Name>,
-    controls: Vec<Control>,
+    controls: Vec<[Control; CONTROLS]>,
     parts: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
 }
@@ -191,7 +222,7 @@ impl Receiver {
     pub fn new(most: usize) -> Receiver {
         Receiver {
             names: vec![Name::EMPTY; most],
-            controls: vec![NO_CONTROL; most],
+            controls: vec![[NO_CONTROL; CONTROLS]; most],
             parts: vec![libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; most],
             headers: (0..most).map(|_| empty()).collect(),
         }
@@ -202,12 +233,13 @@ impl Receiver {
         let most = into.len().min(self.headers.len());
         for (i, message) in into.iter_mut().take(most).enumerate() {
             self.names[i] = Name::EMPTY;
-            self.controls[i] = NO_CONTROL;
+            self.controls[i] = [NO_CONTROL; CONTROLS];
             self.parts[i] = libc::iovec { iov_base: message.data.as_mut_ptr().cast(), iov_len: message.data.len() };
             let header = &mut self.headers[i].msg_hdr;
             (header.msg_name, header.msg_namelen) = ((&raw mut self.names[i]).cast(), size_of::<Name>() as u32);
             (header.msg_iov, header.msg_iovlen) = (&raw mut self.parts[i], 1);
-            (header.msg_control, header.msg_controllen) = ((&raw mut self.controls[i]).cast(), CONTROL as _);
+            (header.msg_control, header.msg_controllen) =
+                ((&raw mut self.controls[i]).cast(), (CONTROLS * CONTROL) as _);
         }
         let (fd, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT as _);
         // SAFETY: the first `most` headers point to names, parts and control data of `self`, and to buffers of `into`, all of which are
@@ -215,12 +247,8 @@ impl Receiver {
         let got = unsafe { libc::recvmmsg(fd, self.headers.as_mut_ptr(), most as u32, flags, std::ptr::null_mut()) };
         let got = usize::try_from(got).unwrap_or(0).min(most);
         for (i, message) in into.iter_mut().take(got).enumerate() {
-            let control = &self.controls[i];
-            let is_many = control.level == libc::SOL_UDP && control.kind == UDP_GRO;
-            let each = i32::from_ne_bytes([control.value[0], control.value[1], control.value[2], control.value[3]]);
             message.len = (self.headers[i].msg_len as usize).min(message.data.len());
-            message.each = if is_many { usize::try_from(each).unwrap_or(0) } else { 0 };
-            message.inner = 0;
+            message.read_controls(&self.controls[i]);
             message.from = self.names[i].words();
         }
         got
@@ -236,7 +264,7 @@ fn part(at: *const u8, len: usize) -> libc::iovec {
 /// Messages to be sent together, put together piece by piece.
 pub struct Outbox {
     names: Vec<Name>,
-    controls: Vec<Control>,
+    controls: Vec<[Control; CONTROLS]>,
     parts: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
     /// First part of each message.
@@ -285,7 +313,7 @@ impl Outbox {
         let mut header = empty();
         header.msg_hdr.msg_namelen = len;
         self.names.push(name);
-        self.controls.push(NO_CONTROL);
+        self.controls.push([NO_CONTROL; CONTROLS]);
         self.headers.push(header);
         self.begins.push(self.parts.len());
     }
@@ -320,9 +348,21 @@ impl Outbox {
 
     /// The message begun last is several datagrams of `each` bytes, the last of which may be shorter (UDP GSO).
     pub fn set_segment_size(&mut self, each: usize) {
-        if let Some(control) = self.controls.last_mut() {
-            let [a, b] = (each as u16).to_ne_bytes();
-            *control = Control { len: 18, level: libc::SOL_UDP, kind: UDP_SEGMENT, value: [a, b, 0, 0, 0, 0, 0, 0] };
+        let [a, b] = (each as u16).to_ne_bytes();
+        let value = [a, b, 0, 0, 0, 0, 0, 0];
+        self.control(Control { len: 18, level: libc::SOL_UDP, kind: UDP_SEGMENT, value });
+    }
+
+    /// The packets of the message begun last have that type of service, or traffic class.
+    pub fn set_class(&mut self, is_v4: bool, class: u8) {
+        let (level, kind) =
+            if is_v4 { (libc::IPPROTO_IP, libc::IP_TOS) } else { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) };
+        self.control(Control::int(level, kind, class.into()));
+    }
+
+    fn control(&mut self, control: Control) {
+        if let Some(place) = self.controls.last_mut().and_then(|all| all.iter_mut().find(|one| one.len == 0)) {
+            *place = control;
         }
     }
 
@@ -334,10 +374,10 @@ impl Outbox {
             let header = &mut self.headers[i].msg_hdr;
             header.msg_name = (&raw mut self.names[i]).cast();
             (header.msg_iov, header.msg_iovlen) = (parts.as_mut_ptr(), parts.len() as _);
-            let control = &mut self.controls[i];
-            let has_control = control.len > 0;
-            header.msg_control = if has_control { (&raw mut *control).cast() } else { std::ptr::null_mut() };
-            header.msg_controllen = if has_control { CONTROL as _ } else { 0 };
+            let controls = &mut self.controls[i];
+            let count = controls.iter().take_while(|control| control.len > 0).count();
+            header.msg_control = if count > 0 { (&raw mut *controls).cast() } else { std::ptr::null_mut() };
+            header.msg_controllen = (count * CONTROL) as _;
         }
         let Some(headers) = self.headers.get_mut(first..end) else { return (0, None) };
         if headers.is_empty() {

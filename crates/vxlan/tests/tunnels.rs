@@ -1,7 +1,8 @@
 //! Tunnels between addresses of the loopback interface: frames come as they were sent, in order, and nothing else does.
+#![allow(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -247,6 +248,67 @@ fn strangers() {
         assert!(Instant::now() < until, "{:?}", all(&b));
         b.look();
         b.sleep(Duration::from_millis(50));
+    }
+}
+
+/// A frame whose IPv4 packet has that type of service.
+fn packet(class: u8, tag: u8) -> Vec<u8> {
+    let mut frame = datagram(2, 1000, 60, tag);
+    frame[15] = class;
+    let sum =
+        netvale_wire::checksum::update16(u16::from_be_bytes([frame[24], frame[25]]), 0x4500, 0x4500 | u16::from(class));
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+/// The type of service of the next packet to a socket, and its bytes.
+fn class_of_next(socket: &UdpSocket) -> (u8, Vec<u8>) {
+    let (mut bytes, mut control) = (vec![0u8; 2000], [0u64; 8]);
+    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // SAFETY: all zeros are a message header: null pointers and numbers.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
+    (header.msg_control, header.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control) as _);
+    // SAFETY: the header points to a part and to control data that are there, and outlive the call.
+    let got = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, 0) };
+    bytes.truncate(usize::try_from(got).expect("a packet"));
+    // The only control message: length, level and kind, value.
+    assert_eq!(control[1], (libc::IP_TOS as u64) << 32 | libc::IPPROTO_IP as u64);
+    (control[2] as u8, bytes)
+}
+
+/// Objective: RFC 6040: the codepoint of a frame's packet is the datagram's, beside the class that is asked for, in batches
+/// of all of them; a mark on the way is said inside, and drops what takes no marks.
+#[test]
+fn congestion() {
+    let one = endpoint(71, 4789);
+    let sending = TunnelOptions { send: SendOptions { dscp: 46, ..SendOptions::default() }, ..options(7, &[72]) };
+    let mut a = end(&one, sending);
+    let raw = UdpSocket::bind((ip(72), 4789)).unwrap();
+    raw.set_read_timeout(Some(LIMIT)).unwrap();
+    rustix::net::sockopt::set_ip_recvtos(&raw, true).unwrap();
+    let tagged = |class: u8| [&packet(class, 7)[..12], &[0x81, 0, 0, 1], &packet(class, 7)[12..]].concat();
+    let frames: Vec<_> = (0..40u8).map(|i| if i % 5 == 4 { tagged(i & 3) } else { packet(i & 3, i) }).collect();
+    with_batch(&frames, &VnetHdr::default(), |batch, picks| {
+        assert_eq!(a.egress.deliver(batch, picks, &mut Scratch::new()), picks.len())
+    });
+    for _ in 0..frames.len() {
+        let (class, bytes) = class_of_next(&raw);
+        let l3 = if bytes[20] == 0x81 { 26 } else { 22 };
+        assert_eq!(class, 46 << 2 | bytes[l3 + 1], "{bytes:x?}");
+    }
+    for (outer, inner, expected) in [(3, 0, None), (3, 1, Some(3)), (3, 2, Some(3)), (1, 2, Some(1)), (2, 0, Some(0))] {
+        rustix::net::sockopt::set_ip_tos(&raw, outer).unwrap();
+        let drops = a.drops(DropReason::Congestion);
+        raw.send_to(&[&[8, 0, 0, 0, 0, 0, 7, 0], &packet(inner, 9)[..]].concat(), (ip(71), 4789)).unwrap();
+        match expected {
+            Some(class) => assert_eq!(a.bytes(1), [packet(class, 9)], "{inner} in {outer}"),
+            None => {
+                a.sleep(LIMIT);
+                a.look();
+                assert_eq!(a.drops(DropReason::Congestion), drops + 1);
+            }
+        }
     }
 }
 

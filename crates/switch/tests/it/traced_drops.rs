@@ -100,6 +100,7 @@ fn told(why: DropReason) -> Told {
         DropReason::BadVxlan => Line(DATAGRAM, || datagram(11, &[8; 7])),
         DropReason::UnknownVni => Line(DATAGRAM, || datagram(12, &[&[8, 0, 0, 0, 0, 0, 9, 0], &[0; 60][..]].concat())),
         DropReason::UnknownVtep => Line(DATAGRAM, || datagram(13, &[&[8, 0, 0, 0, 0, 0, 7, 0], &[0; 60][..]].concat())),
+        DropReason::Congestion => Line(DATAGRAM, || marked(16)),
         DropReason::NoVtep => Frame(|| tunnelled(14, &[])),
         DropReason::Unreachable => Frame(|| tunnelled(15, &["255.255.255.255"])),
     }
@@ -445,6 +446,16 @@ fn datagram(n: u8, bytes: &[u8]) -> Vec<Record> {
     let tunnel = tunnel(n, &[]);
     let raw = UdpSocket::bind((local(n + 100), 0)).unwrap();
     raw.send_to(bytes, (local(n), 4789)).unwrap();
+    Bed::new().from(Box::new(TunnelIngress::new(tunnel)))
+}
+
+/// What comes of a frame whose packet was marked on its way, although its transport takes no marks.
+fn marked(n: u8) -> Vec<Record> {
+    let tunnel = tunnel(n, &[&local(n + 100).to_string()]);
+    let raw = UdpSocket::bind((local(n + 100), 0)).unwrap();
+    rustix::net::sockopt::set_ip_tos(&raw, 3).unwrap();
+    let frame = udp4("10.0.0.1", (1, 2));
+    raw.send_to(&[&[8, 0, 0, 0, 0, 0, 7, 0], &frame[..]].concat(), (local(n), 4789)).unwrap();
     Bed::new().from(Box::new(TunnelIngress::new(tunnel)))
 }
 

@@ -1,0 +1,140 @@
+//! Explicit congestion notification across a tunnel (RFC 6040): routers between VTEPs mark the packets around frames, where
+//! those in the frames may be marked, and what they marked is said inside at the other end.
+
+use netvale_wire::{checksum, ethernet};
+
+use crate::header;
+use crate::sys::Message;
+
+/// Codepoints (RFC 3168 §5): of a transport that takes no marks, of those that do, and the mark of a router that is
+/// congested.
+pub const NOT_ECT: u8 = 0;
+const ECT_1: u8 = 1;
+const ECT_0: u8 = 2;
+pub const CE: u8 = 3;
+
+/// Where a frame's packet has its codepoint, and how far from the right in that byte.
+fn place(frame: &[u8]) -> Option<(usize, u8)> {
+    let (ethertype, l3) = ethernet::network(frame).ok()?;
+    let version = frame.get(l3)? >> 4;
+    match (ethertype, version) {
+        (ethernet::IPV4, 4) => Some((l3 + 1, 0)),
+        (ethernet::IPV6, 6) => Some((l3 + 1, 4)),
+        _ => None,
+    }
+}
+
+/// The codepoint of a frame's packet; `None`: it has no IP packet.
+pub fn of(frame: &[u8]) -> Option<u8> {
+    let (at, shift) = place(frame)?;
+    Some(frame.get(at)? >> shift & 3)
+}
+
+/// Whether a router had to drop a packet that was marked on its way: the transport in it takes no marks (RFC 6040 §4.2).
+pub fn is_lost(outer: u8, frame: &[u8]) -> bool {
+    outer == CE && of(frame) == Some(NOT_ECT)
+}
+
+/// Marks the frames in a message as the packets around them were marked.
+pub fn mark(message: &mut Message) {
+    let (outer, each) = (message.ecn, message.each);
+    if outer != CE && outer != ECT_1 {
+        return;
+    }
+    let data = message.data.get_mut(..message.len).unwrap_or_default();
+    let each = if each == 0 { data.len() } else { each };
+    for datagram in data.chunks_mut(each.max(1)) {
+        datagram.get_mut(header::LEN..).and_then(|frame| mark_frame(outer, frame));
+    }
+}
+
+fn mark_frame(outer: u8, frame: &mut [u8]) -> Option<()> {
+    let (at, shift) = place(frame)?;
+    let inner = frame.get(at)? >> shift & 3;
+    let marked = match (inner, outer) {
+        (ECT_0 | ECT_1, CE) => CE,
+        (ECT_0, ECT_1) => ECT_1,
+        _ => return None,
+    };
+    // The word of version and class, and behind it, in IPv4, the header's checksum.
+    let word = |frame: &[u8], at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
+    let before = word(frame, at - 1)?;
+    let after = before ^ u16::from(inner ^ marked) << shift;
+    if shift == 0 {
+        let sum = checksum::update16(word(frame, at + 9)?, before, after);
+        frame.get_mut(at + 9..at + 11)?.copy_from_slice(&sum.to_be_bytes());
+    }
+    frame.get_mut(at - 1..at + 1)?.copy_from_slice(&after.to_be_bytes());
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_wire::Sum;
+
+    use super::*;
+
+    fn ipv4(ecn: u8, tag: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x45, 0xb8 | ecn, 0, 20, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let sum = Sum::of(&packet).checksum();
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        [&[2; 12][..], tag, &[8, 0], &packet].concat()
+    }
+
+    fn ipv6(ecn: u8, tag: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x6b, 0x8f | ecn << 4, 0xab, 0xcd, 0, 0, 17, 64];
+        packet.resize(40, 1);
+        [&[2; 12][..], tag, &[0x86, 0xdd], &packet].concat()
+    }
+
+    fn out_of(outer: u8, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let mut message = Message::empty();
+        let bytes: Vec<u8> = frames.iter().flat_map(|frame| [&header::encode(7)[..], frame].concat()).collect();
+        message.data[..bytes.len()].copy_from_slice(&bytes);
+        (message.len, message.ecn) = (bytes.len(), outer);
+        message.each = if frames.len() > 1 { header::LEN + frames[0].len() } else { 0 };
+        mark(&mut message);
+        message.datagrams().map(|datagram| datagram[header::LEN..].to_vec()).collect()
+    }
+
+    /// Objective: RFC 6040, figure 4, for packets of both kinds, with and without a tag, alone and several together; nothing
+    /// but the codepoint changes, and IPv4's header still adds up.
+    #[test]
+    fn figure_4() {
+        for frame in [ipv4, ipv6] {
+            for tag in [&[][..], &[0x81, 0, 0, 5]] {
+                for (inner, row) in [[0, 0, 0, 0], [1, 1, 1, 3], [2, 1, 2, 3], [3, 3, 3, 3]].into_iter().enumerate() {
+                    for (outer, &expected) in row.iter().enumerate() {
+                        let (inner, outer) = (inner as u8, outer as u8);
+                        let (before, after) = (frame(inner, tag), frame(expected, tag));
+                        assert_eq!(of(&before), Some(inner));
+                        assert_eq!(out_of(outer, &[before.clone()]), [after.clone()], "{inner} in {outer}");
+                        assert_eq!(out_of(outer, &vec![before.clone(); 3]), vec![after; 3], "{inner} in {outer}");
+                        assert_eq!(is_lost(outer, &before), inner == NOT_ECT && outer == CE);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Objective: frames without a packet, or with a part of one, stay as they are.
+    #[test]
+    fn no_packets() {
+        let arp = [&[2; 12][..], &[8, 6], &[0; 28]].concat();
+        let wrong_version = [&[2; 12][..], &[8, 0], &[0x65; 30]].concat();
+        for frame in [arp, wrong_version] {
+            assert_eq!((of(&frame), out_of(CE, &[frame.clone()])), (None, vec![frame.clone()]));
+            assert!(!is_lost(CE, &frame));
+        }
+        for frame in [ipv4(ECT_0, &[]), ipv6(ECT_0, &[])] {
+            for len in 0..frame.len() {
+                let short = frame[..len].to_vec();
+                let got = out_of(CE, &[short.clone()]);
+                let is_v4 = frame[12] == 8;
+                if len < if is_v4 { 26 } else { 16 } {
+                    assert_eq!(got, [short], "{len}");
+                }
+            }
+        }
+    }
+}
