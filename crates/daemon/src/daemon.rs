@@ -235,6 +235,11 @@ pub trait Attached: Any {
         None
     }
 
+    /// Whether somebody may receive: not while no peer is connected, or while its interface is known to be down.
+    fn may_be_received(&self) -> bool {
+        self.peers().is_none_or(|peers| peers.connected)
+    }
+
     /// Kick counts of a ring that is not netmap's.
     fn ring_kicks(&self, _dir: Direction, _ring: usize) -> Kicks {
         (0, 0, 0)

@@ -235,6 +235,7 @@ impl Server {
             TUNNELS => self.tell_watchers(),
             NEWS => {
                 self.daemon.changed |= self.daemon.news.drain();
+                self.look_who_receives();
                 looking::hasten(&mut self.daemon, Instant::now());
             }
             client => self.serve(client),
@@ -251,6 +252,15 @@ impl Server {
         if self.daemon.interfaces.in_use().any(|nic| nic.gone().is_some()) {
             self.daemon.changed = true;
             faults::evict(&mut self.daemon);
+        }
+        self.look_who_receives();
+    }
+
+    /// Addresses behind ports at which nobody receives any more are forgotten.
+    fn look_who_receives(&mut self) {
+        for record in self.daemon.ports.iter_mut() {
+            let is_received = record.behind.may_be_received();
+            record.note_received(is_received);
         }
     }
 

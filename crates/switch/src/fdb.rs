@@ -334,6 +334,13 @@ impl Fdb {
         self.remove_where(|e| port_of(e) == port);
     }
 
+    /// Forgets the addresses behind a port, unless it keeps its own.
+    pub(crate) fn forget_learned(&self, port: PortId) {
+        if !self.owners.keeps(port) {
+            self.forget_port(port);
+        }
+    }
+
     fn remove_where(&self, gone: impl Fn(u64) -> bool) {
         for entry in self.lines.iter().flat_map(|l| &l.0) {
             let e = entry.load(Ordering::Relaxed);

@@ -386,6 +386,11 @@ impl Switch {
         });
     }
 
+    /// Forgets what was learned behind a port: frames for it go to all until it is heard of again.
+    pub fn forget_learned(&self, id: PortId) {
+        self.tables().for_each(|fdb| fdb.forget_learned(id));
+    }
+
     /// Removes a port and its addresses in the forwarding table. Workers may still deliver one batch to its egresses.
     pub fn detach(&self, id: PortId) {
         let had_vlans = self.has_vlans();

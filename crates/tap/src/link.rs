@@ -3,9 +3,10 @@
 //! A queue is non-blocking when it is opened. A program that holds another copy of its descriptor can undo that, since the property belongs to what the
 //! copies share: so the calls of such a queue are marked, and one that blocks is interrupted ([`netvale_mem::calls`]).
 
+use std::fmt;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use netvale_mem::calls::bounded;
 use netvale_mem::fault::Fault;
@@ -22,9 +23,20 @@ const BLOCKED: &str = "its TAP's descriptor was made blocking: using it would bl
 #[derive(Clone, Debug, Default)]
 pub struct Link(Arc<Inner>);
 
+/// What is called when the interface goes down or away, or comes up.
+struct OnChange(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for OnChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnChange")
+    }
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     is_gone: AtomicBool,
+    is_down: AtomicBool,
+    on_change: OnceLock<OnChange>,
     /// For queues of which somebody else may hold a copy.
     fault: Option<Fault>,
 }
@@ -32,12 +44,22 @@ struct Inner {
 impl Link {
     /// The interface of queues of which somebody else may hold copies; `fault` is told when it is gone, and when a call blocked.
     pub fn held_by(fault: Fault) -> Link {
-        Link(Arc::new(Inner { is_gone: AtomicBool::new(false), fault: Some(fault) }))
+        Link(Arc::new(Inner { fault: Some(fault), ..Inner::default() }))
     }
 
     /// Whether a call found that it is gone.
     pub fn is_gone(&self) -> bool {
         self.0.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// Whether the last frame found that it is down, or gone.
+    pub fn is_down(&self) -> bool {
+        self.0.is_down.load(Ordering::Relaxed)
+    }
+
+    /// Has that called, by the thread that finds out, when the interface goes down or away, or comes up.
+    pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
+        let _ = self.0.on_change.set(OnChange(Box::new(call)));
     }
 
     /// Looks whether the interface behind a queue is still there, and its namespace: [`GONE`] if not. The kernel removes
@@ -59,11 +81,24 @@ impl Link {
             None => call(),
             Some(fault) => bounded(fault, BLOCKED, call),
         };
-        // What a queue without an interface answers.
-        if done == Err(Errno::BADFD) {
-            self.lose();
+        match done {
+            Ok(_) if self.is_down() => self.turn(false),
+            // What a queue answers without an interface, and one whose interface is down.
+            Err(Errno::BADFD) => {
+                self.lose();
+                self.turn(true);
+            }
+            Err(Errno::IO) => self.turn(true),
+            _ => {}
         }
         done
+    }
+
+    #[cold]
+    fn turn(&self, down: bool) {
+        if self.0.is_down.swap(down, Ordering::Relaxed) != down {
+            self.0.on_change.get().into_iter().for_each(|OnChange(call)| call());
+        }
     }
 
     #[cold]

@@ -84,6 +84,10 @@ impl Attached for BroughtTap {
         self.hand_over()
     }
 
+    fn may_be_received(&self) -> bool {
+        !self.link.is_down()
+    }
+
     fn look(&self) -> Option<String> {
         self.link.look(self.queues.queues.first()?)
     }
@@ -104,7 +108,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>, queues: Strangers) -> Result<()
         return refuse(Errno::INVAL, format!("rings is {}, and {count} queues came", o.rings().max(1)));
     }
     let adopted = adopt(queues.all())?;
-    let link = Link::held_by(d.evictions.new_fault(asked.caller));
+    let link = new_link(d, asked.caller);
     let queues = shared(queues.into_known());
     let held = || Held { queues: queues.clone(), uid: asked.caller.uid };
     // Dropped after all else if the port cannot be made.
@@ -125,12 +129,19 @@ pub fn continue_port(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: St
     let BroughtState { name, uso, gro, notes } = from_said(state.said)?;
     let tap = Tap::continued(&name, uso, state.fds).or_else(|e| refuse(Errno::INVAL, e.to_string()))?;
     let owner = Caller::from(item.owner);
-    let (link, queues) = (Link::held_by(d.evictions.new_fault(owner)), shared(tap.into_queues()));
+    let (link, queues) = (new_link(d, owner), shared(tap.into_queues()));
     let of = of(&queues, &link);
     let behind = Box::new(BroughtTap { link, notes, uso, gro, queues: Held { queues, uid: owner.uid } });
     let PortItem { persistent, lossless, .. } = *item;
     let policies = item.policies.clone();
     plug(d, at, of, NewPort { behind, owner, persistent, lossless, gro, policies })
+}
+
+/// A link that says when its interface goes down or away.
+fn new_link(d: &mut Daemon, owner: Caller) -> Link {
+    let link = Link::held_by(d.evictions.new_fault(owner));
+    link.on_change(d.on_news());
+    link
 }
 
 fn shared(queues: Vec<OwnedFd>) -> Vec<Arc<OwnedFd>> {

@@ -49,6 +49,10 @@ impl Attached for TapPort {
         std::iter::once(self.detail.clone()).chain(gone).collect()
     }
 
+    fn may_be_received(&self) -> bool {
+        !self.link.is_down()
+    }
+
     fn look(&self) -> Option<String> {
         self.link.look(self.queues.first()?)
     }
@@ -84,6 +88,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let queues: Vec<_> = tap.into_queues().into_iter().map(Arc::new).collect();
     let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
     let link = Link::default();
+    link.on_change(d.on_news());
     for queue in &queues {
         egress.push(Arc::new(TapEgress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));
         ingresses.push(Box::new(TapIngress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));

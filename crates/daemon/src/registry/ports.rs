@@ -63,6 +63,8 @@ pub struct PortRecord<B: ?Sized> {
     pub declared: Option<Declared>,
     /// Whether it stays when nobody holds its rings.
     pub persistent: bool,
+    /// Whether somebody may receive what is for it, as was found last.
+    pub is_received: bool,
     /// Whether it holds senders back.
     pub lossless: bool,
     /// Its policies, among options of which nothing else counts.
@@ -93,6 +95,7 @@ impl<B: ?Sized> PortRecord<B> {
             owner,
             declared: None,
             persistent: true,
+            is_received: true,
             lossless: false,
             policies: PortOptions::default(),
             policies_are_set: false,
@@ -102,6 +105,17 @@ impl<B: ?Sized> PortRecord<B> {
             placed: Vec::new(),
             ingress: Vec::new(),
             egress: Vec::new(),
+        }
+    }
+
+    /// Takes note of whether somebody may receive what is for it. Once nobody may, what its switch learned behind it is forgotten:
+    /// whoever is there now elsewhere need not wait until that expires.
+    pub fn note_received(&mut self, is_received: bool) {
+        if std::mem::replace(&mut self.is_received, is_received)
+            && !is_received
+            && let Some((switch, id)) = self.switch.as_ref().zip(self.id)
+        {
+            switch.forget_learned(id);
         }
     }
 
@@ -161,6 +175,11 @@ impl<B: ?Sized> Ports<B> {
         if let Some(record) = self.0.remove(from) {
             self.0.insert(to.to_owned(), record);
         }
+    }
+
+    /// Iterates over all ports, for changing them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut PortRecord<B>> {
+        self.0.values_mut()
     }
 
     /// Iterates over all ports, by name.

@@ -113,6 +113,25 @@ fn played_guests() {
     }
 }
 
+/// Objective: what was learned behind a guest is forgotten when it leaves: frames for it go to whoever has its address now.
+#[test]
+fn leaving() {
+    let d = Daemon::start("");
+    let path = attach(&d, "card", json!({}));
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let addresses = || d.call("switch.list", json!({}))["result"][0]["addresses"].as_u64().unwrap();
+    for tag in 0..3 {
+        let guest = Guest::new(&path, DriverOptions::default()).unwrap();
+        send_from(&guest, &frame(255, 9, tag));
+        assert_eq!([receive(&mut a), receive(&mut b)], [frame(255, 9, tag); 2]);
+        assert_eq!(addresses(), 1 + u64::from(tag > 0));
+        drop(guest);
+        until("it is forgotten", || addresses() == u64::from(tag > 0));
+        send(&mut a, &frame(9, 1, tag));
+        assert_eq!(receive(&mut b), frame(9, 1, tag));
+    }
+}
+
 /// Objective: a status block of a guest that is awake costs no register accesses and no interrupts, however many frames pass.
 #[test]
 fn nothing_but_memory() {

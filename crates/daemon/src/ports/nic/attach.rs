@@ -66,6 +66,10 @@ impl Attached for InterfacePort {
         Some(has_carrier(&self.nic.interface().name))
     }
 
+    fn may_be_received(&self) -> bool {
+        has_carrier(&self.nic.interface().name)
+    }
+
     fn interface(&self) -> Option<&str> {
         Some(&self.nic.interface().name)
     }

@@ -167,7 +167,7 @@ fn deleted_interface() {
     assert_eq!(receive(&mut b), frame(255, 1, 1));
 }
 
-/// Objective: a container that is started again gets its port's name back at once, however long the kernel takes to
+/// Objective: a container that is started again gets its port's name back immediately, however long the kernel takes to
 /// remove the interface that it had before; a name whose interface is there stays taken.
 #[test]
 fn restarted_containers() {

@@ -136,6 +136,51 @@ fn deleted_interface() {
     assert_eq!(&receive(&mut a)[42..47], b"again");
 }
 
+/// Objective: what was learned behind a TAP is forgotten with the first frame that finds its interface down, or gone: frames for it
+/// go to whoever has its address now. What a port keeps stays; one that comes up again is learned again.
+#[test]
+fn links_that_go_down() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    let mut a = d.open("vale0:a").unwrap();
+    // Whether an address is known of a port of that name.
+    let is_known = |port: &str| {
+        let table = d.call("switch.table", json!({"switch": "vale0"}))["result"].to_string();
+        table.contains(&format!("\"vale0:{port}\""))
+    };
+    for (command, keeps) in [("set nvt0 down", false), ("del nvt0", false), ("set nvt0 down", true)] {
+        let options = if keeps { json!({"sticky": true}) } else { json!({}) };
+        tap(&d, "nvt0", options);
+        for round in 0..2 {
+            ip("link set nvt0 up");
+            ip(&format!("neigh replace {PEER} lladdr 02:00:00:00:00:02 dev nvt0"));
+            socket().send_to(b"x", (PEER, 9)).unwrap();
+            let heard = receive(&mut a);
+            assert!(is_known("nvt0"), "{command}");
+            ip(&format!("link {command}"));
+            send(&mut a, &answer(&heard));
+            if keeps {
+                until("it was dropped", || {
+                    let stats = d.call("port.show", json!({"port": "vale0:nvt0"}));
+                    stats["result"]["idle"].as_u64().is_some_and(|idle| idle > 0)
+                });
+                break;
+            }
+            until("it is forgotten", || !is_known("nvt0"));
+            let mut b = d.open(&format!("vale0:b{round}")).unwrap();
+            send(&mut a, &answer(&heard));
+            assert_eq!(receive(&mut b), answer(&heard), "{command}");
+            if command.starts_with("del") {
+                break;
+            }
+        }
+        let detached = d.call("port.detach", json!({"switch": "vale0", "port": "nvt0"}));
+        assert!(detached["error"].is_null(), "{detached}");
+    }
+}
+
 /// Objective: a TAP without traffic leaves the daemon asleep, and a frame wakes it.
 #[test]
 fn sleeps_and_wakes() {
