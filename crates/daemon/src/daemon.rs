@@ -14,6 +14,7 @@ use crate::caller::Caller;
 use crate::config::Config;
 use crate::handover::items::State;
 use crate::registry::captures::Captures;
+use crate::registry::changes::Changes;
 use crate::registry::events::{Events, Happened};
 use crate::registry::evictions::Evictions;
 use crate::registry::groups::Groups;
@@ -94,8 +95,8 @@ pub struct Daemon {
     pub(crate) news: Arc<Doorbell>,
     /// The connection of a successor that is to get everything.
     pub(crate) successor: Option<u64>,
-    /// Whether something may have changed that the service manager keeps.
-    pub(crate) changed: bool,
+    /// What may have changed that the service manager keeps.
+    pub(crate) changes: Changes,
     /// The folders that the sandbox was entered with.
     pub(crate) reach: Reach,
 }
@@ -133,7 +134,7 @@ impl Daemon {
             held: Vec::new(),
             news: Arc::new(Doorbell::new()?),
             successor: None,
-            changed: true,
+            changes: Changes { everything: true, ..Changes::default() },
             reach: Reach::everything(),
             config,
         })

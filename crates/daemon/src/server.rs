@@ -227,14 +227,14 @@ impl Server {
             CONTROL => self.accept(id),
             RELOAD => self.reload(),
             FAULTS => {
-                self.daemon.changed = true;
+                self.daemon.changes.everything = true;
                 faults::evict(&mut self.daemon);
             }
             LINKS => self.look_for_interfaces(),
             GROUPS => self.daemon.snoops.woken(),
             TUNNELS => self.tell_watchers(),
             NEWS => {
-                self.daemon.changed |= self.daemon.news.drain();
+                self.daemon.changes.everything |= self.daemon.news.drain();
                 self.look_who_receives();
                 looking::hasten(&mut self.daemon, Instant::now());
             }
@@ -250,7 +250,7 @@ impl Server {
     fn look_for_interfaces(&mut self) {
         self.links.iter().for_each(iface::read_news);
         if self.daemon.interfaces.in_use().any(|nic| nic.gone().is_some()) {
-            self.daemon.changed = true;
+            self.daemon.changes.everything = true;
             faults::evict(&mut self.daemon);
         }
         self.look_who_receives();
@@ -373,7 +373,6 @@ impl Server {
         let (caller, mut shutdown) = (*caller, false);
         let keep = match client {
             Client::Attach { fd, holds } => {
-                self.daemon.changed = true;
                 opening::serve(&mut self.daemon, fd, holds, caller)
             }
             Client::Control { fd, conn, unsent, ended } => {
@@ -433,8 +432,10 @@ impl Server {
         // It stays open until its turn to be closed comes. Fails for no descriptor that is in the set.
         let _ = epoll::delete(&self.epoll, &fd);
         closing::close(fd, caller.uid);
-        self.daemon.changed |= held.is_some();
-        held.into_iter().for_each(|held| held.close(&mut self.daemon, id));
+        if let Some(held) = held {
+            held.close(&mut self.daemon, id);
+            self.daemon.changes.clients.insert(id);
+        }
     }
 }
 

@@ -10,6 +10,8 @@ pub struct Pool {
     /// Where the next search starts; this spreads reuse and keeps allocation short.
     next: u32,
     reserved: u32,
+    /// How often objects were taken or given back.
+    changes: u64,
 }
 
 impl Pool {
@@ -18,7 +20,7 @@ impl Pool {
         let mut used = vec![false; num as usize];
         let reserved = reserved.min(num);
         used[..reserved as usize].fill(true);
-        Pool { used, free: num - reserved, next: reserved, reserved }
+        Pool { used, free: num - reserved, next: reserved, reserved, changes: 0 }
     }
 
     /// Creates a pool of which these objects are used, and the reserved ones.
@@ -36,6 +38,7 @@ impl Pool {
             Some(used) if !*used => {
                 *used = true;
                 self.free -= 1;
+                self.changes += 1;
                 true
             }
             _ => false,
@@ -52,6 +55,11 @@ impl Pool {
             }
         }
         runs
+    }
+
+    /// A number that is another one whenever other objects are used.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Number of free objects.
@@ -78,6 +86,7 @@ impl Pool {
         let found = (0..n).map(|k| (self.next + k) % n).find(|&i| !self.used[i as usize])?;
         self.used[found as usize] = true;
         self.free -= 1;
+        self.changes += 1;
         self.next = (found + 1) % n;
         Some(found)
     }
@@ -91,6 +100,7 @@ impl Pool {
                 let range = i + 1 - count..i + 1;
                 self.used[range.start as usize..range.end as usize].fill(true);
                 self.free -= count;
+                self.changes += 1;
                 return Some(range);
             }
         }
@@ -104,6 +114,7 @@ impl Pool {
             Some(used) if *used && i >= self.reserved => {
                 *used = false;
                 self.free += 1;
+                self.changes += 1;
                 true
             }
             _ => false,

@@ -159,6 +159,11 @@ impl Region {
         self.pools().bufs.used()
     }
 
+    /// A number that is another one whenever other buffers are used.
+    pub fn changes(&self) -> u64 {
+        self.pools().bufs.changes()
+    }
+
     /// Like [`Region::shared`], in the usual order, with a power of two of bytes ([`Layout::bar`]).
     ///
     /// # Errors

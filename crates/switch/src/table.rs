@@ -462,6 +462,11 @@ impl Switch {
     pub fn ports(&self) -> Vec<(PortId, String)> {
         self.table.load().all.iter().map(|e| (e.id, e.port.name.clone())).collect()
     }
+
+    /// The name of a port.
+    pub fn port_name(&self, id: PortId) -> Option<String> {
+        self.table.load().get(id).map(|e| e.port.name.clone())
+    }
 }
 
 /// The number of a port's owner: that of their other ports, or one that nobody has.

@@ -70,7 +70,7 @@ impl Rpc<'_> {
     }
 
     fn carry_out(&mut self, request: Request) -> Result<Reply, RpcError> {
-        self.daemon.changed |= matches!(
+        self.daemon.changes.everything |= matches!(
             request,
             Request::PortAttach(_) | Request::PortDetach(_) | Request::PortSet(_) | Request::ConfigApply(_)
         );

@@ -85,6 +85,7 @@ pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, call
     // An empty message looks like the end of the connection.
     let has_ended = got == 0 && has_hung_up(fd);
     let to = answer_to.as_ref().unwrap_or(fd);
+    d.changes.clients.extend((!has_ended).then_some(caller.client));
     let keep = !has_ended && answer(d, to, bytes.get(..got).unwrap_or(&[]), brought, holds, caller);
     answer_to.into_iter().for_each(|to| closing::close(to, caller.uid));
     keep
@@ -105,6 +106,7 @@ fn answer(
             open(d, to, &request, file, holds, caller)
         }
         Ok(Message::Bring(request)) => {
+            d.changes.everything = true;
             let reply = bring(d, &request, brought, caller).map_or_else(
                 |refusal| {
                     d.note_refusal(caller, &refusal.text);
@@ -115,7 +117,10 @@ fn answer(
             send_reply(to, &reply, &[])
         }
         Ok(Message::Holding(which)) => holding(d, to, which, holds, caller),
-        Ok(Message::Device(request)) => send(to, &netmap::request(d, &request, caller).encode(), &[]),
+        Ok(Message::Device(request)) => {
+            d.changes.everything |= netmap::changes_something(&request);
+            send(to, &netmap::request(d, &request, caller).encode(), &[])
+        }
         Ok(Message::Succession(which)) => succession(d, to, which, caller),
         Err(bad) => {
             d.note_refusal(caller, &format!("{bad}; the connection stays as it was"));

@@ -65,7 +65,7 @@ pub fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
     }
     let is_small = before.min(port.tunnel.count_given()) <= MOST_KEPT || !port.evpn;
     let (lost, new) = (flooded(&peers), flooded(&port.tunnel.peers()));
-    d.changed |= p.replace || !p.flood.add.is_empty() || !p.flood.remove.is_empty() || is_small;
+    d.changes.everything |= p.replace || !p.flood.add.is_empty() || !p.flood.remove.is_empty() || is_small;
     let uid = d.ports.get(&p.port).map_or(0, |record| record.owner.uid);
     let mut tell = |name, vtep: &IpAddr| d.events.tell(Happened::to(name, uid).at(&p.port).with("vtep", vtep));
     new.difference(&lost).for_each(|vtep| tell(EventName::TunnelVtepAdded, vtep));

@@ -52,6 +52,36 @@ pub enum Item {
 /// Where an address's VLAN stands beside it.
 pub const VLAN_SHIFT: u32 = 48;
 
+/// How keys of users' captures begin.
+pub const CAPTURES: &str = "captures ";
+/// How keys of interfaces begin.
+pub const INTERFACE: &str = "interface ";
+
+/// The key of a user's region.
+pub fn region_key(id: u32, uid: u32) -> String {
+    format!("region {id} {uid}")
+}
+
+/// The key of a switch.
+pub fn switch_key(name: &str) -> String {
+    format!("switch {name}")
+}
+
+/// The key of a port.
+pub fn port_key(full: &str) -> String {
+    format!("port {full}")
+}
+
+/// The key of a pipe.
+pub fn pipe_key(name: &str) -> String {
+    format!("pipe {name}")
+}
+
+/// The key of a connection.
+pub fn client_key(client: u64) -> String {
+    format!("client {client}")
+}
+
 /// The key of [`Item::Counters`].
 pub const COUNTERS: &str = "counters";
 
@@ -72,14 +102,14 @@ impl Item {
     pub fn key(&self) -> String {
         match self {
             Item::Process(_) | Item::End | Item::Failed(_) => String::new(),
-            Item::Region(r) => format!("region {} {}", r.id, r.uid),
-            Item::Switch(s) => format!("switch {}", s.name),
-            Item::Captures(c) => format!("captures {}", c.user),
-            Item::Interface(i) => format!("interface {}", i.name),
-            Item::Port(p) => format!("port {}", p.name),
-            Item::Pipe(p) => format!("pipe {}", p.name),
-            Item::OpenInterface(o) => format!("interface of client {}", o.client),
-            Item::Client(c) => format!("client {}", c.caller.client),
+            Item::Region(r) => region_key(r.id, r.uid),
+            Item::Switch(s) => switch_key(&s.name),
+            Item::Captures(c) => format!("{CAPTURES}{}", c.user),
+            Item::Interface(i) => format!("{INTERFACE}{}", i.name),
+            Item::Port(p) => port_key(&p.name),
+            Item::Pipe(p) => pipe_key(&p.name),
+            Item::OpenInterface(o) => format!("{INTERFACE}of client {}", o.client),
+            Item::Client(c) => client_key(c.caller.client),
             Item::Counters(_) => COUNTERS.to_owned(),
         }
     }

@@ -10,6 +10,7 @@ pub mod interfaces;
 pub mod items;
 mod parts;
 pub mod store;
+pub mod touched;
 pub mod wire;
 
 /// Version of the items. A successor continues only what a daemon of the same version hands over.

@@ -13,6 +13,7 @@ use netvale_ptnet::keep::Kept;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::items::{COUNTERS, CountersItem, Item};
+use super::touched::Touched;
 use super::wire::{self, MOST_FDS, PART};
 use crate::system::keep;
 
@@ -47,36 +48,54 @@ pub struct Store {
 }
 
 impl Store {
-    /// Saves all items, with the descriptors that `fds` gives for those that are new or have changed; forgets those that
-    /// are not among them.
+    /// Saves items, with the descriptors that `fds` gives for those that are new or have changed; forgets those that were
+    /// touched and are not among them.
     ///
     /// # Errors
     /// When the daemon is out of descriptors; what was kept before stays kept.
-    pub fn save<F>(&mut self, items: Vec<(Item, F)>) -> std::io::Result<()>
+    pub fn save<F>(&mut self, touched: &Touched, items: Vec<(Item, F)>) -> std::io::Result<()>
     where
         F: FnOnce() -> std::io::Result<Vec<OwnedFd>>,
     {
-        let mut now: BTreeMap<_, _> = self.saved.remove_entry(COUNTERS).into_iter().collect();
-        for (item, fds) in items {
-            let (key, text) = (item.key(), serde_json::to_vec(&item)?);
-            let before = self.saved.remove(&key);
-            if before.as_ref().is_some_and(|before| before.item == text) {
-                now.extend(before.map(|same| (key, same)));
-                continue;
-            }
-            match fds().and_then(|fds| self.replace(before.as_ref(), text, fds)) {
-                Ok(saved) => now.extend([(key, saved)]),
-                Err(e) => {
-                    // All that is kept is still known, so that it can be forgotten later.
-                    self.saved.extend(before.map(|before| (key, before)).into_iter().chain(now));
-                    return Err(e);
-                }
-            }
-            before.into_iter().for_each(|before| before.forget());
+        let keys = touched.keys(&self.saved);
+        let mut before: BTreeMap<_, _> = keys.iter().filter_map(|key| self.saved.remove_entry(key)).collect();
+        let done = items.into_iter().try_for_each(|(item, fds)| self.save_one(&mut before, &item, fds));
+        if let Err(e) = done {
+            // All that is kept is still known, so that it can be forgotten later.
+            self.saved.append(&mut before);
+            return Err(e);
         }
-        std::mem::replace(&mut self.saved, now).into_values().for_each(|gone| gone.forget());
+        before.into_values().for_each(|gone| gone.forget());
         self.earlier.drain(..).for_each(|name| keep::forget(&name));
         Ok(())
+    }
+
+    /// Saves one item, if it has changed since `before`.
+    fn save_one<F>(&mut self, before: &mut BTreeMap<String, Saved>, item: &Item, fds: F) -> std::io::Result<()>
+    where
+        F: FnOnce() -> std::io::Result<Vec<OwnedFd>>,
+    {
+        let (key, text) = (item.key(), serde_json::to_vec(item)?);
+        let known = before.get(&key);
+        if known.is_some_and(|known| known.item == text) {
+            self.saved.extend(before.remove_entry(&key));
+            return Ok(());
+        }
+        let saved = fds().and_then(|fds| self.replace(before.get(&key), text, fds))?;
+        before.remove(&key).into_iter().for_each(|known| known.forget());
+        self.saved.insert(key, saved);
+        Ok(())
+    }
+
+    /// Whether an item is kept as it is.
+    pub fn has(&self, item: &Item) -> bool {
+        let kept = self.saved.get(&item.key());
+        kept.is_some_and(|kept| serde_json::to_vec(item).is_ok_and(|text| kept.item == text))
+    }
+
+    /// The keys of all items.
+    pub fn keys(&self) -> impl Iterator<Item = &String> {
+        self.saved.keys()
     }
 
     /// Saves counters; `None` forgets them.
@@ -235,13 +254,21 @@ mod tests {
     #[test]
     fn names() {
         let mut store = Store::default();
-        store.save(vec![(switch("vale0", 1), none()), (switch("vale1", 1), none())]).unwrap();
+        store.save(&Touched::all(), vec![(switch("vale0", 1), none()), (switch("vale1", 1), none())]).unwrap();
         assert_eq!(store.names(), ["nv.1.0.0.1", "nv.2.0.0.1"]);
         let fails: Fds = Box::new(|| Err(std::io::ErrorKind::Other.into()));
-        store.save(vec![(switch("vale0", 1), none()), (switch("vale1", 2), fails)]).unwrap_err();
+        store.save(&Touched::all(), vec![(switch("vale0", 1), none()), (switch("vale1", 2), fails)]).unwrap_err();
         assert_eq!(store.names(), ["nv.1.0.0.1", "nv.2.0.0.1"]);
-        store.save(vec![(switch("vale1", 2), none())]).unwrap();
+        store.save(&Touched::all(), vec![(switch("vale1", 2), none())]).unwrap();
         assert_eq!(store.names(), ["nv.2.1.0.1"]);
+        // What was not touched stays as it is, there or not.
+        let touched = |name: &str| Touched { switches: [name.to_owned()].into(), ..Touched::default() };
+        store.save(&touched("vale3"), vec![(switch("vale3", 3), none())]).unwrap();
+        assert_eq!(store.names(), ["nv.2.1.0.1", "nv.3.0.0.1"]);
+        store.save(&touched("vale1"), Vec::<(Item, Fds)>::new()).unwrap();
+        assert_eq!(store.names(), ["nv.3.0.0.1"]);
+        store.save(&touched("vale3"), vec![(switch("vale3", 3), none())]).unwrap();
+        assert_eq!(store.names(), ["nv.3.0.0.1"]);
         assert_eq!(Store::after(store.names()).next, 2);
     }
 

@@ -15,11 +15,13 @@
 //! | [`traces`] | traces of frames, by connection |
 //! | `evictions` | programs that lost their port |
 //! | [`events`], [`looks`] | who is told of what happens; what of it was found by looking |
+//! | [`changes`] | what may have changed that the service manager keeps |
 //! | `refusals` | how many requests of each user were refused |
 //! | `captures` | capture files that are being written, and those that users have left on the disk |
 
 mod balance;
 pub(crate) mod captures;
+pub mod changes;
 pub mod events;
 pub(crate) mod evictions;
 pub mod groups;

@@ -1,12 +1,15 @@
 //! Pipes by name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rings::pipe::Pipe;
 
 /// All pipes, by name without the end, e.g. `netmap:p{1`.
 #[derive(Default)]
-pub struct Pipes(BTreeMap<String, Pipe>);
+pub struct Pipes {
+    all: BTreeMap<String, Pipe>,
+    touched: BTreeSet<String>,
+}
 
 impl Pipes {
     /// The name of the pipe that the end `end` belongs to.
@@ -16,36 +19,48 @@ impl Pipes {
 
     /// Returns the pipe of that name.
     pub fn get(&self, name: &str) -> Option<&Pipe> {
-        self.0.get(name)
+        self.all.get(name)
     }
 
     /// Returns the pipe of that name, for changing it.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Pipe> {
-        self.0.get_mut(name)
+        let found = self.all.get_mut(name);
+        if found.is_some() {
+            self.touched.insert(name.to_owned());
+        }
+        found
     }
 
     /// Returns the pipe that the end `end` belongs to.
     pub fn with_end(&self, end: &str) -> Option<&Pipe> {
-        self.0.get(&Pipes::name(end))
+        self.all.get(&Pipes::name(end))
     }
 
     /// Whether a pipe lies in the region of that number.
     pub fn uses(&self, mem_id: u32) -> bool {
-        self.0.values().any(|pipe| pipe.mem_id == mem_id)
+        self.all.values().any(|pipe| pipe.mem_id == mem_id)
     }
 
     /// Adds a pipe.
     pub fn insert(&mut self, name: String, pipe: Pipe) {
-        self.0.insert(name, pipe);
+        self.touched.insert(name.clone());
+        self.all.insert(name, pipe);
     }
 
     /// Removes a pipe.
     pub fn remove(&mut self, name: &str) -> Option<Pipe> {
-        self.0.remove(name)
+        let gone = self.all.remove(name)?;
+        self.touched.insert(name.to_owned());
+        Some(gone)
+    }
+
+    /// Takes the names of pipes that were added, removed, or may have been changed since the last call.
+    pub fn take_touched(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.touched)
     }
 
     /// Iterates over all pipes, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Pipe)> {
-        self.0.iter().map(|(name, pipe)| (name.as_str(), pipe))
+        self.all.iter().map(|(name, pipe)| (name.as_str(), pipe))
     }
 }

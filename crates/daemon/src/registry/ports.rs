@@ -1,6 +1,6 @@
 //! Ports of any kind by full name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use netvale_control::types::{AttachParams, Drops, PortOptions};
@@ -136,54 +136,69 @@ impl<B: ?Sized> PortRecord<B> {
 }
 
 /// All ports.
-pub struct Ports<B: ?Sized>(BTreeMap<String, PortRecord<B>>);
+pub struct Ports<B: ?Sized> {
+    all: BTreeMap<String, PortRecord<B>>,
+    touched: BTreeSet<String>,
+}
 
 impl<B: ?Sized> Default for Ports<B> {
     fn default() -> Self {
-        Ports(BTreeMap::new())
+        Ports { all: BTreeMap::new(), touched: BTreeSet::new() }
     }
 }
 
 impl<B: ?Sized> Ports<B> {
     /// Returns the port of that full name.
     pub fn get(&self, full: &str) -> Option<&PortRecord<B>> {
-        self.0.get(full)
+        self.all.get(full)
     }
 
     /// Returns the port of that full name, for changing it.
     pub fn get_mut(&mut self, full: &str) -> Option<&mut PortRecord<B>> {
-        self.0.get_mut(full)
+        let found = self.all.get_mut(full);
+        if found.is_some() {
+            self.touched.insert(full.to_owned());
+        }
+        found
     }
 
     /// Whether there is a port of that full name.
     pub fn contains(&self, full: &str) -> bool {
-        self.0.contains_key(full)
+        self.all.contains_key(full)
     }
 
     /// Adds a port. Returns the port that had the name before.
     pub fn insert(&mut self, full: &str, record: PortRecord<B>) -> Option<PortRecord<B>> {
-        self.0.insert(full.to_owned(), record)
+        self.touched.insert(full.to_owned());
+        self.all.insert(full.to_owned(), record)
     }
 
     /// Removes a port.
     pub fn remove(&mut self, full: &str) -> Option<PortRecord<B>> {
-        self.0.remove(full)
+        let gone = self.all.remove(full)?;
+        self.touched.insert(full.to_owned());
+        Some(gone)
     }
 
     /// Renames a port.
     pub fn rename(&mut self, from: &str, to: &str) {
-        if let Some(record) = self.0.remove(from) {
-            self.0.insert(to.to_owned(), record);
+        if let Some(record) = self.remove(from) {
+            self.insert(to, record);
         }
     }
 
-    /// Iterates over all ports, for changing them.
+    /// Iterates over all ports, for changing what no successor is told.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut PortRecord<B>> {
-        self.0.values_mut()
+        self.all.values_mut()
+    }
+
+    /// Takes the names of ports that were added, removed, or may have been changed since the last call.
+    pub fn take_touched(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.touched)
     }
 
     /// Iterates over all ports, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &PortRecord<B>)> {
-        self.0.iter().map(|(full, record)| (full.as_str(), record))
+        self.all.iter().map(|(full, record)| (full.as_str(), record))
     }
 }

@@ -1,5 +1,7 @@
 //! Regions by number. A region is freed with the last port that lies in it.
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -43,6 +45,8 @@ pub struct Entry {
     /// The user that owns it.
     pub uid: u32,
     region: Weak<Region>,
+    /// [`Region::changes`], as it was told last.
+    told: Cell<Option<u64>>,
     /// Its place, if it lies in a file of the user's.
     pub file: Option<FilePlace>,
 }
@@ -59,12 +63,14 @@ pub struct Regions {
     entries: Vec<Entry>,
     next: u32,
     faults: Arc<OwnedFd>,
+    /// Those that were forgotten.
+    gone: BTreeSet<(u32, u32)>,
 }
 
 impl Regions {
     /// Creates an empty registry; damage to a region is reported at `faults`.
     pub fn new(faults: Arc<OwnedFd>) -> Regions {
-        Regions { entries: Vec::new(), next: COMMON_REGION + 1, faults }
+        Regions { entries: Vec::new(), next: COMMON_REGION + 1, faults, gone: BTreeSet::new() }
     }
 
     /// Makes a new region for user `uid`. Returns its number, too.
@@ -85,15 +91,33 @@ impl Regions {
 
     /// Adds a region.
     pub fn add(&mut self, id: u32, uid: u32, region: &Arc<Region>, file: Option<FilePlace>) {
-        self.entries.retain(|r| r.region.strong_count() > 0);
+        self.forget_unused();
         region.mapping().blame(&Fault::told_by(&self.faults));
-        self.entries.push(Entry { id, uid, region: Arc::downgrade(region), file });
+        self.entries.push(Entry { id, uid, region: Arc::downgrade(region), told: Cell::new(None), file });
+    }
+
+    fn forget_unused(&mut self) {
+        let unused = self.entries.extract_if(.., |r| r.region.strong_count() == 0);
+        self.gone.extend(unused.map(|r| (r.id, r.uid)));
+    }
+
+    /// Takes the numbers and owners of regions that were added, went, or have other buffers in use since the last call.
+    pub fn take_touched(&mut self) -> BTreeSet<(u32, u32)> {
+        self.forget_unused();
+        let mut touched = std::mem::take(&mut self.gone);
+        for entry in &self.entries {
+            let changes = entry.region().map(|region| region.changes());
+            if entry.told.replace(changes) != changes {
+                touched.insert((entry.id, entry.uid));
+            }
+        }
+        touched
     }
 
     /// Returns a region number that is not in use; `is_used` knows of those that have no entry. Numbers are given in turn, so that one that was used is not
     /// used again soon. `None`: all are in use.
     pub fn new_id(&mut self, is_used: impl Fn(u32) -> bool) -> Option<u32> {
-        self.entries.retain(|r| r.region.strong_count() > 0);
+        self.forget_unused();
         for _ in NUMBERS {
             let id = self.next;
             self.next = if id >= *NUMBERS.end() { *NUMBERS.start() } else { id + 1 };

@@ -1,6 +1,6 @@
 //! Switches by name: made at their first use, removed with their last port, aged together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ struct Known {
 /// All switches.
 pub struct Switches {
     by_name: BTreeMap<String, Known>,
+    touched: BTreeSet<String>,
     settings: Settings,
     tick: Duration,
     next_tick: Instant,
@@ -24,7 +25,7 @@ impl Switches {
     /// Creates an empty registry. Each switch will have these settings; addresses expire after `ageing`.
     pub fn new(settings: Settings, ageing: Duration) -> Switches {
         let tick = Fdb::tick_length(ageing);
-        Switches { by_name: BTreeMap::new(), settings, tick, next_tick: Instant::now() + tick }
+        Switches { by_name: BTreeMap::new(), touched: BTreeSet::new(), settings, tick, next_tick: Instant::now() + tick }
     }
 
     /// Returns the switch of that name.
@@ -39,7 +40,10 @@ impl Switches {
 
     /// Returns the switch of that name; makes it, for that user, if it does not exist.
     pub fn get_or_make(&mut self, name: &str, owner: u32) -> Arc<Switch> {
-        let make = || Known { switch: Switch::with(name, self.settings), owner };
+        let make = || {
+            self.touched.insert(name.to_owned());
+            Known { switch: Switch::with(name, self.settings), owner }
+        };
         Arc::clone(&self.by_name.entry(name.to_owned()).or_insert_with(make).switch)
     }
 
@@ -58,11 +62,17 @@ impl Switches {
         self.by_name.values().map(|known| &known.switch)
     }
 
+    /// Takes the names of switches that were made or removed since the last call.
+    pub fn take_touched(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.touched)
+    }
+
     /// Removes a switch that has no ports.
     pub fn drop_if_empty(&mut self, switch: &Switch) {
         if switch.ports().is_empty() {
             // A monitor may outlive its switch for a moment, in which another switch may get that name.
             self.by_name.retain(|_, known| !std::ptr::eq(Arc::as_ptr(&known.switch), switch));
+            self.touched.insert(switch.name().to_owned());
         }
     }
 

@@ -16,6 +16,7 @@ use crate::api::handover::kept;
 use crate::caller::Caller;
 use crate::handover::items::{ClientItem, ConnectionItem, Item, ProcessItem};
 use crate::handover::store::Store;
+use crate::handover::touched::Touched;
 use crate::handover::wire;
 use crate::registry::events::Happened;
 use crate::system::keep;
@@ -62,7 +63,7 @@ impl Server {
             Ok((parked, mut gift)) => {
                 let items = gift.items.drain(..).filter(|(item, _)| !matches!(item, Item::Process(_)));
                 let items = items.map(|(item, fds)| (item, || Ok(fds))).collect();
-                if let Err(e) = store.save_counters(None).and_then(|()| store.save(items)) {
+                if let Err(e) = store.save_counters(None).and_then(|()| store.save(&Touched::all(), items)) {
                     tracing::error!("some ports are kept as they were known last: {e}");
                 }
                 self.leave(parked, gift);
@@ -74,29 +75,37 @@ impl Server {
 
     /// Has the service manager keep what has changed.
     pub(super) fn keep(&mut self) {
-        if !std::mem::take(&mut self.daemon.changed) {
+        if self.daemon.changes.are_none() {
             return;
         }
+        let touched = kept::touched(&mut self.daemon);
         let Some(mut store) = self.store.take() else { return };
-        let saved = kept::items(&self.daemon).and_then(|mut items| {
-            for (id, (client, caller)) in &self.clients {
-                if let Client::Attach { holds: Some(_), .. } = client
-                    && let Some((item, fds)) = client_item(Caller { client: *id, ..*caller }, client)?
-                {
-                    items.push((item, Box::new(|| Ok(fds))));
-                }
+        match self.save(&mut store, &touched) {
+            Ok(()) => {
+                let stored = self.daemon.ports.iter().filter(|(name, _)| touched.has_port(name));
+                stored.for_each(|(_, record)| record.behind.is_stored());
             }
-            store.save(items)
-        });
-        match saved {
-            Ok(()) => self.daemon.ports.iter().for_each(|(_, record)| record.behind.is_stored()),
             Err(e) => {
                 tracing::error!("a restart may lose ports: {e}");
                 // Tried again with the next event.
-                self.daemon.changed = true;
+                self.daemon.changes.everything = true;
             }
         }
         self.store = Some(store);
+    }
+
+    fn save(&self, store: &mut Store, touched: &Touched) -> std::io::Result<()> {
+        let mut items = kept::items(&self.daemon, touched)?;
+        for (id, (client, caller)) in self.clients.iter().filter(|(id, _)| touched.has_client(**id)) {
+            if let Client::Attach { holds: Some(_), .. } = client
+                && let Some((item, fds)) = client_item(Caller { client: *id, ..*caller }, client)?
+            {
+                items.push((item, Box::new(|| Ok(fds))));
+            }
+        }
+        store.save(touched, items)?;
+        debug_assert_eq!(kept::missed(&self.daemon, store)?, Vec::<String>::new(), "touched: {touched:?}");
+        Ok(())
     }
 
     /// Has the service manager keep counters and addresses now and then, while frames pass. Returns the time until the next

@@ -131,8 +131,7 @@ pub fn port_item(
         fds.push(frames::pack(all_held().flat_map(|w| &w.frames))?);
     }
     let on_switch = |switch: &Switch| {
-        let (_, port) = switch.ports().into_iter().find(|(id, _)| Some(*id) == record.id)?;
-        Some((switch.name().to_owned(), port))
+        Some((switch.name().to_owned(), switch.port_name(record.id?)?))
     };
     let item = PortItem {
         name: name.to_owned(),

@@ -1,14 +1,19 @@
 //! What the service manager keeps in case that this daemon ends without notice.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use netvale_control::types::PortKind;
+
 use super::continuing::{Client, Continued};
 use super::give::{self, Waiting};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Record};
 use crate::handover::items::{CountersItem, Item};
 use crate::handover::store::Store;
+use crate::handover::touched::Touched;
 use crate::ports;
+use crate::registry::changes::Changes;
 
 /// Upper bound on waiting for the workers of a daemon that has just been started. Nobody else would go on.
 const STARTING: Duration = Duration::from_secs(20);
@@ -16,17 +21,30 @@ const STARTING: Duration = Duration::from_secs(20);
 /// An item, and how to get its descriptors.
 pub type Lazy<'a> = (Item, Box<dyn FnOnce() -> std::io::Result<Vec<OwnedFd>> + 'a>);
 
-/// The items of the registries as they are now, without pausing anything.
+/// What may have changed. Registries begin anew to note what is touched.
+pub fn touched(d: &mut Daemon) -> Touched {
+    let Changes { everything, clients } = std::mem::take(&mut d.changes);
+    Touched {
+        everything,
+        clients,
+        ports: d.ports.take_touched(),
+        pipes: d.pipes.take_touched(),
+        switches: d.switches.take_touched(),
+        regions: d.regions.take_touched(),
+    }
+}
+
+/// Those items of the registries that were touched, as they are now, without pausing anything.
 ///
 /// # Errors
 /// When the daemon is out of descriptors.
-pub fn items(d: &Daemon) -> std::io::Result<Vec<Lazy<'_>>> {
+pub fn items<'a>(d: &'a Daemon, touched: &Touched) -> std::io::Result<Vec<Lazy<'a>>> {
     let mut all: Vec<Lazy<'_>> = Vec::new();
-    for (entry, region) in d.regions.iter() {
+    for (entry, region) in d.regions.iter().filter(|(entry, _)| touched.has_region(entry.id, entry.uid)) {
         let (state, fds) = region.state()?;
         all.push((give::region_item(entry, &state), Box::new(|| Ok(fds))));
     }
-    for switch in d.switches.iter() {
+    for switch in d.switches.iter().filter(|switch| touched.has_switch(switch.name())) {
         all.push((give::switch_item(d, switch, false), Box::new(|| Ok(Vec::new()))));
     }
     for kept in d.captures.kept_without_ports() {
@@ -35,26 +53,52 @@ pub fn items(d: &Daemon) -> std::io::Result<Vec<Lazy<'_>>> {
     for (item, fds) in ports::nic::continued::kept_interfaces(d)? {
         all.push((item, Box::new(|| Ok(fds))));
     }
-    let nobody_waits = Waiting::new();
-    for (name, record) in d.ports.iter() {
-        let state = record.behind.keeps()?;
-        if state.is_some() || record.declared.is_some() || ports::lasting_name(d, name, record).is_some() {
-            let (mut item, fds) = give::port_item(d, name, record, state, &nobody_waits)?;
-            if let Item::Port(item) = &mut item {
-                // They change with every frame.
-                item.counters = Default::default();
-            }
-            all.push((item, Box::new(|| Ok(fds))));
-        }
+    for (name, record) in d.ports.iter().filter(|(name, _)| touched.has_port(name)) {
+        all.extend(port(d, name, record)?);
     }
     for (item, fds) in ports::nic::continued::kept_rings(d)? {
         all.push((item, Box::new(|| Ok(fds))));
     }
-    for (name, pipe) in d.pipes.iter().filter(|(_, pipe)| pipe.guest_end().is_none()) {
+    let own = d.pipes.iter().filter(|(_, pipe)| pipe.guest_end().is_none());
+    for (name, pipe) in own.filter(|(name, _)| touched.has_pipe(name)) {
         let (item, fds) = pipe.hand_over(name)?;
         all.push((item, Box::new(|| Ok(fds))));
     }
     Ok(all)
+}
+
+/// A port's item, if the port is kept.
+fn port<'a>(d: &Daemon, name: &str, record: &Record) -> std::io::Result<Option<Lazy<'a>>> {
+    let state = record.behind.keeps()?;
+    if state.is_none() && record.declared.is_none() && ports::lasting_name(d, name, record).is_none() {
+        return Ok(None);
+    }
+    let (mut item, fds) = give::port_item(d, name, record, state, &Waiting::new())?;
+    if let Item::Port(item) = &mut item {
+        // They change with every frame.
+        item.counters = Default::default();
+    }
+    Ok(Some((item, Box::new(|| Ok(fds)))))
+}
+
+/// What is not as it was kept, of what requests alone change.
+///
+/// # Errors
+/// When the daemon is out of descriptors.
+pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
+    let by_requests = |item: &Item| match item {
+        // Frames and threads of other ports change these.
+        Item::Port(port) => port.kind == PortKind::Local && port.rules.is_empty(),
+        Item::Switch(_) | Item::Pipe(_) => true,
+        _ => false,
+    };
+    let items = items(d, &Touched::all())?;
+    let missed = items.iter().map(|(item, _)| item).filter(|item| by_requests(item) && !store.has(item));
+    let mut keys: Vec<_> = missed.map(Item::key).collect();
+    let there: BTreeSet<_> = items.iter().map(|(item, _)| item.key()).collect();
+    let is_gone = |key: &&String| ["port ", "pipe ", "switch "].iter().any(|of| key.starts_with(of)) && !there.contains(*key);
+    keys.extend(store.keys().filter(is_gone).cloned());
+    Ok(keys)
 }
 
 /// What changes with every frame.

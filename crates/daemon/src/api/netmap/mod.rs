@@ -42,6 +42,13 @@ pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> Devic
     DeviceReply { status, name, body: body.0, ..request.clone() }
 }
 
+/// Whether a request may change what the service manager keeps.
+pub fn changes_something(request: &DeviceRequest) -> bool {
+    const ASK: [u16; 4] =
+        [NETMAP_REQ_PORT_INFO_GET, NETMAP_REQ_POOLS_INFO_GET, NETMAP_REQ_PORT_HDR_GET, NETMAP_REQ_VALE_LIST];
+    !ASK.contains(&request.reqtype)
+}
+
 /// The subject of a request, for permission. `at`: its name, if that is a switch's port.
 fn subject<'a>(reqtype: u16, name: &'a str, at: Option<&'a SwitchPort>) -> Request<'a> {
     match (reqtype, at) {

@@ -1,0 +1,69 @@
+//! Which items of the store have to be looked at, as they may have changed.
+
+use std::collections::BTreeSet;
+
+use super::items::{CAPTURES, COUNTERS, INTERFACE, client_key, pipe_key, port_key, region_key, switch_key};
+
+/// What was touched.
+#[derive(Debug, Default)]
+pub struct Touched {
+    /// Whether that is everything, besides what is listed.
+    pub everything: bool,
+    /// Connections.
+    pub clients: BTreeSet<u64>,
+    /// Full names of ports.
+    pub ports: BTreeSet<String>,
+    /// Names of pipes.
+    pub pipes: BTreeSet<String>,
+    /// Names of switches.
+    pub switches: BTreeSet<String>,
+    /// Numbers and owners of regions.
+    pub regions: BTreeSet<(u32, u32)>,
+}
+
+impl Touched {
+    /// Everything.
+    pub fn all() -> Touched {
+        Touched { everything: true, ..Touched::default() }
+    }
+
+    /// Whether a port is among it.
+    pub fn has_port(&self, full: &str) -> bool {
+        self.everything || self.ports.contains(full)
+    }
+
+    /// Whether a pipe is among it.
+    pub fn has_pipe(&self, name: &str) -> bool {
+        self.everything || self.pipes.contains(name)
+    }
+
+    /// Whether a switch is among it.
+    pub fn has_switch(&self, name: &str) -> bool {
+        self.everything || self.switches.contains(name)
+    }
+
+    /// Whether a user's region is among it.
+    pub fn has_region(&self, id: u32, uid: u32) -> bool {
+        self.everything || self.regions.contains(&(id, uid))
+    }
+
+    /// Whether a connection is among it.
+    pub fn has_client(&self, client: u64) -> bool {
+        self.everything || self.clients.contains(&client)
+    }
+
+    /// The keys of items about it, of those that `known` has. Interfaces and captures, of which there are few, always are.
+    pub fn keys<V>(&self, known: &std::collections::BTreeMap<String, V>) -> Vec<String> {
+        if self.everything {
+            return known.keys().filter(|key| *key != COUNTERS).cloned().collect();
+        }
+        let of = |prefix: &'static str| known.range(prefix.to_owned()..).take_while(move |(key, _)| key.starts_with(prefix));
+        let few = [CAPTURES, INTERFACE].into_iter().flat_map(of).map(|(key, _)| key.clone());
+        let ports = self.ports.iter().map(|name| port_key(name));
+        let pipes = self.pipes.iter().map(|name| pipe_key(name));
+        let switches = self.switches.iter().map(|name| switch_key(name));
+        let regions = self.regions.iter().map(|&(id, uid)| region_key(id, uid));
+        let clients = self.clients.iter().map(|&client| client_key(client));
+        few.chain(ports).chain(pipes).chain(switches).chain(regions).chain(clients).collect()
+    }
+}
