@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netvale_control::attach::{
     AttachReply, AttachRequest, FILE_AT_FAULT, FileAsked, IN_FILE, MAX_FDS, OFFSETS_AT_FAULT, PORT_OF_SWITCH,
@@ -31,6 +31,11 @@ use crate::ring::{RxRing, TxKind, TxRing};
 
 /// How long the daemon may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The daemon's answer while a worker has the memory of a port that was closed in the same file, and the pause before it
+/// is asked again.
+const AGAIN: i32 = rustix::io::Errno::AGAIN.raw_os_error();
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The parts of an attachment, apart from the connection.
 pub struct Attached {
@@ -73,8 +78,16 @@ pub fn attach_in(
     file: BorrowedFd<'_>,
     place: FileAsked,
 ) -> Result<Attached, Error> {
-    let request = AttachRequest { file: Some(place), ..request.clone() };
-    resumed(attached(ask(conn, &request.encode(), Some(file))?)?)
+    let request = AttachRequest { file: Some(place), ..request.clone() }.encode();
+    let begun = Instant::now();
+    loop {
+        match ask(conn, &request, Some(file)).and_then(attached) {
+            Err(Error::File { errno, .. }) if errno == AGAIN && begun.elapsed() < TIMEOUT => {
+                std::thread::sleep(PAUSE);
+            }
+            done => return resumed(done?),
+        }
+    }
 }
 
 fn resumed(mut attached: Attached) -> Result<Attached, Error> {

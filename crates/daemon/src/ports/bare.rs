@@ -41,7 +41,9 @@ impl Attachment for BareRings {
         self.local.rings.bells()
     }
 
-    fn close(self: Box<Self>, _d: &mut Daemon, _client: u64) {}
+    fn close(self: Box<Self>, d: &mut Daemon, _client: u64) {
+        d.regions.remove_bare(self.local.rings.mem_id);
+    }
 }
 
 /// Opens such rings for a program.
@@ -61,6 +63,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<O
     let bare = BareRings { local: LocalPort::unheld(rings), binding };
     let (mut reply, fds) = bare.describe(d)?;
     (reply.alone, reply.max_offset) = (true, max_offset);
+    d.regions.add_bare(mem_id);
     Ok((reply, fds, Box::new(bare)))
 }
 
@@ -78,5 +81,6 @@ pub fn continue_hold(
     let region = memory::continued(d, rings.region, caller)?;
     let (local, _no_ingress) = LocalPort::continued(&region, rings, fds, d.evictions.new_fault(caller))?;
     let binding = local.rings.mem.continue_binding(binding.index, binding.extra_bufs)?;
+    d.regions.add_bare(local.rings.mem_id);
     Ok(Box::new(BareRings { local, binding }))
 }

@@ -10,7 +10,7 @@ use netvale_mem::{Region, RegionError, RegionSizes};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-use super::memory::{Numbered, new_number};
+use super::memory::{self, Numbered, new_number};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::permission;
@@ -102,11 +102,17 @@ pub fn region(
     let same = d.regions.in_files().filter(|(_, at)| *at == place);
     let mut same = same.filter_map(|(entry, _)| Some((entry.region()?, entry.id)));
     if let Some(found) = same.find(|(region, _)| !region.mapping().is_damaged()) {
-        return Ok(found);
+        return if memory::is_used(d, found.1) { Ok(found) } else { still_there() };
     }
     drop(same);
     permission::has_room_for_file(d, caller)?;
     new_region(d, sizes, file, place, caller)
+}
+
+/// A worker that is late has the memory of a port that was closed a moment ago. Another region there would be written
+/// to.
+fn still_there<T>() -> Result<T, Refusal> {
+    unfit(Errno::AGAIN, "the memory of a port that was closed is not free yet; try again")
 }
 
 fn new_region(

@@ -1,7 +1,7 @@
 //! Regions by number. A region is freed with the last port that lies in it.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -65,12 +65,14 @@ pub struct Regions {
     faults: Arc<OwnedFd>,
     /// Those that were forgotten.
     gone: BTreeSet<(u32, u32)>,
+    /// How many programs have rings in a region with nothing behind them.
+    bare: BTreeMap<u32, u32>,
 }
 
 impl Regions {
     /// Creates an empty registry; damage to a region is reported at `faults`.
     pub fn new(faults: Arc<OwnedFd>) -> Regions {
-        Regions { entries: Vec::new(), next: COMMON_REGION + 1, faults, gone: BTreeSet::new() }
+        Regions { entries: Vec::new(), next: COMMON_REGION + 1, faults, gone: BTreeSet::new(), bare: BTreeMap::new() }
     }
 
     /// Makes a new region for user `uid`. Returns its number, too.
@@ -99,6 +101,24 @@ impl Regions {
     fn forget_unused(&mut self) {
         let unused = self.entries.extract_if(.., |r| r.region.strong_count() == 0);
         self.gone.extend(unused.map(|r| (r.id, r.uid)));
+    }
+
+    /// A program has rings in a region that no port has.
+    pub fn add_bare(&mut self, id: u32) {
+        *self.bare.entry(id).or_default() += 1;
+    }
+
+    /// A program has such rings no more.
+    pub fn remove_bare(&mut self, id: u32) {
+        if let Some(count) = self.bare.get_mut(&id) {
+            *count -= 1;
+        }
+        self.bare.retain(|_, count| *count > 0);
+    }
+
+    /// Whether a program has such rings.
+    pub fn has_bare(&self, id: u32) -> bool {
+        self.bare.contains_key(&id)
     }
 
     /// Takes the numbers and owners of regions that were added, went, or have other buffers in use since the last call.
