@@ -150,7 +150,7 @@ impl Server {
             running: true,
             is_asked_to_end: false,
             store: None,
-            counted: (Instant::now(), 0),
+            counted: (Instant::now(), u64::MAX),
         })
     }
 
@@ -162,6 +162,8 @@ impl Server {
     /// Serves until a signal or a `shutdown` request; then all ports are removed. A successor ends it as well.
     pub(crate) fn run(mut self) -> Ended {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
+        // Before all that a predecessor left is forgotten, which has its counters.
+        self.keep_counters(Instant::now());
         while self.running {
             self.keep();
             let nap = self.tick().min(self.pause()).max(Duration::from_millis(1));

@@ -5,8 +5,10 @@ use crate::common;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{Daemon, LIMIT, frame, send, until};
+use common::{Daemon, LIMIT, frame, receive, send, until};
 use netvale::{Options, Port};
+use rustix::process::Signal;
+use serde_json::json;
 
 /// Objective: clients killed at any point leave nothing: ports, descriptors and memory go, others do not notice.
 #[test]
@@ -45,6 +47,27 @@ fn killed_clients_are_reaped() {
         stay.sync();
         stay.rx()[0].space() > 0
     });
+}
+
+/// Objective: counters, and what a switch has learned, outlast restarts and kills, also where no frame passes in between.
+#[test]
+fn restarted_and_killed() {
+    let d = Daemon::managed("");
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    for tag in 0..20 {
+        send(&mut a, &frame(255, 1, tag));
+        assert_eq!(receive(&mut b), frame(255, 1, tag));
+    }
+    let counted = || {
+        let shown = d.call("port.show", json!({"port": "vale0:b"}))["result"]["rings"].take();
+        let frames = shown.as_array().unwrap().iter().map(|ring| ring["frames"].as_u64().unwrap()).sum::<u64>();
+        let table = d.call("switch.table", json!({"switch": "vale0"}))["result"].take();
+        (frames, table[0]["port"].take())
+    };
+    for signal in [Signal::TERM, Signal::KILL, Signal::KILL, Signal::TERM, Signal::KILL] {
+        d.is_restarted(signal, || ());
+        assert_eq!(counted(), (20, json!("vale0:a")), "{signal:?}");
+    }
 }
 
 /// The process that [`killed_clients_are_reaped`] kills: floods until it dies.
