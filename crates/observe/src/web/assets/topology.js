@@ -11,12 +11,14 @@ const [BOX, WIRE, BAR, GAP, LEFT] = [46, 26, 24, 18, 12];
 const cut = (text, width) => (text.length * 7 > width ? `${text.slice(0, Math.max(2, Math.floor(width / 7) - 1))}…` : text);
 
 function box(port, width, select) {
-  const name = svg("text", { x: 10, y: 18, class: "name" }, cut(short(port), width - 22));
-  const figures = svg("text", { x: 10, y: 36, class: "figures" });
+  const name = svg("text", { y: 18, class: "name" }, cut(short(port), width - 22));
+  const figures = svg("text", { y: 36, class: "figures" });
+  // What is wider than a character is on average does not run over the next box.
+  const texts = svg("svg", { x: 10, width: width - 22, height: BOX }, name, figures);
   const mark = svg("circle", { cx: width - 10, cy: 10, r: 4, class: "mark" });
   const title = svg("title");
   const shape = svg("g", { class: "port", role: "button", "data-port": port.name },
-    title, svg("rect", { width, height: BOX, rx: 7 }), name, figures, mark);
+    title, svg("rect", { width, height: BOX, rx: 7 }), texts, mark);
   pressable(shape, () => select(port.name));
   return { shape, figures, mark, title, port };
 }
