@@ -19,6 +19,27 @@ pub fn render<const N: usize>(heads: [(&str, Align); N], rows: impl IntoIterator
     render_rows(&heads, rows.into_iter().map(Vec::from))
 }
 
+/// The same for lines of `width` columns, if that is given: where they are longer, columns of `spare` are left out, in
+/// that order, until they are not.
+#[must_use]
+pub fn render_within<const N: usize>(
+    heads: [(&str, Align); N],
+    rows: impl IntoIterator<Item = [String; N]>,
+    spare: &[&str],
+    width: Option<usize>,
+) -> String {
+    let (mut heads, mut rows) = (heads.to_vec(), rows.into_iter().map(Vec::from).collect::<Vec<_>>());
+    let mut spare = spare.iter();
+    loop {
+        let text = render_rows(&heads, rows.clone());
+        let fits = width.is_none_or(|width| text.lines().all(|line| line.chars().count() <= width));
+        let next = if fits { None } else { spare.next() };
+        let Some(column) = next.and_then(|name| heads.iter().position(|(head, _)| head == name)) else { return text };
+        heads.remove(column);
+        rows.iter_mut().for_each(|row| drop(row.remove(column)));
+    }
+}
+
 /// The same with a number of columns that is not always the same: each row has a cell for each head.
 #[must_use]
 pub fn render_rows(heads: &[(&str, Align)], rows: impl IntoIterator<Item = Vec<String>>) -> String {
@@ -64,5 +85,19 @@ mod tests {
         let rows = [["a".into(), "1 ".into()], ["b\u{1b}[2J".into(), "200K".into()]];
         let text = render([("NAME", Align::Left), ("FRAMES", Align::Right)], rows);
         assert_eq!(text, "NAME   FRAMES\na          1\nb?[2J    200K\n");
+    }
+
+    /// Objective: lines that are too long lose the columns that may be spared, in their order, and no more than they must.
+    #[test]
+    fn narrow() {
+        let heads = ["NAME", "A", "B", "C"].map(|head| (head, Align::Left));
+        let within = |width| render_within(heads, [["name", "a", "b", "c"].map(str::to_owned)], &["B", "A"], width);
+        for width in [None, Some(13)] {
+            assert_eq!(within(width), "NAME  A  B  C\nname  a  b  c\n");
+        }
+        assert_eq!(within(Some(12)), "NAME  A  C\nname  a  c\n");
+        for width in [9, 7, 1] {
+            assert_eq!(within(Some(width)), "NAME  C\nname  c\n");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Subcommands print through here and not by `println!`, which panics when the reader has gone.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
@@ -16,6 +16,13 @@ use crate::CliError;
 pub fn text(text: impl fmt::Display) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     write!(out, "{text}").and_then(|()| out.flush()).map_err(|error| CliError::output(&error))
+}
+
+/// Columns of the terminal that the output goes to; `None` if it goes elsewhere, where lines may be of any length.
+#[must_use]
+pub fn width() -> Option<usize> {
+    let size = io::stdout().is_terminal().then(ratatui::crossterm::terminal::size)?.ok();
+    size.map(|(columns, _)| usize::from(columns)).filter(|columns| *columns > 0)
 }
 
 /// Writes `line` and a line end.

@@ -94,7 +94,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     if args.json {
         out::json(&report)?
     } else {
-        out::text(text::render(&report, args.verbose))?
+        out::text(text::render(&report, args.verbose, out::width()))?
     }
     Ok(ExitCode::SUCCESS)
 }

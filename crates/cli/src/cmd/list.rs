@@ -16,7 +16,7 @@ use crate::{CliError, Ctx, out, units};
 /// frames that a port sent into its switch, OUT those that the switch delivered to it. ABOUT has what the port is
 /// called (its policy 'info'), and its flags. GONE are the last ports that
 /// ended without being detached, with the reason: what was behind them ended, or their program broke a rule. AGO is how
-/// many seconds ago.
+/// many seconds ago. On a terminal that is too narrow for it, columns of the ports are left out; '--json' has all.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only this switch.
@@ -66,7 +66,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     if args.json {
         out::json(&listing)?
     } else {
-        out::text(render(&listing))?
+        out::text(render(&listing, out::width()))?
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -80,7 +80,7 @@ fn with_counters(infos: Vec<PortInfo>, mut stats: StatsReply) -> Vec<Port> {
     infos.into_iter().map(|info| Port { counters: counters(&info.name), info }).collect()
 }
 
-fn render(listing: &Listing) -> String {
+fn render(listing: &Listing, width: Option<usize>) -> String {
     let mut tables = Vec::new();
     if listing.switches.is_empty() && listing.ports.is_empty() {
         tables.push("no switches; `netvale attach vale0 a` makes one with a port\n".to_owned());
@@ -88,7 +88,7 @@ fn render(listing: &Listing) -> String {
         tables.push(switches(&listing.switches));
     }
     if !listing.ports.is_empty() {
-        tables.push(ports(&listing.ports));
+        tables.push(ports(&listing.ports, width));
     }
     if !listing.evicted.is_empty() {
         tables.push(evicted(&listing.evicted));
@@ -105,7 +105,7 @@ fn switches(switches: &[SwitchInfo]) -> String {
     )
 }
 
-fn ports(ports: &[Port]) -> String {
+fn ports(ports: &[Port], width: Option<usize>) -> String {
     let heads = [
         ("PORT", Align::Left),
         ("KIND", Align::Left),
@@ -119,7 +119,7 @@ fn ports(ports: &[Port]) -> String {
         ("DROPS", Align::Right),
         ("ABOUT", Align::Left),
     ];
-    grid::render(heads, ports.iter().map(row))
+    grid::render_within(heads, ports.iter().map(row), &["REGION", "PID", "MEMORY", "UID", "KIND", "STATE"], width)
 }
 
 fn evicted(evicted: &[Evicted]) -> String {
@@ -190,11 +190,12 @@ mod tests {
         let stats = StatsReply { ports: vec![counters], ..StatsReply::default() };
         let owner = Owner { uid: 1000, pid: 77 };
         let gone = Evicted { port: "vale0:b".into(), owner, reason: "it is gone".into(), age_seconds: 5 };
-        let text = render(&Listing {
+        let listing = Listing {
             switches: vec![switch],
             ports: with_counters(vec![local, tap], stats),
             evicted: vec![gone],
-        });
+        };
+        let text = render(&listing, None);
         let expected = "\
 SWITCH  PORTS  ADDRESSES  ROOM FOR
 vale0       2          3     16384
@@ -212,6 +213,6 @@ vale0:b  1000   77    5  it is gone
     /// Objective: a fresh daemon's list says what to do next.
     #[test]
     fn empty() {
-        assert!(render(&Listing::default()).contains("netvale attach"));
+        assert!(render(&Listing::default(), None).contains("netvale attach"));
     }
 }

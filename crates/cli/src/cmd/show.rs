@@ -31,12 +31,12 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     if args.json {
         out::json(&port)?
     } else {
-        out::text(render(&port))?
+        out::text(render(&port, out::width()))?
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn render(port: &PortInfo) -> String {
+fn render(port: &PortInfo, width: Option<usize>) -> String {
     let mut text = format!("{}: {}\n", port.name, about(port).join(", "));
     if let Some(region) = &port.region {
         let pages = if region.huge { "huge pages" } else { "ordinary pages" };
@@ -57,7 +57,7 @@ fn render(port: &PortInfo) -> String {
         text.push_str(&format!("    note: {}\n", note.replace(char::is_control, "?")));
     }
     if !port.rings.is_empty() {
-        text.push_str(&format!("\n{}", rings(&port.rings)));
+        text.push_str(&format!("\n{}", rings(&port.rings, width)));
     }
     if !port.rules.is_empty() {
         text.push_str(&format!("\n{}", super::filter::render(port)));
@@ -96,8 +96,8 @@ fn name(ring: &RingInfo) -> String {
 }
 
 /// Only netmap's rings have slots and indices.
-fn rings(rings: &[RingInfo]) -> String {
-    if rings.iter().any(|ring| ring.slots > 0) { netmap_rings(rings) } else { other_rings(rings) }
+fn rings(rings: &[RingInfo], width: Option<usize>) -> String {
+    if rings.iter().any(|ring| ring.slots > 0) { netmap_rings(rings, width) } else { other_rings(rings, width) }
 }
 
 /// Frames and kicks of a ring, and its worker.
@@ -109,19 +109,21 @@ fn counts(ring: &RingInfo) -> [String; 7] {
     [frames, bytes, drops, sent, saved, got, worker]
 }
 
+/// What is left out first on a narrow terminal.
+const SPARE: [&str; 9] = ["HWCUR", "HWTAIL", "CUR", "WORKER", "GOT", "SAVED", "SENT", "SLOTS", "BYTES"];
 const COUNTS: [&str; 7] = ["FRAMES", "BYTES", "DROPS", "SENT", "SAVED", "GOT", "WORKER"];
 
-fn other_rings(rings: &[RingInfo]) -> String {
+fn other_rings(rings: &[RingInfo], width: Option<usize>) -> String {
     let mut heads = [("RING", Align::Left); 8];
     heads.iter_mut().skip(1).zip(COUNTS).for_each(|(head, name)| *head = (name, Align::Right));
     let row = |ring: &RingInfo| {
         let [frames, bytes, drops, sent, saved, got, worker] = counts(ring);
         [name(ring), frames, bytes, drops, sent, saved, got, worker]
     };
-    grid::render(heads, rings.iter().map(row))
+    grid::render_within(heads, rings.iter().map(row), &SPARE, width)
 }
 
-fn netmap_rings(rings: &[RingInfo]) -> String {
+fn netmap_rings(rings: &[RingInfo], width: Option<usize>) -> String {
     let numbers = ["SLOTS", "HEAD", "CUR", "TAIL", "HWCUR", "HWTAIL"].into_iter().chain(COUNTS);
     let mut heads = [("RING", Align::Left); 14];
     for (head, name) in heads.iter_mut().skip(1).zip(numbers) {
@@ -134,7 +136,7 @@ fn netmap_rings(rings: &[RingInfo]) -> String {
         let [frames, bytes, drops, sent, saved, got, worker] = counts(ring);
         [name(ring), slots, head, cur, tail, hwcur, hwtail, frames, bytes, drops, sent, saved, got, worker]
     };
-    grid::render(heads, rings.iter().map(row))
+    grid::render_within(heads, rings.iter().map(row), &SPARE, width)
 }
 
 /// One line a reason and ring.
@@ -191,7 +193,7 @@ out 0   1024     0    0  1000      0    1023       5    300      7     1      2 
 DROPS    RING   FRAMES
 no-room  out 0       7
 ";
-        assert_eq!(render(&port), expected);
+        assert_eq!(render(&port, None), expected);
     }
 
     /// Objective: a ring that is none of netmap's has no indices.

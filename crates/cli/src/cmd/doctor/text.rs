@@ -3,28 +3,34 @@
 use super::Report;
 use super::row::{Row, State};
 
-/// Columns of a line.
+/// Most columns of a line.
 const WIDTH: usize = 100;
 /// Columns of a check's name.
 const NAME: usize = 13;
 
-/// The report. `verbose`: also what could not be found out.
-pub fn render(report: &Report, verbose: bool) -> String {
+/// The report, for a terminal of so many columns. `verbose`: also what could not be found out.
+pub fn render(report: &Report, verbose: bool, terminal: Option<usize>) -> String {
     let those = |state| report.checks.iter().filter(move |row| row.state == state);
-    let mut text = String::new();
-    block(&mut text, "", 0, &verdict(report.advice));
-    block(&mut text, "", 0, &scope(report));
+    let mut page = Page { text: String::new(), width: terminal.unwrap_or(WIDTH).min(WIDTH) };
+    page.block("", 0, &verdict(report.advice));
+    page.block("", 0, &scope(report));
     if report.advice > 0 {
-        text.push('\n');
+        page.text.push('\n');
     }
     for row in those(State::Advice) {
-        advice(&mut text, row);
+        page.advice(row);
     }
-    section(&mut text, "Fine as it is:", those(State::Ok));
+    page.section("Fine as it is:", those(State::Ok));
     if verbose {
-        section(&mut text, "Could not be found out:", those(State::Unknown));
+        page.section("Could not be found out:", those(State::Unknown));
     }
-    text
+    page.text
+}
+
+/// The report so far, in lines of that many columns.
+struct Page {
+    text: String,
+    width: usize,
 }
 
 fn verdict(advice: usize) -> String {
@@ -50,45 +56,47 @@ fn scope(report: &Report) -> String {
     format!("Watched for {:.1} s, {daemon}.", report.seconds)
 }
 
-fn advice(text: &mut String, row: &Row) {
-    block(text, row.check, NAME, &row.found);
-    block(text, "", NAME, &row.why);
-    block(text, "", NAME, &format!("-> {}", row.what_to_do));
-    text.push('\n');
-}
+impl Page {
+    fn advice(&mut self, row: &Row) {
+        self.block(row.check, NAME, &row.found);
+        self.block("", NAME, &row.why);
+        self.block("", NAME, &format!("-> {}", row.what_to_do));
+        self.text.push('\n');
+    }
 
-fn section<'a>(text: &mut String, title: &str, rows: impl Iterator<Item = &'a Row>) {
-    let mut rows = rows.peekable();
-    if rows.peek().is_none() {
-        return;
+    fn section<'a>(&mut self, title: &str, rows: impl Iterator<Item = &'a Row>) {
+        let mut rows = rows.peekable();
+        if rows.peek().is_none() {
+            return;
+        }
+        if !self.text.ends_with("\n\n") {
+            self.text.push('\n');
+        }
+        self.text.push_str(&format!("{title}\n"));
+        for row in rows {
+            self.block(row.check, NAME, &row.found);
+        }
     }
-    if !text.ends_with("\n\n") {
-        text.push('\n');
-    }
-    text.push_str(&format!("{title}\n"));
-    for row in rows {
-        block(text, row.check, NAME, &row.found);
-    }
-}
 
-/// `words` in lines of [`WIDTH`], `indent` columns from the left; `name` stands before the first line.
-fn block(text: &mut String, name: &str, indent: usize, words: &str) {
-    let mut line = format!("{name:<indent$}");
-    let mut is_empty = true;
-    for word in pieces(words) {
-        if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            text.push_str(&line);
-            text.push('\n');
-            (line, is_empty) = (" ".repeat(indent), true);
+    /// `words` in lines, `indent` columns from the left; `name` stands before the first line.
+    fn block(&mut self, name: &str, indent: usize, words: &str) {
+        let mut line = format!("{name:<indent$}");
+        let mut is_empty = true;
+        for word in pieces(words) {
+            if !is_empty && line.chars().count() + 1 + word.chars().count() > self.width {
+                self.text.push_str(&line);
+                self.text.push('\n');
+                (line, is_empty) = (" ".repeat(indent), true);
+            }
+            if !is_empty {
+                line.push(' ');
+            }
+            line.push_str(&word);
+            is_empty = false;
         }
-        if !is_empty {
-            line.push(' ');
-        }
-        line.push_str(&word);
-        is_empty = false;
+        self.text.push_str(&line);
+        self.text.push('\n');
     }
-    text.push_str(&line);
-    text.push('\n');
 }
 
 /// Words, where a number and its unit are one.
@@ -131,9 +139,9 @@ clock        hpet: 1200 ns
 Fine as it is:
 cpus         64 CPUs
 ";
-        assert_eq!(render(&report(rows.clone()), false), expected);
+        assert_eq!(render(&report(rows.clone()), false, None), expected);
         let unknown = "\nCould not be found out:\ngovernor     no cpufreq\n";
-        assert_eq!(render(&report(rows), true), format!("{expected}{unknown}"));
+        assert_eq!(render(&report(rows), true, None), format!("{expected}{unknown}"));
     }
 
     /// Objective: no line ends between a number and its unit.
@@ -142,12 +150,16 @@ cpus         64 CPUs
         assert_eq!(pieces("yes (pid 8) 77 %, 1.5 of 2 CPUs"), ["yes", "(pid", "8)", "77 %,", "1.5 of", "2 CPUs"]);
     }
 
-    /// Objective: no line is longer than the terminal's usual width, but for a word that is longer itself.
+    /// Objective: no line is longer than the terminal's width, or than is easily read, but for a word that is longer itself.
     #[test]
     fn wrapping() {
-        let text = render(&report(vec![Row::ok("cpus", "several words ".repeat(40))]), false);
-        assert!(text.lines().all(|line| line.len() <= WIDTH && line == line.trim_end()), "{text}");
-        let text = render(&report(vec![Row::ok("cpus", "x".repeat(200))]), false);
+        for (terminal, width) in [(None, WIDTH), (Some(300), WIDTH), (Some(80), 80)] {
+            let text = render(&report(vec![Row::ok("cpus", "several words ".repeat(40))]), false, terminal);
+            let longest = text.lines().map(str::len).max().unwrap();
+            assert!((width - 10..=width).contains(&longest), "{text}");
+            assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
+        }
+        let text = render(&report(vec![Row::ok("cpus", "x".repeat(200))]), false, None);
         assert!(text.contains(&format!("cpus         {}\n", "x".repeat(200))), "{text}");
     }
 }

@@ -79,7 +79,10 @@ fn worker(index: usize, busy: f64, lost: f64) -> Vec<Span<'static>> {
     ]
 }
 
-/// Columns of [`text::HEADS`] that fit, and their widths; the first gets what is left.
+/// Columns of names, if there is room.
+const NAMES: usize = 24;
+
+/// Columns of [`text::HEADS`] that fit, and their widths; the first is as wide as its names, or gets what is left.
 fn columns(width: u16) -> &'static [(usize, u16)] {
     match width {
         0..48 => &[(0, 0), (1, 8), (3, 8)],
@@ -98,8 +101,10 @@ fn ports(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let total = state.total();
     let total = cells(text::row(&total)).style(style(&total).patch(BOLD));
     let shown = state.rates().ports.iter().skip(state.scroll).map(|port| cells(text::row(port)).style(style(port)));
-    let widths =
-        columns.iter().map(|&(_, width)| if width == 0 { Constraint::Fill(1) } else { Constraint::Length(width) });
+    let longest = state.rates().ports.iter().map(|port| port.port.chars().count()).max().unwrap_or(0);
+    // Figures stay beside their names on a wide terminal, and in their places as ports come and go.
+    let names = Constraint::Max(u16::try_from(longest.next_multiple_of(16).max(NAMES)).unwrap_or(u16::MAX));
+    let widths = columns.iter().map(|&(_, width)| if width == 0 { names } else { Constraint::Length(width) });
     let table = Table::new(std::iter::once(total).chain(shown), widths).header(heads).column_spacing(1);
     frame.render_widget(table, area);
 }
@@ -209,6 +214,13 @@ mod tests {
         state.take(lost(0));
         state.take(lost(1));
         assert!(summary(&state).to_string().ends_with("x: 20 % of a CPU lost to other threads"));
+    }
+
+    /// Objective: on a wide terminal figures stay beside the names that they are of.
+    #[test]
+    fn wide() {
+        let lines = lines(200, 8, 1);
+        assert!(lines[4].starts_with("vale0:a ") && lines[4].find("14.88M").is_some_and(|at| at < 40), "{lines:#?}");
     }
 
     /// Objective: on a narrow terminal columns are omitted, and the names stay readable.
