@@ -38,6 +38,8 @@ pub struct Args {
 const TAKE_OVER: &str = "--take-over";
 /// What a successor needs of its predecessor's environment.
 const VARIABLES: [&str; 4] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "NETVALE_RUN_DIR", "XDG_RUNTIME_DIR"];
+/// Most bytes of what the new daemon says that are told.
+const MOST_SAID: usize = 8 << 10;
 /// Between two looks for the new daemon.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -131,12 +133,11 @@ fn words(bytes: Vec<u8>) -> impl Iterator<Item = OsString> {
 fn wait_for(mut child: Child, ctx: &Ctx, limit: Duration) -> Result<u32, CliError> {
     let until = Instant::now() + limit;
     let pid = child.id();
+    let said = child.stderr.take().map(|from| std::thread::spawn(|| last_words(from)));
     let goes_on = || Client::connect(&ctx.dir()).ok().and_then(|mut client| client.daemon_pid()) == Some(pid);
     while !goes_on() {
         if let Ok(Some(ended)) = child.try_wait() {
-            let mut said = String::new();
-            // Cut off where it is no text.
-            child.stderr.take().into_iter().for_each(|mut from| drop(from.read_to_string(&mut said)));
+            let said = said.and_then(|reader| reader.join().ok()).unwrap_or_default();
             let what =
                 format!("the new daemon ended ({ended}); the running one goes on. It said:\n{}", said.trim_end());
             return Err(CliError::failed(what, "the log of the running daemon may say more"));
@@ -149,4 +150,27 @@ fn wait_for(mut child: Child, ctx: &Ctx, limit: Duration) -> Result<u32, CliErro
         std::thread::sleep(PAUSE);
     }
     Ok(pid)
+}
+
+/// Reads all that a process says, which would otherwise wait for room in the pipe, with all its ports. Returns the end of it.
+fn last_words(mut from: impl Read) -> String {
+    let (mut said, mut some) = (Vec::new(), [0; 4096]);
+    while let Ok(got @ 1..) = from.read(&mut some) {
+        said.extend_from_slice(some.get(..got).unwrap_or_default());
+        said.drain(..said.len().saturating_sub(MOST_SAID));
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: of what a successor says, the end is kept, however much it is.
+    #[test]
+    fn last_words_of_many() {
+        let many: String = (0..10_000).map(|line| format!("port {line} is attached\n")).collect();
+        assert_eq!(last_words(many.as_bytes()), many[many.len() - MOST_SAID..]);
+        assert_eq!(last_words(&b"few\n"[..]), "few\n");
+    }
 }

@@ -15,7 +15,7 @@ use netvale::Port;
 use netvale_control::attach::{AttachReply, REPLY_LEN};
 use netvale_control::client::Client;
 use netvale_control::succession::Succession;
-use netvale_control::types::Latency;
+use netvale_control::types::{AttachParams, Latency, PortOptions};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use sequence::{Came, LIMIT, Reader, Sender, frame, open};
 use up::Up;
@@ -238,6 +238,21 @@ fn successors_that_fail() {
     }
     d.upgrade();
     all_came(from, came, &mut to);
+}
+
+/// Objective: a daemon with very many ports is replaced, whatever its successor has to say about them.
+#[test]
+fn very_many_ports() {
+    let d = Up::start(&[]);
+    let mut client = Client::connect(d.dir()).expect("it answers");
+    let options = PortOptions { access: Some(7), ..PortOptions::default() };
+    for number in 0..1200 {
+        let (switch, port) = (format!("vale{}", number / 240), format!("null:n{number}"));
+        let params = AttachParams { switch, port, options: options.clone() };
+        client.attach(params).expect("there is room");
+    }
+    d.upgrade();
+    assert_eq!(Client::connect(d.dir()).expect("it answers").ports(None).expect("it is there").len(), 1200);
 }
 
 /// Objective: a program that cannot go on as a daemon is named as such, and the running one is still there.
