@@ -280,6 +280,9 @@ impl Heading {
     }
 }
 
+/// The key of the option that is no policy, and changes while frames pass as well.
+pub const MTU: &str = "mtu";
+
 impl AttachOption {
     /// The option of that name.
     #[must_use]
@@ -304,6 +307,12 @@ impl AttachOption {
     pub fn is_policy(&self) -> bool {
         use Heading::*;
         matches!(self.heading, About | Vlans | Security | Multicast | Rates | Filters | Links)
+    }
+
+    /// Whether `port.set` changes it: a policy, or the MTU.
+    #[must_use]
+    pub fn can_be_set(&self) -> bool {
+        self.is_policy() || self.key == MTU
     }
 
     /// The flag's name, without its leading dashes.

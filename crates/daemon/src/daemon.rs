@@ -262,6 +262,15 @@ pub trait Attached: Any {
         None
     }
 
+    /// Sets the MTU while frames pass; `None` is the default.
+    ///
+    /// # Errors
+    /// [`Refusal`] where that is not possible.
+    fn set_mtu(&self, _mtu: Option<u32>) -> Result<(), Refusal> {
+        let text = format!("the MTU of a {} port cannot be set while frames pass: attach it again", self.kind());
+        refuse(Errno::OPNOTSUPP, text)
+    }
+
     /// Sets the length of the virtio-net header before each frame. Returns whether the header has that length now.
     fn set_header(&self, _len: u32) -> bool {
         false

@@ -16,7 +16,7 @@ use netvale_virtio::{MAX_PAIRS, Queues};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::proto::device::{Device, NetConfig};
+use crate::proto::device::{Device, NetConfig, OfferedMtu};
 use crate::proto::message::{Message, Refused};
 use crate::proto::wire::{Received, send};
 
@@ -91,6 +91,7 @@ pub struct VhostPort {
     pub(crate) service: Service<FrontEnd>,
     pub(crate) seats: Seats,
     options: VhostOptions,
+    mtu: OfferedMtu,
     pub(crate) listener: Option<Arc<Listener>>,
     pub(crate) now: Now,
 }
@@ -108,8 +109,9 @@ impl VhostPort {
         };
         let server = Server::new(options, &seats, listener.clone());
         let now = Arc::clone(&server.now);
+        let mtu = server.config.mtu.clone();
         let service = Service::start(THREAD, options.site.path().display(), file, server)?;
-        Ok((VhostPort { service, seats, options: options.clone(), listener, now }, queues))
+        Ok((VhostPort { service, seats, options: options.clone(), mtu, listener, now }, queues))
     }
 
     /// Goes on where another process's port stopped, or ended without notice, once the last part of the result is
@@ -138,7 +140,7 @@ impl VhostPort {
         let mut told =
             service::State { last_error: state.last_error, connections: state.connections, ..Default::default() };
         if let Some(peer) = state.peer {
-            match Front::continued(&peer, fds.collect(), (server.config, seats.clone())) {
+            match Front::continued(&peer, fds.collect(), (server.config.clone(), seats.clone())) {
                 Ok(front) => {
                     (told.connected, told.now) = (true, front.told());
                     *server.now.lock().unwrap_or_else(PoisonError::into_inner) = front.noted(state.changes);
@@ -153,13 +155,19 @@ impl VhostPort {
             seat.kicks.add(sent, 0, received);
         }
         let now = Arc::clone(&server.now);
+        let mtu = server.config.mtu.clone();
         let (service, paused) = Service::continued(THREAD, options.site.path().display(), file, server, told)?;
-        Ok((VhostPort { service, seats, options: options.clone(), listener, now }, queues, paused))
+        Ok((VhostPort { service, seats, options: options.clone(), mtu, listener, now }, queues, paused))
     }
 
     /// The options it was created with.
     pub fn options(&self) -> &VhostOptions {
         &self.options
+    }
+
+    /// The MTU that drivers are offered.
+    pub fn mtu(&self) -> &OfferedMtu {
+        &self.mtu
     }
 
     /// The state of its front ends.
@@ -216,7 +224,7 @@ struct Server {
 
 impl Server {
     fn new(options: &VhostOptions, seats: &[Arc<Seat<Live>>], listener: Option<Arc<Listener>>) -> Server {
-        let config = NetConfig { mac: options.mac, pairs: options.pairs, mtu: options.mtu };
+        let config = NetConfig { mac: options.mac, pairs: options.pairs, mtu: options.mtu.into() };
         let (site, now) = (options.site.clone(), Now::default());
         Server { seats: seats.to_vec(), config, site, listener, continued: None, now }
     }
@@ -244,7 +252,7 @@ impl Protocol for Server {
 
     fn serve(&mut self, front: Front, peer: &Peer<FrontEnd>) -> Result<(), String> {
         let Front { socket, mut inbox, device } = front;
-        let mut device = device.unwrap_or_else(|| Device::new(self.config, self.seats.clone(), peer.fault().clone()));
+        let mut device = device.unwrap_or_else(|| Device::new(self.config.clone(), self.seats.clone(), peer.fault().clone()));
         let known = Known::new(&self.now);
         known.update(&socket, &device, peer, true);
         loop {

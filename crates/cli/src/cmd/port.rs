@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use netvale_control::options::{AttachOption, OPTIONS, Shape};
+use netvale_control::options::{AttachOption, MTU, OPTIONS, Shape};
 use netvale_control::types::PortInfo;
 use netvale_policy::units::Rate;
 use serde_json::{Map, Value};
@@ -24,9 +24,9 @@ enum Subcommand {
     Set(SetArgs),
 }
 
-/// Set policies of a port, all of them or none.
+/// Set policies of a port, and the MTU of a TAP or vhost device, all of them or none.
 ///
-/// What is not named stays as it is; 'default' takes a policy away. Nothing is lost meanwhile: frames pass under the old policies, then
+/// What is not named stays as it is; 'default' takes a policy away. A guest's driver reads its MTU when it starts. Nothing is lost meanwhile: frames pass under the old policies, then
 /// under the new ones.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = policies(), override_usage = "netvale port set [OPTIONS] <PORT> <POLICY> <VALUE> [<POLICY> <VALUE>]...")]
@@ -50,11 +50,12 @@ struct SetArgs {
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let Subcommand::Set(args) = &args.command;
     let set = read(&args.words)?;
+    let mtu = set.get(MTU).map(|mtu| format!("mtu {}, ", mtu.as_u64().unwrap_or(1500))).unwrap_or_default();
     let port = ctx.daemon()?.ask(|client| client.set(&args.port, set))?;
     if args.json {
         out::json(&port)?;
     } else {
-        out::line(format_args!("{}: {}", port.name, told(&port)))?;
+        out::line(format_args!("{}: {mtu}{}", port.name, told(&port)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -82,7 +83,7 @@ fn read(words: &[String]) -> Result<Map<String, Value>, CliError> {
     for pair in words.chunks(2) {
         let [key, rest @ ..] = pair else { continue };
         let key = key.replace('-', "_");
-        let option = AttachOption::find(&key).filter(|option| option.is_policy());
+        let option = AttachOption::find(&key).filter(|option| option.can_be_set());
         let option = option.ok_or_else(|| {
             let meant = nearest(&key).map(|known| format!("; {known} is one")).unwrap_or_default();
             CliError::usage(format!("{key} is no policy of a port{meant}"), NEXT)
@@ -107,7 +108,7 @@ fn read(words: &[String]) -> Result<Map<String, Value>, CliError> {
 /// The policy that was meant, if one is like that.
 fn nearest(key: &str) -> Option<&'static str> {
     const ALIKE: f64 = 0.85;
-    let policies = OPTIONS.iter().filter(|option| option.is_policy());
+    let policies = OPTIONS.iter().filter(|option| option.can_be_set());
     let scored = policies.map(|option| (strsim::jaro_winkler(key, option.key), option.key));
     scored.filter(|(score, _)| *score >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, key)| key)
 }
@@ -117,7 +118,7 @@ const NEXT: &str = "'netvale port set --help' lists the policies";
 /// All policies, for the help.
 fn policies() -> String {
     let mut text = "Policies:\n".to_owned();
-    for option in OPTIONS.iter().filter(|option| option.is_policy()) {
+    for option in OPTIONS.iter().filter(|option| option.can_be_set()) {
         text += &format!(
             "  {:<32} {}\n",
             format!("{} {}", option.key, option.value_name),
@@ -129,6 +130,7 @@ Examples:
   netvale port set vale0:vm1 access 10 isolated on
   netvale port set vale0:uplink trunk 10,20-30 native 1
   netvale port set vale0:vm1 rate_in 100mbit access default
+  netvale port set vale0:nv0 mtu 9000
 "
 }
 

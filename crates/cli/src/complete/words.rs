@@ -79,7 +79,7 @@ pub fn kinds(current: &str) -> Vec<String> {
 
 /// Policies of ports.
 pub fn policies(_: &str) -> Vec<String> {
-    OPTIONS.iter().filter(|option| option.is_policy()).map(|option| option.key.to_owned()).collect()
+    OPTIONS.iter().filter(|option| option.can_be_set()).map(|option| option.key.to_owned()).collect()
 }
 
 /// Words of bad links.

@@ -52,7 +52,7 @@ pub struct ShowParams {
 pub struct SetParams {
     /// Full name, e.g. `vale0:a`.
     pub port: String,
-    /// Policies and their new values; null is the default. All change, or none.
+    /// Policies, and `mtu`, and their new values; null is the default. All change, or none.
     pub set: Map<String, Value>,
 }
 

@@ -84,6 +84,11 @@ impl Attached for BroughtTap {
         self.hand_over()
     }
 
+    fn set_mtu(&self, _mtu: Option<u32>) -> Result<(), Refusal> {
+        let text = "the interface is in another network namespace: 'ip link set NAME mtu BYTES' there sets its MTU";
+        refuse(Errno::OPNOTSUPP, text)
+    }
+
     fn may_be_received(&self) -> bool {
         !self.link.is_down()
     }

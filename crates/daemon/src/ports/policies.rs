@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netvale_control::options::{PortPolicies, RateGroup, Rule};
+use netvale_control::options::{AttachOption, MTU, PortPolicies, RateGroup, Rule};
 use netvale_control::types::{Direction, EventName, PortOptions, RuleInfo, SetParams};
 use netvale_policy::bucket::{Limit, MEMBERS, Share};
 use netvale_port::link::Link;
@@ -137,13 +137,47 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
     if record.id.is_none() {
         return Err(missing());
     }
-    let options = record.policies.with_policies(&asked.set).or_else(|what| refuse(Errno::INVAL, what))?;
-    put(d, &asked.port, &options)?;
-    if let Some(record) = d.ports.get_mut(&asked.port) {
-        record.policies_are_set |= is_trusted(caller);
+    let mut policies = asked.set.clone();
+    let mtu = policies.remove(MTU).map(|value| read_mtu(&value)).transpose()?;
+    let options = record.policies.with_policies(&policies).or_else(|what| refuse(Errno::INVAL, what))?;
+    let mtu_before = record.declared.as_ref().and_then(|declared| declared.params.options.mtu);
+    if let Some(mtu) = mtu {
+        put_mtu(d, &asked.port, mtu)?;
+    }
+    if !policies.is_empty() {
+        if let Err(why) = put(d, &asked.port, &options) {
+            // All of it, or nothing. That it was the MTU a moment ago makes this unlikely to fail.
+            let _ = mtu.map(|_| put_mtu(d, &asked.port, mtu_before));
+            return Err(why);
+        }
+        if let Some(record) = d.ports.get_mut(&asked.port) {
+            record.policies_are_set |= is_trusted(caller);
+        }
     }
     tracing::info!(port = asked.port, uid = caller.uid, policies = %JsonValue::from(options.policy_values()), "policies were set");
     tell(d, &asked.port, Some(caller), &asked.set);
+    Ok(())
+}
+
+/// An MTU that is asked for; null is the default.
+fn read_mtu(value: &JsonValue) -> Result<Option<u32>, Refusal> {
+    let mut options = PortOptions::default();
+    if let Some(option) = AttachOption::find(MTU).filter(|_| !value.is_null()) {
+        option.put(&mut options, value.clone()).or_else(|what| refuse(Errno::INVAL, what))?;
+    }
+    Ok(options.mtu)
+}
+
+/// Sets a port's MTU while frames pass.
+///
+/// # Errors
+/// [`Refusal`] if its kind cannot, or the kernel does not take it.
+pub fn put_mtu(d: &mut Daemon, full: &str, mtu: Option<u32>) -> Result<(), Refusal> {
+    let Some(record) = d.ports.get_mut(full) else { return Err(Refusal::internal("a port vanished")) };
+    record.behind.set_mtu(mtu)?;
+    if let Some(declared) = &mut record.declared {
+        declared.params.options.mtu = mtu;
+    }
     Ok(())
 }
 

@@ -20,6 +20,9 @@ use crate::daemon::{Attached, Daemon};
 use crate::handover::items::{State, from_said};
 use crate::refusal::{Refusal, refuse};
 
+/// The MTU of an interface with which nobody asked for another.
+const USUAL_MTU: u32 = 1500;
+
 /// A TAP behind a port.
 struct TapPort {
     /// The name that its interface was made with.
@@ -47,6 +50,14 @@ impl Attached for TapPort {
     fn notes(&self) -> Vec<String> {
         let gone = self.link.is_gone().then(|| format!("{GONE}; attach it again"));
         std::iter::once(self.detail.clone()).chain(gone).collect()
+    }
+
+    /// Finds the interface in the daemon's own network namespace only.
+    fn set_mtu(&self, mtu: Option<u32>) -> Result<(), Refusal> {
+        // It may have been renamed.
+        let name = self.queues.first().and_then(|queue| name_of(queue).ok());
+        let name = name.ok_or_else(|| Refusal::new(Errno::NODEV, GONE))?;
+        Ok(Tap::set_mtu(&name, mtu.unwrap_or(USUAL_MTU))?)
     }
 
     fn may_be_received(&self) -> bool {

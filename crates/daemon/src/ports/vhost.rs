@@ -62,6 +62,12 @@ impl Attached for DevicePort {
         Some(self.0.notifications())
     }
 
+    /// A driver reads it when it starts.
+    fn set_mtu(&self, mtu: Option<u32>) -> Result<(), Refusal> {
+        self.0.mtu().set(offered(mtu));
+        Ok(())
+    }
+
     fn ask_to_pause(&self) -> Vec<AskedToPause> {
         vec![self.0.ask_to_pause()]
     }
@@ -86,7 +92,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         mode: if o.client() { Mode::Client } else { Mode::Server },
         pairs: u16::try_from(o.rings().max(1)).unwrap_or(u16::MAX),
         mac: o.mac().unwrap_or_else(|| Mac::of_name(b'v', &asked.at.full())).0,
-        mtu: o.mtu().map_or(1500, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX)),
+        mtu: offered(o.mtu()),
     };
     let refused = |e: VhostError| unreached(&d.config, e.errno(), e.to_string());
     let (vhost, queues) = match asked.continued() {
@@ -103,6 +109,11 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     plug(d, &asked.at, queues, NewPort::new(DevicePort(vhost), asked).with_gro(o.gro()))
 }
 
+/// The MTU that drivers are offered.
+fn offered(asked: Option<u32>) -> u16 {
+    asked.map_or(1500, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX))
+}
+
 /// The details that `netvale vm` reads.
 fn info(port: &VhostPort) -> VhostInfo {
     let o = port.options();
@@ -111,6 +122,6 @@ fn info(port: &VhostPort) -> VhostInfo {
         client: o.mode == Mode::Client,
         pairs: o.pairs.into(),
         mac: Mac(o.mac),
-        mtu: o.mtu.into(),
+        mtu: port.mtu().get().into(),
     }
 }

@@ -1,6 +1,7 @@
 //! The device: the effect of each message of a front end. It knows nothing of sockets.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use netvale_mem::fault::Fault;
 use netvale_mem::lent::{Control, InUse};
@@ -34,15 +35,38 @@ pub(super) const NO_FD: u64 = 1 << 8;
 /// Flag of SET_VRING_ADDR, `VHOST_VRING_F_LOG`: the ring's pages are logged, too.
 const LOG_RING: u32 = 1;
 
+/// The MTU that a device offers, in bytes. It may change while the device is in use: a driver reads it when it starts.
+/// Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct OfferedMtu(Arc<AtomicU16>);
+
+impl OfferedMtu {
+    /// It is that, from now on.
+    pub fn set(&self, mtu: u16) {
+        self.0.store(mtu, Ordering::Relaxed);
+    }
+
+    /// What it is.
+    pub fn get(&self) -> u16 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl From<u16> for OfferedMtu {
+    fn from(mtu: u16) -> OfferedMtu {
+        OfferedMtu(Arc::new(mtu.into()))
+    }
+}
+
 /// The configuration space of the device (virtio 1.3 §5.1.4).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct NetConfig {
     /// Address offered to the driver.
     pub mac: [u8; 6],
     /// Number of queue pairs.
     pub pairs: u16,
-    /// MTU offered to the driver in bytes.
-    pub mtu: u16,
+    /// MTU offered to the driver.
+    pub mtu: OfferedMtu,
 }
 
 impl NetConfig {
@@ -52,7 +76,7 @@ impl NetConfig {
         bytes[..6].copy_from_slice(&self.mac);
         bytes[6] = 1;
         bytes[8..10].copy_from_slice(&self.pairs.to_le_bytes());
-        bytes[10..].copy_from_slice(&self.mtu.to_le_bytes());
+        bytes[10..].copy_from_slice(&self.mtu.get().to_le_bytes());
         bytes
     }
 }

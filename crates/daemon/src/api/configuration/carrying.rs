@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use netvale_control::types::{AttachParams, PortOptions};
-use netvale_tap::Tap;
 use rustix::io::Errno;
 
 use super::difference::{Step, Wanted};
@@ -137,10 +136,10 @@ fn adjust(d: &mut Daemon, full: &str, old: &AttachParams, new: &AttachParams) ->
         policies::put(d, full, &new.options)?;
         policies::tell(d, full, None, &new.options.policy_values());
     }
-    let Some(record) = d.ports.get_mut(full) else { return Err(Refusal::internal("a port vanished")) };
-    if let (Some(mtu), Some(tap)) = (mtu.filter(|_| mtu != was.mtu), new.port.strip_prefix("tap:")) {
-        Tap::set_mtu(tap, mtu)?;
+    if mtu != was.mtu {
+        policies::put_mtu(d, full, mtu)?;
     }
+    let Some(record) = d.ports.get_mut(full) else { return Err(Refusal::internal("a port vanished")) };
     if lossless != was.lossless {
         record.lossless = lossless;
         if let (Some(switch), Some(id)) = (&record.switch, record.id) {

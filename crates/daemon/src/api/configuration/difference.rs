@@ -120,12 +120,11 @@ fn change(port: Wanted, known: Option<&Declared>, prune: bool) -> Result<Step, C
     Ok(if is_adjustable(&old, &port.params) { Step::Adjust(port, old) } else { Step::Reattach(port, old) })
 }
 
-/// Whether only such options differ that change while frames pass: policies, whether a port holds senders back, and a
-/// TAP's MTU.
+/// Whether only such options differ that change while frames pass: policies, whether a port holds senders back, and the
+/// MTU of a TAP or vhost device.
 fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
     let (mut as_new, wanted) = (old.options.clone(), &new.options);
-    let is_tap = old.port.starts_with("tap:");
-    if is_tap && as_new.mtu.is_some() && wanted.mtu.is_some() {
+    if ["tap:", "vhost:"].iter().any(|kind| old.port.starts_with(kind)) {
         as_new.mtu = wanted.mtu;
     }
     as_new = as_new.with_only(&wanted.policy_values()).unwrap_or(as_new);

@@ -136,8 +136,47 @@ fn deleted_interface() {
     assert_eq!(&receive(&mut a)[42..47], b"again");
 }
 
-/// Objective: what was learned behind a TAP is forgotten with the first frame that finds its interface down, or gone: frames for it
-/// go to whoever has its address now. What a port keeps stays; one that comes up again is learned again.
+/// Objective: a TAP's MTU changes while frames pass, alone and with policies, all of it or nothing; it is in what is exported, and
+/// ports that have none refuse it.
+#[test]
+fn mtu_while_frames_pass() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    let mut a = d.open("vale0:a").unwrap();
+    tap(&d, "nvt0", json!({}));
+    let mtu = || {
+        let shown = Command::new("ip").args(["-o", "link", "show", "nvt0"]).output().unwrap().stdout;
+        let shown = String::from_utf8(shown).unwrap();
+        shown.split_once(" mtu ").unwrap().1.split(' ').next().unwrap().parse::<u32>().unwrap()
+    };
+    let set = |port: &str, set: Value| {
+        let reply = d.call("port.set", json!({"port": port, "set": set}));
+        reply["error"]["message"].as_str().unwrap_or_default().to_owned()
+    };
+    let exported = || d.call("config.export", json!({}))["result"].to_string();
+    assert_eq!((set("vale0:nvt0", json!({"mtu": 9000})), mtu()), (String::new(), 9000));
+    assert!(exported().contains("9000"), "{}", exported());
+    socket().send_to(&[7; 8000], (PEER, 9)).unwrap();
+    assert_eq!(receive_long(&mut a)[42..], [7; 8000]);
+    assert_eq!((set("vale0:nvt0", json!({"mtu": 2000, "isolated": true})), mtu()), (String::new(), 2000));
+    assert!(set("vale0:nvt0", json!({"mtu": 3000, "access": 5, "trunk": "7"})).contains("trunk"));
+    assert!(set("vale0:nvt0", json!({"mtu": 67})).contains("mtu"));
+    assert_eq!(mtu(), 2000);
+    assert_eq!((set("vale0:nvt0", json!({"mtu": null})), mtu()), (String::new(), 1500));
+    assert!(!exported().contains("mtu"), "{}", exported());
+    assert!(set("vale0:a", json!({"mtu": 9000})).contains("attach it again"));
+    let path = d.path("v.sock");
+    let port = format!("vhost:{}", path.display());
+    d.call("port.attach", json!({"switch": "vale0", "port": port, "options": {"name": "v"}}));
+    assert_eq!(set("vale0:v", json!({"mtu": 4000})), "");
+    assert_eq!(d.call("port.show", json!({"port": "vale0:v"}))["result"]["vhost"]["mtu"], 4000);
+}
+
+/// Objective: what was learned behind a TAP is forgotten with the first frame that finds its interface down, or gone:
+/// frames for it go to the port that has its address now. What a port keeps stays; one that comes up again is learned
+/// again.
 #[test]
 fn links_that_go_down() {
     if !inside() {
