@@ -245,7 +245,9 @@ impl Nic {
             .map_err(|(what, source)| refused(&interface, what, source))?;
         let promiscuous =
             interface.promiscuous().map_err(|source| refused(&interface, "receive all frames", source))?;
-        let (taken, freed, senders) = Default::default();
+        let taken = Mutex::default();
+        let freed = Mutex::default();
+        let senders = Mutex::default();
         Ok(Arc::new(Nic { interface, program, promiscuous, tags, taken, freed, senders }))
     }
 

@@ -28,7 +28,8 @@ pub fn render_within<const N: usize>(
     spare: &[&str],
     width: Option<usize>,
 ) -> String {
-    let (mut heads, mut rows) = (heads.to_vec(), rows.into_iter().map(Vec::from).collect::<Vec<_>>());
+    let mut heads = heads.to_vec();
+    let mut rows: Vec<_> = rows.into_iter().map(Vec::from).collect();
     let mut spare = spare.iter();
     loop {
         let text = render_rows(&heads, rows.clone());
@@ -87,7 +88,8 @@ mod tests {
         assert_eq!(text, "NAME   FRAMES\na          1\nb?[2J    200K\n");
     }
 
-    /// Objective: lines that are too long lose the columns that may be spared, in their order, and no more than they must.
+    /// Objective: lines that are too long lose the columns that may be spared, in their order, and no more than they
+    /// must.
     #[test]
     fn narrow() {
         let heads = ["NAME", "A", "B", "C"].map(|head| (head, Align::Left));

@@ -32,8 +32,8 @@ use crate::ring::{RxRing, TxKind, TxRing};
 /// How long the daemon may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The daemon's answer while a worker has the memory of a port that was closed in the same file, and the pause before it
-/// is asked again.
+/// The daemon's answer while a worker has the memory of a port that was closed in the same file, and the pause before
+/// it is asked again.
 const AGAIN: i32 = rustix::io::Errno::AGAIN.raw_os_error();
 const PAUSE: Duration = Duration::from_millis(5);
 

@@ -9,10 +9,12 @@ use netvale_mem::notify::Doorbell;
 use netvale_port::service::{self, AskedToPause};
 use netvale_ptnet::keep::Kept;
 use netvale_ptnet::port::News;
+use rustix::io::Errno;
 
 use crate::caller::Caller;
 use crate::config::Config;
 use crate::handover::items::State;
+use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
 use crate::registry::changes::Changes;
 use crate::registry::events::{Events, Happened};

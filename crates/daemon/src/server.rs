@@ -374,9 +374,7 @@ impl Server {
         let Some((client, caller)) = self.clients.get_mut(&id) else { return };
         let (caller, mut shutdown) = (*caller, false);
         let keep = match client {
-            Client::Attach { fd, holds } => {
-                opening::serve(&mut self.daemon, fd, holds, caller)
-            }
+            Client::Attach { fd, holds } => opening::serve(&mut self.daemon, fd, holds, caller),
             Client::Control { fd, conn, unsent, ended } => {
                 let mut rpc = Rpc { daemon: &mut self.daemon, caller, shutdown: false };
                 let keep = serve_control(&mut rpc, fd, conn, unsent, ended);

@@ -99,7 +99,8 @@ drop_reasons! {
     UnknownVni = "unknown-vni",
     /// A datagram from a VTEP that the port does not know.
     UnknownVtep = "unknown-vtep",
-    /// A frame whose packet was marked on its way between VTEPs, while the transport in it takes no marks (RFC 6040 §4.2).
+    /// A frame whose packet was marked on its way between VTEPs, while the transport in it takes no marks (RFC 6040
+    /// §4.2).
     Congestion = "congestion",
     /// A tunnel has no VTEP to send the frame to.
     NoVtep = "no-vtep",

@@ -24,11 +24,11 @@ const BLOCKED: &str = "its TAP's descriptor was made blocking: using it would bl
 pub struct Link(Arc<Inner>);
 
 /// What is called when the interface goes down or away, or comes up.
-struct OnChange(Box<dyn Fn() + Send + Sync>);
+struct Told(Box<dyn Fn() + Send + Sync>);
 
-impl fmt::Debug for OnChange {
+impl fmt::Debug for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnChange")
+        f.write_str("Told")
     }
 }
 
@@ -36,7 +36,7 @@ impl fmt::Debug for OnChange {
 struct Inner {
     is_gone: AtomicBool,
     is_down: AtomicBool,
-    on_change: OnceLock<OnChange>,
+    on_change: OnceLock<Told>,
     /// For queues of which somebody else may hold a copy.
     fault: Option<Fault>,
 }
@@ -59,11 +59,11 @@ impl Link {
 
     /// Has that called, by the thread that finds out, when the interface goes down or away, or comes up.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
-        let _ = self.0.on_change.set(OnChange(Box::new(call)));
+        let _ = self.0.on_change.set(Told(Box::new(call)));
     }
 
-    /// Looks whether the interface behind a queue is still there, and its namespace: [`GONE`] if not. The kernel removes
-    /// the interfaces of a namespace a while after it has ended.
+    /// Looks whether the interface behind a queue is still there, and its namespace: [`GONE`] if not. The kernel
+    /// removes the interfaces of a namespace a while after it has ended.
     pub fn look(&self, queue: impl AsFd) -> Option<String> {
         let is_gone = matches!(sys::namespace_of(queue), Err(Errno::BADFD | Errno::INVAL));
         is_gone.then(|| GONE.to_owned())
@@ -97,7 +97,7 @@ impl Link {
     #[cold]
     fn turn(&self, down: bool) {
         if self.0.is_down.swap(down, Ordering::Relaxed) != down {
-            self.0.on_change.get().into_iter().for_each(|OnChange(call)| call());
+            self.0.on_change.get().into_iter().for_each(|Told(call)| call());
         }
     }
 

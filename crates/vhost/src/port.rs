@@ -252,7 +252,8 @@ impl Protocol for Server {
 
     fn serve(&mut self, front: Front, peer: &Peer<FrontEnd>) -> Result<(), String> {
         let Front { socket, mut inbox, device } = front;
-        let mut device = device.unwrap_or_else(|| Device::new(self.config.clone(), self.seats.clone(), peer.fault().clone()));
+        let mut device =
+            device.unwrap_or_else(|| Device::new(self.config.clone(), self.seats.clone(), peer.fault().clone()));
         let known = Known::new(&self.now);
         known.update(&socket, &device, peer, true);
         loop {

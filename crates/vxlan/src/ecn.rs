@@ -1,5 +1,5 @@
-//! Explicit congestion notification across a tunnel (RFC 6040): routers between VTEPs mark the packets around frames, where
-//! those in the frames may be marked, and what they marked is said inside at the other end.
+//! Explicit congestion notification across a tunnel (RFC 6040): routers between VTEPs mark the packets around frames,
+//! where those in the frames may be marked, and what they marked is said inside at the other end.
 
 use netvale_wire::{checksum, ethernet};
 
@@ -30,19 +30,20 @@ pub fn of(frame: &[u8]) -> Option<u8> {
     Some(frame.get(at)? >> shift & 3)
 }
 
-/// Whether a router had to drop a packet that was marked on its way: the transport in it takes no marks (RFC 6040 §4.2).
+/// Whether a router had to drop a packet that was marked on its way: the transport in it takes no marks (RFC 6040
+/// §4.2).
 pub fn is_lost(outer: u8, frame: &[u8]) -> bool {
     outer == CE && of(frame) == Some(NOT_ECT)
 }
 
 /// Marks the frames in a message as the packets around them were marked.
 pub fn mark(message: &mut Message) {
-    let (outer, each) = (message.ecn, message.each);
+    let outer = message.ecn;
     if outer != CE && outer != ECT_1 {
         return;
     }
     let data = message.data.get_mut(..message.len).unwrap_or_default();
-    let each = if each == 0 { data.len() } else { each };
+    let each = if message.each == 0 { data.len() } else { message.each };
     for datagram in data.chunks_mut(each.max(1)) {
         datagram.get_mut(header::LEN..).and_then(|frame| mark_frame(outer, frame));
     }
@@ -91,24 +92,31 @@ mod tests {
         let mut message = Message::empty();
         let bytes: Vec<u8> = frames.iter().flat_map(|frame| [&header::encode(7)[..], frame].concat()).collect();
         message.data[..bytes.len()].copy_from_slice(&bytes);
-        (message.len, message.ecn) = (bytes.len(), outer);
+        message.len = bytes.len();
+        message.ecn = outer;
         message.each = if frames.len() > 1 { header::LEN + frames[0].len() } else { 0 };
         mark(&mut message);
         message.datagrams().map(|datagram| datagram[header::LEN..].to_vec()).collect()
     }
 
-    /// Objective: RFC 6040, figure 4, for packets of both kinds, with and without a tag, alone and several together; nothing
-    /// but the codepoint changes, and IPv4's header still adds up.
+    /// Objective: RFC 6040, figure 4, for packets of both kinds, with and without a tag, alone and several together;
+    /// nothing but the codepoint changes, and IPv4's header still adds up.
     #[test]
     fn figure_4() {
         for frame in [ipv4, ipv6] {
             for tag in [&[][..], &[0x81, 0, 0, 5]] {
                 for (inner, row) in [[0, 0, 0, 0], [1, 1, 1, 3], [2, 1, 2, 3], [3, 3, 3, 3]].into_iter().enumerate() {
                     for (outer, &expected) in row.iter().enumerate() {
-                        let (inner, outer) = (inner as u8, outer as u8);
-                        let (before, after) = (frame(inner, tag), frame(expected, tag));
+                        let inner = inner as u8;
+                        let outer = outer as u8;
+                        let before = frame(inner, tag);
+                        let after = frame(expected, tag);
                         assert_eq!(of(&before), Some(inner));
-                        assert_eq!(out_of(outer, &[before.clone()]), [after.clone()], "{inner} in {outer}");
+                        assert_eq!(
+                            out_of(outer, std::slice::from_ref(&before)),
+                            std::slice::from_ref(&after),
+                            "{inner} in {outer}"
+                        );
                         assert_eq!(out_of(outer, &vec![before.clone(); 3]), vec![after; 3], "{inner} in {outer}");
                         assert_eq!(is_lost(outer, &before), inner == NOT_ECT && outer == CE);
                     }
@@ -123,13 +131,13 @@ mod tests {
         let arp = [&[2; 12][..], &[8, 6], &[0; 28]].concat();
         let wrong_version = [&[2; 12][..], &[8, 0], &[0x65; 30]].concat();
         for frame in [arp, wrong_version] {
-            assert_eq!((of(&frame), out_of(CE, &[frame.clone()])), (None, vec![frame.clone()]));
+            assert_eq!((of(&frame), out_of(CE, std::slice::from_ref(&frame))), (None, vec![frame.clone()]));
             assert!(!is_lost(CE, &frame));
         }
         for frame in [ipv4(ECT_0, &[]), ipv6(ECT_0, &[])] {
             for len in 0..frame.len() {
                 let short = frame[..len].to_vec();
-                let got = out_of(CE, &[short.clone()]);
+                let got = out_of(CE, std::slice::from_ref(&short));
                 let is_v4 = frame[12] == 8;
                 if len < if is_v4 { 26 } else { 16 } {
                     assert_eq!(got, [short], "{len}");

@@ -183,12 +183,15 @@ impl Message {
         let len = datagram.len().min(self.data.len());
         self.data[..len].copy_from_slice(&datagram[..len]);
         (self.len, self.each, self.inner) = (len, 0, 0);
-        (self.from, self.ecn) = (from, ecn);
+        self.from = from;
+        self.ecn = ecn;
     }
 
     /// What the kernel says of it besides its bytes.
     fn read_controls(&mut self, controls: &[Control; CONTROLS]) {
-        (self.each, self.inner, self.ecn) = (0, 0, 0);
+        self.each = 0;
+        self.inner = 0;
+        self.ecn = 0;
         for control in controls.iter().take_while(|control| control.len > 0) {
             match (control.level, control.kind) {
                 (libc::SOL_UDP, UDP_GRO) => self.each = usize::try_from(control.first_int()).unwrap_or(0),

@@ -263,12 +263,15 @@ fn packet(class: u8, tag: u8) -> Vec<u8> {
 
 /// The type of service of the next packet to a socket, and its bytes.
 fn class_of_next(socket: &UdpSocket) -> (u8, Vec<u8>) {
-    let (mut bytes, mut control) = (vec![0u8; 2000], [0u64; 8]);
+    let mut bytes = vec![0u8; 2000];
+    let mut control = [0u64; 8];
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: all zeros are a message header: null pointers and numbers.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
-    (header.msg_control, header.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control) as _);
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = size_of_val(&control) as _;
     // SAFETY: the header points to a part and to control data that are there, and outlive the call.
     let got = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, 0) };
     bytes.truncate(usize::try_from(got).expect("a packet"));
@@ -277,8 +280,8 @@ fn class_of_next(socket: &UdpSocket) -> (u8, Vec<u8>) {
     (control[2] as u8, bytes)
 }
 
-/// Objective: RFC 6040: the codepoint of a frame's packet is the datagram's, beside the class that is asked for, in batches
-/// of all of them; a mark on the way is said inside, and drops what takes no marks.
+/// Objective: RFC 6040: the codepoint of a frame's packet is the datagram's, beside the class that is asked for, in
+/// batches of all of them; a mark on the way is said inside, and drops what takes no marks.
 #[test]
 fn congestion() {
     let one = endpoint(71, 4789);

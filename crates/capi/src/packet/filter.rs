@@ -24,8 +24,8 @@ pub fn deafen(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     if done == 0 { Ok(()) } else { Err(errno::last()) }
 }
 
-/// Whether a packet socket has rings in memory (`PACKET_RX_RING`, `PACKET_TX_RING`): the version of their layout cannot be
-/// set any more then, not even to what it is.
+/// Whether a packet socket has rings in memory (`PACKET_RX_RING`, `PACKET_TX_RING`): the version of their layout
+/// cannot be set any more then, not even to what it is.
 pub fn is_mapped(fd: BorrowedFd<'_>) -> bool {
     let mut version: c_int = 0;
     let mut len = size_of::<c_int>() as socklen_t;

@@ -190,11 +190,8 @@ mod tests {
         let stats = StatsReply { ports: vec![counters], ..StatsReply::default() };
         let owner = Owner { uid: 1000, pid: 77 };
         let gone = Evicted { port: "vale0:b".into(), owner, reason: "it is gone".into(), age_seconds: 5 };
-        let listing = Listing {
-            switches: vec![switch],
-            ports: with_counters(vec![local, tap], stats),
-            evicted: vec![gone],
-        };
+        let listing =
+            Listing { switches: vec![switch], ports: with_counters(vec![local, tap], stats), evicted: vec![gone] };
         let text = render(&listing, None);
         let expected = "\
 SWITCH  PORTS  ADDRESSES  ROOM FOR

@@ -26,7 +26,8 @@ enum Subcommand {
 
 /// Set policies of a port, and the MTU of a TAP or vhost device, all of them or none.
 ///
-/// What is not named stays as it is; 'default' takes a policy away. A guest's driver reads its MTU when it starts. Nothing is lost meanwhile: frames pass under the old policies, then
+/// What is not named stays as it is; 'default' takes a policy away. A guest's driver reads its MTU when it starts.
+/// Nothing is lost meanwhile: frames pass under the old policies, then
 /// under the new ones.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = policies(), override_usage = "netvale port set [OPTIONS] <PORT> <POLICY> <VALUE> [<POLICY> <VALUE>]...")]

@@ -204,6 +204,6 @@ no-room  out 0       7
 RING  FRAMES  BYTES  DROPS  SENT  SAVED  GOT  WORKER
 in 0       5    300      0     0      0    0       0
 ";
-        assert_eq!(rings(&[ring]), expected);
+        assert_eq!(rings(&[ring], None), expected);
     }
 }

@@ -152,9 +152,11 @@ fn wait_for(mut child: Child, ctx: &Ctx, limit: Duration) -> Result<u32, CliErro
     Ok(pid)
 }
 
-/// Reads all that a process says, which would otherwise wait for room in the pipe, with all its ports. Returns the end of it.
+/// Reads all that a process says, which would otherwise wait for room in the pipe, with all its ports. Returns the
+/// end of it.
 fn last_words(mut from: impl Read) -> String {
-    let (mut said, mut some) = (Vec::new(), [0; 4096]);
+    let mut said = Vec::new();
+    let mut some = [0; 4096];
     while let Ok(got @ 1..) = from.read(&mut some) {
         said.extend_from_slice(some.get(..got).unwrap_or_default());
         said.drain(..said.len().saturating_sub(MOST_SAID));

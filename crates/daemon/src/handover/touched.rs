@@ -52,12 +52,14 @@ impl Touched {
         self.everything || self.clients.contains(&client)
     }
 
-    /// The keys of items about it, of those that `known` has. Interfaces and captures, of which there are few, always are.
+    /// The keys of items about it, of those that `known` has. Interfaces and captures, of which there are few, always
+    /// are.
     pub fn keys<V>(&self, known: &std::collections::BTreeMap<String, V>) -> Vec<String> {
         if self.everything {
             return known.keys().filter(|key| *key != COUNTERS).cloned().collect();
         }
-        let of = |prefix: &'static str| known.range(prefix.to_owned()..).take_while(move |(key, _)| key.starts_with(prefix));
+        let of =
+            |prefix: &'static str| known.range(prefix.to_owned()..).take_while(move |(key, _)| key.starts_with(prefix));
         let few = [CAPTURES, INTERFACE].into_iter().flat_map(of).map(|(key, _)| key.clone());
         let ports = self.ports.iter().map(|name| port_key(name));
         let pipes = self.pipes.iter().map(|name| pipe_key(name));

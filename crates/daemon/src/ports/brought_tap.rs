@@ -134,7 +134,8 @@ pub fn continue_port(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: St
     let BroughtState { name, uso, gro, notes } = from_said(state.said)?;
     let tap = Tap::continued(&name, uso, state.fds).or_else(|e| refuse(Errno::INVAL, e.to_string()))?;
     let owner = Caller::from(item.owner);
-    let (link, queues) = (new_link(d, owner), shared(tap.into_queues()));
+    let link = new_link(d, owner);
+    let queues = shared(tap.into_queues());
     let of = of(&queues, &link);
     let behind = Box::new(BroughtTap { link, notes, uso, gro, queues: Held { queues, uid: owner.uid } });
     let PortItem { persistent, lossless, .. } = *item;

@@ -119,10 +119,7 @@ pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<N
 /// memory for a moment.
 pub fn is_used(d: &Daemon, id: u32) -> bool {
     let of_ports = d.ports.iter().any(|(_, record)| record.rings().is_some_and(|rings| rings.mem_id == id));
-    of_ports
-        || d.pipes.uses(id)
-        || d.interfaces.ports().any(|(_, port)| port.mem_id == id)
-        || d.regions.has_bare(id)
+    of_ports || d.pipes.uses(id) || d.interfaces.ports().any(|(_, port)| port.mem_id == id) || d.regions.has_bare(id)
 }
 
 /// The region of a port that is continued.

@@ -108,8 +108,8 @@ impl<B: ?Sized> PortRecord<B> {
         }
     }
 
-    /// Takes note of whether somebody may receive what is for it. Once nobody may, what its switch learned behind it is forgotten:
-    /// whoever is there now elsewhere need not wait until that expires.
+    /// Takes note of whether somebody may receive what is for it. Once nobody may, what its switch learned behind it
+    /// is forgotten: its receiver elsewhere need not wait until that expires.
     pub fn note_received(&mut self, is_received: bool) {
         if std::mem::replace(&mut self.is_received, is_received)
             && !is_received

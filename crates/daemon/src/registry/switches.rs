@@ -25,7 +25,13 @@ impl Switches {
     /// Creates an empty registry. Each switch will have these settings; addresses expire after `ageing`.
     pub fn new(settings: Settings, ageing: Duration) -> Switches {
         let tick = Fdb::tick_length(ageing);
-        Switches { by_name: BTreeMap::new(), touched: BTreeSet::new(), settings, tick, next_tick: Instant::now() + tick }
+        Switches {
+            by_name: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            settings,
+            tick,
+            next_tick: Instant::now() + tick,
+        }
     }
 
     /// Returns the switch of that name.

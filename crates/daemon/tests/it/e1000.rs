@@ -113,12 +113,14 @@ fn played_guests() {
     }
 }
 
-/// Objective: what was learned behind a guest is forgotten when it leaves: frames for it go to whoever has its address now.
+/// Objective: what was learned behind a guest is forgotten when it leaves: frames for it go to the port that has its
+/// address now.
 #[test]
 fn leaving() {
     let d = Daemon::start("");
     let path = attach(&d, "card", json!({}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let addresses = || d.call("switch.list", json!({}))["result"][0]["addresses"].as_u64().unwrap();
     for tag in 0..3 {
         let guest = Guest::new(&path, DriverOptions::default()).unwrap();

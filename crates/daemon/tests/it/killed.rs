@@ -49,11 +49,13 @@ fn killed_clients_are_reaped() {
     });
 }
 
-/// Objective: counters, and what a switch has learned, outlast restarts and kills, also where no frame passes in between.
+/// Objective: counters, and what a switch has learned, outlast restarts and kills, also where no frame passes in
+/// between.
 #[test]
 fn restarted_and_killed() {
     let d = Daemon::managed("");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     for tag in 0..20 {
         send(&mut a, &frame(255, 1, tag));
         assert_eq!(receive(&mut b), frame(255, 1, tag));
@@ -61,7 +63,7 @@ fn restarted_and_killed() {
     let counted = || {
         let shown = d.call("port.show", json!({"port": "vale0:b"}))["result"]["rings"].take();
         let frames = shown.as_array().unwrap().iter().map(|ring| ring["frames"].as_u64().unwrap()).sum::<u64>();
-        let table = d.call("switch.table", json!({"switch": "vale0"}))["result"].take();
+        let mut table = d.call("switch.table", json!({"switch": "vale0"}))["result"].take();
         (frames, table[0]["port"].take())
     };
     for signal in [Signal::TERM, Signal::KILL, Signal::KILL, Signal::TERM, Signal::KILL] {

@@ -70,8 +70,8 @@ fn containers() {
     }
 }
 
-/// Objective: the bridge has any name, or the one that netmap programs have for it, by which its ports are made, checked
-/// and removed.
+/// Objective: the bridge has any name, or the one that netmap programs have for it, by which its ports are made,
+/// checked and removed.
 #[test]
 fn any_bridge() {
     if !can_run() {

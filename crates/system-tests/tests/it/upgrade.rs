@@ -247,7 +247,8 @@ fn very_many_ports() {
     let mut client = Client::connect(d.dir()).expect("it answers");
     let options = PortOptions { access: Some(7), ..PortOptions::default() };
     for number in 0..1200 {
-        let (switch, port) = (format!("vale{}", number / 240), format!("null:n{number}"));
+        let switch = format!("vale{}", number / 240);
+        let port = format!("null:n{number}");
         let params = AttachParams { switch, port, options: options.clone() };
         client.attach(params).expect("there is room");
     }

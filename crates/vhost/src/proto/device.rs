@@ -1,4 +1,5 @@
-//! The device: the effect of each message of a front end. It knows nothing of sockets.
+//! The device: the effect of each message of a front end. It knows nothing of sockets. Its MTU is the longest packet
+//! that a driver is told to send.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};

@@ -53,12 +53,13 @@ impl Loop {
             namespace.inside(|| {
                 let failed = |e: netvale_afxdp::NicError| BenchError::Usage(e.to_string());
                 let nic = Nic::open(name).map_err(failed)?;
-                let opened = nic.queue(0, ENTRIES, (&memory, BUFFERS), true).map_err(failed)?;
+                let opened = nic.queue(0, ENTRIES, (&memory, BUFFERS)).map_err(failed)?;
                 let unbound = failed;
                 let failed = |e: rustix::io::Errno| BenchError::io("mapping a socket's rings")(std::io::Error::from(e));
                 let (receiver, sender) =
                     (opened.socket.receiver().map_err(failed)?, opened.socket.sender().map_err(failed)?);
                 opened.bind().map_err(unbound)?;
+                opened.receive().map_err(unbound)?;
                 Ok(Opened { receiver, sender, _queue: opened.queue })
             })
         };
@@ -122,7 +123,8 @@ impl Loop {
         if let Some(to) = &mut self.to {
             to.sender.tx.publish();
             if to.sender.tx.needs_wakeup() {
-                to.sender.socket.kick();
+                // What it cannot send now it sends with a later kick.
+                let _ = to.sender.socket.kick();
             }
         }
         received

@@ -8,10 +8,10 @@ const WIDTH: usize = 100;
 /// Columns of a check's name.
 const NAME: usize = 13;
 
-/// The report, for a terminal of so many columns. `verbose`: also what could not be found out.
+/// The report, for a terminal of that many columns. `verbose`: also what could not be found out.
 pub fn render(report: &Report, verbose: bool, terminal: Option<usize>) -> String {
     let those = |state| report.checks.iter().filter(move |row| row.state == state);
-    let mut page = Page { text: String::new(), width: terminal.unwrap_or(WIDTH).min(WIDTH) };
+    let mut page = Wrapped { text: String::new(), width: terminal.unwrap_or(WIDTH).min(WIDTH) };
     page.block("", 0, &verdict(report.advice));
     page.block("", 0, &scope(report));
     if report.advice > 0 {
@@ -28,7 +28,7 @@ pub fn render(report: &Report, verbose: bool, terminal: Option<usize>) -> String
 }
 
 /// The report so far, in lines of that many columns.
-struct Page {
+struct Wrapped {
     text: String,
     width: usize,
 }
@@ -56,7 +56,7 @@ fn scope(report: &Report) -> String {
     format!("Watched for {:.1} s, {daemon}.", report.seconds)
 }
 
-impl Page {
+impl Wrapped {
     fn advice(&mut self, row: &Row) {
         self.block(row.check, NAME, &row.found);
         self.block("", NAME, &row.why);
@@ -150,7 +150,8 @@ cpus         64 CPUs
         assert_eq!(pieces("yes (pid 8) 77 %, 1.5 of 2 CPUs"), ["yes", "(pid", "8)", "77 %,", "1.5 of", "2 CPUs"]);
     }
 
-    /// Objective: no line is longer than the terminal's width, or than is easily read, but for a word that is longer itself.
+    /// Objective: no line is longer than the terminal's width, or than is easily read, but for a word that is longer
+    /// itself.
     #[test]
     fn wrapping() {
         for (terminal, width) in [(None, WIDTH), (Some(300), WIDTH), (Some(80), 80)] {

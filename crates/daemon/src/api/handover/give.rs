@@ -130,9 +130,7 @@ pub fn port_item(
     if all_held().next().is_some() {
         fds.push(frames::pack(all_held().flat_map(|w| &w.frames))?);
     }
-    let on_switch = |switch: &Switch| {
-        Some((switch.name().to_owned(), switch.port_name(record.id?)?))
-    };
+    let on_switch = |switch: &Switch| Some((switch.name().to_owned(), switch.port_name(record.id?)?));
     let item = PortItem {
         name: name.to_owned(),
         on: record.switch.as_deref().and_then(on_switch),

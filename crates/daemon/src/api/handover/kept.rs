@@ -96,7 +96,8 @@ pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
     let missed = items.iter().map(|(item, _)| item).filter(|item| by_requests(item) && !store.has(item));
     let mut keys: Vec<_> = missed.map(Item::key).collect();
     let there: BTreeSet<_> = items.iter().map(|(item, _)| item.key()).collect();
-    let is_gone = |key: &&String| ["port ", "pipe ", "switch "].iter().any(|of| key.starts_with(of)) && !there.contains(*key);
+    let is_gone =
+        |key: &&String| ["port ", "pipe ", "switch "].iter().any(|of| key.starts_with(of)) && !there.contains(*key);
     keys.extend(store.keys().filter(is_gone).cloned());
     Ok(keys)
 }

@@ -136,8 +136,8 @@ fn deleted_interface() {
     assert_eq!(&receive(&mut a)[42..47], b"again");
 }
 
-/// Objective: a TAP's MTU changes while frames pass, alone and with policies, all of it or nothing; it is in what is exported, and
-/// ports that have none refuse it.
+/// Objective: a TAP's MTU changes while frames pass, alone and with policies, all of it or nothing; it is in what is
+/// exported, and ports that have none refuse it.
 #[test]
 fn mtu_while_frames_pass() {
     if !inside() {
@@ -202,9 +202,10 @@ fn links_that_go_down() {
             send(&mut a, &answer(&heard));
             if keeps {
                 until("it was dropped", || {
-                    let stats = d.call("port.show", json!({"port": "vale0:nvt0"}));
-                    stats["result"]["idle"].as_u64().is_some_and(|idle| idle > 0)
+                    let shown = d.call("port.show", json!({"port": "vale0:nvt0"}))["result"]["rings"].take();
+                    shown.as_array().unwrap().iter().any(|ring| ring["idle"].as_u64().is_some_and(|idle| idle > 0))
                 });
+                assert!(is_known("nvt0"));
                 break;
             }
             until("it is forgotten", || !is_known("nvt0"));
