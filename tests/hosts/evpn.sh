@@ -47,15 +47,15 @@ frr a 1 2 3
 frr b 2 1 3
 frr c 3 1 2
 
-# The one that moves: a bridge with a port on each host, of which one is up.
+# The one that moves: a bridge behind one of two hosts.
 m() {
     ip -n m "$@"
 }
 m link add m0 address "$M_MAC" type bridge forward_delay 0
 for tap in ma mb; do
     m link set dev "$tap" down
-    m link set dev "$tap" master m0
 done
+m link set dev ma master m0
 m link set dev m0 up
 m link set dev ma up
 address m m0 192.168.7.4
@@ -129,10 +129,11 @@ sequence() {
         sed -n 's/.*Local Seq: \([0-9]*\) Remote Seq: \([0-9]*\).*/\1 \2/p' | tr ' ' '\n' | sort -n | tail -n 1
 }
 
-# moves TO FROM: takes the port to one host down and the other one up.
+# moves TO FROM: behind the other host. The link to the one before stays up: where it goes down, the address is withdrawn
+# before it is announced elsewhere, and nothing has moved.
 moves() {
-    m link set dev "$2" down
-    m link set dev "$1" up
+    m link set dev "$2" nomaster
+    m link set dev "$1" master m0 up
 }
 
 is_behind() {
