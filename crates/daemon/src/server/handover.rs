@@ -116,10 +116,8 @@ impl Server {
         if now >= at {
             let workers = self.daemon.workers.all().iter();
             let busy_now = workers.map(|worker| worker.stats().busy_ns.load(Ordering::Relaxed)).sum();
-            let is_any = self.daemon.ports.iter().next().is_some();
             if busy_now != busy
-                && is_any
-                && let Err(e) = store.save_counters(Some(kept::counters(&self.daemon)))
+                && let Err(e) = store.save_counters(kept::counters(&self.daemon))
             {
                 tracing::error!("counters are not kept: {e}");
             }

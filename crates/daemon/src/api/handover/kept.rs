@@ -102,12 +102,13 @@ pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
     Ok(keys)
 }
 
-/// What changes with every frame.
-pub fn counters(d: &Daemon) -> CountersItem {
-    let ports = d.ports.iter().map(|(name, record)| (name.to_owned(), give::counters(record))).collect();
+/// What changes with every frame; `None` without a port and without host rings.
+pub fn counters(d: &Daemon) -> Option<CountersItem> {
+    let ports: Vec<_> = d.ports.iter().map(|(name, record)| (name.to_owned(), give::counters(record))).collect();
+    let host_rings: Vec<_> = d.interfaces.ports().map(|(client, port)| (client, port.counted())).collect();
     let switches = d.switches.iter().map(|switch| (switch.name().to_owned(), give::addresses(switch))).collect();
-    let host_rings = d.interfaces.ports().map(|(client, port)| (client, port.counted())).collect();
-    CountersItem { ports, host_rings, switches }
+    let is_any = !ports.is_empty() || !host_rings.is_empty();
+    is_any.then_some(CountersItem { ports, host_rings, switches })
 }
 
 /// Continues what an earlier daemon left in the store. What cannot be continued is forgotten there, since nobody else can
