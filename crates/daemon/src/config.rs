@@ -60,6 +60,8 @@ pub struct Config {
     pub sandbox: bool,
     /// Of how many batches one is timed; 0: none is.
     pub latency_sampling: u32,
+    /// Whether the daemon starts only if all ports of the configuration can be attached.
+    pub require_ports: bool,
     /// Whether it goes on in the place of a running daemon.
     pub take_over: bool,
     /// Directories that stay reachable in the sandbox, and in which others than root and the daemon's own user may name files and sockets; absolute.
@@ -118,6 +120,9 @@ pub struct File {
     pub sandbox: Option<bool>,
     /// `latency_sampling`: of how many batches one is timed.
     pub latency_sampling: Option<u64>,
+    /// `require_ports`: whether a port that cannot be attached keeps the daemon from starting.
+    #[serde(default)]
+    pub require_ports: bool,
     /// `allow_dirs`: directories that stay reachable in the sandbox.
     #[serde(default)]
     pub allow_dirs: Vec<PathBuf>,
@@ -335,6 +340,7 @@ impl File {
             sockets: sockets(self.sockets.unwrap_or_default())?,
             sandbox: self.sandbox.unwrap_or(true),
             latency_sampling: within("latency_sampling", self.latency_sampling.unwrap_or(0), 0, 1_000_000_000)? as u32,
+            require_ports: self.require_ports,
             take_over: false,
             allow_dirs: self.allow_dirs.into_iter().map(|dir| std::path::absolute(&dir).unwrap_or(dir)).collect(),
             allow_nics: self.allow_nics,

@@ -55,7 +55,8 @@ fuzz_target!(|data: &[u8]| {
         let Ok(tx) = Seat::woken() else { return };
         let (rx, tx) = (Arc::<Seat<Live>>::default(), Arc::new(tx));
         let seats = vec![Arc::clone(&rx), Arc::clone(&tx)];
-        let mut device = Device::new(NetConfig { mac: [2; 6], pairs: 1, mtu: 1500 }, seats, shared.fault.clone());
+        let config = NetConfig { mac: [2; 6], pairs: 1, mtu: 1500.into() };
+        let mut device = Device::new(config, seats, shared.fault.clone());
         let egress = SeatEgress(rx);
         let mut ingress = SeatIngress::new(tx);
         let (mut rest, frame, mut batch) = (data, [7u8; 60], Batch::new());

@@ -8,7 +8,7 @@
 //! | `shared-type-names` | names of types that two or more files define ([`names`]) |
 //! | `glossary-nouns` | words that the glossary explains |
 //! | `files-naming-kinds` | files outside the kinds' folders that name a kind of port ([`kinds`]) |
-//! | `seconds-…` | the most that a tier of tests may take ([`times`](crate::times)) |
+//! | `seconds-…` | the most that a tier of tests may take ([`crate::times`]) |
 //!
 //! All Rust files below `crates`, `xtask` and `fuzz` are read. Shipped code is what lies in `src` of a crate, without
 //! files and folders called `tests`, and without items under `#[cfg(test)]`. Names and kinds are counted there alone,

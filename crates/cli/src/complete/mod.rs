@@ -1,6 +1,6 @@
-//! Completion in a shell: what can stand at the cursor. The shell's script ([`script`]) starts the program with the
+//! Completion in a shell: what can stand at the cursor. The shell's script (`script`) starts the program with the
 //! words of the command line; beyond commands and options, which the definition has, it completes what there is:
-//! switches, ports, policies, programs ([`words`]).
+//! switches, ports, policies, programs (`words`).
 
 use clap::{Arg, Command};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};

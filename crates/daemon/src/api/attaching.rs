@@ -23,24 +23,24 @@ fn bad(e: impl Display) -> Refusal {
     Refusal::new(Errno::INVAL, format!("{e:#}"))
 }
 
-/// Attaches the ports of the configuration. One whose files or socket cannot be had is left out, and the log says so: its
-/// folder may come later, and the other ports are needed now.
+/// Attaches the ports of the configuration. One that cannot be attached is left out, and the log says so: what it needs
+/// may come later, and the other ports are needed now.
 ///
 /// # Errors
-/// The name of the first other port that cannot be attached, and why.
+/// The name of the first port that cannot be attached, and why, where the configuration requires all.
 pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
     let are_there: Vec<_> = d.ports.iter().filter_map(|(_, record)| record.declared.clone()).collect();
     for params in d.config.ports.clone() {
         if are_there.iter().any(|declared| declared.params == params) {
             continue;
         }
-        let has_files = || AttachSpec::parse(&params.port).is_ok_and(|spec| !permission::paths(&spec).is_empty());
         let declared = Declared { params: params.clone(), from_file: true };
         match attach_declared(d, declared, Caller::daemon()) {
-            Err(refusal) if has_files() => {
+            Err(refusal) if d.config.require_ports => return Err((params.port, refusal)),
+            Err(refusal) => {
                 tracing::error!(port = params.port, why = %refusal, "a port of the configuration is not attached");
             }
-            done => drop(done.map_err(|refusal| (params.port, refusal))?),
+            Ok(_) => {}
         }
     }
     Ok(())

@@ -24,7 +24,7 @@ const fn key(table: &'static str, name: &'static str, shape: Shape, default: &'s
 const COUNT: Shape = Shape::Number(0, 1 << 20);
 
 /// All keys.
-pub const KEYS: [Key; 30] = [
+pub const KEYS: [Key; 31] = [
     key(
         "",
         "run_dir",
@@ -69,6 +69,13 @@ pub const KEYS: [Key; 30] = [
         Shape::Number(0, 1_000_000_000),
         "0",
         "One of this many batches of each ring is timed, on average, for the metrics and the page: how long its frames take from the ring until they are delivered. 0: none is.",
+    ),
+    key(
+        "",
+        "require_ports",
+        Shape::Flag,
+        "false",
+        "All ports of the file have to be attached, or the daemon does not start; otherwise it leaves some out.",
     ),
     key(
         "",

@@ -33,7 +33,7 @@ pub fn settings(c: &Config) -> Vec<Setting> {
     all.chain(switch(c).into_iter().map(of("switch"))).chain(quota(&c.quota).into_iter().map(of("quota"))).collect()
 }
 
-fn daemon(c: &Config) -> [(&'static str, Value); 12] {
+fn daemon(c: &Config) -> [(&'static str, Value); 13] {
     let cpus: Option<Vec<usize>> = c.workers.iter().copied().collect();
     let spin = if let Polling::Spin(spin) = c.polling { spin } else { DEFAULT_SPIN };
     let dirs: Vec<_> = c.allow_dirs.iter().filter_map(|dir| dir.to_str()).collect();
@@ -47,6 +47,7 @@ fn daemon(c: &Config) -> [(&'static str, Value); 12] {
         ("user", json!(c.user)),
         ("sandbox", json!(c.sandbox)),
         ("latency_sampling", json!(c.latency_sampling)),
+        ("require_ports", json!(c.require_ports)),
         ("allow_nics", json!(c.allow_nics)),
         ("allow_taps", json!(c.allow_taps)),
         ("allow_dirs", json!(dirs)),
@@ -91,7 +92,7 @@ mod tests {
     /// Objective: each key of the file is a setting, and no other; a file's values come out as they went in.
     #[test]
     fn all_keys() {
-        let text = "run_dir = '/r'\nworkers = 2\ncpus = [1, 0]\nspin_us = 7\nrt_priority = 3\nuser = 'u'\nsandbox = false\nlatency_sampling = 11\n\
+        let text = "run_dir = '/r'\nworkers = 2\ncpus = [1, 0]\nspin_us = 7\nrt_priority = 3\nuser = 'u'\nsandbox = false\nlatency_sampling = 11\nrequire_ports = true\n\
             allow_nics = ['n']\nallow_taps = ['t']\nallow_dirs = ['/d']\n[sockets]\nowner = 'o'\ngroup = 'g'\nmode = '0600'\n\
             [switch]\nageing_s = 10\ntable_entries = 64\nshared = ['*']\nsticky_addresses = false\nlossless_between_users = true\n\
             [quota]\nconnections = 1\nports = 2\nswitches = 3\nmemory_mib = 4\ndescriptors = 5\naddresses = 6\nunread_kib = 7\nlog_lines = 8\ncaptures_mib = 9\nsubscriptions = 10";

@@ -52,6 +52,32 @@ fn programs_go_on() {
     assert_eq!(shown(&d)["left_out"].as_array().unwrap().len(), 1);
 }
 
+/// Objective: ports that cannot be attached are left out, of whatever kind, and are attached once they can be; where all
+/// are required, the daemon does not start.
+#[test]
+fn ports_that_fail() {
+    let dir = tempfile::tempdir().unwrap();
+    let later = dir.path().join("later");
+    let sockets = ["vhost", "e1000", "ptnet"].map(|kind| format!("{kind}:{}/{kind}", later.display()));
+    let mut failing = vec!["netmap:nosuch0".to_owned(), format!("pcap:{}/a.pcap", later.display())];
+    failing.push("vxlan:7,local=203.0.113.9,remote=203.0.113.10".to_owned());
+    failing.extend(sockets.clone());
+    let table = |(i, port): (usize, &String)| format!("[[port]]\nswitch = 'vale0'\nport = '{port}'\nname = 'p{i}'\n");
+    let all: String = failing.iter().enumerate().map(table).collect();
+    let text = format!("{all}[[port]]\nswitch = 'vale0'\nport = 'null:last'\n");
+    let d = Daemon::start(&text);
+    assert_eq!(d.ports(), ["vale0:last"]);
+    std::fs::create_dir(&later).unwrap();
+    let those: String = sockets.iter().enumerate().map(table).collect();
+    let reply = apply(&d, &(head(&d) + &those), json!({}));
+    assert_eq!(reply["result"]["changes"].as_array().map(Vec::len), Some(sockets.len() + 1), "{reply}");
+    for port in failing.iter().filter(|port| !sockets.contains(port)) {
+        let text = format!("require_ports = true\n[[port]]\nswitch = 'vale0'\nport = '{port}'\n");
+        let refused = Daemon::refused(&text);
+        assert!(refused.contains(&format!("port {port} of the configuration")), "{refused}");
+    }
+}
+
 /// Objective: a file that is longer than other users' requests may be is taken whole; it comes out as it went in, and starts the same daemon.
 #[test]
 fn large_files() {

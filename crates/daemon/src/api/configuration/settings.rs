@@ -26,6 +26,7 @@ pub(super) fn possible(d: &Daemon, wanted: &Config) -> Config {
             mode: if may_open { mode } else { now.sockets.mode },
         },
         latency_sampling: new.latency_sampling,
+        require_ports: new.require_ports,
         allow_dirs: new.allow_dirs.into_iter().filter(|dir| d.reach.has(dir)).collect(),
         allow_nics: new.allow_nics,
         allow_taps: new.allow_taps,

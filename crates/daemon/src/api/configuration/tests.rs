@@ -15,7 +15,9 @@ use crate::worker::TaskId;
 fn started(text: &str) -> Daemon {
     let config = config::parse(text, "start", &Overrides::default()).unwrap_or_else(|e| panic!("{e} in {text}"));
     let mut d = Daemon::new(config).unwrap();
+    d.config.require_ports = true;
     attach_configured(&mut d).unwrap_or_else(|(port, why)| panic!("{port}: {why} in {text}"));
+    d.config.require_ports = false;
     d
 }
 
@@ -241,7 +243,7 @@ fn settings_now_or_later() {
     d.reach = Reach::of([dir.path()]);
     let port = "[[port]]\nswitch = 'vale0'\nport = 'a'\n";
     let text = format!(
-        "run_dir = '/elsewhere'\nworkers = 3\ncpus = [0]\nspin_us = 9\nrt_priority = 9\nuser = 'u'\nsandbox = false\nlatency_sampling = 7\n\
+        "run_dir = '/elsewhere'\nworkers = 3\ncpus = [0]\nspin_us = 9\nrt_priority = 9\nuser = 'u'\nsandbox = false\nlatency_sampling = 7\nrequire_ports = true\n\
          allow_nics = ['n']\nallow_taps = ['t']\nallow_dirs = ['/elsewhere', '{}']\n[sockets]\nmode = '0666'\n\
          [switch]\nageing_s = 9\ntable_entries = 64\nshared = ['s']\nsticky_addresses = false\nlossless_between_users = true\n\
          [quota]\nconnections = 1\nports = 1\nswitches = 1\nmemory_mib = 1\ndescriptors = 1\naddresses = 1\nunread_kib = 1\nlog_lines = 1\ncaptures_mib = 1\n{port}",

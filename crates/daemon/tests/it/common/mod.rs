@@ -53,6 +53,12 @@ impl Daemon {
         )
     }
 
+    /// Why one with these lines does not start.
+    pub fn refused(more: &str) -> String {
+        let dir = folder();
+        netvale_daemon::run(config(dir.path(), more)).unwrap_err().to_string()
+    }
+
     /// One in a PID namespace of its own, as in a container.
     pub fn start_apart() -> Daemon {
         let by = &["unshare", "--pid", "--fork", "--kill-child"];
