@@ -1,46 +1,81 @@
-//! epoll sets that hold netmap descriptors. The kernel's set holds the others; these are kept here.
+//! epoll sets that hold netmap descriptors, or other sets that do. The kernel's set holds the others, and inner sets as
+//! well, of which it tells what is ready but for netmap descriptors; these are kept here.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libc::{
-    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLONESHOT, POLLIN, c_int, epoll_event, pollfd, sigset_t,
+    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLONESHOT, POLLIN, c_int, epoll_event, pollfd,
+    sigset_t,
 };
 use rustix::io::Errno;
 
 use crate::descriptor::Descriptor;
 use crate::output::Room;
 use crate::real;
+use crate::table::MAX_FDS;
 use crate::wait::{Source, Watched, wait};
+
+/// What is in a set.
+enum Held {
+    /// A netmap descriptor, or room to send on another one.
+    Source(Source),
+    /// Another set.
+    Set,
+}
 
 struct Entry {
     fd: c_int,
-    source: Source,
+    member: Held,
     events: u32,
     data: u64,
     /// False after a one-shot entry was reported.
     enabled: bool,
-    /// The news it had when it was last reported.
-    reported: Option<u64>,
+    /// The news that descriptors had when they were last reported: its own, or those of an inner set.
+    reported: Vec<(c_int, Option<u64>)>,
 }
 
 type Sets = BTreeMap<c_int, Vec<Entry>>;
 
 static SETS: Mutex<Sets> = Mutex::new(BTreeMap::new());
-/// Sets there are: nothing is looked up while there are none.
+/// Sets that hold netmap descriptors themselves: nothing is looked up while there are none.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Numbers that the program has got as sets, a bit each.
+static MADE: [AtomicU64; MAX_FDS / 64] = [const { AtomicU64::new(0) }; MAX_FDS / 64];
 
 fn sets() -> MutexGuard<'static, Sets> {
     SETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether `epoll` holds netmap descriptors.
+/// Whether `epoll` holds netmap descriptors, itself or in a set that it holds.
 #[inline]
 pub fn is_ours(epoll: c_int) -> bool {
-    COUNT.load(Ordering::Relaxed) != 0 && sets().contains_key(&epoll)
+    COUNT.load(Ordering::Relaxed) != 0 && reaches(&sets(), epoll)
+}
+
+/// The kernel refuses sets that hold one another in a circle.
+fn reaches(sets: &Sets, epoll: c_int) -> bool {
+    sets.get(&epoll).is_some_and(|set| set.iter().any(|e| e.is_source() || reaches(sets, e.fd)))
+}
+
+fn made(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
+    let fd = usize::try_from(fd).ok()?;
+    Some((MADE.get(fd / 64)?, 1 << (fd % 64)))
+}
+
+/// The program has got a set of that number.
+pub fn is_made(epoll: c_int) {
+    if let Some((place, bit)) = made(epoll) {
+        place.fetch_or(bit, Ordering::Relaxed);
+    }
+}
+
+/// Whether a number is that of a set.
+pub fn is_set(fd: c_int) -> bool {
+    made(fd).is_some_and(|(place, bit)| place.load(Ordering::Relaxed) & bit != 0)
 }
 
 /// epoll_ctl(2) on a netmap descriptor.
@@ -59,11 +94,11 @@ pub fn control(
     let known = sets.get(&epoll).and_then(|set| set.iter().position(|e| e.fd == fd));
     match (op, known, event) {
         (EPOLL_CTL_ADD, None, Some(e)) => {
-            sets.entry(epoll).or_default().push(Entry::new(fd, Source::Port(port), e));
+            sets.entry(epoll).or_default().push(Entry::new(fd, Held::Source(Source::Port(port)), e));
         }
         (EPOLL_CTL_MOD, Some(at), Some(e)) => {
             if let Some(entry) = sets.get_mut(&epoll).and_then(|s| s.get_mut(at)) {
-                (entry.events, entry.data, entry.enabled, entry.reported) = (e.events, e.u64, true, None);
+                *entry = Entry::new(fd, Held::Source(Source::Port(port)), e);
             }
         }
         (EPOLL_CTL_DEL, Some(at), _) => {
@@ -81,9 +116,71 @@ pub fn control(
 }
 
 impl Entry {
-    fn new(fd: c_int, source: Source, event: epoll_event) -> Entry {
-        Entry { fd, source, events: event.events, data: event.u64, enabled: true, reported: None }
+    fn new(fd: c_int, member: Held, event: epoll_event) -> Entry {
+        Entry { fd, member, events: event.events, data: event.u64, enabled: true, reported: Vec::new() }
     }
+
+    fn is_source(&self) -> bool {
+        matches!(self.member, Held::Source(_))
+    }
+
+    fn is(&self, port: &Arc<Descriptor>) -> bool {
+        matches!(&self.member, Held::Source(source) if source.is(port))
+    }
+
+    /// What has to be waited for, so that this entry is ready.
+    fn watched(&self, sets: &Sets) -> Vec<Watched> {
+        let mut watched = match &self.member {
+            Held::Source(source) => {
+                // The low event bits of epoll are those of poll.
+                let events = (self.events & 0x7ff) as i16;
+                vec![Watched { fd: self.fd, source: source.clone(), events, found: 0, ended: 0, seen: None }]
+            }
+            Held::Set if self.events & EPOLLIN as u32 != 0 => {
+                members(sets, self.fd).map(|(_, member)| member).collect()
+            }
+            Held::Set => Vec::new(),
+        };
+        if self.events & EPOLLET as u32 != 0 {
+            for w in &mut watched {
+                let reported = self.reported.iter().find(|(fd, _)| *fd == w.fd);
+                w.seen = reported.map_or(w.seen, |(_, news)| *news);
+            }
+        }
+        watched
+    }
+
+    /// The event of a ready member; it is not reported again before there are news, or at all, if it is to be so.
+    fn report(&mut self, ready: &[&Watched]) -> epoll_event {
+        self.enabled = self.events & EPOLLONESHOT as u32 == 0;
+        for member in ready {
+            self.reported.retain(|(fd, _)| *fd != member.fd);
+            self.reported.push((member.fd, member.source.news()));
+        }
+        let found = ready.iter().fold(0, |found, member| found | u32::from(member.found.cast_unsigned()));
+        let events = if self.is_source() { found } else { EPOLLIN as u32 };
+        epoll_event { events, u64: self.data }
+    }
+}
+
+/// What has to be waited for, for the entries of a set, with the number of each entry.
+fn members(sets: &Sets, epoll: c_int) -> impl Iterator<Item = (c_int, Watched)> {
+    let entries = sets.get(&epoll).into_iter().flatten().filter(|e| e.enabled);
+    entries.flat_map(|e| e.watched(sets).into_iter().map(|watched| (e.fd, watched)))
+}
+
+/// What has to be waited for, so that a set is ready.
+pub fn watched(epoll: c_int) -> Vec<Watched> {
+    members(&sets(), epoll).map(|(_, watched)| watched).collect()
+}
+
+/// epoll_ctl(2) on a set `inner`, which has been done.
+pub fn control_inner(epoll: c_int, inner: c_int, event: Option<epoll_event>) {
+    let mut sets = sets();
+    let set = sets.entry(epoll).or_default();
+    set.retain(|e| e.fd != inner);
+    set.extend(event.map(|event| Entry::new(inner, Held::Set, event)));
+    tidy(&mut sets);
 }
 
 /// Notes which events report room to send on `fd`, whose other events are the kernel's to tell; none: nothing.
@@ -91,7 +188,7 @@ pub fn watch_output(epoll: c_int, fd: c_int, event: Option<(Arc<dyn Room>, epoll
     let mut sets = sets();
     let gone = sets.get_mut(&epoll).map(|set| take_output(set, fd));
     if let Some((room, event)) = event {
-        sets.entry(epoll).or_default().push(Entry::new(fd, Source::Output(room), event));
+        sets.entry(epoll).or_default().push(Entry::new(fd, Held::Source(Source::Output(room)), event));
     }
     tidy(&mut sets);
     drop(sets);
@@ -101,8 +198,8 @@ pub fn watch_output(epoll: c_int, fd: c_int, event: Option<(Arc<dyn Room>, epoll
 
 /// Takes the entry about room on `fd` out of a set.
 fn take_output(set: &mut Vec<Entry>, fd: c_int) -> Vec<Entry> {
-    let (gone, rest) =
-        std::mem::take(set).into_iter().partition(|e| e.fd == fd && matches!(e.source, Source::Output(_)));
+    let is_output = |e: &Entry| e.fd == fd && matches!(e.member, Held::Source(Source::Output(_)));
+    let (gone, rest) = std::mem::take(set).into_iter().partition(is_output);
     *set = rest;
     gone
 }
@@ -121,7 +218,8 @@ pub fn forget_output(fd: c_int) {
 
 fn tidy(sets: &mut Sets) {
     sets.retain(|_, set| !set.is_empty());
-    COUNT.store(sets.len(), Ordering::Relaxed);
+    let count = sets.values().filter(|set| set.iter().any(Entry::is_source)).count();
+    COUNT.store(count, Ordering::Relaxed);
 }
 
 /// Whether `epoll` is an epoll descriptor at all.
@@ -136,15 +234,20 @@ pub fn forget(fd: c_int, port: &Arc<Descriptor>) {
         return;
     }
     let mut sets = sets();
-    sets.values_mut().for_each(|set| set.retain(|e| e.fd != fd || !e.source.is(port)));
+    sets.values_mut().for_each(|set| set.retain(|e| e.fd != fd || !e.is(port)));
     tidy(&mut sets);
 }
 
 /// An epoll descriptor is about to be closed.
 pub fn closed(epoll: c_int) {
-    if COUNT.load(Ordering::Relaxed) != 0 {
+    let was_set = is_set(epoll);
+    if let Some((place, bit)) = made(epoll).filter(|_| was_set) {
+        place.fetch_and(!bit, Ordering::Relaxed);
+    }
+    if was_set || COUNT.load(Ordering::Relaxed) != 0 {
         let mut sets = sets();
         let gone = sets.remove(&epoll);
+        sets.values_mut().for_each(|set| set.retain(|e| e.fd != epoll || e.is_source()));
         tidy(&mut sets);
         drop(sets);
         drop(gone);
@@ -163,11 +266,11 @@ pub fn wait_events(
 ) -> Result<usize, Errno> {
     let start = std::time::Instant::now();
     loop {
-        let mut ports = watched(epoll);
+        let (owners, mut ports): (Vec<c_int>, Vec<Watched>) = members(&sets(), epoll).unzip();
         let mut others = [pollfd { fd: epoll, events: POLLIN, revents: 0 }];
         let left = limit.map(|l| l.saturating_sub(start.elapsed()));
         wait(&mut ports, &mut others, left, mask)?;
-        let mut count = report(epoll, &ports, events);
+        let mut count = report(epoll, &owners, &ports, events);
         if others[0].revents != 0 && count < events.len() {
             let room = &mut events[count..];
             // SAFETY: the slice is the caller's for the call.
@@ -180,31 +283,19 @@ pub fn wait_events(
     }
 }
 
-fn watched(epoll: c_int) -> Vec<Watched> {
-    let sets = sets();
-    let entries = sets.get(&epoll).into_iter().flatten().filter(|e| e.enabled);
-    let watch = |e: &Entry| {
-        // The low event bits of epoll are those of poll.
-        let events = (e.events & 0x7ff) as i16;
-        let edge = e.events & EPOLLET as u32 != 0;
-        let seen = e.reported.filter(|_| edge);
-        Watched { fd: e.fd, source: e.source.clone(), events, found: 0, ended: 0, seen }
-    };
-    entries.map(watch).collect()
-}
-
-/// Turns what was found into events.
-fn report(epoll: c_int, ports: &[Watched], events: &mut [epoll_event]) -> usize {
+/// Turns what was found into events. `owners` are the entries that `ports` are watched for. An inner set may be told of
+/// a second time, by the kernel, for its other descriptors.
+fn report(epoll: c_int, owners: &[c_int], ports: &[Watched], events: &mut [epoll_event]) -> usize {
     let mut sets = sets();
-    let Some(set) = sets.get_mut(&epoll) else { return 0 };
     let mut count = 0;
-    for p in ports.iter().filter(|p| p.found != 0) {
-        let Some(entry) = set.iter_mut().find(|e| e.fd == p.fd && e.enabled) else { continue };
+    for entry in sets.get_mut(&epoll).into_iter().flatten().filter(|e| e.enabled) {
+        let is_its = |(owner, port): &(&c_int, &Watched)| **owner == entry.fd && port.found != 0;
+        let ready: Vec<&Watched> = owners.iter().zip(ports).filter(is_its).map(|(_, port)| port).collect();
+        if ready.is_empty() {
+            continue;
+        }
         let Some(place) = events.get_mut(count) else { break };
-        let found = u32::from(p.found.cast_unsigned());
-        entry.reported = entry.source.news();
-        entry.enabled = entry.events & EPOLLONESHOT as u32 == 0;
-        *place = epoll_event { events: found, u64: entry.data };
+        *place = entry.report(&ready);
         count += 1;
     }
     count

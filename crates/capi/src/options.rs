@@ -94,7 +94,8 @@ impl Options {
         }
         let size = usize::try_from(header.nro_size).unwrap_or(usize::MAX);
         let rest = rest_of_option(header.nro_reqtype, size);
-        if size.max(rest) > NETMAP_REQ_MAXSIZE || room.request + rest > NETMAP_REQ_MAXSIZE {
+        let is_long = size.max(rest) > NETMAP_REQ_MAXSIZE || room.request + rest > NETMAP_REQ_MAXSIZE;
+        if is_long || room.buffer + rest > BUFFER {
             return Err(Errno::MSGSIZE);
         }
         room.request += rest;

@@ -60,8 +60,8 @@ macro_rules! real {
 }
 
 use libc::{
-    c_char, c_int, c_uint, c_ulong, epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t, off_t, pollfd,
-    sigset_t, size_t, sockaddr, socklen_t, ssize_t, stat, timespec, timeval,
+    c_char, c_int, c_long, c_uint, c_ulong, epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t, off_t, pollfd,
+    sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 
 real! {
@@ -88,7 +88,57 @@ real! {
     /// mmap(2).
     fn mmap(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void = c"mmap";
     /// fstat(2).
-    fn fstat(fd: c_int, into: *mut stat) -> c_int = c"fstat";
+    fn fstat(fd: c_int, into: *mut libc::stat) -> c_int = c"fstat";
+    /// epoll_create(2).
+    fn epoll_create(size: c_int) -> c_int = c"epoll_create";
+    /// epoll_create1(2).
+    fn epoll_create1(flags: c_int) -> c_int = c"epoll_create1";
+    /// syscall(2).
+    fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long = c"syscall";
+    /// io_uring_setup(2).
+    fn io_uring_setup(entries: c_uint, params: *mut c_void) -> c_int = c"io_uring_setup";
+    /// io_uring_queue_init(3).
+    fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int = c"io_uring_queue_init";
+    /// io_uring_queue_init_params(3).
+    fn io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, params: *mut c_void) -> c_int =
+        c"io_uring_queue_init_params";
+    /// io_uring_queue_init_mem(3).
+    fn io_uring_queue_init_mem(
+        entries: c_uint, ring: *mut c_void, params: *mut c_void, at: *mut c_void, len: size_t
+    ) -> c_int = c"io_uring_queue_init_mem";
+    /// io_uring_queue_init_try_nosqarr(3).
+    fn io_uring_queue_init_try_nosqarr(entries: c_uint, ring: *mut c_void, params: *mut c_void) -> c_int =
+        c"io_uring_queue_init_try_nosqarr";
+    /// stat(2).
+    fn stat(path: *const c_char, into: *mut c_void) -> c_int = c"stat";
+    /// stat(2).
+    fn stat64(path: *const c_char, into: *mut c_void) -> c_int = c"stat64";
+    /// lstat(2).
+    fn lstat(path: *const c_char, into: *mut c_void) -> c_int = c"lstat";
+    /// lstat(2).
+    fn lstat64(path: *const c_char, into: *mut c_void) -> c_int = c"lstat64";
+    /// fstatat(2).
+    fn fstatat(dir: c_int, path: *const c_char, into: *mut c_void, flags: c_int) -> c_int = c"fstatat";
+    /// fstatat(2).
+    fn fstatat64(dir: c_int, path: *const c_char, into: *mut c_void, flags: c_int) -> c_int = c"fstatat64";
+    /// statx(2).
+    fn statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, into: *mut c_void) -> c_int = c"statx";
+    /// stat(2) of programs that were made before glibc 2.33.
+    fn __xstat(version: c_int, path: *const c_char, into: *mut c_void) -> c_int = c"__xstat";
+    /// stat(2) of programs that were made before glibc 2.33.
+    fn __xstat64(version: c_int, path: *const c_char, into: *mut c_void) -> c_int = c"__xstat64";
+    /// lstat(2) of programs that were made before glibc 2.33.
+    fn __lxstat(version: c_int, path: *const c_char, into: *mut c_void) -> c_int = c"__lxstat";
+    /// lstat(2) of programs that were made before glibc 2.33.
+    fn __lxstat64(version: c_int, path: *const c_char, into: *mut c_void) -> c_int = c"__lxstat64";
+    /// access(2).
+    fn access(path: *const c_char, mode: c_int) -> c_int = c"access";
+    /// eaccess(3).
+    fn eaccess(path: *const c_char, mode: c_int) -> c_int = c"eaccess";
+    /// euidaccess(3).
+    fn euidaccess(path: *const c_char, mode: c_int) -> c_int = c"euidaccess";
+    /// faccessat(2).
+    fn faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int = c"faccessat";
     /// poll(2).
     fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = c"poll";
     /// ppoll(2).

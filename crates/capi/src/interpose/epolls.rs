@@ -1,4 +1,4 @@
-//! epoll_ctl, epoll_wait and its variants.
+//! epoll_create, epoll_ctl, epoll_wait and their variants.
 #![allow(unsafe_code)]
 
 use std::time::Duration;
@@ -10,6 +10,31 @@ use super::polls::{millis, time};
 use crate::output::ROOM;
 use crate::packet::socket;
 use crate::{epoll, errno, output, real, table};
+
+/// epoll_create(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+    // SAFETY: the program's.
+    made(unsafe { real::epoll_create(size) })
+}
+
+/// epoll_create1(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+    // SAFETY: the program's.
+    made(unsafe { real::epoll_create1(flags) })
+}
+
+fn made(set: c_int) -> c_int {
+    epoll::is_made(set);
+    set
+}
 
 /// epoll_ctl(2).
 ///
@@ -24,7 +49,11 @@ pub unsafe extern "C" fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut
     }
     let Some(room) = output::get(fd) else {
         // SAFETY: the program's.
-        return unsafe { real::epoll_ctl(set, op, fd, event) };
+        let done = unsafe { real::epoll_ctl(set, op, fd, event) };
+        if done == 0 && epoll::is_set(fd) {
+            epoll::control_inner(set, fd, asked.filter(|_| op != libc::EPOLL_CTL_DEL));
+        }
+        return done;
     };
     // Room to send is ours to tell, all else the kernel's.
     let about_room = u32::from(ROOM.cast_unsigned());

@@ -20,7 +20,7 @@ use crate::{epoll, errno, legacy, lifecycle, real, request, table};
 ///
 /// # Safety
 /// `path` is null or a C string.
-unsafe fn is_device(path: *const c_char) -> bool {
+pub(super) unsafe fn is_device(path: *const c_char) -> bool {
     // SAFETY: the caller's.
     !path.is_null() && unsafe { CStr::from_ptr(path) }.to_bytes() == crate::open::DEVICE
 }

@@ -8,9 +8,11 @@
 
 mod epolls;
 mod files;
+mod io_urings;
 mod outputs;
 pub mod packets;
 mod polls;
+mod stats;
 mod transfers;
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -1,6 +1,7 @@
 //! poll, ppoll, select, pselect.
 #![allow(unsafe_code)]
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use libc::{
@@ -12,7 +13,7 @@ use rustix::io::Errno;
 use crate::output::ROOM;
 use crate::packet::socket;
 use crate::wait::{Source, Watched, wait};
-use crate::{errno, output, real, table};
+use crate::{epoll, errno, output, real, table};
 
 /// poll(2).
 ///
@@ -91,7 +92,9 @@ fn is_ours(fd: c_int, events: c_short) -> bool {
     if events & POLLIN != 0 {
         socket::listened(fd);
     }
-    table::with(fd, |_| ()).is_some() || (events & ROOM != 0 && output::get(fd).is_some())
+    table::holds(fd)
+        || (events & ROOM != 0 && output::get(fd).is_some())
+        || (events & POLLIN != 0 && epoll::is_ours(fd))
 }
 
 /// The program's array, if there is something for us in it.
@@ -124,54 +127,67 @@ pub(super) unsafe fn time(at: *const timespec) -> Result<Option<Duration>, Errno
     }
 }
 
-/// Decides who answers for an entry: this library, the kernel, or both if only the room to send is the library's.
-fn answerers(f: &pollfd) -> (Option<Watched>, Option<pollfd>) {
-    let watch = |source, events| Some(Watched { fd: f.fd, source, events, found: 0, ended: 0, seen: None });
-    if f.fd < 0 {
-        return (None, None);
+/// Who answers for an entry: this library, the kernel, or both, if it has the room to send of a socket or an epoll
+/// set's netmap descriptors.
+#[derive(Default)]
+struct Answerers {
+    /// Where the library's begin and how many there are.
+    ports: Range<usize>,
+    /// Where the kernel's is.
+    other: Option<usize>,
+    /// Whether these are a set's, which is ready if any of them is.
+    is_set: bool,
+}
+
+/// The entries of a poll, by who answers.
+#[derive(Default)]
+struct ByAnswerer {
+    ports: Vec<Watched>,
+    others: Vec<pollfd>,
+}
+
+impl ByAnswerer {
+    fn add(&mut self, f: &pollfd) -> Answerers {
+        let begin = self.ports.len();
+        let watch = |source, events| Watched { fd: f.fd, source, events, found: 0, ended: 0, seen: None };
+        let is_set = f.events & POLLIN != 0 && epoll::is_ours(f.fd);
+        let mut kernels = f.events;
+        if f.fd < 0 {
+            return Answerers::default();
+        } else if let Some(port) = table::get(f.fd) {
+            self.ports.push(watch(Source::Port(port), f.events));
+            return Answerers { ports: begin..begin + 1, ..Answerers::default() };
+        } else if let Some(room) = output::get(f.fd).filter(|_| f.events & ROOM != 0) {
+            self.ports.push(watch(Source::Output(room), f.events & ROOM));
+            kernels &= !ROOM;
+        } else if is_set {
+            self.ports.extend(epoll::watched(f.fd));
+        }
+        self.others.push(pollfd { events: kernels, ..*f });
+        Answerers { ports: begin..self.ports.len(), other: Some(self.others.len() - 1), is_set }
     }
-    if let Some(port) = table::get(f.fd) {
-        return (watch(Source::Port(port), f.events), None);
-    }
-    match output::get(f.fd).filter(|_| f.events & ROOM != 0) {
-        Some(room) => (watch(Source::Output(room), f.events & ROOM), Some(pollfd { events: f.events & !ROOM, ..*f })),
-        None => (None, Some(*f)),
+
+    /// What was found for an entry.
+    fn found(&self, by: &Answerers) -> c_short {
+        let ports = self.ports[by.ports.clone()].iter().fold(0, |found, port| found | port.found);
+        let ports = if by.is_set && ports != 0 { POLLIN } else { ports };
+        ports | by.other.map_or(0, |at| self.others[at].revents)
     }
 }
 
 fn poll_with(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t) -> c_int {
-    let (mut ports, mut others) = (Vec::new(), Vec::new());
-    let split: Vec<(bool, bool)> = fds
-        .iter()
-        .map(answerers)
-        .map(|(port, other)| {
-            let who = (port.is_some(), other.is_some());
-            ports.extend(port);
-            others.extend(other);
-            who
-        })
-        .collect();
-    if let Err(e) = wait(&mut ports, &mut others, limit, mask) {
+    let mut split = ByAnswerer::default();
+    let answerers: Vec<Answerers> = fds.iter().map(|f| split.add(f)).collect();
+    if let Err(e) = wait(&mut split.ports, &mut split.others, limit, mask) {
         return errno::fail(e);
     }
-    let (mut ports, mut others) = (ports.iter(), others.iter());
     let mut ready = 0;
-    for (f, (port, other)) in fds.iter_mut().zip(split) {
-        let found = ports.next_if(port).map_or(0, |p| p.found);
-        f.revents = found | others.next_if(other).map_or(0, |o| o.revents);
+    for (f, by) in fds.iter_mut().zip(&answerers) {
+        f.revents = split.found(by);
         ready += c_int::from(f.revents != 0);
     }
     ready
 }
-
-/// The next one of an iterator, if wanted.
-trait NextIf: Iterator {
-    fn next_if(&mut self, wanted: bool) -> Option<Self::Item> {
-        if wanted { self.next() } else { None }
-    }
-}
-
-impl<I: Iterator> NextIf for I {}
 
 /// select(2).
 ///

@@ -2,6 +2,7 @@
  * other end. Usage: no_read_write PORT */
 #define _GNU_SOURCE
 #include "common.h"
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -92,6 +93,22 @@ others(void)
 	close(s[1]);
 }
 
+/* Programs may look whether the device is there before they open it, and whether they may. */
+static void
+is_there(void)
+{
+	const char *name = "/dev/netmap";
+	struct statx x;
+	struct stat s;
+
+	CHECK(stat(name, &s) == 0 && S_ISCHR(s.st_mode), "stat");
+	CHECK(lstat(name, &s) == 0 && S_ISCHR(s.st_mode), "lstat");
+	CHECK(fstatat(AT_FDCWD, name, &s, 0) == 0 && (s.st_mode & 0666) == 0666, "fstatat");
+	CHECK(statx(AT_FDCWD, name, 0, STATX_BASIC_STATS, &x) == 0 && S_ISCHR(x.stx_mode), "statx");
+	CHECK(access(name, R_OK | W_OK) == 0 && faccessat(AT_FDCWD, name, R_OK, AT_EACCESS) == 0, "access");
+	CHECK(eaccess(name, W_OK) == 0 && access("/dev/netmap2", F_OK) < 0 && errno == ENOENT, "others are not");
+}
+
 int
 main(int argc, char **argv)
 {
@@ -99,6 +116,7 @@ main(int argc, char **argv)
 	int i, copy;
 
 	CHECK(argc == 2, "usage");
+	is_there();
 	i = device();
 	transfers(i);
 	close(i);

@@ -149,6 +149,13 @@ variable_size(void)
 	ev.o.nro_size = 4041;
 	REFUSED(EMSGSIZE, reg(port, &ev));
 	CHECK(ev.o.nro_status == 0, "status %u", ev.o.nro_status);
+	/* A hundred unknown ones leave 4208 - 16 - 56 - 48 - 3200 bytes of the buffer, for a pointer and this one. */
+	unknown(100);
+	list[99].nro_next = (uintptr_t)&ev;
+	ev.o.nro_size = 880;
+	REFUSED(EOPNOTSUPP, reg(port, list));
+	ev.o.nro_size = 881;
+	REFUSED(EMSGSIZE, reg(port, list));
 }
 
 static void

@@ -142,6 +142,7 @@ programs!(linked:
     thread_per_ring(Switched),
     timestamps(Switched),
     unrelated(One),
+    ways_to_wait(Any),
 );
 
 programs!(preloaded:
@@ -177,6 +178,7 @@ programs!(preloaded:
     select_loop(Any),
     timestamps(Switched),
     unrelated(One),
+    ways_to_wait(Any),
 );
 
 /// Objective: the archive has all that a program needs that is linked without our shared library.

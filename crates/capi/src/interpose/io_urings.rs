@@ -1,0 +1,69 @@
+//! io_uring, whose queue the kernel reads without asking this library: a request to poll a netmap descriptor would
+//! wait for ever. Programs that try it are told that there is none, and wait otherwise; `$NETVALE_IO_URING` leaves it
+//! to those that have it for other descriptors only.
+#![allow(unsafe_code)]
+
+use std::sync::OnceLock;
+
+use libc::{ENOSYS, c_int, c_long, c_uint, c_void, size_t};
+use rustix::io::Errno;
+
+use crate::{errno, real};
+
+/// Whether the program says that no netmap descriptor gets there.
+fn is_allowed() -> bool {
+    static ALLOWED: OnceLock<bool> = OnceLock::new();
+    *ALLOWED.get_or_init(|| std::env::var_os("NETVALE_IO_URING").is_some_and(|value| value != "0"))
+}
+
+/// syscall(2), of which this is about io_uring_setup(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
+    if number == libc::SYS_io_uring_setup && !is_allowed() {
+        return errno::fail(Errno::NOSYS).into();
+    }
+    // SAFETY: the program's. What it did not pass is not looked at.
+    unsafe { real::syscall(number, a, b, c, d, e, f) }
+}
+
+/// liburing's functions that make a queue. They return the errno, negative.
+macro_rules! refused {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*);)*) => { $(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As for liburing's.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            if !is_allowed() {
+                return -ENOSYS;
+            }
+            // SAFETY: the program's.
+            unsafe { real::$name($($arg),*) }
+        }
+    )* };
+}
+
+refused! {
+    /// io_uring_setup(2), as liburing has it.
+    io_uring_setup(entries: c_uint, params: *mut c_void);
+    /// io_uring_queue_init(3).
+    io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint);
+    /// io_uring_queue_init_params(3).
+    io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, params: *mut c_void);
+    /// io_uring_queue_init_mem(3).
+    io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, params: *mut c_void, at: *mut c_void, len: size_t);
+    /// io_uring_queue_init_try_nosqarr(3).
+    io_uring_queue_init_try_nosqarr(entries: c_uint, ring: *mut c_void, params: *mut c_void);
+}

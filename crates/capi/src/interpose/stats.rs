@@ -1,0 +1,64 @@
+//! stat, access and their kin: for programs that look whether there is a device before they open it. It is answered as
+//! /dev/null is, a character device that everyone may read and write.
+#![allow(unsafe_code)]
+
+use libc::{c_char, c_int, c_uint, c_void};
+
+use super::files::is_device;
+use crate::real;
+
+/// The path that answers.
+///
+/// # Safety
+/// `path` is null or a C string.
+unsafe fn answering(path: *const c_char) -> *const c_char {
+    // SAFETY: the caller's.
+    if unsafe { is_device(path) } { c"/dev/null".as_ptr() } else { path }
+}
+
+macro_rules! by_path {
+    ($($(#[$doc:meta])* $name:ident($($first:ident: $type:ty,)? ; path $(, $arg:ident: $ty:ty)*);)*) => { $(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As for the C library's.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($first: $type,)? path: *const c_char $(, $arg: $ty)*) -> c_int {
+            // SAFETY: the program's.
+            unsafe { real::$name($($first,)? answering(path) $(, $arg)*) }
+        }
+    )* };
+}
+
+by_path! {
+    /// stat(2).
+    stat(; path, into: *mut c_void);
+    /// stat(2).
+    stat64(; path, into: *mut c_void);
+    /// lstat(2).
+    lstat(; path, into: *mut c_void);
+    /// lstat(2).
+    lstat64(; path, into: *mut c_void);
+    /// fstatat(2).
+    fstatat(dir: c_int,; path, into: *mut c_void, flags: c_int);
+    /// fstatat(2).
+    fstatat64(dir: c_int,; path, into: *mut c_void, flags: c_int);
+    /// statx(2).
+    statx(dir: c_int,; path, flags: c_int, mask: c_uint, into: *mut c_void);
+    /// stat(2) of programs that were made before glibc 2.33.
+    __xstat(version: c_int,; path, into: *mut c_void);
+    /// stat(2) of programs that were made before glibc 2.33.
+    __xstat64(version: c_int,; path, into: *mut c_void);
+    /// lstat(2) of programs that were made before glibc 2.33.
+    __lxstat(version: c_int,; path, into: *mut c_void);
+    /// lstat(2) of programs that were made before glibc 2.33.
+    __lxstat64(version: c_int,; path, into: *mut c_void);
+    /// access(2).
+    access(; path, mode: c_int);
+    /// eaccess(3).
+    eaccess(; path, mode: c_int);
+    /// euidaccess(3).
+    euidaccess(; path, mode: c_int);
+    /// faccessat(2).
+    faccessat(dir: c_int,; path, mode: c_int, flags: c_int);
+}
