@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::CString;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -16,6 +17,7 @@ use netvale_portspec::Directions;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
+use crate::again;
 use crate::sys::{self, BpfInsn, ERRBUF_SIZE, Pcap};
 
 /// First field of every netvale handle. The system's `pcap_t` begins with a function's address; no address looks like this.
@@ -55,8 +57,12 @@ pub struct Handle {
 
 /// An open port.
 pub struct Active {
-    /// The port, to receive.
-    pub port: Port,
+    /// The port, or a monitor of it, to receive.
+    pub port: ManuallyDrop<Port>,
+    /// What a monitor of the port is called; none of a monitor.
+    copies: Option<String>,
+    /// Whether it receives by that monitor, as the program had the port open already.
+    is_copy: bool,
     /// The same to send. Where it can be opened apart, it is when it is first used, so that listeners leave it to others, such as this
     /// program's packet sockets.
     pub sender: Arc<Outgoing>,
@@ -226,10 +232,14 @@ impl Active {
     fn open(name: &str) -> Result<Active, Error> {
         let spec = netvale::interface(name).ok_or(Error::Inconsistent("not a port's name"))?;
         let way = |way| interface::one_way(&spec, way).map(|s| s.to_string());
-        let mut port = Port::open(&way(Directions::Rx).unwrap_or_else(|| spec.to_string()))?;
-        let sender = match way(Directions::Tx) {
-            Some(name) => Outgoing::late(&name)?,
-            None => Outgoing::of(&mut port)?,
+        let copies = again::copies_of(&spec);
+        let mut ports = again::ports();
+        let name = way(Directions::Rx).unwrap_or_else(|| spec.to_string());
+        let (mut port, is_copy) = again::open(&ports, &name, copies.as_deref())?;
+        let sender = match (again::sender(&ports, copies.as_deref()), way(Directions::Tx)) {
+            (Some(sender), _) => sender,
+            (None, Some(name)) => Arc::new(Outgoing::late(&name)?),
+            (None, None) => Arc::new(Outgoing::of(&mut port)?),
         };
         let system = |e: Errno| Error::System { what: "make a descriptor to wait on", source: e.into() };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
@@ -246,9 +256,14 @@ impl Active {
         if let Some(connection) = port.connection() {
             add(connection, 1)?;
         }
+        if let Some(copies) = &copies {
+            again::enter(&mut ports, copies, &sender);
+        }
         Ok(Active {
-            port,
-            sender: Arc::new(sender),
+            port: ManuallyDrop::new(port),
+            copies,
+            is_copy,
+            sender,
             ring: 0,
             held: 0,
             unsynced: 0,
@@ -283,6 +298,9 @@ impl Active {
     /// Whether frames are there, looking afresh.
     pub fn look(&mut self) -> bool {
         self.unsynced = 0;
+        if let Some(copies) = self.copies.as_ref().filter(|_| self.is_copy) {
+            again::drain(copies);
+        }
         self.port.rx().iter_mut().fold(false, |any, ring| {
             let _ = ring.sync();
             any | (ring.space() > 0)
@@ -353,6 +371,11 @@ impl Drop for Active {
     fn drop(&mut self) {
         if self.shows_room {
             crate::output::hide(self.epoll.as_raw_fd());
+        }
+        // SAFETY: nobody uses it any more.
+        let port = unsafe { ManuallyDrop::take(&mut self.port) };
+        if let Some(copies) = &self.copies {
+            again::leave(copies, port, self.is_copy);
         }
     }
 }

@@ -21,6 +21,7 @@
 // Under test nothing is exported, so nothing is used either.
 #![cfg_attr(test, allow(dead_code))]
 
+mod again;
 mod ask;
 mod filter;
 mod handle;
