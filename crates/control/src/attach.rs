@@ -76,12 +76,15 @@ pub const FLAG_SHARED: u32 = 4;
 pub const FLAG_NO_HEADER: u32 = 8;
 /// Rings in a region and nothing behind them (netmap's `NR_REG_NULL`).
 pub const FLAG_NULL: u32 = 16;
+/// Flag of an [`AttachRequest`]: large segments are cut for the port that is made, although it has a header.
+pub const FLAG_CUT: u32 = 32;
 /// The request came through netmap's API: netmap's defaults apply to numbers that are 0, and numbers out of range
 /// become the nearest allowed ones.
 pub const FLAG_NETMAP: u32 = 256;
 /// The client's file comes with the request: see [`FileAsked`].
 pub const FLAG_FILE: u32 = 512;
-const FLAGS: u32 = FLAG_LOSSLESS | FLAG_HUGE | FLAG_SHARED | FLAG_NO_HEADER | FLAG_NULL | FLAG_NETMAP | FLAG_FILE;
+const FLAGS: u32 =
+    FLAG_LOSSLESS | FLAG_HUGE | FLAG_SHARED | FLAG_NO_HEADER | FLAG_NULL | FLAG_CUT | FLAG_NETMAP | FLAG_FILE;
 
 /// Number of bytes that a client may leave with the daemon for the next holder of the connection, see
 /// [`AttachReply::note`].

@@ -7,20 +7,34 @@ use std::sync::atomic::{AtomicU32, Ordering};
 ///
 /// A change takes effect with the next batch; frames under way at that moment may be handled with either length.
 #[derive(Clone, Debug, Default)]
-pub struct HdrLen(Arc<AtomicU32>);
+pub struct HdrLen {
+    len: Arc<AtomicU32>,
+    is_cut: bool,
+}
 
 impl HdrLen {
     /// The current length in bytes.
     #[inline]
     pub fn get(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// For a port that gets large segments cut, as its header is for checksums only.
+    #[must_use]
+    pub fn with_segments_cut(self, is_cut: bool) -> HdrLen {
+        HdrLen { is_cut, ..self }
+    }
+
+    /// Whether large segments are cut.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Sets the length. Returns whether `len` is a valid one; otherwise nothing changes.
     pub fn set(&self, len: u32) -> bool {
         let known = matches!(len, 0 | 10 | 12);
         if known {
-            self.0.store(len, Ordering::Relaxed);
+            self.len.store(len, Ordering::Relaxed);
         }
         known
     }

@@ -64,7 +64,10 @@ impl RingEgress {
 
     /// The form in which a frame reaches the receiver.
     fn form(&self, frame: &FrameRef<'_>) -> Form {
-        let cut = !self.uso && matches!(frame.offload(), Offload::Gso(gso) if !gso.kind.is_tcp());
+        let cut = match frame.offload() {
+            Offload::Gso(gso) => self.hdr_len.is_cut() || !self.uso && !gso.kind.is_tcp(),
+            _ => false,
+        };
         Form::of(frame, self.hdr_len.get() > 0 && !cut)
     }
 

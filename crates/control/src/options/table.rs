@@ -133,6 +133,14 @@ options! {
         under: Memory,
         default: "0",
     }
+    /// Large segments are cut for the program, although its frames have a header: for QEMU's e1000e and igb, whose
+    /// header is for checksums only.
+    no_segments: bool = "no_segments" {
+        value: "" Shape::Flag,
+        for: [Local],
+        under: Memory,
+        default: "",
+    }
     /// MTU of the device.
     mtu: Option<u32> = "mtu" {
         value: "BYTES" Shape::Number(68, 65_535),

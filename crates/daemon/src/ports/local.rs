@@ -3,13 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_SHARED, OffsetsAsked};
+use netvale_control::attach::{
+    AttachRequest, FLAG_CUT, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_SHARED, OffsetsAsked,
+};
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::PortKind;
 use netvale_control::types::PortOptions;
 use netvale_mem::region::{Binding, RingRanges};
 use netvale_port::ring_in::RingIngress;
-use netvale_port::{Egress, Ingress};
+use netvale_port::{Egress, HdrLen, Ingress};
 use netvale_portspec::{AttachSpec, PortName, PortSpec};
 use rustix::io::Errno;
 
@@ -129,8 +131,9 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 
 /// The request of a program that would make the same port.
 fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
+    let flags = [(o.lossless(), FLAG_LOSSLESS), (o.huge(), FLAG_HUGE), (o.no_segments(), FLAG_CUT)];
     AttachRequest {
-        flags: if o.lossless() { FLAG_LOSSLESS } else { 0 } | if o.huge() { FLAG_HUGE } else { 0 },
+        flags: flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag),
         tx_rings: o.rings(),
         rx_rings: o.rings(),
         tx_slots: o.slots(),
@@ -154,7 +157,8 @@ fn make(
     let persistent = attached.is_some();
     let sizes = Sizes::new(request, &spec.conf)?;
     let (region, mem_id) = memory::region_for(d, &spec.memory, &sizes, request.flags & FLAG_HUGE != 0, owner)?;
-    let (rings, ingresses) = Rings::new(&region, mem_id, sizes.shape, request.hdr_len, d.evictions.new_fault(owner))?;
+    let hdr_len = HdrLen::from(request.hdr_len).with_segments_cut(request.flags & FLAG_CUT != 0);
+    let (rings, ingresses) = Rings::new(&region, mem_id, sizes.shape, hdr_len, d.evictions.new_fault(owner))?;
     let egress = rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
     let local = LocalPort::unheld(rings);

@@ -7,6 +7,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::offsets::OffsetRule;
 use netvale_mem::region::RingSide;
 use netvale_mem::{PortMem, PortShape, Region};
+use netvale_port::HdrLen;
 use netvale_port::ring_in::RingIngress;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ pub struct RingsState {
     first: u32,
     /// Bytes of virtio-net header.
     hdr_len: u32,
+    /// Whether large segments are cut.
+    #[serde(default)]
+    is_cut: bool,
     /// Bits, maximum and initial offset of the rings that have offsets, tx rings first.
     offsets: Vec<Option<[u32; 3]>>,
     /// The holders of each tx ring and rx ring, and whether they share it.
@@ -73,6 +77,7 @@ impl LocalPort {
             host: mem.host_rings(),
             first: mem.csb_first(),
             hdr_len: self.rings.hdr_len.get(),
+            is_cut: self.rings.hdr_len.is_cut(),
             offsets: offset_rules(all(mem)),
             held,
         }
@@ -95,7 +100,8 @@ impl LocalPort {
         }
         let mem = Arc::new(region.continue_port(shape, state.host, state.first)?);
         set_offset_rules(all(&mem), &state.offsets);
-        let (rings, ingresses) = Rings::continued(mem, state.region, state.hdr_len, fault, fds)?;
+        let hdr_len = HdrLen::from(state.hdr_len).with_segments_cut(state.is_cut);
+        let (rings, ingresses) = Rings::continued(mem, state.region, hdr_len, fault, fds)?;
         let [tx_held, rx_held] = state.held.map(|rings| rings.into_iter().map(Holders::from_list).collect());
         let local = LocalPort { rings, tx_held, rx_held, is_joint: false };
         local.look_who_reads();

@@ -131,7 +131,7 @@ impl Rings {
     pub fn continued(
         mem: Arc<PortMem>,
         mem_id: u32,
-        hdr_len: u32,
+        hdr_len: HdrLen,
         fault: Fault,
         bells: Vec<OwnedFd>,
     ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
@@ -139,7 +139,7 @@ impl Rings {
             Ends { tx: |side, wake| HostTx::continued(side, wake), rx: |side, wake| HostRx::continued(side, wake) };
         let mut bells = bells.into_iter();
         let next = |fault: &Fault| Bells::continued(bells.next().zip(bells.next()), fault);
-        Rings::with(mem, mem_id, hdr_len.into(), fault, next, &ends)
+        Rings::with(mem, mem_id, hdr_len, fault, next, &ends)
     }
 
     fn with(

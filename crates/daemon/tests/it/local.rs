@@ -8,6 +8,7 @@ use std::time::Duration;
 use common::{Daemon, LIMIT, frame, receive, send, until};
 use netvale::{Error, Interest, Options, Port};
 use netvale_control::device::DeviceRequest;
+use netvale_wire::vnet::VnetHdr;
 use serde_json::json;
 
 /// Objective: two processes' ports reach each other through the daemon, asleep or awake; what is learned is unicast.
@@ -31,6 +32,54 @@ fn frames_cross() {
     let shown = d.call("port.show", json!({"port": "vale0:b"}));
     let rings = shown["result"]["rings"].as_array().unwrap();
     assert_eq!((rings[0]["frames"].as_u64(), rings[1]["frames"].as_u64()), (Some(50), Some(50)));
+}
+
+/// A TCP segment that is left to be cut into pieces of 1,000 bytes, behind its header.
+fn large_segment() -> Vec<u8> {
+    let payload: Vec<u8> = (0..3500u32).map(|i| i as u8).collect();
+    let header = VnetHdr {
+        flags: 1,
+        gso_type: 1,
+        hdr_len: 54,
+        gso_size: 1000,
+        csum_start: 34,
+        csum_offset: 16,
+        ..VnetHdr::default()
+    };
+    let mut ip = [0; 20];
+    ip[..4].copy_from_slice(&[0x45, 0, 0x0d, 0xd4]);
+    ip[8..10].copy_from_slice(&[64, 6]);
+    ip[12..].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    let mut tcp = [0; 20];
+    tcp[..4].copy_from_slice(&[0, 7, 0, 9]);
+    tcp[12..14].copy_from_slice(&[0x50, 0x10]);
+    let ethernet = [&[255; 6][..], &[2, 0, 0, 0, 0, 1, 8, 0]].concat();
+    [&header.to_bytes_mrg()[..], &ethernet, &ip, &tcp, &payload].concat()
+}
+
+/// Objective: a program whose device takes a header for checksums only gets large segments cut, where the port was
+/// attached so, also after the daemon was killed; others get them whole.
+#[test]
+fn segments_that_are_cut() {
+    let d = Daemon::managed("");
+    for (name, no_segments) in [("cut", true), ("whole", false)] {
+        let options = json!({"vnet_hdr": 12, "no_segments": no_segments});
+        let reply = d.call("port.attach", json!({"switch": "vale0", "port": name, "options": options}));
+        assert!(reply["error"].is_null(), "{reply}");
+    }
+    let [mut cut, mut whole] = ["vale0:cut", "vale0:whole"].map(|name| d.open(name).unwrap());
+    let mut a = Port::open_with("vale0:a", &Options { hdr_len: 12, buf_size: 4096, ..d.options() }).unwrap();
+    let sent = large_segment();
+    for _ in 0..2 {
+        send(&mut a, &sent);
+        assert_eq!(receive(&mut whole), sent);
+        for (at, len) in [(0, 1000), (1000, 1000), (2000, 1000), (3000, 500)] {
+            let piece = receive(&mut cut);
+            assert_eq!((piece.len(), &piece[..12]), (12 + 54 + len, &[0; 12][..]));
+            assert_eq!(piece[12 + 54..], sent[12 + 54 + at..][..len]);
+        }
+        d.is_killed();
+    }
 }
 
 /// Objective: names that are taken, bad, or not possible are refused with netmap's errno and a sentence that helps.
