@@ -6,6 +6,7 @@ use std::sync::Arc;
 use netvale_control::types::{Direction, EventName, PortInfo, PortKind};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
+use netvale_mem::region::RingSide;
 use netvale_port::service::{self, AskedToPause};
 use netvale_ptnet::keep::Kept;
 use netvale_ptnet::port::News;
@@ -241,6 +242,11 @@ pub trait Attached: Any {
     /// Whether somebody may receive: not while no peer is connected, or while its interface is known to be down.
     fn may_be_received(&self) -> bool {
         self.peers().is_none_or(|peers| peers.connected)
+    }
+
+    /// A ring of a port that others than programs have, for its indices.
+    fn ring_side(&self, _dir: Direction, _ring: usize) -> Option<RingSide> {
+        None
     }
 
     /// Kick counts of a ring that is not netmap's.

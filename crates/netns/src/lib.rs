@@ -66,6 +66,7 @@ fn hint(source: Errno) -> &'static str {
     match source {
         Errno::INVAL | Errno::NOTTY => "; it is another kind of namespace or file",
         Errno::PERM => "; it takes root, or the user who made the namespace",
+        Errno::EXIST => "; an interface of that name is there already",
         _ => "",
     }
 }

@@ -83,6 +83,11 @@ pub trait Backend: Send + Sync {
     /// Interrupts sent to the guest and saved, and kicks from it, for one of its tx rings (`tx`) or rx rings.
     fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64);
 
+    /// A ring, tx (`tx`) or rx, while the guest has it, for looking at its indices.
+    fn side(&self, _tx: bool, _ring: usize) -> Option<RingSide> {
+        None
+    }
+
     /// Adds those that another process counted, for a backend that can be continued.
     fn add_kicks(&self, _tx: bool, _ring: usize, _kicks: (u64, u64, u64)) {}
 }

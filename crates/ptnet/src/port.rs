@@ -9,6 +9,7 @@ use std::time::Duration;
 use netvale_mem::Layout;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::nap;
+use netvale_mem::region::RingSide;
 use netvale_port::folder::Place;
 use netvale_port::listener::{Listener, OpenError, Site};
 use netvale_port::service::{self, Peer, Protocol, Service};
@@ -187,6 +188,11 @@ impl PtnetPort {
     /// Interrupts sent to the guest and saved, and kicks from it, for one of its tx rings (`tx`) or rx rings.
     pub fn ring_kicks(&self, tx: bool, i: usize) -> (u64, u64, u64) {
         self.backend.kicks(tx, i)
+    }
+
+    /// One of its rings, while a guest has it.
+    pub fn ring_side(&self, tx: bool, i: usize) -> Option<RingSide> {
+        self.backend.side(tx, i)
     }
 }
 

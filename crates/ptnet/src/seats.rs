@@ -1,11 +1,12 @@
 //! Queues of the switch whose rings come and go with the guest. In between, workers find an empty seat.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::lent::{Away, InUse, Lent, Many};
 use netvale_mem::notify::{Doorbell, KickCounts};
+use netvale_mem::region::RingSide;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
 use netvale_port::seat::{Seat, SeatIngress};
@@ -79,6 +80,8 @@ pub struct Seats {
     tx: Vec<Arc<Seat<RingIngress>>>,
     /// Seats of the rings the guest receives on.
     rx: Vec<Arc<RxSeat>>,
+    /// The rings, tx rings first, while a guest has them.
+    sides: Mutex<Vec<RingSide>>,
 }
 
 impl Seats {
@@ -91,13 +94,17 @@ impl Seats {
         let rx: Vec<_> = (0..rx).map(|_| Arc::new(RxSeat::default())).collect();
         let egress = rx.iter().map(|seat| Arc::clone(seat) as Arc<dyn Egress>).collect();
         let ingress = tx.iter().map(|seat| Box::new(SeatIngress::new(Arc::clone(seat))) as Box<dyn Ingress>).collect();
-        Ok((Seats { tx, rx }, (egress, ingress)))
+        Ok((Seats { tx, rx, sides: Mutex::default() }, (egress, ingress)))
     }
 }
 
 impl Seats {
     fn counts(&self, tx: bool, ring: usize) -> Option<&Arc<KickCounts>> {
         if tx { self.tx.get(ring).map(|seat| &seat.kicks) } else { self.rx.get(ring).map(|seat| &seat.kicks) }
+    }
+
+    fn sides(&self) -> MutexGuard<'_, Vec<RingSide>> {
+        self.sides.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -131,16 +138,24 @@ impl Backend for Seats {
             let ring = RingEgress::new(Arc::clone(mem), host, hdr_len.clone(), Arc::clone(&seat.counters));
             seat.put(if rings.uso { ring } else { ring.without_uso() }).map_err(|InUse| Errno::BUSY)?;
         }
+        *self.sides() = mem.tx.iter().chain(&mem.rx).cloned().collect();
         Ok(())
     }
 
     fn empty(&self) -> Result<(), InUse> {
+        self.sides().clear();
         let tx = self.tx.iter().map(|seat| seat.take(RingIngress::has_news).map(drop));
         tx.chain(self.rx.iter().map(|seat| seat.take().map(drop))).fold(Ok(()), Result::and)
     }
 
     fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64) {
         self.counts(tx, ring).map_or((0, 0, 0), |kicks| (kicks.sent(), kicks.suppressed(), kicks.received()))
+    }
+
+    fn side(&self, tx: bool, ring: usize) -> Option<RingSide> {
+        let count = if tx { self.tx.len() } else { self.rx.len() };
+        let first = if tx { 0 } else { self.tx.len() };
+        self.sides().get(first + ring).filter(|_| ring < count).cloned()
     }
 
     fn add_kicks(&self, tx: bool, ring: usize, (sent, suppressed, received): (u64, u64, u64)) {

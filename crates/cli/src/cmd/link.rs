@@ -80,14 +80,41 @@ fn render(port: &PortInfo) -> String {
     let links = links(port);
     let line = |(key, name): (&str, &str)| {
         let words = links.get(key).and_then(Value::as_str).unwrap_or("good");
-        format!("{} {name}: {words}\n", port.name)
+        format!("{} {name}: {words} ({})\n", port.name, counts(port, name))
     };
     KEYS.into_iter().zip(["in", "out"]).map(line).collect()
 }
 
+/// What passed in a direction, and what its link has lost.
+fn counts(port: &PortInfo, dir: &str) -> String {
+    let rings = || port.rings.iter().filter(|ring| ring.dir.to_string() == dir);
+    let lost = |reason: &str| rings().filter_map(|ring| ring.drops.get(reason)).sum::<u64>();
+    let frames: u64 = rings().map(|ring| ring.frames).sum();
+    let lost = [(lost("link-loss"), "lost"), (lost("link-full"), "too many for its queue")];
+    let lost = lost.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("; {count} {what}"));
+    format!("{frames} frames{}", lost.collect::<String>())
+}
+
 #[cfg(test)]
 mod tests {
+    use netvale_control::types::{Direction, RingInfo};
+
     use super::*;
+
+    /// Objective: each direction shows its words, its frames, and what it has lost.
+    #[test]
+    fn shown() {
+        let ring = |dir, frames, drops: &[(&str, u64)]| {
+            let drops = drops.iter().map(|&(reason, count)| (reason.to_owned(), count)).collect();
+            RingInfo { dir, frames, drops, ..RingInfo::default() }
+        };
+        let lost = [("link-loss", 3), ("link-full", 1), ("no-room", 9)];
+        let rings = vec![ring(Direction::In, 7, &lost), ring(Direction::In, 5, &[]), ring(Direction::Out, 2, &[])];
+        let mut port = PortInfo { name: "vale0:a".into(), rings, ..PortInfo::default() };
+        port.policies = serde_json::from_value(serde_json::json!({"link_in": "loss 1%"})).unwrap();
+        let lines = "vale0:a in: loss 1% (12 frames; 3 lost; 1 too many for its queue)\nvale0:a out: good (2 frames)\n";
+        assert_eq!(render(&port), lines);
+    }
 
     /// Objective: a direction may stand first; the words are read as netem's, and 'off' takes them away.
     #[test]

@@ -143,7 +143,8 @@ fn ring_in(d: &Daemon, record: &Record, i: usize, counters: &RingCounters) -> Ri
     let worker = record.placed.get(i).and_then(|&task| d.workers.worker_of(task)).map(|worker| worker as u32);
     let Some(tx) = record.rings().and_then(|r| r.tx.get(i)) else {
         let (kicks_sent, kicks_suppressed, kicks_received) = record.behind.ring_kicks(Direction::In, i);
-        return RingInfo { worker, kicks_sent, kicks_suppressed, kicks_received, ..base };
+        let base = RingInfo { worker, kicks_sent, kicks_suppressed, kicks_received, ..base };
+        return with_any_indices(base, record, i);
     };
     RingInfo {
         kicks_sent: tx.kicks.sent(),
@@ -154,11 +155,19 @@ fn ring_in(d: &Daemon, record: &Record, i: usize, counters: &RingCounters) -> Ri
     }
 }
 
+/// With the indices of a guest's ring, if that is one of netmap's.
+fn with_any_indices(base: RingInfo, record: &Record, i: usize) -> RingInfo {
+    match record.behind.ring_side(base.dir, i) {
+        Some(side) => with_indices(base, &side),
+        None => base,
+    }
+}
+
 fn ring_out(record: &Record, i: usize, counters: &RingCounters) -> RingInfo {
     let base = RingInfo { dir: Direction::Out, index: i as u32, ..counted(counters) };
     let Some(rx) = record.rings().and_then(|r| r.rx.get(i)) else {
         let (kicks_sent, kicks_suppressed, _) = record.behind.ring_kicks(Direction::Out, i);
-        return RingInfo { kicks_sent, kicks_suppressed, ..base };
+        return with_any_indices(RingInfo { kicks_sent, kicks_suppressed, ..base }, record, i);
     };
     let (kicks, side) = (rx.host().kicks(), rx.host().side());
     RingInfo { kicks_sent: kicks.sent(), kicks_suppressed: kicks.suppressed(), ..with_indices(base, side) }

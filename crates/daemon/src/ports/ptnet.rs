@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::{Direction, Mac, PortInfo, PortKind, PtnetInfo};
+use netvale_mem::region::RingSide;
 use netvale_port::listener::Site;
 use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
@@ -67,6 +68,10 @@ impl Attached for DevicePort {
     /// Interrupts sent and saved, and kicks received.
     fn ring_kicks(&self, dir: Direction, ring: usize) -> Kicks {
         self.0.ring_kicks(dir == Direction::In, ring)
+    }
+
+    fn ring_side(&self, dir: Direction, ring: usize) -> Option<RingSide> {
+        self.0.ring_side(dir == Direction::In, ring)
     }
 
     fn ask_to_pause(&self) -> Vec<AskedToPause> {

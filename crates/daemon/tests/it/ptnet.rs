@@ -54,7 +54,10 @@ fn guests_and_programs() {
         receive(&mut local);
     }
     let shown = d.call("port.show", json!({"port": "vale0:one"}));
-    assert_eq!(shown["result"]["rings"].as_array().unwrap().len(), 4, "{shown}");
+    let rings = shown["result"]["rings"].as_array().unwrap();
+    let sum = |of: &[Value], key: &str| of.iter().map(|ring| ring[key].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((rings.len(), sum(&rings[..2], "slots"), sum(&rings[2..], "slots")), (4, 1024, 1024), "{shown}");
+    assert_eq!((sum(&rings[..2], "hwcur"), sum(&rings[2..], "hwtail")), (200, 200), "{shown}");
     assert!(shown["result"]["ptnet"]["vectors"] == 5, "{shown}");
 }
 

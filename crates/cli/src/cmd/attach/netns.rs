@@ -5,6 +5,7 @@ use netvale_control::types::AttachParams;
 use netvale_netns::{Namespace, NetnsError, make_tap_of_user};
 use netvale_portspec::AttachSpec;
 use netvale_tap::TapOptions;
+use rustix::io::Errno;
 
 use crate::{CliError, Ctx, ctx};
 
@@ -31,7 +32,26 @@ pub fn attach(mut params: AttachParams, place: &str, ctx: &Ctx) -> Result<String
 }
 
 fn failed(error: NetnsError) -> CliError {
-    let next =
-        "name a path such as /run/netns/web, or a process of the container, as a user who may configure its network";
+    let next = match error {
+        NetnsError::Move { source: Errno::EXIST, .. } => "choose another name, or remove that interface first",
+        _ => {
+            "name a path such as /run/netns/web, or a process of the container, as a user who may configure its network"
+        }
+    };
     CliError::failed(error.to_string(), next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a name that an interface there has already is told as that, and not as a namespace that is missing.
+    #[test]
+    fn taken_names() {
+        let of = |source| failed(NetnsError::Move { place: "/run/netns/web".into(), name: "eth0".into(), source });
+        let taken = of(Errno::EXIST);
+        assert!(taken.to_string().contains("an interface of that name is there already"), "{taken}");
+        assert!(taken.next().contains("choose another name"), "{}", taken.next());
+        assert!(of(Errno::PERM).next().contains("name a path"));
+    }
 }
