@@ -35,7 +35,7 @@ macro_rules! views {
 }
 
 views! {
-    [name lossless rings slots buf_size extra_bufs huge vnet_hdr mtu netns repeat speed capture_limit packed no_mergeable no_in_order vector gro host vfio_user
+    [name lossless rings slots buf_size extra_bufs huge vnet_hdr no_segments mtu netns repeat speed capture_limit packed no_mergeable no_in_order vector gro host vfio_user
         backend itr client socket_mode socket_user socket_group mac evpn any_remote ageing ttl dscp fragment no_udp_checksum
         info access trunk native vlan_protocol addresses guard max_addresses learning sticky locked isolated flood mcast_flood bcast_flood
         storm_unknown storm_mcast storm_bcast loop_guard mcast_snooping mcast_querier mcast_router mcast_fast_leave rate_in burst_in
