@@ -9,12 +9,13 @@ tools_dir=${NETVALE_TOOLS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/tools
 # What guests and containers of the tests boot from, made once and kept.
 guests_dir=${NETVALE_GUESTS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/guests}
 
-# build_jobs: how many compilers run at a time. Beside other programs, two a processor get more of it than one; each may take 2 GiB.
+# build_jobs: how many compilers run at a time. Beside other programs, three a processor get more of it than one; each may
+# take 1 GiB.
 build_jobs() {
     local processors memory
     processors=$(nproc)
-    memory=$(awk '$1 == "MemAvailable:" { print int($2 / 2097152) }' /proc/meminfo)
-    if [ "${memory:-0}" -ge $((2 * processors)) ]; then echo $((2 * processors)); else echo "$processors"; fi
+    memory=$(awk '$1 == "MemAvailable:" { print int($2 / 1048576) }' /proc/meminfo)
+    if [ "${memory:-0}" -ge $((3 * processors)) ]; then echo $((3 * processors)); else echo "$processors"; fi
 }
 export CARGO_BUILD_JOBS=${CARGO_BUILD_JOBS:-$(build_jobs)}
 
