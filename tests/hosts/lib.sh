@@ -244,6 +244,6 @@ tell_state() {
         echo "--- $host"
         tail -n 5 "$work/$host"/*.log
         [ -z "${zebras[$host]:-}" ] || in_space "$host" "$NETVALE" evpn --show 2>&1 | head -n 20
-        bridge -n "$host" fdb show | grep -v permanent | head -n 20
+        bridge -n "$host" fdb show | grep -v permanent | awk 'NR <= 20; END { print NR " entries of the kernel" }'
     done >&2 2>/dev/null || true
 }
