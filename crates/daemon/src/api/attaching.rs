@@ -27,7 +27,8 @@ fn bad(e: impl Display) -> Refusal {
 /// may come later, and the other ports are needed now.
 ///
 /// # Errors
-/// The name of the first port that cannot be attached, and why, where the configuration requires all.
+/// The name of the first port that can never be attached, as the configuration is wrong, or that cannot be now where
+/// the configuration requires all; and why.
 pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
     let are_there: Vec<_> = d.ports.iter().filter_map(|(_, record)| record.declared.clone()).collect();
     for params in d.config.ports.clone() {
@@ -36,7 +37,7 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
         }
         let declared = Declared { params: params.clone(), from_file: true };
         match attach_declared(d, declared, Caller::daemon()) {
-            Err(refusal) if d.config.require_ports => return Err((params.port, refusal)),
+            Err(refusal) if d.config.require_ports || is_mistake(&refusal) => return Err((params.port, refusal)),
             Err(refusal) => {
                 tracing::error!(port = params.port, why = %refusal, "a port of the configuration is not attached");
             }
@@ -44,6 +45,11 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
         }
     }
     Ok(())
+}
+
+/// Whether no change of the surroundings would help.
+fn is_mistake(refusal: &Refusal) -> bool {
+    [Errno::INVAL, Errno::OPNOTSUPP].iter().any(|errno| errno.raw_os_error() == refusal.errno)
 }
 
 /// Attaches a port that stays until it is detached. Returns its full name.
