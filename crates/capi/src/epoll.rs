@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use libc::{
 use rustix::io::Errno;
 
 use crate::descriptor::Descriptor;
+use crate::marks::Marks;
 use crate::output::Room;
 use crate::real;
-use crate::table::MAX_FDS;
 use crate::wait::{Source, Watched, wait};
 
 /// What is in a set.
@@ -43,8 +43,8 @@ type Sets = BTreeMap<c_int, Vec<Entry>>;
 static SETS: Mutex<Sets> = Mutex::new(BTreeMap::new());
 /// Sets that hold netmap descriptors themselves: nothing is looked up while there are none.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Numbers that the program has got as sets, a bit each.
-static MADE: [AtomicU64; MAX_FDS / 64] = [const { AtomicU64::new(0) }; MAX_FDS / 64];
+/// Numbers that the program has got as sets.
+static MADE: Marks = Marks::new();
 
 fn sets() -> MutexGuard<'static, Sets> {
     SETS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -61,21 +61,15 @@ fn reaches(sets: &Sets, epoll: c_int) -> bool {
     sets.get(&epoll).is_some_and(|set| set.iter().any(|e| e.is_source() || reaches(sets, e.fd)))
 }
 
-fn made(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
-    let fd = usize::try_from(fd).ok()?;
-    Some((MADE.get(fd / 64)?, 1 << (fd % 64)))
-}
-
 /// The program has got a set of that number.
-pub fn is_made(epoll: c_int) {
-    if let Some((place, bit)) = made(epoll) {
-        place.fetch_or(bit, Ordering::Relaxed);
-    }
+pub fn made(epoll: c_int) {
+    MADE.set(epoll, true);
 }
 
 /// Whether a number is that of a set.
+#[inline]
 pub fn is_set(fd: c_int) -> bool {
-    made(fd).is_some_and(|(place, bit)| place.load(Ordering::Relaxed) & bit != 0)
+    MADE.has(fd)
 }
 
 /// epoll_ctl(2) on a netmap descriptor.
@@ -128,50 +122,63 @@ impl Entry {
         matches!(&self.member, Held::Source(source) if source.is(port))
     }
 
-    /// What has to be waited for, so that this entry is ready.
-    fn watched(&self, sets: &Sets) -> Vec<Watched> {
-        let mut watched = match &self.member {
+    /// Adds what has to be waited for, so that this entry is ready.
+    fn watch(&self, sets: &Sets, watched: &mut Vec<Watched>) {
+        let before = watched.len();
+        match &self.member {
             Held::Source(source) => {
                 // The low event bits of epoll are those of poll.
                 let events = (self.events & 0x7ff) as i16;
-                vec![Watched { fd: self.fd, source: source.clone(), events, found: 0, ended: 0, seen: None }]
+                watched.push(Watched { fd: self.fd, source: source.clone(), events, found: 0, ended: 0, seen: None });
             }
             Held::Set if self.events & EPOLLIN as u32 != 0 => {
-                members(sets, self.fd).map(|(_, member)| member).collect()
+                enabled(sets, self.fd).for_each(|e| e.watch(sets, watched))
             }
-            Held::Set => Vec::new(),
-        };
+            Held::Set => {}
+        }
         if self.events & EPOLLET as u32 != 0 {
-            for w in &mut watched {
+            for w in &mut watched[before..] {
                 let reported = self.reported.iter().find(|(fd, _)| *fd == w.fd);
                 w.seen = reported.map_or(w.seen, |(_, news)| *news);
             }
         }
-        watched
     }
 
-    /// The event of a ready member; it is not reported again before there are news, or at all, if it is to be so.
-    fn report(&mut self, ready: &[&Watched]) -> epoll_event {
+    /// The event of ready members; they are not reported again before there are news, or at all, if it is to be so.
+    fn report<'a>(&mut self, ready: impl Iterator<Item = &'a Watched>) -> epoll_event {
         self.enabled = self.events & EPOLLONESHOT as u32 == 0;
+        let mut found = 0;
         for member in ready {
             self.reported.retain(|(fd, _)| *fd != member.fd);
             self.reported.push((member.fd, member.source.news()));
+            found |= u32::from(member.found.cast_unsigned());
         }
-        let found = ready.iter().fold(0, |found, member| found | u32::from(member.found.cast_unsigned()));
         let events = if self.is_source() { found } else { EPOLLIN as u32 };
         epoll_event { events, u64: self.data }
     }
 }
 
-/// What has to be waited for, for the entries of a set, with the number of each entry.
-fn members(sets: &Sets, epoll: c_int) -> impl Iterator<Item = (c_int, Watched)> {
-    let entries = sets.get(&epoll).into_iter().flatten().filter(|e| e.enabled);
-    entries.flat_map(|e| e.watched(sets).into_iter().map(|watched| (e.fd, watched)))
+/// The entries of a set that may be reported.
+fn enabled(sets: &Sets, epoll: c_int) -> impl Iterator<Item = &Entry> {
+    sets.get(&epoll).into_iter().flatten().filter(|e| e.enabled)
 }
 
-/// What has to be waited for, so that a set is ready.
-pub fn watched(epoll: c_int) -> Vec<Watched> {
-    members(&sets(), epoll).map(|(_, watched)| watched).collect()
+/// Adds what has to be waited for, so that a set is ready.
+pub fn watch(epoll: c_int, watched: &mut Vec<Watched>) {
+    let sets = sets();
+    enabled(&sets, epoll).for_each(|e| e.watch(&sets, watched));
+}
+
+/// What has to be waited for, so that a set is ready, and the number of the entry that each is of.
+fn members(epoll: c_int) -> (Vec<Watched>, Vec<c_int>) {
+    let sets = sets();
+    let mut watched = Vec::new();
+    let mut owners = Vec::new();
+    for entry in enabled(&sets, epoll) {
+        entry.watch(&sets, &mut watched);
+        owners.resize(watched.len(), entry.fd);
+    }
+    (watched, owners)
 }
 
 /// epoll_ctl(2) on a set `inner`, which has been done.
@@ -238,12 +245,9 @@ pub fn forget(fd: c_int, port: &Arc<Descriptor>) {
     tidy(&mut sets);
 }
 
-/// An epoll descriptor is about to be closed.
+/// A number that may be a set's is about to be closed or overwritten.
 pub fn closed(epoll: c_int) {
-    let was_set = is_set(epoll);
-    if let Some((place, bit)) = made(epoll).filter(|_| was_set) {
-        place.fetch_and(!bit, Ordering::Relaxed);
-    }
+    let was_set = MADE.set(epoll, false);
     if was_set || COUNT.load(Ordering::Relaxed) != 0 {
         let mut sets = sets();
         let gone = sets.remove(&epoll);
@@ -266,7 +270,7 @@ pub fn wait_events(
 ) -> Result<usize, Errno> {
     let start = std::time::Instant::now();
     loop {
-        let (owners, mut ports): (Vec<c_int>, Vec<Watched>) = members(&sets(), epoll).unzip();
+        let (mut ports, owners) = members(epoll);
         let mut others = [pollfd { fd: epoll, events: POLLIN, revents: 0 }];
         let left = limit.map(|l| l.saturating_sub(start.elapsed()));
         wait(&mut ports, &mut others, left, mask)?;
@@ -289,13 +293,14 @@ fn report(epoll: c_int, owners: &[c_int], ports: &[Watched], events: &mut [epoll
     let mut sets = sets();
     let mut count = 0;
     for entry in sets.get_mut(&epoll).into_iter().flatten().filter(|e| e.enabled) {
-        let is_its = |(owner, port): &(&c_int, &Watched)| **owner == entry.fd && port.found != 0;
-        let ready: Vec<&Watched> = owners.iter().zip(ports).filter(is_its).map(|(_, port)| port).collect();
-        if ready.is_empty() {
+        let fd = entry.fd;
+        let is_its = move |(owner, port): &(&c_int, &Watched)| **owner == fd && port.found != 0;
+        let mut ready = owners.iter().zip(ports).filter(is_its).map(|(_, port)| port).peekable();
+        if ready.peek().is_none() {
             continue;
         }
         let Some(place) = events.get_mut(count) else { break };
-        *place = entry.report(&ready);
+        *place = entry.report(ready);
         count += 1;
     }
     count

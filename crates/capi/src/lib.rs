@@ -44,6 +44,7 @@ mod legacy;
 mod lifecycle;
 mod loop_state;
 mod maps;
+mod marks;
 mod nmport;
 mod open;
 mod options;

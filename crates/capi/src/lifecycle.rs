@@ -27,7 +27,15 @@ pub fn remove(fd: c_int) {
 pub fn remove_range(first: u32, last: u32) {
     if table::is_used() || packet::any() {
         (first..=last.min(MAX_FDS as u32 - 1)).for_each(|fd| remove(fd as c_int));
+        forget_sets(first, last);
     }
+}
+
+/// Epoll sets among a range are about to be closed or overwritten.
+fn forget_sets(first: u32, last: u32) {
+    let sets = (first..=last.min(MAX_FDS as u32 - 1)).map(|fd| fd as c_int).filter(|fd| epoll::is_set(*fd));
+    // A vfork child's calls are no concern of the program's sets.
+    sets.filter(|_| table::is_owner()).for_each(epoll::closed);
 }
 
 /// `new` was made a duplicate of `old`.
@@ -35,6 +43,7 @@ pub fn duplicated(old: c_int, new: c_int) {
     if old == new {
         return;
     }
+    forget_sets(new.cast_unsigned(), new.cast_unsigned());
     match table::get(old) {
         Some(descriptor) if table::is_owner() => drop(table::insert(new, descriptor)),
         _ => remove(new),

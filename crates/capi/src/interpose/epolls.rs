@@ -32,7 +32,7 @@ pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
 }
 
 fn made(set: c_int) -> c_int {
-    epoll::is_made(set);
+    epoll::made(set);
     set
 }
 

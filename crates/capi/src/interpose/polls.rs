@@ -92,9 +92,12 @@ fn is_ours(fd: c_int, events: c_short) -> bool {
     if events & POLLIN != 0 {
         socket::listened(fd);
     }
-    table::holds(fd)
-        || (events & ROOM != 0 && output::get(fd).is_some())
-        || (events & POLLIN != 0 && epoll::is_ours(fd))
+    table::holds(fd) || (events & ROOM != 0 && output::get(fd).is_some()) || (events & POLLIN != 0 && is_set(fd))
+}
+
+/// Whether a descriptor is an epoll set that holds netmap descriptors.
+fn is_set(fd: c_int) -> bool {
+    epoll::is_set(fd) && epoll::is_ours(fd)
 }
 
 /// The program's array, if there is something for us in it.
@@ -148,20 +151,22 @@ struct ByAnswerer {
 
 impl ByAnswerer {
     fn add(&mut self, f: &pollfd) -> Answerers {
-        let begin = self.ports.len();
-        let watch = |source, events| Watched { fd: f.fd, source, events, found: 0, ended: 0, seen: None };
-        let is_set = f.events & POLLIN != 0 && epoll::is_ours(f.fd);
-        let mut kernels = f.events;
         if f.fd < 0 {
             return Answerers::default();
-        } else if let Some(port) = table::get(f.fd) {
+        }
+        let begin = self.ports.len();
+        let watch = |source, events| Watched { fd: f.fd, source, events, found: 0, ended: 0, seen: None };
+        if let Some(port) = table::get(f.fd) {
             self.ports.push(watch(Source::Port(port), f.events));
             return Answerers { ports: begin..begin + 1, ..Answerers::default() };
+        }
+        let mut kernels = f.events;
+        let is_set = f.events & POLLIN != 0 && is_set(f.fd);
+        if is_set {
+            epoll::watch(f.fd, &mut self.ports);
         } else if let Some(room) = output::get(f.fd).filter(|_| f.events & ROOM != 0) {
             self.ports.push(watch(Source::Output(room), f.events & ROOM));
             kernels &= !ROOM;
-        } else if is_set {
-            self.ports.extend(epoll::watched(f.fd));
         }
         self.others.push(pollfd { events: kernels, ..*f });
         Answerers { ports: begin..self.ports.len(), other: Some(self.others.len() - 1), is_set }

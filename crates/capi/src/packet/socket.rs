@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use rustix::net::SocketType;
 use rustix::net::sockopt::{self, Timeout};
 
 use super::{filter, port_at};
-use crate::table::MAX_FDS;
+use crate::marks::Marks;
 
 /// The longest wait for room in a full ring before the socket's queue counts as full. A port of a switch always has room soon; a pipe whose other end is
 /// not read may have none for ever.
@@ -30,7 +30,7 @@ struct Sockets {
 static SOCKETS: Mutex<Option<Sockets>> = Mutex::new(None);
 /// Which descriptors are bound, a bit each: `write` and its like ask this, perhaps in a signal handler that interrupts what holds the
 /// lock.
-static BOUND: [AtomicU64; MAX_FDS / 64] = [const { AtomicU64::new(0) }; MAX_FDS / 64];
+static BOUND: Marks = Marks::new();
 /// Bound sockets: nothing at all is looked up while there are none.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -39,18 +39,12 @@ fn with_sockets<T>(f: impl FnOnce(&mut Sockets) -> T) -> T {
     f(guard.get_or_insert_default())
 }
 
-/// The word and the bit of a descriptor.
-#[inline]
-fn bit(number: c_int) -> Option<(&'static AtomicU64, u64)> {
-    let i = usize::try_from(number).ok()?;
-    Some((BOUND.get(i / 64)?, 1 << (i % 64)))
-}
-
 /// Notes that a descriptor is bound, or not any more.
 fn mark(number: c_int, on: bool) {
-    let Some((word, bit)) = bit(number) else { return };
-    let was = if on { word.fetch_or(bit, Ordering::AcqRel) } else { word.fetch_and(!bit, Ordering::AcqRel) };
-    match (was & bit != 0, on) {
+    if !BOUND.fits(number) {
+        return;
+    }
+    match (BOUND.set(number, on), on) {
         (false, true) => drop(COUNT.fetch_add(1, Ordering::AcqRel)),
         (true, false) => drop(COUNT.fetch_sub(1, Ordering::AcqRel)),
         _ => {}
@@ -82,7 +76,7 @@ pub fn named(index: i32) {
 /// bind(2) of a packet socket to `index`; none when that is not a port's.
 pub fn bind(fd: BorrowedFd<'_>, number: c_int, index: i32) -> Option<Result<(), Errno>> {
     port_at(index)?;
-    if bit(number).is_none() {
+    if !BOUND.fits(number) {
         return Some(Err(Errno::MFILE));
     }
     Some(take_over(fd).and_then(|()| {
@@ -122,7 +116,7 @@ pub fn no_rings() -> Errno {
 /// Whether a socket is bound to a port.
 #[inline]
 pub fn is_bound(number: c_int) -> bool {
-    COUNT.load(Ordering::Acquire) != 0 && bit(number).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
+    COUNT.load(Ordering::Acquire) != 0 && BOUND.has(number)
 }
 
 /// Whether any socket is bound to a port.

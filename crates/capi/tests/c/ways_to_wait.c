@@ -125,6 +125,26 @@ nested(int inner_first)
 	close(other);
 }
 
+/* What has had a set's number is not taken for the set. */
+static void
+other_ends(int way)
+{
+	int set = epoll_create1(0), other;
+
+	CHECK(set >= 0 && control(set, EPOLL_CTL_ADD, to.fd, EPOLLIN) == 0, "set");
+	send_some();
+	CHECK(by_poll(set, 5000) == 1, "readable");
+	other = eventfd(0, EFD_NONBLOCK);
+	if (way == 0)
+		CHECK(dup2(other, set) == set, "dup2");
+	else
+		CHECK(close_range(set, set, 0) == 0 && dup(other) == set, "close_range");
+	CHECK(by_poll(set, 5) == 0, "the number is an eventfd's now");
+	take_all();
+	close(set);
+	close(other);
+}
+
 static void
 exclusive(void)
 {
@@ -162,6 +182,8 @@ main(int argc, char **argv)
 	from = open_port(argv[1]);
 	nested(1);
 	nested(0);
+	other_ends(0);
+	other_ends(1);
 	exclusive();
 	no_io_uring();
 	return 0;

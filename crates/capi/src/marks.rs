@@ -1,0 +1,41 @@
+//! A bit for each descriptor's number, which also a signal handler may ask that interrupts what holds a lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libc::c_int;
+
+use crate::table::MAX_FDS;
+
+/// The numbers that are marked.
+pub struct Marks([AtomicU64; MAX_FDS / 64]);
+
+impl Marks {
+    /// None is.
+    pub const fn new() -> Marks {
+        Marks([const { AtomicU64::new(0) }; MAX_FDS / 64])
+    }
+
+    #[inline]
+    fn place(&self, number: c_int) -> Option<(&AtomicU64, u64)> {
+        let i = usize::try_from(number).ok()?;
+        Some((self.0.get(i / 64)?, 1 << (i % 64)))
+    }
+
+    /// Whether a number is one that can be marked.
+    pub fn fits(&self, number: c_int) -> bool {
+        self.place(number).is_some()
+    }
+
+    /// Whether a number is marked.
+    #[inline]
+    pub fn has(&self, number: c_int) -> bool {
+        self.place(number).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
+    }
+
+    /// Marks a number, or takes its mark away. Returns whether it was marked.
+    pub fn set(&self, number: c_int, on: bool) -> bool {
+        let Some((word, bit)) = self.place(number) else { return false };
+        let was = if on { word.fetch_or(bit, Ordering::AcqRel) } else { word.fetch_and(!bit, Ordering::AcqRel) };
+        was & bit != 0
+    }
+}
