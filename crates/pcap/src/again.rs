@@ -11,6 +11,8 @@ use netvale_portspec::{Conf, Directions, Flags, Memory, Monitor, PortSpec};
 #[derive(Default)]
 pub struct PortInUse {
     handles: usize,
+    /// Those of them that have copies only.
+    copies: usize,
     sender: Weak<Outgoing>,
     /// The port of the first handle, if that was closed before others.
     left: Option<Port>,
@@ -60,21 +62,26 @@ pub fn sender(ports: &PortsInUse, copies: Option<&str>) -> Option<Arc<Outgoing>>
 }
 
 /// There is one more handle of a port.
-pub fn enter(ports: &mut PortsInUse, copies: &str, sender: &Arc<Outgoing>) {
+pub fn enter(ports: &mut PortsInUse, copies: &str, is_copy: bool, sender: &Arc<Outgoing>) {
     let shared = ports.entry(copies.to_owned()).or_default();
     shared.handles += 1;
+    shared.copies += usize::from(is_copy);
     shared.sender = Arc::downgrade(sender);
 }
 
-/// A handle is closed. What it had open stays for the others, if it was the first one.
+/// A handle is closed. The port that it had open stays for others that have copies.
 pub fn leave(copies: &str, port: Port, is_copy: bool) {
     let mut ports = ports();
     let Some(shared) = ports.get_mut(copies) else { return };
     shared.handles -= 1;
-    if shared.handles == 0 {
-        ports.remove(copies);
+    shared.copies -= usize::from(is_copy);
+    if shared.copies == 0 {
+        shared.left = None;
     } else if !is_copy {
         shared.left = Some(port);
+    }
+    if shared.handles == 0 {
+        ports.remove(copies);
     }
 }
 

@@ -257,7 +257,7 @@ impl Active {
             add(connection, 1)?;
         }
         if let Some(copies) = &copies {
-            again::enter(&mut ports, copies, &sender);
+            again::enter(&mut ports, copies, is_copy, &sender);
         }
         Ok(Active {
             port: ManuallyDrop::new(port),
