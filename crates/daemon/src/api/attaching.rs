@@ -37,7 +37,9 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
         }
         let declared = Declared { params: params.clone(), from_file: true };
         match attach_declared(d, declared, Caller::daemon()) {
-            Err(refusal) if d.config.require_ports || is_mistake(&refusal) => return Err((params.port, refusal)),
+            Err(refusal) if d.config.require_ports || is_mistake(&params, &refusal) => {
+                return Err((params.port, refusal));
+            }
             Err(refusal) => {
                 tracing::error!(port = params.port, why = %refusal, "a port of the configuration is not attached");
             }
@@ -47,9 +49,10 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
     Ok(())
 }
 
-/// Whether no change of the surroundings would help.
-fn is_mistake(refusal: &Refusal) -> bool {
-    [Errno::INVAL, Errno::OPNOTSUPP].iter().any(|errno| errno.raw_os_error() == refusal.errno)
+/// Whether no change of the surroundings would help. Of a port with files, they may be what is wrong.
+fn is_mistake(params: &AttachParams, refusal: &Refusal) -> bool {
+    let has_files = AttachSpec::parse(&params.port).is_ok_and(|spec| !permission::paths(&spec).is_empty());
+    !has_files && [Errno::INVAL, Errno::OPNOTSUPP].iter().any(|errno| errno.raw_os_error() == refusal.errno)
 }
 
 /// Attaches a port that stays until it is detached. Returns its full name.

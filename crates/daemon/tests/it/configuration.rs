@@ -61,6 +61,9 @@ fn ports_that_fail() {
     let sockets = ["vhost", "e1000", "ptnet"].map(|kind| format!("{kind}:{}/{kind}", later.display()));
     let mut failing = vec!["netmap:nosuch0".to_owned(), format!("pcap:{}/a.pcap", later.display())];
     failing.push("vxlan:7,local=203.0.113.9,remote=203.0.113.10".to_owned());
+    let no_capture = dir.path().join("text.pcap");
+    std::fs::write(&no_capture, "no capture").unwrap();
+    failing.push(format!("pcap:{}", no_capture.display()));
     failing.extend(sockets.clone());
     let table = |(i, port): (usize, &String)| format!("[[port]]\nswitch = 'vale0'\nport = '{port}'\nname = 'p{i}'\n");
     let all: String = failing.iter().enumerate().map(table).collect();
@@ -76,6 +79,8 @@ fn ports_that_fail() {
         let refused = Daemon::refused(&text);
         assert!(refused.contains(&format!("port {port} of the configuration")), "{refused}");
     }
+    let refused = Daemon::refused("[[port]]\nswitch = 'vale0'\nport = 'tap:t'\nnetns = '/run/netns/web'\n");
+    assert!(refused.contains("enters no network namespace"), "{refused}");
 }
 
 /// Objective: a file that is longer than other users' requests may be is taken whole; it comes out as it went in, and starts the same daemon.
