@@ -9,15 +9,15 @@ tools_dir=${NETVALE_TOOLS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/tools
 # What guests and containers of the tests boot from, made once and kept.
 guests_dir=${NETVALE_GUESTS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/guests}
 
-# build_jobs: how many compilers run at a time. Beside other programs, three a processor get more of it than one; each may
-# take 1 GiB.
-build_jobs() {
-    local processors memory
-    processors=$(nproc)
+# more_compilers: has cargo run three a processor at a time, which get more of it beside other programs than one, where
+# there is 1 GiB for each. Elsewhere, their number is cargo's own choice.
+more_compilers() {
+    local compilers memory
+    compilers=$((3 * $(nproc)))
     memory=$(awk '$1 == "MemAvailable:" { print int($2 / 1048576) }' /proc/meminfo)
-    if [ "${memory:-0}" -ge $((3 * processors)) ]; then echo $((3 * processors)); else echo "$processors"; fi
+    [ "${memory:-0}" -lt "$compilers" ] || export CARGO_BUILD_JOBS=$compilers
 }
-export CARGO_BUILD_JOBS=${CARGO_BUILD_JOBS:-$(build_jobs)}
+[ -n "${CARGO_BUILD_JOBS:-}" ] || more_compilers
 
 # The exit status by which a stage says that it cannot run here.
 SKIPPED=77

@@ -8,7 +8,7 @@
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 need python3
-tree=$("$root/scripts/newer-passt.sh")
+tree=$("$root/scripts/newer-passt.sh") || skip "passt is not unpacked (scripts/newer-passt.sh)"
 loader=$(find "$tree" -name 'ld-linux-*.so.*' | head -n 1)
 libraries=$(dirname "$(find "$tree" -name libc.so.6)")
 
