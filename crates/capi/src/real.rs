@@ -139,6 +139,14 @@ real! {
     fn euidaccess(path: *const c_char, mode: c_int) -> c_int = c"euidaccess";
     /// faccessat(2).
     fn faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int = c"faccessat";
+    /// getxattr(2).
+    fn getxattr(path: *const c_char, name: *const c_char, value: *mut c_void, len: size_t) -> ssize_t = c"getxattr";
+    /// lgetxattr(2).
+    fn lgetxattr(path: *const c_char, name: *const c_char, value: *mut c_void, len: size_t) -> ssize_t = c"lgetxattr";
+    /// listxattr(2).
+    fn listxattr(path: *const c_char, names: *mut c_char, len: size_t) -> ssize_t = c"listxattr";
+    /// llistxattr(2).
+    fn llistxattr(path: *const c_char, names: *mut c_char, len: size_t) -> ssize_t = c"llistxattr";
     /// poll(2).
     fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = c"poll";
     /// ppoll(2).

@@ -2,7 +2,7 @@
 //! /dev/null is, a character device that everyone may read and write.
 #![allow(unsafe_code)]
 
-use libc::{c_char, c_int, c_uint, c_void};
+use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t};
 
 use super::files::is_device;
 use crate::real;
@@ -17,20 +17,20 @@ unsafe fn answering(path: *const c_char) -> *const c_char {
 }
 
 macro_rules! by_path {
-    ($($(#[$doc:meta])* $name:ident($($first:ident: $type:ty,)? ; path $(, $arg:ident: $ty:ty)*);)*) => { $(
+    ($ret:ident: $($(#[$doc:meta])* $name:ident($($first:ident: $type:ty,)? ; path $(, $arg:ident: $ty:ty)*);)*) => { $(
         $(#[$doc])*
         ///
         /// # Safety
         /// As for the C library's.
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $name($($first: $type,)? path: *const c_char $(, $arg: $ty)*) -> c_int {
+        pub unsafe extern "C" fn $name($($first: $type,)? path: *const c_char $(, $arg: $ty)*) -> $ret {
             // SAFETY: the program's.
             unsafe { real::$name($($first,)? answering(path) $(, $arg)*) }
         }
     )* };
 }
 
-by_path! {
+by_path! { c_int:
     /// stat(2).
     stat(; path, into: *mut c_void);
     /// stat(2).
@@ -61,4 +61,16 @@ by_path! {
     euidaccess(; path, mode: c_int);
     /// faccessat(2).
     faccessat(dir: c_int,; path, mode: c_int, flags: c_int);
+}
+
+// ls(1) asks for the access control list.
+by_path! { ssize_t:
+    /// getxattr(2).
+    getxattr(; path, name: *const c_char, value: *mut c_void, len: size_t);
+    /// lgetxattr(2).
+    lgetxattr(; path, name: *const c_char, value: *mut c_void, len: size_t);
+    /// listxattr(2).
+    listxattr(; path, names: *mut c_char, len: size_t);
+    /// llistxattr(2).
+    llistxattr(; path, names: *mut c_char, len: size_t);
 }

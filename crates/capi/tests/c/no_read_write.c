@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "common.h"
 #include <fcntl.h>
+#include <sys/xattr.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -107,6 +108,7 @@ is_there(void)
 	CHECK(statx(AT_FDCWD, name, 0, STATX_BASIC_STATS, &x) == 0 && S_ISCHR(x.stx_mode), "statx");
 	CHECK(access(name, R_OK | W_OK) == 0 && faccessat(AT_FDCWD, name, R_OK, AT_EACCESS) == 0, "access");
 	CHECK(eaccess(name, W_OK) == 0 && access("/dev/netmap2", F_OK) < 0 && errno == ENOENT, "others are not");
+	CHECK(getxattr(name, "system.posix_acl_access", NULL, 0) < 0 && errno != ENOENT, "its access control list");
 }
 
 int
