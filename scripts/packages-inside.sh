@@ -76,7 +76,8 @@ in_traffic() {
     netvale attach vale2 flow_to --lossless >/dev/null
     netvale pkt-gen -i vale2:flow_to -f rxseq >/tmp/flow_to 2>&1 &
     receiver=$!
-    until_ok "a receiver" netvale show vale2:flow_to
+    # The port is there without it, and takes no frames then.
+    until_ok "a receiver" is_open vale2:flow_to
     netvale pkt-gen -i vale2:flow_from -f txseq -R 5000 >/tmp/flow_from 2>&1 &
     sender=$!
     ping -i 0.02 10.70.0.2 >/tmp/flow_ping 2>&1 &
@@ -103,6 +104,9 @@ in_traffic() {
     say "$what: $received of $sent frames, $(sed -n 's/ packets transmitted, \([0-9]*\) received.*/ pings, \1 answers/p' /tmp/flow_ping)," \
         "the longest took $(sed -n 's|^rtt [^=]*= [^/]*/[^/]*/\([0-9.]*\)/.*|\1|p' /tmp/flow_ping) ms"
 }
+
+# Whether a program has the port open.
+is_open() { netvale show "$1" --json | grep '"state":"open"' >/dev/null; }
 
 # Whether frames of the flow arrive.
 flows() {

@@ -47,6 +47,13 @@ stage_miri() {
     cargo +nightly miri test --lib -p netvale-mem
 }
 
+# Others' programs, of their sources, on netmap.
+stage_judges() {
+    local netvale=$target_dir/debug/netvale script
+    cargo build --profile test --package netvale-cli --package netvale-capi --package netvale-pcap || return 1
+    for script in tests/judges/*.sh; do NETVALE=$netvale "$script" || return; done
+}
+
 stage_fuzz() {
     have c++ || skip "no C++ compiler for libFuzzer (install g++)"
     scripts/fuzz.sh all "${FUZZ_SECONDS:-30}"
@@ -72,7 +79,7 @@ fi
 
 need_rust
 stages_begin
-[ $# -gt 0 ] || set -- dist oldest image publish arm miri fuzz soak
+[ $# -gt 0 ] || set -- dist oldest image publish arm miri judges fuzz soak
 for name in "$@"; do
     stage "$name" 3600 "$0" --inside "$name"
 done
