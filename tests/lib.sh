@@ -84,6 +84,22 @@ end_machine() {
     kill -KILL "$machine" 2>/dev/null || true
 }
 
+# Others' processes have to get at the script's files. The tree may lie in a folder that is root's alone, such as /root:
+# then the script runs where it is mounted, too.
+let_others_in() {
+    local work=$NETVALE_TEST_FOLDER
+    [ "$root" = "$work/tree" ] || mount -t tmpfs -o mode=711 test "$work"
+    "${as_user[@]}" test -x "$NETVALE" -a -r "$root/tests/lib.sh" && return
+    [ "$root" != "$work/tree" ] || {
+        echo "other users cannot reach $NETVALE: have the folder of its programs below $root, or open its folders" >&2
+        return
+    }
+    mkdir "$work/tree"
+    mount --bind "$root" "$work/tree"
+    case $NETVALE in "$root"/*) export NETVALE=$work/tree${NETVALE#"$root"} ;; esac
+    exec "$BASH" "$work/tree${here#"$root"}/${0##*/}" "$@"
+}
+
 # What the namespaces need to be a machine. `exit` by PID 1 ends whatever is left in there.
 begin_machine() {
     work=$NETVALE_TEST_FOLDER outside=$NETVALE_TEST_OUTSIDE reached_end=
@@ -91,8 +107,6 @@ begin_machine() {
     trap clean_up EXIT
     trap 'exit 130' INT TERM HUP
     mkdir -p /run/netns
-    # Others' processes have to get at their files.
-    mount -t tmpfs -o mode=711 test "$work"
     mount -t tmpfs test /run/netns
     mount -t sysfs test /sys
     export TMPDIR=$work/tmp
@@ -337,6 +351,11 @@ expect() {
     ok "$1 ($2)"
 }
 
+# carried RATE: what TCP carries of a rate of full frames: 1,448 of 1,514 bytes. Segments count as frames.
+carried() {
+    echo "$(($1 * 1448 / 1514))"
+}
+
 # near WHAT GOT WANTED PART: whether a number is that one, but for a part of it, such as 0.03.
 near() {
     is_near "$2" "$3" "$4" || fail "$1" "got $2, wanted $3 but for $4 of it"
@@ -416,5 +435,6 @@ NETVALE=${NETVALE:-$(command -v netvale || true)}
 [ -c /dev/net/tun ] || skip "there is no /dev/net/tun"
 need ip jq unshare setpriv
 [ -n "${NETVALE_TEST_FOLDER:-}" ] || in_own_machine "$@"
+let_others_in "$@"
 begin_machine
 run_dir=$work/run

@@ -38,16 +38,16 @@ guest_initrd() {
     (cd "$work/$1" && find . | cpio -o -H newc --quiet | gzip -1 | cat "$image/base.cpio.gz" - >"$work/$1.initrd")
 }
 
-# guest_boots NAME ARGUMENT…: with the root file system that is there. There is room for a second processor, for without
-# it QEMU leaves a guest's memory barriers out, which its peers rely on. Where others compute a guest's timer
-# comes late, which its kernel is not to take for a broken one.
+# guest_boots NAME ARGUMENT…: with the root file system that is there, in $vmm or the system's QEMU. There is room for a
+# second processor, for without it QEMU leaves a guest's memory barriers out, which its peers rely on. Where others
+# compute a guest's timer comes late, which its kernel is not to take for a broken one.
 declare -A guests=()
 guest_boots() {
     local name=$1
     shift
     mkfifo "$work/$name.typed"
-    background qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 256 -smp 1,maxcpus=2 -nographic -no-reboot -nodefaults \
-        -serial stdio -net none -object memory-backend-memfd,id=mem,size=256M,share=on -M q35,memory-backend=mem \
+    background "${vmm[@]:-qemu-system-x86_64}" -accel tcg,thread=multi -cpu max -m 256 -smp 1,maxcpus=2 -nographic \
+        -no-reboot -nodefaults -serial stdio -net none -object memory-backend-memfd,id=mem,size=256M,share=on -M q35,memory-backend=mem \
         -kernel "$image/vmlinux" -initrd "$work/$name.initrd" \
         -append 'console=ttyS0 quiet panic=-1 no_timer_check' "$@" \
         <>"$work/$name.typed" >"$work/$name.console" 2>&1

@@ -141,6 +141,7 @@ no_reader() {
     local signal dump
     mkfifo "$work/nobody"
     for signal in INT TERM; do
+        wait_for "no monitor is there" 20 bash -c "! '$NETVALE' --run-dir '$run_dir' list | grep -q 'vale0:mine/monitor'"
         background nv dump vale0:mine/t -w "$work/nobody" 2>"$work/nobody.err"
         dump=$!
         wait_for "its monitor is there" 20 bash -c "'$NETVALE' --run-dir '$run_dir' list | grep -q 'vale0:mine/monitor'"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Rates: bits and frames a second that a port may send and get.
 #
-# The judge is iperf3 at the receiving station, for TCP between namespaces, whose TAPs hand over frames of up to 64 KiB:
-# what the rate counts is nearly what TCP carries. A sender's TAP waits, so that nothing is lost; what a network
-# interface brings (AF_XDP on a veth) cannot wait, and is dropped. 10 Gbit/s are looked at as far as the machine gets
-# without a rate: a debug build may be too slow for more than "not above".
+# The judge is iperf3 at the receiving station, for TCP between namespaces, whose TAPs hand over segments of up to
+# 64 KiB. A rate counts the frames that these become, as tc does (`carried`). A sender's TAP waits, so that nothing is
+# lost; what a network interface brings (AF_XDP on a veth) cannot wait, and is dropped. 10 Gbit/s are looked at as far
+# as the machine gets without a rate: a debug build may be too slow for more than "not above".
 # measures: yes
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -21,11 +21,12 @@ tcp() {
     said .end.sum_received.bits_per_second
 }
 
-# measured WHAT RATE SECONDS: TCP gets that rate within 3 %. It never gets more, and nothing is ever dropped; less, and
-# segments that are sent again as an answer came late, is for another attempt, as somebody else may have had the
-# processors.
+# measured WHAT RATE SECONDS: TCP gets what that rate carries within 3 %. It never gets more, and nothing is ever
+# dropped; less, and segments that are sent again as an answer came late, is for another attempt, as somebody else may
+# have had the processors.
 measured() {
-    local what=$1 rate=$2 seconds=$3 got again
+    local what=$1 rate seconds=$3 got again
+    rate=$(carried "$2")
     for _ in 1 2 3 4 5; do
         got=$(tcp "$seconds")
         again=$(said .end.sum_sent.retransmits)
@@ -56,8 +57,8 @@ fastest() {
         set_policies s1 rate_in 10gbit
         got=$(tcp 5)
         nothing_dropped "rate_in 10gbit"
-        jq -en "$got <= 10.3 * $GBIT" >/dev/null || fail "rate_in 10gbit is not exceeded" "$got bit/s"
-        if jq -en "$got >= 8.5 * $GBIT" >/dev/null; then
+        jq -en "$got <= 1.03 * $(carried "${GBIT}0")" >/dev/null || fail "rate_in 10gbit is not exceeded" "$got bit/s"
+        if jq -en "$got >= 0.85 * $(carried "${GBIT}0")" >/dev/null; then
             ok "rate_in 10gbit: $got bit/s"
             return
         fi
@@ -136,7 +137,7 @@ getting() {
     local longest
     set_policies s2 rate_out 1gbit
     # TCP fills the queue until it loses something.
-    best "rate_out 1gbit" "$GBIT" 0.03 tcp 5
+    best "rate_out 1gbit" "$(carried "$GBIT")" 0.03 tcp 5
     # The queue is full, which is how long a ping waits, and the rest is dropped by name.
     set_policies s2 rate_out 20mbit queue_out 100kb
     reaches 1 2
@@ -196,7 +197,8 @@ changed_beside_traffic() {
 # Two senders of one group, one of them with eight connections: each gets half of the group's rate. What one does not
 # want the other gets.
 groups() {
-    local port other got ratio both
+    local port other got ratio both all
+    all=$(carried 400000000)
     for port in s3 s4; do set_policies "$port" rate_group 'tenant 400mbit'; done
     for _ in 1 2 3 4 5; do
         background in_space s4 iperf3 -J -c 10.1.0.2 -p 5202 -t 5 -O 1 -P 8 >"$work/other.json"
@@ -206,35 +208,19 @@ groups() {
         got=$(said .end.sum_received.bits_per_second)
         ratio=$(jq -n "$got / $(jq .end.sum_received.bits_per_second "$work/other.json")")
         both=$(jq -n "$got + $(jq .end.sum_received.bits_per_second "$work/other.json")")
-        ! { is_near "$ratio" 1 0.05 && is_near "$both" 400000000 0.03; } || break
+        ! { is_near "$ratio" 1 0.05 && is_near "$both" "$all" 0.03; } || break
     done
     near "1 and 8 connections from two ports of a group, one by the other" "$ratio" 1 0.05
-    near "both together" "$both" 400000000 0.03
+    near "both together" "$both" "$all" 0.03
     for _ in 1 2 3 4 5; do
         iperf 3 2 -t 4 -O 1
         got=$(said .end.sum_received.bits_per_second)
-        ! is_near "$got" 400000000 0.03 || break
+        ! is_near "$got" "$all" 0.03 || break
     done
-    near "one alone gets all of it" "$got" 400000000 0.03
+    near "one alone gets all of it" "$got" "$all" 0.03
     set_policies s3 rate_group 'tenant 100mbit'
     check "another rate holds for all of the group" s4 '.policies.rate_group == "tenant 100mbit"'
     for port in s3 s4; do set_policies "$port" rate_group default; done
-}
-
-# Rates as cloud-hypervisor has them: tokens of 'size' in each 'refill_time' milliseconds.
-cloud_hypervisor() {
-    set_policies s1 rate_limiter_config '{"bandwidth": {"size": 125000, "one_time_burst": 0, "refill_time": 10}}'
-    measured "rate_limiter_config of 125000 bytes in 10 ms" 100000000 4
-    check "it is shown as it was said" s1 \
-        '.policies.rate_limiter_config.bandwidth | .size == 125000 and .refill_time == 10'
-    set_policies s1 rate_limiter_config '{"ops": {"size": 20, "refill_time": 10}}'
-    best "rate_limiter_config of 20 frames in 10 ms, of 39,000 a second" 2000 0.03 flooded 1 2 -b 20M -l 64
-    refuses "rate_limiter_config without a token is refused" 2 "rate_limiter_config" \
-        port set vale0:s1 rate_limiter_config '{"ops": {"size": 0, "refill_time": 10}}'
-    refuses "and what is no limiter" 2 "rate_limiter_config" port set vale0:s1 rate_limiter_config '{"opps": {}}'
-    refuses "and beside a rate" 4 "rate_limiter_config|rate_in" port set vale0:s1 rate_in 1mbit
-    check "what was refused changes nothing" s1 '.policies | keys == ["rate_limiter_config"]'
-    set_policies s1 rate_limiter_config default
 }
 
 # After traffic that waited for rates, nobody waits any more.
@@ -303,7 +289,6 @@ reaches 1 2
 sending
 frames
 changes
-cloud_hypervisor
 idle
 interface
 for n in 3 4; do station "$n"; done

@@ -180,7 +180,6 @@ max_addresses learning off max_addresses 3
 max_addresses max_addresses 0
 burst_in burst_in 64kb
 queue_out queue_out 1mb
-rate_limiter_config rate_in 1mbit rate_limiter_config {"ops":{"size":5,"refill_time":1}}
 guard guard ip,nonsense
 addresses addresses 10.0.0.0/33
 addresses addresses ff:ff:ff:ff:ff:ff

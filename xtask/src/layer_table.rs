@@ -5,7 +5,8 @@
 //! mem → afxdp → { nic, client, daemon }      mem, pci, control → guest → { client, daemon }
 //! virtio → { vhost, virtio-pci } → daemon      mem → pci → { virtio-pci, e1000 }      mem → vfio-user → { ptnet, e1000 }
 //! abi → portspec → control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
-//! tap → netns → { cli, cni }      portspec, control → cni      control → { evpn, observe } → cli      vxlan → { bench, cli }
+//! { netlink, tap } → netns → { cli, cni }      netlink → evpn      portspec, control → cni
+//! control → { evpn, observe } → cli      vxlan → { bench, cli }
 //! wire → { policy, port, switch, tap, pcapport, client, daemon }      policy → { control, port, switch, daemon, cli, bench }
 //! ```
 //!
@@ -24,7 +25,8 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("port", &["abi", "mem", "wire", "policy"]),
     ("switch", &["abi", "mem", "wire", "policy", "port"]),
     ("tap", &["abi", "mem", "wire", "port"]),
-    ("netns", &["tap"]),
+    ("netlink", &[]),
+    ("netns", &["netlink", "tap"]),
     ("pcapport", &["abi", "mem", "wire", "port"]),
     ("vxlan", &["mem", "wire", "port"]),
     ("afxdp", &["abi", "mem"]),
@@ -64,7 +66,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "vxlan",
         ],
     ),
-    ("evpn", &["control"]),
+    ("evpn", &["control", "netlink"]),
     ("observe", &["control"]),
     ("harness", &["control"]),
     (
@@ -82,7 +84,10 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("cni", &["portspec", "control", "tap", "netns", "harness"]),
-    ("soak", &["abi", "mem", "port", "control", "pcapport", "virtio", "vhost", "e1000", "guest", "client", "harness"]),
+    (
+        "soak",
+        &["abi", "mem", "port", "control", "tap", "pcapport", "virtio", "vhost", "e1000", "guest", "client", "harness"],
+    ),
     ("system-tests", &["harness"]),
     ("xtask", &[]),
 ];

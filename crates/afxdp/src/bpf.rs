@@ -256,6 +256,7 @@ pub struct Program {
     map: Map,
     mode: Mode,
     link: OwnedFd,
+    puts_tags_back: bool,
 }
 
 impl Program {
@@ -280,7 +281,9 @@ impl Program {
             matches!(linked, Err(Errno::BUSY | Errno::EXIST | Errno::PERM | Errno::NODEV) | Ok(_))
         };
         let tagging = if tags { tags::load(map.fd.as_fd(), ifindex).ok() } else { None };
-        let linked = match tagging.map(|prog| attached(&prog, Mode::Native)).filter(is_final) {
+        let tagging = tagging.map(|prog| attached(&prog, Mode::Native)).filter(is_final);
+        let puts_tags_back = tagging.is_some();
+        let linked = match tagging {
             Some(linked) => linked,
             None => {
                 let prog = load(&redirect_to(map.fd.as_fd()), PROG_TYPE_XDP, ATTACH_XDP);
@@ -290,7 +293,12 @@ impl Program {
             }
         };
         let (link, mode) = linked.map_err(|e| ("attach the XDP program", e))?;
-        Ok(Program { map, mode, link })
+        Ok(Program { map, mode, link, puts_tags_back })
+    }
+
+    /// Whether it puts VLAN tags back that are beside their frames; not known of one that another process attached.
+    pub fn puts_tags_back(&self) -> bool {
+        self.puts_tags_back
     }
 
     /// The place where the program runs.

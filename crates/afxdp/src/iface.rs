@@ -84,8 +84,24 @@ struct Value {
     data: u32,
 }
 
-/// `ETH_FLAG_RXVLAN`.
-const RX_VLAN: u32 = 1 << 8;
+/// What a driver does with VLAN tags in the stack's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagOffload {
+    /// It takes them out of received frames (`rx-vlan-offload`).
+    Received,
+    /// It puts them into sent frames; until then, they are beside them (`tx-vlan-offload`).
+    Sent,
+}
+
+impl TagOffload {
+    /// `ETH_FLAG_RXVLAN`, `ETH_FLAG_TXVLAN`.
+    fn flag(self) -> u32 {
+        match self {
+            TagOffload::Received => 1 << 8,
+            TagOffload::Sent => 1 << 7,
+        }
+    }
+}
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
@@ -180,24 +196,24 @@ fn offloads(name: &str) -> Result<u32, Errno> {
     Ok(value.data)
 }
 
-/// Whether an interface's driver takes VLAN tags out of received frames (`rx-vlan-offload`).
-pub fn takes_tags(name: &str) -> bool {
-    offloads(name).is_ok_and(|flags| flags & RX_VLAN != 0)
+/// Whether an interface's driver does that.
+pub fn has_offload(name: &str, offload: TagOffload) -> bool {
+    offloads(name).is_ok_and(|flags| flags & offload.flag() != 0)
 }
 
 /// Sets whether it does.
 ///
 /// # Errors
 /// `EINVAL` if it cannot be changed, `EPERM` without `CAP_NET_ADMIN`.
-pub fn take_tags(name: &str, on: bool) -> Result<(), Errno> {
+pub fn set_offload(name: &str, offload: TagOffload, on: bool) -> Result<(), Errno> {
     /// `ETHTOOL_SFLAGS`.
     const SET_FLAGS: u32 = 0x26;
-    let flags = offloads(name)? & !RX_VLAN | if on { RX_VLAN } else { 0 };
+    let flags = offloads(name)? & !offload.flag() | if on { offload.flag() } else { 0 };
     let mut value = Value { cmd: SET_FLAGS, data: flags };
     let mut asked = request(name);
     asked.ifr_ifru.ifru_data = std::ptr::from_mut(&mut value).cast();
     ask(&socket()?, SIOCETHTOOL, &mut asked)?;
-    if takes_tags(name) == on { Ok(()) } else { Err(Errno::OPNOTSUPP) }
+    if has_offload(name, offload) == on { Ok(()) } else { Err(Errno::OPNOTSUPP) }
 }
 
 impl Interface {
@@ -282,12 +298,28 @@ fn queues(fd: &OwnedFd, name: &str) -> u32 {
     }
 }
 
-/// Asks rtnetlink for the interface and looks for `IFLA_XDP_PROG_ID` in its answer.
+/// The interface at the other end of a veth, if that is in this process's network namespace.
+pub fn far_end(index: u32) -> Option<String> {
+    const IFLA_LINK: u16 = 5;
+    const IFLA_LINK_NETNSID: u16 = 37;
+    let attributes = attributes_of(index).ok()?;
+    let far = find(&attributes, IFLA_LINK).filter(|_| find(&attributes, IFLA_LINK_NETNSID).is_none())?;
+    name_of(u32::from_ne_bytes(far.try_into().ok()?))
+}
+
+/// The number of the XDP program on an interface.
 fn program_of(index: u32) -> Result<Option<u32>, Errno> {
-    const RTM_GETLINK: u16 = 18;
-    const REQUEST: u16 = 1;
     const IFLA_XDP: u16 = 43;
     const IFLA_XDP_PROG_ID: u16 = 4;
+    let attributes = attributes_of(index)?;
+    let id = find(&attributes, IFLA_XDP).and_then(|xdp| find(xdp, IFLA_XDP_PROG_ID));
+    Ok(id.and_then(|bytes| Some(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?))))
+}
+
+/// What rtnetlink says of an interface.
+fn attributes_of(index: u32) -> Result<Vec<u8>, Errno> {
+    const RTM_GETLINK: u16 = 18;
+    const REQUEST: u16 = 1;
     /// struct nlmsghdr and struct ifinfomsg.
     const HEADERS: usize = 16 + 16;
     // NETLINK_ROUTE is protocol 0.
@@ -301,9 +333,7 @@ fn program_of(index: u32) -> Result<Option<u32>, Errno> {
     rustix::net::send(&fd, &message, SendFlags::empty())?;
     let mut answer = vec![0u8; 16_384];
     let (got, _) = rustix::net::recv(&fd, &mut answer[..], RecvFlags::empty())?;
-    let attributes = answer.get(HEADERS..got).unwrap_or(&[]);
-    let id = find(attributes, IFLA_XDP).and_then(|xdp| find(xdp, IFLA_XDP_PROG_ID));
-    Ok(id.and_then(|bytes| Some(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?))))
+    Ok(answer.get(HEADERS..got).unwrap_or(&[]).to_vec())
 }
 
 /// The attribute of that type (linux/netlink.h, struct nlattr).

@@ -32,4 +32,4 @@ pub mod socket;
 pub mod through;
 
 pub use continued::NotContinued;
-pub use nic::{Nic, NicError, Opened};
+pub use nic::{LostTags, Nic, NicError, Opened};

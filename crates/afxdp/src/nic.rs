@@ -18,11 +18,12 @@ mod tags;
 
 use sending::Senders;
 pub use sending::Sending;
-use tags::TagsLeft;
+pub use tags::LostTags;
+use tags::{TagsLeft, VethEnd};
 
 /// Upper bound on waiting until the kernel has freed a queue that may be another program's.
 const FREED_WITHIN: Duration = Duration::from_millis(500);
-/// The same for one that was this program's a moment ago: on a busy machine the kernel takes its time.
+/// The same for one that is nobody else's: on a busy machine the kernel takes its time.
 const OWN_FREED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why an interface, or a queue of it, cannot be opened.
@@ -137,6 +138,8 @@ pub struct Nic {
     program: Program,
     promiscuous: OwnedFd,
     tags: Option<TagsLeft>,
+    /// Why VLAN tags of received frames are lost.
+    lost_tags: Option<LostTags>,
     taken: Mutex<Vec<u32>>,
     /// When a queue was freed last.
     freed: Mutex<Option<Instant>>,
@@ -186,7 +189,8 @@ impl Opened {
     }
 }
 
-/// Binds a socket to a queue of the interface with that name and MTU, whose frames must fit `buffers`.
+/// Binds a socket to a queue that the daemon has given to this program alone, of the interface with that name and MTU,
+/// whose frames must fit `buffers`.
 ///
 /// # Errors
 /// [`NicError`] if the kernel refuses or frames do not fit.
@@ -197,7 +201,7 @@ pub fn bind(
     mtu: u32,
     buffers: Buffers,
 ) -> Result<BindResult, NicError> {
-    bind_within(FREED_WITHIN, socket, address, (name, mtu), buffers)
+    bind_within(OWN_FREED_WITHIN, socket, address, (name, mtu), buffers)
 }
 
 fn bind_within(
@@ -240,15 +244,24 @@ impl Nic {
     pub fn open(name: &str) -> Result<Arc<Nic>, NicError> {
         let none = |_| NicError::NoInterface(name.to_owned());
         let interface = Interface::find(name).map_err(none)?;
-        let tags = TagsLeft::ask(&interface)?;
-        let program = Program::attach(interface.index, interface.queues, tags::are_beside(&interface))
+        let are_beside = tags::are_beside(&interface);
+        let mut tags = TagsLeft::ask(&interface)?;
+        let program = Program::attach(interface.index, interface.queues, are_beside)
             .map_err(|(what, source)| refused(&interface, what, source))?;
+        let mut lost_tags = LostTags::above_others(&interface, program.mode());
+        if are_beside && !program.puts_tags_back() {
+            match VethEnd::ask(&interface) {
+                VethEnd::Never => {}
+                VethEnd::Told(told) => tags = Some(told),
+                VethEnd::Elsewhere => lost_tags = Some(LostTags::FarEnd),
+            }
+        }
         let promiscuous =
             interface.promiscuous().map_err(|source| refused(&interface, "receive all frames", source))?;
         let taken = Mutex::default();
         let freed = Mutex::default();
         let senders = Mutex::default();
-        Ok(Arc::new(Nic { interface, program, promiscuous, tags, taken, freed, senders }))
+        Ok(Arc::new(Nic { interface, program, promiscuous, tags, lost_tags, taken, freed, senders }))
     }
 
     /// How long the kernel may take to free a queue.
@@ -261,6 +274,11 @@ impl Nic {
     /// The interface as it was when it was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
+    }
+
+    /// Why VLAN tags of received frames are lost, if they are.
+    pub fn lost_tags(&self) -> Option<LostTags> {
+        self.lost_tags
     }
 
     /// The place in the network stack where the program runs.

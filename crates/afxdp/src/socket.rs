@@ -236,6 +236,15 @@ impl Sender {
     /// `ENETDOWN` while the interface is down: the entries wait. `ENXIO` once it is gone.
     #[inline]
     pub fn push(&mut self) -> Result<(), Errno> {
+        self.push_while(|_| true)
+    }
+
+    /// The same for as long as `goes_on`, which is told how many entries a call took, says so. The others wait.
+    ///
+    /// # Errors
+    /// As for [`Sender::push`].
+    #[inline]
+    pub fn push_while(&mut self, mut goes_on: impl FnMut(u32) -> bool) -> Result<(), Errno> {
         self.tx.publish();
         let mut left = self.tx.pending();
         while left > 0 && self.tx.needs_wakeup() {
@@ -243,6 +252,9 @@ impl Sender {
             let now = self.tx.pending();
             if now == left {
                 return kicked;
+            }
+            if !goes_on(left - now) {
+                break;
             }
             left = now;
         }

@@ -50,6 +50,7 @@ pub fn of(e: &Error) -> Errno {
             _ => Errno::NOENT,
         },
         Error::System { source, .. } => source.raw_os_error().map_or(Errno::IO, from_raw),
+        Error::Timeout(_) => Errno::TIMEDOUT,
         Error::Nic(e) => e.errno(),
         Error::Name(_) => Errno::INVAL,
         Error::Region(_) => Errno::NOMEM,

@@ -84,6 +84,6 @@ fn say(e: &netvale::Error) {
     told::note(&e.to_string());
     static VERBOSE: OnceLock<bool> = OnceLock::new();
     if *VERBOSE.get_or_init(|| std::env::var_os("NETVALE_VERBOSE").is_some_and(|v| !v.is_empty())) {
-        eprintln!("netvale: {e}");
+        netvale_control::note!("netvale: {e}");
     }
 }

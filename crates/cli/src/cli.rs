@@ -73,7 +73,7 @@ fn words(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 fn report(error: &CliError) -> ExitCode {
     if error.kind() != Kind::OutputClosed {
-        eprintln!("netvale: {error}\n  {}", error.next());
+        netvale_control::note!("netvale: {error}\n  {}", error.next());
     }
     ExitCode::from(error.code())
 }

@@ -19,9 +19,10 @@ use netvale_mem::mirror::{Mirror, Moment};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::pipe::PipeTx;
 use netvale_mem::region::RingSide;
+use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 use crate::error::Error;
@@ -34,7 +35,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The daemon's answer while a worker has the memory of a port that was closed in the same file, and the pause before
 /// it is asked again.
-const AGAIN: i32 = rustix::io::Errno::AGAIN.raw_os_error();
+const AGAIN: i32 = Errno::AGAIN.raw_os_error();
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The parts of an attachment, apart from the connection.
@@ -144,8 +145,8 @@ fn attached((bytes, mut fds): (Vec<u8>, Vec<OwnedFd>)) -> Result<Attached, Error
         None => mapped(&region, len, || Mapping::of_any(region.as_fd(), len))?,
         // Regions in files are told apart by the memfd that each has as well.
         Some(csb) => mapped(csb, len, || {
-            let room = usize::try_from(reply.csb_atok).map_err(|_| rustix::io::Errno::NOMEM)?;
-            let rest = len.checked_sub(room).ok_or(rustix::io::Errno::INVAL)?;
+            let room = usize::try_from(reply.csb_atok).map_err(|_| Errno::NOMEM)?;
+            let rest = len.checked_sub(room).ok_or(Errno::INVAL)?;
             Mapping::joined((region.as_fd(), reply.file_offset, room), (csb.as_fd(), rest))
         })?,
     };
@@ -177,12 +178,13 @@ fn connect(dir: &Path) -> Result<OwnedFd, Error> {
     let socket = dir.join(dirs::ATTACH_SOCKET);
     let conn = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(Error::system("make a socket"))?;
+    let foreign = || Err(Error::NoDaemon(ClientError::Foreign { run_dir: dir.into() }));
     if dirs::is_foreign(dir) {
-        return Err(Error::NoDaemon(ClientError::Foreign { run_dir: dir.into() }));
+        return foreign();
     }
     let connected = SocketAddrUnix::new(&socket).and_then(|address| rustix::net::connect(&conn, &address));
     connected.map_err(|errno| Error::NoDaemon(ClientError::connecting(socket, TIMEOUT, errno.into())))?;
-    Ok(conn)
+    if dirs::is_impostor(dir, &conn) { foreign() } else { Ok(conn) }
 }
 
 fn receive(conn: &OwnedFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
@@ -191,7 +193,13 @@ fn receive(conn: &OwnedFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut iov = [std::io::IoSliceMut::new(&mut bytes)];
     let got = rustix::io::retry_on_intr(|| rustix::net::recvmsg(conn, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC))
-        .map_err(Error::system("wait for an answer from the daemon"))?;
+        .map_err(|e| match e {
+            Errno::AGAIN => Error::Timeout(TIMEOUT),
+            e => Error::system("wait for an answer from the daemon")(e),
+        })?;
+    if got.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Error::system("take the daemon's descriptors")(Errno::MFILE));
+    }
     let fds = control
         .drain()
         .filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None })

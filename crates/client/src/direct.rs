@@ -58,7 +58,7 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let used = (tx.len() as u32, rx.len() as u32);
     let needs = Needs { shape, host: (0, 0), used, buf_size: options.buf_size, extra_bufs: options.extra_bufs };
     let (region, mem_id) = region(&needs)?;
-    let mem = region.port_in_part(shape, (0, 0), &rings)?;
+    let mem = Arc::new(region.port_in_part(shape, (0, 0), &rings)?);
     let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), options.extra_bufs)?;
     let mut port = Opening {
         reply: reply(&nic, &mem, &binding, mem_id, &rings),

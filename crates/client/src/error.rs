@@ -1,5 +1,7 @@
 //! The errors of the client library.
 
+use std::time::Duration;
+
 use netvale_control::attach::BadMessage;
 use netvale_control::client::ClientError;
 use netvale_portspec::ParseError;
@@ -56,6 +58,9 @@ pub enum Error {
     /// The daemon closed the connection.
     #[error("the daemon closed the port: it was detached, or the daemon ended")]
     Closed,
+    /// The daemon did not answer within that time.
+    #[error("the daemon did not answer within {0:?}: its log may tell why; if it hangs, end it and start it again")]
+    Timeout(Duration),
     /// A system call failed.
     #[error("{what}: {source}")]
     System {

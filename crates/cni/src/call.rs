@@ -1,7 +1,7 @@
 //! The parameters of an operation, in the environment.
 
 use netvale_control::types::Mac;
-use netvale_portspec::TapName;
+use netvale_portspec::{TapName, is_hidden};
 
 use crate::error::{CniError, Code};
 
@@ -60,7 +60,7 @@ impl SaidArgs<'_> {
             (None, Some(pod)) => pod.to_owned(),
             (_, None) => id.chars().take(KNOWN_BY).collect(),
         };
-        let mut name: String = name.chars().filter(|c| !c.is_control()).collect();
+        let mut name: String = name.chars().filter(|c| !is_hidden(*c)).collect();
         name.truncate(name.floor_char_boundary(LONGEST));
         name
     }

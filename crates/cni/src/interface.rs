@@ -45,7 +45,7 @@ pub fn attach(config: &Config, container: &Container, port: &str, namespace: &Na
 /// [`Code::Kernel`] if it cannot be found.
 pub fn address(namespace: &Namespace, ifname: &str) -> Result<Mac, CniError> {
     namespace.within(|| {
-        let netlink = Netlink::open().map_err(kernel("open a netlink socket"))?;
+        let mut netlink = Netlink::open().map_err(kernel("open a netlink socket"))?;
         let link = netlink.link(ifname).map_err(kernel(&format!("find the interface {ifname}")))?;
         Ok(Mac(link.mac.unwrap_or_default()))
     })?
@@ -57,7 +57,7 @@ pub fn address(namespace: &Namespace, ifname: &str) -> Result<Mac, CniError> {
 /// [`Code::Kernel`] with the step that failed.
 pub fn configure(namespace: &Namespace, ifname: &str, addresses: &Addresses) -> Result<Interface, CniError> {
     namespace.within(|| {
-        let netlink = Netlink::open().map_err(kernel("open a netlink socket"))?;
+        let mut netlink = Netlink::open().map_err(kernel("open a netlink socket"))?;
         let link = netlink.link(ifname).map_err(kernel(&format!("find the interface {ifname}")))?;
         for ip in &addresses.ips {
             let step = format!("give {ifname} the address {}/{}", ip.own.address, ip.own.length);
@@ -84,7 +84,7 @@ pub fn wait_gone(namespace: &Namespace, ifname: &str) {
     let until = Instant::now() + LIMIT;
     // A namespace that cannot be entered any more has no interfaces.
     let _ = namespace.within(|| {
-        let Ok(netlink) = Netlink::open() else { return };
+        let Ok(mut netlink) = Netlink::open() else { return };
         while netlink.link(ifname) != Err(Errno::NODEV) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -97,7 +97,7 @@ pub fn wait_gone(namespace: &Namespace, ifname: &str) {
 /// [`Code::Broken`] with the first thing that is not as it should be.
 pub fn check(namespace: &Namespace, ifname: &str, mac: Option<Mac>, addresses: &Addresses) -> Result<(), CniError> {
     namespace.within(|| {
-        let netlink = Netlink::open().map_err(kernel("open a netlink socket"))?;
+        let mut netlink = Netlink::open().map_err(kernel("open a netlink socket"))?;
         let link = match netlink.link(ifname) {
             Err(Errno::NODEV) => return broken(format!("the container has no interface {ifname}")),
             link => link.map_err(kernel(&format!("find the interface {ifname}")))?,

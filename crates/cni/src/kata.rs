@@ -46,14 +46,26 @@ pub fn add(file: &Path, container: &Container, device: &Value) -> std::io::Resul
     replace(file, &whole)
 }
 
-/// Removes the device with that socket, and the file with the last one. A file that is gone is no error.
-pub fn remove(file: &Path, socket: &str) {
+/// Removes the devices whose sockets are in that folder from all sandboxes' files.
+pub fn forget(dir: &Path, sockets: &Path) {
+    let files = fs::read_dir(dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    files.filter(|file| file.extension().is_some_and(|ext| ext == "json")).for_each(|file| remove(&file, sockets));
+}
+
+/// Removes the devices whose sockets are in that folder, and the file with the last one.
+fn remove(file: &Path, sockets: &Path) {
     let Ok(bytes) = fs::read(file) else { return };
     let Ok(mut whole) = serde_json::from_slice::<Value>(&bytes) else { return };
     let Some(devices) = whole["devices"].as_array_mut() else { return };
-    devices.retain(|device| device["device"]["path"] != socket);
+    let before = devices.len();
+    let is_there = |path: &str| Path::new(path).parent() == Some(sockets);
+    devices.retain(|device| !device["device"]["path"].as_str().is_some_and(is_there));
     // Kata reads it when a sandbox starts: this one has ended.
-    let _ = if devices.is_empty() { fs::remove_file(file) } else { replace(file, &whole) };
+    match devices.len() {
+        left if left == before => {}
+        0 => _ = fs::remove_file(file),
+        _ => _ = replace(file, &whole),
+    }
 }
 
 /// Writes the file anew, in one step.
@@ -84,19 +96,21 @@ mod tests {
             &json!({"ips": [{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}], "routes": [{"dst": "0.0.0.0/0"}]}),
         );
         let all = all.unwrap();
-        for socket in ["/a", "/b"] {
+        for socket in ["/a/eth0.sock", "/b/eth0.sock"] {
             add(&file, &container, &device(&interface, socket, 2, &all)).unwrap();
         }
         let read = || serde_json::from_slice::<Value>(&fs::read(&file).unwrap()).unwrap();
         assert_eq!((&read()["netns"], read()["devices"].as_array().map(Vec::len)), (&json!("/n"), Some(2)));
         let first = read()["devices"][0].clone();
-        assert_eq!(first["device"], json!({"type": "vhost-user", "path": "/a", "queue_num": 2}));
+        assert_eq!(first["device"], json!({"type": "vhost-user", "path": "/a/eth0.sock", "queue_num": 2}));
         assert_eq!(first["network_info"]["routes"], json!([{"dest": "", "gateway": "10.1.0.1"}]));
-        remove(&file, "/a");
-        assert_eq!(read()["devices"][0]["device"]["path"], "/b");
-        remove(&file, "/b");
+        forget(dir.path(), Path::new("/c"));
+        assert_eq!(read()["devices"].as_array().map(Vec::len), Some(2));
+        forget(dir.path(), Path::new("/a"));
+        assert_eq!(read()["devices"][0]["device"]["path"], "/b/eth0.sock");
+        forget(dir.path(), Path::new("/b"));
         assert!(!file.exists());
-        remove(&file, "/b");
+        forget(dir.path(), Path::new("/b"));
         fs::write(&file, "{}").unwrap();
         assert!(add(&file, &container, &json!({})).is_err());
     }

@@ -15,12 +15,14 @@
 //! | [`policies`] | VLANs, checks and rates of its port |
 //! | [`interface`] | the container's interface |
 //! | [`vhost`], [`kata`] | a vhost-user socket in place of an interface; the file that Kata reads |
+//! | [`folder`] | folders of the daemon's user, in which root works |
 //! | [`name`] | names of ports |
 
 pub mod call;
 pub mod commands;
 pub mod config;
 pub mod error;
+pub mod folder;
 pub mod interface;
 pub mod ipam;
 pub mod kata;

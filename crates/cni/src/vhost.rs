@@ -1,19 +1,22 @@
 //! A vhost-user socket in place of an interface, for a container that is a virtual machine.
 //!
 //! Each port has a folder of its own, with its name, that holds the socket and a file that describes it. A folder that no container has any more is
-//! found by its name. The description has the members that userspace CNI's configuration data have, and says what else was written ([`crate::kata`]).
+//! found by its name. The description has the members that userspace CNI's configuration data have. It is for
+//! others: the folder is the daemon's user's, and nothing in it is believed here.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use netvale_control::client::Client;
 use netvale_control::types::{AttachParams, PortOptions};
+use rustix::fs::{Gid, Uid};
 use serde_json::{Value, json};
 
 use crate::call::Container;
 use crate::config::Config;
 use crate::error::{CniError, Code};
+use crate::folder::OpenFolder;
 use crate::kata;
 use crate::result::{Addresses, Interface};
 
@@ -37,7 +40,7 @@ pub fn attach(
 ) -> Result<Interface, CniError> {
     let folder = folders(config).join(port);
     let failed = |e: std::io::Error| CniError::new(Code::Io, format!("{}: {e}", folder.display()));
-    make(config, &folder).map_err(failed)?;
+    let made = make(config, port).map_err(failed)?;
     let socket = folder.join(format!("{}.sock", container.ifname)).display().to_string();
     let options = PortOptions {
         name: Some(port.to_owned()),
@@ -56,11 +59,9 @@ pub fn attach(
         socket: Some(socket.clone()),
         ..Interface::default()
     };
-    let kata = config.kata_dir.as_ref().map(|dir| dir.join(format!("{}.json", container.id)));
-    // First: it says what is to be removed.
-    let description = describe(config, container, &interface, addresses, kata.as_deref());
-    fs::write(folder.join(DESCRIPTION), description.to_string()).map_err(failed)?;
-    if let Some(file) = kata {
+    let description = describe(config, container, &interface, addresses);
+    made.write(DESCRIPTION, &description.to_string()).map_err(failed)?;
+    if let Some(file) = config.kata_dir.as_ref().map(|dir| dir.join(format!("{}.json", container.id))) {
         kata::add(&file, container, &kata::device(&interface, &socket, vhost.pairs, addresses))
             .map_err(|e| CniError::new(Code::Io, format!("{}: {e}", file.display())))?;
     }
@@ -68,13 +69,7 @@ pub fn attach(
 }
 
 /// What a program in the container, or a virtual machine's manager, needs to know.
-fn describe(
-    config: &Config,
-    container: &Container,
-    interface: &Interface,
-    addresses: &Addresses,
-    kata: Option<&Path>,
-) -> Value {
+fn describe(config: &Config, container: &Container, interface: &Interface, addresses: &Addresses) -> Value {
     json!({
         "containerId": container.id,
         "ifName": container.ifname,
@@ -88,45 +83,34 @@ fn describe(
         "socket": interface.socket,
         "mac": interface.mac.to_string(),
         "mtu": interface.mtu,
-        "kata": kata,
     })
 }
 
-/// Makes a folder in which the daemon can make a socket: it belongs to the daemon's user, as the run directory does.
-fn make(config: &Config, folder: &Path) -> std::io::Result<()> {
-    let above = folders(config);
-    let mut builder = fs::DirBuilder::new();
-    builder.mode(0o755);
-    let owner = fs::metadata(config.daemon_dir())?;
-    for one in [above.as_path(), folder] {
-        match builder.create(one) {
-            Ok(()) => chown(one, Some(owner.uid()), Some(owner.gid()))?,
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
+/// Makes a port's folder, in which the daemon can make a socket: it belongs to the daemon's user, as the run directory
+/// does.
+fn make(config: &Config, port: &str) -> std::io::Result<OpenFolder> {
+    let daemon = fs::metadata(config.daemon_dir())?;
+    let uid = Uid::from_raw(daemon.uid());
+    let gid = Gid::from_raw(daemon.gid());
+    OpenFolder::open_or_make(&folders(config), uid, gid)?.inner(port, uid, gid)
 }
 
 /// Removes a port's folder, if it has one, and what else was written for it.
 pub fn remove(config: &Config, port: &str) {
-    let folder = folders(config).join(port);
-    let described = fs::read(folder.join(DESCRIPTION)).ok();
-    let described: Option<Value> = described.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    if let Some(described) = described
-        && let (Some(file), Some(socket)) = (described["kata"].as_str(), described["socket"].as_str())
-    {
-        kata::remove(Path::new(file), socket);
+    let above = folders(config);
+    if let Some(dir) = &config.kata_dir {
+        kata::forget(dir, &above.join(port));
     }
     // What cannot be removed now is found again by GC.
-    let _ = fs::remove_dir_all(folder);
+    if let Ok(folder) = OpenFolder::open(&above) {
+        folder.remove(port);
+    }
 }
 
 /// Removes the folders of a network's ports but those of `keep`.
 pub fn keep_only(config: &Config, network: &str, keep: &[String]) {
-    let Ok(entries) = fs::read_dir(folders(config)) else { return };
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    for name in names.filter(|name| name.starts_with(network) && !keep.contains(name)) {
-        remove(config, &name);
+    let Ok(folder) = OpenFolder::open(&folders(config)) else { return };
+    for name in folder.names().iter().filter(|name| name.starts_with(network) && !keep.contains(name)) {
+        remove(config, name);
     }
 }

@@ -93,6 +93,7 @@ impl Client {
             return Err(ClientError::Foreign { run_dir: run_dir.into() });
         }
         match connect(&socket, timeout) {
+            Ok(stream) if dirs::is_impostor(run_dir, &stream) => Err(ClientError::Foreign { run_dir: run_dir.into() }),
             Ok(stream) => Ok(Client {
                 stream,
                 lines: Lines::new(MAX_REPLY_LINE),

@@ -2,14 +2,20 @@
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+
+use rustix::net::sockopt;
 
 /// Name of the control socket in the run directory: `SOCK_STREAM`, JSON-RPC 2.0, one object per line.
 pub const CONTROL_SOCKET: &str = "control.sock";
 /// Name of the attach socket in the run directory: `SOCK_SEQPACKET`, the messages of [`crate::attach`].
 pub const ATTACH_SOCKET: &str = "attach.sock";
+/// Name of the file in the run directory in which a daemon that becomes another user has written down its command
+/// line, as root: words that end with a zero each.
+pub const OPTIONS: &str = "options";
 /// Environment variable that names the run directory.
 pub const RUN_DIR_VARIABLE: &str = "NETVALE_RUN_DIR";
 
@@ -86,6 +92,14 @@ fn last_resort(uid: u32) -> PathBuf {
 /// in place of the daemon: do not connect.
 pub fn is_foreign(dir: &Path) -> bool {
     is_foreign_to(rustix::process::geteuid().as_raw(), dir)
+}
+
+/// Whether somebody else than this user or root listens at the other end of a connection to that directory, if it is
+/// this user's in /tmp: others may have made it since [`is_foreign`] looked.
+pub fn is_impostor(dir: &Path, conn: impl AsFd) -> bool {
+    let uid = rustix::process::geteuid().as_raw();
+    let is_trusted = |uid_there: u32| uid_there == 0 || uid_there == uid;
+    dir == last_resort(uid) && !sockopt::socket_peercred(conn).is_ok_and(|peer| is_trusted(peer.uid.as_raw()))
 }
 
 fn is_foreign_to(uid: u32, dir: &Path) -> bool {

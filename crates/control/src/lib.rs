@@ -32,3 +32,13 @@ pub mod types;
 
 pub use error::{ErrorCode, RpcError};
 pub use request::{Reply, Request};
+
+/// Writes a line to standard error, where there may be no room, or nobody who reads: then it is lost. `eprintln!` would
+/// panic, in a library that is in somebody else's program, too.
+#[macro_export]
+macro_rules! note {
+    ($($text:tt)*) => {{
+        use ::std::io::Write as _;
+        let _ = ::std::writeln!(::std::io::stderr().lock(), $($text)*);
+    }};
+}

@@ -16,8 +16,8 @@ mod burst;
 mod field;
 mod group;
 pub mod kind;
-mod limiter;
 mod misfit;
+mod narrow;
 pub mod page;
 mod policies;
 mod rule;
@@ -33,7 +33,6 @@ use netvale_portspec::{AttachSpec, PcapFiles};
 use serde_json::Value;
 
 pub use group::RateGroup;
-pub use limiter::{RateLimiter, Tokens};
 pub use misfit::Misfit;
 pub(crate) use misfit::Why;
 pub use policies::PortPolicies;
@@ -307,6 +306,13 @@ impl AttachOption {
     pub fn is_policy(&self) -> bool {
         use Heading::*;
         matches!(self.heading, About | Vlans | Security | Multicast | Rates | Filters | Links)
+    }
+
+    /// Whether it decides which frames of others come to the port, or makes the switch another one for everybody:
+    /// VLANs, addresses that are pinned or kept, what hosts are asked about groups.
+    #[must_use]
+    pub fn reaches_beyond(&self) -> bool {
+        matches!(self.heading, Heading::Vlans | Heading::Multicast) || matches!(self.key, "addresses" | "sticky")
     }
 
     /// Whether `port.set` changes it: a policy, or the MTU.

@@ -21,7 +21,7 @@ mod overrides;
 mod places;
 mod port;
 mod schema;
-mod spelling;
+mod switch_policies;
 mod values;
 mod workers;
 mod write;
@@ -31,10 +31,10 @@ pub use overrides::Overrides;
 pub use places::{Mistake, Place, parse};
 pub use port::PortConfig;
 pub use schema::schema;
-pub use spelling::OldSpelling;
+pub use switch_policies::SwitchPolicies;
 pub use values::{Setting, settings};
 use workers::workers;
-pub use write::{json, text, words};
+pub use write::{json, programs, text, words};
 
 /// How long a worker polls for frames before it sleeps, by default.
 pub const DEFAULT_SPIN: Duration = Duration::from_micros(50);
@@ -70,6 +70,8 @@ pub struct Config {
     pub allow_nics: Vec<String>,
     /// TAPs that every user who can connect may attach.
     pub allow_taps: Vec<String>,
+    /// Users whose guests take the time of root's ports.
+    pub trusted_hypervisors: Vec<String>,
     /// Switches on which ports of all users may meet; `*` is all.
     pub shared_switches: Vec<String>,
     /// What one user may have.
@@ -78,7 +80,9 @@ pub struct Config {
     pub ageing: Duration,
     /// What all switches have in common.
     pub switches: Settings,
-    /// Ports to attach at startup.
+    /// The policies that ports begin with.
+    pub policies: SwitchPolicies,
+    /// Ports to attach at startup, with these policies.
     pub ports: Vec<AttachParams>,
     /// What the command line says, before any file.
     pub overrides: Overrides,
@@ -132,6 +136,9 @@ pub struct File {
     /// `allow_taps`: TAPs that every user who can connect may attach.
     #[serde(default)]
     pub allow_taps: Vec<String>,
+    /// `trusted_hypervisors`: users whose guests take the time of root's ports.
+    #[serde(default)]
+    pub trusted_hypervisors: Vec<String>,
     /// `[sockets]`.
     pub sockets: Option<FileSockets>,
     /// `[switch]`.
@@ -141,9 +148,6 @@ pub struct File {
     /// `[[port]]`.
     #[serde(rename = "port", default)]
     pub ports: Vec<PortConfig>,
-    /// Keys in their old spelling.
-    #[serde(skip)]
-    pub old_spellings: Vec<OldSpelling>,
 }
 
 /// `[sockets]` of the file.
@@ -174,6 +178,9 @@ pub struct FileSwitch {
     /// `lossless_between_users`.
     #[serde(default)]
     pub lossless_between_users: bool,
+    /// `policies`.
+    #[serde(default)]
+    pub policies: SwitchPolicies,
 }
 
 /// The quota of each user, as `[quota]` of the file has it.
@@ -284,12 +291,7 @@ impl File {
     /// included).
     pub fn read(path: &Path) -> Result<File, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
-        let file =
-            Self::parse(&text).map_err(|source| ConfigError::Toml { path: path.into(), source: Box::new(source) })?;
-        for OldSpelling { line, old, new } in &file.old_spellings {
-            tracing::warn!("{}, line {line}: {old} is an old spelling; write {new}", path.display());
-        }
-        Ok(file)
+        Self::parse(&text).map_err(|source| ConfigError::Toml { path: path.into(), source: Box::new(source) })
     }
 
     /// Parses the text of a file.
@@ -304,8 +306,7 @@ impl File {
     }
 
     fn of(text: &str) -> Result<File, toml::de::Error> {
-        let mut table = DeTable::parse(text)?;
-        let old_spellings = spelling::renew(table.get_mut(), text)?;
+        let table = DeTable::parse(text)?;
         let file = File::deserialize(toml::Deserializer::from(table.clone()))?;
         let places = table.get_ref().get("port").and_then(|ports| ports.get_ref().as_array());
         let mut names = HashSet::new();
@@ -318,7 +319,12 @@ impl File {
                 return Err(error_at(at(key), format!("another port has the name {name}: give one of them a `name`")));
             }
         }
-        Ok(File { old_spellings, ..file })
+        let policies = table.get_ref().get("switch").and_then(|table| table.get_ref().get("policies"));
+        if let Some((misfit, places)) = file.switch.as_ref().and_then(|switch| switch.policies.wrong()).zip(policies) {
+            let table = places.get_ref().get(misfit.switch.as_str()).unwrap_or(places);
+            return Err(error_at(table.get_ref().get(misfit.key).unwrap_or(table), misfit));
+        }
+        Ok(file)
     }
 
     /// Turns the file into a configuration; missing settings get their defaults.
@@ -345,6 +351,7 @@ impl File {
             allow_dirs: self.allow_dirs.into_iter().map(|dir| std::path::absolute(&dir).unwrap_or(dir)).collect(),
             allow_nics: self.allow_nics,
             allow_taps: self.allow_taps,
+            trusted_hypervisors: self.trusted_hypervisors,
             shared_switches: switch.shared,
             quota: self.quota.unwrap_or_default().check()?,
             ageing: Duration::from_secs(within("ageing_s", switch.ageing_s.unwrap_or(300), 1, 1_000_000)?),
@@ -354,7 +361,8 @@ impl File {
                 sticky: switch.sticky_addresses.unwrap_or(true),
                 holds_others: switch.lossless_between_users,
             },
-            ports: self.ports.into_iter().map(|port| port.0).collect(),
+            ports: self.ports.into_iter().map(|port| switch.policies.under(port.0)).collect(),
+            policies: switch.policies,
             overrides: Overrides::default(),
             file: None,
         })

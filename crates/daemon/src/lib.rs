@@ -65,7 +65,7 @@ use crate::system::activation::Bound;
 use crate::system::sandbox::{Extra, Reach};
 use crate::system::sockets::Sockets;
 use crate::system::user::User;
-use crate::system::{keep, log, manager, realtime, sandbox, sockets, user, watch};
+use crate::system::{keep, lock, log, manager, realtime, sandbox, sockets, user, watch};
 
 /// Why the daemon did not start.
 #[derive(Debug, Error)]
@@ -159,7 +159,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     match server.run() {
         Ended::Stopped(captures, own) => end(&own, captures),
         // Nothing may be dropped: all of it is the successor's.
-        Ended::HandedOver => std::process::exit(0),
+        Ended::HandedOver(connection) => system::leaving::close_all_and_exit(connection),
     }
     Ok(())
 }
@@ -231,7 +231,7 @@ impl Place {
             let predecessor = Predecessor::find(&dir.join(ATTACH_SOCKET)).map_err(StartError::Succession)?;
             return Ok(Place::Successor(predecessor));
         }
-        Ok(Place::Fresh(sockets::lock_run_dir(dir)?))
+        Ok(Place::Fresh(lock::lock_run_dir(dir)?))
     }
 
     fn listen(self, kept: &mut Kept, config: &Config) -> Result<Listening, StartError> {

@@ -8,9 +8,11 @@ use std::path::Path;
 
 use netvale_afxdp::iface::Interface;
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
-use netvale_control::types::Owner;
+use netvale_control::options::MTU;
+use netvale_control::types::{Owner, PortOptions};
 use netvale_portspec::{AttachSpec, Base, PortName, PortSpec};
 use rustix::io::Errno;
+use serde_json::{Map, Value};
 
 use crate::caller::{Caller, is_trusted_user};
 use crate::config::Config;
@@ -38,8 +40,8 @@ pub enum Request<'a> {
     Passthrough(&'a Path, &'a PortSpec),
     /// Take a port off its switch, over the control socket.
     Detach(&'a str),
-    /// Change a port's policies.
-    SetPolicies(&'a str),
+    /// Change a port's policies: these.
+    SetPolicies(&'a str, &'a Map<String, Value>),
     /// List or show ports; replies are filtered by [`sees`].
     Inspect,
     /// Read a switch's forwarding table.
@@ -89,7 +91,7 @@ pub fn admit(d: &Daemon, caller: Caller, request: Request<'_>) -> Result<(), Ref
         Request::Change(name) => owns_port(d, name, caller),
         Request::NetmapGet(name) => owns_named(d, name, caller),
         Request::Detach(name) => detach(d, name, caller),
-        Request::SetPolicies(name) => set_policies(d, name, caller),
+        Request::SetPolicies(name, policies) => set_policies(d, name, policies, caller),
         Request::InspectSwitch(name) => may_join(d, name, caller),
         Request::Configure => configure(caller),
         Request::Shutdown => shutdown(caller),
@@ -271,14 +273,31 @@ fn detach(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
 }
 
 /// What root and the daemon's own user have set of a port, its owner does not change.
-fn set_policies(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
+fn set_policies(d: &Daemon, full: &str, set: &Map<String, Value>, caller: Caller) -> Result<(), Refusal> {
     owns_port(d, full, caller)?;
-    match d.ports.get(full) {
-        Some(record) if record.policies_are_set && !is_trusted(caller) => {
-            refuse(Errno::ACCESS, format!("policies of {full} were set by root or the daemon's own user: ask them"))
-        }
-        _ => Ok(()),
+    let Some(record) = d.ports.get(full).filter(|_| !is_trusted(caller)) else { return Ok(()) };
+    if record.policies_are_set {
+        let text = format!("policies of {full} were set by root or the daemon's own user: ask them");
+        return refuse(Errno::ACCESS, text);
     }
+    let Some(switch) = record.switch.as_ref() else { return Ok(()) };
+    policies::may_set(d, caller, switch.name(), full, set)?;
+    let mut set = set.clone();
+    set.remove(MTU);
+    let options = record.policies.with_policies(&set).or_else(|what| refuse(Errno::INVAL, what))?;
+    policies::is_within(d, switch.name(), &options)
+}
+
+/// Whether a port that comes to a switch may have the policies among its options.
+///
+/// # Errors
+/// [`Refusal`], see [`policies::may_set`] and [`policies::is_within`].
+pub fn may_begin_with(d: &Daemon, caller: Caller, at: &SwitchPort, options: &PortOptions) -> Result<(), Refusal> {
+    if is_trusted(caller) {
+        return Ok(());
+    }
+    policies::may_set(d, caller, &at.switch, &at.full(), &options.policy_values())?;
+    policies::is_within(d, &at.switch, options)
 }
 
 fn configure(caller: Caller) -> Result<(), Refusal> {
@@ -307,7 +326,7 @@ fn hand_over(caller: Caller) -> Result<(), Refusal> {
 /// # Errors
 /// [`Refusal`]: `EACCES` for another user's switch that is not shared.
 pub fn may_join(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal> {
-    let is_shared = || d.config.shared_switches.iter().any(|shared| shared == switch || shared == ALL);
+    let is_shared = || is_shared(d, switch);
     match d.switches.owner(switch) {
         None if !is_trusted(caller) && !is_shared() && d.config.ports.iter().any(|port| port.switch == switch) => {
             refuse(
@@ -325,6 +344,11 @@ pub fn may_join(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal>
         ),
         _ => Ok(()),
     }
+}
+
+/// Whether all users meet on that switch.
+fn is_shared(d: &Daemon, switch: &str) -> bool {
+    d.config.shared_switches.iter().any(|shared| shared == switch || shared == ALL)
 }
 
 /// [`owns_port`] for a port by any of its names, and for a pipe.
@@ -458,6 +482,7 @@ fn may_take_tap(config: &Config, name: &str, caller: Caller) -> Result<(), Refus
 }
 
 mod files;
+pub mod policies;
 mod quota;
 mod regions;
 mod sharing;

@@ -69,6 +69,7 @@ impl From<RegionError> for Refusal {
         let errno = match e {
             RegionError::Layout(_) | RegionError::Slots { .. } => Errno::INVAL,
             RegionError::Memory { .. } | RegionError::Exhausted { .. } => Errno::NOMEM,
+            RegionError::Slow => Errno::TIMEDOUT,
         };
         let hint = match e {
             RegionError::Memory { source: Errno::FBIG, .. } => {

@@ -82,6 +82,14 @@ enum Client {
     },
 }
 
+impl Client {
+    fn into_fd(self) -> OwnedFd {
+        match self {
+            Client::Attach { fd, .. } | Client::Control { fd, .. } => fd,
+        }
+    }
+}
+
 /// The main loop.
 pub struct Server {
     daemon: Daemon,
@@ -112,8 +120,9 @@ pub struct Server {
 pub(crate) enum Ended {
     /// By a signal or a request: the captures that may still be written, and the sockets to be removed.
     Stopped(Captures, Vec<PathBuf>),
-    /// A successor goes on with all that the daemon had: nothing may be touched any more.
-    HandedOver,
+    /// A successor goes on with all that the daemon had: nothing may be touched any more. What it is told on, if it is
+    /// there already: that this is closed says that all else is.
+    HandedOver(Option<OwnedFd>),
 }
 
 impl Server {
@@ -185,15 +194,16 @@ impl Server {
                 if let Some(successor) = self.daemon.successor.take()
                     && self.hand_over(successor)
                 {
+                    let connection = self.clients.remove(&successor).map(|(client, _)| client.into_fd());
                     // Descriptors stay open until the process ends, and nothing is dropped: all of it is the successor's.
                     std::mem::forget(self);
-                    return Ended::HandedOver;
+                    return Ended::HandedOver(connection);
                 }
             }
         }
         if !self.is_asked_to_end && self.leave_kept() {
             std::mem::forget(self);
-            return Ended::HandedOver;
+            return Ended::HandedOver(None);
         }
         self.store.iter_mut().for_each(Store::clear);
         Ended::Stopped(self.daemon.captures, self.listeners.own)

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::Task;
+use netvale_port::domain::TimeDomain;
 use netvale_switch::{PortId, Switch, WaitingFrames, Work};
 
 use crate::stalls::Watched;
@@ -29,6 +30,9 @@ use rounds::{Entry, Loop};
 
 /// How many nanoseconds later than asked for the kernel may end a worker's sleep: frames on links and for rates have their time.
 const TIMER_SLACK: u64 = 1000;
+
+/// How long the worker of a user who is not trusted is waited for when it is to end.
+const LEAVING: Duration = Duration::from_millis(200);
 
 /// Number of a task, unique in the daemon.
 pub type TaskId = u64;
@@ -112,14 +116,22 @@ pub struct Worker {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     cpu: Option<usize>,
+    domain: TimeDomain,
 }
 
 impl Worker {
-    /// Starts worker `index`, pinned to `cpu` if given. `fault` is reported when one of its tasks panics.
+    /// Starts worker `index` of that domain, pinned to `cpu` if given. `fault` is reported when one of its tasks
+    /// panics.
     ///
     /// # Errors
     /// Whatever the system calls for thread, eventfd and epoll return.
-    pub fn start(index: usize, cpu: Option<usize>, polling: Polling, fault: Fault) -> std::io::Result<Worker> {
+    pub fn start(
+        index: usize,
+        cpu: Option<usize>,
+        polling: Polling,
+        fault: Fault,
+        domain: TimeDomain,
+    ) -> std::io::Result<Worker> {
         let shared = Arc::new(Shared {
             commands: Mutex::new(Vec::new()),
             pending: AtomicBool::new(false),
@@ -137,10 +149,11 @@ impl Worker {
             if let Some(cpu) = cpu {
                 pin(cpu);
             }
+            domain.enter();
             run.run();
         });
         let _ = rustix::thread::set_current_timer_slack(usual);
-        Ok(Worker { shared, thread: Some(thread?), cpu })
+        Ok(Worker { shared, thread: Some(thread?), cpu, domain })
     }
 
     /// The tasks that panicked since the last call: they are gone.
@@ -161,6 +174,26 @@ impl Worker {
     /// Its times and load.
     pub fn stats(&self) -> &WorkerStats {
         &self.shared.stats
+    }
+
+    /// Number of its tasks.
+    pub fn tasks(&self) -> u64 {
+        self.shared.stats.ingresses.load(Ordering::Relaxed)
+    }
+
+    /// Whose ports it serves.
+    pub fn domain(&self) -> TimeDomain {
+        self.domain
+    }
+
+    /// Asks it to end, which it does when no peer holds it up.
+    pub fn stop(&self) {
+        self.shared.send(Command::Stop);
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// The CPU it is pinned to.
@@ -219,8 +252,14 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.shared.send(Command::Stop);
-        if let Some(thread) = self.thread.take() {
+        self.stop();
+        // Memory of a user can hold that user's worker up for as long as the user likes. What it has is its own.
+        let until = Instant::now() + LEAVING;
+        while self.domain != TimeDomain::TRUSTED && !self.has_ended() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_awaited = self.domain == TimeDomain::TRUSTED || self.has_ended();
+        if let Some(thread) = self.thread.take().filter(|_| is_awaited) {
             // It does not panic: a panic of a task is caught, any other ends the process.
             let _ = thread.join();
         }

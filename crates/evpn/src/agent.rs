@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use netlink_packet_route::neighbour::NeighbourMessage;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netvale_netlink::{ATTEMPTS, Events, Netlink, Read};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use thiserror::Error;
@@ -19,7 +20,6 @@ use tracing::{info, warn};
 use crate::devices::{self, DeviceError, Plan};
 use crate::entry::{Entry, Seen, seen};
 use crate::instance::{Instance, Outcome};
-use crate::netlink::{ATTEMPTS, Events, Netlink, Read};
 use crate::session::{EvpnPort, Session, SessionError};
 use crate::{HOLD, MAX_INSTANCES, MIRROR_UDP_PORT};
 

@@ -13,11 +13,11 @@ use netlink_packet_route::link::{
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netvale_control::types::Mac;
+use netvale_netlink::{ATTEMPTS, Mode, Netlink};
 use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::entry::Entry;
-use crate::netlink::{ATTEMPTS, Mode, Netlink};
 use crate::tables::{Fact, Neighbor, Place, Remote};
 
 mod seen;

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use netvale_control::error::ErrorCode;
+use netvale_netlink::Netlink;
 use rustix::io::Errno;
 use tracing::{debug, info, warn};
 
@@ -11,7 +12,6 @@ use crate::devices::Devices;
 use crate::entry::Entry;
 use crate::feed::{Change, Feed, Told};
 use crate::listed::{Act, Listed};
-use crate::netlink::Netlink;
 use crate::session::{EvpnPort, MAX_ITEMS, MAX_ITEMS_REPLACED, Session, SessionError};
 use crate::tables::{Fact, Place, Remote, Tables};
 

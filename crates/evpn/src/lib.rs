@@ -16,7 +16,6 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`entry`] | what the kernel says of a MAC address, a VTEP or a neighbour |
-//! | [`netlink`] | rtnetlink sockets: requests, dumps, notifications |
 //! | [`devices`] | the devices of a mirror: made, continued, removed |
 //! | [`tables`] | what the kernel's tables hold for one VNI |
 //! | [`feed`] | what the daemon was told of them, and withdrawals that are held |
@@ -33,7 +32,6 @@ pub mod entry;
 pub mod feed;
 pub mod instance;
 pub mod listed;
-pub mod netlink;
 pub mod report;
 pub mod session;
 pub mod tables;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use netvale_control::types::Mac;
+use netvale_netlink::Netlink;
 use serde::Serialize;
 
 use crate::agent::{AgentError, entries};
 use crate::devices::{self, Device, Devices, Kind};
 use crate::entry::Entry;
-use crate::netlink::Netlink;
 use crate::tables::{Remote, Tables};
 
 /// A VNI.

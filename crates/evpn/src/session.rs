@@ -147,6 +147,9 @@ impl Session {
         }
         let socket = run_dir.join(CONTROL_SOCKET);
         let stream = UnixStream::connect(&socket).map_err(|source| SessionError::Connect { socket, source })?;
+        if dirs::is_impostor(run_dir, &stream) {
+            return Err(SessionError::Foreign(run_dir.into()));
+        }
         sockopt::set_socket_timeout(&stream, sockopt::Timeout::Send, Some(LIMIT)).map_err(io::Error::from)?;
         Ok(Session { stream, lines: Lines::new(MAX_LINE), last_id: 0, changed: BTreeMap::new() })
     }

@@ -2,6 +2,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`attacks`] | what hostile users do |
 //! | [`daemon`] | a daemon in a run directory of its own |
 //! | [`launch`] | how a daemon's process is started |
 //! | [`manager`] | a service manager that keeps descriptors |
@@ -10,6 +11,7 @@
 //!
 //! All of it is gone when it is dropped, and nothing waits without a limit.
 
+pub mod attacks;
 pub mod daemon;
 pub mod launch;
 pub mod manager;

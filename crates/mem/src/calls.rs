@@ -5,15 +5,17 @@
 //! of writing prevents that (eventfd(2) supports neither `RWF_NOWAIT` nor `MSG_DONTWAIT`), so every call is marked, and
 //! a process that must not be stopped looks for one that lasts and interrupts it ([`lasting`]). The peer is reported
 //! then ([`crate::fault`]).
+#![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, Result};
 use rustix::thread::Pid;
 
-use crate::fault::Fault;
+use crate::fault::{BLOCKED, Fault};
 
 /// A thread's count of calls begun and ended so far: an odd number while it is inside one.
 struct Marks {
@@ -90,6 +92,48 @@ pub fn bounded<T>(fault: &Fault, why: &str, call: impl FnOnce() -> Result<T>) ->
         fault.block(why);
     }
     done
+}
+
+/// A call that lasts longer than this is looked at: other programs may have had the processor, or the peer has seen
+/// to it.
+const LONG: Duration = Duration::from_millis(2);
+/// The processor time that a call may take. What it does is done in a microsecond.
+const MOST: Duration = Duration::from_millis(1);
+
+/// Like [`bounded`], for a doorbell: who waits for it is told by the call, and a peer can have very many wait. A call
+/// that lasts is looked at, and so are the next ones; if they take the processor's time, the peer is reported.
+///
+/// # Errors
+/// Like [`bounded`].
+#[inline]
+pub fn timed<T>(fault: &Fault, call: impl FnOnce() -> Result<T>) -> Result<T> {
+    if fault.is_looked_at() {
+        return looked_at(fault, call);
+    }
+    let begin = Instant::now();
+    let done = bounded(fault, BLOCKED, call);
+    if begin.elapsed() > LONG {
+        fault.look_at();
+    }
+    done
+}
+
+#[cold]
+fn looked_at<T>(fault: &Fault, call: impl FnOnce() -> Result<T>) -> Result<T> {
+    let begin = own_time();
+    let done = bounded(fault, BLOCKED, call);
+    fault.looked(own_time().saturating_sub(begin) > MOST);
+    done
+}
+
+/// The time for which the calling thread had a CPU.
+pub fn own_time() -> Duration {
+    // Not rustix's, which looks for the vDSO; under valgrind, which counts instructions, there is none.
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes the structure, which is ours.
+    let done = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    debug_assert_eq!(done, 0, "every thread has such a clock");
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 /// Calls under way: the thread, and the number of the call.

@@ -6,7 +6,7 @@
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::EventfdFlags;
@@ -15,8 +15,17 @@ use rustix::io::Result;
 /// The reason for a peer whose doorbell blocked.
 pub const BLOCKED: &str = "one of its doorbells is full and blocks: ringing it would block a worker";
 
+/// The reason for a peer whose doorbells have very many who wait for them.
+const WATCHED: &str = "ringing one of its doorbells takes a worker's time: too many descriptors are watched there";
+
 /// The reason for a peer that has nothing to do with it but its user.
-const BLOCKED_ELSEWHERE: &str = "a doorbell of another port of the same user is full and blocks";
+const BLOCKED_ELSEWHERE: &str =
+    "a doorbell of another port of the same user, or memory of that user's, held a thread up";
+
+/// Calls that are looked at after one that lasted, and how many of them may take a processor's time: an interrupt
+/// may be served during one, and in a virtual machine the time that its host takes counts, too.
+const LOOKS: u32 = 64;
+const MOST_STRETCHED: u32 = 7;
 
 /// The reason for a peer whose memory was lost.
 pub const LOST: &str = "memory of its is gone: its file was cut short, or its pages cannot be had";
@@ -30,8 +39,13 @@ pub(crate) struct Inner {
     /// An eventfd that never leaves this process. Several peers may share one.
     news: Arc<OwnedFd>,
     group: FaultGroup,
+    /// Whether its doorbells may take a thread's time.
+    is_trusted: bool,
     /// Whether memory of the peer was lost ([`crate::watch`]).
     lost: AtomicBool,
+    /// Calls that are still looked at, as one lasted, and how many of them took a processor's time.
+    looks: AtomicU32,
+    stretched: AtomicU32,
     /// The lock is taken only when something went wrong.
     why: Mutex<Option<String>>,
 }
@@ -44,6 +58,12 @@ impl FaultGroup {
     /// Whether a doorbell of one of the peers blocked a thread.
     pub fn is_blocked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// A thread is held up by one of the peers: as if a doorbell had blocked it.
+    #[cold]
+    pub fn block(&self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 
     /// Whether there is more than one clone.
@@ -76,15 +96,26 @@ impl Fault {
 
     /// The same for one of several peers.
     pub fn of(news: &Arc<OwnedFd>, group: FaultGroup) -> Fault {
-        let (news, lost) = (Arc::clone(news), AtomicBool::new(false));
-        Fault(Arc::new(Inner { news, group, lost, why: Mutex::default() }))
+        Fault::with(news, group, false)
+    }
+
+    /// Like [`Fault::told_by`], for a peer that is trusted with a thread's time. How long its doorbells take says
+    /// nothing against it: in a virtual machine, what the host takes counts as a thread's own.
+    pub fn of_trusted(news: &Arc<OwnedFd>) -> Fault {
+        Fault::with(news, FaultGroup::default(), true)
+    }
+
+    fn with(news: &Arc<OwnedFd>, group: FaultGroup, is_trusted: bool) -> Fault {
+        let news = Arc::clone(news);
+        let (lost, looks, stretched, why) = Default::default();
+        Fault(Arc::new(Inner { news, group, is_trusted, lost, looks, stretched, why }))
     }
 
     /// Reports that the peer must be given up. The first reason counts.
     #[cold]
     pub fn report(&self, why: impl Display) {
         self.0.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| why.to_string());
-        self.0.ring();
+        raise(&self.0.news);
     }
 
     /// Reports that memory of the peer was lost.
@@ -102,8 +133,33 @@ impl Fault {
     /// Reports that a call on one of the peer's descriptors blocked this thread.
     #[cold]
     pub(crate) fn block(&self, why: &str) {
-        self.0.group.0.store(true, Ordering::Relaxed);
+        self.0.group.block();
         self.report(why);
+    }
+
+    /// Whether calls on the peer's doorbells are looked at.
+    #[inline]
+    pub(crate) fn is_looked_at(&self) -> bool {
+        self.0.looks.load(Ordering::Relaxed) > 0
+    }
+
+    /// A call lasted: the next ones are looked at.
+    #[cold]
+    pub(crate) fn look_at(&self) {
+        if self.0.is_trusted {
+            return;
+        }
+        self.0.stretched.store(0, Ordering::Relaxed);
+        self.0.looks.store(LOOKS, Ordering::Relaxed);
+    }
+
+    /// A call was looked at; `stretched`: it took a processor's time.
+    pub(crate) fn looked(&self, stretched: bool) {
+        let left = self.0.looks.load(Ordering::Relaxed);
+        self.0.looks.store(left.saturating_sub(1), Ordering::Relaxed);
+        if stretched && self.0.stretched.fetch_add(1, Ordering::Relaxed) >= MOST_STRETCHED {
+            self.block(WATCHED);
+        }
     }
 
     /// Whether a doorbell of the peer, or of one that belongs to it, blocked a thread.
@@ -133,13 +189,14 @@ impl Inner {
     #[cfg(not(loom))]
     pub(crate) fn lose(&self) {
         self.lost.store(true, Ordering::Release);
-        self.ring();
+        raise(&self.news);
     }
+}
 
-    fn ring(&self) {
-        // Fails only if the counter is full: it is readable then.
-        let _ = rustix::io::write(&*self.news, &1u64.to_ne_bytes());
-    }
+/// Makes `news` readable.
+pub fn raise(news: &OwnedFd) {
+    // Fails only if the counter is full: it is readable then.
+    let _ = rustix::io::write(news, &1u64.to_ne_bytes());
 }
 
 impl AsFd for Fault {
@@ -153,4 +210,28 @@ impl AsFd for Fault {
 pub fn clear(news: &OwnedFd) {
     // Fails only if it was not readable.
     let _ = rustix::io::read(news, &mut [0; 8]);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Objective: calls that take a processor's time now and then cost a peer nothing; some of those that are looked at
+    /// one after the other do.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no eventfd of this kind")]
+    fn stretched_calls() {
+        let fault = Fault::new().unwrap();
+        for _ in 0..10 {
+            fault.look_at();
+            (0..LOOKS).for_each(|call| fault.looked(call < MOST_STRETCHED));
+            assert!(!fault.is_looked_at() && !fault.is_blocked());
+        }
+        fault.look_at();
+        (0..=MOST_STRETCHED).for_each(|_| fault.looked(true));
+        assert!(fault.reason().is_some_and(|why| why == WATCHED));
+        let trusted = Fault::of_trusted(&news().unwrap());
+        trusted.look_at();
+        assert!(!trusted.is_looked_at());
+    }
 }

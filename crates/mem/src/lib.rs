@@ -69,6 +69,8 @@ pub mod csb;
 pub mod drops;
 pub mod fault;
 #[cfg(not(loom))]
+pub mod holes;
+#[cfg(not(loom))]
 pub mod host;
 #[cfg(not(loom))]
 pub mod latency;
@@ -107,6 +109,8 @@ pub mod slice;
 pub mod spin;
 #[cfg(not(loom))]
 pub mod steps;
+#[cfg(not(loom))]
+pub mod toucher;
 #[cfg(not(loom))]
 pub mod view;
 #[cfg(not(loom))]

@@ -3,13 +3,14 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::fault::Fault;
+use crate::holes::wait_for_holes;
 use crate::watch::Watch;
 
 /// The source of the memory, which decides how it is freed.
@@ -31,6 +32,8 @@ pub struct Mapping {
     backing: Backing,
     /// Set if somebody may truncate the file.
     watch: Option<Watch>,
+    /// Set if a stranger may make holes in the file.
+    holes: Option<Arc<OwnedFd>>,
 }
 
 // SAFETY: the mapping is plain memory owned by this value; it has no thread affinity.
@@ -121,7 +124,7 @@ impl Mapping {
         let whole = NonNull::new(p.cast::<u8>()).ok_or(too_much)?;
         // SAFETY: before + len <= all, so that this and all of the bytes lie inside of what was mapped.
         let start = unsafe { whole.add(before as usize) };
-        Ok(Mapping { start, len, whole: (whole, all), backing: Backing::Mmap, watch: None })
+        Ok(Mapping { start, len, whole: (whole, all), backing: Backing::Mmap, watch: None, holes: None })
     }
 
     /// Maps parts of two files one behind the other, each with its offset and length. The first file may be anybody's:
@@ -164,7 +167,7 @@ impl Mapping {
         };
         drop(tail);
         let start = NonNull::new(mapped?).ok_or(too_much)?;
-        Ok(Mapping { start, len: all, whole: (start, all), backing: Backing::Mmap, watch: None })
+        Ok(Mapping { start, len: all, whole: (start, all), backing: Backing::Mmap, watch: None, holes: None })
     }
 
     /// Makes this process survive the loss of its memory: zeroed memory takes its place.
@@ -175,6 +178,14 @@ impl Mapping {
             // SAFETY: this mapping, reached by raw pointers only; `drop` ends the watch before it unmaps it.
             self.watch = Some(unsafe { Watch::new(start, len) });
         }
+        self
+    }
+
+    /// Unmaps it only when no hole is being made in its file. Who makes one has locks of the file for as long as they
+    /// like; unmapping waits for them with a lock that every other thread needs to map anything.
+    #[must_use]
+    pub fn with_holes_in(mut self, file: Arc<OwnedFd>) -> Self {
+        self.holes = Some(file);
         self
     }
 
@@ -199,7 +210,14 @@ impl Mapping {
         let layout = heap_layout(len)?;
         // SAFETY: the layout has a size above 0.
         let p = unsafe { std::alloc::alloc_zeroed(layout) };
-        NonNull::new(p).map(|start| Mapping { start, len, whole: (start, len), backing: Backing::Heap, watch: None })
+        NonNull::new(p).map(|start| Mapping {
+            start,
+            len,
+            whole: (start, len),
+            backing: Backing::Heap,
+            watch: None,
+            holes: None,
+        })
     }
 
     /// Locks its pages in memory.
@@ -242,6 +260,7 @@ impl Mapping {
 struct Pile {
     start: NonNull<u8>,
     len: usize,
+    holes: Option<Arc<OwnedFd>>,
 }
 
 // SAFETY: nothing but the address of a mapping, which may be unmapped by any thread.
@@ -249,6 +268,7 @@ unsafe impl Send for Pile {}
 
 impl Drop for Pile {
     fn drop(&mut self) {
+        self.holes.iter().for_each(|file| wait_for_holes(file));
         // SAFETY: what our own mmap returned, unmapped once: only the drop of its `Mapping`, of which no view is left, makes this.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
@@ -268,9 +288,22 @@ const LARGE: usize = 1 << 20;
 pub fn unmap_apart() -> std::io::Result<()> {
     let (send, piles) = mpsc::channel::<Pile>();
     if UNMAPPING.set(send).is_ok() {
-        std::thread::Builder::new().name("netvale-unmap".into()).spawn(move || piles.into_iter().for_each(drop))?;
+        thread("netvale-unmap", move || piles.into_iter().for_each(unmap))?;
     }
     Ok(())
+}
+
+fn thread(name: &str, what: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(name.into()).spawn(what).map(drop)
+}
+
+/// Unmaps; for memory of strangers, which may have to be waited for, by a thread that nobody else waits for.
+fn unmap(pile: Pile) {
+    match pile.holes {
+        // If there is no thread, this one waits.
+        Some(_) => drop(thread("netvale-holes", move || drop(pile))),
+        None => drop(pile),
+    }
 }
 
 impl Drop for Mapping {
@@ -278,8 +311,8 @@ impl Drop for Mapping {
         drop(self.watch.take());
         match self.backing {
             Backing::Mmap => {
-                let pile = Pile { start: self.whole.0, len: self.whole.1 };
-                match UNMAPPING.get().filter(|_| pile.len >= LARGE) {
+                let pile = Pile { start: self.whole.0, len: self.whole.1, holes: self.holes.take() };
+                match UNMAPPING.get().filter(|_| pile.len >= LARGE || pile.holes.is_some()) {
                     // If the thread is gone, the pages are unmapped here.
                     Some(thread) => drop(thread.send(pile)),
                     None => drop(pile),

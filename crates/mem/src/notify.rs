@@ -21,13 +21,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::path::DecInt;
+use rustix::process::{Pid, getpid};
 
-use crate::calls::{bounded, marked};
-use crate::fault::{BLOCKED, Fault};
+use crate::calls::{marked, timed};
+use crate::fault::Fault;
 
 /// The sleeper announces that it wants a kick. It must look for news once more before it sleeps.
 #[inline]
@@ -268,12 +272,12 @@ impl Doorbell {
         self.bounded(|| rustix::io::read(&self.fd, &mut count)) == Ok(8)
     }
 
-    /// Makes a call on the eventfd, unless the peer has made such a call block before. Only a call that blocks is
-    /// interrupted ([`crate::calls`]), and only a peer can make it block.
+    /// Makes a call on the eventfd, unless the peer has made such a call block or last before. Only a call that
+    /// blocks is interrupted ([`crate::calls`]), and only a peer can make it block.
     #[inline]
     fn bounded(&self, call: impl FnOnce() -> rustix::io::Result<usize>) -> rustix::io::Result<usize> {
         match &self.fault {
-            Some(fault) => bounded(fault, BLOCKED, call),
+            Some(fault) => timed(fault, call),
             None => marked(call),
         }
     }
@@ -300,9 +304,20 @@ impl AsFd for Doorbell {
 
 /// The kernel's own name for a descriptor: the name of a file that has a path begins with a slash.
 fn name_of(fd: &OwnedFd) -> rustix::io::Result<String> {
-    use std::os::fd::AsRawFd;
-    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-    link.ok().and_then(|name| name.into_os_string().into_string().ok()).ok_or(Errno::INVAL)
+    /// The folder of a process's descriptors, and that process: finding it takes longer than reading in it.
+    static FOUND: Mutex<Option<(Pid, OwnedFd)>> = Mutex::new(None);
+    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = getpid();
+    let folder = match found.take().filter(|(of, _)| *of == own) {
+        Some((_, folder)) => folder,
+        None => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::open("/proc/self/fd", flags, Mode::empty()).map_err(|_| Errno::INVAL)?
+        }
+    };
+    let name = rustix::fs::readlinkat(&folder, DecInt::from_fd(fd), Vec::new());
+    *found = Some((own, folder));
+    name.ok().and_then(|name| name.into_string().ok()).ok_or(Errno::INVAL)
 }
 
 /// Sleeps for `time`, or until `stop` becomes readable. Returns whether it did.

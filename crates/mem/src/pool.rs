@@ -47,14 +47,26 @@ impl Pool {
 
     /// The objects that are used, in runs.
     pub fn used(&self) -> Vec<Range<u32>> {
-        let mut runs: Vec<Range<u32>> = Vec::new();
-        for (i, _) in (self.reserved..).zip(self.used.iter().skip(self.reserved as usize)).filter(|(_, used)| **used) {
-            match runs.last_mut() {
-                Some(run) if run.end == i => run.end += 1,
-                _ => runs.push(i..i + 1),
-            }
+        let mut runs = Vec::new();
+        let mut begin = self.next_that(self.reserved, true);
+        while begin < self.len() {
+            let end = self.next_that(begin, false);
+            runs.push(begin..end);
+            begin = self.next_that(end, true);
         }
         runs
+    }
+
+    /// The first object from that one on that is used, or free; the number of objects if there is none.
+    fn next_that(&self, from: u32, is_used: bool) -> u32 {
+        /// As many are looked at together.
+        const TOGETHER: usize = 64;
+        let rest = self.used.get(from as usize..).unwrap_or_default();
+        let skipped =
+            rest.chunks(TOGETHER).take_while(|some| some.iter().fold(true, |all, &used| all & (used != is_used)));
+        let skipped = skipped.map(<[bool]>::len).sum::<usize>();
+        let found = rest[skipped..].iter().position(|&used| used == is_used);
+        from + found.map_or(rest.len(), |found| skipped + found) as u32
     }
 
     /// A number that is another one whenever other objects are used.

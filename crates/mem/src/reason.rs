@@ -48,8 +48,6 @@ drop_reasons! {
     Device = "device",
     /// The capture has reached its limit, and ended.
     CaptureFull = "capture-full",
-    /// Dropped on purpose by a fault injector.
-    Injected = "injected",
     /// A lossless receiver stopped reading for so long that it no longer holds its senders back.
     Stalled = "stalled",
     /// Nobody receives there: no program has the port open, the guest has not set its queue up, the interface is down.

@@ -4,14 +4,16 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use thiserror::Error;
 
+use crate::holes::wait_for_holes;
 use crate::layout::{Layout, LayoutError, RESERVED_BUFS, RING_SLOTS_RANGE, RegionSizes};
 use crate::mapping::{Mapping, Pages, sealed_memfd};
 use crate::pool::Pool;
 pub use crate::side::RingSide;
+use crate::toucher::Toucher;
 use crate::view::Places;
 
 mod continued;
@@ -56,6 +58,12 @@ pub enum RegionError {
         /// Maximum.
         most: u32,
     },
+    /// Who touches the memory is held up.
+    #[error(
+        "memory of this region, or of another one of its user's, holds up who touches it: no holes may be made in it, \
+         and its pages must be there immediately"
+    )]
+    Slow,
 }
 
 /// Number and size of a port's rings.
@@ -117,6 +125,7 @@ pub struct Region {
     layout: Layout,
     huge: bool,
     pools: Mutex<Pools>,
+    toucher: OnceLock<Arc<Toucher>>,
 }
 
 impl Region {
@@ -210,7 +219,9 @@ impl Region {
             source: e.raw_os_error().map_or(rustix::io::Errno::MFILE, rustix::io::Errno::from_raw_os_error),
         };
         let fd = self.fd.as_ref().map(OwnedFd::try_clone).transpose().map_err(out)?;
-        Ok(Self::over(Arc::clone(&self.map), fd, self.layout, self.huge))
+        let renewed = Self::over(Arc::clone(&self.map), fd, self.layout, self.huge);
+        self.toucher.get().into_iter().for_each(|toucher| renewed.set_toucher(toucher));
+        Ok(renewed)
     }
 
     /// Creates a region in this process's own memory, for a switch or a pipe embedded in one program.
@@ -235,7 +246,24 @@ impl Region {
             rings: Pool::new(sizes.rings.num, 0),
             bufs: Pool::new(sizes.bufs.num, RESERVED_BUFS),
         };
-        Arc::new(Region { map, fd, apart, layout, huge, pools: Mutex::new(pools) })
+        Arc::new(Region { map, fd, apart, layout, huge, pools: Mutex::new(pools), toucher: OnceLock::new() })
+    }
+
+    /// From now on, only that thread touches the memory for ports that come and go: the memory is a stranger's. What
+    /// moves frames does so itself.
+    pub fn set_toucher(&self, toucher: &Arc<Toucher>) {
+        self.toucher.get_or_init(|| Arc::clone(toucher));
+    }
+
+    /// Does what touches the memory, or has it done.
+    ///
+    /// # Errors
+    /// [`RegionError::Slow`] if that takes too long. It is done later, and what it returns is dropped.
+    pub fn touch<R: Send + 'static>(&self, what: impl FnOnce() -> R + Send + 'static) -> Result<R, RegionError> {
+        match self.toucher.get() {
+            Some(toucher) => toucher.touch(what).ok_or(RegionError::Slow),
+            None => Ok(what()),
+        }
     }
 
     /// The memfd or the client's file, for passing on; `None` for a private region.
@@ -319,16 +347,9 @@ impl Region {
             }
             pools.rings.take_run(count).ok_or(RegionError::Exhausted { what: "rings", asked: count, free })?
         };
-        let ids_of = ids.clone();
-        let mut mem = PortMem { region: Arc::clone(self), shape, host, ids: ids_of, tx: Vec::new(), rx: Vec::new() };
-        for (k, id) in ids.enumerate() {
-            let is_rx = k as u32 >= shape.tx_rings;
-            let (slots, used) = if is_rx { (shape.rx_slots, &used.rx) } else { (shape.tx_slots, &used.tx) };
-            let index = if is_rx { k as u32 - shape.tx_rings } else { k as u32 };
-            let side = self.fresh_ring(id, slots, index as u16, is_rx, used.contains(&index))?;
-            if is_rx { mem.rx.push(side) } else { mem.tx.push(side) }
-        }
-        Ok(mem)
+        let mem = PortMem { region: Arc::clone(self), shape, host, ids, tx: Vec::new(), rx: Vec::new() };
+        let used = used.clone();
+        self.touch(move || mem.with_fresh_rings(&used))?
     }
 
     fn check_slots(&self, slots: u32) -> Result<(), RegionError> {
@@ -339,17 +360,21 @@ impl Region {
         Ok(())
     }
 
+    // Memory is never touched with the lock of the pools: who takes it would wait for the memory, too.
+
     fn fresh_ring(&self, id: u32, slots: u32, ringid: u16, rx: bool, with_bufs: bool) -> Result<RingSide, RegionError> {
         // Inside by construction of the layout; if not, the whole region is unusable.
         let side = self.ring_of(id, slots)?;
         let RingSide { ring, csb, .. } = &side;
         let tail = if rx { 0 } else { slots - 1 };
         ring.init_header(ringid, rx, tail);
-        let mut pools = self.pools();
-        for i in 0..slots {
-            let free = pools.bufs.free();
-            let buf = if with_bufs { pools.bufs.take() } else { Some(0) };
-            let buf = buf.ok_or(RegionError::Exhausted { what: "buffers", asked: slots - i, free })?;
+        let bufs = if with_bufs { self.take_bufs(slots) } else { vec![0; slots as usize] };
+        let missing = slots.saturating_sub(bufs.len() as u32);
+        if missing > 0 {
+            self.give_bufs(bufs);
+            return Err(RegionError::Exhausted { what: "buffers", asked: missing, free: 0 });
+        }
+        for (i, buf) in (0..).zip(bufs) {
             ring.set_slot_word(i, buf, 0, 0);
             ring.set_ptr(i, 0);
         }
@@ -357,30 +382,41 @@ impl Region {
         Ok(side)
     }
 
+    /// Takes that many buffers, or as many as there are.
+    fn take_bufs(&self, count: u32) -> Vec<u32> {
+        let mut pools = self.pools();
+        (0..count).map_while(|_| pools.bufs.take()).collect()
+    }
+
     /// A view of ring `id`.
     fn ring_of(&self, id: u32, slots: u32) -> Result<RingSide, RegionError> {
         self.places().ring(&self.map, id, slots).ok_or(RegionError::Exhausted { what: "space", asked: 1, free: 0 })
     }
 
+    /// Returns buffers; those that were not taken stay as they are.
+    fn give_bufs(&self, bufs: impl IntoIterator<Item = u32>) {
+        let mut pools = self.pools();
+        for buf in bufs {
+            pools.bufs.give(buf);
+        }
+    }
+
     /// Takes `count` buffers and links them through their first word, as `ni_bufs_head` requires. Returns the head of
     /// the list (0 when `count` is 0) and the number of buffers taken: fewer when the pool runs dry, as in netmap.
-    pub fn take_extra_bufs(&self, count: u32) -> (u32, u32) {
-        let mut pools = self.pools();
-        let (mut head, mut got) = (0, 0);
-        while got < count {
-            let Some(buf) = pools.bufs.take() else { break };
+    fn take_extra_bufs(&self, count: u32) -> (u32, u32) {
+        let bufs = self.take_bufs(count);
+        let mut head = 0;
+        for &buf in &bufs {
             self.store_u32(self.layout.buf_at(buf), head);
             head = buf;
-            got += 1;
         }
-        (head, got)
+        (head, bufs.len() as u32)
     }
 
     /// Frees the list of extra buffers that starts at `head`. The application can write the list: a broken or circular
     /// one ends at the first buffer that was not taken.
-    pub fn give_extra_bufs(&self, mut head: u32) {
-        let mut pools = self.pools();
-        while head >= RESERVED_BUFS && pools.bufs.give(head) {
+    fn give_extra_bufs(&self, mut head: u32) {
+        while head >= RESERVED_BUFS && self.pools().bufs.give(head) {
             head = self.load_u32(self.layout.buf_at(head));
         }
     }
@@ -417,6 +453,21 @@ impl Region {
             // SAFETY: the 16 bytes of ni_name, checked by `at`; accessed atomically only.
             unsafe { AtomicU8::from_ptr(p.as_ptr().add(i)) }.store(b, Ordering::Relaxed);
         }
+    }
+}
+
+impl Drop for Region {
+    /// Who makes a hole has locks of the file for a while. Unmapping waits for them with one of its own, which every
+    /// other thread needs that maps anything; so the hole is waited for first, without.
+    fn drop(&mut self) {
+        let Some(toucher) = self.toucher.get() else { return };
+        let files: Vec<_> = self.fd.take().into_iter().chain(self.apart.take().map(|apart| apart.csb)).collect();
+        let map = Arc::clone(&self.map);
+        toucher.give(move || {
+            files.iter().for_each(wait_for_holes);
+            drop(files);
+            drop(map);
+        });
     }
 }
 

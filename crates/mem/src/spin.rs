@@ -140,16 +140,20 @@ pub fn poll_for<T>(it: &mut T, spin: impl Fn(&mut T) -> &mut Spin, mut look: imp
 #[cold]
 fn was_preempted() -> bool {
     thread_local! {
-        static TIMES: Cell<libc::c_long> = const { Cell::new(0) };
+        static TIMES: Cell<u64> = const { Cell::new(0) };
     }
+    preemptions().is_none_or(|times| TIMES.replace(times) != times)
+}
+
+/// How often another thread has taken the calling one's CPU so far. `None`: the kernel does not say.
+pub fn preemptions() -> Option<u64> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
     // SAFETY: the kernel fills the structure, which is ours, if it succeeds.
     if unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) } != 0 {
-        return true;
+        return None;
     }
     // SAFETY: the call succeeded.
-    let times = unsafe { usage.assume_init() }.ru_nivcsw;
-    TIMES.replace(times) != times
+    Some(unsafe { usage.assume_init() }.ru_nivcsw.unsigned_abs())
 }
 
 /// Whether the machine has more than one CPU: with just one, nothing happens while a thread polls. The CPUs of this

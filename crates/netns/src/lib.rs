@@ -152,7 +152,7 @@ impl Namespace {
 /// [`NetnsError`] if the TAP cannot be made or moved.
 pub fn make_tap(namespace: &Namespace, options: &TapOptions) -> Result<Tap, NetnsError> {
     let tap = Tap::open(&TapOptions { name: INTERIM.into(), up: false, ..options.clone() })?;
-    let moved = Netlink::open().and_then(|netlink| {
+    let moved = Netlink::open().and_then(|mut netlink| {
         let link = netlink.link(tap.name())?;
         netlink.hand_to(link.index, namespace.file.as_fd(), &options.name)
     });

@@ -3,22 +3,16 @@
 //! A *netlink* is a socket for such questions, a *link* what the kernel says of an interface, a *prefix* an address with the length of its network's.
 
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netvale_netlink::{ATTEMPTS, Mode, Netlink as Socket};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType};
-
-/// Longest answer: the kernel's own limit of a part of a dump.
-const LONGEST: usize = 32 * 1024;
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,9 +55,7 @@ pub struct Route {
 
 /// A socket for questions and requests.
 #[derive(Debug)]
-pub struct Netlink(OwnedFd);
-
-type Answers = Vec<RouteNetlinkMessage>;
+pub struct Netlink(Socket);
 
 impl Netlink {
     /// Opens a socket in the calling thread's network namespace.
@@ -71,50 +63,50 @@ impl Netlink {
     /// # Errors
     /// Whatever socket(2) returns.
     pub fn open() -> rustix::io::Result<Netlink> {
-        let family = rustix::net::AddressFamily::NETLINK;
-        // Protocol 0 is NETLINK_ROUTE.
-        rustix::net::socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None).map(Netlink)
+        Socket::open().map(Netlink)
     }
 
     /// Finds an interface by its name.
     ///
     /// # Errors
     /// `ENODEV` if there is none.
-    pub fn link(&self, name: &str) -> rustix::io::Result<Link> {
+    pub fn link(&mut self, name: &str) -> rustix::io::Result<Link> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-        let answers = self.ask(RouteNetlinkMessage::GetLink(message), NLM_F_ACK)?;
-        answers.into_iter().find_map(found).ok_or(Errno::NODEV)
+        let mut link = None;
+        self.0
+            .ask(RouteNetlinkMessage::GetLink(message), &mut |answer| link = link.take().or_else(|| found(answer)))?;
+        link.ok_or(Errno::NODEV)
     }
 
     /// Moves an interface to another namespace, with another name.
     ///
     /// # Errors
     /// `EEXIST` if it has one of that name.
-    pub fn hand_to(&self, index: u32, namespace: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
+    pub fn hand_to(&mut self, index: u32, namespace: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
         message.attributes.push(LinkAttribute::NetNsFd(namespace.as_raw_fd()));
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-        self.ask(RouteNetlinkMessage::SetLink(message), NLM_F_ACK).map(drop)
+        self.0.request(RouteNetlinkMessage::SetLink(message), Mode::Change)
     }
 
     /// Brings an interface up.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn bring_up(&self, index: u32) -> rustix::io::Result<()> {
+    pub fn bring_up(&mut self, index: u32) -> rustix::io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
         (message.header.flags, message.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
-        self.ask(RouteNetlinkMessage::SetLink(message), NLM_F_ACK).map(drop)
+        self.0.request(RouteNetlinkMessage::SetLink(message), Mode::Change)
     }
 
     /// Gives an interface an address. It is valid immediately, without a search for others that have it.
     ///
     /// # Errors
     /// `EEXIST` if it has the address.
-    pub fn add_address(&self, index: u32, own: Prefix) -> rustix::io::Result<()> {
+    pub fn add_address(&mut self, index: u32, own: Prefix) -> rustix::io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.family = family(own.address);
         (message.header.prefix_len, message.header.index) = (own.length, index);
@@ -128,72 +120,51 @@ impl Netlink {
             IpAddr::V4(_) => {}
             IpAddr::V6(_) => message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad)),
         }
-        self.ask(RouteNetlinkMessage::NewAddress(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
+        self.0.request(RouteNetlinkMessage::NewAddress(message), Mode::New)
     }
 
     /// The addresses of an interface.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn addresses(&self, index: u32) -> rustix::io::Result<Vec<Prefix>> {
-        let answers = self.ask(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)?;
-        Ok(answers.into_iter().filter_map(|one| address_of(&one, index)).collect())
+    pub fn addresses(&mut self, index: u32) -> rustix::io::Result<Vec<Prefix>> {
+        let all = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        self.dump(&all, |answer| address_of(answer, index))
     }
 
     /// Adds a route through an interface.
     ///
     /// # Errors
     /// `EEXIST` if there is such a route, `ENETUNREACH` if the gateway is not on the link.
-    pub fn add_route(&self, index: u32, route: &Route) -> rustix::io::Result<()> {
+    pub fn add_route(&mut self, index: u32, route: &Route) -> rustix::io::Result<()> {
         let message = route_message(index, route);
-        self.ask(RouteNetlinkMessage::NewRoute(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
+        self.0.request(RouteNetlinkMessage::NewRoute(message), Mode::New)
     }
 
     /// Destinations and gateways of the routes through an interface.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn routes(&self, index: u32) -> rustix::io::Result<Vec<(Prefix, Option<IpAddr>)>> {
-        let answers = self.ask(RouteNetlinkMessage::GetRoute(RouteMessage::default()), NLM_F_DUMP)?;
-        Ok(answers.into_iter().filter_map(|one| route_of(&one, index)).collect())
+    pub fn routes(&mut self, index: u32) -> rustix::io::Result<Vec<(Prefix, Option<IpAddr>)>> {
+        let all = RouteNetlinkMessage::GetRoute(RouteMessage::default());
+        self.dump(&all, |answer| route_of(answer, index))
     }
 
-    /// Sends a request and reads its answers, to the last.
-    fn ask(&self, request: RouteNetlinkMessage, flags: u16) -> rustix::io::Result<Answers> {
-        let mut header = NetlinkHeader::default();
-        (header.flags, header.sequence_number) = (NLM_F_REQUEST | flags, 1);
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        rustix::net::send(&self.0, &bytes, SendFlags::empty())?;
-        let (mut answers, mut place) = (Vec::new(), vec![0; LONGEST]);
-        loop {
-            let (got, _) =
-                rustix::io::retry_on_intr(|| rustix::net::recv(&self.0, &mut place[..], RecvFlags::empty()))?;
-            if read(place.get(..got).unwrap_or(&[]), &mut answers)? {
-                return Ok(answers);
+    /// Reads a table; again, if it was changed meanwhile, so that some may be missing.
+    fn dump<T>(
+        &mut self,
+        all: &RouteNetlinkMessage,
+        of: impl Fn(&RouteNetlinkMessage) -> Option<T>,
+    ) -> rustix::io::Result<Vec<T>> {
+        let mut found = Vec::new();
+        for _ in 0..ATTEMPTS {
+            found.clear();
+            if self.0.dump(all.clone(), &mut |answer| found.extend(of(&answer)))? {
+                break;
             }
         }
+        Ok(found)
     }
-}
-
-/// Reads the messages of a datagram. Returns whether the last one was among them.
-fn read(mut bytes: &[u8], answers: &mut Answers) -> rustix::io::Result<bool> {
-    while !bytes.is_empty() {
-        let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes).map_err(|_| Errno::PROTO)?;
-        let length = usize::try_from(message.header.length).map_err(|_| Errno::PROTO)?.next_multiple_of(4);
-        match message.payload {
-            NetlinkPayload::Done(_) => return Ok(true),
-            NetlinkPayload::Error(e) => {
-                return e.code.map_or(Ok(true), |code| Err(Errno::from_raw_os_error(code.get().saturating_abs())));
-            }
-            NetlinkPayload::InnerMessage(inner) => answers.push(inner),
-            _ => {}
-        }
-        bytes = bytes.get(length.max(4)..).unwrap_or(&[]);
-    }
-    Ok(false)
 }
 
 fn found(answer: RouteNetlinkMessage) -> Option<Link> {

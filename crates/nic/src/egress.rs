@@ -9,6 +9,7 @@ use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
 use netvale_mem::lent::Lent;
 use netvale_port::batch::Batch;
+use netvale_port::pace::{Machine, Meter, Pace};
 use netvale_port::soft::{Form, PutResult, Room};
 use rustix::io::Errno;
 
@@ -24,6 +25,7 @@ pub struct NicEgress {
     /// Never empty: it only keeps workers apart.
     sending: Lent<Sending>,
     counters: Arc<RingCounters>,
+    pace: Pace,
 }
 
 struct Sending {
@@ -53,7 +55,7 @@ impl NicEgress {
         let most_free = free.len();
         let stopped = Ok(());
         let sending = Sending { sender, memory, buffers, free, most_free, multi_buffer, stopped, _queue: queue };
-        NicEgress { sending: Lent::with(sending), counters: Arc::default() }
+        NicEgress { sending: Lent::with(sending), counters: Arc::default(), pace: Pace::default() }
     }
 
     /// The buffers that hold no frame, and whether frames may take several. `None` while a worker uses it.
@@ -63,11 +65,45 @@ impl NicEgress {
     }
 
     fn deliver_to(&self, s: &mut Sending, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        if let Err(why) = s.stopped.or_else(|_| s.sender.push()) {
-            let why = if why == Errno::NETDOWN { DropReason::Idle } else { DropReason::Device };
-            self.counters.dropped(why, picks.len() as u64);
-            return picks.len();
+        let mut meter = self.pace.begin(picks.len());
+        let mut rest = picks;
+        let mut done = 0;
+        while !rest.is_empty() {
+            if meter.at_once() == 0 {
+                return self.drop_all(DropReason::Device, rest, done);
+            }
+            if let Err(why) = s.stopped.or_else(|_| s.push(&mut meter)) {
+                let why = if why == Errno::NETDOWN { DropReason::Idle } else { DropReason::Device };
+                return self.drop_all(why, rest, done);
+            }
+            let (some, others) = rest.split_at(meter.at_once().min(rest.len()));
+            let took = self.send_some(s, batch, some, scratch, &mut meter);
+            done += took;
+            if took < some.len() {
+                break;
+            }
+            rest = others;
         }
+        meter.end();
+        done
+    }
+
+    /// Counts these as dropped. Returns how many are done with, `done` before them.
+    #[cold]
+    fn drop_all(&self, why: DropReason, picks: &[u16], done: usize) -> usize {
+        self.counters.dropped(why, picks.len() as u64);
+        done + picks.len()
+    }
+
+    /// Sends as many of these as there is room for. Returns how many are done with.
+    fn send_some(
+        &self,
+        s: &mut Sending,
+        batch: &Batch,
+        picks: &[u16],
+        scratch: &mut Scratch,
+        meter: &mut Meter<'_, Machine>,
+    ) -> usize {
         let (mut frames, mut bytes, mut done) = (0, 0, 0);
         s.reclaim();
         for &pick in picks {
@@ -79,7 +115,7 @@ impl NicEgress {
             }
             done += 1;
         }
-        s.stopped = s.sender.push();
+        s.stopped = s.push(meter);
         if s.stopped == Err(Errno::NXIO) {
             self.counters.dropped(DropReason::Device, frames);
         } else {
@@ -107,6 +143,11 @@ impl NicEgress {
 }
 
 impl Sending {
+    /// Has the kernel take frames, for as long as these may take.
+    fn push(&mut self, meter: &mut Meter<'_, Machine>) -> Result<(), Errno> {
+        self.sender.push_while(|frames| meter.took(frames))
+    }
+
     /// Frees the buffers whose frames are sent.
     fn reclaim(&mut self) {
         let count = self.sender.completion.ready();

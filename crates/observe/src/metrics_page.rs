@@ -3,6 +3,7 @@
 use crate::http::answer::{Answer, Status};
 use crate::http::handler::Handler;
 use crate::http::head::Head;
+use crate::http::hosts::ServerNames;
 use crate::metrics::format::Format;
 use crate::source::Source;
 
@@ -15,9 +16,18 @@ const ROOT: &str =
 
 /// Serves the page, and where it is.
 #[derive(Debug)]
-pub struct MetricsPage(pub Source);
+pub struct MetricsPage {
+    /// What it is called.
+    pub hosts: ServerNames,
+    /// All counters.
+    pub source: Source,
+}
 
 impl Handler for MetricsPage {
+    fn hosts(&self) -> &ServerNames {
+        &self.hosts
+    }
+
     fn answer(&self, head: &Head) -> Answer {
         if head.path == "/" {
             return Answer::page("text/html; charset=utf-8", ROOT);
@@ -26,7 +36,7 @@ impl Handler for MetricsPage {
             return Answer::only(Status::NotFound, "there is only /metrics");
         }
         let format = Format::accepted(head.all("accept"));
-        match self.0.figures() {
+        match self.source.figures() {
             Ok(figures) => Answer::page(format.content_type(), figures.text(format)),
             // The log has the reason, which is not for everybody who can connect.
             Err(_) => Answer::only(Status::Unavailable, "the daemon does not answer"),

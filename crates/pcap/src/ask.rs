@@ -70,7 +70,7 @@ on_handle! {
     fn pcap_perror(p, h, prefix: *const c_char) = c"pcap_perror" {
         // SAFETY: C strings of the caller's and ours.
         let (prefix, why) = unsafe { (text(prefix).unwrap_or(""), text(h.errbuf()).unwrap_or("")) };
-        eprintln!("{prefix}: {why}");
+        netvale_control::note!("{prefix}: {why}");
     }
 
     /// Ethernet.

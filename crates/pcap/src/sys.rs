@@ -122,7 +122,7 @@ impl Real {
         // SAFETY: dlsym takes any NUL-terminated name.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if found.is_null() {
-            eprintln!("netvale: the system's libpcap has no {}", self.name.to_string_lossy());
+            netvale_control::note!("netvale: the system's libpcap has no {}", self.name.to_string_lossy());
             std::process::abort();
         }
         self.found.store(found, Ordering::Relaxed);

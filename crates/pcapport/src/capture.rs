@@ -41,6 +41,8 @@ pub use continued::{CaptureState, NotContinued};
 const SMALL: (usize, usize) = (2048, 2048);
 /// Bytes and number of buffers for batches and long frames; one holds the longest frame.
 const LARGE: (usize, usize) = (128 * 1024, 128);
+/// Bytes of all buffers of a capture.
+pub const CAPTURE_MEMORY: u64 = (SMALL.0 * SMALL.1 + LARGE.0 * LARGE.1) as u64;
 /// Frames a small buffer holds at most.
 const SMALL_FRAMES: usize = 32;
 

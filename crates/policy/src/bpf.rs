@@ -101,6 +101,12 @@ impl Program {
         run::run(&self.ops, head, len)
     }
 
+    /// The same for a frame that is there as a whole, in two parts: headers that were made for it, and what is behind
+    /// them.
+    pub fn run_parts(&self, first: &[u8], second: &[u8]) -> u32 {
+        run::run_parts(&self.ops, first, second)
+    }
+
     /// How many of a frame's first bytes are enough to run the program, whatever the frame. It may be more than any
     /// frame has, and 0 for a program that looks at no byte. `None` if there is no telling from the program alone.
     pub fn reach(&self) -> Option<u32> {

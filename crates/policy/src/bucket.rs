@@ -2,7 +2,7 @@
 //!
 //! A bucket is kept as the time at which it would be full again (the generic cell rate algorithm): what is taken moves that
 //! time on, and time passes by itself. A frame passes while there are tokens left at all, so that a bucket is in debt by one
-//! frame at most, and no frame is too long to ever pass.
+//! frame at most, and no frame is too long to ever pass. A frame's *weight* is what it counts for: frames, and bytes.
 
 mod group;
 
@@ -18,6 +18,31 @@ const LONGEST: f64 = 1e6 * PER_SECOND;
 
 fn parts(nanoseconds: u64) -> u64 {
     nanoseconds.saturating_mul(PARTS as u64)
+}
+
+/// What a frame counts for: a segment counts for the frames that it becomes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Frames.
+    pub frames: u32,
+    /// Bytes of all of them.
+    pub bytes: u32,
+}
+
+impl Weight {
+    /// A frame of that many bytes.
+    #[inline]
+    #[must_use]
+    pub const fn frame(bytes: usize) -> Weight {
+        Weight { frames: 1, bytes: bytes as u32 }
+    }
+
+    /// Both together.
+    #[inline]
+    #[must_use]
+    pub fn plus(self, other: Weight) -> Weight {
+        Weight { frames: self.frames.saturating_add(other.frames), bytes: self.bytes.saturating_add(other.bytes) }
+    }
 }
 
 /// How much may pass.
@@ -43,12 +68,8 @@ impl Limit {
         Limit { per_byte: 0.0, per_frame, burst: (burst as f64 * per_frame).min(LONGEST) }
     }
 
-    fn of(&self, bytes: usize) -> f64 {
-        bytes as f64 * self.per_byte + self.per_frame
-    }
-
-    fn of_all(&self, frames: usize, bytes: u64) -> f64 {
-        bytes as f64 * self.per_byte + frames as f64 * self.per_frame
+    fn of(&self, weight: Weight) -> f64 {
+        f64::from(weight.bytes) * self.per_byte + f64::from(weight.frames) * self.per_frame
     }
 }
 
@@ -57,48 +78,42 @@ impl Limit {
 pub struct Bucket(AtomicU64);
 
 impl Bucket {
-    /// How many of the frames of these lengths, in order, may pass at `now` (nanoseconds).
+    /// How many of the frames of these weights, in order, may pass at `now` (nanoseconds).
     #[inline]
-    pub fn may(&self, limit: &Limit, now: u64, lens: impl Iterator<Item = usize>) -> usize {
+    pub fn may(&self, limit: &Limit, now: u64, weights: impl Iterator<Item = Weight>) -> usize {
         let mut used = self.0.load(Ordering::Relaxed).saturating_sub(parts(now)) as f64;
         let mut frames = 0;
-        for len in lens {
+        for weight in weights {
             if used >= limit.burst {
                 break;
             }
-            used += limit.of(len);
+            used += limit.of(weight);
             frames += 1;
         }
         frames
     }
 
-    /// Takes the tokens of as many frames of these lengths as may pass. Returns how many that are.
+    /// Takes the tokens of as many frames of these weights as may pass. Returns how many that are.
     #[inline]
-    pub fn take(&self, limit: &Limit, now: u64, lens: impl Iterator<Item = usize> + Clone) -> usize {
-        let may = self.may(limit, now, lens.clone());
+    pub fn take(&self, limit: &Limit, now: u64, weights: impl Iterator<Item = Weight> + Clone) -> usize {
+        let may = self.may(limit, now, weights.clone());
         if may > 0 {
-            self.charge(limit, now, lens.take(may));
+            self.charge(limit, now, weights.take(may));
         }
         may
     }
 
     /// Takes the tokens of frames that pass in any case. Two threads that do so at the same time may let pass a batch each:
     /// the bucket is in debt then, and both wait for longer.
-    pub fn charge(&self, limit: &Limit, now: u64, lens: impl Iterator<Item = usize>) {
-        self.add(now, lens.map(|len| limit.of(len)).sum());
+    pub fn charge(&self, limit: &Limit, now: u64, weights: impl Iterator<Item = Weight>) {
+        self.add(now, weights.map(|weight| limit.of(weight)).sum());
     }
 
-    /// Whether that many frames of that many bytes together may pass, whatever their order.
+    /// Whether frames of that weight together may pass, whatever their order.
     #[inline]
-    pub fn may_all(&self, limit: &Limit, now: u64, frames: usize, bytes: u64) -> bool {
+    pub fn may_all(&self, limit: &Limit, now: u64, together: Weight) -> bool {
         let used = self.0.load(Ordering::Relaxed).saturating_sub(parts(now)) as f64;
-        used + limit.of_all(frames, bytes) <= limit.burst
-    }
-
-    /// Like [`Bucket::charge`], for that many frames of that many bytes together.
-    #[inline]
-    pub fn charge_all(&self, limit: &Limit, now: u64, frames: usize, bytes: u64) {
-        self.add(now, limit.of_all(frames, bytes));
+        used + limit.of(together) <= limit.burst
     }
 
     fn add(&self, now: u64, used: f64) {
@@ -126,7 +141,7 @@ mod tests {
     fn greedy(bucket: &Bucket, limit: &Limit, len: usize, time: u64) -> u64 {
         let (mut now, mut passed) = (7, 0);
         while now < time {
-            passed += bucket.take(limit, now, std::iter::repeat_n(len, 32)) as u64;
+            passed += bucket.take(limit, now, std::iter::repeat_n(Weight::frame(len), 32)) as u64;
             now += bucket.wait(limit, now).max(1);
         }
         passed
@@ -154,7 +169,7 @@ mod tests {
     #[test]
     fn bursts() {
         let (bucket, limit) = (Bucket::default(), Limit::bits(8_000_000, 10_000));
-        let take = |now, len, n| bucket.take(&limit, now, std::iter::repeat_n(len, n));
+        let take = |now, len, n| bucket.take(&limit, now, std::iter::repeat_n(Weight::frame(len), n));
         assert_eq!(take(SECOND, 1000, 100), 10);
         assert_eq!(take(SECOND, 1000, 100), 0);
         assert_eq!(bucket.wait(&limit, SECOND), 1, "the next token");
@@ -164,17 +179,31 @@ mod tests {
         assert_eq!(bucket.wait(&limit, 2000 * SECOND).div_ceil(1_000_000), 56);
     }
 
+    /// Objective: a segment takes the tokens of the frames that it becomes, of limits in frames and in bits.
+    #[test]
+    fn segments() {
+        let bucket = Bucket::default();
+        let limit = Limit::frames(1000, 10);
+        let segment = Weight { frames: 40, bytes: 60_000 };
+        assert_eq!(bucket.take(&limit, SECOND, [segment, segment].into_iter()), 1);
+        // 40 frames take 40 ms, 10 ms of which were there.
+        assert_eq!(bucket.wait(&limit, SECOND).div_ceil(1_000_000), 31);
+        assert_eq!(segment.plus(Weight::frame(60)), Weight { frames: 41, bytes: 60_060 });
+    }
+
     proptest! {
         /// Objective: frames that may pass together are those of which each may, and they take the same tokens.
         #[test]
         fn together(lens in proptest::collection::vec(0usize..2000, 1..50), burst in 1u64..100_000, before in 0u64..100_000) {
             for limit in [Limit::bits(8_000_000, burst), Limit::frames(1_000_000, burst)] {
                 let (one, all) = (Bucket::default(), Bucket::default());
-                [&one, &all].iter().for_each(|bucket| bucket.charge(&limit, SECOND, [before as usize].into_iter()));
-                let (count, bytes) = (lens.len(), lens.iter().sum::<usize>() as u64);
-                if all.may_all(&limit, SECOND, count, bytes) {
-                    all.charge_all(&limit, SECOND, count, bytes);
-                    prop_assert_eq!(one.take(&limit, SECOND, lens.iter().copied()), count);
+                let before = Weight::frame(before as usize);
+                [&one, &all].iter().for_each(|bucket| bucket.charge(&limit, SECOND, [before].into_iter()));
+                let weights = || lens.iter().map(|&len| Weight::frame(len));
+                let sum = weights().fold(Weight::default(), Weight::plus);
+                if all.may_all(&limit, SECOND, sum) {
+                    all.charge(&limit, SECOND, [sum].into_iter());
+                    prop_assert_eq!(one.take(&limit, SECOND, weights()), lens.len());
                     prop_assert!(one.0.load(Ordering::Relaxed).abs_diff(all.0.load(Ordering::Relaxed)) <= 1);
                 }
             }
@@ -185,10 +214,11 @@ mod tests {
         fn any_numbers(rate in 0u64.., burst in 0u64.., now in 0u64..1 << 60, len in 0usize..1 << 20, back in 0u64..SECOND) {
             for limit in [Limit::bits(rate, burst), Limit::frames(rate, burst)] {
                 let bucket = Bucket::default();
-                bucket.take(&limit, now, [len, len].into_iter());
-                bucket.charge(&limit, now, [len].into_iter());
+                let frame = Weight::frame(len);
+                bucket.take(&limit, now, [frame, frame].into_iter());
+                bucket.charge(&limit, now, [frame].into_iter());
                 prop_assert!(bucket.wait(&limit, now.saturating_sub(back)) <= 2_000_000 * SECOND);
-                bucket.take(&limit, now.saturating_sub(back), [len].into_iter());
+                bucket.take(&limit, now.saturating_sub(back), [frame].into_iter());
             }
         }
     }

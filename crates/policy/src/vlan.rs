@@ -267,6 +267,12 @@ impl Vlans {
         Ok(Vlans::with(vlans, native))
     }
 
+    /// Whether the port is a member of no VLAN but those of the other one.
+    #[must_use]
+    pub fn are_among(&self, most: &Vlans) -> bool {
+        self.members.0.iter().zip(&most.members.0).all(|(is, most)| is & !most == 0)
+    }
+
     /// The VLAN of frames without a tag, if they may have none.
     #[must_use]
     pub fn untagged(&self) -> Option<VlanId> {

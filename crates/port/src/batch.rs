@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use netvale_mem::copy::{copy_bytes, peek};
+use netvale_policy::bucket::Weight;
 use netvale_wire::offload::Offload;
 
 /// Maximum number of frames in a batch.
@@ -111,6 +112,15 @@ impl Batch {
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// What all frames count for together.
+    #[inline]
+    pub fn weight(&self) -> Weight {
+        if self.offloads.is_empty() {
+            return Weight { frames: self.len() as u32, bytes: self.bytes as u32 };
+        }
+        self.iter().map(|frame| frame.weight()).fold(Weight::default(), Weight::plus)
     }
 
     /// Whether the batch has no frames.
@@ -301,6 +311,17 @@ pub struct FrameRef<'a> {
     frame: &'a Frame,
 }
 
+/// What a frame of that length counts for where frames or bytes are counted: a segment for the frames that it becomes,
+/// each of which has the headers.
+#[inline]
+pub fn weight(len: u32, offload: Offload) -> Weight {
+    let Offload::Gso(gso) = offload else { return Weight::frame(len as usize) };
+    let headers = u32::from(gso.hdr_len);
+    let payload = len.saturating_sub(headers);
+    let frames = payload.div_ceil(u32::from(gso.gso_size).max(1)).max(1);
+    Weight { frames, bytes: len.saturating_add((frames - 1).saturating_mul(headers)) }
+}
+
 impl FrameRef<'_> {
     /// Length of the whole frame in bytes.
     #[inline]
@@ -334,6 +355,12 @@ impl FrameRef<'_> {
             0 => Offload::None,
             k => self.batch.offloads.get(k as usize - 1).copied().unwrap_or(Offload::None),
         }
+    }
+
+    /// What it counts for where frames or bytes are counted.
+    #[inline]
+    pub fn weight(&self) -> Weight {
+        weight(self.frame.len, self.offload())
     }
 
     /// Number of pieces.

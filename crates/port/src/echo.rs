@@ -127,7 +127,7 @@ impl Ingress for EchoIngress {
 mod tests {
     use super::*;
     use crate::Source;
-    use crate::wrap::tests::{bytes, deliver};
+    use crate::tests::{bytes, deliver};
 
     fn frame(to: u8, from: u8, len: usize) -> Vec<u8> {
         [vec![to; ADDRESS], vec![from; ADDRESS], vec![9; len - 2 * ADDRESS]].concat()

@@ -91,8 +91,8 @@ mod tests {
     use netvale_wire::offload::Offload;
 
     use super::*;
-    use crate::wrap::loopback;
-    use crate::wrap::tests::{deliver, received, ring, taken, with_batch};
+    use crate::loopback::loopback;
+    use crate::tests::{deliver, received, ring, taken, with_batch};
 
     fn tcp(seq: u32, payload: usize, port: u16) -> Vec<u8> {
         let tcp = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6])

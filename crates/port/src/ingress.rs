@@ -72,8 +72,8 @@ pub trait Ingress: Send {
 /// An ingress together with the batch taken from it. Safe code reads frames here, only while the ingress keeps them:
 ///
 /// ```
-/// # use netvale_port::{Batch, Scratch, Source, wrap};
-/// # let (_, ingress) = wrap::loopback(1)?;
+/// # use netvale_port::{Batch, Scratch, Source, loopback::loopback};
+/// # let (_, ingress) = loopback(1)?;
 /// let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::new(Batch::new()));
 /// let bytes: usize = source.take(&mut spare).iter().map(|frame| frame.len()).sum();
 /// source.release(&mut spare);

@@ -11,16 +11,21 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`batch`] | the frames on their way |
+//! | [`domain`] | whose time a thread's is |
 //! | [`echo`] | an egress whose frames come back |
 //! | [`egress`] | where frames go |
 //! | [`far_end`] | what an egress delivered to a ring, as the input of another switch |
 //! | [`gro`] | merging of frames for destinations that take large segments |
+//! | [`handed_over`] | a queue of a user's whom others do not wait for |
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ingress`] | where frames come from, and how safe code reads them |
 //! | [`kept`] | frames kept in memory of their own while they wait |
 //! | [`link`] | a link with frames under way: late, lost, or slow |
 //! | [`listener`] | a listening socket that serves one peer at a time |
+//! | [`mod@loopback`] | delivered frames come out again, from private memory: for tests and examples |
 //! | [`null`] | an egress that discards every frame |
+//! | [`origin`] | whose the frames of a delivery are |
+//! | [`pace`] | how much of a worker's time a device of the kernel's may take |
 //! | [`passage`] | seats for ports that are passed through |
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
@@ -30,7 +35,6 @@
 //! | [`stage`] | frames whose first bytes their sender cannot change any more, with another VLAN tag or none |
 //! | [`task`] | a unit of work that a worker repeats |
 //! | [`wake`] | what a worker sleeps on for a peer's ring |
-//! | [`wrap`] | wrappers: loopback, fault injector, mirror |
 //!
 //! # A kind of port
 //!
@@ -151,18 +155,23 @@ pub mod access;
 mod ahead;
 pub mod batch;
 pub mod changes;
+pub mod domain;
 pub mod echo;
 pub mod egress;
 pub mod far_end;
 pub mod folder;
 mod gather;
 pub mod gro;
+pub mod handed_over;
 pub mod hdr;
 pub mod ingress;
 pub mod kept;
 pub mod link;
 pub mod listener;
+pub mod loopback;
 pub mod null;
+pub mod origin;
+pub mod pace;
 pub mod passage;
 pub mod ring_in;
 pub mod ring_out;
@@ -171,8 +180,9 @@ pub mod service;
 pub mod soft;
 pub mod stage;
 pub mod task;
+#[cfg(test)]
+pub(crate) mod tests;
 pub mod wake;
-pub mod wrap;
 
 pub use batch::{BATCH, Batch, FrameRef, MAX_FRAME};
 pub use egress::{Egress, Room};

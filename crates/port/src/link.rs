@@ -38,17 +38,21 @@ pub struct LinkSettings {
     pub rates: Vec<Limit>,
     /// Bytes that may be under way, with what is kept beside each frame.
     pub bytes: u64,
+    /// Frames that may be under way, if fewer than there is room for.
+    pub frames: Option<u32>,
     /// Where chances start.
     pub seed: u64,
 }
 
+/// Looks for a lane that nobody writes.
+const LOOKS: u32 = 1000;
 /// Frames that a link without another limit may have under way.
 const MOST_FRAMES: u32 = 1 << 20;
 
 impl LinkSettings {
     /// Frames that may be under way: not more than there may be bytes for.
     fn frames(&self) -> usize {
-        let frames = self.impair.as_ref().map_or(MOST_FRAMES, Spec::limit);
+        let frames = self.impair.as_ref().map(Spec::limit).or(self.frames).unwrap_or(MOST_FRAMES);
         let fit = Lane::capacity_for(self.bytes) / lane::LEAST_FRAME;
         u64::from(frames).min(fit) as usize
     }
@@ -223,6 +227,19 @@ impl Link {
         frames
     }
 
+    /// Copies frames to the far end, whatever the settings are. Returns how many found room.
+    pub(crate) fn hand_over(&self, batch: &Batch, picks: &[u16]) -> usize {
+        let is_busy = |lane: &Lane| lane.is_written();
+        // Others are done with a lane in a moment.
+        for _ in 0..LOOKS {
+            if !self.shared.lanes.iter().all(is_busy) {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        self.put(batch, picks, self.shared.now())
+    }
+
     /// Delivers directly what may pass now, if nothing is under way. Returns how many frames are done with.
     fn pass_by(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let shared = &*self.shared;
@@ -234,11 +251,11 @@ impl Link {
             return 0;
         }
         let now = shared.now();
-        let lens = || picks.iter().filter_map(|&pick| batch.get(pick.into())).map(|frame| frame.len());
+        let weights = || picks.iter().filter_map(|&pick| batch.get(pick.into())).map(|frame| frame.weight());
         let buckets = || settings.rates.iter().zip(&shared.buckets);
-        let may = buckets().map(|(limit, bucket)| bucket.may(limit, now, lens())).min().unwrap_or(picks.len());
+        let may = buckets().map(|(limit, bucket)| bucket.may(limit, now, weights())).min().unwrap_or(picks.len());
         let done = to.deliver(batch, &picks[..may.min(picks.len())], scratch);
-        buckets().for_each(|(limit, bucket)| bucket.charge(limit, now, lens().take(done)));
+        buckets().for_each(|(limit, bucket)| bucket.charge(limit, now, weights().take(done)));
         done
     }
 }

@@ -26,7 +26,7 @@ impl Egress for NullEgress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wrap::tests::deliver;
+    use crate::tests::deliver;
 
     /// Objective: every frame is accepted and counted, however many come.
     #[test]

@@ -13,6 +13,7 @@ use netvale_wire::vnet::{Form as HdrForm, VnetHdr};
 
 use crate::batch::{Batch, FrameRef, MAX_FRAME};
 use crate::gather::Work;
+use crate::origin::Origin;
 
 /// The form in which a frame reaches a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +121,8 @@ impl Room {
 pub struct Scratch {
     /// Whether a frame that is cut may wait until there is room for all of it.
     whole: bool,
+    /// Whose frames are delivered.
+    origin: Origin,
     frame: Vec<u8>,
     segment: Vec<u8>,
     /// The memory of [`crate::gro`]; `None` while that uses it.
@@ -137,6 +140,7 @@ impl Scratch {
     pub fn new() -> Self {
         Scratch {
             whole: false,
+            origin: Origin::UNKNOWN,
             frame: vec![0; MAX_FRAME],
             segment: vec![0; MAX_FRAME + MAX_HEADERS],
             gro: Some(Box::new(Work::new())),
@@ -169,6 +173,18 @@ impl Scratch {
     #[inline]
     pub fn may_wait(&mut self, whole: bool) {
         self.whole = whole;
+    }
+
+    /// Says whose frames those of the deliveries that follow are.
+    #[inline]
+    pub fn sent_by(&mut self, origin: Origin) {
+        self.origin = origin;
+    }
+
+    /// Whose frames are delivered.
+    #[inline]
+    pub fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// Whether frames may have to wait.

@@ -18,7 +18,7 @@ pub const HEAD: usize = 192;
 /// Bytes of both addresses.
 const ADDRESSES: usize = 12;
 /// Bytes of a VLAN tag.
-const TAG: usize = 4;
+pub const TAG: usize = 4;
 /// Variants of a frame beside that in which it came.
 const OTHERS: usize = 2;
 /// Copies of a frame's first bytes, at most: as they came, and for each variant.
@@ -53,6 +53,25 @@ pub struct Retag {
 impl Retag {
     /// Leaves a frame as it is.
     pub const NONE: Retag = Retag { strip: false, push: None };
+
+    /// A copy of a frame's first bytes as they are then. `None` if they are too short.
+    #[must_use]
+    pub fn apply<'a>(self, head: &[u8], into: &'a mut [u8; HEAD + TAG]) -> Option<&'a [u8]> {
+        let rest = head.get(ADDRESSES + if self.strip { TAG } else { 0 }..)?;
+        let tag = self.push.as_ref().map_or(&[][..], |tag| &tag[..]);
+        let mut len = 0;
+        for part in [head.get(..ADDRESSES)?, tag, rest] {
+            into.get_mut(len..len + part.len())?.copy_from_slice(part);
+            len += part.len();
+        }
+        into.get(..len)
+    }
+
+    /// What a length becomes.
+    #[must_use]
+    pub fn len_of(self, len: usize) -> usize {
+        (len + if self.push.is_some() { TAG } else { 0 }).saturating_sub(if self.strip { TAG } else { 0 })
+    }
 }
 
 /// How frames with the same first bytes get another tag where they lie: all that changes is in their first bytes.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::printable::printable;
+
 /// Why a text is not a port specification.
 ///
 /// `{}` renders two lines, to be printed from the first column:
@@ -48,16 +50,11 @@ impl ParseError {
     fn column(&self) -> usize {
         self.text.get(..self.offset).map_or(0, |before| before.chars().count())
     }
-
-    /// The text with control characters replaced, one character for one, so that the caret's line stays in step.
-    fn printable(&self) -> String {
-        self.text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
-    }
 }
 
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (text, column, expected) = (self.printable(), self.column(), &self.expected);
+        let (text, column, expected) = (printable(&self.text), self.column(), &self.expected);
         if !f.alternate() {
             return write!(f, "{text}\n{:column$}^ expected {expected}", "");
         }

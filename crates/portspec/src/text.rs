@@ -9,6 +9,7 @@ use netvale_abi::nmreq::{NETMAP_REQ_IFNAMSIZ, NM_BDG_NAME};
 use crate::ParseError;
 use crate::cursor::{Cursor, Parsed, from_str};
 use crate::kinds::is_kind;
+use crate::printable::is_hidden;
 use crate::word::{Ring, Word, is_word, write_word};
 
 /// Longest name in characters: `nr_name` less its terminating NUL.
@@ -19,7 +20,7 @@ const MAX_SOCKET_PATH: usize = 107;
 const MAX_PATH: usize = 4095;
 
 fn is_path(c: char) -> bool {
-    !c.is_control()
+    !is_hidden(c)
 }
 
 /// A type around a `String`: the longest run of characters that `$keep` accepts, 1 to `$max` bytes of them,

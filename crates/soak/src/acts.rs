@@ -16,6 +16,7 @@ use crate::frames::Number;
 use crate::netvale::Netvale;
 use crate::replayed;
 use crate::rng::Rng;
+use crate::users;
 use crate::world::{ATTACKED, ATTACKED_TUNNEL, ATTACKING_VTEP, VTEPS, World};
 
 /// How long something may take that does not depend on peers.
@@ -31,6 +32,8 @@ pub const ACTS: &[(&str, Act)] = &[
     ("address space exhausted", memory),
     ("capture, read back", capture),
     ("VTEPs and addresses changed", vteps),
+    ("policies of two users", users::policies),
+    ("links in the way", users::links),
 ];
 
 /// Ports of all kinds come and go.

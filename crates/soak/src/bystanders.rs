@@ -6,12 +6,16 @@ use std::time::{Duration, Instant};
 
 use crate::frames::Tally;
 use crate::kinds::{KINDS, Kind};
-use crate::pairs::{Books, Flow, Running};
+use crate::pairs::{Books, Flow, PairClock, Running};
 use crate::report::FlowCounts;
+use crate::shares::PairMoment;
+use crate::waits::{LongWaits, WaitOf};
 use crate::world::World;
 
 /// A bystander may wait so long for a frame, on a machine that is busy with attackers. Longer is a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The pair whose frames no daemon moves.
+const COMPARED: &str = "pipe";
 /// Numbers of flows between those of two kinds.
 const FLOWS: u32 = 16;
 
@@ -26,11 +30,14 @@ struct Bystander {
     lost_before: u64,
     /// Frames received when last looked at, for each flow, and since when.
     seen: Vec<(u64, Instant)>,
+    /// The longest wait of each flow, without what the machine took of it.
+    longest_wait: Vec<Duration>,
 }
 
 /// All of them.
 pub struct Bystanders {
     all: Vec<Bystander>,
+    waits: LongWaits,
     /// Kinds that could not be had here.
     pub left_out: BTreeMap<String, String>,
 }
@@ -49,14 +56,15 @@ impl Bystander {
         self.running = None;
         let pair = (self.kind.make)(w)?;
         if self.books.tallies.is_empty() {
-            let tallies = pair.flows.iter().map(|_| Tally::default()).collect();
-            self.books = Arc::new(Books { tallies, ..Books::default() });
+            self.books = Arc::new(Books::of(pair.flows.len()));
         }
+        self.longest_wait.resize(pair.flows.len(), Duration::ZERO);
         (self.flows, self.ports) = (pair.flows.clone(), pair.ports.clone());
         self.lost_before = self.lost();
         self.seen = received(&self.books).into_iter().map(|frames| (frames, Instant::now())).collect();
         self.epoch += 1;
-        let started = Running::start(pair, number * FLOWS, self.epoch, Arc::clone(&self.books));
+        let clock = PairClock { gone: Arc::clone(&w.machine.gone), needs_second: self.kind.needs_second };
+        let started = Running::start(pair, number * FLOWS, self.epoch, Arc::clone(&self.books), clock);
         self.running = Some(started.map_err(|e| e.to_string())?);
         Ok(())
     }
@@ -86,7 +94,8 @@ impl Bystander {
     }
 
     fn counts(&self) -> impl Iterator<Item = FlowCounts> + '_ {
-        self.flows.iter().zip(&self.books.tallies).map(|(flow, tally)| FlowCounts {
+        let flows = self.flows.iter().zip(&self.books.tallies).zip(&self.longest_wait);
+        flows.map(|((flow, tally), longest_wait)| FlowCounts {
             name: format!("{}: {}", self.kind.name, flow.name),
             sent: Tally::get(&tally.sent),
             received: Tally::get(&tally.received),
@@ -94,6 +103,7 @@ impl Bystander {
             disordered: Tally::get(&tally.disordered),
             stale: Tally::get(&tally.stale),
             longest_pause_ms: Tally::get(&tally.longest_pause_ms),
+            longest_wait_ms: longest_wait.as_millis() as u64,
         })
     }
 }
@@ -101,10 +111,19 @@ impl Bystander {
 impl Bystanders {
     /// Starts all that can be had here.
     pub fn start(w: &World) -> Bystanders {
-        let mut this = Bystanders { all: Vec::new(), left_out: BTreeMap::new() };
+        let mut this = Bystanders { all: Vec::new(), waits: LongWaits::default(), left_out: BTreeMap::new() };
         for kind in KINDS {
-            let (running, books, flows, ports, seen) = Default::default();
-            let mut one = Bystander { kind, running, books, flows, ports, epoch: 0, lost_before: 0, seen };
+            let mut one = Bystander {
+                kind,
+                running: None,
+                books: Arc::default(),
+                flows: Vec::new(),
+                ports: Vec::new(),
+                epoch: 0,
+                lost_before: 0,
+                seen: Vec::new(),
+                longest_wait: Vec::new(),
+            };
             match one.start(w, this.all.len() as u32) {
                 Ok(()) => this.all.push(one),
                 Err(why) => _ = this.left_out.insert(format!("bystanders, {}", kind.name), why),
@@ -130,12 +149,45 @@ impl Bystanders {
 
     /// What is wrong now, and was not when last asked.
     pub fn check(&mut self, w: &World) -> Vec<String> {
-        self.all.iter_mut().flat_map(|one| one.check(w)).collect()
+        let wrong: Vec<String> = self.all.iter_mut().flat_map(|one| one.check(w)).collect();
+        [wrong, self.waits(false)].concat()
+    }
+
+    /// Waits that were too long: those that can be judged by now, or all.
+    pub fn waits(&mut self, all: bool) -> Vec<String> {
+        for (number, one) in self.all.iter().enumerate() {
+            self.waits.add(number, one.books.waits(), one.kind.name == COMPARED);
+        }
+        let mut wrong = Vec::new();
+        for WaitOf { pair, wait } in self.waits.judged(all) {
+            let one = &mut self.all[pair];
+            one.longest_wait[wait.flow] = one.longest_wait[wait.flow].max(wait.own);
+            if wait.is_too_long() {
+                let [whole, own] = [wait.whole, wait.own].map(|time| time.as_millis());
+                let flow = &one.flows[wait.flow].name;
+                let name = one.kind.name;
+                wrong.push(format!(
+                    "{name}, {flow}: no frame for {whole} ms, of which the machine took all but {own} ms"
+                ));
+            }
+        }
+        wrong
     }
 
     /// Names and books of all pairs.
     pub fn books(&self) -> Vec<(&'static str, Arc<Books>)> {
         self.all.iter().map(|one| (one.kind.name, Arc::clone(&one.books))).collect()
+    }
+
+    /// Names of all pairs.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.all.iter().map(|one| one.kind.name).collect()
+    }
+
+    /// What all pairs have had so far.
+    pub fn moments(&self, w: &World) -> Vec<PairMoment> {
+        let of = |one: &Bystander| PairMoment::of(&one.books, w.machine.gone.now(one.kind.needs_second));
+        self.all.iter().map(of).collect()
     }
 
     /// Damaged frames.

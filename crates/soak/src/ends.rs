@@ -108,6 +108,8 @@ pub struct Rings {
     rx: Option<RxRing>,
     wrap: Wrap,
     room: Vec<u8>,
+    /// Sent besides in each turn.
+    announced: Option<Vec<u8>>,
     _keep: Box<dyn Any + Send>,
 }
 
@@ -121,7 +123,21 @@ impl Rings {
     /// The first of those rings, and what has to live as long.
     pub fn among(tx: Vec<TxRing>, rx: Vec<RxRing>, wrap: Wrap, keep: Box<dyn Any + Send>) -> Box<dyn End> {
         let (tx, rx) = (tx.into_iter().next(), rx.into_iter().next());
-        Box::new(Rings { tx, rx, wrap, room: vec![0; 2 * LONGEST], _keep: keep })
+        Box::new(Rings { tx, rx, wrap, room: vec![0; 2 * LONGEST], announced: None, _keep: keep })
+    }
+
+    /// The first rings of a port, which send that frame in each turn besides.
+    pub fn announcing(mut port: Port, wrap: Wrap, frame: Vec<u8>) -> Box<dyn End> {
+        let (tx, rx) = port.take_rings();
+        let rings = Rings {
+            tx: tx.into_iter().next(),
+            rx: rx.into_iter().next(),
+            wrap,
+            room: vec![0; 2 * LONGEST],
+            announced: Some(frame),
+            _keep: Box::new(port),
+        };
+        Box::new(rings)
     }
 }
 
@@ -132,7 +148,11 @@ impl End for Rings {
     }
 
     fn flush(&mut self) {
-        self.tx.iter_mut().for_each(TxRing::sync);
+        if let Some(tx) = &mut self.tx {
+            // Left out where there is no room: nobody counts it.
+            let _ = self.announced.as_ref().map(|frame| tx.send(frame));
+            tx.sync();
+        }
     }
 
     fn receive(&mut self, each: &mut dyn FnMut(&[u8])) {

@@ -55,10 +55,12 @@ pub const KINDS: &[Kind] = &[
     kind("tunnel", tunnel),
 ];
 
-/// With a monitor of what one of them receives.
+/// With a monitor of what one of them receives. The other one broadcasts, too, so attackers' ports get frames of
+/// others.
 fn attacked(w: &World) -> Result<Pair, String> {
     let [a, b] = TARGETS;
-    let ends = [w.end(0, "vale0:ba", (a, b))?, w.end(0, "vale0:bb", (b, a))?];
+    let announced = [&[0xff; 6][..], &station(a), &[0; 48]].concat();
+    let ends = [w.announcing("vale0:ba", [a, b], announced)?, w.end(0, "vale0:bb", (b, a))?];
     let monitor = w.end(0, "vale0:bb/r", (a, b))?;
     w.first().attach(ATTACKED, "null:", json!({}))?;
     let mut pair = two(ends, &[(0, "vale0:ba"), (0, "vale0:bb"), (0, "vale0:bb/r")]);

@@ -6,7 +6,8 @@
 //! | [`kinds`] | pairs of bystanders: one for each kind of port |
 //! | [`pairs`], [`ends`], [`frames`] | how they exchange frames, and what is counted |
 //! | [`roles`] | attackers, each a process of its own |
-//! | [`acts`] | what is done to the daemon itself |
+//! | [`acts`], [`users`] | what is done to the daemon itself, and over its own sockets by users |
+//! | [`machine`], [`shares`], [`waits`] | what bystanders lose by attacks, without what the machine takes |
 //! | [`health`] | descriptors, threads, memory, files |
 //! | [`soak`], [`bystanders`] | the course of it |
 //! | [`stalls`] | what the daemons wait for when a bystander waits |
@@ -21,14 +22,18 @@ mod ends;
 mod frames;
 mod health;
 mod kinds;
+mod machine;
 mod netvale;
 mod pairs;
 mod replayed;
 mod report;
 mod rng;
 mod roles;
+mod shares;
 mod soak;
 mod stalls;
+mod users;
+mod waits;
 mod world;
 
 use std::os::unix::process::CommandExt;

@@ -1,12 +1,14 @@
 //! Bystanders: ends that exchange numbered frames all the while, on a thread for each pair.
 
-use std::sync::Arc;
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::ends::End;
 use crate::frames::{Expected, Number, Seen, Tally, read};
+use crate::machine::{GoneTime, waited};
 use crate::replayed;
 
 /// Frames of a flow that are under way at most: fewer than any ring, socket or cable on the way holds.
@@ -16,6 +18,9 @@ const TURN: u64 = 8;
 const PAUSE: Duration = Duration::from_millis(2);
 /// After such a time the window is taken to be lost, and filled again.
 const GIVEN_UP: Duration = Duration::from_millis(200);
+
+/// A longer time without a frame is written down.
+const LONG: Duration = Duration::from_millis(100);
 
 /// Frames one way, between ends of a pair.
 #[derive(Clone, Debug)]
@@ -67,6 +72,45 @@ pub struct Books {
     pub strangers: AtomicU64,
     /// One for each flow.
     pub tallies: Vec<Tally>,
+    /// Frames that would have been sent so far if those under way had never been late, and those that were.
+    pub wanted: AtomicU64,
+    /// See `wanted`.
+    pub offered: AtomicU64,
+    waits: Mutex<Vec<LongWait>>,
+}
+
+impl Books {
+    /// For that many flows.
+    pub fn of(flows: usize) -> Books {
+        Books { tallies: (0..flows).map(|_| Tally::default()).collect(), ..Books::default() }
+    }
+
+    /// Takes out what was written down since the last time.
+    pub fn waits(&self) -> Vec<LongWait> {
+        std::mem::take(&mut self.waits.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A long time without a frame, which is over.
+#[derive(Clone, Copy, Debug)]
+pub struct LongWait {
+    /// The flow's number in its pair.
+    pub flow: usize,
+    /// When it was over.
+    pub until: Instant,
+    /// All of it.
+    pub whole: Duration,
+    /// Without what the machine took.
+    pub own: Duration,
+}
+
+/// When frames came, and what the machine had taken until then.
+#[derive(Clone, Copy)]
+struct LastFrame {
+    at: Instant,
+    gone: Duration,
+    received: u64,
+    lost: u64,
 }
 
 /// A pair whose thread runs.
@@ -77,10 +121,10 @@ pub struct Running {
 
 impl Running {
     /// Starts the pair whose flows have these numbers from `first` on.
-    pub fn start(pair: Pair, first: u32, epoch: u32, books: Arc<Books>) -> std::io::Result<Running> {
+    pub fn start(pair: Pair, first: u32, epoch: u32, books: Arc<Books>, clock: PairClock) -> std::io::Result<Running> {
         let over = Arc::<AtomicBool>::default();
         let ends = Arc::clone(&over);
-        let run = move || Turns::new(pair, first, epoch, books).run(&ends);
+        let run = move || Turns::new(pair, first, epoch, books, clock).run(&ends);
         let thread = std::thread::Builder::new().name("soak-pair".into()).spawn(run)?;
         Ok(Running { over, thread: Some(thread) })
     }
@@ -94,8 +138,34 @@ impl Drop for Running {
     }
 }
 
+/// Knows what the machine has taken of a pair's time.
+pub struct PairClock {
+    /// Of the daemons'.
+    pub gone: Arc<GoneTime>,
+    /// Whether it has ports of the second one, too.
+    pub needs_second: bool,
+}
+
+impl PairClock {
+    /// So far; `own` is the schedstat of the pair's thread, which may have no processor either.
+    fn gone(&self, own: Option<&File>) -> Duration {
+        self.gone.of(self.needs_second) + without_processor(own)
+    }
+
+    /// The same as of now.
+    fn now(&self, own: Option<&File>) -> Duration {
+        self.gone.now(self.needs_second) + without_processor(own)
+    }
+}
+
+fn without_processor(thread: Option<&File>) -> Duration {
+    Duration::from_nanos(thread.and_then(waited).unwrap_or(0))
+}
+
 struct Turns {
     pair: Pair,
+    clock: PairClock,
+    arrivals: Vec<Option<LastFrame>>,
     first: u32,
     epoch: u32,
     books: Arc<Books>,
@@ -106,7 +176,7 @@ struct Turns {
 }
 
 impl Turns {
-    fn new(pair: Pair, first: u32, epoch: u32, books: Arc<Books>) -> Turns {
+    fn new(pair: Pair, first: u32, epoch: u32, books: Arc<Books>, clock: PairClock) -> Turns {
         let number = |index: usize| first + pair.flows[index].copies.unwrap_or(index) as u32;
         let expected = pair.flows.iter().enumerate().map(|(i, flow)| {
             // Files were written before anything was opened.
@@ -114,16 +184,19 @@ impl Turns {
             Expected::new(number, epoch, flow.cycle)
         });
         let (expected, next) = (expected.collect(), vec![(0, Instant::now()); pair.flows.len()]);
-        Turns { expected, pair, first, epoch, books, next, payload: Vec::new() }
+        let arrivals = vec![None; pair.flows.len()];
+        Turns { expected, pair, clock, arrivals, first, epoch, books, next, payload: Vec::new() }
     }
 
     fn run(&mut self, over: &AtomicBool) {
+        let own = File::open("/proc/thread-self/schedstat").ok();
         while !over.load(Ordering::Relaxed) {
             for index in 0..self.pair.flows.len() {
                 self.send(index);
             }
             self.pair.ends.iter_mut().for_each(|end| end.flush());
             self.receive();
+            self.note_arrivals(own.as_ref());
             std::thread::sleep(PAUSE);
             self.pair.ends[0].wait(PAUSE);
         }
@@ -139,6 +212,9 @@ impl Turns {
         let is_stuck = since.elapsed() > GIVEN_UP;
         let under_way = next.saturating_sub(self.expected[index].due());
         let most = if is_stuck { TURN } else { WINDOW.saturating_sub(under_way).min(TURN) };
+        // Until the first one has come, the other end may not be there.
+        let is_judged = self.expected[index].due() > 0;
+        self.books.wanted.fetch_add(if is_judged { TURN } else { 0 }, Ordering::Relaxed);
         for _ in 0..most {
             let number = Number { flow: self.first + index as u32, epoch: self.epoch, sequence: *next };
             number.payload(&mut self.payload);
@@ -147,6 +223,7 @@ impl Turns {
             }
             (*next, *since) = (*next + 1, Instant::now());
             self.books.tallies[index].sent.fetch_add(1, Ordering::Relaxed);
+            self.books.offered.fetch_add(u64::from(is_judged && !is_stuck), Ordering::Relaxed);
         }
     }
 
@@ -163,5 +240,30 @@ impl Turns {
             });
         }
         expected.iter().zip(&books.tallies).for_each(|(expected, tally)| expected.pause(tally));
+    }
+
+    /// Writes down the end of a long wait, unless frames were dropped: the next ones are sent only after a while then.
+    fn note_arrivals(&mut self, own: Option<&File>) {
+        let gone = self.clock.gone(own);
+        for (flow, (last, tally)) in self.arrivals.iter_mut().zip(&self.books.tallies).enumerate() {
+            let [received, lost] = [&tally.received, &tally.lost].map(Tally::get);
+            if last.is_some_and(|last| last.received == received) || received == 0 {
+                continue;
+            }
+            let now = LastFrame { at: Instant::now(), gone, received, lost };
+            let Some(before) = last.replace(now).filter(|before| before.lost == lost) else { continue };
+            let whole = now.at - before.at;
+            if whole > LONG {
+                // What was last looked at is as late as everything on a busy machine.
+                let gone = self.clock.now(own);
+                let wait = LongWait {
+                    flow,
+                    until: now.at,
+                    whole,
+                    own: whole.saturating_sub(gone.saturating_sub(before.gone)),
+                };
+                self.books.waits.lock().unwrap_or_else(PoisonError::into_inner).push(wait);
+            }
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::health::Counts;
+use crate::shares::LeastShare;
 
 /// Counts of a kind of attack.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -37,6 +38,8 @@ pub struct FlowCounts {
     pub stale: u64,
     /// The longest time without a frame, in milliseconds.
     pub longest_pause_ms: u64,
+    /// The longest one of more than 100 ms in which nothing was dropped, without what the machine took of it.
+    pub longest_wait_ms: u64,
 }
 
 /// What a daemon had at the first and at the last rest of its lives.
@@ -65,6 +68,8 @@ pub struct Report {
     pub seconds: u64,
     /// How often each attack was made, by name.
     pub attacks: BTreeMap<String, Attacks>,
+    /// For each attack the bystander that had least of its fair share.
+    pub least: BTreeMap<String, LeastShare>,
     /// Flows of bystanders.
     pub flows: Vec<FlowCounts>,
     /// Damaged frames.
@@ -105,18 +110,23 @@ impl Report {
         let mut text = format!("{}\n", self.line());
         let mut line = |words: std::fmt::Arguments<'_>| _ = writeln!(text, "{words}");
         line(format_args!(
-            "\n| bystanders | sent | received in order | lost, counted as drops | out of order or twice | longest pause |"
+            "\n| bystanders | sent | received in order | lost, counted as drops | out of order or twice \
+             | longest pause | without the machine's part |"
         ));
-        line(format_args!("|---|--:|--:|--:|--:|--:|"));
+        line(format_args!("|---|--:|--:|--:|--:|--:|--:|"));
         for flow in &self.flows {
-            let FlowCounts { name, sent, received, lost, disordered, longest_pause_ms, .. } = flow;
-            line(format_args!("| {name} | {sent} | {received} | {lost} | {disordered} | {longest_pause_ms} ms |"));
+            let FlowCounts { name, sent, received, lost, disordered, longest_pause_ms, longest_wait_ms, .. } = flow;
+            let waits = if *longest_wait_ms == 0 { "–".into() } else { format!("{longest_wait_ms} ms") };
+            line(format_args!(
+                "| {name} | {sent} | {received} | {lost} | {disordered} | {longest_pause_ms} ms | {waits} |"
+            ));
         }
-        line(format_args!("\n| attack | made | took hold | killed | longest |"));
-        line(format_args!("|---|--:|--:|--:|--:|"));
+        line(format_args!("\n| attack | made | took hold | killed | longest | least share of a bystander |"));
+        line(format_args!("|---|--:|--:|--:|--:|---|"));
         for (name, attacks) in &self.attacks {
             let Attacks { made, took_hold, killed, longest_ms } = attacks;
-            line(format_args!("| {name} | {made} | {took_hold} | {killed} | {longest_ms} ms |"));
+            let least = self.least.get(name).map_or_else(|| "–".into(), ToString::to_string);
+            line(format_args!("| {name} | {made} | {took_hold} | {killed} | {longest_ms} ms | {least} |"));
         }
         line(format_args!(
             "\n| daemon, until | rests | descriptors | threads | shared mappings | own memory, KB | resident, KB |"

@@ -5,6 +5,7 @@ use std::io::BufRead;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_harness::Process;
@@ -16,6 +17,7 @@ use crate::health::{Counts, rests, settles};
 use crate::report::{FlowCounts, Life, Report};
 use crate::rng::Rng;
 use crate::roles::{self, ROLES, UP};
+use crate::shares::{BegunAttack, FairShares};
 use crate::stalls::Watch;
 use crate::world::{ATTACKED, ATTACKED_TUNNEL, ATTACKED_VNI, ATTACKED_VTEP, ATTACKING_VTEP, World};
 
@@ -33,6 +35,15 @@ enum Deed {
     Role(usize),
     /// The act of that number in [`ACTS`].
     Act(usize),
+}
+
+impl Deed {
+    fn name(self) -> &'static str {
+        match self {
+            Deed::Role(number) => ROLES[number].name,
+            Deed::Act(number) => ACTS[number].0,
+        }
+    }
 }
 
 /// How many of the first deeds can be done together: a device has one guest at a time.
@@ -61,6 +72,7 @@ pub struct Soak {
     begun: Instant,
     length: Duration,
     observed: [Observed; 2],
+    shares: FairShares,
     rounds_left: u64,
     /// Which daemons began in this round: they have not seen all of it.
     began: [bool; 2],
@@ -83,7 +95,8 @@ impl Soak {
         ] {
             report.left_out.insert(what.into(), why.into());
         }
-        let watch = Watch::start(bystanders.books()).map_err(|e| e.to_string())?;
+        let watch =
+            Watch::start(bystanders.books(), Arc::clone(&world.machine.gone.processes)).map_err(|e| e.to_string())?;
         let (begun, rng) = (Instant::now(), Rng::new(seed));
         let mut this = Soak {
             world,
@@ -94,11 +107,11 @@ impl Soak {
             begun,
             length,
             observed: Default::default(),
+            shares: FairShares::default(),
             rounds_left: 0,
             began: [false; 2],
         };
         this.attach_for_attackers()?;
-        this.watch.look_at(this.world.daemons.each_ref().map(|daemon| daemon.id()));
         this.rounds_left = ROUNDS_OF_A_LIFE;
         Ok(this)
     }
@@ -164,6 +177,7 @@ impl Soak {
                 attackers.extend(self.begin(*number));
             }
         }
+        let begun = BegunAttack::now(self.bystanders.moments(&self.world));
         let life = Duration::from_millis(100 + self.rng.below(500));
         for deed in deeds {
             if let Deed::Act(number) = deed {
@@ -171,6 +185,8 @@ impl Soak {
             }
         }
         std::thread::sleep(life);
+        let names: Vec<&str> = deeds.iter().map(|deed| deed.name()).collect();
+        self.shares.add(&names, &self.bystanders.names(), &begun, &self.bystanders.moments(&self.world));
         if let Some(daemon) = killed {
             self.kill(daemon);
         }
@@ -225,8 +241,10 @@ impl Soak {
         let counts = self.report.attacks.entry(name.into()).or_default();
         counts.killed += u64::from(!has_ended);
         counts.longest_ms = counts.longest_ms.max(start.elapsed().as_millis() as u64);
-        // It may have ended in between, which is as good.
+        // It may have ended in between, which is as good; so is a TAP that there is not.
         let _ = process.child().kill();
+        let tap = roles::tap_of(process.id());
+        let _ = self.world.first().control().map(|mut client| client.detach(ATTACKED, &tap));
         let said = process.output(Some(BEGIN)).map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
         let wrong = said.into_iter().filter(|text| text.contains("not refused") || text.contains("panicked"));
         self.fail(wrong.map(|text| format!("{name}: {}", text.trim())));
@@ -255,7 +273,7 @@ impl Soak {
     fn restart(&mut self, number: usize, how: &str) {
         self.bury(number, how);
         self.began[number] = true;
-        self.watch.look_at([0; 2]);
+        self.world.machine.look_at([0; 2]);
         self.world.daemons[number].kill();
         let gone = Instant::now();
         self.bystanders.close(number);
@@ -274,7 +292,7 @@ impl Soak {
         if number == 0 {
             wrong.extend(self.attach_for_attackers().err());
         }
-        self.watch.look_at(self.world.daemons.each_ref().map(|daemon| daemon.id()));
+        self.world.watch_over();
         self.report.back_after_ms.push(gone.elapsed().as_millis() as u64);
         self.fail(wrong);
     }
@@ -316,9 +334,12 @@ impl Soak {
 
     fn end(mut self) -> Report {
         self.look();
+        let waits = self.bystanders.waits(true);
+        self.fail(waits);
         self.report.stalls = self.watch.found();
-        self.watch.look_at([0; 2]);
+        self.world.machine.look_at([0; 2]);
         self.report.flows = self.bystanders.counts();
+        self.report.least = self.shares.least();
         self.report.corrupt = self.bystanders.corrupt();
         self.bystanders.close(0);
         for (number, name) in NAMES.into_iter().enumerate() {
@@ -346,6 +367,10 @@ impl Soak {
                 wrong.push(format!("{name}: no frame at all"));
             }
         }
+        let unfair = self.report.least.iter().filter(|(_, least)| !least.is_fair());
+        wrong.extend(
+            unfair.map(|(attack, least)| format!("beside '{attack}' a bystander had no more of its share: {least}")),
+        );
         let vain = self.report.attacks.iter().filter(|(_, counts)| counts.made >= 3 && counts.took_hold == 0);
         wrong
             .extend(vain.map(|(name, counts)| format!("the attack '{name}' never took hold in {} times", counts.made)));

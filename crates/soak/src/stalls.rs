@@ -1,12 +1,13 @@
 //! Looks at the daemons' threads when a bystander waits: what they wait for in the kernel says why.
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::frames::Tally;
+use crate::machine::BothProcesses;
 use crate::pairs::Books;
 
 /// The time without a frame that is worth a look, and the time until the next look.
@@ -19,24 +20,18 @@ const MOST: usize = 24;
 /// The thread that looks.
 pub struct Watch {
     over: Arc<AtomicBool>,
-    processes: Arc<[AtomicU32; 2]>,
     found: Arc<Mutex<Vec<String>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watch {
-    /// Looks after pairs with these names and books.
-    pub fn start(pairs: Vec<(&'static str, Arc<Books>)>) -> std::io::Result<Watch> {
-        let (over, processes) = (Arc::<AtomicBool>::default(), Arc::<[AtomicU32; 2]>::default());
+    /// Looks after pairs with these names and books, and these daemons.
+    pub fn start(pairs: Vec<(&'static str, Arc<Books>)>, processes: Arc<BothProcesses>) -> std::io::Result<Watch> {
+        let over = Arc::<AtomicBool>::default();
         let found = Arc::<Mutex<Vec<String>>>::default();
-        let looker = Looker { over: Arc::clone(&over), processes: Arc::clone(&processes), found: Arc::clone(&found) };
+        let looker = Looker { over: Arc::clone(&over), processes, found: Arc::clone(&found) };
         let thread = std::thread::Builder::new().name("soak-stalls".into()).spawn(move || looker.run(&pairs))?;
-        Ok(Watch { over, processes, found, thread: Some(thread) })
-    }
-
-    /// The daemons' processes from now on; zero for one that is not there.
-    pub fn look_at(&self, processes: [u32; 2]) {
-        self.processes.iter().zip(processes).for_each(|(known, now)| known.store(now, Ordering::Relaxed));
+        Ok(Watch { over, found, thread: Some(thread) })
     }
 
     /// What was found so far.
@@ -55,7 +50,7 @@ impl Drop for Watch {
 
 struct Looker {
     over: Arc<AtomicBool>,
-    processes: Arc<[AtomicU32; 2]>,
+    processes: Arc<BothProcesses>,
     found: Arc<Mutex<Vec<String>>>,
 }
 

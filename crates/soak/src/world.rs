@@ -8,6 +8,7 @@ use netvale_harness::net::{cable, ip};
 use tempfile::TempDir;
 
 use crate::ends::{End, Rings, Wrap, station};
+use crate::machine::Machinery;
 use crate::netvale::Netvale;
 use crate::replayed;
 
@@ -42,6 +43,8 @@ pub struct World {
     pub program: PathBuf,
     /// The user that attackers are, if they can be another one.
     pub attacker: Option<u32>,
+    /// What the machine takes of the daemons' time.
+    pub machine: Machinery,
 }
 
 impl World {
@@ -63,7 +66,15 @@ impl World {
         let other = first.dir().display().to_string();
         let second = Netvale::start(netvale, &["--workers", "1", "--allow-dir", &other], folder.join("second.log"))?;
         let attacker = rustix::process::geteuid().is_root().then_some(ATTACKER);
-        Ok(World { daemons: [first, second], files, program, attacker })
+        let machine = Machinery::start().map_err(|e| e.to_string())?;
+        let this = World { daemons: [first, second], files, program, attacker, machine };
+        this.watch_over();
+        Ok(this)
+    }
+
+    /// The daemons as they are now are looked after.
+    pub fn watch_over(&self) {
+        self.machine.look_at(self.daemons.each_ref().map(|daemon| daemon.id()));
     }
 
     /// The daemon that is attacked.
@@ -82,7 +93,12 @@ impl World {
         Port::open_with(name, &options).map_err(|e| format!("{name}: {e}"))
     }
 
-    /// The same as an end that sends from one station to another.
+    /// The same of the first one, as an end that sends that frame in each turn besides.
+    pub fn announcing(&self, name: &str, [from, to]: [u8; 2], frame: Vec<u8>) -> Result<Box<dyn End>, String> {
+        Ok(Rings::announcing(self.open(0, name)?, Wrap::ethernet(station(to), station(from)), frame))
+    }
+
+    /// A port as an end that sends from one station to another.
     pub fn end(&self, daemon: usize, name: &str, (from, to): (u8, u8)) -> Result<Box<dyn End>, String> {
         Ok(Rings::of(self.open(daemon, name)?, Wrap::ethernet(station(to), station(from))))
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use netvale_port::Egress;
+use netvale_port::origin::Origin;
 use netvale_wire::flow::FlowKey;
 
 use crate::fdb::PortId;
@@ -76,6 +77,12 @@ impl Monitor {
 impl Entry {
     pub(crate) fn with_monitors(&self, tx: Vec<Monitor>, rx: Vec<Monitor>) -> Entry {
         Entry { tx_monitors: tx, rx_monitors: rx, ..self.clone() }
+    }
+
+    /// Whose its frames are.
+    #[inline]
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { port: self.id, owner: self.port.owner }
     }
 
     /// Whether frames of that owner may wait for room here.

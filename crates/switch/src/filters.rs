@@ -1,4 +1,8 @@
 //! Filters of a port: rules in order, of which the first that a frame fits decides.
+//!
+//! A frame may come with work left to do on it, which somebody behind the switch does: a checksum to fill in, a segment
+//! to cut. What rules look at is what leaves: of a segment each frame that it becomes, and no bytes over which a
+//! checksum is filled in later. That costs only frames with such work whose rules look behind their headers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,9 +10,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use netvale_mem::steps::{self, Step};
 use netvale_policy::bpf::Program;
 use netvale_port::stage::HEAD;
+use netvale_port::{DropReason, FrameRef};
+use netvale_wire::checksum::Sum;
+use netvale_wire::ethernet;
+use netvale_wire::layers::Layers;
+use netvale_wire::offload::{Gso, Offload};
+use netvale_wire::segment::Segmenter;
 
 /// Bytes of a long frame that filters see at least: a tag may have been taken away from its copied ones.
 const SEEN: usize = HEAD - 4;
+/// Bytes of the headers of UDP over IPv4, the shortest that work is left to do behind.
+const SHORTEST: usize = ethernet::HEADER_LEN + 20 + 8;
+/// Frames of a segment that are looked at; a segment of more is none that a stack makes, and would take too much of a
+/// worker's time.
+const MOST_CUT: usize = 1024;
 
 /// A rule.
 #[derive(Debug)]
@@ -43,16 +58,25 @@ impl Rule {
 #[derive(Clone, Debug, Default)]
 pub struct Filters {
     rules: Vec<Arc<Rule>>,
-    is_deep: bool,
+    /// How many of a frame's first bytes the rules look at, at most.
+    reach: usize,
+}
+
+/// What rules say of a frame of which they were shown a part.
+enum Ruled<'a> {
+    /// It fits this one, or none.
+    Fits(Option<&'a Arc<Rule>>),
+    /// It depends on what they were not shown.
+    Depends,
 }
 
 impl Filters {
     /// Creates them.
     #[must_use]
     pub fn new(rules: Vec<Arc<Rule>>) -> Filters {
-        let reaches = |rule: &Arc<Rule>| rule.program.reach().is_none_or(|reach| reach as usize > SEEN);
-        let is_deep = rules.iter().any(reaches);
-        Filters { rules, is_deep }
+        let reach = |rule: &Arc<Rule>| rule.program.reach().map_or(usize::MAX, |reach| reach as usize);
+        let reach = rules.iter().map(reach).max().unwrap_or(0);
+        Filters { rules, reach }
     }
 
     /// The rules, in order.
@@ -64,13 +88,106 @@ impl Filters {
     /// Whether they may look at more of a frame than its first bytes.
     #[must_use]
     pub fn are_deep(&self) -> bool {
-        self.is_deep
+        self.reach > SEEN
     }
 
-    /// Whether a frame of `len` bytes passes, of which `head` are the first, or all if they are [deep](Filters::are_deep).
+    /// Whether they may look behind the headers of some frame with work left to do.
+    pub(crate) fn reach_payload(&self) -> bool {
+        self.reach > SHORTEST
+    }
+
+    /// Whether a frame on which nothing is left to do passes: `len` bytes, of which `head` are the first, or all if
+    /// they are [deep](Filters::are_deep).
     #[inline]
-    pub(crate) fn pass(&self, head: &[u8], len: usize) -> bool {
+    pub(crate) fn pass_bare(&self, head: &[u8], len: usize) -> bool {
         self.rules.is_empty() || self.decide(head, len)
+    }
+
+    /// Whether a frame passes whose first bytes, or all, are `head`. Of one that [has to be shown
+    /// whole](Filters::want_all_of), all.
+    ///
+    /// # Errors
+    /// The reason why it does not.
+    #[inline]
+    pub(crate) fn pass(&self, head: &[u8], frame: &FrameRef<'_>) -> Result<(), DropReason> {
+        if self.rules.is_empty() {
+            return Ok(());
+        }
+        let passes = match frame.offload() {
+            Offload::CsumPartial { start, offset } if self.reach_payload() => {
+                self.pass_unsummed(head, frame.len(), start, offset)?
+            }
+            Offload::Gso(gso) if self.reach > usize::from(gso.hdr_len) => self.pass_uncut(head, frame.len(), &gso)?,
+            _ => self.decide(head, frame.len()),
+        };
+        if passes { Ok(()) } else { Err(DropReason::Filter) }
+    }
+
+    /// Whether the rules look behind the headers of a segment that begins with `head`, so that its payload has to be
+    /// there for them.
+    #[cold]
+    pub(crate) fn want_all_of(&self, head: &[u8], len: usize, hdr_len: usize) -> bool {
+        self.reach > hdr_len && matches!(self.look(head.get(..hdr_len).unwrap_or(head), len), Ruled::Depends)
+    }
+
+    /// Whether a frame passes whose checksum is not filled in yet. That of a packet in a tunnel lies in what rules may
+    /// look at as payload, and its sender chooses where: rules that look there would decide about other bytes than are
+    /// delivered.
+    #[cold]
+    fn pass_unsummed(&self, head: &[u8], len: usize, start: u16, offset: u16) -> Result<bool, DropReason> {
+        let at = usize::from(start) + usize::from(offset);
+        match self.look(head.get(..at).unwrap_or(head), len) {
+            Ruled::Fits(rule) => Ok(self.follow(rule)),
+            Ruled::Depends if is_inner(head, start) => Err(DropReason::BadVnetHeader),
+            Ruled::Depends => Ok(self.decide(head, len)),
+        }
+    }
+
+    /// Whether each frame passes that a segment becomes: else none of them does.
+    #[cold]
+    fn pass_uncut(&self, head: &[u8], len: usize, gso: &Gso) -> Result<bool, DropReason> {
+        let (headers, payload) = head.split_at_checked(gso.hdr_len.into()).unwrap_or((head, &[]));
+        if let Ruled::Fits(rule) = self.look(headers, len) {
+            return Ok(self.follow(rule));
+        }
+        let cut = Segmenter::new(headers, payload.len(), gso).ok();
+        let cut = cut.filter(|cut| head.len() == len && cut.remaining() <= MOST_CUT);
+        let mut cut = cut.ok_or(DropReason::BadVnetHeader)?;
+        let mut decided = None;
+        while let Some(segment) = cut.next_segment() {
+            let part = payload.get(segment.payload()).unwrap_or_default();
+            let headers = segment.finish_checksum(Sum::ZERO.add_bytes(part));
+            let fits = |rule: &&Arc<Rule>| rule.program.run_parts(headers, part) != 0;
+            let rule = self.rules.iter().find(fits);
+            if rule.is_some_and(|rule| rule.drops) {
+                return Ok(self.follow(rule));
+            }
+            decided = decided.or(rule);
+        }
+        Ok(self.follow(decided))
+    }
+
+    /// What the rules say of a frame of `len` bytes, shown these.
+    fn look(&self, shown: &[u8], len: usize) -> Ruled<'_> {
+        for rule in &self.rules {
+            match rule.program.run(shown, len as u32) {
+                Ok(0) => {}
+                Ok(_) => return Ruled::Fits(Some(rule)),
+                Err(_) => return Ruled::Depends,
+            }
+        }
+        Ruled::Fits(None)
+    }
+
+    /// Does as the rule says that a frame fits: whether it passes.
+    #[inline]
+    fn follow(&self, rule: Option<&Arc<Rule>>) -> bool {
+        let Some(rule) = rule else { return true };
+        rule.count(1);
+        if steps::are_wanted() {
+            return self.tell(rule);
+        }
+        !rule.drops
     }
 
     /// Says that a rule decides, and how. The last thing that is done, so that nothing is saved for the call where nobody traces.
@@ -84,15 +201,11 @@ impl Filters {
     fn decide(&self, head: &[u8], len: usize) -> bool {
         // What a rule cannot see it does not fit: all that it may look at has been copied.
         let fits = |rule: &&Arc<Rule>| rule.program.run(head, len as u32).is_ok_and(|verdict| verdict != 0);
-        match self.rules.iter().find(fits) {
-            Some(rule) => {
-                rule.count(1);
-                if steps::are_wanted() {
-                    return self.tell(rule);
-                }
-                !rule.drops
-            }
-            None => true,
-        }
+        self.follow(self.rules.iter().find(fits))
     }
+}
+
+/// Whether a checksum is that of a packet within this one.
+fn is_inner(head: &[u8], start: u16) -> bool {
+    Layers::parse(head).ok().and_then(|layers| layers.ip).is_none_or(|ip| ip.l4 != usize::from(start))
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use netvale_mem::steps::{self, Step, step};
 use netvale_port::link::LinkEnd;
+use netvale_port::origin::Origin;
 use netvale_port::stage::Stage;
 use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, Passed, Scratch, Source, Task};
 
@@ -186,6 +187,7 @@ impl Forwarder {
         // The port was detached a moment ago: nobody may get frames from it any more.
         let Some(me) = table.get(self.from) else { return };
         self.held.from = me.owner;
+        work.scratch.sent_by(me.origin());
         if let Some(policed) = table.policed() {
             return self.forward_policed(&table, policed, work);
         }
@@ -250,6 +252,8 @@ impl Forwarder {
     }
 
     fn retry(&mut self, work: &mut Work) {
+        let origin = self.switch.table().get(self.from).map(|me| me.origin());
+        work.scratch.sent_by(origin.unwrap_or(Origin::UNKNOWN));
         self.held.retry(self.source.variants(), &mut work.scratch);
     }
 

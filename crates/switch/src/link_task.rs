@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use netvale_mem::steps;
 use netvale_port::link::LinkEnd;
+use netvale_port::origin::Origin;
 use netvale_port::{BATCH, DropReason, Egress, Ingress, Passed, Source, Task};
 
 use crate::fdb::PortId;
@@ -67,6 +68,8 @@ impl LinkTask {
         let batch = self.source.frames();
         let picks = IDENTITY.get(self.done..batch.len().min(BATCH)).unwrap_or_default();
         work.scratch.may_wait(true);
+        // Frames of several ports lie in a link, and not the one that this thread forwarded from last.
+        work.scratch.sent_by(Origin::UNKNOWN);
         let now = self.to.deliver(batch, picks, &mut work.scratch);
         self.done += now;
         now

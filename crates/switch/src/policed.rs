@@ -21,6 +21,8 @@ pub(crate) struct Policed {
     /// Whether there are filters of what a port gets, and whether one may look at more than the first bytes of a frame.
     pub(crate) is_filtered: bool,
     pub(crate) is_deep: bool,
+    /// Whether one of these may look behind the headers of a segment.
+    pub(crate) looks_at_payload: bool,
     /// Addresses that are behind one port and nowhere else, in order.
     pinned: Vec<(u64, PortId)>,
     /// Those of ports of which nothing is said.
@@ -38,6 +40,7 @@ impl Policed {
             kinds: [true, false, false],
             is_filtered: false,
             is_deep: false,
+            looks_at_payload: false,
             pinned: Vec::new(),
             blank: Policies::default(),
             default_vlans: Vlans::default(),
@@ -60,6 +63,7 @@ impl Policed {
         let vlans = protocols.count() > 0;
         let is_filtered = policies().any(|(_, policies)| !policies.filters[1].rules().is_empty());
         let is_deep = policies().any(|(_, policies)| policies.filters[1].are_deep());
+        let looks_at_payload = policies().any(|(_, policies)| policies.filters[1].reach_payload());
         let snoops = policies().any(|(_, policies)| policies.multicast.needs_groups());
         Some(Box::new(Policed {
             is_only_traced,
@@ -68,6 +72,7 @@ impl Policed {
             kinds,
             is_filtered,
             is_deep,
+            looks_at_payload,
             pinned,
             ..Policed::none()
         }))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use netvale_policy::bucket::{Bucket, Limit, Share};
+use netvale_policy::bucket::{Bucket, Limit, Share, Weight};
 use netvale_policy::guard::Guard;
 use netvale_policy::snoop::Multicast;
 use netvale_policy::vlan::{Protocol, Tagging, Vlans};
@@ -163,7 +163,7 @@ impl PolicyState {
     pub(crate) fn note_move(&self) {
         let now = now();
         let limit = Limit::frames(MOVES.0, MOVES.1);
-        if self.moves.take(&limit, now, [0].into_iter()) == 0 {
+        if self.moves.take(&limit, now, [Weight::frame(0)].into_iter()) == 0 {
             self.blocked_until.store(now + BLOCKED.as_nanos() as u64, Ordering::Relaxed);
             self.blocked.fetch_add(1, Ordering::Relaxed);
         }
@@ -172,7 +172,7 @@ impl PolicyState {
     /// Whether a message about groups may be read; a port that sends more than hosts do has them forwarded only.
     #[cold]
     pub(crate) fn may_report(&self) -> bool {
-        self.messages.take(&Limit::frames(MESSAGES.0, MESSAGES.1), now(), [0].into_iter()) > 0
+        self.messages.take(&Limit::frames(MESSAGES.0, MESSAGES.1), now(), [Weight::frame(0)].into_iter()) > 0
     }
 
     pub(crate) fn unblock(&self) {

@@ -132,7 +132,7 @@ pub struct Switch {
     /// Addresses by VLAN, from the first VLAN on.
     vlan_fdb: OnceLock<Fdb>,
     key: (u64, u64),
-    flows: FlowKey,
+    flows: [u64; 2],
     /// What is heard of groups, from the first port that snoops on.
     snooping: OnceLock<Arc<Snooping>>,
     /// Attachments so far.
@@ -149,8 +149,14 @@ impl Switch {
 
     /// Creates a switch without ports.
     pub fn with(name: &str, settings: Settings) -> Arc<Self> {
+        let random = RandomState::new();
+        Self::with_flows(name, settings, [random.hash_one(3u8), random.hash_one(4u8)])
+    }
+
+    /// Creates a switch without ports that spreads flows over queues as another one did that had this key.
+    pub fn with_flows(name: &str, settings: Settings, flows: [u64; 2]) -> Arc<Self> {
         let Settings { table_entries, sticky, holds_others } = settings;
-        // Two keys from the standard library's per-process random state.
+        // From the standard library's per-process random state.
         let random = RandomState::new();
         let key = (random.hash_one(1u8), random.hash_one(2u8));
         let table = ArcSwap::from_pointee(Table::from(vec![None; MAX_PORTS]));
@@ -162,7 +168,7 @@ impl Switch {
             fdb,
             vlan_fdb: OnceLock::new(),
             key,
-            flows: FlowKey::new([random.hash_one(3u8), random.hash_one(4u8)]),
+            flows,
             snooping: OnceLock::new(),
             attached: AtomicU64::new(0),
             holds_others: holds_others.into(),
@@ -172,6 +178,11 @@ impl Switch {
     /// Its name, e.g. `vale0`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The key by which flows are spread over queues.
+    pub fn flows(&self) -> [u64; 2] {
+        self.flows
     }
 
     /// Its forwarding table, as long as it has no VLANs.
@@ -347,7 +358,7 @@ impl Switch {
             self.tables().for_each(|fdb| fdb.own(id, owner, port.most_addresses.unwrap_or(u32::MAX)));
             self.restrict(id, port.policies.as_deref());
             by_id[free] = Some(Arc::new(Entry {
-                flows: self.flows,
+                flows: FlowKey::new(self.flows),
                 id,
                 since: self.attached.fetch_add(1, Ordering::Relaxed),
                 port,
@@ -461,6 +472,11 @@ impl Switch {
     /// Names and numbers of its ports.
     pub fn ports(&self) -> Vec<(PortId, String)> {
         self.table.load().all.iter().map(|e| (e.id, e.port.name.clone())).collect()
+    }
+
+    /// Whose a port is.
+    pub fn owner(&self, id: PortId) -> Option<u32> {
+        self.table.load().get(id).map(|e| e.port.owner)
     }
 
     /// The name of a port.

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvale_port::batch::{Batch, MAX_FRAGS};
+use netvale_port::pace::Pace;
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch, soft};
 use rustix::io::Errno;
 
@@ -19,6 +20,7 @@ pub struct TapEgress {
     queue: Arc<OwnedFd>,
     counters: Arc<RingCounters>,
     link: Link,
+    pace: Pace,
 }
 
 /// The result of writing a frame.
@@ -31,7 +33,7 @@ enum Written {
 impl TapEgress {
     /// Creates the egress of `queue`.
     pub fn new(queue: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
-        TapEgress { queue, counters, link: Link::default() }
+        TapEgress { queue, counters, link: Link::default(), pace: Pace::default() }
     }
 
     /// Sets what is told of the interface.
@@ -71,7 +73,13 @@ impl TapEgress {
 impl Egress for TapEgress {
     fn deliver(&self, batch: &Batch, picks: &[u16], _scratch: &mut Scratch) -> usize {
         let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        let mut meter = self.pace.begin(picks.len());
         for &pick in picks {
+            if !meter.goes_on() {
+                self.counters.dropped(DropReason::Device, (picks.len() - done) as u64);
+                done = picks.len();
+                break;
+            }
             if let Some(frame) = batch.get(usize::from(pick)) {
                 match self.write(&frame) {
                     Written::Yes => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
@@ -81,6 +89,7 @@ impl Egress for TapEgress {
             }
             done += 1;
         }
+        meter.end();
         self.counters.passed(frames, bytes);
         done
     }

@@ -78,8 +78,9 @@ impl Inflight {
         if offset.checked_add(len).is_none() {
             return Err(MemoryError::Wraps { guest: offset, size: len });
         }
-        let map = map(&file, offset, len)?;
-        Ok(Inflight { base: map.start(), map, file: Arc::new(file), shape })
+        let file = Arc::new(file);
+        let map = map(Arc::clone(&file), offset, len)?;
+        Ok(Inflight { base: map.start(), map, file, shape })
     }
 
     /// Its file, and where in it.

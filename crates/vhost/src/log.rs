@@ -41,8 +41,9 @@ impl DirtyLog {
         if offset.checked_add(len).is_none() {
             return Err(MemoryError::Wraps { guest: offset, size: len });
         }
-        let map = map(&file, offset, len)?;
-        Ok(DirtyLog { bits: map.start(), map, len, offset, file: Arc::new(file) })
+        let file = Arc::new(file);
+        let map = map(Arc::clone(&file), offset, len)?;
+        Ok(DirtyLog { bits: map.start(), map, len, offset, file })
     }
 
     /// Its length, where it begins in its file, and the file.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use netvale_mem::Mapping;
+use netvale_mem::holes::may_be_mapped;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -69,6 +70,9 @@ pub enum MemoryError {
         "a memory region lies in a file that is not in memory: give the guest memory from a memfd, tmpfs or hugetlbfs"
     )]
     NotInMemory,
+    /// A hole is being made in the file, which takes too long.
+    #[error("a memory region cannot be mapped, as a hole is being made in its file that takes too long")]
+    Hole,
     /// A system call failed.
     #[error("cannot map a memory region: {0}")]
     Map(Errno),
@@ -158,7 +162,11 @@ impl GuestMemory {
         if let Some(o) = other.into_iter().find(|o| clash(guest, o.guest, o.size) || clash(user, o.user, o.size)) {
             return Err(MemoryError::Overlap(o.guest.max(guest)));
         }
-        let (map, file) = (map(fd, offset, size)?, self.file(fd)?);
+        let file = self.file(fd)?;
+        let map = match &file {
+            Some(file) => map(Arc::clone(file), offset, size)?,
+            None => map(copy_of(fd)?, offset, size)?,
+        };
         let mut regions = self.regions.clone();
         regions.push(Region { spec, host: map.start(), map: Arc::new(map), file });
         regions.sort_by_key(|r| r.spec.guest);
@@ -194,8 +202,7 @@ impl GuestMemory {
         if files.len() >= MAX_FILES {
             return Ok(None);
         }
-        let copy = rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(MemoryError::Map)?;
-        Ok(Some(Arc::new(copy)))
+        copy_of(fd).map(Some)
     }
 
     /// The regions with their files, for another process to go on with them. `None`: the files were too many to keep.
@@ -265,22 +272,30 @@ impl GuestMemory {
     }
 }
 
+fn copy_of(fd: &OwnedFd) -> Result<Arc<OwnedFd>, MemoryError> {
+    rustix::io::fcntl_dupfd_cloexec(fd, 0).map(Arc::new).map_err(MemoryError::Map)
+}
+
 /// Maps `size` bytes of a peer's file, which may cut it short at any time: that is survived. A worker that touches a
 /// page waits for the file system, hence files in memory only.
 ///
 /// # Errors
 /// [`MemoryError`]: the file is not in memory, is shorter, or cannot be mapped.
-pub fn map(fd: &OwnedFd, offset: u64, size: u64) -> Result<Mapping, MemoryError> {
+pub fn map(fd: Arc<OwnedFd>, offset: u64, size: u64) -> Result<Mapping, MemoryError> {
     // Files in memory have seals. No file system is asked for them.
-    rustix::fs::fcntl_get_seals(fd).map_err(|_| MemoryError::NotInMemory)?;
-    let stat = rustix::fs::fstat(fd).map_err(MemoryError::Map)?;
+    rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemoryError::NotInMemory)?;
+    let stat = rustix::fs::fstat(&fd).map_err(MemoryError::Map)?;
     let past = offset.saturating_add(size).saturating_sub(u64::try_from(stat.st_size).unwrap_or(0));
     if past > 0 {
         return Err(MemoryError::FileTooShort { past });
     }
     let len = usize::try_from(size).map_err(|_| MemoryError::Map(Errno::NOMEM))?;
+    if !may_be_mapped(&fd) {
+        return Err(MemoryError::Hole);
+    }
+    let map = Mapping::of_peer(fd.as_fd(), offset, len).map_err(MemoryError::Map)?;
     // Workers look for what is lost after each batch: they stop immediately.
-    Mapping::of_peer(fd.as_fd(), offset, len).map(|map| map.watched()).map_err(MemoryError::Map)
+    Ok(map.watched().with_holes_in(fd))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use netvale_mem::lent::Guard;
+use netvale_port::origin::Origin;
 use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 use netvale_wire::flow::{self, Plain};
 use netvale_wire::{Offload, ethernet};
@@ -31,6 +32,8 @@ struct Pass<'a> {
     job: Job<'a>,
     table: &'a Table,
     now: u32,
+    /// Whose frames they are.
+    from: Origin,
     /// The longest frame that is sent at all.
     longest: usize,
     /// What was decided last: where frames of that flow go, and from which socket.
@@ -96,10 +99,10 @@ impl TunnelEgress {
         }
         let source = source(self.tunnel.flows.hash(head)) | ecn::of(head).unwrap_or(ecn::NOT_ECT) << ECN_SHIFT;
         if let Some(vtep) = self.vtep_of(pass, u64::from_le_bytes(*to)) {
-            self.hear(head, pass.now);
+            self.hear(head, pass);
             return sender.add(&pass.job, pick, vtep, source);
         }
-        if let Some(said) = self.hear(head, pass.now)
+        if let Some(said) = self.hear(head, pass)
             && let Some(reply) = neighbors::answer(head, &said, &self.tunnel.known)
         {
             return self.reply(reply);
@@ -125,9 +128,9 @@ impl TunnelEgress {
     }
 
     /// Hears who has which address, for a control plane.
-    fn hear(&self, head: &[u8], now: u32) -> Option<Said> {
+    fn hear(&self, head: &[u8], pass: &Pass<'_>) -> Option<Said> {
         let said = (!self.tunnel.options.learning).then(|| neighbors::read(head)).flatten()?;
-        self.tunnel.heard.hear(&said, now);
+        self.tunnel.heard.hear(&said, pass.from, pass.now);
         Some(said)
     }
 
@@ -156,13 +159,13 @@ fn length_of(frame: &FrameRef<'_>) -> usize {
 }
 
 impl Egress for TunnelEgress {
-    fn deliver(&self, batch: &Batch, picks: &[u16], _scratch: &mut Scratch) -> usize {
+    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let Some(mut sender) = self.sender() else { return 0 };
         let (table, peers) = (self.tunnel.table.load(), self.tunnel.peers.load());
         let (whole, longest) = self.tunnel.limits();
         let (sources, header) = (&self.tunnel.sources, &self.tunnel.header);
         let job = Job { batch, picks, peers: &peers, counters: &self.counters, sources, header, whole };
-        let mut pass = Pass { job, table: &table, now: now(), longest, last: None };
+        let mut pass = Pass { job, table: &table, now: now(), from: scratch.origin(), longest, last: None };
         for (pick, frame) in picks.iter().enumerate() {
             if let Some(frame) = batch.get(usize::from(*frame)) {
                 self.put(&mut pass, &mut sender, pick as u16, &frame);

@@ -20,6 +20,7 @@
 //! | `ecn` | marks of congested routers |
 //! | [`partial`] | frames whose checksum or segmentation the sender's kernel has left undone |
 //! | [`neighbors`] | requests for addresses (ARP, ND) that are answered here |
+//! | [`heard`] | who has said to have which address, by whose ports they are behind |
 //! | [`too_long`] | what a sender is told whose frame does not fit |
 //! | [`ip`] | addresses of VTEPs as words |
 //! | [`check`] | whether another host's endpoint answers |
@@ -29,6 +30,7 @@ mod ecn;
 pub mod egress;
 pub mod endpoint;
 pub mod header;
+pub mod heard;
 pub mod ingress;
 pub mod ip;
 pub mod neighbors;

@@ -1,27 +1,20 @@
-//! Requests for the Ethernet address of an IP address (ARP, RFC 826; neighbour discovery, RFC 4861): who has said to have which,
-//! and those of known neighbours, which are answered here instead of being sent to all VTEPs (RFC 9161).
+//! Requests for the Ethernet address of an IP address (ARP, RFC 826; neighbour discovery, RFC 4861): what a frame says
+//! or asks, and those of known neighbours, which are answered here instead of being sent to all VTEPs (RFC 9161).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use netvale_mem::lent::Lent;
-use netvale_port::changes::Changes;
 use netvale_wire::checksum::pseudo_v6;
 use netvale_wire::{Layers, MacAddr, arp, ethernet};
 
 use crate::ip::{self, Words};
 use crate::too_long::Reply;
 
-/// Neighbours that are remembered, and slots that are looked at for one.
-const HEARD: usize = 8192;
-const PROBES: usize = 16;
 /// Maps of known neighbours, and an odd number that mixes an address' bits.
 const SHARDS: usize = 256;
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Seconds after which one that is silent is forgotten.
-const AGEING: u32 = 1200;
 const ICMPV6: u8 = 58;
 /// ICMPv6 types (of a router's, a neighbour's and of a neighbour's answer), and options with the source's and the target's link-layer address (RFC 4861 §4).
 const ROUTER_ADVERTISEMENT: u8 = 134;
@@ -219,68 +212,6 @@ fn mac_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk::<6>().map(|mac| MacAddr(*mac).to_word())
 }
 
-/// A neighbour that was heard.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct One {
-    ip: Words,
-    mac: u64,
-    seen: u32,
-    router: bool,
-}
-
-/// What was heard of neighbours behind this host's ports. A worker that finds another one here hears the next time.
-pub struct Heard {
-    all: Lent<Vec<One>>,
-    key: u64,
-    /// New things that were heard.
-    changes: Changes,
-}
-
-impl Heard {
-    /// Nothing; the hash is keyed with `key`.
-    #[must_use]
-    pub fn new(key: u64) -> Heard {
-        Heard { all: Lent::with(vec![One::default(); HEARD]), key: key | 1, changes: Changes::default() }
-    }
-
-    /// Somebody may say to have an address. One of IPv6 is theirs as soon as they have said whether they are a router, since who
-    /// answers in their name has to say so, too: hosts give up a router that says to be none (RFC 4861 §7.2.5).
-    pub fn hear(&self, said: &Said, now: u32) {
-        let Some((address, mac)) = said.has else { return };
-        let Ok(mut all) = self.all.enter_now() else { return };
-        let ip = ip::words(address);
-        let first = ((ip[0] ^ ip[1].rotate_left(17) ^ self.key).wrapping_mul(self.key) >> 40) as usize;
-        let places = (0..PROBES).map(|i| (first + i) % HEARD);
-        let is_free = |one: &One| one.mac == 0 || now.saturating_sub(one.seen) >= AGEING;
-        let place = places.clone().find(|&i| all[i].ip == ip && all[i].mac != 0);
-        let place = place.or_else(|| places.clone().find(|&i| is_free(&all[i])));
-        let Some(one) = place.and_then(|i| all.get_mut(i)) else { return };
-        let before = if is_free(one) { One::default() } else { *one };
-        let known = ((before.ip, before.mac) == (ip, mac)).then_some(before.router);
-        let router = said.router.or(known).or_else(|| address.is_ipv4().then_some(false));
-        *one = router.map_or_else(One::default, |router| One { ip, mac, seen: now, router });
-        if (One { seen: before.seen, ..*one }) != before {
-            self.changes.note();
-        }
-    }
-
-    /// All that were heard.
-    #[must_use]
-    pub fn all(&self, now: u32) -> Vec<Neighbor> {
-        let Ok(Some(all)) = self.all.control().map(|mut all| all.as_mut().map(|all| all.clone())) else {
-            return Vec::new();
-        };
-        let heard = all.iter().filter(|one| one.mac != 0 && now.saturating_sub(one.seen) < AGEING);
-        heard.map(|one| Neighbor { ip: ip::of(one.ip), mac: one.mac, router: one.router }).collect()
-    }
-
-    /// How often something new was heard.
-    #[must_use]
-    pub fn changes(&self) -> &Changes {
-        &self.changes
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -408,41 +339,5 @@ mod tests {
         );
         known.clear();
         assert_eq!((known.count(), known.get(one(9).ip)), (0, None));
-    }
-
-    /// Objective: what was heard is found, once; who is silent is forgotten.
-    #[test]
-    fn heard() {
-        let heard = Heard::new(7);
-        let ip = IpAddr::from([10, 0, 0, 1]);
-        let says = |mac, router| Said { has: Some((ip, mac)), router, wants: None };
-        let only = |mac, router| vec![Neighbor { ip, mac, router }];
-        heard.hear(&says(A, None), 10);
-        heard.hear(&says(A, None), 11);
-        assert_eq!((heard.all(11), heard.changes().count()), (only(A, false), 1));
-        heard.hear(&says(B, None), 12);
-        assert_eq!((heard.all(12), heard.changes().count()), (only(B, false), 2));
-        assert_eq!(heard.all(12 + AGEING), []);
-        for n in 0..20_000u32 {
-            heard.hear(&Said { has: Some((IpAddr::from(n.to_be_bytes()), A)), router: None, wants: None }, 13);
-        }
-        assert!(heard.all(13).len() <= HEARD);
-    }
-
-    /// Objective: of IPv6 it is known who is a router; who has not said so is not known, nor is who takes another's address without
-    /// saying so.
-    #[test]
-    fn heard_routers() {
-        let (heard, ip) = (Heard::new(7), IpAddr::from(Ipv6Addr::LOCALHOST));
-        let hear = |mac, router| {
-            heard.hear(&Said { has: Some((ip, mac)), router, wants: None }, 10);
-            (heard.all(10).first().map(|one| (one.mac, one.router)), heard.changes().count())
-        };
-        assert_eq!(hear(A, None), (None, 0));
-        assert_eq!(hear(A, Some(true)), (Some((A, true)), 1));
-        assert_eq!(hear(A, None), (Some((A, true)), 1));
-        assert_eq!(hear(A, Some(false)), (Some((A, false)), 2));
-        assert_eq!(hear(B, None), (None, 3));
-        assert_eq!(hear(B, Some(true)), (Some((B, true)), 4));
     }
 }

@@ -15,8 +15,9 @@ use thiserror::Error;
 
 use crate::endpoint::{Endpoint, EndpointError, Inbox, SendOptions, Sources};
 use crate::header;
+use crate::heard::Heard;
 use crate::ip::{self, Words};
-use crate::neighbors::{Heard, Known, Neighbor};
+use crate::neighbors::{Known, Neighbor};
 use crate::peers::{MAX_PEERS, Peers};
 use crate::sender::Sender;
 use crate::sys;

@@ -192,7 +192,7 @@ fn flows_mixed() {
 
 /// Calls `f` with a batch of frames, on each of which the same is left to do.
 fn with_batch(frames: &[Vec<u8>], left: &VnetHdr, f: impl FnOnce(&Batch, &[u16])) {
-    let (_, ingress) = netvale_port::wrap::loopback(1).unwrap();
+    let (_, ingress) = netvale_port::loopback::loopback(1).unwrap();
     let mut source = Source::new(Box::new(ingress));
     let count = source.begin_with(frames.iter().map(|frame| [&left.to_bytes_mrg()[..], frame].concat()));
     assert_eq!(count, frames.len());

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import socket
+import struct
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Mapping
@@ -34,11 +35,15 @@ def _listens(directory: Path) -> bool:
         return probe.connect_ex(os.fspath(directory / "control.sock")) == errno.EPROTOTYPE
 
 
+def _last_resort() -> Path:
+    return Path(f"/tmp/netvale-{os.geteuid()}")
+
+
 def _own_dir() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(runtime):
         return Path(runtime, "netvale")
-    last = Path(f"/tmp/netvale-{os.geteuid()}")
+    last = _last_resort()
     if last.exists() and last.lstat().st_uid != os.geteuid():
         # Anybody can make it, and would answer in place of the daemon.
         raise NetvaleError(1, f"{last} belongs to another user")
@@ -60,8 +65,17 @@ class Control:
             if error.errno == errno.EACCES:
                 text = f"this user may not connect to {path}; 'netvale list' says who may"
             raise NetvaleError(error.errno or 0, text) from None
+        if path.parent == _last_resort() and self._listener() not in (0, os.geteuid()):
+            self._socket.close()
+            raise NetvaleError(1, f"another user listens at {path}")
         self._lines = self._socket.makefile("rw", encoding="utf-8", newline="\n")
         self._last = 0
+
+    def _listener(self) -> int:
+        """The user who listens at the other end."""
+        size = struct.calcsize("3i")
+        uid: int = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[1]
+        return uid
 
     def call(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
         """Calls a method by its name in the protocol. Returns its result as JSON has it."""

@@ -80,7 +80,7 @@ impl Program {
         if number != Some(link(&attached, ATTACH_XDP, ifindex)?) {
             return Err(NotContinued("a link of another program than the interface's"));
         }
-        Ok(Program { map, mode, link: attached })
+        Ok(Program { map, mode, link: attached, puts_tags_back: false })
     }
 
     /// It is this process's own from now on.

@@ -8,7 +8,7 @@ use rustix::net::AddressFamily;
 
 use super::sending::Senders;
 use super::tags::TagsLeft;
-use super::{Nic, Opened};
+use super::{LostTags, Nic, Opened};
 use crate::bpf::barrier::Barrier;
 use crate::bpf::{Mode, Program};
 use crate::continued::{NotContinued, is_socket, next};
@@ -74,7 +74,9 @@ impl Nic {
         let senders = Mutex::new(Senders::behind(barrier));
         let tags = has_told.then(|| TagsLeft::continued(interface.index));
         let (taken, freed) = Default::default();
-        Ok(Arc::new(Nic { interface, program, promiscuous, tags, taken, freed, senders }))
+        // What is said once, in the log, was said.
+        let lost_tags = LostTags::above_others(&interface, mode);
+        Ok(Arc::new(Nic { interface, program, promiscuous, tags, lost_tags, taken, freed, senders }))
     }
 
     /// It is this process's own from now on.

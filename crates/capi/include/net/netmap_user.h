@@ -6,8 +6,12 @@
 #ifndef _NET_NETMAP_USER_H_
 #define _NET_NETMAP_USER_H_
 
+/* What programs get from here besides, as from netmap's own. */
+#include <ctype.h>
+#include <net/if.h>
 #include <net/netmap.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #ifndef likely
 #define likely(x) __builtin_expect(!!(x), 1)

@@ -39,7 +39,7 @@ pub static nmctx_threadsafe: std::sync::atomic::AtomicI32 = std::sync::atomic::A
 /// As `struct nmctx` asks of its callbacks.
 unsafe extern "C" fn default_error(_ctx: *mut Ctx, text: *const c_char) {
     // SAFETY: a C string, by this function's contract.
-    eprintln!("{}", unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy());
+    netvale_control::note!("{}", unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy());
 }
 
 /// # Safety

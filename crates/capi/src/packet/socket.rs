@@ -106,7 +106,7 @@ fn take_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
 
 /// The answer to a program that wants rings in memory behind a port: their frames would go nowhere.
 pub fn no_rings() -> Errno {
-    eprintln!(
+    netvale_control::note!(
         "netvale: a packet socket with rings in memory (PACKET_TX_RING, PACKET_RX_RING) cannot be bound to a port; \
          send(2) and its kin work there: see the program's options"
     );
@@ -181,7 +181,7 @@ pub fn listened(number: c_int) {
     if is_bound(number) && !TOLD.swap(true, Ordering::Relaxed) {
         let name = with_sockets(|s| s.bound.get(&number).and_then(|(index, _)| port_at(*index))).map(|(name, _)| name);
         let name = name.unwrap_or_default();
-        eprintln!(
+        netvale_control::note!(
             "netvale: this packet socket is bound to port {name}; it can send, but receives nothing: receive through libpcap or /dev/netmap"
         );
     }

@@ -11,6 +11,11 @@ IS(NETMAP_MIN_API, 14);
 IS(NETMAP_MAX_API, 15);
 IS(NM_CACHE_ALIGN, 128);
 
+/* What programs have from these headers without including it. */
+IS(IFNAMSIZ, 16);
+IS(AF_INET, 2);
+int (*const of_ctype)(int) = isdigit;
+
 SIZE(struct netmap_slot, 16);
 AT(struct netmap_slot, buf_idx, 0);
 AT(struct netmap_slot, len, 4);

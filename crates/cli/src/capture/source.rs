@@ -224,7 +224,9 @@ fn watched_instead(name: &str, options: &Options, refused: netvale::Error) -> (S
     let copy = format!("{name}/rt");
     match Port::open_with(&copy, options) {
         Ok(port) => {
-            eprintln!("{name} is not this program's: {copy} is captured, a copy of what it sends and receives");
+            netvale_control::note!(
+                "{name} is not this program's: {copy} is captured, a copy of what it sends and receives"
+            );
             (copy, Ok(port))
         }
         Err(_) => refused,

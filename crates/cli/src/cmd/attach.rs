@@ -87,7 +87,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         out::line(format_args!("{} attached", port.name))?
     }
     if let Some(warning) = warning(args) {
-        eprintln!("netvale: {warning}");
+        netvale_control::note!("netvale: {warning}");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -93,7 +93,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let (totals, ended) = match files {
         Some(mut files) => recorder::record(&mut sources, &mut files, &plan, &stop)?,
         None => {
-            eprintln!("capturing from now on");
+            netvale_control::note!("capturing from now on");
             lines::print(&mut sources, &plan, &stop)
         }
     };
@@ -167,7 +167,7 @@ fn report(args: &Args, totals: &Totals) -> Result<(), CliError> {
         format!("{} frames, {} bytes captured in {seconds:.2} seconds{lost}", totals.frames, totals.bytes)
     };
     if args.file.as_ref().is_none_or(|file| file.as_os_str() == "-") {
-        eprintln!("{text}");
+        netvale_control::note!("{text}");
         Ok(())
     } else {
         out::line(text)

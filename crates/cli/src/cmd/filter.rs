@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use netvale_control::options::Rule;
-use netvale_control::types::{Direction, PortInfo};
+use netvale_control::types::{Direction, PortInfo, PortOptions};
 use netvale_daemon::config::Config;
 use serde_json::{Map, Value};
 
@@ -141,7 +141,7 @@ pub fn compiled(rule: &str) -> Result<String, CliError> {
 /// # Errors
 /// One of them cannot be compiled.
 pub fn programs(config: &Config) -> Result<BTreeMap<String, String>, CliError> {
-    let sources = config.ports.iter().flat_map(|port| port.options.sources());
+    let sources = config.options().flat_map(PortOptions::sources);
     sources.map(|rule| Ok((rule.clone(), compiled(rule)?))).collect()
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use netvale_observe::http::connection::Limits;
 use netvale_observe::http::handler::Handler;
+use netvale_observe::http::hosts::ServerNames;
 use netvale_observe::http::listener::{Listener, Place};
 use netvale_observe::http::server;
 use netvale_observe::metrics::format::Format;
@@ -31,8 +32,13 @@ pub struct Args {
     #[arg(long, value_name = "MODE", value_parser = values::mode, default_value = "0600", requires = "listen")]
     pub socket_mode: u32,
 
+    /// Another name of this server that clients may use, such as the one in Prometheus' targets; may be given several
+    /// times. Its addresses and 'localhost' are known.
+    #[arg(long, value_name = "NAME")]
+    pub host: Vec<String>,
+
     /// Print OpenMetrics instead of Prometheus' text format.
-    #[arg(long, conflicts_with = "listen")]
+    #[arg(long, conflicts_with_all = ["listen", "host"])]
     pub openmetrics: bool,
 
     /// Log messages from this level on, to standard error.
@@ -53,7 +59,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         print(args.openmetrics, ctx)?;
     } else {
         super::up::log_from(args.log_level);
-        serve(&listeners, ctx)?;
+        serve(&listeners, &args.host, ctx)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -74,7 +80,7 @@ fn passed() -> Result<Vec<Listener>, CliError> {
     passed.map(|(_, fd)| Listener::passed(fd).map_err(|e| cannot_listen(&e))).collect()
 }
 
-fn serve(listeners: &[Listener], ctx: &Ctx) -> Result<(), CliError> {
+fn serve(listeners: &[Listener], hosts: &[String], ctx: &Ctx) -> Result<(), CliError> {
     for place in listeners.iter().filter_map(Listener::place) {
         tracing::info!("metrics are served at {place}");
         if let Place::Tcp(address) = place
@@ -84,7 +90,8 @@ fn serve(listeners: &[Listener], ctx: &Ctx) -> Result<(), CliError> {
         }
     }
     let stop = signals::stop_pipe()?;
-    let handler: Arc<dyn Handler> = Arc::new(MetricsPage(Source::new(ctx.dir())));
+    let handler: Arc<dyn Handler> =
+        Arc::new(MetricsPage { hosts: ServerNames::of(listeners, hosts), source: Source::new(ctx.dir()) });
     server::run(listeners, &handler, Limits::default(), stop.as_fd())
         .map_err(|e| CliError::failed(format!("cannot serve: {e}"), "check the system's limits"))
 }

@@ -108,7 +108,7 @@ fn monitor(name: &str) -> Result<String, CliError> {
 fn mirror(sources: &mut Sources, tunnel: &mut Tunnel, filter: &Filter, limits: &Limits) -> Result<(), CliError> {
     let (start, stop) = (Instant::now(), crate::signals::stop_pipe()?);
     // A script that waits for it may go on.
-    eprintln!("mirroring from now on");
+    netvale_control::note!("mirroring from now on");
     while let Some(left) = limits.left(start) {
         let stop = Event(stop.as_fd(), PollFlags::IN);
         sources.wait(left, &[stop])?;

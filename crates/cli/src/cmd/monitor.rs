@@ -57,7 +57,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let params = SubscribeParams { only: args.only.clone(), names: args.events.clone(), snapshot: false };
     daemon.ask(|client| client.subscribe(params))?;
     // Not among the events. A script that waits for it may go on: from now on, none is missed.
-    eprintln!("events from now on:");
+    netvale_control::note!("events from now on:");
     let mut seen = 0;
     let mut stalls = Stalls { asked: args.json || !args.events.is_empty(), ..Stalls::default() };
     while args.count.is_none_or(|count| seen < count) {

@@ -62,7 +62,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let path = match program::find(name) {
         Ok(path) => path,
         Err(error) => {
-            eprintln!("netvale: {error}\n  {}", error.next());
+            netvale_control::note!("netvale: {error}\n  {}", error.next());
             return Ok(ExitCode::from(NOT_FOUND));
         }
     };
@@ -71,7 +71,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let dir = ctx.run_dir.clone().unwrap_or_else(|| dirs::daemon_run_dir(ATTACH_SOCKET));
     let dir = std::path::absolute(&dir).unwrap_or(dir);
     if let Some(why) = Client::obstacle(&dir, ATTACH_SOCKET) {
-        eprintln!("netvale: {}: no port can be opened yet\n  {}", why.what(), why.hint());
+        netvale_control::note!("netvale: {}: no port can be opened yet\n  {}", why.what(), why.hint());
     }
     let mut command = Command::new(&path);
     command.args(rest).env(RUN_DIR_VARIABLE, dir).env("LD_PRELOAD", joined(libraries.netmap.as_os_str(), "LD_PRELOAD"));

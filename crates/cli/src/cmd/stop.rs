@@ -33,10 +33,10 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         CliError::failed(what, "see its log; a longer --timeout waits longer; SIGKILL ends it immediately")
     })?;
     if Client::obstacle(&ctx.dir(), CONTROL_SOCKET).is_none() {
-        eprintln!(
+        netvale_control::note!(
             "netvale: its sockets are a service manager's: the next client starts it again, a scrape of metrics too"
         );
-        eprintln!("  systemctl stop netvale.socket netvale-attach.socket netvale ends both");
+        netvale_control::note!("  systemctl stop netvale.socket netvale-attach.socket netvale ends both");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -90,7 +90,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         any
     })?;
     for (name, link) in names.iter().zip(&links) {
-        eprintln!("{name}: {} frames lost as asked for, {} for lack of room", link.lost, link.full);
+        netvale_control::note!("{name}: {} frames lost as asked for, {} for lack of room", link.lost, link.full);
     }
     Ok(ExitCode::SUCCESS)
 }

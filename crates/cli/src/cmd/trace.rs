@@ -93,8 +93,8 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let begun = daemon.ask(|client| client.trace_begin(params.clone()))?;
     let mut ports = begun.ports.len();
     match ports {
-        0 => eprintln!("tracing {}, of which there is nothing yet:", args.of),
-        _ => eprintln!("tracing {}:", begun.ports.join(", ")),
+        0 => netvale_control::note!("tracing {}, of which there is nothing yet:", args.of),
+        _ => netvale_control::note!("tracing {}:", begun.ports.join(", ")),
     }
     let until = args.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
     let mut left = args.count.unwrap_or(u64::MAX);
@@ -102,7 +102,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         // What was there when time was up is told yet.
         let is_last = stop.load(Ordering::Relaxed) || until.is_some_and(|until| Instant::now() >= until);
         let Some(read) = daemon.ask(read)? else {
-            eprintln!("the daemon was upgraded; what happened meanwhile is not told");
+            netvale_control::note!("the daemon was upgraded; what happened meanwhile is not told");
             daemon.ask(|client| client.trace_begin(params.clone()))?;
             continue;
         };
@@ -112,7 +112,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         }
         if read.frames.is_empty() {
             if read.ports == 0 && ports > 0 {
-                eprintln!("{} is gone, and traced again when it comes back", args.of);
+                netvale_control::note!("{} is gone, and traced again when it comes back", args.of);
             }
             ports = read.ports;
             std::thread::sleep(LOOK);

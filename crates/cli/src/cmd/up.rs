@@ -161,6 +161,9 @@ pub(super) fn log_from(level: LogLevel) {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
+        // It would tell of a log that cannot be written by `eprintln!`, which panics: the disk may be full, the
+        // reader gone.
+        .log_internal_errors(false)
         .finish();
     subscriber.with(netvale_daemon::LogLimit).init();
 }

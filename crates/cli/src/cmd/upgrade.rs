@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -14,6 +13,7 @@ use netvale_control::client::Client;
 use crate::progress::Progress;
 use crate::{CliError, Ctx, out};
 
+mod options;
 mod unit;
 
 use unit::SystemdUnit;
@@ -34,10 +34,8 @@ pub struct Args {
     pub timeout: f64,
 }
 
-/// The option that makes a daemon a successor.
-const TAKE_OVER: &str = "--take-over";
 /// What a successor needs of its predecessor's environment.
-const VARIABLES: [&str; 4] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "NETVALE_RUN_DIR", "XDG_RUNTIME_DIR"];
+const VARIABLES: [&str; 2] = ["NOTIFY_SOCKET", "WATCHDOG_USEC"];
 /// Most bytes of what the new daemon says that are told.
 const MOST_SAID: usize = 8 << 10;
 /// Between two looks for the new daemon.
@@ -87,22 +85,10 @@ fn by_itself(args: &Args, ctx: &Ctx, pid: u32) -> Result<ExitCode, CliError> {
 fn successor(args: &Args, ctx: &Ctx, pid: u32) -> io::Result<Command> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
     let mut command = Command::new(program(args)?);
-    let options = words(std::fs::read(proc.join("cmdline"))?).skip(1).filter(|word| word != TAKE_OVER);
-    let options: Vec<_> = options.collect();
-    if !options.iter().any(|word| word == "up") {
-        // An older daemon at a socket of systemd's.
-        return Err(io::Error::other(
-            "it is the service manager's, as the daemon is too old to say its own; restart it",
-        ));
-    }
-    let names_user = options.iter().any(|word| word.as_encoded_bytes().starts_with(b"--user"));
-    command.args(options).arg(TAKE_OVER).current_dir(proc.join("cwd")).stdin(Stdio::null()).process_group(0);
+    command.args(options::of(&proc, &ctx.dir())?);
+    command.current_dir(proc.join("cwd")).stdin(Stdio::null()).process_group(0);
     // What it says before it goes on concerns only whom it fails; then it writes to its predecessor's log.
     command.stdout(Stdio::null()).stderr(Stdio::piped());
-    let owner = std::fs::metadata(&proc)?.uid();
-    if rustix::process::geteuid().is_root() && owner != 0 && !names_user {
-        command.args(["--user", &owner.to_string()]);
-    }
     // Only root may read those of a daemon that has changed its user.
     for variable in std::fs::read(proc.join("environ")).map(words).into_iter().flatten() {
         let bytes = variable.into_vec();
@@ -112,9 +98,8 @@ fn successor(args: &Args, ctx: &Ctx, pid: u32) -> io::Result<Command> {
             command.env(name, value);
         }
     }
-    if let Some(dir) = &ctx.run_dir {
-        command.env("NETVALE_RUN_DIR", std::path::absolute(dir)?);
-    }
+    // Not where the process says, which may be another user's.
+    command.env("NETVALE_RUN_DIR", std::path::absolute(ctx.dir())?);
     Ok(command)
 }
 

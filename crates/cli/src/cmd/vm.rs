@@ -59,7 +59,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let printed = printed(args, &port, Installed::ask())?;
     out::line(format_args!("{}", printed.text))?;
     for note in printed.notes {
-        eprintln!("netvale: {note}");
+        netvale_control::note!("netvale: {note}");
     }
     Ok(ExitCode::SUCCESS)
 }

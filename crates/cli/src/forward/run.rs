@@ -213,7 +213,9 @@ pub fn drain(ring: &mut netvale::TxRing) -> u32 {
     let ends = |k: &u32| ring.slot(ring.at(*k)).flags & NS_MOREFRAG == 0;
     let frames = (first..ring.num_slots()).filter(ends).count() as u32;
     if frames > 0 {
-        eprintln!("{frames} of these frames had not been taken yet when the port was closed: the receiver is slow");
+        netvale_control::note!(
+            "{frames} of these frames had not been taken yet when the port was closed: the receiver is slow"
+        );
     }
     frames
 }
@@ -224,7 +226,7 @@ pub fn describe(port: &mut Port) {
     let slots = tx.first().map_or(0, netvale::TxRing::num_slots);
     let (tx, rx) = (tx.len(), rx.len());
     let info = port.info();
-    eprintln!(
+    netvale_control::note!(
         "{}: {tx} tx and {rx} rx rings of {slots} slots, {} bytes of virtio-net header",
         port.name(),
         info.hdr_len

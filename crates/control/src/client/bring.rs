@@ -43,6 +43,7 @@ impl Bringing {
             Ok(conn)
         };
         match connect() {
+            Ok(conn) if dirs::is_impostor(run_dir, &conn) => Err(ClientError::Foreign { run_dir: run_dir.into() }),
             Ok(conn) => Ok(Bringing { conn, socket }),
             Err(e) => Err(ClientError::connecting(socket, DEFAULT_TIMEOUT, e.into())),
         }

@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 
 use super::burst::usual_burst;
 use super::group::RateGroup;
-use super::limiter::RateLimiter;
 use super::misfit::Misfit;
 use super::rule::{BadRule, Rule};
 use super::{AttachOption, OPTIONS, PortOptions};
@@ -189,7 +188,7 @@ impl PortOptions {
         Ok(())
     }
 
-    fn read_policies(&self) -> Result<PortPolicies, Misfit> {
+    pub(super) fn read_policies(&self) -> Result<PortPolicies, Misfit> {
         self.exclude()?;
         let on = |option: Option<bool>, default| option.unwrap_or(default);
         let trunk = self.trunk.as_deref();
@@ -219,7 +218,7 @@ impl PortOptions {
             queue_out: self.queue()?,
             links: [spec("link_in", self.link_in.as_deref())?, spec("link_out", self.link_out.as_deref())?],
         };
-        policies.limited(self.rate_limiter_config).agree()
+        policies.agree()
     }
 }
 
@@ -230,13 +229,6 @@ fn known() -> String {
 }
 
 impl PortPolicies {
-    /// With rates as cloud-hypervisor says them.
-    fn limited(self, limiter: Option<RateLimiter>) -> PortPolicies {
-        let Some(limiter) = limiter else { return self };
-        let (bits, frames) = (limiter.bits(), limiter.frames());
-        PortPolicies { rate_in: bits, rate_out: bits, pps_in: frames, pps_out: frames, ..self }
-    }
-
     fn agree(self) -> Result<PortPolicies, Misfit> {
         if !self.learning && self.sticky {
             return Err(Misfit::policy("sticky", "addresses that are learned stay, but learning is off"));
@@ -329,10 +321,6 @@ mod tests {
         assert_eq!((rate.bits(), burst.bytes(), policies.learning), (1_000_000_000, 1_250_000, true));
         let slow = of(json!({"rate_in": "10mbit", "burst_in": "3kb"})).unwrap().unwrap();
         assert_eq!(slow.rate_in.map(|(_, burst)| burst.bytes()), Some(3072));
-        let limiter = json!({"bandwidth": {"size": 125_000, "refill_time": 10}, "ops": {"size": 5, "one_time_burst": 9, "refill_time": 1}});
-        let limited = of(json!({"rate_limiter_config": limiter})).unwrap().unwrap();
-        assert_eq!(limited.rate_in.map(|(rate, burst)| (rate.bits(), burst.bytes())), Some((100_000_000, 125_000)));
-        assert_eq!((limited.rate_out, limited.pps_in, limited.pps_out), (limited.rate_in, Some(5000), Some(5000)));
     }
 
     /// Objective: each contradiction is refused, and the text names the option.
@@ -349,9 +337,6 @@ mod tests {
             (json!({"access": 4095}), "access"),
             (json!({"rate_in": "0"}), "rate_in"),
             (json!({"rings": 2}), "rings"),
-            (json!({"rate_limiter_config": {"ops": {"size": 0, "refill_time": 5}}}), "rate_limiter_config"),
-            (json!({"rate_limiter_config": {"bandwidth": {"size": 9, "refill_time": 0}}}), "rate_limiter_config"),
-            (json!({"rate_limiter_config": {"op": {"size": 1, "refill_time": 5}}}), "rate_limiter_config"),
             (json!({"isolated": "on"}), "isolated"),
         ] {
             let why = of(values.clone()).expect_err(key);

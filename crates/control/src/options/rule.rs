@@ -74,7 +74,7 @@ impl FromStr for Rule {
             Some((program, expression)) => (program, Some(expression.trim().to_owned())),
             None => (rest, None),
         };
-        let is_bad = |text: &String| text.chars().count() > MOST || text.chars().any(char::is_control);
+        let is_bad = |text: &String| text.chars().count() > MOST || text.chars().any(netvale_portspec::is_hidden);
         if expression.as_ref().is_some_and(is_bad) {
             return Err(BadRule::Expression);
         }

@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::limiter::RateLimiter;
 use crate::mac::Mac;
 
 /// Type and range of an option, or of a key of the configuration file.
@@ -32,10 +31,10 @@ pub enum Shape {
     Switch,
     /// Text of that syntax.
     Written(&'static Syntax),
-    /// What cloud-hypervisor calls a rate limiter.
-    Limiter,
     /// A list of such texts; on the command line, each time one.
     List(&'static Syntax),
+    /// Policies of ports by the names of switches.
+    Policies,
 }
 
 /// Entries of a list.
@@ -70,7 +69,6 @@ impl Shape {
         let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
         match self {
             Shape::Flag | Shape::Switch => value.is_boolean(),
-            Shape::Limiter => serde_json::from_value(value.clone()).is_ok_and(|limiter: RateLimiter| limiter.is_open()),
             Shape::Written(syntax) => value.as_str().is_some_and(syntax.check),
             Shape::List(syntax) => {
                 let fits = |value: &Value| value.as_str().is_some_and(syntax.check);
@@ -84,6 +82,7 @@ impl Shape {
             Shape::Mode => value.as_str().is_some_and(|text| mode(text).is_some()),
             Shape::Texts => value.as_array().is_some_and(|list| list.iter().all(Value::is_string)),
             Shape::Numbers => value.as_array().is_some_and(|list| list.iter().all(Value::is_u64)),
+            Shape::Policies => value.as_object().is_some_and(|tables| tables.values().all(Value::is_object)),
         }
     }
 
@@ -93,17 +92,6 @@ impl Shape {
         match self {
             Shape::Flag | Shape::Switch => json!({"type": "boolean"}),
             Shape::Written(syntax) => json!({"type": "string", "examples": [syntax.example]}),
-            Shape::Limiter => {
-                let count = || json!({"type": "integer", "minimum": 0});
-                let tokens = json!({
-                    "type": "object",
-                    "properties": {"size": count(), "one_time_burst": count(), "refill_time": count()},
-                    "required": ["size", "refill_time"],
-                    "additionalProperties": false,
-                });
-                let properties = json!({"bandwidth": tokens, "ops": tokens});
-                json!({"type": "object", "properties": properties, "additionalProperties": false})
-            }
             Shape::List(_) => json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST}),
             Shape::Number(least, most) => json!({"type": "integer", "minimum": least, "maximum": most}),
             Shape::OneOf(choices) => json!({"enum": choices}),
@@ -113,6 +101,7 @@ impl Shape {
             Shape::Mode => json!({"type": "string", "pattern": "^0?[0-7]{3}$"}),
             Shape::Texts => json!({"type": "array", "items": {"type": "string"}}),
             Shape::Numbers => json!({"type": "array", "items": {"type": "integer", "minimum": 0}}),
+            Shape::Policies => json!({"type": "object", "additionalProperties": {"type": "object"}}),
         }
     }
 
@@ -131,8 +120,7 @@ impl Shape {
             Shape::Number(..) | Shape::OneOf(_) => word.parse::<u32>().map_or(Value::Null, Value::from),
             Shape::Factor => word.parse::<f64>().map_or(Value::Null, Value::from),
             Shape::List(_) => json!([word]),
-            Shape::Limiter => serde_json::from_str(word).unwrap_or(Value::Null),
-            Shape::Flag | Shape::Texts | Shape::Numbers => Value::Null,
+            Shape::Flag | Shape::Texts | Shape::Numbers | Shape::Policies => Value::Null,
         };
         if self.admits(&value) { Ok(value) } else { Err(format!("{self} is expected")) }
     }
@@ -145,7 +133,6 @@ impl fmt::Display for Shape {
             Shape::Flag => f.write_str("true or false"),
             Shape::Switch => f.write_str("on (true) or off (false)"),
             Shape::Written(syntax) => f.write_str(syntax.what),
-            Shape::Limiter => f.write_str("an object such as {\"bandwidth\": {\"size\": 125000, \"refill_time\": 10}}"),
             Shape::List(syntax) => write!(f, "a list of at most {MOST}, each {}", syntax.what),
             Shape::Number(least, most) => write!(f, "a number from {least} to {most}"),
             Shape::OneOf(choices) => f.write_str(&super::listed(choices.iter(), "or")),
@@ -155,6 +142,7 @@ impl fmt::Display for Shape {
             Shape::Mode => f.write_str("octal permission bits such as 0660"),
             Shape::Texts => f.write_str("a list of texts"),
             Shape::Numbers => f.write_str("a list of numbers from 0"),
+            Shape::Policies => f.write_str("tables of policies by the names of switches"),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::shape::Syntax;
 pub static INFO: Syntax = Syntax {
     what: "up to 128 bytes of text, without control characters",
     example: "shop/web-1",
-    check: |text| (1..=128).contains(&text.len()) && !text.contains(char::is_control),
+    check: |text| (1..=128).contains(&text.len()) && !text.contains(netvale_portspec::is_hidden),
 };
 
 /// VLANs of a trunk.

@@ -1,7 +1,6 @@
 //! Every option of an attached port, defined once.
 
 use super::field::Field;
-use super::limiter::RateLimiter;
 use super::{AttachOption, Heading, Kind, OptionsOf, Shape, kind, syntax};
 use crate::mac::Mac;
 
@@ -521,14 +520,6 @@ options! {
         for: every,
         under: Rates,
         default: "as many as it likes",
-    }
-    /// What it may send and what it may get, as cloud-hypervisor says it: tokens of 'size' that are there again after 'refill_time' ms.
-    rate_limiter_config: Option<RateLimiter> = "rate_limiter_config" {
-        value: "JSON" Shape::Limiter,
-        for: every,
-        under: Rates,
-        default: "none",
-        excludes: &["rate_in", "rate_out", "pps_in", "pps_out"], because "they say the same",
     }
     /// A group of ports that share a rate: what they may send together, each an equal part if all want more. Setting another rate
     /// changes it for all.

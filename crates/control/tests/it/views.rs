@@ -39,7 +39,7 @@ views! {
         backend itr client socket_mode socket_user socket_group mac evpn any_remote ageing ttl dscp fragment no_udp_checksum
         info access trunk native vlan_protocol addresses guard max_addresses learning sticky locked isolated flood mcast_flood bcast_flood
         storm_unknown storm_mcast storm_bcast loop_guard mcast_snooping mcast_querier mcast_router mcast_fast_leave rate_in burst_in
-        pps_in rate_limiter_config rate_group rate_out burst_out pps_out queue_out filter_in filter_out link_in link_out]
+        pps_in rate_group rate_out burst_out pps_out queue_out filter_in filter_out link_in link_out]
     [Local Tap Vhost Virtio VirtioPci Ptnet E1000 E1000Pci Netmap Replay Capture Vxlan Null Echo]
 }
 

@@ -57,7 +57,7 @@ impl Rpc<'_> {
                 full = format!("{}:{}", p.switch, p.port);
                 permission::Request::Detach(&full)
             }
-            Request::PortSet(p) => permission::Request::SetPolicies(&p.port),
+            Request::PortSet(p) => permission::Request::SetPolicies(&p.port, &p.set),
             Request::SwitchTable(p) | Request::SwitchGroups(p) => permission::Request::InspectSwitch(&p.switch),
             Request::VxlanSet(p) => permission::Request::Change(&p.port),
             Request::VxlanLocal(p) => permission::Request::Change(&p.port),

@@ -29,7 +29,7 @@ pub fn stats(d: &Daemon, caller: Caller) -> StatsReply {
     StatsReply {
         now_ns: now_ns(),
         ports: seen(d, caller).map(|(name, record)| sum_of(record, name)).collect(),
-        workers: workers(d),
+        workers: workers(d, caller),
         refused: refused(d, caller),
         stalls: d.watched.stalls(),
     }
@@ -55,7 +55,7 @@ pub fn all_stats(d: &Daemon, params: &AllStatsParams, caller: Caller) -> AllStat
     }
     AllStats {
         switches: d.switches.iter().filter(|s| may_join(d, s.name(), caller).is_ok()).map(|s| switch(d, s)).collect(),
-        workers: workers(d),
+        workers: workers(d, caller),
         regions: regions(d, caller),
         refused: refused(d, caller),
         evicted: if is_trusted(caller) { d.evictions.count() } else { 0 },
@@ -72,7 +72,7 @@ fn refused(d: &Daemon, caller: Caller) -> u64 {
     if is_trusted(caller) { d.refusals.all() } else { d.refusals.of(caller.uid) }
 }
 
-fn workers(d: &Daemon) -> Vec<WorkerStats> {
+fn workers(d: &Daemon, caller: Caller) -> Vec<WorkerStats> {
     let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
     let worker = |(i, w): (usize, &Worker)| WorkerStats {
         index: i as u32,
@@ -85,7 +85,8 @@ fn workers(d: &Daemon) -> Vec<WorkerStats> {
         ingresses: get(&w.stats().ingresses),
         stalls: w.stalls(),
     };
-    d.workers.all().iter().enumerate().map(worker).collect()
+    let sees = |w: &Worker| w.domain().user().is_none_or(|uid| controls(caller, uid));
+    d.workers.each().filter(|(_, w)| sees(w)).map(worker).collect()
 }
 
 fn regions(d: &Daemon, caller: Caller) -> Vec<RegionStats> {

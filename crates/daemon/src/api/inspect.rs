@@ -1,6 +1,7 @@
 //! Snapshots of the daemon's ports for `list`, `show`, `top`. Callers see their own ports; root and the daemon's own user see all.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use netvale_control::types::{
     Direction, Evicted, GroupsInfo, Owner, PortInfo, PortState, RingInfo, SwitchInfo, TableEntry,
@@ -17,7 +18,8 @@ use crate::ports::{multicast, pipe, policies};
 use crate::registry::pipes::Pipes;
 use crate::rings::nic::NicPort;
 use crate::rings::pipe::Pipe;
-use crate::rings::status::{counted, region_info, with_indices};
+use crate::rings::status::{counted, region_info, with_guests_indices, with_indices};
+use crate::rings::switched::Rings;
 
 /// Lists the switches that the caller may use.
 pub fn list_switches(d: &Daemon, caller: Caller) -> Vec<SwitchInfo> {
@@ -141,7 +143,7 @@ fn info(d: &Daemon, record: &Record, name: &str) -> PortInfo {
 fn ring_in(d: &Daemon, record: &Record, i: usize, counters: &RingCounters) -> RingInfo {
     let base = RingInfo { dir: Direction::In, index: i as u32, ..counted(counters) };
     let worker = record.placed.get(i).and_then(|&task| d.workers.worker_of(task)).map(|worker| worker as u32);
-    let Some(tx) = record.rings().and_then(|r| r.tx.get(i)) else {
+    let Some((tx, region)) = record.rings().and_then(|r| Some((r.tx.get(i)?, r.mem.region()))) else {
         let (kicks_sent, kicks_suppressed, kicks_received) = record.behind.ring_kicks(Direction::In, i);
         let base = RingInfo { worker, kicks_sent, kicks_suppressed, kicks_received, ..base };
         return with_any_indices(base, record, i);
@@ -151,35 +153,44 @@ fn ring_in(d: &Daemon, record: &Record, i: usize, counters: &RingCounters) -> Ri
         kicks_suppressed: tx.kicks.suppressed(),
         kicks_received: tx.kicks.received(),
         worker,
-        ..with_indices(base, &tx.side)
+        ..with_indices(base, &tx.side, region)
     }
 }
 
 /// With the indices of a guest's ring, if that is one of netmap's.
 fn with_any_indices(base: RingInfo, record: &Record, i: usize) -> RingInfo {
     match record.behind.ring_side(base.dir, i) {
-        Some(side) => with_indices(base, &side),
+        Some(side) => with_guests_indices(base, &side),
         None => base,
     }
 }
 
 fn ring_out(record: &Record, i: usize, counters: &RingCounters) -> RingInfo {
     let base = RingInfo { dir: Direction::Out, index: i as u32, ..counted(counters) };
-    let Some(rx) = record.rings().and_then(|r| r.rx.get(i)) else {
+    let Some((rx, region)) = record.rings().and_then(|r| Some((r.rx.get(i)?, r.mem.region()))) else {
         let (kicks_sent, kicks_suppressed, _) = record.behind.ring_kicks(Direction::Out, i);
         return with_any_indices(RingInfo { kicks_sent, kicks_suppressed, ..base }, record, i);
     };
     let (kicks, side) = (rx.host().kicks(), rx.host().side());
-    RingInfo { kicks_sent: kicks.sent(), kicks_suppressed: kicks.suppressed(), ..with_indices(base, side) }
+    RingInfo { kicks_sent: kicks.sent(), kicks_suppressed: kicks.suppressed(), ..with_indices(base, side, region) }
+}
+
+/// How many slots name each buffer; none if the memory holds up who reads it.
+fn uses_of_buffers(rings: &Rings) -> BTreeMap<u32, u32> {
+    let mem = Arc::clone(&rings.mem);
+    let count = move || {
+        let mut uses: BTreeMap<u32, u32> = BTreeMap::new();
+        for side in mem.tx.iter().chain(&mem.rx) {
+            (0..side.ring.num_slots()).for_each(|s| *uses.entry(side.ring.slot_word(s).buf_idx).or_default() += 1);
+        }
+        uses
+    };
+    rings.mem.region().touch(count).unwrap_or_default()
 }
 
 /// Warnings: mistakes an application made in its rings that will cost it frames.
 fn notes(record: &Record) -> Vec<String> {
-    let mut uses: BTreeMap<u32, u32> = BTreeMap::new();
-    let sides = record.rings().into_iter().flat_map(|r| r.mem.tx.iter().chain(&r.mem.rx));
-    for side in sides {
-        (0..side.ring.num_slots()).for_each(|s| *uses.entry(side.ring.slot_word(s).buf_idx).or_default() += 1);
-    }
+    let uses = record.rings().map_or_else(BTreeMap::new, uses_of_buffers);
     let bufs = record.rings().map_or(u32::MAX, |r| r.mem.region().layout().sizes.bufs.num);
     let twice = uses.values().filter(|&&n| n > 1).count();
     let outside = uses.keys().filter(|&&b| b < netvale_mem::layout::RESERVED_BUFS || b >= bufs).count();

@@ -1,6 +1,6 @@
 //! What a control plane says of tunnels, and what it is told of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use netvale_control::types::{
     EventName, LocalAddress, Mac, TableEntry, VxlanAddress, VxlanLocal, VxlanLocalParams, VxlanSetParams,
 };
 use netvale_control::{ErrorCode, RpcError};
+use netvale_port::origin::Origin;
 use netvale_switch::{FdbEntry, PortId, Switch};
 use netvale_vxlan::peers::Peers;
 use netvale_vxlan::tunnel::{Change, ChangeError, GivenAddress, now};
@@ -107,19 +108,22 @@ fn addresses(d: &Daemon, on: &On<'_>) -> Vec<LocalAddress> {
     let record = |id: PortId| d.ports.get(&format!("{}:{}", on.switch.name(), names.get(&id)?));
     let is_tunnel = |id| record(id).is_some_and(|record| record.behind.get::<VxlanPort>().is_some());
     let keeps = |record: &Record| record.policies.sticky == Some(true) || record.policies.locked == Some(true);
+    let entries = on.switch.addresses().entries().into_iter();
+    let local: Vec<_> = entries.filter(|e| e.port != on.id && vlans.contains(&e.vlan) && !is_tunnel(e.port)).collect();
+    // Who has spoken through a link is not known: any station may have.
+    let owners = |e: &FdbEntry| on.switch.owner(e.port).into_iter().chain([Origin::UNKNOWN.owner]);
+    let stations: HashSet<_> = local.iter().flat_map(|e| owners(e).map(|owner| (e.mac, owner))).collect();
     let mut heard: BTreeMap<u64, (Vec<IpAddr>, Vec<IpAddr>)> = BTreeMap::new();
-    for one in on.port.tunnel.heard().all(now()) {
+    for one in on.port.tunnel.heard().all(now(), |mac, owner| stations.contains(&(mac, owner))) {
         let (ips, routers) = heard.entry(one.mac).or_default();
         ips.push(one.ip);
         routers.extend(one.router.then_some(one.ip));
     }
-    let entries = on.switch.addresses().entries().into_iter();
-    let local = entries.filter(|e| e.port != on.id && vlans.contains(&e.vlan) && !is_tunnel(e.port));
     let one = |e: FdbEntry| {
         let (ips, routers) = heard.get(&e.mac).cloned().unwrap_or_default();
         LocalAddress { mac: mac_of(e.mac), ips, routers, sticky: record(e.port).is_some_and(keeps) }
     };
-    let mut all: Vec<_> = local.map(one).collect();
+    let mut all: Vec<_> = local.into_iter().map(one).collect();
     all.sort_by_key(|one| one.mac);
     all
 }

@@ -1,5 +1,5 @@
-//! The keys of the configuration file, except those of `[[port]]`: the file's schema, its reference and its old
-//! spellings are made from this table.
+//! The keys of the configuration file, except those of `[[port]]`: the file's schema and its reference are made from
+//! this table.
 
 use netvale_control::options::Shape;
 
@@ -24,7 +24,7 @@ const fn key(table: &'static str, name: &'static str, shape: Shape, default: &'s
 const COUNT: Shape = Shape::Number(0, 1 << 20);
 
 /// All keys.
-pub const KEYS: [Key; 31] = [
+pub const KEYS: [Key; 33] = [
     key(
         "",
         "run_dir",
@@ -98,6 +98,13 @@ pub const KEYS: [Key; 31] = [
         "none",
         "TAPs that every user who can connect may attach, not only root and the daemon's own user.",
     ),
+    key(
+        "",
+        "trusted_hypervisors",
+        Shape::Texts,
+        "none",
+        "Users (\"*\": all) whose guests, at ports of root's, take the time of root's workers, and can make all wait.",
+    ),
     key("sockets", "owner", Shape::Text, "who runs the daemon", "Owner of the sockets: name or number."),
     key("sockets", "group", Shape::Text, "that of who runs the daemon", "Group of the sockets: name or number."),
     key(
@@ -135,6 +142,13 @@ pub const KEYS: [Key; 31] = [
         Shape::Flag,
         "false",
         "A lossless port holds back other users' senders, too; otherwise their frames are dropped when it is full.",
+    ),
+    key(
+        "switch",
+        "policies",
+        Shape::Policies,
+        "none",
+        "Policies that ports begin with, by the names of switches (\"*\" is all). Users make them narrower only.",
     ),
     key(
         "quota",

@@ -72,7 +72,7 @@ impl Overrides {
         access.owner = owner.or(access.owner.take());
         access.group = group.or(access.group.take());
         access.mode = mode.or(access.mode);
-        config.ports.iter_mut().for_each(|port| port.options.compile_rules(|rule| self.programs.get(rule).cloned()));
+        config.options_mut().for_each(|options| options.compile_rules(|rule| self.programs.get(rule).cloned()));
         Ok(Config { overrides: self.clone(), ..config })
     }
 

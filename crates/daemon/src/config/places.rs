@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 use super::{Config, ConfigError, File, Overrides};
 
@@ -50,7 +49,7 @@ impl Place {
         let table = DeTable::parse(text).ok()?;
         let top = table.get_ref();
         let tables = top.values().filter_map(|value| value.get_ref().as_table());
-        let value = std::iter::once(top).chain(tables).find_map(|table| value_of(table, name))?;
+        let value = std::iter::once(top).chain(tables).find_map(|table| table.get(name))?;
         Some(Place::of(text, value.span().start))
     }
 
@@ -60,14 +59,9 @@ impl Place {
         let table = DeTable::parse(text).ok()?;
         let port = table.get_ref().get("port")?.get_ref().as_array()?.get(index)?;
         let keys = port.get_ref().as_table()?;
-        let value = value_of(keys, key).or_else(|| value_of(keys, "port"));
+        let value = keys.get(key).or_else(|| keys.get("port"));
         Some(Place::of(text, value.unwrap_or(port).span().start))
     }
-}
-
-/// The value of a key, in whichever spelling.
-fn value_of<'a, 'i>(table: &'a DeTable<'i>, name: &str) -> Option<&'a Spanned<DeValue<'i>>> {
-    table.get(name).or_else(|| table.get(name.replace('_', "-").as_str()))
 }
 
 /// Parses the text of a file, behind that command line.
@@ -96,7 +90,7 @@ mod tests {
             ("wrokers = 2", "f.toml:1:1: ", "wrokers"),
             ("workers = 2\nworkers = = 3", "f.toml:2:1", ""),
             ("\nrt_priority = 100", "f.toml:2:15: ", "rt_priority is 100"),
-            ("workers = 2\n[switch]\nageing-s = 0", "f.toml:3:12: ", "ageing_s is 0"),
+            ("workers = 2\n[switch]\nageing_s = 0", "f.toml:3:12: ", "ageing_s is 0"),
             ("[sockets]\nmode = '9'", "f.toml:2:8: ", "octal"),
             (
                 "[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch = 'vale0'\nport = 'ä:x'",

@@ -3,7 +3,7 @@
 use netvale_control::options::{AttachOption, Kind, OPTIONS, Shape};
 use serde_json::{Map, Value, json};
 
-use super::KEYS;
+use super::{KEYS, Key};
 
 /// Makes the schema (draft 2020-12), as text.
 #[must_use]
@@ -36,12 +36,25 @@ fn property(shape: Shape, doc: &str, default: &str) -> Value {
 
 fn keys(table: &str) -> Map<String, Value> {
     let keys = KEYS.iter().filter(|key| key.table == table);
-    keys.map(|key| (key.name.to_owned(), property(key.shape, key.doc, key.default))).collect()
+    keys.map(|key| (key.name.to_owned(), of_key(key))).collect()
+}
+
+fn of_key(key: &Key) -> Value {
+    let mut property = property(key.shape, key.doc, key.default);
+    if key.shape == Shape::Policies {
+        let policies = options(|option| option.is_policy());
+        property["additionalProperties"] = table(policies, "Policies of a switch's ports.");
+    }
+    property
+}
+
+fn options(which: impl Fn(&AttachOption) -> bool) -> Map<String, Value> {
+    let options = OPTIONS.iter().filter(|option| which(option));
+    options.map(|o| (o.key.to_owned(), property(o.shape, o.doc(), o.default))).collect()
 }
 
 fn port() -> Value {
-    let mut properties: Map<_, _> =
-        OPTIONS.iter().map(|o| (o.key.to_owned(), property(o.shape, o.doc(), o.default))).collect();
+    let mut properties = options(|_| true);
     properties.insert("port".into(), property(Shape::Text, "What to attach, as for `netvale attach`.", ""));
     properties.insert("switch".into(), property(Shape::Text, "The switch, such as vale0; none with `backend`.", ""));
     let mut port = table(properties, "A port.");
@@ -91,11 +104,12 @@ mod tests {
                 Shape::Texts => "['x']",
                 Shape::Numbers => "[1]",
                 Shape::Text => "'x'",
+                Shape::Policies => "{x = {isolated = true}}",
                 _ => "9",
             };
             let head = if key.table.is_empty() { String::new() } else { format!("[{}]\n", key.table) };
             File::parse(&format!("{head}{} = {value}", key.name)).unwrap();
-            assert!(File::parse(&format!("{head}{} = {{}}", key.name)).is_err(), "{}", key.name);
+            assert!(File::parse(&format!("{head}{} = {{x = {{mtu = 9}}}}", key.name)).is_err(), "{}", key.name);
         }
         for table in ["", "sockets", "switch", "quota"] {
             let head = if table.is_empty() { String::new() } else { format!("[{table}]\n") };

@@ -33,7 +33,7 @@ pub fn settings(c: &Config) -> Vec<Setting> {
     all.chain(switch(c).into_iter().map(of("switch"))).chain(quota(&c.quota).into_iter().map(of("quota"))).collect()
 }
 
-fn daemon(c: &Config) -> [(&'static str, Value); 13] {
+fn daemon(c: &Config) -> [(&'static str, Value); 14] {
     let cpus: Option<Vec<usize>> = c.workers.iter().copied().collect();
     let spin = if let Polling::Spin(spin) = c.polling { spin } else { DEFAULT_SPIN };
     let dirs: Vec<_> = c.allow_dirs.iter().filter_map(|dir| dir.to_str()).collect();
@@ -51,6 +51,7 @@ fn daemon(c: &Config) -> [(&'static str, Value); 13] {
         ("allow_nics", json!(c.allow_nics)),
         ("allow_taps", json!(c.allow_taps)),
         ("allow_dirs", json!(dirs)),
+        ("trusted_hypervisors", json!(c.trusted_hypervisors)),
     ]
 }
 
@@ -59,13 +60,14 @@ fn sockets(c: &Config) -> [(&'static str, Value); 3] {
     [("owner", json!(c.sockets.owner)), ("group", json!(c.sockets.group)), ("mode", json!(mode))]
 }
 
-fn switch(c: &Config) -> [(&'static str, Value); 5] {
+fn switch(c: &Config) -> [(&'static str, Value); 6] {
     [
         ("ageing_s", json!(c.ageing.as_secs())),
         ("table_entries", json!(c.switches.table_entries)),
         ("shared", json!(c.shared_switches)),
         ("sticky_addresses", json!(c.switches.sticky)),
         ("lossless_between_users", json!(c.switches.holds_others)),
+        ("policies", json!(c.policies)),
     ]
 }
 
@@ -93,8 +95,10 @@ mod tests {
     #[test]
     fn all_keys() {
         let text = "run_dir = '/r'\nworkers = 2\ncpus = [1, 0]\nspin_us = 7\nrt_priority = 3\nuser = 'u'\nsandbox = false\nlatency_sampling = 11\nrequire_ports = true\n\
-            allow_nics = ['n']\nallow_taps = ['t']\nallow_dirs = ['/d']\n[sockets]\nowner = 'o'\ngroup = 'g'\nmode = '0600'\n\
+            allow_nics = ['n']\nallow_taps = ['t']\nallow_dirs = ['/d']\n\
+            trusted_hypervisors = ['h']\n[sockets]\nowner = 'o'\ngroup = 'g'\nmode = '0600'\n\
             [switch]\nageing_s = 10\ntable_entries = 64\nshared = ['*']\nsticky_addresses = false\nlossless_between_users = true\n\
+            policies = {vale0 = {isolated = true, rate_in = '1gbit'}}\n\
             [quota]\nconnections = 1\nports = 2\nswitches = 3\nmemory_mib = 4\ndescriptors = 5\naddresses = 6\nunread_kib = 7\nlog_lines = 8\ncaptures_mib = 9\nsubscriptions = 10";
         let table: toml::Table = text.parse().unwrap();
         let found = settings(&File::parse(text).unwrap().into_config().unwrap());

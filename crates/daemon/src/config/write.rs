@@ -1,7 +1,10 @@
 //! Writing a configuration: as an object of the file's schema, and as the text of such a file.
 
+use std::collections::BTreeMap;
+
 use netvale_control::options::{AttachOption, Rule};
-use netvale_control::types::AttachParams;
+use netvale_control::types::{AttachParams, PortOptions};
+use netvale_portspec::is_hidden;
 use serde_json::{Map, Value, json};
 
 use super::{Config, File, settings};
@@ -46,6 +49,12 @@ fn in_words(rule: &str) -> String {
     expression.map_or_else(|| rule.to_owned(), |expression| format!("{action} {expression}"))
 }
 
+/// The compiled rules of ports by their words, as [`text`] writes them.
+pub fn programs<'a>(policies: impl Iterator<Item = &'a PortOptions>) -> BTreeMap<String, String> {
+    let rules = policies.flat_map(|policies| [&policies.filter_in, &policies.filter_out]).flatten().flatten();
+    rules.map(|rule| (in_words(rule), rule.clone())).collect()
+}
+
 fn is_rules(key: &str) -> bool {
     matches!(key, "filter_in" | "filter_out")
 }
@@ -78,7 +87,7 @@ pub fn text(file: &Value, above: &[String], of_port: impl Fn(usize) -> Option<St
 
 /// A line of a comment, whatever is in it.
 fn comment(said: &str) -> String {
-    let said: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let said: String = said.chars().map(|c| if is_hidden(c) { ' ' } else { c }).collect();
     format!("# {said}").trim_end().to_owned() + "\n"
 }
 
@@ -96,7 +105,10 @@ fn lines<'a>(entries: impl Iterator<Item = (&'a String, &'a Value)>) -> String {
 
 /// A value in TOML, whose texts, numbers and lists are JSON's, but for one character.
 fn toml(value: &Value) -> String {
-    value.to_string().replace('\u{7f}', "\\u007f")
+    let Some(table) = value.as_object() else { return value.to_string().replace('\u{7f}', "\\u007f") };
+    let value = |key: &str, is: &Value| if is_rules(key) { toml(&rules(is)) } else { toml(is) };
+    let entries: Vec<_> = table.iter().map(|(key, is)| format!("{} = {}", toml(&json!(key)), value(key, is))).collect();
+    format!("{{{}}}", entries.join(", "))
 }
 
 /// What a port was attached with, in words: `tap:nv0, mtu 9000`.
@@ -125,7 +137,8 @@ mod tests {
     /// Objective: what is written is read as the same, settings, ports and odd characters; defaults are not written.
     #[test]
     fn read_again() {
-        let text_of = "workers = 2\ncpus = [0, 1]\nuser = \"o\\\\dd \\u007f \\\"u\\\"\"\n[switch]\nshared = ['*']\nageing_s = 9\n[quota]\nports = 64\nswitches = 1\n\
+        let text_of = "workers = 2\ncpus = [0, 1]\nuser = \"o\\\\dd \\u007f \\\"u\\\"\"\n[switch]\nshared = ['*']\nageing_s = 9\n\
+            policies = {'*' = {isolated = true}, a-b = {filter_in = ['drop tcp'], storm_bcast = 9}}\n[quota]\nports = 64\nswitches = 1\n\
             [[port]]\nswitch = 'vale0'\nport = 'tap:nv0'\nmtu = 9000\n[[port]]\nswitch = 'vale0'\nport = \"pcap:in=/s/ \\\"x\\\".pcap\"\nname = 'n'\nspeed = 0.5\nloop = true\n\
             [[port]]\nport = 'ptnet:/p'\nbackend = 'netmap:p{1'\n";
         let config = File::parse(text_of).unwrap().into_config().unwrap();

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::captures::UserCaptures;
 use super::interfaces::{InterfaceItem, OpenInterfaceItem};
 pub use super::parts::{CallerItem, Counts};
+use crate::caller::Caller;
 use crate::refusal::Refusal;
 
 /// One thing that is handed over.
@@ -114,6 +115,19 @@ impl Item {
         }
     }
 
+    /// The user whose memory it has.
+    pub fn user(&self) -> Option<u32> {
+        match self {
+            Item::Region(region) => Some(region.uid),
+            Item::Port(port) => Some(Caller::from(port.owner).uid),
+            Item::Pipe(pipe) => Some(pipe.uid),
+            Item::OpenInterface(open) => Some(Caller::from(open.owner).uid),
+            Item::Client(client) => Some(Caller::from(client.caller).uid),
+            Item::Process(_) | Item::Switch(_) | Item::Captures(_) | Item::Interface(_) => None,
+            Item::Counters(_) | Item::End | Item::Failed(_) => None,
+        }
+    }
+
     /// Whether it is about a monitor, which is continued once what it watches is there and in use.
     pub fn is_of_monitor(&self) -> bool {
         match self {
@@ -188,6 +202,9 @@ pub struct SwitchItem {
     pub owner: u32,
     /// Its addresses (in wire order, first byte lowest, their VLANs above them), and the names of the ports behind which they were seen.
     pub addresses: Vec<(u64, String)>,
+    /// The key by which it spreads flows over queues: each of them stays on its queue, and in order.
+    #[serde(default)]
+    pub flows: Option<[u64; 2]>,
 }
 
 /// A port.

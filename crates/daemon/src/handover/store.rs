@@ -234,7 +234,7 @@ mod tests {
     use crate::handover::items::SwitchItem;
 
     fn switch(name: &str, owner: u32) -> Item {
-        Item::Switch(SwitchItem { name: name.to_owned(), owner, addresses: Vec::new() })
+        Item::Switch(SwitchItem { name: name.to_owned(), owner, addresses: Vec::new(), flows: None })
     }
 
     type Fds = Box<dyn FnOnce() -> std::io::Result<Vec<OwnedFd>>>;

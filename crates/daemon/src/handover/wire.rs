@@ -74,25 +74,39 @@ fn wait_for_room(to: BorrowedFd<'_>) -> rustix::io::Result<()> {
     }
 }
 
-/// Receives an item with its descriptors.
-///
-/// # Errors
-/// Whatever recvmsg(2) returns; [`std::io::ErrorKind::UnexpectedEof`] if the other end hung up, and
-/// [`std::io::ErrorKind::InvalidData`] if it sent something else.
-pub fn receive(from: &OwnedFd) -> std::io::Result<(Item, Vec<OwnedFd>)> {
-    let (mut bytes, mut fds) = (Vec::new(), Vec::new());
-    let mut message = vec![0u8; 1 + PART];
-    loop {
-        let (got, more_fds) = receive_part(from, &mut message)?;
-        fds.extend(more_fds);
-        let Some((first, part)) = message.get(..got).and_then(<[u8]>::split_first) else {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        };
-        bytes.extend_from_slice(part);
-        match *first {
-            LAST => return Ok((serde_json::from_slice(&bytes)?, fds)),
-            MORE if bytes.len() <= LARGEST.0 && fds.len() <= LARGEST.1 => {}
-            _ => return Err(std::io::ErrorKind::InvalidData.into()),
+/// The end of a connection at which items arrive.
+pub struct Inbox<'a> {
+    from: &'a OwnedFd,
+    message: Vec<u8>,
+    item: Vec<u8>,
+}
+
+impl<'a> Inbox<'a> {
+    /// Of that socket.
+    pub fn new(from: &'a OwnedFd) -> Self {
+        Inbox { from, message: vec![0; 1 + PART], item: Vec::new() }
+    }
+
+    /// Receives an item with its descriptors.
+    ///
+    /// # Errors
+    /// Whatever recvmsg(2) returns; [`std::io::ErrorKind::UnexpectedEof`] if the other end hung up, and
+    /// [`std::io::ErrorKind::InvalidData`] if it sent something else.
+    pub fn receive(&mut self) -> std::io::Result<(Item, Vec<OwnedFd>)> {
+        let mut fds = Vec::new();
+        self.item.clear();
+        loop {
+            let (got, more_fds) = receive_part(self.from, &mut self.message)?;
+            fds.extend(more_fds);
+            let Some((first, part)) = self.message.get(..got).and_then(<[u8]>::split_first) else {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            };
+            self.item.extend_from_slice(part);
+            match *first {
+                LAST => return Ok((serde_json::from_slice(&self.item)?, fds)),
+                MORE if self.item.len() <= LARGEST.0 && fds.len() <= LARGEST.1 => {}
+                _ => return Err(std::io::ErrorKind::InvalidData.into()),
+            }
         }
     }
 }
@@ -134,13 +148,14 @@ mod tests {
             send(a.as_fd(), &Item::End, &[]).unwrap();
             rustix::net::send(&a, b"?", SendFlags::empty()).unwrap();
         });
-        let (item, got) = receive(&b).unwrap();
+        let mut inbox = Inbox::new(&b);
+        let (item, got) = inbox.receive().unwrap();
         assert!(matches!(item, Item::Failed(text) if text.len() == 3 * PART + 5));
         assert_eq!(got.len(), MOST_FDS + 3);
         drop(got);
-        assert!(matches!(receive(&b), Ok((Item::End, fds)) if fds.is_empty()));
-        assert_eq!(receive(&b).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+        assert!(matches!(inbox.receive(), Ok((Item::End, fds)) if fds.is_empty()));
+        assert_eq!(inbox.receive().unwrap_err().kind(), std::io::ErrorKind::InvalidData);
         sender.join().unwrap();
-        assert_eq!(receive(&b).unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+        assert_eq!(inbox.receive().unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
     }
 }

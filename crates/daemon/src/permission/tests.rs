@@ -65,7 +65,7 @@ fn opened(d: &Daemon, caller: Caller, port: &str, flags: u32) -> i32 {
 fn attaching() {
     let folder = tempfile::tempdir().unwrap();
     let inside = format!("pcap:{}/in.pcap", folder.path().display());
-    let d = daemon(&format!("allow-nics = ['wire1']\nallow_taps = ['t1']\nallow-dirs = [{:?}]", folder.path()));
+    let d = daemon(&format!("allow_nics = ['wire1']\nallow_taps = ['t1']\nallow_dirs = [{:?}]", folder.path()));
     for port in [
         "pcap:/x",
         "vhost:/x",
@@ -194,7 +194,7 @@ fn regions() {
     let by = |d: &Daemon, id, caller| errno(may_use_region(d.regions.get(id).unwrap(), caller));
     assert_eq!((by(&d, id, ALICE), by(&d, id, BOB), by(&d, id, ROOT)), (0, libc::EACCES, 0));
     let place = |offset| FilePlace { device: 1, inode: 1, asked: FileAsked { offset, len: 8192 } };
-    d.regions.add(id + 1, ALICE.uid, &region, Some(place(8192)));
+    d.regions.add(id + 1, ALICE.uid, &region, Some(place(8192))).unwrap();
     assert_eq!((by(&d, id + 1, ALICE), by(&d, id + 1, ROOT)), (0, libc::EACCES));
     let lies = |offset, caller| errno(may_lie_in_file(&d, &place(offset), caller));
     assert_eq!((lies(4096, ALICE), lies(4096, BOB), lies(16_384, BOB)), (0, libc::EACCES, 0));

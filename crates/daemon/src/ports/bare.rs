@@ -56,7 +56,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<O
     let (rings, _no_ingress) = Rings::new(&region, mem_id, sizes.shape, 0, d.evictions.new_fault(caller))?;
     let all = RingRanges::all(sizes.shape);
     let max_offset = match &request.offsets {
-        Some(asked) => offsets::begin(asked, &offsets::rings(&rings.mem, &all, |_, _| true))?,
+        Some(asked) => offsets::begin(&region, asked, &offsets::rings(&rings.mem, &all, |_, _| true))?,
         None => 0,
     };
     let binding = rings.mem.bind(&request.name, all.tx, all.rx, request.extra_bufs)?;

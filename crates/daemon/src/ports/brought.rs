@@ -130,7 +130,7 @@ fn new_region(
         Refusal { file_at_fault, ..Refusal::from(e) }
     })?;
     tracing::info!(region = id, uid = caller.uid, pid = caller.pid, "lies in the program's file");
-    d.regions.add(id, caller.uid, &region, Some(place));
+    d.regions.add(id, caller.uid, &region, Some(place))?;
     Ok((region, id))
 }
 

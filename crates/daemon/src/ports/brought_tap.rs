@@ -11,6 +11,7 @@ use netvale_control::options::kind;
 use netvale_control::types::PortKind;
 use netvale_mem::fault::Fault;
 use netvale_port::{Egress, Ingress};
+use netvale_portspec::is_hidden;
 use netvale_tap::continued::name_of;
 use netvale_tap::{Adopted, Link, Tap, TapEgress, TapIngress, adopt};
 use rustix::io::Errno;
@@ -140,7 +141,7 @@ pub fn continue_port(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: St
     let behind = Box::new(BroughtTap { link, notes, uso, gro, queues: Held { queues, uid: owner.uid } });
     let PortItem { persistent, lossless, .. } = *item;
     let policies = item.policies.clone();
-    plug(d, at, of, NewPort { behind, owner, persistent, lossless, gro, policies })
+    plug(d, at, of, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
 }
 
 /// A link that says when its interface goes down or away.
@@ -167,7 +168,7 @@ fn of(queues: &[Arc<OwnedFd>], link: &Link) -> Queues {
 fn notes(adopted: &Adopted, place: Option<&str>) -> Vec<String> {
     let uso = if adopted.has_uso { "TSO, USO" } else { "TSO" };
     let inode = adopted.netns.map_or_else(|| "unknown".to_owned(), |inode| inode.to_string());
-    let place: String = place.unwrap_or("").chars().filter(|c| !c.is_control()).take(MOST_PLACE).collect();
+    let place: String = place.unwrap_or("").chars().filter(|c| !is_hidden(*c)).take(MOST_PLACE).collect();
     let place = if place.is_empty() { place } else { format!(" ({place})") };
     vec![
         format!("interface {}, offloads: checksum, {uso}", adopted.name),

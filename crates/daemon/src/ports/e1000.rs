@@ -11,6 +11,7 @@ use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
 use rustix::io::Errno;
 
+use super::handed::domain_of_site;
 use super::kind::Asked;
 use super::notes::machine_notes;
 use super::plug::{NewPort, plug};
@@ -83,6 +84,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let o = asked.options::<kind::E1000>()?;
     let mac = o.mac().unwrap_or_else(|| Mac::of_name(b'e', &asked.at.full())).0;
     let site = site(&d.config, asked.caller, path.as_str(), &o)?;
+    let domain = domain_of_site(d, asked.caller, &site);
     let card = Card { mac, subsystem: SUBSYSTEM, forced_interval: o.itr() };
     let options = E1000Options { site, card, news: d.news_if_kept() };
     let (e1000, (egress, ingress)) = match asked.continued() {
@@ -90,7 +92,12 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         None => E1000Port::new(&options).map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?,
     };
     e1000.on_peer(d.on_news());
-    plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::new(CardPort(e1000), asked).with_gro(o.gro()))
+    plug(
+        d,
+        &asked.at,
+        (vec![egress], vec![ingress]),
+        NewPort::new(CardPort(e1000), asked).in_domain(domain).with_gro(o.gro()),
+    )
 }
 
 /// Continues a card of another process.

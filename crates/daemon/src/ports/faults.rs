@@ -15,14 +15,22 @@ use crate::registry::evictions::Evictions;
 /// The reason for a port whose task panicked.
 const BROKEN: &str = "an internal error: a worker panicked with it; please report it, with the daemon's log";
 
+/// The reason for a port at a user's own worker that is held up.
+const HELD_UP: &str = "the worker of its user is held up, by memory or a descriptor of that user's";
+
 /// Takes the port away from each program that was reported. The port is removed, even a persistent one: the program
 /// still has its doorbells.
 pub fn evict(d: &mut Daemon) {
+    d.regions.take_late().into_iter().for_each(|uid| d.evictions.block(uid));
     d.evictions.clear();
     let broken = d.workers.take_broken();
+    let held_up = d.evictions.take_held_up();
     let is_broken = |record: &Record| record.placed.iter().any(|task| broken.contains(task));
+    let is_held_up = |task| d.workers.user_of(task).is_some_and(|uid| held_up.contains(&uid));
     let why = |full: &str, record: &Record| {
-        if is_broken(record) { Some(BROKEN.to_owned()) } else { reason(d, full, record) }
+        let broken = is_broken(record).then_some(BROKEN);
+        let of_tasks = broken.or_else(|| record.tasks().any(is_held_up).then_some(HELD_UP));
+        of_tasks.map(str::to_owned).or_else(|| reason(d, full, record))
     };
     let found = d.ports.iter().filter_map(|(full, record)| Some((full.to_owned(), why(full, record)?)));
     for (full, why) in found.collect::<Vec<_>>() {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use netvale_abi::nmreq::NR_REG_ALL_NIC;
 use netvale_control::types::PortKind;
-use netvale_control::types::PortOptions;
 use netvale_mem::mapping::Pages;
 use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
 use netvale_port::far_end::FarEnd;
@@ -108,15 +107,7 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
         queues: egress.len() as u32,
         detail: format!("joins {} and {place}", at.switch),
     };
-    let new = NewPort {
-        behind: Box::new(joint),
-        owner: caller,
-        persistent: true,
-        lossless: false,
-        gro: false,
-        policies: PortOptions::default(),
-    };
-    plug(d, at, (egress, over), new)?;
+    plug(d, at, (egress, over), NewPort::of(Box::new(joint), caller))?;
     bring_back(d, &place, back, &first, id);
     say_joint(d, &place, true);
     d.persistent.set_joint(port, Some(at.full()));

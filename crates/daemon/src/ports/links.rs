@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use netvale_control::options::PortPolicies;
 use netvale_policy::bucket::Limit;
+use netvale_port::domain::TimeDomain;
 use netvale_port::link::{Link, LinkEnd, LinkSettings};
 use netvale_port::{Egress, RingCounters};
 use netvale_switch::{Forwarder, LinkTask, PortId, Switch};
 use rustix::io::Errno;
 
+use super::handed::domain_of;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::permission;
@@ -33,7 +35,13 @@ pub fn settings(policies: Option<&PortPolicies>) -> [Option<LinkSettings>; 2] {
             Some(spec) => spec.bytes().bytes(),
             None => policies.queue_out.bytes(),
         };
-        (impair.is_some() || !rates.is_empty()).then(|| LinkSettings { impair: impair.clone(), rates, bytes, seed })
+        (impair.is_some() || !rates.is_empty()).then(|| LinkSettings {
+            impair: impair.clone(),
+            rates,
+            bytes,
+            frames: None,
+            seed,
+        })
     };
     [of(&policies.links[0], Vec::new()), of(&policies.links[1], rates)]
 }
@@ -115,6 +123,7 @@ impl Links {
     pub fn place(
         &mut self,
         d: &mut Daemon,
+        domain: TimeDomain,
         switch: &Arc<Switch>,
         id: PortId,
         egresses: &[Arc<dyn Egress>],
@@ -122,7 +131,7 @@ impl Links {
         let [sends, gets] = std::mem::take(&mut self.0);
         let place = |d: &mut Daemon, made: Made, task: &dyn Fn(LinkEnd) -> Job| {
             let Made { link, end } = made;
-            PortLink { link, task: d.workers.place(task(end)) }
+            PortLink { link, task: d.workers.place_for(domain, task(end)) }
         };
         let forwarder = |end| Box::new(Forwarder::of_link(Arc::clone(switch), id, end)) as Job;
         let sends = sends.map(|made| place(d, made, &forwarder));
@@ -150,9 +159,11 @@ pub fn change(d: &mut Daemon, full: &str, policies: Option<&PortPolicies>) -> Re
     };
     let kept = [keeps(0), keeps(1)];
     let new = [0, 1].map(|dir| wanted[dir].clone().filter(|_| !kept[dir]));
+    let owner = record.owner;
+    let domain = record.tasks().next().map_or_else(|| domain_of(owner), |task| d.workers.domain_of(task));
     let egresses = record.egresses.clone();
-    let mut made = Links::make_some(d, record.owner, new, &record.ingress, &egresses)?;
-    let mut placed = made.place(d, &switch, id, &egresses);
+    let mut made = Links::make_some(d, owner, new, &record.ingress, &egresses)?;
+    let mut placed = made.place(d, domain, &switch, id, &egresses);
     let Some(record) = d.ports.get_mut(full) else { return Ok(Vec::new()) };
     let mut old = Vec::new();
     for (dir, wanted) in wanted.into_iter().enumerate() {

@@ -102,7 +102,7 @@ fn end_offsets(d: &Daemon, full: &str) {
     let Some(local) = d.ports.get(full).and_then(|record| record.behind.get::<LocalPort>()) else { return };
     if offsets::are_left(local) {
         drain(d, full);
-        offsets::end(d.workers.all(), local);
+        offsets::end(&d.workers.list(), local);
     }
 }
 
@@ -166,13 +166,13 @@ fn make(
     let max_offset = match &request.offsets {
         Some(asked) if !persistent => {
             let rings = local.wanted(spec)?;
-            Some(offsets::begin(asked, &offsets::rings(&local.rings.mem, &rings, |_, _| true))?)
+            Some(offsets::begin(&region, asked, &offsets::rings(&local.rings.mem, &rings, |_, _| true))?)
         }
         _ => None,
     };
     let lossless = request.flags & FLAG_LOSSLESS != 0;
     let policies = attached.unwrap_or_default();
-    let new = NewPort { behind: Box::new(local), owner, persistent, lossless, gro: false, policies };
+    let new = NewPort { persistent, lossless, policies, ..NewPort::of(Box::new(local), owner) };
     plug(d, at, (egress, ingresses), new)?;
     Ok(max_offset)
 }
@@ -187,7 +187,7 @@ pub fn continue_port(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: St
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
     let (persistent, lossless, policies) = (item.persistent, item.lossless, item.policies.clone());
-    let new = NewPort { behind: Box::new(local), owner, persistent, lossless, gro: false, policies };
+    let new = NewPort { persistent, lossless, policies, ..NewPort::of(Box::new(local), owner) };
     plug(d, at, (egress, ingresses), new)
 }
 
@@ -254,7 +254,7 @@ pub fn bind(
     let was_idle = local.is_unheld();
     local.hold(full, &rings, caller.client, request.flags & FLAG_SHARED != 0)?;
     let agreed = match (&request.offsets, max_offset) {
-        (Some(asked), None) => live_offsets(d.workers.all(), local, asked, &rings),
+        (Some(asked), None) => live_offsets(&d.workers.list(), local, asked, &rings),
         (_, already) => Ok(already.unwrap_or(0)),
     };
     let bound = agreed.and_then(|max| Ok((max, local.bind(full, &rings, request.extra_bufs)?)));
@@ -284,13 +284,14 @@ fn programs<'a>(record: Option<&'a mut Record>, full: &str) -> Result<&'a mut Lo
 
 /// Applies offsets to rings that a program has just been given.
 fn live_offsets(
-    workers: &[Worker],
+    workers: &[&Worker],
     local: &LocalPort,
     asked: &OffsetsAsked,
     rings: &RingRanges,
 ) -> Result<u32, Refusal> {
     let alone = |is_rx: bool, i| offsets::is_alone(if is_rx { &local.rx_held } else { &local.tx_held }, i);
-    offsets::begin_live(workers, asked, &offsets::rings(&local.rings.mem, rings, alone))
+    let mem = &local.rings.mem;
+    offsets::begin_live(mem.region(), workers, asked, &offsets::rings(mem, rings, alone))
 }
 
 /// Refuses a port that joins two switches: nobody else can have it.

@@ -16,6 +16,7 @@
 //! | [`ptnet`], [`passthrough`] | a ptnet device on a switch; in place of a switch, a pipe's end or an interface |
 //! | [`e1000`], [`e1000_pci`] | an Intel 82540EM; a driver of one |
 //! | [`vxlan`], [`tunnel`] | a tunnel to other hosts |
+//! | [`handed`] | not a port: queues of users who are not trusted with others' time |
 //! | [`null`], [`echo`] | discards every frame, or sends it back, for measuring and tests |
 //!
 //! What they share: [`plug`] puts a port on its switch and takes it off, [`policies`] are what its operator wants of it, [`links`] what is between it and its peer, [`memory`] and [`brought`] find the region it
@@ -31,6 +32,7 @@ pub mod e1000_pci;
 pub mod echo;
 pub mod faults;
 pub mod guest;
+pub mod handed;
 pub mod joint;
 pub mod kind;
 pub mod links;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::PortKind;
 use netvale_pcapport::{
-    CaptureOptions, CaptureStatus, Limit, Pace, PcapEgress, PcapIngress, ReplayError, ReplayOptions, ReplayStatus,
-    WriteError,
+    CAPTURE_MEMORY, CaptureOptions, CaptureStatus, Limit, Pace, PcapEgress, PcapIngress, ReplayError, ReplayOptions,
+    ReplayStatus, WriteError,
 };
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::AttachSpec;
@@ -61,6 +61,10 @@ const SETTLING: Duration = Duration::from_secs(1);
 impl Attached for Files {
     fn kind(&self) -> PortKind {
         PortKind::Pcap
+    }
+
+    fn memory(&self) -> u64 {
+        if self.capture.is_some() { CAPTURE_MEMORY } else { 0 }
     }
 
     fn notes(&self) -> Vec<String> {
@@ -205,6 +209,7 @@ fn replayed_as(path: &Path, file: File, ingress: PcapIngress) -> Result<(Replaye
 
 fn capture(d: &mut Daemon, caller: Caller, path: &Path, bytes: Option<u64>) -> Result<Captured, Refusal> {
     let place = permission::place(&d.config, caller, path)?;
+    permission::may_have_bytes(d, caller, CAPTURE_MEMORY)?;
     let shared = permission::allowance(d, caller)?;
     let limit = Limit { bytes, shared: shared.clone() };
     let made = files::to_write(&place).map_err(|e| unopened(&d.config, path, &e)).and_then(|file| {

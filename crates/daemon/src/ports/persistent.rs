@@ -17,6 +17,7 @@ use netvale_switch::{Forwarder, Port, PortId, Settings, Switch};
 use rustix::io::Errno;
 
 use super::attachment::Opened;
+use super::handed::{Handed, domain_of};
 use super::joint::{join, part};
 use super::kind::NamedRings;
 use super::links;
@@ -80,7 +81,7 @@ fn nowhere() -> Arc<Switch> {
 pub fn continue_port(d: &mut Daemon, port: &str, item: &PortItem, state: State) -> Result<(), Refusal> {
     let (owner, nowhere) = (Caller::from(item.owner), nowhere());
     let (local, ingresses) = continued(d, owner, state)?;
-    let record = record(d, local, ingresses, &nowhere, owner);
+    let record = record(d, local, ingresses, &nowhere, owner)?;
     let record = PortRecord { policies: item.policies.clone(), ..record };
     d.ports.insert(&own_name(port), record);
     d.persistent.add(port, owner.uid, nowhere);
@@ -100,7 +101,7 @@ fn unattached(
     owner: Caller,
 ) -> Result<Record, Refusal> {
     let (rings, ingresses) = Rings::new(region, *mem_id, shape, hdr_len, d.evictions.new_fault(owner))?;
-    Ok(record(d, LocalPort::unheld(rings), ingresses, nowhere, owner))
+    record(d, LocalPort::unheld(rings), ingresses, nowhere, owner)
 }
 
 /// The record of a port whose frames are sent nowhere.
@@ -110,15 +111,18 @@ fn record(
     ingresses: Vec<RingIngress>,
     nowhere: &Arc<Switch>,
     owner: Caller,
-) -> Record {
+) -> Result<Record, Refusal> {
     let ingress = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
-    let egresses = local.rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
+    let mut handed = Handed::new(d, owner, domain_of(owner), local.rings.rx.len())?;
+    let egresses = handed.queues(local.rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect())?;
+    let domain = handed.domain();
     let forwarders = ingresses.into_iter().enumerate();
-    let placed = forwarders
-        .map(|(ring, i)| d.workers.place(Box::new(Forwarder::new(Arc::clone(nowhere), 0, ring, Box::new(i)))))
-        .collect();
-    PortRecord { placed, ingress, egress, egresses, ..PortRecord::new(Box::new(local) as Box<dyn Attached>, owner) }
+    let forwarders = forwarders.map(|(ring, i)| Forwarder::new(Arc::clone(nowhere), 0, ring, Box::new(i)));
+    let placed = forwarders.map(|forwarder| d.workers.place_for(domain, Box::new(forwarder))).collect();
+    let handed = handed.place(d, nowhere, 0);
+    let base = PortRecord::new(Box::new(local) as Box<dyn Attached>, owner);
+    Ok(PortRecord { handed, placed, ingress, egress, egresses, ..base })
 }
 
 fn find<'a>(d: &'a Daemon, name: &str) -> Result<&'a PersistentPort, Refusal> {
@@ -175,6 +179,8 @@ pub fn attach(d: &mut Daemon, at: &SwitchPort, mem_id: u32, rings: NamedRings, c
 
 /// Attaches a persistent port to its first switch, with the rings it has.
 fn hook(d: &mut Daemon, at: &SwitchPort, mem_id: u32, caller: Caller) -> Result<(), Refusal> {
+    let policies = d.ports.get(&own_name(&at.port)).map(|record| record.policies.clone()).unwrap_or_default();
+    permission::may_begin_with(d, caller, at, &policies)?;
     move_to_region(d, &at.port, mem_id, caller)?;
     put_on(d, at, caller.uid)?;
     tracing::info!(port = at.full(), uid = caller.uid, pid = caller.pid, "attached");
@@ -186,15 +192,17 @@ fn hook(d: &mut Daemon, at: &SwitchPort, mem_id: u32, caller: Caller) -> Result<
 fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     let place = own_name(&at.port);
     let record = d.ports.get(&place).ok_or_else(|| Refusal::internal("a persistent port without a record"))?;
-    let (owner, options) = (record.owner, record.policies.clone());
+    let owner = record.owner;
+    let options = record.policies.over(&d.config.policies.of(&at.switch));
     let (ingress, egresses) = (record.ingress.clone(), record.egresses.clone());
     let (mut links, policies) = prepare(d, owner, &options, &ingress, &egresses)?;
     let switch = make_switch(d, &at.switch, uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), false, owner);
     let id = switch.attach(Port { policies, rings: ingress.len(), ..port })?;
-    let links = links.place(d, &switch, id, &egresses);
+    let links = links.place(d, domain_of(owner), &switch, id, &egresses);
     if let Some(record) = d.ports.get_mut(&place) {
         record.links = links;
+        record.policies = options;
     }
     rehome(d, &place, &switch, Some(id));
     rename(d, &at.port, &at.full());
@@ -266,6 +274,7 @@ fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Re
     let new = PortRecord { policies, policies_are_set, ..new };
     if let Some(old) = d.ports.insert(&place, new) {
         d.workers.retire(&old.placed);
+        d.workers.retire(&old.handed);
     }
     Ok(())
 }

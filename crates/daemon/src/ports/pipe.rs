@@ -195,13 +195,14 @@ fn begin_offsets(pipe: &Pipe, end: usize, asked: &OffsetsAsked) -> Result<u32, R
         return offsets::unsupported("a pipe to a virtual machine");
     }
     let of = |end: usize| offsets::of_pipe(pipe.end(end), &pipe.held_by[end & 1]);
-    offsets::begin_pipe(asked, &of(end), &of(end ^ 1), !pipe.held_by[(end ^ 1) & 1].is_empty())
+    let held = !pipe.held_by[(end ^ 1) & 1].is_empty();
+    offsets::begin_pipe(pipe.end(end).region(), asked, &of(end), of(end ^ 1), held)
 }
 
 /// Describes a pipe for `netvale show`.
 pub fn show(name: &str, pipe: &Pipe) -> PortInfo {
     let ring = |end: usize, dir, side: &RingSide| {
-        with_indices(RingInfo { dir, index: end as u32, ..RingInfo::default() }, side)
+        with_indices(RingInfo { dir, index: end as u32, ..RingInfo::default() }, side, pipe.end(end).region())
     };
     let rings = [0, 1].into_iter().flat_map(|end| {
         let (tx, rx) = (pipe.end(end).tx.first(), pipe.end(end).rx.first());

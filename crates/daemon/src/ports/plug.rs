@@ -5,11 +5,13 @@ use std::time::Instant;
 
 use netvale_control::types::{EventName, PortKind, PortOptions};
 use netvale_mem::region::RingRanges;
+use netvale_port::domain::TimeDomain;
 use netvale_port::gro::GroEgress;
 use netvale_port::{Egress, Ingress, RingCounters};
 use netvale_switch::{Forwarder, Policies, Port, Switch};
 use rustix::io::Errno;
 
+use super::handed::{Handed, domain_of};
 use super::kind::Asked;
 use super::links::Links;
 use super::policies;
@@ -31,21 +33,34 @@ pub struct NewPort {
     pub behind: Box<dyn Attached>,
     /// The owner.
     pub owner: Caller,
+    /// Whose time it takes.
+    pub domain: TimeDomain,
     /// Whether it stays when nobody holds its rings.
     pub persistent: bool,
     /// Whether it holds senders back.
     pub lossless: bool,
     /// Whether successive TCP segments are merged for it.
     pub gro: bool,
-    /// Its policies, among other options.
+    /// Its policies, among other options; its switch has others that it begins with.
     pub policies: PortOptions,
 }
 
 impl NewPort {
     /// Creates a port with the owner and `lossless` of the request.
     pub fn new(behind: impl Attached, asked: &Asked<'_>) -> NewPort {
-        let (owner, lossless) = (asked.caller, asked.lossless());
-        NewPort { behind: Box::new(behind), owner, persistent: true, lossless, gro: false, policies: asked.policies() }
+        let new = NewPort::of(Box::new(behind), asked.caller);
+        NewPort { lossless: asked.lossless(), policies: asked.policies(), ..new }
+    }
+
+    /// Creates a port of that owner's without options.
+    pub fn of(behind: Box<dyn Attached>, owner: Caller) -> NewPort {
+        let (domain, policies) = (domain_of(owner), PortOptions::default());
+        NewPort { behind, owner, domain, persistent: true, lossless: false, gro: false, policies }
+    }
+
+    /// Sets whose time it takes.
+    pub fn in_domain(self, domain: TimeDomain) -> NewPort {
+        NewPort { domain, ..self }
     }
 
     /// Sets whether TCP segments are merged for it.
@@ -86,10 +101,13 @@ pub fn prepare(
 /// # Errors
 /// [`Refusal`] when the name is taken or the switch is full.
 pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: NewPort) -> Result<(), Refusal> {
-    let NewPort { behind, owner, persistent, lossless, gro, policies } = new;
+    let NewPort { behind, owner, domain, persistent, lossless, gro, policies } = new;
+    let policies = policies.over(&d.config.policies.of(&at.switch));
     permission::may_have_rings(d, owner, egress.len() + ingresses.len())?;
     let merged = |e| Arc::new(GroEgress::new(e)) as Arc<dyn Egress>;
     let egresses: Vec<_> = if gro { egress.into_iter().map(merged).collect() } else { egress };
+    let mut handed = Handed::new(d, owner, domain, egresses.len())?;
+    let egresses = handed.queues(egresses)?;
     let egress = egresses.iter().map(|e| Arc::clone(e.counters())).collect();
     let ingress: Vec<_> = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
     let (mut links, for_switch) = prepare(d, owner, &policies, &ingress, &egresses)?;
@@ -98,11 +116,12 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: N
     let id = switch.attach(Port { policies: for_switch, rings: ingresses.len(), ..port })?;
     let forwarders = ingresses.into_iter().enumerate();
     let forwarders = forwarders.map(|(ring, i)| Forwarder::new(Arc::clone(&switch), id, ring, i));
-    let placed = forwarders.map(|forwarder| d.workers.place(Box::new(forwarder))).collect();
-    let links = links.place(d, &switch, id, &egresses);
+    let placed = forwarders.map(|forwarder| d.workers.place_for(domain, Box::new(forwarder))).collect();
+    let links = links.place(d, domain, &switch, id, &egresses);
+    let handed = handed.place(d, &switch, id);
     let (switch, id) = (Some(switch), Some(id));
     let base = PortRecord::new(behind, owner);
-    let base = PortRecord { switch, id, persistent, lossless, policies, links, egresses, ..base };
+    let base = PortRecord { switch, id, persistent, lossless, policies, links, egresses, handed, ..base };
     d.ports.insert(&at.full(), PortRecord { placed, ingress, egress, ..base });
     tracing::info!(port = at.full(), uid = owner.uid, pid = owner.pid, "attached");
     tell_attached(d, &at.full());
@@ -168,7 +187,7 @@ pub fn tell_idle(d: &mut Daemon, full: &str, uid: u32) {
 /// [`Refusal`] when there is no such port.
 pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     let missing = || Refusal::new(Errno::NXIO, format!("there is no port {full}: 'netvale list' shows the ports"));
-    let record = d.ports.remove(full).ok_or_else(missing)?;
+    let mut record = d.ports.remove(full).ok_or_else(missing)?;
     if d.watches.remove(full).is_some() {
         end_watch(d, full, &record);
     } else if let (Some(switch), Some(id)) = (&record.switch, record.id) {
@@ -177,6 +196,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     end_monitors(d, &Watched::Port(full.to_owned()));
     d.workers.retire(&record.placed);
     record.links.iter().flatten().for_each(|link| d.workers.retire(&[link.task]));
+    d.workers.retire(&record.handed);
     if let Some((switch, id)) = record.switch.as_ref().zip(record.id) {
         d.traces.part(switch, id);
     }
@@ -190,6 +210,9 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     if let Some(switch) = &record.switch {
         drop_switch(d, switch);
     }
+    // A capture writes its last frames once nobody delivers to it any more.
+    record.egresses.clear();
+    record.links = Default::default();
     record.behind.stop(d, full);
     d.freed.note(Instant::now());
     Ok(())

@@ -18,6 +18,7 @@ use netvale_ptnet::seats::Seats;
 use netvale_ptnet::vfio::memory_path;
 use rustix::io::Errno;
 
+use super::handed::domain_of_site;
 use super::kind::Asked;
 use super::notes::machine_notes;
 use super::plug::{NewPort, plug};
@@ -109,10 +110,11 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     check(d, &config, asked.caller)?;
     let (seats, queues) = Seats::new(config.tx_rings, config.rx_rings)?;
     let site = site(&d.config, asked.caller, path.as_str(), &o)?;
+    let domain = domain_of_site(d, asked.caller, &site);
     let news = d.news_if_kept();
     let device = Device { site, config, vfio_user: o.vfio_user(), backend: Arc::new(seats), survives: true, news };
     let device = open(d, device, asked.continued())?;
-    plug(d, &asked.at, queues, NewPort::new(device, asked).with_gro(o.gro()))
+    plug(d, &asked.at, queues, NewPort::new(device, asked).in_domain(domain).with_gro(o.gro()))
 }
 
 /// Refuses an impossible configuration, and one that takes too much of the caller's memory.

@@ -24,6 +24,8 @@ pub struct VxlanPort {
     pub tunnel: Arc<Tunnel>,
     /// Whether a control plane says where addresses are.
     pub evpn: bool,
+    /// A number that no other daemon gives it: its control plane sees that it may have to say all again.
+    pub instance: u64,
 }
 
 /// What a successor must know. Descriptors: the endpoint's socket, where datagrams wait.
@@ -37,6 +39,9 @@ pub struct VxlanState {
     pub neighbors: Vec<VxlanNeighbor>,
     /// What was learned.
     pub learned: Vec<(Mac, IpAddr)>,
+    /// The key by which it draws the ports that flows leave from: each stays on its path, and in order.
+    #[serde(default)]
+    pub key: Option<[u64; 2]>,
 }
 
 /// A tunnel as its switch asks it.
@@ -53,7 +58,8 @@ impl VxlanPort {
         let (change, learned) = self.tunnel.state();
         let given = |one: &GivenAddress| (mac_of(one.mac), one.vtep, one.sticky, one.sequence);
         let neighbor = |one: &Neighbor| VxlanNeighbor { ip: one.ip, mac: mac_of(one.mac), router: one.router };
-        let mut said = VxlanState { flood: change.flood.0, ..VxlanState::default() };
+        let key = Some(self.tunnel.options().key);
+        let mut said = VxlanState { flood: change.flood.0, key, ..VxlanState::default() };
         if with_all || !self.evpn || change.addresses.0.len() <= MOST_KEPT {
             said.addresses = change.addresses.0.iter().map(given).collect();
             said.neighbors = change.neighbors.0.iter().map(neighbor).collect();
@@ -79,7 +85,7 @@ impl Attached for VxlanPort {
             port: tunnel.endpoint().port(),
             mtu: tunnel.mtu(),
             evpn: self.evpn,
-            instance: tunnel.options().key[0] >> 12,
+            instance: self.instance,
             addresses: tunnel.count_addresses() as u64,
             remotes: peers.all().iter().map(remote).collect(),
         });

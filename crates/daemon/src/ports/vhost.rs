@@ -7,6 +7,7 @@ use netvale_portspec::AttachSpec;
 use netvale_vhost::port::continued::{Given, VhostState};
 use netvale_vhost::port::{Mode, VhostError, VhostOptions, VhostPort};
 
+use super::handed::domain_of_site;
 use super::kind::Asked;
 use super::notes::negotiated;
 use super::plug::{NewPort, plug};
@@ -87,8 +88,10 @@ impl Attached for DevicePort {
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vhost(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vhost>()?;
+    let site = site(&d.config, asked.caller, path.as_str(), &o)?;
+    let domain = domain_of_site(d, asked.caller, &site);
     let options = VhostOptions {
-        site: site(&d.config, asked.caller, path.as_str(), &o)?,
+        site,
         mode: if o.client() { Mode::Client } else { Mode::Server },
         pairs: u16::try_from(o.rings().max(1)).unwrap_or(u16::MAX),
         mac: o.mac().unwrap_or_else(|| Mac::of_name(b'v', &asked.at.full())).0,
@@ -106,7 +109,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     };
     vhost.on_change(d.on_news());
     vhost.on_peer(d.on_news());
-    plug(d, &asked.at, queues, NewPort::new(DevicePort(vhost), asked).with_gro(o.gro()))
+    plug(d, &asked.at, queues, NewPort::new(DevicePort(vhost), asked).in_domain(domain).with_gro(o.gro()))
 }
 
 /// The MTU that drivers are offered.

@@ -31,22 +31,25 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         None => (None, None),
     };
     let endpoint = d.tunnels.endpoint((spec.local(), spec.port()), socket).map_err(refusal)?;
-    let tunnel = Tunnel::new(endpoint, options(spec, &o)).map_err(refusal)?;
+    // From the standard library's random state.
+    let random = RandomState::new();
+    let drawn = [random.hash_one(1u8), random.hash_one(2u8)];
+    let key = state.as_ref().and_then(|state| state.key).unwrap_or(drawn);
+    let tunnel = Tunnel::new(endpoint, options(spec, &o, key)).map_err(refusal)?;
     if let Some(state) = state {
         go_on(&tunnel, state)?;
     }
+    let instance = random.hash_one(3u8) >> 12;
     let queues = (
         vec![Arc::new(TunnelEgress::new(Arc::clone(&tunnel))) as _],
         vec![Box::new(TunnelIngress::new(Arc::clone(&tunnel))) as _],
     );
-    plug(d, &asked.at, queues, NewPort::new(VxlanPort { tunnel, evpn: o.evpn() }, asked))?;
+    plug(d, &asked.at, queues, NewPort::new(VxlanPort { tunnel, evpn: o.evpn(), instance }, asked))?;
     ask_port(d, &asked.at.full());
     Ok(())
 }
 
-fn options(spec: &VxlanSpec, o: &OptionsOf<'_, kind::Vxlan>) -> TunnelOptions {
-    // Two keys from the standard library's random state.
-    let random = RandomState::new();
+fn options(spec: &VxlanSpec, o: &OptionsOf<'_, kind::Vxlan>, key: [u64; 2]) -> TunnelOptions {
     TunnelOptions {
         vni: spec.vni(),
         remotes: spec.remotes().collect(),
@@ -60,13 +63,13 @@ fn options(spec: &VxlanSpec, o: &OptionsOf<'_, kind::Vxlan>) -> TunnelOptions {
             no_checksum: o.no_udp_checksum(),
         },
         mtu: o.mtu(),
-        key: [random.hash_one(1u8), random.hash_one(2u8)],
+        key,
     }
 }
 
 /// Goes on with what another process knew.
 fn go_on(tunnel: &Tunnel, state: VxlanState) -> Result<(), Refusal> {
-    let VxlanState { flood, addresses, neighbors, learned } = state;
+    let VxlanState { flood, addresses, neighbors, learned, key: _ } = state;
     let given = |(mac, vtep, sticky, sequence)| GivenAddress { mac: word_of(mac), vtep, sticky, sequence };
     let change = Change {
         replace: true,

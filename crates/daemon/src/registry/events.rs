@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use netvale_control::types::{EventName, NOTIFICATION, Owner, SubscribeParams};
-use netvale_portspec::SwitchName;
+use netvale_portspec::{SwitchName, printable};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tracing_subscriber::fmt::format::Writer;
@@ -64,8 +64,7 @@ impl Happened {
     /// The reason, which may repeat words of a caller's.
     #[must_use]
     pub fn why(self, why: &str) -> Happened {
-        let why = why.chars().take(LONGEST).map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c });
-        Happened { why: Some(why.collect()), ..self }
+        Happened { why: Some(printable(why).chars().take(LONGEST).collect()), ..self }
     }
 
     /// One of the fields that [`EventName::details`] lists.

@@ -1,13 +1,13 @@
 //! Evictions: programs lose their port because their doorbell blocked a worker, their memory is gone, or the port went
 //! away.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_control::types::{Evicted, Owner};
-use netvale_mem::fault::{Fault, FaultGroup, clear};
+use netvale_mem::fault::{Fault, FaultGroup, clear, raise};
 
 use crate::caller::{Caller, is_trusted_user};
 
@@ -45,12 +45,15 @@ pub struct Evictions {
     count: u64,
     /// Of users whose ports share their fate.
     conduct: HashMap<u32, Conduct>,
+    /// Users whose own workers are held up.
+    held_up: BTreeSet<u32>,
 }
 
 impl Evictions {
     /// Creates an empty list; `faults` is readable when a program's fault was reported.
     pub fn new(faults: Arc<OwnedFd>) -> Evictions {
-        Evictions { faults, leaving: Vec::new(), past: VecDeque::new(), count: 0, conduct: HashMap::new() }
+        let (leaving, past, conduct, held_up) = Default::default();
+        Evictions { faults, leaving, past, count: 0, conduct, held_up }
     }
 
     /// Creates a fault for a new port's program, which wakes the main thread when it is reported. A doorbell of a user's
@@ -58,7 +61,7 @@ impl Evictions {
     /// the daemon's own user, are on their own.
     pub fn new_fault(&mut self, owner: Caller) -> Fault {
         if is_trusted_user(owner.uid) {
-            return Fault::told_by(&self.faults);
+            return Fault::of_trusted(&self.faults);
         }
         let now = Instant::now();
         self.conduct.retain(|_, one| one.is_remembered(now));
@@ -69,6 +72,26 @@ impl Evictions {
     pub fn pause(&self, uid: u32) -> Option<Duration> {
         let (until, _) = self.conduct.get(&uid)?.pause?;
         until.checked_duration_since(Instant::now())
+    }
+
+    /// Memory of that user's holds threads up: it costs the user's ports, as a doorbell that blocks does.
+    pub fn block(&self, uid: u32) {
+        if let Some(one) = self.conduct.get(&uid) {
+            one.group.block();
+            raise(&self.faults);
+        }
+    }
+
+    /// That user's own worker is held up: it costs what is there, guests included, and the user's other ports, too.
+    pub fn hold_up(&mut self, uid: u32) {
+        self.conduct.entry(uid).or_default();
+        self.held_up.insert(uid);
+        self.block(uid);
+    }
+
+    /// Takes the users whose own workers were found held up.
+    pub fn take_held_up(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.held_up)
     }
 
     /// Begins pauses of users whose doorbells blocked a worker; their next ports may ring again.

@@ -26,6 +26,7 @@ impl Interfaces {
             return Ok(nic);
         }
         let nic = Nic::open(name)?;
+        nic.lost_tags().into_iter().for_each(|why| tracing::warn!("{name}: {why}"));
         self.add(&nic);
         Ok(nic)
     }

@@ -13,6 +13,7 @@ use netvale_mem::mirror::Moment;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{RingRanges, RingSide};
 use netvale_mem::{PortMem, PortShape, Region};
+use netvale_port::domain::TimeDomain;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{BATCH, DropReason, Egress, HdrLen, Passed, Source, Task};
 use netvale_switch::Work;
@@ -106,12 +107,16 @@ impl Beside {
 
     /// Creates the task that forwards the copies from now on; older copies are skipped.
     fn hand_on(&self) -> Result<HandOn, Refusal> {
-        let side = self.mem.tx.first().ok_or_else(|| Refusal::internal("a port without rings"))?;
-        let (head, slots) = (side.csb.head(), side.ring.num_slots());
-        let from = if head < slots { head } else { 0 };
-        let mut host = HostTx::new(side.clone(), Doorbell::new()?);
-        host.complete(from);
-        host.disarm();
+        let side = self.mem.tx.first().ok_or_else(|| Refusal::internal("a port without rings"))?.clone();
+        let bell = Doorbell::new()?;
+        let host = self.mem.region().touch(move || {
+            let head = side.csb.head();
+            let from = if head < side.ring.num_slots() { head } else { 0 };
+            let mut host = HostTx::new(side, bell);
+            host.complete(from);
+            host.disarm();
+            host
+        })?;
         let header = self.hdr_len.clone();
         let ingress = RingIngress::new(Arc::clone(&self.mem), host, Doorbell::new()?, header, Arc::default());
         Ok(HandOn { source: Source::new(Box::new(ingress)), to: Arc::clone(&self.to), idle: 0 })
@@ -119,7 +124,10 @@ impl Beside {
 
     fn set(&self, on: bool) {
         let name = if on { netvale_mem::mirror::name(self.mem.csb_first()) } else { 0 };
-        self.of.csb.mirror(self.moment).store(name, Ordering::Release);
+        let of = self.of.clone();
+        let moment = self.moment;
+        // Without it, the monitor sees nothing, and its user has other worries.
+        let _ = self.mem.region().touch(move || of.csb.mirror(moment).store(name, Ordering::Release));
     }
 }
 
@@ -141,15 +149,17 @@ impl Mirrors {
         &mut self,
         workers: &mut Workers,
         region: &Arc<Region>,
+        domain: TimeDomain,
         copied: &Copied<'_>,
         (name, egress): (&str, &Arc<dyn Egress>),
     ) -> Result<(), Refusal> {
+        workers.begin(domain, 1)?;
         let key = (place_of(region), copied.of.csb_index, copied.moment);
         if let Entry::Vacant(free) = self.0.entry(key) {
             free.insert(Beside::new(region, copied)?);
         }
         let idle = self.0.get(&key).filter(|beside| beside.placed.is_none());
-        let placed = idle.map(Beside::hand_on).transpose()?.map(|task| workers.place(Box::new(task)));
+        let placed = idle.map(Beside::hand_on).transpose()?.map(|task| workers.place_for(domain, Box::new(task)));
         let beside = self.0.get_mut(&key).ok_or_else(|| Refusal::internal("a ring for copies vanished"))?;
         beside.placed = placed.or_else(|| beside.placed.take());
         let mut to = Targets::clone(&beside.to.load());

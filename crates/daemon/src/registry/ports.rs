@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use netvale_control::types::{AttachParams, Drops, PortOptions};
+use netvale_port::handed_over::HandOverQueue;
 use netvale_port::link::Link;
 use netvale_port::{Egress, RingCounters};
 use netvale_switch::{PortId, Switch};
@@ -77,6 +78,8 @@ pub struct PortRecord<B: ?Sized> {
     pub links: [Option<PortLink>; 2],
     /// Its egresses, behind its link.
     pub egresses: Vec<Arc<dyn Egress>>,
+    /// The tasks of its user's worker that take to it what other workers hand over.
+    pub handed: Vec<TaskId>,
     /// The tasks of its ingresses.
     pub placed: Vec<TaskId>,
     /// Counters of its ingresses.
@@ -102,6 +105,7 @@ impl<B: ?Sized> PortRecord<B> {
             links: [None, None],
             egresses: Vec::new(),
             polled: false,
+            handed: Vec::new(),
             placed: Vec::new(),
             ingress: Vec::new(),
             egress: Vec::new(),
@@ -119,9 +123,16 @@ impl<B: ?Sized> PortRecord<B> {
         }
     }
 
-    /// Bytes of memory of its links.
+    /// All its tasks.
+    pub fn tasks(&self) -> impl Iterator<Item = TaskId> {
+        let links = self.links.iter().flatten().map(|known| known.task);
+        self.placed.iter().chain(&self.handed).copied().chain(links)
+    }
+
+    /// Bytes of memory of its links, and of what is handed over to it.
     pub fn link_bytes(&self) -> u64 {
-        self.links.iter().flatten().map(|known| known.link.memory()).sum()
+        let links: u64 = self.links.iter().flatten().map(|known| known.link.memory()).sum();
+        links + self.handed.len() as u64 * HandOverQueue::memory()
     }
 
     /// Counts of dropped frames over all its rings, by reason.

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use netvale_portspec::printable;
+
 use crate::caller::Caller;
 
 /// Most characters of a reason that are written into the log.
@@ -20,8 +22,7 @@ impl Refusals {
     /// Counts a request or connection that was refused, and writes it into the log; `why` says what was wrong, and may
     /// repeat words of the caller's: they begin no line of their own.
     pub fn note(&mut self, caller: Caller, why: &str) {
-        let why: String =
-            why.chars().take(LONGEST).map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
+        let why: String = printable(why).chars().take(LONGEST).collect();
         tracing::info!(uid = caller.uid, pid = caller.pid, "refused: {why}");
         self.all += 1;
         if self.by_user.len() < MOST || self.by_user.contains_key(&caller.uid) {

@@ -4,13 +4,19 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use netvale_control::attach::FileAsked;
 use netvale_mem::fault::Fault;
+use netvale_mem::holes::HoleWaiter;
 use netvale_mem::layout::RegionSizes;
 use netvale_mem::mapping::Pages;
+use netvale_mem::toucher::Toucher;
 use netvale_mem::{Region, RegionError};
+use rustix::io::Errno;
+
+use crate::caller::is_trusted_user;
 
 /// Number of the region that a user's network interfaces share, as in netmap.
 pub const COMMON_REGION: u32 = 1;
@@ -67,12 +73,21 @@ pub struct Regions {
     gone: BTreeSet<(u32, u32)>,
     /// How many programs have rings in a region with nothing behind them.
     bare: BTreeMap<u32, u32>,
+    /// Who touches regions of users who are not trusted, by user.
+    touchers: BTreeMap<u32, Weak<Toucher>>,
 }
 
 impl Regions {
     /// Creates an empty registry; damage to a region is reported at `faults`.
     pub fn new(faults: Arc<OwnedFd>) -> Regions {
-        Regions { entries: Vec::new(), next: COMMON_REGION + 1, faults, gone: BTreeSet::new(), bare: BTreeMap::new() }
+        Regions {
+            entries: Vec::new(),
+            next: COMMON_REGION + 1,
+            faults,
+            gone: BTreeSet::new(),
+            bare: BTreeMap::new(),
+            touchers: BTreeMap::new(),
+        }
     }
 
     /// Makes a new region for user `uid`. Returns its number, too.
@@ -87,15 +102,56 @@ impl Regions {
         uid: u32,
     ) -> Result<(Arc<Region>, u32), RegionError> {
         let region = Region::shared(&format!("netvale-{id}"), sizes, pages)?;
-        self.add(id, uid, &region, None);
+        self.add(id, uid, &region, None)?;
         Ok((region, id))
     }
 
     /// Adds a region.
-    pub fn add(&mut self, id: u32, uid: u32, region: &Arc<Region>, file: Option<FilePlace>) {
+    ///
+    /// # Errors
+    /// [`RegionError::Memory`] when there can be no thread for a user who is not trusted.
+    pub fn add(&mut self, id: u32, uid: u32, region: &Arc<Region>, file: Option<FilePlace>) -> Result<(), RegionError> {
         self.forget_unused();
         region.mapping().blame(&Fault::told_by(&self.faults));
+        if !is_trusted_user(uid) {
+            let failed = |e: std::io::Error| RegionError::Memory {
+                bytes: region.layout().total,
+                source: Errno::from_io_error(&e).unwrap_or(Errno::AGAIN),
+            };
+            region.set_toucher(&self.toucher_of(uid).map_err(failed)?);
+        }
         self.entries.push(Entry { id, uid, region: Arc::downgrade(region), told: Cell::new(None), file });
+        Ok(())
+    }
+
+    /// Who touches that user's regions: one thread for all of them, while there are any.
+    fn toucher_of(&mut self, uid: u32) -> std::io::Result<Arc<Toucher>> {
+        self.touchers.retain(|_, toucher| toucher.strong_count() > 0);
+        if let Some(toucher) = self.touchers.get(&uid).and_then(Weak::upgrade) {
+            return Ok(toucher);
+        }
+        let toucher = Arc::new(Toucher::start("netvale-touches".to_owned(), &self.faults)?);
+        self.touchers.insert(uid, Arc::downgrade(&toucher));
+        Ok(toucher)
+    }
+
+    /// Who waits for holes in memory of that user's that is mapped now.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn waiter_of(&mut self, uid: u32) -> std::io::Result<Rc<HoleWaiter>> {
+        // Who is trusted has no toucher.
+        if is_trusted_user(uid) {
+            return Ok(HoleWaiter::new(&self.faults));
+        }
+        let toucher = self.toucher_of(uid)?;
+        Ok(HoleWaiter::by(&self.faults, toucher))
+    }
+
+    /// The users whose regions held up who touched them since the last call.
+    pub fn take_late(&self) -> Vec<u32> {
+        let is_late = |toucher: &Weak<Toucher>| toucher.upgrade().is_some_and(|toucher| toucher.take_late());
+        self.touchers.iter().filter(|(_, toucher)| is_late(toucher)).map(|(&uid, _)| uid).collect()
     }
 
     fn forget_unused(&mut self) {
@@ -190,7 +246,7 @@ impl Regions {
             return Ok(region);
         }
         let region = Region::shared(&format!("netvale-{COMMON_REGION}"), sizes, Pages::Ordinary)?;
-        self.add(COMMON_REGION, uid, &region, None);
+        self.add(COMMON_REGION, uid, &region, None)?;
         Ok(region)
     }
 

@@ -185,7 +185,7 @@ impl SnoopingSwitch {
 mod tests {
     use netvale_policy::snoop::{Family, Multicast};
     use netvale_port::Egress;
-    use netvale_port::wrap::loopback;
+    use netvale_port::loopback::loopback;
     use netvale_switch::{Forwarder, Policies, Port, PortId, Work};
 
     use super::*;

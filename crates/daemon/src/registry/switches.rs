@@ -46,11 +46,24 @@ impl Switches {
 
     /// Returns the switch of that name; makes it, for that user, if it does not exist.
     pub fn get_or_make(&mut self, name: &str, owner: u32) -> Arc<Switch> {
-        let make = || {
-            self.touched.insert(name.to_owned());
-            Known { switch: Switch::with(name, self.settings), owner }
+        match self.get(name) {
+            Some(switch) => Arc::clone(switch),
+            None => self.add(Switch::with(name, self.settings), owner),
+        }
+    }
+
+    /// Makes a switch of another process's anew, with the key by which that one spread flows over queues.
+    pub fn continue_one(&mut self, name: &str, owner: u32, flows: Option<[u64; 2]>) {
+        match flows.filter(|_| self.get(name).is_none()) {
+            Some(flows) => self.add(Switch::with_flows(name, self.settings, flows), owner),
+            None => self.get_or_make(name, owner),
         };
-        Arc::clone(&self.by_name.entry(name.to_owned()).or_insert_with(make).switch)
+    }
+
+    fn add(&mut self, switch: Arc<Switch>, owner: u32) -> Arc<Switch> {
+        self.touched.insert(switch.name().to_owned());
+        self.by_name.insert(switch.name().to_owned(), Known { switch: Arc::clone(&switch), owner });
+        switch
     }
 
     /// The number of switches that belong to that user.

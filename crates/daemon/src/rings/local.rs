@@ -5,12 +5,21 @@ use std::os::fd::OwnedFd;
 
 use netvale_control::attach::{AttachReply, PORT_OF_SWITCH};
 use netvale_mem::region::{Binding, RingRanges};
+use netvale_port::ring_out::RingEgress;
 use netvale_portspec::{Directions, PortSpec, Rings as RingsSpec};
 use rustix::io::Errno;
 
 use super::holders::Holders;
-use super::switched::{Rings, TxStats};
+use super::switched::Rings;
 use crate::refusal::{Refusal, refuse};
+
+/// Takes all frames out of a ring that nobody reads.
+pub(crate) fn empty(egress: &RingEgress) {
+    let side = egress.host().side();
+    let tail = egress.host().hwtail();
+    side.csb.publish_head(tail, tail);
+    side.ring.set_indices(tail, tail, tail);
+}
 
 /// Rings and their holders.
 pub struct LocalPort {
@@ -88,7 +97,7 @@ impl LocalPort {
                 format!("{full} is open already: open another port, or one ring each (-0, -1, …)"),
             );
         }
-        self.renew(rings);
+        self.renew(rings)?;
         let all = |held: &mut Vec<Holders>, range: &Range<u32>| {
             held.iter_mut().skip(range.start as usize).take(range.len()).for_each(|h| h.add(client, shares))
         };
@@ -100,22 +109,23 @@ impl LocalPort {
 
     /// Empties those of the rings that nobody holds, as netmap registers them: the next program gets nothing of what
     /// its predecessor left, neither unread frames nor frames that were never sent.
-    fn renew(&self, rings: &RingRanges) {
+    fn renew(&self, rings: &RingRanges) -> Result<(), Refusal> {
         let unheld = |held: &[Holders], i: u32| held.get(i as usize).is_some_and(Holders::is_empty);
-        for i in rings.rx.clone().filter(|&i| unheld(&self.rx_held, i)) {
-            if let Some(egress) = self.rings.rx.get(i as usize) {
-                let side = egress.host().side();
-                let tail = egress.host().hwtail();
-                side.csb.publish_head(tail, tail);
-                side.ring.set_indices(tail, tail, tail);
-            }
+        let rx = rings.rx.clone().filter(|&i| unheld(&self.rx_held, i));
+        let rx: Vec<_> = rx.filter_map(|i| self.rings.rx.get(i as usize).cloned()).collect();
+        let tx = rings.tx.clone().filter(|&i| unheld(&self.tx_held, i));
+        let tx: Vec<_> = tx.filter_map(|i| Some(self.rings.tx.get(i as usize)?.side.clone())).collect();
+        if rx.is_empty() && tx.is_empty() {
+            return Ok(());
         }
-        for i in rings.tx.clone().filter(|&i| unheld(&self.tx_held, i)) {
-            if let Some(TxStats { side, .. }) = self.rings.tx.get(i as usize) {
+        self.rings.mem.region().touch(move || {
+            rx.iter().for_each(|egress| empty(egress));
+            for side in tx {
                 let sent = side.csb.head().min(side.ring.num_slots() - 1);
                 side.ring.set_indices(sent, sent, side.csb.hwtail());
             }
-        }
+        })?;
+        Ok(())
     }
 
     pub(crate) fn bind(

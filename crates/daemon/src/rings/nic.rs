@@ -215,11 +215,12 @@ impl NicPort {
                 kicks_suppressed: kicks.suppressed(),
                 ..counted(counters)
             });
-            with_indices(RingInfo { dir, index, ..base }, side)
+            with_indices(RingInfo { dir, index, ..base }, side, self.mem.region())
         };
         let first = self.sockets.first();
         let mut notes: Vec<String> =
             first.iter().map(|queue| mode_words(&self.nic, queue.socket().is_zero_copy())).collect();
+        notes.extend(self.nic.lost_tags().map(|why| why.to_string()));
         notes.extend(self.sockets.iter().filter_map(|queue| lost(queue.number(), queue.socket())));
         if !self.sockets.is_empty() {
             notes.push("frames go between the program and the kernel: 'ip -s link' counts them".to_owned());

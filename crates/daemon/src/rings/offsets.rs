@@ -2,23 +2,28 @@
 //! in use.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_control::attach::OffsetsAsked;
-use netvale_mem::PortMem;
 use netvale_mem::offsets::OffsetRule;
 use netvale_mem::region::{RingRanges, RingSide};
+use netvale_mem::{PortMem, Region};
+use netvale_port::domain::TimeDomain;
 use rustix::io::Errno;
 
 use super::holders::Holders;
-use super::local::LocalPort;
+use super::local::{LocalPort, empty};
 use crate::refusal::Refusal;
 use crate::worker::Worker;
 
-/// Upper bound on waiting for the workers' answers.
+/// Upper bounds on waiting for the workers' answers: of those that all trust, and of others, whose users may hold them
+/// up.
 const TIMEOUT: Duration = Duration::from_secs(2);
+const USERS_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A ring that a client is being bound to.
+#[derive(Clone)]
 pub(crate) struct Asked {
     side: RingSide,
     is_rx: bool,
@@ -71,10 +76,10 @@ pub(crate) fn rings(mem: &PortMem, ranges: &RingRanges, alone: impl Fn(bool, usi
 }
 
 /// Rings and their new rules.
-type Rules<'a> = Vec<(&'a Asked, OffsetRule)>;
+type Rules = Vec<(Asked, OffsetRule)>;
 
 /// The rules for these rings: those they have if they allow the request, otherwise the requested ones.
-fn agreed<'a>(asked: &OffsetsAsked, rings: &'a [Asked]) -> Result<(u32, Rules<'a>), Refusal> {
+fn agreed(asked: &OffsetsAsked, rings: &[Asked]) -> Result<(u32, Rules), Refusal> {
     let buf_size = rings.first().map_or(u32::MAX, |r| r.side.ring.buf_size());
     let mut rule = checked(asked, buf_size)?;
     let mut rules = Vec::new();
@@ -90,15 +95,15 @@ fn agreed<'a>(asked: &OffsetsAsked, rings: &'a [Asked]) -> Result<(u32, Rules<'a
         }
         // How frames are spread over slots depends on the rule of the first program.
         let initial = if ring.alone { rule.initial } else { ring.side.offsets.initial() };
-        rules.push((ring, OffsetRule { initial, ..rule }));
+        rules.push((ring.clone(), OffsetRule { initial, ..rule }));
     }
     Ok((rule.max, rules))
 }
 
 /// Applies an option to rings that nobody uses yet. Returns the largest offset.
-pub(crate) fn begin(asked: &OffsetsAsked, rings: &[Asked]) -> Result<u32, Refusal> {
+pub(crate) fn begin(region: &Region, asked: &OffsetsAsked, rings: &[Asked]) -> Result<u32, Refusal> {
     let (max, rules) = agreed(asked, rings)?;
-    rules.into_iter().for_each(|(ring, rule)| ring.side.begin_offsets(rule));
+    region.touch(move || rules.into_iter().for_each(|(ring, rule)| ring.side.begin_offsets(rule)))?;
     Ok(max)
 }
 
@@ -114,9 +119,20 @@ fn free_slots(ring: &Asked) -> (u32, u32) {
 /// The other end's rings get the rule if they have no offsets of their own, since a sender's header says whether its
 /// frames have offsets. Their slots, and those here that the other end may be filling, are left alone unless nobody
 /// holds the other end.
-pub(crate) fn begin_pipe(asked: &OffsetsAsked, own: &[Asked], other: &[Asked], held: bool) -> Result<u32, Refusal> {
+pub(crate) fn begin_pipe(
+    region: &Region,
+    asked: &OffsetsAsked,
+    own: &[Asked],
+    other: Vec<Asked>,
+    held: bool,
+) -> Result<u32, Refusal> {
     let (max, rules) = agreed(asked, own)?;
-    for (ring, rule) in &rules {
+    region.touch(move || begin_at_ends(&rules, &other, held))?;
+    Ok(max)
+}
+
+fn begin_at_ends(rules: &Rules, other: &[Asked], held: bool) {
+    for (ring, rule) in rules {
         ring.side.offsets.set(Some(*rule));
         ring.side.ring.set_offset_mask(rule.mask());
         let theirs = other.iter().filter(|o| o.is_rx != ring.is_rx && o.side.ring.offset_mask() == 0);
@@ -132,26 +148,32 @@ pub(crate) fn begin_pipe(asked: &OffsetsAsked, own: &[Asked], other: &[Asked], h
             ring.side.write_offset(rule, rule.initial, first, end);
         }
     }
-    Ok(max)
 }
 
 /// Applies an option to rings of a switch's port, to which frames may be on their way. Returns the largest offset.
-pub(crate) fn begin_live(workers: &[Worker], asked: &OffsetsAsked, rings: &[Asked]) -> Result<u32, Refusal> {
+pub(crate) fn begin_live(
+    region: &Region,
+    workers: &[&Worker],
+    asked: &OffsetsAsked,
+    rings: &[Asked],
+) -> Result<u32, Refusal> {
     let (max, rules) = agreed(asked, rings)?;
     let closed = || rings.iter().filter(|r| r.is_rx && r.alone).map(|r| &r.side);
     if !close_rings(workers, closed()) {
         closed().for_each(|side| side.offsets.set(side.offsets.rule()));
         return refuse(Errno::BUSY, "the daemon's workers are too busy to be asked: try again");
     }
-    for (ring, rule) in &rules {
-        if ring.alone && rule.initial != 0 {
-            // Frames that are there already stay where they are.
-            let (first, end) = free_slots(ring);
-            ring.side.write_offset(rule, rule.initial, first, end);
+    region.touch(move || {
+        for (ring, rule) in &rules {
+            if ring.alone && rule.initial != 0 {
+                // Frames that are there already stay where they are.
+                let (first, end) = free_slots(ring);
+                ring.side.write_offset(rule, rule.initial, first, end);
+            }
+            ring.side.ring.set_offset_mask(rule.mask());
+            ring.side.offsets.set(Some(*rule));
         }
-        ring.side.ring.set_offset_mask(rule.mask());
-        ring.side.offsets.set(Some(*rule));
-    }
+    })?;
     Ok(max)
 }
 
@@ -163,27 +185,28 @@ pub(crate) fn are_left(local: &LocalPort) -> bool {
 
 /// Resets a persistent port whose last program has gone to its original state: without offsets, and without frames at
 /// some. Sent frames have been forwarded by then.
-pub(crate) fn end(workers: &[Worker], local: &LocalPort) {
+pub(crate) fn end(workers: &[&Worker], local: &LocalPort) {
     let mem = &local.rings.mem;
     // There is nobody to report to if workers do not answer, and the next program has its own frames to look at.
     let _ = close_rings(workers, mem.rx.iter());
-    for (side, egress) in mem.rx.iter().zip(&local.rings.rx) {
-        let tail = egress.host().hwtail();
-        side.csb.publish_head(tail, tail);
-        side.ring.set_indices(tail, tail, tail);
-    }
-    mem.rx.iter().chain(&mem.tx).for_each(RingSide::end_offsets);
+    let egresses = local.rings.rx.clone();
+    let mem = Arc::clone(mem);
+    let _ = local.rings.mem.region().touch(move || {
+        egresses.iter().for_each(|egress| empty(egress));
+        mem.rx.iter().chain(&mem.tx).for_each(RingSide::end_offsets);
+    });
 }
 
 /// Stops deliveries to these rings until their rule is set; none is under way when this returns. False if workers do
 /// not confirm that in time.
-fn close_rings<'a>(workers: &[Worker], sides: impl Iterator<Item = &'a RingSide>) -> bool {
+fn close_rings<'a>(workers: &[&Worker], sides: impl Iterator<Item = &'a RingSide>) -> bool {
     sides.for_each(|side| side.offsets.close());
     // Workers execute commands between two batches (this one is about a task that nobody has): one that answers has
     // delivered all that it began before.
-    let answers: Vec<_> = workers.iter().map(|w| w.drain(0)).collect();
-    let end = Instant::now() + TIMEOUT;
-    answers.iter().all(|a| a.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok())
+    let begun = Instant::now();
+    let limit = |worker: &Worker| if worker.domain() == TimeDomain::TRUSTED { TIMEOUT } else { USERS_TIMEOUT };
+    let answers: Vec<_> = workers.iter().map(|worker| (worker.drain(0), begun + limit(worker))).collect();
+    answers.iter().all(|(answer, end)| answer.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok())
 }
 
 /// Whether a ring has only one holder.

@@ -71,9 +71,8 @@ impl Pipe {
         let lane = || -> Result<Lane, Refusal> { Ok(Lane { arrived: Doorbell::new()?, room: Doorbell::new()? }) };
         let ends = [Arc::new(region.port(shape)?), Arc::new(region.port(shape)?)];
         // The two ends play the host for each other: nobody must be kicked yet.
-        ends.iter()
-            .flat_map(|e| e.tx.iter().chain(&e.rx))
-            .for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick()));
+        let sides: Vec<_> = ends.iter().flat_map(|e| e.tx.iter().chain(&e.rx)).cloned().collect();
+        region.touch(move || sides.iter().for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick())))?;
         Ok(Pipe {
             uid,
             mem_id,
@@ -95,7 +94,7 @@ impl Pipe {
             uid: self.uid,
             region: self.mem_id,
             slots: self.end(0).shape().tx_slots,
-            first: ends.map(PortMem::csb_first),
+            first: ends.map(|end| end.csb_first()),
             held: [0, 1].map(|end| self.held_by[end].list()),
             offsets: ends.map(|end| offset_rules(end.tx.iter().chain(&end.rx))),
             guest: self.guest_end(),
@@ -174,7 +173,7 @@ impl Pipe {
     }
 
     /// The memory of an end.
-    pub fn end(&self, end: usize) -> &PortMem {
+    pub fn end(&self, end: usize) -> &Arc<PortMem> {
         &self.ends[end & 1]
     }
 

@@ -17,8 +17,15 @@ pub(crate) fn counted(c: &RingCounters) -> RingInfo {
     RingInfo { frames: c.frames(), bytes: c.bytes(), drops, idle: c.idle(), ..RingInfo::default() }
 }
 
-/// Adds the ring's indices.
-pub(crate) fn with_indices(info: RingInfo, side: &RingSide) -> RingInfo {
+/// Adds the ring's indices, unless its memory holds up who reads them.
+pub(crate) fn with_indices(info: RingInfo, side: &RingSide, region: &Region) -> RingInfo {
+    let known = info.clone();
+    let side = side.clone();
+    region.touch(move || with_guests_indices(info, &side)).unwrap_or(known)
+}
+
+/// The same of a ring in a guest's memory.
+pub(crate) fn with_guests_indices(info: RingInfo, side: &RingSide) -> RingInfo {
     RingInfo {
         slots: side.ring.num_slots(),
         head: side.csb.head(),

@@ -55,9 +55,40 @@ impl Bells {
 }
 
 /// How the switch's ends of rings are made.
+#[derive(Clone, Copy)]
 struct Ends {
     tx: fn(RingSide, Doorbell) -> HostTx,
     rx: fn(RingSide, Doorbell) -> HostRx,
+}
+
+impl Ends {
+    /// The switch's end of a tx ring: what is kept, and what goes to a worker.
+    fn sending(
+        self,
+        side: &RingSide,
+        bells: &Bells,
+        mem: &Arc<PortMem>,
+        hdr_len: &HdrLen,
+    ) -> Result<(TxStats, RingIngress), Refusal> {
+        let host = (self.tx)(side.clone(), bells.wake.try_clone()?);
+        let stats = TxStats { kicks: host.kicks(), side: side.clone() };
+        let doorbell = bells.doorbell.try_clone()?;
+        Ok((stats, RingIngress::new(Arc::clone(mem), host, doorbell, hdr_len.clone(), Arc::default())))
+    }
+
+    /// The switch's end of an rx ring.
+    fn receiving(
+        self,
+        side: &RingSide,
+        bells: &Bells,
+        mem: &Arc<PortMem>,
+        hdr_len: &HdrLen,
+    ) -> Result<Arc<RingEgress>, Refusal> {
+        let host = (self.rx)(side.clone(), bells.wake.try_clone()?);
+        let egress = RingEgress::new(Arc::clone(mem), host, hdr_len.clone(), Arc::default());
+        // netmap's header has no large UDP frames (USO).
+        Ok(Arc::new(egress.without_uso().with_room_bell(Arc::clone(&bells.doorbell))))
+    }
 }
 
 /// The rings of a port in a region, as the daemon keeps them.
@@ -112,7 +143,9 @@ impl Rings {
         fault: Fault,
     ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
         let ends = Ends { tx: |side, wake| HostTx::new(side, wake), rx: |side, wake| HostRx::new(side, wake) };
-        Rings::with(mem, mem_id, hdr_len.into(), fault, Bells::new, &ends)
+        let count = mem.tx.len() + mem.rx.len();
+        let bells = (0..count).map(|_| Bells::new(&fault)).collect::<Result<_, _>>()?;
+        Rings::with(mem, mem_id, hdr_len.into(), fault, bells, ends)
     }
 
     /// The bells of all rings, duplicated.
@@ -137,9 +170,11 @@ impl Rings {
     ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
         let ends =
             Ends { tx: |side, wake| HostTx::continued(side, wake), rx: |side, wake| HostRx::continued(side, wake) };
-        let mut bells = bells.into_iter();
-        let next = |fault: &Fault| Bells::continued(bells.next().zip(bells.next()), fault);
-        Rings::with(mem, mem_id, hdr_len, fault, next, &ends)
+        let mut given = bells.into_iter();
+        let count = mem.tx.len() + mem.rx.len();
+        let bells = (0..count).map(|_| Bells::continued(given.next().zip(given.next()), &fault));
+        let bells = bells.collect::<Result<_, _>>()?;
+        Rings::with(mem, mem_id, hdr_len, fault, bells, ends)
     }
 
     fn with(
@@ -147,33 +182,19 @@ impl Rings {
         mem_id: u32,
         hdr_len: HdrLen,
         fault: Fault,
-        mut next_bells: impl FnMut(&Fault) -> Result<Bells, Refusal>,
-        ends: &Ends,
+        bells: Vec<Bells>,
+        ends: Ends,
     ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
-        let (mut bells, mut tx, mut rx, mut ingresses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for side in &mem.tx {
-            let b = next_bells(&fault)?;
-            let host = (ends.tx)(side.clone(), b.wake.try_clone()?);
-            let stats = TxStats { kicks: host.kicks(), side: side.clone() };
-            ingresses.push(RingIngress::new(
-                Arc::clone(&mem),
-                host,
-                b.doorbell.try_clone()?,
-                hdr_len.clone(),
-                Arc::default(),
-            ));
-            tx.push(stats);
-            bells.push(b);
-        }
-        for side in &mem.rx {
-            let b = next_bells(&fault)?;
-            let host = (ends.rx)(side.clone(), b.wake.try_clone()?);
-            let egress = RingEgress::new(Arc::clone(&mem), host, hdr_len.clone(), Arc::default());
-            // netmap's header has no large UDP frames (USO).
-            rx.push(Arc::new(egress.without_uso().with_room_bell(Arc::clone(&b.doorbell))));
-            bells.push(b);
-        }
-        Ok((Rings { mem, mem_id, hdr_len, bells, tx, rx, fault }, ingresses))
+        let region = Arc::clone(mem.region());
+        // To make the ends takes touching the memory.
+        region.touch(move || {
+            let (of_tx, of_rx) = bells.split_at(mem.tx.len());
+            let tx = mem.tx.iter().zip(of_tx).map(|(side, bells)| ends.sending(side, bells, &mem, &hdr_len));
+            let (tx, ingresses) = tx.collect::<Result<Vec<_>, Refusal>>()?.into_iter().unzip();
+            let rx = mem.rx.iter().zip(of_rx).map(|(side, bells)| ends.receiving(side, bells, &mem, &hdr_len));
+            let rx = rx.collect::<Result<_, Refusal>>()?;
+            Ok((Rings { mem, mem_id, hdr_len, bells, tx, rx, fault }, ingresses))
+        })?
     }
 
     /// The reply to a client that is bound to these rings, and the descriptors that go with it.

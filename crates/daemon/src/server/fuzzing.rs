@@ -137,11 +137,13 @@ impl Rig {
         }
     }
 
-    /// The daemon looks for programs that lost their port, tells who watches tunnels, and ages its tables.
+    /// The daemon looks for programs that lost their port, tells who watches tunnels, ages its tables, and ends workers
+    /// that have nothing to do.
     pub fn look_around(&mut self) {
         self.server.event(FAULTS);
         self.server.event(TUNNELS);
         self.server.daemon.switches.tick(Instant::now());
+        self.server.daemon.workers.tick(Instant::now());
         closing::look();
         self.forget_closed();
     }
@@ -213,6 +215,7 @@ impl Rig {
         while !self.is_clean(users, before) {
             assert!(began.elapsed() < LIMIT, "memory or descriptors are left: {:?}, {before:?} before", descriptors());
             std::thread::sleep(Duration::from_micros(200));
+            self.look_around();
         }
     }
 

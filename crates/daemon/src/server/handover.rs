@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use netvale_control::types::EventName;
+use netvale_port::domain::TimeDomain;
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, sockopt};
 use rustix::stdio::{stderr, stdout};
@@ -33,8 +34,9 @@ impl Server {
         let pid = caller.pid;
         self.daemon.events.tell(Happened::to_all(EventName::DaemonHandover).with("pid", pid));
         self.collect_events();
+        let parked = self.park_with(Some(successor));
         let Some((Client::Attach { fd, .. }, _)) = self.clients.get(&successor) else { return false };
-        let given = self.park_with(Some(successor)).and_then(|(parked, gift)| {
+        let given = parked.and_then(|(parked, gift)| {
             give::send(fd, &gift.items)?;
             Ok((parked, gift))
         });
@@ -114,8 +116,8 @@ impl Server {
         let Some(store) = &mut self.store else { return Duration::MAX };
         let (at, busy) = self.counted;
         if now >= at {
-            let workers = self.daemon.workers.all().iter();
-            let busy_now = workers.map(|worker| worker.stats().busy_ns.load(Ordering::Relaxed)).sum();
+            let workers = self.daemon.workers.each();
+            let busy_now = workers.map(|(_, worker)| worker.stats().busy_ns.load(Ordering::Relaxed)).sum();
             if busy_now != busy
                 && let Err(e) = store.save_counters(kept::counters(&self.daemon))
             {
@@ -128,11 +130,23 @@ impl Server {
     }
 
     /// Parks the workers and collects all that there is.
-    fn park_with(&self, successor: Option<u64>) -> Result<(Parked, Gift), String> {
-        let mut parked = self.daemon.workers.park().ok_or("a worker is held up by a peer: try again")?;
+    fn park_with(&mut self, successor: Option<u64>) -> Result<(Parked, Gift), String> {
+        let parked = self.daemon.workers.park();
+        let mut parked = parked.map_err(|late| self.held_up(&late))?;
         let waiting = std::mem::take(&mut parked.waiting);
         let gift = self.gift(successor, waiting).map_err(|e| e.to_string())?;
         Ok((parked, gift))
+    }
+
+    /// Has users whose own workers are held up, by nobody but them, lose their ports: nothing goes on with these.
+    fn held_up(&mut self, late: &[TimeDomain]) -> String {
+        late.iter().filter_map(|domain| domain.user()).for_each(|uid| self.daemon.evictions.hold_up(uid));
+        let users = late.iter().filter(|domain| domain.user().is_some());
+        let whose: Vec<_> = users.map(|domain| format!("of {domain}")).collect();
+        if whose.is_empty() {
+            return "a worker is held up by a peer: try again".to_owned();
+        }
+        format!("the ports {} hold their worker up, and are taken away: try again", whose.join(" and "))
     }
 
     /// Nothing that was handed over is touched any more.

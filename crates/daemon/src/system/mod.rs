@@ -5,6 +5,8 @@ pub mod closing;
 pub(crate) mod freed;
 pub mod journal;
 pub mod keep;
+pub mod leaving;
+pub mod lock;
 pub mod log;
 pub mod manager;
 pub mod peer;

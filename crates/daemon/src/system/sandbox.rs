@@ -82,6 +82,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_pwrite64,
     libc::SYS_lseek,
     libc::SYS_close,
+    libc::SYS_close_range,
     libc::SYS_dup3,
     libc::SYS_fstat,
     libc::SYS_newfstatat,

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
+use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET, OPTIONS};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Uid};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use rustix::process::{getegid, geteuid};
@@ -12,8 +12,11 @@ use thiserror::Error;
 use super::user::{User, UserError, id_of};
 use crate::config::SocketAccess;
 
-/// Name of the lock in the run directory.
-const LOCK: &str = "lock";
+/// Name of the lock in the run directory, and of the one of those who replace it.
+pub(super) const LOCK: &str = "lock";
+pub(super) const REPLACING: &str = "lock.new";
+/// The mode of these files: who may open one may lock it.
+pub(super) const OWNERS_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Connections that wait to be accepted, at most.
 const BACKLOG: i32 = 64;
 /// The same of the service manager's sockets (systemd's default), where clients also wait while there is no daemon.
@@ -93,29 +96,8 @@ impl Sockets {
     }
 }
 
-fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> SocketError {
+pub(super) fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> SocketError {
     move |source| SocketError::System { what, path: path.into(), source }
-}
-
-/// Makes the run directory and locks it: one daemon per directory. The lock is held as long as the descriptor is open.
-///
-/// # Errors
-/// [`SocketError::Running`] if another daemon has the lock, [`SocketError::System`] if a step fails.
-pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
-    std::fs::create_dir_all(dir).map_err(failed("cannot make", dir))?;
-    if netvale_control::dirs::is_foreign(dir) {
-        return Err(SocketError::Foreign(dir.into()));
-    }
-    let path = dir.join(LOCK);
-    // The directory may be the daemon's user's while this is root: no link is followed, and nothing is waited for.
-    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o644))
-        .map_err(|e| failed("cannot open", &path)(e.into()))?;
-    match rustix::fs::flock(&fd, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(fd),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(SocketError::Running(dir.into())),
-        Err(e) => Err(failed("cannot lock", &path)(e.into())),
-    }
 }
 
 /// Gives the run directory and the lock in it to the user whom the daemon becomes. A directory that is root's, and
@@ -140,6 +122,7 @@ pub fn give_run_dir(dir: &Path, lock: &OwnedFd, user: User) -> Result<(), Socket
             () => rustix::fs::fchown(&folder, Some(uid), Some(gid)).map_err(io("cannot set the owner of"))?,
         }
     }
+    write_options(&folder).map_err(io("cannot write the options to"))?;
     let locked = rustix::fs::fstat(lock).map_err(io("cannot look at the lock in"))?;
     // Not another file, linked there.
     if FileType::from_raw_mode(locked.st_mode).is_file() && locked.st_nlink == 1 {
@@ -148,8 +131,27 @@ pub fn give_run_dir(dir: &Path, lock: &OwnedFd, user: User) -> Result<(), Socket
     Ok(())
 }
 
+/// Writes this process's command line down, in a file that stays root's: `netvale upgrade` believes nothing else of a
+/// process that is another user's then.
+fn write_options(folder: &OwnedFd) -> rustix::io::Result<()> {
+    match rustix::fs::unlinkat(folder, OPTIONS, AtFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+        Err(e) => return Err(e),
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(folder, OPTIONS, flags, OWNERS_ONLY)?;
+    let words = std::env::args_os().map(|word| [word.as_encoded_bytes(), b"\0"].concat());
+    let mut bytes = words.collect::<Vec<_>>().concat();
+    while !bytes.is_empty() {
+        let written = rustix::io::write(&file, &bytes)?;
+        bytes.drain(..written);
+    }
+    Ok(())
+}
+
 fn has_only_ours(folder: &OwnedFd) -> rustix::io::Result<bool> {
-    let ours = [&b"."[..], b"..", LOCK.as_bytes(), ATTACH_SOCKET.as_bytes(), CONTROL_SOCKET.as_bytes()];
+    let names = [LOCK, REPLACING, OPTIONS, ATTACH_SOCKET, CONTROL_SOCKET].map(str::as_bytes);
+    let ours = [&b"."[..], b".."].into_iter().chain(names).collect::<Vec<_>>();
     for entry in Dir::read_from(folder)? {
         if !ours.contains(&entry?.file_name().to_bytes()) {
             return Ok(false);

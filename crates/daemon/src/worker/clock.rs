@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
+use netvale_mem::calls::own_time;
 
 use super::WorkerStats;
 use crate::stalls::{Watched, nanoseconds};
@@ -34,12 +34,6 @@ pub(super) struct Clock {
 /// Adds to a counter that one thread writes.
 pub(super) fn add(to: &AtomicU64, time: Duration) {
     to.store(to.load(Ordering::Relaxed) + time.as_nanos() as u64, Ordering::Release);
-}
-
-/// The calling thread's CPU time.
-fn used() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 impl WorkerStats {
@@ -79,7 +73,7 @@ impl Clock {
 
     /// Finds out how much of the time awake another thread had the CPU.
     fn compare(&mut self, stats: &WorkerStats) {
-        let used = used();
+        let used = own_time();
         let mine = used.saturating_sub(std::mem::replace(&mut self.used, used));
         add(&stats.preempted_ns, std::mem::take(&mut self.awake).saturating_sub(mine));
     }

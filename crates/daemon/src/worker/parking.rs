@@ -4,10 +4,13 @@
 //! rings say of their positions is right.
 
 use std::any::Any;
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
 use std::sync::PoisonError;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
+use netvale_port::domain::TimeDomain;
 use netvale_switch::{Forwarder, WaitingFrames};
 
 use super::rounds::Loop;
@@ -28,29 +31,60 @@ pub(super) struct Pause {
     resume: Receiver<()>,
 }
 
+/// Where a worker says that it has paused, and what lets it go on once it is dropped: nothing is ever sent.
+type PausedWorker = (Receiver<Waiting>, SyncSender<()>);
+
 /// Workers that pause until this is dropped.
 pub struct Parked {
     /// The frames that wait for room.
     pub waiting: Waiting,
-    /// Nothing is ever sent: the workers see that it is gone.
-    _resume: Vec<SyncSender<()>>,
+    paused: Rc<RefCell<Vec<PausedWorker>>>,
 }
 
-/// Parks all workers. `None` if one of them is held up: then all go on.
-pub fn park<'a>(workers: impl Iterator<Item = &'a Worker>) -> Option<Parked> {
-    let (mut answers, mut resume) = (Vec::new(), Vec::new());
-    for worker in workers {
-        let ((settled, answer), (resumes, resumed)) = (mpsc::sync_channel(1), mpsc::sync_channel(1));
-        worker.shared.send(Command::Park(Pause { settled, resume: resumed }));
-        answers.push(answer);
-        resume.push(resumes);
+/// Whether workers pause, so that those which are started meanwhile do, too.
+#[derive(Default)]
+pub struct Pausing(Weak<RefCell<Vec<PausedWorker>>>);
+
+impl Pausing {
+    /// That these pause.
+    pub fn of(parked: &Parked) -> Pausing {
+        Pausing(Rc::downgrade(&parked.paused))
     }
+
+    /// Has a worker that was just started, and has no tasks yet, pause for as long as the others do.
+    pub fn include(&self, worker: &Worker) {
+        if let Some(others) = self.0.upgrade() {
+            others.borrow_mut().push(pause(worker));
+        }
+    }
+}
+
+/// Has a worker pause before it does anything that it is told later.
+fn pause(worker: &Worker) -> PausedWorker {
+    let (settled, answer) = mpsc::sync_channel(1);
+    let (resumes, resume) = mpsc::sync_channel(1);
+    worker.shared.send(Command::Park(Pause { settled, resume }));
+    (answer, resumes)
+}
+
+/// Parks all workers.
+///
+/// # Errors
+/// Whose workers are held up, if some are: then all go on.
+pub fn park<'a>(workers: impl Iterator<Item = &'a Worker>) -> Result<Parked, Vec<TimeDomain>> {
+    let asked: Vec<_> = workers.map(|worker| (worker.domain(), pause(worker))).collect();
     let until = Instant::now() + LIMIT;
     let mut waiting = Waiting::new();
-    for answer in answers {
-        waiting.extend(answer.recv_timeout(until.saturating_duration_since(Instant::now())).ok()?);
+    let mut paused = Vec::new();
+    let mut late = Vec::new();
+    for (domain, worker) in asked {
+        match worker.0.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(frames) => waiting.extend(frames),
+            Err(_) => late.push(domain),
+        }
+        paused.push(worker);
     }
-    Some(Parked { waiting, _resume: resume })
+    if late.is_empty() { Ok(Parked { waiting, paused: Rc::new(RefCell::new(paused)) }) } else { Err(late) }
 }
 
 impl Loop {
@@ -76,16 +110,22 @@ impl Loop {
         self.entries.iter_mut().for_each(|e| e.ready = true);
     }
 
-    /// Lets go of tasks: what they have is needed elsewhere. Other commands wait.
+    /// Lets go of tasks, also of those that were to come: what they have is needed elsewhere. Other commands wait.
     fn remove_some(&mut self) {
         let mut commands = self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner);
-        let (remove, others): (Vec<_>, Vec<_>) =
-            commands.drain(..).partition(|command| matches!(command, Command::Remove(..)));
-        *commands = others;
+        let removed = |command: &Command| if let Command::Remove(id, _) = command { Some(*id) } else { None };
+        let gone: Vec<TaskId> = commands.iter().filter_map(removed).collect();
+        let now = |command: &mut Command| match command {
+            Command::Add(entry) => gone.contains(&entry.id),
+            command => removed(command).is_some(),
+        };
+        let now: Vec<_> = commands.extract_if(.., now).collect();
         drop(commands);
-        for command in remove {
-            if let Command::Remove(id, done) = command {
-                self.remove(id, done);
+        for command in now {
+            match command {
+                Command::Add(entry) => self.add(entry),
+                Command::Remove(id, done) => self.remove(id, done),
+                _ => {}
             }
         }
     }

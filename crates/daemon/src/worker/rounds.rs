@@ -211,7 +211,8 @@ impl Loop {
         self.shared.pending.store(false, Ordering::Relaxed);
         let commands = std::mem::take(&mut *self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner));
         let (mut stop, mut parked) = (false, None);
-        for command in commands {
+        let mut commands = commands.into_iter();
+        while let Some(command) = commands.next() {
             match command {
                 Command::Add(entry) => self.add(entry),
                 Command::Move(order) => self.carry_out(&order),
@@ -230,7 +231,11 @@ impl Loop {
                         forwarder.rehome(switch, from);
                     }
                 }
-                Command::Park(pause) => parked = Some(pause),
+                Command::Park(pause) => {
+                    parked = Some(pause);
+                    // What comes behind is for afterwards.
+                    self.put_back(std::mem::take(&mut commands));
+                }
                 Command::WaitWith(id, waiting) => self.wait_with(id, waiting),
                 Command::Stop => stop = true,
             }
@@ -243,7 +248,12 @@ impl Loop {
         stop
     }
 
-    fn add(&mut self, entry: Entry) {
+    fn put_back(&self, commands: std::vec::IntoIter<Command>) {
+        self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner).splice(..0, commands);
+        self.shared.pending.store(true, Ordering::Release);
+    }
+
+    pub(super) fn add(&mut self, entry: Entry) {
         if let Some(fd) = entry.task.wake_fd() {
             let added = epoll::add(&self.epoll, fd, epoll::EventData::new_u64(entry.id), epoll::EventFlags::IN);
             if let Err(e) = added {

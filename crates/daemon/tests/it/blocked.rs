@@ -15,6 +15,7 @@ use netvale_abi::ptnet::COMMAND_START;
 use netvale_e1000::driver::DriverOptions as CardOptions;
 use netvale_e1000::driver::remote::Guest as Card;
 use netvale_guest::Guest;
+use netvale_harness::attacks::bells::block;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
@@ -34,20 +35,6 @@ use serde_json::json;
 /// How long others may wait: a look at what lasts comes every quarter of a second, and the machine may be busy.
 const BOUND: Duration = Duration::from_secs(4);
 const REASON: &str = "is full and blocks";
-
-/// Fills an eventfd, so that ringing it blocks.
-fn block(fd: impl AsFd) {
-    waits(&fd, false);
-    loop {
-        let _pending = rustix::io::read(&fd, &mut [0; 8]);
-        match rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()) {
-            // It was rung in between.
-            Err(rustix::io::Errno::AGAIN) => {}
-            written => break assert_eq!(written, Ok(8)),
-        }
-    }
-    waits(&fd, true);
-}
 
 fn attach(d: &Daemon, kind: &str, options: serde_json::Value) -> PathBuf {
     let path = d.path(&format!("{kind}.sock"));
@@ -132,15 +119,15 @@ fn vhost_called(by_socket: bool) {
     until("both queues run", || notes(&d).contains("2 queues running"));
     for kick in [&rx.kick, &tx.kick] {
         if let Kick::Bell(bell) = kick {
-            block(bell);
+            block(bell).unwrap();
         }
     }
-    block(&error);
+    block(&error).unwrap();
     let sockets = [full_socket(), full_socket()];
     if by_socket {
         call_by(&socket, &sockets);
     } else {
-        calls.iter().for_each(block);
+        calls.iter().for_each(|call| block(call).unwrap());
     }
     serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
     // The next peer is served, if not immediately.
@@ -160,7 +147,7 @@ fn ptnet() {
     // Both rings' wishes to be interrupted: nm_csb_atok.appl_need_kick.
     let status = Words::new(guest.memory(), 0x1000, 32).unwrap();
     [2, 18].into_iter().for_each(|word| status.store(word, 1));
-    guest.vectors().iter().chain(guest.doorbells()).for_each(block);
+    guest.vectors().iter().chain(guest.doorbells()).for_each(|bell| block(bell).unwrap());
     serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
     assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
     // Who comes next waits out the pause.
@@ -176,7 +163,7 @@ fn published_device() {
     let mut plugged = Plugged::new(&path);
     let mut driver = Driver::probe(&mut plugged, false);
     driver.open();
-    driver.plugged.vectors().iter().for_each(block);
+    driver.plugged.vectors().iter().for_each(|bell| block(bell).unwrap());
     serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
     assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
 }
@@ -191,7 +178,7 @@ fn e1000() {
     // What has interrupted it so far (the link is up) no longer stands; it waits for frames.
     guest.ingress.woken();
     assert!(!guest.ingress.arm());
-    block(guest.ingress.wake_fd().unwrap());
+    block(guest.ingress.wake_fd().unwrap()).unwrap();
     serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
     assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
 }
@@ -218,7 +205,7 @@ fn back_end(connection: OwnedFd, stop: &Doorbell) {
             wire::send(connection.as_fd(), &Message::reply(m.request, answer.to_le_bytes().to_vec())).unwrap();
         }
         if m.request == request::SET_VRING_KICK {
-            block(&m.fds[0]);
+            block(&m.fds[0]).unwrap();
         }
         kept.append(&mut m.fds);
     }
@@ -250,7 +237,7 @@ fn program() {
     let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
     let mut bad = d.open("vale0:bad").unwrap();
     assert!(!bad.rx()[0].arm());
-    block(bad.rx()[0].wake_fd());
+    block(bad.rx()[0].wake_fd()).unwrap();
     serve_others(&mut a, &mut b, || !d.ports().contains(&"vale0:bad".to_owned()));
     // The port is gone; the reason is not.
     let gone = d.call("port.show", json!({"port": "vale0:bad"}))["error"]["message"].to_string();

@@ -3,16 +3,19 @@
 
 use crate::common;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::heirs::{address, ping_pong};
 use common::ports::{attach, open, show};
 use common::{Daemon, cable, until};
-use netvale::Interest;
+use etherparse::PacketBuilder;
+use netvale::{Interest, Options, Port};
 use netvale_afxdp::iface::Interface;
 use netvale_control::client::Bringing;
 use netvale_control::types::{AttachParams, PortOptions};
 use netvale_tap::{Tap, TapOptions};
+use rustix::process::Signal;
 use serde_json::json;
 
 /// Take-overs in each test.
@@ -62,6 +65,44 @@ fn echo_and_null() {
     // The echo's answers have an address that is known.
     let discarded = show(&d, "vale0:null")["rings"][0]["frames"].as_u64().unwrap();
     assert_eq!((sent > 0, discarded), (true, u64::from(sent)));
+}
+
+/// Objective: a flow stays on the queue that it had, and so in order, when another process takes the daemon's place.
+#[test]
+fn flows_stay_on_their_queues() {
+    let managed = Daemon::managed("");
+    queues_are_kept(&managed, || managed.is_restarted(Signal::TERM, || ()));
+    queues_are_kept(&managed, || managed.is_killed());
+    let d = Daemon::start("");
+    queues_are_kept(&d, || d.is_succeeded());
+}
+
+fn queues_are_kept(d: &Daemon, ends: impl Fn()) {
+    let mut from = open(d, "vale0:a");
+    let mut to = Port::open_with("vale0:b", &Options { rings: 8, ..d.options() }).unwrap();
+    let queues = flows(&mut from, &mut to);
+    assert!(queues.iter().collect::<BTreeSet<_>>().len() > 3, "{queues:?}");
+    ends();
+    assert_eq!(flows(&mut from, &mut to), queues);
+}
+
+/// The queue to which each of some flows goes.
+fn flows(from: &mut Port, to: &mut Port) -> Vec<usize> {
+    let queue = |port: u16| {
+        let build = PacketBuilder::ethernet2([2; 6], [0xff; 6]).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
+        let mut frame = Vec::new();
+        build.udp(port, 9).write(&mut frame, b"payload").unwrap();
+        common::send(from, &frame);
+        let mut place = vec![0; 2048];
+        let mut found = None;
+        until("the frame", || {
+            to.sync();
+            found = (0..to.rx().len()).find(|&queue| to.rx()[queue].recv(&mut place).is_some());
+            found.is_some()
+        });
+        found.unwrap()
+    };
+    (5000..5032).map(queue).collect()
 }
 
 /// A cable whose far end is the stack's, which finishes its frames itself.

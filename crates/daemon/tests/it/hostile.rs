@@ -162,7 +162,7 @@ fn too_much() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let more =
-        "[quota]\nports = 3\nswitches = 2\nmemory_mib = 8\n[switch]\nshared = ['vale0']\n[sockets]\nmode = '0666'";
+        "[quota]\nports = 3\nswitches = 2\nmemory_mib = 16\n[switch]\nshared = ['vale0']\n[sockets]\nmode = '0666'";
     let d = Daemon::start_as(0, dir, more);
     let open = |uid, name: &str, extra_bufs| {
         let options = netvale::Options { extra_bufs, ..d.options() };

@@ -3,8 +3,10 @@
 use crate::common;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use common::ports::{attach, number, numbered, open, show};
 use common::{Daemon, LIMIT, frame, receive, send, until};
 use netvale::{Options, Port};
 use rustix::process::Signal;
@@ -70,6 +72,66 @@ fn restarted_and_killed() {
         d.is_restarted(signal, || ());
         assert_eq!(counted(), (20, json!("vale0:a")), "{signal:?}");
     }
+}
+
+/// Objective: frames on their way to a program that is slower than their sender now and then, in front of a lossless
+/// port, are all there after restarts and kills; after a kill, some may come twice.
+#[test]
+fn frames_on_their_way_to_a_lossless_port() {
+    let d = Daemon::managed("");
+    attach(&d, "to", json!({"lossless": true, "slots": 1024}));
+    let mut from = open(&d, "vale0:from");
+    let mut to = open(&d, "vale0:to");
+    let sent = AtomicU32::new(0);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| send_numbers(&mut from, &sent, &is_over));
+        let receiver = scope.spawn(|| receive_numbers(&mut to, &d));
+        for signal in [Signal::TERM, Signal::KILL, Signal::TERM, Signal::KILL] {
+            let before = sent.load(Ordering::Relaxed);
+            until("more frames", || receiver.is_finished() || sent.load(Ordering::Relaxed) > before + 1700);
+            d.is_restarted(signal, || ());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        sender.join().unwrap();
+        assert_eq!(receiver.join().unwrap(), sent.load(Ordering::Relaxed));
+    });
+}
+
+/// The number of the last frame.
+const LAST: u32 = u32::MAX;
+
+/// Receives numbered frames up to the last one, of which none is missing. Returns how many.
+fn receive_numbers(port: &mut Port, d: &Daemon) -> u32 {
+    let mut next = 0;
+    loop {
+        let got = number(&receive(port));
+        if got == LAST {
+            return next;
+        }
+        assert!(got <= next, "{got} after {next}: {}", show(d, "vale0:to"));
+        next = next.max(got + 1);
+        // Now and then it reads nothing for so long that the ring is full.
+        if next.is_multiple_of(1500) {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+}
+
+/// Sends numbered frames, some thousand a second.
+fn send_numbers(port: &mut Port, sent: &AtomicU32, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Relaxed) {
+        if port.tx()[0].send(&numbered(sent.load(Ordering::Relaxed))) {
+            sent.fetch_add(1, Ordering::Relaxed);
+        }
+        port.tx()[0].sync();
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    until("room", || {
+        port.tx()[0].sync();
+        port.tx()[0].send(&numbered(LAST))
+    });
+    port.tx()[0].sync();
 }
 
 /// The process that [`killed_clients_are_reaped`] kills: floods until it dies.

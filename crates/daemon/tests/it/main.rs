@@ -41,11 +41,14 @@ mod as_root {
     mod continued_forged;
     mod files;
     mod gone_interfaces;
+    mod heard_addresses;
+    mod holes;
     mod kept_from_the_wire;
     mod killed_interfaces;
     mod names;
     mod neighbours;
     mod nic;
+    mod policies_by_right;
     mod tap;
     mod vlan_tags;
 }

@@ -17,6 +17,7 @@ use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::layout::RegionSizes;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::{PortMem, PortShape, Region};
+use netvale_port::domain::TimeDomain;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
 use netvale_port::{Passed, RingCounters};
@@ -38,7 +39,7 @@ fn until(what: &str, done: impl FnMut() -> bool) {
 /// Workers that poll for so long.
 fn workers<const N: usize>(spin_us: u64) -> [Worker; N] {
     let polling = Polling::Spin(Duration::from_micros(spin_us));
-    std::array::from_fn(|i| Worker::start(i, None, polling, Fault::new().unwrap()).unwrap())
+    std::array::from_fn(|i| Worker::start(i, None, polling, Fault::new().unwrap(), TimeDomain::TRUSTED).unwrap())
 }
 
 fn memory(slots: u32) -> Arc<PortMem> {
@@ -316,7 +317,7 @@ fn a_wish_to_stay_awake_moves_along() {
 #[test]
 fn what_cannot_move_stays() {
     let fault = Fault::new().unwrap();
-    let start = |i| Worker::start(i, None, Polling::Spin(Duration::ZERO), fault.clone()).unwrap();
+    let start = |i| Worker::start(i, None, Polling::Spin(Duration::ZERO), fault.clone(), TimeDomain::TRUSTED).unwrap();
     let workers = [start(0), start(1)];
     assert!(!workers[0].move_to(1, &workers[1]), "there is no such task");
     let task = Idle::default();

@@ -38,7 +38,6 @@ fn value(shape: Shape) -> Value {
         Shape::Switch => json!(true),
         Shape::Written(syntax) => json!(syntax.example),
         Shape::List(_) => json!(["drop 1,6 0 0 1"]),
-        Shape::Limiter => json!({"ops": {"size": 5, "refill_time": 100}}),
         _ => json!("web"),
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use netvale_daemon::worker::{Polling, Worker};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
+use netvale_port::domain::TimeDomain;
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Room, Scratch};
 use netvale_switch::{Forwarder, Passed, Port, Settings, Switch, Task, Work};
 
@@ -127,7 +128,8 @@ fn to<E: Egress + 'static>(gate: &Arc<E>, ingress: Bringer) -> Box<Forwarder> {
 }
 
 fn start(spin_us: u64) -> Worker {
-    Worker::start(0, None, Polling::Spin(Duration::from_micros(spin_us)), Fault::new().unwrap()).unwrap()
+    Worker::start(0, None, Polling::Spin(Duration::from_micros(spin_us)), Fault::new().unwrap(), TimeDomain::TRUSTED)
+        .unwrap()
 }
 
 fn until(what: &str, done: impl FnMut() -> bool) {
@@ -265,7 +267,7 @@ fn a_receiver_that_rings_without_end() {
 /// Objective: of two workers that never sleep and have one CPU between them, each counts what the other takes, and no more than that.
 #[test]
 fn time_without_a_cpu() {
-    let start = || Worker::start(0, Some(0), Polling::Always, Fault::new().unwrap()).unwrap();
+    let start = || Worker::start(0, Some(0), Polling::Always, Fault::new().unwrap(), TimeDomain::TRUSTED).unwrap();
     let workers = [start(), start()];
     let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
     until("each has polled for 100 ms, and lost a fifth of it", || {
@@ -298,7 +300,7 @@ impl Egress for Mistake {
 #[test]
 fn a_panic_costs_one_task() {
     let fault = Fault::new().unwrap();
-    let worker = Worker::start(0, None, Polling::Spin(Duration::ZERO), fault.clone()).unwrap();
+    let worker = Worker::start(0, None, Polling::Spin(Duration::ZERO), fault.clone(), TimeDomain::TRUSTED).unwrap();
     let open = || {
         let gate = Arc::<Gate>::default();
         gate.open.store(true, Ordering::Relaxed);
@@ -370,7 +372,7 @@ impl Drop for Broken {
 fn a_panic_in_any_part() {
     for part in ["pass", "arm", "disarm", "woken", "drop"] {
         let fault = Fault::new().unwrap();
-        let worker = Worker::start(0, None, Polling::Spin(Duration::ZERO), fault.clone()).unwrap();
+        let worker = Worker::start(0, None, Polling::Spin(Duration::ZERO), fault.clone(), TimeDomain::TRUSTED).unwrap();
         let gate = Arc::<Gate>::default();
         gate.open.store(true, Ordering::Relaxed);
         worker.add(1, to(&gate, Bringer::new(0, true)));

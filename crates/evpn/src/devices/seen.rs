@@ -7,10 +7,10 @@ use netlink_packet_route::link::{
     BridgePortState, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo,
     LinkMessage,
 };
+use netvale_netlink::Netlink;
 use rustix::io::Errno;
 
 use super::MARK;
-use crate::netlink::Netlink;
 
 /// A device.
 #[derive(Clone, Debug, PartialEq, Eq)]

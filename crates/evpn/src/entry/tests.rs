@@ -1,8 +1,8 @@
 use netlink_packet_core::NetlinkPayload;
+use netvale_netlink::Messages;
 use proptest::prelude::*;
 
 use super::*;
-use crate::netlink::Messages;
 
 /// Kind and value.
 type Attribute<'a> = (u16, &'a [u8]);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::{Apart, PortMem, PortShape, Region, RegionError};
+use crate::holes::may_be_mapped;
 use crate::layout::{Layout, RESERVED_BUFS, RegionSizes};
 use crate::mapping::Mapping;
 use crate::pool::Pool;
@@ -58,7 +59,11 @@ impl Region {
         let wrong = || memory(Errno::INVAL);
         let size = |bytes: u64| usize::try_from(bytes).map_err(|_| memory(Errno::NOMEM));
         let mut fds = fds.into_iter();
-        let fd = fds.next().ok_or_else(wrong)?;
+        let fd = Arc::new(fds.next().ok_or_else(wrong)?);
+        if !may_be_mapped(&fd) {
+            return Err(RegionError::Slow);
+        }
+        let fd = Arc::into_inner(fd).ok_or_else(wrong)?;
         let (map, apart) = match state.file {
             None => (Mapping::map(fd.as_fd(), size(layout.total)?).map_err(memory)?, None),
             Some((offset, room)) => {
@@ -128,7 +133,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri has no memfd")]
     fn goes_on() {
         let before = region();
-        let port = before.port(SHAPE).unwrap();
+        let port = Arc::new(before.port(SHAPE).unwrap());
         let binding = port.bind("a", 0..1, 0..1, 3).unwrap();
         port.tx[0].csb.publish_head(5, 5);
         port.tx[0].csb.publish_tail(2, 1);

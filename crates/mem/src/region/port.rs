@@ -46,6 +46,19 @@ impl PortMem {
         self.ids.start
     }
 
+    /// Makes its rings, those of them with buffers that are used.
+    pub(super) fn with_fresh_rings(mut self, used: &RingRanges) -> Result<PortMem, RegionError> {
+        let shape = self.shape;
+        for (k, id) in (0..).zip(self.ids.clone()) {
+            let is_rx = k >= shape.tx_rings;
+            let (slots, used) = if is_rx { (shape.rx_slots, &used.rx) } else { (shape.tx_slots, &used.tx) };
+            let index = if is_rx { k - shape.tx_rings } else { k };
+            let side = self.region.fresh_ring(id, slots, index as u16, is_rx, used.contains(&index))?;
+            if is_rx { self.rx.push(side) } else { self.tx.push(side) }
+        }
+        Ok(self)
+    }
+
     /// Renews the rings for a new application, while the application with `other`'s rings in the same region goes on:
     /// these rings then name no buffer that `other`'s name. Buffers that these rings name already stay, each once,
     /// since the other application may hold some that no ring names.
@@ -75,6 +88,11 @@ impl PortMem {
     /// # Errors
     /// [`RegionError::Exhausted`] when the region has too few.
     pub fn furnish(self: &Arc<Self>, rings: RingRanges) -> Result<Furnished, RegionError> {
+        let mem = Arc::clone(self);
+        self.region.touch(move || mem.furnish_here(rings))?
+    }
+
+    fn furnish_here(self: &Arc<Self>, rings: RingRanges) -> Result<Furnished, RegionError> {
         let PortShape { tx_slots, rx_slots, .. } = self.shape;
         let furnished = Furnished::of(self, rings);
         for i in furnished.rings.tx.clone() {
@@ -87,11 +105,16 @@ impl PortMem {
     }
 
     /// Makes a tx ring new that has buffers.
-    pub fn renew_tx(&self, i: u32) {
-        let Some(side) = self.tx.get(i as usize) else { return };
-        let tail = side.ring.num_slots() - 1;
-        side.ring.init_header(i as u16, false, tail);
-        side.csb.reset(tail);
+    ///
+    /// # Errors
+    /// [`RegionError::Slow`].
+    pub fn renew_tx(&self, i: u32) -> Result<(), RegionError> {
+        let Some(side) = self.tx.get(i as usize).cloned() else { return Ok(()) };
+        self.region.touch(move || {
+            let tail = side.ring.num_slots() - 1;
+            side.ring.init_header(i as u16, false, tail);
+            side.csb.reset(tail);
+        })
     }
 
     /// Creates a `netmap_if` through which one application reaches the rings in `tx` and `rx` (others read as offset
@@ -99,7 +122,19 @@ impl PortMem {
     ///
     /// # Errors
     /// [`RegionError::Exhausted`] when the region has no `netmap_if` left, or none large enough.
-    pub fn bind(&self, name: &str, tx: Range<u32>, rx: Range<u32>, extra: u32) -> Result<Binding, RegionError> {
+    pub fn bind(
+        self: &Arc<Self>,
+        name: &str,
+        tx: Range<u32>,
+        rx: Range<u32>,
+        extra: u32,
+    ) -> Result<Binding, RegionError> {
+        let mem = Arc::clone(self);
+        let name = name.to_owned();
+        self.region.touch(move || mem.bind_here(&name, RingRanges { tx, rx }, extra))?
+    }
+
+    fn bind_here(&self, name: &str, RingRanges { tx, rx }: RingRanges, extra: u32) -> Result<Binding, RegionError> {
         let region = &self.region;
         let entries = self.shape.tx_rings + self.shape.rx_rings + 2;
         let most = region.layout.max_port_rings();
@@ -171,30 +206,36 @@ impl Furnished {
 
 impl Drop for Furnished {
     fn drop(&mut self) {
-        let RingRanges { tx, rx } = &self.rings;
-        let tx = self.mem.tx.iter().skip(tx.start as usize).take(tx.len());
-        for side in tx.chain(self.mem.rx.iter().skip(rx.start as usize).take(rx.len())) {
-            give_back(&self.mem.region, side);
-            (0..side.ring.num_slots()).for_each(|i| side.ring.set_slot_word(i, 0, 0, 0));
-        }
+        let RingRanges { tx, rx } = self.rings.clone();
+        let mem = Arc::clone(&self.mem);
+        let _ = self.mem.region.touch(move || {
+            let tx = mem.tx.iter().skip(tx.start as usize).take(tx.len());
+            for side in tx.chain(mem.rx.iter().skip(rx.start as usize).take(rx.len())) {
+                give_back(&mem.region, side);
+                (0..side.ring.num_slots()).for_each(|i| side.ring.set_slot_word(i, 0, 0, 0));
+            }
+        });
     }
 }
 
 /// Returns a ring's buffers. The application can write the slots: those that it swapped in are returned, each once.
 fn give_back(region: &Region, side: &RingSide) {
-    let mut pools = region.pools();
-    for i in 0..side.ring.num_slots() {
-        pools.bufs.give(side.ring.slot_word(i).buf_idx);
-    }
+    let bufs: Vec<_> = (0..side.ring.num_slots()).map(|i| side.ring.slot_word(i).buf_idx).collect();
+    region.give_bufs(bufs);
 }
 
 impl Drop for PortMem {
     fn drop(&mut self) {
-        self.tx.iter().chain(&self.rx).for_each(|side| give_back(&self.region, side));
-        let mut pools = self.region.pools();
-        for id in self.ids.clone() {
-            pools.rings.give(id);
-        }
+        let sides: Vec<_> = self.tx.drain(..).chain(self.rx.drain(..)).collect();
+        let region = Arc::clone(&self.region);
+        let ids = self.ids.clone();
+        let _ = self.region.touch(move || {
+            sides.iter().for_each(|side| give_back(&region, side));
+            let mut pools = region.pools();
+            for id in ids {
+                pools.rings.give(id);
+            }
+        });
     }
 }
 
@@ -226,8 +267,13 @@ impl Binding {
 
 impl Drop for Binding {
     fn drop(&mut self) {
-        let head = self.region.load_u32(self.nifp + offset_of!(NetmapIf, ni_bufs_head) as u64);
-        self.region.give_extra_bufs(head);
-        self.region.pools().ifs.give(self.index);
+        let region = Arc::clone(&self.region);
+        let nifp = self.nifp;
+        let index = self.index;
+        let _ = self.region.touch(move || {
+            let head = region.load_u32(nifp + offset_of!(NetmapIf, ni_bufs_head) as u64);
+            region.give_extra_bufs(head);
+            region.pools().ifs.give(index);
+        });
     }
 }

@@ -18,7 +18,7 @@ fn ports_come_and_go() {
     let r = region();
     let free = r.free();
     for _ in 0..3 {
-        let port = r.port(SHAPE).unwrap();
+        let port = Arc::new(r.port(SHAPE).unwrap());
         let b = port.bind("vale0:a", 0..2, 0..1, 3).unwrap();
         assert_eq!(b.extra_bufs(), 3);
         assert_eq!(r.free(), (free.0 - 1, free.1 - 3, free.2 - 20 - 3));
@@ -36,7 +36,7 @@ fn ports_come_and_go() {
 #[test]
 fn scribbled_indices() {
     let r = region();
-    let port = r.port(SHAPE).unwrap();
+    let port = Arc::new(r.port(SHAPE).unwrap());
     let b = port.bind("x", 0..2, 0..1, 2).unwrap();
     for i in 0..8 {
         port.tx[0].ring.set_slot_word(i, 5, 0, 0);

@@ -10,6 +10,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use crate::http::answer::{Answer, Body, Parts, Status};
 use crate::http::handler::Handler;
 use crate::http::head::{Head, MAX_HEAD, Method};
+use crate::http::visitors::{Owed, Visitor};
 
 /// Time for a request to arrive.
 pub const REQUEST_TIME: Duration = Duration::from_secs(2);
@@ -35,40 +36,55 @@ impl Default for Limits {
     }
 }
 
-/// Serves a connection to its end. The socket does not block.
-pub fn serve(socket: impl AsFd, handler: &dyn Handler, limits: Limits) {
+/// Serves a client to its end.
+pub fn serve(client: &Visitor, handler: &dyn Handler, limits: Limits) {
     let is_head = |head: &Head| head.method == Method::Head;
-    let (answer, without_body) = match receive(&socket, Instant::now() + limits.request) {
-        Ok(Some(head)) => (handler.answer(&head), is_head(&head)),
+    let received = receive(client, Instant::now() + limits.request);
+    client.now(Owed::Not);
+    let (answer, without_body) = match received {
+        Ok(Some(head)) => (judged(&head, handler), is_head(&head)),
         Ok(None) => return,
         Err(status) => (Answer::only(status, ""), false),
     };
     let (head, deadline) = (answer.head(), Instant::now() + limits.answer);
-    let sent = send_all(&socket, head.as_bytes(), deadline).and_then(|()| match answer.body {
+    client.now(Owed::ToTake);
+    let sent = send_all(client, head.as_bytes(), deadline).and_then(|()| match answer.body {
         _ if without_body => Ok(()),
-        Body::Whole(text) => send_all(&socket, text.as_bytes(), deadline),
-        Body::InParts(parts) => send_parts(&socket, parts, limits.answer),
+        Body::Whole(text) => send_all(client, text.as_bytes(), deadline),
+        Body::InParts(parts) => send_parts(client, parts, limits.answer),
     });
     // Who has been slow once is not waited for again.
     if sent.is_ok() && answer.status != Status::RequestTimeout {
-        part(&socket, Instant::now() + CLOSING_TIME);
+        client.now(Owed::ToSpeak);
+        part(client, Instant::now() + CLOSING_TIME);
+    }
+}
+
+/// What is answered: nothing but why not, if another server is meant.
+fn judged(head: &Head, handler: &dyn Handler) -> Answer {
+    match handler.hosts().judge(head) {
+        Ok(()) => handler.answer(head),
+        Err(status) => Answer::only(status, "this server has another name (--host)"),
     }
 }
 
 /// Sends parts as chunks (RFC 9112 section 7.1), each within its time. A client that goes is noticed between them. A body that fails has no last chunk.
-fn send_parts(socket: impl AsFd, mut parts: Box<dyn Parts>, limit: Duration) -> Result<(), Errno> {
+fn send_parts(client: &Visitor, mut parts: Box<dyn Parts>, limit: Duration) -> Result<(), Errno> {
     loop {
-        let bytes = match parts.next() {
+        client.now(Owed::Not);
+        let next = parts.next();
+        client.now(Owed::ToTake);
+        let bytes = match next {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return send_all(&socket, b"0\r\n\r\n", Instant::now() + limit),
+            Ok(None) => return send_all(client, b"0\r\n\r\n", Instant::now() + limit),
             Err(_) => return Err(Errno::IO),
         };
-        if has_gone(&socket) {
+        if has_gone(client) {
             return Err(Errno::PIPE);
         }
         if !bytes.is_empty() {
             let chunk = [format!("{:x}\r\n", bytes.len()).as_bytes(), &bytes, b"\r\n"].concat();
-            send_all(&socket, &chunk, Instant::now() + limit)?;
+            send_all(client, &chunk, Instant::now() + limit)?;
         }
     }
 }

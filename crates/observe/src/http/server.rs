@@ -2,45 +2,19 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
 use crate::http::connection::{self, Limits};
 use crate::http::handler::Handler;
 use crate::http::listener::Listener;
+use crate::http::visitors::Visitors;
 
-/// Most connections at a time; the next ones wait in the kernel until one has ended, which each does within its time limits.
-pub const MAX_CONNECTIONS: usize = 32;
 /// Pause without new connections when the kernel has no room for one.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// How many connections there are, and what says that one has ended.
-struct Open {
-    count: AtomicUsize,
-    ended: OwnedFd,
-}
-
-/// A connection's part of them, until it ends, however it does.
-struct Ticket(Arc<Open>);
-
-impl Open {
-    fn enter(self: &Arc<Self>) -> Ticket {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        Ticket(Arc::clone(self))
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.0.count.fetch_sub(1, Ordering::Release);
-        // Fails only if the loop has not looked for 2^64 - 2 times.
-        let _ = rustix::io::write(&self.0.ended, &1u64.to_ne_bytes());
-    }
-}
 
 /// Serves until `stop` is readable.
 ///
@@ -52,21 +26,30 @@ pub fn run(
     limits: Limits,
     stop: BorrowedFd<'_>,
 ) -> std::io::Result<()> {
-    let ended = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-    let open = Arc::new(Open { count: AtomicUsize::new(0), ended });
+    let visitors = Visitors::new()?;
     let mut paused: Option<Instant> = None;
+    // Whether somebody has been seen to wait while all places were taken.
+    let mut is_waiting = false;
     loop {
-        let is_full = open.count.load(Ordering::Acquire) >= MAX_CONNECTIONS;
-        let pause = paused.map(|until| until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero());
-        let accepting = if is_full || pause.is_some() { &[] } else { listeners };
-        let ready = wait(stop, &open.ended, accepting, pause)?;
+        let is_full = visitors.are_taken();
+        is_waiting &= is_full;
+        let again = if is_waiting { Some(visitors.make_room(Instant::now())) } else { paused };
+        let limit = again.map(|until| until.saturating_duration_since(Instant::now()));
+        let watched = if is_waiting || paused.is_some() { &[] } else { listeners };
+        let ready = wait(stop, visitors.ended(), watched, limit)?;
         if ready.first() == Some(&true) {
             return Ok(());
         }
-        let due = accepting.iter().zip(ready.iter().skip(2)).filter(|(_, is_ready)| **is_ready);
-        let accepted = due.map(|(listener, _)| accept(listener, handler, limits, &open));
-        let turned_away = accepted.filter(Result::is_err).count();
-        paused = (turned_away > 0).then(|| Instant::now() + PAUSE);
+        paused = paused.filter(|until| *until > Instant::now());
+        let mut due = watched.iter().zip(ready.iter().skip(2)).filter(|(_, is_ready)| **is_ready);
+        if is_full {
+            is_waiting |= due.next().is_some();
+            continue;
+        }
+        let turned_away = due.map(|(listener, _)| accept(listener, handler, limits, &visitors)).filter(Result::is_err);
+        if turned_away.count() > 0 {
+            paused = Some(Instant::now() + PAUSE);
+        }
     }
 }
 
@@ -91,7 +74,7 @@ fn wait(
 }
 
 /// Accepts a connection. Fails when there is no room for one.
-fn accept(listener: &Listener, handler: &Arc<dyn Handler>, limits: Limits, open: &Arc<Open>) -> Result<(), ()> {
+fn accept(listener: &Listener, handler: &Arc<dyn Handler>, limits: Limits, visitors: &Arc<Visitors>) -> Result<(), ()> {
     let socket = match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => socket,
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(()),
@@ -100,10 +83,11 @@ fn accept(listener: &Listener, handler: &Arc<dyn Handler>, limits: Limits, open:
             return Err(());
         }
     };
-    let (ticket, handler) = (open.enter(), Arc::clone(handler));
+    let visit = visitors.give(socket);
+    let handler = Arc::clone(handler);
     let work = move || {
-        let _ticket = ticket;
-        connection::serve(&socket, &*handler, limits);
+        let visit = visit;
+        connection::serve(&visit.client, &*handler, limits);
     };
     let started = std::thread::Builder::new().name("http".into()).spawn(work);
     started.map(|_| ()).map_err(|e| tracing::warn!("no thread for a connection: {e}"))

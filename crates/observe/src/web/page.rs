@@ -3,6 +3,7 @@
 use crate::http::answer::{Answer, Status};
 use crate::http::handler::Handler;
 use crate::http::head::{Head, Method};
+use crate::http::hosts::ServerNames;
 use crate::source::Source;
 use crate::web::assets;
 use crate::web::capture::{Capture, Captures};
@@ -19,6 +20,8 @@ const PROTECTION: &str = "Content-Security-Policy: default-src 'none'; script-sr
 
 /// Serves the page, its figures and captures.
 pub struct WebPage {
+    /// What it is called.
+    pub hosts: ServerNames,
     /// Who gets anything.
     pub guard: Guard,
     /// All counters.
@@ -30,6 +33,10 @@ pub struct WebPage {
 }
 
 impl Handler for WebPage {
+    fn hosts(&self) -> &ServerNames {
+        &self.hosts
+    }
+
     fn answer(&self, head: &Head) -> Answer {
         let answer = if head.path.starts_with("/api/") { self.figures(head) } else { self.file(head) };
         answer.unwrap_or_else(|(status, why)| Answer::only(status, &why)).with(PROTECTION)
@@ -86,7 +93,6 @@ fn json(text: std::sync::Arc<str>) -> Answer {
 
 fn refused(status: Status) -> (Status, String) {
     let why = match status {
-        Status::Misdirected => "this server has another name (--host)",
         Status::Forbidden => "only its own page may ask",
         Status::Unauthorized => "the token is missing or wrong",
         _ => "",

@@ -1,9 +1,9 @@
 //! The *token*: a secret text. Who knows it may see what the server's user may see.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Random bytes of a new token.
@@ -34,6 +34,14 @@ pub enum TokenError {
         /// Its mode.
         mode: u32,
     },
+    /// Somebody else made it, who knows it.
+    #[error("{}: belongs to user {uid}; it has to be root's, or of the user who runs this", path.display())]
+    Foreign {
+        /// The file, or the link to it.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+    },
     /// It is no token.
     #[error("{}: not a line of 16 to 256 letters, digits and characters of -._~", path.display())]
     Malformed {
@@ -59,6 +67,10 @@ impl Token {
     /// # Errors
     /// The file can be neither read nor made, everybody can read it, or it has no token.
     pub fn of_file(path: &Path) -> Result<Token, TokenError> {
+        // Links are followed, as secrets of containers are links, but not those that others have made.
+        if let Ok(link) = std::fs::symlink_metadata(path) {
+            is_trusted(path, &link)?;
+        }
         match File::open(path) {
             Ok(file) => Token::read(path, file),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -72,7 +84,9 @@ impl Token {
     }
 
     fn read(path: &Path, file: File) -> Result<Token, TokenError> {
-        let mode = file.metadata().map_err(|e| failed(path, e))?.permissions().mode() & 0o777;
+        let found = file.metadata().map_err(|e| failed(path, e))?;
+        is_trusted(path, &found)?;
+        let mode = found.permissions().mode() & 0o777;
         if mode & 0o007 != 0 {
             return Err(TokenError::Open { path: path.to_owned(), mode });
         }
@@ -108,6 +122,13 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
     }
+}
+
+/// Whether nobody but root and this user can have made it.
+fn is_trusted(path: &Path, found: &Metadata) -> Result<(), TokenError> {
+    let uid = found.uid();
+    let is_own = uid == 0 || uid == rustix::process::geteuid().as_raw();
+    if is_own { Ok(()) } else { Err(TokenError::Foreign { path: path.to_owned(), uid }) }
 }
 
 fn failed(path: &Path, source: io::Error) -> TokenError {

@@ -14,6 +14,7 @@ use netvale_control::types::AllStats;
 use netvale_control::{Reply, Request, RpcError};
 use netvale_observe::http::connection::Limits;
 use netvale_observe::http::handler::Handler;
+use netvale_observe::http::hosts::ServerNames;
 use netvale_observe::http::listener::{Listener, Place};
 use netvale_observe::http::server::run;
 use netvale_observe::metrics_page::MetricsPage;
@@ -58,7 +59,7 @@ fn get(path: &Path, request: &str) -> String {
     answer
 }
 
-const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
+const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// Asks until an answer has the text: one may be as old as [`FRESH`].
 fn get_until(path: &Path, text: &str) -> String {
@@ -82,7 +83,7 @@ fn page() {
     let (stop, stopped) = UnixStream::pair().expect("a pair");
     let source = Source::new(dir.path().to_owned());
     let server = std::thread::spawn(move || {
-        let handler: Arc<dyn Handler> = Arc::new(MetricsPage(source));
+        let handler: Arc<dyn Handler> = Arc::new(MetricsPage { hosts: ServerNames::of(&[], &[]), source });
         run(&[listener], &handler, Limits::default(), stopped.as_fd()).expect("serves");
     });
 
@@ -100,12 +101,12 @@ fn page() {
         "{got}"
     );
     assert!(got.ends_with("\n# EOF\n") && got.contains("netvale_build_info{version=\"1.2.3\"} 1\n"), "{got}");
-    let plain = get(&at, "GET /metrics?x=y HTTP/1.1\r\nAccept: text/plain\r\n\r\n");
+    let plain = get(&at, "GET /metrics?x=y HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain\r\n\r\n");
     assert!(
         plain.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"),
         "{plain}"
     );
-    assert!(get(&at, "GET /metrics/ HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+    assert!(get(&at, "GET /metrics/ HTTP/1.1\r\nHost: localhost\r\n\r\n").starts_with("HTTP/1.1 404 "));
     assert!(get(&at, "PUT /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
     get_until(&at, "netvale_stalls_total 2\n");
     first.join().expect("it ends after two");

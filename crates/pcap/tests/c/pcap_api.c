@@ -34,6 +34,20 @@ opened(const char *name, int ms)
 	return p;
 }
 
+/* The next frame. A handle's time may be over before a daemon that lacks a processor has moved the frame: then it is
+ * asked again, until the program's alarm. */
+static const u_char *
+next_frame(pcap_t *p, struct pcap_pkthdr **h)
+{
+	const u_char *data;
+	int got;
+
+	while ((got = pcap_next_ex(p, h, &data)) == 0)
+		;
+	CHECK(got == 1, "%s", pcap_geterr(p));
+	return data;
+}
+
 /* A frame of LEN bytes that carries a number. */
 static void
 transmit(pcap_t *p, unsigned char number)
@@ -121,16 +135,18 @@ one_by_one(pcap_t *rx, pcap_t *tx)
 	for (n = 1; n < 4; n++)
 		transmit(tx, n);
 	for (n = 1; n < 3; n++) {
-		CHECK(pcap_next_ex(rx, &h, &data) == 1, "%s", pcap_geterr(rx));
+		data = next_frame(rx, &h);
 		CHECK(h->len == LEN && h->caplen == LEN && data[LEN - 1] == n, "%u %u %d", h->len, h->caplen, data[LEN - 1]);
 	}
 	gettimeofday(&after, NULL);
 	CHECK(!timercmp(&h->ts, &before, <) && !timercmp(&h->ts, &after, >), "time stamp");
-	data = pcap_next(rx, &head);
-	CHECK(data && data[LEN - 1] == 3 && head.len == LEN, "next");
+	while (!(data = pcap_next(rx, &head)))
+		;
+	CHECK(data[LEN - 1] == 3 && head.len == LEN, "next");
 	CHECK(!pcap_next(rx, &head), "no more");
 	CHECK(pcap_sendpacket(tx, (const u_char *)"\xff\xff\xff\xff\xff\xff\x02\0\0\0\0\1\x88\xb5 and so on", 24) == 0, "sendpacket");
-	CHECK(pcap_next_ex(rx, &h, &data) == 1 && h->len == 24, "its length");
+	next_frame(rx, &h);
+	CHECK(h->len == 24, "its length");
 }
 
 static void
@@ -151,10 +167,11 @@ loops(pcap_t *rx, pcap_t *tx)
 	for (n = 0; n < 10; n++)
 		transmit(tx, n);
 	CHECK(pcap_loop(rx, 4, count, (u_char *)&counted) == 0 && counted == 4, "%u", counted);
-	n = pcap_dispatch(rx, 3, count, (u_char *)&counted);
+	while ((n = pcap_dispatch(rx, 3, count, (u_char *)&counted)) == 0)
+		;
 	CHECK(n >= 1 && n <= 3 && counted == 4 + (unsigned)n, "%d, %u", n, counted);
 	while (counted < 10)
-		CHECK(pcap_dispatch(rx, -1, count, (u_char *)&counted) > 0, "%u", counted);
+		CHECK(pcap_dispatch(rx, -1, count, (u_char *)&counted) >= 0, "%u", counted);
 	CHECK(pcap_dispatch(rx, -1, count, (u_char *)&counted) == 0, "the time is up");
 }
 
@@ -252,7 +269,7 @@ filtered(pcap_t *rx, pcap_t *tx)
 	for (n = 0; n < 6; n++)
 		transmit(tx, n);
 	for (n = 1; n < 6; n += 2)
-		CHECK(pcap_next_ex(rx, &h, &data) == 1 && data[LEN - 1] == n, "%d", n);
+		CHECK(next_frame(rx, &h)[LEN - 1] == n, "%d", n);
 	CHECK(pcap_next_ex(rx, &h, &data) == 0, "the others");
 	CHECK(pcap_stats(rx, &stat) == 0 && stat.ps_recv - before.ps_recv == 3, "%u", stat.ps_recv - before.ps_recv);
 	CHECK(pcap_compile(rx, &program, "", 1, 0) == 0 && pcap_setfilter(rx, &program) == 0, "everything again");
@@ -281,16 +298,15 @@ directed(pcap_t *rx, pcap_t *tx, const char *sender)
 	const u_char *data;
 	char name[512];
 	pcap_t *monitor;
-	int n, outbound;
+	int n;
 
 	snprintf(name, sizeof(name), "%s/t", sender);
 	monitor = opened(name, 50);
 	for (n = 0; n < 3; n++) {
 		CHECK(set(rx, ways[n]) == 0 && set(monitor, ways[n]) == 0, "%s: %s", ways[n], pcap_geterr(rx));
 		transmit(tx, 1);
-		outbound = n == 1;
-		CHECK(pcap_next_ex(rx, &h, &data) == !outbound, "%s: received", ways[n]);
-		CHECK(pcap_next_ex(monitor, &h, &data) == outbound, "%s: sent", ways[n]);
+		next_frame(n == 1 ? monitor : rx, &h);
+		CHECK(pcap_next_ex(n == 1 ? rx : monitor, &h, &data) == 0, "%s: by the other", ways[n]);
 	}
 	CHECK(pcap_setdirection(rx, PCAP_D_IN) == 0 && pcap_setdirection(rx, PCAP_D_OUT) == PCAP_ERROR, "a port");
 	CHECK(pcap_setdirection(monitor, PCAP_D_OUT) == 0 && pcap_setdirection(monitor, PCAP_D_IN) == PCAP_ERROR, "/t");
@@ -312,14 +328,17 @@ overrun(pcap_t *rx, pcap_t *tx)
 	struct pcap_pkthdr *h;
 	struct pcap_stat stat;
 	const u_char *data;
-	unsigned got = 0, sent;
+	unsigned got = 0, sent, dropped = 0;
 
 	for (sent = 0; sent < 2000; sent++)
 		transmit(tx, 0);
-	while (pcap_next_ex(rx, &h, &data) == 1)
-		got++;
-	CHECK(pcap_stats(rx, &stat) == 0, "stats");
-	CHECK(got > 0 && got + stat.ps_drop == sent, "%u received, %u dropped", got, stat.ps_drop);
+	while (got + dropped < sent) {
+		while (pcap_next_ex(rx, &h, &data) == 1)
+			got++;
+		CHECK(pcap_stats(rx, &stat) == 0, "stats");
+		dropped = stat.ps_drop;
+	}
+	CHECK(got > 0 && got + dropped == sent, "%u received, %u dropped", got, dropped);
 }
 
 static void
@@ -352,12 +371,12 @@ static void
 cut(const char *name, pcap_t *tx)
 {
 	struct pcap_pkthdr *h;
-	const u_char *data;
 	pcap_t *p = pcap_open_live(name, 20, 1, 2000, errbuf);
 
 	CHECK(p, "%s", errbuf);
 	transmit(tx, 9);
-	CHECK(pcap_next_ex(p, &h, &data) == 1 && h->caplen == 20 && h->len == LEN, "%u %u", h->caplen, h->len);
+	next_frame(p, &h);
+	CHECK(h->caplen == 20 && h->len == LEN, "%u %u", h->caplen, h->len);
 	pcap_close(p);
 }
 
@@ -366,13 +385,8 @@ static int
 number_of_next(pcap_t *p)
 {
 	struct pcap_pkthdr *h;
-	const u_char *data;
-	int got;
 
-	while ((got = pcap_next_ex(p, &h, &data)) == 0)
-		;
-	CHECK(got == 1, "%s", pcap_geterr(p));
-	return data[20];
+	return next_frame(p, &h)[20];
 }
 
 /* A program that opens its interface again, and closes the first handle or another one: each sees what comes, and

@@ -11,27 +11,62 @@ pub(super) enum Stop {
     Beyond,
 }
 
-/// A frame of which the first bytes are known.
-#[derive(Clone, Copy)]
-struct Frame<'a> {
-    head: &'a [u8],
-    len: u32,
-}
-
-impl Frame<'_> {
+/// What a program looks at.
+trait Frame: Copy {
     /// `N` bytes at a place.
-    #[inline(always)]
-    fn load<const N: usize>(self, at: u32) -> Result<[u8; N], Stop> {
-        let bytes = self.head.get(at as usize..).and_then(<[u8]>::first_chunk::<N>);
-        bytes.copied().ok_or_else(|| self.missing(u64::from(at) + N as u64))
-    }
+    fn load<const N: usize>(self, at: u32) -> Result<[u8; N], Stop>;
+
+    /// Bytes of the whole frame.
+    fn len(self) -> u32;
 
     /// `N` bytes at the sum of two numbers; a sum of more than 32 bits is past any frame's end.
     #[inline(always)]
     fn load_at_sum<const N: usize>(self, x: u32, k: u32) -> Result<[u8; N], Stop> {
         x.checked_add(k).ok_or(Stop::Zero).and_then(|at| self.load(at))
     }
+}
 
+/// A frame of which the first bytes are known.
+#[derive(Clone, Copy)]
+struct Beginning<'a> {
+    head: &'a [u8],
+    len: u32,
+}
+
+impl Frame for Beginning<'_> {
+    #[inline(always)]
+    fn load<const N: usize>(self, at: u32) -> Result<[u8; N], Stop> {
+        let bytes = self.head.get(at as usize..).and_then(<[u8]>::first_chunk::<N>);
+        bytes.copied().ok_or_else(|| self.missing(u64::from(at) + N as u64))
+    }
+
+    #[inline(always)]
+    fn len(self) -> u32 {
+        self.len
+    }
+}
+
+/// A frame that lies in two parts.
+#[derive(Clone, Copy)]
+struct TwoParts<'a>(&'a [u8], &'a [u8]);
+
+impl Frame for TwoParts<'_> {
+    fn load<const N: usize>(self, at: u32) -> Result<[u8; N], Stop> {
+        let TwoParts(first, second) = self;
+        let byte = |at: usize| first.get(at).or_else(|| second.get(at.checked_sub(first.len())?));
+        let mut bytes = [0; N];
+        for (i, to) in bytes.iter_mut().enumerate() {
+            *to = *byte((at as usize).saturating_add(i)).ok_or(Stop::Zero)?;
+        }
+        Ok(bytes)
+    }
+
+    fn len(self) -> u32 {
+        (self.0.len() + self.1.len()) as u32
+    }
+}
+
+impl Beginning<'_> {
     /// Why there is no load that ends at `end`.
     #[cold]
     fn missing(self, end: u64) -> Stop {
@@ -43,14 +78,20 @@ impl Frame<'_> {
 #[inline]
 pub(super) fn run(ops: &[Op], head: &[u8], len: u32) -> Result<u32, Beyond> {
     let head = head.get(..len as usize).unwrap_or(head);
-    match steps(ops, Frame { head, len }) {
+    match steps(ops, Beginning { head, len }) {
         Ok(answer) => Ok(answer),
         Err(Stop::Zero) => Ok(0),
         Err(Stop::Beyond) => Err(Beyond),
     }
 }
 
-fn steps(ops: &[Op], frame: Frame<'_>) -> Result<u32, Stop> {
+/// The same for a frame that lies in two parts.
+pub(super) fn run_parts(ops: &[Op], first: &[u8], second: &[u8]) -> u32 {
+    // All of it is there: nothing lies beyond.
+    steps(ops, TwoParts(first, second)).unwrap_or(0)
+}
+
+fn steps(ops: &[Op], frame: impl Frame) -> Result<u32, Stop> {
     let (mut a, mut x, mut cells) = (0_u32, 0_u32, [0_u32; CELLS]);
     let mut at = 0_usize;
     // A verified program never runs out of instructions.
@@ -83,8 +124,8 @@ fn steps(ops: &[Op], frame: Frame<'_>) -> Result<u32, Stop> {
             Op::HalfX(k) => a = u16::from_be_bytes(frame.load_at_sum(x, k)?).into(),
             Op::ByteX(k) => a = u8::from_be_bytes(frame.load_at_sum(x, k)?).into(),
             Op::HeaderLen(k) => x = u32::from(u8::from_be_bytes(frame.load(k)?) & 0xf) * 4,
-            Op::Len => a = frame.len,
-            Op::LenX => x = frame.len,
+            Op::Len => a = frame.len(),
+            Op::LenX => x = frame.len(),
             Op::Const(k) => a = k,
             Op::ConstX(k) => x = k,
             Op::Load(cell) => a = cells[usize::from(cell) % CELLS],

@@ -121,6 +121,31 @@ fn loads_ask_for_more_only_within_the_frame() {
     assert_eq!(Program::verify(&overflow).unwrap().run(&head, u32::MAX), Ok(0), "X and k are not added modulo 2^32");
 }
 
+/// Objective: of a frame in two parts a program says what it says of the whole, wherever it is parted: within a load,
+/// too.
+#[test]
+fn parts_are_as_the_whole() {
+    let programs = [
+        vec![insn(0x20, 0, 0, 3), RETURN_A],
+        vec![insn(0x20, 0, 0, 9), RETURN_A],
+        vec![insn(0x28, 0, 0, 10), RETURN_A],
+        vec![insn(0x30, 0, 0, 12), RETURN_A],
+        vec![insn(0x80, 0, 0, 0), RETURN_A],
+        vec![insn(0xb1, 0, 0, 1), insn(0x48, 0, 0, 2), RETURN_A],
+        vec![insn(0x28, 0, 0, 4), insn(0x15, 0, 1, 0x0506), RETURN, RETURN_A],
+        vec![insn(0x01, 0, 0, u32::MAX), insn(0x50, 0, 0, 1), RETURN],
+    ];
+    let frame: Vec<u8> = (1..=12).collect();
+    for insns in &programs {
+        let program = Program::verify(insns).unwrap();
+        let whole = program.run(&frame, 12).unwrap();
+        for at in 0..=frame.len() {
+            let (first, second) = frame.split_at(at);
+            assert_eq!(program.run_parts(first, second), whole, "{program} parted at {at}");
+        }
+    }
+}
+
 /// Objective: a load and a comparison are the same in one step as in two, also for a jump that leads between them.
 #[test]
 fn a_jump_may_lead_between_a_load_and_its_comparison() {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{Bucket, Limit, PARTS};
+use super::{Bucket, Limit, PARTS, Weight};
 
 /// Members of a group.
 pub const MEMBERS: usize = 256;
@@ -83,16 +83,17 @@ impl Share {
         &self.group.members[self.number]
     }
 
-    /// How many of the frames of these lengths, in order, may pass at `now` (nanoseconds). If not all, this member waits.
-    pub fn may(&self, now: u64, lens: impl Iterator<Item = usize> + Clone) -> usize {
+    /// How many of the frames of these weights, in order, may pass at `now` (nanoseconds). If not all, this member
+    /// waits.
+    pub fn may(&self, now: u64, weights: impl Iterator<Item = Weight> + Clone) -> usize {
         let (group, me) = (&*self.group, self.me());
-        let wanted = lens.clone().count();
-        let mut may = group.bucket.may(&group.limit, now, lens.clone());
+        let wanted = weights.clone().count();
+        let mut may = group.bucket.may(&group.limit, now, weights.clone());
         if let Some(least) = group.least(now, self.number) {
             // A long time without frames is no credit.
             let served = me.served.load(Ordering::Relaxed).max(least.saturating_sub(group.credit));
             me.served.store(served, Ordering::Relaxed);
-            may = may.min(within(lens, (least + AHEAD).saturating_sub(served)));
+            may = may.min(within(weights, (least + AHEAD).saturating_sub(served)));
         }
         let waits_until = if may < wanted { now + PATIENCE } else { 0 };
         me.waits_until.store(waits_until, Ordering::Relaxed);
@@ -100,10 +101,10 @@ impl Share {
     }
 
     /// Takes the tokens of frames that pass.
-    pub fn charge(&self, now: u64, lens: impl Iterator<Item = usize> + Clone) {
-        let bytes: usize = lens.clone().sum();
-        self.me().served.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.group.bucket.charge(&self.group.limit, now, lens);
+    pub fn charge(&self, now: u64, weights: impl Iterator<Item = Weight> + Clone) {
+        let bytes = weights.clone().map(|weight| u64::from(weight.bytes)).sum();
+        self.me().served.fetch_add(bytes, Ordering::Relaxed);
+        self.group.bucket.charge(&self.group.limit, now, weights);
     }
 
     /// How long it takes from `now` until a frame may pass, in nanoseconds.
@@ -116,14 +117,14 @@ impl Share {
 }
 
 /// How many frames begin within that many bytes.
-fn within(lens: impl Iterator<Item = usize>, bytes: u64) -> usize {
+fn within(weights: impl Iterator<Item = Weight>, bytes: u64) -> usize {
     let mut sum = 0;
-    let begins = |len: &usize| {
+    let begins = |weight: &Weight| {
         let is_within = sum < bytes;
-        sum += *len as u64;
+        sum += u64::from(weight.bytes);
         is_within
     };
-    lens.take_while(begins).count()
+    weights.take_while(begins).count()
 }
 
 #[cfg(test)]
@@ -140,7 +141,7 @@ mod tests {
         let (mut now, mut got) = (0, vec![0; lens.len()]);
         while now < 10 * SECOND {
             for ((share, &len), got) in shares.iter().zip(lens).zip(&mut got) {
-                let frames = || std::iter::repeat_n(len, 256);
+                let frames = || std::iter::repeat_n(Weight::frame(len), 256);
                 let may = share.may(now, frames());
                 share.charge(now, frames().take(may));
                 *got += (may * len) as u64;
@@ -175,7 +176,7 @@ mod tests {
         while now < 4 * SECOND {
             let active = if now < 2 * SECOND { &[&a][..] } else { &[&a, &b][..] };
             for (share, got) in active.iter().zip(&mut got) {
-                let frames = || std::iter::repeat_n(1500, 256);
+                let frames = || std::iter::repeat_n(Weight::frame(1500), 256);
                 let may = share.may(now, frames());
                 share.charge(now, frames().take(may));
                 *got += may as u64 * 1500;
@@ -191,7 +192,7 @@ mod tests {
         let group = Group::new(Limit::bits(1_000_000, 1000));
         let mut shares: Vec<_> = (0..MEMBERS).map(|_| group.join().unwrap()).collect();
         assert!(group.join().is_none());
-        assert_eq!(shares[0].may(0, [10_000, 10_000].into_iter()), 1);
+        assert_eq!(shares[0].may(0, [Weight::frame(10_000); 2].into_iter()), 1);
         shares.remove(0);
         assert!(group.join().is_some());
         assert_eq!(group.least(1, MEMBERS), None);

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use netvale_mem::notify;
+use netvale_policy::bucket::Weight;
 use netvale_policy::impair::{Fate, Model};
 
 use super::lane::{Found, Placed, Reader};
@@ -77,7 +78,7 @@ impl LinkEnd {
             let has_room = self.schedule.len() < self.most;
             let fate = match &mut self.model {
                 _ if !has_room => Fate::Lost,
-                Some(model) => model.decide(found.arrived, found.len),
+                Some(model) => model.decide(found.arrived, found.on_wire),
                 None => Fate::Sent { due_ns: found.arrived, again: false, flip: None },
             };
             let uses = match fate {
@@ -101,14 +102,16 @@ impl LinkEnd {
     }
 
     fn send(&mut self, number: usize, found: &Found, due: u64, flip: Option<u32>) {
-        let Found { position, size, .. } = *found;
-        let (lane, size, flip) = (number as u16, size as u32, flip.unwrap_or(NO_FLIP));
+        let Found { position, size, len, .. } = *found;
+        let (lane, size) = (number as u16, size as u32);
+        // What is damaged of a later frame's headers is damaged of the segment's.
+        let flip = flip.and_then(|flip| flip.checked_rem(len * 8)).unwrap_or(NO_FLIP);
         self.schedule.push(UnderWay { due, lane, position, size, flip });
     }
 
     /// Sends a frame's duplicate, if it is not lost. Returns whether it is under way.
     fn send_again(&mut self, number: usize, found: &Found) -> bool {
-        let fate = self.model.as_mut().map(|model| model.copy(found.arrived, found.len));
+        let fate = self.model.as_mut().map(|model| model.copy(found.arrived, found.on_wire));
         let Some(Fate::Sent { due_ns, flip, .. }) = fate.filter(|_| self.schedule.len() < self.most) else {
             return false;
         };
@@ -134,10 +137,10 @@ impl LinkEnd {
         buckets.map(|(limit, bucket)| bucket.wait(limit, now)).max().unwrap_or(0)
     }
 
-    fn charge(&self, now: u64, len: u32) {
+    fn charge(&self, now: u64, weight: Weight) {
         let current = self.shared.current.load();
         let buckets = current.settings.rates.iter().zip(&self.shared.buckets);
-        buckets.for_each(|(limit, bucket)| bucket.charge(limit, now, [len as usize].into_iter()));
+        buckets.for_each(|(limit, bucket)| bucket.charge(limit, now, [weight].into_iter()));
     }
 
     /// Adds the frame that is due next to a batch. False if the batch has no room for it.
@@ -193,7 +196,7 @@ impl Ingress for LinkEnd {
             }
             self.schedule.pop();
             self.taken.push(next);
-            self.charge(now, batch.get(batch.len() - 1).map_or(0, |frame| frame.len() as u32));
+            self.charge(now, batch.get(batch.len() - 1).map_or(Weight::default(), |frame| frame.weight()));
         }
     }
 

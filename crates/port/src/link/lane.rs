@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use netvale_wire::offload::Offload;
 
 use crate::Batch;
-use crate::batch::MAX_FRAME;
+use crate::batch::{MAX_FRAME, weight};
 
 /// What stands before each frame.
 #[derive(Clone, Copy)]
@@ -114,6 +114,11 @@ impl Lane {
         Some(Lane { memory, capacity, tail, head, is_written })
     }
 
+    /// Whether a thread has the right to write.
+    pub(super) fn is_written(&self) -> bool {
+        self.is_written.load(Ordering::Relaxed)
+    }
+
     /// The right to write, unless another thread has it.
     pub(super) fn write(&self) -> Option<Writer<'_>> {
         (!self.is_written.swap(true, Ordering::Acquire)).then_some(Writer(self))
@@ -191,6 +196,8 @@ pub(super) struct Found {
     pub(super) position: u64,
     pub(super) arrived: u64,
     pub(super) len: u32,
+    /// Bytes of all frames that it becomes.
+    pub(super) on_wire: u32,
     /// Bytes that it takes, with its record.
     pub(super) size: u64,
 }
@@ -226,8 +233,9 @@ impl Reader {
             // SAFETY: records from `next` to the tail are complete, and belong to the reader.
             match unsafe { lane.record(self.next) } {
                 Ok(record) => {
-                    let (position, size) = (self.next, record.size.into());
-                    return Some(Found { position, arrived: record.arrived, len: record.len, size });
+                    let Record { size, len, arrived, offload, .. } = record;
+                    let on_wire = weight(len, offload).bytes;
+                    return Some(Found { position: self.next, arrived, len, on_wire, size: size.into() });
                 }
                 Err(gap) => self.next += u64::from(gap),
             }

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_policy::bucket::Limit;
+use netvale_wire::offload::{Gso, GsoKind, Offload};
 
 use super::*;
-use crate::wrap::tests::{bytes, deliver};
+use crate::tests::{bytes, deliver};
 use crate::{Ingress, Source};
 
 fn settings(words: &str) -> LinkSettings {
     let impair = (!words.is_empty()).then(|| words.parse().unwrap());
-    LinkSettings { impair, rates: Vec::new(), bytes: 1 << 20, seed: 7 }
+    LinkSettings { impair, rates: Vec::new(), bytes: 1 << 20, frames: None, seed: 7 }
 }
 
 fn link(words: &str) -> (Arc<Link>, Source<LinkEnd>) {
@@ -153,8 +154,8 @@ fn threads() {
 #[test]
 fn slow() {
     let rates = vec![Limit::bits(8_000_000, 5000)];
-    let (to, from) = crate::wrap::loopback(10_000).unwrap();
-    let slow = LinkSettings { impair: None, rates, bytes: 1 << 20, seed: 0 };
+    let (to, from) = crate::loopback::loopback(10_000).unwrap();
+    let slow = LinkSettings { impair: None, rates, bytes: 1 << 20, frames: None, seed: 0 };
     let (link, end) = Link::new(slow, 1, Some(Arc::new(to)), Arc::default()).unwrap();
     let (mut source, mut direct, mut spare) = (Source::new(Box::new(end)), Source::new(Box::new(from)), Box::default());
     let sent = frames(40, 1000);
@@ -194,6 +195,19 @@ fn memory() {
     link.set(all);
     assert_eq!(deliver(&*link, &frames(150, 60), |_| {}), 150);
     assert_eq!((drain(&link, &mut source).len(), link.memory()), (100, before));
+}
+
+/// Objective: a segment takes a link's time for all frames that it becomes, with their headers.
+#[test]
+fn segments() {
+    let (link, mut source) = link("rate 800kbit");
+    let gso = Gso { kind: GsoKind::Tcp4, gso_size: 100, hdr_len: 54, csum_start: 34, csum_offset: 16, ecn: false };
+    let begun = Instant::now();
+    assert_eq!(deliver(&*link, &frames(3, 1054), |batch| batch.set_offload(Offload::Gso(gso))), 3);
+    let got = drain(&link, &mut source);
+    // A byte takes 10 µs: two frames of 1,054 bytes, and ten of 154.
+    assert!(got[1].1.duration_since(begun) >= Duration::from_micros(21_080));
+    assert!(got[2].1.duration_since(begun) >= Duration::from_micros(36_480));
 }
 
 /// Objective: the marks of a frame come out of the link with it.

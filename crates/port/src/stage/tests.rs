@@ -4,7 +4,7 @@ use netvale_wire::offload::GsoKind;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wrap::tests::bytes;
+use crate::tests::bytes;
 
 const TAGS: [[u8; TAG]; 2] = [[0x81, 0, 0x60, 10], [0x88, 0xa8, 0, 77]];
 const RETAGS: [Retag; 4] = [

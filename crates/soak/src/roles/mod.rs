@@ -3,23 +3,25 @@
 //! | module | who |
 //! |---|---|
 //! | [`programs`] | programs with ports |
+//! | [`slow`] | users who make what is theirs slow |
 //! | [`strangers`] | clients that hold no port |
 //! | [`machines`] | hypervisors and guests |
 //! | [`vmm`] | a front end that writes whatever it likes into its virtqueues |
 
 mod machines;
 mod programs;
+mod slow;
 mod strangers;
 mod vmm;
 mod vteps;
 
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use netvale::{Error, Options, Port};
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use netvale_harness::attacks::bells;
 
 use crate::rng::Rng;
 
@@ -59,6 +61,10 @@ pub const ROLES: &[Role] = &[
     program("pipe that floods", programs::pipes),
     program("extmem cut short", programs::cuts_short),
     program("extmem with holes", programs::punches_holes),
+    program("client with a slow hole in its memory", slow::makes_holes),
+    program("client with a wake-up that many watch", slow::is_watched),
+    program("client with long rules", slow::has_rules),
+    program("TAP that many sockets hear", slow::is_heard),
     program("noise on control", strangers::noise_on_control),
     program("noise on attach", strangers::noise_on_attach),
     program("refused requests", strangers::refused),
@@ -99,6 +105,14 @@ pub fn socket(dir: &Path, device: &str) -> PathBuf {
     dir.join(format!("attacked-{device}.sock"))
 }
 
+/// The interface that an attacker brings.
+const TAPPED: &str = "nvsoakx";
+
+/// The port of a TAP that an attacker's process brought. It outlives the process.
+pub fn tap_of(process: u32) -> String {
+    format!("x{process}t")
+}
+
 impl Attacker {
     /// An attacker of this seed, who ends by himself after `life`.
     pub fn new(dir: &Path, device: Option<&str>, seed: u64, life: Duration) -> Attacker {
@@ -124,6 +138,11 @@ impl Attacker {
     /// The name of a port of its own on the switch for everybody.
     pub fn own_port(&self) -> String {
         format!("{}:{}", crate::world::ATTACKED, self.name)
+    }
+
+    /// The name of a TAP of its own on that switch.
+    pub fn tap(&self) -> String {
+        tap_of(std::process::id())
     }
 
     /// Opens a port of its own.
@@ -163,25 +182,9 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-/// Fills an eventfd and makes it block, so that the one who rings it waits.
-fn block(fd: impl AsFd) -> rustix::io::Result<()> {
-    let flags = rustix::fs::fcntl_getfl(&fd)?;
-    rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
-    let _pending = rustix::io::read(&fd, &mut [0; 8]);
-    rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes())?;
-    rustix::fs::fcntl_setfl(&fd, flags - rustix::fs::OFlags::NONBLOCK)
-}
-
-/// Copies of all eventfds of this process: what it rings, and what it is rung by.
+/// Copies of all its wake-ups, and of what it wakes.
 fn own_bells() -> rustix::io::Result<Vec<OwnedFd>> {
-    let own = pidfd_open(getpid(), PidfdFlags::empty())?;
-    let is_bell = |entry: &std::fs::DirEntry| {
-        std::fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().contains("[eventfd]"))
-    };
-    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let numbers: Vec<i32> =
-        entries.filter(is_bell).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    Ok(numbers.into_iter().filter_map(|n| pidfd_getfd(&own, n, PidfdGetfdFlags::empty()).ok()).collect())
+    bells::copies(bells::numbers())
 }
 
 fn ring_all(bells: &[OwnedFd]) {

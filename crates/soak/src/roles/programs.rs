@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use netvale::{Port, TxRing};
 use netvale_abi::slot::NS_MOREFRAG;
+use netvale_harness::attacks::bells::block;
 use netvale_mem::words::Words;
 use rustix::fs::FallocateFlags;
 
-use super::{Attacker, block, own_bells, pause, ring_all, text};
+use super::{Attacker, own_bells, pause, ring_all, text};
 use crate::kinds;
 
 /// Frames of a turn.

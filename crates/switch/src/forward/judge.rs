@@ -6,10 +6,10 @@ use netvale_mem::steps::{Step, step};
 use netvale_policy::guard::{Guard, Violation};
 use netvale_policy::snoop;
 use netvale_policy::vlan::{Refused, Vlan};
-use netvale_port::DropReason;
-use netvale_port::stage::{ALIKE, HEAD, Retag, Staging};
+use netvale_port::stage::{ALIKE, HEAD, Retag, Staging, TAG};
+use netvale_port::{DropReason, FrameRef};
 use netvale_wire::MacAddr;
-use netvale_wire::offload::Offload;
+use netvale_wire::offload::{Gso, Offload};
 
 use super::listener::Listener;
 use super::plan::{ALL, NO_VARIANT, Plan, Planned, Run, Sets};
@@ -47,6 +47,8 @@ pub(super) struct Judge<'a> {
     retag: Retag,
     /// Whether a frame has to be looked at even if it begins as the one before.
     looks_deeper: bool,
+    /// Whether rules may look behind the headers of a segment.
+    looks_at_payload: bool,
 }
 
 /// Bytes of long frames that are copied if nothing looks at more: addresses, tags, and what a copy of a cache line brings.
@@ -64,8 +66,22 @@ impl<'a> Judge<'a> {
         let is_deep = policed.is_deep || policies.filters[0].are_deep();
         let guarded = policies.guard.as_ref().is_some_and(|guard| guard.head_len() > ALIKE);
         let looks_deeper = guarded || !policies.filters[0].rules().is_empty();
+        let looks_at_payload = policed.looks_at_payload || policies.filters[0].reach_payload();
         let (last, retag) = (None, Retag::NONE);
-        Judge { table, policed, me, policies, fdb, want, is_deep, last, listener, retag, looks_deeper }
+        Judge {
+            table,
+            policed,
+            me,
+            policies,
+            fdb,
+            want,
+            is_deep,
+            last,
+            listener,
+            retag,
+            looks_deeper,
+            looks_at_payload,
+        }
     }
 
     /// Plans frames of a range. Returns the number of the first one that is not planned: what was planned before has to be
@@ -116,7 +132,7 @@ impl<'a> Judge<'a> {
 
     /// What has to be decided for each frame, whatever it begins with.
     fn look_deeper(&self, head: &[u8], len: usize) -> Result<(), DropReason> {
-        if !self.policies.filters[0].pass(head, len) {
+        if !self.policies.filters[0].pass_bare(head, len) {
             return Err(DropReason::Filter);
         }
         self.policies.guard.as_ref().map_or(Ok(()), |guard| guard.check(head, len).map_err(spoofed))
@@ -126,7 +142,7 @@ impl<'a> Judge<'a> {
     #[inline]
     fn plan(&mut self, i: usize, staging: &mut Staging<'_>, sets: &mut Sets) -> Option<Result<Planned, DropReason>> {
         let Some(frame) = staging.frames().get(i) else { return Some(Err(DropReason::Runt)) };
-        let (len, no_learn) = (frame.len(), frame.no_learn());
+        let len = frame.len();
         let mut head = staging.head(i, self.want);
         let is_control = self.listener.is_some() && snoop::is_control(head);
         if (self.is_deep || is_control) && len > head.len() {
@@ -135,12 +151,17 @@ impl<'a> Judge<'a> {
         let sum = match frame.offload() {
             Offload::None => None,
             Offload::CsumPartial { start, offset } => Some((start, offset)),
-            Offload::Gso(gso) => Some((gso.csum_start, gso.csum_offset)),
+            Offload::Gso(gso) => {
+                if self.looks_at_payload && len > head.len() && self.wants_all_of(head, len, &gso) {
+                    head = staging.whole()?;
+                }
+                Some((gso.csum_start, gso.csum_offset))
+            }
         };
         if sum.is_some_and(|(start, offset)| !sum::is_beside_headers(head, start, offset)) {
             return Some(Err(DropReason::BadVnetHeader));
         }
-        let judged = self.judge(head, len, no_learn).and_then(|(to, vlan, class)| {
+        let judged = self.judge(head, frame).and_then(|(to, vlan, class)| {
             let members = match &self.listener {
                 Some(listener) if to == FLOOD => {
                     sets.number(listener.members(self.policies, self.me, vlan.id, head, is_control)?)
@@ -155,13 +176,32 @@ impl<'a> Judge<'a> {
         }))
     }
 
+    /// Whether rules look behind the headers of a segment: the port's own, or those of a port that it may go to.
+    #[cold]
+    fn wants_all_of(&self, head: &[u8], len: usize, gso: &Gso) -> bool {
+        let hdr_len = usize::from(gso.hdr_len);
+        if self.policies.filters[0].want_all_of(head, len, hdr_len) {
+            return true;
+        }
+        let kinds = (0..KINDS).filter(|&kind| self.policed.looks_at_payload && self.policed.kinds[kind]);
+        // Otherwise it is dropped, whatever other ports want.
+        self.vlan(head).is_ok_and(|vlan| {
+            kinds.map(|kind| self.retag(vlan, kind)).any(|retag| {
+                let mut memory = [0; HEAD + TAG];
+                let Some(head) = retag.apply(head, &mut memory) else { return false };
+                let hdr_len = retag.len_of(hdr_len);
+                let mut filters = self.table.all().iter().map(|to| &self.policed.policies(to).filters[1]);
+                filters.any(|filters| filters.want_all_of(head, retag.len_of(len), hdr_len))
+            })
+        })
+    }
+
     /// Where a frame goes, if it may.
     #[inline]
-    fn judge(&mut self, head: &[u8], len: usize, no_learn: bool) -> Result<(u8, Vlan, Class), DropReason> {
+    fn judge(&mut self, head: &[u8], frame: FrameRef<'_>) -> Result<(u8, Vlan, Class), DropReason> {
+        let len = frame.len();
         let (dst, src) = addresses(head).ok_or(DropReason::Runt)?;
-        if !self.policies.filters[0].pass(head, len) {
-            return Err(DropReason::Filter);
-        }
+        self.policies.filters[0].pass(head, &frame)?;
         let vlan = self.vlan(head)?;
         if self.policed.vlans {
             step(Step::Vlan(vlan.id));
@@ -169,14 +209,14 @@ impl<'a> Judge<'a> {
         if let Some(guard) = &self.policies.guard {
             guard.check(head, len).map_err(spoofed)?;
         }
-        let to = self.destination(Conversation { dst, src, vlan: vlan.id }, no_learn)?;
+        let to = self.destination(Conversation { dst, src, vlan: vlan.id }, frame.no_learn())?;
         let class = if dst & 1 == 0 { Class::Unknown } else { Class::of_group(dst) };
         if to == FLOOD {
             if dst & 1 == 0 {
                 step(Step::Unknown);
             }
             step(Step::Floods);
-            self.storm(class)?;
+            self.storm(class, frame)?;
         }
         Ok((to, vlan, class))
     }
@@ -284,13 +324,10 @@ impl<'a> Judge<'a> {
     }
 
     #[inline]
-    fn storm(&self, class: Class) -> Result<(), DropReason> {
-        match self.policies.storm.of(class) {
-            Some(limit) if self.me.state.storm.of(class).take(limit, now(), [0].into_iter()) == 0 => {
-                Err(DropReason::Storm)
-            }
-            _ => Ok(()),
-        }
+    fn storm(&self, class: Class, frame: FrameRef<'_>) -> Result<(), DropReason> {
+        let Some(limit) = self.policies.storm.of(class) else { return Ok(()) };
+        let may = self.me.state.storm.of(class).take(limit, now(), [frame.weight()].into_iter());
+        if may == 0 { Err(DropReason::Storm) } else { Ok(()) }
     }
 
     /// Makes the variants in which the frame leaves.

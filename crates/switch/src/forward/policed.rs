@@ -164,23 +164,23 @@ impl Forwarder {
         if now < self.rest.until && !is_wanted {
             return frames.start;
         }
-        let lens = frames.clone().filter_map(|i| batch.get(i)).map(|frame| frame.len());
+        let weights = frames.clone().filter_map(|i| batch.get(i)).map(|frame| frame.weight());
         let mut may = frames.len();
         let buckets = || policies.rates.iter().zip(&me.state.rates);
         for (limit, bucket) in buckets() {
-            may = may.min(bucket.may(limit, now, lens.clone()));
+            may = may.min(bucket.may(limit, now, weights.clone()));
         }
         if let Some(share) = &policies.group {
-            may = may.min(share.may(now, lens.clone()));
+            may = may.min(share.may(now, weights.clone()));
         }
         if is_wanted {
             may = frames.len();
         }
         for (limit, bucket) in buckets() {
-            bucket.charge(limit, now, lens.clone().take(may));
+            bucket.charge(limit, now, weights.clone().take(may));
         }
         if let Some(share) = &policies.group {
-            share.charge(now, lens.clone().take(may));
+            share.charge(now, weights.clone().take(may));
         }
         if may < frames.len() && !self.source.ingress().can_wait() {
             self.rest.frames.end = frames.start + may;
@@ -279,11 +279,11 @@ fn hand_over(
 
 /// Lets a batch pass as a whole if its port may send all of it; this is so nearly always, unless the port is at its limit.
 fn may_pass(policies: &Policies, me: &Entry, now: u64, batch: &Batch) -> bool {
-    let (frames, bytes) = (batch.len(), batch.bytes());
+    let together = batch.weight();
     let buckets = || policies.rates.iter().zip(&me.state.rates);
-    let may = policies.group.is_none() && buckets().all(|(limit, bucket)| bucket.may_all(limit, now, frames, bytes));
+    let may = policies.group.is_none() && buckets().all(|(limit, bucket)| bucket.may_all(limit, now, together));
     if may {
-        buckets().for_each(|(limit, bucket)| bucket.charge_all(limit, now, frames, bytes));
+        buckets().for_each(|(limit, bucket)| bucket.charge(limit, now, [together].into_iter()));
     }
     may
 }
@@ -301,12 +301,13 @@ fn filter(source: &Source, to: &Entry, filters: &Filters, list: &mut [u16], plan
     step(Step::Out(to.id));
     for i in 0..list.len() {
         let variant = list[i];
-        let len = source.variants().get(variant.into()).map_or(0, |frame| frame.len());
-        if filters.pass(source.head_of(variant), len) {
-            list[count] = variant;
-            count += 1;
-        } else {
-            plan.drop(DropReason::Filter);
+        let frame = source.variants().get(variant.into());
+        match frame.map_or(Ok(()), |frame| filters.pass(source.head_of(variant), &frame)) {
+            Ok(()) => {
+                list[count] = variant;
+                count += 1;
+            }
+            Err(why) => plan.drop(why),
         }
     }
     count

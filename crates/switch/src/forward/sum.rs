@@ -19,6 +19,7 @@ pub(super) fn is_beside_headers(head: &[u8], start: u16, offset: u16) -> bool {
     let Ok(Layers { ip: Some(ip), .. }) = Layers::parse(head) else { return false };
     let start = usize::from(start);
     if start != ip.l4 {
+        // What rules look at there, `Filters::pass` looks after.
         return TUNNELS.contains(&ip.protocol) && start >= ip.l4 + TUNNEL_HEADER;
     }
     match ip.protocol {

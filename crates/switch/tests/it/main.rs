@@ -7,6 +7,7 @@ mod joint;
 mod model;
 mod multicast;
 mod offload;
+mod payload_filters;
 mod policies;
 mod queues;
 mod steps;

@@ -17,7 +17,7 @@ use netvale_policy::guard::Guard;
 use netvale_policy::snoop::{Multicast, Router};
 use netvale_policy::vlan::Vlans;
 use netvale_port::link::{Link, LinkEnd, LinkSettings};
-use netvale_port::wrap::{self, FaultIngress, Faults, LoopbackIngress};
+use netvale_port::loopback::{LoopbackIngress, loopback};
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
 use netvale_ptnet::seats::RxSeat;
 use netvale_switch::filters::{Filters, Rule};
@@ -69,7 +69,6 @@ fn told(why: DropReason) -> Told {
         DropReason::BadRxBuffer => Frame(bad_rx_buffer),
         DropReason::Device => Frame(refused_by_a_device),
         DropReason::CaptureFull => Frame(capture_full),
-        DropReason::Injected => Line("a fault injector sits before the switch", injected),
         DropReason::Stalled => Frame(stalled),
         DropReason::Idle => Frame(|| Bed::new().to(Arc::new(RxSeat::default()))),
         DropReason::Vlan => Frame(|| Bed::under(access(7)).send(&[tagged(9)])),
@@ -160,7 +159,8 @@ impl Bed {
 
     /// The sender has a link.
     fn linked(words: &str, bytes: u64) -> (Bed, LinkEnd) {
-        let settings = LinkSettings { impair: Some(words.parse().unwrap()), rates: Vec::new(), bytes, seed: 7 };
+        let settings =
+            LinkSettings { impair: Some(words.parse().unwrap()), rates: Vec::new(), bytes, frames: None, seed: 7 };
         let (link, end) = Link::new(settings, 1, None, Arc::default()).unwrap();
         (Bed::under(Policies { link: Some(link), ..none() }), end)
     }
@@ -314,17 +314,12 @@ fn capture_full() -> Vec<Record> {
 }
 
 /// An ingress with these frames.
-fn loopback(frames: &[Vec<u8>]) -> LoopbackIngress {
-    let (egress, ingress) = wrap::loopback(frames.len()).unwrap();
+fn ingress_of(frames: &[Vec<u8>]) -> LoopbackIngress {
+    let (egress, ingress) = loopback(frames.len()).unwrap();
     for frame in frames {
         Batch::new().lend(frame, |batch| assert_eq!(egress.deliver(batch, &[0], &mut Scratch::new()), 1));
     }
     ingress
-}
-
-fn injected() -> Vec<Record> {
-    let faults = Faults { drop: 1.0, corrupt: 0.0, duplicate: 0.0, reorder: 0.0, seed: 1 };
-    Bed::new().from(Box::new(FaultIngress::new(loopback(&[flood()]), faults)))
 }
 
 fn stalled() -> Vec<Record> {
@@ -372,7 +367,7 @@ impl Ingress for NoTime {
 
 fn no_time() -> Vec<Record> {
     let mut bed = Bed::under(Policies { rates: vec![Limit::frames(1, 1)], ..none() });
-    bed.from(Box::new(NoTime(loopback(&vec![flood(); 9]))))
+    bed.from(Box::new(NoTime(ingress_of(&vec![flood(); 9]))))
 }
 
 fn address_taken() -> Vec<Record> {

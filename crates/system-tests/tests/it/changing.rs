@@ -166,6 +166,23 @@ fn reading_again() {
     assert_eq!(d.ports(), ["vale0:sink", "vale0:web"]);
 }
 
+/// Objective: SIGHUP takes an exported file, whose rules are in words, as its ports have them; new rules are refused
+/// with what compiles them.
+#[test]
+fn rules_are_read_again() {
+    let d = Configured::start("[[port]]\nswitch = 'vale0'\nport = 'web'\n", &[]);
+    stdout(&d.run(&["filter", "vale0:web", "in", "drop", "not", "arp"]));
+    let exported = stdout(&d.run(&["export"]));
+    assert!(exported.contains(r#"filter_in = ["drop not arp"]"#), "{exported}");
+    d.replace(&exported);
+    d.hang_up("0 changes, 1 ports not touched");
+    d.replace(&exported.replace("not arp", "not ip"));
+    let log = d.hang_up("'netvale apply' compile what is in words");
+    assert!(log.contains("nothing has changed"), "{log}");
+    let rules = stdout(&d.run(&["filter", "vale0:web"]));
+    assert!(rules.contains("not arp"), "{rules}");
+}
+
 /// Runs a program on a host to its end.
 fn on(host: &Host, program: &str, arguments: &[&str]) -> std::process::Output {
     host.command(program, arguments).output().expect("it starts")

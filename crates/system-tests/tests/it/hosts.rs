@@ -1,5 +1,5 @@
 //! The scripts of `tests/hosts`: switches of several hosts.
 
 netvale_system_tests::scripts! {
-    "hosts": evpn_scale evpn_limits guests ovs check passt; measuring: vxlan evpn evpn_moves
+    "hosts": evpn_scale evpn_limits guests ovs check passt older_kernel; measuring: vxlan evpn evpn_moves
 }

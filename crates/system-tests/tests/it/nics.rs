@@ -91,6 +91,26 @@ done
     run_c("tags_beside", script);
 }
 
+/// Objective: an interface that is above others says that frames come to it without their tags.
+#[test]
+fn tags_of_a_bridge() {
+    let script = r#"
+cable nva nvb
+ip link add nvbr type bridge
+ip link set nvb master nvbr
+ip link add link nva name nvmac type macvlan
+for name in nvbr nvmac; do
+    ip link set $name up
+    nv attach vale0 netmap:$name
+    nv show vale0:$name | tr -s ' \n' ' ' | grep "frames come without their VLAN tags"
+    grep "$name: frames come without their VLAN tags" "$dir/log"
+done
+nv attach vale0 netmap:va
+fails sh -c "'$netvale' --run-dir '$dir' show vale0:va | grep tags"
+"#;
+    run(&format!("{CABLES}{script}"), &[]);
+}
+
 /// Objective: host rings are as many as asked for; the stack's flows are spread over them, each on one; each leads to the stack, and can be opened
 /// alone.
 #[test]

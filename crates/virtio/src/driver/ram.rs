@@ -28,7 +28,7 @@ const PAGE: usize = 4_096;
 
 /// The memory.
 pub struct Ram {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     map: Arc<Mapping>,
     len: usize,
 }
@@ -55,7 +55,9 @@ impl Ram {
     }
 
     fn of(fd: OwnedFd, map: Mapping, sizes: &[u16]) -> (Ram, Vec<QueueRam>) {
-        let (len, map) = (map.len(), Arc::new(map.watched()));
+        let len = map.len();
+        let fd = Arc::new(fd);
+        let map = Arc::new(map.watched().with_holes_in(Arc::clone(&fd)));
         let mut from = 0;
         let queues = sizes.iter().map(|&n| {
             let queue = QueueRam { map: Arc::clone(&map), from, n };

@@ -8,6 +8,7 @@ mod company;
 mod programs;
 mod storms;
 mod table;
+mod users;
 mod vmm;
 
 use std::os::unix::fs::PermissionsExt;
@@ -75,6 +76,10 @@ pub const SCENARIO: Scenario = Scenario {
         "vhost-chains",
         "vhost-indirect",
         "vhost-kicks",
+        "holes",
+        "watchers",
+        "filtering-sockets",
+        "rules",
     ],
     ours: Some(|| Box::new(Beside::Attacker)),
 };

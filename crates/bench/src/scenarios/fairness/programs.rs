@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use netvale::{Options, Port};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use netvale_harness::attacks::bells;
 
 use super::super::own::{Daemon, failed};
 use super::super::traffic::{SLOTS, address, frame};
@@ -15,8 +15,9 @@ use crate::error::{BenchError, Result};
 /// How often a slow receiver reads a frame.
 const SLOW: Duration = Duration::from_millis(400);
 /// How often somebody who lost its port opens it again.
-const AGAIN: Duration = Duration::from_millis(5);
-const NAME: &str = "vale0:beside";
+pub const AGAIN: Duration = Duration::from_millis(5);
+/// The name of its port.
+pub const NAME: &str = "vale0:beside";
 
 /// Sends all that there is room for in each turn. Its slots are filled beforehand.
 struct Flood {
@@ -31,13 +32,17 @@ impl Flood {
     fn new(daemon: &Daemon, to: [u8; 6]) -> Result<Flood> {
         let mut port = daemon.open(NAME, SLOTS)?;
         announce(&mut port, BESIDE)?;
+        Ok(Flood::by(port, to))
+    }
+
+    fn by(mut port: Port, to: [u8; 6]) -> Flood {
         let ring = &mut port.tx()[0];
         let mut bytes = frame(NOBODY, BESIDE, 60);
         bytes[..6].copy_from_slice(&to);
         for slot in 0..ring.num_slots() {
             ring.mem().write(ring.slot(slot).buf_idx, 0, &bytes);
         }
-        Ok(Flood { port, partner: None, next_station: None })
+        Flood { port, partner: None, next_station: None }
     }
 }
 
@@ -63,7 +68,8 @@ impl Company for Flood {
     }
 }
 
-fn drain(ring: &mut netvale::RxRing) {
+/// Takes all that came.
+pub fn drain(ring: &mut netvale::RxRing) {
     let _ = ring.sync();
     let there = ring.space();
     ring.advance(there);
@@ -116,9 +122,19 @@ impl Receiver {
 
 fn open(dir: &Path, lossless: bool) -> Result<Port> {
     let options = Options { run_dir: Some(dir.into()), slots: SLOTS, lossless, ..Options::default() };
-    let mut port = as_stranger(|| Port::open_with(NAME, &options)).map_err(|e| failed(&e))?;
-    announce(&mut port, BESIDE)?;
+    open_as(NAME, BESIDE, &options)
+}
+
+/// Another user's port, which the switch knows.
+pub fn open_as(name: &str, station: u16, options: &Options) -> Result<Port> {
+    let mut port = as_stranger(|| Port::open_with(name, options)).map_err(|e| failed(&e))?;
+    announce(&mut port, station)?;
     Ok(port)
+}
+
+/// Another user who sends to that address.
+pub fn stranger_to(daemon: &Daemon, to: [u8; 6]) -> Result<Box<dyn Company>> {
+    Ok(Box::new(Flood::by(open(daemon.dir(), false)?, to)))
 }
 
 impl Company for Receiver {
@@ -181,15 +197,7 @@ impl Company for Blocker {
         // The daemon may not have noticed yet that it is closed.
         let Ok(mut port) = open(&self.dir, false) else { return Ok(()) };
         port.rx()[0].arm();
-        let bell = port.rx()[0].wake_fd();
-        let blocked = (|| {
-            let flags = fcntl_getfl(bell)?;
-            fcntl_setfl(bell, flags | OFlags::NONBLOCK)?;
-            let _pending = rustix::io::read(bell, &mut [0; 8]);
-            rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes())?;
-            fcntl_setfl(bell, flags - OFlags::NONBLOCK)
-        })();
-        blocked.map_err(BenchError::io("filling a descriptor"))?;
+        bells::block(port.rx()[0].wake_fd()).map_err(BenchError::io("filling a descriptor"))?;
         self.port = Some(port);
         Ok(())
     }

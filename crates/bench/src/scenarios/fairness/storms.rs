@@ -1,6 +1,5 @@
 //! Storms: of doorbells, of ports, of connections, of requests.
 
-use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use netvale::{Options, Port};
 use netvale_control::dirs::CONTROL_SOCKET;
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use netvale_harness::attacks::bells;
 
 use super::super::own::Daemon;
 use super::company::{Company, as_stranger};
@@ -36,23 +35,12 @@ impl Company for Rings {
     }
 }
 
-/// The numbers of all eventfds of this process.
-fn eventfds() -> HashSet<i32> {
-    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let is_bell = |entry: &std::fs::DirEntry| {
-        std::fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().contains("[eventfd]"))
-    };
-    entries.filter(is_bell).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
 /// Rings all doorbells of a port of its own.
 pub fn rings(daemon: &Daemon) -> Result<Box<dyn Company>> {
-    let before = eventfds();
+    let before = bells::numbers();
     let port = daemon.open("vale0:beside", 64)?;
-    let own = pidfd_open(getpid(), PidfdFlags::empty()).map_err(BenchError::io("pidfd_open"))?;
-    let copy = |number: i32| pidfd_getfd(&own, number, PidfdGetfdFlags::empty());
-    let bells = eventfds().into_iter().filter(|number| !before.contains(number)).map(copy);
-    let bells = bells.collect::<rustix::io::Result<Vec<_>>>().map_err(BenchError::io("copying a doorbell"))?;
+    let new = bells::numbers().into_iter().filter(|number| !before.contains(number));
+    let bells = bells::copies(new).map_err(BenchError::io("copying a doorbell"))?;
     Ok(Box::new(Rings { _port: port, bells }))
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::own::Daemon;
 use super::company::Company;
-use super::{programs, storms, vmm};
+use super::{programs, storms, users, vmm};
 use crate::error::Result;
 
 /// Nobody.
@@ -65,6 +65,10 @@ pub const TABLE: &[Row] = &[
     virtual_machine("vhost-chains", vmm::chains),
     virtual_machine("vhost-indirect", vmm::indirect),
     is_quiet("vhost-kicks", vmm::kicks),
+    Row { name: "holes", attacker: users::makes_holes, well_behaved: programs::reads, is_talked_to: true },
+    Row { name: "watchers", attacker: users::is_watched, well_behaved: users::is_woken, is_talked_to: true },
+    Row { name: "filtering-sockets", attacker: users::is_heard, well_behaved: users::is_alone, is_talked_to: false },
+    Row { name: "rules", attacker: users::has_rules, well_behaved: users::has_no_rules, is_talked_to: false },
 ];
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ impl Delay {
         let (near, tx, _) = embedded::port(&switch, "from", SLOTS, 0)?;
         let (_, _, rx) = embedded::port(&switch, "to", SLOTS, 0)?;
         let impair = Some(WORDS.parse().map_err(|error| failed(&error))?);
-        let settings = LinkSettings { impair, rates: Vec::new(), bytes: BYTES, seed: 1 };
+        let settings = LinkSettings { impair, rates: Vec::new(), bytes: BYTES, frames: None, seed: 1 };
         let (link, end) = Link::new(settings, 1, None, Arc::default()).map_err(|error| failed(&error))?;
         let far = Forwarder::of_link(Arc::clone(&switch), PAIR.ports.0, end);
         let policies = Policies { link: Some(link), ..Policies::default() };

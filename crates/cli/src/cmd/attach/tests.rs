@@ -49,7 +49,6 @@ fn good(option: &AttachOption) -> Value {
         Shape::Written(syntax) => json!(syntax.example),
         // What is compiled before it is sent.
         Shape::List(_) => json!(["drop 1,6 0 0 1 # all", "pass 1,6 0 0 0"]),
-        Shape::Limiter => json!({"ops": {"size": 5, "refill_time": 100}}),
         _ if option.key == "backend" => json!("netmap:p{1"),
         _ => json!("web"),
     }
@@ -79,7 +78,6 @@ fn bad(option: &AttachOption) -> Vec<Value> {
         Shape::Switch => vec![json!(1), json!("maybe")],
         Shape::Written(_) => vec![json!({"no": 1}), json!("no such thing")],
         Shape::List(_) => vec![json!(7), json!(["keep 1,6 0 0 1"]), json!([])],
-        Shape::Limiter => vec![json!(7), json!({"ops": 5})],
         _ => vec![json!(7), json!(["x"])],
     }
 }
@@ -221,7 +219,7 @@ fn options_that_exclude_each_other() {
             pairs += 1;
         }
     }
-    assert_eq!(pairs, 17);
+    assert_eq!(pairs, 13);
 }
 
 /// Objective: unknown keys, and names that are too long or no names, are refused by what they are.

@@ -1,6 +1,7 @@
 //! What is printed for Wireshark: sentences of words in braces (its developer's guide, "extcap: Developer Guide").
 
 use netvale_control::types::PortInfo;
+use netvale_portspec::is_hidden;
 
 use super::names::{Name, REMOTE, of_port};
 
@@ -72,7 +73,7 @@ impl Options {
 fn plain(text: &str) -> String {
     let plain = |c: char| match c {
         '{' | '}' => '|',
-        _ if c.is_control() => '?',
+        _ if is_hidden(c) => '?',
         _ => c,
     };
     text.chars().map(plain).collect()

@@ -61,7 +61,7 @@ pub fn check(path: &Path) -> Result<(), CliError> {
                 ));
             }
             Kind::DynamicGo => {
-                eprintln!(
+                netvale_control::note!(
                     "netvale: {} is written in Go: what it calls through cgo works, libpcap and /dev/netmap; what its own code opens is the system's",
                     target.display()
                 );
@@ -71,7 +71,7 @@ pub fn check(path: &Path) -> Result<(), CliError> {
         }
     }
     if is_privileged(&target) {
-        eprintln!(
+        netvale_control::note!(
             "netvale: {} has the set-user-ID or set-group-ID bit, or capabilities: the loader ignores netvale's libraries in it",
             target.display()
         );

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use netvale_observe::http::connection::Limits;
 use netvale_observe::http::handler::Handler;
+use netvale_observe::http::hosts::ServerNames;
 use netvale_observe::http::listener::{Listener, Place};
 use netvale_observe::http::server;
 use netvale_observe::source::Source;
@@ -66,7 +67,8 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let places: Vec<_> = listeners.iter().filter_map(Listener::place).collect();
     tell(&places, &token, args)?;
     let handler: Arc<dyn Handler> = Arc::new(WebPage {
-        guard: Guard::new(token, &places, &args.host),
+        hosts: ServerNames::of(&listeners, &args.host),
+        guard: Guard::new(token),
         source: Source::new(ctx.dir()),
         ports: Ports::new(ctx.dir()),
         captures: Captures::new(Box::new(tap::PortTap(ctx.clone()))),

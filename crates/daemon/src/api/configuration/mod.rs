@@ -27,6 +27,7 @@ use self::check::Fault;
 use self::difference::{Step, There, Wanted};
 use crate::config::{self, Config, Mistake, Place};
 use crate::daemon::Daemon;
+use crate::permission::is_trusted;
 use crate::refusal::Refusal;
 
 pub use export::export;
@@ -42,6 +43,10 @@ const UNNAMED: &str = "the configuration";
 pub fn apply(d: &mut Daemon, asked: &ApplyParams) -> Result<Applied, RpcError> {
     let file = File { name: asked.file.as_deref().unwrap_or(UNNAMED), text: &asked.text };
     let mut overrides = d.config.overrides.clone();
+    // A file that was exported has rules in words; those that ports have need not be compiled again. Other users' may
+    // be something else than their words say.
+    let own = d.ports.iter().filter(|(_, record)| is_trusted(record.owner)).map(|(_, record)| &record.policies);
+    overrides.programs.extend(config::programs(own));
     overrides.programs.extend(asked.programs.clone());
     let wanted = config::parse(file.text, file.name, &overrides).map_err(malformed)?;
     let there = ports_of(d);

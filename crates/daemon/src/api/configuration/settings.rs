@@ -30,10 +30,12 @@ pub(super) fn possible(d: &Daemon, wanted: &Config) -> Config {
         allow_dirs: new.allow_dirs.into_iter().filter(|dir| d.reach.has(dir)).collect(),
         allow_nics: new.allow_nics,
         allow_taps: new.allow_taps,
+        trusted_hypervisors: new.trusted_hypervisors,
         shared_switches: new.shared_switches,
         quota: new.quota,
         ageing: new.ageing,
         switches: new.switches,
+        policies: new.policies,
         ports: new.ports,
         ..now
     }
@@ -92,7 +94,7 @@ fn is_same(a: &Value, b: &Value) -> bool {
 /// What does not hold immediately.
 fn note(setting: &Setting, d: &Daemon) -> Option<String> {
     match setting.name {
-        "addresses" => Some("of ports that are attached from now on".to_owned()),
+        "addresses" | "policies" | "trusted_hypervisors" => Some("of ports that are attached from now on".to_owned()),
         "allow_dirs" if d.reach.is_limited() => {
             Some("the daemon itself reaches a folder that goes until a restart".to_owned())
         }

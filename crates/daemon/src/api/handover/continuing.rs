@@ -1,19 +1,21 @@
 //! Items become ports and connections again, where another process stopped.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_control::attach::FileAsked;
 use netvale_control::types::{PortKind, SubscribeParams};
 use netvale_mem::Region;
+use netvale_mem::holes::HoleWaiter;
 use netvale_switch::WaitingFrames;
 use rustix::io::Errno;
 
 use crate::api::attaching;
 use crate::api::opening::Held;
-use crate::caller::Caller;
+use crate::caller::{Caller, is_trusted_user};
 use crate::daemon::{Daemon, Record};
 use crate::handover::frames;
 use crate::handover::items::{
@@ -65,6 +67,8 @@ pub struct Continued {
     counters: CountersItem,
     /// Monitors and their connections.
     monitors: Vec<(Item, Vec<OwnedFd>)>,
+    /// Who waits for holes in users' memory.
+    waiters: BTreeMap<u32, Rc<HoleWaiter>>,
 }
 
 impl Continued {
@@ -85,29 +89,61 @@ impl Continued {
         self.add_now(d, item, fds)
     }
 
+    /// Continues it. What a user's memory holds up is lost, and holds nothing else up.
     fn add_now(&mut self, d: &mut Daemon, item: Item, fds: Vec<OwnedFd>) -> Result<(), String> {
         let key = item.key();
         let failed = |why: Refusal| format!("{key}: {why}");
+        let Some(uid) = item.user() else { return self.add_one(d, item, fds, None).map_err(failed) };
+        let waiter = self.waiter(d, uid).map_err(|e| failed(e.into()))?;
+        let done = waiter.during(|| self.add_one(d, item, fds, Some(&waiter)));
+        match done {
+            Err(why) if waiter.was_late() => {
+                tracing::error!(key, %why, "is lost: memory of that user's holds up who touches it");
+                Ok(())
+            }
+            done => done.map_err(failed),
+        }
+    }
+
+    /// Who waits for holes in memory of that user's.
+    fn waiter(&mut self, d: &mut Daemon, uid: u32) -> std::io::Result<Rc<HoleWaiter>> {
+        // What one peer of root's ports does is not the others' fault.
+        let known = self.waiters.get(&uid).filter(|known| !is_trusted_user(uid) || !known.was_late());
+        if let Some(known) = known {
+            return Ok(Rc::clone(known));
+        }
+        let waiter = d.regions.waiter_of(uid)?;
+        self.waiters.insert(uid, Rc::clone(&waiter));
+        Ok(waiter)
+    }
+
+    fn add_one(
+        &mut self,
+        d: &mut Daemon,
+        item: Item,
+        fds: Vec<OwnedFd>,
+        waiter: Option<&HoleWaiter>,
+    ) -> Result<(), Refusal> {
         match item {
-            Item::Region(item) => self.regions.push(region(d, &item, fds).map_err(failed)?),
+            Item::Region(item) => self.regions.push(region(d, &item, fds)?),
             Item::Switch(item) => {
-                d.switches.get_or_make(&item.name, item.owner);
+                d.switches.continue_one(&item.name, item.owner, item.flows);
                 self.switches.push(item);
             }
             Item::Port(item) if !item.continues => self.anew.push(*item),
             Item::Port(item) => match port(d, &item, fds) {
-                Err(why) if self.is_last && item.declared.is_some() => {
+                Err(why) if (self.is_last || waiter.is_some_and(HoleWaiter::was_late)) && item.declared.is_some() => {
                     tracing::error!(port = item.name, %why, "cannot be continued, and is attached anew");
                     self.anew.push(*item);
                 }
-                done => done.map_err(failed)?,
+                done => done?,
             },
             Item::Captures(item) => ports::pcap::restore(d, item),
             Item::Interface(item) => {
-                self.interfaces.push(ports::nic::continued::continue_interface(d, &item, fds).map_err(failed)?);
+                self.interfaces.push(ports::nic::continued::continue_interface(d, &item, fds)?);
             }
-            Item::OpenInterface(item) => ports::nic::continued::continue_rings(d, *item, fds).map_err(failed)?,
-            Item::Pipe(item) => ports::pipe::continue_pipe(d, item, fds).map_err(failed)?,
+            Item::OpenInterface(item) => ports::nic::continued::continue_rings(d, *item, fds)?,
+            Item::Pipe(item) => ports::pipe::continue_pipe(d, item, fds)?,
             Item::Client(item) => self.clients.extend(client(d, item, fds)),
             Item::Counters(item) => self.counters = item,
             Item::Process(_) | Item::End | Item::Failed(_) => {}
@@ -139,6 +175,8 @@ impl Continued {
         }
         // Their memory is in use by now.
         self.regions.clear();
+        let late = self.waiters.iter().filter(|(uid, waiter)| !is_trusted_user(**uid) && waiter.was_late());
+        late.for_each(|(&uid, _)| d.evictions.hold_up(uid));
         let clients: BTreeSet<u64> = self.clients.iter().map(|(caller, ..)| caller.client).collect();
         ports::release_all_but(d, &clients);
         for item in self.anew {
@@ -167,7 +205,7 @@ fn region(d: &mut Daemon, item: &RegionItem, fds: Vec<OwnedFd>) -> Result<Arc<Re
     let place = |[device, inode, offset, len]: [u64; 4]| FilePlace { device, inode, asked: asked(offset, len) };
     let place = item.file.map(place);
     let region = Region::continued(&item.state(), fds)?;
-    d.regions.add(item.id, item.uid, &region, place);
+    d.regions.add(item.id, item.uid, &region, place)?;
     Ok(region)
 }
 

@@ -93,7 +93,7 @@ pub fn region_item(entry: &Entry, state: &RegionState) -> Item {
 pub fn switch_item(d: &Daemon, switch: &Switch, with_addresses: bool) -> Item {
     let addresses = if with_addresses { addresses(switch) } else { Vec::new() };
     let owner = d.switches.owner(switch.name()).unwrap_or_default();
-    Item::Switch(SwitchItem { name: switch.name().to_owned(), owner, addresses })
+    Item::Switch(SwitchItem { name: switch.name().to_owned(), owner, addresses, flows: Some(switch.flows()) })
 }
 
 /// The addresses of a switch, above their 48 bits the VLANs, and the names of the ports behind which they were seen.

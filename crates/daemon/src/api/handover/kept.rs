@@ -116,7 +116,7 @@ pub fn counters(d: &Daemon) -> Option<CountersItem> {
 pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<(Item, Vec<OwnedFd>)>) -> Vec<Client> {
     let begun = Instant::now();
     let parked =
-        std::iter::repeat_with(|| d.workers.park()).find(|parked| parked.is_some() || begun.elapsed() > STARTING);
+        std::iter::repeat_with(|| d.workers.park().ok()).find(|parked| parked.is_some() || begun.elapsed() > STARTING);
     let Some(parked) = parked.flatten() else {
         tracing::error!("the workers do not start: nothing is continued");
         return Vec::new();

@@ -69,7 +69,7 @@ impl Predecessor {
     pub fn take(self, d: &mut Daemon) -> Result<Taken, String> {
         let fd = self.0;
         rustix::net::send(&fd, &Succession::Begin.encode(), SendFlags::NOSIGNAL).map_err(|e| e.to_string())?;
-        let parked = d.workers.park().ok_or("the workers do not start")?;
+        let parked = d.workers.park().map_err(|_| "the workers do not start")?;
         match receive_all(&fd, d) {
             Ok((continued, ((sockets, output), kept))) => {
                 Ok(Taken { predecessor: fd, parked, continued, sockets, output, kept })
@@ -92,9 +92,11 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<usize> {
 type Own = ((Sockets, Vec<OwnedFd>), Vec<String>);
 
 fn receive_all(fd: &OwnedFd, d: &mut Daemon) -> Result<(Continued, Own), String> {
-    let (mut continued, mut own) = (Continued::default(), None);
+    let mut continued = Continued::default();
+    let mut own = None;
+    let mut inbox = wire::Inbox::new(fd);
     loop {
-        let (item, fds) = wire::receive(fd).map_err(|e| e.to_string())?;
+        let (item, fds) = inbox.receive().map_err(|e| e.to_string())?;
         match item {
             Item::End => break,
             Item::Failed(why) => return Err(why),

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use crate::daemon::Daemon;
 use crate::permission::user_controls;
+use crate::ports::handed::domain_of_region;
 use crate::refusal::Refusal;
 use crate::registry::mirrors::Copied;
 use crate::registry::watches::{Watched, Watching};
@@ -45,9 +46,10 @@ fn watch_port(d: &mut Daemon, port: &str, full: &str, watching: &Watching) -> Re
         }
         _ => return watch_device(d, port, full, sent.clone(), received.clone()),
     };
+    let domain = domain_of_region(d, local.region());
     for (side, to) in local.rx.iter().zip(received).filter_map(|(side, to)| Some((side, to.as_ref()?))) {
         let copied = Copied { of: side, moment: Moment::Released, hdr_len: hdr_len.clone() };
-        d.mirrors.add(&mut d.workers, local.region(), &copied, (full, to))?;
+        d.mirrors.add(&mut d.workers, local.region(), domain, &copied, (full, to))?;
     }
     watch_device(d, port, full, sent.clone(), MonitorRings::new())
 }
@@ -70,6 +72,7 @@ fn watch_device(
 fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watching) -> Result<(), Refusal> {
     let pipe = d.pipes.get(key).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
     let region = Arc::clone(pipe.end(end).region());
+    let domain = domain_of_region(d, &region);
     let (own, other) = (pipe.end(end), pipe.end(end ^ 1));
     let (sent, received, moment) = match watching.released {
         false => (own.tx.first(), other.tx.first(), Moment::Passing),
@@ -79,7 +82,7 @@ fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watc
     ways.into_iter().try_for_each(|(side, to)| match (side, to.first().and_then(Option::as_ref)) {
         (Some(side), Some(to)) => {
             let copied = Copied { of: &side, moment, hdr_len: HdrLen::default() };
-            d.mirrors.add(&mut d.workers, &region, &copied, (full, to))
+            d.mirrors.add(&mut d.workers, &region, domain, &copied, (full, to))
         }
         _ => Ok(()),
     })
@@ -90,6 +93,7 @@ fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watc
 fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &Watching) -> Result<(), Refusal> {
     let port = d.interfaces.port(client).ok_or_else(|| Refusal::internal("an interface vanished"))?;
     let (mem, queues) = (Arc::clone(&port.mem), port.nic.interface().queues as usize);
+    let domain = domain_of_region(d, mem.region());
     let ways = [(&mem.tx, port.tx.clone(), &watching.sent), (&mem.rx, port.rx.clone(), &watching.received)];
     for (is_rx, (sides, bound, to)) in [false, true].into_iter().zip(ways) {
         let rings = sides.iter().zip(to).enumerate().filter(|(i, _)| bound.contains(&(*i as u32)));
@@ -97,7 +101,7 @@ fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &Watching) -> Re
             let late = watching.released && (is_rx || i < queues);
             let moment = if late { Moment::Released } else { Moment::Passing };
             let copied = Copied { of: side, moment, hdr_len: HdrLen::default() };
-            d.mirrors.add(&mut d.workers, mem.region(), &copied, (full, to))?;
+            d.mirrors.add(&mut d.workers, mem.region(), domain, &copied, (full, to))?;
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ use netvale_mem::region::RingRanges;
 use netvale_port::Egress;
 use netvale_port::ring_out::{RingEgress, SentCopies};
 use netvale_portspec::{Directions, Memory, Monitor, PortSpec};
-use netvale_switch::MonitorRings;
+use netvale_switch::{MonitorRings, Settings, Switch};
 
 pub use self::continued::{continue_hold, continue_port};
 pub use self::copies::watch_too;
@@ -25,6 +25,7 @@ use self::continued::Seen;
 use self::copies::watch;
 use self::parent::{Parent, TX_RINGS, Wanted, parent};
 use super::attachment::{Attachment, Description, Opened};
+use super::handed::{Handed, domain_of};
 use super::local::OpenRings;
 use super::memory;
 use super::plug::tell_attached;
@@ -117,7 +118,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     let max_offset = match &request.offsets {
         // A zero-copy monitor shares the buffers of the port it watches.
         Some(_) if flags.zero_copy => return offsets::unsupported("a zero-copy monitor"),
-        Some(asked) => offsets::begin(asked, &offsets::rings(&rings.mem, &ranges, |_, _| true))?,
+        Some(asked) => offsets::begin(rings.mem.region(), asked, &offsets::rings(&rings.mem, &ranges, |_, _| true))?,
         None => 0,
     };
     let RingRanges { tx, rx } = ranges.clone();
@@ -167,7 +168,8 @@ fn monitor_rings(
     };
     let mem = Arc::new(region.port_in_part(shape, (wanted.host, wanted.host), &RingRanges::all(shape))?);
     let (rings, _takes_nothing) = Rings::of(mem, mem_id, parent.hdr_len, d.evictions.new_fault(caller))?;
-    rings.mem.tx.iter().for_each(|side| netvale_mem::notify::disarm(side.csb.kern_need_kick()));
+    let mem = Arc::clone(&rings.mem);
+    region.touch(move || mem.tx.iter().for_each(|side| netvale_mem::notify::disarm(side.csb.kern_need_kick())))?;
     Ok(rings)
 }
 
@@ -184,10 +186,21 @@ fn monitor_name(d: &Daemon, parent: &Parent, flags: Monitor) -> String {
 
 /// Starts the copies, and makes the monitor's record.
 fn begin(d: &mut Daemon, local: LocalPort, watching: Watching, owner: Caller, full: &str) -> Result<(), Refusal> {
+    let copies = watching.sent.iter().chain(&watching.received).flatten().count();
+    let mut handed = Handed::new(d, owner, domain_of(owner), copies)?;
+    let mut all = |rings: MonitorRings| -> Result<MonitorRings, Refusal> {
+        rings.into_iter().map(|ring| ring.map(|own| handed.queue(own)).transpose()).collect()
+    };
+    let sent = all(watching.sent)?;
+    let received = all(watching.received)?;
+    let watching = Watching { sent, received, ..watching };
     let switch = watch(d, &watching, full)?;
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
     let behind = Box::new(MonitorPort(local, Seen::of(&watching))) as Box<dyn Attached>;
     d.watches.insert(full, watching);
-    d.ports.insert(full, PortRecord { switch, egress, persistent: false, ..PortRecord::new(behind, owner) });
+    // Nobody traces what a monitor gets.
+    let nowhere = Switch::with("", Settings { table_entries: 8, ..Settings::default() });
+    let handed = handed.place(d, &nowhere, 0);
+    d.ports.insert(full, PortRecord { switch, egress, handed, persistent: false, ..PortRecord::new(behind, owner) });
     Ok(())
 }

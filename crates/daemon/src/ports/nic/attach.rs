@@ -55,7 +55,8 @@ impl Attached for InterfacePort {
     fn notes(&self) -> Vec<String> {
         let name = &self.nic.interface().name;
         let down = (!is_up(name)).then(|| format!("interface {name} is down: 'ip link set {name} up'"));
-        self.detail.iter().cloned().chain(down).collect()
+        let lost = self.nic.lost_tags().map(|why| why.to_string());
+        self.detail.iter().cloned().chain(lost).chain(down).collect()
     }
 
     fn gone(&self) -> Option<String> {
@@ -280,7 +281,7 @@ pub fn continue_stack(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: S
     let behind = Box::new(StackPort { interface: nic, gro, _open: stack.continue_ring(0) });
     let PortItem { persistent, lossless, .. } = *item;
     let (owner, policies) = (item.owner.into(), item.policies.clone());
-    plug(d, at, stack_queues(&stack)?, NewPort { behind, owner, persistent, lossless, gro, policies })
+    plug(d, at, stack_queues(&stack)?, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
 }
 
 fn stack_queues(stack: &Stack) -> Result<Queues, Errno> {

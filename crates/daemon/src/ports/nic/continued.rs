@@ -196,7 +196,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem, fds: Vec<OwnedFd>
         let stack = d.interfaces.stack(&item.interface).ok_or_else(|| wrong("its stack is missing"))?;
         let mut bells = |port: &NicPort| Bells::continued(fds.next().zip(fds.next()), &port.fault);
         let tasks = stack::host_rings(&mut port, &stack, &mut bells, true)?;
-        stack::place(d, &mut port, tasks);
+        stack::place(d, &mut port, tasks)?;
         port.count(&item.counters);
         port.stack = Some(stack);
     }

@@ -181,7 +181,7 @@ fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
             port.got = Some(queue.opened.bind()?);
         }
         if port.tx.contains(&number) {
-            port.mem.renew_tx(number);
+            port.mem.renew_tx(number)?;
         }
         port.sockets.push(queue);
     }
@@ -189,7 +189,7 @@ fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
     if !host.tx.is_empty() || !host.rx.is_empty() {
         let stack = stack::of_port(&mut d.interfaces, &port)?;
         let tasks = stack::host_rings(&mut port, &stack, &mut |port| Bells::new(&port.fault), false)?;
-        stack::place(d, &mut port, tasks);
+        stack::place(d, &mut port, tasks)?;
         port.stack = Some(stack);
     }
     for queue in port.sockets.iter().filter(|queue| port.rx.contains(&queue.number())) {

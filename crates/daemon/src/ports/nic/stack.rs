@@ -18,6 +18,7 @@ use netvale_tap::{Tap, TapOptions};
 use rustix::io::Errno;
 
 use crate::daemon::Daemon;
+use crate::ports::handed::domain_of;
 use crate::refusal::Refusal;
 use crate::registry::interfaces::Interfaces;
 use crate::rings::nic::NicPort;
@@ -84,7 +85,8 @@ pub(crate) fn host_rings(
         let side = port.mem.tx.get(i as usize).ok_or_else(|| Refusal::internal("a host ring without memory"))?;
         let (bells, counters) = (bells(port)?, Arc::<RingCounters>::default());
         let (side, wake) = (side.clone(), bells.wake.try_clone()?);
-        let host = if continues { HostTx::continued(side, wake) } else { HostTx::new(side, wake) };
+        let end = if continues { HostTx::continued } else { HostTx::new };
+        let host = port.mem.region().touch(move || end(side, wake))?;
         let (kicks, doorbell) = (host.kicks(), bells.doorbell.try_clone()?);
         let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;
         let ring = furnished(port, RingRanges { tx: i..i + 1, rx: 0..0 }, continues)?;
@@ -96,8 +98,10 @@ pub(crate) fn host_rings(
         let side = port.mem.rx.get(i as usize).ok_or_else(|| Refusal::internal("a host ring without memory"))?;
         let (bells, counters) = (bells(port)?, Arc::<RingCounters>::default());
         let wire = Outlet::wire(interface.index).map_err(failed("send past the stack"))?;
-        let fresh = RxEnd::new(side.clone(), bells.wake.try_clone()?);
-        let end = if continues { fresh.continued() } else { fresh };
+        let side = side.clone();
+        let wake = bells.wake.try_clone()?;
+        let fresh = move || RxEnd::new(side, wake);
+        let end = port.mem.region().touch(move || if continues { fresh().continued() } else { fresh() })?;
         let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;
         let ring = furnished(port, RingRanges { tx: 0..0, rx: i..i + 1 }, continues)?;
         let task = StackRx::new(ring, end, queue, wire, Arc::clone(&counters));
@@ -116,11 +120,14 @@ fn furnished(port: &NicPort, ring: RingRanges, continues: bool) -> Result<Furnis
 }
 
 /// Puts the tasks of a port's host rings on workers.
-pub(crate) fn place(d: &mut Daemon, port: &mut NicPort, tasks: Vec<Counted>) {
+pub(crate) fn place(d: &mut Daemon, port: &mut NicPort, tasks: Vec<Counted>) -> std::io::Result<()> {
+    let domain = domain_of(port.owner);
+    d.workers.begin(domain, 1)?;
     for (task, counts) in tasks {
         port.counts.push(counts);
-        port.tasks.push(d.workers.place(task));
+        port.tasks.push(d.workers.place_for(domain, task));
     }
+    Ok(())
 }
 
 /// The buffers of a port's region.

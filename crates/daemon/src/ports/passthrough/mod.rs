@@ -35,6 +35,7 @@ use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Kicks, Peers};
 use crate::handover::items::{State, from_said};
 use crate::naming;
+use crate::ports::handed::{begin, domain_of_site};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::pipes::Pipes;
 use crate::registry::ports::PortRecord;
@@ -281,9 +282,11 @@ fn pass(
 ) -> Result<(), Refusal> {
     // The memory of a pipe is shared with its other end: it does not outlive this process.
     let survives = passing.backend.memory().is_none();
+    let domain = domain_of_site(d, caller, &site);
     let device = Device { site, config, vfio_user: o.vfio_user(), backend: passing.backend, survives, news: None };
     let device = ptnet::open(d, device, passing.continued)?;
-    let placed: Vec<TaskId> = passing.tasks.into_iter().map(|task| d.workers.place(task)).collect();
+    begin(d, caller, domain)?;
+    let placed: Vec<TaskId> = passing.tasks.into_iter().map(|task| d.workers.place_for(domain, task)).collect();
     let [ingress, egress] = passing.counters;
     let base = PortRecord::new(
         Box::new(PassthroughPort { device, nic: passing.nic, pipe: passing.pipe }) as Box<dyn Attached>,

@@ -3,7 +3,6 @@
 use crate::common;
 
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use common::users::as_user;
 use common::{Daemon, frame, receive, request, send, until};
 use netvale::{Options, Port};
 use netvale_abi::nmreq::{NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_NEWIF, NR_REG_ALL_NIC};
+use netvale_harness::attacks::bells::{block, watch};
 use serde_json::{Value, json};
 
 const ALICE: u32 = 70_001;
@@ -174,10 +174,31 @@ fn unread_answers() {
     assert!(d.call("stats", json!({}))["result"]["refused"].as_u64().unwrap() > 0);
 }
 
-/// Fills an eventfd, so that ringing it blocks.
-fn block(fd: impl AsFd) {
-    rustix::io::ioctl_fionbio(&fd, false).unwrap();
-    rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+/// As many watches of a wake-up as make ringing it take milliseconds.
+const WATCHED: usize = 225_000;
+
+/// Objective: a user whose wake-up is watched by a great number of descriptors, so that ringing it takes a worker's
+/// time loses the port, by name; what others send goes on arriving.
+#[test]
+fn a_wake_up_with_very_many_watchers_costs_its_port() {
+    let d = daemon(SHARED);
+    let mut alice = [opened(&d, ALICE, "vale0:a"), opened(&d, ALICE, "vale0:b")];
+    let mut bob = opened(&d, BOB, "vale0:bob");
+    let _watching = watch(bob.rx()[0].wake_fd(), WATCHED).unwrap();
+    let mut tag = 0u8;
+    until("it is gone", || {
+        tag = tag.wrapping_add(1);
+        // It takes what came, and asks to be woken each time.
+        let ring = &mut bob.rx()[0];
+        while ring.recv(&mut [0; 4096]).is_some() {}
+        let _ = ring.sync();
+        let _ = ring.arm();
+        send(&mut alice[0], &frame(255, 1, tag));
+        assert_eq!(receive(&mut alice[1]), frame(255, 1, tag));
+        d.ports() == ["vale0:a", "vale0:b"]
+    });
+    let evicted = d.call("port.evicted", json!({}))["result"].to_string();
+    assert!(evicted.contains("watched"), "{evicted}");
 }
 
 /// Objective: a user with many ports cannot hold a worker up with one after the other: a doorbell that blocks costs all of the user's ports, and for a while the
@@ -189,7 +210,7 @@ fn one_doorbell_costs_all() {
     let mut bob: Vec<Port> = (0..6).map(|i| opened(&d, BOB, &format!("vale0:bob{i}"))).collect();
     for port in &mut bob {
         assert!(!port.rx()[0].arm());
-        block(port.rx()[0].wake_fd());
+        block(port.rx()[0].wake_fd()).unwrap();
     }
     send(&mut alice[0], &frame(255, 1, 7));
     assert_eq!(receive(&mut alice[1]), frame(255, 1, 7));

@@ -7,10 +7,12 @@ use crate::common;
 use std::os::fd::AsFd;
 use std::process::Command;
 
+use common::ports::{attach, beside_slow_frames};
 use common::{Daemon, cable, carry, falls_asleep, frame, frames, ip, receive, until};
 use netvale::{Error, Interest, Options, Port};
 use netvale_afxdp::iface::Interface;
 use netvale_control::attach::{AttachRequest, OffsetsAsked};
+use netvale_harness::attacks::filters::Listeners;
 use netvale_mem::csb::Csb;
 use serde_json::json;
 
@@ -458,4 +460,17 @@ fn transparent_forwarding() {
         stop.store(true, Relaxed);
         assert!(lost, "frames that are not marked got through");
     });
+}
+
+/// Objective: who is at the far end of a veth, and has each frame heard by very many sockets with the longest filters,
+/// takes a part of the worker's time, not nearly all of it; when they are gone, the interface takes all frames again.
+#[test]
+fn filtering_sockets() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("workers = 1");
+    cable("nva", "nvb", 1);
+    attach(&d, "netmap:nva", json!({}));
+    beside_slow_frames(&d, "vale0:nva", || Listeners::at("nvb", 800).unwrap());
 }

@@ -9,8 +9,10 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
+use common::ports::beside_slow_frames;
 use common::{Daemon, LIMIT, frame, ip, receive, send, until};
 use netvale::{Interest, Port};
+use netvale_harness::attacks::filters::Listeners;
 use serde_json::{Value, json};
 
 /// Runs the test of that name in a namespace. Returns whether this process is the one inside.
@@ -334,4 +336,16 @@ fn down_and_up() {
             now == idle && (state == "down" || passed == before + 3)
         });
     }
+}
+
+/// Objective: who is behind a TAP, and has each frame heard by very many sockets with the longest filters, takes a part
+/// of the worker's time, not nearly all of it; when they are gone, the TAP is as it was.
+#[test]
+fn filtering_sockets() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("workers = 1");
+    tap(&d, "t0", json!({}));
+    beside_slow_frames(&d, "vale0:t0", || Listeners::at("t0", 800).unwrap());
 }

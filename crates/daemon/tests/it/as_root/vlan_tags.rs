@@ -3,9 +3,10 @@
 use crate::common;
 
 use common::{cable, ip};
-use netvale_afxdp::iface::{driver, take_tags, takes_tags};
+use netvale_afxdp::iface::{Interface, TagOffload, driver, far_end, has_offload, set_offload};
 
-/// Objective: drivers are known by name, and told to leave tags in frames and to take them out.
+/// Objective: drivers are known by name, and told to leave tags in frames and to take them out; a veth's other end is
+/// known while it is in this namespace.
 #[test]
 fn drivers_are_told() {
     if !rustix::process::geteuid().is_root() {
@@ -16,10 +17,14 @@ fn drivers_are_told() {
     }
     cable("nva", "nvb", 1);
     assert_eq!(driver("nva").as_deref(), Some("veth"));
-    for on in [false, true, false] {
-        take_tags("nva", on).unwrap();
-        assert_eq!(takes_tags("nva"), on);
+    for offload in [TagOffload::Received, TagOffload::Sent] {
+        for on in [false, true, false] {
+            set_offload("nva", offload, on).unwrap();
+            assert_eq!(has_offload("nva", offload), on);
+        }
     }
     ip("link set lo up");
-    assert!(!takes_tags("lo") && take_tags("lo", true).is_err());
+    assert!(!has_offload("lo", TagOffload::Received) && set_offload("lo", TagOffload::Received, true).is_err());
+    let index = Interface::find("nva").unwrap().index;
+    assert_eq!((far_end(index).as_deref(), far_end(1)), (Some("nvb"), None));
 }

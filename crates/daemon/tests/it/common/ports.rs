@@ -1,12 +1,14 @@
 //! Ports that are attached to `vale0`, and frames with numbers in files.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use netvale::{Options, Port};
+use netvale_harness::attacks::filters::Listeners;
 use netvale_pcapport::Reader;
 use serde_json::{Value, json};
 
-use super::{Daemon, frame};
+use super::{Daemon, frame, receive, send, until};
 
 pub fn attach(d: &Daemon, port: &str, options: Value) {
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
@@ -54,4 +56,45 @@ pub fn numbers(path: &Path) -> Vec<u32> {
         all.push(number(frame.bytes));
     }
     all
+}
+
+/// Frames go to a port without end, first as they are, then beside `listeners`, which make each of them take very long:
+/// others keep a part of the worker's time. Once the listeners are gone, the port takes all frames again.
+pub fn beside_slow_frames(d: &Daemon, port: &str, listeners: impl FnOnce() -> Listeners) {
+    let mut others = ["vale1:a", "vale1:b"].map(|name| d.open(name).unwrap());
+    let mut sender = d.open("vale0:s").unwrap();
+    let dropped = || show(d, port)["drops"]["device"].as_u64().unwrap_or_default();
+    let before = trips(&mut others, &mut sender);
+    assert_eq!(dropped(), 0, "beside {before} round trips");
+    let listeners = listeners();
+    let beside = trips(&mut others, &mut sender);
+    let drops = dropped();
+    println!("{before} round trips, {beside} beside the sockets, {drops} drops");
+    assert!(beside * 4 > before, "{beside} round trips beside the sockets, {before} without, {drops} drops");
+    assert!(drops > 0);
+    drop(listeners);
+    let all_pass = || {
+        let at_first = dropped();
+        trips(&mut others, &mut sender);
+        dropped() == at_first
+    };
+    until("the port takes all frames again", all_pass);
+}
+
+/// Round trips of two ports on a switch of their own, in a second in which another port sends without end.
+fn trips(others: &mut [Port; 2], sender: &mut Port) -> u32 {
+    let begun = Instant::now();
+    let mut trips = 0;
+    while begun.elapsed() < Duration::from_secs(1) {
+        // As much as there is room for.
+        while sender.tx()[0].send(&frame(255, 9, 0)) {}
+        sender.tx()[0].sync();
+        let tag = trips as u8;
+        for (from, to) in [(0, 1), (1, 0)] {
+            send(&mut others[from], &frame(255, from as u8, tag));
+            while receive(&mut others[to]) != frame(255, from as u8, tag) {}
+        }
+        trips += 1;
+    }
+    trips
 }

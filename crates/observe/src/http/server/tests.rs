@@ -1,19 +1,22 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use super::*;
 use crate::http::answer::{Answer, PLAIN, Parts, Status};
 use crate::http::head::{Head, MAX_HEAD};
+use crate::http::hosts::ServerNames;
 use crate::http::listener::Place;
+use crate::http::visitors::MAX_CONNECTIONS;
 
 /// A page that is longer than what sockets hold.
 const LONG: usize = 8 << 20;
 /// Time limits that tests can wait for.
 const SHORT: Limits = Limits { request: Duration::from_millis(300), answer: Duration::from_millis(300) };
 
-struct Pages;
+struct Pages(ServerNames);
 
 /// Parts of a body: their number, and whether there is an end after them.
 struct Counted(usize, bool);
@@ -51,6 +54,10 @@ impl Drop for Endless {
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
 impl Handler for Pages {
+    fn hosts(&self) -> &ServerNames {
+        &self.0
+    }
+
     fn answer(&self, head: &Head) -> Answer {
         match head.path.as_str() {
             "/long" => Answer::page(PLAIN, "x".repeat(LONG)),
@@ -58,6 +65,7 @@ impl Handler for Pages {
             "/broken" => Answer::in_parts(PLAIN, Box::new(Counted(2, false))),
             "/silent" => Answer::in_parts(PLAIN, Box::new(Endless(0))),
             "/endless" => Answer::in_parts(PLAIN, Box::new(Endless(1 << 16))),
+            "/stream" => Answer::in_parts(PLAIN, Box::new(Counted(usize::MAX, true))),
             "/panic" => panic!("as asked"),
             path => Answer::page(PLAIN, format!("{path}\n")),
         }
@@ -74,9 +82,10 @@ struct Served {
 fn serve(limits: Limits) -> Served {
     let listener = Listener::bind(&Place::Tcp(([127, 0, 0, 1], 0).into()), 0).expect("a port");
     let Some(Place::Tcp(place)) = listener.place() else { panic!("not TCP") };
+    let hosts = ServerNames::of(std::slice::from_ref(&listener), &["Switch.example".into()]);
     let (stop, stopped) = UnixStream::pair().expect("a pair");
     let thread = std::thread::spawn(move || {
-        let handler: Arc<dyn Handler> = Arc::new(Pages);
+        let handler: Arc<dyn Handler> = Arc::new(Pages(hosts));
         run(&[listener], &handler, limits, stopped.as_fd()).expect("serves");
     });
     Served { place, stop: Some(stop), thread: Some(thread) }
@@ -112,17 +121,17 @@ fn answer(mut stream: TcpStream) -> String {
 #[test]
 fn answers() {
     let served = serve(Limits::default());
-    let got = served.ask(b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n");
+    let got = served.ask(b"GET /page HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
     assert!(got.starts_with("HTTP/1.1 200 OK\r\n") && got.ends_with("\r\n\r\n/page\n"), "{got}");
-    let head = served.ask(b"HEAD /page HTTP/1.1\r\n\r\n");
+    let head = served.ask(b"HEAD /page HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(head.contains("\r\nContent-Length: 6\r\n") && head.ends_with("\r\n\r\n"), "{head}");
     let mut stream = served.connect();
     stream.set_nodelay(true).expect("no delay");
-    for byte in b"GET /slow HTTP/1.1\r\n\r\n" {
+    for byte in b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n" {
         stream.write_all(&[*byte]).expect("sent");
     }
     assert!(answer(stream).ends_with("/slow\n"));
-    let long = served.ask(b"GET /long HTTP/1.1\r\n\r\n");
+    let long = served.ask(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(long.len() > LONG && long.ends_with("xxx"), "{}", long.len());
 }
 
@@ -131,7 +140,7 @@ fn answers() {
 fn refuses() {
     let served = serve(Limits::default());
     for (request, status) in [
-        (&b"DELETE / HTTP/1.1\r\n\r\n"[..], Status::MethodNotAllowed),
+        (&b"DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], Status::MethodNotAllowed),
         (b"\x16\x03\x01\x02\x00", Status::BadRequest),
         (&[b'A'; 4 * MAX_HEAD], Status::HeadTooLarge),
         (&[b"GET /".as_slice(), &[b'x'; 2 * MAX_HEAD]].concat(), Status::HeadTooLarge),
@@ -148,7 +157,7 @@ fn slow_requests() {
     let (idle, mut half) = (served.connect(), served.connect());
     half.write_all(b"GET /half HTTP").expect("sent");
     let begun = Instant::now();
-    assert!(served.ask(b"GET /quick HTTP/1.1\r\n\r\n").ends_with("/quick\n"));
+    assert!(served.ask(b"GET /quick HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("/quick\n"));
     assert!(answer(half).starts_with("HTTP/1.1 408 "));
     assert!(answer(idle).starts_with("HTTP/1.1 408 "));
     assert!(begun.elapsed() >= SHORT.request);
@@ -161,11 +170,11 @@ fn slow_readers() {
     let served = serve(SHORT);
     let ask = |_| {
         let mut stream = served.connect();
-        stream.write_all(b"GET /long HTTP/1.1\r\n\r\n").expect("sent");
+        stream.write_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
         stream
     };
     let slow: Vec<_> = (0..MAX_CONNECTIONS).map(ask).collect();
-    assert!(served.ask(b"GET /last HTTP/1.1\r\n\r\n").ends_with("/last\n"));
+    assert!(served.ask(b"GET /last HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("/last\n"));
     let got = slow.into_iter().map(|mut stream| {
         let mut got = Vec::new();
         let _ = stream.read_to_end(&mut got);
@@ -179,29 +188,29 @@ fn slow_readers() {
 fn many_connections() {
     let served = serve(SHORT);
     let idle: Vec<_> = (0..3 * MAX_CONNECTIONS).map(|_| served.connect()).collect();
-    assert!(served.ask(b"GET /last HTTP/1.1\r\n\r\n").ends_with("/last\n"));
+    assert!(served.ask(b"GET /last HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("/last\n"));
     drop(idle);
     for _ in 0..2 * MAX_CONNECTIONS {
-        assert_eq!(served.ask(b"GET /panic HTTP/1.1\r\n\r\n"), "");
+        assert_eq!(served.ask(b"GET /panic HTTP/1.1\r\nHost: localhost\r\n\r\n"), "");
     }
     let mut gone = served.connect();
-    gone.write_all(b"GET /long HTTP/1.1\r\n\r\n").expect("sent");
+    gone.write_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
     gone.shutdown(Shutdown::Both).expect("closed");
-    assert!(served.ask(b"GET /last HTTP/1.1\r\n\r\n").ends_with("/last\n"));
+    assert!(served.ask(b"GET /last HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("/last\n"));
 }
 
 /// Objective: a body in parts comes as chunks with an end; one that fails has none; HEAD gets no part of it.
 #[test]
 fn parts() {
     let served = serve(SHORT);
-    let got = served.ask(b"GET /parts HTTP/1.1\r\n\r\n");
+    let got = served.ask(b"GET /parts HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let (head, body) = got.split_once("\r\n\r\n").expect("a head");
     assert!(head.contains("\r\nTransfer-Encoding: chunked") && !head.contains("Content-Length"), "{head}");
     let chunk = format!("10000\r\n{}\r\n", "y".repeat(1 << 16));
     assert_eq!(body, format!("{chunk}{chunk}0\r\n\r\n"));
-    let broken = served.ask(b"GET /broken HTTP/1.1\r\n\r\n");
+    let broken = served.ask(b"GET /broken HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(broken.ends_with("y\r\n"), "{}", broken.len());
-    assert!(served.ask(b"HEAD /parts HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n"));
+    assert!(served.ask(b"HEAD /parts HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("\r\n\r\n"));
 }
 
 /// Objective: who goes while there is nothing to send is noticed, and who does not read parts is cut off.
@@ -221,10 +230,51 @@ fn parts_end_with_their_reader() {
             std::thread::sleep(Duration::from_millis(5));
         }
     };
-    let gone = begin(b"GET /silent HTTP/1.1\r\n\r\n");
+    let gone = begin(b"GET /silent HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(DROPPED.load(Ordering::SeqCst), 0);
     drop(gone);
     wait(1);
-    let _slow = begin(b"GET /endless HTTP/1.1\r\n\r\n");
+    let _slow = begin(b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
     wait(2);
+}
+
+/// Objective: who asks for another server, for none or for two gets nothing but 421; this one's names and addresses are
+/// answered.
+#[test]
+fn other_servers() {
+    let served = serve(Limits::default());
+    let ask = |fields: &str| served.ask(format!("GET /page HTTP/1.1\r\n{fields}\r\n").as_bytes());
+    for host in ["localhost", "127.0.0.1:80", "[::1]", "switch.example:9847"] {
+        assert!(ask(&format!("Host: {host}\r\n")).starts_with("HTTP/1.1 200 "), "{host}");
+    }
+    for fields in ["", "Host: evil.example\r\n", "Host: 10.9.8.7\r\n", "Host: localhost\r\nHost: evil.example\r\n"] {
+        let got = ask(fields);
+        assert!(got.starts_with("HTTP/1.1 421 ") && !got.contains("/page"), "{fields}: {got}");
+    }
+}
+
+/// Objective: when all places are taken, those who say nothing, begin a request and do not end it, ask and do not read,
+/// or do not close make room for who has come later, long before their time is over; as long as there is room, they
+/// stay.
+#[test]
+fn crowds_make_room() {
+    const FOREVER: Duration = Duration::from_secs(3600);
+    let served = serve(Limits { request: FOREVER, answer: FOREVER });
+    let begin = |request: &[u8]| {
+        let mut stream = served.connect();
+        stream.write_all(request).expect("sent");
+        stream
+    };
+    let asks = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes();
+    for said in [Vec::new(), b"GET /half HTTP".to_vec(), asks("/long"), asks("/stream"), asks("/page")] {
+        let mut crowd: Vec<_> = (1..MAX_CONNECTIONS).map(|_| begin(&said)).collect();
+        assert!(served.ask(&asks("/last")).ends_with("/last\n"));
+        crowd.extend((0..2 * MAX_CONNECTIONS).map(|_| begin(&said)));
+        assert!(served.ask(&asks("/last")).ends_with("/last\n"));
+    }
+    let silent = served.connect();
+    silent.set_nonblocking(true).expect("does not block");
+    assert!(served.ask(&asks("/last")).ends_with("/last\n"));
+    let read = (&silent).read(&mut [0]);
+    assert_eq!(read.map_err(|e| e.kind()), Err(std::io::ErrorKind::WouldBlock), "there is room");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use netvale_mem::lent::{InUse, Lent, Many};
 
 use super::*;
-use crate::wrap::tests::{SLOTS, deliver, received, ring, with_batch};
+use crate::tests::{SLOTS, deliver, received, ring, with_batch};
 use crate::{DropReason, Egress};
 
 fn frames(count: u8) -> Vec<Vec<u8>> {

@@ -146,7 +146,7 @@ impl Ingress for LoopbackIngress {
 mod tests {
     use super::*;
     use crate::Source;
-    use crate::wrap::tests::{bytes, deliver, taken};
+    use crate::tests::{bytes, deliver, taken};
 
     /// Objective: what goes in comes out, in order, with its marks; what does not fit is left to the caller.
     #[test]

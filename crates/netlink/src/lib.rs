@@ -1,5 +1,9 @@
-//! Rtnetlink sockets (rtnetlink(7)) in the calling thread's network namespace: a *netlink* is one for requests and dumps, *events* are one for
-//! notifications. That some were lost is what a *read* of them says.
+//! Rtnetlink sockets (rtnetlink(7)) in the calling thread's network namespace: a *netlink* is one for requests and
+//! dumps, *events* are one for notifications. That some were lost is what a *read* of them says.
+//!
+//! Messages of other senders than the kernel, answers to earlier requests, and messages of kinds that are not known are
+//! passed over: newer kernels send more than is asked for.
+#![forbid(unsafe_code)]
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

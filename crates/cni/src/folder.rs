@@ -1,0 +1,160 @@
+//! Folders of the daemon's user, in which root works: no link there is followed, and nothing that lies there is
+//! believed.
+
+use std::io::{Error, ErrorKind, Result, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Dir, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+
+/// A folder, open.
+#[derive(Debug)]
+pub struct OpenFolder(OwnedFd);
+
+const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::RDONLY).union(OFlags::CLOEXEC);
+
+impl OpenFolder {
+    /// Opens the folder at a path whose last name is no link.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn open(path: &Path) -> Result<OpenFolder> {
+        Ok(OpenFolder(rustix::fs::openat(CWD, path, FOLDER, Mode::empty())?))
+    }
+
+    /// The same; one that is not there is made, and given to that user.
+    ///
+    /// # Errors
+    /// It can be neither opened nor made.
+    pub fn open_or_make(path: &Path, uid: Uid, gid: Gid) -> Result<OpenFolder> {
+        match rustix::fs::mkdirat(CWD, path, Mode::from_raw_mode(0o755)) {
+            Ok(()) => OpenFolder::open(path)?.given_to(uid, gid),
+            Err(Errno::EXIST) => OpenFolder::open(path),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The folder of that name in it, which is made if there is none, and is that user's.
+    ///
+    /// # Errors
+    /// It is somebody else's, or can be neither opened nor made.
+    pub fn inner(&self, name: &str, uid: Uid, gid: Gid) -> Result<OpenFolder> {
+        is_plain(name)?;
+        match rustix::fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+        self.existing(name)?.given_to(uid, gid)
+    }
+
+    fn existing(&self, name: &str) -> Result<OpenFolder> {
+        Ok(OpenFolder(rustix::fs::openat(&self.0, name, FOLDER, Mode::empty())?))
+    }
+
+    /// Gives it to a user, unless it is that user's already. Another one's is not taken.
+    fn given_to(self, uid: Uid, gid: Gid) -> Result<OpenFolder> {
+        let found = rustix::fs::fstat(&self.0)?.st_uid;
+        match () {
+            () if found == uid.as_raw() => {}
+            () if found == rustix::process::geteuid().as_raw() => rustix::fs::fchown(&self.0, Some(uid), Some(gid))?,
+            () => return Err(Error::new(ErrorKind::PermissionDenied, format!("it belongs to user {found}"))),
+        }
+        Ok(self)
+    }
+
+    /// Writes a file, in place of what is there by that name.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, name: &str, text: &str) -> Result<()> {
+        let _ = rustix::fs::unlinkat(&self.0, name, AtFlags::empty());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.0, name, flags, Mode::from_raw_mode(0o644))?;
+        std::fs::File::from(file).write_all(text.as_bytes())
+    }
+
+    /// The names of what is in it, as far as they are text.
+    pub fn names(&self) -> Vec<String> {
+        let entries = Dir::read_from(self.0.as_fd()).into_iter().flatten();
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned));
+        names.filter(|name| !matches!(name.as_str(), "." | "..")).collect()
+    }
+
+    /// Removes a folder with the files and sockets in it, as far as that can be done.
+    pub fn remove(&self, name: &str) {
+        if is_plain(name).is_err() {
+            return;
+        }
+        if let Ok(inner) = self.existing(name) {
+            for name in inner.names() {
+                let _ = rustix::fs::unlinkat(&inner.0, name, AtFlags::empty());
+            }
+        }
+        let _ = rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR);
+    }
+}
+
+/// Whether a name, which may be the daemon's word, leads to something in the folder itself.
+fn is_plain(name: &str) -> Result<()> {
+    let is_plain = !name.is_empty() && !name.contains('/') && !matches!(name, "." | "..");
+    is_plain.then_some(()).ok_or_else(|| Error::new(ErrorKind::InvalidInput, format!("{name:?} is no file's name")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn made(path: &Path) -> Result<OpenFolder> {
+        OpenFolder::open_or_make(path, rustix::process::geteuid(), rustix::process::getegid())
+    }
+
+    fn inner(folder: &OpenFolder, name: &str) -> Result<OpenFolder> {
+        folder.inner(name, rustix::process::geteuid(), rustix::process::getegid())
+    }
+
+    /// Objective: files are written and folders removed where they are, once and again.
+    #[test]
+    fn a_folder_is_made_written_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let above = dir.path().join("sockets");
+        for text in ["one", "two"] {
+            let folder = inner(&made(&above).unwrap(), "port").unwrap();
+            folder.write("file", text).unwrap();
+            assert_eq!(std::fs::read_to_string(above.join("port/file")).unwrap(), text);
+        }
+        let folder = OpenFolder::open(&above).unwrap();
+        assert_eq!(folder.names(), ["port"]);
+        folder.remove("port");
+        assert!(folder.names().is_empty());
+        folder.remove("port");
+    }
+
+    /// Objective: links in place of the folders and of the file lead nowhere: what they point at is neither written,
+    /// nor removed, nor given away.
+    #[test]
+    fn links_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("victim")).unwrap();
+        std::fs::write(at("victim/file"), "as it was").unwrap();
+        symlink(at("victim"), at("sockets")).unwrap();
+        assert!(OpenFolder::open(&at("sockets")).is_err() && made(&at("sockets")).is_err());
+        std::fs::create_dir(at("real")).unwrap();
+        symlink(at("victim"), at("real/port")).unwrap();
+        let real = OpenFolder::open(&at("real")).unwrap();
+        assert!(inner(&real, "port").is_err());
+        real.remove("port");
+        for name in ["../victim", "port/../../victim", "..", ""] {
+            real.remove(name);
+            assert!(inner(&real, name).is_err(), "{name}");
+        }
+        assert!(at("victim/file").exists());
+        std::fs::remove_file(at("real/port")).unwrap();
+        symlink(at("victim/file"), at("real/interface.json")).unwrap();
+        real.write("interface.json", "new").unwrap();
+        assert_eq!(std::fs::read_to_string(at("victim/file")).unwrap(), "as it was");
+        assert_eq!(std::fs::read_to_string(at("real/interface.json")).unwrap(), "new");
+    }
+}

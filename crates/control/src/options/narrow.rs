@@ -1,0 +1,191 @@
+//! Policies that a switch's ports begin with, and which the ports' users may make narrower only.
+
+use netvale_policy::guard::{Check, Checks};
+
+use super::misfit::Misfit;
+use super::policies::PortPolicies;
+use super::{AttachOption, OPTIONS, PortOptions};
+
+impl PortOptions {
+    /// The same options, with those policies of `defaults` of which they say nothing, and beside which they can stand.
+    #[must_use]
+    pub fn over(&self, defaults: &PortOptions) -> PortOptions {
+        let policies = || OPTIONS.iter().filter(|option| option.is_policy());
+        let own: Vec<&AttachOption> = policies().filter(|option| option.given(self).is_some()).collect();
+        let stands = |option: &AttachOption| {
+            own.iter().all(|own| {
+                own.key != option.key && !own.excludes.contains(&option.key) && !option.excludes.contains(&own.key)
+            })
+        };
+        let mut all = self.clone();
+        for option in policies().filter(|option| stands(option)) {
+            // A value of the other options, so that it has the option's shape.
+            let _ = option.given(defaults).map(|value| option.put(&mut all, value));
+        }
+        all
+    }
+
+    /// The first policy that allows more than `most` does.
+    ///
+    /// # Errors
+    /// [`Misfit`] names options that contradict each other.
+    pub fn beyond(&self, most: &PortOptions) -> Result<Option<&'static str>, Misfit> {
+        let Some(limits) = most.policies()? else { return Ok(None) };
+        let policies = self.read_policies()?;
+        let same = [
+            ("addresses", is_same(&self.addresses, &most.addresses)),
+            ("mcast_snooping", is_same(&self.mcast_snooping, &most.mcast_snooping)),
+            ("mcast_querier", is_same(&self.mcast_querier, &most.mcast_querier)),
+            ("mcast_router", is_same(&self.mcast_router, &most.mcast_router)),
+            ("mcast_fast_leave", is_same(&self.mcast_fast_leave, &most.mcast_fast_leave)),
+            ("rate_group", is_same(&self.rate_group, &most.rate_group)),
+            ("link_in", is_same(&self.link_in, &most.link_in)),
+            ("link_out", is_same(&self.link_out, &most.link_out)),
+            ("filter_in", begins_with(&self.filter_in, &most.filter_in)),
+            ("filter_out", begins_with(&self.filter_out, &most.filter_out)),
+            ("guard", has_checks(self.guard.as_deref(), most.guard.as_deref())),
+            (if self.access.is_some() { "access" } else { "trunk" }, has_only_vlans(&policies, &limits)),
+        ];
+        let all = same.into_iter().chain(switches(&policies, &limits)).chain(numbers(&policies, &limits));
+        Ok(all.into_iter().find(|(_, fits)| !fits).map(|(key, _)| key))
+    }
+}
+
+/// What neither allows more nor less is as it was given, if it was.
+fn is_same<T: PartialEq>(is: &Option<T>, most: &Option<T>) -> bool {
+    most.is_none() || is == most
+}
+
+/// The first rule that matches decides: others behind the first ones decide about what these leave.
+fn begins_with(is: &Option<Vec<String>>, most: &Option<Vec<String>>) -> bool {
+    is.as_deref().unwrap_or_default().starts_with(most.as_deref().unwrap_or_default())
+}
+
+fn has_checks(is: Option<&str>, most: Option<&str>) -> bool {
+    let checks = |words: Option<&str>| words.and_then(|words| words.parse::<Checks>().ok());
+    let has = |checks: Option<Checks>, check| checks.is_some_and(|checks| checks.has(check));
+    Check::ALL.into_iter().all(|check| !has(checks(most), check) || has(checks(is), check))
+}
+
+fn has_only_vlans(is: &PortPolicies, most: &PortPolicies) -> bool {
+    let Some(most) = &most.vlans else { return true };
+    is.vlans.as_ref().is_some_and(|is| is.are_among(most))
+}
+
+fn switches(is: &PortPolicies, most: &PortPolicies) -> [(&'static str, bool); 8] {
+    // What is on takes something from the port, or gives it something.
+    let takes = |is: bool, most: bool| is || !most;
+    let gives = |is: bool, most: bool| !is || most;
+    [
+        ("sticky", takes(is.sticky, most.sticky)),
+        ("locked", takes(is.locked, most.locked)),
+        ("isolated", takes(is.isolated, most.isolated)),
+        ("loop_guard", takes(is.loop_guard, most.loop_guard)),
+        ("learning", gives(is.learning, most.learning)),
+        ("flood", gives(is.flood[0], most.flood[0])),
+        ("mcast_flood", gives(is.flood[1], most.flood[1])),
+        ("bcast_flood", gives(is.flood[2], most.flood[2])),
+    ]
+}
+
+fn numbers(is: &PortPolicies, most: &PortPolicies) -> [(&'static str, bool); 11] {
+    let bits = |rate: &PortPolicies| [rate.rate_in, rate.rate_out].map(|rate| rate.map(|(rate, _)| rate.bits()));
+    let bytes = |rate: &PortPolicies| [rate.rate_in, rate.rate_out].map(|rate| rate.map(|(_, burst)| burst.bytes()));
+    let [rate_in, rate_out] = bits(is);
+    let [burst_in, burst_out] = bytes(is);
+    let [most_in, most_out] = bits(most);
+    let [most_burst_in, most_burst_out] = bytes(most);
+    let waits = most.rate_out.is_some() || most.pps_out.is_some();
+    [
+        ("rate_in", is_at_most(rate_in, most_in)),
+        ("burst_in", is_at_most(burst_in, most_burst_in)),
+        ("pps_in", is_at_most(is.pps_in, most.pps_in)),
+        ("rate_out", is_at_most(rate_out, most_out)),
+        ("burst_out", is_at_most(burst_out, most_burst_out)),
+        ("pps_out", is_at_most(is.pps_out, most.pps_out)),
+        ("queue_out", !waits || is.queue_out.bytes() <= most.queue_out.bytes()),
+        ("max_addresses", is_at_most(is.max_addresses, most.max_addresses)),
+        ("storm_unknown", is_at_most(is.storm[0], most.storm[0])),
+        ("storm_mcast", is_at_most(is.storm[1], most.storm[1])),
+        ("storm_bcast", is_at_most(is.storm[2], most.storm[2])),
+    ]
+}
+
+fn is_at_most<T: PartialOrd>(is: Option<T>, most: Option<T>) -> bool {
+    most.is_none_or(|most| is.is_some_and(|is| is <= most))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn options(values: &Value) -> PortOptions {
+        PortOptions::default().with_policies(values.as_object().expect("an object")).expect("policies")
+    }
+
+    /// Objective: for each policy, what is narrower passes, and what is wider is named.
+    #[test]
+    fn narrower_or_not() {
+        let drop_all = "drop 1,6 0 0 1";
+        for (key, most, narrower, wider) in [
+            ("access", json!({"trunk": "10-20", "native": 5}), json!({"access": 10}), json!({"access": 21})),
+            ("trunk", json!({"trunk": "10-20"}), json!({"trunk": "11,12"}), json!({"trunk": "20,21"})),
+            (
+                "addresses",
+                json!({"addresses": "02:00:00:00:00:0a"}),
+                json!({"isolated": true}),
+                json!({"addresses": "02:00:00:00:00:0b"}),
+            ),
+            (
+                "guard",
+                json!({"guard": "dhcp,ra"}),
+                json!({"guard": "ra,nd,dhcp", "addresses": "10.0.0.1"}),
+                json!({"guard": "ra"}),
+            ),
+            (
+                "filter_in",
+                json!({"filter_in": [drop_all]}),
+                json!({"filter_in": [drop_all, "pass 1,6 0 0 1"]}),
+                json!({"filter_in": ["pass 1,6 0 0 1", drop_all]}),
+            ),
+            (
+                "filter_out",
+                json!({"filter_out": [drop_all]}),
+                json!({"info": "x"}),
+                json!({"filter_out": ["pass 1,6 0 0 1"]}),
+            ),
+            ("locked", json!({"locked": true}), json!({"locked": true}), json!({"locked": false})),
+            ("isolated", json!({"isolated": false}), json!({"isolated": true}), json!(null)),
+            ("loop_guard", json!({"loop_guard": true}), json!({}), json!({"loop_guard": false})),
+            ("sticky", json!({"sticky": true}), json!({}), json!({"sticky": false})),
+            ("learning", json!({"learning": false}), json!({"flood": false}), json!({"learning": true})),
+            ("flood", json!({"flood": false}), json!({"bcast_flood": false}), json!({"flood": true})),
+            ("mcast_flood", json!({"mcast_flood": false}), json!({}), json!({"mcast_flood": true})),
+            ("bcast_flood", json!({"bcast_flood": false}), json!({}), json!({"bcast_flood": true})),
+            ("storm_bcast", json!({"storm_bcast": 10}), json!({"storm_bcast": 9}), json!({"storm_bcast": 11})),
+            ("max_addresses", json!({"max_addresses": 10}), json!({"max_addresses": 1}), json!({"max_addresses": 11})),
+            ("rate_in", json!({"rate_in": "1gbit"}), json!({"rate_in": "900mbit"}), json!({"rate_in": "2gbit"})),
+            ("burst_in", json!({"rate_in": "1gbit"}), json!({"burst_in": "64kb"}), json!({"burst_in": "100mb"})),
+            ("pps_out", json!({"pps_out": 100}), json!({"pps_out": 50}), json!({"pps_out": 101})),
+            (
+                "queue_out",
+                json!({"rate_out": "1gbit", "queue_out": "1mb"}),
+                json!({"queue_out": "512kb"}),
+                json!({"queue_out": "2mb"}),
+            ),
+            ("rate_group", json!({"rate_group": "g 1gbit"}), json!({}), json!({"rate_group": "h 1gbit"})),
+            ("link_in", json!({"link_in": "delay 1ms"}), json!({}), json!({"link_in": "delay 2ms"})),
+            ("mcast_snooping", json!({"mcast_snooping": true}), json!({}), json!({"mcast_snooping": false})),
+        ] {
+            let most = options(&most);
+            let beyond = |values: &Value| options(values).over(&most).beyond(&most).expect("policies that agree");
+            assert_eq!(beyond(&narrower), None, "{key}: {narrower}");
+            if !wider.is_null() {
+                assert_eq!(beyond(&wider), Some(key), "{wider}");
+            }
+            assert_eq!(options(&json!({})).over(&most), most, "{key}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The policies that ports of switches begin with.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use netvale_control::options::{Misfit, OPTIONS, RateGroup};
+use netvale_control::types::{AttachParams, PortOptions};
+use serde::{Deserialize, Serialize};
+
+use super::Config;
+
+/// The name that stands for all switches.
+const ALL: &str = "*";
+
+/// Policies by the names of switches; `*` is all of them, of which another table says more.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct SwitchPolicies(BTreeMap<String, PortOptions>);
+
+/// What is wrong in the table of a switch.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct WrongDefault {
+    /// The switch.
+    pub switch: String,
+    /// The key that is wrong.
+    pub key: &'static str,
+    what: String,
+}
+
+impl fmt::Display for WrongDefault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl SwitchPolicies {
+    /// Those of the ports of that switch.
+    #[must_use]
+    pub fn of(&self, switch: &str) -> PortOptions {
+        let all = self.0.get(ALL).cloned().unwrap_or_default();
+        self.0.get(switch).map_or_else(|| all.clone(), |own| own.over(&all))
+    }
+
+    /// Whether the ports of some switch begin in the rate group of these options, with another rate.
+    #[must_use]
+    pub fn has_other_rate(&self, options: &PortOptions) -> bool {
+        let group = |options: &PortOptions| options.rate_group.as_deref()?.parse::<RateGroup>().ok();
+        let Some(own) = group(options) else { return false };
+        self.0.values().filter_map(group).any(|usual| usual.name == own.name && usual != own)
+    }
+
+    /// The same port, with what it begins with. One on no switch has no policies.
+    #[must_use]
+    pub fn under(&self, port: AttachParams) -> AttachParams {
+        if port.switch.is_empty() {
+            return port;
+        }
+        let options = port.options.over(&self.of(&port.switch));
+        AttachParams { options, ..port }
+    }
+
+    /// The first mistake.
+    pub(super) fn wrong(&self) -> Option<WrongDefault> {
+        self.0.iter().find_map(|(switch, options)| {
+            let wrong = |key, what| WrongDefault { switch: switch.clone(), key, what };
+            let other = OPTIONS.iter().find(|option| !option.is_policy() && option.given(options).is_some());
+            if let Some(option) = other {
+                let text = format!("{} is no policy: it belongs into a [[port]]", option.key);
+                return Some(wrong(option.key, text));
+            }
+            let together = |options: &PortOptions| options.check_policies().err();
+            let misfit: Option<Misfit> = together(options).or_else(|| together(&self.of(switch)));
+            misfit.map(|misfit| wrong(misfit.key, misfit.to_string()))
+        })
+    }
+}
+
+impl Config {
+    /// The options of all its ports, and those that others begin with.
+    pub fn options(&self) -> impl Iterator<Item = &PortOptions> {
+        self.ports.iter().map(|port| &port.options).chain(self.policies.0.values())
+    }
+
+    /// The same, to be changed.
+    pub(super) fn options_mut(&mut self) -> impl Iterator<Item = &mut PortOptions> {
+        self.ports.iter_mut().map(|port| &mut port.options).chain(self.policies.0.values_mut())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::File;
+
+    /// Objective: a switch has its own policies before those of all; a port's own go before both.
+    #[test]
+    fn which_one_counts() {
+        let text = "[switch.policies.'*']\nisolated = true\nrate_in = '1gbit'\n\
+            [switch.policies.vale1]\nisolated = false\n\
+            [[port]]\nswitch = 'vale1'\nport = 'a'\nrate_in = '2gbit'\n[[port]]\nswitch = 'vale2'\nport = 'b'";
+        let config = File::parse(text).unwrap().into_config().unwrap();
+        let said = |options: &netvale_control::types::PortOptions| (options.isolated, options.rate_in.clone());
+        let of = |switch: &str| said(&config.policies.of(switch));
+        assert_eq!(of("vale0"), (Some(true), Some("1gbit".into())));
+        assert_eq!(of("vale1"), (Some(false), Some("1gbit".into())));
+        assert_eq!(said(&config.ports[0].options), (Some(false), Some("2gbit".into())));
+        assert_eq!(said(&config.ports[1].options), (Some(true), Some("1gbit".into())));
+    }
+
+    /// Objective: what is no policy, is unknown, or contradicts itself is named with its line.
+    #[test]
+    fn mistakes() {
+        for (table, line, word) in [
+            ("[switch.policies.vale0]\nmtu = 9000", 2, "mtu"),
+            ("[switch.policies.vale0]\nisolatde = true", 2, "isolatde"),
+            ("[switch.policies.vale0]\n\naccess = 4095", 3, "access"),
+            ("[switch.policies.vale0]\naccess = 5\ntrunk = '7'", 2, "access"),
+            ("[switch.policies.vale0]\nburst_in = '9kb'", 2, "burst_in"),
+        ] {
+            let error = File::parse(table).unwrap_err().to_string();
+            assert!(error.contains(&format!("line {line}")) && error.contains(word), "{table}: {error}");
+        }
+    }
+}

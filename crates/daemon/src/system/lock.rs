@@ -1,0 +1,89 @@
+//! The lock in the run directory: one daemon per directory.
+//!
+//! A daemon that was killed has its lock until its last thread has ended, and memory of a user can keep a thread
+//! from that for as long as the user likes. The lock of such a daemon is taken away: its file is replaced.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use netvale_control::client::Client;
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use super::sockets::{LOCK, OWNERS_ONLY, REPLACING, SocketError, failed};
+
+/// How long somebody may take to replace the lock, and a daemon to answer.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// Makes the run directory and locks it. The lock is held as long as the descriptor is open.
+///
+/// # Errors
+/// [`SocketError::Running`] if another daemon has the lock, [`SocketError::System`] if a step fails.
+pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
+    std::fs::create_dir_all(dir).map_err(failed("cannot make", dir))?;
+    if netvale_control::dirs::is_foreign(dir) {
+        return Err(SocketError::Foreign(dir.into()));
+    }
+    let path = dir.join(LOCK);
+    if let Some(fd) = locked(&path)? {
+        return Ok(fd);
+    }
+    // One at a time replaces it, and looks again before.
+    let begun = Instant::now();
+    let _replacing = loop {
+        match locked(&dir.join(REPLACING))? {
+            Some(fd) => break fd,
+            None if begun.elapsed() > LIMIT => return Err(SocketError::Running(dir.into())),
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    if let Some(fd) = locked(&path)? {
+        return Ok(fd);
+    }
+    if !is_dying(&path) || Client::connect_within(dir, LIMIT).and_then(|mut client| client.version()).is_ok() {
+        return Err(SocketError::Running(dir.into()));
+    }
+    std::fs::remove_file(&path).map_err(failed("cannot replace", &path))?;
+    locked(&path)?.ok_or_else(|| SocketError::Running(dir.into()))
+}
+
+/// Opens a file, makes it if there is none, and locks it; none if somebody has the lock.
+fn locked(path: &Path) -> Result<Option<OwnedFd>, SocketError> {
+    // The directory may be the daemon's user's while this is root: no link is followed, and nothing is waited for.
+    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, OWNERS_ONLY).map_err(|e| failed("cannot open", path)(e.into()))?;
+    match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        Err(e) => return Err(failed("cannot lock", path)(e.into())),
+    }
+    // One that an earlier version made could be opened by everybody.
+    rustix::fs::fchmod(&fd, OWNERS_ONLY).map_err(|e| failed("cannot set the mode of", path)(e.into()))?;
+    let own = rustix::fs::fstat(&fd).map_err(|e| failed("cannot look at", path)(e.into()))?;
+    // Somebody may have replaced it in between.
+    let is_there = std::fs::symlink_metadata(path).is_ok_and(|there| there.ino() == own.st_ino);
+    Ok(is_there.then_some(fd))
+}
+
+/// Whether the process that has the lock is at its end, but for threads that cannot end.
+fn is_dying(path: &Path) -> bool {
+    let Ok(file) = std::fs::symlink_metadata(path) else { return false };
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    let holder = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, pid, place, ..] = words.as_slice() else { return None };
+        let inode = place.rsplit(':').next()?.parse::<u64>().ok()?;
+        (inode == file.ino()).then(|| pid.parse::<u32>().ok())?
+    };
+    locks.lines().filter_map(holder).any(has_only_threads)
+}
+
+/// Whether a process is a zombie of which threads are left. One without threads may be a daemon's predecessor.
+fn has_only_threads(pid: u32) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let is_zombie = state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'));
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    is_zombie && threads > 1
+}

@@ -1,0 +1,133 @@
+//! What users on a shared switch with a tunnel do to each other by what they say of addresses: to which the control
+//! plane of that tunnel (`netvale evpn`) listens.
+
+use crate::common;
+
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
+
+use common::ports::attach;
+use common::users::as_user;
+use common::{Daemon, until};
+use netvale::Port;
+use netvale_wire::{MacAddr, arp};
+use serde_json::{Value, json};
+
+const ALICE: u32 = 70_051;
+const BOB: u32 = 70_052;
+/// More than the daemon listens to in all.
+const MANY: u32 = 100_000;
+
+fn daemon(host: u8, mut options: Value) -> Daemon {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let d = Daemon::start_as(0, dir, "[switch]\nshared = ['vale0']\n[sockets]\nmode = '0666'");
+    let [a, b, ..] = std::process::id().to_le_bytes();
+    options["name"] = json!("vx");
+    options["evpn"] = json!(true);
+    attach(&d, &format!("vxlan:7,local=127.{}.{b}.{host}", 1 | a), options);
+    d
+}
+
+fn opened(d: &Daemon, uid: u32, name: &str) -> Port {
+    as_user(uid, || Port::open_with(name, &d.options())).unwrap()
+}
+
+fn mac(n: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, n])
+}
+
+/// A request for an address by which a host says its own.
+fn request(from: MacAddr, ip: Ipv4Addr) -> Vec<u8> {
+    let mut bytes = [0; arp::LEN];
+    let mut packet = arp::Packet::init(&mut bytes).unwrap();
+    packet.set_operation(arp::REQUEST);
+    packet.set_sender(from, ip);
+    packet.set_target(MacAddr::ZERO, Ipv4Addr::new(10, 255, 255, 254));
+    [&[0xff; 6][..], &from.0, &[8, 6], &bytes, &[0; 18]].concat()
+}
+
+/// Sends requests, and waits until they have left.
+fn say(port: &mut Port, from: MacAddr, ips: impl Iterator<Item = Ipv4Addr>) {
+    let ring = &mut port.tx()[0];
+    ring.sync();
+    let empty = ring.space();
+    for frame in ips.map(|ip| request(from, ip)) {
+        until("there is room", || {
+            let is_sent = ring.send(&frame);
+            if !is_sent {
+                ring.sync();
+            }
+            is_sent
+        });
+    }
+    until("all has left", || {
+        ring.sync();
+        ring.space() == empty
+    });
+}
+
+/// The addresses of one host that the control plane is told.
+fn told(d: &Daemon, of: MacAddr) -> Vec<String> {
+    let local = d.call("vxlan.local", json!({"port": "vale0:vx"}))["result"]["addresses"].clone();
+    let host = local.as_array().unwrap().iter().find(|one| one["mac"] == json!(of.to_string()));
+    let ips = host.and_then(|host| host["ips"].as_array().cloned()).unwrap_or_default();
+    ips.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Objective: a user who says to have very many addresses leaves room for the hosts of others, which are heard, and
+/// stay known.
+#[test]
+fn a_flood_leaves_others_heard() {
+    if !rustix::process::geteuid().is_root() {
+        return netvale_harness::skip("being several users needs root");
+    }
+    let d = daemon(120, json!({}));
+    let [mut alice, mut bob] = [opened(&d, ALICE, "vale0:a"), opened(&d, BOB, "vale0:b")];
+    say(&mut bob, mac(2), (0..MANY).map(|n| Ipv4Addr::from(0x0b00_0000 + n)));
+    let hosts = || (1..=20).map(|n| Ipv4Addr::new(10, 0, 0, n));
+    say(&mut alice, mac(1), hosts());
+    until("Alice's are heard", || told(&d, mac(1)).len() == 20);
+    say(&mut bob, mac(2), (0..MANY).map(|n| Ipv4Addr::from(0x0c00_0000 + n)));
+    assert_eq!(told(&d, mac(1)).len(), 20);
+}
+
+/// Objective: an IP address that another user's host has stays that host's, though another user says to have it, also in that host's name;
+/// when its port is gone, it is the other's.
+#[test]
+fn an_address_stays_with_its_host() {
+    if !rustix::process::geteuid().is_root() {
+        return netvale_harness::skip("being several users needs root");
+    }
+    let d = daemon(121, json!({}));
+    let [mut alice, mut bob] = [opened(&d, ALICE, "vale0:a"), opened(&d, BOB, "vale0:b")];
+    let ip = |n| Ipv4Addr::new(10, 0, 0, n);
+    let texts = |ns: &[u8]| ns.iter().map(|&n| ip(n).to_string()).collect::<Vec<_>>();
+    say(&mut alice, mac(1), [ip(1)].into_iter());
+    until("Alice's is heard", || told(&d, mac(1)) == texts(&[1]));
+    say(&mut bob, mac(2), [ip(1), ip(2)].into_iter());
+    say(&mut bob, mac(1), [ip(3)].into_iter());
+    until("Bob's is heard", || told(&d, mac(2)) == texts(&[2]));
+    assert_eq!(told(&d, mac(1)), texts(&[1]), "Bob has spoken in Alice's name");
+    drop(alice);
+    until("it is Bob's", || told(&d, mac(2)).len() == 2);
+}
+
+/// Objective: behind a link, where it is not known who has spoken, hosts of all users are heard, and so are those that
+/// another one's thread would be taken for.
+#[test]
+fn behind_a_link() {
+    if !rustix::process::geteuid().is_root() {
+        return netvale_harness::skip("being several users needs root");
+    }
+    let d = daemon(122, json!({"link_out": "delay 1ms"}));
+    let ip = |n: u8| Ipv4Addr::new(10, 0, 0, n);
+    let mut ports = [(0, 1), (ALICE, 2), (BOB, 3)].map(|(uid, n)| opened(&d, uid, &format!("vale0:p{n}")));
+    for (port, n) in ports.iter_mut().zip(1..) {
+        // Somebody may be looking when a frame comes out of the link: then the next one is heard.
+        until(&format!("host {n} is heard"), || {
+            say(port, mac(n), [ip(n)].into_iter());
+            told(&d, mac(n)) == [ip(n).to_string()]
+        });
+    }
+}

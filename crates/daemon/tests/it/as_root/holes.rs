@@ -1,0 +1,303 @@
+//! A user makes a hole in the memory of a port, by a thread that hardly gets a processor. Who touches a page of it
+//! waits until the whole hole is made, and nothing ends that wait.
+
+use crate::common;
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use common::users::as_user;
+use common::{Daemon, frame, receive, send, until};
+use netvale::{Options, Port, raw};
+use netvale_control::attach::{AttachReply, AttachRequest, REPLY_LEN};
+use netvale_harness::attacks::holes::{Hole, Hollow, Idler};
+use netvale_mem::fault::Fault;
+use netvale_mem::notify::Doorbell;
+use netvale_vhost::frontend::Frontend;
+use netvale_virtio::driver::options::DriverOptions;
+use rustix::net::{RecvFlags, SendFlags};
+use serde_json::{Value, json};
+
+const ALICE: u32 = 70_021;
+const MALLORY: u32 = 70_022;
+/// Buffers of Mallory's, whose pages a hole takes away: some 64 MiB.
+const BUFFERS: u32 = 32_000;
+/// One test at a time: the longest region of this process is to be that test's.
+static ONE: Mutex<()> = Mutex::new(());
+/// How long a frame of others may take. A worker that waits for the hole takes many seconds.
+const BOUND: Duration = Duration::from_secs(1);
+
+fn daemon() -> Daemon {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let more = format!(
+        "workers = 1\nallow_dirs = [{:?}]\n[switch]\nshared = ['vale0']\n[sockets]\nmode = '0666'",
+        folder_in(dir.path())
+    );
+    let d = Daemon::start_as(0, dir, &more);
+    std::fs::create_dir(folder_in(d.dir())).unwrap();
+    chown(folder_in(d.dir()), Some(MALLORY), Some(MALLORY)).unwrap();
+    d
+}
+
+/// Mallory's folder.
+fn folder_in(dir: &Path) -> PathBuf {
+    dir.join("mallory")
+}
+
+fn opened(d: &Daemon, uid: u32, name: &str, extra_bufs: u32) -> Port {
+    let options = Options { extra_bufs, ..d.options() };
+    as_user(uid, || Port::open_with(name, &options)).unwrap()
+}
+
+/// Does something again and again while a hole is being made in the longest region. Returns how long that took at most,
+/// which is not waited for if it is longer than [`BOUND`], and how long the hole did.
+fn beside_a_hole(step: impl FnMut()) -> (Duration, Duration) {
+    beside_holes(&[Hollow::longest().unwrap()], step)
+}
+
+/// The same beside a hole in each of these regions.
+fn beside_holes(regions: &[Hollow], mut step: impl FnMut()) -> (Duration, Duration) {
+    regions.iter().for_each(|region| region.fill());
+    let busy = Idler::start();
+    let holes: Vec<_> = regions.iter().map(|region| region.begin()).collect();
+    let mut longest = Duration::ZERO;
+    while !holes.iter().all(Hole::is_made) && longest < BOUND {
+        let begun = Instant::now();
+        step();
+        if holes.iter().any(Hole::has_begun) {
+            longest = longest.max(begun.elapsed());
+        }
+    }
+    drop(busy);
+    (longest, holes.into_iter().map(|hole| hole.finish().unwrap()).max().unwrap())
+}
+
+/// Objective: while a user's memory cannot be touched, frames of others, which go to that user's port, too, take no
+/// longer than on a busy machine.
+#[test]
+fn others_do_not_wait_for_a_hole() {
+    others_go_on_beside_holes_of(&[MALLORY]);
+}
+
+/// Objective: the same where several users do so at a time.
+#[test]
+fn others_do_not_wait_for_several_users() {
+    others_go_on_beside_holes_of(&[MALLORY, MALLORY + 1, MALLORY + 2]);
+}
+
+fn others_go_on_beside_holes_of(users: &[u32]) {
+    if !rustix::process::geteuid().is_root() {
+        return netvale_harness::skip("being several users needs root");
+    }
+    let _one = ONE.lock();
+    let d = daemon();
+    let mut a = opened(&d, ALICE, "vale0:a", 0);
+    let mut b = opened(&d, ALICE, "vale0:b", 0);
+    let _theirs: Vec<_> = users.iter().map(|&uid| opened(&d, uid, &format!("vale0:m{uid}"), BUFFERS)).collect();
+    let mut regions = Hollow::all().unwrap();
+    regions.sort_by_key(|region| std::cmp::Reverse(region.len()));
+    let mut tag = 0;
+    let (longest, lasted) = beside_holes(&regions[..users.len()], || {
+        send(&mut a, &frame(255, 1, tag));
+        while receive(&mut b) != frame(255, 1, tag) {}
+        tag = tag.wrapping_add(1);
+    });
+    assert!(longest < BOUND, "a frame took {longest:?}, beside a hole of {lasted:?}");
+    println!("the hole took {lasted:?}, the longest frame {longest:?}");
+}
+
+/// What has the daemon touch Mallory's memory, in the region of that number, and says what the answer was.
+type Touching = fn(&Daemon, region: u64) -> String;
+
+/// Root asks about the port.
+fn show(d: &Daemon, _region: u64) -> String {
+    d.call("port.show", json!({ "port": "vale0:m" })).to_string()
+}
+
+/// Mallory opens a port there, and closes it; without mapping it, as this process would wait itself.
+fn open_and_close(d: &Daemon, region: u64) -> String {
+    let name = format!("vale0:o@{region}");
+    let request = AttachRequest { name, tx_slots: 16, rx_slots: 16, ..AttachRequest::default() };
+    as_user(MALLORY, || {
+        let line = raw::connect_to(d.options().run_dir.as_deref()).unwrap();
+        let mut reply = [0; REPLY_LEN];
+        rustix::net::send(&line, &request.encode(), SendFlags::NOSIGNAL).unwrap();
+        let (got, _) = rustix::net::recv(&line, &mut reply, RecvFlags::empty()).unwrap();
+        AttachReply::decode(&reply[..got]).unwrap().text
+    })
+}
+
+/// Objective: meanwhile, the daemon answers requests of others, whatever it has to touch in that memory: rings that it
+/// shows, ports that come and go. The user loses all ports, with the reason, and has ports again later.
+#[test]
+fn requests_do_not_wait_for_a_hole() {
+    if !rustix::process::geteuid().is_root() {
+        return netvale_harness::skip("being several users needs root");
+    }
+    let _one = ONE.lock();
+    for (touching, answer) in
+        [(show as Touching, "there is no port vale0:m"), (open_and_close, "holds up who touches it")]
+    {
+        let mut answers = BTreeSet::new();
+        let d = daemon();
+        let _idle: Vec<_> = (0..20).map(|number| opened(&d, MALLORY, &format!("vale0:n{number}"), 0)).collect();
+        let mallorys = opened(&d, MALLORY, "vale0:m", BUFFERS);
+        let shown = d.call("port.show", json!({ "port": "vale0:m" }));
+        let region = shown["result"]["region"]["id"].as_u64().unwrap();
+        let (longest, lasted) = beside_a_hole(|| {
+            answers.insert(touching(&d, region));
+            drop(opened(&d, ALICE, "vale0:c", 0));
+        });
+        println!("the hole took {lasted:?}, the longest request {longest:?}");
+        assert!(longest < BOUND, "a request took {longest:?}, beside a hole of {lasted:?}");
+        assert!(answers.iter().any(|one| one.contains(answer)), "{answers:?}");
+        let evicted = d.call("port.evicted", json!({}))["result"].to_string();
+        assert!(evicted.contains("vale0:n1") && evicted.contains("memory of that user's"), "{evicted}");
+        drop(mallorys);
+        // With the hole, all that is over; the user waits as after a doorbell that blocks.
+        until("Mallory's ports are gone", || d.ports().iter().all(|port| !port.starts_with("vale0:")));
+        let again = || as_user(MALLORY, || Port::open_with("vale0:m", &d.options())).is_ok();
+        until("Mallory may have ports again", again);
+    }
+}
+
+/// A guest of Mallory's with some 68 MiB of memory. It leaves when that is dropped.
+fn guest(d: &Daemon) -> (UnixStream, impl Sized) {
+    as_user(MALLORY, || attach_guest(d, json!({})));
+    connected_guest(d)
+}
+
+fn attach_guest(d: &Daemon, mut options: Value) {
+    options["name"] = json!("guest");
+    options["rings"] = json!(4);
+    let port = format!("vhost:{}", folder_in(d.dir()).join("guest").display());
+    let reply = d.call("port.attach", json!({ "switch": "vale0", "port": port, "options": options }));
+    assert_eq!(reply["result"]["kind"], "vhost", "{reply}");
+}
+
+/// Mallory's hypervisor, at the port that is there.
+fn connected_guest(d: &Daemon) -> (UnixStream, impl Sized) {
+    let path = folder_in(d.dir()).join("guest");
+    as_user(MALLORY, || {
+        let socket = UnixStream::connect(&path).unwrap();
+        let stop = Doorbell::new().unwrap();
+        let calls = [(); 8].map(|()| Doorbell::new().unwrap());
+        let options = DriverOptions { pairs: 4, size: 4096, ..DriverOptions::default() };
+        let running = Frontend::new(socket.as_fd(), stop.as_fd(), &Fault::new().unwrap()).start(options, &calls);
+        (socket, (running.unwrap(), calls))
+    })
+}
+
+/// Objective: a port that root attached for Mallory's hypervisor takes Mallory's time: frames of others, which go to
+/// the guest, too, take no longer than on a busy machine.
+#[test]
+fn a_guest_at_roots_port_holds_nobody_up() {
+    if !rustix::process::geteuid().is_root() {
+        return netvale_harness::skip("being several users needs root");
+    }
+    let _one = ONE.lock();
+    for access in [json!({ "socket_user": MALLORY.to_string() }), json!({ "socket_mode": "0666" })] {
+        let d = daemon();
+        attach_guest(&d, access.clone());
+        let (_socket, _memory) = connected_guest(&d);
+        let mut a = opened(&d, ALICE, "vale0:a", 0);
+        let mut b = opened(&d, ALICE, "vale0:b", 0);
+        let mut tag = 0;
+        let (longest, lasted) = beside_a_hole(|| {
+            send(&mut a, &frame(255, 1, tag));
+            while receive(&mut b) != frame(255, 1, tag) {}
+            drop(opened(&d, ALICE, "vale0:c", 0));
+            tag = tag.wrapping_add(1);
+        });
+        println!("the hole took {lasted:?}, the longest frame {longest:?}");
+        assert!(longest < BOUND, "{access}: a frame took {longest:?}, beside a hole of {lasted:?}");
+    }
+}
+
+/// Objective: a guest that leaves while a hole is made in its memory holds nobody up: that memory is unmapped once the
+/// hole is made, and others' memory is mapped meanwhile.
+#[test]
+fn a_guest_leaves_beside_a_hole() {
+    if !rustix::process::geteuid().is_root() {
+        return netvale_harness::skip("being several users needs root");
+    }
+    let _one = ONE.lock();
+    let d = daemon();
+    let (socket, _memory) = guest(&d);
+    let maps = || std::fs::read_to_string(format!("/proc/{}/maps", d.id())).unwrap();
+    until("its memory is mapped", || maps().contains("netvale-virtio"));
+    let mut rounds = 0;
+    let (longest, lasted) = beside_a_hole(|| {
+        rounds += 1;
+        if rounds == 20 {
+            socket.shutdown(std::net::Shutdown::Both).unwrap();
+        }
+        drop(opened(&d, ALICE, "vale0:c", 0));
+    });
+    println!("the hole took {lasted:?}, the longest request {longest:?}");
+    assert!(longest < BOUND, "a request took {longest:?}, beside a hole of {lasted:?}");
+    assert!(rounds > 20, "the hole was over before the guest had left");
+    until("its memory is unmapped", || !maps().contains("netvale-virtio"));
+}
+
+/// Whether a hole is being made in the longest region: its pages are taken out of all mappings first.
+fn is_being_made() -> bool {
+    let region = Hollow::longest().unwrap();
+    region.resident().unwrap() < region.len() / 2
+}
+
+/// Whether a thread of the daemon waits in the kernel, and cannot be ended.
+fn waits(d: &Daemon) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", d.id())).into_iter().flatten().flatten();
+    let stats = tasks.map(|task| std::fs::read_to_string(task.path().join("stat")).unwrap_or_default());
+    stats.into_iter().any(|stat| stat.contains(") D "))
+}
+
+/// Objective: who has nothing but a guest keeps no successor from going on by a hole in the guest's memory, whether a
+/// worker waits for it or the successor would. The guest is gone then, and the successor goes on meanwhile.
+#[test]
+fn a_guest_beside_a_hole_keeps_no_successor() {
+    if !rustix::process::geteuid().is_root() {
+        return netvale_harness::skip("being several users needs root");
+    }
+    let _one = ONE.lock();
+    for is_talked_to in [true, false] {
+        let d = daemon();
+        let (socket, _memory) = guest(&d);
+        let mut a = opened(&d, ALICE, "vale0:a", 0);
+        let process = || d.call("version", json!({}))["result"]["pid"].clone();
+        let first = process();
+        let mut is_asked = false;
+        let mut has_gone_on = false;
+        let (longest, lasted) = std::thread::scope(|scope| {
+            beside_a_hole(|| {
+                if is_talked_to && !is_asked {
+                    // A full ring is as good.
+                    let _ = a.tx()[0].send(&frame(255, 1, 0));
+                    a.tx()[0].sync();
+                }
+                if !is_asked && if is_talked_to { waits(&d) } else { is_being_made() } {
+                    is_asked = true;
+                    scope.spawn(|| d.is_succeeded());
+                }
+                has_gone_on |= is_asked && process() != first;
+            })
+        });
+        println!("the hole took {lasted:?}, the longest request {longest:?}");
+        assert!(longest < BOUND, "a request took {longest:?}, beside a hole of {lasted:?}");
+        assert!(has_gone_on, "no successor went on before the hole of {lasted:?} was made");
+        socket.set_read_timeout(Some(common::LIMIT)).unwrap();
+        assert_eq!((&socket).read(&mut [0; 64]).unwrap(), 0, "the guest has no port any more");
+        until("the guest's port is gone", || !d.ports().contains(&"vale0:guest".to_owned()));
+        // What the successor took away itself.
+        let evicted = d.call("port.evicted", json!({}))["result"].to_string();
+        assert!(is_talked_to || evicted.contains("vale0:guest") && evicted.contains("is held up"), "{evicted}");
+    }
+}

@@ -1,0 +1,202 @@
+//! A *toucher*: a thread that touches memory in the place of others, who must not wait for it.
+//!
+//! A page of a file in which a hole is being made is waited for until the whole hole is made, for as long as who makes
+//! it likes, in a state that no signal ends. A thread that serves many has such memory touched by one of its owner's
+//! own, and goes on without it when that makes no progress: no processor time is used, though there is something to do
+//! and the thread does not wait for a processor. Much memory takes its time, and so does a busy machine.
+#![allow(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use crate::fault::raise;
+
+/// Between two looks at how far the thread has come.
+const LOOK: Duration = Duration::from_millis(100);
+/// As many looks that find no progress are too many: one may be as this process itself was stopped.
+const LOOKS: u32 = 2;
+/// What lasts for longer than this must have had that part of a processor's time meanwhile.
+const LONG: Duration = Duration::from_secs(1);
+const PART: u32 = 16;
+/// Less of a processor's time between two looks is no progress: waiting takes some, too.
+const MOVES: Duration = Duration::from_millis(1);
+
+type TouchFn = Box<dyn FnOnce() + Send>;
+
+/// The thread. It ends with this value, once it has done what it was given.
+#[derive(Debug)]
+pub struct Toucher {
+    touches: Sender<TouchFn>,
+    state: Arc<TouchState>,
+    news: Arc<OwnedFd>,
+}
+
+#[derive(Debug, Default)]
+struct TouchState {
+    /// Its number for the kernel; 0 before it has begun.
+    thread: AtomicI32,
+    /// Number of touches that it was given, and that are done.
+    given: AtomicU64,
+    done: AtomicU64,
+    /// How many have to be done before one is waited for again: all that were given when one took too long.
+    late: AtomicU64,
+    /// Whether one took too long, until somebody was told.
+    was_late: AtomicBool,
+}
+
+/// The kernel's number of the calling thread.
+fn number() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+impl TouchState {
+    /// How much processor time the thread has used.
+    fn used(&self) -> Duration {
+        let thread = self.thread.load(Ordering::Relaxed);
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // The clock of a thread (CPUCLOCK_SCHED, CPUCLOCK_PERTHREAD of the kernel's posix-timers.h).
+        let clock = !thread << 3 | 6;
+        // SAFETY: a clock's number, and a structure of the caller's own that is written.
+        let is_known = thread != 0 && unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
+        if is_known { Duration::new(time.tv_sec as u64, time.tv_nsec as u32) } else { Duration::ZERO }
+    }
+
+    /// Whether the thread would go on, if it had a processor: a busy machine is nobody's fault.
+    fn is_ready(&self) -> bool {
+        let thread = self.thread.load(Ordering::Relaxed);
+        let stat = std::fs::read(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+        // Its name comes before, in brackets (proc_pid_stat(5)).
+        let name_end = stat.iter().rposition(|&byte| byte == b')');
+        name_end.and_then(|at| stat.get(at + 2)) == Some(&b'R')
+    }
+}
+
+impl Toucher {
+    /// Starts the thread; `news` becomes readable when a touch takes too long.
+    ///
+    /// # Errors
+    /// Whatever the system calls for threads return.
+    pub fn start(name: String, news: &Arc<OwnedFd>) -> std::io::Result<Toucher> {
+        let (touches, given) = mpsc::channel::<TouchFn>();
+        let state = Arc::new(TouchState::default());
+        let done = Arc::clone(&state);
+        std::thread::Builder::new().name(name).spawn(move || {
+            done.thread.store(number(), Ordering::Relaxed);
+            for touch in given {
+                touch();
+                done.done.fetch_add(1, Ordering::Release);
+            }
+        })?;
+        Ok(Toucher { touches, state, news: Arc::clone(news) })
+    }
+
+    /// Has the thread do something. `None` if that takes too long, or something before it did and lasts: it is done
+    /// nevertheless, when its turn comes, and what it returns is dropped.
+    pub fn touch<R: Send + 'static>(&self, what: impl FnOnce() -> R + Send + 'static) -> Option<R> {
+        // What is dropped there may have something to touch, too.
+        if self.state.thread.load(Ordering::Relaxed) == number() {
+            return Some(what());
+        }
+        let (done, answer) = mpsc::sync_channel(1);
+        self.give(move || drop(done.send(what())));
+        if self.state.done.load(Ordering::Acquire) < self.state.late.load(Ordering::Relaxed) {
+            return None;
+        }
+        let answer = self.wait(&answer);
+        if answer.is_none() {
+            self.say_late();
+        }
+        answer
+    }
+
+    fn wait<R>(&self, answer: &Receiver<R>) -> Option<R> {
+        let begun = Instant::now();
+        let at_first = self.state.used();
+        let mut before = at_first;
+        let mut idle = 0;
+        while idle < LOOKS {
+            match answer.recv_timeout(LOOK) {
+                Err(RecvTimeoutError::Timeout) => {}
+                other => return other.ok(),
+            }
+            let used = self.state.used();
+            let lasted = begun.elapsed();
+            let is_slow = lasted > LONG && (used - at_first) * PART < lasted;
+            let waits = (used - before < MOVES || is_slow) && !self.state.is_ready();
+            idle = if waits { idle + 1 } else { 0 };
+            before = used;
+        }
+        None
+    }
+
+    /// Has the thread do something that nobody waits for.
+    pub fn give(&self, what: impl FnOnce() + Send + 'static) {
+        self.state.given.fetch_add(1, Ordering::Relaxed);
+        // It ends only with this value.
+        let _ = self.touches.send(Box::new(what));
+    }
+
+    #[cold]
+    fn say_late(&self) {
+        self.state.late.store(self.state.given.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.state.was_late.store(true, Ordering::Release);
+        raise(&self.news);
+    }
+
+    /// Whether a touch took too long since the last call.
+    pub fn take_late(&self) -> bool {
+        self.state.was_late.swap(false, Ordering::AcqRel)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Instant;
+
+    fn toucher() -> Toucher {
+        Toucher::start("touches".into(), &crate::fault::news().unwrap()).unwrap()
+    }
+
+    /// Objective: what works is waited for, however long it takes.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no clocks of threads")]
+    fn work_is_waited_for() {
+        let works = |time: Duration| {
+            let until = Instant::now() + time;
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            9
+        };
+        assert_eq!(toucher().touch(move || works(LONG + 3 * LOOK)), Some(9));
+    }
+
+    /// Objective: what is done elsewhere has its result here; nobody waits for what waits itself, nor again before that
+    /// is done, and then all is as before.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no eventfd of this kind")]
+    fn nobody_waits() {
+        let toucher = Arc::new(toucher());
+        let inner = Arc::clone(&toucher);
+        assert_eq!(toucher.touch(move || inner.touch(|| 7)), Some(Some(7)), "that thread does it itself");
+        let (go_on, wait) = channel::<()>();
+        let begun = Instant::now();
+        assert_eq!(toucher.touch(move || wait.recv().is_ok()), None);
+        assert!(begun.elapsed() >= LOOKS * LOOK);
+        let (say, said) = channel();
+        assert!(toucher.touch(move || say.send(5)).is_none(), "something before it lasts");
+        assert_eq!((toucher.take_late(), toucher.take_late()), (true, false));
+        go_on.send(()).unwrap();
+        assert_eq!(said.recv(), Ok(5), "it is done nevertheless");
+        let works = || toucher.touch(|| 8) == Some(8);
+        let until = Instant::now() + Duration::from_secs(60);
+        while !works() {
+            assert!(Instant::now() < until);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The *server names*: names and addresses under which a server answers. Each request says under which one it was made
+//! (`Host`, RFC 9110 section 7.2).
+//!
+//! A browser lets every page that its user opens send requests to every address, so that a connection from the loopback
+//! is no sign of trust. A page that has its own name resolve to this server's address (DNS rebinding) could even read
+//! the answers; but it asks under its own name.
+
+use std::net::IpAddr;
+
+use crate::http::answer::Status;
+use crate::http::head::Head;
+use crate::http::listener::{Listener, Place};
+
+/// What a server is called.
+#[derive(Clone, Debug, Default)]
+pub struct ServerNames {
+    /// Addresses that it listens at.
+    addresses: Vec<IpAddr>,
+    /// Names that it has besides `localhost`.
+    names: Vec<String>,
+}
+
+impl ServerNames {
+    /// The hosts of a server with these listeners, which has those names besides.
+    #[must_use]
+    pub fn of(listeners: &[Listener], names: &[String]) -> ServerNames {
+        ServerNames::at(listeners.iter().filter_map(Listener::place), names)
+    }
+
+    fn at(places: impl Iterator<Item = Place>, names: &[String]) -> ServerNames {
+        let address = |place| match place {
+            Place::Tcp(address) => Some(address.ip()),
+            Place::Unix(_) => None,
+        };
+        let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        ServerNames { addresses: places.filter_map(address).collect(), names }
+    }
+
+    /// Whether a request was made to this server.
+    ///
+    /// # Errors
+    /// It was made to another one, to none, or to several: the status that says so.
+    pub fn judge(&self, head: &Head) -> Result<(), Status> {
+        let is_own = head.only("host").is_some_and(|host| self.has(host));
+        if is_own { Ok(()) } else { Err(Status::Misdirected) }
+    }
+
+    /// Whether a `Host` is this server. The port is not looked at: it may be forwarded from another one.
+    fn has(&self, host: &str) -> bool {
+        let name = name_of(host).to_ascii_lowercase();
+        if name == "localhost" || self.names.contains(&name) {
+            return true;
+        }
+        // Names that are addresses are resolved by nobody.
+        let address = name.parse::<IpAddr>();
+        address.is_ok_and(|ip| ip.is_loopback() || self.addresses.iter().any(|own| *own == ip || own.is_unspecified()))
+    }
+}
+
+/// A host without its port, an IPv6 address without its brackets.
+fn name_of(host: &str) -> &str {
+    if let Some((address, rest)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']'))
+        && (rest.is_empty() || rest.starts_with(':'))
+    {
+        return address;
+    }
+    host.split_once(':').map_or(host, |(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(place: &str, names: &[&str]) -> ServerNames {
+        let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+        ServerNames::at(std::iter::once(place.parse().expect("a place")), &names)
+    }
+
+    fn judged(hosts: &ServerNames, fields: &str) -> Result<(), Status> {
+        let text = format!("GET / HTTP/1.1\r\n{fields}\r\n");
+        hosts.judge(&Head::parse(text.as_bytes()).expect("a request").expect("a whole one"))
+    }
+
+    /// Objective: who asks this server under one of its names is answered; a name that was made to point here is not.
+    #[test]
+    fn own_and_others() {
+        let loopback = at("tcp:127.0.0.1:9848", &["Switch.example"]);
+        let is_own = |hosts: &ServerNames, host: &str| judged(hosts, &format!("Host: {host}\r\n")) == Ok(());
+        for host in ["127.0.0.1:9848", "localhost", "LOCALHOST:1", "[::1]:80", "127.0.0.2", "switch.example:443"] {
+            assert!(is_own(&loopback, host), "{host}");
+        }
+        for host in ["evil.example:9848", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost.evil.example", "[::1]x"]
+        {
+            assert!(!is_own(&loopback, host), "{host}");
+        }
+        assert!(is_own(&at("tcp:10.0.0.1:80", &[]), "10.0.0.1"));
+        assert!(is_own(&at("tcp:0.0.0.0:80", &[]), "10.0.0.1:80"));
+        assert!(!is_own(&at("tcp:0.0.0.0:80", &[]), "evil.example:80"));
+        assert!(!is_own(&at("unix:/a", &[]), "a") && is_own(&at("unix:/a", &[]), "localhost:80"));
+        for fields in ["", "Host: localhost\r\nHost: localhost\r\n", "Host: localhost\r\nHost: evil.example\r\n"] {
+            assert_eq!(judged(&loopback, fields), Err(Status::Misdirected), "{fields}");
+        }
+    }
+}

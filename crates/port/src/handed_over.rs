@@ -1,0 +1,100 @@
+//! A queue of a user's who is not trusted with others' time: frames from other workers are copied into memory of the
+//! daemon's, and the user's own worker takes them from there to the queue.
+
+use std::sync::Arc;
+
+use netvale_mem::drops::RingCounters;
+
+use crate::domain::TimeDomain;
+use crate::link::{Link, LinkEnd, LinkError, LinkSettings};
+use crate::ring_out::Reservation;
+use crate::{Batch, Egress, Room, Scratch};
+
+/// Bytes that may be under way to a queue, with what is kept beside each frame.
+const BYTES: u64 = 1 << 20;
+/// Frames that the user's worker looks at in advance.
+const FRAMES: u32 = 4096;
+/// Threads that each have a lane for their frames, and one more; others find one that nobody uses just then.
+const THREADS: usize = 1;
+
+/// The queue, as all workers may deliver to it.
+pub struct HandOverQueue {
+    own: Arc<dyn Egress>,
+    domain: TimeDomain,
+    link: Arc<Link>,
+}
+
+impl HandOverQueue {
+    /// Makes it of the user's queue. The other end is for a task of the user's worker.
+    ///
+    /// # Errors
+    /// [`LinkError`] if memory or doorbell cannot be had.
+    pub fn new(own: &Arc<dyn Egress>, domain: TimeDomain) -> Result<(HandOverQueue, LinkEnd), LinkError> {
+        let (link, end) = Link::new(Self::settings(), THREADS, None, Arc::clone(own.counters()))?;
+        Ok((HandOverQueue { own: Arc::clone(own), domain, link }, end))
+    }
+
+    fn settings() -> LinkSettings {
+        LinkSettings { bytes: BYTES, frames: Some(FRAMES), ..LinkSettings::default() }
+    }
+
+    /// Bytes of memory that one takes, or will.
+    #[must_use]
+    pub fn memory() -> u64 {
+        Self::settings().memory(THREADS)
+    }
+}
+
+impl Egress for HandOverQueue {
+    #[inline]
+    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+        if self.domain.is_here() { self.own.deliver(batch, picks, scratch) } else { self.link.hand_over(batch, picks) }
+    }
+
+    #[inline]
+    fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
+        if self.domain.is_here() { self.own.reserve(batch, picks) } else { None }
+    }
+
+    fn is_open(&self) -> bool {
+        self.own.is_open()
+    }
+
+    /// Only the user's worker may look at how far the receiver is.
+    fn room(&self) -> Option<&dyn Room> {
+        if self.domain.is_here() { self.own.room() } else { None }
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        self.own.counters()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::null::NullEgress;
+    use crate::{Ingress, Source};
+
+    /// Objective: a queue gets frames only from its user's own thread; what another thread delivers is handed over, as
+    /// it was, and what finds no room there is left to the caller.
+    #[test]
+    fn only_its_users_thread_reaches_a_queue() {
+        let own: Arc<dyn Egress> = Arc::<NullEgress>::default();
+        let user = TimeDomain::of_user(7);
+        let (queue, end) = HandOverQueue::new(&own, user).unwrap();
+        let (mut batch, mut scratch) = <(Box<Batch>, Scratch)>::default();
+        let mut deliver = |bytes: &[u8]| batch.lend(bytes, |batch| queue.deliver(batch, &[0], &mut scratch));
+        assert_eq!(deliver(&[1; 60]), 1);
+        assert_eq!(own.counters().frames(), 0);
+        let mut source = Source::new(Box::new(end) as Box<dyn Ingress>);
+        let mut spare = Box::<Batch>::default();
+        let frames = source.take(&mut spare);
+        assert_eq!((frames.len(), frames.get(0).unwrap().len()), (1, 60));
+        source.release(&mut spare);
+        let room = (0..1000).take_while(|_| deliver(&[2; 60_000]) == 1).count();
+        assert!((10..100).contains(&room), "{room}");
+        user.enter();
+        assert_eq!((deliver(&[3; 60]), own.counters().frames()), (1, 1));
+    }
+}

@@ -1,0 +1,31 @@
+//! What a text may show in a log or on a terminal: what stands there, in that order, on one line.
+
+/// Whether a character shows nothing by itself, begins a line, or changes the order in which others are shown: control
+/// characters, line and paragraph separators, marks of bidirectional text (Unicode Standard Annex 9).
+#[must_use]
+pub fn is_hidden(c: char) -> bool {
+    let is_mark = matches!(c, '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    c.is_control() || is_mark || matches!(c, '\u{2028}'..='\u{202e}')
+}
+
+/// A text with each such character replaced, one for one.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if is_hidden(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: texts of any script stay as they are; what hides, turns or breaks a line does not get through.
+    #[test]
+    fn only_what_shows() {
+        for text in ["plain", "naïve ε שלום مرحبا 漢字 🦀", "a\u{a0}b"] {
+            assert_eq!(printable(text), text);
+        }
+        for c in ['\0', '\n', '\u{1b}', '\u{85}', '\u{200e}', '\u{2028}', '\u{202e}', '\u{2066}', '\u{feff}'] {
+            assert_eq!(printable(&format!("a{c}b")), "a\u{fffd}b");
+        }
+    }
+}

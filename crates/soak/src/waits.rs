@@ -1,0 +1,95 @@
+//! Long waits of bystanders, beside those of the pair whose frames no daemon moves: what both wait for is not the
+//! daemon's.
+
+use std::time::{Duration, Instant};
+
+use crate::pairs::LongWait;
+
+/// A longer wait is a failure.
+const PROMPT: Duration = Duration::from_millis(100);
+/// The part of a wait that is the daemon's at least; of a machine that took more, nothing can be told.
+const OWN: f64 = 0.4;
+/// When a wait is judged: the other pair's may end a little later.
+const RIPE: Duration = Duration::from_secs(2);
+
+/// Whose wait it was, by numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitOf {
+    /// The pair.
+    pub pair: usize,
+    /// What it was.
+    pub wait: LongWait,
+}
+
+/// Waits that are not judged yet, and those of the pair that others are compared with.
+#[derive(Debug, Default)]
+pub struct LongWaits {
+    pending: Vec<WaitOf>,
+    compared: Vec<LongWait>,
+}
+
+impl LongWaits {
+    /// Takes note of waits.
+    pub fn add(&mut self, pair: usize, waits: Vec<LongWait>, is_compared: bool) {
+        if is_compared {
+            self.compared.extend(waits);
+        } else {
+            self.pending.extend(waits.into_iter().map(|wait| WaitOf { pair, wait }));
+        }
+    }
+
+    /// Those that can be judged by now, or all: each is shorter by what the other pair waited at that time.
+    pub fn judged(&mut self, all: bool) -> Vec<WaitOf> {
+        let mut judged = Vec::new();
+        self.pending.retain(|one| {
+            let is_ripe = all || one.wait.until.elapsed() > RIPE;
+            judged.extend(is_ripe.then_some(*one));
+            !is_ripe
+        });
+        for WaitOf { wait, .. } in &mut judged {
+            let meanwhile = self.compared.iter().filter(|other| wait.overlaps(other)).map(|other| other.own);
+            wait.own = wait.own.saturating_sub(meanwhile.max().unwrap_or_default());
+        }
+        self.compared.retain(|other| other.until.elapsed() < 30 * RIPE);
+        judged
+    }
+}
+
+impl LongWait {
+    fn since(&self) -> Instant {
+        self.until.checked_sub(self.whole).unwrap_or(self.until)
+    }
+
+    fn overlaps(&self, other: &LongWait) -> bool {
+        self.since() < other.until && other.since() < self.until
+    }
+
+    /// Whether the daemon has to answer for it.
+    pub fn is_too_long(&self) -> bool {
+        self.own > PROMPT && self.own > self.whole.mul_f64(OWN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a wait is shorter by what the other pair waited at the same time, and not by what it waited before.
+    #[test]
+    fn beside_the_other_pair() {
+        let start = Instant::now();
+        let wait = |from: u64, until: u64| {
+            let whole = Duration::from_millis(until - from);
+            LongWait { flow: 0, until: start + Duration::from_millis(until), whole, own: whole }
+        };
+        let mut waits = LongWaits::default();
+        waits.add(0, vec![wait(500, 800)], true);
+        waits.add(1, vec![wait(100, 400), wait(600, 950), wait(550, 980)], false);
+        assert!(waits.judged(false).is_empty());
+        let judged = waits.judged(true);
+        assert_eq!(judged.iter().map(|one| one.wait.own.as_millis()).collect::<Vec<_>>(), [300, 50, 130]);
+        // Of the last one the machine took most.
+        assert_eq!(judged.iter().map(|one| one.wait.is_too_long()).collect::<Vec<_>>(), [true, false, false]);
+        assert!(waits.judged(true).is_empty());
+    }
+}
