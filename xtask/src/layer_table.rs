@@ -7,20 +7,22 @@
 //! abi → portspec → control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
 //! { netlink, tap } → netns → { cli, cni }      netlink → evpn      portspec, control → cni
 //! control → { evpn, observe } → cli      vxlan → { bench, cli }
+//! fdio → { control, vfio-user, vhost, ptnet, guest, client, daemon }
 //! wire → { policy, port, switch, tap, pcapport, client, daemon }      policy → { control, port, switch, daemon, cli, bench }
 //! ```
 //!
-//! An arrow means "is used by". There is no edge between the siblings switch, tap, pcapport, nic, vhost, virtio-pci, ptnet, e1000 and vxlan: only
-//! the daemon knows all kinds of port.
+//! An arrow means "is used by". There is no edge between the siblings switch, tap, pcapport, nic, vhost, virtio-pci,
+//! ptnet, e1000 and vxlan: only the daemon knows all kinds of port.
 
 /// One row a crate: its short name, and the short names of the crates it may use. The short name is
 /// the package name without `netvale-`; the package `netvale` is `client`.
 pub const LAYERS: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("wire", &[]),
+    ("fdio", &[]),
     ("portspec", &["abi"]),
     ("policy", &["wire"]),
-    ("control", &["abi", "portspec", "policy"]),
+    ("control", &["abi", "portspec", "policy", "fdio"]),
     ("mem", &["abi"]),
     ("port", &["abi", "mem", "wire", "policy"]),
     ("switch", &["abi", "mem", "wire", "policy", "port"]),
@@ -34,12 +36,12 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("pci", &["abi", "mem"]),
     ("virtio", &["abi", "mem", "wire", "port"]),
     ("virtio-pci", &["abi", "mem", "pci", "virtio"]),
-    ("vhost", &["abi", "mem", "wire", "port", "virtio"]),
-    ("vfio-user", &["mem"]),
-    ("ptnet", &["abi", "mem", "port", "vfio-user"]),
+    ("vhost", &["abi", "mem", "wire", "port", "virtio", "fdio"]),
+    ("vfio-user", &["mem", "fdio"]),
+    ("ptnet", &["abi", "mem", "port", "vfio-user", "fdio"]),
     ("e1000", &["mem", "wire", "port", "pci", "vfio-user"]),
-    ("guest", &["abi", "mem", "pci", "control"]),
-    ("client", &["abi", "mem", "wire", "afxdp", "pci", "guest", "portspec", "control"]),
+    ("guest", &["abi", "mem", "pci", "control", "fdio"]),
+    ("client", &["abi", "mem", "wire", "afxdp", "pci", "guest", "portspec", "control", "fdio"]),
     ("capi", &["abi", "mem", "portspec", "control", "client"]),
     ("pcap", &["abi", "mem", "portspec", "control", "client"]),
     (
@@ -48,6 +50,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "abi",
             "mem",
             "wire",
+            "fdio",
             "port",
             "portspec",
             "control",
@@ -68,7 +71,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("evpn", &["control", "netlink"]),
     ("observe", &["control"]),
-    ("harness", &["control"]),
+    ("harness", &["control", "fdio"]),
     (
         "bench",
         &[
@@ -86,9 +89,12 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("cni", &["portspec", "control", "tap", "netns", "harness"]),
     (
         "soak",
-        &["abi", "mem", "port", "control", "tap", "pcapport", "virtio", "vhost", "e1000", "guest", "client", "harness"],
+        &[
+            "abi", "mem", "port", "control", "fdio", "tap", "pcapport", "virtio", "vhost", "e1000", "guest", "client",
+            "harness",
+        ],
     ),
-    ("system-tests", &["harness"]),
+    ("system-tests", &["harness", "fdio"]),
     ("xtask", &[]),
 ];
 

@@ -1,14 +1,12 @@
 //! The handshake: connect, request a port, receive the region and the doorbells.
 
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use netvale_control::attach::{
-    AttachReply, AttachRequest, FILE_AT_FAULT, FileAsked, IN_FILE, MAX_FDS, OFFSETS_AT_FAULT, PORT_OF_SWITCH,
-    REPLY_LEN, Role,
+    AttachReply, AttachRequest, FILE_AT_FAULT, FileAsked, IN_FILE, OFFSETS_AT_FAULT, PORT_OF_SWITCH, REPLY_LEN, Role,
 };
 use netvale_control::client::ClientError;
 use netvale_control::device::{DeviceReply, DeviceRequest, Holding};
@@ -20,10 +18,7 @@ use netvale_mem::notify::Doorbell;
 use netvale_mem::pipe::PipeTx;
 use netvale_mem::region::RingSide;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::error::Error;
 use crate::nics;
@@ -163,12 +158,8 @@ fn ask(conn: BorrowedFd<'_>, message: &[u8], file: Option<BorrowedFd<'_>>) -> Re
             .map_err(Error::system("make a socket"))?;
     rustix::net::sockopt::set_socket_timeout(&ours, rustix::net::sockopt::Timeout::Recv, Some(TIMEOUT))
         .map_err(Error::system("set a time limit"))?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
     let sent: Vec<BorrowedFd<'_>> = [Some(theirs.as_fd()), file].into_iter().flatten().collect();
-    control.push(SendAncillaryMessage::ScmRights(&sent));
-    rustix::net::sendmsg(conn, &[std::io::IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)
-        .map_err(Error::system("ask the daemon"))?;
+    netvale_fdio::send(conn, message, &sent, SendFlags::empty()).map_err(Error::system("ask the daemon"))?;
     // With this copy closed, a daemon that ends closes the last one: no need to wait for the time limit.
     drop(theirs);
     receive(&ours)
@@ -189,26 +180,18 @@ fn connect(dir: &Path) -> Result<OwnedFd, Error> {
 
 fn receive(conn: &OwnedFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
     let mut bytes = [0u8; REPLY_LEN];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut iov = [std::io::IoSliceMut::new(&mut bytes)];
-    let got = rustix::io::retry_on_intr(|| rustix::net::recvmsg(conn, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC))
-        .map_err(|e| match e {
-            Errno::AGAIN => Error::Timeout(TIMEOUT),
-            e => Error::system("wait for an answer from the daemon")(e),
-        })?;
-    if got.flags.contains(ReturnFlags::CTRUNC) {
+    let got = rustix::io::retry_on_intr(|| netvale_fdio::receive(conn, &mut bytes, RecvFlags::empty()));
+    let got = got.map_err(|e| match e {
+        Errno::AGAIN => Error::Timeout(TIMEOUT),
+        e => Error::system("wait for an answer from the daemon")(e),
+    })?;
+    if got.is_short {
         return Err(Error::system("take the daemon's descriptors")(Errno::MFILE));
     }
-    let fds = control
-        .drain()
-        .filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None })
-        .flatten()
-        .collect();
     if got.bytes == 0 {
         return Err(Error::Closed);
     }
-    Ok((bytes.get(..got.bytes).unwrap_or(&[]).to_vec(), fds))
+    Ok((bytes.get(..got.bytes).unwrap_or(&[]).to_vec(), got.fds))
 }
 
 /// Regions this program has mapped, by the device and inode of the memfd that each region has. While a mapping lives,

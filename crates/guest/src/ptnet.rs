@@ -2,7 +2,7 @@
 //! measurements.
 
 use std::any::Any;
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,9 +15,7 @@ use netvale_mem::notify::{Doorbell, nap};
 use netvale_mem::words::Words;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags, SocketType,
-};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::Error;
 
@@ -174,17 +172,15 @@ fn recv(connection: &OwnedFd) -> Result<(i64, Option<OwnedFd>), Error> {
                 source: Errno::TIMEDOUT.into(),
             });
         }
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut iov = [std::io::IoSliceMut::new(bytes.get_mut(got..).unwrap_or_default())];
-        match rustix::net::recvmsg(connection, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC) {
+        match netvale_fdio::receive(connection, bytes.get_mut(got..).unwrap_or_default(), RecvFlags::empty()) {
             Ok(message) if message.bytes == 0 => return Err(Error::Closed),
-            Ok(message) => got += message.bytes,
+            Ok(message) => {
+                got += message.bytes;
+                fd = message.fds.into_iter().next().or(fd);
+            }
             Err(Errno::AGAIN | Errno::INTR) => continue,
             Err(e) => return Err(Error::system("wait for an answer from the ptnet port")(e)),
         }
-        let rights = |m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None };
-        fd = control.drain().filter_map(rights).flatten().next().or(fd);
     }
     Ok((i64::from_le_bytes(bytes), fd))
 }

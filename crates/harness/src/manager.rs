@@ -3,8 +3,6 @@
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
@@ -13,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::net::RecvFlags;
 use tempfile::TempDir;
 
 use crate::{Failed, Launch, Process};
@@ -132,16 +130,12 @@ fn lock(kept: &Kept) -> MutexGuard<'_, BTreeMap<String, OwnedFd>> {
 fn listen(socket: &UnixDatagram, kept: &Kept, barriers: &AtomicU64, stopped: &AtomicBool) {
     let mut bytes = [0; 1024];
     while !stopped.load(Ordering::Relaxed) {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut iov = [IoSliceMut::new(&mut bytes)];
-        let Ok(got) = rustix::net::recvmsg(socket, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC) else { continue };
-        let rights = |m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None };
+        let Ok(got) = netvale_fdio::receive(socket, &mut bytes, RecvFlags::empty()) else { continue };
         if bytes.get(..got.bytes) == Some(BARRIER) {
             barriers.fetch_add(1, Ordering::Release);
             continue;
         }
-        let fd = control.drain().filter_map(rights).flatten().next();
+        let fd = got.fds.into_iter().next();
         let text = String::from_utf8_lossy(&bytes[..got.bytes]).into_owned();
         let Some(name) = text.lines().find_map(|line| line.strip_prefix("FDNAME=")) else { continue };
         match fd {

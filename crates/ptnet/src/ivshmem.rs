@@ -1,4 +1,5 @@
-//! The server's side of QEMU's ivshmem protocol (QEMU docs/specs/ivshmem-spec): how a guest gets its memory, doorbells and interrupts.
+//! The server's side of QEMU's ivshmem protocol (QEMU docs/specs/ivshmem-spec): how a guest gets its memory, doorbells
+//! and interrupts.
 //!
 //! The server sends 64-bit little-endian numbers, some with a descriptor:
 //!
@@ -12,14 +13,12 @@
 //!
 //! Guests send nothing. There are only two peers, this server being the host: memory is never shared between guests.
 
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::SendFlags;
 
 use crate::header::HOST_PEER;
 use crate::instance::Instance;
@@ -60,15 +59,10 @@ fn send_one(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, (number, fd): &Message
     let bytes = number.to_le_bytes();
     let mut done = 0;
     while done < bytes.len() {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
         // A descriptor goes with the first byte.
-        let fds: Vec<_> = fd.iter().filter(|_| done == 0).copied().collect();
-        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-            return Err(Errno::MSGSIZE);
-        }
-        let rest = IoSlice::new(bytes.get(done..).unwrap_or_default());
-        match rustix::net::sendmsg(socket, &[rest], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        let fds = if done == 0 { fd.as_slice() } else { &[] };
+        let rest = bytes.get(done..).unwrap_or_default();
+        match netvale_fdio::send(socket, rest, fds, SendFlags::DONTWAIT) {
             Ok(sent) => done += sent,
             Err(Errno::AGAIN) => wait_for_room(socket, stop)?,
             Err(Errno::INTR) => {}

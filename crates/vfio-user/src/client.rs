@@ -1,13 +1,12 @@
 //! A vfio-user client for programs that act as a guest: memory, registers, an interrupt.
 
-use std::io::{self, IoSlice, Read, Write};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{self, Read, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::SendFlags;
 
 use crate::dma::Place;
 use crate::wire::{HEADER, Header, MAX_MESSAGE, NO_REPLY, Writer, command};
@@ -107,13 +106,7 @@ impl Client {
     fn send(&mut self, command: u16, flags: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<u16> {
         self.next = self.next.wrapping_add(1);
         let bytes = Header { id: self.next, command, flags, ..Header::default() }.question(payload);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
-            return Err(bad("too many descriptors"));
-        }
-        let sent =
-            rustix::net::sendmsg(self.socket.as_fd(), &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+        let sent = netvale_fdio::send(&self.socket, &bytes, fds, SendFlags::empty())?;
         self.socket.write_all(bytes.get(sent..).unwrap_or_default())?;
         Ok(self.next)
     }

@@ -1,15 +1,11 @@
 //! Messages over a socket.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-};
+use rustix::net::{RecvFlags, SendFlags};
 
 use crate::Device;
 use crate::ended::{Ended, TIMEOUT};
@@ -26,9 +22,9 @@ const IN_A_ROW: u32 = 64;
 /// The time to poll for the next message before sleeping.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// Serves a connection (a non-blocking stream socket) to its end. After [`Ended::Stopped`], nothing of what came is lost:
-/// the same session can be served again, here or in another process. With a `keeper`, that holds if this process is killed,
-/// too: a message stays in the socket until it is answered.
+/// Serves a connection (a non-blocking stream socket) to its end. After [`Ended::Stopped`], nothing of what came is
+/// lost: the same session can be served again, here or in another process. With a `keeper`, that holds if this process
+/// is killed, too: a message stays in the socket until it is answered.
 pub fn serve<D: Device>(
     socket: BorrowedFd<'_>,
     stop: BorrowedFd<'_>,
@@ -143,7 +139,8 @@ impl Line<'_> {
         }
     }
 
-    /// Looks for the next message for a moment: a guest that reads a register waits for the answer, and accesses come in groups.
+    /// Looks for the next message for a moment: a guest that reads a register waits for the answer, and accesses come
+    /// in groups.
     fn spin(&self, inbox: &mut Inbox) -> Result<bool, Ended> {
         let began = Instant::now();
         loop {
@@ -199,17 +196,12 @@ impl Line<'_> {
 
     fn get(&self, inbox: &mut Inbox, only_looks: bool) -> Result<bool, Ended> {
         inbox.borrows(only_looks);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
         let looks = if only_looks { RecvFlags::PEEK } else { RecvFlags::empty() };
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC | looks;
-        let mut place = [IoSliceMut::new(inbox.room(CHUNK))];
-        let got = rustix::net::recvmsg(self.socket, &mut place, &mut control, flags);
-        let rights = |m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None };
-        let fds = control.drain().filter_map(rights).flatten().collect();
-        inbox.came(CHUNK, got.as_ref().map_or(0, |message| message.bytes), fds)?;
+        let got = netvale_fdio::receive(self.socket, inbox.room(CHUNK), RecvFlags::DONTWAIT | looks);
+        let (got, fds) = got.map_or_else(|e| (Err(e), Vec::new()), |got| (Ok(got.bytes), got.fds));
+        inbox.came(CHUNK, got.unwrap_or(0), fds)?;
         match got {
-            Ok(message) if message.bytes == 0 => Err(Ended::Closed),
+            Ok(0) => Err(Ended::Closed),
             Ok(_) => Ok(true),
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
             Err(Errno::CONNRESET) => Err(Ended::Closed),
@@ -221,17 +213,15 @@ impl Line<'_> {
     fn send<D>(&self, session: &mut Session<D>) -> Result<(), Ended> {
         let Some((answer, done)) = &mut session.unsent else { return Ok(()) };
         while *done < answer.bytes.len() {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
             // Descriptors go with the first byte.
-            let fds: Vec<_> = answer.fds.iter().filter(|_| *done == 0).map(AsFd::as_fd).collect();
-            if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+            let fds = if *done == 0 { &answer.fds[..] } else { &[] };
+            if fds.len() > MAX_FDS {
                 return Err(Ended::Descriptors);
             }
-            let rest = IoSlice::new(answer.bytes.get(*done..).unwrap_or_default());
+            let rest = answer.bytes.get(*done..).unwrap_or_default();
             let marks = self.page.zip(session.owed);
             marks.into_iter().for_each(|(page, (id, _))| page.set_answering(Some(id)));
-            match rustix::net::sendmsg(self.socket, &[rest], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            match netvale_fdio::send(self.socket, rest, fds, SendFlags::DONTWAIT) {
                 Ok(sent) => *done += sent,
                 Err(Errno::AGAIN) => {
                     marks.filter(|_| *done == 0).into_iter().for_each(|(page, _)| page.set_answering(None));

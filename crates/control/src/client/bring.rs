@@ -1,14 +1,9 @@
 //! Handing the daemon a device that this program has made.
 
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType, sockopt,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use super::{ClientError, DEFAULT_TIMEOUT};
 use crate::attach::{AttachReply, BRING_LEN, BringRequest, MAX_BROUGHT, REPLY_LEN};
@@ -62,12 +57,9 @@ impl Bringing {
         if message.len() > BRING_LEN {
             return Err(refusal("the port's options are too long to be sent".into()));
         }
-        let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1 + MAX_BROUGHT))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
         let (ours, theirs) = answer_socket().map_err(lost)?;
         let fds: Vec<BorrowedFd<'_>> = std::iter::once(&theirs).chain(queues).map(AsFd::as_fd).collect();
-        control.push(SendAncillaryMessage::ScmRights(&fds));
-        rustix::net::sendmsg(&self.conn, &[IoSlice::new(&message)], &mut control, SendFlags::NOSIGNAL).map_err(lost)?;
+        netvale_fdio::send(&self.conn, &message, &fds, SendFlags::empty()).map_err(lost)?;
         // With this copy closed, a daemon that ends closes the last one.
         drop(theirs);
         let mut bytes = [0; REPLY_LEN];

@@ -1,18 +1,16 @@
 //! Messages on attach connections: opening a port, asking what a connection holds, netmap's other requests.
 
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use netvale_control::attach::{
     AttachReply, AttachRequest, BRING_LEN, BadMessage, BringRequest, FILE_AT_FAULT, FLAG_NULL, IN_FILE, MAX_BROUGHT,
-    MAX_FDS, NOTE_LEN, OFFSETS_AT_FAULT, REQUEST_LEN,
+    NOTE_LEN, OFFSETS_AT_FAULT, REQUEST_LEN,
 };
 use netvale_control::device::{DeviceRequest, Holding, MessageKind};
 use netvale_control::succession::Succession;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 
 use super::attaching::bring;
 use super::netmap;
@@ -160,8 +158,8 @@ fn has_hung_up(fd: &OwnedFd) -> bool {
     !matches!(poll(&mut fds, Some(&nothing)), Ok(0))
 }
 
-/// Receives a message and the descriptors that came with it: the socket for its answer, unless it may not be answered there, and a file or the
-/// queues of a device. More of them end the connection.
+/// Receives a message and the descriptors that came with it: the socket for its answer, unless it may not be answered
+/// there, and a file or the queues of a device. More of them end the connection.
 fn receive(fd: &OwnedFd, bytes: &mut [u8], caller: Caller) -> rustix::io::Result<(usize, Option<OwnedFd>, Strangers)> {
     let (got, mut fds) = closing::receive(fd, bytes)?;
     let is_device = MessageKind::of(bytes.get(..got).unwrap_or(&[])) == MessageKind::Bring;
@@ -182,7 +180,8 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8], caller: Caller) -> rustix::io::Result
     Ok((got, answer_to, brought))
 }
 
-/// Whether the daemon may send its answer there: whatever else hears it would take it for a message of the daemon's own.
+/// Whether the daemon may send its answer there: whatever else hears it would take it for a message of the daemon's
+/// own.
 fn may_answer(fd: &OwnedFd, caller: Caller) -> bool {
     let is_unix = sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX);
     let is_connected = matches!(sockopt::socket_type(fd), Ok(SocketType::SEQPACKET | SocketType::STREAM));
@@ -304,12 +303,5 @@ fn send_reply(to: &OwnedFd, reply: &AttachReply, fds: &[OwnedFd]) -> bool {
 }
 
 fn send(to: &OwnedFd, message: &[u8], fds: &[OwnedFd]) -> bool {
-    let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
-        return false;
-    }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    rustix::net::sendmsg(to, &[IoSlice::new(message)], &mut control, flags).is_ok()
+    netvale_fdio::send(to, message, fds, SendFlags::DONTWAIT).is_ok()
 }

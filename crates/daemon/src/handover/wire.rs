@@ -1,14 +1,13 @@
 //! Items on their way: a sequence of messages each, since a message carries a limited number of bytes and descriptors.
 
 use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use netvale_mem::notify::nap;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::SendFlags;
 
 use super::items::Item;
 use crate::system::closing;
@@ -50,15 +49,9 @@ pub fn send(to: BorrowedFd<'_>, item: &Item, fds: &[OwnedFd]) -> std::io::Result
 /// # Errors
 /// Whatever sendmsg(2) returns.
 pub fn send_part(to: BorrowedFd<'_>, first: &[u8], part: &[u8], fds: &[OwnedFd]) -> std::io::Result<()> {
-    let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
     let parts = [IoSlice::new(first), IoSlice::new(part)];
     loop {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
-            return Err(Errno::NOBUFS.into());
-        }
-        match rustix::net::sendmsg(to, &parts, &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        match netvale_fdio::send_parts(to, &parts, fds, SendFlags::DONTWAIT) {
             Err(Errno::AGAIN) => wait_for_room(to)?,
             sent => return sent.map(drop).map_err(Into::into),
         }
@@ -136,8 +129,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: an item arrives whole with all its descriptors, however large it is; a stranger's message and a hang-up
-    /// are told apart.
+    /// Objective: an item arrives whole with all its descriptors, however large it is; a stranger's message and a
+    /// hang-up are told apart.
     #[test]
     fn there_and_back() {
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();

@@ -1,18 +1,14 @@
-//! A rig around the main thread, for a fuzzer: connections of users of its choice, which the daemon's own code serves, and what must hold between two requests.
-//! Only in builds for fuzzing (`--cfg fuzzing`).
+//! A rig around the main thread, for a fuzzer: connections of users of its choice, which the daemon's own code serves,
+//! and what must hold between two requests. Only in builds for fuzzing (`--cfg fuzzing`).
 
 use std::collections::BTreeSet;
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use netvale_control::device::DeviceRequest;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 
 use super::{ATTACH, CONTROL, FAULTS, MAX_CLIENTS, Server, Signals, TUNNELS};
 use crate::api::netmap;
@@ -81,12 +77,7 @@ impl Rig {
     pub fn send(&mut self, which: usize, message: &[u8], fds: &[BorrowedFd<'_>]) {
         let Some((id, _, theirs)) = self.theirs.get(which) else { return };
         let (id, before) = (*id, self.tunnels());
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() {
-            control.push(SendAncillaryMessage::ScmRights(fds));
-        }
-        let _ = sendmsg(theirs, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        let _ = netvale_fdio::send(theirs, message, fds, SendFlags::DONTWAIT);
         self.server.event(id);
         self.theirs.iter().filter(|(other, ..)| *other == id).for_each(|(_, _, theirs)| drain(theirs));
         self.forget_closed();
@@ -181,8 +172,8 @@ impl Rig {
         }
     }
 
-    /// All connections end; ports that outlive theirs are removed as root would. Then nothing of the users is left: no port, pipe, switch, monitor
-    /// or region, and no more descriptors than `before`.
+    /// All connections end; ports that outlive theirs are removed as root would. Then nothing of the users is left: no
+    /// port, pipe, switch, monitor or region, and no more descriptors than `before`.
     ///
     /// # Panics
     /// If anything is.

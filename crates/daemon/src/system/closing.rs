@@ -1,17 +1,14 @@
-//! Closes descriptors that strangers opened. Closing can block for as long as their owner likes (a socket that lingers, or in whose queue such a
-//! socket lies; a file system in user space), so threads of their own do it, and no user keeps more than a few of them.
+//! Closes descriptors that strangers opened. Closing can block for as long as their owner likes (a socket that lingers,
+//! or in whose queue such a socket lies; a file system in user space), so threads of their own do it, and no user keeps
+//! more than a few of them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::net::RecvFlags;
 
-/// Most descriptors that one message carries (`SCM_MAX_FD`).
-const MOST_PASSED: usize = 253;
 /// Most threads that close beside the first, and most that close for one user.
 const MOST: usize = 64;
 const MOST_FOR_ONE: usize = 4;
@@ -88,7 +85,8 @@ impl Drop for Strangers {
     }
 }
 
-/// Starts a thread if one is needed. Returns whether descriptors wait that could be closed: then this has to be called again soon.
+/// Starts a thread if one is needed. Returns whether descriptors wait that could be closed: then this has to be called
+/// again soon.
 pub fn look() -> bool {
     let mut closing = closing();
     get_help(&mut closing);
@@ -111,8 +109,8 @@ fn start(work: fn()) -> std::io::Result<()> {
     std::thread::Builder::new().name("netvale-closing".into()).spawn(work).map(drop)
 }
 
-/// Receives a message and all descriptors that came with it: the kernel itself would close those for which there is no room, and block this thread. The
-/// caller passes to [`close`] what it does not keep.
+/// Receives a message and all descriptors that came with it: the kernel itself would close those for which there is no
+/// room, and block this thread. The caller passes to [`close`] what it does not keep.
 ///
 /// # Errors
 /// What recvmsg(2) says; `EAGAIN` if nothing has come.
@@ -129,13 +127,8 @@ pub fn peek(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Vec<Ow
 }
 
 fn receive_with(fd: &OwnedFd, bytes: &mut [u8], how: RecvFlags) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PASSED))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC | how;
-    let got = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
-    let passed =
-        control.drain().filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None });
-    Ok((got.bytes, passed.flatten().collect()))
+    let got = netvale_fdio::receive(fd, bytes, RecvFlags::DONTWAIT | how)?;
+    Ok((got.bytes, got.fds))
 }
 
 /// The number of that user's descriptors that are not closed yet.

@@ -2,15 +2,14 @@
 //! afterwards; one with a path is connected anew each time, as another manager may be there.
 
 use std::ffi::OsString;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::OnceLock;
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::SendFlags;
 use sd_notify::NotifyState;
 
 static ABSTRACT: OnceLock<UnixDatagram> = OnceLock::new();
@@ -49,12 +48,7 @@ pub fn tell(states: &[NotifyState<'_>], fd: Option<BorrowedFd<'_>>) -> io::Resul
 }
 
 fn send(socket: &UnixDatagram, text: &str, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if let Some(fd) = &fd {
-        control.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(fd)));
-    }
-    sendmsg(socket, &[IoSlice::new(text.as_bytes())], &mut control, SendFlags::NOSIGNAL)?;
+    netvale_fdio::send(socket, text.as_bytes(), fd.as_slice(), SendFlags::empty())?;
     Ok(())
 }
 

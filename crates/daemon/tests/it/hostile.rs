@@ -1,9 +1,9 @@
-//! Attacks over the daemon's sockets: descriptors that block the thread that closes them, connections without end, frames without end.
+//! Attacks over the daemon's sockets: descriptors that block the thread that closes them, connections without end,
+//! frames without end.
 
 use crate::common;
 
-use std::io::{IoSlice, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::users::as_user;
 use common::{Daemon, until};
 use netvale_abi::slot::NS_MOREFRAG;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::SendFlags;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -30,10 +30,7 @@ fn lingering() -> (OwnedFd, TcpStream) {
 }
 
 fn pass(to: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
-    rustix::net::sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
+    netvale_fdio::send(to, bytes, fds, SendFlags::empty()).unwrap();
 }
 
 /// The daemon, stopped: what is sent meanwhile it finds together. It goes on when this is dropped.
@@ -72,8 +69,8 @@ fn is_prompt(d: &Daemon) {
     assert!(start.elapsed() < Duration::from_secs(20), "it waited for {:?}", start.elapsed());
 }
 
-/// Objective: descriptors that block the thread that closes them, passed over either socket, one or many, hold nobody up; over the control socket
-/// they end the connection.
+/// Objective: descriptors that block the thread that closes them, passed over either socket, one or many, hold nobody
+/// up; over the control socket they end the connection.
 #[test]
 fn descriptors_that_linger() {
     let d = Daemon::start_as(0, tempfile::tempdir().unwrap(), "");
@@ -155,8 +152,8 @@ fn connections_without_end() {
     until("there is room again", || as_user(USER, || is_served(&connect())));
 }
 
-/// Objective: past a quota of ports, switches or memory a user is refused, and told of which; others, and root, still get theirs, and what is given back
-/// can be had again.
+/// Objective: past a quota of ports, switches or memory a user is refused, and told of which; others, and root, still
+/// get theirs, and what is given back can be had again.
 #[test]
 fn too_much() {
     let dir = tempfile::tempdir().unwrap();
@@ -190,8 +187,8 @@ fn too_much() {
     until("there is room again", || open(USER, "vale3:a", 0).is_ok());
 }
 
-/// Objective: out of descriptors, the daemon does not use up a processor, turns connections away, and serves those that it has; when there are descriptors
-/// again, it accepts again.
+/// Objective: out of descriptors, the daemon does not use up a processor, turns connections away, and serves those that
+/// it has; when there are descriptors again, it accepts again.
 #[test]
 fn out_of_descriptors() {
     let dir = tempfile::tempdir().unwrap();

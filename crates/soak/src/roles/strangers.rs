@@ -1,7 +1,6 @@
 //! Clients that hold no port.
 
-use std::io::{IoSlice, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use netvale_control::attach::AttachRequest;
 use netvale_control::device::DeviceRequest;
 use netvale_control::dirs::CONTROL_SOCKET;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::SendFlags;
 
 use super::{Attacker, pause, text};
 
@@ -150,8 +149,5 @@ fn lingering() -> std::io::Result<(OwnedFd, TcpStream)> {
 }
 
 fn pass(to: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> rustix::io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(fds));
-    rustix::net::sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    netvale_fdio::send(to, bytes, fds, SendFlags::DONTWAIT)
 }

@@ -4,7 +4,6 @@ use crate::common::guest;
 use crate::common::ptnet as machines;
 use crate::common::up;
 
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -26,7 +25,8 @@ fn kept_of_guests(manager: &Manager) -> usize {
     manager.names().iter().filter(|name| name.starts_with("ptnet-")).count()
 }
 
-/// Objective: a daemon that is killed and started again by a service manager has the same guests: they only see a pause.
+/// Objective: a daemon that is killed and started again by a service manager has the same guests: they only see a
+/// pause.
 #[test]
 fn daemon_restarts() {
     let _one = ONE.lock();
@@ -90,15 +90,8 @@ impl Confused {
             let bell = || rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("an eventfd");
             let (doorbells, vectors): (Vec<OwnedFd>, Vec<OwnedFd>) = (0..3).map(|_| (bell(), bell())).unzip();
             let say = |number: i64, fd: Option<std::os::fd::BorrowedFd<'_>>| {
-                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-                let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
-                let fds: Vec<_> = fd.into_iter().collect();
-                if !fds.is_empty() {
-                    control.push(rustix::net::SendAncillaryMessage::ScmRights(&fds));
-                }
-                let bytes = number.to_le_bytes();
-                let iov = [std::io::IoSlice::new(&bytes)];
-                rustix::net::sendmsg(&socket, &iov, &mut control, rustix::net::SendFlags::NOSIGNAL).expect("sent");
+                let flags = rustix::net::SendFlags::empty();
+                netvale_fdio::send(&socket, &number.to_le_bytes(), fd.as_slice(), flags).expect("sent");
             };
             say(0, None);
             say(1, None);
@@ -135,8 +128,9 @@ impl Drop for Confused {
     }
 }
 
-/// Objective: a header of a version that the driver does not know, or that cannot be, is refused in dmesg, memory that is no ptnet device's is left alone,
-/// and a host that says nonsense about rings that run does not bring the guest down.
+/// Objective: a header of a version that the driver does not know, or that cannot be, is refused in dmesg, memory that
+/// is no ptnet device's is left alone, and a host that says nonsense about rings that run does not bring the guest
+/// down.
 #[test]
 fn confused_hosts() {
     let _one = ONE.lock();

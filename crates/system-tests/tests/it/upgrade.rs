@@ -4,8 +4,6 @@ use crate::common;
 use crate::common::sequence;
 use crate::common::up;
 
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,7 +14,7 @@ use netvale_control::attach::{AttachReply, REPLY_LEN};
 use netvale_control::client::Client;
 use netvale_control::succession::Succession;
 use netvale_control::types::{AttachParams, Latency, PortOptions};
-use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use sequence::{Came, LIMIT, Reader, Sender, frame, open};
 use up::Up;
 
@@ -183,10 +181,7 @@ impl Pretender {
 
     fn hear(&self) -> Vec<u8> {
         let mut bytes = vec![0; 1 << 17];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let iov = &mut [IoSliceMut::new(&mut bytes)];
-        let got = rustix::net::recvmsg(&self.0, iov, &mut control, RecvFlags::CMSG_CLOEXEC).expect("it answers");
+        let got = netvale_fdio::receive(&self.0, &mut bytes, RecvFlags::empty()).expect("it answers");
         bytes.truncate(got.bytes);
         bytes
     }

@@ -1,5 +1,5 @@
-//! A server that was killed, and one that goes on with what was kept: each message is carried out and answered once, whenever
-//! the first one ended.
+//! A server that was killed, and one that goes on with what was kept: each message is carried out and answered once,
+//! whenever the first one ended.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -151,8 +151,9 @@ fn next(kept: &Kept<u32>) -> Session<Counter> {
     Session::continued(device, VECTORS, &Fault::new().unwrap(), state, fds).unwrap().after_a_kill()
 }
 
-/// Objective: what is answered was noted before; what was carried out and noted, but not answered, is not refused when it comes
-/// again; what was answered, but is still in the socket, is not carried out, or answered, again; all that is behind it is.
+/// Objective: what is answered was noted before; what was carried out and noted, but not answered, is not refused when
+/// it comes again; what was answered, but is still in the socket, is not carried out, or answered, again; all that is
+/// behind it is.
 #[test]
 fn each_message_once() {
     let ((kept, count), mut line) = (kept(), Line::new());
@@ -199,8 +200,8 @@ fn each_message_once() {
     assert_eq!(page.words().load(ANSWERING.0), 0);
 }
 
-/// Objective: messages that come in pieces, and many together, with descriptors or without, are served as without anybody
-/// who keeps them; what has not been served when the service stops is still in the socket.
+/// Objective: messages that come in pieces, and many together, with descriptors or without, are served as without
+/// anybody who keeps them; what has not been served when the service stops is still in the socket.
 #[test]
 fn in_pieces() {
     let ((kept, _), mut line) = (kept(), Line::new());
@@ -218,12 +219,7 @@ fn in_pieces() {
         line.send(3, command::DEVICE_GET_INFO, 0, &[0; 16]);
         assert_eq!(line.answer(), (3, command::DEVICE_GET_INFO, 0));
         let map = Header { id: 4, command: command::DMA_MAP, ..Header::default() }.question(&window(0));
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
-        let fds = [file.as_fd()];
-        assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&fds)));
-        let slices = [std::io::IoSlice::new(&map)];
-        rustix::net::sendmsg(&line.client, &slices, &mut control, rustix::net::SendFlags::empty()).unwrap();
+        netvale_fdio::send(&line.client, &map, &[file.as_fd()], rustix::net::SendFlags::empty()).unwrap();
         assert_eq!(line.answer(), (4, command::DMA_MAP, 0));
     });
     assert_eq!(session.device().0.writes, 1000);

@@ -1,15 +1,10 @@
 //! A vhost-user connection.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendFlags};
 
 use super::message::{HEADER, MAX_FDS, Message, Refused, header};
 
@@ -101,17 +96,10 @@ impl Inbox {
 
     /// Reads at most `most` bytes. Returns whether the other side is still there.
     fn read(&mut self, socket: BorrowedFd<'_>, most: usize) -> Result<bool, Refused> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut rest = vec![0; most];
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        match recvmsg(socket, &mut [IoSliceMut::new(&mut rest)], &mut control, flags) {
+        match netvale_fdio::receive(socket, &mut rest, RecvFlags::DONTWAIT) {
             Ok(got) => {
-                for message in control.drain() {
-                    if let RecvAncillaryMessage::ScmRights(more) = message {
-                        self.fds.extend(more);
-                    }
-                }
+                self.fds.extend(got.fds);
                 if self.fds.len() > MAX_FDS {
                     return Err(Refused::Fds { request: 0, fds: self.fds.len() });
                 }
@@ -131,15 +119,11 @@ impl Inbox {
 /// Fails if the other side is gone, or does not read.
 pub fn send(socket: BorrowedFd<'_>, message: &Message) -> Result<(), Refused> {
     let bytes = message.bytes();
-    let borrowed: Vec<BorrowedFd<'_>> = message.fds.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
-        return Err(Refused::Fds { request: message.request, fds: borrowed.len() });
+    if message.fds.len() > MAX_FDS {
+        return Err(Refused::Fds { request: message.request, fds: message.fds.len() });
     }
     // A message is far smaller than a socket's buffer: a peer that lets it fill up does not read.
-    let sent = sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-    match sent {
+    match netvale_fdio::send(socket, &bytes, &message.fds, SendFlags::DONTWAIT) {
         Ok(n) if n == bytes.len() => Ok(()),
         Ok(_) => Err(Refused::System(Errno::AGAIN)),
         Err(e) => Err(Refused::System(e)),

@@ -17,8 +17,8 @@ use processes::{Device, Driver, Stream, all_options, connected, other, read, wri
 use raw::{Raw, started};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Objective: in every layout, frames of both directions cross ten changes of the device's process, those that lie in the
-/// rings meanwhile included; the driver keeps its connection. Changes that fail are not noticed either.
+/// Objective: in every layout, frames of both directions cross ten changes of the device's process, those that lie in
+/// the rings meanwhile included; the driver keeps its connection. Changes that fail are not noticed either.
 #[test]
 fn a_device_goes_on() {
     for options in all_options() {
@@ -49,8 +49,8 @@ fn a_device_goes_on() {
     }
 }
 
-/// Objective: in every layout, frames of both directions cross ten changes of the driver's process, and of the device's in
-/// between; neither end notices. Changes that fail are not noticed either.
+/// Objective: in every layout, frames of both directions cross ten changes of the driver's process, and of the device's
+/// in between; neither end notices. Changes that fail are not noticed either.
 #[test]
 fn a_driver_goes_on() {
     for mut options in all_options() {
@@ -105,7 +105,8 @@ fn a_driver_without_its_device() {
     assert_eq!(driver.port.state().connections, 1);
 }
 
-/// Objective: an end that sleeps is woken by the other one after a change of process, and what kicks were counted stays.
+/// Objective: an end that sleeps is woken by the other one after a change of process, and what kicks were counted
+/// stays.
 #[test]
 fn sleepers_are_woken() {
     for packed in [false, true] {
@@ -141,8 +142,8 @@ fn wait(end: &mut End) {
     end.ingress.woken();
 }
 
-/// Objective: a port without a front end goes on, too: with its socket, and with the number of front ends so far; the next
-/// one is served, and the file is removed at the end.
+/// Objective: a port without a front end goes on, too: with its socket, and with the number of front ends so far; the
+/// next one is served, and the file is removed at the end.
 #[test]
 fn without_a_front_end() {
     let mut device = Device::new(2);
@@ -191,18 +192,13 @@ fn half_a_message() {
 }
 
 fn send_with(raw: &Raw, bytes: &[u8], fd: OwnedFd) {
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-    use std::os::fd::AsFd;
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds = [fd.as_fd()];
-    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-    let sent = sendmsg(&raw.0, &[std::io::IoSlice::new(bytes)], &mut control, SendFlags::empty());
+    let sent = netvale_fdio::send(&raw.0, bytes, &[fd], rustix::net::SendFlags::empty());
     assert_eq!(sent, Ok(bytes.len()));
 }
 
-/// Objective: what is kept at any time is enough to go on after an end without notice: split rings say where they are; the
-/// port's thread says when it changed; the front end of a packed ring without a record is disconnected, and the reason told.
+/// Objective: what is kept at any time is enough to go on after an end without notice: split rings say where they are;
+/// the port's thread says when it changed; the front end of a packed ring without a record is disconnected, and the
+/// reason told.
 #[test]
 fn an_end_without_notice() {
     let mut device = Device::new(1);

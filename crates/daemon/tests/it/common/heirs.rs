@@ -1,6 +1,5 @@
 //! Processes that take a daemon's place, and traffic that must not notice.
 
-use std::io::IoSliceMut;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::ScopedJoinHandle;
@@ -9,9 +8,7 @@ use std::time::{Duration, Instant};
 use netvale::{Interest, Port};
 use netvale_control::attach::{AttachReply, REPLY_LEN};
 use netvale_control::succession::Succession;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, socket_with,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::{Daemon, LIMIT, ip, until};
 
@@ -30,11 +27,8 @@ impl Daemon {
         rustix::net::send(&fd, &Succession::Begin.encode(), SendFlags::NOSIGNAL).unwrap();
         loop {
             assert!(netvale_mem::notify::nap(fd.as_fd(), LIMIT), "nothing comes");
-            let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
-            let mut parts = [IoSliceMut::new(&mut bytes)];
-            let got = rustix::net::recvmsg(&fd, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap().bytes;
-            // The descriptors are closed with the buffer, as at the end of a process.
+            // The descriptors are closed, as at the end of a process.
+            let got = netvale_fdio::receive(&fd, &mut bytes, RecvFlags::empty()).unwrap().bytes;
             assert!(got > 0, "the daemon hung up");
             let said = String::from_utf8_lossy(&bytes[..got]);
             if said.ends_with("\"end\"") || said.contains("\"failed\"") {
@@ -83,8 +77,8 @@ pub fn number(frame: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Sends numbered datagrams from the stack to `port`, which sends each back, while `during` runs on a thread of its own, and a while after
-/// it. All arrive both ways, each once, in order. Returns how many.
+/// Sends numbered datagrams from the stack to `port`, which sends each back, while `during` runs on a thread of its
+/// own, and a while after it. All arrive both ways, each once, in order. Returns how many.
 pub fn ping_pong(port: &mut Port, during: impl FnOnce() + Send) -> u64 {
     let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
     socket.connect((PEER, 9)).unwrap();
@@ -103,8 +97,8 @@ fn rounds(socket: &UdpSocket, port: &mut Port, during: &ScopedJoinHandle<'_, ()>
         if during.is_finished() && more > 0 {
             more -= 1;
         }
-        // At a moderate rate; one by one at the start: a TAP of several queues has a flow change to the queue of its answers, past what still
-        // waits in another one.
+        // At a moderate rate; one by one at the start: a TAP of several queues has a flow change to the queue of its
+        // answers, past what still waits in another one.
         let window = if back < ONE_BY_ONE { 1 } else { WINDOW };
         if more > 0 && sent < back + window && socket.send(&sent.to_le_bytes()).is_ok() {
             sent += 1;

@@ -1,7 +1,7 @@
-//! Hypervisors at devices by vfio-user: the protocol's own states, then those of an e1000's driver and of a published ptnet device's.
+//! Hypervisors at devices by vfio-user: the protocol's own states, then those of an e1000's driver and of a published
+//! ptnet device's.
 
-use std::io::{IoSlice, Read};
-use std::mem::MaybeUninit;
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use netvale_port::Ingress;
 use netvale_ptnet::vfio::memory_path;
 use netvale_vfio_user::irqs::{MSI, MSIX};
 use netvale_vfio_user::wire::{HEADER, Header, NO_REPLY, Writer, command};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::SendFlags;
 use serde_json::json;
 
 use super::engine::{Peer, State, offer, say, serve, socket_in, traffic};
@@ -106,10 +106,7 @@ impl<const CARD: bool> Line<CARD> {
 
     /// The daemon may have hung up already.
     fn tell(&self, bytes: &[u8], file: Option<BorrowedFd<'_>>) {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let (mut control, files) = (SendAncillaryBuffer::new(&mut space), file.as_slice());
-        assert!(files.is_empty() || control.push(SendAncillaryMessage::ScmRights(files)));
-        let _ = rustix::net::sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
+        let _ = netvale_fdio::send(&self.socket, bytes, file.as_slice(), SendFlags::empty());
     }
 
     fn ask(&self, what: u16, words: &[u32], file: Option<BorrowedFd<'_>>) {

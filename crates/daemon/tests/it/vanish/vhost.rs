@@ -19,7 +19,8 @@ use crate::common::{Daemon, until};
 
 const SIZE: u64 = 0x1_0000;
 const USER: u64 = 0x7000_0000;
-/// Descriptors of a queue; where its rings begin: descriptors, available ring, used ring, 256 bytes each; and its buffers.
+/// Descriptors of a queue; where its rings begin: descriptors, available ring, used ring, 256 bytes each; and its
+/// buffers.
 const COUNT: u16 = 8;
 const RINGS: [u64; 2] = [0x1000, 0x2000];
 const BUFFERS: [u64; 2] = [0x4000, 0x8000];
@@ -194,13 +195,8 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
     /// The file comes with the first bytes; the rest does not come.
     fn half_a_table(&mut self) {
         let whole = Self::message(request::SET_MEM_TABLE, &self.table());
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
-        let files = [self.memory.as_fd()];
-        assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&files)));
-        let half = std::io::IoSlice::new(&whole.bytes()[..30]).to_vec();
-        let flags = rustix::net::SendFlags::NOSIGNAL;
-        rustix::net::sendmsg(&self.socket, &[std::io::IoSlice::new(&half)], &mut control, flags).unwrap();
+        let flags = rustix::net::SendFlags::empty();
+        netvale_fdio::send(&self.socket, &whole.bytes()[..30], &[&self.memory], flags).unwrap();
     }
 
     fn set_inflight(&mut self) {

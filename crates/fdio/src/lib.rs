@@ -1,0 +1,124 @@
+//! Messages with file descriptors over UNIX sockets (`SCM_RIGHTS`, unix(7)).
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
+/// Most descriptors of a message (`SCM_MAX_FD`).
+pub const MOST: usize = 253;
+
+/// No descriptors.
+pub const NONE: [BorrowedFd<'static>; 0] = [];
+
+/// Sends bytes; the descriptors go with the first one. Returns how many bytes were sent.
+///
+/// # Errors
+/// Whatever sendmsg(2) returns; `ETOOMANYREFS` for more than [`MOST`] descriptors. A peer that is gone is `EPIPE`, and
+/// no signal.
+pub fn send(to: impl AsFd, bytes: &[u8], fds: &[impl AsFd], flags: SendFlags) -> rustix::io::Result<usize> {
+    send_parts(to, &[IoSlice::new(bytes)], fds, flags)
+}
+
+/// The same of bytes that lie in several places.
+///
+/// # Errors
+/// As [`send`].
+pub fn send_parts(
+    to: impl AsFd,
+    parts: &[IoSlice<'_>],
+    fds: &[impl AsFd],
+    flags: SendFlags,
+) -> rustix::io::Result<usize> {
+    let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if borrowed.len() > MOST {
+        return Err(Errno::TOOMANYREFS);
+    }
+    if !borrowed.is_empty() {
+        let fits = control.push(SendAncillaryMessage::ScmRights(&borrowed));
+        debug_assert!(fits, "there is room for the most");
+    }
+    sendmsg(to, parts, &mut control, flags | SendFlags::NOSIGNAL)
+}
+
+/// What has come.
+#[derive(Debug)]
+pub struct Received {
+    /// The number of bytes; 0 if the peer hung up.
+    pub bytes: usize,
+    /// The descriptors, which programs that are executed do not get.
+    pub fds: Vec<OwnedFd>,
+    /// Whether descriptors are missing, as this process may not have as many.
+    pub is_short: bool,
+}
+
+/// Receives bytes, and all descriptors that came with them.
+///
+/// # Errors
+/// Whatever recvmsg(2) returns.
+pub fn receive(from: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> rustix::io::Result<Received> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = recvmsg(from, &mut [IoSliceMut::new(bytes)], &mut control, flags | RecvFlags::CMSG_CLOEXEC)?;
+    let passed = |message| if let RecvAncillaryMessage::ScmRights(fds) = message { Some(fds) } else { None };
+    let fds = control.drain().filter_map(passed).flatten().collect();
+    Ok(Received { bytes: got.bytes, fds, is_short: got.flags.contains(ReturnFlags::CTRUNC) })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::{FdFlags, fcntl_getfd};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    /// Objective: as many descriptors as the kernel passes arrive with their bytes, none of them for programs that are
+    /// executed; more are refused.
+    #[test]
+    fn all_arrive() {
+        let (here, there) = pair();
+        let mut bytes = [0; 8];
+        for count in [0, 1, 2, MOST] {
+            let fds: Vec<_> = std::iter::repeat_n(here.as_fd(), count).collect();
+            assert_eq!(send(&here, b"some", &fds, SendFlags::empty()), Ok(4));
+            let got = receive(&there, &mut bytes, RecvFlags::DONTWAIT).unwrap();
+            assert_eq!((got.bytes, got.fds.len(), got.is_short), (4, count, false));
+            assert!(got.fds.iter().all(|fd| fcntl_getfd(fd).unwrap().contains(FdFlags::CLOEXEC)));
+        }
+        let fds = [here.as_fd(); MOST + 1];
+        assert_eq!(send(&here, b"some", &fds, SendFlags::empty()), Err(Errno::TOOMANYREFS));
+    }
+
+    /// Objective: a message that is looked at is still there, with copies of its descriptors; a peer that hung up is
+    /// told from one that has said nothing.
+    #[test]
+    fn looked_at() {
+        let (here, there) = pair();
+        let mut bytes = [0; 8];
+        let mut look = |flags| receive(&there, &mut bytes, flags | RecvFlags::DONTWAIT);
+        assert_eq!(look(RecvFlags::empty()).unwrap_err(), Errno::AGAIN);
+        assert_eq!(
+            send_parts(&here, &[IoSlice::new(b"a"), IoSlice::new(b"b")], &[here.as_fd()], SendFlags::empty()),
+            Ok(2)
+        );
+        for flags in [RecvFlags::PEEK, RecvFlags::empty()] {
+            let got = look(flags).unwrap();
+            assert_eq!((got.bytes, got.fds.len()), (2, 1));
+        }
+        drop(here);
+        let got = look(RecvFlags::empty()).unwrap();
+        assert_eq!((got.bytes, got.fds.len()), (0, 0));
+        assert_eq!(send(&there, b"a", &NONE, SendFlags::empty()), Err(Errno::PIPE));
+    }
+}
