@@ -2,8 +2,7 @@
 
 use netvale_port::{BATCH, Batch, DropReason, FrameRef, RingCounters};
 
-use crate::fdb::Fdb;
-use crate::fdb::PortId;
+use crate::fdb::{Fdb, MOST_NEWS, PortId};
 use crate::table::MAX_PORTS;
 
 /// Destination of frames that go to every port but the sender's.
@@ -77,6 +76,7 @@ impl Groups {
         self.reset();
         let (mut last, mut last_to) = ((u64::MAX, u64::MAX), NOWHERE);
         let mut uniform = true;
+        let mut news = MOST_NEWS;
         for (i, frame) in frames {
             let to = match frame.addresses() {
                 None => {
@@ -86,8 +86,8 @@ impl Groups {
                 // Runs of frames of one conversation are the rule; nothing can have changed within a run.
                 Some(pair) if pair == last && !frame.no_learn() => last_to,
                 Some((dst, src)) => {
-                    if !frame.no_learn() {
-                        fdb.learn(src, from);
+                    if !frame.no_learn() && news > 0 {
+                        fdb.learn_some(src, from, &mut news);
                     }
                     last = (dst, src);
                     last_to = destination(dst, fdb);

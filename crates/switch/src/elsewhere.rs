@@ -1,5 +1,6 @@
-//! Ports that know of addresses behind them without having seen frames of theirs: tunnels whose control plane says what is at their
-//! other ends. They are asked about an address that the forwarding table does not know, before its frame goes to all.
+//! Ports that know of addresses behind them without having seen frames of theirs: tunnels whose control plane says what
+//! is at their other ends. They are asked about an address that the forwarding table does not know, before its frame
+//! goes to all.
 
 use std::fmt;
 use std::sync::Arc;

@@ -25,6 +25,10 @@ pub const DEFAULT_ENTRIES: usize = 16_384;
 /// An address not seen for this long is forgotten (IEEE 802.1D's default).
 pub const DEFAULT_AGEING: Duration = Duration::from_secs(300);
 
+/// How many addresses of a batch are learned that are new or have moved: each costs several times as much as a known
+/// one, so that a flood of them would take the worker from others. The rest is learned with later frames.
+pub(crate) const MOST_NEWS: u32 = 32;
+
 const WAYS: usize = 8;
 const MAC: u64 = (1 << 48) - 1;
 /// Ages are counted in ticks of this fraction of the ageing time; the 8-bit tick must not wrap within two ageing times.
@@ -85,6 +89,8 @@ pub enum Learned {
     Kept(PortId),
     /// Its port, or the port's owner, has as many as they may, or there is no room.
     TooMany,
+    /// The batch has brought as much news as it may.
+    Later,
 }
 
 impl Fdb {
@@ -109,7 +115,8 @@ impl Fdb {
         &self.beside
     }
 
-    /// A table for the same switch: it has these things in common with another one, and knows as that one which ports belong to whom.
+    /// A table for the same switch: it has these things in common with another one, and knows as that one which ports
+    /// belong to whom.
     pub(crate) fn beside_of(self, other: &Fdb) -> Fdb {
         self.owners.copy(&other.owners);
         Fdb { beside: Arc::clone(&other.beside), ..self }
@@ -165,8 +172,8 @@ impl Fdb {
         self.owners.own(port, owner, most);
     }
 
-    /// The line of an address in a VLAN, and what stands there for both. 0 is never found and never stored: of 2^48 pairs,
-    /// one is flooded to for good.
+    /// The line of an address in a VLAN, and what stands there for both. 0 is never found and never stored: of 2^48
+    /// pairs, one is flooded to for good.
     #[inline]
     fn place(&self, vlan: u16, mac: u64) -> (&[AtomicU64; WAYS], u64) {
         match &self.vlans {
@@ -187,9 +194,9 @@ impl Fdb {
         (word != 0 && mac != 0).then(|| port_of(entry))
     }
 
-    /// Like [`Fdb::learn`], in a VLAN. Says what became of it.
+    /// Like [`Fdb::learn_some`], in a VLAN. Says what became of it.
     #[inline]
-    pub(crate) fn learn_in(&self, vlan: u16, mac: u64, port: PortId) -> Learned {
+    pub(crate) fn learn_in(&self, vlan: u16, mac: u64, port: PortId, news: &mut u32) -> Learned {
         let (line, word) = self.place(vlan, mac);
         if mac & 1 != 0 || mac == 0 || word == 0 {
             return Learned::Known;
@@ -198,7 +205,7 @@ impl Fdb {
         if line.iter().any(|entry| entry.load(Ordering::Relaxed) == fresh) {
             return Learned::Known;
         }
-        self.learn_anew(line, fresh)
+        self.learn_anew(line, fresh, news)
     }
 
     #[inline]
@@ -222,6 +229,12 @@ impl Fdb {
     /// are not learned.
     #[inline]
     pub fn learn(&self, mac: u64, port: PortId) {
+        self.learn_some(mac, port, &mut 1);
+    }
+
+    /// The same for a batch that may bring so much more news.
+    #[inline]
+    pub(crate) fn learn_some(&self, mac: u64, port: PortId, news: &mut u32) {
         if mac & 1 != 0 || mac == 0 {
             return;
         }
@@ -229,13 +242,15 @@ impl Fdb {
         let line = self.line(mac);
         // Nearly always it is known already.
         if !line.iter().any(|entry| entry.load(Ordering::Relaxed) == fresh) {
-            let _ = self.learn_anew(line, fresh);
+            let _ = self.learn_anew(line, fresh, news);
         }
     }
 
     /// Learns what the line does not say yet: a new address, or news of a known one.
     #[cold]
-    fn learn_anew(&self, line: &[AtomicU64; WAYS], fresh: u64) -> Learned {
+    fn learn_anew(&self, line: &[AtomicU64; WAYS], fresh: u64, news: &mut u32) -> Learned {
+        let Some(left) = news.checked_sub(1) else { return Learned::Later };
+        *news = left;
         let known = line.iter().map(|entry| (entry, entry.load(Ordering::Relaxed)));
         match known.into_iter().find(|(_, old)| old & MAC == fresh & MAC) {
             Some((entry, old)) => self.refresh(entry, old, fresh),
@@ -444,8 +459,8 @@ mod tests {
         assert_eq!(t.lookup(0x200), None);
     }
 
-    /// Objective: a flood from many ports of one owner displaces that owner's addresses, not those of others; past the limit it does not even take
-    /// free room; with its port, an address makes room for others again.
+    /// Objective: a flood from many ports of one owner displaces that owner's addresses, not those of others; past the
+    /// limit it does not even take free room; with its port, an address makes room for others again.
     #[test]
     fn shared_out_by_owner() {
         let t = fdb();
@@ -466,7 +481,8 @@ mod tests {
         assert_eq!(of(12), 10);
     }
 
-    /// Objective: an address moves between ports of one owner; to another owner's port only once it has expired, if addresses are sticky.
+    /// Objective: an address moves between ports of one owner; to another owner's port only once it has expired, if
+    /// addresses are sticky.
     #[test]
     fn addresses_stay_with_their_owner() {
         for sticky in [false, true] {

@@ -190,7 +190,8 @@ impl Filters {
         !rule.drops
     }
 
-    /// Says that a rule decides, and how. The last thing that is done, so that nothing is saved for the call where nobody traces.
+    /// Says that a rule decides, and how. The last thing that is done, so that nothing is saved for the call where
+    /// nobody traces.
     #[cold]
     fn tell(&self, rule: &Arc<Rule>) -> bool {
         let number = self.rules.iter().position(|one| Arc::ptr_eq(one, rule)).unwrap_or_default();

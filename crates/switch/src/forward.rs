@@ -131,8 +131,8 @@ impl Forwarder {
         self.held.copies(self.source.variants())
     }
 
-    /// Begins with frames that waited in another process, a batch of them at most. Those whose port or ring is not there
-    /// are dropped.
+    /// Begins with frames that waited in another process, a batch of them at most. Those whose port or ring is not
+    /// there are dropped.
     pub fn wait_with(&mut self, waiting: Vec<WaitingFrames>) {
         if self.is_held() {
             return;

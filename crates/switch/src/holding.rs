@@ -10,8 +10,8 @@ pub const WITHOUT_PROGRESS: Duration = Duration::from_millis(500);
 pub const FOR_A_BATCH: Duration = Duration::from_secs(5);
 /// How long a batch waits for a receiver that was woken and has not run yet: longer than a scheduler's slice.
 pub const FOR_A_WAKE_UP: Duration = Duration::from_millis(10);
-/// For how many times the time that it held a batch back nobody is held back for it then: so it costs its senders, whose
-/// frames are for others, too, one second in eleven at most.
+/// For how many times the time that it held a batch back nobody is held back for it then: so it costs its senders,
+/// whose frames are for others, too, one second in eleven at most.
 const PAUSE: u32 = 10;
 
 /// Until when nobody is held back for a port.

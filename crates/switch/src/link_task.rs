@@ -35,7 +35,8 @@ impl LinkTask {
         LinkTask { source: Source::new(Box::new(end)), to, done: 0, since: None, ring }
     }
 
-    /// The same as [`LinkTask::move_on`], while somebody traces something. Frames that are lost are told of without their bytes.
+    /// The same as [`LinkTask::move_on`], while somebody traces something. Frames that are lost are told of without
+    /// their bytes.
     #[cold]
     fn move_on_noting(&mut self, work: &mut Work) -> Passed {
         steps::begin();

@@ -1,8 +1,9 @@
 //! How an address and its VLAN find their line in the forwarding table, and stand there in one word.
 //!
-//! Both together are 59 bits (the bit that marks group addresses is never set), 11 more than an entry has room for. They are
-//! permuted under a secret key: the upper bits of the result choose the line, the lower 48 stand in the entry, and both
-//! together say which address it is. So entries are as small as those without VLANs, and nobody can aim at a line.
+//! Both together are 59 bits (the bit that marks group addresses is never set), 11 more than an entry has room for.
+//! They are permuted under a secret key: the upper bits of the result choose the line, the lower 48 stand in the entry,
+//! and both together say which address it is. So entries are as small as those without VLANs, and nobody can aim at a
+//! line.
 
 /// Bits of address and VLAN.
 const BITS: u32 = 59;
@@ -69,7 +70,8 @@ mod tests {
     use std::collections::HashSet;
 
     proptest! {
-        /// Objective: line and word say which address in which VLAN they stand for, whatever the key and the number of lines.
+        /// Objective: line and word say which address in which VLAN they stand for, whatever the key and the number of
+        /// lines.
         #[test]
         fn is_a_permutation(key: (u64, u64), vlan in 0u16..4096, mac in 0u64..1 << 48, log in 11u32..20) {
             let (mix, mac) = (Mix::new(key), mac & !1);

@@ -1,7 +1,7 @@
 //! Whose each port is, and how many addresses each owner has in the forwarding table.
 //!
-//! Counts are changed by any thread that learns an address, without a lock. A thread that learns while a port leaves may
-//! miscount by one; the count is never below zero, and the address expires.
+//! Counts are changed by any thread that learns an address, without a lock. A thread that learns while a port leaves
+//! may miscount by one; the count is never below zero, and the address expires.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 

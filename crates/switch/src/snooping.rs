@@ -135,8 +135,8 @@ impl Snooping {
 mod tests {
     use super::*;
 
-    /// Objective: messages are read in order and whole, those that are too long or find no room are counted as lost, and the reader is woken
-    /// once until it reads again.
+    /// Objective: messages are read in order and whole, those that are too long or find no room are counted as lost,
+    /// and the reader is woken once until it reads again.
     #[test]
     fn heard() {
         let snooping = Snooping::default();

@@ -217,7 +217,7 @@ impl Switch {
 
     /// Learns an address in a VLAN (0 if there are none), as another process knew it.
     pub fn learn(&self, vlan: u16, mac: u64, port: PortId) {
-        self.addresses().learn_in(vlan, mac, port);
+        self.addresses().learn_in(vlan, mac, port, &mut 1);
     }
 
     /// How often addresses have come, gone or moved.
@@ -225,8 +225,8 @@ impl Switch {
         &self.fdb.beside().changes
     }
 
-    /// Asks a port about addresses that are not known, from now on: those of the VLANs that its frames may be in. Again after its
-    /// policies have changed.
+    /// Asks a port about addresses that are not known, from now on: those of the VLANs that its frames may be in. Again
+    /// after its policies have changed.
     pub fn ask_port(&self, id: PortId, by: &Arc<dyn Knows>) {
         self.fdb.beside().elsewhere.set(id, &self.vlans_of(id), Some(by));
     }
@@ -241,7 +241,8 @@ impl Switch {
         (1..4095).filter(|&vlan| vlans.tagging(vlan).is_some()).collect()
     }
 
-    /// Forgets an address that is behind another port than this one, for which its port does not keep it. Returns whether it was.
+    /// Forgets an address that is behind another port than this one, for which its port does not keep it. Returns
+    /// whether it was.
     pub fn forget_elsewhere(&self, vlan: u16, mac: u64, port: PortId) -> bool {
         self.addresses().forget_elsewhere(vlan, mac, port)
     }
@@ -500,7 +501,8 @@ fn owner_of(by_id: &[Option<Arc<Entry>>], port: &Port) -> OwnerId {
 mod tests {
     use super::*;
 
-    /// Objective: what is set while frames pass holds for the ports that are there and for later ones, and for no other port.
+    /// Objective: what is set while frames pass holds for the ports that are there and for later ones, and for no other
+    /// port.
     #[test]
     fn changed_while_frames_pass() {
         let switch = Switch::new("vale0");

@@ -1,8 +1,8 @@
 //! Traces of what becomes of single frames.
 //!
 //! A frame that is traced takes the way for ports with policies, alone, and what happens to it is taken down
-//! ([`netvale_mem::steps`]). Workers put records into a queue of fixed size; the connection that traces reads them. Ports without a trace
-//! notice nothing, and neither do the frames of a port under trace that are not traced.
+//! ([`netvale_mem::steps`]). Workers put records into a queue of fixed size; the connection that traces reads them.
+//! Ports without a trace notice nothing, and neither do the frames of a port under trace that are not traced.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,8 +85,8 @@ impl Trace {
         self.lost.swap(0, Ordering::Relaxed)
     }
 
-    /// Number of frames from number `number` on until one is looked at: of each run of `one_of`, one, anywhere in it, so that
-    /// traffic with a rhythm is not looked at always or never in the same beat.
+    /// Number of frames from number `number` on until one is looked at: of each run of `one_of`, one, anywhere in it,
+    /// so that traffic with a rhythm is not looked at always or never in the same beat.
     pub(crate) fn ahead(&self, number: u64) -> u64 {
         let one_of = u64::from(self.options.one_of.max(1));
         let (run, place) = (number / one_of, number % one_of);
@@ -181,7 +181,8 @@ impl Traced {
 mod tests {
     use super::*;
 
-    /// Objective: one frame of each run is chosen, each place in a run sometimes, and the way to the next one is right from everywhere.
+    /// Objective: one frame of each run is chosen, each place in a run sometimes, and the way to the next one is right
+    /// from everywhere.
     #[test]
     fn one_of_each_run() {
         let trace = Trace::new(TraceOptions { filter: None, only_drops: false, one_of: 5, room: 1 });

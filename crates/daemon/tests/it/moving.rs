@@ -11,6 +11,7 @@ use std::time::Duration;
 use common::{Daemon, LIMIT, frame};
 use netvale::{Interest, Options, Port};
 use netvale_daemon::worker::{Polling, Worker};
+use netvale_harness::attacks::filters::rule;
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::fault::Fault;
 use netvale_mem::host::{HostRx, HostTx};
@@ -151,7 +152,8 @@ impl Task<Work> for Costly {
     }
 }
 
-/// Moves task 1 from worker to worker while its sender sends; each move is followed by what `then` does with the new worker.
+/// Moves task 1 from worker to worker while its sender sends; each move is followed by what `then` does with the new
+/// worker.
 fn move_while_frames_pass(
     place: &mut Place,
     ring: &mut AppRing,
@@ -184,8 +186,8 @@ fn move_while_frames_pass(
     assert!(sent > 0);
 }
 
-/// Objective: the frames of a task that moves thousands of times arrive, in order, none twice: at a receiver that has room, and at one for which
-/// nearly every batch is held.
+/// Objective: the frames of a task that moves thousands of times arrive, in order, none twice: at a receiver that has
+/// room, and at one for which nearly every batch is held.
 #[test]
 fn frames_keep_their_order() {
     for (slots, spin_us) in [(256, 20), (256, 0), (4, 0), (4, 50)] {
@@ -213,7 +215,8 @@ fn frames_of_a_task_with_a_descriptor() {
     }
 }
 
-/// Objective: so it is while the task is drained, its worker kept awake, and the task told where its frames come from, between the moves.
+/// Objective: so it is while the task is drained, its worker kept awake, and the task told where its frames come from,
+/// between the moves.
 #[test]
 fn moves_among_other_commands() {
     for slots in [256, 4] {
@@ -312,8 +315,8 @@ fn a_wish_to_stay_awake_moves_along() {
     });
 }
 
-/// Objective: a task that is gone, or was lost to a panic, does not move; one whose worker is held up stays there, and does what it is told to
-/// afterwards.
+/// Objective: a task that is gone, or was lost to a panic, does not move; one whose worker is held up stays there, and
+/// does what it is told to afterwards.
 #[test]
 fn what_cannot_move_stays() {
     let fault = Fault::new().unwrap();
@@ -369,8 +372,8 @@ fn worker_of(d: &Daemon, port: &str) -> u64 {
     rings.iter().find_map(|ring| ring["worker"].as_u64()).unwrap()
 }
 
-/// Objective: of two busy senders that began on the same worker, one is on the other worker after a while; and none of the frames that they send while
-/// that happens is lost on the way to the switch.
+/// Objective: of two busy senders that began on the same worker, one is on the other worker after a while; and none of
+/// the frames that they send while that happens is lost on the way to the switch.
 #[test]
 fn busy_senders_part() {
     let d = Daemon::start("workers = 2");
@@ -380,15 +383,19 @@ fn busy_senders_part() {
     let options = Options { slots: 4096, ..d.options() };
     let mut ports = ["vale0:a", "vale0:b", "vale0:c"].map(|name| Port::open_with(name, &options).unwrap());
     assert_eq!(worker_of(&d, "vale0:a"), worker_of(&d, "vale0:c"), "as many tasks each");
+    for port in ["vale0:a", "vale0:c"] {
+        // The rule costs the worker more than a frame costs the sender.
+        let set = d.call("port.set", json!({"port": port, "set": {"filter_in": [rule("pass", 200)]}}));
+        assert!(set["error"].is_null(), "{set}");
+    }
     let parted = AtomicBool::new(false);
     let sent: Vec<u64> = std::thread::scope(|scope| {
         let [a, _, c] = &mut ports;
         let senders = [a, c].map(|port| {
             scope.spawn(|| {
-                let (mut sent, mut frame) = (0u64, frame(9, 1, 0));
+                let frame = frame(9, 1, 0);
+                let mut sent = 0u64;
                 while !parted.load(Ordering::Relaxed) {
-                    // Addresses that the switch does not know cost the worker more than the sender.
-                    frame[7..11].copy_from_slice(&(sent as u32).wrapping_mul(0x9e37_79b1).to_be_bytes());
                     if port.tx()[0].send(&frame) {
                         sent += 1;
                     } else {

@@ -1,4 +1,5 @@
-//! Decides what becomes of each frame of a batch under the policies of its port: a destination, a VLAN, variants; or a drop.
+//! Decides what becomes of each frame of a batch under the policies of its port: a destination, a VLAN, variants; or a
+//! drop.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ use super::sum;
 use crate::classify::FLOOD;
 use crate::clock::now;
 use crate::entry::Entry;
-use crate::fdb::{Fdb, Learned, PortId};
+use crate::fdb::{Fdb, Learned, MOST_NEWS, PortId};
 use crate::policed::Policed;
 use crate::policies::{Class, KINDS, Policies, protocol};
 use crate::table::{Switch, Table};
@@ -41,6 +42,8 @@ pub(super) struct Judge<'a> {
     want: usize,
     is_deep: bool,
     last: Option<(Conversation, u8)>,
+    /// How much news of addresses the batch may still bring.
+    news: u32,
     /// What is known of groups, if a port snoops.
     listener: Option<Listener<'a>>,
     /// How the frame planned last was retagged, if it went to one port.
@@ -51,7 +54,8 @@ pub(super) struct Judge<'a> {
     looks_at_payload: bool,
 }
 
-/// Bytes of long frames that are copied if nothing looks at more: addresses, tags, and what a copy of a cache line brings.
+/// Bytes of long frames that are copied if nothing looks at more: addresses, tags, and what a copy of a cache line
+/// brings.
 const LEAST: usize = 64;
 /// Bytes by which messages about groups are told apart from other frames.
 const CONTROL: usize = 96;
@@ -77,6 +81,7 @@ impl<'a> Judge<'a> {
             want,
             is_deep,
             last,
+            news: MOST_NEWS,
             listener,
             retag,
             looks_deeper,
@@ -84,8 +89,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Plans frames of a range. Returns the number of the first one that is not planned: what was planned before has to be
-    /// delivered first.
+    /// Plans frames of a range. Returns the number of the first one that is not planned: what was planned before has to
+    /// be delivered first.
     #[inline]
     pub(super) fn plan_all(&mut self, range: Range<usize>, staging: &mut Staging<'_>, plan: &mut Plan) -> usize {
         plan.begin();
@@ -258,7 +263,7 @@ impl<'a> Judge<'a> {
 
     /// Whether frames from that address may come from here. Learns it if they may, unless their sender asks not to.
     #[inline]
-    fn source(&self, vlan: u16, src: u64, no_learn: bool) -> Result<(), DropReason> {
+    fn source(&mut self, vlan: u16, src: u64, no_learn: bool) -> Result<(), DropReason> {
         match self.policed.pinned(src) {
             Some(port) if port == self.me.id => return Ok(()),
             Some(_) => return Err(DropReason::AddressTaken),
@@ -269,7 +274,7 @@ impl<'a> Judge<'a> {
                 return Err(DropReason::Locked);
             }
             // It is in use, and does not expire.
-            self.fdb.learn_in(vlan, src, self.me.id);
+            self.fdb.learn_in(vlan, src, self.me.id, &mut self.news);
             return Ok(());
         }
         if !self.policies.learning {
@@ -278,13 +283,25 @@ impl<'a> Judge<'a> {
         if no_learn {
             return self.unlearned(vlan, src);
         }
-        match self.fdb.learn_in(vlan, src, self.me.id) {
+        match self.fdb.learn_in(vlan, src, self.me.id, &mut self.news) {
             Learned::Known => Ok(()),
+            Learned::Later => self.later(vlan, src),
             other => self.not_learned(other),
         }
     }
 
-    /// The same for a frame whose sender asks that its source be not learned, which is no way around the port's policies.
+    /// The batch has brought as much news as it may. Where a limit decides what passes, it has to be learned all the
+    /// same: there, the limit bounds what that costs.
+    #[cold]
+    fn later(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
+        if self.policies.most_addresses.is_none() {
+            return self.unlearned(vlan, src);
+        }
+        self.not_learned(self.fdb.learn_in(vlan, src, self.me.id, &mut 1))
+    }
+
+    /// The same for a frame whose sender asks that its source be not learned, which is no way around the port's
+    /// policies.
     #[cold]
     fn unlearned(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
         match self.fdb.lookup_in(vlan, src) {
@@ -297,7 +314,7 @@ impl<'a> Judge<'a> {
     #[cold]
     fn not_learned(&self, learned: Learned) -> Result<(), DropReason> {
         match learned {
-            Learned::Known => Ok(()),
+            Learned::Known | Learned::Later => Ok(()),
             Learned::New => {
                 step(Step::Learned);
                 Ok(())

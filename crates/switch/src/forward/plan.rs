@@ -79,8 +79,8 @@ pub(super) struct Plan {
     reached: [bool; BATCH],
     drops: [u32; REASONS],
     has_drops: bool,
-    /// The port to which frames go, if all of the range go to the same; [`NOWHERE`] if they go nowhere so far, [`FLOOD`] if they
-    /// do not go to one.
+    /// The port to which frames go, if all of the range go to the same; [`NOWHERE`] if they go nowhere so far,
+    /// [`FLOOD`] if they do not go to one.
     only: u8,
 }
 

@@ -94,8 +94,8 @@ impl Forwarder {
         before - self.rest.frames.len()
     }
 
-    /// Sends what waits for the port's rates immediately, as its worker is about to pause. What has to wait for a receiver besides is
-    /// dropped.
+    /// Sends what waits for the port's rates immediately, as its worker is about to pause. What has to wait for a
+    /// receiver besides is dropped.
     #[cold]
     pub(super) fn hurry_rest(&mut self, work: &mut Work) {
         self.rest.is_hurried = true;
@@ -277,7 +277,8 @@ fn hand_over(
     deliver(to, sender, batch, picks, may_hold, scratch, held);
 }
 
-/// Lets a batch pass as a whole if its port may send all of it; this is so nearly always, unless the port is at its limit.
+/// Lets a batch pass as a whole if its port may send all of it; this is so nearly always, unless the port is at its
+/// limit.
 fn may_pass(policies: &Policies, me: &Entry, now: u64, batch: &Batch) -> bool {
     let together = batch.weight();
     let buckets = || policies.rates.iter().zip(&me.state.rates);
@@ -313,8 +314,8 @@ fn filter(source: &Source, to: &Entry, filters: &Filters, list: &mut [u16], plan
     count
 }
 
-/// Puts, in place of frames for a port, the variants in which it gets them, without those that it does not get. Returns their
-/// number.
+/// Puts, in place of frames for a port, the variants in which it gets them, without those that it does not get. Returns
+/// their number.
 fn select(policed: &Policed, me: &Entry, to: &Entry, list: &mut [u16], plan: &mut Plan) -> usize {
     let (mine, its) = (policed.policies(me), policed.policies(to));
     let (is_apart, is_blocked) = (mine.isolated && its.isolated, to.state.is_blocked());

@@ -1,4 +1,5 @@
-//! Checksums that somebody behind the switch fills in, where a frame's sender says: not over what policies are decided on.
+//! Checksums that somebody behind the switch fills in, where a frame's sender says: not over what policies are decided
+//! on.
 
 use netvale_wire::layers::Layers;
 
@@ -12,9 +13,9 @@ const TUNNELS: [u8; 5] = [4, 41, 47, 115, UDP];
 /// Bytes of a tunnel's header that are not the inner packet's, at least.
 const TUNNEL_HEADER: usize = 8;
 
-/// Whether a checksum of what begins at `start`, `offset` bytes behind it, is that of the frame's transport header or of a packet in a
-/// tunnel. Anywhere else the sum, whose value a sender can choose by its payload, would change addresses, tags or ports that were
-/// checked before.
+/// Whether a checksum of what begins at `start`, `offset` bytes behind it, is that of the frame's transport header or
+/// of a packet in a tunnel. Anywhere else the sum, whose value a sender can choose by its payload, would change
+/// addresses, tags or ports that were checked before.
 pub(super) fn is_beside_headers(head: &[u8], start: u16, offset: u16) -> bool {
     let Ok(Layers { ip: Some(ip), .. }) = Layers::parse(head) else { return false };
     let start = usize::from(start);
@@ -41,7 +42,8 @@ mod tests {
         head
     }
 
-    /// Objective: the sums of TCP and UDP are where they belong, behind any tags, or in a tunnel; no other place is taken.
+    /// Objective: the sums of TCP and UDP are where they belong, behind any tags, or in a tunnel; no other place is
+    /// taken.
     #[test]
     fn places() {
         for tags in 0..3 {

@@ -1,8 +1,8 @@
 //! Forwarding while somebody wants to know more than counters tell: batches are timed, or frames are traced.
 //!
-//! One of that many batches is timed on average, at random: from before its frames are taken out of their ring until each of them is
-//! delivered or dropped, waits for room and for its port's rate included. Frames of one batch move together, so that a batch says how
-//! long each of its frames takes, at most.
+//! One of that many batches is timed on average, at random: from before its frames are taken out of their ring until
+//! each of them is delivered or dropped, waits for room and for its port's rate included. Frames of one batch move
+//! together, so that a batch says how long each of its frames takes, at most.
 
 use netvale_mem::latency::sampling;
 use netvale_mem::steps;

@@ -1,5 +1,5 @@
-//! Forwarding of a port under trace: frames that are traced are moved one at a time, and their steps are taken down; those between
-//! them are moved as ever.
+//! Forwarding of a port under trace: frames that are traced are moved one at a time, and their steps are taken down;
+//! those between them are moved as ever.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -108,7 +108,8 @@ impl Forwarder {
         }
     }
 
-    /// The end of the frames that the port may send now, all together as without a trace. What it may not send at all is dropped.
+    /// The end of the frames that the port may send now, all together as without a trace. What it may not send at all
+    /// is dropped.
     fn pay(&mut self, policed: &Policed, me: &Entry) -> usize {
         let end = self.rest.frames.end;
         // The frames of a blocked port are dropped without being paid for.

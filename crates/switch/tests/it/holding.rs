@@ -1,4 +1,5 @@
-//! Frames that wait for a receiver that is lossless, or was asleep: whose, for how long, and when their queue is wanted back.
+//! Frames that wait for a receiver that is lossless, or was asleep: whose, for how long, and when their queue is wanted
+//! back.
 #![allow(unsafe_code)]
 
 use crate::common;
@@ -50,8 +51,8 @@ impl Ingress for Wanted {
     }
 }
 
-/// Sends a batch to `b`, which reads a frame each `pace`, until the batch is not held any more: within `limit`. Returns how many frames were sent,
-/// and how many of them read.
+/// Sends a batch to `b`, which reads a frame each `pace`, until the batch is not held any more: within `limit`. Returns
+/// how many frames were sent, and how many of them read.
 fn held_by_slow_reader(
     a: &mut TestPort,
     b: &mut TestPort,
@@ -80,8 +81,8 @@ fn held_by_slow_reader(
     (sent, read)
 }
 
-/// Objective: a receiver that reads now and then, which restarts its time limit otherwise, does not keep a batch whose queue is wanted back for as
-/// long as the control thread waits: what it has not read by then is dropped by name.
+/// Objective: a receiver that reads now and then, which restarts its time limit otherwise, does not keep a batch whose
+/// queue is wanted back for as long as the control thread waits: what it has not read by then is dropped by name.
 #[test]
 fn progress_restarts_no_limit() {
     let switch = Switch::new("vale-test");
@@ -98,8 +99,8 @@ fn progress_restarts_no_limit() {
     assert!(stalled > 0);
 }
 
-/// Objective: a receiver that reads now and then does not hold its senders back for longer than a batch may take; then nobody is held back for it, even
-/// though it has room again.
+/// Objective: a receiver that reads now and then does not hold its senders back for longer than a batch may take; then
+/// nobody is held back for it, even though it has room again.
 #[test]
 fn a_slow_receiver_loses_its_right() {
     let switch = Switch::new("vale-test");
@@ -120,7 +121,8 @@ fn a_slow_receiver_loses_its_right() {
     assert_eq!(stalled() - before, 7);
 }
 
-/// Objective: a lossless port holds back its owner's senders; others' frames are dropped when it is full, unless the switch says otherwise.
+/// Objective: a lossless port holds back its owner's senders; others' frames are dropped when it is full, unless the
+/// switch says otherwise.
 #[test]
 fn owners_senders_are_held_back() {
     for holds_others in [false, true] {
@@ -162,8 +164,8 @@ fn tags(frames: &[Vec<u8>]) -> Vec<u16> {
     frames.iter().map(|f| u16::from_be_bytes([f[14], f[15]])).collect()
 }
 
-/// Objective: a receiver that sleeps, is woken for the first frames, reads all that is there and sleeps again gets every frame, in order, however
-/// small its ring is.
+/// Objective: a receiver that sleeps, is woken for the first frames, reads all that is there and sleeps again gets
+/// every frame, in order, however small its ring is.
 #[test]
 fn a_waking_receiver_is_waited_for() {
     let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
@@ -180,7 +182,8 @@ fn a_waking_receiver_is_waited_for() {
     assert_eq!(b.received.counters().drops(DropReason::NoRoom), 0);
 }
 
-/// Objective: a receiver that runs is not waited for: neither at first, nor when it was woken and its ring is full again.
+/// Objective: a receiver that runs is not waited for: neither at first, nor when it was woken and its ring is full
+/// again.
 #[test]
 fn one_that_runs_is_not() {
     let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
@@ -198,8 +201,8 @@ fn one_that_runs_is_not() {
     assert_eq!((a.forwarder.is_held(), drops(&b), b.take().len()), (false, 7 + 4, 3));
 }
 
-/// Objective: a receiver that is woken and does not run (it was stopped) costs its senders one wait, not one for each batch; when it runs again, it
-/// is waited for again.
+/// Objective: a receiver that is woken and does not run (it was stopped) costs its senders one wait, not one for each
+/// batch; when it runs again, it is waited for again.
 #[test]
 fn one_that_was_stopped_is_waited_for_once() {
     let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
@@ -222,7 +225,8 @@ fn one_that_was_stopped_is_waited_for_once() {
     assert!(a.forwarder.is_held());
 }
 
-/// Objective: a receiver that says it sleeps while it reads, one frame at a time, holds a batch back for no longer than one that was woken may.
+/// Objective: a receiver that says it sleeps while it reads, one frame at a time, holds a batch back for no longer than
+/// one that was woken may.
 #[test]
 fn one_that_claims_to_sleep() {
     let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
@@ -243,7 +247,8 @@ fn one_that_claims_to_sleep() {
     assert_eq!(dropped + read + 3, u64::from(sent), "each is delivered, or dropped by name");
 }
 
-/// Objective: a receiver that sleeps holds back its owner's senders; others' frames are dropped, unless the switch says otherwise.
+/// Objective: a receiver that sleeps holds back its owner's senders; others' frames are dropped, unless the switch says
+/// otherwise.
 #[test]
 fn a_sleeper_holds_back_its_owners_senders() {
     for (holds_others, owners, held) in [(false, [1, 1], true), (false, [1, 2], false), (true, [1, 2], true)] {
@@ -254,7 +259,8 @@ fn a_sleeper_holds_back_its_owners_senders() {
     }
 }
 
-/// Objective: a receiver that was asked rings when it makes room, and only then; one that is not asked any more does not ring.
+/// Objective: a receiver that was asked rings when it makes room, and only then; one that is not asked any more does
+/// not ring.
 #[test]
 fn a_receiver_says_when_there_is_room() {
     let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);

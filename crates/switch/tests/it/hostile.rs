@@ -42,8 +42,8 @@ fn bad_slots_are_named_drops() {
     poke(&|p, i| p.tx.mem().set_len_flags(i, 60, NS_INDIRECT | NS_UNREADABLE), DropReason::Indirect);
 }
 
-/// Objective: whatever an application says in `NS_INDIRECT` and `ptr`, what leaves is what lies in its slots' own buffers, and less of it
-/// where it says so; the flags go no further.
+/// Objective: whatever an application says in `NS_INDIRECT` and `ptr`, what leaves is what lies in its slots' own
+/// buffers, and less of it where it says so; the flags go no further.
 #[test]
 fn pointers_are_not_followed() {
     let switch = Switch::new("vale-test");
@@ -77,7 +77,8 @@ fn pointers_are_not_followed() {
     assert_eq!(good.take(), [frame(255, 1, 10, 60)]);
 }
 
-/// Objective: a frame that never ends is dropped when its ring is full or it has more than 64 slots, and the ring goes on.
+/// Objective: a frame that never ends is dropped when its ring is full or it has more than 64 slots, and the ring goes
+/// on.
 #[test]
 fn endless_frames() {
     for slots in [16u32, 128] {
@@ -142,8 +143,8 @@ fn bad_receive_slots() {
     assert_eq!((c.frames(), c.drops(DropReason::BadRxBuffer)), (2, 1));
 }
 
-/// Objective: a slot whose frame was lost after it had found room never is shorter than the receiver's header, which says nothing there, whichever
-/// way the frame was lost; without a header it is empty.
+/// Objective: a slot whose frame was lost after it had found room never is shorter than the receiver's header, which
+/// says nothing there, whichever way the frame was lost; without a header it is empty.
 #[test]
 fn lost_frames_leave_a_header() {
     for (hdr_len, receiver_names) in [(0, 1), (10, 1), (12, 1), (12, u32::MAX)] {
@@ -164,8 +165,8 @@ fn lost_frames_leave_a_header() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
-    /// Objective: whatever an application writes into its slots and heads, with and without a virtio-net header, forwarding neither
-    /// panics nor loops, and two honest ports still reach each other.
+    /// Objective: whatever an application writes into its slots and heads, with and without a virtio-net header,
+    /// forwarding neither panics nor loops, and two honest ports still reach each other.
     #[test]
     fn any_ring_contents(
         slots in proptest::collection::vec((any::<u32>(), any::<u16>(), any::<u16>(), any::<bool>()), 16),
@@ -213,8 +214,8 @@ fn a_rule() -> impl Strategy<Value = OffsetRule> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
-    /// Objective: whatever offsets a sender writes, and with whatever lengths and flags, nothing leaves but bytes of the buffer that
-    /// its slot names, and the ring goes on.
+    /// Objective: whatever offsets a sender writes, and with whatever lengths and flags, nothing leaves but bytes of
+    /// the buffer that its slot names, and the ring goes on.
     #[test]
     fn any_offset_of_a_sender(
         rule in a_rule(),
@@ -246,8 +247,8 @@ proptest! {
         prop_assert_eq!(bad.tx.space(), 15);
     }
 
-    /// Objective: whatever offsets a receiver writes, a frame is put into the buffers its slots name, at the offsets they then say, or
-    /// not at all; not a byte is written beside it.
+    /// Objective: whatever offsets a receiver writes, a frame is put into the buffers its slots name, at the offsets
+    /// they then say, or not at all; not a byte is written beside it.
     #[test]
     fn any_offset_of_a_receiver(
         rule in a_rule(),
@@ -293,8 +294,8 @@ proptest! {
     }
 }
 
-/// Objective: an application that changes its slots all the time, while they are forwarded, causes nothing but frames of its own
-/// making.
+/// Objective: an application that changes its slots all the time, while they are forwarded, causes nothing but frames
+/// of its own making.
 #[test]
 fn slots_changed_while_forwarding() {
     let switch = Switch::new("vale-test");
@@ -329,8 +330,9 @@ fn slots_changed_while_forwarding() {
     });
 }
 
-/// Objective: an application that changes its frames' headers all the time, while policies are decided on them, gets nothing through that they
-/// forbid: neither another source than its own nor another VLAN, in frames of one piece and of two.
+/// Objective: an application that changes its frames' headers all the time, while policies are decided on them, gets
+/// nothing through that they forbid: neither another source than its own nor another VLAN, in frames of one piece and
+/// of two.
 #[test]
 fn headers_changed_under_policies() {
     let switch = Switch::new("vale-test");

@@ -49,8 +49,8 @@ impl Model {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
-    /// Objective: whatever is sent in whatever batches, each port receives what a simple learning switch with bounded queues would give
-    /// it, in that order.
+    /// Objective: whatever is sent in whatever batches, each port receives what a simple learning switch with bounded
+    /// queues would give it, in that order.
     #[test]
     fn like_a_simple_switch(ops in proptest::collection::vec(op(), 1..60)) {
         let switch = Switch::new("vale-test");
@@ -81,7 +81,8 @@ proptest! {
         }
     }
 
-    /// Objective: frames of many slots cross between rings of different buffer sizes whole, in order, or are dropped whole.
+    /// Objective: frames of many slots cross between rings of different buffer sizes whole, in order, or are dropped
+    /// whole.
     #[test]
     fn frames_of_many_slots(
         lens in proptest::collection::vec(14usize..900, 1..20),
@@ -120,8 +121,8 @@ fn full_receiver_drops_by_name() {
     assert_eq!(drops, [(DropReason::NoRoom, 17)]);
 }
 
-/// Objective: a lossless receiver holds the sender back: nothing is lost, order is kept, and the sender's slots stay taken
-/// until the receiver reads.
+/// Objective: a lossless receiver holds the sender back: nothing is lost, order is kept, and the sender's slots stay
+/// taken until the receiver reads.
 #[test]
 fn lossless_holds_the_sender_back() {
     let switch = Switch::new("vale-test");

@@ -108,8 +108,9 @@ fn igmp(kind: u8, from: u8, group: Option<u8>) -> Vec<u8> {
 const QUERY: u8 = 0x11;
 const JOIN: u8 = 0x16;
 
-/// Objective: a group goes to those who joined it, ports that do not snoop get everything, and a port that snoops gets no reports unless a router
-/// is behind it; queries go everywhere, but for those of ports that may have no router, which are dropped by name.
+/// Objective: a group goes to those who joined it, ports that do not snoop get everything, and a port that snoops gets
+/// no reports unless a router is behind it; queries go everywhere, but for those of ports that may have no router,
+/// which are dropped by name.
 #[test]
 fn groups() {
     let mut bed = Bed::new(|n| match n {
@@ -141,8 +142,8 @@ fn groups() {
     assert_eq!(bed.send(1, &frame(255, 2, 0, 60)), [0, 2, 3]);
 }
 
-/// Objective: messages longer than what is copied of other frames are heard whole; a port that sends more than hosts do is not listened to, while
-/// its messages go on, and others are.
+/// Objective: messages longer than what is copied of other frames are heard whole; a port that sends more than hosts do
+/// is not listened to, while its messages go on, and others are.
 #[test]
 fn messages() {
     let mut bed = Bed::new(|_| snooping(Multicast { router: Router::Always, ..Multicast::default() }));
@@ -159,7 +160,8 @@ fn messages() {
     assert_eq!(bed.tell(), [Message::Report]);
 }
 
-/// Objective: queries reach the ports of their VLAN, with the tag that each port takes, and one port alone if they are for it.
+/// Objective: queries reach the ports of their VLAN, with the tag that each port takes, and one port alone if they are
+/// for it.
 #[test]
 fn queries() {
     let vlans = |n| match n {

@@ -1,4 +1,5 @@
-//! Ports with and without a virtio-net header: checksum and segmentation are done where a destination lacks them, and only there.
+//! Ports with and without a virtio-net header: checksum and segmentation are done where a destination lacks them, and
+//! only there.
 
 use crate::common;
 
@@ -68,8 +69,8 @@ fn ports(hdr_len: u32) -> (TestPort, TestPort, TestPort, Work) {
     (a, plain, with, Work::default())
 }
 
-/// Objective: a frame with segmentation left to do reaches a port with a header whole, with the same header, and a port without one as
-/// segments whose payload is the frame's and whose checksums are right.
+/// Objective: a frame with segmentation left to do reaches a port with a header whole, with the same header, and a port
+/// without one as segments whose payload is the frame's and whose checksums are right.
 #[test]
 fn segmentation_only_where_it_is_needed() {
     for hdr_len in [10, 12] {
@@ -128,7 +129,8 @@ fn headers_are_added_and_checked() {
     assert!(plain.take().is_empty() && with.take().is_empty());
 }
 
-/// Objective: segments that do not fit into what room is left are dropped as a whole frame, by name, and the ring goes on.
+/// Objective: segments that do not fit into what room is left are dropped as a whole frame, by name, and the ring goes
+/// on.
 #[test]
 fn segments_without_room() {
     let switch = Switch::new("vale-test");

@@ -105,8 +105,8 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Objective: for any VLANs of five ports, any tags and lengths, each port gets exactly what a simple model says, byte for byte; what
-    /// its port does not take is counted by name.
+    /// Objective: for any VLANs of five ports, any tags and lengths, each port gets exactly what a simple model says,
+    /// byte for byte; what its port does not take is counted by name.
     #[test]
     fn vlans_as_modelled(vlans in proptest::collection::vec(any_vlans(), 5), sent in proptest::collection::vec(any_sent(), 1..40)) {
         prop_assume!(vlans.iter().any(Option::is_some));
@@ -139,8 +139,8 @@ proptest! {
         }
     }
 
-    /// Objective: a batch of frames of several VLANs to several ports, some of them several times, arrives in order, as the same
-    /// frames one by one do; so do frames that a filter leaves over.
+    /// Objective: a batch of frames of several VLANs to several ports, some of them several times, arrives in order, as
+    /// the same frames one by one do; so do frames that a filter leaves over.
     #[test]
     fn batches_are_in_order(sent in proptest::collection::vec((any_sent(), 1usize..6), 1..30), filtered: bool) {
         let (switch, mut work) = (Switch::new("vale-test"), Work::default());
@@ -326,6 +326,39 @@ fn locked_addresses_stay() {
     }
 }
 
+/// Objective: a batch brings a bounded number of new addresses, all of whose frames pass; the rest is learned with
+/// later batches. A limit of addresses holds for each frame all the same, and so does that an address is taken.
+#[test]
+fn news_of_a_batch() {
+    const ALL: std::ops::Range<u8> = 10..210;
+    let learned = |switch: &Switch| ALL.filter(|n| switch.addresses().lookup(word(mac(*n))).is_some()).count();
+    let frames: Vec<_> = ALL.map(|n| frame(255, n, 0, 60)).collect();
+    let make = Make { slots: 256, buf_size: 256, ..Make::default() };
+    for policies in [None, Some(Policies::default())] {
+        let switch = Switch::new("vale-test");
+        let mut work = Work::default();
+        let mut ports: [TestPort; 3] = std::array::from_fn(|n| attach(&switch, &format!("p{n}"), make));
+        ports.iter().for_each(|port| switch.set_policies(port.id, policies.clone().map(Arc::new), None));
+        let mut counts = Vec::new();
+        for _ in 0..7 {
+            send(&mut ports[0], &mut work, &frames);
+            assert_eq!(ports[1].take().len(), frames.len());
+            counts.push(learned(&switch));
+        }
+        assert_eq!(counts, [32, 64, 96, 128, 160, 192, 200]);
+
+        set(&switch, &ports[0], Policies { sticky: true, ..Policies::default() });
+        send(&mut ports[2], &mut work, &frames);
+        assert_eq!(ports[2].sent.drops(DropReason::AddressTaken), 200);
+    }
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
+    let mut ports: [TestPort; 2] = std::array::from_fn(|n| attach(&switch, &format!("p{n}"), make));
+    set(&switch, &ports[0], Policies { most_addresses: Some(100), ..Policies::default() });
+    send(&mut ports[0], &mut work, &frames);
+    assert_eq!((ports[1].take().len(), ports[0].sent.drops(DropReason::AddressLimit)), (100, 100));
+}
+
 /// A tagged UDP packet behind a virtio-net header that asks for a checksum there.
 fn summed(start: u16, offset: u16) -> Vec<u8> {
     let mut bytes = vec![0; 120];
@@ -339,7 +372,8 @@ fn summed(start: u16, offset: u16) -> Vec<u8> {
     bytes
 }
 
-/// Objective: a checksum that is still to be filled in is the transport's, and does not rewrite what a policy was decided on.
+/// Objective: a checksum that is still to be filled in is the transport's, and does not rewrite what a policy was
+/// decided on.
 #[test]
 fn sums_where_they_belong() {
     let (switch, mut work) = (Switch::new("vale-test"), Work::default());
@@ -360,7 +394,8 @@ fn sums_where_they_belong() {
     assert_eq!((got.len(), &got[0][..38]), (1, &summed(38, 6)[12..50]));
 }
 
-/// Objective: what waits for a rate is sent, once, when its worker pauses; what a receiver has no room for then is counted.
+/// Objective: what waits for a rate is sent, once, when its worker pauses; what a receiver has no room for then is
+/// counted.
 #[test]
 fn rates_let_go_of_what_waits() {
     let (switch, mut work) = (Switch::new("vale-test"), Work::default());
@@ -450,7 +485,8 @@ fn storms() {
     assert!((25..=26).contains(&passed) && passed as u64 + dropped == 40, "{passed} {dropped}");
 }
 
-/// Objective: addresses that move to and fro block a port that has a loop guard, in both directions, by name; and no other port.
+/// Objective: addresses that move to and fro block a port that has a loop guard, in both directions, by name; and no
+/// other port.
 #[test]
 fn loops() {
     let (switch, mut work) = (Switch::new("vale-test"), Work::default());
@@ -471,7 +507,8 @@ fn loops() {
     assert_eq!(ports[1].take().len(), 1, "without the guard it is open again");
 }
 
-/// Objective: a port that has sent what it may waits with the rest, in order and without loss, for as long as its rate says; its worker may sleep until then.
+/// Objective: a port that has sent what it may waits with the rest, in order and without loss, for as long as its rate
+/// says; its worker may sleep until then.
 #[test]
 fn rates_hold_back() {
     let (switch, mut work) = (Switch::new("vale-test"), Work::default());

@@ -1,4 +1,5 @@
-//! A batch to many destinations, in steps, whatever they are: programs' rings, guests', and those whose neighbours are merged.
+//! A batch to many destinations, in steps, whatever they are: programs' rings, guests', and those whose neighbours are
+//! merged.
 
 use crate::common;
 
@@ -127,8 +128,8 @@ fn send(sender: &mut TestPort, work: &mut Work, frames: &[Vec<u8>]) {
     sender.forward(work);
 }
 
-/// Objective: frames of one sender to guests, programs and receivers with merging take the steps together, and arrive at each in order, as they
-/// are, and counted; also where rings have wrapped.
+/// Objective: frames of one sender to guests, programs and receivers with merging take the steps together, and arrive
+/// at each in order, as they are, and counted; also where rings have wrapped.
 #[test]
 fn to_all_kinds() {
     let (mut sender, mut stations) = stations();
@@ -145,7 +146,8 @@ fn to_all_kinds() {
     }
 }
 
-/// Objective: a guest that is not there is passed over, by name, and the others have their frames; once it is back it gets its own.
+/// Objective: a guest that is not there is passed over, by name, and the others have their frames; once it is back it
+/// gets its own.
 #[test]
 fn without_one_of_them() {
     let (mut sender, mut stations) = stations();
@@ -183,7 +185,8 @@ fn full() {
     assert!(stations[5].egress.counters().drops(DropReason::NoRoom) > 0);
 }
 
-/// Objective: frames that are longer than a guest's buffers take another way than the steps, in one batch with those that are not, and arrive.
+/// Objective: frames that are longer than a guest's buffers take another way than the steps, in one batch with those
+/// that are not, and arrive.
 #[test]
 fn too_long_for_steps() {
     let (mut sender, mut stations) = stations();
@@ -214,8 +217,8 @@ impl Egress for Stepless {
     }
 }
 
-/// Objective: whatever a destination without steps does with the worker's time, the rings of the others are not held meanwhile: a guest's can be
-/// taken away, and has its frames.
+/// Objective: whatever a destination without steps does with the worker's time, the rings of the others are not held
+/// meanwhile: a guest's can be taken away, and has its frames.
 #[test]
 fn nobody_is_held_up() {
     let switch = Switch::new("vale-test");

@@ -56,8 +56,8 @@ fn timed(port: &TestPort) -> u64 {
     port.sent.latency().parts().iter().sum()
 }
 
-/// Objective: nothing is timed unless it is asked for; then each frame of a batch counts; those that are dropped do, too, and those of a
-/// port that is traced besides.
+/// Objective: nothing is timed unless it is asked for; then each frame of a batch counts; those that are dropped do,
+/// too, and those of a port that is traced besides.
 #[test]
 fn all_of_a_batch() {
     let _alone = sampling(0);
@@ -85,8 +85,8 @@ fn all_of_a_batch() {
     assert_eq!(timed(&a), 20);
 }
 
-/// Objective: of that many batches about one is timed, whatever their size, and passes without a frame count for nothing; asking for more
-/// holds soon.
+/// Objective: of that many batches about one is timed, whatever their size, and passes without a frame count for
+/// nothing; asking for more holds soon.
 #[test]
 fn one_of_many() {
     let _alone = sampling(10);

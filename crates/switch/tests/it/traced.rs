@@ -49,7 +49,8 @@ fn to_host_2() -> Program {
     Program::verify(&insns).unwrap()
 }
 
-/// Objective: what was learned, where a frame goes and what was dropped are told, in order, for frames of the port only.
+/// Objective: what was learned, where a frame goes and what was dropped are told, in order, for frames of the port
+/// only.
 #[test]
 fn told() {
     let switch = Switch::new("vale0");
@@ -77,8 +78,8 @@ fn told() {
     assert!(all(&trace).is_empty());
 }
 
-/// Objective: drops that arise in rings, on the way, and by policies have their names; `only_drops` leaves the others out; frames that
-/// were refused before there was a frame are told, too.
+/// Objective: drops that arise in rings, on the way, and by policies have their names; `only_drops` leaves the others
+/// out; frames that were refused before there was a frame are told, too.
 #[test]
 fn drops() {
     let switch = Switch::new("vale0");
@@ -141,7 +142,8 @@ fn some_of_many() {
     assert_eq!((short.lost(), short.lost(), filtered.lost()), (9, 0, 0));
 }
 
-/// Objective: a frame that waits for room is told of when its end is known, with what became of it; untraced frames go on waiting as ever.
+/// Objective: a frame that waits for room is told of when its end is known, with what became of it; untraced frames go
+/// on waiting as ever.
 #[test]
 fn waiting() {
     let (switch, mut work) = (Switch::new("vale0"), Work::default());
@@ -218,8 +220,8 @@ fn outcome(policies: [u8; 3], sent: &[Sent], slots: u32, by: usize, one_of: Opti
 }
 
 proptest! {
-    /// Objective: with and without a trace ports get the same frames in the same order, and the same is counted; also where there is no
-    /// room for all of them, and also if only some frames of a batch are traced.
+    /// Objective: with and without a trace ports get the same frames in the same order, and the same is counted; also
+    /// where there is no room for all of them, and also if only some frames of a batch are traced.
     #[test]
     fn nothing_changes(
         policies in prop_oneof![Just([0u8; 3]), [0u8..4, 0u8..4, 0u8..4]],

@@ -1,4 +1,5 @@
-//! Every reason for a drop, as a trace shows it. A reason that is added needs a line in [`told`]: without one, this does not compile.
+//! Every reason for a drop, as a trace shows it. A reason that is added needs a line in [`told`]: without one, this
+//! does not compile.
 #![allow(unsafe_code)]
 
 use std::net::UdpSocket;
@@ -105,8 +106,8 @@ fn told(why: DropReason) -> Told {
     }
 }
 
-/// Objective: whatever a frame is dropped for, a trace of drops says so: at the end of its line, or, if there is no frame to show, in a line of its
-/// own.
+/// Objective: whatever a frame is dropped for, a trace of drops says so: at the end of its line, or, if there is no
+/// frame to show, in a line of its own.
 #[test]
 fn every_reason() {
     let wrong: Vec<_> = DropReason::ALL.iter().filter_map(|&why| differs(why)).collect();

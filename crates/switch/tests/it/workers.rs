@@ -12,8 +12,8 @@ const SENDERS: u8 = 4;
 const FRAMES: u16 = 4000;
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// Objective: four workers deliver to one lossless ring together: every frame arrives exactly once, and each sender's frames arrive in
-/// the order in which they were sent.
+/// Objective: four workers deliver to one lossless ring together: every frame arrives exactly once, and each sender's
+/// frames arrive in the order in which they were sent.
 #[test]
 fn order_is_kept_and_nothing_is_lost() {
     let switch = Switch::new("vale-test");

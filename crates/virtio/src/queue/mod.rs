@@ -1,10 +1,11 @@
 //! Virtqueues, the device's side (virtio 1.3 §2.6 to §2.8).
 //!
-//! [`split`] and [`packed`] each know one layout. What both hand out is a chain: the id to give back, and its buffers as pieces of
-//! our own address space. Every descriptor is read once; what it says is checked against the guest's memory before use.
+//! [`split`] and [`packed`] each know one layout. What both hand out is a chain: the id to give back, and its buffers
+//! as pieces of our own address space. Every descriptor is read once; what it says is checked against the guest's
+//! memory before use.
 //!
-//! Used buffers are collected and shown to the driver together, by [`Queue::publish`]: a frame that takes several buffers is
-//! never visible half-done.
+//! Used buffers are collected and shown to the driver together, by [`Queue::publish`]: a frame that takes several
+//! buffers is never visible half-done.
 #![allow(unsafe_code)]
 
 pub mod packed;
@@ -21,9 +22,9 @@ use crate::memory::{GuestMemory, Hint};
 
 /// Most pieces of a chain that are kept; a longer one is given back unused.
 pub const MAX_PIECES: usize = 128;
-/// Number of descriptors of chains after which a take ends: the rest waits for the next one. Guests have some twenty for
-/// a frame, at most.
-const ENOUGH_WALKED: u32 = 1024;
+/// Number of descriptors of chains after which a take ends: the rest waits for the next one. Guests have some twenty
+/// for a frame, at most.
+const ENOUGH_WALKED: u32 = 512;
 /// Most descriptors of chains that are looked at in one take or delivery.
 const MOST_WALKED: u32 = 8192;
 /// Largest queue (virtio 1.3 §2.6, §2.7).
@@ -252,7 +253,8 @@ struct Desc {
 unsafe fn words(at: *const u8) -> (u64, u64) {
     #[cfg(fuzzing)]
     netvale_mem::probe::read();
-    // SAFETY: two words of 8 bytes, readable and aligned, as promised; the other side may be writing them, hence atomic.
+    // SAFETY: two words of 8 bytes, readable and aligned, as promised; the other side may be writing them, hence
+    // atomic.
     unsafe {
         let w = at.cast::<std::sync::atomic::AtomicU64>();
         ((*w).load(std::sync::atomic::Ordering::Relaxed), (*w.add(1)).load(std::sync::atomic::Ordering::Relaxed))
@@ -393,8 +395,9 @@ impl QueueFeatures {
 }
 
 impl Queue {
-    /// A queue that goes on at `base`: split, the index of the next entry to take; packed, the same with its wrap counter in bit 15, and above
-    /// it that of the next to give back. None when it does not lie in the memory, or has no size that a queue can have.
+    /// A queue that goes on at `base`: split, the index of the next entry to take; packed, the same with its wrap
+    /// counter in bit 15, and above it that of the next to give back. None when it does not lie in the memory, or has
+    /// no size that a queue can have.
     pub fn new(memory: &GuestMemory, size: u16, at: Addresses, base: u32, features: QueueFeatures) -> Option<Queue> {
         if features.packed {
             packed::Packed::new(memory, size, at, base, features).map(Queue::Packed)
@@ -444,8 +447,8 @@ mod tests {
         }
     }
 
-    /// Objective: chains given back together read the same as one by one, before they are shown and after, round after round of the ring, and
-    /// behind one that was given back before.
+    /// Objective: chains given back together read the same as one by one, before they are shown and after, round after
+    /// round of the ring, and behind one that was given back before.
     #[test]
     fn together_as_one_by_one() {
         for packed in [false, true] {
@@ -484,8 +487,9 @@ mod tests {
         assert_eq!(rustix::io::pwrite(file, &word.to_le_bytes(), at), Ok(8));
     }
 
-    /// Objective: work on chains is bounded, whatever they say: a buffer over many regions is not followed behind the pieces that are kept, and
-    /// of chains no more descriptors are looked at than in one take; the next take begins anew.
+    /// Objective: work on chains is bounded, whatever they say: a buffer over many regions is not followed behind the
+    /// pieces that are kept, and of chains no more descriptors are looked at than in one take; the next take begins
+    /// anew.
     #[test]
     fn bounded_work() {
         let (mut queue, memory, file) = large(32_768);
