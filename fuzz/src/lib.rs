@@ -31,11 +31,11 @@ pub fn words(map: &Arc<Mapping>) -> Words {
     Words::new(map, 0, map.len() / 4).expect("a mapping begins at a word")
 }
 
-/// Takes the changes of memory from the beginning of an input: how many, then eight bytes each, which say how many reads later than the one before
-/// it happens, to which word, and the word's new value.
+/// Takes the changes of memory from the beginning of an input: how many, then eight bytes each, which say how many
+/// reads later than the one before it happens, to which word, and the word's new value.
 ///
-/// From then on, this thread's reads meet them: the changes are made between two reads of one call, as by a peer on another processor, but each time
-/// at the same moment. Words count from `first`, `span` of them.
+/// From then on, this thread's reads meet them: the changes are made between two reads of one call, as by a peer on
+/// another processor, but each time at the same moment. Words count from `first`, `span` of them.
 pub fn meddle<'a>(data: &'a [u8], memory: &Words, first: usize, span: usize) -> &'a [u8] {
     probe::unwatch();
     let Some((&count, rest)) = data.split_first() else { return data };

@@ -22,7 +22,8 @@ impl<'a> TargetInput<'a> for &'a str {
     }
 }
 
-/// Runs a target on each file that the arguments name, and on all in the folders that they name. A panic names the input before it.
+/// Runs a target on each file that the arguments name, and on all in the folders that they name. A panic names the
+/// input before it.
 pub fn replay(target: impl Fn(&[u8])) -> ExitCode {
     let files = match files(std::env::args_os().skip(1).map(PathBuf::from).collect()) {
         Ok(files) => files,

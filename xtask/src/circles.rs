@@ -1,8 +1,9 @@
 //! `circles`: fails when modules of a crate import one another in a circle.
 //!
-//! At each level of a crate's module tree the modules that lie beside one another, each with all that is below it, must form no circle by
-//! the paths they use. A module and what is in its own folder are one: a file that was divided may refer to its parts, and they to it. The
-//! root of a crate is no such file: what it defines itself counts as a module beside the others (what it only re-exports does not).
+//! At each level of a crate's module tree the modules that lie beside one another, each with all that is below it, must
+//! form no circle by the paths they use. A module and what is in its own folder are one: a file that was divided may
+//! refer to its parts, and they to it. The root of a crate is no such file: what it defines itself counts as a module
+//! beside the others (what it only re-exports does not).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -163,7 +164,8 @@ mod tests {
         (names.to_owned(), round.to_owned())
     }
 
-    /// Objective: modules that lead back to themselves are named, on whichever level they are; those beside them are not.
+    /// Objective: modules that lead back to themselves are named, on whichever level they are; those beside them are
+    /// not.
     #[test]
     fn circles_are_found_on_each_level() {
         let modules = [

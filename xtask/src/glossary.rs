@@ -1,8 +1,9 @@
 //! `glossary`: fails when a public type's noun is explained nowhere.
 //!
-//! The noun is the last word of the type's name: the ingress of `RingIngress`. It has a line in the glossary (ARCHITECTURE.md, "The nouns"),
-//! or the documentation of the type's module says what it is, or it is a plain word that needs no explanation here. Names that end in a
-//! participle (`Started`) describe and name nothing. No word has two lines.
+//! The noun is the last word of the type's name: the ingress of `RingIngress`. It has a line in the glossary
+//! (ARCHITECTURE.md, "The nouns"), or the documentation of the type's module says what it is, or it is a plain word
+//! that needs no explanation here. Names that end in a participle (`Started`) describe and name nothing. No word has
+//! two lines.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,8 +20,8 @@ const HEADING: &str = "## The nouns";
 /// Words that mean here what they mean everywhere, one a line.
 const PLAIN: &str = "xtask/plain-words.txt";
 
-/// Crates whose types are nobody else's, or named by what they are of: programs, netmap.h, headers of protocols, messages that the protocol's
-/// reference explains.
+/// Crates whose types are nobody else's, or named by what they are of: programs, netmap.h, headers of protocols,
+/// messages that the protocol's reference explains.
 const APART: [&str; 11] =
     ["abi", "bench", "capi", "cli", "cni", "control", "harness", "pcap", "soak", "system-tests", "wire"];
 

@@ -169,7 +169,8 @@ mod tests {
         links.filter_map(|(name, link)| broken(name, link, &files, &pages)).collect()
     }
 
-    /// Objective: links to files, folders and headings are followed from the page that has them; what is not there is found.
+    /// Objective: links to files, folders and headings are followed from the page that has them; what is not there is
+    /// found.
     #[test]
     fn links_are_followed() {
         let a = "# A title, `code`\n[b](../b.md#one-two) [here](#a-title-code) [folder](../x) [web](https://x.y/z)\n";

@@ -227,8 +227,8 @@ mod tests {
         module.uses.iter().map(|path| path.join("::")).collect()
     }
 
-    /// Objective: paths in `use`, in code and relative ones lead to modules; re-exports to where things are; what is only
-    /// handed on, foreign crates and tests lead nowhere.
+    /// Objective: paths in `use`, in code and relative ones lead to modules; re-exports to where things are; what is
+    /// only handed on, foreign crates and tests lead nowhere.
     #[test]
     fn paths_lead_to_modules() {
         let mut parsed = Vec::new();

@@ -9,7 +9,8 @@ use crate::Findings;
 use crate::names::tracked_files;
 use crate::source::whole_words;
 
-/// The list: `SCOPE | PHRASE | BETTER`, one a line, `#` starts a comment. Scope `all` are pages and sources, `docs` pages.
+/// The list: `SCOPE | PHRASE | BETTER`, one a line, `#` starts a comment. Scope `all` are pages and sources, `docs`
+/// pages.
 const PHRASES: &str = "xtask/phrases.txt";
 
 /// A phrase of the list.

@@ -1,7 +1,7 @@
 //! The header of netvale's ptnet device: the first page of the memory that a virtual machine maps through ivshmem.
 //!
-//! Little-endian words. The page lies in memory that both sides write; each word is written by one side only, and the other checks what
-//! it reads. `guest/linux/nvptnet_hw.h` says the same in C.
+//! Little-endian words. The page lies in memory that both sides write; each word is written by one side only, and the
+//! other checks what it reads. `guest/linux/nvptnet_hw.h` says the same in C.
 
 /// First eight bytes: `nvptnet` and a zero.
 pub const MAGIC: [u32; 2] = [u32::from_le_bytes(*b"nvpt"), u32::from_le_bytes(*b"net\0")];

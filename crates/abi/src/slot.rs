@@ -37,8 +37,9 @@ pub const NS_INDIRECT: u16 = 0x0010;
 pub const NS_MOREFRAG: u16 = 0x0020;
 /// On a monitor's rx ring: the frame was seen on a tx ring.
 pub const NS_TXMON: u16 = 0x0040;
-/// Ours, not netmap's, and with [`NS_INDIRECT`] only: the bytes at `ptr` could not be read. The library that copies indirect slots sets it
-/// before it publishes the slot, and takes it back when the slot is published again with a `ptr` that can be read.
+/// Ours, not netmap's, and with [`NS_INDIRECT`] only: the bytes at `ptr` could not be read. The library that copies
+/// indirect slots sets it before it publishes the slot, and takes it back when the slot is published again with a `ptr`
+/// that can be read.
 pub const NS_UNREADABLE: u16 = 0x0080;
 /// Bit position in `flags` of the destination port (tx) or fragment count (rx).
 pub const NS_PORT_SHIFT: u16 = 8;
@@ -47,8 +48,8 @@ pub const NS_PORT_MASK: u16 = 0xff00;
 /// Most slots a frame may span.
 pub const NETMAP_MAX_FRAGS: usize = 64;
 
-/// Slots of the frame to which the one with these `flags` belongs, the same in each of them, on rx rings of a VALE port (netmap.h:
-/// `NS_RFRAGS`).
+/// Slots of the frame to which the one with these `flags` belongs, the same in each of them, on rx rings of a VALE port
+/// (netmap.h: `NS_RFRAGS`).
 ///
 /// ```
 /// assert_eq!(netvale_abi::slot::ns_rfrags(0x0300), 3);

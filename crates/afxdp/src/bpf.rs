@@ -1,5 +1,5 @@
-//! The XDP program: frames of queues that have a socket go there, all others to the stack. Assembled here, loaded by bpf(2), attached by a
-//! link: it is gone when this process is.
+//! The XDP program: frames of queues that have a socket go there, all others to the stack. Assembled here, loaded by
+//! bpf(2), attached by a link: it is gone when this process is.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -260,11 +260,13 @@ pub struct Program {
 }
 
 impl Program {
-    /// Loads the program and attaches it to the interface `ifindex`, whose queues are numbered below `queues`: in the driver if it can, in the
-    /// stack otherwise. `tags`: in the driver it puts VLAN tags back that are not in their frames, if the kernel can.
+    /// Loads the program and attaches it to the interface `ifindex`, whose queues are numbered below `queues`: in the
+    /// driver if it can, in the stack otherwise. `tags`: in the driver it puts VLAN tags back that are not in their
+    /// frames, if the kernel can.
     ///
     /// # Errors
-    /// The step that failed, and the kernel's error: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EBUSY` or `EEXIST` when there is a program.
+    /// The step that failed, and the kernel's error: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EBUSY` or `EEXIST`
+    /// when there is a program.
     pub fn attach(ifindex: u32, queues: u32, tags: bool) -> Result<Program, (&'static str, Errno)> {
         let map = Map::new(MAP_TYPE_XSKMAP, queues).map_err(|e| ("make a map of sockets", e))?;
         let attached = |prog: &OwnedFd, mode: Mode| {
@@ -329,9 +331,9 @@ pub struct Diversion {
 }
 
 impl Diversion {
-    /// Attaches the hooks. Frames that the stack sends on `interface` are spread over `rings` rings by their flow; those of open rings go to the
-    /// queue of `tap` with the ring's number instead, before the hook `before`. Frames from `tap` are received on
-    /// `interface`.
+    /// Attaches the hooks. Frames that the stack sends on `interface` are spread over `rings` rings by their flow;
+    /// those of open rings go to the queue of `tap` with the ring's number instead, before the hook `before`. Frames
+    /// from `tap` are received on `interface`.
     ///
     /// # Errors
     /// The step that failed, and the kernel's error: `EINVAL` before Linux 6.6.
@@ -393,8 +395,8 @@ const JUMP_IF_EQUAL: u8 = 0x15;
 const LOAD_IMM64: u8 = 0x18;
 const PSEUDO_MAP_FD: u8 = 1;
 
-/// `ring = hash % rings; if (!open[ring]) return TCX_NEXT; skb->mark = MARK | ring; return bpf_redirect(tap, 0)`. The hash is that of the frame
-/// itself: one that a socket has chosen may change during its life.
+/// `ring = hash % rings; if (!open[ring]) return TCX_NEXT; skb->mark = MARK | ring; return bpf_redirect(tap, 0)`. The
+/// hash is that of the frame itself: one that a socket has chosen may change during its life.
 fn divert(open: BorrowedFd<'_>, rings: u32, tap: u32) -> Vec<u64> {
     const GET_HASH_RECALC: i32 = 34;
     const SET_HASH_INVALID: i32 = 41;

@@ -1,4 +1,5 @@
-//! What another process of the daemon had open is continued. It is looked at and not changed: that process may go on with it.
+//! What another process of the daemon had open is continued. It is looked at and not changed: that process may go on
+//! with it.
 
 use std::os::fd::OwnedFd;
 

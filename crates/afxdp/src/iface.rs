@@ -41,7 +41,8 @@ fn request(name: &str) -> libc::ifreq {
 
 /// ioctl(2) with an ifreq.
 fn ask(fd: &OwnedFd, code: libc::Ioctl, request: &mut libc::ifreq) -> Result<(), Errno> {
-    // SAFETY: all calls made through here take an ifreq; one that points elsewhere points to memory that its caller keeps.
+    // SAFETY: all calls made through here take an ifreq; one that points elsewhere points to memory that its caller
+    // keeps.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_mut(request)) };
     if done < 0 { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(()) }
 }
@@ -115,7 +116,8 @@ pub const IOCTLS: [u32; 6] = [
     SIOCETHTOOL as u32,
 ];
 
-/// Whether there is an interface of that name in this process's network namespace that is up and has a carrier (`IFF_RUNNING`, netdevice(7)).
+/// Whether there is an interface of that name in this process's network namespace that is up and has a carrier
+/// (`IFF_RUNNING`, netdevice(7)).
 pub fn has_carrier(name: &str) -> bool {
     let both = libc::IFF_UP | libc::IFF_RUNNING;
     flags(name) & both == both
@@ -355,7 +357,8 @@ fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    /// Objective: the loopback interface is found with its one queue, and no program; a name that nobody has is not found.
+    /// Objective: the loopback interface is found with its one queue, and no program; a name that nobody has is not
+    /// found.
     #[test]
     fn finds() {
         let lo = Interface::find("lo").unwrap();

@@ -102,7 +102,8 @@ impl Outlet {
     }
 
     fn write(&self, iov: &[libc::iovec], slots: u32, bytes: u64) -> SendResult {
-        // SAFETY: our own header, and buffers of a region that the caller keeps mapped; the kernel copies them, nothing else reads them.
+        // SAFETY: our own header, and buffers of a region that the caller keeps mapped; the kernel copies them, nothing
+        // else reads them.
         let sent = unsafe { libc::writev(self.fd.as_raw_fd(), iov.as_ptr(), iov.len() as i32) };
         if sent >= 0 {
             return SendResult::Yes(slots, bytes);

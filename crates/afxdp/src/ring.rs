@@ -113,7 +113,8 @@ impl<T: Copy> Ring<T> {
         self.mine.wrapping_sub(self.theirs)
     }
 
-    /// The entries that one side has published and the other has not given back, as seen from outside. `None`: the indices cannot be right.
+    /// The entries that one side has published and the other has not given back, as seen from outside. `None`: the
+    /// indices cannot be right.
     pub fn published(&self) -> Option<Vec<T>> {
         self.between(self.given_back(), self.shown())
     }
@@ -125,7 +126,8 @@ impl<T: Copy> Ring<T> {
 
     fn between(&self, first: u32, end: u32) -> Option<Vec<T>> {
         let count = Some(end.wrapping_sub(first)).filter(|count| *count <= self.size)?;
-        // SAFETY: entries inside the ring. The kernel may exchange those that it gets back: any bytes are a `T`, which has no meaning here.
+        // SAFETY: entries inside the ring. The kernel may exchange those that it gets back: any bytes are a `T`, which
+        // has no meaning here.
         Some((0..count).map(|i| unsafe { self.entry(first.wrapping_add(i)).read_volatile() }).collect())
     }
 
@@ -139,8 +141,8 @@ impl<T: Copy> Ring<T> {
         self.word(self.producer).load(Ordering::Acquire)
     }
 
-    /// As consumer: the last `count` entries that were given back are to be taken once more. The caller has made sure that
-    /// the producer has not used their places again, and cannot before they are given back.
+    /// As consumer: the last `count` entries that were given back are to be taken once more. The caller has made sure
+    /// that the producer has not used their places again, and cannot before they are given back.
     pub fn rewind(&mut self, count: u32) {
         self.mine = self.given_back().wrapping_sub(count);
     }
@@ -218,8 +220,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: what one side puts the other takes, in order, each once and not before it is shown; no place is used again before it is given
-        /// back; also where the indices pass 2^32.
+        /// Objective: what one side puts the other takes, in order, each once and not before it is shown; no place is
+        /// used again before it is given back; also where the indices pass 2^32.
         #[test]
         fn as_a_queue(start in prop_oneof![Just(0), Just(u32::MAX - 20), any::<u32>()],
                       steps in proptest::collection::vec((0..4u8, 0..12u32), 1..200)) {
@@ -261,7 +263,8 @@ mod tests {
         }
     }
 
-    /// Objective: a producer that says more than the ring has is believed no more than that; one that takes over goes on where the one before it was.
+    /// Objective: a producer that says more than the ring has is believed no more than that; one that takes over goes
+    /// on where the one before it was.
     #[test]
     fn lies_and_heirs() {
         let (memory, mut producer, mut consumer) = both(0);

@@ -95,8 +95,8 @@ impl RxEnd {
         if self.head == 0 { self.side.ring.num_slots() - 1 } else { self.head - 1 }
     }
 
-    /// Takes over slots that the program has read; those with `NS_FORWARD`, on a ring with `NR_FORWARD` (netmap.h), go to `forward`
-    /// first. Returns whether there are any.
+    /// Takes over slots that the program has read; those with `NS_FORWARD`, on a ring with `NR_FORWARD` (netmap.h), go
+    /// to `forward` first. Returns whether there are any.
     ///
     /// # Errors
     /// [`BadHead`]: the ring stops until its head is right.

@@ -96,7 +96,8 @@ impl Needs {
 mod tests {
     use super::*;
 
-    /// Objective: the region that interfaces share holds four like the first, whatever that one's size; only the rings that are used count.
+    /// Objective: the region that interfaces share holds four like the first, whatever that one's size; only the rings
+    /// that are used count.
     #[test]
     fn room() {
         for (queues, slots) in [(1, 0), (1, 4096), (8, 0), (30, 512)] {

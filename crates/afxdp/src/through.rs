@@ -1,5 +1,6 @@
-//! A queue as a netmap program sees it: the rings of its own region, whose buffers the socket sends from and receives into. Nothing is copied
-//! here; what moves is which side has a buffer. This runs in the program, at each of its syncs: between it and the kernel is nobody.
+//! A queue as a netmap program sees it: the rings of its own region, whose buffers the socket sends from and receives
+//! into. Nothing is copied here; what moves is which side has a buffer. This runs in the program, at each of its syncs:
+//! between it and the kernel is nobody.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,7 +21,8 @@ use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender, Socket
 
 /// No slot.
 const NONE: u32 = u32::MAX;
-/// Entries that a frame may take, where it may take several (linux/skbuff.h: a first piece, and some of `MAX_SKB_FRAGS`).
+/// Entries that a frame may take, where it may take several (linux/skbuff.h: a first piece, and some of
+/// `MAX_SKB_FRAGS`).
 const MOST_ENTRIES: u32 = 16;
 /// Shortest piece of a frame that is sent: the kernel takes no frame without an Ethernet header.
 const SHORTEST: u16 = 14;
@@ -140,8 +142,8 @@ impl ThroughTx {
         }
     }
 
-    /// Hands frames that found no room to the kernel, for up to `limit`: nobody will call later. If two processes have the ring, both
-    /// may do so.
+    /// Hands frames that found no room to the kernel, for up to `limit`: nobody will call later. If two processes have
+    /// the ring, both may do so.
     pub fn flush(&mut self, limit: Duration) {
         let start = Instant::now();
         while self.sender.tx.pending() > 0 && start.elapsed() < limit {
@@ -265,7 +267,8 @@ impl ThroughTx {
         self.wake.as_fd()
     }
 
-    /// Asks to be woken. As long as somebody waits, the kernel does so for each frame that is sent, which costs it more than the frame.
+    /// Asks to be woken. As long as somebody waits, the kernel does so for each frame that is sent, which costs it more
+    /// than the frame.
     pub fn arm(&self) {
         let flags = epoll::EventFlags::OUT | epoll::EventFlags::ET;
         // Fails if it was asked for before.

@@ -1,6 +1,7 @@
 //! Two builds against each other: each is a program of its own that measures the same cases, run in turn.
 //!
-//! Rounds alternate in who goes first, so that slow changes of the machine meet both alike, and a ratio is made of figures of one round.
+//! Rounds alternate in who goes first, so that slow changes of the machine meet both alike, and a ratio is made of
+//! figures of one round.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

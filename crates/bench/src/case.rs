@@ -80,7 +80,8 @@ impl fmt::Display for Unit {
 pub struct Case {
     /// The scenario's name: `pipe`, `vale`, …
     pub scenario: String,
-    /// The kind of the scenario: `touched`, `daemon`, … In one whose name ends in `untouched` nobody reads or writes the frames' bytes.
+    /// The kind of the scenario: `touched`, `daemon`, … In one whose name ends in `untouched` nobody reads or writes
+    /// the frames' bytes.
     pub variant: String,
     /// Frame length without FCS; 0 where frames have no fixed length (TCP streams).
     pub frame_bytes: u32,
@@ -111,7 +112,8 @@ impl Case {
         format!("{}{addresses}{spin}{foreign}", self.variant)
     }
 
-    /// Whether the applications write and read the frames' bytes, not just slots. A peer fits only where it does the same.
+    /// Whether the applications write and read the frames' bytes, not just slots. A peer fits only where it does the
+    /// same.
     #[must_use]
     pub fn touches(&self) -> bool {
         !self.variant.ends_with("untouched")

@@ -14,7 +14,8 @@ use crate::sys::worker;
 
 /// Measures netvale, beside its peers in the same run.
 ///
-/// Threads are pinned (in `crowded` nothing is), each case is run several times, interleaved with the peers; the table gives the median and the spread.
+/// Threads are pinned (in `crowded` nothing is), each case is run several times, interleaved with the peers; the table
+/// gives the median and the spread.
 #[derive(Debug, Parser)]
 #[command(name = "netvale-bench", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
 struct Cli {

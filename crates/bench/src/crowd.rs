@@ -1,7 +1,7 @@
 //! A session beside busy threads that are nobody's: what it gets on a machine that others use, too.
 //!
-//! The threads belong to a process in the same session as the programs, so that the kernel's groups by session put all of them
-//! together: with each of them, the scheduler shares the CPUs out alike.
+//! The threads belong to a process in the same session as the programs, so that the kernel's groups by session put all
+//! of them together: with each of them, the scheduler shares the CPUs out alike.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

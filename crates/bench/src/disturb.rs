@@ -4,8 +4,8 @@
 //! cache and memory). Both are counted over the window of a run; a run over the limits is repeated, not averaged in.
 //!
 //! An involuntary switch alone says little: kernel threads preempt a busy thread a few times a second for some
-//! microseconds. What counts is the time a runnable thread *waited* (second field of `schedstat`); the number of switches is
-//! the second criterion, and the only one where the kernel has no `schedstat`.
+//! microseconds. What counts is the time a runnable thread *waited* (second field of `schedstat`); the number of
+//! switches is the second criterion, and the only one where the kernel has no `schedstat`.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -190,8 +190,8 @@ pub fn threads_named(pid: u32, prefixes: &[&str]) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// user + nice + system + irq + softirq + steal of the first line of `/proc/stat`. Steal counts: a hypervisor that takes the CPU
-/// away disturbs like a process that does.
+/// user + nice + system + irq + softirq + steal of the first line of `/proc/stat`. Steal counts: a hypervisor that
+/// takes the CPU away disturbs like a process that does.
 fn busy_ticks(stat: &str) -> Option<u64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();

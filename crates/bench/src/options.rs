@@ -169,8 +169,8 @@ impl Outcome {
     }
 }
 
-/// Runs what `options` ask for and writes the result to `out`: with `json` line by line as it comes, otherwise a table at
-/// the end. Progress and skipped peers go to stderr.
+/// Runs what `options` ask for and writes the result to `out`: with `json` line by line as it comes, otherwise a table
+/// at the end. Progress and skipped peers go to stderr.
 ///
 /// # Errors
 /// Unknown names, unusable values, an interrupt, or an output that cannot be written. A contender that fails is a
@@ -291,7 +291,8 @@ mod tests {
         assert!(named(&["x"]).include("x") && !named(&["x"]).include("y"));
     }
 
-    /// Objective: the self-test scenario runs from options to a JSON line with its peer and a ratio, with the agreed fields.
+    /// Objective: the self-test scenario runs from options to a JSON line with its peer and a ratio, with the agreed
+    /// fields.
     #[test]
     fn copy_end_to_end() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -94,7 +94,8 @@ mod tests {
         assert_eq!(allowed().expect("affinity"), before);
     }
 
-    /// Objective: another thread of a process may run everywhere again once released, and a process that is gone is an error.
+    /// Objective: another thread of a process may run everywhere again once released, and a process that is gone is an
+    /// error.
     #[test]
     fn releases_threads() {
         let all = allowed().expect("affinity");

@@ -30,7 +30,8 @@ pub struct Record {
     /// Latencies at these percentiles, `[percentile, microseconds]`, where the scenario has them.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub percentiles: Vec<(f64, f64)>,
-    /// Share of the time of all CPUs that the programs got, per cent, where the scenario looks at it: the middle of the runs.
+    /// Share of the time of all CPUs that the programs got, per cent, where the scenario looks at it: the middle of the
+    /// runs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu_percent: Option<f64>,
     /// The peer's side.

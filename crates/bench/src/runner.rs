@@ -1,7 +1,7 @@
 //! Measures one case: warm-up of everybody, then run by run, ours and each peer in turn.
 //!
-//! Interleaving makes slow changes of the machine (clock, neighbours, memory) meet all contenders alike. Sessions exist at the
-//! same time but only one is awake.
+//! Interleaving makes slow changes of the machine (clock, neighbours, memory) meet all contenders alike. Sessions exist
+//! at the same time but only one is awake.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -10,7 +10,8 @@ use crate::record::tests::sample;
 
 type Diary = Rc<RefCell<Vec<String>>>;
 
-/// A contender that writes down what is asked of it, gives `values` in turn, and is disturbed in its first `disturbed` attempts.
+/// A contender that writes down what is asked of it, gives `values` in turn, and is disturbed in its first `disturbed`
+/// attempts.
 struct Pretender {
     name: &'static str,
     diary: Diary,

@@ -24,8 +24,8 @@ fn names() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("--list"));
 }
 
-/// Objective: what programs get of a machine that busy threads share is told with their part of its CPU time, and a plot shows what each
-/// number of threads leaves.
+/// Objective: what programs get of a machine that busy threads share is told with their part of its CPU time, and a
+/// plot shows what each number of threads leaves.
 #[test]
 fn crowded() {
     let dir = tempfile::tempdir().expect("a folder");

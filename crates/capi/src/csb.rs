@@ -31,8 +31,8 @@ impl UserCsb {
     }
 
     fn word(base: usize, ring: usize, offset: usize) -> &'static AtomicU32 {
-        // SAFETY: `new` saw memory at every entry, 64 bytes each and aligned to it; the program keeps it as long as the port is
-        // registered; it is only ever accessed atomically here.
+        // SAFETY: `new` saw memory at every entry, 64 bytes each and aligned to it; the program keeps it as long as the
+        // port is registered; it is only ever accessed atomically here.
         unsafe { AtomicU32::from_ptr((base + ring * 64 + offset) as *mut u32) }
     }
 

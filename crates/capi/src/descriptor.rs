@@ -1,7 +1,7 @@
 //! An open `/dev/netmap`: what stands behind one of the program's descriptors.
 //!
-//! The descriptor itself is a connection to the daemon, so that it means the same after dup, fork, exec and in a process that got
-//! it over a socket. This is what this process knows of it.
+//! The descriptor itself is a connection to the daemon, so that it means the same after dup, fork, exec and in a
+//! process that got it over a socket. This is what this process knows of it.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -86,7 +86,8 @@ impl<R: Ring> Lane<R> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Syncs, unless another thread is at it (netmap skips a busy ring too). Returns whether the ring was bad, or takes nothing.
+    /// Syncs, unless another thread is at it (netmap skips a busy ring too). Returns whether the ring was bad, or takes
+    /// nothing.
     #[inline]
     pub fn sync(&self) -> bool {
         match self.ring.try_lock() {
@@ -287,7 +288,8 @@ impl Bound {
         }
     }
 
-    /// The result of poll(2) when the daemon has closed the connection: a monitor's port is gone (netmap: `POLLERR`), or any port's.
+    /// The result of poll(2) when the daemon has closed the connection: a monitor's port is gone (netmap: `POLLERR`),
+    /// or any port's.
     pub fn hung_up(&self) -> i16 {
         if self.reply.role == Role::Monitor { POLLERR } else { POLLHUP }
     }

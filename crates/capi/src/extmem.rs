@@ -89,8 +89,8 @@ impl Extmem {
             let at = start as *mut libc::c_void;
             let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
             let from = r.file_offset as libc::off_t;
-            // SAFETY: the program gave this memory away for the purpose (netmap.h, nmreq_opt_extmem); all `len` bytes of it were seen to
-            // be there, and it holds nothing of netvale's.
+            // SAFETY: the program gave this memory away for the purpose (netmap.h, nmreq_opt_extmem); all `len` bytes
+            // of it were seen to be there, and it holds nothing of netvale's.
             let mapped = unsafe { real::mmap(at, len as usize, prot, flags, bound.region.as_raw_fd(), from) };
             if mapped == libc::MAP_FAILED {
                 return Err(crate::errno::last());
@@ -163,8 +163,8 @@ fn remember(place: Place, mem_id: u32) {
 mod tests {
     use super::*;
 
-    /// Objective: pools that just fit are taken as they are, odd sizes are rounded at the cost of buffers, what does not fit is left out, too
-    /// little memory is refused.
+    /// Objective: pools that just fit are taken as they are, odd sizes are rounded at the cost of buffers, what does
+    /// not fit is left out, too little memory is refused.
     #[test]
     fn sizes() {
         let mut info = NmreqPoolsInfo {

@@ -1,8 +1,10 @@
-//! Indirect slots (netmap.h, `NS_INDIRECT`): frames that lie somewhere in the program's memory, not in the slot's buffer.
+//! Indirect slots (netmap.h, `NS_INDIRECT`): frames that lie somewhere in the program's memory, not in the slot's
+//! buffer.
 //!
-//! netmap's kernel copies them from where `ptr` points. The daemon is another process: here it is this library, in the program's own sync,
-//! that copies them into the slots' own buffers before it publishes the slots, which then are slots like any other. The kernel does the
-//! copying (process_vm_readv(2) on ourselves), since it can tell an address where nothing is; many frames take one call.
+//! netmap's kernel copies them from where `ptr` points. The daemon is another process: here it is this library, in the
+//! program's own sync, that copies them into the slots' own buffers before it publishes the slots, which then are slots
+//! like any other. The kernel does the copying (process_vm_readv(2) on ourselves), since it can tell an address where
+//! nothing is; many frames take one call.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +22,8 @@ const NOTHING: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 /// The system call is not to be had (a seccomp filter, a kernel without it): do not ask again.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Copies what the indirect slots from `first` up to (not including) `end` point to. One whose bytes cannot be read is marked: the frame
-/// goes without them, or not at all.
+/// Copies what the indirect slots from `first` up to (not including) `end` point to. One whose bytes cannot be read is
+/// marked: the frame goes without them, or not at all.
 #[cold]
 pub fn fetch(ring: &RingMem, first: u32, end: u32) {
     // What the program finds in errno after a sync that went well is its own.
@@ -97,8 +99,8 @@ impl Batch<'_> {
     fn call(&self, next: usize) -> usize {
         let count = (self.len - next) as c_ulong;
         let me = rustix::process::getpid().as_raw_nonzero().get();
-        // SAFETY: both arrays hold `count` elements from `next` on. Each of `to` is a piece of a buffer in the live mapping that `within`
-        // checked; whatever addresses are in `from`, the kernel reports those that are not there.
+        // SAFETY: both arrays hold `count` elements from `next` on. Each of `to` is a piece of a buffer in the live
+        // mapping that `within` checked; whatever addresses are in `from`, the kernel reports those that are not there.
         let copied = unsafe {
             libc::process_vm_readv(me, self.to[next..].as_ptr(), count, self.from[next..].as_ptr(), count, 0)
         };
@@ -114,7 +116,8 @@ impl Batch<'_> {
         unsafe { user::move_bytes(from.iov_base.cast(), to.iov_base.cast(), to.iov_len) }.is_ok()
     }
 
-    /// Says in the slot whether its bytes are there. Everything else in it stays: a program may set the flag once and then only `ptr`.
+    /// Says in the slot whether its bytes are there. Everything else in it stays: a program may set the flag once and
+    /// then only `ptr`.
     fn settle(&self, i: u32, readable: bool) {
         let slot = self.ring.slot_word(i);
         let flags = if readable { slot.flags & !NS_UNREADABLE } else { slot.flags | NS_UNREADABLE };

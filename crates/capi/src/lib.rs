@@ -1,7 +1,8 @@
 //! netmap's C interface on netvale.
 //!
-//! Programs written for netmap open `/dev/netmap`, register a port with an ioctl, mmap its region and sync with ioctl or poll. There is
-//! no such device here: this library, linked to the program or preloaded, answers for it. It also is libnetmap.
+//! Programs written for netmap open `/dev/netmap`, register a port with an ioctl, mmap its region and sync with ioctl
+//! or poll. There is no such device here: this library, linked to the program or preloaded, answers for it. It also is
+//! libnetmap.
 //!
 //! ```text
 //!   program ──open, ioctl, mmap, poll, …──► interpose ──► table: is it netmap's? ──no──► C library
@@ -10,8 +11,8 @@
 //!                                      descriptor, wait, epoll            (syncs, in this process)
 //! ```
 //!
-//! A descriptor of the program's is the connection to the daemon: a kernel object that dup, fork, exec and passing it over a
-//! socket keep alive. A process that gets one asks the daemon what it holds (`lifecycle::adopt`).
+//! A descriptor of the program's is the connection to the daemon: a kernel object that dup, fork, exec and passing it
+//! over a socket keep alive. A process that gets one asks the daemon what it holds (`lifecycle::adopt`).
 //!
 //! | module | what it is |
 //! |---|---|
@@ -68,7 +69,8 @@ use libc::c_int;
 /// A descriptor of the program's for the length of a call.
 #[allow(unsafe_code)]
 fn borrow<'a>(fd: c_int) -> Option<BorrowedFd<'a>> {
-    // SAFETY: -1 is excluded; a program that closes the number meanwhile gets the errors it asked for, as with any system call.
+    // SAFETY: -1 is excluded; a program that closes the number meanwhile gets the errors it asked for, as with any
+    // system call.
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 

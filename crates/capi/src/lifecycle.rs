@@ -1,4 +1,5 @@
-//! Keeps track of netmap's descriptors and packet sockets when the program closes, duplicates or inherits their numbers.
+//! Keeps track of netmap's descriptors and packet sockets when the program closes, duplicates or inherits their
+//! numbers.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -53,7 +53,8 @@ impl Inode {
 }
 
 impl FileMemory {
-    /// The part of a file in memory that this program has mapped in this range, as a whole and to share; none if there is anything else.
+    /// The part of a file in memory that this program has mapped in this range, as a whole and to share; none if there
+    /// is anything else.
     pub fn find(range: Range<u64>) -> Option<FileMemory> {
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
         let (line, offset) = part(lines(&maps), &range)?;
@@ -155,8 +156,8 @@ mod tests {
         assert!(Inode::at(std::ptr::from_ref(&local) as u64).is_some());
     }
 
-    /// Objective: several mappings count as one part of a file only if they follow one another in memory and in the file; private memory counts
-    /// never.
+    /// Objective: several mappings count as one part of a file only if they follow one another in memory and in the
+    /// file; private memory counts never.
     #[test]
     fn parts() {
         let base = 0x7f10_0000_0000u64;

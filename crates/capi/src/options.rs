@@ -1,7 +1,7 @@
 //! The list of options behind a request (netmap.h, `struct nmreq_option`): read once, answered in place.
 //!
-//! netmap copies request and options into one buffer of fixed size, and an option that nobody recognized says `EOPNOTSUPP`: how long a list
-//! may be, and what each option says in the end, follow from that.
+//! netmap copies request and options into one buffer of fixed size, and an option that nobody recognized says
+//! `EOPNOTSUPP`: how long a list may be, and what each option says in the end, follow from that.
 
 use netvale_abi::nmreq::{
     NETMAP_REQ_MAXSIZE, NETMAP_REQ_OPT_CSB, NETMAP_REQ_OPT_EXTMEM, NETMAP_REQ_OPT_OFFSETS,
@@ -33,8 +33,8 @@ const HEADER: usize = size_of::<NmreqOption>();
 /// Types below this are known, 0 excepted.
 const KINDS: usize = NETMAP_REQ_OPT_OFFSETS as usize + 1;
 const POINTER: usize = size_of::<u64>();
-/// netmap's buffer for a request: two pointers, body and options of the largest size, a pointer before each kind of option, and its table of
-/// options.
+/// netmap's buffer for a request: two pointers, body and options of the largest size, a pointer before each kind of
+/// option, and its table of options.
 const BUFFER: usize = (2 + KINDS) * POINTER + NETMAP_REQ_MAXSIZE + KINDS * POINTER;
 
 /// The part of netmap's buffer that is taken.
@@ -49,8 +49,8 @@ impl Options {
     /// Reads the list of a request whose body is `body` bytes long. What stops that is told in the options read so far.
     ///
     /// # Errors
-    /// `EFAULT`; `EINVAL` for an option of type 0 and for two of one type; `EMSGSIZE` when request and options together are longer than netmap
-    /// takes, a list of unknown options without end included.
+    /// `EFAULT`; `EINVAL` for an option of type 0 and for two of one type; `EMSGSIZE` when request and options together
+    /// are longer than netmap takes, a list of unknown options without end included.
     pub fn read(addr: u64, body: usize) -> Result<Options, Errno> {
         let mut this = Options::default();
         match this.fill(addr, body) {

@@ -1,4 +1,5 @@
-//! Descriptors that frames are sent on and that are no netmap descriptors: POLLOUT on them is ours, all else the kernel's.
+//! Descriptors that frames are sent on and that are no netmap descriptors: POLLOUT on them is ours, all else the
+//! kernel's.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;

@@ -1,7 +1,8 @@
 //! Readiness for event loops that are not interposed: asyncio, libuv, GLib (netvale.h).
 //!
-//! poll, select and epoll arm a port's rings for the length of a call. A loop that waits by itself, in calls that this library does not
-//! see, has them armed from one look to the next instead, and waits on the descriptors by which the daemon wakes.
+//! poll, select and epoll arm a port's rings for the length of a call. A loop that waits by itself, in calls that this
+//! library does not see, has them armed from one look to the next instead, and waits on the descriptors by which the
+//! daemon wakes.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;

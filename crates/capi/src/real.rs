@@ -34,8 +34,8 @@ impl Real {
     }
 }
 
-/// Declares the functions behind ours: `fn name(arguments) -> result;` becomes a function that calls the next library's, or fails with
-/// `ENOSYS` when there is none.
+/// Declares the functions behind ours: `fn name(arguments) -> result;` becomes a function that calls the next
+/// library's, or fails with `ENOSYS` when there is none.
 macro_rules! real {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $symbol:literal;)*) => { $(
         $(#[$doc])*

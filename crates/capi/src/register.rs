@@ -26,7 +26,8 @@ use crate::user;
 /// Registers `name` on the connection `fd`; `reg` comes back as netmap would leave it.
 ///
 /// # Errors
-/// As netmap: `EBUSY` on a second registration, `ENXIO` for a port that is not there, `EINVAL`, `EOPNOTSUPP`, `EFAULT`, …
+/// As netmap: `EBUSY` on a second registration, `ENXIO` for a port that is not there, `EINVAL`, `EOPNOTSUPP`, `EFAULT`,
+/// …
 pub fn register(
     fd: BorrowedFd<'_>,
     descriptor: &Descriptor,
@@ -134,7 +135,8 @@ fn read_offsets(addr: u64) -> Result<OffsetsAsked, Errno> {
 /// Goes to CSB mode with the option at `addr`.
 ///
 /// # Errors
-/// `EINVAL` without `NR_EXCLUSIVE`, `EBUSY` when it is in that mode already, `EINVAL` and `EFAULT` for addresses that are none.
+/// `EINVAL` without `NR_EXCLUSIVE`, `EBUSY` when it is in that mode already, `EINVAL` and `EFAULT` for addresses that
+/// are none.
 pub fn enable_csb(bound: &Bound, addr: u64) -> Result<(), Errno> {
     if bound.flags & NR_EXCLUSIVE == 0 {
         return Err(Errno::INVAL);

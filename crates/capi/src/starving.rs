@@ -1,5 +1,5 @@
-//! A program that spins at a real-time priority may keep the daemon's worker from every CPU there is, and then waits for room in a ring that nobody
-//! empties. It is told so, once.
+//! A program that spins at a real-time priority may keep the daemon's worker from every CPU there is, and then waits
+//! for room in a ring that nobody empties. It is told so, once.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -93,7 +93,8 @@ fn warn() {
 mod tests {
     use super::*;
 
-    /// Objective: a ring counts as stuck after 50 ms of looks that are close together, and not before, nor when there was a pause.
+    /// Objective: a ring counts as stuck after 50 ms of looks that are close together, and not before, nor when there
+    /// was a pause.
     #[test]
     fn stuck() {
         let (full, ms) = (Full::default(), |n: u64| 1 + n * 1_000_000);

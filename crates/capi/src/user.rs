@@ -19,7 +19,8 @@ pub unsafe trait Plain: Copy {}
 
 macro_rules! plain {
     ($($t:ty),*) => { $(
-        // SAFETY: repr(C) of integers and byte arrays, all padding spelled out (their layout is asserted in netvale-abi).
+        // SAFETY: repr(C) of integers and byte arrays, all padding spelled out (their layout is asserted in
+        // netvale-abi).
         unsafe impl Plain for $t {}
     )* };
 }

@@ -132,8 +132,8 @@ impl Watched {
     }
 }
 
-/// Waits until one of `ports` or of `others` is ready or the time is up (none: no limit), syncing the ports as netmap's poll does.
-/// Reports ready events in `found` and `revents`; there are none if the time was up.
+/// Waits until one of `ports` or of `others` is ready or the time is up (none: no limit), syncing the ports as netmap's
+/// poll does. Reports ready events in `found` and `revents`; there are none if the time was up.
 ///
 /// # Errors
 /// The error of ppoll(2), most often `EINTR`.
@@ -213,7 +213,8 @@ fn sleep(
 pub fn kernel(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t) -> Result<(), Errno> {
     let limit = limit.map(|d| timespec { tv_sec: d.as_secs() as i64, tv_nsec: d.subsec_nanos().into() });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the slice is ours for the call; limit is null or points at our own value; the mask is the program's or null.
+    // SAFETY: the slice is ours for the call; limit is null or points at our own value; the mask is the program's or
+    // null.
     let n = unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, mask) };
     if n < 0 { Err(crate::errno::last()) } else { Ok(()) }
 }

@@ -61,7 +61,8 @@ pub fn main() -> ExitCode {
     cli.command.run(&ctx).unwrap_or_else(|error| report(&error))
 }
 
-/// The words of the command line. Wireshark starts a program that has a name of its own: it is a subcommand of this one.
+/// The words of the command line. Wireshark starts a program that has a name of its own: it is a subcommand of this
+/// one.
 fn words(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<_> = given.collect();
     let name = words.first().map(Path::new).and_then(Path::file_name);

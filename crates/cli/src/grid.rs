@@ -12,8 +12,8 @@ pub enum Align {
 /// Blanks between two columns.
 const GAP: usize = 2;
 
-/// `rows` below `heads`, each line ended, without blanks at the line's end. Control characters in cells become `?`, so that a
-/// name cannot move the terminal's cursor.
+/// `rows` below `heads`, each line ended, without blanks at the line's end. Control characters in cells become `?`, so
+/// that a name cannot move the terminal's cursor.
 #[must_use]
 pub fn render<const N: usize>(heads: [(&str, Align); N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     render_rows(&heads, rows.into_iter().map(Vec::from))
@@ -79,8 +79,8 @@ fn printable(cell: String) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: text is aligned to the left and numbers to the right, no line ends in blanks, and nothing that a peer named can
-    /// move the cursor.
+    /// Objective: text is aligned to the left and numbers to the right, no line ends in blanks, and nothing that a peer
+    /// named can move the cursor.
     #[test]
     fn alignment() {
         let rows = [["a".into(), "1 ".into()], ["b\u{1b}[2J".into(), "200K".into()]];

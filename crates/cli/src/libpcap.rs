@@ -1,4 +1,5 @@
-//! The system's libpcap, which compiles expressions of pcap-filter(7). It is loaded when it is first needed, so that nobody else needs it.
+//! The system's libpcap, which compiles expressions of pcap-filter(7). It is loaded when it is first needed, so that
+//! nobody else needs it.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
@@ -51,7 +52,8 @@ pub fn compile(expression: &str) -> Result<Program, CliError> {
     let wrong = |why: String| CliError::usage(format!("{expression:?}: {why}"), "pcap-filter(7) has the language");
     let text = CString::new(expression).map_err(|_| wrong("it has a byte 0".into()))?;
     let library = library()?;
-    // SAFETY: functions of these names have these types in every libpcap; the library stays open for as long as they are used.
+    // SAFETY: functions of these names have these types in every libpcap; the library stays open for as long as they
+    // are used.
     let insns = unsafe { with_library(&library, &text) }.map_err(wrong)?;
     Program::verify(&insns).map_err(|why| wrong(why.to_string()))
 }
@@ -68,8 +70,8 @@ fn library() -> Result<Library, CliError> {
 /// `library` is a libpcap.
 unsafe fn with_library(library: &Library, text: &CStr) -> Result<Vec<Insn>, String> {
     let missing = |e: libloading::Error| e.to_string();
-    // SAFETY: the caller's contract; each pointer is used as pcap(3) says: the handle until it is closed, the program until it is
-    // freed, the message until the handle is.
+    // SAFETY: the caller's contract; each pointer is used as pcap(3) says: the handle until it is closed, the program
+    // until it is freed, the message until the handle is.
     unsafe {
         let open: Symbol<'_, OpenDead> = library.get(b"pcap_open_dead\0").map_err(missing)?;
         let compile: Symbol<'_, Compile> = library.get(b"pcap_compile\0").map_err(missing)?;

@@ -48,8 +48,8 @@ impl PortRates {
 
 /// The rates between two samples; nothing where no time passed, as after a restart of the daemon.
 ///
-/// A port that the earlier sample lacks began at zero. A counter that fell belongs to a new port of the same name, and began at
-/// zero, too.
+/// A port that the earlier sample lacks began at zero. A counter that fell belongs to a new port of the same name, and
+/// began at zero, too.
 #[must_use]
 pub fn between(earlier: &StatsReply, later: &StatsReply) -> Option<Rates> {
     let passed_ns = later.now_ns.checked_sub(earlier.now_ns).filter(|&passed| passed > 0)?;
@@ -161,7 +161,8 @@ mod tests {
         assert_eq!(pps, [("vale0:again", 80.0), ("vale0:new", 160.0)]);
     }
 
-    /// Objective: without time between them, or with a clock that began anew, there are no rates, and no division by zero.
+    /// Objective: without time between them, or with a clock that began anew, there are no rates, and no division by
+    /// zero.
     #[test]
     fn no_time() {
         let (early, late) = (sample(5, vec![port("a", 1)]), sample(9, vec![port("a", 1)]));

@@ -23,8 +23,8 @@ fn prefixed(value: f64) -> (f64, &'static str) {
     scaled
 }
 
-/// `value` for a column aligned to the right: `14.88M`, `9.52G`, `640 `. The prefix, or a blank in its place, comes last, so that
-/// the numbers stand below each other; it touches the number, so that awk sees one field.
+/// `value` for a column aligned to the right: `14.88M`, `9.52G`, `640 `. The prefix, or a blank in its place, comes
+/// last, so that the numbers stand below each other; it touches the number, so that awk sees one field.
 #[must_use]
 pub fn column(value: f64) -> String {
     let (scaled, prefix) = prefixed(value);

@@ -233,7 +233,8 @@ mod tests {
         assert_eq!(config.ipam.kind, "");
     }
 
-    /// Objective: whatever the switch cannot do is refused by name, each with the specification's code; removing is never refused.
+    /// Objective: whatever the switch cannot do is refused by name, each with the specification's code; removing is
+    /// never refused.
     #[test]
     fn refused() {
         for (key, _) in MISSING {

@@ -1,4 +1,5 @@
-//! Kata Containers' file of directly attachable networks: a sandbox's devices, in the folder that its configuration calls `dan_conf`.
+//! Kata Containers' file of directly attachable networks: a sandbox's devices, in the folder that its configuration
+//! calls `dan_conf`.
 
 use std::fs;
 use std::io::{Error, ErrorKind};

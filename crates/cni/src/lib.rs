@@ -1,8 +1,9 @@
 //! `netvale-cni`: a CNI plugin that puts containers on netvale's switches (CNI 0.3.0 to 1.1.0).
 //!
-//! A container runtime starts the plugin for each operation, with parameters in the environment and the network's configuration as JSON on standard
-//! input, and reads a result or an error from standard output. Nothing is kept between two runs: a container's port on the switch has a name that is
-//! made from the network, the container and the interface ([`name`]), so that a later run finds what an earlier one left, whatever became of it.
+//! A container runtime starts the plugin for each operation, with parameters in the environment and the network's
+//! configuration as JSON on standard input, and reads a result or an error from standard output. Nothing is kept
+//! between two runs: a container's port on the switch has a name that is made from the network, the container and the
+//! interface ([`name`]), so that a later run finds what an earlier one left, whatever became of it.
 //!
 //! | module | what it is |
 //! |---|---|

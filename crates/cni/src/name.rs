@@ -1,6 +1,7 @@
 //! Names of ports: made from the network, the container and its interface, and always the same.
 //!
-//! Each name begins with what the network's name becomes, so that the ports of a network are found among all others on the switch.
+//! Each name begins with what the network's name becomes, so that the ports of a network are found among all others on
+//! the switch.
 
 use std::hash::Hasher;
 
@@ -30,7 +31,8 @@ fn sum(parts: &[&str]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Objective: names stay what they are from release to release, fit a port, differ where one part differs, and those of a network have its beginning.
+    /// Objective: names stay what they are from release to release, fit a port, differ where one part differs, and
+    /// those of a network have its beginning.
     #[test]
     fn names() {
         let one = of_port("net", "container", "eth0");

@@ -220,7 +220,8 @@ mod tests {
             "dns": {"nameservers": ["10.1.0.1"]}})
     }
 
-    /// Objective: what an address plugin says becomes addresses and routes; a route without a gateway has that of its family, if there is one.
+    /// Objective: what an address plugin says becomes addresses and routes; a route without a gateway has that of its
+    /// family, if there is one.
     #[test]
     fn addresses() {
         let mut all = Addresses::read(&said()).unwrap();

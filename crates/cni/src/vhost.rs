@@ -1,8 +1,8 @@
 //! A vhost-user socket in place of an interface, for a container that is a virtual machine.
 //!
-//! Each port has a folder of its own, with its name, that holds the socket and a file that describes it. A folder that no container has any more is
-//! found by its name. The description has the members that userspace CNI's configuration data have. It is for
-//! others: the folder is the daemon's user's, and nothing in it is believed here.
+//! Each port has a folder of its own, with its name, that holds the socket and a file that describes it. A folder that
+//! no container has any more is found by its name. The description has the members that userspace CNI's configuration
+//! data have. It is for others: the folder is the daemon's user's, and nothing in it is believed here.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -27,7 +27,8 @@ fn folders(config: &Config) -> PathBuf {
     config.socket_dir.clone().unwrap_or_else(|| config.daemon_dir().join("cni"))
 }
 
-/// Attaches the port, with a socket in a folder of its own, and describes it there, and to Kata if the configuration says so.
+/// Attaches the port, with a socket in a folder of its own, and describes it there, and to Kata if the configuration
+/// says so.
 ///
 /// # Errors
 /// [`CniError`]: the folder cannot be made, the daemon refuses.

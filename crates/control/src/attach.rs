@@ -9,8 +9,8 @@
 //! ([`Holding`](crate::device::Holding)), and netmap's requests that do not open a port ([`crate::device`]). A request
 //! may carry a socket as `SCM_RIGHTS`: the answer goes there, so that several processes that share the connection do
 //! not read each other's answers. A request with [`FLAG_FILE`] carries two descriptors: that socket, then the client's
-//! file for a new region ([`FileAsked`]). A [`BringRequest`] carries that socket and a device's queues. Bytes that are not a message are answered by a refusal (`EPROTO`), and change
-//! nothing: the connection keeps what it holds.
+//! file for a new region ([`FileAsked`]). A [`BringRequest`] carries that socket and a device's queues. Bytes that are
+//! not a message are answered by a refusal (`EPROTO`), and change nothing: the connection keeps what it holds.
 //!
 //! Integers are little-endian, unused bytes zero. Every message begins with magic and version, so that each side can
 //! say what is wrong with the other.

@@ -124,12 +124,12 @@ impl Client {
 
     /// The daemon's process; none if it does not answer, or lies in a PID namespace that is not visible from here.
     ///
-    /// It is the kernel that says so, of the process that said last that it listens at the socket: a daemon cannot name a
-    /// process of somebody else's, whose options or limits would then be taken for its own. The kernel noted that
-    /// when this connection was made. With a service manager's socket, this may have been before the daemon was
-    /// there, and then it is the manager's process, or that of a daemon that has ended since. What the daemon says of
-    /// itself tells one from the other, and is used for nothing else: in another PID namespace it has another number.
-    /// A newer connection has the right process, as a daemon listens anew before it answers anybody.
+    /// It is the kernel that says so, of the process that said last that it listens at the socket: a daemon cannot name
+    /// a process of somebody else's, whose options or limits would then be taken for its own. The kernel noted that
+    /// when this connection was made. With a service manager's socket, this may have been before the daemon was there,
+    /// and then it is the manager's process, or that of a daemon that has ended since. What the daemon says of itself
+    /// tells one from the other, and is used for nothing else: in another PID namespace it has another number. A newer
+    /// connection has the right process, as a daemon listens anew before it answers anybody.
     pub fn daemon_pid(&mut self) -> Option<u32> {
         let says = self.version().ok()?.pid;
         let listener = self.listener();
@@ -275,7 +275,8 @@ impl Client {
         Ok(all)
     }
 
-    /// Has events told on this connection from now on: [`Client::next_event`] returns them, also between other requests.
+    /// Has events told on this connection from now on: [`Client::next_event`] returns them, also between other
+    /// requests.
     ///
     /// # Errors
     /// [`ClientError`] if there is no answer, or a refusal.

@@ -154,7 +154,8 @@ mod tests {
         }
     }
 
-    /// Objective: a user's directory in /tmp that another user made is seen as foreign; a missing one, or another path, is not.
+    /// Objective: a user's directory in /tmp that another user made is seen as foreign; a missing one, or another path,
+    /// is not.
     #[test]
     fn foreign() {
         // A user ID that does not exist, one for each test process.

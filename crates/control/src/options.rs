@@ -1,7 +1,8 @@
 //! The options with which a port is attached: what there is, which kinds of ports take it, and what is refused.
 //!
-//! The table is the one definition. From it come the command line with its help, completions and manual page, the `options` of `port.attach`,
-//! `[[port]]` of the configuration file, its JSON Schema and the reference page. [`AttachParams::check`](crate::types::AttachParams::check) is the daemon's judgement.
+//! The table is the one definition. From it come the command line with its help, completions and manual page, the
+//! `options` of `port.attach`, `[[port]]` of the configuration file, its JSON Schema and the reference page.
+//! [`AttachParams::check`](crate::types::AttachParams::check) is the daemon's judgement.
 //!
 //! ```
 //! use netvale_control::types::{AttachParams, PortOptions};

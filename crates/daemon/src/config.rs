@@ -64,7 +64,8 @@ pub struct Config {
     pub require_ports: bool,
     /// Whether it goes on in the place of a running daemon.
     pub take_over: bool,
-    /// Directories that stay reachable in the sandbox, and in which others than root and the daemon's own user may name files and sockets; absolute.
+    /// Directories that stay reachable in the sandbox, and in which others than root and the daemon's own user may name
+    /// files and sockets; absolute.
     pub allow_dirs: Vec<PathBuf>,
     /// Interfaces that everyone who may connect may open, not only root and the daemon's own user.
     pub allow_nics: Vec<String>,

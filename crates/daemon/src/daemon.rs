@@ -143,7 +143,8 @@ impl Daemon {
         })
     }
 
-    /// Counts a request or connection that was refused, writes it into the log, and tells it; `why` may repeat words of the caller's.
+    /// Counts a request or connection that was refused, writes it into the log, and tells it; `why` may repeat words of
+    /// the caller's.
     pub(crate) fn note_refusal(&mut self, caller: Caller, why: &str) {
         self.refusals.note(caller, why);
         self.events.tell(Happened::to(EventName::RequestRefused, caller.uid).by(caller).why(why));
@@ -284,14 +285,14 @@ pub trait Attached: Any {
         false
     }
 
-    /// Asks the threads of its own to pause, which [`Attached::hand_over`] then waits for. They go on when the result is
-    /// dropped, unless they were.
+    /// Asks the threads of its own to pause, which [`Attached::hand_over`] then waits for. They go on when the result
+    /// is dropped, unless they were.
     fn ask_to_pause(&self) -> Vec<AskedToPause> {
         Vec::new()
     }
 
-    /// What a successor must know to continue the port where it stopped; its descriptors go there, too. `None`: it begins
-    /// anew there.
+    /// What a successor must know to continue the port where it stopped; its descriptors go there, too. `None`: it
+    /// begins anew there.
     ///
     /// # Errors
     /// When the daemon is out of descriptors.
@@ -299,8 +300,8 @@ pub trait Attached: Any {
         Ok(None)
     }
 
-    /// The same at any time, without pausing anything: what the service manager keeps for a daemon that is killed. Where
-    /// its rings stopped, the successor has to find in shared memory.
+    /// The same at any time, without pausing anything: what the service manager keeps for a daemon that is killed.
+    /// Where its rings stopped, the successor has to find in shared memory.
     ///
     /// # Errors
     /// When the daemon is out of descriptors.

@@ -39,8 +39,8 @@ impl Refusal {
         Refusal::new(Errno::IO, format!("internal error: {what}; please report it"))
     }
 
-    /// What is wrong, and what to do: the text says the second after a semicolon, or else after its last colon. A colon that follows a mere name, or
-    /// that the kernel's words follow (which begin with a capital), is none of these.
+    /// What is wrong, and what to do: the text says the second after a semicolon, or else after its last colon. A colon
+    /// that follows a mere name, or that the kernel's words follow (which begin with a capital), is none of these.
     pub fn parts(&self) -> (&str, Option<&str>) {
         let is_advice = |(what, hint): &(&str, &str)| what.contains(' ') && !hint.starts_with(char::is_uppercase);
         match self.text.rsplit_once("; ").or_else(|| self.text.rsplit_once(": ").filter(is_advice)) {

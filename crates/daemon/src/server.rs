@@ -195,7 +195,8 @@ impl Server {
                     && self.hand_over(successor)
                 {
                     let connection = self.clients.remove(&successor).map(|(client, _)| client.into_fd());
-                    // Descriptors stay open until the process ends, and nothing is dropped: all of it is the successor's.
+                    // Descriptors stay open until the process ends, and nothing is dropped: all of it is the
+                    // successor's.
                     std::mem::forget(self);
                     return Ended::HandedOver(connection);
                 }
@@ -329,8 +330,8 @@ impl Server {
         permission::may_connect(&self.daemon, caller, connections)
     }
 
-    /// No descriptors are left: the reserve allows one connection to be accepted and closed. Then the daemon does not listen for a while, instead of
-    /// trying again and again.
+    /// No descriptors are left: the reserve allows one connection to be accepted and closed. Then the daemon does not
+    /// listen for a while, instead of trying again and again.
     fn turn_away(&mut self, kind: u64) {
         let listener = if kind == ATTACH { &self.listeners.attach } else { &self.listeners.control };
         if self.reserve.take().is_some() {

@@ -28,7 +28,8 @@ mod sleep;
 
 use rounds::{Entry, Loop};
 
-/// How many nanoseconds later than asked for the kernel may end a worker's sleep: frames on links and for rates have their time.
+/// How many nanoseconds later than asked for the kernel may end a worker's sleep: frames on links and for rates have
+/// their time.
 const TIMER_SLACK: u64 = 1000;
 
 /// How long the worker of a user who is not trusted is waited for when it is to end.
@@ -201,8 +202,8 @@ impl Worker {
         self.cpu
     }
 
-    /// Gives it a task. Returns the counter of the nanoseconds that the task will have taken of its workers' time, about:
-    /// they look at the clock only now and then.
+    /// Gives it a task. Returns the counter of the nanoseconds that the task will have taken of its workers' time,
+    /// about: they look at the clock only now and then.
     pub fn add(&self, id: TaskId, task: Job) -> Arc<AtomicU64> {
         let entry = Entry::new(id, task);
         let taken = Arc::clone(&entry.taken);

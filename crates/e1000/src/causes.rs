@@ -60,7 +60,8 @@ pub struct Causes {
     line: bool,
     transmit: Delay,
     receive: Delay,
-    /// The driver's last access was to read that the link has changed: whether the answer arrives is not known before the next one.
+    /// The driver's last access was to read that the link has changed: whether the answer arrives is not known before
+    /// the next one.
     #[serde(skip)]
     link_read: bool,
 }
@@ -90,9 +91,9 @@ impl Causes {
         self.mask | if link_changed { NOTED_LINK } else { 0 }
     }
 
-    /// Goes on after a process that was killed, with what was noted and this ITR: frames that drivers wait for may have come or gone, and
-    /// what was held back waits no longer. The link is not reported without need: a driver that is just looking at it would take it for
-    /// down.
+    /// Goes on after a process that was killed, with what was noted and this ITR: frames that drivers wait for may have
+    /// come or gone, and what was held back waits no longer. The link is not reported without need: a driver that is
+    /// just looking at it would take it for down.
     pub(crate) fn after_a_kill(&mut self, noted: u32, interval: u16) {
         let link = if noted & NOTED_LINK != 0 { ICR_LSC } else { 0 };
         let (forced, standing) = (self.forced, self.standing & !ICR_LSC | ICR_TXDW | ICR_RXT0 | link);

@@ -51,7 +51,8 @@ pub struct Core {
     told: u32,
     line: Line,
     began: Instant,
-    /// What outlives this process, if somebody keeps it, and the position of the descriptor at the transmit ring's head.
+    /// What outlives this process, if somebody keeps it, and the position of the descriptor at the transmit ring's
+    /// head.
     page: Option<CardPage>,
     /// Whether registers have changed that are not in the page yet.
     unnoted: bool,
@@ -90,8 +91,9 @@ impl Core {
         }
     }
 
-    /// Continues with a guest's memory and interrupt, as another process left them: nothing is rung or written. `false` if
-    /// the status block is outside of the memory. `None` instead of whether there is one: the other process was killed.
+    /// Continues with a guest's memory and interrupt, as another process left them: nothing is rung or written. `false`
+    /// if the status block is outside of the memory. `None` instead of whether there is one: the other process was
+    /// killed.
     pub fn go_on(&mut self, memory: Memory, has_block: Option<bool>, bell: Option<Doorbell>, is_message: bool) -> bool {
         let looks = has_block.unwrap_or(self.e1000.csb() != 0);
         self.paravirt = looks.then(|| memory.paravirt_as_it_is(self.e1000.csb())).flatten();
@@ -118,7 +120,8 @@ impl Core {
         self.page.iter().for_each(|page| page.note_address(address));
     }
 
-    /// That many receive descriptors, from the head on, are marked as done next: those at these addresses, with these results.
+    /// That many receive descriptors, from the head on, are marked as done next: those at these addresses, with these
+    /// results.
     #[inline]
     pub fn marks_received(&self, finder: &mut Finder<'_>, count: usize, results: &[(u64, u64)]) {
         let Some(page) = &self.page else { return };
@@ -139,8 +142,8 @@ impl Core {
         page.marks(Direction::Transmit, self.e1000.head_behind(address));
     }
 
-    /// Notes positions, and has all registers noted if they may have changed: that takes a while, in which no worker waits for
-    /// the card ([`Shared::control`]).
+    /// Notes positions, and has all registers noted if they may have changed: that takes a while, in which no worker
+    /// waits for the card ([`Shared::control`]).
     fn note(&mut self, all: bool) {
         if let Some(page) = &self.page {
             self.unnoted |= all;

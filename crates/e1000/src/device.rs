@@ -1,7 +1,7 @@
 //! The controller: its register space, and the descriptor operations for the code that moves its frames.
 //!
-//! Nothing here touches guest memory. The frames' mover reads descriptors where [`E1000::tx_address`] and [`E1000::rx_address`] say, and writes their
-//! status back.
+//! Nothing here touches guest memory. The frames' mover reads descriptors where [`E1000::tx_address`] and
+//! [`E1000::rx_address`] say, and writes their status back.
 
 pub(crate) mod kept;
 

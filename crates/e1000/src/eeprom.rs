@@ -1,4 +1,5 @@
-//! The EEPROM: 64 words behind a serial interface that drivers drive bit by bit, and a register that reads whole words (§5).
+//! The EEPROM: 64 words behind a serial interface that drivers drive bit by bit, and a register that reads whole words
+//! (§5).
 
 use serde::{Deserialize, Serialize};
 
@@ -178,7 +179,8 @@ mod tests {
         assert_eq!(serially(&mut eeprom, 0x0b), 0x001e);
     }
 
-    /// Objective: a reader that keeps clocking gets the next words; it is granted what it asks for; other commands change nothing.
+    /// Objective: a reader that keeps clocking gets the next words; it is granted what it asks for; other commands
+    /// change nothing.
     #[test]
     fn other_uses() {
         let mut eeprom = Eeprom::new(MAC, 0);

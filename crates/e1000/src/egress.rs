@@ -137,7 +137,8 @@ fn put(
     PutResult::Done
 }
 
-/// A frame of `len` bytes as it is, padded to `total`, into one buffer. A descriptor, or a buffer, in no memory: the frame is lost, and the descriptor used up.
+/// A frame of `len` bytes as it is, padded to `total`, into one buffer. A descriptor, or a buffer, in no memory: the
+/// frame is lost, and the descriptor used up.
 #[inline]
 fn put_one(
     core: &Core,
@@ -217,7 +218,8 @@ fn fill(
         }
         done += got;
     }
-    // SAFETY: `n - done` bytes are left at `to`; the guest may look at them meanwhile, and finds zeros or what was there.
+    // SAFETY: `n - done` bytes are left at `to`; the guest may look at them meanwhile, and finds zeros or what was
+    // there.
     unsafe { to.add(done).write_bytes(0, n - done) };
 }
 

@@ -81,7 +81,8 @@ fn ip_checksum(sum: &Sum, head: &mut [u8]) -> usize {
     at + 2
 }
 
-/// Lengths and pseudo header as a packet of this length has them: drivers leave that to the controller (§3.5.4). Returns how it must be cut.
+/// Lengths and pseudo header as a packet of this length has them: drivers leave that to the controller (§3.5.4).
+/// Returns how it must be cut.
 fn segments(context: &Context, head: &mut [u8], len: usize) -> Option<Gso> {
     let (l3, l4) = (usize::from(context.ip.start), usize::from(context.transport.start));
     let ip_header = if context.is_v4 { 20 } else { 40 };

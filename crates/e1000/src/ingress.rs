@@ -59,7 +59,8 @@ impl Heads {
     /// The head for the frame that will be number `i` of the batch.
     #[inline]
     fn get(&mut self, i: usize) -> Option<&mut [u8; ROOM]> {
-        // SAFETY: inside of the vector, whose memory this pointer leads to without a reference to the others; `self` is borrowed exclusively.
+        // SAFETY: inside of the vector, whose memory this pointer leads to without a reference to the others; `self` is
+        // borrowed exclusively.
         (i < self.0.len()).then(|| unsafe { &mut *self.0.as_mut_ptr().add(i) })
     }
 }
@@ -255,8 +256,8 @@ fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: 
     add((PADDING.as_ptr(), SHORTEST.saturating_sub(len)));
     let to = [head[0], head[1], head[2], head[3], head[4], head[5]];
     let segmented = packet.offload.segments.is_some();
-    // SAFETY: pieces lie in windows of `memory`, which stay mapped until the ingress drops it after `release`, in a head that nobody makes a
-    // reference to until then, or in a constant.
+    // SAFETY: pieces lie in windows of `memory`, which stay mapped until the ingress drops it after `release`, in a
+    // head that nobody makes a reference to until then, or in a constant.
     let fits = unsafe { batch.push_frags(pieces.get(..count).unwrap_or_default()) };
     if !fits {
         return Err(DropReason::EndlessFrame);
@@ -283,7 +284,8 @@ fn copy_head(finder: &mut Finder<'_>, packet: &Packet, head: &mut [u8; ROOM]) ->
 }
 
 impl Ingress for E1000Ingress {
-    // SAFETY: frames lie in windows that `memory` keeps mapped until `release` or the next `take`, in `heads`, or in a constant.
+    // SAFETY: frames lie in windows that `memory` keeps mapped until `release` or the next `take`, in `heads`, or in a
+    // constant.
     unsafe fn take(&mut self, batch: &mut Batch) {
         if self.taken > 0 && !self.give_back() {
             return;
@@ -357,8 +359,8 @@ impl Ingress for E1000Ingress {
 mod tests {
     use super::*;
 
-    /// Objective: what a batch points to stays good when heads of further frames are written, and when the ingress moves (by the rules that Miri
-    /// checks).
+    /// Objective: what a batch points to stays good when heads of further frames are written, and when the ingress
+    /// moves (by the rules that Miri checks).
     #[test]
     fn heads_are_apart() {
         let mut heads = Heads(vec![[0; ROOM]; 2]);

@@ -1,5 +1,5 @@
-//! The page of a card that outlives a process which is killed: the registers as they were after the last change, and what
-//! was being written into the guest's rings.
+//! The page of a card that outlives a process which is killed: the registers as they were after the last change, and
+//! what was being written into the guest's rings.
 //!
 //! | word | what |
 //! |---|---|
@@ -120,8 +120,8 @@ impl CardPage {
         Ok(CoreState { e1000, now: 0, has_block, told: u32::MAX, pin_ready: true })
     }
 
-    /// Goes on behind the descriptors that the guest has seen done: those that its status block says, or, without one, those
-    /// up to the one that was marked last, or was about to be, which is marked now.
+    /// Goes on behind the descriptors that the guest has seen done: those that its status block says, or, without one,
+    /// those up to the one that was marked last, or was about to be, which is marked now.
     pub fn catch_up(&self, e1000: &mut E1000, memory: &Memory, block: Option<&Paravirt>) {
         let heads = block.map(|block| {
             e1000.set_tx_tail(block.tx_tail());
@@ -200,8 +200,8 @@ mod tests {
         assert_eq!(CardPage::core(&page.0, &CARD).unwrap().e1000.heads(), (3, 0));
     }
 
-    /// Objective: that the link has changed is reported again until the driver has certainly heard of it, and then no more: neither
-    /// what it looks at meanwhile nor what was noted before says so.
+    /// Objective: that the link has changed is reported again until the driver has certainly heard of it, and then no
+    /// more: neither what it looks at meanwhile nor what was noted before says so.
     #[test]
     fn the_link_is_reported_once() {
         let (page, mut e1000) = (page(), card());
@@ -245,8 +245,8 @@ mod tests {
         assert!(CardPage::core(&page.0, &CARD).is_ok());
     }
 
-    /// Objective: descriptors that were announced as done when the process was killed are marked; those that are marked, and those
-    /// that the driver has used again since, stay as they are.
+    /// Objective: descriptors that were announced as done when the process was killed are marked; those that are
+    /// marked, and those that the driver has used again since, stay as they are.
     #[test]
     fn announced() {
         let (fd, map, _) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
@@ -276,8 +276,8 @@ mod tests {
         assert_eq!(e1000.heads(), (3, 4));
     }
 
-    /// Objective: a card goes on behind the descriptor that was marked last when the process was killed in the middle of
-    /// that, with the contexts up to there; heads that cannot be are ignored.
+    /// Objective: a card goes on behind the descriptor that was marked last when the process was killed in the middle
+    /// of that, with the contexts up to there; heads that cannot be are ignored.
     #[test]
     fn marked() {
         let (fd, map, _) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();

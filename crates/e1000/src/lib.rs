@@ -1,6 +1,7 @@
 //! The Intel 82540EM ("e1000") as a state machine: registers, EEPROM, PHY, interrupts and their moderation.
 //!
-//! Section numbers are those of Intel's manual 317453 ("PCI/PCI-X Family of Gigabit Ethernet Controllers Software Developer's Manual").
+//! Section numbers are those of Intel's manual 317453 ("PCI/PCI-X Family of Gigabit Ethernet Controllers Software
+//! Developer's Manual").
 //!
 //! | module | what it is |
 //! |---|---|

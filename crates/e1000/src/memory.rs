@@ -11,7 +11,8 @@ use crate::paravirt::{self, Paravirt};
 use crate::ring::DESCRIPTOR;
 use crate::tx::{Raw, TX_DONE};
 
-/// A reserved bit of a transmit descriptor's status (§3.3.3.2): it is marked as done next. Drivers look at it only once it is done.
+/// A reserved bit of a transmit descriptor's status (§3.3.3.2): it is marked as done next. Drivers look at it only once
+/// it is done.
 const TX_ANNOUNCED: u64 = 1 << 35;
 /// DD and IXSM of a receive descriptor's status (§3.2.3.1). IXSM without DD: it is marked as done next.
 pub(crate) const RX_DONE: u64 = 1 << 32;
@@ -105,8 +106,8 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Writes the result into a receive descriptor: length, status and the rest, once the buffer is filled. Without DD it is an
-    /// announcement.
+    /// Writes the result into a receive descriptor: length, status and the rest, once the buffer is filled. Without DD
+    /// it is an announcement.
     #[inline]
     pub fn received(&mut self, address: u64, status: u64) {
         if let Some(words) = self.words(address) {

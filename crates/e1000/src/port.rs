@@ -88,7 +88,8 @@ impl E1000Port {
         self.service.state()
     }
 
-    /// Has a thread of the port call this whenever a virtual machine has connected or is gone. Only the first call counts.
+    /// Has a thread of the port call this whenever a virtual machine has connected or is gone. Only the first call
+    /// counts.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_peer(call);
     }
@@ -109,8 +110,8 @@ impl E1000Port {
     }
 }
 
-/// What is known of a port without a guest, after that many changes: if somebody keeps it. The card notes its registers in
-/// that page or a new one, if it has not come from there.
+/// What is known of a port without a guest, after that many changes: if somebody keeps it. The card notes its registers
+/// in that page or a new one, if it has not come from there.
 fn known(
     shared: &Shared,
     page: Option<Page>,

@@ -1,5 +1,5 @@
-//! Registers of the 82540EM (Intel, "PCI/PCI-X Family of Gigabit Ethernet Controllers Software Developer's Manual", 317453, §13), by their offsets in the
-//! register space, and their bits.
+//! Registers of the 82540EM (Intel, "PCI/PCI-X Family of Gigabit Ethernet Controllers Software Developer's Manual",
+//! 317453, §13), by their offsets in the register space, and their bits.
 
 /// Bytes of the register space (§4.1).
 pub const SPACE: u32 = 0x2_0000;
@@ -125,7 +125,8 @@ pub const RADV: u32 = 0x282c;
 /// Frames up to this length interrupt without delay (§13.4.32).
 pub const RSRPD: u32 = 0x2c00;
 
-/// Where the status block lies, low half: writing it is what takes effect; it reads as zero while there is none ([`crate::paravirt`]).
+/// Where the status block lies, low half: writing it is what takes effect; it reads as zero while there is none
+/// ([`crate::paravirt`]).
 pub const CSBAL: u32 = 0x2830;
 /// High half, written first.
 pub const CSBAH: u32 = 0x2834;

@@ -139,7 +139,8 @@ mod tests {
         assert_eq!((r.owned(), r.read(Register::Head)), (0, 3));
     }
 
-    /// Objective: rings that cannot be have no descriptors and stop nobody; registers have only the bits that the manual gives them.
+    /// Objective: rings that cannot be have no descriptors and stop nobody; registers have only the bits that the
+    /// manual gives them.
     #[test]
     fn nonsense() {
         for (length, head, tail) in [(0, 0, 0), (0, 5, 9), (127, 0, 1), (128, 8, 0), (128, 0, 8), (128, 0xffff, 3)] {

@@ -1,4 +1,5 @@
-//! Statistics (§13.7): 32 bits that stop at their highest value, and are cleared by reading; octets have 64 bits, cleared with the upper half.
+//! Statistics (§13.7): 32 bits that stop at their highest value, and are cleared by reading; octets have 64 bits,
+//! cleared with the upper half.
 
 use serde::{Deserialize, Serialize};
 

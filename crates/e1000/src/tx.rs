@@ -8,7 +8,8 @@ pub const MAX_PIECES: usize = 64;
 /// Longest packet before segmentation; what a context can say has 20 bits.
 pub const LONGEST: u32 = 65_550;
 
-/// CMD of legacy descriptors, DCMD and TUCMD of the others: end of packet, legacy checksum, report status, extended, VLAN, interrupt may wait.
+/// CMD of legacy descriptors, DCMD and TUCMD of the others: end of packet, legacy checksum, report status, extended,
+/// VLAN, interrupt may wait.
 const EOP: u8 = 1;
 const IC: u8 = 1 << 2;
 const RS: u8 = 1 << 3;
@@ -328,7 +329,8 @@ mod tests {
         [address, len | kind | command | u64::from(options) << 40 | u64::from(special) << 48]
     }
 
-    /// Objective: a legacy packet of two pieces, with checksum and tag as its first descriptor says; the next one starts afresh.
+    /// Objective: a legacy packet of two pieces, with checksum and tag as its first descriptor says; the next one
+    /// starts afresh.
     #[test]
     fn legacy() {
         let mut a = Assembler::default();

@@ -65,8 +65,8 @@ impl E1000Device {
         self.address
     }
 
-    /// Continues with this IOADDR, and with what the hypervisor has provided, as another process left it: nothing is rung
-    /// or written. `false` if the status block that the driver is said to have is outside of its memory.
+    /// Continues with this IOADDR, and with what the hypervisor has provided, as another process left it: nothing is
+    /// rung or written. `false` if the status block that the driver is said to have is outside of its memory.
     ///
     /// # Errors
     /// When the process is out of descriptors.

@@ -1,7 +1,7 @@
 //! The loop: notifications of the kernel's and of the daemon's, and a look at the ports each second.
 //!
-//! One thread does all of it, in this order: the kernel's news, then what the daemon is told, then the daemon's list, then the kernel. So a list is
-//! always younger than what the daemon was told before.
+//! One thread does all of it, in this order: the kernel's news, then what the daemon is told, then the daemon's list,
+//! then the kernel. So a list is always younger than what the daemon was told before.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -29,9 +29,11 @@ const TICK: Duration = Duration::from_secs(1);
 const SHORT: Duration = Duration::from_millis(50);
 /// The times between attempts to connect: from the first to the second, doubled each time.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
-/// How long after tables were read while they changed they are read again: then, twice as long after, and so on up to the other one.
+/// How long after tables were read while they changed they are read again: then, twice as long after, and so on up to
+/// the other one.
 const READ_AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
-/// They have changed during each of several readings if it is longer than this until the next one: what is missing then is taken for gone.
+/// They have changed during each of several readings if it is longer than this until the next one: what is missing then
+/// is taken for gone.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Most datagrams of notifications before the daemon is told of them.
 const MAX_DATAGRAMS: usize = 4096;
@@ -43,7 +45,8 @@ pub struct Options {
     pub run_dir: PathBuf,
     /// UDP port of the mirrors' VXLAN devices.
     pub udp_port: u16,
-    /// How long what is withdrawn with its VTEP is kept, and local addresses and ports that a daemon does not list after its start.
+    /// How long what is withdrawn with its VTEP is kept, and local addresses and ports that a daemon does not list
+    /// after its start.
     pub hold: Duration,
 }
 

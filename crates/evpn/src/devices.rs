@@ -1,6 +1,7 @@
 //! The devices of a mirror: made, continued, removed.
 //!
-//! They are left alone when the agent ends, so that zebra notices nothing of a restart. All are marked, and nothing is touched that is not.
+//! They are left alone when the agent ends, so that zebra notices nothing of a restart. All are marked, and nothing is
+//! touched that is not.
 
 use std::net::IpAddr;
 
@@ -87,7 +88,8 @@ pub struct Devices {
     pub locals: u32,
 }
 
-/// The names of a VNI's devices: bridge, VXLAN device, port for local addresses, and its peer where the kernel has no dummy devices.
+/// The names of a VNI's devices: bridge, VXLAN device, port for local addresses, and its peer where the kernel has no
+/// dummy devices.
 #[must_use]
 pub fn names(vni: u32) -> [String; 4] {
     ["nvb", "nvx", "nvl", "nvp"].map(|prefix| format!("{prefix}{vni}"))
@@ -199,7 +201,8 @@ fn made(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Result<Devic
         Err(DeviceError::Kernel { source: Errno::OPNOTSUPP, .. }) => pair(netlink, locals, peer)?,
         other => other?,
     };
-    // zebra learns of the VNI when its VXLAN device is on its bridge: so this comes last, when local addresses have a port.
+    // zebra learns of the VNI when its VXLAN device is on its bridge: so this comes last, when local addresses have a
+    // port.
     join(netlink, locals, locals_index, bridge_index, false)?;
     join(netlink, tunnel, tunnel_index, bridge_index, true)?;
     Ok(Devices { bridge: bridge_index, tunnel: tunnel_index, locals: locals_index })
@@ -266,8 +269,8 @@ fn up(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError> 
 
 /// Puts a device on the bridge. It learns nothing from frames.
 ///
-/// The VXLAN device is closed: frames that somebody sends to its UDP port get no further. A locked port takes none from addresses that it does not have;
-/// a disabled one takes none, but the bridge may enable it again.
+/// The VXLAN device is closed: frames that somebody sends to its UDP port get no further. A locked port takes none from
+/// addresses that it does not have; a disabled one takes none, but the bridge may enable it again.
 fn join(netlink: &mut Netlink, name: &str, index: u32, bridge: u32, closed: bool) -> Result<(), DeviceError> {
     up(netlink, name, index)?;
     let mut message = LinkMessage::default();

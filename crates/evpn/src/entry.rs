@@ -1,7 +1,7 @@
 //! What the kernel says of a MAC address, a VTEP or a neighbour: an *entry*, read from a message and checked.
 //!
-//! What is *seen* is that there is one, or that it is gone; or that a device has changed. Pure. Messages of other kinds, and entries that are no business
-//! of a mirror, are none.
+//! What is *seen* is that there is one, or that it is gone; or that a device has changed. Pure. Messages of other
+//! kinds, and entries that are no business of a mirror, are none.
 
 use std::net::IpAddr;
 

@@ -2,10 +2,12 @@
 //!
 //! What is new or has changed is told immediately. What is *withdrawn* waits until that has a meaning:
 //!
-//! - zebra withdraws everything when bgpd ends, entry by entry and the flood list last. So nothing is judged before withdrawals have paused.
+//! - zebra withdraws everything when bgpd ends, entry by entry and the flood list last. So nothing is judged before
+//!   withdrawals have paused.
 //! - An address whose VTEP is still on the flood list was withdrawn by itself: it goes.
-//! - A VTEP that left the flood list, and its addresses, are *held*: FRR may be restarting, and the tunnel still works. What comes back in that time
-//!   was never gone. The rest goes when the time is up. An address that appears elsewhere meanwhile is a change, which does not wait.
+//! - A VTEP that left the flood list, and its addresses, are *held*: FRR may be restarting, and the tunnel still works.
+//!   What comes back in that time was never gone. The rest goes when the time is up. An address that appears elsewhere
+//!   meanwhile is a change, which does not wait.
 //! - An address that has become local is not remote any more: it goes immediately.
 
 use std::collections::hash_map::Entry;
@@ -21,7 +23,8 @@ use crate::tables::{Key, Remote, Tables};
 const PAUSE: Duration = Duration::from_millis(500);
 /// … or when they are this old.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// While nothing new is withdrawn, what is held is not looked at more often than this, however many become due one after the other.
+/// While nothing new is withdrawn, what is held is not looked at more often than this, however many become due one
+/// after the other.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Something to tell the daemon.
@@ -123,7 +126,8 @@ impl Feed {
         flood.chain(addresses).chain(neighbors).collect()
     }
 
-    /// Gives up what is held, as if its time were up, without telling that. Returns whether anything was: then everything has to be told anew.
+    /// Gives up what is held, as if its time were up, without telling that. Returns whether anything was: then
+    /// everything has to be told anew.
     pub fn forget_held(&mut self) -> bool {
         let held: Vec<Key> = self.held.keys().copied().collect();
         let mut changes = Vec::new();
@@ -185,7 +189,8 @@ impl Feed {
         });
     }
 
-    /// Passes on the withdrawals that have a meaning by now. All that is held may be very much: it is looked at when that can change something only.
+    /// Passes on the withdrawals that have a meaning by now. All that is held may be very much: it is looked at when
+    /// that can change something only.
     fn judge(&mut self, tables: &Tables, now: Instant, hold: Duration, changes: &mut Vec<Change>) {
         let has_paused = self.last_withdrawal.is_none_or(|last| now.saturating_duration_since(last) >= PAUSE.min(hold));
         let is_late = self.look_at.is_some_and(|at| now >= at);

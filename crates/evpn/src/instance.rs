@@ -1,5 +1,5 @@
-//! One VNI: its port, its mirror, what the kernel says, what the daemon was told and what it lists. The *outcome* of a pass over it is that all is done, or
-//! that the daemon has no such port any more.
+//! One VNI: its port, its mirror, what the kernel says, what the daemon was told and what it lists. The *outcome* of a
+//! pass over it is that all is done, or that the daemon has no such port any more.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,8 @@ use crate::tables::{Fact, Place, Remote, Tables};
 
 /// The daemon's list is not asked for more often than this.
 const LIST_INTERVAL: Duration = Duration::from_millis(50);
-/// After this time it is asked for in any case: policies of a port, which say whether its addresses are sticky, change without a notification.
+/// After this time it is asked for in any case: policies of a port, which say whether its addresses are sticky, change
+/// without a notification.
 const REFRESH: Duration = Duration::from_secs(10);
 /// Most refusals of single items before the rest of what was to be told is given up, until all is told again.
 const MAX_REFUSALS: usize = 64;
@@ -41,7 +42,8 @@ pub struct Instance {
     is_told: bool,
     /// Whether this connection has shown the port.
     is_present: bool,
-    /// Number of the kernel's entries of which it was said that there is no room for them, and when the tables were last read anew for their sake.
+    /// Number of the kernel's entries of which it was said that there is no room for them, and when the tables were
+    /// last read anew for their sake.
     beyond: (u64, Option<Instant>),
 }
 
@@ -113,7 +115,8 @@ impl Instance {
         (!is_own).then_some(fact)
     }
 
-    /// Says so when the kernel has more than the limits permit. Returns whether there is room for it by now, so that the tables have to be read anew.
+    /// Says so when the kernel has more than the limits permit. Returns whether there is room for it by now, so that
+    /// the tables have to be read anew.
     pub fn is_short(&mut self, now: Instant) -> bool {
         let (said, looked) = self.beyond;
         let refused = self.tables.refused();
@@ -190,7 +193,8 @@ impl Instance {
         Ok(Outcome::Done)
     }
 
-    /// Sends changes. All of a request are made, or none: of those that the daemon refuses, each half is tried by itself.
+    /// Sends changes. All of a request are made, or none: of those that the daemon refuses, each half is tried by
+    /// itself.
     fn push(
         &mut self,
         session: &mut Session,

@@ -1,7 +1,8 @@
 //! FRR as the control plane of netvale's VXLAN ports (EVPN, RFC 7432 and 8365).
 //!
-//! FRR's zebra knows VXLAN by the kernel's devices only. So this crate's *agent* makes some for each VXLAN port that has EVPN: a bridge, a VXLAN device
-//! and a port for local addresses. They carry no traffic; they are a *mirror*, in which zebra sees what the daemon knows, and the agent what zebra knows:
+//! FRR's zebra knows VXLAN by the kernel's devices only. So this crate's *agent* makes some for each VXLAN port that
+//! has EVPN: a bridge, a VXLAN device and a port for local addresses. They carry no traffic; they are a *mirror*, in
+//! which zebra sees what the daemon knows, and the agent what zebra knows:
 //!
 //! ```text
 //!                       the kernel's mirror of VNI 100

@@ -1,7 +1,8 @@
-//! The local addresses of a VNI as the daemon lists them, and what has to change in the kernel so that it has them, too. Pure.
+//! The local addresses of a VNI as the daemon lists them, and what has to change in the kernel so that it has them,
+//! too. Pure.
 //!
-//! BGP decides who has an address: one that zebra has made remote is local again only when the daemon has seen a frame from it since then, and so
-//! lists it again.
+//! BGP decides who has an address: one that zebra has made remote is local again only when the daemon has seen a frame
+//! from it since then, and so lists it again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -44,7 +45,8 @@ struct Address {
 pub struct Listed {
     addresses: HashMap<Mac, Address>,
     owners: HashMap<IpAddr, Mac>,
-    /// IP addresses that zebra has given to another address: they are not claimed again as long as only the list of before says so.
+    /// IP addresses that zebra has given to another address: they are not claimed again as long as only the list of
+    /// before says so.
     lost: HashMap<IpAddr, Mac>,
     /// What this daemon has listed and does not list any more.
     dropped: HashSet<Mac>,
@@ -124,7 +126,8 @@ impl Listed {
         let gone = tables.local_neighbors().filter(|(ip, mac)| !self.has(*ip, *mac) && !is_kept(mac));
         acts.extend(gone.map(|(ip, _)| Act::RemoveNeighbor(ip)));
         for (mac, address) in &self.addresses {
-            // A bridge that has just been told of a remote address, whose VTEP is not known yet: the rest is on its way.
+            // A bridge that has just been told of a remote address, whose VTEP is not known yet: the rest is on its
+            // way.
             let is_coming = tables.is_known(*mac) && !tables.is_local(*mac) && tables.remote(*mac).is_none();
             if !tables.is_local_as(*mac, address.sticky) && !is_coming {
                 acts.push(Act::AddAddress { mac: *mac, sticky: address.sticky, moves: tables.is_known(*mac) });

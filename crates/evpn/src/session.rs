@@ -28,7 +28,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 const MAX_CHANGED: usize = 2 * crate::MAX_INSTANCES;
 /// Most items of a request, so that the daemon's other work does not wait for long.
 pub const MAX_ITEMS: usize = 1000;
-/// The same of the one that replaces what was told before: what is not in it goes, if only until the next request. Its line has less than 4 MiB.
+/// The same of the one that replaces what was told before: what is not in it goes, if only until the next request. Its
+/// line has less than 4 MiB.
 pub const MAX_ITEMS_REPLACED: usize = 30_000;
 
 /// Why there is no answer.
@@ -174,7 +175,8 @@ impl Session {
         self.call("vxlan.local", &VxlanLocalParams { port: port.to_owned(), watch: true, since })
     }
 
-    /// Tells the daemon of changes, at most [`MAX_ITEMS`] of them: all are made, or none. `replace`: what it was told before is forgotten.
+    /// Tells the daemon of changes, at most [`MAX_ITEMS`] of them: all are made, or none. `replace`: what it was told
+    /// before is forgotten.
     ///
     /// # Errors
     /// [`SessionError`]

@@ -1,4 +1,5 @@
-//! What the kernel's tables hold for one VNI, kept up by its notifications. A *key* is what a table has at most one entry for. Pure.
+//! What the kernel's tables hold for one VNI, kept up by its notifications. A *key* is what a table has at most one
+//! entry for. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -65,7 +66,8 @@ pub enum Fact {
 
 /// The tables of one VNI.
 ///
-/// The VXLAN device keeps its entry of an address that has become local; the bridge's says where it really is. So an address is remote if both say so.
+/// The VXLAN device keeps its entry of an address that has become local; the bridge's says where it really is. So an
+/// address is remote if both say so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
     places: HashMap<Mac, Place>,
@@ -119,7 +121,8 @@ impl Tables {
         }
     }
 
-    /// Takes in all that was read. `is_whole`: what is not among it is gone; otherwise it may have been left out, and stays.
+    /// Takes in all that was read. `is_whole`: what is not among it is gone; otherwise it may have been left out, and
+    /// stays.
     pub fn read(&mut self, facts: Vec<Fact>, is_whole: bool) {
         // If there are too many, those that were there before stay.
         let (before, new): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| self.has_like(fact));
@@ -276,7 +279,8 @@ mod tests {
         Remote { vtep: IpAddr::from([10, 0, 0, last]), sticky: false }
     }
 
-    /// Objective: an address is remote only while bridge and VXLAN device agree; one that became local is not, though the VXLAN device keeps its entry.
+    /// Objective: an address is remote only while bridge and VXLAN device agree; one that became local is not, though
+    /// the VXLAN device keeps its entry.
     #[test]
     fn both_say_so() {
         let mut tables = Tables::default();
@@ -291,7 +295,8 @@ mod tests {
         assert_eq!((tables.remote(MAC), tables.is_local(MAC)), (Some(remote(3)), false));
     }
 
-    /// Objective: what is taken out must be what is there: a late notification of an earlier place changes nothing. What is the same changes nothing.
+    /// Objective: what is taken out must be what is there: a late notification of an earlier place changes nothing.
+    /// What is the same changes nothing.
     #[test]
     fn late() {
         let mut tables = Tables::default();
@@ -319,7 +324,8 @@ mod tests {
         assert!(tables.put(Fact::Flood(vtep(MAX_VTEPS))).is_some());
     }
 
-    /// Objective: what was read replaces what was known, but only if nothing can have been left out; what there was no room for is counted anew.
+    /// Objective: what was read replaces what was known, but only if nothing can have been left out; what there was no
+    /// room for is counted anew.
     #[test]
     fn read() {
         let mut tables = Tables::default();
@@ -340,7 +346,8 @@ mod tests {
         assert_eq!(tables.flood().count(), 0);
     }
 
-    /// Objective: the limit of VTEPs counts those of addresses, too, each once; an address that moves to one beyond it is nowhere.
+    /// Objective: the limit of VTEPs counts those of addresses, too, each once; an address that moves to one beyond it
+    /// is nowhere.
     #[test]
     fn vteps() {
         let mut tables = Tables::default();

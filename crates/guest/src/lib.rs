@@ -8,8 +8,8 @@
 //! | [`published`] | a device as netmap published it |
 //! | [`passthrough`] | a device with our kernel driver (`guest/linux`), which hands out its rings |
 //!
-//! What comes of it is a description, as an attach has it, a mapping, and doorbells: the client library makes a port of them, the daemon hands
-//! them on.
+//! What comes of it is a description, as an attach has it, a mapping, and doorbells: the client library makes a port of
+//! them, the daemon hands them on.
 
 pub mod bus;
 mod error;

@@ -1,7 +1,7 @@
 //! A ptnet device in a virtual machine, from the inside: its rings taken from the guest's network interface.
 //!
-//! The guest's kernel driver (`guest/linux`) offers `/dev/nvptnetN`: the device's memory to map, and a descriptor for each ring that is rung and
-//! read like an eventfd. As long as it is open the interface has no carrier.
+//! The guest's kernel driver (`guest/linux`) offers `/dev/nvptnetN`: the device's memory to map, and a descriptor for
+//! each ring that is rung and read like an eventfd. As long as it is open the interface has no carrier.
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
@@ -103,7 +103,8 @@ const RING_BELL: libc::Ioctl = iow(2, 4);
 pub const IOCTLS: [u32; 2] = [START as u32, RING_BELL as u32];
 
 fn ioctl<T>(fd: BorrowedFd<'_>, code: libc::Ioctl, argument: &T) -> Result<libc::c_int, Errno> {
-    // SAFETY: a live descriptor; the driver reads the size that is part of the code from a structure that is that large.
+    // SAFETY: a live descriptor; the driver reads the size that is part of the code from a structure that is that
+    // large.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_ref(argument)) };
     if done < 0 {
         let error = std::io::Error::last_os_error().raw_os_error();

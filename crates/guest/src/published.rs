@@ -1,4 +1,5 @@
-//! ptnet as netmap published it, driven by a program in the guest: two PCI devices, one with registers, one with netmap's memory.
+//! ptnet as netmap published it, driven by a program in the guest: two PCI devices, one with registers, one with
+//! netmap's memory.
 //!
 //! The status blocks are two pages of this program, whose physical addresses are written to the device: that takes
 //! root, and the pages are locked. A kernel that moves locked pages (`vm.compact_unevictable_allowed`) must not do so

@@ -80,8 +80,8 @@ pub fn role(name: &str) -> Result<std::process::Command, Failed> {
     Ok(command)
 }
 
-/// Says that a test cannot run here, and why. The line is also added to the file that `NETVALE_SKIPPED` names, for those
-/// who run many tests and see the output of none that passes.
+/// Says that a test cannot run here, and why. The line is also added to the file that `NETVALE_SKIPPED` names, for
+/// those who run many tests and see the output of none that passes.
 pub fn skip(why: &str) {
     let line = format!("skipped: {}: {why}\n", std::thread::current().name().unwrap_or_default());
     eprint!("{line}");

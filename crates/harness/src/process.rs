@@ -78,7 +78,8 @@ impl Process {
         status
     }
 
-    /// Waits for the process to end by itself, and returns its output. If there is a `limit`, the process is killed after it.
+    /// Waits for the process to end by itself, and returns its output. If there is a `limit`, the process is killed
+    /// after it.
     ///
     /// # Errors
     /// The output cannot be read.
@@ -107,7 +108,8 @@ impl Process {
 mod tests {
     use super::*;
 
-    /// Objective: a program is gone with its owner, one that does not end is killed after the limit, and what another one says is read.
+    /// Objective: a program is gone with its owner, one that does not end is killed after the limit, and what another
+    /// one says is read.
     #[test]
     fn ends() {
         let piped = |line: &str| Process::start(Command::new("sh").args(["-c", line]).stdout(Stdio::piped())).unwrap();

@@ -1,10 +1,10 @@
 //! Threads inside a system call on a descriptor that a peer shares: an eventfd, a queue of a TAP.
 //!
 //! Such a descriptor is non-blocking when it is made, but that property belongs to what both sides share: the peer can
-//! undo it, and then fill an eventfd's counter. The next thread that rings it would sleep for as long as the peer likes. No way
-//! of writing prevents that (eventfd(2) supports neither `RWF_NOWAIT` nor `MSG_DONTWAIT`), so every call is marked, and
-//! a process that must not be stopped looks for one that lasts and interrupts it ([`lasting`]). The peer is reported
-//! then ([`crate::fault`]).
+//! undo it, and then fill an eventfd's counter. The next thread that rings it would sleep for as long as the peer
+//! likes. No way of writing prevents that (eventfd(2) supports neither `RWF_NOWAIT` nor `MSG_DONTWAIT`), so every call
+//! is marked, and a process that must not be stopped looks for one that lasts and interrupts it ([`lasting`]). The peer
+//! is reported then ([`crate::fault`]).
 #![allow(unsafe_code)]
 
 use std::cell::Cell;

@@ -17,8 +17,8 @@
 pub unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
     #[cfg(fuzzing)]
     crate::probe::read();
-    // SAFETY: both ranges are valid for `len` bytes, as promised, and no access below goes past them: `ends` is called only with
-    // its size <= len <= twice that.
+    // SAFETY: both ranges are valid for `len` bytes, as promised, and no access below goes past them: `ends` is called
+    // only with its size <= len <= twice that.
     unsafe {
         match len {
             0 => {}

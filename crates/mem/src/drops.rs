@@ -42,7 +42,8 @@ impl RingCounters {
     }
 
     /// Counts `frames` dropped for one reason.
-    // Cold, so that registers are saved for the call where a frame is dropped, and not on the way of those that are not.
+    // Cold, so that registers are saved for the call where a frame is dropped, and not on the way of those that are
+    // not.
     #[cold]
     #[inline(never)]
     pub fn dropped(&self, why: DropReason, frames: u64) {

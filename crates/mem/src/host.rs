@@ -15,7 +15,8 @@ pub struct HostTx {
     side: RingSide,
     /// First slot not yet returned to the application.
     hwcur: u32,
-    /// A `head` that is no news: a bad one that was reported, or the one up to which a frame whose end is missing was seen.
+    /// A `head` that is no news: a bad one that was reported, or the one up to which a frame whose end is missing was
+    /// seen.
     no_news: Option<u32>,
     wake: Arc<Doorbell>,
     kicks: Arc<KickCounts>,

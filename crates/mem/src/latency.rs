@@ -1,4 +1,5 @@
-//! How long frames take, from their ring until they are delivered: a histogram for each ring, of batches that are timed now and then.
+//! How long frames take, from their ring until they are delivered: a histogram for each ring, of batches that are timed
+//! now and then.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

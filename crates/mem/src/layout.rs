@@ -1,7 +1,8 @@
 //! The layout of a region: pure arithmetic that touches no memory.
 //!
-//! Sizes come from programs. No sum here can overflow: a pool is at most as large as a region may be, which `check` sees to before anything is added up, so
-//! that pools and CSB arrays together stay far below 2⁶⁴. Offsets of objects that do not exist stop at the largest number, which lies in no mapping.
+//! Sizes come from programs. No sum here can overflow: a pool is at most as large as a region may be, which `check`
+//! sees to before anything is added up, so that pools and CSB arrays together stay far below 2⁶⁴. Offsets of objects
+//! that do not exist stop at the largest number, which lies in no mapping.
 
 use thiserror::Error;
 
@@ -103,7 +104,8 @@ pub const fn ring_bytes(slots: u32) -> u32 {
     lines(RING_HEADER + SLOT * slots as u64)
 }
 
-/// That many bytes (fewer than 2⁶³), rounded up to whole cache lines; the largest size that an object can have if they are more.
+/// That many bytes (fewer than 2⁶³), rounded up to whole cache lines; the largest size that an object can have if they
+/// are more.
 const fn lines(bytes: u64) -> u32 {
     let (bytes, most) = (bytes.next_multiple_of(LINE), u32::MAX as u64 / LINE * LINE);
     if bytes > most { most as u32 } else { bytes as u32 }

@@ -57,8 +57,8 @@ impl Leases {
         }
     }
 
-    /// Creates the state of a ring that another process has filled: the receiver has released the slots before `consumed`
-    /// at least, and sees those before `tail`. Both are slot indices that a peer may have written.
+    /// Creates the state of a ring that another process has filled: the receiver has released the slots before
+    /// `consumed` at least, and sees those before `tail`. Both are slot indices that a peer may have written.
     pub fn continued(slots: u32, consumed: u32, tail: u32) -> Self {
         let this = Self::new(slots);
         let (slots, consumed, tail) = (this.slots, u64::from(consumed) % this.slots, u64::from(tail) % this.slots);
@@ -127,8 +127,8 @@ impl Leases {
     /// [`BadHead`], as in [`Leases::reserve`].
     pub fn see_head(&self, head: impl Fn() -> u32) -> Result<u64, BadHead> {
         loop {
-            // In this order: a head read after `consumed` is not older than it, and one published position read after the
-            // head is not older than what the receiver saw.
+            // In this order: a head read after `consumed` is not older than it, and one published position read after
+            // the head is not older than what the receiver saw.
             let consumed = self.consumed.load(Ordering::Acquire);
             let h = head();
             let published = self.published.load(Ordering::Acquire);
@@ -285,8 +285,8 @@ mod tests {
         assert_eq!(seen.get(), (0, 7));
     }
 
-    /// Objective: a ring that is continued has the room, and goes on at the slot, that it had before; indices outside the
-    /// ring do no harm.
+    /// Objective: a ring that is continued has the room, and goes on at the slot, that it had before; indices outside
+    /// the ring do no harm.
     #[test]
     fn continued() {
         let l = Leases::continued(4, 3, 1);

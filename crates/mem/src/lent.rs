@@ -194,11 +194,11 @@ pub struct Lent<T, M = One> {
     mode: PhantomData<M>,
 }
 
-// SAFETY: `users` lets one thread at a time have a reference to the content; through a shared `Lent` it can be moved to another thread, so it
-// has to be `Send`.
+// SAFETY: `users` lets one thread at a time have a reference to the content; through a shared `Lent` it can be moved to
+// another thread, so it has to be `Send`.
 unsafe impl<T: Send> Sync for Lent<T, One> {}
-// SAFETY: `users` lets either several workers have shared references, so that the content has to be `Sync`, or one control thread an
-// exclusive one, through which it can be moved to another thread, so that it has to be `Send`.
+// SAFETY: `users` lets either several workers have shared references, so that the content has to be `Sync`, or one
+// control thread an exclusive one, through which it can be moved to another thread, so that it has to be `Send`.
 unsafe impl<T: Send + Sync> Sync for Lent<T, Many> {}
 
 impl<T, M: Mode> Default for Lent<T, M> {
@@ -254,8 +254,8 @@ impl<T, M: Mode> Lent<T, M> {
         if self.recall.load(Ordering::SeqCst) != 0 {
             return Err(self.turn_back());
         }
-        // SAFETY: counted in `users`, so that neither the control thread nor, in mode `One`, another worker has a reference; in mode
-        // `Many`, others have shared ones like this.
+        // SAFETY: counted in `users`, so that neither the control thread nor, in mode `One`, another worker has a
+        // reference; in mode `Many`, others have shared ones like this.
         if unsafe { (*self.content.get()).is_none() } {
             M::leave(&self.users);
             return Err(Away::Empty);
@@ -389,9 +389,9 @@ impl<T, M: Mode> Deref for Guard<'_, T, M> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: there is a content, as `step_in` found, and `users` counts this guard: until it is dropped the control thread, who alone
-        // replaces it, stays out, and so do other workers in mode `One`; in mode `Many` they have shared references, too. This one lives
-        // no longer than the guard.
+        // SAFETY: there is a content, as `step_in` found, and `users` counts this guard: until it is dropped the
+        // control thread, who alone replaces it, stays out, and so do other workers in mode `One`; in mode `Many` they
+        // have shared references, too. This one lives no longer than the guard.
         unsafe { (*self.lent.content.get()).as_ref().unwrap_unchecked() }
     }
 }
@@ -399,8 +399,8 @@ impl<T, M: Mode> Deref for Guard<'_, T, M> {
 impl<T> DerefMut for Guard<'_, T, One> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: there is a content, as `step_in` found, and `users` keeps everybody else out until this guard, which is borrowed
-        // exclusively, is dropped.
+        // SAFETY: there is a content, as `step_in` found, and `users` keeps everybody else out until this guard, which
+        // is borrowed exclusively, is dropped.
         unsafe { (*self.lent.content.get()).as_mut().unwrap_unchecked() }
     }
 }
@@ -436,7 +436,8 @@ impl<T, M: Mode> Deref for Control<'_, T, M> {
 
     #[inline]
     fn deref(&self) -> &Option<T> {
-        // SAFETY: `users` is `CONTROL`, which this guard alone set, from when nobody was inside until it is dropped: no other reference.
+        // SAFETY: `users` is `CONTROL`, which this guard alone set, from when nobody was inside until it is dropped: no
+        // other reference.
         unsafe { &*self.lent.content.get() }
     }
 }
@@ -444,8 +445,8 @@ impl<T, M: Mode> Deref for Control<'_, T, M> {
 impl<T, M: Mode> DerefMut for Control<'_, T, M> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Option<T> {
-        // SAFETY: `users` is `CONTROL`, which this guard alone set, from when nobody was inside until it is dropped: no other reference, as
-        // the guard is borrowed exclusively.
+        // SAFETY: `users` is `CONTROL`, which this guard alone set, from when nobody was inside until it is dropped: no
+        // other reference, as the guard is borrowed exclusively.
         unsafe { &mut *self.lent.content.get() }
     }
 }

@@ -54,9 +54,11 @@
 //! | [`words`] | words that are neither: a device's header |
 //! | [`noted`] | numbers that outlive the process |
 //!
-//! Under `cfg(fuzzing)` there is also `probe`: a fuzzer counts the reads of shared memory, and changes it between two of them.
+//! Under `cfg(fuzzing)` there is also `probe`: a fuzzer counts the reads of shared memory, and changes it between two
+//! of them.
 //!
-//! Under `cfg(loom)` only [`notify`], [`lease`] and [`lent`] are built, on loom's atomics: what two threads could get wrong.
+//! Under `cfg(loom)` only [`notify`], [`lease`] and [`lent`] are built, on loom's atomics: what two threads could get
+//! wrong.
 
 #[cfg(not(loom))]
 pub mod appl;

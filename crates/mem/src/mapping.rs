@@ -38,7 +38,8 @@ pub struct Mapping {
 
 // SAFETY: the mapping is plain memory owned by this value; it has no thread affinity.
 unsafe impl Send for Mapping {}
-// SAFETY: the methods take `&self` and only hand out raw pointers; code that dereferences them must cope with concurrent writers anyway.
+// SAFETY: the methods take `&self` and only hand out raw pointers; code that dereferences them must cope with
+// concurrent writers anyway.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -150,8 +151,8 @@ impl Mapping {
         let reserved = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), flags)? };
         let before = reserved.align_offset(HUGE);
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-        // SAFETY: 0 <= before < HUGE and all + HUGE = room, so what is cut off at both ends, and what is mapped between, lie in the reservation,
-        // which nobody knows of yet. The kernel has moved no byte of it.
+        // SAFETY: 0 <= before < HUGE and all + HUGE = room, so what is cut off at both ends, and what is mapped
+        // between, lie in the reservation, which nobody knows of yet. The kernel has moved no byte of it.
         let mapped = unsafe {
             let start = reserved.cast::<u8>().add(before);
             if before > 0 {
@@ -269,7 +270,8 @@ unsafe impl Send for Pile {}
 impl Drop for Pile {
     fn drop(&mut self) {
         self.holes.iter().for_each(|file| wait_for_holes(file));
-        // SAFETY: what our own mmap returned, unmapped once: only the drop of its `Mapping`, of which no view is left, makes this.
+        // SAFETY: what our own mmap returned, unmapped once: only the drop of its `Mapping`, of which no view is left,
+        // makes this.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }

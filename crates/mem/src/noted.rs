@@ -1,8 +1,9 @@
-//! A few numbers that are noted while a process works, and that outlive it: how far it has come, for the one that goes on
-//! after it was killed.
+//! A few numbers that are noted while a process works, and that outlive it: how far it has come, for the one that goes
+//! on after it was killed.
 //!
-//! They lie in a memfd of their own, twice: the newer ones are written beside those before them, and count only once they
-//! are complete. So whenever the process is killed, one of both is whole. To note costs a few stores, and no system call.
+//! They lie in a memfd of their own, twice: the newer ones are written beside those before them, and count only once
+//! they are complete. So whenever the process is killed, one of both is whole. To note costs a few stores, and no
+//! system call.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -245,8 +245,8 @@ impl Doorbell {
     #[allow(unsafe_code)]
     pub fn lead_to(&self, to: BorrowedFd<'_>) -> rustix::io::Result<()> {
         use std::os::fd::{AsRawFd, FromRawFd};
-        // SAFETY: a second owner of the descriptor for the length of the call, which is never dropped. dup3 replaces what the number stands for
-        // in one step, so that it is valid all the time.
+        // SAFETY: a second owner of the descriptor for the length of the call, which is never dropped. dup3 replaces
+        // what the number stands for in one step, so that it is valid all the time.
         let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.fd.as_raw_fd()) });
         rustix::io::dup3(to, &mut number, rustix::io::DupFlags::CLOEXEC)
     }

@@ -294,8 +294,8 @@ mod tests {
         tx.advance(n);
     }
 
-    /// Objective: a slot is the sender's again when the receiver has released it, neither before nor without its sync; and the slot after the
-    /// last one is never.
+    /// Objective: a slot is the sender's again when the receiver has released it, neither before nor without its sync;
+    /// and the slot after the last one is never.
     #[test]
     fn room_follows_the_receiver() {
         let (port, mut tx, mut rx) = ends(8);
@@ -330,8 +330,8 @@ mod tests {
         assert!(bell.drain() && tx.arm() && tx.space() == 1);
     }
 
-    /// Objective: of a frame of several slots the receiver sees nothing until the last one is there; the frames before it, it sees. The sender
-    /// sees its slots taken.
+    /// Objective: of a frame of several slots the receiver sees nothing until the last one is there; the frames before
+    /// it, it sees. The sender sees its slots taken.
     #[test]
     fn frames_are_shown_whole() {
         let (_port, mut tx, mut rx) = ends(8);
@@ -350,7 +350,8 @@ mod tests {
         assert_eq!((tx.sync(), seen()), (2, 4), "one whole, one begun");
     }
 
-    /// Objective: a new holder of the sending end goes on where the last one stopped: the receiver's frames stay, and so does what is free.
+    /// Objective: a new holder of the sending end goes on where the last one stopped: the receiver's frames stay, and
+    /// so does what is free.
     #[test]
     fn a_new_sender_goes_on() {
         let (port, mut tx, mut rx) = ends(8);
@@ -406,8 +407,8 @@ mod tests {
             prop_assert_eq!(named_bufs(&port), before);
         }
 
-        /// Objective: a peer that writes anything into its head, its status and its slots does not make the sender panic, name a slot outside, or
-        /// believe in more room than the ring has.
+        /// Objective: a peer that writes anything into its head, its status and its slots does not make the sender
+        /// panic, name a slot outside, or believe in more room than the ring has.
         #[test]
         fn hostile_receiver(
             words in proptest::collection::vec((any::<u32>(), any::<u32>(), 0u32..9), 1..40),

@@ -1,6 +1,8 @@
-//! Reads of shared memory, as a fuzzer sees them: it counts them, and changes the memory between two of them, as a peer can at any time.
+//! Reads of shared memory, as a fuzzer sees them: it counts them, and changes the memory between two of them, as a peer
+//! can at any time.
 //!
-//! There is none of this in a build that is not for fuzzing (`--cfg fuzzing`). The code that reads a word a peer can write calls [`read`] before.
+//! There is none of this in a build that is not for fuzzing (`--cfg fuzzing`). The code that reads a word a peer can
+//! write calls [`read`] before.
 
 use std::cell::{Cell, RefCell};
 

@@ -1,4 +1,5 @@
-//! A region and the ports carved out of it: the host's side of the memory. Who uses some of a port's rings only has ranges of them.
+//! A region and the ports carved out of it: the host's side of the memory. Who uses some of a port's rings only has
+//! ranges of them.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -145,8 +146,8 @@ impl Region {
         Self::on_memfd(name, Layout::device(sizes)?, pages)
     }
 
-    /// Takes over the memory of a region of that layout ([`Layout::device`], [`Layout::bar`]) that another process made.
-    /// Besides these buffers, all its objects are free.
+    /// Takes over the memory of a region of that layout ([`Layout::device`], [`Layout::bar`]) that another process
+    /// made. Besides these buffers, all its objects are free.
     ///
     /// # Errors
     /// [`RegionError::Memory`] when the file has another size, or could be truncated.
@@ -323,8 +324,8 @@ impl Region {
         self.port_in_part(shape, (0, 0), &RingRanges::all(shape))
     }
 
-    /// The same, the last `host` rings of each direction being host rings, of a port of which only the rings in `used` are used:
-    /// the rings in `tx` and `rx` are used: the others have a place, but no buffers.
+    /// The same, the last `host` rings of each direction being host rings, of a port of which only the rings in `used`
+    /// are used: the rings in `tx` and `rx` are used: the others have a place, but no buffers.
     ///
     /// # Errors
     /// Like [`Region::port`].

@@ -53,8 +53,8 @@ impl RelayEnd {
     }
 
     /// Continues a ring at the index in its status block, where another process has stopped, which has filled the slots
-    /// before `filled`: not shown are those of a frame whose end is missing. A place outside the application's free slots is
-    /// none.
+    /// before `filled`: not shown are those of a frame whose end is missing. A place outside the application's free
+    /// slots is none.
     pub fn continued(side: RingSide, filled: u32, wake: Arc<Doorbell>, kicks: Arc<KickCounts>) -> RelayEnd {
         let n = side.ring.num_slots();
         let end = Self::new(side.clone(), side.csb.hwtail(), wake, kicks);
@@ -295,8 +295,8 @@ mod tests {
         (port, app(a, Dir::Tx), relay, app(b, Dir::Rx))
     }
 
-    /// Objective: a sender that sleeps for room is woken through the relay when the receiver releases; a frame that was begun is not
-    /// seen, and the place where the next sender goes on is before it.
+    /// Objective: a sender that sleeps for room is woken through the relay when the receiver releases; a frame that was
+    /// begun is not seen, and the place where the next sender goes on is before it.
     #[test]
     fn releases_travel_back() {
         let (_port, mut tx, mut relay, mut rx) = ends(4);

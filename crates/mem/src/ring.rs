@@ -48,14 +48,16 @@ pub struct RingMem {
 
 // SAFETY: all access is through atomics or raw copies inside a mapping that the Arc keeps alive.
 unsafe impl Send for RingMem {}
-// SAFETY: a shared view does no more than an owned one: atomic accesses, and raw copies that may meet others' at any time anyway.
+// SAFETY: a shared view does no more than an owned one: atomic accesses, and raw copies that may meet others' at any
+// time anyway.
 unsafe impl Sync for RingMem {}
 
 const SLOTS_AT: usize = size_of::<NetmapRing>();
 const SLOT: usize = size_of::<NetmapSlot>();
 
 impl RingMem {
-    /// Creates a view of the ring at `place`; `None` when any part of it lies outside the mapping, or no ring has such sizes.
+    /// Creates a view of the ring at `place`; `None` when any part of it lies outside the mapping, or no ring has such
+    /// sizes.
     pub fn new(map: &Arc<Mapping>, place: RingPlace) -> Option<Self> {
         let is_ring = RING_SLOTS_RANGE.contains(&place.slots) && BUF_SIZE_RANGE.contains(&place.buf_size);
         if !is_ring || place.num_bufs <= RESERVED_BUFS {
@@ -82,8 +84,8 @@ impl RingMem {
         self.place.buf_size
     }
 
-    /// Bytes from `at` on of a buffer that slots can hold: their lengths have 16 bits, so that of 65,536 bytes the last one
-    /// is left out.
+    /// Bytes from `at` on of a buffer that slots can hold: their lengths have 16 bits, so that of 65,536 bytes the last
+    /// one is left out.
     #[inline]
     pub fn room(&self, at: u32) -> u32 {
         self.limit.saturating_sub(at)
@@ -171,7 +173,8 @@ impl RingMem {
         NetmapSlot { buf_idx: w as u32, len: (w >> 32) as u16, flags: (w >> 48) as u16, ptr: 0 }
     }
 
-    /// The flags of the slots from `from` up to (not including) `to`, all of them ORed together; both must be indices of the ring.
+    /// The flags of the slots from `from` up to (not including) `to`, all of them ORed together; both must be indices
+    /// of the ring.
     ///
     /// Two instructions a slot: the caller wrote them just now, so they are in its cache.
     #[inline]
@@ -241,8 +244,8 @@ impl RingMem {
             for k in i as usize..(i + run) as usize {
                 #[cfg(fuzzing)]
                 crate::probe::read();
-                // SAFETY: i + run <= n, and `new` checked for both rings that all of their slots lie in the mapping; their first words are
-                // aligned, and accessed atomically.
+                // SAFETY: i + run <= n, and `new` checked for both rings that all of their slots lie in the mapping;
+                // their first words are aligned, and accessed atomically.
                 let (full, empty) = unsafe {
                     let word = |ring: &RingMem| AtomicU64::from_ptr(ring.slots.as_ptr().add(k * SLOT).cast());
                     (word(self), word(to))
@@ -314,12 +317,14 @@ impl RingMem {
     #[inline]
     pub fn write(&self, idx: u32, at: u32, bytes: &[u8]) -> bool {
         let Some(p) = self.within(idx, at, bytes.len()) else { return false };
-        // SAFETY: `within` checked that the bytes fit into the buffer; `bytes` is private memory, so they do not overlap.
+        // SAFETY: `within` checked that the bytes fit into the buffer; `bytes` is private memory, so they do not
+        // overlap.
         unsafe { crate::copy::copy_bytes(bytes.as_ptr(), p.as_ptr(), bytes.len()) };
         true
     }
 
-    /// Copies from buffer `idx` at `at` into `bytes`. Returns whether it lies inside the buffer; nothing is read otherwise.
+    /// Copies from buffer `idx` at `at` into `bytes`. Returns whether it lies inside the buffer; nothing is read
+    /// otherwise.
     #[inline]
     pub fn read(&self, idx: u32, at: u32, bytes: &mut [u8]) -> bool {
         let Some(p) = self.within(idx, at, bytes.len()) else { return false };
@@ -332,7 +337,8 @@ impl RingMem {
     /// buffers have that many bytes; nothing is written otherwise.
     pub fn copy_buf(&self, idx: u32, from: &RingMem, (other, at): (u32, u32), len: usize) -> bool {
         let (Some(to), Some(p)) = (self.within(idx, 0, len), from.within(other, at, len)) else { return false };
-        // SAFETY: `within` checked that the bytes lie inside both buffers, whose mappings both rings keep; they may be one buffer.
+        // SAFETY: `within` checked that the bytes lie inside both buffers, whose mappings both rings keep; they may be
+        // one buffer.
         unsafe { crate::copy::copy_bytes(p.as_ptr(), to.as_ptr(), len) };
         true
     }

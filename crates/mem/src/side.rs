@@ -20,7 +20,8 @@ pub struct RingSide {
 }
 
 impl RingSide {
-    /// Writes an offset into the slots from `first` up to (not including) `end`; into all of them if the two are the same.
+    /// Writes an offset into the slots from `first` up to (not including) `end`; into all of them if the two are the
+    /// same.
     pub fn write_offset(&self, rule: &OffsetRule, offset: u32, first: u32, end: u32) {
         let ring = &self.ring;
         let mut i = first;

@@ -1,8 +1,8 @@
 //! Short time slices for threads that hand frames on.
 //!
-//! A thread that is woken may interrupt another one on its CPU only if the scheduler expects it to be done sooner. Linux
-//! 6.12 and newer let a thread say so: the length of its slice (sched_setattr(2), `sched_runtime` of a normal thread).
-//! It gets no more of the CPU, but gets it earlier. Older kernels ignore it.
+//! A thread that is woken may interrupt another one on its CPU only if the scheduler expects it to be done sooner.
+//! Linux 6.12 and newer let a thread say so: the length of its slice (sched_setattr(2), `sched_runtime` of a normal
+//! thread). It gets no more of the CPU, but gets it earlier. Older kernels ignore it.
 #![allow(unsafe_code)]
 
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! What becomes of one frame, step by step, while somebody traces it.
 //!
-//! Who moves frames says at each turn what is happening ([`step`]); that costs a look at one word while nobody traces. A thread
-//! that moves a traced frame alone takes the steps down between [`begin`] and [`end`], whichever code says them: so every drop
-//! that is counted is also a step, as [`RingCounters::dropped`](crate::drops::RingCounters::dropped) says one.
+//! Who moves frames says at each turn what is happening ([`step`]); that costs a look at one word while nobody traces.
+//! A thread that moves a traced frame alone takes the steps down between [`begin`] and [`end`], whichever code says
+//! them: so every drop that is counted is also a step, as
+//! [`RingCounters::dropped`](crate::drops::RingCounters::dropped) says one.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -132,8 +133,8 @@ impl Steps {
     }
 }
 
-/// Who wants to know more of frames than their number: the traces that are running, and, in the highest bit, who wants batches
-/// timed. In one word, so that there is one to look at.
+/// Who wants to know more of frames than their number: the traces that are running, and, in the highest bit, who wants
+/// batches timed. In one word, so that there is one to look at.
 static NOTED: AtomicU32 = AtomicU32::new(0);
 const TIMED: u32 = 1 << 31;
 
@@ -232,8 +233,8 @@ mod tests {
     use super::*;
     use crate::drops::RingCounters;
 
-    /// Objective: steps are taken down between begin and end only, and only while somebody traces; drops are steps; what finds no
-    /// room is counted.
+    /// Objective: steps are taken down between begin and end only, and only while somebody traces; drops are steps;
+    /// what finds no room is counted.
     #[test]
     fn taken_down() {
         let counters = RingCounters::default();

@@ -22,7 +22,8 @@ impl Watch {
     /// Watches a mapping of whole pages.
     ///
     /// # Safety
-    /// The range is a mapping of the caller's that holds plain memory, reached by raw pointers only, and it stays mapped as long as it is watched.
+    /// The range is a mapping of the caller's that holds plain memory, reached by raw pointers only, and it stays
+    /// mapped as long as it is watched.
     pub unsafe fn new(start: usize, len: usize) -> Watch {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(install);
@@ -138,7 +139,8 @@ impl Place {
     fn lose(&self) {
         self.damaged.store(true, Ordering::SeqCst);
         LOSSES.fetch_add(1, Ordering::AcqRel);
-        // SAFETY: null, or the inside of the fault that the watch holds. The watch is there: somebody was accessing what it watches, or has it.
+        // SAFETY: null, or the inside of the fault that the watch holds. The watch is there: somebody was accessing
+        // what it watches, or has it.
         if let Some(fault) = unsafe { self.fault.load(Ordering::SeqCst).as_ref() } {
             fault.lose();
         }
@@ -166,8 +168,8 @@ pub fn losses() -> usize {
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(null_mut());
 
 fn install() {
-    // SAFETY: zeros are a valid sigaction; both are filled in before they are used. The one from before is leaked, for the handler, which calls
-    // only what a handler may.
+    // SAFETY: zeros are a valid sigaction; both are filled in before they are used. The one from before is leaked, for
+    // the handler, which calls only what a handler may.
     unsafe {
         let before = Box::into_raw(Box::new(std::mem::zeroed::<libc::sigaction>()));
         libc::sigaction(libc::SIGBUS, null(), before);
@@ -195,7 +197,8 @@ unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, 
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
         );
-        // SAFETY: replaces one of our mappings, which lives as long as it is watched (`Watch::new`), by one of the same size.
+        // SAFETY: replaces one of our mappings, which lives as long as it is watched (`Watch::new`), by one of the same
+        // size.
         let mapped = unsafe { libc::mmap(start as *mut libc::c_void, len, prot, flags, -1, 0) };
         if mapped != libc::MAP_FAILED {
             place.lose();
@@ -219,7 +222,8 @@ unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut
     let was_sent = unsafe { (*info).si_code } <= 0;
     match before.sa_sigaction {
         libc::SIG_IGN if was_sent => {}
-        // SAFETY: back to the default, under which the access that is tried again ends the process; nothing is tried again after kill(2).
+        // SAFETY: back to the default, under which the access that is tried again ends the process; nothing is tried
+        // again after kill(2).
         libc::SIG_DFL | libc::SIG_IGN => unsafe {
             libc::signal(signal, libc::SIG_DFL);
             if was_sent {

@@ -29,7 +29,8 @@ impl Words {
     }
 
     fn word(&self, index: usize) -> Option<&AtomicU32> {
-        // SAFETY: `new` checked that `count` aligned words lie there; the mapping lives as long as self; only ever accessed atomically.
+        // SAFETY: `new` checked that `count` aligned words lie there; the mapping lives as long as self; only ever
+        // accessed atomically.
         (index < self.count).then(|| unsafe { AtomicU32::from_ptr(self.first.as_ptr().add(4 * index).cast()) })
     }
 

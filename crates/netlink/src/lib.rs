@@ -84,7 +84,8 @@ impl Netlink {
         self.answers(each).map(drop)
     }
 
-    /// Asks for all of a table; `each` gets the parts. Returns whether they fit together: if the table was changed meanwhile, some may be missing.
+    /// Asks for all of a table; `each` gets the parts. Returns whether they fit together: if the table was changed
+    /// meanwhile, some may be missing.
     ///
     /// # Errors
     /// What the kernel says.

@@ -1,11 +1,11 @@
-//! Network namespaces, as a client uses them with its own rights: it makes a TAP and moves it there, and sets addresses and routes. The daemon
-//! enters none.
+//! Network namespaces, as a client uses them with its own rights: it makes a TAP and moves it there, and sets addresses
+//! and routes. The daemon enters none.
 //!
-//! A TAP is made in another namespace than the one it is for: the descriptors of its queues keep the namespace alive in which they were opened, and
-//! would keep a container's from ending.
+//! A TAP is made in another namespace than the one it is for: the descriptors of its queues keep the namespace alive in
+//! which they were opened, and would keep a container's from ending.
 //!
-//! A namespace that belongs to a user namespace below the caller's is reached through that one: an unprivileged user may do so to namespaces of
-//! their own. The kernel lets only a process with a single thread change its user namespace.
+//! A namespace that belongs to a user namespace below the caller's is reached through that one: an unprivileged user
+//! may do so to namespaces of their own. The kernel lets only a process with a single thread change its user namespace.
 #![allow(unsafe_code)]
 
 pub mod netlink;
@@ -146,7 +146,8 @@ impl Namespace {
     }
 }
 
-/// Makes a TAP and moves it to the namespace, with the name that the options say. It takes the right to configure networks here and there.
+/// Makes a TAP and moves it to the namespace, with the name that the options say. It takes the right to configure
+/// networks here and there.
 ///
 /// # Errors
 /// [`NetnsError`] if the TAP cannot be made or moved.
@@ -160,8 +161,8 @@ pub fn make_tap(namespace: &Namespace, options: &TapOptions) -> Result<Tap, Netn
     moved.map(|()| tap).map_err(|source| NetnsError::Move { place, name, source })
 }
 
-/// The same for a user without that right here: first, this process joins the user namespace that the network namespace belongs to, and gets a
-/// network namespace of its own there.
+/// The same for a user without that right here: first, this process joins the user namespace that the network namespace
+/// belongs to, and gets a network namespace of its own there.
 ///
 /// # Errors
 /// As [`make_tap`].

@@ -1,6 +1,8 @@
-//! What is asked of the kernel about interfaces, addresses and routes (rtnetlink(7)), in the calling thread's network namespace.
+//! What is asked of the kernel about interfaces, addresses and routes (rtnetlink(7)), in the calling thread's network
+//! namespace.
 //!
-//! A *netlink* is a socket for such questions, a *link* what the kernel says of an interface, a *prefix* an address with the length of its network's.
+//! A *netlink* is a socket for such questions, a *link* what the kernel says of an interface, a *prefix* an address
+//! with the length of its network's.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -9,8 +9,9 @@
 //!
 //! The rings say so themselves; the rest is said by who had the queue. A buffer in two places would carry two frames.
 //!
-//! Nobody says the rest if who had the queue was killed. Then it is counted ([`find_taken`], [`find_free`]): the rings' indices
-//! say how many buffers have ever passed each of them, and each buffer that leaves a ring comes into the next one.
+//! Nobody says the rest if who had the queue was killed. Then it is counted ([`find_taken`], [`find_free`]): the rings'
+//! indices say how many buffers have ever passed each of them, and each buffer that leaves a ring comes into the next
+//! one.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -66,7 +67,8 @@ impl Settled {
     }
 }
 
-/// Checks that each of the buffers `own` is in one place at most, `free` being among the places, and no other one anywhere.
+/// Checks that each of the buffers `own` is in one place at most, `free` being among the places, and no other one
+/// anywhere.
 ///
 /// # Errors
 /// [`NotContinued`] if not.
@@ -80,9 +82,9 @@ pub fn check_sending(free: &[u32], sender: &Sender, buffers: &Buffers, own: Rang
     unsent.iter().try_for_each(|desc| seen.add(buffers.index(desc.addr)))
 }
 
-/// Finds what was taken from the receive ring, and not given back, by a process that was killed: it will be taken once more,
-/// since nobody knows how far its frames had come. `own` are the queue's buffers to receive into, as many as each ring has
-/// entries.
+/// Finds what was taken from the receive ring, and not given back, by a process that was killed: it will be taken once
+/// more, since nobody knows how far its frames had come. `own` are the queue's buffers to receive into, as many as each
+/// ring has entries.
 ///
 /// All of them were put into the fill ring at first, and one for each that was taken since then. What was taken last is
 /// still in the ring: the kernel has no buffer with which it could have come to these places again.
@@ -106,8 +108,8 @@ pub fn find_taken(receiver: &mut Receiver, buffers: &Buffers, own: Range<u32>) -
 /// Between two looks at the kernel.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// Finds the buffers to send from that hold no frame, after the process that knew was killed: those of `own` that are in no
-/// ring, once the kernel has none. Waits for that, at most `limit`.
+/// Finds the buffers to send from that hold no frame, after the process that knew was killed: those of `own` that are
+/// in no ring, once the kernel has none. Waits for that, at most `limit`.
 ///
 /// # Errors
 /// [`NotContinued`] if the kernel goes on sending, or the rings do not say that each buffer is in one place at most.
@@ -138,7 +140,8 @@ pub fn find_free(
     Ok(own.zip(&seen.buffers).filter(|(_, seen)| !**seen).map(|(index, _)| index).collect())
 }
 
-/// Whether the kernel has no buffer to send from: as many were sent, or refused, as were taken; `all`: and all were taken.
+/// Whether the kernel has no buffer to send from: as many were sent, or refused, as were taken; `all`: and all were
+/// taken.
 fn is_quiet(sender: &Sender, all: bool) -> bool {
     let taken = sender.tx.given_back();
     let refused = sender.socket.statistics().map_or(0, |s| s.tx_invalid_descs as u32);

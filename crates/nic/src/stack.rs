@@ -1,13 +1,15 @@
-//! Host rings: what the stack sends on an interface comes to a program, and what the program sends enters the stack as if received there.
+//! Host rings: what the stack sends on an interface comes to a program, and what the program sends enters the stack as
+//! if received there.
 //!
 //! ```text
 //!   stack ──send──► interface's egress hook ──► TAP ──read──► host rx ring
 //!   stack ◄─receive─ interface's ingress ◄── TAP's ingress hook ◄──write── host tx ring
 //! ```
 //!
-//! The TAP and the hooks (TCX links, Linux 6.6) belong to this process's descriptors: they are gone when it is, however it ends, and the
-//! interface works as before. There may be several rings: the stack's flows are spread over them, each with a queue of the TAP; flows of rings that
-//! nobody has open go on to the interface. Nothing else than the interface's frames passes the TAP: they are marked, and it drops what is not.
+//! The TAP and the hooks (TCX links, Linux 6.6) belong to this process's descriptors: they are gone when it is, however
+//! it ends, and the interface works as before. There may be several rings: the stack's flows are spread over them, each
+//! with a queue of the TAP; flows of rings that nobody has open go on to the interface. Nothing else than the
+//! interface's frames passes the TAP: they are marked, and it drops what is not.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -91,7 +91,8 @@ fn frames(source: &mut Source<NicIngress>) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Objective: frames come in order and as they are, of one buffer or of several; buffers go back, each once, so that the kernel never runs out of them.
+/// Objective: frames come in order and as they are, of one buffer or of several; buffers go back, each once, so that
+/// the kernel never runs out of them.
 #[test]
 fn received() {
     let (mut kernel, mut source, _map) = Receiving::new();
@@ -139,7 +140,8 @@ fn go_on(kernel: &Receiving, map: &Arc<Mapping>, settled: &Settled) -> Result<So
     NicIngress::continued(receiver, Arc::clone(map), BUFFERS, settled, Arc::new(())).map(|i| Source::new(Box::new(i)))
 }
 
-/// Objective: the next process that has a queue gets its frames, each once, also one of which only the beginning has arrived; no buffer is lost.
+/// Objective: the next process that has a queue gets its frames, each once, also one of which only the beginning has
+/// arrived; no buffer is lost.
 #[test]
 fn continued() {
     let (mut kernel, mut source, map) = Receiving::new();
@@ -163,7 +165,8 @@ fn continued() {
     }
 }
 
-/// Objective: a buffer in two places, one that is not the queue's, a piece elsewhere and impossible indices are refused.
+/// Objective: a buffer in two places, one that is not the queue's, a piece elsewhere and impossible indices are
+/// refused.
 #[test]
 fn continued_forgeries() {
     let (mut kernel, _source, map) = Receiving::new();
@@ -224,8 +227,8 @@ fn outside() {
     assert_eq!(came, [vec![5; 60]]);
 }
 
-/// Objective: frames are sent from buffers of the port's own, in pieces that fit; buffers are used again once they are sent; what has no room stays the
-/// switch's, and what can never go is dropped by name.
+/// Objective: frames are sent from buffers of the port's own, in pieces that fit; buffers are used again once they are
+/// sent; what has no room stays the switch's, and what can never go is dropped by name.
 #[test]
 fn sent() {
     for (multi_buffer, length) in [(false, 1500_usize), (true, 5000)] {

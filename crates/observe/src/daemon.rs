@@ -1,4 +1,5 @@
-//! The *daemon* as one who asks it again and again sees it: a control connection that is made anew when the daemon was replaced.
+//! The *daemon* as one who asks it again and again sees it: a control connection that is made anew when the daemon was
+//! replaced.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,8 +23,8 @@ impl Daemon {
         Daemon { run_dir, client: None }
     }
 
-    /// Asks one question: `daemon.ask(Client::all_stats)`. It is asked once more if the connection has ended, as it has with a daemon that was
-    /// replaced.
+    /// Asks one question: `daemon.ask(Client::all_stats)`. It is asked once more if the connection has ended, as it has
+    /// with a daemon that was replaced.
     ///
     /// # Errors
     /// The daemon does not answer, or refuses to.

@@ -1,7 +1,9 @@
-//! A daemon's figures over HTTP: as metrics in Prometheus' formats for those who watch many hosts, and as a page to look at in a browser.
+//! A daemon's figures over HTTP: as metrics in Prometheus' formats for those who watch many hosts, and as a page to
+//! look at in a browser.
 //!
-//! All of it runs beside the daemon, in a client of its control socket: what comes over HTTP reaches no code of the daemon's
-//! ([ADR 79](https://github.com/netvale/netvale/blob/main/docs/adr/0079-metrics-are-served-beside-the-daemon.md)).
+//! All of it runs beside the daemon, in a client of its control socket: what comes over HTTP reaches no code of the
+//! daemon's ([ADR
+//! 79](https://github.com/netvale/netvale/blob/main/docs/adr/0079-metrics-are-served-beside-the-daemon.md)).
 //!
 //! | module | what it is |
 //! |---|---|

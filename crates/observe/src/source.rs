@@ -1,7 +1,8 @@
-//! The *source* of all counters: the daemon, asked for them. A request's *outcome* is the daemon's *figures*, or why there are none.
+//! The *source* of all counters: the daemon, asked for them. A request's *outcome* is the daemon's *figures*, or why
+//! there are none.
 //!
-//! Those who ask while another one's request is answered, or shortly after, get the same answer: however often somebody asks, the daemon is asked
-//! ten times a second at most.
+//! Those who ask while another one's request is answered, or shortly after, get the same answer: however often somebody
+//! asks, the daemon is asked ten times a second at most.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

@@ -20,7 +20,8 @@ use rustix::io::Errno;
 use crate::again;
 use crate::sys::{self, BpfInsn, ERRBUF_SIZE, Pcap};
 
-/// First field of every netvale handle. The system's `pcap_t` begins with a function's address; no address looks like this.
+/// First field of every netvale handle. The system's `pcap_t` begins with a function's address; no address looks like
+/// this.
 pub const MAGIC: u64 = 0xf00d_4e56_7063_6170;
 
 /// A handle. The program's callbacks may call back into it, so nothing of it is borrowed while they run.
@@ -63,8 +64,8 @@ pub struct Active {
     copies: Option<String>,
     /// Whether it receives by that monitor, as the program had the port open already.
     is_copy: bool,
-    /// The same to send. Where it can be opened apart, it is when it is first used, so that listeners leave it to others, such as this
-    /// program's packet sockets.
+    /// The same to send. Where it can be opened apart, it is when it is first used, so that listeners leave it to
+    /// others, such as this program's packet sockets.
     pub sender: Arc<Outgoing>,
     /// Ring to look at next.
     pub ring: usize,
@@ -94,8 +95,8 @@ pub struct Active {
 /// Whether a `pcap_t` is netvale's.
 #[inline]
 pub fn ours<'a>(p: *mut Pcap) -> Option<&'a Handle> {
-    // SAFETY: a pcap_t of either kind is readable for 8 bytes at least; with our magic it is a Handle, which lives until
-    // `pcap_close`.
+    // SAFETY: a pcap_t of either kind is readable for 8 bytes at least; with our magic it is a Handle, which lives
+    // until `pcap_close`.
     unsafe { (!p.is_null() && p.cast::<u64>().read() == MAGIC).then(|| &*p.cast::<Handle>()) }
 }
 

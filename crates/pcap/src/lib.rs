@@ -1,8 +1,8 @@
 //! libpcap on netvale ports.
 //!
-//! Put before the system's libpcap (`netvale run` does it), this library opens `vale0:x`, pipes, monitors and `netmap:…` as
-//! interfaces, for programs that know nothing of netvale. All other names, and all functions it does not define, are the
-//! system's.
+//! Put before the system's libpcap (`netvale run` does it), this library opens `vale0:x`, pipes, monitors and
+//! `netmap:…` as interfaces, for programs that know nothing of netvale. All other names, and all functions it does not
+//! define, are the system's.
 //!
 //! ```text
 //!   program ──pcap_*──► this library: a netvale name or handle? ──no──► libpcap-system.so, a link to the system's libpcap
@@ -32,8 +32,8 @@ mod send;
 mod setup;
 mod sys;
 
-/// Defines functions of libpcap's that take a handle first: for a netvale handle the given block runs, for any other the system's
-/// function of the same name.
+/// Defines functions of libpcap's that take a handle first: for a netvale handle the given block runs, for any other
+/// the system's function of the same name.
 macro_rules! on_handle {
     ($($(#[$doc:meta])* fn $name:ident($p:ident, $h:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)? = $symbol:literal $body:block)*) => { $(
         $(#[$doc])*

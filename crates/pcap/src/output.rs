@@ -1,5 +1,5 @@
-//! Room to send, shown on the descriptor to select on: netvale's netmap library, preloaded beside this one, stands before poll, select and epoll
-//! and asks us. Without it, the descriptor shows what is there to read, and nothing else.
+//! Room to send, shown on the descriptor to select on: netvale's netmap library, preloaded beside this one, stands
+//! before poll, select and epoll and asks us. Without it, the descriptor shows what is there to read, and nothing else.
 #![allow(unsafe_code)]
 
 use std::os::fd::AsRawFd;

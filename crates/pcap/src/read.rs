@@ -119,8 +119,8 @@ unsafe fn take(h: &Handle) -> Option<(PktHdr, *const u8)> {
         a.held = frame.slots;
         let mut caplen = frame.there.min(snaplen);
         if !filter.is_empty() && !frame.at.is_null() {
-            // SAFETY: validated when it was set; the frame's bytes are there. They may change under it: it then judges wrongly, and
-            // reads nothing beyond `there`.
+            // SAFETY: validated when it was set; the frame's bytes are there. They may change under it: it then judges
+            // wrongly, and reads nothing beyond `there`.
             let keep = unsafe { sys::bpf_filter(filter.as_ptr(), frame.at, frame.len, frame.there) };
             if keep == 0 {
                 continue;

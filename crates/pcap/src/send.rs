@@ -10,7 +10,8 @@ use rustix::io::Errno;
 use crate::handle::{Handle, put_text};
 use crate::{on_handle, sys};
 
-/// The longest wait for room in a full ring. A port of a switch has room soon; a pipe whose other end is not read may never have any.
+/// The longest wait for room in a full ring. A port of a switch has room soon; a pipe whose other end is not read may
+/// never have any.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An error as the system's libpcap tells it: in `errno`, and in the handle's text.

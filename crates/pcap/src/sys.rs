@@ -110,7 +110,8 @@ impl Real {
         Real { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// The function's address; the program ends if the system's libpcap has no such function, as the loader would end it.
+    /// The function's address; the program ends if the system's libpcap has no such function, as the loader would end
+    /// it.
     #[inline]
     pub fn get(&self) -> *mut c_void {
         let known = self.found.load(Ordering::Relaxed);

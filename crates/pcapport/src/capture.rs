@@ -1,7 +1,7 @@
 //! A capture file as an egress.
 //!
-//! The switch copies frames into buffers of a bounded pool; a thread writes them. No worker waits for a disk: when all buffers are
-//! on their way, frames are dropped for `no-room`.
+//! The switch copies frames into buffers of a bounded pool; a thread writes them. No worker waits for a disk: when all
+//! buffers are on their way, frames are dropped for `no-room`.
 //!
 //! ```text
 //!   workers ── deliver: copy ──► buffer ── full, in order ──► recorder ──► file
@@ -9,11 +9,11 @@
 //!      └───────────────────────── pool ◄─────────────────────────┘
 //! ```
 //!
-//! Each call of `deliver` fills buffers of its own and sends them off before it returns, so frames of one source ring stay in
-//! order. Small buffers serve single frames, large ones batches.
+//! Each call of `deliver` fills buffers of its own and sends them off before it returns, so frames of one source ring
+//! stay in order. Small buffers serve single frames, large ones batches.
 //!
-//! A frame that still needs its checksum or segmentation (`Offload`) is written as it is: whole, up to 64 KiB, its checksum not
-//! filled in, just as `tcpdump` shows the host's own traffic.
+//! A frame that still needs its checksum or segmentation (`Offload`) is written as it is: whole, up to 64 KiB, its
+//! checksum not filled in, just as `tcpdump` shows the host's own traffic.
 
 use std::fs::File;
 use std::io::Seek;

@@ -1,5 +1,5 @@
-//! A capture of one or several interfaces, as bytes: for who writes them to files, pipes or sockets in a way of their own. The *encoder* makes blocks of
-//! pcapng; an interface's *statistics* are how many frames it had and lost.
+//! A capture of one or several interfaces, as bytes: for who writes them to files, pipes or sockets in a way of their
+//! own. The *encoder* makes blocks of pcapng; an interface's *statistics* are how many frames it had and lost.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -53,7 +53,8 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Begins a capture of Ethernet frames; `application` is the program's name. The buffer has the beginning of the file.
+    /// Begins a capture of Ethernet frames; `application` is the program's name. The buffer has the beginning of the
+    /// file.
     #[must_use]
     pub fn begin(format: Format, application: &str, interfaces: &[Interface]) -> Encoder {
         let options = vec![SectionHeaderOption::UserApplication(Cow::Owned(application.to_owned()))];
@@ -140,7 +141,8 @@ fn description(interface: &Interface) -> InterfaceDescriptionBlock<'static> {
     InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen, options }
 }
 
-/// A time of a statistics block: its upper half comes first, whatever the order of bytes, and `pcap-file` writes a number of 64 bits.
+/// A time of a statistics block: its upper half comes first, whatever the order of bytes, and `pcap-file` writes a
+/// number of 64 bits.
 fn stamp(time: Duration) -> u64 {
     let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     if cfg!(target_endian = "little") { nanos.rotate_left(32) } else { nanos }
@@ -155,8 +157,8 @@ mod tests {
         Interface { name: name.into(), filter: Some("udp".into()), snaplen: 96, ..Interface::default() }
     }
 
-    /// Objective: frames of several interfaces, of each length that is padded differently, are read back, in both formats; and none takes more than
-    /// `size_of` says.
+    /// Objective: frames of several interfaces, of each length that is padded differently, are read back, in both
+    /// formats; and none takes more than `size_of` says.
     #[test]
     fn frames() {
         for format in [Format::Pcap, Format::PcapNg] {
@@ -182,7 +184,8 @@ mod tests {
         }
     }
 
-    /// Objective: the flags of a packet block say the direction; a time of the statistics has its upper half first (pcapng, sections 4.3 and 4.6).
+    /// Objective: the flags of a packet block say the direction; a time of the statistics has its upper half first
+    /// (pcapng, sections 4.3 and 4.6).
     #[test]
     fn layout() {
         let mut encoder = Encoder::begin(Format::PcapNg, "test", &[interface("a")]);

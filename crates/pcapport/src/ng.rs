@@ -108,7 +108,8 @@ pub(crate) struct Ng {
 }
 
 impl Ng {
-    /// Reads from behind the first four bytes up to the first frame, so that a file of another link type is refused immediately.
+    /// Reads from behind the first four bytes up to the first frame, so that a file of another link type is refused
+    /// immediately.
     pub(crate) fn begin<R: Read>(source: &mut Source<R>) -> Result<Ng, Fault> {
         let mut length = [0; 4];
         source.fill(&mut length)?;
@@ -228,7 +229,8 @@ impl Ng {
         Ok(clock)
     }
 
-    /// Enhanced Packet Block (§4.3) and its predecessor (Appendix A), which differ in the width of the interface's number.
+    /// Enhanced Packet Block (§4.3) and its predecessor (Appendix A), which differ in the width of the interface's
+    /// number.
     fn packet<R: Read>(&self, mut b: Block, source: &mut Source<R>, data: &mut Vec<u8>) -> Result<Head, Fault> {
         let mut fields = [[0; 4]; 5];
         b.fill(source, fields.as_flattened_mut())?;

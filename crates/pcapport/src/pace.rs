@@ -15,8 +15,8 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// The pace for a factor as users give it: 0 is as fast as possible, 1 as recorded, 2 twice as fast. `None` if the factor is
-    /// negative or not finite.
+    /// The pace for a factor as users give it: 0 is as fast as possible, 1 as recorded, 2 twice as fast. `None` if the
+    /// factor is negative or not finite.
     pub fn times(factor: f64) -> Option<Pace> {
         if factor == 0.0 { Some(Pace::Fast) } else { Speed::new(factor).map(Pace::Recorded) }
     }
@@ -36,8 +36,8 @@ impl Speed {
     }
 }
 
-/// Turns recorded times into times to send, frame by frame. These never go backwards, whatever the recording says: a frame
-/// recorded before its predecessor is sent right behind it.
+/// Turns recorded times into times to send, frame by frame. These never go backwards, whatever the recording says: a
+/// frame recorded before its predecessor is sent right behind it.
 #[derive(Debug)]
 pub struct Pacer {
     pace: Pace,

@@ -1,7 +1,7 @@
 //! A capture file as an ingress.
 //!
-//! A thread of its own reads ahead, so that no worker ever waits for a disk. Chunks of frames go to the ingress and come back when
-//! the switch is done with them:
+//! A thread of its own reads ahead, so that no worker ever waits for a disk. Chunks of frames go to the ingress and
+//! come back when the switch is done with them:
 //!
 //! ```text
 //!             ── filled ──►             push
@@ -10,9 +10,9 @@
 //!     └─────── empty ◄─────────┘
 //! ```
 //!
-//! One timer wakes the worker: the feeder lets it go off when it hands over a chunk, and the ingress sets it to when the next frame
-//! is due. Both may do so in any order: the ingress sets it only while it holds frames, and it looks for a new chunk whenever
-//! it holds none; a chunk that comes after that look lets the timer go off after it.
+//! One timer wakes the worker: the feeder lets it go off when it hands over a chunk, and the ingress sets it to when
+//! the next frame is due. Both may do so in any order: the ingress sets it only while it holds frames, and it looks for
+//! a new chunk whenever it holds none; a chunk that comes after that look lets the timer go off after it.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -160,8 +160,8 @@ impl Alarm {
 
 /// A capture file as an ingress. At the file's end, and after an error, it is idle for good.
 ///
-/// It works the same whether it is sent fast or at a pace; looking for frames costs a system call at times, so it is not
-/// cheap: the worker looks after its timer went off, and then as long as there are frames.
+/// It works the same whether it is sent fast or at a pace; looking for frames costs a system call at times, so it is
+/// not cheap: the worker looks after its timer went off, and then as long as there are frames.
 pub struct PcapIngress {
     filled: Receiver<(Mark, Chunk)>,
     empty: SyncSender<Chunk>,
@@ -288,8 +288,8 @@ impl Ingress for PcapIngress {
                 break;
             }
             // SAFETY: `data` lies in the buffer of `current`'s chunk.
-            // - It stays allocated and in place: a Vec's buffer does not move with it, a chunk never grows, and self keeps the chunk until
-            //   `release`.
+            // - It stays allocated and in place: a Vec's buffer does not move with it, a chunk never grows, and self
+            //   keeps the chunk until `release`.
             // - Nobody writes it meanwhile: the feeder gets the chunk back in `release` only.
             // - `data.len()` fits u32: a chunk has CHUNK_BYTES bytes.
             if !unsafe { batch.push(data.as_ptr(), data.len() as u32) } {

@@ -3,8 +3,8 @@
 use std::io::{BufReader, ErrorKind, Read};
 use std::time::Duration;
 
-/// Longest captured frame that is read, in bytes: libpcap's limit, too (`MAXIMUM_SNAPLEN`). A record that says
-/// it is longer is damaged; nothing is allocated for it. The file's own snaplen is no help: there are files that exceed it.
+/// Longest captured frame that is read, in bytes: libpcap's limit, too (`MAXIMUM_SNAPLEN`). A record that says it is
+/// longer is damaged; nothing is allocated for it. The file's own snaplen is no help: there are files that exceed it.
 pub const MAX_CAPTURED: u32 = 262_144;
 
 const BUFFER: usize = 64 * 1024;

@@ -63,10 +63,11 @@ impl WriteError {
     }
 }
 
-/// A capture being written, through a buffer. Call [`Writer::finish`]: only it tells whether everything reached the file.
+/// A capture being written, through a buffer. Call [`Writer::finish`]: only it tells whether everything reached the
+/// file.
 ///
-/// After an error it stops: the error is returned once, frames that come later are counted in [`Writer::lost`], and the file keeps
-/// the frames before.
+/// After an error it stops: the error is returned once, frames that come later are counted in [`Writer::lost`], and the
+/// file keeps the frames before.
 pub struct Writer<W: Write> {
     to: BufWriter<W>,
     format: Format,
@@ -98,7 +99,8 @@ impl<W: Write> Writer<W> {
         Ok(Writer { to, format, path: None, stopped: false, written: 0, lost: 0 })
     }
 
-    /// Goes on with a capture of that many frames; `lost`: the number of those that came after an error, if there was one.
+    /// Goes on with a capture of that many frames; `lost`: the number of those that came after an error, if there was
+    /// one.
     pub(crate) fn continued(to: W, format: Format, written: u64, lost: Option<u64>) -> Self {
         let to = BufWriter::with_capacity(BUFFER, to);
         Writer { to, format, path: None, stopped: lost.is_some(), written, lost: lost.unwrap_or(0) }
@@ -148,7 +150,8 @@ impl<W: Write> Writer<W> {
         bytes as u64
     }
 
-    /// Whether a frame of which `len` bytes are kept finds room in the buffer: if so, nothing is written to the file yet.
+    /// Whether a frame of which `len` bytes are kept finds room in the buffer: if so, nothing is written to the file
+    /// yet.
     pub(crate) fn has_room(&self, len: usize) -> bool {
         let room = self.to.capacity() - self.to.buffer().len();
         self.size_of(len) < room as u64

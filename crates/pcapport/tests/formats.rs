@@ -104,7 +104,8 @@ impl Made {
 }
 
 proptest! {
-    /// Objective: any frames at any times are read back as they were written, in both formats, by us and by `pcap-file`.
+    /// Objective: any frames at any times are read back as they were written, in both formats, by us and by
+    /// `pcap-file`.
     #[test]
     fn round_trip(frames in prop::collection::vec(
         ((0..u64::from(u32::MAX), 0u32..1_000_000_000).prop_map(|(s, n)| Duration::new(s, n)), prop::collection::vec(any::<u8>(), 0..200)),
@@ -153,8 +154,8 @@ fn by_pcap_file(format: Format, mut bytes: &[u8]) -> Frames {
     frames
 }
 
-/// Objective: a file cut at any byte gives its whole frames, then says where the record begins that is not whole; cut between two
-/// records it just ends.
+/// Objective: a file cut at any byte gives its whole frames, then says where the record begins that is not whole; cut
+/// between two records it just ends.
 #[test]
 fn cut_anywhere() {
     let frames = five();
@@ -208,8 +209,8 @@ fn foreign_pcap() {
     }
 }
 
-/// Objective: several interfaces with clocks of their own, simple and obsolete packets, blocks of other kinds, and a second section in
-/// the other byte order.
+/// Objective: several interfaces with clocks of their own, simple and obsolete packets, blocks of other kinds, and a
+/// second section in the other byte order.
 #[test]
 fn foreign_pcapng() {
     for big in [false, true] {

@@ -9,7 +9,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 const PAGE: u64 = 4096;
 
-/// A part of a base address register's space. Accesses outside of it read ones and write nothing, like accesses that no device answers.
+/// A part of a base address register's space. Accesses outside of it read ones and write nothing, like accesses that no
+/// device answers.
 pub struct Bar {
     map: NonNull<u8>,
     map_len: usize,
@@ -126,7 +127,8 @@ mod tests {
         file
     }
 
-    /// Objective: registers are those at the place in the file, wherever in a page it begins, in the device's order of bytes.
+    /// Objective: registers are those at the place in the file, wherever in a page it begins, in the device's order of
+    /// bytes.
     #[test]
     fn places() {
         let file = file();
@@ -156,7 +158,8 @@ mod tests {
         assert_eq!(found, wanted);
     }
 
-    /// Objective: nothing answers outside the registers, nor at places that are not aligned: ones are read, and nothing is written.
+    /// Objective: nothing answers outside the registers, nor at places that are not aligned: ones are read, and nothing
+    /// is written.
     #[test]
     fn outside() {
         let file = file();

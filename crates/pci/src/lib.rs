@@ -1,7 +1,7 @@
 //! PCI functions driven from user space through vfio: configuration space, registers, memory for DMA, interrupts.
 //!
-//! The kernel's IOMMU confines the function to the memory given to it, and the function goes back to a clean state when its file is closed,
-//! however that comes about. A device's driver adds only its own parts.
+//! The kernel's IOMMU confines the function to the memory given to it, and the function goes back to a clean state when
+//! its file is closed, however that comes about. A device's driver adds only its own parts.
 #![allow(unsafe_code)]
 
 mod bar;
@@ -111,7 +111,8 @@ impl Function {
     /// Takes the function at `address` (`0000:00:04.0`), which has to be bound to vfio-pci.
     ///
     /// # Errors
-    /// [`PciError`] if there is no such function, it is not bound to vfio-pci, it has no IOMMU group, or the kernel refuses.
+    /// [`PciError`] if there is no such function, it is not bound to vfio-pci, it has no IOMMU group, or the kernel
+    /// refuses.
     pub fn open(address: &str) -> Result<Function, PciError> {
         let group = group_of(Path::new("/sys/bus/pci/devices"), address)?;
         let address = address.to_owned();
@@ -291,7 +292,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: a function is taken only from vfio-pci and behind an IOMMU; what is in the way is said, by what is in sysfs.
+    /// Objective: a function is taken only from vfio-pci and behind an IOMMU; what is in the way is said, by what is in
+    /// sysfs.
     #[test]
     fn sysfs() {
         let devices = tempfile::tempdir().unwrap();
@@ -330,8 +332,8 @@ mod tests {
         capabilities_of(|at| space[at as usize]).iter().map(|c| (c.id, c.at)).collect()
     }
 
-    /// Objective: capabilities are found in the order of their list, whose pointers' lowest bits mean nothing; a list that is not there, or leads into
-    /// the header, ends; one that goes in circles does, too.
+    /// Objective: capabilities are found in the order of their list, whose pointers' lowest bits mean nothing; a list
+    /// that is not there, or leads into the header, ends; one that goes in circles does, too.
     #[test]
     fn capabilities() {
         assert_eq!(listed(space(0x50, &[(0x50, 5, 0x73), (0x70, 9, 0)])), [(5, 0x50), (9, 0x70)]);

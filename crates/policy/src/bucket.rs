@@ -1,8 +1,9 @@
 //! Rates: token buckets, each one word, so that any number of threads may take from it without a lock.
 //!
-//! A bucket is kept as the time at which it would be full again (the generic cell rate algorithm): what is taken moves that
-//! time on, and time passes by itself. A frame passes while there are tokens left at all, so that a bucket is in debt by one
-//! frame at most, and no frame is too long to ever pass. A frame's *weight* is what it counts for: frames, and bytes.
+//! A bucket is kept as the time at which it would be full again (the generic cell rate algorithm): what is taken moves
+//! that time on, and time passes by itself. A frame passes while there are tokens left at all, so that a bucket is in
+//! debt by one frame at most, and no frame is too long to ever pass. A frame's *weight* is what it counts for: frames,
+//! and bytes.
 
 mod group;
 
@@ -103,8 +104,8 @@ impl Bucket {
         may
     }
 
-    /// Takes the tokens of frames that pass in any case. Two threads that do so at the same time may let pass a batch each:
-    /// the bucket is in debt then, and both wait for longer.
+    /// Takes the tokens of frames that pass in any case. Two threads that do so at the same time may let pass a batch
+    /// each: the bucket is in debt then, and both wait for longer.
     pub fn charge(&self, limit: &Limit, now: u64, weights: impl Iterator<Item = Weight>) {
         self.add(now, weights.map(|weight| limit.of(weight)).sum());
     }
@@ -147,8 +148,8 @@ mod tests {
         passed
     }
 
-    /// Objective: over ten seconds, who sends as much as possible gets the rate, from 10 kbit/s to 100 Gbit/s and from 60 bytes
-    /// to 64 KiB, and the burst beside it.
+    /// Objective: over ten seconds, who sends as much as possible gets the rate, from 10 kbit/s to 100 Gbit/s and from
+    /// 60 bytes to 64 KiB, and the burst beside it.
     #[test]
     fn rates_are_kept() {
         for (rate, len) in
@@ -165,7 +166,8 @@ mod tests {
         assert!((10_009..=10_011).contains(&got), "{got}");
     }
 
-    /// Objective: after a pause there is a burst and no more; a frame longer than the burst passes when there is any token.
+    /// Objective: after a pause there is a burst and no more; a frame longer than the burst passes when there is any
+    /// token.
     #[test]
     fn bursts() {
         let (bucket, limit) = (Bucket::default(), Limit::bits(8_000_000, 10_000));

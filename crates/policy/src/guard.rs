@@ -1,7 +1,7 @@
 //! Whether a frame's addresses are its port's: anti-spoofing by the addresses that a port may use.
 //!
-//! A [`Guard`] does what libvirt's filter `clean-traffic`, OpenStack's port security and a switch's DHCP snooping and RA
-//! guard do, each as a [`Check`] of its own:
+//! A [`Guard`] does what libvirt's filter `clean-traffic`, OpenStack's port security and a switch's DHCP snooping and
+//! RA guard do, each as a [`Check`] of its own:
 //!
 //! | check | refuses |
 //! |---|---|
@@ -13,13 +13,14 @@
 //! | `ra` | IPv6 router advertisements and redirects |
 //!
 //! Nothing is implied by what is listed. In particular a port whose IPv6 is to work lists its link-local address or
-//! `fe80::/10`, and with `ip` a port that lists only IPv4 addresses sends no IPv6 at all. `arp` and `nd` compare what was
-//! listed: hardware addresses if any MAC address was, IP addresses if any was.
+//! `fe80::/10`, and with `ip` a port that lists only IPv4 addresses sends no IPv6 at all. `arp` and `nd` compare what
+//! was listed: hardware addresses if any MAC address was, IP addresses if any was.
 //!
 //! What cannot be read is refused if a check would have had to read it: a third VLAN tag, a header that is cut or lies
-//! beyond the bytes given, a chain of extension headers that is too long, a first fragment that does not show its ports.
-//! Otherwise a sender would hide a message there (RFC 7113). Tags are looked past, and so is an LLC/SNAP header in front of
-//! an EtherType, which hosts and access points take off (CERT VU#855201). Tunnels, PPPoE and MPLS are not looked into.
+//! beyond the bytes given, a chain of extension headers that is too long, a first fragment that does not show its
+//! ports. Otherwise a sender would hide a message there (RFC 7113). Tags are looked past, and so is an LLC/SNAP header
+//! in front of an EtherType, which hosts and access points take off (CERT VU#855201). Tunnels, PPPoE and MPLS are not
+//! looked into.
 //!
 //! ```
 //! use netvale_policy::guard::{Guard, Violation};
@@ -122,8 +123,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The most bytes of a frame that a check reads. Enough for two tags and a router advertisement with two prefixes and a
-    /// name server; an option that lies further on is refused.
+    /// The most bytes of a frame that a check reads. Enough for two tags and a router advertisement with two prefixes
+    /// and a name server; an option that lies further on is refused.
     pub const HEAD: usize = 192;
 
     /// A guard that makes `checks` by `addresses`. Addresses that no check looks at do no harm.
@@ -154,8 +155,8 @@ impl Guard {
         if self.deep { Self::HEAD } else { ethernet::HEADER_LEN }
     }
 
-    /// Whether the port may send the frame of `len` bytes that starts with `head`. `head` is a copy that its sender cannot
-    /// change any more: the first [`Guard::head_len`] bytes, or the whole frame if it is shorter.
+    /// Whether the port may send the frame of `len` bytes that starts with `head`. `head` is a copy that its sender
+    /// cannot change any more: the first [`Guard::head_len`] bytes, or the whole frame if it is shorter.
     #[inline]
     pub fn check(&self, head: &[u8], len: usize) -> Result<(), Violation> {
         if self.checks.has(Check::Mac) {
@@ -189,8 +190,8 @@ impl Guard {
         }
     }
 
-    /// ARP's sender is whom the packet's readers will send to, whatever the operation (RFC 826); an address of zeros claims
-    /// nothing (RFC 5227 §1.1).
+    /// ARP's sender is whom the packet's readers will send to, whatever the operation (RFC 826); an address of zeros
+    /// claims nothing (RFC 5227 §1.1).
     fn check_arp(&self, head: &[u8], packet: &[u8]) -> Result<(), Violation> {
         let packet = arp::Packet::parse(packet).map_err(|_| Violation::SpoofedArp)?;
         let (mac, ip) = packet.sender();
@@ -250,8 +251,8 @@ impl Guard {
     }
 }
 
-/// Whether a DHCP server or relay sends a datagram between `ports`. All that goes to the clients' port counts, since clients
-/// do not look where it comes from.
+/// Whether a DHCP server or relay sends a datagram between `ports`. All that goes to the clients' port counts, since
+/// clients do not look where it comes from.
 fn is_dhcp_server(ports: Ports) -> bool {
     match ports {
         Ports::Are(src, dst) => dst == DHCP_CLIENT || (src == DHCP_SERVER && dst == DHCP_SERVER),

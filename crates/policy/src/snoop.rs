@@ -1,8 +1,8 @@
 //! Which ports want which multicast groups: IGMP and MLD snooping, as RFC 4541 says and the Linux bridge does.
 //!
-//! A [`Snoop`] is one switch's. It is fed the messages of IGMPv1 to 3, MLDv1 and 2 and the hellos of multicast routers that
-//! arrive at its ports, and told the time; it says which queries to send. What forwards frames does not read it but a
-//! [`Groups`], which never changes and is made anew after a change:
+//! A [`Snoop`] is one switch's. It is fed the messages of IGMPv1 to 3, MLDv1 and 2 and the hellos of multicast routers
+//! that arrive at its ports, and told the time; it says which queries to send. What forwards frames does not read it
+//! but a [`Groups`], which never changes and is made anew after a change:
 //!
 //! ```text
 //!   port's worker                       the owner of the Snoop                   all workers
@@ -19,14 +19,16 @@
 //! | a group with members | its members and the ports of routers |
 //! | another group | the ports of routers |
 //!
-//! Without a querier nobody repeats a report, so that what was learned is not all there is. Frames are looked up by their
-//! MAC address, which 32 IPv4 groups share, and all IPv6 groups with the same last 32 bits: a frame goes to the members of
-//! all of them, and hosts drop what they did not join. So 239.0.0.5 goes everywhere, as its address is 224.0.0.5's.
+//! Without a querier nobody repeats a report, so that what was learned is not all there is. Frames are looked up by
+//! their MAC address, which 32 IPv4 groups share, and all IPv6 groups with the same last 32 bits: a frame goes to the
+//! members of all of them, and hosts drop what they did not join. So 239.0.0.5 goes everywhere, as its address is
+//! 224.0.0.5's.
 //!
-//! Counters say what was heard, an expiry what time has changed. Sources are not told apart: a join for some sources (IGMPv3, MLDv2) is a join of the group.
+//! Counters say what was heard, an expiry what time has changed. Sources are not told apart: a join for some sources
+//! (IGMPv3, MLDv2) is a join of the group.
 //!
-//! A port can be a member of a limited number of groups, and so can a switch have groups. A port that joins more gets the
-//! frames of all groups until it has been quiet for long enough; other ports lose nothing and get nothing by it.
+//! A port can be a member of a limited number of groups, and so can a switch have groups. A port that joins more gets
+//! the frames of all groups until it has been quiet for long enough; other ports lose nothing and get nothing by it.
 
 mod address;
 mod domain;
@@ -137,7 +139,8 @@ pub struct KnownDomain {
     pub routers: PortSet,
 }
 
-/// The snooping of one switch. Times are in ns and must not go back; ports are 0 to 254; the VLAN is 0 in a switch without.
+/// The snooping of one switch. Times are in ns and must not go back; ports are 0 to 254; the VLAN is 0 in a switch
+/// without.
 #[derive(Debug)]
 pub struct Snoop {
     settings: Settings,
@@ -165,8 +168,8 @@ impl Snoop {
         }
     }
 
-    /// Starts to snoop in `vlan`, and to query if the settings say so, rather than at the first message that is heard there.
-    /// Does nothing the second time.
+    /// Starts to snoop in `vlan`, and to query if the settings say so, rather than at the first message that is heard
+    /// there. Does nothing the second time.
     pub fn watch(&mut self, now_ns: u64, vlan: u16) {
         for family in [Family::V4, Family::V6] {
             self.domain(now_ns, vlan, family);
@@ -210,8 +213,9 @@ impl Snoop {
         changed
     }
 
-    /// Learns from the frame that starts with `head` and arrived at `port`, for which [`is_control`] said yes. `head` is a
-    /// copy that its sender cannot change any more, of all of the frame: a message that does not end in it is malformed.
+    /// Learns from the frame that starts with `head` and arrived at `port`, for which [`is_control`] said yes. `head`
+    /// is a copy that its sender cannot change any more, of all of the frame: a message that does not end in it is
+    /// malformed.
     pub fn observe(&mut self, now_ns: u64, vlan: u16, port: u8, head: &[u8]) -> Observed {
         let Ok(control) = message::parse(head) else {
             self.counters.malformed += 1;
@@ -230,8 +234,9 @@ impl Snoop {
         Observed { message, changed }
     }
 
-    /// Forgets what is over. To be called at the latest at the time that the last call said, and after messages, which may
-    /// have made that earlier; and before it [`Snoop::next_query`], as a query that is due is what there is next to do.
+    /// Forgets what is over. To be called at the latest at the time that the last call said, and after messages, which
+    /// may have made that earlier; and before it [`Snoop::next_query`], as a query that is due is what there is next to
+    /// do.
     pub fn tick(&mut self, now_ns: u64) -> Expiry {
         let mut changed = self.table.expire(now_ns);
         for domain in self.domains.values_mut() {
@@ -339,8 +344,8 @@ impl Snoop {
         match query.group {
             None => domain.elect(now_ns, &query, &settings),
             Some(group) if query.lowers_timers => {
-                // Members have this long to say that they are still there. Less is not believed: it would be over before
-                // they had a chance.
+                // Members have this long to say that they are still there. Less is not believed: it would be over
+                // before they had a chance.
                 let wait = query.max_response_ns.max(settings.last_member_interval_ns);
                 let until = now_ns.saturating_add(wait.saturating_mul(settings.last_member_count.into()));
                 self.table.lower((vlan, group), until);
@@ -388,8 +393,8 @@ impl Snoop {
     }
 }
 
-/// What the message in a frame is, and of which family, for who forwards the frame. [`Snoop::observe`] says the same, but
-/// for queries that it refuses.
+/// What the message in a frame is, and of which family, for who forwards the frame. [`Snoop::observe`] says the same,
+/// but for queries that it refuses.
 pub fn message(frame: &[u8]) -> (Message, Family) {
     let is_v6 = ethernet::network(frame).is_ok_and(|(ethertype, _)| ethertype == ethernet::IPV6);
     let message = match message::parse(frame) {

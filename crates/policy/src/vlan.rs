@@ -1,8 +1,8 @@
 //! VLANs: which one a frame of a port belongs to, and which tag it has behind another port (IEEE 802.1Q §6.9, 802.1ad).
 //!
-//! As on a Linux bridge with `vlan_filtering`: a port is a member of VLANs; frames without a tag belong to its native VLAN
-//! (`pvid`) and leave it without one, all others have their tag. A port of which nothing is said is a member of VLAN 1,
-//! without tags.
+//! As on a Linux bridge with `vlan_filtering`: a port is a member of VLANs; frames without a tag belong to its native
+//! VLAN (`pvid`) and leave it without one, all others have their tag. A port of which nothing is said is a member of
+//! VLAN 1, without tags.
 //!
 //! ```
 //! use netvale_policy::vlan::{Tagging, Vlans};
@@ -29,7 +29,8 @@ pub const MAX_VLAN: VlanId = 4094;
 
 const WORDS: usize = 64;
 const AT_TYPE: usize = 12;
-/// Bytes without which a tag of either protocol is cut short: as on Linux, its EtherType and two bytes behind it belong to it.
+/// Bytes without which a tag of either protocol is cut short: as on Linux, its EtherType and two bytes behind it belong
+/// to it.
 const LEAST_TAGGED: usize = 20;
 
 /// Why VLANs are not what they are given as.

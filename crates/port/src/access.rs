@@ -161,8 +161,8 @@ mod tests {
     const READ: u32 = 4;
     const WRITE: u32 = 2;
 
-    /// Objective: a list lets in those that it names, and nobody else; what it says is read back the same way, also where
-    /// rights of groups are in doubt.
+    /// Objective: a list lets in those that it names, and nobody else; what it says is read back the same way, also
+    /// where rights of groups are in doubt.
     #[test]
     fn those_who_are_named() {
         let file = OwnedFd::from(tempfile::tempfile().unwrap());

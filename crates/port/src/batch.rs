@@ -80,8 +80,8 @@ impl Batch {
         }
     }
 
-    /// Creates an empty batch with room for that many frames and pieces, which only [`Batch::push_variant`] uses beyond the
-    /// usual numbers.
+    /// Creates an empty batch with room for that many frames and pieces, which only [`Batch::push_variant`] uses beyond
+    /// the usual numbers.
     pub(crate) fn with_room(frames: usize, frags: usize) -> Self {
         Batch {
             frames: Vec::with_capacity(frames),
@@ -180,8 +180,8 @@ impl Batch {
         true
     }
 
-    /// Adds a frame that begins with the `first` bytes, and goes on with those of `rest` from offset `at` on. Returns its
-    /// number, or `None` if there is no room.
+    /// Adds a frame that begins with the `first` bytes, and goes on with those of `rest` from offset `at` on. Returns
+    /// its number, or `None` if there is no room.
     ///
     /// # Safety
     /// As [`Batch::push`], for `first`; the batch must not be read any more once that of `rest` is cleared.
@@ -417,7 +417,8 @@ impl FrameRef<'_> {
         Some((u64::from_le(first) & MAC, u64::from_le(last) >> 16))
     }
 
-    /// Eight bytes at each of these offsets, as words in little-endian order, each read once. `None`: the first piece ends before.
+    /// Eight bytes at each of these offsets, as words in little-endian order, each read once. `None`: the first piece
+    /// ends before.
     #[inline]
     pub fn words<const N: usize>(&self, at: [usize; N]) -> Option<[u64; N]> {
         let (first, len) = self.piece(0).raw();

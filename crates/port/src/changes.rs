@@ -28,8 +28,8 @@ impl Changes {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Has the next change ring this doorbell: the first one that was ever given. What changed before this returns may not ring:
-    /// look at the count once more.
+    /// Has the next change ring this doorbell: the first one that was ever given. What changed before this returns may
+    /// not ring: look at the count once more.
     pub fn arm(&self, bell: &Arc<Doorbell>) {
         self.bell.get_or_init(|| Arc::clone(bell));
         self.armed.store(true, Ordering::SeqCst);

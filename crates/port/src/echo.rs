@@ -91,8 +91,8 @@ impl Ingress for EchoIngress {
         for frame in batch.iter() {
             let (first, len) = frame.piece(0).raw();
             if len >= 2 * ADDRESS {
-                // SAFETY: the first 12 bytes of a buffer of the ring's, which no other process maps, and nobody else in this one
-                // touches from the delivery on until it is released here; the mapping is writable.
+                // SAFETY: the first 12 bytes of a buffer of the ring's, which no other process maps, and nobody else in
+                // this one touches from the delivery on until it is released here; the mapping is writable.
                 unsafe { std::ptr::swap_nonoverlapping(first.cast_mut(), first.add(ADDRESS).cast_mut(), ADDRESS) };
             }
         }
@@ -155,7 +155,8 @@ mod tests {
         assert_eq!(egress.counters().frames(), source.ingress().counters().frames());
     }
 
-    /// Objective: frames that are on their way back when another one goes on come back from there, each once; memory of another size is refused.
+    /// Objective: frames that are on their way back when another one goes on come back from there, each once; memory of
+    /// another size is refused.
     #[test]
     fn continues() {
         let (egress, ingress) = echo(8).unwrap();

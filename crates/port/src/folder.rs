@@ -167,7 +167,8 @@ impl Folder {
     pub fn remove(&self, file: &Found) {
         let now = rustix::fs::statat(&self.fd, &self.name, AtFlags::SYMLINK_NOFOLLOW);
         if now.is_ok_and(|now| (now.st_dev, now.st_ino) == file.identity()) {
-            // If it cannot be removed, it stays behind; a port that wants the name later finds out that nobody listens there.
+            // If it cannot be removed, it stays behind; a port that wants the name later finds out that nobody listens
+            // there.
             let _ = rustix::fs::unlinkat(&self.fd, &self.name, AtFlags::empty());
         }
     }
@@ -209,8 +210,8 @@ impl Found {
         way(&self.fd)
     }
 
-    /// Whether that user may do this with it (4: read, 2: write), as far as the daemon can tell: which groups the user is
-    /// in is not known, so a group's rights count only if all groups and everybody have them.
+    /// Whether that user may do this with it (4: read, 2: write), as far as the daemon can tell: which groups the user
+    /// is in is not known, so a group's rights count only if all groups and everybody have them.
     pub fn permits(&self, user: u32, bits: u32) -> bool {
         permits(&self.way(), &self.stat, user, bits)
     }
@@ -220,8 +221,8 @@ impl Found {
 mod tests {
     use super::*;
 
-    /// Objective: a user's path is judged by its text: absolute, without dots, in one of the folders, the longest of which
-    /// counts.
+    /// Objective: a user's path is judged by its text: absolute, without dots, in one of the folders, the longest of
+    /// which counts.
     #[test]
     fn texts() {
         let folders = ["/a", "/a/b", "/c/"].map(Path::new);

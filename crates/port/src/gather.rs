@@ -89,7 +89,8 @@ impl Work {
             place.copy_from_slice(headers);
         }
         g.pieces[0] = (head.as_ptr(), headers.len() as u32);
-        // SAFETY: `heads` stays as it is until `out` is cleared, and so does the caller's batch, whose pieces the others are.
+        // SAFETY: `heads` stays as it is until `out` is cleared, and so does the caller's batch, whose pieces the
+        // others are.
         if unsafe { self.out.push_frags(g.pieces.get(..g.used).unwrap_or(&[])) } {
             self.out.set_offload(offload);
             self.spans.push(count as u16);

@@ -47,11 +47,12 @@ pub trait Ingress: Send {
         None
     }
 
-    /// The worker is about to pause: what waits for nothing but time is handed out now, until it [settles](Ingress::settle).
+    /// The worker is about to pause: what waits for nothing but time is handed out now, until it
+    /// [settles](Ingress::settle).
     fn hurry(&mut self) {}
 
-    /// The worker pauses, and another process may go on in its place: puts down where that one needs it what only this value
-    /// knows. The frames taken have been released.
+    /// The worker pauses, and another process may go on in its place: puts down where that one needs it what only this
+    /// value knows. The frames taken have been released.
     fn settle(&mut self) {}
 
     /// Whether frames can stay where they are until their sender may go on. If not, those beyond a limit are dropped.
@@ -148,8 +149,8 @@ impl<I: Ingress + ?Sized> Source<I> {
         debug_assert!(spare.is_empty());
         std::mem::swap(&mut self.batch, spare);
         self.is_taken = true;
-        // SAFETY: only this value reads `batch` (`frames`), which lends it for no longer than it is itself left alone, and
-        // clears it before it releases, takes more, or gives it away; it lets nobody else do that to the ingress.
+        // SAFETY: only this value reads `batch` (`frames`), which lends it for no longer than it is itself left alone,
+        // and clears it before it releases, takes more, or gives it away; it lets nobody else do that to the ingress.
         unsafe { self.ingress.take(&mut self.batch) };
         &self.batch
     }
@@ -239,8 +240,8 @@ impl<I: Ingress + ?Sized> Source<I> {
         self.have(kept);
     }
 
-    /// Begins with frames that another source kept, each behind a virtio-net header ([`Kept::frame`]). Returns the number
-    /// of those that are what they claim to be; the others are left out. Frames taken before are lost.
+    /// Begins with frames that another source kept, each behind a virtio-net header ([`Kept::frame`]). Returns the
+    /// number of those that are what they claim to be; the others are left out. Frames taken before are lost.
     pub fn begin_with(&mut self, frames: impl IntoIterator<Item = Vec<u8>>) -> usize {
         if self.is_taken && self.kept.is_none() {
             self.end();

@@ -32,8 +32,8 @@ impl Kept {
         bytes
     }
 
-    /// Describes the frames in a batch that is empty, in order. One that is not what its header says (its sender may have
-    /// changed it while it was copied) goes on as it is.
+    /// Describes the frames in a batch that is empty, in order. One that is not what its header says (its sender may
+    /// have changed it while it was copied) goes on as it is.
     ///
     /// # Safety
     /// The batch must not be read any more once this value is dropped.

@@ -1,9 +1,11 @@
-//! A link with frames under way: what is delivered to its one end comes out of the other later, or not at all, as its settings say.
+//! A link with frames under way: what is delivered to its one end comes out of the other later, or not at all, as its
+//! settings say.
 //!
 //! Frames are copied into memory of the link's own, so that nobody waits for those that are under way. Each worker that
-//! delivers has a lane, a ring of bytes with one writer and one reader; a lane that another worker just writes is not waited
-//! for. The reader decides about each frame in the order of their arrival, as the link's [`Model`] says, and hands out those
-//! whose time has come. Nobody sleeps for a frame: the worker that has the far end knows when it has to look.
+//! delivers has a lane, a ring of bytes with one writer and one reader; a lane that another worker just writes is not
+//! waited for. The reader decides about each frame in the order of their arrival, as the link's [`Model`] says, and
+//! hands out those whose time has come. Nobody sleeps for a frame: the worker that has the far end knows when it has to
+//! look.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -57,8 +59,8 @@ impl LinkSettings {
         u64::from(frames).min(fit) as usize
     }
 
-    /// Bytes of memory of a link to which `threads` deliver. Each lane is as long as all of them may be together, as the same one may
-    /// have all frames; sooner or later each page of it has been written to.
+    /// Bytes of memory of a link to which `threads` deliver. Each lane is as long as all of them may be together, as
+    /// the same one may have all frames; sooner or later each page of it has been written to.
     #[must_use]
     pub fn memory(&self, threads: usize) -> u64 {
         let lanes = lanes_for(threads) as u64 * Lane::capacity_for(self.bytes);
@@ -106,7 +108,8 @@ struct Shared {
 }
 
 impl Drop for Shared {
-    /// What was put when nobody looked any more, by a worker that knew of the link for a moment longer, has no way to go.
+    /// What was put when nobody looked any more, by a worker that knew of the link for a moment longer, has no way to
+    /// go.
     fn drop(&mut self) {
         let left = *self.frames.get_mut();
         if left > 0 {
@@ -143,8 +146,8 @@ pub enum LinkError {
 }
 
 impl Link {
-    /// Makes a link to which `threads` deliver. Frames that need not wait go to `to`, if there is one. Drops are counted in
-    /// `counters`.
+    /// Makes a link to which `threads` deliver. Frames that need not wait go to `to`, if there is one. Drops are
+    /// counted in `counters`.
     ///
     /// # Errors
     /// [`LinkError`] if memory or doorbell cannot be had.
@@ -261,7 +264,8 @@ impl Link {
 }
 
 impl Egress for Link {
-    /// Frames that found no room are dropped here, by name, unless the link is nothing but slow: then its senders may wait.
+    /// Frames that found no room are dropped here, by name, unless the link is nothing but slow: then its senders may
+    /// wait.
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let passed = self.pass_by(batch, picks, scratch);
         let rest = &picks[passed.min(picks.len())..];

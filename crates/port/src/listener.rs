@@ -161,8 +161,8 @@ impl SocketFile {
 }
 
 impl Listener {
-    /// Listens at a place. A socket that a program left behind is replaced, except if it is another user's, and the place
-    /// was named by a user who may not do everything.
+    /// Listens at a place. A socket that a program left behind is replaced, except if it is another user's, and the
+    /// place was named by a user who may not do everything.
     ///
     /// # Errors
     /// [`OpenError`] if the path is not a free one for a socket, or a system call fails.
@@ -190,8 +190,8 @@ impl Listener {
         Ok((Listener(listener), file))
     }
 
-    /// Continues another process's listening socket; its file is looked for again, to be removed at the end, once it has
-    /// been [claimed](SocketFile::claim).
+    /// Continues another process's listening socket; its file is looked for again, to be removed at the end, once it
+    /// has been [claimed](SocketFile::claim).
     ///
     /// # Errors
     /// [`OpenError`] if the descriptor is no listening socket, or nothing of the kind is at the path.
@@ -312,8 +312,8 @@ pub fn connect(place: &Place, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
     }
 }
 
-/// Connects to the socket at a place, if somebody listens there now. To a user's place only if that user could connect to
-/// it: the socket is theirs, or lets them in by its access control list, or lets everybody in.
+/// Connects to the socket at a place, if somebody listens there now. To a user's place only if that user could connect
+/// to it: the socket is theirs, or lets them in by its access control list, or lets everybody in.
 ///
 /// # Errors
 /// Whatever openat2(2), socket(2) or connect(2) returns; `EAGAIN` when the listener's queue of connections is full,

@@ -103,8 +103,8 @@ impl Ingress for LoopbackIngress {
                 self.counters.dropped(DropReason::TooLong, 1);
                 continue;
             };
-            // SAFETY: the bytes are private memory of `len` bytes on the heap, which stays in place when the Vec is moved to `frames`,
-            // and is neither written nor freed before `release`.
+            // SAFETY: the bytes are private memory of `len` bytes on the heap, which stays in place when the Vec is
+            // moved to `frames`, and is neither written nor freed before `release`.
             unsafe { batch.push(frame.bytes.as_ptr(), len) };
             batch.set_offload(frame.offload);
             if frame.no_learn {

@@ -1,11 +1,11 @@
 //! How much of a worker's time a device of the kernel's may take.
 //!
-//! A frame that is written to a TAP, or that the kernel copies to a veth for AF_XDP, is received by the stack behind
-//! it before the call returns: filters of sockets, rules and programs there run in the worker. What a frame takes is
+//! A frame that is written to a TAP, or that the kernel copies to a veth for AF_XDP, is received by the stack behind it
+//! before the call returns: filters of sockets, rules and programs there run in the worker. What a frame takes is
 //! looked at now and then: a meter times a batch of them, by the machine's clock (tests have another clock). Those that
 //! take the worker's thread very long have a tenth of its time, and what comes beyond is dropped. What the kernel does
-//! beside (interrupts, other interfaces' frames) takes less, and what other threads do does not count. A host that takes
-//! the CPU away looks like a slow call, of which it makes one now and then: one alone counts as a millisecond.
+//! beside (interrupts, other interfaces' frames) takes less, and what other threads do does not count. A host that
+//! takes the CPU away looks like a slow call, of which it makes one now and then: one alone counts as a millisecond.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

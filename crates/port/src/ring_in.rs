@@ -221,7 +221,8 @@ impl<S: Intake> RingIngress<S> {
         };
         // The sender's core wrote it. Classification reads it first, but only after all slots have been examined.
         netvale_mem::copy::prefetch_read(buf.as_ptr());
-        // SAFETY: `place` found `len` bytes of a buffer of the mapping that `tx` keeps alive; the slot goes back in `release` only.
+        // SAFETY: `place` found `len` bytes of a buffer of the mapping that `tx` keeps alive; the slot goes back in
+        // `release` only.
         unsafe { batch.push(buf.as_ptr(), u32::from(slot.len)) };
         if slot.flags & NS_NO_LEARN != 0 {
             batch.set_no_learn();
@@ -309,8 +310,8 @@ impl<S: Intake> RingIngress<S> {
         }
         let used =
             if pieces.first().is_some_and(|p| p.1 == 0) && pieces.len() > 1 { &pieces[1..] } else { &pieces[..] };
-        // SAFETY: every piece passed `piece` (that many bytes of a buffer of the live mapping), the first at most shortened by
-        // the header; the slots go back in `release` only.
+        // SAFETY: every piece passed `piece` (that many bytes of a buffer of the live mapping), the first at most
+        // shortened by the header; the slots go back in `release` only.
         if !unsafe { batch.push_frags(used) } {
             return Err(DropReason::EndlessFrame);
         }
@@ -330,7 +331,8 @@ impl<S: Intake> RingIngress<S> {
         }
         let mut bytes = [0u8; 12];
         let n = hdr_len.min(12) as usize;
-        // SAFETY: n <= hdr_len <= len readable bytes at ptr, `bytes` is private; stepping over them stays inside the buffer.
+        // SAFETY: n <= hdr_len <= len readable bytes at ptr, `bytes` is private; stepping over them stays inside the
+        // buffer.
         unsafe {
             netvale_mem::copy::copy_bytes(*ptr, bytes.as_mut_ptr(), n);
             *ptr = ptr.add(n);

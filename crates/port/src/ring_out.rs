@@ -113,8 +113,9 @@ impl RingEgress {
         }
     }
 
-    /// Copies as many picks as the lease has slots, each behind a header that asks for no offload; `WHOLE`: all are single pieces. This is a function
-    /// of its own because its loop runs out of registers when inlined, which costs ten instructions a frame.
+    /// Copies as many picks as the lease has slots, each behind a header that asks for no offload; `WHOLE`: all are
+    /// single pieces. This is a function of its own because its loop runs out of registers when inlined, which costs
+    /// ten instructions a frame.
     #[inline(never)]
     fn fill_plain<const HDR: usize, const WHOLE: bool>(&self, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
         let ring = &self.rx.side().ring;
@@ -128,9 +129,9 @@ impl RingEgress {
             let fits = HDR == 0 || frame.len() + HDR <= ring.room(0) as usize;
             match ring.buf(ring.slot_word(slot).buf_idx).filter(|_| fits) {
                 Some(buf) => {
-                    // SAFETY: a plain frame has, behind the header, at most buf_size bytes, and one piece if all have; `buf` is a
-                    // whole buffer of our live mapping; a frame from the same region lies in another port's slot or, if the
-                    // application named the buffer twice, at worst overlaps itself.
+                    // SAFETY: a plain frame has, behind the header, at most buf_size bytes, and one piece if all have;
+                    // `buf` is a whole buffer of our live mapping; a frame from the same region lies in another port's
+                    // slot or, if the application named the buffer twice, at worst overlaps itself.
                     unsafe {
                         netvale_mem::copy::copy_bytes([0u8; HDR].as_ptr(), buf.as_ptr(), HDR);
                         if WHOLE {

@@ -203,8 +203,8 @@ impl<D> Peer<D> {
         Ok(Peer { told: told.clone(), control: Arc::clone(control), fault, ends })
     }
 
-    /// Whether the peer is to be continued by another process, perhaps: [`Pause::with`] says what that needs. Then serve
-    /// it as before.
+    /// Whether the peer is to be continued by another process, perhaps: [`Pause::with`] says what that needs. Then
+    /// serve it as before.
     pub fn asked_to_pause(&self) -> Option<Pause> {
         self.control.pauses.take()
     }
@@ -214,7 +214,8 @@ impl<D> Peer<D> {
         &self.fault
     }
 
-    /// A descriptor that becomes readable when the service has to stop or to pause, or a fault of the peer was reported.
+    /// A descriptor that becomes readable when the service has to stop or to pause, or a fault of the peer was
+    /// reported.
     pub fn ends(&self) -> BorrowedFd<'_> {
         self.ends.as_fd()
     }
@@ -224,7 +225,8 @@ impl<D> Peer<D> {
         self.control.is_stopped()
     }
 
-    /// A descriptor that becomes readable when the service has to stop, and only then: for what must not be left halfway.
+    /// A descriptor that becomes readable when the service has to stop, and only then: for what must not be left
+    /// halfway.
     pub fn stops(&self) -> BorrowedFd<'_> {
         self.control.stop.as_fd()
     }
@@ -325,13 +327,14 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
         let _ = self.control.on_change.set(Box::new(call));
     }
 
-    /// Has the service's thread call this whenever a peer has connected or is gone: then [`Service::state`] says so. Only the first call counts.
+    /// Has the service's thread call this whenever a peer has connected or is gone: then [`Service::state`] says so.
+    /// Only the first call counts.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         let _ = self.control.on_peer.set(Box::new(call));
     }
 
-    /// Has the thread pause between two messages of its peer, or of peers that connect, until the result is dropped. The
-    /// protocol must know how to ([`Peer::asked_to_pause`]). `None`: it is held up.
+    /// Has the thread pause between two messages of its peer, or of peers that connect, until the result is dropped.
+    /// The protocol must know how to ([`Peer::asked_to_pause`]). `None`: it is held up.
     pub fn pause(&self) -> Option<Paused> {
         self.control.pauses.wait()
     }

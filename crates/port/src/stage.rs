@@ -1,8 +1,8 @@
-//! Frames with first bytes that their sender cannot change any more: what is decided on is a private copy, and the copy is
-//! what is delivered.
+//! Frames with first bytes that their sender cannot change any more: what is decided on is a private copy, and the copy
+//! is what is delivered.
 //!
-//! A frame can be had in several variants at the same time: as it came, and with another VLAN tag or none. Only the first bytes
-//! are copied. The rest stays where it is; a frame that is not longer than that is a single piece.
+//! A frame can be had in several variants at the same time: as it came, and with another VLAN tag or none. Only the
+//! first bytes are copied. The rest stays where it is; a frame that is not longer than that is a single piece.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -31,8 +31,8 @@ pub const ALIKE: usize = 16;
 /// Shorter frames are no part of a run: whether a tag is whole depends on more than their first bytes.
 const LEAST_ALIKE: usize = 20;
 
-/// A cache line of memory for first bytes. Short frames take one each, so that a batch of them leaves room in the cache for the
-/// frames themselves.
+/// A cache line of memory for first bytes. Short frames take one each, so that a batch of them leaves room in the cache
+/// for the frames themselves.
 #[repr(align(64))]
 #[expect(dead_code, reason = "several lines in a row are used together, by the address of the first")]
 struct Line(UnsafeCell<[u8; LINE]>);
@@ -126,8 +126,8 @@ pub struct Stage {
     own: Vec<Box<[u8]>>,
 }
 
-// SAFETY: the memory behind its pointers and cells belongs to this value, or is lent to the source that has it by an ingress;
-// neither depends on the thread. Nothing is written through a shared reference.
+// SAFETY: the memory behind its pointers and cells belongs to this value, or is lent to the source that has it by an
+// ingress; neither depends on the thread. Nothing is written through a shared reference.
 unsafe impl Send for Stage {}
 // SAFETY: as above: a shared stage only reads.
 unsafe impl Sync for Stage {}
@@ -190,7 +190,8 @@ impl Stage {
     pub(crate) fn head_of(&self, variant: u16) -> &[u8] {
         let Some(frame) = self.variants.get(variant.into()) else { return &[] };
         let (at, len) = frame.piece(0).raw();
-        // SAFETY: the first piece of each variant lies in memory of this value, and is not written before the variants are cleared.
+        // SAFETY: the first piece of each variant lies in memory of this value, and is not written before the variants
+        // are cleared.
         unsafe { std::slice::from_raw_parts(at, len) }
     }
 
@@ -250,8 +251,9 @@ impl<'s> Staging<'s> {
         unsafe { std::slice::from_raw_parts(at, len) }
     }
 
-    /// Copies the whole of the frame whose head was copied last, which is its head from now on. `None` if there is no room for
-    /// it and its variants: what was made before has to be delivered first. There is room for one frame in any case.
+    /// Copies the whole of the frame whose head was copied last, which is its head from now on. `None` if there is no
+    /// room for it and its variants: what was made before has to be delivered first. There is room for one frame in any
+    /// case.
     pub fn whole(&mut self) -> Option<&[u8]> {
         let (i, old) = self.stage.last.take()?;
         let frame = self.frames.get(i)?;
@@ -260,8 +262,8 @@ impl<'s> Staging<'s> {
             return None;
         }
         let at = UnsafeCell::raw_get(room.as_ptr());
-        // SAFETY: the bytes of the head that was decided on so far, then the rest of the frame, in room for all of it that
-        // nothing refers to.
+        // SAFETY: the bytes of the head that was decided on so far, then the rest of the frame, in room for all of it
+        // that nothing refers to.
         let len = unsafe {
             netvale_mem::copy::copy_bytes(old.at, at, old.len as usize);
             let done = old.len as usize;
@@ -273,10 +275,11 @@ impl<'s> Staging<'s> {
         Some(unsafe { std::slice::from_raw_parts(at, len) })
     }
 
-    /// Makes a variant of each of the frames of a range, in order, that are like the one whose head was copied last: single
-    /// pieces that begin with the same [`ALIKE`] bytes, with nothing left to do on them. Of those longer than [`HEAD`], `want` bytes
-    /// are copied; if there is no such number, they are others. `takes` gets the number of each, its first bytes and its length,
-    /// and says whether there is to be a variant. Returns the number of the first frame that is another.
+    /// Makes a variant of each of the frames of a range, in order, that are like the one whose head was copied last:
+    /// single pieces that begin with the same [`ALIKE`] bytes, with nothing left to do on them. Of those longer than
+    /// [`HEAD`], `want` bytes are copied; if there is no such number, they are others. `takes` gets the number of each,
+    /// its first bytes and its length, and says whether there is to be a variant. Returns the number of the first frame
+    /// that is another.
     #[inline]
     pub fn run(
         &mut self,
@@ -297,8 +300,8 @@ impl<'s> Staging<'s> {
         next
     }
 
-    /// The same for frames that are `LONG`er than [`HEAD`], of which `want` bytes are copied, or for those that are not. A function
-    /// of its own, as its loop then gets the registers that it needs.
+    /// The same for frames that are `LONG`er than [`HEAD`], of which `want` bytes are copied, or for those that are
+    /// not. A function of its own, as its loop then gets the registers that it needs.
     #[inline(never)]
     fn run_of<const LONG: bool>(
         &mut self,
@@ -318,8 +321,9 @@ impl<'s> Staging<'s> {
                 break;
             }
             let copied = if LONG { want } else { frame.len() };
-            // SAFETY: there are LINES more lines for each of these frames, enough for HEAD bytes of the frame, a single piece, and a
-            // tag; nothing else refers to them yet, so that the bytes stay what they are while `head` is borrowed.
+            // SAFETY: there are LINES more lines for each of these frames, enough for HEAD bytes of the frame, a single
+            // piece, and a tag; nothing else refers to them yet, so that the bytes stay what they are while `head` is
+            // borrowed.
             let (area, head) = unsafe {
                 let area = base.add(used * LINE);
                 frame.copy_start_to(area.add(start.lead), copied);
@@ -330,8 +334,9 @@ impl<'s> Staging<'s> {
             }
             if takes(next, head, frame.len()) {
                 let end = start.lead + copied;
-                // SAFETY: as above, and `head` is not used any more. The bytes from `begin` to `end` begin the variant, and are
-                // not written any more until the variants are cleared; what follows them stays as long as the frames do.
+                // SAFETY: as above, and `head` is not used any more. The bytes from `begin` to `end` begin the variant,
+                // and are not written any more until the variants are cleared; what follows them stays as long as the
+                // frames do.
                 unsafe {
                     area.cast::<[u8; ALIKE]>().write(start.bytes);
                     let first = (area.add(start.begin).cast_const(), (end - start.begin) as u32);
@@ -358,8 +363,8 @@ impl<'s> Staging<'s> {
     /// Makes a variant of frame `i`, whose head was copied last. Returns its number among the variants.
     ///
     /// # Errors
-    /// [`DropReason::BadVnetHeader`] if a checksum would begin in the tag that is taken away; [`DropReason::TooLong`] if
-    /// there is no room for as many pieces.
+    /// [`DropReason::BadVnetHeader`] if a checksum would begin in the tag that is taken away; [`DropReason::TooLong`]
+    /// if there is no room for as many pieces.
     #[inline]
     pub fn variant(&mut self, i: usize, retag: Retag) -> Result<u16, DropReason> {
         let head = self.stage.last.filter(|(last, _)| *last == i);
@@ -391,14 +396,15 @@ impl<'s> Staging<'s> {
             return self.retagged_deep(head, retag);
         }
         let to = self.stage.area()?;
-        // SAFETY: the parts are within the head's `len` bytes, and end within HEAD + TAG bytes of an area that nothing else
-        // refers to yet.
+        // SAFETY: the parts are within the head's `len` bytes, and end within HEAD + TAG bytes of an area that nothing
+        // else refers to yet.
         let written = unsafe { retag_into(head.at, len, retag, to) };
         self.stage.use_area(written);
         Some((to, written as u32))
     }
 
-    /// The same for a head that is longer than an area, if there is room. One too short for what it should lose has no variant.
+    /// The same for a head that is longer than an area, if there is room. One too short for what it should lose has no
+    /// variant.
     #[cold]
     fn retagged_deep(&mut self, head: Head, retag: Retag) -> Option<(*const u8, u32)> {
         let len = head.len as usize;
@@ -417,8 +423,8 @@ impl<'s> Staging<'s> {
 /// Writes the head with another tag. Returns its length.
 ///
 /// # Safety
-/// `from` has `len` readable bytes, at least as many as both addresses and the tag that goes; `to` is writable for `len` +
-/// [`TAG`] bytes, and no part of `from`.
+/// `from` has `len` readable bytes, at least as many as both addresses and the tag that goes; `to` is writable for
+/// `len` + [`TAG`] bytes, and no part of `from`.
 #[inline]
 unsafe fn retag_into(from: *const u8, len: usize, retag: Retag, to: *mut u8) -> usize {
     let skipped = ADDRESSES + if retag.strip { TAG } else { 0 };

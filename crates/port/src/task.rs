@@ -49,8 +49,8 @@ pub trait Task<W>: Any + Send {
     /// The worker is about to pause: does what waits for nothing but time.
     fn hurry(&mut self, _work: &mut W) {}
 
-    /// The worker pauses, and another process may go on in its place: copies the frames that wait for room, so that their
-    /// memory is given back, and what its ring says is right.
+    /// The worker pauses, and another process may go on in its place: copies the frames that wait for room, so that
+    /// their memory is given back, and what its ring says is right.
     fn settle(&mut self) {}
 
     /// The longest time the worker may sleep if nothing wakes it for this task.

@@ -118,8 +118,8 @@ impl Instance {
         Ok(this)
     }
 
-    /// Takes over a device that another process served: its memory, then its doorbells and vectors. Nothing is rung, and
-    /// nothing changes in what is the guest's, before [`Instance::go_on`].
+    /// Takes over a device that another process served: its memory, then its doorbells and vectors. Nothing is rung,
+    /// and nothing changes in what is the guest's, before [`Instance::go_on`].
     ///
     /// # Errors
     /// [`InstanceError`] when the memory is not this device's.

@@ -24,8 +24,8 @@ pub type Kept = BTreeMap<String, OwnedFd>;
 /// Longest path of a port whose descriptors are kept: a name has room for 255 characters.
 const LONGEST: usize = 107;
 
-/// The prefix of the descriptors' names for the port at that place: who named the path, and all of its bytes, so that no
-/// other path and no other user finds them. `None` if they would be too long.
+/// The prefix of the descriptors' names for the port at that place: who named the path, and all of its bytes, so that
+/// no other path and no other user finds them. `None` if they would be too long.
 fn prefix(place: &Place) -> Option<String> {
     let bytes = place.path().as_os_str().as_encoded_bytes();
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

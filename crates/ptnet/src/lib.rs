@@ -1,7 +1,7 @@
 //! ptnet: a virtual machine's network card whose device model is the netmap ring itself.
 //!
-//! The guest maps a region of its own (rings, buffers, status blocks) and is an application like any other: it fills slots, publishes
-//! `head`, rings a doorbell if the worker asked for it. Nothing is converted or emulated on the way.
+//! The guest maps a region of its own (rings, buffers, status blocks) and is an application like any other: it fills
+//! slots, publishes `head`, rings a doorbell if the worker asked for it. Nothing is converted or emulated on the way.
 //!
 //! ```text
 //!  guest driver ── slots, CSB ──┐                       ┌── worker: RingIngress / RingEgress

@@ -126,7 +126,8 @@ impl Drop for Share {
     }
 }
 
-/// Rings and their `netmap_if`, laid out in a machine's memory: at the same places each time, so that what a driver has computed once stays right.
+/// Rings and their `netmap_if`, laid out in a machine's memory: at the same places each time, so that what a driver has
+/// computed once stays right.
 pub(crate) struct Laid {
     pub(crate) mem: Arc<PortMem>,
     binding: Binding,

@@ -44,7 +44,8 @@ pub struct PtnetOptions {
     pub config: Config,
     /// How guests reach it.
     pub transport: Transport,
-    /// Who is told when what must be kept has changed, so that the port goes on after this process is killed; by vfio-user.
+    /// Who is told when what must be kept has changed, so that the port goes on after this process is killed; by
+    /// vfio-user.
     pub news: Option<News>,
 }
 
@@ -177,7 +178,8 @@ impl PtnetPort {
         }
     }
 
-    /// Has a thread of the port call this whenever a virtual machine has connected or is gone. Only the first call counts.
+    /// Has a thread of the port call this whenever a virtual machine has connected or is gone. Only the first call
+    /// counts.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         match &self.serving {
             Serving::Ivshmem(service, _) => service.on_peer(call),

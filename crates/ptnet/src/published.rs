@@ -167,7 +167,8 @@ impl PtnetDevice {
         counts
     }
 
-    /// The device of a machine; `tell` learns when its rings run, and with how many bytes of header; `fault` is the hypervisor's.
+    /// The device of a machine; `tell` learns when its rings run, and with how many bytes of header; `fault` is the
+    /// hypervisor's.
     ///
     /// # Errors
     /// [`InstanceError`].
@@ -241,8 +242,8 @@ impl PtnetDevice {
         }
     }
 
-    /// Continues with the registers, and with what the hypervisor has provided, as another process left them: nothing is
-    /// rung, and nothing changes in what is the guest's.
+    /// Continues with the registers, and with what the hypervisor has provided, as another process left them: nothing
+    /// is rung, and nothing changes in what is the guest's.
     ///
     /// # Errors
     /// The error of rings that cannot run.

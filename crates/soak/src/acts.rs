@@ -180,7 +180,8 @@ fn change_of(port: String, replace: bool, keeps: &str, rng: &mut Rng) -> Result<
     Ok(set)
 }
 
-/// A control plane says again and again other things of the attacked tunnel and of a bystander's: VTEPs at which nobody is, and who is behind them.
+/// A control plane says again and again other things of the attacked tunnel and of a bystander's: VTEPs at which nobody
+/// is, and who is behind them.
 fn vteps(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     let (start, mut client) = (Instant::now(), w.first().control()?);
     let tunnels = [(format!("{ATTACKED}:{ATTACKED_TUNNEL}"), ATTACKING_VTEP), ("vale11:tunnel".to_owned(), VTEPS[1])];

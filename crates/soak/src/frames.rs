@@ -185,7 +185,8 @@ mod tests {
         assert_eq!(read(&[0; 60]), Seen::Stranger);
     }
 
-    /// Objective: what is missing, comes twice, late, or from an earlier epoch, is counted as that; other flows' frames are not.
+    /// Objective: what is missing, comes twice, late, or from an earlier epoch, is counted as that; other flows' frames
+    /// are not.
     #[test]
     fn counts() {
         let (tally, mut expected) = (Tally::default(), Expected::new(3, 1, None));

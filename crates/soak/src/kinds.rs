@@ -1,4 +1,5 @@
-//! Pairs of bystanders: one for each kind of port. None of them is attacked; the first is on the switch that attackers use.
+//! Pairs of bystanders: one for each kind of port. None of them is attacked; the first is on the switch that attackers
+//! use.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,4 +1,5 @@
-//! `netvale-soak`: a daemon with all kinds of ports, bystanders that exchange numbered frames, and attacks at random moments.
+//! `netvale-soak`: a daemon with all kinds of ports, bystanders that exchange numbered frames, and attacks at random
+//! moments.
 //!
 //! | module | what it is |
 //! |---|---|

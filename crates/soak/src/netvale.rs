@@ -32,7 +32,8 @@ impl Deref for Netvale {
 }
 
 impl Netvale {
-    /// Starts `program up` with these arguments, in a folder of its own that users can look into. Its log goes on in the file `log`.
+    /// Starts `program up` with these arguments, in a folder of its own that users can look into. Its log goes on in
+    /// the file `log`.
     pub fn start(program: &Path, arguments: &[&str], log: PathBuf) -> Result<Netvale, String> {
         let dir = scratch("soak").map_err(|e| e.to_string())?;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).map_err(|e| e.to_string())?;

@@ -1,5 +1,5 @@
-//! The course of a soak: rounds in which everything is done once, in an order that the seed says, and a rest after each, when the daemons are looked at.
-//! In some rounds a daemon is killed under attack.
+//! The course of a soak: rounds in which everything is done once, in an order that the seed says, and a rest after
+//! each, when the daemons are looked at. In some rounds a daemon is killed under attack.
 
 use std::io::BufRead;
 use std::os::unix::process::CommandExt;
@@ -305,7 +305,8 @@ impl Soak {
         self.report.lives.push(Life { daemon, ended_at, ended_by, rests, first, last });
     }
 
-    /// Nobody but the bystanders is there: what the daemons have is compared with what they had after the first whole round of their lives.
+    /// Nobody but the bystanders is there: what the daemons have is compared with what they had after the first whole
+    /// round of their lives.
     fn rest(&mut self) {
         let began = self.began;
         for number in (0..2).filter(|number| !began[*number]) {

@@ -1,9 +1,11 @@
-//! Tests of the `netvale` program as it is shipped, and of the libraries that it puts before other programs: its commands, unmodified programs,
-//! virtual machines. They are in `tests/`; what they share is in `tests/common`, what runs inside guests in `tests/guest`.
+//! Tests of the `netvale` program as it is shipped, and of the libraries that it puts before other programs: its
+//! commands, unmodified programs, virtual machines. They are in `tests/`; what they share is in `tests/common`, what
+//! runs inside guests in `tests/guest`.
 //!
-//! Cargo builds a package's programs for that package's tests only, and these are another package's. So each test program has Cargo build
-//! them when it first needs them ([`programs`]): what is tested is never older than its sources, also when a test is run alone or from a clean
-//! checkout. `scripts/test-system.sh` builds them once beforehand ([`BUILD`]), and says so by `NETVALE_PROGRAMS`.
+//! Cargo builds a package's programs for that package's tests only, and these are another package's. So each test
+//! program has Cargo build them when it first needs them ([`programs`]): what is tested is never older than its
+//! sources, also when a test is run alone or from a clean checkout. `scripts/test-system.sh` builds them once
+//! beforehand ([`BUILD`]), and says so by `NETVALE_PROGRAMS`.
 
 pub mod scripts;
 
@@ -24,7 +26,8 @@ pub const BUILD: [&str; 9] = [
     "netvale-cni",
 ];
 
-/// The folder with the programs and libraries under test, built first if need be, where the test itself was built and in its profile.
+/// The folder with the programs and libraries under test, built first if need be, where the test itself was built and
+/// in its profile.
 ///
 /// # Panics
 /// They cannot be built.
@@ -52,8 +55,8 @@ pub fn netvale() -> PathBuf {
     programs().join("netvale")
 }
 
-/// Copies it to where other users can start it. Another process does that: if this one had a descriptor to write the copy, whatever another
-/// thread starts meanwhile would have it, too, and a file that somebody may write cannot be run.
+/// Copies it to where other users can start it. Another process does that: if this one had a descriptor to write the
+/// copy, whatever another thread starts meanwhile would have it, too, and a file that somebody may write cannot be run.
 ///
 /// # Panics
 /// It cannot be copied.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Seconds until `timeout` ends a script, and then until it kills it, if it has not cleaned up by then. One that measures takes two or three
-/// minutes, and more where others compute and it tries again.
+/// Seconds until `timeout` ends a script, and then until it kills it, if it has not cleaned up by then. One that
+/// measures takes two or three minutes, and more where others compute and it tries again.
 const LIMITS: [&str; 2] = ["600", "20"];
 /// The exit code by which a script says that it cannot run here.
 const SKIPPED: i32 = 77;

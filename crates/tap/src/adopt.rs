@@ -1,9 +1,9 @@
 //! Queues that somebody else has opened. They may be anything; what cannot serve a port is *unfit*.
 //!
-//! What is asked of a descriptor first is answered by the kernel alone: a file system in user space would be asked by others, and may take its
-//! time. Once it is known to be an open TUN device, the driver answers. Of its settings, all that frames depend on are set anew; that packets come
-//! without the driver's own header (`IFF_NO_PI`) cannot be told, because another flag of the same value hides it: frames of an interface that has
-//! it are its owner's to lose.
+//! What is asked of a descriptor first is answered by the kernel alone: a file system in user space would be asked by
+//! others, and may take its time. Once it is known to be an open TUN device, the driver answers. Of its settings, all
+//! that frames depend on are set anew; that packets come without the driver's own header (`IFF_NO_PI`) cannot be told,
+//! because another flag of the same value hides it: frames of an interface that has it are its owner's to lose.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -107,7 +107,8 @@ fn look(queue: &OwnedFd) -> Result<Adopted, Unfit> {
     Ok(Adopted { name, netns, has_uso: false })
 }
 
-/// Checks that a descriptor is a queue of a TAP with virtio-net headers, which never blocks. Returns the interface's name and flags.
+/// Checks that a descriptor is a queue of a TAP with virtio-net headers, which never blocks. Returns the interface's
+/// name and flags.
 pub(crate) fn is_queue(queue: &OwnedFd) -> Result<(String, u16), Unfit> {
     let mode = rustix::fs::fcntl_getfl(queue)?;
     if mode.contains(OFlags::PATH) || mode & OFlags::RWMODE != OFlags::RDWR {

@@ -1,4 +1,5 @@
-//! Queues that another process of the daemon had open. They are looked at and not changed: that process may go on with them.
+//! Queues that another process of the daemon had open. They are looked at and not changed: that process may go on with
+//! them.
 
 use std::os::fd::OwnedFd;
 

@@ -54,8 +54,9 @@ impl TapEgress {
                 None => IoSlice::new(&header),
                 Some(i) => {
                     let (ptr, len) = frame.piece(i).raw();
-                    // SAFETY: readable for len bytes until the batch is cleared (the contract of `Batch::push`), which outlives this
-                    // call. The slice is never read by us: it only carries address and length to writev, which copies.
+                    // SAFETY: readable for len bytes until the batch is cleared (the contract of `Batch::push`), which
+                    // outlives this call. The slice is never read by us: it only carries address and length to writev,
+                    // which copies.
                     IoSlice::new(unsafe { std::slice::from_raw_parts(ptr, len) })
                 }
             };

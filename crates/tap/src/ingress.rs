@@ -48,8 +48,8 @@ impl Ingress for TapIngress {
             let mut iov = [IoSliceMut::new(&mut header), IoSliceMut::new(frame)];
             let Ok(got) = self.link.call(|| rustix::io::readv(&*self.queue, &mut iov)) else { break };
             let Some(len) = got.checked_sub(HDR_LEN) else { break };
-            // SAFETY: `frame` is a heap block of MAX_FRAME >= len bytes that self owns; it is neither moved nor written again before the next
-            // `take`.
+            // SAFETY: `frame` is a heap block of MAX_FRAME >= len bytes that self owns; it is neither moved nor written
+            // again before the next `take`.
             if !unsafe { batch.push(frame.as_ptr(), len as u32) } {
                 break;
             }

@@ -1,7 +1,7 @@
 //! TAP devices as switch ports: the host's network stack.
 //!
-//! A TAP here carries a virtio-net header, so that the stack hands over and takes 64 KiB segments whole, without their checksums
-//! (linux/if_tun.h; virtio 1.3 §5.1.6). Between two TAPs such a segment crosses the switch as it is.
+//! A TAP here carries a virtio-net header, so that the stack hands over and takes 64 KiB segments whole, without their
+//! checksums (linux/if_tun.h; virtio 1.3 §5.1.6). Between two TAPs such a segment crosses the switch as it is.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -1,7 +1,9 @@
-//! The interface behind the queues of a TAP, as far as a queue's calls tell: whether it is still there, and whether they block. That is its *link*.
+//! The interface behind the queues of a TAP, as far as a queue's calls tell: whether it is still there, and whether
+//! they block. That is its *link*.
 //!
-//! A queue is non-blocking when it is opened. A program that holds another copy of its descriptor can undo that, since the property belongs to what the
-//! copies share: so the calls of such a queue are marked, and one that blocks is interrupted ([`netvale_mem::calls`]).
+//! A queue is non-blocking when it is opened. A program that holds another copy of its descriptor can undo that, since
+//! the property belongs to what the copies share: so the calls of such a queue are marked, and one that blocks is
+//! interrupted ([`netvale_mem::calls`]).
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -42,7 +44,8 @@ struct Inner {
 }
 
 impl Link {
-    /// The interface of queues of which somebody else may hold copies; `fault` is told when it is gone, and when a call blocked.
+    /// The interface of queues of which somebody else may hold copies; `fault` is told when it is gone, and when a call
+    /// blocked.
     pub fn held_by(fault: Fault) -> Link {
         Link(Arc::new(Inner { fault: Some(fault), ..Inner::default() }))
     }

@@ -59,8 +59,9 @@ impl IfReq {
 }
 
 fn call(fd: BorrowedFd<'_>, request: libc::Ioctl, arg: *mut libc::c_void) -> Result<libc::c_int, Errno> {
-    // SAFETY: every caller below passes a request together with a pointer to a live, exclusively borrowed value of the type that
-    // request reads and writes (ifreq or int), or with a request that takes no pointer, as the kernel's tun and netdevice interfaces define them.
+    // SAFETY: every caller below passes a request together with a pointer to a live, exclusively borrowed value of the
+    // type that request reads and writes (ifreq or int), or with a request that takes no pointer, as the kernel's tun
+    // and netdevice interfaces define them.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, arg) };
     if result < 0 { Err(Errno::from_raw_os_error(last_errno())) } else { Ok(result) }
 }

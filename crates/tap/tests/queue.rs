@@ -42,7 +42,8 @@ fn unfinished() -> Vec<u8> {
     [&header, &frame[..]].concat()
 }
 
-/// Objective: what the stack sends comes as it is, up to 32 frames a look, in order; what the switch sends comes back behind a header; both are counted.
+/// Objective: what the stack sends comes as it is, up to 32 frames a look, in order; what the switch sends comes back
+/// behind a header; both are counted.
 #[test]
 fn frames_pass() {
     let (queue, stack) = queue();
@@ -71,7 +72,8 @@ fn frames_pass() {
     assert_eq!(counted, [(40, bytes); 2]);
 }
 
-/// Objective: work that is left to do is passed on both ways; a header that does not fit its frame costs the frame, by name, and no other.
+/// Objective: work that is left to do is passed on both ways; a header that does not fit its frame costs the frame, by
+/// name, and no other.
 #[test]
 fn headers() {
     let (queue, stack) = queue();
@@ -97,7 +99,8 @@ fn headers() {
     assert_eq!((&got[..10], &got[HDR..]), (&sent[..10], &sent[HDR..]));
 }
 
-/// Objective: a queue that is full keeps what it has no room for from being counted, sent or dropped; one whose device is gone drops, by name.
+/// Objective: a queue that is full keeps what it has no room for from being counted, sent or dropped; one whose device
+/// is gone drops, by name.
 #[test]
 fn full_and_gone() {
     let (from, sender) = queue();

@@ -31,8 +31,8 @@ pub enum BarKind {
     Prefetchable64,
 }
 
-/// Configuration space. The hypervisor keeps the base address registers and the tables of vectors itself; what is here is what the device says, and what
-/// the guest has written.
+/// Configuration space. The hypervisor keeps the base address registers and the tables of vectors itself; what is here
+/// is what the device says, and what the guest has written.
 #[derive(Clone, Debug)]
 pub struct ConfigSpace {
     bytes: [u8; SIZE],
@@ -104,7 +104,8 @@ impl ConfigSpace {
         Some(at)
     }
 
-    /// Interrupts by message, MSI-X (PCI 3.0 §6.8.2): `count` vectors, their table at `table` and pending bits at `pending` in `bar`.
+    /// Interrupts by message, MSI-X (PCI 3.0 §6.8.2): `count` vectors, their table at `table` and pending bits at
+    /// `pending` in `bar`.
     pub fn msix(&mut self, count: u16, bar: u8, table: u32, pending: u32) {
         let mut body = Vec::new();
         body.extend_from_slice(&(count - 1).to_le_bytes());

@@ -1,5 +1,5 @@
-//! A session that goes on in another process: what a client has set up, checked as if the client set it up again, and what
-//! was under way on the connection. A state is broken if no client could have set it up.
+//! A session that goes on in another process: what a client has set up, checked as if the client set it up again, and
+//! what was under way on the connection. A state is broken if no client could have set it up.
 
 use std::os::fd::OwnedFd;
 
@@ -128,7 +128,8 @@ impl<D: Device> Session<D> {
         Ok((state, fds))
     }
 
-    /// The process before was killed: the next message may have been handled by it. Interrupts are not known to be masked.
+    /// The process before was killed: the next message may have been handled by it. Interrupts are not known to be
+    /// masked.
     pub fn after_a_kill(mut self) -> Session<D> {
         self.again = true;
         self

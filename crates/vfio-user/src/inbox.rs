@@ -1,4 +1,5 @@
-//! Bytes that came over a socket and were not examined yet: posted writes come many at a time, and one call takes them all.
+//! Bytes that came over a socket and were not examined yet: posted writes come many at a time, and one call takes them
+//! all.
 
 use std::os::fd::OwnedFd;
 
@@ -40,8 +41,8 @@ impl Inbox {
         self.seen == self.bytes.len()
     }
 
-    /// What another process left unexamined; `None` if it cannot be: more than was ever read ahead, or descriptors of no
-    /// message.
+    /// What another process left unexamined; `None` if it cannot be: more than was ever read ahead, or descriptors of
+    /// no message.
     pub fn continued(bytes: Vec<u8>, fds: Vec<(usize, Vec<OwnedFd>)>) -> Option<Inbox> {
         let this = Inbox { bytes, seen: 0, fds, borrowed: false };
         let count = this.fds.iter().map(|(_, fds)| fds.len()).sum::<usize>();
@@ -49,7 +50,8 @@ impl Inbox {
         (fits && this.fds.iter().all(|(at, _)| *at < this.bytes.len())).then_some(this)
     }
 
-    /// Copies the bytes that were not examined, and returns the descriptors that came with some of them, by their offset.
+    /// Copies the bytes that were not examined, and returns the descriptors that came with some of them, by their
+    /// offset.
     pub fn left<'a>(&'a self, bytes: &mut Vec<u8>) -> impl Iterator<Item = (usize, &'a Vec<OwnedFd>)> {
         bytes.extend_from_slice(self.bytes.get(self.seen..).unwrap_or_default());
         self.fds.iter().map(|(at, fds)| (at.saturating_sub(self.seen), fds))
@@ -65,8 +67,8 @@ impl Inbox {
         self.bytes.get_mut(had..).unwrap_or_default()
     }
 
-    /// Records that this many bytes of the room were filled, and that these descriptors came with them. The kernel ends a read behind bytes that have some:
-    /// they belong to the message that begins last.
+    /// Records that this many bytes of the room were filled, and that these descriptors came with them. The kernel ends
+    /// a read behind bytes that have some: they belong to the message that begins last.
     ///
     /// # Errors
     /// [`Ended::Descriptors`] if too many descriptors came; [`Ended::Length`] if a header says an impossible length.
@@ -125,7 +127,8 @@ mod tests {
         Header { id, ..Header::default() }.question(&vec![id as u8; payload])
     }
 
-    /// Objective: messages come out as they were put in, however the bytes are cut, each with the descriptors that came with its first ones.
+    /// Objective: messages come out as they were put in, however the bytes are cut, each with the descriptors that came
+    /// with its first ones.
     #[test]
     fn cut_anywhere() {
         let counts = [0, 2, 0, 0, 1, 3, 0];

@@ -152,7 +152,8 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
-    /// Objective: vectors ring what was connected to them, until it is taken away; what is out of range or at odds with itself is refused.
+    /// Objective: vectors ring what was connected to them, until it is taken away; what is out of range or at odds with
+    /// itself is refused.
     #[test]
     fn vectors() {
         let mut irqs = Irqs::new([1, 0, 4, 0, 0], &Fault::new().unwrap());

@@ -1,6 +1,6 @@
-//! What another process needs to go on with a client after this one was killed. A session is noted whenever its client has
-//! changed it, and the client gets its answer when the service manager has the note: so nothing that was answered is ever
-//! forgotten. What changes more often lies in a [`Page`].
+//! What another process needs to go on with a client after this one was killed. A session is noted whenever its client
+//! has changed it, and the client gets its answer when the service manager has the note: so nothing that was answered
+//! is ever forgotten. What changes more often lies in a [`Page`].
 //!
 //! *News* ([`News`]): that there is a new note to be kept.
 
@@ -13,8 +13,8 @@ use crate::continued::{Broken, SessionState};
 use crate::page::Page;
 use crate::session::Session;
 
-/// The longest wait for the service manager to have a note: the process may be busy with something else. Then the client
-/// is answered without, and a process that is killed before the note was kept cannot be continued.
+/// The longest wait for the service manager to have a note: the process may be busy with something else. Then the
+/// client is answered without, and a process that is killed before the note was kept cannot be continued.
 const LIMIT: Duration = Duration::from_millis(500);
 
 /// Who is told that something has changed.

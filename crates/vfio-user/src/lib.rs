@@ -1,8 +1,10 @@
-//! The server's side of vfio-user: a PCI device that lives outside of the hypervisor (QEMU 10.1's `vfio-user-pci`, cloud-hypervisor's `--user-device`).
+//! The server's side of vfio-user: a PCI device that lives outside of the hypervisor (QEMU 10.1's `vfio-user-pci`,
+//! cloud-hypervisor's `--user-device`).
 //!
-//! The hypervisor is the client. It asks what the device is, says where the guest's memory is and which doorbells interrupts ring, and passes on every
-//! access to registers that it cannot map. All of it is the hypervisor's word, and behind that the guest's: lengths, offsets and descriptors are
-//! checked, and what breaks the protocol ends the connection with a reason.
+//! The hypervisor is the client. It asks what the device is, says where the guest's memory is and which doorbells
+//! interrupts ring, and passes on every access to registers that it cannot map. All of it is the hypervisor's word, and
+//! behind that the guest's: lengths, offsets and descriptors are checked, and what breaks the protocol ends the
+//! connection with a reason.
 //!
 //! ```text
 //!  socket ──► [`serve`] ──► [`wire`] (bytes) ──► [`session`] (what is meant) ──► [`Device`]

@@ -1,5 +1,5 @@
-//! A page that outlives a process which is killed: what changes too often for the service manager to be told. The process
-//! writes it, and the next one reads it, checking everything.
+//! A page that outlives a process which is killed: what changes too often for the service manager to be told. The
+//! process writes it, and the next one reads it, checking everything.
 //!
 //! | word | what |
 //! |---|---|

@@ -171,7 +171,8 @@ impl Writer {
 mod tests {
     use super::*;
 
-    /// Objective: headers come back as they were sent, replies name their command, and bytes that end too early give none.
+    /// Objective: headers come back as they were sent, replies name their command, and bytes that end too early give
+    /// none.
     #[test]
     fn headers() {
         let asked = Header { id: 7, command: command::REGION_READ, size: 32, flags: 0, error: 0 };

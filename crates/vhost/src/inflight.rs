@@ -98,8 +98,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// The part of queue `i`. A queue that we, or one before us, left without notice goes on where that was, which is said
-    /// beside it. None when the region has no place for it, or does not fit it.
+    /// The part of queue `i`. A queue that we, or one before us, left without notice goes on where that was, which is
+    /// said beside it. None when the region has no place for it, or does not fit it.
     pub fn open(region: &Arc<Inflight>, i: usize, queue: &mut Queue) -> Option<(Record, bool)> {
         let mut record = Record::part(region, i, queue)?;
         let is_kept = record.is_kept(queue)?;
@@ -142,13 +142,15 @@ impl Record {
 
     #[inline]
     fn half(&self, at: usize) -> &AtomicU16 {
-        // SAFETY: `part` checked that the queue's region lies in the mapping; all of these are inside its first 32 bytes, aligned.
+        // SAFETY: `part` checked that the queue's region lies in the mapping; all of these are inside its first 32
+        // bytes, aligned.
         unsafe { AtomicU16::from_ptr(self.region.base.as_ptr().add(self.from + at).cast()) }
     }
 
     #[inline]
     fn indices(&self) -> &AtomicU64 {
-        // SAFETY: `part` checked that the queue's region lies in the mapping and that it is aligned to 8; this is inside its first 32 bytes.
+        // SAFETY: `part` checked that the queue's region lies in the mapping and that it is aligned to 8; this is
+        // inside its first 32 bytes.
         unsafe { AtomicU64::from_ptr(self.region.base.as_ptr().add(self.from + PLACES_AT).cast()) }
     }
 

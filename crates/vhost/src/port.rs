@@ -115,8 +115,8 @@ impl VhostPort {
     }
 
     /// Goes on where another process's port stopped, or ended without notice, once the last part of the result is
-    /// dropped: until then the other one may go on itself. Its queues are the workers' already. After an end without notice,
-    /// a front end that cannot be continued is disconnected.
+    /// dropped: until then the other one may go on itself. Its queues are the workers' already. After an end without
+    /// notice, a front end that cannot be continued is disconnected.
     ///
     /// # Errors
     /// [`VhostError`] if that port was another one, or what it left is not what it should be.

@@ -376,8 +376,8 @@ fn structure(function: &Function, kind: u8) -> Result<Option<(Bar, u32)>, PciErr
     Ok(None)
 }
 
-/// The command that sets how many pairs are used (`VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`, §5.1.6.5.6): class and command, the number, and a
-/// byte for the answer, which is 0 for yes.
+/// The command that sets how many pairs are used (`VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`, §5.1.6.5.6): class and command,
+/// the number, and a byte for the answer, which is 0 for yes.
 fn set_pairs(control: &mut Started, pairs: u16) -> Result<(), NoDevice> {
     let first = control.queue.take(3).ok_or(NoDevice::MissingFeature("room for a command"))?;
     let second = control.queue.link(first).unwrap_or(first);

@@ -8,8 +8,8 @@
 //! | [`device`] | a device's queues as ingress and egress |
 //! | [`driver`] | the other end: a virtio-net driver |
 //!
-//! A transport finds the other end, agrees with it on features, and learns, or says, where memory and rings lie: vhost-user, PCI. It knows this
-//! crate, which knows none of them.
+//! A transport finds the other end, agrees with it on features, and learns, or says, where memory and rings lie:
+//! vhost-user, PCI. It knows this crate, which knows none of them.
 
 use std::sync::Arc;
 

@@ -91,7 +91,8 @@ struct Region {
     file: Option<Arc<OwnedFd>>,
 }
 
-// SAFETY: the pointer is an address inside `map`, which moves along; what is done with it does not depend on the thread.
+// SAFETY: the pointer is an address inside `map`, which moves along; what is done with it does not depend on the
+// thread.
 unsafe impl Send for Region {}
 // SAFETY: through a shared one, too, only addresses are had: what lies behind them is accessed raw, or as atomics.
 unsafe impl Sync for Region {}
@@ -143,8 +144,8 @@ impl GuestMemory {
     /// The same with one region more.
     ///
     /// # Errors
-    /// [`MemoryError`] when the region is empty, wraps around, overlaps another one or is one too many, or when its file is too short or
-    /// cannot be mapped.
+    /// [`MemoryError`] when the region is empty, wraps around, overlaps another one or is one too many, or when its
+    /// file is too short or cannot be mapped.
     pub fn with(&self, spec: RegionSpec, fd: &OwnedFd) -> Result<GuestMemory, MemoryError> {
         let RegionSpec { guest, size, user, offset } = spec;
         if size == 0 {

@@ -1,5 +1,5 @@
-//! What a switch delivers to a tunnel: each frame goes to the VTEP that its address is behind, or, if that is not known or it is
-//! for all, to each VTEP (head-end replication).
+//! What a switch delivers to a tunnel: each frame goes to the VTEP that its address is behind, or, if that is not known
+//! or it is for all, to each VTEP (head-end replication).
 
 use std::sync::Arc;
 

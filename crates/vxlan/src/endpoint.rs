@@ -1,7 +1,8 @@
-//! The UDP socket of a VTEP's address and port, which the tunnels of several VNIs share, and the sockets that they send from.
+//! The UDP socket of a VTEP's address and port, which the tunnels of several VNIs share, and the sockets that they send
+//! from.
 //!
-//! Any tunnel's worker reads the socket; datagrams of another VNI go into that tunnel's inbox. Who reads holds [`Endpoint::turn`]
-//! until that is done, and looks into its own inbox first: so datagrams of a VNI stay in order.
+//! Any tunnel's worker reads the socket; datagrams of another VNI go into that tunnel's inbox. Who reads holds
+//! [`Endpoint::turn`] until that is done, and looks into its own inbox first: so datagrams of a VNI stay in order.
 
 use std::collections::HashMap;
 use std::io;
@@ -90,8 +91,8 @@ impl Sources {
         self.gso.load(Ordering::Relaxed)
     }
 
-    /// The kernel does not, on the way that these packets take: through IPsec, or out of a card that makes no checksums (older
-    /// kernels).
+    /// The kernel does not, on the way that these packets take: through IPsec, or out of a card that makes no checksums
+    /// (older kernels).
     pub fn disable_gso(&self) {
         self.gso.store(false, Ordering::Relaxed);
     }
@@ -214,7 +215,8 @@ impl Endpoint {
     fn of(local: IpAddr, port: u16, socket: OwnedFd) -> Result<Endpoint, EndpointError> {
         let failed = |e| EndpointError::Socket(local, e);
         sys::set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_ROOM).map_err(failed)?;
-        // What comes is another host's, and is cut again where it must be: kernels without this have each datagram alone.
+        // What comes is another host's, and is cut again where it must be: kernels without this have each datagram
+        // alone.
         let _ = sys::set_gro(&socket);
         let (level, name) = if local.is_ipv4() {
             (libc::IPPROTO_IP, libc::IP_RECVTOS)
@@ -288,8 +290,8 @@ impl Endpoint {
         self.turn.enter_now().ok()
     }
 
-    /// Gives the tunnel of another VNI a message, which `fill` makes of a spare one. Returns whether there was room, `None` if there
-    /// is no such VNI.
+    /// Gives the tunnel of another VNI a message, which `fill` makes of a spare one. Returns whether there was room,
+    /// `None` if there is no such VNI.
     pub fn pass_on(&self, vni: u32, fill: impl FnOnce(&mut Message)) -> Option<bool> {
         let members = self.members.load();
         let i = members.binary_search_by_key(&vni, |(vni, _)| *vni).ok()?;

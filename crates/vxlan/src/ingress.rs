@@ -1,5 +1,5 @@
-//! What comes out of a tunnel: datagrams of its VNI, from VTEPs that it knows, each with a frame. Frames stay where the kernel has
-//! put them until they are delivered.
+//! What comes out of a tunnel: datagrams of its VNI, from VTEPs that it knows, each with a frame. Frames stay where the
+//! kernel has put them until they are delivered.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,8 +26,8 @@ const KEPT: usize = 3 * READS;
 pub struct TunnelIngress {
     tunnel: Arc<Tunnel>,
     receiver: Receiver,
-    /// Messages whose frames are to be taken, in order, and buffers for more. A message is not moved in memory, nor written, from
-    /// `take` to `release`.
+    /// Messages whose frames are to be taken, in order, and buffers for more. A message is not moved in memory, nor
+    /// written, from `take` to `release`.
     messages: Vec<Message>,
     free: Vec<Message>,
     /// How many of the messages are in the batch altogether, and how many datagrams of the next one.
@@ -94,7 +94,8 @@ impl TunnelIngress {
         let own = self.tunnel.options.vni;
         let vni = message.datagrams().next().and_then(header::decode).unwrap_or(own);
         if message.datagrams().any(|datagram| header::decode(datagram) != Some(vni)) {
-            // The kernel has put datagrams of several networks together. Those of others are handed on before the turn ends.
+            // The kernel has put datagrams of several networks together. Those of others are handed on before the turn
+            // ends.
             for datagram in message.datagrams() {
                 if let Some(vni) = header::decode(datagram).filter(|vni| *vni != own) {
                     self.pass_on(vni, 1, |spare| spare.copy_of(datagram, message.from, message.ecn));
@@ -147,8 +148,8 @@ impl TunnelIngress {
 }
 
 impl Pass<'_> {
-    /// Takes the frames of a message from datagram number `first` on. Returns the number of the one that it stopped at, 0 if it
-    /// came to the end.
+    /// Takes the frames of a message from datagram number `first` on. Returns the number of the one that it stopped at,
+    /// 0 if it came to the end.
     fn take(&self, message: &Message, first: usize, batch: &mut Batch) -> usize {
         if message.len == 0 {
             self.counters.dropped(DropReason::BadVxlan, 1);
@@ -218,7 +219,8 @@ impl Pass<'_> {
 }
 
 impl Ingress for TunnelIngress {
-    // SAFETY: frames lie in the buffers of `messages` and in `replies`, which are neither written nor moved before `release`.
+    // SAFETY: frames lie in the buffers of `messages` and in `replies`, which are neither written nor moved before
+    // `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
         self.answer(batch);
         if self.messages.is_empty() {

@@ -6,8 +6,8 @@
 //!   switch ◀── ingress ◀─────┘◀── endpoint: VNI → tunnel ◀────── UDP socket, port 4789
 //! ```
 //!
-//! Sockets are ordinary ones, so that no privilege is needed. Frames of one flow and length leave as one datagram that the
-//! kernel cuts (UDP GSO), and come as one that it has put together (UDP GRO).
+//! Sockets are ordinary ones, so that no privilege is needed. Frames of one flow and length leave as one datagram that
+//! the kernel cuts (UDP GSO), and come as one that it has put together (UDP GRO).
 //!
 //! | module | what it is |
 //! |---|---|

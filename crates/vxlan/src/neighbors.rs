@@ -16,7 +16,8 @@ use crate::too_long::Reply;
 const SHARDS: usize = 256;
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const ICMPV6: u8 = 58;
-/// ICMPv6 types (of a router's, a neighbour's and of a neighbour's answer), and options with the source's and the target's link-layer address (RFC 4861 §4).
+/// ICMPv6 types (of a router's, a neighbour's and of a neighbour's answer), and options with the source's and the
+/// target's link-layer address (RFC 4861 §4).
 const ROUTER_ADVERTISEMENT: u8 = 134;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
@@ -251,8 +252,8 @@ mod tests {
         frame
     }
 
-    /// Objective: an ARP request for a known neighbour is answered in its name; others are not; who asks is heard, unless it
-    /// speaks for another.
+    /// Objective: an ARP request for a known neighbour is answered in its name; others are not; who asks is heard,
+    /// unless it speaks for another.
     #[test]
     fn arp_requests() {
         let wanted: IpAddr = [10, 0, 0, 2].into();

@@ -1,9 +1,9 @@
-//! Frames that a sender's kernel has left undone, as it would for a network card that does the rest: over virtual links (veth,
-//! TAP) there is no card, and a datagram arrives with a TCP segment of 64 KiB in it, or with half a checksum. The kernel knows
-//! that of its own packets, and tells no program.
+//! Frames that a sender's kernel has left undone, as it would for a network card that does the rest: over virtual links
+//! (veth, TAP) there is no card, and a datagram arrives with a TCP segment of 64 KiB in it, or with half a checksum.
+//! The kernel knows that of its own packets, and tells no program.
 //!
-//! Half a checksum is the sum of the pseudo header alone (linux/skbuff.h, `CHECKSUM_PARTIAL`). One of 65,536 whole frames has
-//! a checksum that looks like it: that one is computed again, to the same value.
+//! Half a checksum is the sum of the pseudo header alone (linux/skbuff.h, `CHECKSUM_PARTIAL`). One of 65,536 whole
+//! frames has a checksum that looks like it: that one is computed again, to the same value.
 
 use netvale_wire::checksum::pseudo;
 use netvale_wire::layers::{TCP, UDP};
@@ -15,8 +15,8 @@ use crate::sys::Message;
 /// Bytes of a frame that are looked at.
 const HEAD: usize = 256;
 
-/// What is left to do on a frame, in a virtio-net header's words; `None`: nothing. A frame longer than `whole` bytes is cut into
-/// segments that are not, of `inner` bytes of payload each if that is not 0.
+/// What is left to do on a frame, in a virtio-net header's words; `None`: nothing. A frame longer than `whole` bytes is
+/// cut into segments that are not, of `inner` bytes of payload each if that is not 0.
 #[must_use]
 pub fn left_to_do(frame: &[u8], whole: usize, inner: usize) -> Option<VnetHdr> {
     let head = frame.get(..HEAD.min(frame.len()))?;
@@ -48,8 +48,8 @@ pub fn left_to_do(frame: &[u8], whole: usize, inner: usize) -> Option<VnetHdr> {
     Some(VnetHdr { gso_type, hdr_len: headers as u16, gso_size, ..csum })
 }
 
-/// A message of one datagram with a frame that stands for several UDP datagrams: the kernel says how long those are, as if the message
-/// were to be cut at these lengths. Nothing in a frame is taken for a datagram.
+/// A message of one datagram with a frame that stands for several UDP datagrams: the kernel says how long those are, as
+/// if the message were to be cut at these lengths. Nothing in a frame is taken for a datagram.
 pub fn whole_again(message: &mut Message) {
     let first = message.datagrams().next().and_then(|datagram| datagram.get(header::LEN..)).unwrap_or_default();
     let is_cut = message.each > 0 && packet_end(first).is_some_and(|end| end > first.len());
@@ -84,8 +84,8 @@ mod tests {
         frame
     }
 
-    /// Objective: half a checksum is found, long segments are to be cut, and frames that are whole are left alone, whatever their
-    /// length.
+    /// Objective: half a checksum is found, long segments are to be cut, and frames that are whole are left alone,
+    /// whatever their length.
     #[test]
     fn halves() {
         let left = left_to_do(&segment(100, None), 1464, 0).unwrap();
@@ -104,8 +104,8 @@ mod tests {
         }
     }
 
-    /// Objective: a datagram that stands for several, inside of which the kernel says where to cut, is one datagram; several
-    /// datagrams stay several.
+    /// Objective: a datagram that stands for several, inside of which the kernel says where to cut, is one datagram;
+    /// several datagrams stay several.
     #[test]
     fn inner_lengths() {
         let message = |frames: &[Vec<u8>], each: usize| {

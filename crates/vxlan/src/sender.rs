@@ -1,5 +1,5 @@
-//! Puts frames together to datagrams, and sends them: frames to one VTEP that leave from one socket and have one length become a
-//! single message, which the kernel cuts into datagrams (UDP GSO).
+//! Puts frames together to datagrams, and sends them: frames to one VTEP that leave from one socket and have one length
+//! become a single message, which the kernel cuts into datagrams (UDP GSO).
 //!
 //! ```text
 //!   frames ──▶ lanes (VTEP, socket, ECN), each in order ──▶ messages: header, frame, header, frame, … ──▶ sendmmsg
@@ -7,8 +7,8 @@
 //!
 //! The outcome of a delivery says how many frames left.
 //!
-//! Frames are sent from where they lie. Only what has to be written for a frame is private: its headers, if it is one of the
-//! segments of a longer one, or all of it, if its checksum is missing.
+//! Frames are sent from where they lie. Only what has to be written for a frame is private: its headers, if it is one
+//! of the segments of a longer one, or all of it, if its checksum is missing.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -243,7 +243,8 @@ impl Sender {
         unsafe { self.outbox.add(job.header.as_ptr(), header::LEN) };
         for &(at, len) in pieces {
             let Some(bytes) = self.private.get(at..at + len) else { continue };
-            // SAFETY: `private` is not moved, and what is in use is written no more before all messages are sent (`send`).
+            // SAFETY: `private` is not moved, and what is in use is written no more before all messages are sent
+            // (`send`).
             unsafe { self.outbox.add(bytes.as_ptr(), len) };
         }
     }

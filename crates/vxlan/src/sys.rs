@@ -1,5 +1,5 @@
-//! System calls of UDP sockets that rustix does not have: many datagrams together, each of which stands for several: an outbox has
-//! messages that are to be sent.
+//! System calls of UDP sockets that rustix does not have: many datagrams together, each of which stands for several: an
+//! outbox has messages that are to be sent.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -110,8 +110,8 @@ impl Name {
 
     /// The address that the kernel has written here.
     fn words(&self) -> Words {
-        // SAFETY: the union was all zeros or is what the kernel wrote: each byte is initialized, and both structs are integers. Both begin with the
-        // family.
+        // SAFETY: the union was all zeros or is what the kernel wrote: each byte is initialized, and both structs are
+        // integers. Both begin with the family.
         unsafe {
             if self.v4.sin_family == libc::AF_INET as u16 {
                 let v4 = std::net::Ipv4Addr::from(self.v4.sin_addr.s_addr.to_ne_bytes());
@@ -245,8 +245,8 @@ impl Receiver {
                 ((&raw mut self.controls[i]).cast(), (CONTROLS * CONTROL) as _);
         }
         let (fd, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT as _);
-        // SAFETY: the first `most` headers point to names, parts and control data of `self`, and to buffers of `into`, all of which are
-        // borrowed exclusively, stay where they are, and have the lengths given.
+        // SAFETY: the first `most` headers point to names, parts and control data of `self`, and to buffers of `into`,
+        // all of which are borrowed exclusively, stay where they are, and have the lengths given.
         let got = unsafe { libc::recvmmsg(fd, self.headers.as_mut_ptr(), most as u32, flags, std::ptr::null_mut()) };
         let got = usize::try_from(got).unwrap_or(0).min(most);
         for (i, message) in into.iter_mut().take(got).enumerate() {
@@ -275,7 +275,8 @@ pub struct Outbox {
     port: u16,
 }
 
-// SAFETY: pointers in it belong to the caller of `send`, who promised that they are good until then; nothing else reads them.
+// SAFETY: pointers in it belong to the caller of `send`, who promised that they are good until then; nothing else reads
+// them.
 unsafe impl Send for Outbox {}
 
 impl Outbox {
@@ -334,7 +335,8 @@ impl Outbox {
     /// Adds a header, and a frame's bytes, to the message begun last.
     ///
     /// # Safety
-    /// The header must outlive the messages, and the batch of the frame must not be cleared, before they are sent or cleared.
+    /// The header must outlive the messages, and the batch of the frame must not be cleared, before they are sent or
+    /// cleared.
     #[inline]
     pub unsafe fn add_frame(&mut self, header: &[u8], frame: &FrameRef<'_>) {
         debug_assert!(self.parts.len() + frame.pieces() < self.parts.capacity());
@@ -387,8 +389,8 @@ impl Outbox {
             return (0, None);
         }
         let (fd, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT as _);
-        // SAFETY: the headers point to names, parts and control data of `self`, which stay where they are during the call; what parts point
-        // to is readable by the contract of `add`.
+        // SAFETY: the headers point to names, parts and control data of `self`, which stay where they are during the
+        // call; what parts point to is readable by the contract of `add`.
         let sent = unsafe { libc::sendmmsg(fd, headers.as_mut_ptr(), headers.len() as u32, flags) };
         match usize::try_from(sent) {
             Ok(sent) => (sent, None),

@@ -1,9 +1,9 @@
 //! The table that says which Ethernet address is behind which VTEP, and what became of one that was put there.
 //!
-//! Workers look addresses up and learn them without waiting for each other: a slot has a version, which is odd while the slot is
-//! written, and one thread at a time writes. A worker that finds another one writing learns with the next frame instead. The
-//! hash is keyed, so that nobody can aim at one place. Learned addresses expire; given ones (by an operator or a control plane)
-//! stay until they are taken back, and nothing that is learned takes their place.
+//! Workers look addresses up and learn them without waiting for each other: a slot has a version, which is odd while
+//! the slot is written, and one thread at a time writes. A worker that finds another one writing learns with the next
+//! frame instead. The hash is keyed, so that nobody can aim at one place. Learned addresses expire; given ones (by an
+//! operator or a control plane) stay until they are taken back, and nothing that is learned takes their place.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -17,7 +17,8 @@ const MOST: usize = 1 << 20;
 /// A slot whose address was taken out: others that were put behind it are still found.
 const REMOVED: u64 = 1 << 63;
 
-/// Parts of the second word: when it was last seen, in seconds; whether it was given; whether it may not move; the version.
+/// Parts of the second word: when it was last seen, in seconds; whether it was given; whether it may not move; the
+/// version.
 const SEEN: u64 = 0xffff_ffff;
 const GIVEN: u64 = 1 << 32;
 const STICKY: u64 = 1 << 33;
@@ -298,7 +299,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: the table is a map with the latest VTEP of each address; given ones are not displaced by learned ones.
+        /// Objective: the table is a map with the latest VTEP of each address; given ones are not displaced by learned
+        /// ones.
         #[test]
         fn is_a_map(steps in proptest::collection::vec((0u64..24, 1u8..9, 0u8..4), 0..300)) {
             let table = Table::new(64, 0x1234_5678_9abc_def1);
@@ -348,8 +350,8 @@ mod tests {
         assert_eq!(grown.remove_all(|entry| entry.given), 1);
     }
 
-    /// Objective: a reader never finds an address with a VTEP that it was not behind, while it moves and its slot is used by
-    /// others.
+    /// Objective: a reader never finds an address with a VTEP that it was not behind, while it moves and its slot is
+    /// used by others.
     #[test]
     fn torn_reads() {
         let table = Table::new(16, 5);

@@ -1,5 +1,5 @@
-//! A reply to a sender whose packet does not fit: ICMP "fragmentation needed" (RFC 1191), ICMPv6 "packet too big" (RFC 4443
-//! §3.2), in the name of the packet's destination; and all other replies that a tunnel sends back to its switch.
+//! A reply to a sender whose packet does not fit: ICMP "fragmentation needed" (RFC 1191), ICMPv6 "packet too big" (RFC
+//! 4443 §3.2), in the name of the packet's destination; and all other replies that a tunnel sends back to its switch.
 
 use std::net::IpAddr;
 
@@ -78,8 +78,9 @@ impl Reply {
     }
 }
 
-/// The answer to a frame that begins with `head` (at least [`HEAD`] bytes of it, or all) and does not fit: packets of up to `mtu`
-/// bytes do. `None` if nothing may be said: it is no IP packet, goes to a group, or is itself an error message.
+/// The answer to a frame that begins with `head` (at least [`HEAD`] bytes of it, or all) and does not fit: packets of
+/// up to `mtu` bytes do. `None` if nothing may be said: it is no IP packet, goes to a group, or is itself an error
+/// message.
 #[must_use]
 pub fn answer(head: &[u8], mtu: usize) -> Option<Reply> {
     let layers = Layers::parse(head).ok()?;
@@ -156,8 +157,8 @@ mod tests {
         frame
     }
 
-    /// Objective: the sender of a packet of either version gets an answer that it accepts: from the destination, with right
-    /// checksums, the MTU, and the packet's beginning.
+    /// Objective: the sender of a packet of either version gets an answer that it accepts: from the destination, with
+    /// right checksums, the MTU, and the packet's beginning.
     #[test]
     fn answers() {
         let frame = packet(false, 17);
@@ -181,7 +182,8 @@ mod tests {
         assert_eq!(reply.bytes().len(), LONGEST - TAGS);
     }
 
-    /// Objective: nothing is said to senders of other frames, of groups, and of errors; with tags, the answer has them too.
+    /// Objective: nothing is said to senders of other frames, of groups, and of errors; with tags, the answer has them
+    /// too.
     #[test]
     fn silent() {
         assert!(answer(&packet(false, ICMP), 1350).is_none(), "an error (type 7)");

@@ -1,5 +1,5 @@
-//! What the queues of one VNI share, and how it is changed while they run: a [`Change`] says what is given from now on (VTEPs, addresses,
-//! neighbours) and what is taken back.
+//! What the queues of one VNI share, and how it is changed while they run: a [`Change`] says what is given from now on
+//! (VTEPs, addresses, neighbours) and what is taken back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -336,7 +336,8 @@ impl Tunnel {
         }
     }
 
-    /// After a delivery: a path takes shorter packets than was thought, or it is time to look whether one takes longer ones again.
+    /// After a delivery: a path takes shorter packets than was thought, or it is time to look whether one takes longer
+    /// ones again.
     #[inline]
     pub(crate) fn path_is(&self, shorter: Option<Words>, now: u32) {
         if shorter.is_some() || now.wrapping_sub(self.looked.load(Ordering::Relaxed)) >= LOOK_AGAIN {

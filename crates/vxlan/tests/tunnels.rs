@@ -153,8 +153,8 @@ fn datagram(to: u8, port: u16, len: usize, tag: u8) -> Vec<u8> {
     bytes
 }
 
-/// Objective: flows of all kinds in one batch, in turn and in runs, to two VTEPs and to both: each VTEP gets what is for it, each
-/// flow in order, and every frame once.
+/// Objective: flows of all kinds in one batch, in turn and in runs, to two VTEPs and to both: each VTEP gets what is
+/// for it, each flow in order, and every frame once.
 #[test]
 fn flows_mixed() {
     let (one, two, three) = (endpoint(41, 4789), endpoint(42, 4789), endpoint(43, 4789));
@@ -315,7 +315,8 @@ fn congestion() {
     }
 }
 
-/// Objective: several VNIs share an address and port: frames of each come to its own tunnel in order, whichever worker reads them.
+/// Objective: several VNIs share an address and port: frames of each come to its own tunnel in order, whichever worker
+/// reads them.
 #[test]
 fn several_networks() {
     let (one, two) = (endpoint(31, 4789), endpoint(32, 4789));
@@ -338,8 +339,8 @@ fn several_networks() {
     drop(again);
 }
 
-/// Objective: a long TCP segment is cut to what fits, with right checksums, whatever size was asked for; a missing checksum is
-/// filled in.
+/// Objective: a long TCP segment is cut to what fits, with right checksums, whatever size was asked for; a missing
+/// checksum is filled in.
 #[test]
 fn work_left_to_do() {
     let (one, two) = (endpoint(41, 4789), endpoint(42, 4789));

@@ -20,8 +20,9 @@ pub struct FlowKey {
 /// Where the words of a [`Plain`] are in a frame.
 pub const WORDS: [usize; 5] = [0, 8, 16, 24, 30];
 
-/// What is the same in all frames of a flow of plain IPv4, as most are: untagged, without IP options, TCP, UDP or SCTP, no fragments.
-/// Both Ethernet addresses are part of it. What decides on a frame by that alone has decided on the next one that is equal.
+/// What is the same in all frames of a flow of plain IPv4, as most are: untagged, without IP options, TCP, UDP or SCTP,
+/// no fragments. Both Ethernet addresses are part of it. What decides on a frame by that alone has decided on the next
+/// one that is equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plain([u64; 5]);
 
@@ -212,8 +213,8 @@ mod tests {
         assert_ne!(KEY.hash(&there), KEY.hash(&crossed), "ports belong to their addresses");
     }
 
-    /// Objective: a flow of plain IPv4 is told by its words as by its headers, whatever differs from frame to frame; other frames
-    /// are none.
+    /// Objective: a flow of plain IPv4 is told by its words as by its headers, whatever differs from frame to frame;
+    /// other frames are none.
     #[test]
     fn plain() {
         let words = |frame: &[u8]| WORDS.map(|at| u64::from_le_bytes(*frame[at..].first_chunk().unwrap()));

@@ -1,8 +1,8 @@
 //! Merging TCP segments that follow one another into a larger one (GRO): the inverse of [`crate::segment`].
 //!
-//! Only what a [`crate::Segmenter`] would cut into the same frames again is merged: same headers but for lengths, checksums, the
-//! sequence number, the identification and PSH; each payload but the last of one size; checksums right or left to the receiver. Like there,
-//! payloads are not held here, only looked at.
+//! Only what a [`crate::Segmenter`] would cut into the same frames again is merged: same headers but for lengths,
+//! checksums, the sequence number, the identification and PSH; each payload but the last of one size; checksums right
+//! or left to the receiver. Like there, payloads are not held here, only looked at.
 
 use crate::offload::{Headers, MAX_HEADERS};
 use crate::{Gso, Layers, Offload, Sum, checksum, field, ipv4, ipv6, tcp};
@@ -32,8 +32,9 @@ pub struct Part {
 }
 
 impl Merge {
-    /// Begins with a frame of `len` bytes with `offload` left to do; none when it is not to be merged. `bytes` is how it starts: a copy
-    /// that its sender can no longer change, of all of it, or of [`MAX_HEADERS`] bytes if its checksum is left to do.
+    /// Begins with a frame of `len` bytes with `offload` left to do; none when it is not to be merged. `bytes` is how
+    /// it starts: a copy that its sender can no longer change, of all of it, or of [`MAX_HEADERS`] bytes if its
+    /// checksum is left to do.
     pub fn begin(bytes: &[u8], len: usize, offload: Offload) -> Option<Merge> {
         let part = Part::checked(bytes, len, offload)?;
         let mut head = [0; MAX_HEADERS];
@@ -138,8 +139,8 @@ impl Merge {
 }
 
 impl Part {
-    /// Of a frame of `len` bytes that starts with `bytes`: all of it, or [`MAX_HEADERS`] bytes. None when it is not to be merged; its checksum is not
-    /// looked at.
+    /// Of a frame of `len` bytes that starts with `bytes`: all of it, or [`MAX_HEADERS`] bytes. None when it is not to
+    /// be merged; its checksum is not looked at.
     pub fn of(bytes: &[u8], len: usize) -> Option<Part> {
         let prefix = bytes.get(..len.min(MAX_HEADERS))?;
         let headers = Headers::find(prefix).ok().filter(|h| h.kind.is_tcp())?;
@@ -148,7 +149,8 @@ impl Part {
         let (flags, seq) = (header.flags(), header.seq());
         let payload = len.checked_sub(end).filter(|&n| n > 0)?;
         let mut ident = 0;
-        // Options and extension headers are rare enough, and what is behind the packet is padding, which must not become payload.
+        // Options and extension headers are rare enough, and what is behind the packet is padding, which must not
+        // become payload.
         if kind.is_v4() {
             let ip = ipv4::Header::parse(prefix.get(l3..)?).ok()?;
             ident = ip.ident();
@@ -179,8 +181,8 @@ impl Part {
         right.then_some(part)
     }
 
-    /// Whether the frame that came right after this one might be merged with it. What [`Merge::append`] takes always is, what it does not take
-    /// rarely.
+    /// Whether the frame that came right after this one might be merged with it. What [`Merge::append`] takes always
+    /// is, what it does not take rarely.
     pub fn may_precede(&self, next: &Part) -> bool {
         self.headers == next.headers
             && self.flags & tcp::PSH == 0
@@ -252,7 +254,8 @@ mod tests {
         }
     }
 
-    /// Objective: any changed byte of a segment's headers, and a wrong byte of its payload, keep it out, or are cut to the same again.
+    /// Objective: any changed byte of a segment's headers, and a wrong byte of its payload, keep it out, or are cut to
+    /// the same again.
     #[test]
     fn nothing_else_is_merged() {
         let (frame, gso) = large(2000, false);

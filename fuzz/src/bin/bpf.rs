@@ -1,7 +1,7 @@
 //! Any filter over any frame.
 //!
-//! Input: a byte that says how many instructions there are, the instructions of eight bytes each as in a `struct sock_filter` of a
-//! little-endian machine, then the frame.
+//! Input: a byte that says how many instructions there are, the instructions of eight bytes each as in a
+//! `struct sock_filter` of a little-endian machine, then the frame.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 #[path = "../../../crates/policy/tests/it/with_programs/bpf/pcap.rs"]

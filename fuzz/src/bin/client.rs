@@ -1,4 +1,5 @@
-//! The client library against a daemon that answers anything, and writes anything to the memory that it shares, also in the middle of a call.
+//! The client library against a daemon that answers anything, and writes anything to the memory that it shares, also in
+//! the middle of a call.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::io::{IoSlice, IoSliceMut};

@@ -1,4 +1,5 @@
-//! Any bytes, sent to a control connection whole and in pieces. Configuration files in them are parsed, and not applied.
+//! Any bytes, sent to a control connection whole and in pieces. Configuration files in them are parsed, and not
+//! applied.
 //!
 //! Input: the size of the pieces in one byte, then the stream.
 #![cfg_attr(feature = "libfuzzer", no_main)]

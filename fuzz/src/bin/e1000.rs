@@ -1,5 +1,5 @@
-//! Any register accesses and any descriptors, status blocks and buffers, to an e1000 whose queues are used in between; its memory comes and goes,
-//! and changes in the middle of a call.
+//! Any register accesses and any descriptors, status blocks and buffers, to an e1000 whose queues are used in between;
+//! its memory comes and goes, and changes in the middle of a call.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use netvale_vfio_user::dma::{Dma, Place};
 
 const SIZE: u64 = 1 << 16;
 const BASE: u64 = 0x1000;
-/// Reads of shared memory of one call: rings have at most 4,096 descriptors in this memory, each of which is read once, and its buffer in pieces.
+/// Reads of shared memory of one call: rings have at most 4,096 descriptors in this memory, each of which is read once,
+/// and its buffer in pieces.
 const MOST: u64 = 256 + 8 * 4096;
 
 /// Registers that matter to queues: the others are reached by any number, too.

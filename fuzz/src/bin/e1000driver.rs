@@ -1,4 +1,5 @@
-//! A card that answers any register with anything and writes anything to descriptors, status block and buffers of our driver.
+//! A card that answers any register with anything and writes anything to descriptors, status block and buffers of our
+//! driver.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What the kernel says to the EVPN agent, as bytes: whole messages, spoilt ones and any others; and what the agent makes of it for the daemon and for
-//! the kernel, whose parts the target plays.
+//! What the kernel says to the EVPN agent, as bytes: whole messages, spoilt ones and any others; and what the agent
+//! makes of it for the daemon and for the kernel, whose parts the target plays.
 //!
 //! Input: for each step a byte that says which, and what it is made of.
 #![cfg_attr(feature = "libfuzzer", no_main)]
@@ -20,7 +20,8 @@ use netvale_evpn::tables::{Fact, Neighbor, Place, Remote, Tables};
 use netvale_fuzz::Input;
 use netvale_fuzz::fuzz_target;
 
-/// After that many times of doing what the kernel is asked for, nothing is left to do: an IP address that is taken from one station can then be another's.
+/// After that many times of doing what the kernel is asked for, nothing is left to do: an IP address that is taken from
+/// one station can then be another's.
 const ROUNDS: usize = 2;
 /// Steps of an input.
 const MOST: usize = 64;

@@ -1,6 +1,7 @@
 //! Frames of any kind through merging (GRO) and back through segmentation: what comes out is what went in.
 //!
-//! Input: for each frame eight bytes that say how it differs from the one before it in its flow, so that most frames can be merged.
+//! Input: for each frame eight bytes that say how it differs from the one before it in its flow, so that most frames
+//! can be merged.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -97,7 +98,8 @@ fn finish(f: &mut [u8], v6: bool) {
     let _ = complete_checksum(&mut [f], l4 as u16, 16);
 }
 
-/// What may differ: both zeros of a checksum; with DF, whose identification says nothing, that and the header's checksum.
+/// What may differ: both zeros of a checksum; with DF, whose identification says nothing, that and the header's
+/// checksum.
 fn same(sent: &[u8], came: &[u8]) -> bool {
     if sent.len() != came.len() {
         return false;

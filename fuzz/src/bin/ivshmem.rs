@@ -1,4 +1,5 @@
-//! A guest that writes anything to its ptnet device's memory, header page and rings alike, in any order, also in the middle of a call.
+//! A guest that writes anything to its ptnet device's memory, header page and rings alike, in any order, also in the
+//! middle of a call.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::mem::offset_of;
@@ -19,7 +20,8 @@ use netvale_ptnet::seats::{Queues, Seats};
 
 const CONFIG: Config =
     Config { tx_rings: 1, rx_rings: 1, slots: 8, buf_size: 128, vnet_hdr: true, mac: [2; 6], mtu: 1500 };
-/// Reads of shared memory of one call: a command sets up each slot and each extra buffer there is; a batch is no longer than a ring.
+/// Reads of shared memory of one call: a command sets up each slot and each extra buffer there is; a batch is no longer
+/// than a ring.
 const A_COMMAND: u64 = 1 << 16;
 const A_BATCH: u64 = 512;
 

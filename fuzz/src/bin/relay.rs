@@ -1,4 +1,5 @@
-//! Pipes, relays and mirrors in a region whose two other sides write any indices, slots, words and offsets, also in the middle of a call.
+//! Pipes, relays and mirrors in a region whose two other sides write any indices, slots, words and offsets, also in the
+//! middle of a call.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
 
 const SLOTS: u32 = 8;
 const BUF: u32 = 128;
-/// Reads of shared memory for a slot that is moved, looked at, and copied for a monitor; and those of a call that do not depend on slots.
+/// Reads of shared memory for a slot that is moved, looked at, and copied for a monitor; and those of a call that do
+/// not depend on slots.
 const A_SLOT: u64 = 24;
 const A_CALL: u64 = 64;
 const MOST: u64 = A_CALL + A_SLOT * SLOTS as u64;

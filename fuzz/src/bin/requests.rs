@@ -1,7 +1,8 @@
-//! Any requests of several users without rights, over both sockets, in any order, with hang-ups in between: what the daemon's main thread serves.
+//! Any requests of several users without rights, over both sockets, in any order, with hang-ups in between: what the
+//! daemon's main thread serves.
 //!
-//! No user here may take an interface, a TAP or a tunnel; files and sockets they may name in a folder of the target's own. Tunnels are root's, who says
-//! anything about them, and asks anything of them.
+//! No user here may take an interface, a TAP or a tunnel; files and sockets they may name in a folder of the target's
+//! own. Tunnels are root's, who says anything about them, and asks anything of them.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -46,7 +47,8 @@ const NAMES: [&str; 24] = [
     "netmap:nothing",
     "vale0:a-0",
 ];
-/// Ports that can be attached over the control socket; `DIR` is the folder, `HERE` an address of the loopback interface.
+/// Ports that can be attached over the control socket; `DIR` is the folder, `HERE` an address of the loopback
+/// interface.
 const ATTACHED: [&str; 14] = [
     "a",
     "b",

@@ -1,5 +1,5 @@
-//! Any contents of slots, buffers and indices of one port, with and without a virtio-net header, against the switch's intake and delivery; they also
-//! change in the middle of a call.
+//! Any contents of slots, buffers and indices of one port, with and without a virtio-net header, against the switch's
+//! intake and delivery; they also change in the middle of a call.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use netvale_switch::{Forwarder, Passed, Port, Settings, Switch, Work};
 
 const SLOTS: u32 = 8;
 const BUF: u32 = 128;
-/// Reads of shared memory for a slot: it is looked at, and its bytes are read, perhaps for a checksum first and in several pieces. And those of a pass
-/// that do not depend on slots.
+/// Reads of shared memory for a slot: it is looked at, and its bytes are read, perhaps for a checksum first and in
+/// several pieces. And those of a pass that do not depend on slots.
 const A_SLOT: u64 = 64;
 const A_PASS: u64 = 256;
 

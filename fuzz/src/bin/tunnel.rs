@@ -1,4 +1,5 @@
-//! Datagrams of any kind from a known VTEP to a tunnel, whole, and put together by the kernel; and frames of any kind into it.
+//! Datagrams of any kind from a known VTEP to a tunnel, whole, and put together by the kernel; and frames of any kind
+//! into it.
 //!
 //! Input: for each datagram or frame a byte that says which, and what it is made of.
 #![cfg_attr(feature = "libfuzzer", no_main)]

@@ -1,4 +1,5 @@
-//! A device that writes anything to the rings and buffers of our virtio driver, in all layouts, also in the middle of a call.
+//! A device that writes anything to the rings and buffers of our virtio driver, in all layouts, also in the middle of a
+//! call.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::cell::RefCell;
@@ -16,7 +17,8 @@ use netvale_virtio::driver::{DriverFeatures, DriverQueue};
 use netvale_virtio::features;
 use netvale_virtio::queue::QueueFeatures;
 
-/// Reads of shared memory of one call, for each buffer of the queue and each frame of a batch of four; a frame that needs work is copied in pieces.
+/// Reads of shared memory of one call, for each buffer of the queue and each frame of a batch of four; a frame that
+/// needs work is copied in pieces.
 const A_BUFFER: u64 = 64;
 const A_CALL: u64 = 1024;
 

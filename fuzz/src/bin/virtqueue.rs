@@ -1,5 +1,6 @@
-//! Any contents of a guest's memory, rings and buffers alike, against both queues of our device, in both layouts, with the dirty log and the
-//! record of what is in flight on or off; they also change in the middle of a call. The record keeps what the input before left in it.
+//! Any contents of a guest's memory, rings and buffers alike, against both queues of our device, in both layouts, with
+//! the dirty log and the record of what is in flight on or off; they also change in the middle of a call. The record
+//! keeps what the input before left in it.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;

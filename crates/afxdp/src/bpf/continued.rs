@@ -1,5 +1,5 @@
-//! Programs, maps and links of another process of the daemon, which are changed only once that process does not need them
-//! any more.
+//! Programs, maps and links of another process of the daemon, which are changed only once that process does not need
+//! them any more.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,8 +65,8 @@ impl Program {
         [&self.map.fd, &self.link]
     }
 
-    /// Continues the program `number` on the interface `ifindex`; the descriptors are those of [`Program::descriptors`]. Nothing is changed
-    /// before [`Program::own`].
+    /// Continues the program `number` on the interface `ifindex`; the descriptors are those of
+    /// [`Program::descriptors`]. Nothing is changed before [`Program::own`].
     ///
     /// # Errors
     /// [`NotContinued`] if they are something else.
@@ -96,8 +96,8 @@ impl Diversion {
         [&self.rings.fd, away, back, only]
     }
 
-    /// Continues hooks between `interface` and `tap`; the descriptors are those of [`Diversion::descriptors`]. Nothing is changed before
-    /// [`Diversion::own`].
+    /// Continues hooks between `interface` and `tap`; the descriptors are those of [`Diversion::descriptors`]. Nothing
+    /// is changed before [`Diversion::own`].
     ///
     /// # Errors
     /// [`NotContinued`] if they are something else.

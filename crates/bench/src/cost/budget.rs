@@ -112,7 +112,8 @@ impl Budgets {
 mod tests {
     use super::*;
 
-    /// Objective: a path that costs more than 2 % over its budget, or has none, is found; one that became cheaper passes.
+    /// Objective: a path that costs more than 2 % over its budget, or has none, is found; one that became cheaper
+    /// passes.
     #[test]
     fn verdicts() {
         let mut budgets = Budgets::default();

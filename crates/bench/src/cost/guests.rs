@@ -1,4 +1,5 @@
-//! Paths between a driver and a device, both ours, over their protocols' sockets: queues are used by one thread, messages are answered by another.
+//! Paths between a driver and a device, both ours, over their protocols' sockets: queues are used by one thread,
+//! messages are answered by another.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -32,7 +33,8 @@ struct Across {
     spare: Box<Batch>,
     picks: Vec<u16>,
     scratch: Scratch,
-    /// The other directions' queues, which have to be looked at for the connection to come up, and what keeps all of it alive.
+    /// The other directions' queues, which have to be looked at for the connection to come up, and what keeps all of it
+    /// alive.
     _rest: Box<dyn Any>,
 }
 

@@ -1,7 +1,8 @@
 //! The cost of a frame in instructions: each path alone in one thread, counted by callgrind, held against a budget.
 //!
-//! Counts depend on program and input, not on what else the machine does, so that a change of a few per cent shows where a measurement of
-//! time would not. What counting leaves out is all that time is lost to beside instructions: caches, other cores, the kernel.
+//! Counts depend on program and input, not on what else the machine does, so that a change of a few per cent shows
+//! where a measurement of time would not. What counting leaves out is all that time is lost to beside instructions:
+//! caches, other cores, the kernel.
 //!
 //! ```text
 //!   cost ──► valgrind netvale-bench count PATH BATCH ──► set up, warm up, measured(): the only part that is counted
@@ -170,8 +171,8 @@ struct Cost {
     instructions: f64,
 }
 
-/// Counts the paths of these names (all, if none is given), and holds them against the budgets in `file`; `update`: writes them there instead.
-/// Returns whether all keep theirs.
+/// Counts the paths of these names (all, if none is given), and holds them against the budgets in `file`; `update`:
+/// writes them there instead. Returns whether all keep theirs.
 ///
 /// # Errors
 /// No valgrind, a path that does not run, or a file that cannot be read or written.

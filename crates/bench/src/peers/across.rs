@@ -81,7 +81,8 @@ pub struct OneWay {
 }
 
 impl OneWay {
-    /// Of the sender's and the receiver's threads; `who` is what lies between, of which `wrong` frames were not what was sent.
+    /// Of the sender's and the receiver's threads; `who` is what lies between, of which `wrong` frames were not what
+    /// was sent.
     ///
     /// # Errors
     /// Nothing was received, or something wrong.
@@ -109,7 +110,8 @@ impl OneWay {
 mod tests {
     use super::*;
 
-    /// Objective: rates and losses are those of the two threads; nothing received, and wrong bytes, are errors that name who lost them.
+    /// Objective: rates and losses are those of the two threads; nothing received, and wrong bytes, are errors that
+    /// name who lost them.
     #[test]
     fn one_way() {
         let done = |count| Done { count, elapsed: Duration::from_secs(1) };

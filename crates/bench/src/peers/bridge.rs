@@ -1,8 +1,8 @@
 //! The Linux bridge between two veth pairs or two TAP devices: the kernel's switch, as a peer of VALE.
 //!
 //! Everything lives in a network namespace of its own. One thread a port: each sends whole batches (AF_PACKET past the
-//! queueing discipline, or one write a frame on a TAP, which knows no batches) and takes what arrives. The figure is what both
-//! receive.
+//! queueing discipline, or one write a frame on a TAP, which knows no batches) and takes what arrives. The figure is
+//! what both receive.
 
 use std::time::Duration;
 

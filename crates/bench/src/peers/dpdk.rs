@@ -12,8 +12,8 @@ use crate::peers::testpmd::{PortCounters, Testpmd};
 /// The longest wait for the first frame, which includes connecting and learning addresses.
 const FIRST_FRAME: Duration = Duration::from_secs(15);
 
-/// The burst that stands for a case's batch: the same, up to `best`, beyond which the peer only gets slower. A case without
-/// a batch gets the best. (testpmd takes up to 512.)
+/// The burst that stands for a case's batch: the same, up to `best`, beyond which the peer only gets slower. A case
+/// without a batch gets the best. (testpmd takes up to 512.)
 #[must_use]
 pub fn burst(case: &Case, best: u32) -> u32 {
     if case.batch == 0 { best } else { case.batch.min(best) }

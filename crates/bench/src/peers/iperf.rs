@@ -1,8 +1,10 @@
-//! TCP by iperf3 between two network namespaces over the Linux bridge with veth: the peer of TAP ports on a VALE switch.
+//! TCP by iperf3 between two network namespaces over the Linux bridge with veth: the peer of TAP ports on a VALE
+//! switch.
 //!
-//! The bridge with TAPs is no peer here: a TAP's other end is a file that some program must read and write, so two namespaces joined by
-//! "the bridge with TAPs" are joined by that program's copying loop, and its figure would be that loop's, not the
-//! kernel's. veth is how the kernel itself attaches a namespace to its bridge, and the faster of the two.
+//! The bridge with TAPs is no peer here: a TAP's other end is a file that some program must read and write, so two
+//! namespaces joined by "the bridge with TAPs" are joined by that program's copying loop, and its figure would be that
+//! loop's, not the kernel's. veth is how the kernel itself attaches a namespace to its bridge, and the faster of the
+//! two.
 
 use std::process::Command;
 use std::time::Duration;
@@ -153,7 +155,8 @@ impl Iperf {
         interrupt::check()?;
         let disturbance = watch.finish();
         let received = received_gbps(&report?)?;
-        // What lies between may be stopped next, and with it the end of this test's connections: the server would refuse the next client.
+        // What lies between may be stopped next, and with it the end of this test's connections: the server would
+        // refuse the next client.
         self.server.expect(READY, START_LIMIT)?;
         Ok(Sample::new(received, disturbance))
     }

@@ -7,7 +7,8 @@ use crate::peers::dpdk::{DpdkSession, burst};
 use crate::peers::testpmd::{self, Place, Setup, Testpmd};
 use crate::{crowd, pin};
 
-/// The best burst, measured on two cores: 32 gives 34 / 40 Mpps (copy / zero-copy), 64 gives 36 / 49, 256 gives 23 / 18.
+/// The best burst, measured on two cores: 32 gives 34 / 40 Mpps (copy / zero-copy), 64 gives 36 / 49, 256 gives 23
+/// / 18.
 const BEST_BURST: u32 = 64;
 
 /// The peer, copying or lending buffers.

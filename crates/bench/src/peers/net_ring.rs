@@ -1,8 +1,8 @@
 //! DPDK's `net_ring`: rte_rings between two threads of one process, the peer of a pipe inside one process.
 //!
-//! Two ports, each a ring; thread A moves frames from port 0 to port 1, thread B back. Every frame crosses between the cores on each
-//! hop; the figure is hops of both directions together. With `io` only pointers move; with `macswap` each side
-//! reads and writes the frame's first line, which is what an application does.
+//! Two ports, each a ring; thread A moves frames from port 0 to port 1, thread B back. Every frame crosses between the
+//! cores on each hop; the figure is hops of both directions together. With `io` only pointers move; with `macswap` each
+//! side reads and writes the frame's first line, which is what an application does.
 
 use crate::case::Case;
 use crate::contender::{Contender, Env, Session};
@@ -20,7 +20,8 @@ pub enum NetRing {
 }
 
 impl NetRing {
-    /// The best burst, measured on two cores: pointers only 270, 415 and 725 Mpps at 32, 64 and 256; touched 76, 91 and 88.
+    /// The best burst, measured on two cores: pointers only 270, 415 and 725 Mpps at 32, 64 and 256; touched 76, 91
+    /// and 88.
     fn best_burst(self) -> u32 {
         match self {
             Self::Io => 512,

@@ -1,4 +1,5 @@
-//! Open vSwitch with DPDK, a database server and a switch daemon: several may run, each with its files in a folder of its own.
+//! Open vSwitch with DPDK, a database server and a switch daemon: several may run, each with its files in a folder of
+//! its own.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

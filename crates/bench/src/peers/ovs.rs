@@ -1,9 +1,10 @@
 //! OVS-DPDK, learning switch (action NORMAL) between two vhost-user ports: the peer of a VALE switch.
 //!
-//! The switch's forwarding thread has the second CPU; on the first, one testpmd with two virtio-user ports sends each frame back
-//! through the switch (`mac` mode, so that the switch sees the addresses it has learned). The figure is both directions together.
-//! Database, sockets and logs lie in a folder of our own, and the daemon runs in a network namespace of its own, so that the system's
-//! Open vSwitch is not touched and the taps OVS makes (`ovs-netdev`, `br0`) vanish with it.
+//! The switch's forwarding thread has the second CPU; on the first, one testpmd with two virtio-user ports sends each
+//! frame back through the switch (`mac` mode, so that the switch sees the addresses it has learned). The figure is both
+//! directions together. Database, sockets and logs lie in a folder of our own, and the daemon runs in a network
+//! namespace of its own, so that the system's Open vSwitch is not touched and the taps OVS makes (`ovs-netdev`, `br0`)
+//! vanish with it.
 
 use crate::case::Case;
 use crate::contender::{Contender, Env, Session};

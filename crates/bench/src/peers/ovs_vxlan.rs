@@ -1,8 +1,9 @@
-//! Open vSwitch with DPDK on two hosts, with a VXLAN port each (native tunnelling in the userspace datapath): the peer of switches with
-//! tunnels.
+//! Open vSwitch with DPDK on two hosts, with a VXLAN port each (native tunnelling in the userspace datapath): the peer
+//! of switches with tunnels.
 //!
-//! All of a host runs on its one CPU, as netvale's and the kernel's does: the switch's forwarding thread, which may sleep for want of
-//! frames, and a program that sleeps, too. The underlay's veth belongs to DPDK's net_af_xdp, the fastest of what OVS can put there.
+//! All of a host runs on its one CPU, as netvale's and the kernel's does: the switch's forwarding thread, which may
+//! sleep for want of frames, and a program that sleeps, too. The underlay's veth belongs to DPDK's net_af_xdp, the
+//! fastest of what OVS can put there.
 
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ use crate::sys::threads::{Job, run_pinned_with};
 
 /// The longest wait for the first frame, connecting and learning addresses included.
 const FIRST_FRAME: Duration = Duration::from_secs(15);
-/// Settings of a switch. A forwarding thread that never sleeps leaves the programs on its CPU waiting: with sleeps of up to this many
-/// microseconds it moves half as many frames again.
+/// Settings of a switch. A forwarding thread that never sleeps leaves the programs on its CPU waiting: with sleeps of
+/// up to this many microseconds it moves half as many frames again.
 const SETTINGS: [&str; 2] = ["other_config:smc-enable=true", "other_config:pmd-maxsleep=200"];
 
 /// What frames go through.
@@ -131,7 +132,8 @@ fn join(switch: &Switch, underlay: &Underlay, host: usize) -> Result<()> {
     switch.ask(&format!("tnl/neigh/set phy {remote} {}", bridge_address(1 - host))).map(drop)
 }
 
-/// A namespace with a veth into a host's switch. OVS does not finish checksums, nor cut segments for a tunnel: the namespace has to.
+/// A namespace with a veth into a host's switch. OVS does not finish checksums, nor cut segments for a tunnel: the
+/// namespace has to.
 fn attached(hosts: &Hosts, host: usize) -> Result<Netns> {
     let (namespace, hub) = (Netns::new()?, &hosts.underlay.hosts[host]);
     hub.ip(&format!("link add v0 type veth peer name eth0 netns {}", namespace.path()))?;

@@ -1,8 +1,8 @@
-//! A program with a virtio port at a switch's vhost-user socket, which shares its CPU with that switch: it sleeps whenever there is
-//! nothing to do.
+//! A program with a virtio port at a switch's vhost-user socket, which shares its CPU with that switch: it sleeps
+//! whenever there is nothing to do.
 //!
-//! It uses netvale's virtio driver. DPDK's always polls, and two pollers on one CPU wait for each other's time slices: frames would come at
-//! less than a tenth of the rate.
+//! It uses netvale's virtio driver. DPDK's always polls, and two pollers on one CPU wait for each other's time slices:
+//! frames would come at less than a tenth of the rate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use crate::error::{BenchError, Result};
 const BURST: usize = 64;
 /// Entries of the queues.
 const QUEUE: u16 = 1024;
-/// How long it sleeps: half a queue takes the switch a millisecond. 20 to 500 microseconds make no difference beyond the noise.
+/// How long it sleeps: half a queue takes the switch a millisecond. 20 to 500 microseconds make no difference beyond
+/// the noise.
 const NAP: Duration = Duration::from_micros(100);
 
 /// The program.

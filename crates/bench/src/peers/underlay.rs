@@ -1,8 +1,10 @@
-//! Two hosts with a network between them: namespaces joined by a veth, whose stations are further namespaces or packet sockets.
+//! Two hosts with a network between them: namespaces joined by a veth, whose stations are further namespaces or packet
+//! sockets.
 //!
-//! Over a veth, the sender's CPU does the receiving kernel's work, too. Here the receiving host's CPU does its own (RPS), as it would for
-//! a card of its own. Not so where each datagram comes alone ([`CUT`]): nothing would hold the sender back, and the receiving CPU would do
-//! nothing but drop. AF_XDP sockets on a veth are filled by the sender's CPU in either case.
+//! Over a veth, the sender's CPU does the receiving kernel's work, too. Here the receiving host's CPU does its own
+//! (RPS), as it would for a card of its own. Not so where each datagram comes alone ([`CUT`]): nothing would hold the
+//! sender back, and the receiving CPU would do nothing but drop. AF_XDP sockets on a veth are filled by the sender's
+//! CPU in either case.
 
 use crate::case::Case;
 use crate::error::{Result, Skip};
@@ -18,7 +20,8 @@ pub const VNI: u32 = 100;
 /// The underlay's interface of each host.
 pub const INTERFACE: &str = "underlay";
 
-/// The variant in which messages of several datagrams are cut before they reach the interface, as for a card that cannot do it.
+/// The variant in which messages of several datagrams are cut before they reach the interface, as for a card that
+/// cannot do it.
 pub const CUT: &str = "frames-cut";
 
 /// Refuses where there can be no such hosts.

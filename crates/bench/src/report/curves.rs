@@ -203,7 +203,8 @@ fn x_axis(curve: &Curve) -> canvas::Axis {
     canvas::Axis { marks: Marks::new((low - pad)..(high + pad), marks), label: curve.axis.label().to_owned() }
 }
 
-/// The y axis: linear from 0, or logarithmic where the contenders lie so far apart that the lower ones could not be read.
+/// The y axis: linear from 0, or logarithmic where the contenders lie so far apart that the lower ones could not be
+/// read.
 struct Height {
     logarithmic: bool,
     low: f64,
@@ -263,7 +264,8 @@ mod tests {
     use super::*;
     use crate::record::tests::sample;
 
-    /// Objective: numbers of foreign threads make a plot of their own, and one number alone is part of the other plots' names.
+    /// Objective: numbers of foreign threads make a plot of their own, and one number alone is part of the other plots'
+    /// names.
     #[test]
     fn by_foreign_threads() {
         let records: Vec<_> = [(0, 256), (8, 256), (8, 64)]

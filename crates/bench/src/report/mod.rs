@@ -15,7 +15,8 @@ use crate::error::{BenchError, Result};
 use crate::record::Line;
 use crate::table::as_record;
 
-/// Reads the result files (`netvale-bench --json`), writes `report.md` and its plots to `folder`, and returns the files written.
+/// Reads the result files (`netvale-bench --json`), writes `report.md` and its plots to `folder`, and returns the files
+/// written.
 ///
 /// # Errors
 /// A file cannot be read or written, or holds something else.
@@ -101,8 +102,8 @@ mod tests {
         file
     }
 
-    /// Objective: a sweep and a latency become a page, one curve and one distribution, with units on the axes, all contenders in the
-    /// legends, and the page pointing at the plots.
+    /// Objective: a sweep and a latency become a page, one curve and one distribution, with units on the axes, all
+    /// contenders in the legends, and the page pointing at the plots.
     #[test]
     fn page_and_plots() {
         let folder = tempfile::tempdir().expect("temporary folder");

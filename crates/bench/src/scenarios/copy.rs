@@ -1,7 +1,8 @@
-//! The harness' self-test: one core copies frames between buffers, at the stride that netvale uses and at netmap's 2,048.
+//! The harness' self-test: one core copies frames between buffers, at the stride that netvale uses and at netmap's
+//! 2,048.
 //!
-//! Buffers whose addresses are equal modulo 2 KiB fall into few sets of the first-level cache and push each other out. A stride of 33
-//! cache lines spreads them. The peer here is the aligned stride; both sides run the same code.
+//! Buffers whose addresses are equal modulo 2 KiB fall into few sets of the first-level cache and push each other out.
+//! A stride of 33 cache lines spreads them. The peer here is the aligned stride; both sides run the same code.
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -59,7 +59,8 @@ pub fn bell() -> Result<Doorbell> {
     Doorbell::new().map_err(|error| failed(&error))
 }
 
-/// A port of the switch, with headers of that length before its frames: what forwards from it, and its two rings as its application uses them.
+/// A port of the switch, with headers of that length before its frames: what forwards from it, and its two rings as its
+/// application uses them.
 ///
 /// # Errors
 /// No memory, no descriptors.

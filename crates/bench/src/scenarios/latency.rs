@@ -1,7 +1,7 @@
 //! One frame at a time across the daemon's switch: how long it takes one way.
 //!
-//! While polling, one thread has both ports and takes the time from sync to arrival. Sleeping, two threads play ping-pong and half a
-//! round trip is the one-way time, as in the peers.
+//! While polling, one thread has both ports and takes the time from sync to arrival. Sleeping, two threads play
+//! ping-pong and half a round trip is the one-way time, as in the peers.
 
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SLOTS: u32 = 256;
 const ONE: Variant = Variant { unit: Unit::Micros, frame_bytes: &[60], batch: &[1], ..Variant::TWO_PORTS };
 
-/// The scenario. `polling` never sleeps; `sleeping` and `sleeping-one-core` always do, at every hop; in `spin` everybody polls for the
-/// spin budget first.
+/// The scenario. `polling` never sleeps; `sleeping` and `sleeping-one-core` always do, at every hop; in `spin`
+/// everybody polls for the spin budget first.
 pub const SCENARIO: Scenario = Scenario {
     name: "latency",
     about: "one frame at a time across the switch, polling and sleeping; one-way time",

@@ -1,5 +1,5 @@
-//! A network interface of the kernel's: one end of a veth pair, whose other end is the wire. The figure of sending and forwarding is what
-//! the kernel counts at the far end, for any sender; that of receiving, what the program got.
+//! A network interface of the kernel's: one end of a veth pair, whose other end is the wire. The figure of sending and
+//! forwarding is what the kernel counts at the far end, for any sender; that of receiving, what the program got.
 //!
 //! ```text
 //!   tx      contender ─► p0 ══ p1: counted

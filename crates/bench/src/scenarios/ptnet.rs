@@ -1,4 +1,5 @@
-//! Guests on ptnet ports, played by a process on the same shared memory: the sender and the receiver on one core, the switch on the other.
+//! Guests on ptnet ports, played by a process on the same shared memory: the sender and the receiver on one core, the
+//! switch on the other.
 
 use netvale::Port;
 use netvale_control::types::{AttachParams, PortOptions};

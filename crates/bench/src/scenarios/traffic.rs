@@ -1,5 +1,5 @@
-//! The applications of our own side: senders that fill slots and receivers that look at them, over any ring, and the books they
-//! keep.
+//! The applications of our own side: senders that fill slots and receivers that look at them, over any ring, and the
+//! books they keep.
 
 use std::hint::black_box;
 
@@ -16,7 +16,8 @@ const HEADER: [u8; 12] = [0; 12];
 pub const LINE: usize = 60;
 /// Slots of a ring: buffers of both directions stay in a second-level cache of 2 MiB, at 1,500 bytes, too.
 pub const SLOTS: u32 = 512;
-/// The number of frames ahead that the applications prefetch buffers, as DPDK's and netmap's do: another core wrote them last.
+/// The number of frames ahead that the applications prefetch buffers, as DPDK's and netmap's do: another core wrote
+/// them last.
 const AHEAD: u32 = 8;
 /// Longest frame that a receiver reads whole.
 const LONGEST: usize = 2048;
@@ -110,7 +111,8 @@ pub fn frame(to: u16, from: u16, len: u32) -> Vec<u8> {
     bytes
 }
 
-/// Bytes 6 to 13 of every frame: the sender's address, without the station's number. What follows may be a tag that the switch added.
+/// Bytes 6 to 13 of every frame: the sender's address, without the station's number. What follows may be a tag that the
+/// switch added.
 const STAMP: u64 = u64::from_be_bytes([2, 0, 0, 0, 0, 0, 0, 0]);
 const UNSTAMPED: u64 = 0xffff_ffff;
 
@@ -342,8 +344,8 @@ impl Books {
 mod tests {
     use super::*;
 
-    /// Objective: frames go through a pipe to all stations in turn, are counted, and read as they were written, however they are
-    /// touched.
+    /// Objective: frames go through a pipe to all stations in turn, are counted, and read as they were written, however
+    /// they are touched.
     #[test]
     fn sends_and_receives() {
         for touch in [Touch::Nothing, Touch::Line, Touch::All] {

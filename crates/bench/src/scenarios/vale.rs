@@ -27,8 +27,8 @@ const ADDRESSES: &[u32] = &[1, 512, 1024, 2048, 4096, 8192];
 
 const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
 
-/// The scenario. Unless a variant ends in `untouched`, the sender writes the first line of each frame and the receiver reads it.
-/// In `1-to-n` each batch goes to another port, in `1-to-n-mixed` each frame.
+/// The scenario. Unless a variant ends in `untouched`, the sender writes the first line of each frame and the receiver
+/// reads it. In `1-to-n` each batch goes to another port, in `1-to-n-mixed` each frame.
 pub const SCENARIO: Scenario = Scenario {
     name: "vale",
     about: "frames across a learning switch, embedded or in the daemon: 1 to 1, 1 to n, n to 1, n addresses",

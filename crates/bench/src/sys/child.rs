@@ -50,8 +50,8 @@ impl Output {
     }
 }
 
-/// A running child in a process group of its own (Ctrl-C at the terminal does not reach it before our own clean-up), which the
-/// kernel also kills should this process die without any clean-up.
+/// A running child in a process group of its own (Ctrl-C at the terminal does not reach it before our own clean-up),
+/// which the kernel also kills should this process die without any clean-up.
 pub struct Child {
     program: String,
     process: process::Child,

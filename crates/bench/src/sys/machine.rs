@@ -1,4 +1,5 @@
-//! A virtual machine that is really booted: Debian's kernel and a small root file system under QEMU, emulated in software.
+//! A virtual machine that is really booted: Debian's kernel and a small root file system under QEMU, emulated in
+//! software.
 //!
 //! `scripts/test-system.sh guests` builds the image that it boots from, and puts it into `NETVALE_GUESTS` or the
 //! user's cache, where it is looked for.
@@ -69,7 +70,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Boots one inside `namespace`, on `core`, that runs `script`, with our driver and this very program in it; `devices` are more of QEMU's arguments.
+    /// Boots one inside `namespace`, on `core`, that runs `script`, with our driver and this very program in it;
+    /// `devices` are more of QEMU's arguments.
     ///
     /// # Errors
     /// The machine does not start.
@@ -78,7 +80,8 @@ impl Machine {
         let initrd = initrd(image, script, dir.path())?;
         let mut command = namespace.command("taskset");
         command.arg("-c").arg(core.to_string()).args(image.qemu());
-        // Where there never can be a second processor, QEMU leaves a guest's memory barriers out, which its peers rely on.
+        // Where there never can be a second processor, QEMU leaves a guest's memory barriers out, which its peers rely
+        // on.
         command.args(["-smp", "1,maxcpus=2"]);
         command.args(["-accel", "tcg,thread=multi", "-m", "256", "-nographic", "-nodefaults", "-cpu", "max"]);
         command.args(["-serial", "stdio", "-net", "none", "-object", "memory-backend-memfd,id=mem,size=256M,share=on"]);
@@ -95,7 +98,8 @@ impl Machine {
         &mut self.child
     }
 
-    /// Lets QEMU count its emulated registers' accesses while `work` is done. Returns the result, and how often a region of that name was accessed.
+    /// Lets QEMU count its emulated registers' accesses while `work` is done. Returns the result, and how often a
+    /// region of that name was accessed.
     ///
     /// # Errors
     /// The machine is gone, or the work fails.
@@ -144,7 +148,8 @@ impl Machine {
     }
 }
 
-/// The root file system with `script`, our driver and this program in it: the kernel takes archives one behind the other.
+/// The root file system with `script`, our driver and this program in it: the kernel takes archives one behind the
+/// other.
 fn initrd(image: &Image, script: &str, dir: &Path) -> Result<PathBuf> {
     let own = dir.join("root");
     let folder = |path: &Path| fs::create_dir_all(path).map_err(BenchError::io("making a root file system"));

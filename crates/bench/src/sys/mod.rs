@@ -1,5 +1,5 @@
-//! The parts that contenders are built from: child processes, hugepages, network namespaces, raw sockets, pinned threads, and a second process
-//! of our own. Everything here is removed when dropped.
+//! The parts that contenders are built from: child processes, hugepages, network namespaces, raw sockets, pinned
+//! threads, and a second process of our own. Everything here is removed when dropped.
 
 pub mod child;
 pub mod hugepages;

@@ -118,7 +118,8 @@ impl ApiRing {
         });
     }
 
-    /// Sends the next `count` slots' buffers as frames of `len` bytes, `line` written to their beginning. They leave with the next poll.
+    /// Sends the next `count` slots' buffers as frames of `len` bytes, `line` written to their beginning. They leave
+    /// with the next poll.
     #[inline]
     pub fn send(&mut self, count: u32, len: u16, line: Option<&[u8]>) {
         let head = self.each(count, |slot, buffer| {
@@ -132,7 +133,8 @@ impl ApiRing {
         self.advance_to(head);
     }
 
-    /// Takes the next `count` frames and, if `touch`, reads their first line. Returns how many are not `len` bytes long.
+    /// Takes the next `count` frames and, if `touch`, reads their first line. Returns how many are not `len` bytes
+    /// long.
     #[inline]
     pub fn receive(&mut self, count: u32, len: u32, touch: bool) -> u64 {
         let mut wrong = 0;
@@ -150,8 +152,8 @@ impl ApiRing {
     /// Calls `f` with the next `count` slots and their buffers. Returns where the slots after them begin.
     #[inline]
     fn each(&mut self, count: u32, mut f: impl FnMut(&mut NetmapSlot, *mut u8)) -> u32 {
-        // SAFETY: the slots between head and tail are the program's, and so are their buffers (netmap.h, NETMAP_BUF); the other side
-        // is the bench's own daemon.
+        // SAFETY: the slots between head and tail are the program's, and so are their buffers (netmap.h, NETMAP_BUF);
+        // the other side is the bench's own daemon.
         unsafe {
             let ring = self.ring;
             let slots = ring.add(1).cast::<NetmapSlot>();

@@ -1,4 +1,5 @@
-//! Network namespaces without names: they exist only as open files, so nothing is left behind however this process ends.
+//! Network namespaces without names: they exist only as open files, so nothing is left behind however this process
+//! ends.
 #![allow(unsafe_code)]
 
 use std::fs::File;

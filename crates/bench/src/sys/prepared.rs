@@ -1,4 +1,5 @@
-//! UDP messages of several datagrams each (GSO), prepared once to be sent again and again; and the same frames as a batch.
+//! UDP messages of several datagrams each (GSO), prepared once to be sent again and again; and the same frames as a
+//! batch.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -29,7 +30,8 @@ struct Control {
     padding: [u8; 6],
 }
 
-/// Frames in buffers of their own. What points into memory points into other fields' heap memory, which is neither moved nor written.
+/// Frames in buffers of their own. What points into memory points into other fields' heap memory, which is neither
+/// moved nor written.
 pub struct Prepared {
     batch: Batch,
     headers: Vec<libc::mmsghdr>,
@@ -62,7 +64,8 @@ impl Prepared {
         let memory = memory.into_boxed_slice();
         let (mut batch, mut parts) = (Batch::new(), Vec::new());
         for buffer in memory.chunks_exact(STRIDE).skip(1) {
-            // SAFETY: the buffer lies in `memory`, which is kept beside the batch and is never written; it has `frame.len()` bytes.
+            // SAFETY: the buffer lies in `memory`, which is kept beside the batch and is never written; it has
+            // `frame.len()` bytes.
             unsafe { batch.push(buffer.as_ptr(), frame.len() as u32) };
             parts.push(part(&memory[..HEADER]));
             parts.push(part(&buffer[..frame.len()]));
@@ -85,8 +88,8 @@ impl Prepared {
     /// The kernel does not take all of them.
     pub fn send(&mut self, socket: &UdpSocket) -> Result<()> {
         let (at, count) = (self.headers.as_mut_ptr(), self.headers.len());
-        // SAFETY: the headers point to parts, name and control data that `self` keeps where they are, and the parts to its memory;
-        // the kernel only reads them and writes lengths into the headers, which are borrowed exclusively.
+        // SAFETY: the headers point to parts, name and control data that `self` keeps where they are, and the parts to
+        // its memory; the kernel only reads them and writes lengths into the headers, which are borrowed exclusively.
         let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), at, count as u32, libc::MSG_DONTWAIT as _) };
         let error = if sent < 0 { io::Error::last_os_error() } else { io::ErrorKind::WouldBlock.into() };
         if usize::try_from(sent) == Ok(count) {

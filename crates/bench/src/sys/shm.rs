@@ -24,7 +24,8 @@ pub struct SharedCounters {
     base: NonNull<u8>,
 }
 
-// SAFETY: the mapping is reached only as `&AtomicU64`, which is Sync; `base` is never handed out; munmap happens once, in drop.
+// SAFETY: the mapping is reached only as `&AtomicU64`, which is Sync; `base` is never handed out; munmap happens once,
+// in drop.
 unsafe impl Send for SharedCounters {}
 // SAFETY: as above: a shared reference gives only shared references to atomics.
 unsafe impl Sync for SharedCounters {}
@@ -80,7 +81,8 @@ impl SharedCounters {
     pub fn counter(&self, index: usize) -> &AtomicU64 {
         let offset = index % COUNTERS * STRIDE;
         // SAFETY:
-        // - offset + 8 ≤ SIZE, and the mapping is SIZE bytes, sealed against shrinking (set in `create`, checked in `open`);
+        // - offset + 8 ≤ SIZE, and the mapping is SIZE bytes, sealed against shrinking (set in `create`, checked in
+        //   `open`);
         // - it is 8-aligned: the mapping starts at a page, STRIDE is a multiple of 8;
         // - every process reaches it as an atomic only, and any bits are a valid u64;
         // - the reference borrows `self`, which keeps the mapping.

@@ -1,8 +1,8 @@
 //! A second process of our own executable, for scenarios between processes.
 //!
-//! The parent runs `/proc/self/exe worker` with the task in an environment variable. The worker pins itself if it is told to, sets
-//! up, says `ready` and works until it is killed; it publishes what it does in shared counters, which the parent samples. Between
-//! measurements it is frozen. No message is exchanged while measuring.
+//! The parent runs `/proc/self/exe worker` with the task in an environment variable. The worker pins itself if it is
+//! told to, sets up, says `ready` and works until it is killed; it publishes what it does in shared counters, which the
+//! parent samples. Between measurements it is frozen. No message is exchanged while measuring.
 
 use std::process::{Command, ExitCode};
 use std::sync::atomic::Ordering;
@@ -184,7 +184,8 @@ fn own_in(namespace: &Netns) -> Command {
     command
 }
 
-/// The worker's side: does the task of the environment and ends when that ends. For the hidden subcommand. `roles` are all there are.
+/// The worker's side: does the task of the environment and ends when that ends. For the hidden subcommand. `roles` are
+/// all there are.
 #[must_use]
 pub fn main(roles: &[&[(&str, Role)]]) -> ExitCode {
     match work(roles) {

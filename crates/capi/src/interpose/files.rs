@@ -301,7 +301,8 @@ macro_rules! fstat_functions {
 }
 fstat_functions!(fstat, fstat64);
 
-/// Runs when the library is loaded: children of fork take the table over; descriptors that came through exec are looked for.
+/// Runs when the library is loaded: children of fork take the table over; descriptors that came through exec are looked
+/// for.
 // SAFETY: the section holds addresses of functions without arguments, which the loader calls once.
 #[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
 #[used]
@@ -321,7 +322,8 @@ unsafe extern "C" fn forked() {
     table::forked();
 }
 
-/// Sockets that were there before the program began: netmap descriptors among them, if it was executed by a netmap program.
+/// Sockets that were there before the program began: netmap descriptors among them, if it was executed by a netmap
+/// program.
 fn adopt_inherited() {
     let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return };
     let numbers = list.flatten().filter_map(|e| e.file_name().to_str().and_then(|n| n.parse::<c_int>().ok()));

@@ -53,8 +53,8 @@ fn sent(result: Result<usize, Errno>) -> ssize_t {
     }
 }
 
-/// Decides where a call on `fd` with that destination sends: to a port by its index, to the one it is bound to, or (none) through the
-/// kernel.
+/// Decides where a call on `fd` with that destination sends: to a port by its index, to the one it is bound to, or
+/// (none) through the kernel.
 fn to_port(fd: c_int, index: Option<c_int>) -> Option<Option<c_int>> {
     match index {
         Some(i) if packet::port_at(i).is_some() => Some(Some(i)),

@@ -1,5 +1,5 @@
-//! read, write, receive and their kin on a netmap descriptor, which is a device without any of them: they fail as the kernel says for such a
-//! one, and nothing reaches the connection to the daemon that the descriptor is.
+//! read, write, receive and their kin on a netmap descriptor, which is a device without any of them: they fail as the
+//! kernel says for such a one, and nothing reaches the connection to the daemon that the descriptor is.
 #![allow(unsafe_code)]
 
 use libc::{c_int, c_void, iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
@@ -11,7 +11,8 @@ use crate::{errno, real, table};
 /// Nothing to be said.
 fn quiet(_fd: c_int) {}
 
-/// Functions that a netmap descriptor refuses with one errno, and that go on to the C library for any other, of which `$first` is told.
+/// Functions that a netmap descriptor refuses with one errno, and that go on to the C library for any other, of which
+/// `$first` is told.
 macro_rules! refused {
     ($errno:ident, $first:ident: $($(#[$doc:meta])* $name:ident / $real:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => { $(
         $(#[$doc])*

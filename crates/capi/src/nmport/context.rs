@@ -14,8 +14,8 @@ const TEXT: usize = 1024;
 
 struct Default(std::cell::UnsafeCell<Ctx>);
 
-// SAFETY: the fields are set at compile time; what changes them is the program (its own business) and the list of regions, which is
-// changed under the context's lock.
+// SAFETY: the fields are set at compile time; what changes them is the program (its own business) and the list of
+// regions, which is changed under the context's lock.
 unsafe impl Sync for Default {}
 
 static DEFAULT: Default = Default(std::cell::UnsafeCell::new(Ctx {
@@ -189,8 +189,8 @@ unsafe extern "C" fn ferror(ctx: *mut Ctx, format: *const c_char, args: *mut c_v
     unsafe { report_error(ctx, &String::from_utf8_lossy(text)) };
 }
 
-/// Tells a context of an error, as printf would print it. Stable Rust cannot define a variadic function: this makes the `va_list`
-/// by hand, as the calling convention lays it out (System V ABI, AMD64, 3.5.7).
+/// Tells a context of an error, as printf would print it. Stable Rust cannot define a variadic function: this makes the
+/// `va_list` by hand, as the calling convention lays it out (System V ABI, AMD64, 3.5.7).
 ///
 /// # Safety
 /// As for printf; the context is valid.

@@ -1,7 +1,7 @@
 //! libnetmap: ports from their names, a region shared by ports that lie in it, requests put together and taken apart.
 //!
-//! `libnetmap.h` says what each function does. They call open, ioctl and mmap as any program would; those find their way to
-//! [`crate::interpose`].
+//! `libnetmap.h` says what each function does. They call open, ioctl and mmap as any program would; those find their
+//! way to [`crate::interpose`].
 //!
 //! | module | what it is |
 //! |---|---|

@@ -76,7 +76,8 @@ pub unsafe extern "C" fn nmport_undo_mmap(d: *mut PortDesc) {
     }
 }
 
-/// Copies a frame into a tx ring, the rings taking turns. 0, or -1 when there is no room or the frame is longer than a ring.
+/// Copies a frame into a tx ring, the rings taking turns. 0, or -1 when there is no room or the frame is longer than a
+/// ring.
 ///
 /// # Safety
 /// `d` is an open port, `buf` has `size` bytes.

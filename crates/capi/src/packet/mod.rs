@@ -1,11 +1,11 @@
 //! Packet sockets (packet(7)) on ports: for programs that send frames past libpcap.
 //!
-//! A port's name has an interface index here, and the answers to the usual questions about an interface. A raw packet socket that is
-//! bound to such an index, or sends to it, sends on the port. It receives nothing: programs that send this way receive through
-//! libpcap.
+//! A port's name has an interface index here, and the answers to the usual questions about an interface. A raw packet
+//! socket that is bound to such an index, or sends to it, sends on the port. It receives nothing: programs that send
+//! this way receive through libpcap.
 //!
-//! The socket stays the kernel's, so that all else about it works; a filter that lets nothing pass keeps it from hearing all
-//! the host's traffic.
+//! The socket stays the kernel's, so that all else about it works; a filter that lets nothing pass keeps it from
+//! hearing all the host's traffic.
 
 mod filter;
 pub mod ifreq;

@@ -16,8 +16,8 @@ use rustix::net::sockopt::{self, Timeout};
 use super::{filter, port_at};
 use crate::marks::Marks;
 
-/// The longest wait for room in a full ring before the socket's queue counts as full. A port of a switch always has room soon; a pipe whose other end is
-/// not read may have none for ever.
+/// The longest wait for room in a full ring before the socket's queue counts as full. A port of a switch always has
+/// room soon; a pipe whose other end is not read may have none for ever.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sockets bound to a port, and the ports that are open.
@@ -28,8 +28,8 @@ struct Sockets {
 }
 
 static SOCKETS: Mutex<Option<Sockets>> = Mutex::new(None);
-/// Which descriptors are bound, a bit each: `write` and its like ask this, perhaps in a signal handler that interrupts what holds the
-/// lock.
+/// Which descriptors are bound, a bit each: `write` and its like ask this, perhaps in a signal handler that interrupts
+/// what holds the lock.
 static BOUND: Marks = Marks::new();
 /// Bound sockets: nothing at all is looked up while there are none.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -136,8 +136,8 @@ pub fn sender(number: c_int) -> Option<Arc<Outgoing>> {
 /// Sends a frame from a socket bound to a port, or to the port with that index. `flags` are send(2)'s.
 ///
 /// # Errors
-/// `ENXIO` for neither, the daemon's refusal, `EMSGSIZE`; `EAGAIN` when there is no room and the socket does not wait, or not that long;
-/// `ENOBUFS` when the ring stays full; `ENETDOWN` when the port or the daemon is gone.
+/// `ENXIO` for neither, the daemon's refusal, `EMSGSIZE`; `EAGAIN` when there is no room and the socket does not wait,
+/// or not that long; `ENOBUFS` when the ring stays full; `ENETDOWN` when the port or the daemon is gone.
 pub fn send(number: c_int, index: Option<i32>, frame: &[u8], flags: c_int) -> Result<usize, Errno> {
     let sender = match index {
         Some(index) => with_sockets(|s| s.sender(index)),
@@ -175,7 +175,8 @@ fn send_timeout(number: c_int) -> (Duration, Errno) {
     }
 }
 
-/// The program wants to receive on `number`. On a socket that is bound to a port nothing ever comes, and it is told so, once.
+/// The program wants to receive on `number`. On a socket that is bound to a port nothing ever comes, and it is told so,
+/// once.
 pub fn listened(number: c_int) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if is_bound(number) && !TOLD.swap(true, Ordering::Relaxed) {
@@ -187,8 +188,8 @@ pub fn listened(number: c_int) {
     }
 }
 
-/// The queue of a socket whose descriptor is closed and, if it was the port's last socket, the port's own entry. Drop both while no lock
-/// is held: the last owner closes the port.
+/// The queue of a socket whose descriptor is closed and, if it was the port's last socket, the port's own entry. Drop
+/// both while no lock is held: the last owner closes the port.
 pub type Gone = (Arc<Outgoing>, Option<Option<Arc<Outgoing>>>);
 
 /// `number` is about to be closed or overwritten; what it sent on, if it was bound to a port.

@@ -1,4 +1,5 @@
-//! Copies of ports' frames: where they come from, when to stop, and where they go. For `netvale dump`, `extcap` and `mirror`, and for the page of `netvale web`.
+//! Copies of ports' frames: where they come from, when to stop, and where they go. For `netvale dump`, `extcap` and
+//! `mirror`, and for the page of `netvale web`.
 //!
 //! | module | what it is |
 //! |---|---|

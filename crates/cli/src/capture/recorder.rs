@@ -95,7 +95,8 @@ struct Recorder<'a> {
     done: bool,
 }
 
-/// Captures until a limit, until `stop` is readable, or until it fails. What was captured until then counts in any case.
+/// Captures until a limit, until `stop` is readable, or until it fails. What was captured until then counts in any
+/// case.
 ///
 /// # Errors
 /// There is no first file. Later failures stand beside the totals: a disk is full, a port has ended.
@@ -257,7 +258,8 @@ impl<'a> Recorder<'a> {
         written.map_err(|e| cannot_write(self.files, &e))
     }
 
-    /// Ends the last file, also where something failed before: in a file, there is room for it once what was not whole has been cut off.
+    /// Ends the last file, also where something failed before: in a file, there is room for it once what was not whole
+    /// has been cut off.
     fn finish(&mut self, sources: &mut Sources, failed: bool) -> Result<(), CliError> {
         sources.ask();
         self.note_lost(sources);

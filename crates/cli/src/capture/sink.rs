@@ -81,8 +81,8 @@ impl Sink {
         }
     }
 
-    /// Writes whole blocks. A file that cannot take them keeps those before; `stop`: becomes readable when a reader that stands still need not be
-    /// waited for any longer.
+    /// Writes whole blocks. A file that cannot take them keeps those before; `stop`: becomes readable when a reader
+    /// that stands still need not be waited for any longer.
     ///
     /// # Errors
     /// The disk is full, the reader has gone, or does not read.
@@ -160,7 +160,8 @@ fn takes(pipe: &File, stop: &UnixStream, left: Option<Duration>, end: &mut Optio
 mod tests {
     use super::*;
 
-    /// Objective: a reader that stands still is waited for until the end is asked for, and a second more; one that is gone is an error.
+    /// Objective: a reader that stands still is waited for until the end is asked for, and a second more; one that is
+    /// gone is an error.
     #[test]
     fn readers() {
         let (stop, ends) = UnixStream::pair().unwrap();

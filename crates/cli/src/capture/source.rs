@@ -1,7 +1,7 @@
 //! The ports that a capture watches.
 //!
-//! A monitor's copies lie in its own ring. One that is read too slowly finds no room for further copies: these are lost, and counted at the monitor;
-//! the port itself goes on.
+//! A monitor's copies lie in its own ring. One that is read too slowly finds no room for further copies: these are
+//! lost, and counted at the monitor; the port itself goes on.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};

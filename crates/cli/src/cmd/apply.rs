@@ -19,9 +19,10 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// Make the running daemon what a configuration file says.
 ///
-/// The file is compared with what is there. Ports that are the same are not touched: their programs and virtual machines go on. Others are
-/// attached, detached, or attached again with their new options. Either all of it is done or, if a step fails, what was done is taken back.
-/// Ports that were attached by hand and ports that programs opened are left alone. The daemon's own file, which a restart reads, stays as it is.
+/// The file is compared with what is there. Ports that are the same are not touched: their programs and virtual
+/// machines go on. Others are attached, detached, or attached again with their new options. Either all of it is done
+/// or, if a step fails, what was done is taken back. Ports that were attached by hand and ports that programs opened
+/// are left alone. The daemon's own file, which a restart reads, stays as it is.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = SIGNS)]
 pub struct Args {
@@ -34,8 +35,8 @@ pub struct Args {
     #[arg(long)]
     pub diff: bool,
 
-    /// Ports that were attached by hand give way, too: those that the file does not have are detached, those that it has otherwise are attached
-    /// again. Ports that programs opened stay.
+    /// Ports that were attached by hand give way, too: those that the file does not have are detached, those that it
+    /// has otherwise are attached again. Ports that programs opened stay.
     #[arg(long)]
     pub prune: bool,
 

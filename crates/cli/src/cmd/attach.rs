@@ -16,8 +16,8 @@ use options::Options;
 
 /// Attach a port to a switch.
 ///
-/// The switch is created if it does not exist. The port stays until `netvale detach` or until the daemon ends. A number that is
-/// omitted or 0 means the default.
+/// The switch is created if it does not exist. The port stays until `netvale detach` or until the daemon ends. A number
+/// that is omitted or 0 means the default.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = PORTS, override_usage = USAGE)]
 pub struct Args {

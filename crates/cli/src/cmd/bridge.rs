@@ -76,7 +76,8 @@ pub(super) fn open(names: &[&String], ctx: &Ctx) -> Result<Vec<Port>, CliError> 
     names.iter().map(one).collect()
 }
 
-/// One round in both directions; ring k of one port goes to ring k of the other, going round. Returns whether anything moved.
+/// One round in both directions; ring k of one port goes to ring k of the other, going round. Returns whether anything
+/// moved.
 pub(super) fn between(
     a: &mut Port,
     b: &mut Port,

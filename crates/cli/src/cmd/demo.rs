@@ -13,8 +13,9 @@ mod tour;
 
 /// Run a demonstration, in under a minute.
 ///
-/// TCP between two namespaces, pkt-gen across a switch and over a pipe, a capture read back, and a table of the rates. It starts a
-/// daemon of its own, needs no root where user namespaces are allowed, and takes everything down at its end.
+/// TCP between two namespaces, pkt-gen across a switch and over a pipe, a capture read back, and a table of the rates.
+/// It starts a daemon of its own, needs no root where user namespaces are allowed, and takes everything down at its
+/// end.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Seconds for each measurement.
@@ -42,8 +43,8 @@ pub fn run(args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
     if args.inside { tour::run(args) } else { enter(args) }
 }
 
-/// Runs itself again in network, mount and process namespaces of its own: nothing outside is touched, and when it ends, however it
-/// ends, the kernel takes everything down.
+/// Runs itself again in network, mount and process namespaces of its own: nothing outside is touched, and when it ends,
+/// however it ends, the kernel takes everything down.
 fn enter(args: &Args) -> Result<ExitCode, CliError> {
     let failed = |e: std::io::Error| CliError::failed(format!("cannot start unshare(1): {e}"), "install util-linux");
     let me = std::env::current_exe().map_err(failed)?;

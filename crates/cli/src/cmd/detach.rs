@@ -6,8 +6,8 @@ use crate::{CliError, Ctx, out};
 
 /// Detach a port from its switch.
 ///
-/// What the port created ends with it: a TAP device is removed, a capture file is closed. A local program that has the port open
-/// sees it closed.
+/// What the port created ends with it: a TAP device is removed, a capture file is closed. A local program that has the
+/// port open sees it closed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The switch, e.g. vale0; or a port's full name, as `netvale list` shows it: vale0:web, netmap:eth0.

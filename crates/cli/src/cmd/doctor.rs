@@ -35,9 +35,9 @@ use watched::{Load, Reading, Watched};
 
 /// Say what would make netvale faster on this machine.
 ///
-/// It watches the machine, and the daemon if one runs, for a moment; measures what a wake-up and reading the time cost; and looks at
-/// settings of the kernel. Each advice has what was found, why it matters, and what to do. It changes nothing, and needs neither a daemon
-/// nor root.
+/// It watches the machine, and the daemon if one runs, for a moment; measures what a wake-up and reading the time cost;
+/// and looks at settings of the kernel. Each advice has what was found, why it matters, and what to do. It changes
+/// nothing, and needs neither a daemon nor root.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Seconds to watch.

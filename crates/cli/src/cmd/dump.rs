@@ -14,10 +14,11 @@ use crate::{CliError, Ctx, out};
 
 /// Print ports' frames, or write them to a capture file.
 ///
-/// What is captured depends on the port's name: vale0:a receives, vale0:a/t, /r and /rt copy what a port in use sends, receives, or both.
-/// vale0:a means vale0:a/rt if another program has it, or if it is no program's, such as a TAP.
-/// Ctrl-C ends it. The file is complete when the command ends. A capture that does not keep up loses its own copies, never the port's frames; the
-/// statistics at the end of a pcapng file say how many. -w, -f, -s, -c, -a and -b are dumpcap's.
+/// What is captured depends on the port's name: vale0:a receives, vale0:a/t, /r and /rt copy what a port in use sends,
+/// receives, or both. vale0:a means vale0:a/rt if another program has it, or if it is no program's, such as a TAP.
+/// Ctrl-C ends it. The file is complete when the command ends. A capture that does not keep up loses its own copies,
+/// never the port's frames; the statistics at the end of a pcapng file say how many. -w, -f, -s, -c, -a and -b are
+/// dumpcap's.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {
@@ -53,8 +54,8 @@ pub struct Args {
     #[arg(short = 'a', long = "autostop", value_name = "CONDITION")]
     pub autostop: Vec<Condition>,
 
-    /// Go on in another file after duration:SECONDS, filesize:KB or packets:N; files:N keeps the newest N. Files are numbered, with the time in UTC:
-    /// FILE_00001_20260101120000.pcapng.
+    /// Go on in another file after duration:SECONDS, filesize:KB or packets:N; files:N keeps the newest N. Files are
+    /// numbered, with the time in UTC: FILE_00001_20260101120000.pcapng.
     #[arg(short = 'b', long = "ring-buffer", value_name = "CONDITION", requires = "file")]
     pub ring: Vec<Condition>,
 

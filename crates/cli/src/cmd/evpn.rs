@@ -14,13 +14,14 @@ use crate::{CliError, Ctx, out, signals};
 
 /// Let FRR be the control plane of VXLAN ports (EVPN).
 ///
-/// For each VXLAN port with EVPN ('netvale attach vale0 vxlan:VNI,local=IP --evpn') it makes devices in its network namespace that zebra takes for a VTEP,
-/// announces the switch's addresses through them, and gives the port the flood list and the addresses that BGP has learned. Run it where FRR runs;
-/// FRR stays as it is. The devices carry no traffic. They stay when it ends, so that a restart goes unnoticed, and --clean removes them.
+/// For each VXLAN port with EVPN ('netvale attach vale0 vxlan:VNI,local=IP --evpn') it makes devices in its network
+/// namespace that zebra takes for a VTEP, announces the switch's addresses through them, and gives the port the flood
+/// list and the addresses that BGP has learned. Run it where FRR runs; FRR stays as it is. The devices carry no
+/// traffic. They stay when it ends, so that a restart goes unnoticed, and --clean removes them.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Seconds for which a VTEP that is withdrawn, with its addresses, is kept all the same: FRR may be restarting. Also for which what was
-    /// announced stays so when a daemon has just started, or is gone.
+    /// Seconds for which a VTEP that is withdrawn, with its addresses, is kept all the same: FRR may be restarting.
+    /// Also for which what was announced stays so when a daemon has just started, or is gone.
     #[arg(long, value_name = "SECONDS", default_value_t = HOLD.as_secs(), value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub hold: u64,
 

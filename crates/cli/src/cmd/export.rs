@@ -8,8 +8,8 @@ use crate::{CliError, Ctx, out};
 
 /// Write what is there as a configuration file.
 ///
-/// Settings and attached ports, with what differs from the defaults. `netvale up --config` starts a daemon like this one from it. Ports that
-/// programs opened are not in it; a comment names them.
+/// Settings and attached ports, with what differs from the defaults. `netvale up --config` starts a daemon like this
+/// one from it. Ports that programs opened are not in it; a comment names them.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print it as one JSON object, with the keys of the file.

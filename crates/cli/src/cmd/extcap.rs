@@ -1,7 +1,8 @@
 //! `netvale extcap`: ports as interfaces of Wireshark.
 //!
-//! Wireshark, tshark and their kin start each program of their extcap folder with a few options of the same meaning for all: list interfaces, say
-//! how they are configured, capture into a FIFO. The program there is a link `netvale-extcap` to this one.
+//! Wireshark, tshark and their kin start each program of their extcap folder with a few options of the same meaning for
+//! all: list interfaces, say how they are configured, capture into a FIFO. The program there is a link `netvale-extcap`
+//! to this one.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -36,12 +37,13 @@ pub const PROGRAM: &str = "netvale-extcap";
 
 /// Let Wireshark capture on ports: once `netvale extcap --install` has run, they are among its interfaces.
 ///
-/// Wireshark starts this command itself, as its user: everybody sees the own ports, of the daemon that `netvale list` asks and of the system's daemon.
-/// One interface more captures on a port of another host, by ssh.
+/// Wireshark starts this command itself, as its user: everybody sees the own ports, of the daemon that `netvale list`
+/// asks and of the system's daemon. One interface more captures on a port of another host, by ssh.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Args {
-    /// Put a link to this program into Wireshark's folder for such programs, or into the given one. As root for all users, else for yourself.
+    /// Put a link to this program into Wireshark's folder for such programs, or into the given one. As root for all
+    /// users, else for yourself.
     #[arg(long, value_name = "DIR")]
     install: Option<Option<PathBuf>>,
 

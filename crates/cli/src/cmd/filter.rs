@@ -14,9 +14,9 @@ use crate::{CliError, Ctx, libpcap, out};
 
 /// Show or change the filters of a port.
 ///
-/// Rules are in order; the first one that a frame fits decides whether it is dropped or passes, and a frame that fits none passes. The
-/// expression is in the language of pcap-filter(7); libpcap compiles it here, and the daemon verifies and runs the program. With a port
-/// alone, its rules are shown with the number of frames that each decided about.
+/// Rules are in order; the first one that a frame fits decides whether it is dropped or passes, and a frame that fits
+/// none passes. The expression is in the language of pcap-filter(7); libpcap compiles it here, and the daemon verifies
+/// and runs the program. With a port alone, its rules are shown with the number of frames that each decided about.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {

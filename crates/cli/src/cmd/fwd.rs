@@ -11,7 +11,8 @@ use crate::{CliError, Ctx};
 
 /// Forward frames between two ports as DPDK's testpmd does.
 ///
-/// Unlike `bridge`, it can change the frames' addresses. If both ports share a region, buffers are swapped. Ctrl-C ends it.
+/// Unlike `bridge`, it can change the frames' addresses. If both ports share a region, buffers are swapped. Ctrl-C ends
+/// it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A port; given once (frames go back where they came from) or twice.

@@ -13,8 +13,8 @@ use crate::{CliError, Ctx};
 
 /// Spread a port's frames over pipes by a hash of their flow: netmap's lb.
 ///
-/// Both directions of a connection go to the same pipe. Programs open the pipes' other ends, PORT}0, PORT}1 and so on. Frames
-/// travel without a copy. Ctrl-C ends it.
+/// Both directions of a connection go to the same pipe. Programs open the pipes' other ends, PORT}0, PORT}1 and so on.
+/// Frames travel without a copy. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The port.
@@ -105,8 +105,8 @@ impl Output {
         !self.waiting.is_empty()
     }
 
-    /// Takes the frame of `slots` slots that lies `at` slots after the head of `rx`: buffers change places where both rings lie in one
-    /// region.
+    /// Takes the frame of `slots` slots that lies `at` slots after the head of `rx`: buffers change places where both
+    /// rings lie in one region.
     fn take(&mut self, rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> Fate {
         let Some(tx) = self.port.tx().first_mut() else { return Fate::Dropped };
         if self.waiting.is_empty() && rx.mem().shares_buffers_with(tx.mem()) && tx.space() >= slots {

@@ -11,9 +11,10 @@ use crate::{CliError, Ctx, out};
 
 /// Delay, lose, duplicate, reorder, damage or slow down frames between a port and its peer.
 ///
-/// The words are those of 'tc qdisc add ... netem', see tc-netem(8). Without a direction, frames are meant that the port's peer sends, as with
-/// netem on the peer's own interface; 'out' are those that it gets, 'both' is each direction by itself. The change holds immediately, and frames
-/// under way stay as they are. Without words, what there is is shown; 'off' is a good link again.
+/// The words are those of 'tc qdisc add ... netem', see tc-netem(8). Without a direction, frames are meant that the
+/// port's peer sends, as with netem on the peer's own interface; 'out' are those that it gets, 'both' is each direction
+/// by itself. The change holds immediately, and frames under way stay as they are. Without words, what there is is
+/// shown; 'off' is a good link again.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = LINK_WORDS, override_usage = "netvale link [OPTIONS] <PORT> [in|out|both] [WORDS]...")]
 pub struct Args {

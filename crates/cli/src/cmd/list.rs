@@ -12,11 +12,11 @@ use crate::{CliError, Ctx, out, units};
 
 /// List switches and their ports.
 ///
-/// STATE is open where a program has the port open, idle where it waits for one. UID and PID identify the process that created the port. IN counts the
-/// frames that a port sent into its switch, OUT those that the switch delivered to it. ABOUT has what the port is
-/// called (its policy 'info'), and its flags. GONE are the last ports that
-/// ended without being detached, with the reason: what was behind them ended, or their program broke a rule. AGO is how
-/// many seconds ago. On a terminal that is too narrow for it, columns of the ports are left out; '--json' has all.
+/// STATE is open where a program has the port open, idle where it waits for one. UID and PID identify the process that
+/// created the port. IN counts the frames that a port sent into its switch, OUT those that the switch delivered to it.
+/// ABOUT has what the port is called (its policy 'info'), and its flags. GONE are the last ports that ended without
+/// being detached, with the reason: what was behind them ended, or their program broke a rule. AGO is how many seconds
+/// ago. On a terminal that is too narrow for it, columns of the ports are left out; '--json' has all.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only this switch.

@@ -18,13 +18,14 @@ use crate::{CliError, Ctx, out, signals, values};
 
 /// Show the daemon's figures as metrics, or serve them to Prometheus.
 ///
-/// Without --listen, prints them once. With it, serves them at /metrics over HTTP until it gets SIGTERM or SIGINT: in OpenMetrics text format 1.0.0,
-/// or in Prometheus' 0.0.4 for clients that ask for that. It shows the ports that the user who runs it may see: all of them to root and the
-/// daemon's own user. Everybody who can connect can read; there is no password.
+/// Without --listen, prints them once. With it, serves them at /metrics over HTTP until it gets SIGTERM or SIGINT: in
+/// OpenMetrics text format 1.0.0, or in Prometheus' 0.0.4 for clients that ask for that. It shows the ports that the
+/// user who runs it may see: all of them to root and the daemon's own user. Everybody who can connect can read; there
+/// is no password.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where to listen: unix:/PATH, or tcp:ADDRESS:PORT, such as tcp:127.0.0.1:9847 (IPv6 addresses in brackets); may be given several times.
-    /// Sockets that a service manager passes (named 'metrics') are served as well.
+    /// Where to listen: unix:/PATH, or tcp:ADDRESS:PORT, such as tcp:127.0.0.1:9847 (IPv6 addresses in brackets); may
+    /// be given several times. Sockets that a service manager passes (named 'metrics') are served as well.
     #[arg(long, value_name = "PLACE")]
     pub listen: Vec<Place>,
 

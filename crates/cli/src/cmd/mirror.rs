@@ -27,8 +27,9 @@ use tunnel::{Totals, Tunnel};
 
 /// Send copies of ports' frames to another host, in UDP, VXLAN or ERSPAN, until Ctrl-C.
 ///
-/// A port's name alone means what it sends and receives: vale0:a/t, vale0:a/r and vale0:a/rt say which. The copies are those that `netvale dump` gets;
-/// ones that cannot be sent in time are lost, never the port's frames. The mirror's own datagrams are not mirrored, should they pass the port.
+/// A port's name alone means what it sends and receives: vale0:a/t, vale0:a/r and vale0:a/rt say which. The copies are
+/// those that `netvale dump` gets; ones that cannot be sent in time are lost, never the port's frames. The mirror's own
+/// datagrams are not mirrored, should they pass the port.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = TARGETS)]
 pub struct Args {

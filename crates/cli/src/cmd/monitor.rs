@@ -14,9 +14,9 @@ const LONG: Duration = Duration::from_secs(3600);
 
 /// Print what happens, as it happens: a line for each event.
 ///
-/// Ports that come and go, programs and guests that open and leave them, links, policies, what is refused. The events of all ports of
-/// the user, of all users for root; or only those of the switches and ports that are named. Ends with the daemon; goes on with a daemon that
-/// takes its place (`netvale upgrade`).
+/// Ports that come and go, programs and guests that open and leave them, links, policies, what is refused. The events
+/// of all ports of the user, of all users for root; or only those of the switches and ports that are named. Ends with
+/// the daemon; goes on with a daemon that takes its place (`netvale upgrade`).
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = events())]
 pub struct Args {
@@ -196,7 +196,8 @@ mod tests {
         assert!((0..3).all(|_| asked.takes(&mut event("daemon.stalled"), begin)));
     }
 
-    /// Objective: a line has the time, the name, the place and all fields; values with spaces or control characters stay one word.
+    /// Objective: a line has the time, the name, the place and all fields; values with spaces or control characters
+    /// stay one word.
     #[test]
     fn lines() {
         let attached = json!({

@@ -18,8 +18,8 @@ mod sender;
 
 /// Generate, count or bounce frames.
 ///
-/// A replacement for netmap's pkt-gen, with the same options. Prints the rate every second and a summary at the end. -f ping and pong
-/// report percentiles of the round-trip time. Ctrl-C ends it.
+/// A replacement for netmap's pkt-gen, with the same options. Prints the rate every second and a summary at the end. -f
+/// ping and pong report percentiles of the round-trip time. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {
@@ -232,7 +232,8 @@ const OPT_COPY: u32 = 4 | 8;
 /// All known bits, prefetch included.
 const OPTIONS: u32 = 1 | OPT_ACCESS | OPT_COPY;
 
-/// The time that a thread polls before it sleeps: longer than a wake-up of another CPU takes, or both ends would sleep in turns.
+/// The time that a thread polls before it sleeps: longer than a wake-up of another CPU takes, or both ends would sleep
+/// in turns.
 const SPIN: Duration = Duration::from_micros(100);
 
 /// The state that all functions share.

@@ -56,7 +56,8 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The file cannot be read, or the port cannot be opened. A truncated or damaged file is sent up to the damage, and is an error then.
+/// The file cannot be read, or the port cannot be opened. A truncated or damaged file is sent up to the damage, and is
+/// an error then.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let stdin = args.file.as_os_str() == "-";
     if stdin && args.repeat != 1 {

@@ -16,9 +16,10 @@ use libraries::Libraries;
 
 /// Run an unmodified netmap or libpcap program on netvale's ports.
 ///
-/// /dev/netmap, ioctl, mmap, poll, select and epoll work as netmap's do; libpcap opens vale0:x, netmap:p{1, vale0:x/z as interfaces
-/// beside the system's; nv:vale0 is a new port on vale0, for programs that want a name from their list. The program's children inherit
-/// it. The guide (unmodified-programs.md, in /usr/share/doc/netvale/guide) has the table of what runs.
+/// /dev/netmap, ioctl, mmap, poll, select and epoll work as netmap's do; libpcap opens vale0:x, netmap:p{1, vale0:x/z
+/// as interfaces beside the system's; nv:vale0 is a new port on vale0, for programs that want a name from their list.
+/// The program's children inherit it. The guide (unmodified-programs.md, in /usr/share/doc/netvale/guide) has the table
+/// of what runs.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {

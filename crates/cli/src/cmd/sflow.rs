@@ -15,8 +15,9 @@ use crate::{CliError, Ctx, signals};
 
 /// Send sampled frames and counters to sFlow collectors (version 5) until it gets SIGTERM or SIGINT.
 ///
-/// Frames are sampled where they come into a switch, each ring's for itself. It shows the ports that the user who runs it may see: all of them to
-/// root and the daemon's own user. Nothing is asked of frames that are not sampled, and nothing of the daemon when this does not run.
+/// Frames are sampled where they come into a switch, each ring's for itself. It shows the ports that the user who runs
+/// it may see: all of them to root and the daemon's own user. Nothing is asked of frames that are not sampled, and
+/// nothing of the daemon when this does not run.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {
@@ -40,7 +41,8 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 128, value_parser = clap::value_parser!(u8).range(14..=128))]
     header: u8,
 
-    /// The address that collectors know this host by; if it is not given, the one from which the first collector is reached.
+    /// The address that collectors know this host by; if it is not given, the one from which the first collector is
+    /// reached.
     #[arg(long, value_name = "ADDRESS")]
     agent: Option<IpAddr>,
 

@@ -9,9 +9,9 @@ use crate::{CliError, Ctx, out, units};
 
 /// Show one port: its rings, counters, drops and kicks.
 ///
-/// An "in" ring carries frames into the switch (netmap's tx ring), an "out" ring carries them to the port (netmap's rx ring). HEAD,
-/// CUR and TAIL are the application's, HWCUR and HWTAIL the daemon's. Kicks: SENT to the application, SAVED because it did not ask for
-/// them, GOT from the application.
+/// An "in" ring carries frames into the switch (netmap's tx ring), an "out" ring carries them to the port (netmap's rx
+/// ring). HEAD, CUR and TAIL are the application's, HWCUR and HWTAIL the daemon's. Kicks: SENT to the application,
+/// SAVED because it did not ask for them, GOT from the application.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The port: SWITCH:NAME, e.g. vale0:a.

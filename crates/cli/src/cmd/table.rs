@@ -10,9 +10,9 @@ use crate::{CliError, Ctx, out};
 
 /// Show a switch's forwarding table.
 ///
-/// For each address: the port it was learned on, and how many seconds ago it was last seen; behind a tunnel, the other host's endpoint
-/// (VTEP). With --groups, for each multicast group: the
-/// ports that want it, and for how many seconds yet; then who queries, and where routers are.
+/// For each address: the port it was learned on, and how many seconds ago it was last seen; behind a tunnel, the other
+/// host's endpoint (VTEP). With --groups, for each multicast group: the ports that want it, and for how many seconds
+/// yet; then who queries, and where routers are.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The switch, e.g. vale0.
@@ -111,7 +111,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: one line a group and port, then one for each VLAN and family; a switch that does not snoop says how it would.
+    /// Objective: one line a group and port, then one for each VLAN and family; a switch that does not snoop says how
+    /// it would.
     #[test]
     fn groups() {
         let group =

@@ -14,8 +14,9 @@ use crate::{CliError, Ctx};
 
 /// Join two ports by an emulated link: netmap's tlem.
 ///
-/// An option that is given once holds for both directions; given twice, the second is for the way back. Frames under way lie in the program's
-/// own memory, 64 MiB for each direction. While some are, it polls. `netvale link` does the same for a port of a switch, without a program.
+/// An option that is given once holds for both directions; given twice, the second is for the way back. Frames under
+/// way lie in the program's own memory, 64 MiB for each direction. While some are, it polls. `netvale link` does the
+/// same for a port of a switch, without a program.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {

@@ -26,9 +26,10 @@ use state::State;
 
 /// Watch rates live.
 ///
-/// Packets and bits per second for each port, drops, kicks per packet, and how busy the workers are. Keys: q quits, s changes the
-/// sorting, p pauses, up and down scroll. 1 to 5, or tab, choose what is shown: ports; drops by reason; what workers do with their time; the rings of a
-/// port (left and right: other ports); how long frames take, if the daemon times some (latency_sampling). With --batch it prints plain text, for scripts, files and pagers.
+/// Packets and bits per second for each port, drops, kicks per packet, and how busy the workers are. Keys: q quits, s
+/// changes the sorting, p pauses, up and down scroll. 1 to 5, or tab, choose what is shown: ports; drops by reason;
+/// what workers do with their time; the rings of a port (left and right: other ports); how long frames take, if the
+/// daemon times some (latency_sampling). With --batch it prints plain text, for scripts, files and pagers.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Seconds between two updates.

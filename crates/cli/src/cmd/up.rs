@@ -15,9 +15,9 @@ use crate::{CliError, Ctx, out};
 
 /// Run the daemon in the foreground.
 ///
-/// It holds the switches and moves their frames until it gets SIGTERM, SIGINT or `netvale stop`. Everything else attaches to it
-/// through the sockets in the run directory. That directory is created if it does not exist. The daemon tells systemd
-/// when it is ready (Type=notify). Command-line options override the configuration file.
+/// It holds the switches and moves their frames until it gets SIGTERM, SIGINT or `netvale stop`. Everything else
+/// attaches to it through the sockets in the run directory. That directory is created if it does not exist. The daemon
+/// tells systemd when it is ready (Type=notify). Command-line options override the configuration file.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Configuration: switches, ports, and the defaults of the options below (TOML).
@@ -36,8 +36,8 @@ pub struct Args {
     #[arg(long, value_name = "LIST")]
     pub cpu: Option<CpuList>,
 
-    /// Microseconds a worker looks for work after its last frame, before it sleeps. It sleeps earlier when looking does not pay; 0 sleeps
-    /// immediately [default: 50].
+    /// Microseconds a worker looks for work after its last frame, before it sleeps. It sleeps earlier when looking does
+    /// not pay; 0 sleeps immediately [default: 50].
     #[arg(long, value_name = "N", conflicts_with = "poll_always")]
     pub spin_us: Option<u32>,
 
@@ -49,8 +49,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=99))]
     pub rt_priority: Option<u8>,
 
-    /// User that the daemon becomes once it has made its run directory: a name or a number. Root starts it, and it keeps what TAPs and
-    /// interfaces take.
+    /// User that the daemon becomes once it has made its run directory: a name or a number. Root starts it, and it
+    /// keeps what TAPs and interfaces take.
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
 
@@ -74,20 +74,23 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000_000))]
     pub latency_sampling: Option<u32>,
 
-    /// A directory that stays reachable in the sandbox, for capture files and sockets of virtual machines; may be given several times.
+    /// A directory that stays reachable in the sandbox, for capture files and sockets of virtual machines; may be given
+    /// several times.
     #[arg(long, value_name = "DIR")]
     pub allow_dir: Vec<PathBuf>,
 
-    /// An interface that every user who can connect may open, not only root and the daemon's own user; may be given several times.
+    /// An interface that every user who can connect may open, not only root and the daemon's own user; may be given
+    /// several times.
     #[arg(long, value_name = "IF")]
     pub allow_nic: Vec<String>,
 
-    /// A TAP that every user who can connect to the daemon may attach, not only root and its own user; may be given several times.
+    /// A TAP that every user who can connect to the daemon may attach, not only root and its own user; may be given
+    /// several times.
     #[arg(long, value_name = "TAP")]
     pub allow_tap: Vec<String>,
 
-    /// A switch on which ports of all users may meet ("*": all); others are for the user who made them, root and the daemon's own user. May
-    /// be given several times.
+    /// A switch on which ports of all users may meet ("*": all); others are for the user who made them, root and the
+    /// daemon's own user. May be given several times.
     #[arg(long, value_name = "SWITCH")]
     pub share_switch: Vec<String>,
 

@@ -20,9 +20,10 @@ use unit::SystemdUnit;
 
 /// Replace the running daemon by this version of it, without losing a frame.
 ///
-/// Starts this program with the running daemon's options; the new daemon takes its ports and connections over, and the old one ends. Attached
-/// programs and virtual machines go on. If the new daemon cannot go on, the old one does. It takes the rights of root, or of the daemon's own
-/// user. A daemon that systemd runs is restarted by systemd, with all its ports.
+/// Starts this program with the running daemon's options; the new daemon takes its ports and connections over, and the
+/// old one ends. Attached programs and virtual machines go on. If the new daemon cannot go on, the old one does. It
+/// takes the rights of root, or of the daemon's own user. A daemon that systemd runs is restarted by systemd, with all
+/// its ports.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Program to start instead of this one.

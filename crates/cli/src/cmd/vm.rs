@@ -11,9 +11,9 @@ use crate::{CliError, Ctx, out};
 
 /// Print the arguments that attach a virtual machine to a vhost, ptnet or e1000 port.
 ///
-/// For vhost ports the machine's memory must be shared: with memory that is not, QEMU falls back to a device of its own, and the port never sees a frame.
-/// What is printed is what the QEMU that is installed here can run, with KVM or without; what it cannot is said on
-/// standard error.
+/// For vhost ports the machine's memory must be shared: with memory that is not, QEMU falls back to a device of its
+/// own, and the port never sees a frame. What is printed is what the QEMU that is installed here can run, with KVM or
+/// without; what it cannot is said on standard error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {

@@ -12,8 +12,9 @@ use crate::{CliError, Ctx, out};
 
 /// Add, remove, list and check other hosts' endpoints (VTEPs) of a tunnel, while frames pass.
 ///
-/// An endpoint that is added gets what goes to all: broadcasts, groups, and frames for addresses that are not known. With an Ethernet
-/// address, only that address is said to be behind it, as 'bridge fdb' does for the kernel's VXLAN device.
+/// An endpoint that is added gets what goes to all: broadcasts, groups, and frames for addresses that are not known.
+/// With an Ethernet address, only that address is said to be behind it, as 'bridge fdb' does for the kernel's VXLAN
+/// device.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -148,7 +149,8 @@ mod tests {
         }
     }
 
-    /// Objective: an endpoint alone is added to, and removed from, those that get what goes to all; with an address, only that is.
+    /// Objective: an endpoint alone is added to, and removed from, those that get what goes to all; with an address,
+    /// only that is.
     #[test]
     fn changes() {
         let which = |mac| Which { port: "vale0:v".into(), vtep: [10, 0, 0, 2].into(), mac };

@@ -35,8 +35,8 @@ fn slot_by_slot(rx: &RxRing, tx: &TxRing) -> bool {
     rx.mem().buf_size() <= tx.mem().buf_size()
 }
 
-/// Moves up to `most` whole frames, as many as `tx` has room for, and syncs it. The rest stays in `rx`, which the caller syncs.
-/// `swap` allows zero copy.
+/// Moves up to `most` whole frames, as many as `tx` has room for, and syncs it. The rest stays in `rx`, which the
+/// caller syncs. `swap` allows zero copy.
 pub fn move_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, swap: bool, mut edit: impl Edit) -> Moved {
     if !slot_by_slot(rx, tx) {
         return recut_frames(rx, tx, most, edit);
@@ -118,7 +118,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// Objective: frames of any length arrive whole and in order on the other side, whatever the buffer sizes and bursts.
+        /// Objective: frames of any length arrive whole and in order on the other side, whatever the buffer sizes and
+        /// bursts.
         #[test]
         fn frames_arrive_whole(
             lens in proptest::collection::vec(1usize..700, 1..40),

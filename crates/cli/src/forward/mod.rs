@@ -1,4 +1,5 @@
-//! The parts that `bridge`, `fwd` and `lb` share: moving whole frames from a receive ring to a transmit ring, and the loop around it.
+//! The parts that `bridge`, `fwd` and `lb` share: moving whole frames from a receive ring to a transmit ring, and the
+//! loop around it.
 
 pub mod engine;
 pub mod run;

@@ -1,4 +1,5 @@
-//! The loop of a program that forwards: move while there is something, sleep when there is nothing, report now and then.
+//! The loop of a program that forwards: move while there is something, sleep when there is nothing, report now and
+//! then.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,8 +101,8 @@ fn lines<'a>(what: &'a str, names: &'a [String], moved: &[Moved], time: Duration
     Line { what, lanes: names.iter().zip(moved).map(lane).collect(), seconds }
 }
 
-/// Runs `round` until it is time to end. `round` moves what it can and adds it to its lanes (named by `names`); it returns whether it moved
-/// anything. `ports` are slept on.
+/// Runs `round` until it is time to end. `round` moves what it can and adds it to its lanes (named by `names`); it
+/// returns whether it moved anything. `ports` are slept on.
 ///
 /// # Errors
 /// A port was closed under us; standard output is gone.

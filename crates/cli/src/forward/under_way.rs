@@ -144,7 +144,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: frames of any length leave when it is their time, whole and in order, while memory is used again and again.
+        /// Objective: frames of any length leave when it is their time, whole and in order, while memory is used again
+        /// and again.
         #[test]
         fn in_time(lens in proptest::collection::vec(1usize..400, 1..200)) {
             let mut link = UnderWay::new(&"delay 5us bytes 1kb".parse().unwrap(), 1);

@@ -147,7 +147,8 @@ impl RxRing {
         let _ = self.awake();
     }
 
-    /// Waits for frames: polls for up to `spin`, as long as that pays, then sleeps for up to `limit`. Returns whether there are some.
+    /// Waits for frames: polls for up to `spin`, as long as that pays, then sleeps for up to `limit`. Returns whether
+    /// there are some.
     pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
         wait_on(self, spin, limit)
     }

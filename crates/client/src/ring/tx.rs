@@ -243,7 +243,8 @@ impl TxRing {
         let _ = self.awake();
     }
 
-    /// Waits for room: polls for up to `spin`, as long as that pays, then sleeps for up to `limit`. Returns whether there is room.
+    /// Waits for room: polls for up to `spin`, as long as that pays, then sleeps for up to `limit`. Returns whether
+    /// there is room.
     pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
         wait_on(self, spin, limit)
     }

@@ -2,8 +2,8 @@
 //! the daemon cannot enter.
 //!
 //! Behind the head and the number of queues, the message has the parameters of `port.attach` as JSON. With it come, as
-//! `SCM_RIGHTS`, a socket for the answer, and the device's queues. The answer is an [`AttachReply`] without descriptors;
-//! if its status is 0, its text is the port's full name. The port stays when the connection is closed.
+//! `SCM_RIGHTS`, a socket for the answer, and the device's queues. The answer is an [`AttachReply`] without
+//! descriptors; if its status is 0, its text is the port's full name. The port stays when the connection is closed.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

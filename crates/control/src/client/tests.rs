@@ -98,7 +98,8 @@ fn process() {
     thread.join().unwrap();
 }
 
-/// Objective: every method reaches the daemon with its parameters, and its result comes back; a refusal leaves the connection usable.
+/// Objective: every method reaches the daemon with its parameters, and its result comes back; a refusal leaves the
+/// connection usable.
 #[test]
 fn methods() {
     let (dir, thread) = daemon(serve_fake);
@@ -232,8 +233,9 @@ fn waiting_for_the_end() {
     thread.join().unwrap();
 }
 
-/// Objective: events come out in their order, whether they came before an answer, with it, or alone; other notifications are left out. Without
-/// an event the limit ends the wait, and the connection goes on; the daemon's end is an error.
+/// Objective: events come out in their order, whether they came before an answer, with it, or alone; other
+/// notifications are left out. Without an event the limit ends the wait, and the connection goes on; the daemon's end
+/// is an error.
 #[test]
 fn events() {
     let event = |sequence: u64| {

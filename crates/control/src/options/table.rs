@@ -4,8 +4,8 @@ use super::field::Field;
 use super::{AttachOption, Heading, Kind, OptionsOf, Shape, kind, syntax};
 use crate::mac::Mac;
 
-/// Makes [`PortOptions`], [`OPTIONS`] and the typed views of one kind's options out of the same rows. A row's documentation is that of the
-/// field, the help, the manual page and the reference.
+/// Makes [`PortOptions`], [`OPTIONS`] and the typed views of one kind's options out of the same rows. A row's
+/// documentation is that of the field, the help, the manual page and the reference.
 macro_rules! options {
     ($(
         $(#[doc = $doc:literal])+
@@ -17,8 +17,8 @@ macro_rules! options {
             $(excludes: $excludes:expr, because $why:literal,)?
         }
     )+) => {
-        /// How a port is attached, all kinds together: what comes in and goes out. A number that is 0, a switch that is false and what is none
-        /// count as omitted.
+        /// How a port is attached, all kinds together: what comes in and goes out. A number that is 0, a switch that is
+        /// false and what is none count as omitted.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct PortOptions {
             $( $(#[doc = $doc])+ pub $field: $type, )+
@@ -125,7 +125,8 @@ options! {
         under: Memory,
         default: "",
     }
-    /// Bytes of virtio-net header before each frame. A TAP port always has one. A ptnet device offers it to the driver: 0 or 12.
+    /// Bytes of virtio-net header before each frame. A TAP port always has one. A ptnet device offers it to the driver:
+    /// 0 or 12.
     vnet_hdr: u32 = "vnet_hdr" {
         value: "0|10|12" Shape::OneOf(&[0, 10, 12]),
         for: [Local Ptnet],
@@ -147,8 +148,8 @@ options! {
         under: Devices,
         default: "1500; that of the interface with a backend; of a tunnel, what the path to its remotes takes",
     }
-    /// Make the TAP in this network namespace: a path such as /run/netns/web, or the number of a process in it. The command makes it, with
-    /// its user's rights, and hands it to the daemon; the port goes away with its interface.
+    /// Make the TAP in this network namespace: a path such as /run/netns/web, or the number of a process in it. The
+    /// command makes it, with its user's rights, and hands it to the daemon; the port goes away with its interface.
     netns: Option<String> = "netns" {
         value: "PATH|PID" Shape::Text,
         for: [Tap],
@@ -169,7 +170,8 @@ options! {
         under: Replay,
         default: "1",
     }
-    /// End the capture when its file would become larger than this many MiB. The port stays; what comes later is dropped.
+    /// End the capture when its file would become larger than this many MiB. The port stays; what comes later is
+    /// dropped.
     capture_limit: Option<u32> = "capture_limit" {
         value: "MIB" Shape::Number(1, 1 << 24),
         for: [Replay Capture],
@@ -198,16 +200,16 @@ options! {
         default: "",
         excludes: &["vector"], because "the vector path needs buffers that come back in order",
     }
-    /// Look at several ring entries together (AVX-512, AVX2, NEON): fastest for short frames. Buffers come back in order, a frame
-    /// takes one, checksums and segments are the switch's work.
+    /// Look at several ring entries together (AVX-512, AVX2, NEON): fastest for short frames. Buffers come back in
+    /// order, a frame takes one, checksums and segments are the switch's work.
     vector: bool = "vector" {
         value: "" Shape::Flag,
         for: [Virtio VirtioPci],
         under: BackEnds,
         default: "",
     }
-    /// Merge TCP segments that follow one another into large ones, for a stack behind the port that gets them without segmentation offload
-    /// at their source (GRO): from NICs, capture files, netmap programs.
+    /// Merge TCP segments that follow one another into large ones, for a stack behind the port that gets them without
+    /// segmentation offload at their source (GRO): from NICs, capture files, netmap programs.
     gro: bool = "gro" {
         value: "" Shape::Flag,
         for: [Tap Vhost Virtio VirtioPci Ptnet E1000 Netmap],
@@ -221,16 +223,16 @@ options! {
         under: Interfaces,
         default: "",
     }
-    /// By vfio-user (QEMU from 10.1 on), as the PCI devices that netmap published, instead of ivshmem. The memory device listens beside
-    /// the socket, at SOCKET.mem.
+    /// By vfio-user (QEMU from 10.1 on), as the PCI devices that netmap published, instead of ivshmem. The memory
+    /// device listens beside the socket, at SOCKET.mem.
     vfio_user: bool = "vfio_user" {
         value: "" Shape::Flag,
         for: [Ptnet],
         under: Machines,
         default: "",
     }
-    /// The rings of a pipe or of a network interface are passed through, without a switch: netmap:p{1, netmap:eth0. The port has that
-    /// name then, and is detached as port p{1 of switch netmap.
+    /// The rings of a pipe or of a network interface are passed through, without a switch: netmap:p{1, netmap:eth0. The
+    /// port has that name then, and is detached as port p{1 of switch netmap.
     backend: Option<String> = "backend" {
         value: "NETMAP PORT" Shape::Text,
         for: [Ptnet],
@@ -253,7 +255,8 @@ options! {
         under: Machines,
         default: "",
     }
-    /// Permission bits of the socket that hypervisors connect to; w lets them. The user who attaches the port may always connect.
+    /// Permission bits of the socket that hypervisors connect to; w lets them. The user who attaches the port may
+    /// always connect.
     socket_mode: Option<String> = "socket_mode" {
         value: "MODE" Shape::Mode,
         for: [Vhost Ptnet E1000],
@@ -372,16 +375,17 @@ options! {
         under: Vlans,
         default: "802.1q",
     }
-    /// Addresses that are the port's. Ethernet addresses are behind it and behind no other port of the switch; both these and IP
-    /// addresses are what 'guard' compares with.
+    /// Addresses that are the port's. Ethernet addresses are behind it and behind no other port of the switch; both
+    /// these and IP addresses are what 'guard' compares with.
     addresses: Option<String> = "addresses" {
         value: "ADDRESSES" Shape::Written(&syntax::ADDRESSES),
         for: every,
         under: Security,
         default: "",
     }
-    /// What is checked of frames that the port sends: their Ethernet source (mac), their IP source (ip), what they say of addresses in ARP and
-    /// neighbour discovery (arp, nd), by 'addresses'; that they are no DHCP server's (dhcp) and no router's (ra).
+    /// What is checked of frames that the port sends: their Ethernet source (mac), their IP source (ip), what they say
+    /// of addresses in ARP and neighbour discovery (arp, nd), by 'addresses'; that they are no DHCP server's (dhcp) and
+    /// no router's (ra).
     guard: Option<String> = "guard" {
         value: "CHECKS" Shape::Written(&syntax::CHECKS),
         for: every,
@@ -479,14 +483,16 @@ options! {
         under: Multicast,
         default: "off",
     }
-    /// Whether the switch asks who wants which groups while nobody else does. It is enough that one of its ports says so.
+    /// Whether the switch asks who wants which groups while nobody else does. It is enough that one of its ports says
+    /// so.
     mcast_querier: Option<bool> = "mcast_querier" {
         value: "on|off" Shape::Switch,
         for: every,
         under: Multicast,
         default: "off",
     }
-    /// Whether a multicast router is behind the port: 0: never, queries from there are dropped; 1: if one is heard there; 2: always.
+    /// Whether a multicast router is behind the port: 0: never, queries from there are dropped; 1: if one is heard
+    /// there; 2: always.
     mcast_router: Option<u32> = "mcast_router" {
         value: "0|1|2" Shape::Number(0, 2),
         for: every,
@@ -521,16 +527,16 @@ options! {
         under: Rates,
         default: "as many as it likes",
     }
-    /// A group of ports that share a rate: what they may send together, each an equal part if all want more. Setting another rate
-    /// changes it for all.
+    /// A group of ports that share a rate: what they may send together, each an equal part if all want more. Setting
+    /// another rate changes it for all.
     rate_group: Option<String> = "rate_group" {
         value: "NAME RATE" Shape::Written(&syntax::GROUP),
         for: every,
         under: Rates,
         default: "none",
     }
-    /// Bits a second that the port may get. Further frames wait, and are dropped when 'queue_out' is full; those for a lossless port hold their
-    /// senders back then.
+    /// Bits a second that the port may get. Further frames wait, and are dropped when 'queue_out' is full; those for a
+    /// lossless port hold their senders back then.
     rate_out: Option<String> = "rate_out" {
         value: "RATE" Shape::Written(&syntax::RATE),
         for: every,
@@ -558,8 +564,8 @@ options! {
         under: Rates,
         default: "what the rate allows in 50 ms, 256kb to 64mb",
     }
-    /// Rules for what the port sends, in order; the first that a frame fits decides: 'drop' or 'pass', and what fits in the language of
-    /// pcap-filter(7).
+    /// Rules for what the port sends, in order; the first that a frame fits decides: 'drop' or 'pass', and what fits in
+    /// the language of pcap-filter(7).
     filter_in: Option<Vec<String>> = "filter_in" {
         value: "RULE" Shape::List(&syntax::RULE),
         for: every,

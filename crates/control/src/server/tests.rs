@@ -107,7 +107,8 @@ fn notifications() {
     assert_eq!(fake.0.first(), Some(&Request::PortList(ListParams::default())));
 }
 
-/// Objective: a batch is answered by an array in one line without its notifications, each member on its own (section 6).
+/// Objective: a batch is answered by an array in one line without its notifications, each member on its own (section
+/// 6).
 #[test]
 fn batches() {
     let version = json!({"jsonrpc": "2.0", "id": 1, "method": "version"});

@@ -163,7 +163,8 @@ mod tests {
         }
     }
 
-    /// Objective: what an event has besides the usual fields lies beside them on the wire, and comes back from there; what is unknown is kept.
+    /// Objective: what an event has besides the usual fields lies beside them on the wire, and comes back from there;
+    /// what is unknown is kept.
     #[test]
     fn wire() {
         let wire = json!({

@@ -123,8 +123,8 @@ pub struct PortDetails {
     pub latency: Option<Latency>,
 }
 
-/// How long frames took, from before they were taken out of their ring until they were delivered or dropped: of batches that were
-/// timed.
+/// How long frames took, from before they were taken out of their ring until they were delivered or dropped: of batches
+/// that were timed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
     /// Nanoseconds that all these frames took together.
@@ -136,8 +136,8 @@ pub struct Latency {
 /// Frames that took about as long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyPart {
-    /// One of [`Latency::BOUNDS_NS`]: the frames took that long or less, and longer than the bound before. None: longer than the
-    /// last one.
+    /// One of [`Latency::BOUNDS_NS`]: the frames took that long or less, and longer than the bound before. None: longer
+    /// than the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_ns: Option<u64>,
     /// Frames.

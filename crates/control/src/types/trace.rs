@@ -10,7 +10,8 @@ use super::Direction;
 pub struct TraceBeginParams {
     /// Full names of the ports whose frames are traced, or the name of a switch: all ports that are the caller's.
     pub of: Vec<String>,
-    /// A classic BPF program, as `tcpdump -ddd` prints it, lines separated by commas, that says which frames are traced.
+    /// A classic BPF program, as `tcpdump -ddd` prints it, lines separated by commas, that says which frames are
+    /// traced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
     /// Only frames of which something is dropped.
@@ -60,7 +61,8 @@ pub struct TracedFrame {
     pub port: String,
     /// The ring there.
     pub ring: u16,
-    /// Its length in bytes; 0: what is told is not of one frame, but of some that were refused before there was one, or that had waited.
+    /// Its length in bytes; 0: what is told is not of one frame, but of some that were refused before there was one, or
+    /// that had waited.
     pub len: u32,
     /// Bytes of payload of each segment, if its sender left it to be cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -168,7 +168,8 @@ fn limits_are_the_codes() {
     assert!(DOC.contains(&format!("| {} MiB | error", server::MAX_OUTPUT >> 20)));
 }
 
-/// Objective: the table of events is the code's: all names with their fields and meanings, and no others. The example is one.
+/// Objective: the table of events is the code's: all names with their fields and meanings, and no others. The example
+/// is one.
 #[test]
 fn events_are_all_there() {
     const PAGE: &str = include_str!("../../../../docs/reference/events.md");

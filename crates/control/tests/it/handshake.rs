@@ -1,4 +1,5 @@
-//! The bytes of the attach handshake, against messages that were written down once: clients and daemons of other builds read them.
+//! The bytes of the attach handshake, against messages that were written down once: clients and daemons of other builds
+//! read them.
 
 use netvale_control::attach::{
     AttachReply, AttachRequest, FLAG_LOSSLESS, FLAG_SHARED, FileAsked, IN_FILE, NOTE_LEN, OffsetsAsked, Pools, Role,

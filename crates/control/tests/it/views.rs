@@ -15,8 +15,8 @@ trait Lacks {
     const HAS: bool = false;
 }
 
-/// Whether [`OptionsOf`](netvale_control::options::OptionsOf) a kind has an option: where a kind is of the option's trait, `HAS` is the type's
-/// own constant, which hides the one of the trait `Lacks`.
+/// Whether [`OptionsOf`](netvale_control::options::OptionsOf) a kind has an option: where a kind is of the option's
+/// trait, `HAS` is the type's own constant, which hides the one of the trait `Lacks`.
 macro_rules! views {
     ([$($option:ident)+] $kinds:tt) => {
         /// Every view's options, in the table's order.
@@ -43,7 +43,8 @@ views! {
     [Local Tap Vhost Virtio VirtioPci Ptnet E1000 E1000Pci Netmap Replay Capture Vxlan Null Echo]
 }
 
-/// Objective: each kind's view can read exactly the options that the table gives that kind, and no option or kind is missing here.
+/// Objective: each kind's view can read exactly the options that the table gives that kind, and no option or kind is
+/// missing here.
 #[test]
 fn views_are_the_tables() {
     let key = |field| if field == "repeat" { "loop" } else { field };

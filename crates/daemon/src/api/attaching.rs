@@ -90,8 +90,8 @@ fn place(d: &Daemon, p: &AttachParams, spec: &AttachSpec) -> Result<SwitchPort, 
     Ok(SwitchPort::new(switch, port))
 }
 
-/// Attaches a port whose device came with the request. It stays until it is detached, or its device is gone. Returns its
-/// full name.
+/// Attaches a port whose device came with the request. It stays until it is detached, or its device is gone. Returns
+/// its full name.
 ///
 /// # Errors
 /// [`Refusal`] if the caller may not do that, or what came is not such a device.

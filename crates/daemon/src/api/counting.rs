@@ -1,4 +1,5 @@
-//! Counters for `top` and for metrics: read from where workers leave them, without a lock and without a look at what programs can write.
+//! Counters for `top` and for metrics: read from where workers leave them, without a lock and without a look at what
+//! programs can write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,8 +21,8 @@ use crate::ports::tunnel::{VxlanPort, remote};
 use crate::registry::events::now_ns;
 use crate::worker::Worker;
 
-/// About how many counters an answer has at most; the ports that are left come in the next one. So an answer stays below what a connection may
-/// leave unread, and the main thread has time for others in between.
+/// About how many counters an answer has at most; the ports that are left come in the next one. So an answer stays
+/// below what a connection may leave unread, and the main thread has time for others in between.
 const MOST_COUNTERS: usize = 30_000;
 
 /// Reads the counters of the ports that the caller sees, and of the workers.
@@ -246,7 +247,8 @@ fn sum_of(record: &Record, name: &str) -> PortStats {
 mod tests {
     use super::*;
 
-    /// Objective: the parts of all rings are added up, those without a frame are left out, and their bounds are those of the protocol.
+    /// Objective: the parts of all rings are added up, those without a frame are left out, and their bounds are those
+    /// of the protocol.
     #[test]
     fn latencies() {
         let rings = [Arc::<RingCounters>::default(), Arc::default()];

@@ -1,4 +1,5 @@
-//! Snapshots of the daemon's ports for `list`, `show`, `top`. Callers see their own ports; root and the daemon's own user see all.
+//! Snapshots of the daemon's ports for `list`, `show`, `top`. Callers see their own ports; root and the daemon's own
+//! user see all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,7 +59,8 @@ pub fn list_table(d: &Daemon, switch: &str, caller: Caller) -> Option<Vec<TableE
     Some(entries)
 }
 
-/// Who wants which multicast groups of a switch, restricted to ports that the caller sees; `None` when there is no such switch.
+/// Who wants which multicast groups of a switch, restricted to ports that the caller sees; `None` when there is no such
+/// switch.
 pub fn list_groups(d: &Daemon, switch: &str, caller: Caller) -> Option<GroupsInfo> {
     let ports: BTreeMap<_, _> = d.switches.get(switch)?.ports().into_iter().collect();
     let is_seen = |full: &String| d.ports.get(full).is_some_and(|record| controls(caller, record.owner.uid));

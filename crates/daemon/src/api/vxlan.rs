@@ -160,7 +160,8 @@ fn rearm(d: &Daemon, port: &str) {
     }
 }
 
-/// Adds what a tunnel knows to a switch's table: which endpoint an address is behind, and addresses that were given and not seen.
+/// Adds what a tunnel knows to a switch's table: which endpoint an address is behind, and addresses that were given and
+/// not seen.
 pub fn add_remote(d: &Daemon, switch: &Switch, id: PortId, full: &str, entries: &mut Vec<TableEntry>) {
     let Some(port) = d.ports.get(full).and_then(|record| record.behind.get::<VxlanPort>()) else { return };
     let mut known: BTreeMap<Mac, _> =

@@ -1,4 +1,5 @@
-//! What the daemon's command line says. It goes before what the file says, at the start and when a file is applied later.
+//! What the daemon's command line says. It goes before what the file says, at the start and when a file is applied
+//! later.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -101,7 +102,8 @@ fn merged<T: PartialEq>(first: impl IntoIterator<Item = T>, then: impl IntoItera
 mod tests {
     use super::*;
 
-    /// Objective: the command line goes before the file; what both name is there once; relative folders are those of the start.
+    /// Objective: the command line goes before the file; what both name is there once; relative folders are those of
+    /// the start.
     #[test]
     fn command_line_first() {
         let overrides = Overrides {

@@ -30,15 +30,15 @@ pub enum Item {
     Switch(SwitchItem),
     /// What a user has captured.
     Captures(UserCaptures),
-    /// A network interface. Descriptors: the map and the link of its program, the socket that makes it take all frames; if
-    /// something stands in for its stack, the queues of that TAP, the map and the three links of its hooks.
+    /// A network interface. Descriptors: the map and the link of its program, the socket that makes it take all frames;
+    /// if something stands in for its stack, the queues of that TAP, the map and the three links of its hooks.
     Interface(InterfaceItem),
     /// A port. Descriptors: those of its kind, then, if frames wait, a file with them.
     Port(Box<PortItem>),
     /// A pipe between programs. Descriptors: its four doorbells.
     Pipe(PipeItem),
-    /// Rings of an interface that a program has open. Descriptors: the sockets of its queues, then two bells of each host
-    /// ring, tx rings first.
+    /// Rings of an interface that a program has open. Descriptors: the sockets of its queues, then two bells of each
+    /// host ring, tx rings first.
     OpenInterface(Box<OpenInterfaceItem>),
     /// A connection. Descriptors: its socket, then those of what it holds.
     Client(ClientItem),
@@ -200,7 +200,8 @@ pub struct SwitchItem {
     pub name: String,
     /// The user that owns it.
     pub owner: u32,
-    /// Its addresses (in wire order, first byte lowest, their VLANs above them), and the names of the ports behind which they were seen.
+    /// Its addresses (in wire order, first byte lowest, their VLANs above them), and the names of the ports behind
+    /// which they were seen.
     pub addresses: Vec<(u64, String)>,
     /// The key by which it spreads flows over queues: each of them stays on its queue, and in order.
     #[serde(default)]
@@ -329,7 +330,8 @@ pub enum HoldItem {
         /// The `netmap_if`.
         binding: BindingItem,
     },
-    /// Rings with nothing behind them, which no other item is about. Descriptors: two bells of each ring, tx rings first.
+    /// Rings with nothing behind them, which no other item is about. Descriptors: two bells of each ring, tx rings
+    /// first.
     Bare {
         /// What is said of rings.
         rings: serde_json::Value,

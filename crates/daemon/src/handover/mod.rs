@@ -15,6 +15,6 @@ pub mod wire;
 
 /// Version of the items. A successor continues only what a daemon of the same version hands over.
 ///
-/// What the service manager keeps has no version of its own: it is read like a configuration, and what cannot be read is
-/// attached anew.
+/// What the service manager keeps has no version of its own: it is read like a configuration, and what cannot be read
+/// is attached anew.
 pub const VERSION: u32 = 1;

@@ -1,5 +1,5 @@
-//! Files and sockets. They are opened with the daemon's rights, so other users than its own may name only those that lie
-//! in `allow_dirs`. The text of a path decides whether it is looked up at all; the look-up decides the rest.
+//! Files and sockets. They are opened with the daemon's rights, so other users than its own may name only those that
+//! lie in `allow_dirs`. The text of a path decides whether it is looked up at all; the look-up decides the rest.
 
 use std::path::{Path, PathBuf};
 

@@ -45,7 +45,8 @@ pub fn may_subscribe(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     within(caller, theirs, d.config.quota.subscriptions, "subscriptions to events", "subscriptions")
 }
 
-/// Most traces of all users together, how many of these only root and the daemon's own user can have, and those of another user.
+/// Most traces of all users together, how many of these only root and the daemon's own user can have, and those of
+/// another user.
 const TRACES: (usize, usize, usize) = (64, 8, 4);
 
 /// Whether the caller may have one more trace, in place of the one that its connection has.

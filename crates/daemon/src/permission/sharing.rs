@@ -1,4 +1,5 @@
-//! Whose memory a program's rings come to lie in. Nobody shares another user's memory unawares: that user can read and change all frames there.
+//! Whose memory a program's rings come to lie in. Nobody shares another user's memory unawares: that user can read and
+//! change all frames there.
 
 use netvale_portspec::{Base, Memory};
 use rustix::io::Errno;

@@ -1,8 +1,8 @@
 //! `tap:NAME` that a client has made, in a network namespace of its choice, and hands over.
 //!
-//! The client may keep copies of its descriptors: it can then take frames of its own interface, change how they look, and make the descriptors
-//! blocking. None of it reaches another port; what would stop a worker costs this one ([`Link`]). When the interface or its namespace is gone, so is
-//! the port.
+//! The client may keep copies of its descriptors: it can then take frames of its own interface, change how they look,
+//! and make the descriptors blocking. None of it reaches another port; what would stop a worker costs this one
+//! ([`Link`]). When the interface or its namespace is gone, so is the port.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ struct BroughtTap {
     queues: Held,
 }
 
-/// The queues of a user's TAP. The last one to be closed takes the interface with it, which takes the kernel milliseconds: that is the work of a
-/// thread of its own.
+/// The queues of a user's TAP. The last one to be closed takes the interface with it, which takes the kernel
+/// milliseconds: that is the work of a thread of its own.
 struct Held {
     queues: Vec<Arc<OwnedFd>>,
     uid: u32,

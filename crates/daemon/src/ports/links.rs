@@ -55,8 +55,8 @@ struct Made {
     end: LinkEnd,
 }
 
-/// How many threads deliver to each link of a port: to that on which it sends the forwarders of its rings, twice as many once it joins
-/// two switches; to the other one all workers.
+/// How many threads deliver to each link of a port: to that on which it sends the forwarders of its rings, twice as
+/// many once it joins two switches; to the other one all workers.
 fn threads(d: &Daemon, rings: usize) -> [usize; 2] {
     let workers = d.workers.all().len();
     [workers.min((2 * rings).saturating_sub(1)), workers]
@@ -143,8 +143,8 @@ impl Links {
     }
 }
 
-/// Changes the links of a port that frames pass. Returns those that are not in use any more once the switch knows of the
-/// new ones.
+/// Changes the links of a port that frames pass. Returns those that are not in use any more once the switch knows of
+/// the new ones.
 ///
 /// # Errors
 /// [`Refusal`] when memory or descriptors are missing; nothing has changed then.

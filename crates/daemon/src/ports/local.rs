@@ -145,7 +145,8 @@ fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
     }
 }
 
-/// Makes a port; one that is attached, and not opened, has options. Returns the largest agreed offset, if its first program asked for offsets.
+/// Makes a port; one that is attached, and not opened, has options. Returns the largest agreed offset, if its first
+/// program asked for offsets.
 fn make(
     d: &mut Daemon,
     at: &SwitchPort,

@@ -1,5 +1,6 @@
-//! Events that nobody reports to the main thread: what workers and threads of ports note in their own memory is looked at, now and then, and compared
-//! with what was found before. Only while somebody wants to be told; so neither a worker nor a frame pays for it.
+//! Events that nobody reports to the main thread: what workers and threads of ports note in their own memory is looked
+//! at, now and then, and compared with what was found before. Only while somebody wants to be told; so neither a worker
+//! nor a frame pays for it.
 
 use std::time::{Duration, Instant};
 
@@ -116,7 +117,8 @@ fn threads(d: &Daemon, found: &mut Looks, news: &mut Vec<Happened>) {
 mod tests {
     use super::*;
 
-    /// Objective: of peers that came and went between two looks, each change is told that can be: who came, who went, and why.
+    /// Objective: of peers that came and went between two looks, each change is told that can be: who came, who went,
+    /// and why.
     #[test]
     fn comings_and_goings() {
         let at = |connected, connections| PortLook { connected, connections, ..PortLook::default() };

@@ -231,8 +231,8 @@ mod tests {
     use super::*;
     use crate::config::File;
 
-    /// Objective: of a pipe whose first end cannot be opened, because the region that its program asked for has no `netmap_if` that is large enough,
-    /// nothing is left: neither the pipe, which would keep its name, nor its memory.
+    /// Objective: of a pipe whose first end cannot be opened, because the region that its program asked for has no
+    /// `netmap_if` that is large enough, nothing is left: neither the pipe, which would keep its name, nor its memory.
     #[test]
     fn what_was_made_for_nothing() {
         let mut d = Daemon::new(File::default().into_config().unwrap()).unwrap();

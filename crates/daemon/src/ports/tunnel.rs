@@ -120,8 +120,8 @@ pub fn remote(peer: &Peer) -> VxlanRemote {
     VxlanRemote { vtep: peer.ip, flood: peer.floods, out_frames, out_bytes, in_frames, in_bytes }
 }
 
-/// Has a tunnel's switch ask it about addresses that the switch does not know, if somebody says where they are. Again when the
-/// port's VLANs have changed.
+/// Has a tunnel's switch ask it about addresses that the switch does not know, if somebody says where they are. Again
+/// when the port's VLANs have changed.
 pub fn ask_port(d: &Daemon, full: &str) {
     let Some(record) = d.ports.get(full) else { return };
     if let Some(port) = record.behind.get::<VxlanPort>().filter(|port| port.evpn)

@@ -91,7 +91,8 @@ fn refusal(e: EndpointError) -> Refusal {
     Refusal::new(errno, e.to_string() + forbidden(errno))
 }
 
-/// What to do where not the address is at fault, but the whole family: systemd refuses those that the unit does not name with this errno.
+/// What to do where not the address is at fault, but the whole family: systemd refuses those that the unit does not
+/// name with this errno.
 fn forbidden(errno: Errno) -> &'static str {
     match errno {
         Errno::AFNOSUPPORT if keep::is_there() => {

@@ -27,8 +27,8 @@ const BUSY: u64 = 60;
 /// Percent of the period that a move has to be worth.
 const WORTH: u64 = 10;
 
-/// The move to the worker with the least to do that is worth most: by how much the busier of the two workers has less to
-/// do then. `period` is in nanoseconds.
+/// The move to the worker with the least to do that is worth most: by how much the busier of the two workers has less
+/// to do then. `period` is in nanoseconds.
 ///
 /// With the same loads, no move is undone by a later one: it would make the busier of the two busier.
 pub(super) fn best(loads: &[Load], workers: usize, period: u64) -> Option<Move> {
@@ -103,8 +103,8 @@ mod tests {
         assert_eq!(best(&loads, 2, 100), None);
     }
 
-    /// Objective: whatever the tasks would take, which is more than the workers have, or about as much, and which changes a
-    /// little from period to period, all moves are over soon even if none had to stay, and none comes later.
+    /// Objective: whatever the tasks would take, which is more than the workers have, or about as much, and which
+    /// changes a little from period to period, all moves are over soon even if none had to stay, and none comes later.
     #[test]
     fn nothing_goes_back_and_forth() {
         let wanted: [&[u64]; 6] =

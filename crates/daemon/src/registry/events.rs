@@ -1,7 +1,8 @@
 //! Events: what happens, and who is told of it.
 //!
-//! Each subscription has a queue of its own, which is bounded: of one that does not read, events are dropped, counted, and their number is told in their
-//! place. So a client that stands still costs the others nothing, and the daemon no more than its queue.
+//! Each subscription has a queue of its own, which is bounded: of one that does not read, events are dropped, counted,
+//! and their number is told in their place. So a client that stands still costs the others nothing, and the daemon no
+//! more than its queue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -205,8 +206,8 @@ impl Events {
         self.0.contains_key(&client)
     }
 
-    /// Has a connection told of events from now on, after the one of that number: by these filters instead of those that it had. Returns the number of
-    /// the last event.
+    /// Has a connection told of events from now on, after the one of that number: by these filters instead of those
+    /// that it had. Returns the number of the last event.
     pub fn subscribe(&mut self, caller: Caller, params: SubscribeParams, sequence: u64) -> u64 {
         let new = || {
             let (waiting, params) = (VecDeque::new(), SubscribeParams::default());

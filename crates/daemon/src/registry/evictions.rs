@@ -56,9 +56,9 @@ impl Evictions {
         Evictions { faults, leaving, past, count: 0, conduct, held_up }
     }
 
-    /// Creates a fault for a new port's program, which wakes the main thread when it is reported. A doorbell of a user's
-    /// that blocks costs all of the user's ports: each could cost a worker the same time again. Root's, and those of
-    /// the daemon's own user, are on their own.
+    /// Creates a fault for a new port's program, which wakes the main thread when it is reported. A doorbell of a
+    /// user's that blocks costs all of the user's ports: each could cost a worker the same time again. Root's, and
+    /// those of the daemon's own user, are on their own.
     pub fn new_fault(&mut self, owner: Caller) -> Fault {
         if is_trusted_user(owner.uid) {
             return Fault::of_trusted(&self.faults);

@@ -1,11 +1,13 @@
-//! What was last found of that which workers and threads of ports change by themselves: what is different now is an event.
+//! What was last found of that which workers and threads of ports change by themselves: what is different now is an
+//! event.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Time between two looks while somebody wants to be told.
 const EVERY: Duration = Duration::from_millis(250);
-/// The same when something is known to have changed: peers that come and go all the time have all ports looked at this often.
+/// The same when something is known to have changed: peers that come and go all the time have all ports looked at this
+/// often.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// What is known of a port.
@@ -74,8 +76,8 @@ impl Looks {
 mod tests {
     use super::*;
 
-    /// Objective: what may have changed is looked at immediately, but not again and again without a pause; nothing is looked at while
-    /// nobody wants to be told.
+    /// Objective: what may have changed is looked at immediately, but not again and again without a pause; nothing is
+    /// looked at while nobody wants to be told.
     #[test]
     fn pauses() {
         let (mut looks, now) = (Looks::default(), Instant::now());

@@ -190,8 +190,8 @@ impl Regions {
         touched
     }
 
-    /// Returns a region number that is not in use; `is_used` knows of those that have no entry. Numbers are given in turn, so that one that was used is not
-    /// used again soon. `None`: all are in use.
+    /// Returns a region number that is not in use; `is_used` knows of those that have no entry. Numbers are given in
+    /// turn, so that one that was used is not used again soon. `None`: all are in use.
     pub fn new_id(&mut self, is_used: impl Fn(u32) -> bool) -> Option<u32> {
         self.forget_unused();
         for _ in NUMBERS {

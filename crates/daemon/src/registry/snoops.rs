@@ -206,8 +206,8 @@ mod tests {
         Forwarder::new(Arc::clone(switch), from, 0, Box::new(from_ring)).pass(&mut work);
     }
 
-    /// Objective: what a port said before it went is not taken for what the next one with its number says, also if that came before
-    /// anybody looked; what the new one says is.
+    /// Objective: what a port said before it went is not taken for what the next one with its number says, also if that
+    /// came before anybody looked; what the new one says is.
     #[test]
     fn numbers_are_used_again() {
         let (mut snoops, switch) = (Snoops::new().unwrap(), Switch::new("vale0"));

@@ -95,7 +95,8 @@ impl Switches {
         }
     }
 
-    /// Changes the settings of all switches, while frames pass. The forwarding tables of those that exist keep their size.
+    /// Changes the settings of all switches, while frames pass. The forwarding tables of those that exist keep their
+    /// size.
     pub fn treat(&mut self, settings: Settings, ageing: Duration) {
         self.by_name.values().for_each(|known| known.switch.treat(settings.sticky, settings.holds_others));
         self.settings = settings;

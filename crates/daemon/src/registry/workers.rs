@@ -1,5 +1,5 @@
-//! The worker threads, and the tasks of each: a new one goes to the worker with the least to do, and moves when that has
-//! changed.
+//! The worker threads, and the tasks of each: a new one goes to the worker with the least to do, and moves when that
+//! has changed.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -247,8 +247,8 @@ impl Workers {
         id
     }
 
-    /// The worker that had the least to do in the last period; among equals, that with the fewest tasks. What a new task
-    /// will take is not known: it counts like a part of the period.
+    /// The worker that had the least to do in the last period; among equals, that with the fewest tasks. What a new
+    /// task will take is not known: it counts like a part of the period.
     fn least(&self) -> usize {
         let load = |&worker: &usize| {
             let parts = self.busy.get(worker).map_or(0, |busy| busy.last * PART / self.length);
@@ -258,7 +258,8 @@ impl Workers {
         (0..self.all.len()).min_by_key(load).unwrap_or(0)
     }
 
-    /// Moves a task if a period is over and that makes a busy worker's load smaller. Returns the time until the next call.
+    /// Moves a task if a period is over and that makes a busy worker's load smaller. Returns the time until the next
+    /// call.
     pub fn tick(&mut self, now: Instant) -> Duration {
         self.end_idle();
         self.leaving.retain(|worker| !worker.has_ended());
@@ -296,8 +297,8 @@ impl Workers {
         self.busy.iter().any(|busy| busy.last > self.length / PART)
     }
 
-    /// What each task took of the time that its worker was busy: only few rounds are timed, so that their sum may be more
-    /// than that, or less.
+    /// What each task took of the time that its worker was busy: only few rounds are timed, so that their sum may be
+    /// more than that, or less.
     fn loads(&self, now: Instant) -> Vec<Load> {
         let mut sums = vec![0u64; self.all.len()];
         // Those of users stay at these users' workers.
@@ -567,8 +568,8 @@ mod tests {
         workers.retire(&tasks);
     }
 
-    /// Objective: a new task goes to the worker with less to do, though it has more tasks; an idle daemon looks seldom, and one
-    /// with a single worker never.
+    /// Objective: a new task goes to the worker with less to do, though it has more tasks; an idle daemon looks seldom,
+    /// and one with a single worker never.
     #[test]
     fn where_new_tasks_go() {
         let mut workers = start();

@@ -82,7 +82,8 @@ impl Pipe {
         })
     }
 
-    /// What a successor must know to continue it. That of a virtual machine has no descriptors: its port hands them over.
+    /// What a successor must know to continue it. That of a virtual machine has no descriptors: its port hands them
+    /// over.
     ///
     /// # Errors
     /// When the daemon is out of descriptors.

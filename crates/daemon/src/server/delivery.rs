@@ -1,5 +1,5 @@
-//! Events on their way to those who subscribed. A connection has at most [`CHUNK`] bytes of them between its queue and its socket: one that does not
-//! read is left alone until it does.
+//! Events on their way to those who subscribed. A connection has at most [`CHUNK`] bytes of them between its queue and
+//! its socket: one that does not read is left alone until it does.
 
 use std::os::fd::AsFd;
 
@@ -45,7 +45,8 @@ impl Server {
         }
     }
 
-    /// All events that wait are put behind what their connections have not read yet, to go to a successor together with that.
+    /// All events that wait are put behind what their connections have not read yet, to go to a successor together with
+    /// that.
     pub(super) fn collect_events(&mut self) {
         for id in self.daemon.events.waiting() {
             if let Some((Client::Control { unsent, .. }, _)) = self.clients.get_mut(&id) {

@@ -110,8 +110,8 @@ impl Server {
         Ok(())
     }
 
-    /// Has the service manager keep counters and addresses now and then, while frames pass. Returns the time until the next
-    /// call.
+    /// Has the service manager keep counters and addresses now and then, while frames pass. Returns the time until the
+    /// next call.
     pub(super) fn keep_counters(&mut self, now: Instant) -> Duration {
         let Some(store) = &mut self.store else { return Duration::MAX };
         let (at, busy) = self.counted;

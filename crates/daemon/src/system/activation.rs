@@ -16,14 +16,14 @@ pub struct Bound {
     pub attach: OwnedFd,
     /// For JSON-RPC.
     pub control: OwnedFd,
-    /// The files of those that the daemon has bound itself: it removes them when it ends. At the others the service manager
-    /// goes on listening.
+    /// The files of those that the daemon has bound itself: it removes them when it ends. At the others the service
+    /// manager goes on listening.
     pub own: Vec<PathBuf>,
 }
 
 impl Bound {
-    /// Takes the sockets called `attach` and `control` out of what the service manager has passed, and binds what is not
-    /// there.
+    /// Takes the sockets called `attach` and `control` out of what the service manager has passed, and binds what is
+    /// not there.
     ///
     /// # Errors
     /// [`SocketError`] if a socket cannot be bound.
@@ -119,7 +119,8 @@ mod tests {
         assert_eq!(rustix::net::accept(&sockets.control).unwrap_err(), rustix::io::Errno::AGAIN);
     }
 
-    /// Objective: a descriptor that is not the socket that its name says is closed, with the reason, and the daemon binds its own.
+    /// Objective: a descriptor that is not the socket that its name says is closed, with the reason, and the daemon
+    /// binds its own.
     #[test]
     fn others_are_refused() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! systemd's journal (systemd.journal-fields(7)): each line as on standard error, and its fields apart, by which journalctl finds it:
-//! `journalctl PORT=vale0:a`, `SWITCH=vale0`.
+//! systemd's journal (systemd.journal-fields(7)): each line as on standard error, and its fields apart, by which
+//! journalctl finds it: `journalctl PORT=vale0:a`, `SWITCH=vale0`.
 
 use std::fmt::{Debug, Write};
 use std::os::fd::AsFd;

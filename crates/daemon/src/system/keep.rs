@@ -56,8 +56,8 @@ pub fn found() -> Kept {
     passed().into_iter().collect()
 }
 
-/// The descriptors that a service manager has passed, with their names, of which several may be the same. Must be called only once: the
-/// caller owns them.
+/// The descriptors that a service manager has passed, with their names, of which several may be the same. Must be
+/// called only once: the caller owns them.
 pub fn passed() -> Vec<(String, OwnedFd)> {
     let Ok(fds) = sd_notify::listen_fds_with_names() else { return Vec::new() };
     // SAFETY: the service manager passed these descriptors to this process, and nobody else here knows their numbers.

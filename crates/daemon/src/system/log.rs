@@ -1,8 +1,8 @@
 //! The log's limit: how many lines a second are written about one user, or about one port's peers.
 //!
-//! A line is about the user that its field `uid` names; a line without it is about the port in its field `at` or `port`, and
-//! one without these is of its place in the program. Lines about root and the daemon's own user have no limit, and
-//! neither have the levels `debug` and `trace`, which somebody asked for.
+//! A line is about the user that its field `uid` names; a line without it is about the port in its field `at` or
+//! `port`, and one without these is of its place in the program. Lines about root and the daemon's own user have no
+//! limit, and neither have the levels `debug` and `trace`, which somebody asked for.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -40,8 +40,8 @@ pub enum SandboxError {
     Arch,
 }
 
-/// Enters the sandbox: of the file system, only `run_dir`, `dirs`, the TUN device and vfio stay reachable; `config`, the
-/// daemon's own file, can be read again.
+/// Enters the sandbox: of the file system, only `run_dir`, `dirs`, the TUN device and vfio stay reachable; `config`,
+/// the daemon's own file, can be read again.
 ///
 /// # Errors
 /// [`SandboxError`] if a step fails; the process may then be partly restricted and should end.

@@ -187,7 +187,8 @@ fn give(path: &Path, access: &SocketAccess) -> Result<(), SocketError> {
     if access.owner.is_some() || access.group.is_some() { set_owner(path, access) } else { Ok(()) }
 }
 
-/// Changes who may connect to a socket. What is the same is not asked for: a daemon in its sandbox may change modes only.
+/// Changes who may connect to a socket. What is the same is not asked for: a daemon in its sandbox may change modes
+/// only.
 ///
 /// # Errors
 /// [`SocketError::System`] if a step fails, [`SocketError::User`] if the owner or group does not exist.

@@ -119,7 +119,8 @@ pub fn id_of(what: &'static str, file: &str, name: &str) -> Result<u32, UserErro
 mod tests {
     use super::*;
 
-    /// Objective: a user is found by name and by number, with their own group; other numbers are their own group's; no other name is anybody's.
+    /// Objective: a user is found by name and by number, with their own group; other numbers are their own group's; no
+    /// other name is anybody's.
     #[test]
     fn users() {
         let users = "root:x:0:0:root:/root:/bin/bash\nbroken\nvale:x:990:991::/:/bin/false\n7:x:1:1::/:\n";

@@ -30,8 +30,8 @@ pub(crate) fn start() -> std::io::Result<()> {
     if STARTED.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
-    // SAFETY: zeros are a valid sigaction: no flags, so that calls are not begun again, and an empty mask. The handler does nothing, hence
-    // nothing that a handler must not do.
+    // SAFETY: zeros are a valid sigaction: no flags, so that calls are not begun again, and an empty mask. The handler
+    // does nothing, hence nothing that a handler must not do.
     let done = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;

@@ -21,8 +21,8 @@ impl Watchdog {
         Watchdog { every: (period / 2).max(Duration::from_millis(1)), next: Instant::now() }
     }
 
-    /// Called by the main thread. When it is time, asks whether the others go on, each within the time that is given, and
-    /// passes that on. Returns the time until the next call.
+    /// Called by the main thread. When it is time, asks whether the others go on, each within the time that is given,
+    /// and passes that on. Returns the time until the next call.
     pub fn tick(&mut self, now: Instant, go_on: impl FnOnce(Duration) -> bool) -> Duration {
         if now >= self.next {
             self.next = now + self.every;

@@ -126,7 +126,8 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// Objective: the time asleep is told while a sleep lasts, is that of the worker's clock once it is over, and never falls.
+    /// Objective: the time asleep is told while a sleep lasts, is that of the worker's clock once it is over, and never
+    /// falls.
     #[test]
     fn a_sleep_that_lasts() {
         let (stats, mut clock) = (WorkerStats::default(), Clock::new(Watched::new("a test".into())));
@@ -147,8 +148,8 @@ mod tests {
         }
     }
 
-    /// Objective: whenever somebody looks, while a worker sleeps and wakes all the time, the time asleep does not fall and is not above the time
-    /// that has passed.
+    /// Objective: whenever somebody looks, while a worker sleeps and wakes all the time, the time asleep does not fall
+    /// and is not above the time that has passed.
     #[test]
     fn never_falls() {
         let (stats, begun) = (Arc::new(WorkerStats::default()), Instant::now());

@@ -26,8 +26,8 @@ pub(super) struct Order {
 }
 
 impl Worker {
-    /// Moves a task to another worker. Returns whether it is there now; it is not if this worker has lost it, or is held
-    /// up. The next commands for the task are for the worker that has it then.
+    /// Moves a task to another worker. Returns whether it is there now; it is not if this worker has lost it, or is
+    /// held up. The next commands for the task are for the worker that has it then.
     pub fn move_to(&self, id: TaskId, to: &Worker) -> bool {
         let (done, answer) = mpsc::sync_channel(1);
         let is_open = Arc::new(AtomicBool::new(true));

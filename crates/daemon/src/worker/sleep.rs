@@ -1,4 +1,5 @@
-//! What a worker does without work: it polls as long as that pays, then sleeps in epoll until one of its tasks has news.
+//! What a worker does without work: it polls as long as that pays, then sleeps in epoll until one of its tasks has
+//! news.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -17,8 +18,8 @@ const ALONE: Duration = Duration::from_micros(5);
 /// brought nothing.
 const HELD_NAP: Duration = Duration::from_micros(50);
 const MOST_HELD_NAP: Duration = Duration::from_millis(1);
-/// How long a descriptor with an error is not waited for: a TAP whose interface is gone reports one for good, others may
-/// recover.
+/// How long a descriptor with an error is not waited for: a TAP whose interface is gone reports one for good, others
+/// may recover.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 /// Listens to the descriptor of a held ingress, or not: it stays readable while frames wait behind the held ones, so
@@ -133,8 +134,9 @@ impl Loop {
         }
     }
 
-    /// Waits for descriptors, but no longer than that: epoll's own limit is rounded up to milliseconds. The kernel may be late by a thousandth
-    /// of a wait, so that a long one ends early by as much, and the worker waits again for the rest.
+    /// Waits for descriptors, but no longer than that: epoll's own limit is rounded up to milliseconds. The kernel may
+    /// be late by a thousandth of a wait, so that a long one ends early by as much, and the worker waits again for the
+    /// rest.
     fn wait(&self, limit: Duration) {
         let limit = limit - limit / 512;
         let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };

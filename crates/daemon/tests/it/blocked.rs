@@ -1,5 +1,5 @@
-//! Peers that make the descriptors by which they are woken block, and fill them: on every kind of port, the worker goes on for everybody else, and the peer
-//! loses its port, with a reason.
+//! Peers that make the descriptors by which they are woken block, and fill them: on every kind of port, the worker goes
+//! on for everybody else, and the peer loses its port, with a reason.
 
 use crate::common;
 use crate::common::published;
@@ -80,8 +80,8 @@ fn waits(fd: impl AsFd, does: bool) {
     rustix::fs::fcntl_setfl(&fd, if does { others } else { others | rustix::fs::OFlags::NONBLOCK }).unwrap();
 }
 
-/// Has queues called through sockets. What comes from a peer is made not to wait; the peer undoes that, for all of them together: it may be evicted for the
-/// first one.
+/// Has queues called through sockets. What comes from a peer is made not to wait; the peer undoes that, for all of them
+/// together: it may be evicted for the first one.
 fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
     for (queue, (_, to)) in (0u64..).zip(all) {
         let mut m = Message::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());
@@ -92,7 +92,8 @@ fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
     all.iter().for_each(|(_, to)| waits(to, true));
 }
 
-/// Objective: a front end that blocks kick, call and error descriptor of a queue that wants to be called, or that is called through full sockets.
+/// Objective: a front end that blocks kick, call and error descriptor of a queue that wants to be called, or that is
+/// called through full sockets.
 #[test]
 fn vhost() {
     [false, true].into_iter().for_each(vhost_called);
@@ -230,7 +231,8 @@ fn virtio() {
     });
 }
 
-/// Objective: a program that blocks the wake-up of its ring, and its doorbell, loses its port; one that opens it anew is served.
+/// Objective: a program that blocks the wake-up of its ring, and its doorbell, loses its port; one that opens it anew
+/// is served.
 #[test]
 fn program() {
     let d = Daemon::start("workers = 1");

@@ -42,8 +42,8 @@ fn refused(d: &Daemon, file: &impl AsFd, place: (u64, u64), why: &str) {
     }
 }
 
-/// Objective: what is no file in memory, open for reading and writing, long enough for the whole pages asked for, is refused by name, and the
-/// daemon goes on.
+/// Objective: what is no file in memory, open for reading and writing, long enough for the whole pages asked for, is
+/// refused by name, and the daemon goes on.
 #[test]
 fn other_files() {
     let d = Daemon::start("");
@@ -101,7 +101,8 @@ fn same_place_same_region() {
     assert_ne!(fresh.reply.mem_id, last);
 }
 
-/// Objective: a file that is cut short under its ports costs nobody else anything, and a longer file again is another region.
+/// Objective: a file that is cut short under its ports costs nobody else anything, and a longer file again is another
+/// region.
 #[test]
 fn cut_short() {
     let d = Daemon::start("");
@@ -127,7 +128,8 @@ fn cut_short() {
 mod as_root {
     use super::*;
 
-    /// Objective: nobody gets a region in the place of another user's, root neither, and root none that a user could cut short.
+    /// Objective: nobody gets a region in the place of another user's, root neither, and root none that a user could
+    /// cut short.
     #[test]
     fn other_users() {
         if !rustix::process::geteuid().is_root() {

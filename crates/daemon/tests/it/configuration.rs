@@ -26,8 +26,8 @@ fn head(d: &Daemon) -> String {
     format!("run_dir = {:?}\nsandbox = false\n", d.dir())
 }
 
-/// Objective: a program goes on with its port, its counters and its connection while others come and go; a port that a program opened is in the
-/// way of one of the file, and is named.
+/// Objective: a program goes on with its port, its counters and its connection while others come and go; a port that a
+/// program opened is in the way of one of the file, and is named.
 #[test]
 fn programs_go_on() {
     let d = Daemon::start("[[port]]\nswitch = 'vale0'\nport = 'a'\n[[port]]\nswitch = 'vale0'\nport = 'gone'\n");
@@ -52,8 +52,8 @@ fn programs_go_on() {
     assert_eq!(shown(&d)["left_out"].as_array().unwrap().len(), 1);
 }
 
-/// Objective: ports that cannot be attached are left out, of whatever kind, and are attached once they can be; where all
-/// are required, the daemon does not start.
+/// Objective: ports that cannot be attached are left out, of whatever kind, and are attached once they can be; where
+/// all are required, the daemon does not start.
 #[test]
 fn ports_that_fail() {
     let dir = tempfile::tempdir().unwrap();
@@ -83,7 +83,8 @@ fn ports_that_fail() {
     assert!(refused.contains("enters no network namespace"), "{refused}");
 }
 
-/// Objective: a file that is longer than other users' requests may be is taken whole; it comes out as it went in, and starts the same daemon.
+/// Objective: a file that is longer than other users' requests may be is taken whole; it comes out as it went in, and
+/// starts the same daemon.
 #[test]
 fn large_files() {
     let d = Daemon::start("");

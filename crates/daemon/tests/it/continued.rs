@@ -116,8 +116,8 @@ fn cable_to_the_stack(queues: u32) {
 mod as_root {
     use super::*;
 
-    /// Objective: a TAP, with one queue or several, loses, doubles and reorders nothing while daemons follow each other, also after
-    /// successors that fail; its counters go on.
+    /// Objective: a TAP, with one queue or several, loses, doubles and reorders nothing while daemons follow each
+    /// other, also after successors that fail; its counters go on.
     #[test]
     fn tap() {
         if !inside() {
@@ -159,7 +159,8 @@ mod as_root {
         until("no port", || d.ports() == ["vale0:a"]);
     }
 
-    /// Objective: an interface on a switch goes on with its sockets, its buffers and its program; given back, it is as before.
+    /// Objective: an interface on a switch goes on with its sockets, its buffers and its program; given back, it is as
+    /// before.
     #[test]
     fn interface_on_a_switch() {
         if !inside() {
@@ -204,8 +205,8 @@ mod as_root {
         until("no TAP", || Interface::find("nvhost0").is_err());
     }
 
-    /// Objective: a program that has an interface open does not notice: neither at its queues, which it shares with the kernel, nor at its
-    /// host rings. When it ends, the interface is as before.
+    /// Objective: a program that has an interface open does not notice: neither at its queues, which it shares with the
+    /// kernel, nor at its host rings. When it ends, the interface is as before.
     #[test]
     fn interface_of_a_program() {
         if !inside() {

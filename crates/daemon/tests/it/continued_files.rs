@@ -16,8 +16,8 @@ const FRAMES: u32 = 2000;
 /// A user whom the daemon does not trust.
 const USER: u32 = 61_123;
 
-/// Objective: captures of either format, on their way while daemons follow each other, are complete; so are those that come after a successor
-/// that failed. The count of frames goes on.
+/// Objective: captures of either format, on their way while daemons follow each other, are complete; so are those that
+/// come after a successor that failed. The count of frames goes on.
 #[test]
 fn captures() {
     let d = Daemon::start("");
@@ -87,8 +87,8 @@ fn replays() {
 mod as_root {
     use super::*;
 
-    /// Objective: what a user may capture is limited over successors: the portions of finished captures and of running ones count, and come back
-    /// when the files go; a limit of a file's own holds, too.
+    /// Objective: what a user may capture is limited over successors: the portions of finished captures and of running
+    /// ones count, and come back when the files go; a limit of a file's own holds, too.
     #[test]
     fn limits() {
         if !rustix::process::geteuid().is_root() {

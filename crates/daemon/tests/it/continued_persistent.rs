@@ -1,5 +1,5 @@
-//! Ports that may be on no switch, when another daemon takes this one's place: persistent ones of netmap's, and rings with nothing behind
-//! them.
+//! Ports that may be on no switch, when another daemon takes this one's place: persistent ones of netmap's, and rings
+//! with nothing behind them.
 
 use crate::common;
 
@@ -20,7 +20,8 @@ fn asked(d: &Daemon, reqtype: u16, name: &str) {
     let all = [(std::mem::offset_of!(NmreqRegister, nr_mode), NR_REG_ALL_NIC as u8)];
     let is_named = [NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DETACH].contains(&reqtype);
     let body: &[(usize, u8)] = if is_named { &all } else { &[] };
-    // What another test starts has copies of this process's descriptors for a moment: what was closed here is not closed yet.
+    // What another test starts has copies of this process's descriptors for a moment: what was closed here is not
+    // closed yet.
     let mut status = 0;
     until("it is free", || {
         status = request(d, 0, reqtype, name, body).status;
@@ -66,8 +67,8 @@ fn persistent() {
     assert_eq!(d.ports(), ["vale0:a", "vale1:b"]);
 }
 
-/// Objective: policies of such a port are set while it gets and sends frames; what is under way on its link arrives before it leaves
-/// its switch; on the next one, and over daemons that follow each other, it has the same policies.
+/// Objective: policies of such a port are set while it gets and sends frames; what is under way on its link arrives
+/// before it leaves its switch; on the next one, and over daemons that follow each other, it has the same policies.
 #[test]
 fn policies() {
     let d = Daemon::start("");
@@ -113,7 +114,8 @@ fn policies() {
     assert_eq!(policy(&d, "vale2:p0")["isolated"], true);
 }
 
-/// Objective: frames on a port's link that its destination has no room for when another daemon takes over are counted as dropped.
+/// Objective: frames on a port's link that its destination has no room for when another daemon takes over are counted
+/// as dropped.
 #[test]
 fn frames_behind_a_link() {
     let d = Daemon::start("");
@@ -142,8 +144,8 @@ fn frames_behind_a_link() {
     assert_eq!(got + drops("vale0:a") + drops("vale0:b"), 150);
 }
 
-/// Objective: rings with nothing behind them stay their connection's, at their place in their region, over daemons that follow each
-/// other; nobody else gets that place, until the connection ends.
+/// Objective: rings with nothing behind them stay their connection's, at their place in their region, over daemons that
+/// follow each other; nobody else gets that place, until the connection ends.
 #[test]
 fn rings_with_nothing_behind_them() {
     let d = Daemon::start("");

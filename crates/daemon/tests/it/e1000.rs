@@ -1,5 +1,5 @@
-//! e1000 ports, and the guests at them: played ones that drive their card by registers, with Send Combining and with the status block, and some that do
-//! what no driver does.
+//! e1000 ports, and the guests at them: played ones that drive their card by registers, with Send Combining and with
+//! the status block, and some that do what no driver does.
 #![allow(unsafe_code)]
 
 use crate::common;
@@ -79,7 +79,8 @@ fn ping(d: &Daemon, guest: &mut Guest, local: &mut Port, tag: u8) {
     send(local, &frame(9, 1, tag));
     let mut frames = frames_within(guest, INTERRUPT);
     if frames.is_empty() {
-        // Dropped by name where the machine is so busy that a register access of the guest's was kept from being carried out meanwhile.
+        // Dropped by name where the machine is so busy that a register access of the guest's was kept from being
+        // carried out meanwhile.
         let shown = show(d, "card");
         assert!(shown["drops"]["no-room"].as_u64() > Some(0), "no interrupt came: {shown}");
         send(local, &frame(9, 1, tag));
@@ -88,7 +89,8 @@ fn ping(d: &Daemon, guest: &mut Guest, local: &mut Port, tag: u8) {
     assert_eq!(frames, [frame(9, 1, tag)]);
 }
 
-/// Objective: frames go both ways, woken where somebody sleeps, in each of the ways to drive a card, one guest after the other at the same port.
+/// Objective: frames go both ways, woken where somebody sleeps, in each of the ways to drive a card, one guest after
+/// the other at the same port.
 #[test]
 fn played_guests() {
     let d = Daemon::start("workers = 2");
@@ -134,7 +136,8 @@ fn leaving() {
     }
 }
 
-/// Objective: a status block of a guest that is awake costs no register accesses and no interrupts, however many frames pass.
+/// Objective: a status block of a guest that is awake costs no register accesses and no interrupts, however many frames
+/// pass.
 #[test]
 fn nothing_but_memory() {
     let d = Daemon::start("poll_always = true");
@@ -170,8 +173,8 @@ fn nothing_but_memory() {
     assert!(moved <= 20, "{before:?} {after:?}");
 }
 
-/// Objective: memory that goes away under traffic takes nobody down; frames that lie in none are dropped by name, and with the memory back, and the card
-/// started again, all goes on.
+/// Objective: memory that goes away under traffic takes nobody down; frames that lie in none are dropped by name, and
+/// with the memory back, and the card started again, all goes on.
 #[test]
 fn memory_that_goes_away() {
     let d = Daemon::start("");
@@ -208,8 +211,8 @@ fn memory_that_goes_away() {
     }
 }
 
-/// Objective: registers are reached by I/O ports, too; narrow reads see their bytes; what is narrower, wider or between registers is not written, and
-/// what lies outside is refused.
+/// Objective: registers are reached by I/O ports, too; narrow reads see their bytes; what is narrower, wider or between
+/// registers is not written, and what lies outside is refused.
 #[test]
 fn ways_to_registers() {
     let d = Daemon::start("");

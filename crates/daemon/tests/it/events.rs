@@ -1,5 +1,5 @@
-//! Events, as clients of the control socket are told of them: what is told, in which order, to whom; of clients that do not read; beyond the limits;
-//! over a change of processes.
+//! Events, as clients of the control socket are told of them: what is told, in which order, to whom; of clients that do
+//! not read; beyond the limits; over a change of processes.
 
 use crate::common;
 
@@ -62,7 +62,8 @@ fn call(d: &Daemon, method: &str, params: Value) -> Value {
     reply["result"].clone()
 }
 
-/// Objective: what becomes of a port that a program makes, and of one that is attached, is told in order, with who did it and why.
+/// Objective: what becomes of a port that a program makes, and of one that is attached, is told in order, with who did
+/// it and why.
 #[test]
 fn ports_and_programs() {
     let d = Daemon::start("");
@@ -120,8 +121,8 @@ fn ports_and_programs() {
     nothing(&mut told);
 }
 
-/// Objective: only what was asked for is told: of these ports and switches, of these names; a later `subscribe` changes it, `unsubscribe` ends it. Events and
-/// answers are in order: a list has what the events before it told.
+/// Objective: only what was asked for is told: of these ports and switches, of these names; a later `subscribe` changes
+/// it, `unsubscribe` ends it. Events and answers are in order: a list has what the events before it told.
 #[test]
 fn filters_and_order() {
     let d = Daemon::start("");
@@ -229,7 +230,8 @@ fn guests() {
     nothing(&mut told);
 }
 
-/// Objective: a program that loses its port, and why; endpoints of a tunnel that come and go; a port that the loop guard blocks.
+/// Objective: a program that loses its port, and why; endpoints of a tunnel that come and go; a port that the loop
+/// guard blocks.
 #[test]
 fn faults_tunnels_loops() {
     let d = Daemon::start("");
@@ -331,8 +333,8 @@ fn silent(d: &Daemon, params: Value) -> UnixStream {
     stream
 }
 
-/// Objective: however many events come, one that does not read them loses some, and is told how many when it reads again; it is not disconnected, the daemon
-/// answers everybody, and who reads loses nothing.
+/// Objective: however many events come, one that does not read them loses some, and is told how many when it reads
+/// again; it is not disconnected, the daemon answers everybody, and who reads loses nothing.
 #[test]
 fn one_that_does_not_read() {
     let d = Daemon::start(USERS);
@@ -395,8 +397,8 @@ fn one_that_does_not_read() {
     drop(bob);
 }
 
-/// Objective: ten thousand subscriptions are refused past the limits, by name, and nobody else notices: a user's quota, and room for root where others have
-/// taken all the rest.
+/// Objective: ten thousand subscriptions are refused past the limits, by name, and nobody else notices: a user's quota,
+/// and room for root where others have taken all the rest.
 #[test]
 fn too_many() {
     let d = Daemon::start(&format!("{USERS}[quota]\nsubscriptions = 5\nconnections = 1000\n"));
@@ -443,7 +445,8 @@ fn too_many() {
     until("there is room again", || client(&d).subscribe(SubscribeParams::default()).is_ok());
 }
 
-/// Objective: a subscription goes on in a successor, with the next number and what had not been read; also after one that failed. Then the daemon's end is told.
+/// Objective: a subscription goes on in a successor, with the next number and what had not been read; also after one
+/// that failed. Then the daemon's end is told.
 #[test]
 fn upgrades() {
     let d = Daemon::start("");

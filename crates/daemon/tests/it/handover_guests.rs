@@ -17,7 +17,8 @@ use netvale_e1000::driver::remote::Guest;
 use published::{Driver, Plugged};
 use serde_json::{Value, json};
 
-/// How often another process goes on, how many rounds of frames pass in between, and how many frames a round has each way.
+/// How often another process goes on, how many rounds of frames pass in between, and how many frames a round has each
+/// way.
 const TIMES: usize = 10;
 const ROUNDS: u32 = 5;
 const BURST: u32 = 16;
@@ -31,8 +32,8 @@ fn burst(name: u8, from: &mut dyn End, to: &mut dyn End, number: u32) {
     }
 }
 
-/// Frames with numbers go both ways, in bursts, while one process after the other goes on; between them, one that has been
-/// given everything is gone before it could.
+/// Frames with numbers go both ways, in bursts, while one process after the other goes on; between them, one that has
+/// been given everything is gone before it could.
 fn traffic(line: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
     let (rounds, done) = (AtomicU32::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -64,8 +65,8 @@ fn carried(shown: &Value) -> Vec<u64> {
     shown["rings"].as_array().unwrap().iter().map(|ring| ring["frames"].as_u64().unwrap()).collect()
 }
 
-/// Objective: a ptnet guest by ivshmem and a program exchange frames across ten processes; what is shown of the port goes
-/// on; afterwards the guest stops and starts its rings as ever, and the next guest finds the port.
+/// Objective: a ptnet guest by ivshmem and a program exchange frames across ten processes; what is shown of the port
+/// goes on; afterwards the guest stops and starts its rings as ever, and the next guest finds the port.
 #[test]
 fn ptnet() {
     let line = Daemon::start("workers = 2");

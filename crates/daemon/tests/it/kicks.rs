@@ -14,7 +14,8 @@ use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::started::Kick;
 use serde_json::json;
 
-/// Objective: a storm of kicks of queues without work costs the other ports of the same worker neither frames nor their lives.
+/// Objective: a storm of kicks of queues without work costs the other ports of the same worker neither frames nor their
+/// lives.
 #[test]
 fn kick_storm() {
     let d = Daemon::start("workers = 1");

@@ -1,5 +1,5 @@
-//! Daemons that are killed while files are captured and replayed, and started again: captures go on in the same file, replays
-//! where they were.
+//! Daemons that are killed while files are captured and replayed, and started again: captures go on in the same file,
+//! replays where they were.
 
 use crate::common;
 
@@ -19,8 +19,9 @@ const USER: u32 = 61_124;
 /// Most frames of a batch.
 const BATCH: u32 = 256;
 
-/// Objective: what a capture had written when the daemon was killed stays in its file, whole, and what comes later is behind it, as
-/// often as the daemon is killed; frames are missing only around a kill, and the count of frames is the file's.
+/// Objective: what a capture had written when the daemon was killed stays in its file, whole, and what comes later is
+/// behind it, as often as the daemon is killed; frames are missing only around a kill, and the count of frames is the
+/// file's.
 #[test]
 fn captures() {
     const KILLS: usize = 4;
@@ -83,8 +84,8 @@ fn numbers_so_far(path: &Path) -> Vec<u32> {
     all
 }
 
-/// Objective: a replay goes on where it was when the daemon was killed: each frame comes, in order, but for a batch that may come again
-/// each time; then it is at its end, also for the next daemon.
+/// Objective: a replay goes on where it was when the daemon was killed: each frame comes, in order, but for a batch
+/// that may come again each time; then it is at its end, also for the next daemon.
 #[test]
 fn replays() {
     const KILLS: u32 = 4;
@@ -135,8 +136,8 @@ fn replays() {
 mod as_root {
     use super::*;
 
-    /// Objective: what a user may capture is limited over daemons that are killed: the portions of finished captures and of running ones
-    /// count, once each, and come back when the files go.
+    /// Objective: what a user may capture is limited over daemons that are killed: the portions of finished captures
+    /// and of running ones count, once each, and come back when the files go.
     #[test]
     fn limits() {
         if !rustix::process::geteuid().is_root() {

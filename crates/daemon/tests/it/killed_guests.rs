@@ -1,5 +1,5 @@
-//! Guests by vfio-user whose daemon is killed, and started again by a service manager: they lose nothing, and wait for nothing
-//! that does not come. What was under way comes twice.
+//! Guests by vfio-user whose daemon is killed, and started again by a service manager: they lose nothing, and wait for
+//! nothing that does not come. What was under way comes twice.
 
 use crate::common;
 use crate::common::ends;
@@ -79,8 +79,9 @@ fn traffic(managed: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
     assert!(again.0 <= TIMES as u32 * BURST, "{} frames came again", again.0);
 }
 
-/// Objective: a guest with the devices that netmap published, which waits for nothing but interrupts, does not notice that
-/// its daemon is killed: neither while frames pass, nor while it stops and starts its rings, nor by those that end.
+/// Objective: a guest with the devices that netmap published, which waits for nothing but interrupts, does not notice
+/// that its daemon is killed: neither while frames pass, nor while it stops and starts its rings, nor by those that
+/// end.
 #[test]
 fn published_ptnet() {
     let managed = Daemon::managed(MORE);
@@ -156,8 +157,8 @@ fn with_forged_pages(managed: &Daemon, at: &[u64], word: u32) -> String {
     show(managed, "vale0:guest")["notes"].to_string()
 }
 
-/// Objective: with a page that cannot have been a device's, or is newer than what was kept, a guest is disconnected, and the
-/// port says why; the next guest is served.
+/// Objective: with a page that cannot have been a device's, or is newer than what was kept, a guest is disconnected,
+/// and the port says why; the next guest is served.
 #[test]
 fn forged_pages() {
     let managed = Daemon::managed(MORE);

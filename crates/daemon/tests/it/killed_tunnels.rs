@@ -1,5 +1,5 @@
-//! Tunnels whose daemon is killed, and started again by a service manager: what waits in the socket arrives, and what was said of
-//! other hosts holds.
+//! Tunnels whose daemon is killed, and started again by a service manager: what waits in the socket arrives, and what
+//! was said of other hosts holds.
 
 use crate::common;
 
@@ -20,8 +20,8 @@ fn host(n: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 1 | a, b, n)
 }
 
-/// Objective: a frame that comes while there is no daemon is received by the next one, the other way is open, and the addresses that a control plane
-/// gave are known, also to one that was told to end.
+/// Objective: a frame that comes while there is no daemon is received by the next one, the other way is open, and the
+/// addresses that a control plane gave are known, also to one that was told to end.
 #[test]
 fn killed() {
     let (managed, far) = (Daemon::managed(MORE), Daemon::start(""));

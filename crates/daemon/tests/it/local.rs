@@ -259,7 +259,8 @@ fn a_port_that_stops_reading() {
     until("the deaf port's drops are counted by name", || dropped() == Some(200 - 63));
 }
 
-/// Objective: a program's ports in one region can swap buffers: a frame goes from a port's ring into a pipe of it without a copy.
+/// Objective: a program's ports in one region can swap buffers: a frame goes from a port's ring into a pipe of it
+/// without a copy.
 #[test]
 fn buffers_change_places() {
     let d = Daemon::start("");
@@ -282,7 +283,8 @@ fn buffers_change_places() {
     assert_eq!(receive(&mut slave), frame(255, 1, 42));
 }
 
-/// Objective: frames that a program sends as its last act arrive, though its port is gone before the daemon has looked at them.
+/// Objective: frames that a program sends as its last act arrive, though its port is gone before the daemon has looked
+/// at them.
 #[test]
 fn last_words() {
     let d = Daemon::start("workers = 2");

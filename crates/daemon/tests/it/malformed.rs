@@ -15,8 +15,8 @@ fn connected(d: &Daemon, name: &str) -> (OwnedFd, raw::Attached) {
     (conn, attached)
 }
 
-/// Objective: whatever is written to the connection of a port, it is refused with a reason, and the port stays as it was; also when nobody reads
-/// the answers, and after a message without a byte.
+/// Objective: whatever is written to the connection of a port, it is refused with a reason, and the port stays as it
+/// was; also when nobody reads the answers, and after a message without a byte.
 #[test]
 fn bytes_cost_no_port() {
     let d = Daemon::start("");

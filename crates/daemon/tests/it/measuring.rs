@@ -30,7 +30,8 @@ fn send_on(port: &mut Port, frame: &[u8]) {
     });
 }
 
-/// Objective: every frame for `null:` is counted with its bytes and goes nowhere else; list and stats have the port under its name.
+/// Objective: every frame for `null:` is counted with its bytes and goes nowhere else; list and stats have the port
+/// under its name.
 #[test]
 fn null_swallows_and_counts() {
     let d = Daemon::start("");
@@ -50,7 +51,8 @@ fn null_swallows_and_counts() {
     assert!(detached["error"].is_null(), "{detached}");
 }
 
-/// Objective: `echo:` sends each frame back to who sent it, in order, with the addresses swapped and all else as it was, asleep or awake.
+/// Objective: `echo:` sends each frame back to who sent it, in order, with the addresses swapped and all else as it
+/// was, asleep or awake.
 #[test]
 fn echo_sends_back() {
     let d = Daemon::start("workers = 2");

@@ -1,5 +1,5 @@
-//! Monitors: of every kind of port, hostile ones and those of hostile programs, and what is left when anybody dies. When they see what stands in
-//! crates/capi/tests/c/monitor_*.c.
+//! Monitors: of every kind of port, hostile ones and those of hostile programs, and what is left when anybody dies.
+//! When they see what stands in crates/capi/tests/c/monitor_*.c.
 
 use crate::common;
 
@@ -59,7 +59,8 @@ fn ring_at(port: &Port, id: u32, slots: u32) -> RingSide {
     places.ring(port.mapping(), id, slots).unwrap()
 }
 
-/// Objective: monitors that nobody reads lose frames, counted, and neither the watched ports nor other monitors lose any.
+/// Objective: monitors that nobody reads lose frames, counted, and neither the watched ports nor other monitors lose
+/// any.
 #[test]
 fn monitors_that_do_not_read() {
     let d = Daemon::start("workers = 2");
@@ -82,7 +83,8 @@ fn monitors_that_do_not_read() {
     until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
 }
 
-/// Objective: whatever a program writes into the ring for copies, or its name, the daemon and other ports go on, and all is gone with it.
+/// Objective: whatever a program writes into the ring for copies, or its name, the daemon and other ports go on, and
+/// all is gone with it.
 #[test]
 fn hostile_mirrors() {
     let d = Daemon::start("workers = 1");
@@ -124,7 +126,8 @@ fn hostile_mirrors() {
     until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
 }
 
-/// Objective: a monitor ends with its port, of whatever kind, and a Rust program is told so; a later one of the same name works.
+/// Objective: a monitor ends with its port, of whatever kind, and a Rust program is told so; a later one of the same
+/// name works.
 #[test]
 fn the_port_goes_first() {
     let d = Daemon::start("");
@@ -143,7 +146,8 @@ fn the_port_goes_first() {
     }
 }
 
-/// Objective: where a region has no room for copies, the monitor is refused by name, and nothing is left of the attempt.
+/// Objective: where a region has no room for copies, the monitor is refused by name, and nothing is left of the
+/// attempt.
 #[test]
 fn no_room_for_copies() {
     let d = Daemon::start("");

@@ -42,8 +42,8 @@ fn value(shape: Shape) -> Value {
     }
 }
 
-/// Objective: over the socket, each option is refused by name for each kind that does not take it, and nothing is attached; one that fits is not
-/// what is wrong.
+/// Objective: over the socket, each option is refused by name for each kind that does not take it, and nothing is
+/// attached; one that fits is not what is wrong.
 #[test]
 fn unfit_options_are_refused() {
     let d = Daemon::start("");
@@ -76,7 +76,8 @@ fn unfit_options_are_refused() {
     assert!(d.ports().is_empty());
 }
 
-/// Objective: names that cannot be, options that exclude each other, keys that are unknown or stand twice are refused by name, with their place.
+/// Objective: names that cannot be, options that exclude each other, keys that are unknown or stand twice are refused
+/// by name, with their place.
 #[test]
 fn refusals_name_the_place() {
     let d = Daemon::start("");

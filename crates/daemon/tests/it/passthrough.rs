@@ -33,8 +33,8 @@ fn show(d: &Daemon, name: &str) -> Value {
     d.call("port.show", json!({"port": name}))["result"].clone()
 }
 
-/// Objective: frames cross a pipe byte for byte and in order, both ways, more of them than fit; guests and programs come and go without each other;
-/// nothing is lost that fits.
+/// Objective: frames cross a pipe byte for byte and in order, both ways, more of them than fit; guests and programs
+/// come and go without each other; nothing is lost that fits.
 #[test]
 fn pipe() {
     let d = Daemon::start("workers = 2");
@@ -66,7 +66,8 @@ fn pipe() {
     assert!(d.ports().is_empty() && !path.exists());
 }
 
-/// Objective: who waits for whom is woken: with a full pipe and nobody who reads, the worker sleeps; a frame that is read lets the next one through.
+/// Objective: who waits for whom is woken: with a full pipe and nobody who reads, the worker sleeps; a frame that is
+/// read lets the next one through.
 #[test]
 fn full_pipes_sleep() {
     let d = Daemon::start("workers = 1");
@@ -106,8 +107,8 @@ fn full_pipes_sleep() {
     }
 }
 
-/// Objective: a guest that writes nonsense everywhere, rings, starts and stops, harms neither the daemon nor the program, which gets frames of a later
-/// guest.
+/// Objective: a guest that writes nonsense everywhere, rings, starts and stops, harms neither the daemon nor the
+/// program, which gets frames of a later guest.
 #[test]
 fn nonsense_in_a_pipe() {
     let d = Daemon::start("workers = 1");
@@ -193,8 +194,8 @@ fn refusals() {
 mod as_root {
     use super::*;
 
-    /// Objective: an interface's frames go to and from the guest's rings, byte for byte, in order, both ways, for one guest after the other; without a guest
-    /// they are the stack's; nobody is kept awake.
+    /// Objective: an interface's frames go to and from the guest's rings, byte for byte, in order, both ways, for one
+    /// guest after the other; without a guest they are the stack's; nobody is kept awake.
     #[test]
     fn interface() {
         if !rustix::process::geteuid().is_root() {

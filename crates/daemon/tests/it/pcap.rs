@@ -35,7 +35,8 @@ fn notes(d: &Daemon, port: &str) -> String {
     d.call("port.show", json!({"port": port}))["result"]["notes"].to_string()
 }
 
-/// Objective: every frame of a file of either format reaches a port, in order, as recorded; the port then says it is at its end.
+/// Objective: every frame of a file of either format reaches a port, in order, as recorded; the port then says it is at
+/// its end.
 #[test]
 fn replay() {
     for (name, format) in [("in.pcap", Format::Pcap), ("in.pcapng", Format::PcapNg)] {
@@ -107,7 +108,8 @@ impl Drop for WithoutDescriptors {
     }
 }
 
-/// Objective: what the switch delivers is in the file, byte for byte, as soon as the port is detached, or the daemon has ended.
+/// Objective: what the switch delivers is in the file, byte for byte, as soon as the port is detached, or the daemon
+/// has ended.
 #[test]
 fn capture() {
     for name in ["out.pcap", "out.pcapng"] {
@@ -166,7 +168,8 @@ fn cut_file() {
     assert_eq!(receive(&mut a), frame(255, 2, 200));
 }
 
-/// Objective: files that are not there, are no captures, or cannot be written are refused with what to do, and leave no port.
+/// Objective: files that are not there, are no captures, or cannot be written are refused with what to do, and leave no
+/// port.
 #[test]
 fn refusals() {
     let d = Daemon::start("");

@@ -61,7 +61,8 @@ fn guests_and_programs() {
     assert!(shown["result"]["ptnet"]["vectors"] == 5, "{shown}");
 }
 
-/// Objective: with a header, what a stack left undone is done or passed on, and a header is never seen by those without.
+/// Objective: with a header, what a stack left undone is done or passed on, and a header is never seen by those
+/// without.
 #[test]
 fn headers() {
     let d = Daemon::start("");
@@ -124,7 +125,8 @@ fn refusals() {
     assert!(refused(&port, json!({})).contains("is not a socket"));
 }
 
-/// Objective: a guest that says something is shown out with a reason; the next one finds the port, and memory in which nobody has written.
+/// Objective: a guest that says something is shown out with a reason; the next one finds the port, and memory in which
+/// nobody has written.
 #[test]
 fn those_who_talk() {
     let d = Daemon::start("");
@@ -154,8 +156,8 @@ fn noise(state: &mut u64) -> u32 {
     (*state >> 16) as u32
 }
 
-/// Objective: nonsense all over the memory (header, status blocks, rings, slots), doorbells without end and commands in between cost the
-/// others nothing; when the guest starts its rings anew, they work.
+/// Objective: nonsense all over the memory (header, status blocks, rings, slots), doorbells without end and commands in
+/// between cost the others nothing; when the guest starts its rings anew, they work.
 #[test]
 fn nonsense_everywhere() {
     let d = Daemon::start("workers = 1");
@@ -195,8 +197,8 @@ fn nonsense_everywhere() {
     until("an idle daemon", || notes(&d, "mad").contains("rings run"));
 }
 
-/// Objective: a guest that turns its interrupts into calls that wait, and fills them, is not waited for: others' frames pass, the port can be detached, and the
-/// next guest is served.
+/// Objective: a guest that turns its interrupts into calls that wait, and fills them, is not waited for: others' frames
+/// pass, the port can be detached, and the next guest is served.
 #[test]
 fn held_interrupts() {
     let d = Daemon::start("workers = 1");
@@ -229,7 +231,8 @@ fn held_interrupts() {
     drop(guest);
 }
 
-/// The guest's part of the devices that netmap published, over another implementation's client: memory of its own, status blocks in it, vectors.
+/// The guest's part of the devices that netmap published, over another implementation's client: memory of its own,
+/// status blocks in it, vectors.
 struct Published {
     client: vfio_user::Client,
     _memory_device: vfio_user::Client,
@@ -294,8 +297,8 @@ impl Published {
     }
 }
 
-/// Objective: registers, status blocks in the guest's memory, kicks and vectors of the published devices carry frames; memory that is taken
-/// away stops the rings, and a reset makes it all new.
+/// Objective: registers, status blocks in the guest's memory, kicks and vectors of the published devices carry frames;
+/// memory that is taken away stops the rings, and a reset makes it all new.
 #[test]
 fn published_devices() {
     let d = Daemon::start("");

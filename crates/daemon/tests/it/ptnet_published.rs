@@ -1,6 +1,8 @@
-//! The devices that netmap published, used in the order in which netmap's own guest drivers use them, and in orders that no driver would.
+//! The devices that netmap published, used in the order in which netmap's own guest drivers use them, and in orders
+//! that no driver would.
 //!
-//! The driver here does register by register what netmap's do: it computes where the rings are before it starts them, and waits for nothing but interrupts.
+//! The driver here does register by register what netmap's do: it computes where the rings are before it starts them,
+//! and waits for nothing but interrupts.
 
 use crate::common;
 use crate::common::published;
@@ -57,8 +59,9 @@ fn round_the_rings(driver: &mut Driver<'_>, local: &mut Port) {
     }
 }
 
-/// Objective: what netmap's drivers compute before they start the rings is right as soon as they run, with and without a header, after closing and
-/// opening again, and when the driver is loaded anew; frames go both ways each time, received by interrupts alone.
+/// Objective: what netmap's drivers compute before they start the rings is right as soon as they run, with and without
+/// a header, after closing and opening again, and when the driver is loaded anew; frames go both ways each time,
+/// received by interrupts alone.
 #[test]
 fn in_the_drivers_order() {
     let d = Daemon::start("");
@@ -123,8 +126,8 @@ fn several_slots() {
     assert!(driver.receive() == long);
 }
 
-/// Objective: everything that a driver reads before it starts the rings is there from the beginning, and stays through starting, stopping and resetting,
-/// whatever the guest writes over it in between.
+/// Objective: everything that a driver reads before it starts the rings is there from the beginning, and stays through
+/// starting, stopping and resetting, whatever the guest writes over it in between.
 #[test]
 fn what_a_probe_reads() {
     let d = Daemon::start("");
@@ -166,7 +169,8 @@ fn two_devices_in_a_guest() {
     }
 }
 
-/// Objective: the header's length is one of netmap's and only what the port offers, reads back as it was otherwise, and counts for rings that run.
+/// Objective: the header's length is one of netmap's and only what the port offers, reads back as it was otherwise, and
+/// counts for rings that run.
 #[test]
 fn header_lengths() {
     let d = Daemon::start("");
@@ -225,7 +229,8 @@ fn datagrams_are_cut() {
     assert_eq!(driver.last_header, [0; 12]);
 }
 
-/// Objective: commands and addresses in orders that no driver has are answered as netmap's host answers them, and the rings can be started as ever.
+/// Objective: commands and addresses in orders that no driver has are answered as netmap's host answers them, and the
+/// rings can be started as ever.
 #[test]
 fn orders_that_no_driver_has() {
     let d = Daemon::start("");
@@ -293,7 +298,8 @@ fn reset_under_traffic() {
     }
 }
 
-/// Objective: behind an IOMMU, the next driver's status blocks lie in other memory at the same address; what the last one had is not written any more.
+/// Objective: behind an IOMMU, the next driver's status blocks lie in other memory at the same address; what the last
+/// one had is not written any more.
 #[test]
 fn other_memory_at_the_same_address() {
     let d = Daemon::start("");
@@ -318,8 +324,8 @@ fn noise(state: &mut u64) -> u32 {
     (*state >> 16) as u32
 }
 
-/// Objective: registers written without end, in no order, with nonsense in the rings, in the `netmap_if` and in the status blocks cost the others nothing;
-/// then a driver is served as ever.
+/// Objective: registers written without end, in no order, with nonsense in the rings, in the `netmap_if` and in the
+/// status blocks cost the others nothing; then a driver is served as ever.
 #[test]
 fn nonsense_everywhere() {
     let d = Daemon::start("workers = 1");

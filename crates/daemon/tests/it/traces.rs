@@ -1,5 +1,5 @@
-//! Traces, as clients of the control socket have them: what is told, to whom; of those that do not read; beyond the limits; when ports go, and over a
-//! change of processes.
+//! Traces, as clients of the control socket have them: what is told, to whom; of those that do not read; beyond the
+//! limits; when ports go, and over a change of processes.
 
 use crate::common;
 
@@ -42,7 +42,8 @@ fn to(port: &str) -> TraceStep {
     TraceStep::To(port.into())
 }
 
-/// Objective: each user is told of frames of their own ports, with the names of their own ports only; a switch is all ports that are theirs.
+/// Objective: each user is told of frames of their own ports, with the names of their own ports only; a switch is all
+/// ports that are theirs.
 #[test]
 fn whose_frames() {
     let d = Daemon::start(USERS);
@@ -66,7 +67,8 @@ fn whose_frames() {
     assert!(alice.trace_read().unwrap().frames.is_empty());
 }
 
-/// Objective: what a trace that is not read has no room for is counted, once; frames pass as ever, and another reader misses nothing.
+/// Objective: what a trace that is not read has no room for is counted, once; frames pass as ever, and another reader
+/// misses nothing.
 #[test]
 fn one_that_does_not_read() {
     let d = Daemon::start("");
@@ -94,8 +96,8 @@ fn one_that_does_not_read() {
     assert_eq!((frames, lost), (1024, 1500 - 1024));
 }
 
-/// Objective: ten thousand requests of one connection are one trace; a user has four, all users together not more than there is room for, and
-/// root has one more.
+/// Objective: ten thousand requests of one connection are one trace; a user has four, all users together not more than
+/// there is room for, and root has one more.
 #[test]
 fn too_many() {
     let d = Daemon::start(&format!("{USERS}[quota]\nconnections = 1000\n"));
@@ -134,8 +136,8 @@ fn not_found(error: &ClientError) -> bool {
     matches!(error, ClientError::Refused(why) if why.is(ErrorCode::NotFound))
 }
 
-/// Objective: a filter that is no program, or has no end, ports that are not there or on several switches, and a read without a trace are refused, and
-/// leave the trace of the connection as it was.
+/// Objective: a filter that is no program, or has no end, ports that are not there or on several switches, and a read
+/// without a trace are refused, and leave the trace of the connection as it was.
 #[test]
 fn bad_requests() {
     let d = Daemon::start("");
@@ -162,7 +164,8 @@ fn bad_requests() {
     told(&mut client, 1);
 }
 
-/// Objective: a trace knows when its ports are gone; one of the same name is another port, of whose frames it is not told.
+/// Objective: a trace knows when its ports are gone; one of the same name is another port, of whose frames it is not
+/// told.
 #[test]
 fn ports_that_go() {
     let d = Daemon::start("");

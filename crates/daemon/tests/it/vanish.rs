@@ -1,4 +1,5 @@
-//! Peers that vanish: in each state of each protocol, in each way to go. Each protocol is a table of its states; [`engine`] walks it.
+//! Peers that vanish: in each state of each protocol, in each way to go. Each protocol is a table of its states;
+//! [`engine`] walks it.
 
 mod engine;
 mod machines;

@@ -152,8 +152,9 @@ fn no_request_is_lost() {
     }
 }
 
-/// Objective: while frames wait for a lossless receiver that does not read, their worker sleeps nearly all of the time, whether more frames are
-/// behind them or a descriptor stays readable; what else it has is done as soon as it is asked for; and once there is room, the frames arrive.
+/// Objective: while frames wait for a lossless receiver that does not read, their worker sleeps nearly all of the time,
+/// whether more frames are behind them or a descriptor stays readable; what else it has is done as soon as it is asked
+/// for; and once there is room, the frames arrive.
 #[test]
 fn frames_that_wait_let_their_worker_sleep() {
     for cheap in [true, false] {
@@ -184,8 +185,8 @@ fn frames_that_wait_let_their_worker_sleep() {
     }
 }
 
-/// Objective: a task whose descriptor reports an error for good, as a TAP's does whose interface is gone, still delivers what it has, and then lets
-/// its worker sleep; others are served.
+/// Objective: a task whose descriptor reports an error for good, as a TAP's does whose interface is gone, still
+/// delivers what it has, and then lets its worker sleep; others are served.
 #[test]
 fn an_error_that_lasts_lets_the_worker_sleep() {
     let worker = start(50);
@@ -211,8 +212,8 @@ fn an_error_that_lasts_lets_the_worker_sleep() {
     until("the other one's frame arrives", || other.counters.frames() == 1);
 }
 
-/// Objective: a worker that sleeps while frames wait is woken by the receiver that makes room; the time counts as waited for a receiver; afterwards
-/// the receiver's doorbell, which nobody reads here, wakes it no more.
+/// Objective: a worker that sleeps while frames wait is woken by the receiver that makes room; the time counts as
+/// waited for a receiver; afterwards the receiver's doorbell, which nobody reads here, wakes it no more.
 #[test]
 fn a_receiver_that_makes_room_wakes_the_worker() {
     let worker = start(0);
@@ -264,7 +265,8 @@ fn a_receiver_that_rings_without_end() {
     assert_eq!(gate.counters.frames(), 0);
 }
 
-/// Objective: of two workers that never sleep and have one CPU between them, each counts what the other takes, and no more than that.
+/// Objective: of two workers that never sleep and have one CPU between them, each counts what the other takes, and no
+/// more than that.
 #[test]
 fn time_without_a_cpu() {
     let start = || Worker::start(0, Some(0), Polling::Always, Fault::new().unwrap(), TimeDomain::TRUSTED).unwrap();
@@ -367,7 +369,8 @@ impl Drop for Broken {
     }
 }
 
-/// Objective: so it is whatever part of a task panics; one that panics when it is dropped does not keep others from being dropped.
+/// Objective: so it is whatever part of a task panics; one that panics when it is dropped does not keep others from
+/// being dropped.
 #[test]
 fn a_panic_in_any_part() {
     for part in ["pass", "arm", "disarm", "woken", "drop"] {

@@ -1,6 +1,6 @@
-//! What of a card changes with every batch of frames, and with the registers that drivers write all the time, as words of a
-//! page that outlives this process. What else there is of a card follows from it, or is not missed: an interrupt too many is
-//! harmless.
+//! What of a card changes with every batch of frames, and with the registers that drivers write all the time, as words
+//! of a page that outlives this process. What else there is of a card follows from it, or is not missed: an interrupt
+//! too many is harmless.
 
 use super::E1000;
 use crate::direction::Direction;
@@ -27,8 +27,8 @@ impl E1000 {
         [ends(&self.tx), ends(&self.rx), self.causes.noted(), self.causes.interval().into(), a, b, c, d]
     }
 
-    /// The card of a process that was killed, which noted these words later than the rest. All that a driver may wait for
-    /// is reported once more.
+    /// The card of a process that was killed, which noted these words later than the rest. All that a driver may wait
+    /// for is reported once more.
     pub(crate) fn after_a_kill(mut self, words: [u32; WORDS]) -> E1000 {
         let [tx, rx, causes, interval, a, b, c, d] = words;
         set_ends(&mut self.tx, tx);

@@ -20,7 +20,8 @@ fn up(e: &mut E1000) {
     e.write(TCTL, TCTL_EN);
 }
 
-/// Objective: after a reset registers are what the manual says, the link is down until the driver sets it up, and that is a cause.
+/// Objective: after a reset registers are what the manual says, the link is down until the driver sets it up, and that
+/// is a cause.
 #[test]
 fn reset_and_link() {
     let mut e = card();
@@ -40,7 +41,8 @@ fn reset_and_link() {
     assert_eq!(e.read(RA.start), 0x0100_0002, "the address is loaded again");
 }
 
-/// Objective: the tail has packets sent; written-back descriptors are a cause, immediately or after the delay; an empty ring is another.
+/// Objective: the tail has packets sent; written-back descriptors are a cause, immediately or after the delay; an empty
+/// ring is another.
 #[test]
 fn sending() {
     let mut e = card();
@@ -63,7 +65,8 @@ fn sending() {
     assert_eq!((e.read(0x4080), e.read(0x40f8)), (1, 1));
 }
 
-/// Objective: what is received fills descriptors, few left is a cause once, none left another; buffers have the sizes of RCTL.
+/// Objective: what is received fills descriptors, few left is a cause once, none left another; buffers have the sizes
+/// of RCTL.
 #[test]
 fn receiving() {
     let mut e = card();

@@ -1,9 +1,10 @@
-//! A driver of the card in user space: for a card on the bus of a guest, or, by whatever carries register accesses, in a guest's place.
+//! A driver of the card in user space: for a card on the bus of a guest, or, by whatever carries register accesses, in
+//! a guest's place.
 //!
-//! Descriptor `i` always has buffer `i` of its ring, so that a frame is one copy and one store. How often registers are written is what the three
-//! ways differ in ([`DriverOptions`]): for each batch of frames, as drivers do; for the next batch only when the last one is sent (Send Combining, paper §4.2);
-//! or only when the card sleeps, by the status block ([`crate::paravirt`]). What the card writes is as little trusted as what a driver writes is by a
-//! card.
+//! Descriptor `i` always has buffer `i` of its ring, so that a frame is one copy and one store. How often registers are
+//! written is what the three ways differ in ([`DriverOptions`]): for each batch of frames, as drivers do; for the next
+//! batch only when the last one is sent (Send Combining, paper §4.2); or only when the card sleeps, by the status block
+//! ([`crate::paravirt`]). What the card writes is as little trusted as what a driver writes is by a card.
 //!
 //! | module | what it is |
 //! |---|---|

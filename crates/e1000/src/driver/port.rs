@@ -101,8 +101,8 @@ impl DriverPort {
     /// Takes the card at `address` on the bus, which has to be there.
     ///
     /// # Errors
-    /// [`DriverError`] when the number of slots is impossible, no such card is at `address`, or the system refuses a descriptor or the
-    /// thread.
+    /// [`DriverError`] when the number of slots is impossible, no such card is at `address`, or the system refuses a
+    /// descriptor or the thread.
     pub fn new(address: &str, options: DriverOptions) -> Result<(DriverPort, Queues), DriverError> {
         if !options.slots.is_power_of_two() || !(8..=4096).contains(&options.slots) {
             return Err(NotStarted::Slots(options.slots).into());

@@ -18,7 +18,8 @@ use super::rx::RxRing;
 use super::tx::TxRing;
 use crate::regs::ICR_LSC;
 
-/// Shortest frame on a wire, without CRC. A card may pad, but an emulated one that does not would send our buffer's last frame.
+/// Shortest frame on a wire, without CRC. A card may pad, but an emulated one that does not would send our buffer's
+/// last frame.
 const SHORTEST: usize = 60;
 
 /// Both rings, while the card runs.

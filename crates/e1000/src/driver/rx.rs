@@ -134,7 +134,8 @@ impl RxRing {
         }
     }
 
-    /// An interrupt came. The causes that an ICR has are read, which lets the next one come; with a status block only if it says that there are some.
+    /// An interrupt came. The causes that an ICR has are read, which lets the next one come; with a status block only
+    /// if it says that there are some.
     pub fn interrupted(&mut self) -> u32 {
         let has_causes = self.csb.is_none() || self.ram.causes().is_some_and(|causes| causes.load(0) != 0);
         if has_causes { self.registers.read(ICR) } else { 0 }

@@ -106,8 +106,8 @@ impl TxRing {
         }
     }
 
-    /// A kick is on its way while the card is not where the last one told it to go: it takes what there is by then, and looks again before it sleeps.
-    /// Asked each time, so that indices have not gone around since.
+    /// A kick is on its way while the card is not where the last one told it to go: it takes what there is by then, and
+    /// looks again before it sleeps. Asked each time, so that indices have not gone around since.
     fn is_kicked(&self, csb: &Csb) -> bool {
         // Where it is, after that it sleeps: it says so in the other order.
         fence(Ordering::Acquire);

@@ -20,8 +20,8 @@ use crate::kept::{CARD_WORDS, CardPage};
 use crate::state::{CoreState, VERSION};
 use crate::vfio::E1000Device;
 
-/// What a port says of itself. Descriptors: the listening socket, the page if there is one, then, if there is a guest, its
-/// connection and those of its session.
+/// What a port says of itself. Descriptors: the listening socket, the page if there is one, then, if there is a guest,
+/// its connection and those of its session.
 #[derive(Serialize, Deserialize)]
 pub struct PortState {
     version: u32,
@@ -53,8 +53,8 @@ impl E1000Port {
         self.service.ask_to_pause()
     }
 
-    /// Has the control thread pause until the last result is dropped, and says what another process must know to continue
-    /// the port. Its workers pause already.
+    /// Has the control thread pause until the last result is dropped, and says what another process must know to
+    /// continue the port. Its workers pause already.
     ///
     /// # Errors
     /// A sentence that says why it cannot be continued now.
@@ -77,8 +77,8 @@ impl E1000Port {
         Ok((PortState { version: VERSION, core, page, crossings: counts, service, guest }, fds, paused))
     }
 
-    /// What another process must know to go on after this one was killed; `None` if nobody keeps that. It changes whenever
-    /// [`E1000Options::news`] is told.
+    /// What another process must know to go on after this one was killed; `None` if nobody keeps that. It changes
+    /// whenever [`E1000Options::news`] is told.
     ///
     /// # Errors
     /// When the process is out of descriptors.
@@ -98,8 +98,9 @@ impl E1000Port {
         self.kept.iter().for_each(|kept| kept.is_stored());
     }
 
-    /// Continues a port of another process. Its thread waits until the last result is dropped; until then nothing is rung,
-    /// sent, or written to the guest. After a process that was killed, a guest that cannot be continued is disconnected.
+    /// Continues a port of another process. Its thread waits until the last result is dropped; until then nothing is
+    /// rung, sent, or written to the guest. After a process that was killed, a guest that cannot be continued is
+    /// disconnected.
     ///
     /// # Errors
     /// A sentence that says what is not as it should be.
@@ -208,8 +209,8 @@ mod tests {
         fds.iter().map(|fd| fd.try_clone().unwrap()).collect()
     }
 
-    /// Objective: what cannot have been a guest's is refused, by its name; meanwhile, and afterwards, the guest is served by
-    /// who has it; what is right goes on.
+    /// Objective: what cannot have been a guest's is refused, by its name; meanwhile, and afterwards, the guest is
+    /// served by who has it; what is right goes on.
     #[test]
     fn forged() {
         let dir = tempfile::tempdir().unwrap();

@@ -123,7 +123,8 @@ const WAYS: [DriverOptions; 3] = [
     DriverOptions { slots: 64, csb: true, combine: 0 },
 ];
 
-/// Objective: frames of all lengths go both ways, many times around the rings, whichever way registers are written; short ones are padded.
+/// Objective: frames of all lengths go both ways, many times around the rings, whichever way registers are written;
+/// short ones are padded.
 #[test]
 fn both_ways() {
     for options in WAYS {
@@ -151,8 +152,8 @@ fn both_ways() {
     }
 }
 
-/// Objective: each batch is a register access; with Send Combining only one while packets are on their way; with a status block only one when the
-/// card sleeps.
+/// Objective: each batch is a register access; with Send Combining only one while packets are on their way; with a
+/// status block only one when the card sleeps.
 #[test]
 fn register_accesses() {
     let one = |i: u32| [frame(i, 60)];
@@ -183,7 +184,8 @@ fn register_accesses() {
     assert_eq!((combined.tails(), take(&mut combined.card.1).len()), (2, 10));
 }
 
-/// Objective: with the ring full, frames are refused, not lost; a sleeper is woken by a frame, and by none that it has seen.
+/// Objective: with the ring full, frames are refused, not lost; a sleeper is woken by a frame, and by none that it has
+/// seen.
 #[test]
 fn full_and_asleep() {
     for options in WAYS {

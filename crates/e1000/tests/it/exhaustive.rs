@@ -1,5 +1,5 @@
-//! Addresses and lengths of descriptors by exhaustion, at the edges of a guest's memory: what is found lies in one window; and rings with every head,
-//! tail and length that registers can say.
+//! Addresses and lengths of descriptors by exhaustion, at the edges of a guest's memory: what is found lies in one
+//! window; and rings with every head, tail and length that registers can say.
 
 use netvale_e1000::memory::Memory;
 use netvale_e1000::ring::{DESCRIPTOR, Register, Ring};
@@ -42,8 +42,8 @@ fn places() {
     }
 }
 
-/// Objective: for rings of up to 24 descriptors and all heads and tails, also those outside, the device owns what a walk from head to tail passes,
-/// and each descriptor of it lies in the ring.
+/// Objective: for rings of up to 24 descriptors and all heads and tails, also those outside, the device owns what a
+/// walk from head to tail passes, and each descriptor of it lies in the ring.
 #[test]
 fn rings() {
     for lines in 0..=3u32 {

@@ -112,8 +112,8 @@ fn bytes(batch: &Batch, i: usize) -> Vec<u8> {
     bytes
 }
 
-/// Objective: packets of one and several pieces go out as they lie in memory, short ones padded; their descriptors are done when they are released, not
-/// before; a packet whose end is not there yet waits for it and keeps nobody awake.
+/// Objective: packets of one and several pieces go out as they lie in memory, short ones padded; their descriptors are
+/// done when they are released, not before; a packet whose end is not there yet waits for it and keeps nobody awake.
 #[test]
 fn sending() {
     let card = Card0::new();
@@ -175,7 +175,8 @@ fn tags_are_taken_out() {
     ingress.release(&mut spare);
 }
 
-/// Objective: frames arrive in buffers, several where one is too small, with length and status; without descriptors they are missed, and counted.
+/// Objective: frames arrive in buffers, several where one is too small, with length and status; without descriptors
+/// they are missed, and counted.
 #[test]
 fn receiving() {
     let (from, to) = (Card0::new(), Card0::new());
@@ -208,8 +209,8 @@ fn receiving() {
     ingress.release(&mut spare);
 }
 
-/// Objective: whatever stands in descriptors and registers, nothing outside of the guest's memory is touched, each look is bounded, and a card that is
-/// reset works.
+/// Objective: whatever stands in descriptors and registers, nothing outside of the guest's memory is touched, each look
+/// is bounded, and a card that is reset works.
 #[test]
 fn nonsense() {
     let (card, peer) = (Card0::new(), Card0::new());
@@ -280,8 +281,8 @@ impl Card0 {
     }
 }
 
-/// Objective: with a status block packets go without a register being written, both ways; kicks and interrupts are asked for only by who sleeps, and
-/// descriptors that are done are told of in the block whether they ask for it or not.
+/// Objective: with a status block packets go without a register being written, both ways; kicks and interrupts are
+/// asked for only by who sleeps, and descriptors that are done are told of in the block whether they ask for it or not.
 #[test]
 fn status_block() {
     let (from, to) = (Card0::new(), Card0::new());
@@ -330,8 +331,8 @@ fn status_block() {
     assert_eq!((from.word(TX_AT.1, 0), from.standing() & ICR_TXDW), (3, ICR_TXDW));
 }
 
-/// Objective: by message, what the block tells of does not stand as a cause, so that interrupts go on without ICR being read, and ITR still holds
-/// them apart; other causes stand, and are told.
+/// Objective: by message, what the block tells of does not stand as a cause, so that interrupts go on without ICR being
+/// read, and ITR still holds them apart; other causes stand, and are told.
 #[test]
 fn status_block_by_message() {
     let card = Card0::new();
@@ -367,8 +368,8 @@ fn status_block_by_message() {
     assert!(!bell.drain() && card.with(|core| core.e1000.causes.deadline()).is_some());
 }
 
-/// Objective: a block that lies nowhere, or not at a multiple of 64, is none, and reads so; nonsense in it sends nothing; it is over with a reset,
-/// and with the memory.
+/// Objective: a block that lies nowhere, or not at a multiple of 64, is none, and reads so; nonsense in it sends
+/// nothing; it is over with a reset, and with the memory.
 #[test]
 fn status_blocks_that_are_none() {
     let card = Card0::new();
@@ -390,7 +391,8 @@ fn status_blocks_that_are_none() {
     assert_eq!(card.read(CSBAL), 0);
 }
 
-/// Objective: in a loopback mode, before the PHY or in it, packets come back to the receive ring of their own card, and none goes out.
+/// Objective: in a loopback mode, before the PHY or in it, packets come back to the receive ring of their own card, and
+/// none goes out.
 #[test]
 fn loopback() {
     let card = Card0::new();
@@ -421,8 +423,8 @@ fn loopback() {
     }
 }
 
-/// Objective: a worker that stays inside costs the guest its card, not its time: registers read as those of a device that is gone, the
-/// connection is to end, and the next guest's card works.
+/// Objective: a worker that stays inside costs the guest its card, not its time: registers read as those of a device
+/// that is gone, the connection is to end, and the next guest's card works.
 #[test]
 fn a_worker_that_stays() {
     let (card, fault) = (Card0::new(), Fault::new().unwrap());

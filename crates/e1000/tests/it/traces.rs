@@ -1,6 +1,8 @@
-//! What real drivers did, replayed: register accesses recorded at a port (`RUST_LOG=netvale_e1000=trace netvale up`), while nothing was sent.
+//! What real drivers did, replayed: register accesses recorded at a port (`RUST_LOG=netvale_e1000=trace netvale up`),
+//! while nothing was sent.
 //!
-//! A line is an access: `r` or `w`, the register, the value read or written, in hexadecimal digits; `#` begins a comment.
+//! A line is an access: `r` or `w`, the register, the value read or written, in hexadecimal digits; `#` begins a
+//! comment.
 
 use netvale_e1000::core::{Core, Shared};
 use netvale_e1000::device::{Card, E1000};
@@ -27,8 +29,8 @@ fn replay(name: &str, trace: &str, core: &mut Core) -> (usize, usize) {
     (reads, writes)
 }
 
-/// Objective: each driver's way from its probe to an interface that is up finds the same values as when it was recorded, and ends with a link and with
-/// interrupts asked for.
+/// Objective: each driver's way from its probe to an interface that is up finds the same values as when it was
+/// recorded, and ends with a link and with interrupts asked for.
 #[test]
 fn recorded_drivers() {
     for (name, trace) in [

@@ -97,7 +97,8 @@ fn left_out() {
 }
 
 proptest! {
-    /// Objective: whatever bytes come, reading them ends, without a panic; what is read can be one station's and one host's.
+    /// Objective: whatever bytes come, reading them ends, without a panic; what is read can be one station's and one
+    /// host's.
     #[test]
     fn any_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 16u16..32, family in prop_oneof![Just(2u8), Just(7), Just(10)]) {
         if bytes.len() >= 17 {

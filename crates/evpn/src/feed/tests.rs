@@ -88,7 +88,8 @@ fn restart() {
     assert_eq!(world.feed.told(), Told { vteps: 1, addresses: 1, neighbors: 1, held: 0 });
 }
 
-/// Objective: what does not come back goes when the time is up; the daemon that comes meanwhile is told of what is held.
+/// Objective: what does not come back goes when the time is up; the daemon that comes meanwhile is told of what is
+/// held.
 #[test]
 fn lost() {
     let mut world = World::told();
@@ -184,7 +185,8 @@ fn back_without() {
     assert!(world.feed.is_idle());
 }
 
-/// Objective: the withdrawal of a hundred thousand addresses, one after the other, is no more work for each than the withdrawal of one.
+/// Objective: the withdrawal of a hundred thousand addresses, one after the other, is no more work for each than the
+/// withdrawal of one.
 #[test]
 fn many() {
     const MANY: u32 = 100_000;

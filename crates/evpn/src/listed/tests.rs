@@ -32,7 +32,8 @@ fn make_remote(tables: &mut Tables, mac: Mac) {
     tables.put(Fact::Neighbor(ip(), Some(Neighbor { mac, remote: true, router: false })));
 }
 
-/// Objective: an address and its IP address are added, in that order, and removed in the other one; nothing is done twice.
+/// Objective: an address and its IP address are added, in that order, and removed in the other one; nothing is done
+/// twice.
 #[test]
 fn comes_and_goes() {
     let add = vec![Act::AddAddress { mac: MAC, sticky: false, moves: false }, Act::AddNeighbor(ip(), MAC, false)];
@@ -74,7 +75,8 @@ fn kept_and_dropped() {
     assert_eq!(listed.plan(&tables, false), vec![Act::RemoveAddress(OTHER)]);
 }
 
-/// Objective: an address that zebra has made remote is not taken back by the list of before, but by one that has it again.
+/// Objective: an address that zebra has made remote is not taken back by the list of before, but by one that has it
+/// again.
 #[test]
 fn moves_away_and_back() {
     let (mut tables, mut listed) = (local(), listed(&[MAC]));
@@ -89,7 +91,8 @@ fn moves_away_and_back() {
     assert_eq!(listed.plan(&tables, false), back);
 }
 
-/// Objective: an IP address that zebra has given to a remote address is not claimed for the local one that had it, however often it is listed.
+/// Objective: an IP address that zebra has given to a remote address is not claimed for the local one that had it,
+/// however often it is listed.
 #[test]
 fn ip_moves_away() {
     let (mut tables, mut listed) = (local(), listed(&[MAC]));
@@ -106,8 +109,8 @@ fn ip_moves_away() {
     assert!(listed.plan(&tables, false).contains(&Act::AddAddress { mac: third, sticky: true, moves: false }));
 }
 
-/// Objective: an IP address that was lost to a remote address, and is then left with a local one that does not have it any more, is taken from that one,
-/// and given back to the one that is listed with it; then nothing more is to be done.
+/// Objective: an IP address that was lost to a remote address, and is then left with a local one that does not have it
+/// any more, is taken from that one, and given back to the one that is listed with it; then nothing more is to be done.
 #[test]
 fn left_with_another() {
     let (mut tables, mut listed) = (local(), listed(&[MAC]));

@@ -23,7 +23,8 @@ proptest! {
 
 proptest! {
     #![proptest_config(crate::test_config())]
-    /// Objective: a device's memory is a power of two, begins with a page for its header, and has at least the buffers asked for.
+    /// Objective: a device's memory is a power of two, begins with a page for its header, and has at least the buffers
+    /// asked for.
     #[test]
     fn devices(rings in 1u32..64, slots in 2u32..3000, buf in 1u32..40) {
         let asked = RegionSizes::for_port(rings, slots, buf * 64, 0, 7);
@@ -74,8 +75,8 @@ fn is_sound(l: &Layout) -> bool {
     disjoint && parts[4].1 <= u128::from(l.total) && l.total <= MAX_REGION && l.total.is_multiple_of(PAGE)
 }
 
-/// Objective: of all sizes at the boundaries, in all combinations and all kinds of regions, each is refused or laid out without overlap inside the
-/// region; nothing overflows, which would end this test.
+/// Objective: of all sizes at the boundaries, in all combinations and all kinds of regions, each is refused or laid out
+/// without overlap inside the region; nothing overflows, which would end this test.
 #[test]
 #[cfg_attr(miri, ignore = "too many for Miri")]
 fn no_overflow() {
@@ -102,7 +103,8 @@ fn no_overflow() {
     assert!(laid > 1000 && refused > laid, "{laid} laid out, {refused} refused");
 }
 
-/// Objective: no number of rings, slots, pipes and extra buffers overflows; and offsets of objects that do not exist lie behind the region, or nowhere.
+/// Objective: no number of rings, slots, pipes and extra buffers overflows; and offsets of objects that do not exist
+/// lie behind the region, or nowhere.
 #[test]
 #[cfg_attr(miri, ignore = "too many for Miri")]
 fn no_overflow_for_ports() {

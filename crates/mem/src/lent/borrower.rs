@@ -45,8 +45,9 @@ impl<T> Borrower<T> {
     /// The content, if the handle is inside.
     #[inline]
     pub fn content(&mut self) -> Option<&mut T> {
-        // SAFETY: `inside` says that this handle, which is borrowed exclusively, was counted in `users`, which keeps everybody else out
-        // until `leave`; that takes the handle exclusively, so that this reference has ended by then.
+        // SAFETY: `inside` says that this handle, which is borrowed exclusively, was counted in `users`, which keeps
+        // everybody else out until `leave`; that takes the handle exclusively, so that this reference has ended by
+        // then.
         if self.inside { unsafe { (*self.lent.content.get()).as_mut() } } else { None }
     }
 

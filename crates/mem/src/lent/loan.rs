@@ -40,7 +40,8 @@ pub struct Loan<'a, T> {
     reference: PhantomData<&'a T>,
 }
 
-// SAFETY: it gives shared references, which need `Sync`, and leaves the cell, which is one atomic instruction and drops nothing.
+// SAFETY: it gives shared references, which need `Sync`, and leaves the cell, which is one atomic instruction and drops
+// nothing.
 unsafe impl<T: Send + Sync> Send for Loan<'_, T> {}
 
 impl<'a, T> From<&'a T> for Loan<'a, T> {
@@ -65,8 +66,9 @@ impl<T> Deref for Loan<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: made from a reference that outlives the loan, or from a guard whose place in `users` the loan took over: until it is dropped
-        // the control thread, who alone replaces the content, stays out, and other workers have shared references.
+        // SAFETY: made from a reference that outlives the loan, or from a guard whose place in `users` the loan took
+        // over: until it is dropped the control thread, who alone replaces the content, stays out, and other workers
+        // have shared references.
         unsafe { self.content.as_ref() }
     }
 }

@@ -62,8 +62,8 @@ fn exhaustion_is_named() {
     assert_eq!(r.free(), free);
 }
 
-/// Objective: an application whose rings are renewed while another goes on gets a buffer for each slot, and none that the other one has, whatever
-/// both had swapped, and whatever it had written into its slots.
+/// Objective: an application whose rings are renewed while another goes on gets a buffer for each slot, and none that
+/// the other one has, whatever both had swapped, and whatever it had written into its slots.
 #[test]
 fn renewed_beside_another() {
     let r = region();

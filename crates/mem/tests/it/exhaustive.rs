@@ -1,4 +1,5 @@
-//! Leases of small rings by exhaustion: every sequence of what producers and the receiver can do, with every `head` that a receiver can write.
+//! Leases of small rings by exhaustion: every sequence of what producers and the receiver can do, with every `head`
+//! that a receiver can write.
 #![cfg(all(not(loom), not(miri)))]
 
 use netvale_mem::lease::{BadHead, Lease, Leases};
@@ -98,8 +99,9 @@ fn run(n: u32, steps: &[Step]) -> bool {
     true
 }
 
-/// Objective: in rings of two to four slots, producers get as many slots as are free and no more, whatever they ask for, whatever head the receiver
-/// writes and in whatever order leases are completed; a head is bad exactly if it is not among the slots that the receiver has.
+/// Objective: in rings of two to four slots, producers get as many slots as are free and no more, whatever they ask
+/// for, whatever head the receiver writes and in whatever order leases are completed; a head is bad exactly if it is
+/// not among the slots that the receiver has.
 #[test]
 fn leases() {
     let mut ran = 0u64;

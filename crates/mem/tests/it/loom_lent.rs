@@ -101,8 +101,8 @@ fn one_worker_at_a_time() {
     });
 }
 
-/// Objective: the control thread takes the queue out and puts another one in while a worker stays at it from call to call: neither
-/// is at it with the other, and what was done is seen.
+/// Objective: the control thread takes the queue out and puts another one in while a worker stays at it from call to
+/// call: neither is at it with the other, and what was done is seen.
 #[test]
 fn control_changes_it() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
@@ -136,8 +136,8 @@ fn control_changes_it() {
     });
 }
 
-/// Objective: a queue whose worker does not leave in time is retired: a worker that comes after `take` gave up never uses it, it is dropped
-/// exactly once, and the queue put in afterwards is used.
+/// Objective: a queue whose worker does not leave in time is retired: a worker that comes after `take` gave up never
+/// uses it, it is dropped exactly once, and the queue put in afterwards is used.
 #[test]
 fn retired_while_a_worker_is_inside() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
@@ -165,7 +165,8 @@ fn retired_while_a_worker_is_inside() {
     });
 }
 
-/// Objective: in mode `Many` two workers look at the queue together, and the control thread changes it only when both have left.
+/// Objective: in mode `Many` two workers look at the queue together, and the control thread changes it only when both
+/// have left.
 #[test]
 fn many_workers() {
     loom::model(|| {
@@ -186,7 +187,8 @@ fn many_workers() {
     });
 }
 
-/// Objective: two workers that find a retired queue in mode `Many` drop it once, and not while the other one, or the late one, is at it.
+/// Objective: two workers that find a retired queue in mode `Many` drop it once, and not while the other one, or the
+/// late one, is at it.
 #[test]
 fn retired_from_many() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
@@ -209,8 +211,9 @@ fn retired_from_many() {
     });
 }
 
-/// Objective: a worker that only looks in, as when it arms a queue before it sleeps, is not at it with the control thread that takes it out, and has
-/// looked in either before or not at all. A queue that it leaves too late is dropped once.
+/// Objective: a worker that only looks in, as when it arms a queue before it sleeps, is not at it with the control
+/// thread that takes it out, and has looked in either before or not at all. A queue that it leaves too late is dropped
+/// once.
 #[test]
 fn looking_in() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
@@ -231,7 +234,8 @@ fn looking_in() {
     });
 }
 
-/// Objective: two control threads: one changes the queue in place, the other takes it out; neither is at it with the other.
+/// Objective: two control threads: one changes the queue in place, the other takes it out; neither is at it with the
+/// other.
 #[test]
 fn two_control_threads() {
     loom::model(|| {

@@ -1,5 +1,5 @@
-//! What becomes of an access to memory that somebody took away: in mappings that are watched, and in others. A program of its own, as the handler of a
-//! signal is the whole process's.
+//! What becomes of an access to memory that somebody took away: in mappings that are watched, and in others. A program
+//! of its own, as the handler of a signal is the whole process's.
 #![cfg(all(not(loom), not(miri)))]
 #![allow(unsafe_code)]
 
@@ -65,8 +65,8 @@ fn be_first() {
     });
 }
 
-/// Objective: thousands of mappings are watched, each of them on its own: one whose file is cut short shows zeros, is damaged, and is put down to its peer;
-/// no other is. A loss elsewhere is for the handler that was there before.
+/// Objective: thousands of mappings are watched, each of them on its own: one whose file is cut short shows zeros, is
+/// damaged, and is put down to its peer; no other is. A loss elsewhere is for the handler that was there before.
 #[test]
 fn many_mappings_and_the_handler_before() {
     be_first();
@@ -122,7 +122,8 @@ fn free_huge_pages() -> u64 {
     line.and_then(|n| n.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Objective: a hole punched into sealed memory with huge pages, none of which is free any more, costs the peer its memory and us nothing.
+/// Objective: a hole punched into sealed memory with huge pages, none of which is free any more, costs the peer its
+/// memory and us nothing.
 #[test]
 fn huge_pages_given_back() {
     be_first();

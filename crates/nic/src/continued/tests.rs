@@ -97,8 +97,9 @@ impl Receiving {
 }
 
 proptest! {
-    /// Objective: whenever a process is killed, the next one finds what was taken, in order, before what has come since; with
-    /// what lies in the rings and what the kernel has, these are all buffers, each once. So it is again if that one is killed.
+    /// Objective: whenever a process is killed, the next one finds what was taken, in order, before what has come
+    /// since; with what lies in the rings and what the kernel has, these are all buffers, each once. So it is again if
+    /// that one is killed.
     #[test]
     fn taken(steps in proptest::collection::vec((0..3u8, 0..9usize, 0..9usize), 0..60)) {
         let mut q = Receiving::new();
@@ -218,8 +219,8 @@ impl Sending {
 }
 
 proptest! {
-    /// Objective: whenever a process is killed, the next one finds the free buffers, once the kernel has none; before, it does not
-    /// believe the rings.
+    /// Objective: whenever a process is killed, the next one finds the free buffers, once the kernel has none; before,
+    /// it does not believe the rings.
     #[test]
     fn free(steps in proptest::collection::vec((0..3u8, 0..9usize, 0..9usize), 0..60)) {
         let mut q = Sending::new();

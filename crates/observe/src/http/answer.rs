@@ -1,5 +1,5 @@
-//! An *answer* to a request: its *status*, the type of its body, and the body: a text that several connections may share, or *parts* that are made
-//! while they are sent.
+//! An *answer* to a request: its *status*, the type of its body, and the body: a text that several connections may
+//! share, or *parts* that are made while they are sent.
 
 use std::fmt;
 use std::io;

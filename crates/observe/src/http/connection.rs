@@ -18,7 +18,8 @@ pub const REQUEST_TIME: Duration = Duration::from_secs(2);
 pub const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Time for the client to close once it has everything.
 const CLOSING_TIME: Duration = Duration::from_secs(1);
-/// Most bytes that are still taken from a client that was refused, so that it reads the reason before its connection is gone.
+/// Most bytes that are still taken from a client that was refused, so that it reads the reason before its connection is
+/// gone.
 const MAX_REST: usize = 256 * 1024;
 
 /// Time limits of a connection.
@@ -68,7 +69,8 @@ fn judged(head: &Head, handler: &dyn Handler) -> Answer {
     }
 }
 
-/// Sends parts as chunks (RFC 9112 section 7.1), each within its time. A client that goes is noticed between them. A body that fails has no last chunk.
+/// Sends parts as chunks (RFC 9112 section 7.1), each within its time. A client that goes is noticed between them. A
+/// body that fails has no last chunk.
 fn send_parts(client: &Visitor, mut parts: Box<dyn Parts>, limit: Duration) -> Result<(), Errno> {
     loop {
         client.now(Owed::Not);
@@ -139,8 +141,8 @@ fn send_all(socket: impl AsFd, mut bytes: &[u8], deadline: Instant) -> Result<()
     Ok(())
 }
 
-/// Ends a connection so that nothing that is on its way to the client is lost: a socket that is closed with bytes unread resets
-/// the connection, which takes from the client what it has not read.
+/// Ends a connection so that nothing that is on its way to the client is lost: a socket that is closed with bytes
+/// unread resets the connection, which takes from the client what it has not read.
 fn part(socket: impl AsFd, deadline: Instant) {
     if shutdown(&socket, Shutdown::Write).is_err() {
         return;

@@ -156,7 +156,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: any bytes are a head, part of one, or refused; a whole request stays whole however much of it is seen before.
+        /// Objective: any bytes are a head, part of one, or refused; a whole request stays whole however much of it is
+        /// seen before.
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Head::parse(&bytes);

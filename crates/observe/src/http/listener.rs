@@ -116,7 +116,8 @@ impl Drop for Listener {
 }
 
 fn bind_unix(path: &Path, mode: u32) -> std::io::Result<Listener> {
-    // The socket of a process that was killed is in the way. One that somebody listens at stays, and so does a file that is no socket.
+    // The socket of a process that was killed is in the way. One that somebody listens at stays, and so does a file
+    // that is no socket.
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused) {
         std::fs::remove_file(path)?;
@@ -149,7 +150,8 @@ mod tests {
         }
     }
 
-    /// Objective: a UNIX socket has its mode, is removed in the end, takes the place of a dead one and of no living one, nor of a file.
+    /// Objective: a UNIX socket has its mode, is removed in the end, takes the place of a dead one and of no living
+    /// one, nor of a file.
     #[test]
     fn unix() {
         let dir = tempfile::tempdir().expect("a folder");

@@ -1,9 +1,10 @@
-//! A small HTTP/1.1 server: each connection has one request without a body, and one answer: whole in memory, or in parts, of which one is.
+//! A small HTTP/1.1 server: each connection has one request without a body, and one answer: whole in memory, or in
+//! parts, of which one is.
 //!
 //! What a client can cost is bounded: [`head::MAX_HEAD`] bytes of a request, [`visitors::MAX_CONNECTIONS`] threads,
-//! [`connection::REQUEST_TIME`] for a request to arrive and [`connection::ANSWER_TIME`] for an answer to be taken, however slowly bytes
-//! come and go. Of an answer in parts, each part has that time, and the handler that makes them ends it. While others
-//! wait, clients have less time than that.
+//! [`connection::REQUEST_TIME`] for a request to arrive and [`connection::ANSWER_TIME`] for an answer to be taken,
+//! however slowly bytes come and go. Of an answer in parts, each part has that time, and the handler that makes them
+//! ends it. While others wait, clients have less time than that.
 //!
 //! | module | what it is |
 //! |---|---|

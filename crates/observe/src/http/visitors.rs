@@ -140,7 +140,8 @@ impl Visitors {
         Visit { client, all: Arc::clone(self) }
     }
 
-    /// Makes room for somebody who waits, by the one that is overdue for longest. Answers when to look again, unless a place becomes free before.
+    /// Makes room for somebody who waits, by the one that is overdue for longest. Answers when to look again, unless a
+    /// place becomes free before.
     pub fn make_room(&self, now: Instant) -> Instant {
         let clients = self.clients();
         // What clients are waited for changes meanwhile.

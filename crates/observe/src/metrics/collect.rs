@@ -1,4 +1,5 @@
-//! A daemon's answer as samples: a *snapshot* that the encoder goes through, family by family. A sample has labels and a *value*.
+//! A daemon's answer as samples: a *snapshot* that the encoder goes through, family by family. A sample has labels and
+//! a *value*.
 
 use std::fmt::Result as Encoded;
 

@@ -1,6 +1,8 @@
-//! The families of metrics, each written once. A *family* has a name, a type, a unit and labels; its samples differ in the labels' values.
+//! The families of metrics, each written once. A *family* has a name, a type, a unit and labels; its samples differ in
+//! the labels' values.
 //!
-//! Names are for good: dashboards and alerts of others are made of them. A family that is not in this table is not encoded.
+//! Names are for good: dashboards and alerts of others are made of them. A family that is not in this table is not
+//! encoded.
 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
@@ -15,7 +17,8 @@ pub enum Type {
     Counter,
     /// A number that rises and falls.
     Gauge,
-    /// How many of something took how long, or less. Its samples are called `…_bucket`, with a label `le`, `…_sum` and `…_count`.
+    /// How many of something took how long, or less. Its samples are called `…_bucket`, with a label `le`, `…_sum` and
+    /// `…_count`.
     Histogram,
     /// 1, with labels that describe something. Its samples are called `…_info`.
     Info,

@@ -28,7 +28,8 @@ impl Format {
         }
     }
 
-    /// The better one of those that the values of `Accept` fields ask for: OpenMetrics unless they prefer the other one.
+    /// The better one of those that the values of `Accept` fields ask for: OpenMetrics unless they prefer the other
+    /// one.
     pub fn accepted<'a>(accept: impl Iterator<Item = &'a str>) -> Format {
         let ranges: Vec<Range<'_>> = accept.flat_map(|value| value.split(',')).map(Range::parse).collect();
         let quality = |format| ranges.iter().filter_map(|range| range.quality_of(format)).max_by_key(|known| known.0);

@@ -1,4 +1,5 @@
-//! The *agent*, as sFlow calls what sends samples: it makes them of what the daemon says, of frames as they come, of counters every few seconds.
+//! The *agent*, as sFlow calls what sends samples: it makes them of what the daemon says, of frames as they come, of
+//! counters every few seconds.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

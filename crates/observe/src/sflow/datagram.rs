@@ -1,4 +1,5 @@
-//! Samples on the way to collectors: several in a datagram that no network has to cut, and none for longer than a second.
+//! Samples on the way to collectors: several in a datagram that no network has to cut, and none for longer than a
+//! second.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -119,7 +120,8 @@ mod tests {
         bytes[..len].chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
     }
 
-    /// Objective: each collector gets each datagram: version, agent, sub-agent, sequence, uptime, the number of samples, the samples.
+    /// Objective: each collector gets each datagram: version, agent, sub-agent, sequence, uptime, the number of
+    /// samples, the samples.
     #[test]
     fn to_all() {
         let (one, two) = (collector(), collector());

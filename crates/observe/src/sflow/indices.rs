@@ -1,7 +1,7 @@
 //! *Indices*: the numbers that collectors know ports by.
 //!
-//! A number follows from the port's name, so that it is the same again when the agent, the daemon or the host has started anew; the next free one is
-//! taken if another port has it.
+//! A number follows from the port's name, so that it is the same again when the agent, the daemon or the host has
+//! started anew; the next free one is taken if another port has it.
 
 use std::collections::BTreeMap;
 

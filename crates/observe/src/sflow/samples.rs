@@ -1,5 +1,5 @@
-//! Samples, to the byte: sFlow version 5, section 5. A frame's *output* is the port that it went to, their number, or why it was dropped, its *discard*;
-//! a port's *traffic* is its counters of one direction.
+//! Samples, to the byte: sFlow version 5, section 5. A frame's *output* is the port that it went to, their number, or
+//! why it was dropped, its *discard*; a port's *traffic* is its counters of one direction.
 
 use super::xdr::Xdr;
 
@@ -139,7 +139,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Octets, unicast, multicast and broadcast packets, discards, errors. Packets wrap at 32 bits, as their counters do.
+    /// Octets, unicast, multicast and broadcast packets, discards, errors. Packets wrap at 32 bits, as their counters
+    /// do.
     fn put(&self, to: &mut Xdr) {
         to.u64(self.bytes).u32(self.frames as u32).u32(NOT_COUNTED).u32(NOT_COUNTED);
         to.u32(self.drops as u32).u32(NOT_COUNTED);

@@ -1,5 +1,6 @@
-//! The daemon's traces, from which sampled frames come: one for each switch, as a connection has one trace, and a trace is of one switch; and
-//! one more for each other of the *rates*, as a port may have its own: one frame of how many is sampled.
+//! The daemon's traces, from which sampled frames come: one for each switch, as a connection has one trace, and a trace
+//! is of one switch; and one more for each other of the *rates*, as a port may have its own: one frame of how many is
+//! sampled.
 //!
 //! A trace is of the ports that are there when it begins. Another one takes its place when a port is attached.
 
@@ -106,7 +107,8 @@ impl Sessions {
         Ok(all)
     }
 
-    /// Hands over all frames that were traced since the last time, and of how many each is one. Returns how many more there were.
+    /// Hands over all frames that were traced since the last time, and of how many each is one. Returns how many more
+    /// there were.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -173,7 +175,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: a switch is traced as a whole unless a port of it has a rate of its own; then its ports are, each at one rate.
+    /// Objective: a switch is traced as a whole unless a port of it has a rate of its own; then its ports are, each at
+    /// one rate.
     #[test]
     fn rates() {
         let port = |switch: Option<&str>, name: &str| PortDetails {

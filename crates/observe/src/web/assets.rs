@@ -39,7 +39,8 @@ pub fn at(path: &str) -> Option<Answer> {
 mod tests {
     use super::*;
 
-    /// Objective: nothing in the files is from elsewhere, or makes elements of texts, or is code or style within the page, which its policy forbids.
+    /// Objective: nothing in the files is from elsewhere, or makes elements of texts, or is code or style within the
+    /// page, which its policy forbids.
     #[test]
     fn own_and_plain() {
         for (path, _, text) in FILES {

@@ -1,4 +1,5 @@
-//! *Captures* that are downloaded while they are taken. What takes them is a *tap*, which somebody else opens: here are only limits.
+//! *Captures* that are downloaded while they are taken. What takes them is a *tap*, which somebody else opens: here are
+//! only limits.
 
 use std::io;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! A page to look at: switches, ports, rates, drops, workers and rings, live in a browser, and captures to download.
 //!
-//! What a browser gets without the [`token`] is the page itself, which is the same for everybody. All figures take the token; and whatever
-//! is asked, the [`guard`] wants it to be asked of this server and by its own page. Nothing here changes the daemon: it is asked for counters and
-//! ports, by one connection each however many browsers look, and a capture is a monitor as `netvale dump` opens it.
+//! What a browser gets without the [`token`] is the page itself, which is the same for everybody. All figures take the
+//! token; and whatever is asked, the [`guard`] wants it to be asked of this server and by its own page. Nothing here
+//! changes the daemon: it is asked for counters and ports, by one connection each however many browsers look, and a
+//! capture is a monitor as `netvale dump` opens it.
 //!
 //! | module | what it is |
 //! |---|---|

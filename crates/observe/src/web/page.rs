@@ -12,8 +12,8 @@ use crate::web::ports::{Ports, Told};
 
 const JSON: &str = "application/json";
 
-/// What every answer tells the browser: nothing from elsewhere, nothing within the page but its own files, nobody may frame or read it, and no text
-/// becomes an element.
+/// What every answer tells the browser: nothing from elsewhere, nothing within the page but its own files, nobody may
+/// frame or read it, and no text becomes an element.
 const PROTECTION: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'\r\n\
     Cross-Origin-Opener-Policy: same-origin\r\nCross-Origin-Resource-Policy: same-origin\r\nReferrer-Policy: no-referrer\r\nX-Frame-Options: DENY\r\n";
@@ -71,7 +71,8 @@ impl WebPage {
         figures.map(|figures| figures.json()).map_err(|_| (Status::Unavailable, "the daemon does not answer".into()))
     }
 
-    /// A capture is begun by who wants its body, of a port that the daemon has: a name that is none could be an interface of the host.
+    /// A capture is begun by who wants its body, of a port that the daemon has: a name that is none could be an
+    /// interface of the host.
     fn capture(&self, head: &Head) -> Outcome {
         if head.method == Method::Head {
             return Err((Status::MethodNotAllowed, "a capture has a body".into()));

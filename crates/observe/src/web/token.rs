@@ -153,7 +153,8 @@ mod tests {
         assert!(!format!("{one:?}").contains(one.secret()));
     }
 
-    /// Objective: a file is made once, for its user only; one that everybody can read, or that has no token, is refused.
+    /// Objective: a file is made once, for its user only; one that everybody can read, or that has no token, is
+    /// refused.
     #[test]
     fn files() {
         let dir = tempfile::tempdir().expect("a folder");

@@ -10,7 +10,8 @@ const GUIDE: &str = include_str!("../../../../docs/guide/observe.md");
 const DASHBOARD: &str = include_str!("../../../../dist/grafana/netvale.json");
 const ALERTS: &str = include_str!("../../../../dist/prometheus/netvale.rules.yml");
 
-/// Objective: the page has a row for each family, in their order, with its type, labels, unit and meaning, and no other.
+/// Objective: the page has a row for each family, in their order, with its type, labels, unit and meaning, and no
+/// other.
 #[test]
 fn page_is_the_table() {
     let rows: Vec<_> = PAGE.lines().filter(|line| line.starts_with("| `netvale_")).collect();
@@ -56,7 +57,8 @@ fn queries_are_documented() {
     all.iter().for_each(|query| are_known("the dashboard", query.as_str().expect("a query")));
 }
 
-/// Objective: names are what Prometheus' naming rules ask for: of the alphabet, with base units, and no family is there twice.
+/// Objective: names are what Prometheus' naming rules ask for: of the alphabet, with base units, and no family is there
+/// twice.
 #[test]
 fn names_are_names() {
     let all: BTreeSet<_> = FAMILIES.iter().map(|family| family.sample()).collect();

@@ -73,8 +73,9 @@ fn get_until(path: &Path, text: &str) -> String {
     }
 }
 
-/// Objective: the page is there while the daemon is, in the format that is asked for; nothing else is; a daemon that was replaced is found again, and
-/// however often the page is asked for, the daemon is not asked more often than figures get old.
+/// Objective: the page is there while the daemon is, in the format that is asked for; nothing else is; a daemon that
+/// was replaced is found again, and however often the page is asked for, the daemon is not asked more often than
+/// figures get old.
 #[test]
 fn page() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -99,7 +99,8 @@ fn text(answer: &Answer) -> &str {
 const TOKEN: &str = "Authorization: Bearer 0123456789abcdef\r\n";
 const PORT: &str = "vale0%3A%3Cb%3E%22%27%E2%80%AE";
 
-/// Objective: everybody gets the page's files, with what protects it; figures only those with the token; pages of others nothing.
+/// Objective: everybody gets the page's files, with what protects it; figures only those with the token; pages of
+/// others nothing.
 #[test]
 fn who_gets_what() {
     let dir = tempfile::tempdir().expect("a folder");

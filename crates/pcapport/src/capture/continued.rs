@@ -78,8 +78,8 @@ impl Recorder {
 }
 
 impl PcapEgress {
-    /// Waits until all frames that were delivered are in the file; nobody may deliver meanwhile. Nothing is written from
-    /// then on before more are. `None`: it took too long.
+    /// Waits until all frames that were delivered are in the file; nobody may deliver meanwhile. Nothing is written
+    /// from then on before more are. `None`: it took too long.
     pub fn settle(&self, limit: Duration) -> Option<CaptureState> {
         let (answer, answered) = sync_channel(1);
         self.full.try_send(Job::Settle(answer)).ok()?;

@@ -1,8 +1,9 @@
-//! A capture whose process was killed: what is noted of it before each write, and how another process goes on from there.
+//! A capture whose process was killed: what is noted of it before each write, and how another process goes on from
+//! there.
 //!
-//! Each write ends with a whole frame. Before it, the recorder notes how far the file will have come, and how far it has.
-//! So the place of the descriptor, which outlives the process, says whether the last write came to its end; if it did not,
-//! the file is cut back to where it began.
+//! Each write ends with a whole frame. Before it, the recorder notes how far the file will have come, and how far it
+//! has. So the place of the descriptor, which outlives the process, says whether the last write came to its end; if it
+//! did not, the file is cut back to where it began.
 
 use std::fs::File;
 use std::io::{Error, Seek, SeekFrom};
@@ -88,8 +89,8 @@ impl Recorder {
 }
 
 impl PcapEgress {
-    /// Goes on with a capture whose process was killed; `noted` is its [`PcapEgress::noted`]. The portions of an allowance
-    /// that it had are taken again.
+    /// Goes on with a capture whose process was killed; `noted` is its [`PcapEgress::noted`]. The portions of an
+    /// allowance that it had are taken again.
     ///
     /// # Errors
     /// [`NotContinued`] if it is another file than the one that was noted, or no thread can be started.
@@ -162,8 +163,8 @@ mod tests {
         ["a.pcap", "a.pcapng"].map(|name| dir.path().join(name))
     }
 
-    /// Objective: what was written stays, what comes is written behind it, and frames are counted on; a write that did not
-    /// come to its end is taken back, wherever it stopped.
+    /// Objective: what was written stays, what comes is written behind it, and frames are counted on; a write that did
+    /// not come to its end is taken back, wherever it stopped.
     #[test]
     fn goes_on() {
         let dir = tempfile::tempdir().unwrap();
@@ -208,7 +209,8 @@ mod tests {
         }
     }
 
-    /// Objective: limits hold on: bytes of the file, and portions, which are taken again; a capture that has ended stays so.
+    /// Objective: limits hold on: bytes of the file, and portions, which are taken again; a capture that has ended
+    /// stays so.
     #[test]
     fn limits() {
         let dir = tempfile::tempdir().unwrap();
@@ -250,7 +252,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: numbers of any kind are refused or harmless: a file is never made longer, nor cut before what was noted.
+        /// Objective: numbers of any kind are refused or harmless: a file is never made longer, nor cut before what was
+        /// noted.
         #[test]
         fn any_numbers(numbers in any::<[u64; NUMBERS]>(), near in proptest::array::uniform4(0u64..200), len in 0usize..200) {
             let mut file = tempfile::tempfile().unwrap();

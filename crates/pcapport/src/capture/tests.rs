@@ -27,8 +27,8 @@ pub(super) fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
     frames
 }
 
-/// Objective: single frames, batches, frames as long as segments and empty picks all reach the file, in order, with the time; when
-/// the egress is dropped the file is complete.
+/// Objective: single frames, batches, frames as long as segments and empty picks all reach the file, in order, with the
+/// time; when the egress is dropped the file is complete.
 #[test]
 fn all_sizes() {
     let dir = tempfile::tempdir().unwrap();
@@ -111,7 +111,8 @@ fn several_workers() {
     }
 }
 
-/// Objective: a disk that does not keep up makes deliveries find no room; nothing blocks, and what was accepted is written.
+/// Objective: a disk that does not keep up makes deliveries find no room; nothing blocks, and what was accepted is
+/// written.
 #[test]
 fn slow_disk() {
     let dir = tempfile::tempdir().unwrap();
@@ -141,8 +142,8 @@ fn slow_disk() {
     assert_eq!(status.written(), accepted as u64);
 }
 
-/// Objective: a full disk shows immediately if it is full from the start, and else in the status, by name; from then on deliveries
-/// are drops of the device, and every frame is accounted for.
+/// Objective: a full disk shows immediately if it is full from the start, and else in the status, by name; from then on
+/// deliveries are drops of the device, and every frame is accounted for.
 #[test]
 fn full_disk() {
     let full = Path::new("/dev/full");
@@ -168,8 +169,8 @@ fn full_disk() {
     assert_eq!(status.written() + status.lost(), counters.frames());
 }
 
-/// Objective: a capture that another one goes on with has all frames of both, each once, in either format; the first may also be the one that
-/// goes on, as if nothing had been.
+/// Objective: a capture that another one goes on with has all frames of both, each once, in either format; the first
+/// may also be the one that goes on, as if nothing had been.
 #[test]
 fn continued() {
     let dir = tempfile::tempdir().unwrap();
@@ -197,7 +198,8 @@ fn continued() {
     }
 }
 
-/// Objective: limits and errors go on where they were; another file, or the same one at another place, is refused by name.
+/// Objective: limits and errors go on where they were; another file, or the same one at another place, is refused by
+/// name.
 #[test]
 fn continued_limits_and_forgeries() {
     let dir = tempfile::tempdir().unwrap();

@@ -54,8 +54,8 @@ impl PcapIngress {
         numbers
     }
 
-    /// Goes on with a replay whose process was killed; `noted` is its [`PcapIngress::noted`]. The frames of the batch that
-    /// was under way come once more.
+    /// Goes on with a replay whose process was killed; `noted` is its [`PcapIngress::noted`]. The frames of the batch
+    /// that was under way come once more.
     ///
     /// # Errors
     /// [`ReplayError`] if the file is no capture any more, `noted` is something else, or no thread can be started.
@@ -92,8 +92,8 @@ mod tests {
         Source::new(Box::new(PcapIngress::after_a_kill(file, noted, path, options, Arc::default()).unwrap()))
     }
 
-    /// Objective: a replay that is killed anywhere, within a batch as well, brings each frame of each pass, in order; what
-    /// comes again is the batch that was under way. After its end nothing comes any more.
+    /// Objective: a replay that is killed anywhere, within a batch as well, brings each frame of each pass, in order;
+    /// what comes again is the batch that was under way. After its end nothing comes any more.
     #[test]
     fn goes_on() {
         let dir = tempfile::tempdir().unwrap();

@@ -27,8 +27,8 @@ pub(super) fn open(path: &Path, passes: u64, pace: Pace) -> Source<PcapIngress> 
     Source::new(Box::new(PcapIngress::open(path, ReplayOptions { passes, pace }, Arc::default()).unwrap()))
 }
 
-/// Does what a worker does with an ingress that is not cheap, until it has finished or brought `most` frames. A wake-up that
-/// is lost shows as one that does not come in time.
+/// Does what a worker does with an ingress that is not cheap, until it has finished or brought `most` frames. A wake-up
+/// that is lost shows as one that does not come in time.
 pub(super) fn drive(source: &mut Source<PcapIngress>, most: usize, mut each: impl FnMut(&[u8])) -> usize {
     let (mut spare, mut bytes, mut taken) = (Box::default(), vec![0; 65_550], 0);
     while !source.ingress().status.finished() && taken < most {
@@ -88,7 +88,8 @@ fn endless() {
     }
 }
 
-/// Objective: no frame comes before it is due, neither with the recorded gaps nor at a rate; between frames the timer wakes.
+/// Objective: no frame comes before it is due, neither with the recorded gaps nor at a rate; between frames the timer
+/// wakes.
 #[test]
 fn paced() {
     let dir = tempfile::tempdir().unwrap();
@@ -117,8 +118,8 @@ fn cut_file() {
     assert!(matches!(source.ingress().status().error(), Some(ReadError::Truncated { frames: 9, .. })));
 }
 
-/// Objective: frames that no port takes are dropped by name; a file of only such frames, or of none, ends immediately even if it
-/// repeats without end.
+/// Objective: frames that no port takes are dropped by name; a file of only such frames, or of none, ends immediately
+/// even if it repeats without end.
 #[test]
 fn nothing_to_send() {
     let dir = tempfile::tempdir().unwrap();
@@ -158,7 +159,8 @@ fn go_on(source: Source<PcapIngress>, path: &Path, options: ReplayOptions) -> So
     Source::new(Box::new(PcapIngress::continued(file, path, options, state, Arc::default()).unwrap()))
 }
 
-/// Objective: a replay that others go on with, wherever that is, brings each frame of each pass once, in order, and then is at its end.
+/// Objective: a replay that others go on with, wherever that is, brings each frame of each pass once, in order, and
+/// then is at its end.
 #[test]
 fn continued() {
     let dir = tempfile::tempdir().unwrap();
@@ -200,8 +202,8 @@ fn continued_in_time() {
     }
 }
 
-/// Objective: what is no regular file, or no capture any more, is refused; impossible numbers bring no frames, and the error that ended a replay
-/// is still known.
+/// Objective: what is no regular file, or no capture any more, is refused; impossible numbers bring no frames, and the
+/// error that ended a replay is still known.
 #[test]
 fn continued_forgeries() {
     let dir = tempfile::tempdir().unwrap();

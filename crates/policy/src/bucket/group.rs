@@ -1,7 +1,8 @@
 //! A rate that several senders share, fairly among those that wait.
 //!
-//! Each has its own count of what it was served. Who waits is not overtaken by more than a little: a sender may be ahead of
-//! the one that got least, of those that wait now, by [`AHEAD`] bytes. Who does not want its part leaves it to the others.
+//! Each has its own count of what it was served. Who waits is not overtaken by more than a little: a sender may be
+//! ahead of the one that got least, of those that wait now, by [`AHEAD`] bytes. Who does not want its part leaves it to
+//! the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,8 +13,8 @@ use super::{Bucket, Limit, PARTS, Weight};
 pub const MEMBERS: usize = 256;
 /// Bytes by which a member may be ahead: two of the longest frames.
 const AHEAD: u64 = 128 << 10;
-/// For how long the rate of the group what a member did not get stays its own, in nanoseconds, though it did not wait all the time: a sender whose
-/// queue is empty until the next answers come has not given up its part.
+/// For how long the rate of the group what a member did not get stays its own, in nanoseconds, though it did not wait
+/// all the time: a sender whose queue is empty until the next answers come has not given up its part.
 const CREDIT: f64 = 1e8;
 /// Who does not ask again within this time, in nanoseconds, does not wait any more.
 const PATIENCE: u64 = 50_000_000;
@@ -133,8 +134,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Members that want to send frames of that length all the time, asked in an order that favours the first, for ten seconds; bytes that
-    /// each got.
+    /// Members that want to send frames of that length all the time, asked in an order that favours the first, for ten
+    /// seconds; bytes that each got.
     fn compete(lens: &[usize], rate: u64) -> Vec<u64> {
         let group = Group::new(Limit::bits(rate, 128 << 10));
         let shares: Vec<_> = lens.iter().map(|_| group.join().unwrap()).collect();
@@ -151,8 +152,8 @@ mod tests {
         got
     }
 
-    /// Objective: members that always want to send get equal parts, within 5 %, whatever their frames' lengths and their turn, and together the
-    /// rate.
+    /// Objective: members that always want to send get equal parts, within 5 %, whatever their frames' lengths and
+    /// their turn, and together the rate.
     #[test]
     fn fair() {
         for (lens, rate) in
@@ -166,8 +167,8 @@ mod tests {
         }
     }
 
-    /// Objective: who has nothing to send leaves its part to the others; who begins later gets an equal part from then on, and nothing for the
-    /// time before.
+    /// Objective: who has nothing to send leaves its part to the others; who begins later gets an equal part from then
+    /// on, and nothing for the time before.
     #[test]
     fn parts_that_nobody_wants() {
         let group = Group::new(Limit::bits(80_000_000, 128 << 10));

@@ -25,7 +25,8 @@ pub enum BadAddresses {
     /// A group's IP address.
     #[error("no host sends from the group address {0}: give an address of one host")]
     NotAHost(IpAddr),
-    /// A prefix whose bits past its length are not all zero. One that was meant as an address would allow a whole network.
+    /// A prefix whose bits past its length are not all zero. One that was meant as an address would allow a whole
+    /// network.
     #[error("{addr}/{len} is an address within a prefix: write {addr} for the address or {prefix} for the prefix")]
     HostBits {
         /// The address given.

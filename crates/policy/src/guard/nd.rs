@@ -23,8 +23,8 @@ const TARGET_LINK_LAYER: u8 = 2;
 /// Where the target address of a neighbour message is.
 const TARGET: std::ops::Range<usize> = 8..24;
 
-/// The type of the ICMPv6 message that `upper` starts with: `None` if it is none, `Some(None)` if it is one whose type is
-/// not here.
+/// The type of the ICMPv6 message that `upper` starts with: `None` if it is none, `Some(None)` if it is one whose type
+/// is not here.
 fn icmp_type(upper: &Upper<'_>) -> Option<Option<u8>> {
     match upper {
         Upper::Start { protocol: ICMPV6, bytes, .. } => Some(bytes.first().copied()),
@@ -32,8 +32,8 @@ fn icmp_type(upper: &Upper<'_>) -> Option<Option<u8>> {
     }
 }
 
-/// Whether a message may come from the address `::`: of a host that is about to take an address (RFC 4862 §5.4.2, RFC 3590
-/// §4) or that has none and looks for a router (RFC 4861 §4.1).
+/// Whether a message may come from the address `::`: of a host that is about to take an address (RFC 4862 §5.4.2, RFC
+/// 3590 §4) or that has none and looks for a router (RFC 4861 §4.1).
 pub(super) fn may_be_from_nowhere(upper: &Upper<'_>) -> bool {
     let Upper::Start { fragment: false, .. } = upper else {
         return false;
@@ -49,7 +49,8 @@ pub(super) fn may_be_a_routers(upper: &Upper<'_>) -> bool {
     matches!(icmp_type(upper), Some(None | Some(ROUTER_ADVERTISEMENT | REDIRECT)))
 }
 
-/// Whether a packet from the Ethernet address `source` is no neighbour discovery, or one that claims only what is allowed.
+/// Whether a packet from the Ethernet address `source` is no neighbour discovery, or one that claims only what is
+/// allowed.
 pub(super) fn is_honest(packet: &V6<'_>, source: Option<MacAddr>, allowed: &Allowed) -> bool {
     let kind = match icmp_type(&packet.upper) {
         None => return true,
@@ -59,7 +60,8 @@ pub(super) fn is_honest(packet: &V6<'_>, source: Option<MacAddr>, allowed: &Allo
     let Some(fixed) = fixed_len(kind) else {
         return true;
     };
-    // RFC 6980 §5: neighbour discovery is never in fragments. What lies beyond the bytes given may be an option that lies.
+    // RFC 6980 §5: neighbour discovery is never in fragments. What lies beyond the bytes given may be an option that
+    // lies.
     let Upper::Start { bytes, whole: true, fragment: false, .. } = packet.upper else {
         return false;
     };
@@ -122,8 +124,8 @@ struct Opt<'a> {
     body: &'a [u8],
 }
 
-/// Takes the first option off `options`; `None` if none is left or it cannot be read. Its length is in units of 8 bytes and
-/// not zero (RFC 4861 §4.6).
+/// Takes the first option off `options`; `None` if none is left or it cannot be read. Its length is in units of 8 bytes
+/// and not zero (RFC 4861 §4.6).
 fn next_option<'a>(options: &mut &'a [u8]) -> Option<Opt<'a>> {
     let [kind, units, ..] = **options else {
         return None;

@@ -136,8 +136,8 @@ impl<'a> V6<'a> {
     }
 }
 
-/// Walks the extension headers. Unlike [`ipv6::upper`] this stops at a fragment that is not the first, since what follows
-/// there is no header.
+/// Walks the extension headers. Unlike [`ipv6::upper`] this stops at a fragment that is not the first, since what
+/// follows there is no header.
 fn walk(packet: &[u8], mut next: u8, whole: bool) -> Upper<'_> {
     let mut rest = packet.get(ipv6::HEADER_LEN..).unwrap_or_default();
     let mut fragment = false;

@@ -4,8 +4,8 @@ use core::fmt;
 
 use crate::units::{Rate, Share, Size, Time};
 
-/// How many frames may be under way if `limit` does not say. With netem's 1000, who asks for 50 ms of delay loses frames from 240 Mbit/s
-/// on; what is under way is bounded in bytes here, too.
+/// How many frames may be under way if `limit` does not say. With netem's 1000, who asks for 50 ms of delay loses
+/// frames from 240 Mbit/s on; what is under way is bounded in bytes here, too.
 pub const DEFAULT_LIMIT: u32 = 100_000;
 
 /// How many bytes of frames may be under way if `bytes` does not say: enough for 50 ms at 10 Gbit/s.

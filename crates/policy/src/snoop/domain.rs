@@ -45,7 +45,8 @@ struct Other {
 }
 
 impl Domain {
-    /// A domain of which nothing is known. Linux, too, waits for the answers to the first query before it keeps groups apart.
+    /// A domain of which nothing is known. Linux, too, waits for the answers to the first query before it keeps groups
+    /// apart.
     pub fn start(now_ns: u64, family: Family, settings: &Settings) -> Self {
         let own_addr = match family {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -77,8 +78,8 @@ impl Domain {
         self.other.as_ref().map(|other| other.addr)
     }
 
-    /// Hears a general query. The lowest address wins (RFC 2236 §3, RFC 3810 §7.6.2); one who has none loses against all but
-    /// another, of whom the last stays.
+    /// Hears a general query. The lowest address wins (RFC 2236 §3, RFC 3810 §7.6.2); one who has none loses against
+    /// all but another, of whom the last stays.
     pub fn elect(&mut self, now_ns: u64, query: &HeardQuery, settings: &Settings) {
         let holder = match &self.other {
             Some(other) => Some(other.addr),

@@ -26,8 +26,8 @@ struct Routers {
 }
 
 impl Groups {
-    /// Where a frame to `mac` goes in `vlan`, but for the port that it came from. `None`: to all ports, for the reasons in
-    /// [the table](super). The ports need not be in the VLAN any more.
+    /// Where a frame to `mac` goes in `vlan`, but for the port that it came from. `None`: to all ports, for the reasons
+    /// in [the table](super). The ports need not be in the VLAN any more.
     #[inline]
     pub fn ports(&self, vlan: u16, mac: MacAddr) -> Option<&PortSet> {
         let family = Family::of_mac(mac)?;

@@ -40,8 +40,9 @@ const SUPPRESS: u8 = 8;
 /// What a query of IGMPv1, which has no such field, means (RFC 2236 §4).
 const V1_RESPONSE_NS: u64 = 10_000_000_000;
 
-/// Whether the frame that starts with `head` may be a message for [`super::Snoop::observe`]: IGMP, MLD or a hello of PIM,
-/// to a group. A cheap test for each frame, which looks at the first 86 bytes at most and says yes to some that are none.
+/// Whether the frame that starts with `head` may be a message for [`super::Snoop::observe`]: IGMP, MLD or a hello of
+/// PIM, to a group. A cheap test for each frame, which looks at the first 86 bytes at most and says yes to some that
+/// are none.
 #[inline]
 pub fn is_control(head: &[u8]) -> bool {
     // A message to one host only tells the switch nothing.
@@ -214,7 +215,8 @@ fn mld<'a>(message: &'a [u8], ip: &Ip) -> Result<Control<'a>, Malformed> {
     }
 }
 
-/// A query of version 1 has 24 bytes, one of version 2 has 28 or more (RFC 3810 §8.1); both come from link-local addresses.
+/// A query of version 1 has 24 bytes, one of version 2 has 28 or more (RFC 3810 §8.1); both come from link-local
+/// addresses.
 fn mld_query<'a>(message: &[u8], group: Ipv6Addr, ip: &Ip) -> Result<Control<'a>, Malformed> {
     let local = matches!(ip.src, IpAddr::V6(src) if src.is_unicast_link_local());
     let code = match *message {
@@ -304,8 +306,8 @@ impl Iterator for Records<'_> {
 }
 
 impl Record {
-    /// What it means for the group as a whole. A host that names the sources that it wants wants the group; one that names
-    /// none does not. Who blocks sources may have none left, or may still want all others.
+    /// What it means for the group as a whole. A host that names the sources that it wants wants the group; one that
+    /// names none does not. Who blocks sources may have none left, or may still want all others.
     fn change(&self) -> Option<Change> {
         match (self.kind, self.sources) {
             (1 | 3, 0) => Some(Change::Leave(self.group)),

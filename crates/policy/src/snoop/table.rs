@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use super::settings::Settings;
 use super::{Membership, PortSet};
 
-/// A VLAN and a group. Groups that share a MAC address are told apart here, so that leaving one is not leaving the other.
+/// A VLAN and a group. Groups that share a MAC address are told apart here, so that leaving one is not leaving the
+/// other.
 pub(super) type Key = (u16, IpAddr);
 
 /// What became of a join.
@@ -92,8 +93,8 @@ impl Table {
         true
     }
 
-    /// `port` may be no member any more: asks some times, and lets the membership end if nobody answers. While that goes on
-    /// another leave changes nothing.
+    /// `port` may be no member any more: asks some times, and lets the membership end if nobody answers. While that
+    /// goes on another leave changes nothing.
     pub fn question(&mut self, now_ns: u64, key: Key, port: u8) {
         let Some(member) = self.groups.get_mut(&key).and_then(|members| find(members, port)) else {
             return;

@@ -421,7 +421,8 @@ proptest! {
         let _ = guard.check(&head, len.into());
     }
 
-    /// Objective: damaged frames get an answer, and one that is refused cut is not let through because of another check.
+    /// Objective: damaged frames get an answer, and one that is refused cut is not let through because of another
+    /// check.
     #[test]
     fn damaged_frames_get_an_answer(
         which in 0usize..12, wrap in 0usize..7, damage in prop::collection::vec((0usize..120, any::<u8>()), 0..4),

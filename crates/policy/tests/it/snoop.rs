@@ -44,8 +44,8 @@ fn ports(snoop: &Snoop, group: &str) -> Option<Vec<u8>> {
     members
 }
 
-/// Objective: every kind of report joins and leaves as its RFC says. Steps: each record, to one port that is not a member
-/// yet and one that is and whose leaves are believed.
+/// Objective: every kind of report joins and leaves as its RFC says. Steps: each record, to one port that is not a
+/// member yet and one that is and whose leaves are believed.
 #[test]
 fn reports_join_and_leave() {
     let kinds = [(IS_INCLUDE, 0), (IS_INCLUDE, 1), (IS_EXCLUDE, 0), (IS_EXCLUDE, 2), (TO_INCLUDE, 0), (TO_INCLUDE, 3)];
@@ -104,7 +104,8 @@ fn some_groups_go_everywhere() {
     assert_eq!(snoop.memberships().count(), 0);
 }
 
-/// Objective: groups are kept apart from when a querier is known and hosts had time to answer it, to when it is forgotten.
+/// Objective: groups are kept apart from when a querier is known and hosts had time to answer it, to when it is
+/// forgotten.
 #[test]
 fn groups_are_kept_apart_while_there_is_a_querier() {
     let mut snoop = Snoop::new(Settings::new(SWITCH));
@@ -298,8 +299,9 @@ fn vlans_and_ports_are_forgotten() {
     assert_eq!((snoop.members(5, mac), snoop.members(6, mac)), (None, set(&[1])));
 }
 
-/// Objective: a port that joins too many groups gets all of them, and no other port loses or gets anything by it. Steps: a
-/// hostile port joins 3000 groups; another joins one of those and one new, which is the last that the table holds.
+/// Objective: a port that joins too many groups gets all of them, and no other port loses or gets anything by it.
+/// Steps: a hostile port joins 3000 groups; another joins one of those and one new, which is the last that the table
+/// holds.
 #[test]
 fn joins_are_limited() {
     let settings = Settings { querier: true, max_groups: 101, per_port: 100, ..Settings::new(SWITCH) };

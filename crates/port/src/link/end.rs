@@ -164,7 +164,8 @@ impl LinkEnd {
             }
             at = self.damaged.as_ptr();
         }
-        // SAFETY: bytes of a lane that are given back, and of a damaged frame that is overwritten, only after `release`.
+        // SAFETY: bytes of a lane that are given back, and of a damaged frame that is overwritten, only after
+        // `release`.
         if !unsafe { batch.push(at, len) } {
             return false;
         }
@@ -177,7 +178,8 @@ impl LinkEnd {
 }
 
 impl Ingress for LinkEnd {
-    // SAFETY: frames lie in lanes, whose bytes are given back in `release`, and in `damaged`, which only this method writes.
+    // SAFETY: frames lie in lanes, whose bytes are given back in `release`, and in `damaged`, which only this method
+    // writes.
     unsafe fn take(&mut self, batch: &mut Batch) {
         let changes = self.shared.changes.load(Ordering::Acquire);
         if changes != self.changes {

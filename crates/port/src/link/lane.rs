@@ -1,7 +1,7 @@
 //! A lane: a ring of bytes with one writer at a time and one reader.
 //!
-//! Frames lie in it one behind the other, each whole, behind a record of what is known about it. The writer's bytes become the
-//! reader's with `tail`, and the writer's again with `head`. No other process has this memory.
+//! Frames lie in it one behind the other, each whole, behind a record of what is known about it. The writer's bytes
+//! become the reader's with `tail`, and the writer's again with `head`. No other process has this memory.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -65,8 +65,8 @@ pub(super) struct Lane {
     is_written: AtomicBool,
 }
 
-// SAFETY: `memory` is this value's own. Its bytes from `tail` to `head` belong to who set `is_written`, those from `head` to `tail` to
-// the reader, of which there is one (`Reader` is neither made twice nor cloned).
+// SAFETY: `memory` is this value's own. Its bytes from `tail` to `head` belong to who set `is_written`, those from
+// `head` to `tail` to the reader, of which there is one (`Reader` is neither made twice nor cloned).
 unsafe impl Send for Lane {}
 // SAFETY: as above.
 unsafe impl Sync for Lane {}
@@ -105,7 +105,8 @@ impl Lane {
         bytes.clamp(LEAST, MOST).next_multiple_of(ALIGN)
     }
 
-    /// Makes a ring of about that many bytes; `None` if there is no memory. Pages are taken only when they are first written.
+    /// Makes a ring of about that many bytes; `None` if there is no memory. Pages are taken only when they are first
+    /// written.
     pub(super) fn new(bytes: u64) -> Option<Lane> {
         let capacity = Self::capacity_for(bytes);
         // SAFETY: the layout's size is not 0.
@@ -136,7 +137,8 @@ impl Lane {
     /// A record or a gap begins at `position`, and belongs to the caller.
     unsafe fn record(&self, position: u64) -> Result<Record, u32> {
         let at = self.at(position);
-        // SAFETY: a gap has at least ALIGN bytes, as positions and the capacity are multiples of it; a record has all of them.
+        // SAFETY: a gap has at least ALIGN bytes, as positions and the capacity are multiples of it; a record has all
+        // of them.
         unsafe {
             let [size, len] = at.cast::<[u32; 2]>().read();
             if len == GAP { Err(size) } else { Ok(at.cast::<Record>().read()) }
@@ -145,8 +147,8 @@ impl Lane {
 }
 
 impl Writer<'_> {
-    /// Copies frames behind the last ones, as long as there is room and they have at most `room` bytes with their records. The
-    /// reader sees them once they are [published](Writer::publish).
+    /// Copies frames behind the last ones, as long as there is room and they have at most `room` bytes with their
+    /// records. The reader sees them once they are [published](Writer::publish).
     pub(super) fn put(&mut self, batch: &Batch, picks: &[u16], now: u64, room: u64) -> Put {
         let lane = self.0;
         let (mut at, head) = (lane.tail.load(Ordering::Relaxed), lane.head.load(Ordering::Acquire));
@@ -167,8 +169,9 @@ impl Writer<'_> {
                 no_learn: frame.no_learn(),
                 offload: frame.offload(),
             };
-            // SAFETY: the bytes up to `at + gap + size` are free, as was just seen, and this value alone may write them; neither the
-            // gap, which ends with the ring, nor the record, which then begins with it, reaches past its end.
+            // SAFETY: the bytes up to `at + gap + size` are free, as was just seen, and this value alone may write
+            // them; neither the gap, which ends with the ring, nor the record, which then begins with it, reaches past
+            // its end.
             unsafe {
                 if gap > 0 {
                     lane.at(at).cast::<[u32; 2]>().write([gap as u32, GAP]);

@@ -95,8 +95,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Objective: frames leave by their time, whatever the order in which they came; those of the same time and the same place keep
-        /// their order.
+        /// Objective: frames leave by their time, whatever the order in which they came; those of the same time and the
+        /// same place keep their order.
         #[test]
         fn by_time(dues in proptest::collection::vec(0u64..20, 0..100)) {
             let mut schedule = Schedule::new(100).unwrap();

@@ -116,8 +116,8 @@ fn bounds() {
     assert_eq!(link.counters().drops(DropReason::LinkFull), 27);
 }
 
-/// Objective: frames of any length pass the end of the ring of bytes again and again, from several threads at the same time, each whole and
-/// each once.
+/// Objective: frames of any length pass the end of the ring of bytes again and again, from several threads at the same
+/// time, each whole and each once.
 #[test]
 fn threads() {
     let (link, mut source) = link("delay 100us");
@@ -149,8 +149,8 @@ fn threads() {
     assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
 }
 
-/// Objective: a link that is only slow lets pass directly what it may, keeps the rest in order, and says how long it lasts; a full one lets its
-/// senders wait.
+/// Objective: a link that is only slow lets pass directly what it may, keeps the rest in order, and says how long it
+/// lasts; a full one lets its senders wait.
 #[test]
 fn slow() {
     let rates = vec![Limit::bits(8_000_000, 5000)];
@@ -175,8 +175,8 @@ fn slow() {
     assert!(flushed.elapsed() < Duration::from_secs(1));
 }
 
-/// Objective: all that a link can come to need is known from the beginning: more frames than there are bytes for need nothing, other
-/// settings have no more than there is, and those that need more are told apart.
+/// Objective: all that a link can come to need is known from the beginning: more frames than there are bytes for need
+/// nothing, other settings have no more than there is, and those that need more are told apart.
 #[test]
 fn memory() {
     let bytes = 1 << 20;
@@ -224,8 +224,8 @@ fn marks() {
     assert_eq!(got, [false, false, true, false]);
 }
 
-/// Objective: a reader that is done with frames immediately never sees fewer of them than it has: the books are even when all have
-/// come, and never show more than there can be.
+/// Objective: a reader that is done with frames immediately never sees fewer of them than it has: the books are even
+/// when all have come, and never show more than there can be.
 #[test]
 fn books() {
     let (link, mut source) = link("loss 100%");

@@ -10,8 +10,8 @@ use crate::batch::Batch;
 /// Room for frames in a ring, and the frames it was reserved for ([`crate::Egress::reserve`]).
 ///
 /// A pass takes each step for all destinations of a batch before the next, so that the full fences
-/// ([`netvale_mem::notify::full_fence`]) between them are paid for once a batch, and cache lines that other cores hold are on
-/// their way at the same time:
+/// ([`netvale_mem::notify::full_fence`]) between them are paid for once a batch, and cache lines that other cores hold
+/// are on their way at the same time:
 ///
 /// ```text
 ///  reserve ─► fill ─► fence ─► publish ─► fence ─► kick_and_stop ─► fence ─► look_after

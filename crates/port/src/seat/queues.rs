@@ -30,7 +30,8 @@ impl<Q: Ingress> SeatIngress<Q> {
 }
 
 impl<Q: Ingress> Ingress for SeatIngress<Q> {
-    // SAFETY: frames lie where the queue keeps them, which stays in the seat as long as this thread is inside: until `release`.
+    // SAFETY: frames lie where the queue keeps them, which stays in the seat as long as this thread is inside: until
+    // `release`.
     #[inline]
     unsafe fn take(&mut self, batch: &mut Batch) {
         let Ok(queue) = self.queue.enter() else { return };

@@ -48,8 +48,8 @@ fn variants(frames: &Batch, retag: Retag, want: usize) -> Vec<Vec<u8>> {
     bytes(stage.variants())
 }
 
-/// Objective: whatever a frame's length, however it is cut and however many of its bytes are copied, each variant has exactly the
-/// bytes that it should have, and its head is the beginning of it.
+/// Objective: whatever a frame's length, however it is cut and however many of its bytes are copied, each variant has
+/// exactly the bytes that it should have, and its head is the beginning of it.
 #[test]
 fn bytes_of_variants() {
     for len in [16, 17, 20, 59, 60, 64, 65, 128, HEAD - 1, HEAD, HEAD + 1, HEAD + TAG, 300, 1514, 9000] {
@@ -63,8 +63,8 @@ fn bytes_of_variants() {
     }
 }
 
-/// Objective: a sender that changes a frame later changes neither what was decided on nor what is delivered of it: whole short
-/// frames, the copied bytes of long ones, all bytes of those that were copied whole.
+/// Objective: a sender that changes a frame later changes neither what was decided on nor what is delivered of it:
+/// whole short frames, the copied bytes of long ones, all bytes of those that were copied whole.
 #[test]
 fn copies_are_private() {
     for (len, want, deep, private) in
@@ -94,8 +94,8 @@ fn copies_are_private() {
     }
 }
 
-/// Objective: what is left to do on a frame moves with its headers, and nothing is left to do on one whose sum would begin in the
-/// tag that goes.
+/// Objective: what is left to do on a frame moves with its headers, and nothing is left to do on one whose sum would
+/// begin in the tag that goes.
 #[test]
 fn offloads_move() {
     let gso = |by: i32| {
@@ -125,9 +125,9 @@ fn offloads_move() {
     assert_eq!(staging.variant(0, RETAGS[1]), Ok(0));
 }
 
-/// Objective: there is room for every variant of a batch of frames as long as heads are; deep frames may have to wait for others to
-/// be delivered, but never one alone; frames that a tag makes too long, or of too many pieces, or that have no tag to lose, are
-/// refused by name.
+/// Objective: there is room for every variant of a batch of frames as long as heads are; deep frames may have to wait
+/// for others to be delivered, but never one alone; frames that a tag makes too long, or of too many pieces, or that
+/// have no tag to lose, are refused by name.
 #[test]
 fn room() {
     let frames: Vec<_> = (0..BATCH).map(|i| frame(i as u8, HEAD)).collect();
@@ -209,8 +209,9 @@ fn any_frame() -> impl Strategy<Value = (Vec<u8>, u8)> {
 }
 
 proptest! {
-    /// Objective: frames that are made together have the variants that they have one by one, whatever comes between them; each that
-    /// is no part of a run is unlike the one before, in what it begins with or in kind; those refused have none.
+    /// Objective: frames that are made together have the variants that they have one by one, whatever comes between
+    /// them; each that is no part of a run is unlike the one before, in what it begins with or in kind; those refused
+    /// have none.
     #[test]
     fn runs(sent in proptest::collection::vec(any_frame(), 1..60), retag in 0usize..4, want in proptest::option::of(20usize..HEAD), odd: bool) {
         let (retag, mut frames) = (RETAGS[retag], Batch::new());

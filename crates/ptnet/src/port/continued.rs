@@ -30,8 +30,8 @@ pub struct PortState {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ServingState {
-    /// By ivshmem. Descriptors: the listening socket, then, if there is a guest, its connection, its memory, its doorbells
-    /// and its vectors.
+    /// By ivshmem. Descriptors: the listening socket, then, if there is a guest, its connection, its memory, its
+    /// doorbells and its vectors.
     Ivshmem(State<Guest>, Option<InstanceState>),
     /// By vfio-user, with the descriptors of both devices.
     VfioUser(Box<DevicesState>),
@@ -59,8 +59,8 @@ impl PtnetPort {
         }
     }
 
-    /// Has the control threads pause until the last result is dropped, and says what another process must know to continue
-    /// the port. Its workers pause already.
+    /// Has the control threads pause until the last result is dropped, and says what another process must know to
+    /// continue the port. Its workers pause already.
     ///
     /// # Errors
     /// A sentence that says why it cannot be continued now.
@@ -88,8 +88,8 @@ impl PtnetPort {
         Ok((PortState { version: VERSION, serving, kicks }, fds, paused))
     }
 
-    /// What another process must know to go on after this one was killed; `None` if nobody keeps that, and by ivshmem. It
-    /// changes whenever [`PtnetOptions::news`] is told.
+    /// What another process must know to go on after this one was killed; `None` if nobody keeps that, and by ivshmem.
+    /// It changes whenever [`PtnetOptions::news`] is told.
     ///
     /// # Errors
     /// When the process is out of descriptors.

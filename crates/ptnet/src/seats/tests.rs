@@ -40,8 +40,9 @@ fn take_and_put<Q>(take: impl Fn() -> Result<Option<Q>, InUse>, put: impl Fn(Q) 
     longest
 }
 
-/// Objective: a guest's tx ring is taken away and put back 10,000 times while it sends and a worker takes batches as fast as they can: every
-/// frame comes out, once and in order, and the control thread never waits longer than a batch takes (with room for a busy machine).
+/// Objective: a guest's tx ring is taken away and put back 10,000 times while it sends and a worker takes batches as
+/// fast as they can: every frame comes out, once and in order, and the control thread never waits longer than a batch
+/// takes (with room for a busy machine).
 ///
 /// Steps: the guest numbers its frames; the worker checks the numbers between taking a batch and releasing it.
 #[test]
@@ -126,8 +127,8 @@ fn take_steps(seat: &RxSeat, batch: &Batch, picks: &[u16]) -> Option<usize> {
     Some(done)
 }
 
-/// Objective: the same for an rx ring that three workers deliver to, one of them in steps: what they were told is delivered is what the guest
-/// finds.
+/// Objective: the same for an rx ring that three workers deliver to, one of them in steps: what they were told is
+/// delivered is what the guest finds.
 #[test]
 fn an_rx_ring_comes_and_goes_under_traffic() {
     let (seat, mem, stop) = (RxSeat::default(), memory(), AtomicBool::new(false));
@@ -182,8 +183,8 @@ fn seated() -> (RxSeat, AppRing) {
     (seat, AppRing::new(mem.rx[0].clone(), Dir::Rx, bell()))
 }
 
-/// Objective: a guest that goes between two steps of a delivery is not held up by it: its ring is handed back as soon as the delivery is done,
-/// with all frames in it, and what comes afterwards is dropped by name.
+/// Objective: a guest that goes between two steps of a delivery is not held up by it: its ring is handed back as soon
+/// as the delivery is done, with all frames in it, and what comes afterwards is dropped by name.
 #[test]
 fn a_seat_is_emptied_between_steps() {
     let (seat, mut guest) = seated();
@@ -215,7 +216,8 @@ fn a_seat_is_emptied_between_steps() {
     assert_eq!((guest.space(), seat.counters.frames(), seat.counters.idle()), (8, 8, 8));
 }
 
-/// Objective: kicks are the seat's: those of a ring that a worker did not hand back in time stay counted, and the next ring's are added.
+/// Objective: kicks are the seat's: those of a ring that a worker did not hand back in time stay counted, and the next
+/// ring's are added.
 #[test]
 fn kicks_of_a_retired_ring_count() {
     let (seat, _guest) = seated();

@@ -19,8 +19,8 @@ use crate::header::Config;
 use crate::machine::Machine;
 use crate::published::{MemoryDevice, PtnetDevice, Registers};
 
-/// What both devices say of themselves. Descriptors: the listening sockets, the pages that are kept, the machine's memory,
-/// if it has any, then, for each device that is connected, its connection and those of its session.
+/// What both devices say of themselves. Descriptors: the listening sockets, the pages that are kept, the machine's
+/// memory, if it has any, then, for each device that is connected, its connection and those of its session.
 #[derive(Serialize, Deserialize)]
 pub struct DevicesState {
     /// Whether each has a page, and how often it has changed.
@@ -105,7 +105,8 @@ impl Devices {
     }
 
     /// Continues devices of another process. Their threads wait until the last result is dropped; until then nothing is
-    /// rung, sent, or written to the guest. After a process that was killed, a guest that cannot be continued is disconnected.
+    /// rung, sent, or written to the guest. After a process that was killed, a guest that cannot be continued is
+    /// disconnected.
     pub(crate) fn continued(
         site: &Site,
         config: Config,

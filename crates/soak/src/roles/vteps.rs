@@ -8,8 +8,8 @@ use crate::world::{ATTACKED_VNI, ATTACKED_VTEP, ATTACKING_VTEP, VTEPS, VXLAN};
 
 /// Datagrams in a row.
 const BURST: usize = 32;
-/// One in that many goes to a bystander's socket, too, and no more than these bytes of it: what does not fit into a socket's memory is lost in the kernel,
-/// where nobody counts it for the port.
+/// One in that many goes to a bystander's socket, too, and no more than these bytes of it: what does not fit into a
+/// socket's memory is lost in the kernel, where nobody counts it for the port.
 const SELDOM: u64 = 256;
 /// See [`SELDOM`].
 const SHORT: usize = 200;
@@ -49,7 +49,8 @@ pub fn floods(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// A datagram of a kind that no VTEP sends: cut anywhere, too long, of another VNI, with other flags, or nothing but noise.
+/// A datagram of a kind that no VTEP sends: cut anywhere, too long, of another VNI, with other flags, or nothing but
+/// noise.
 fn strange(rng: &mut Rng, frame: &[u8]) -> Vec<u8> {
     let mut datagram = [&header(ATTACKED_VNI)[..], frame].concat();
     match rng.below(6) {
@@ -66,7 +67,8 @@ fn strange(rng: &mut Rng, frame: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// A VTEP that the tunnel knows and one that it does not: datagrams of all lengths and contents. A few go to the sockets of bystanders.
+/// A VTEP that the tunnel knows and one that it does not: datagrams of all lengths and contents. A few go to the
+/// sockets of bystanders.
 pub fn nonsense(a: &mut Attacker) -> Result<(), String> {
     let (known, stranger) = (socket(ATTACKING_VTEP)?, socket("127.0.0.66")?);
     while a.goes_on() {

@@ -1,5 +1,5 @@
-//! The daemon under a service manager that listens for it and watches over it; the test plays the manager's part. scripts/packages-test.sh
-//! does the same with systemd.
+//! The daemon under a service manager that listens for it and watches over it; the test plays the manager's part.
+//! scripts/packages-test.sh does the same with systemd.
 
 use crate::common;
 use crate::common::up;
@@ -39,8 +39,8 @@ fn run(dir: &Path, words: &str) -> std::process::Output {
     command.arg("--run-dir").arg(dir).args(words.split(' ')).output().expect("it runs")
 }
 
-/// Objective: a client that came before the daemon is served by it, frames pass, and the sockets outlive the daemon, so that the
-/// next client finds the next one.
+/// Objective: a client that came before the daemon is served by it, frames pass, and the sockets outlive the daemon, so
+/// that the next client finds the next one.
 #[test]
 fn first_client_waits() {
     let dir = tempfile::tempdir().unwrap();
@@ -61,8 +61,8 @@ fn first_client_waits() {
     assert!(dir.path().join("attach.sock").exists() && dir.path().join("control.sock").exists());
 }
 
-/// Objective: descriptors with the right names that are something else are named in the log, and the daemon makes its own sockets, which
-/// it removes.
+/// Objective: descriptors with the right names that are something else are named in the log, and the daemon makes its
+/// own sockets, which it removes.
 #[test]
 fn wrong_sockets() {
     let dir = tempfile::tempdir().unwrap();

@@ -95,8 +95,8 @@ fn nulls(range: std::ops::Range<u32>) -> String {
     })
 }
 
-/// Objective: what the guide says: the difference is shown and nothing done; applied, it is told line by line; what is exported changes nothing, and
-/// starts a daemon like the first.
+/// Objective: what the guide says: the difference is shown and nothing done; applied, it is told line by line; what is
+/// exported changes nothing, and starts a daemon like the first.
 #[test]
 fn shown_done_and_written_down() {
     let first = "[[port]]\nswitch = 'vale0'\nport = 'web'\n";
@@ -126,7 +126,8 @@ fn shown_done_and_written_down() {
     assert!(stdout(&d.run(&["apply", "--schema"])) == stdout(&d.run(&["up", "--schema"])));
 }
 
-/// Objective: mistakes are told with the file's name, line and column, from the command line or the daemon; nothing changes, and the exit status says so.
+/// Objective: mistakes are told with the file's name, line and column, from the command line or the daemon; nothing
+/// changes, and the exit status says so.
 #[test]
 fn mistakes() {
     let d = Configured::start("[[port]]\nswitch = 'vale0'\nport = 'web'\n", &[]);
@@ -147,8 +148,8 @@ fn mistakes() {
     assert_eq!(d.run(&["apply", "/nowhere/x.toml"]).status.code(), Some(1));
 }
 
-/// Objective: SIGHUP applies the daemon's own file, from inside the sandbox, even one that was put in the place of the first; a wrong one, and none,
-/// change nothing, and the log says where the mistake is.
+/// Objective: SIGHUP applies the daemon's own file, from inside the sandbox, even one that was put in the place of the
+/// first; a wrong one, and none, change nothing, and the log says where the mistake is.
 #[test]
 fn reading_again() {
     let web = "[[port]]\nswitch = 'vale0'\nport = 'web'\n";
@@ -213,8 +214,8 @@ fn counted(host: &Host, interface: &str) -> Counted {
     Counted { sent: of("tx", "packets"), received: of("rx", "packets"), dropped }
 }
 
-/// Objective: while fifty ports come and go again and again, on the same switch and others, two hosts whose ports stay lose no packet: neither a
-/// flood of pings nor a TCP connection notices.
+/// Objective: while fifty ports come and go again and again, on the same switch and others, two hosts whose ports stay
+/// lose no packet: neither a flood of pings nor a TCP connection notices.
 #[test]
 fn nothing_is_lost_beside() {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/net/tun").exists() {

@@ -25,7 +25,8 @@ fn inside(host: &Host, line: &str) -> String {
     common::stdout(&host.command(words[0], &words[1..]).output().expect("it starts"))
 }
 
-/// Objective: in each version, containers get interfaces with addresses, routes and what the runtime asks for, reach each other, pass CHECK, and are removed, twice.
+/// Objective: in each version, containers get interfaces with addresses, routes and what the runtime asks for, reach
+/// each other, pass CHECK, and are removed, twice.
 #[test]
 fn containers() {
     if !can_run() {
@@ -141,8 +142,8 @@ fn policies() {
     );
 }
 
-/// Objective: a second ADD of a container's interface is an error and leaves the first as it is; the same container on another network, or with another
-/// interface, is another port.
+/// Objective: a second ADD of a container's interface is an error and leaves the first as it is; the same container on
+/// another network, or with another interface, is another port.
 #[test]
 fn added_twice() {
     if !can_run() {
@@ -162,7 +163,8 @@ fn added_twice() {
     assert!(inside(&one, "ip addr show eth0").contains("10.1.0.2/24"));
 }
 
-/// Objective: an ADD that fails leaves neither port nor interface, and gives its addresses back; the address plugin's own error is passed on.
+/// Objective: an ADD that fails leaves neither port nor interface, and gives its addresses back; the address plugin's
+/// own error is passed on.
 #[test]
 fn failures() {
     if !can_run() {
@@ -250,8 +252,8 @@ fn nonsense() {
     assert_eq!(version["supportedVersions"].as_array().map(Vec::len), Some(5));
 }
 
-/// Objective: an ADD that is killed at any moment leaves nothing that DEL does not remove, nor, if no DEL comes, GC; GC removes no other container's port,
-/// and no other network's.
+/// Objective: an ADD that is killed at any moment leaves nothing that DEL does not remove, nor, if no DEL comes, GC; GC
+/// removes no other container's port, and no other network's.
 #[test]
 fn killed_at_any_time() {
     if !can_run() {
@@ -307,7 +309,8 @@ fn status() {
     assert_eq!(code(r.run("STATUS", "", "", &nobody)), 50);
 }
 
-/// Objective: a pod that is a virtual machine gets a vhost-user socket and a description of it, in a folder that DEL or GC removes.
+/// Objective: a pod that is a virtual machine gets a vhost-user socket and a description of it, in a folder that DEL or
+/// GC removes.
 #[test]
 fn sockets() {
     if !can_run() {

@@ -40,8 +40,8 @@ fn run(script: &str, needs: &[&str]) {
     assert!(whole, "{}: {said}\n{}\n{}", output.status, log("netvale.log"), log("containerd.log"));
 }
 
-/// Objective: podman's containers reach each other over a switch, have the address that was asked for, and leave nothing when they are removed, or
-/// were killed before.
+/// Objective: podman's containers reach each other over a switch, have the address that was asked for, and leave
+/// nothing when they are removed, or were killed before.
 #[test]
 fn podman() {
     run("podman.sh", &["/usr/bin/podman", "/usr/bin/crun", "/usr/lib/cni/host-local", "/bin/busybox"]);

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-/// From this namespace, through a TAP, the switch and a network interface, to another namespace. A veth leaves checksums to
-/// the receiver, which a real interface does not: that is switched off.
+/// From this namespace, through a TAP, the switch and a network interface, to another namespace. A veth leaves
+/// checksums to the receiver, which a real interface does not: that is switched off.
 const SCRIPT: &str = r#"
 there() { nsenter -t $there -n "$@"; }
 until_ok() { for i in $(seq 600); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; echo "time is up: $*"; cat "$dir/log"; exit 1; }
@@ -67,7 +67,8 @@ fn run(direction: &str) -> Option<u64> {
     report["end"]["sum_received"]["bytes"].as_u64()
 }
 
-/// Objective: a TCP connection across a TAP and a network interface lives on, in either direction, while five daemons follow each other.
+/// Objective: a TCP connection across a TAP and a network interface lives on, in either direction, while five daemons
+/// follow each other.
 #[test]
 fn tcp_lives_on() {
     if !rustix::process::geteuid().is_root() {

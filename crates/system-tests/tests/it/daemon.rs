@@ -134,7 +134,8 @@ fn attach_unfit() {
     assert!(daemon.requests().is_empty());
 }
 
-/// Objective: what cannot be a port is a usage error before the daemon is asked; what the daemon refuses is exit code 4.
+/// Objective: what cannot be a port is a usage error before the daemon is asked; what the daemon refuses is exit
+/// code 4.
 #[test]
 fn attach_refused() {
     let daemon = FakeDaemon::start();

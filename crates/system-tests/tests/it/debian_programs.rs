@@ -178,7 +178,8 @@ fn ngrep_finds() {
     assert_eq!(text.matches(" needle ").count(), 2, "{text}");
 }
 
-/// Objective: tcpreplay sends a file's frames into a switch, all of them and in order, at full speed and as its last act.
+/// Objective: tcpreplay sends a file's frames into a switch, all of them and in order, at full speed and as its last
+/// act.
 #[test]
 fn tcpreplay_replays() {
     if !has("tcpreplay") {
@@ -197,7 +198,8 @@ fn tcpreplay_replays() {
     }
 }
 
-/// Objective: arping gets an answer: it sends by a packet socket, having given up its rights, and receives through libpcap.
+/// Objective: arping gets an answer: it sends by a packet socket, having given up its rights, and receives through
+/// libpcap.
 #[test]
 fn arping_is_answered() {
     if !has("arping") {

@@ -20,7 +20,8 @@ fn hindrance() -> Option<String> {
     (!std::path::Path::new("/dev/net/tun").exists()).then(|| "there is no /dev/net/tun".to_owned())
 }
 
-/// Objective: ping, TCP, VLANs and a link of 50 ms, pkt-gen across the switch and over a pipe, and a capture all work, twice in a row, and nothing is left behind.
+/// Objective: ping, TCP, VLANs and a link of 50 ms, pkt-gen across the switch and over a pipe, and a capture all work,
+/// twice in a row, and nothing is left behind.
 #[test]
 fn works_twice() {
     if let Some(why) = hindrance() {

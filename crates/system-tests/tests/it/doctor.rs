@@ -107,7 +107,8 @@ fn slow_receiver() {
     assert!(port["per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{report}");
 }
 
-/// Objective: shares of the workers' time are of the daemon's clock, not of the command's; the daemon is only asked for what there is.
+/// Objective: shares of the workers' time are of the daemon's clock, not of the command's; the daemon is only asked for
+/// what there is.
 #[test]
 fn shares() {
     let daemon = FakeDaemon::start();

@@ -43,7 +43,8 @@ md5sum /tmp/file
 dmesg | grep -i e1000; grep eth0 /proc/interrupts
 ";
 
-/// Objective: two guests with nothing but their stock driver reach each other across the switch, and TCP arrives as it was sent.
+/// Objective: two guests with nothing but their stock driver reach each other across the switch, and TCP arrives as it
+/// was sent.
 #[test]
 fn two_stock_guests() {
     let _one = ONE.lock();
@@ -100,8 +101,9 @@ done
 dmesg | grep -v taint | grep nve1000
 ";
 
-/// Objective: our driver carries TCP and datagrams in each of its modes, and a status block spares register accesses: nearly all
-/// of them while the daemon polls, which it always does here, since how often it sleeps depends on the machine.
+/// Objective: our driver carries TCP and datagrams in each of its modes, and a status block spares register accesses:
+/// nearly all of them while the daemon polls, which it always does here, since how often it sleeps depends on the
+/// machine.
 #[test]
 fn our_driver_in_all_modes() {
     let _one = ONE.lock();
@@ -150,7 +152,8 @@ for i in $(seq 50); do run show vale0:nic | grep 'no card' && break; sleep 0.1; 
 run show vale0:nic | grep -q 'no card'
 ";
 
-/// Objective: netvale in a guest drives the card with the status block behind an IOMMU, frames pass both ways, and the kernel gets it back when it asks.
+/// Objective: netvale in a guest drives the card with the status block behind an IOMMU, frames pass both ways, and the
+/// kernel gets it back when it asks.
 #[test]
 fn netvale_in_the_guest() {
     let _one = ONE.lock();
@@ -221,8 +224,8 @@ echo passed: reset
 reboot -f
 ";
 
-/// Objective: long frames, VLAN tags put in and taken out, segmentation, promiscuous mode, the stock driver's own test of registers, EEPROM,
-/// interrupts and loopback, a reset and a reboot: each by Debian's driver.
+/// Objective: long frames, VLAN tags put in and taken out, segmentation, promiscuous mode, the stock driver's own test
+/// of registers, EEPROM, interrupts and loopback, a reset and a reboot: each by Debian's driver.
 #[test]
 fn stock_driver_features() {
     let _one = ONE.lock();

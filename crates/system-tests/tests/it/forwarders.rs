@@ -110,7 +110,8 @@ fn lb() {
     assert_eq!((first.intersection(&second).count(), first.len() + second.len()), (0, 200));
 }
 
-/// Objective: pkt-gen counts exactly, sends frames of the lengths asked for, from ranges or from a file; what it cannot do is refused.
+/// Objective: pkt-gen counts exactly, sends frames of the lengths asked for, from ranges or from a file; what it cannot
+/// do is refused.
 #[test]
 fn pkt_gen_options() {
     let up = Up::start(&[]);

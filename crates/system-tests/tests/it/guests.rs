@@ -51,8 +51,8 @@ nc -l -p 5000 >/tmp/file
 md5sum /tmp/file
 ";
 
-/// In large pieces: nc itself writes 1 KiB at a time, which a slow guest sends as segments of that size. What is not acknowledged when dd has
-/// ended is still to be sent.
+/// In large pieces: nc itself writes 1 KiB at a time, which a slow guest sends as segments of that size. What is not
+/// acknowledged when dd has ended is still to be sent.
 const SEND: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
@@ -83,7 +83,8 @@ fn both_succeed(sender: Guest, receiver: Guest) {
     assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
 }
 
-/// Objective: User-Mode Linux, whose device is vhost-user of its own making, does the same, and agrees to segments that cross whole.
+/// Objective: User-Mode Linux, whose device is vhost-user of its own making, does the same, and agrees to segments that
+/// cross whole.
 #[test]
 fn ping_and_tcp_of_user_mode_linux() {
     let _one = ONE.lock();
@@ -228,7 +229,8 @@ fn daemon_restarts() {
     standing.end();
 }
 
-/// Objective: a guest with two processors uses two queue pairs, and QEMU being killed leaves the port ready for the next one.
+/// Objective: a guest with two processors uses two queue pairs, and QEMU being killed leaves the port ready for the
+/// next one.
 #[test]
 fn two_queues_and_a_killed_guest() {
     let _one = ONE.lock();
@@ -247,8 +249,9 @@ fn two_queues_and_a_killed_guest() {
     }
 }
 
-/// Leaves what comes where it is, in the buffers that the device wrote, until it is told to read it: by the console, from which nc must not read
-/// what is said, hence its mute input. Is never idle, so that there always is something left to move.
+/// Leaves what comes where it is, in the buffers that the device wrote, until it is told to read it: by the console,
+/// from which nc must not read what is said, hence its mute input. Is never idle, so that there always is something
+/// left to move.
 const MOVING: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
 dd if=/dev/urandom of=/tmp/noise bs=1M count=8 2>/dev/null
@@ -269,8 +272,9 @@ read line </dev/ttyS0
 nc 10.1.0.1 5000 </tmp/file
 ";
 
-/// Objective: a guest moves from one QEMU to another in the middle of a TCP connection. What it received while it moved, in memory that had
-/// been copied already, arrives, which is what the dirty log is for; and the connection goes on at the new place.
+/// Objective: a guest moves from one QEMU to another in the middle of a TCP connection. What it received while it
+/// moved, in memory that had been copied already, arrives, which is what the dirty log is for; and the connection goes
+/// on at the new place.
 #[test]
 fn live_migration() {
     let _one = ONE.lock();
@@ -291,7 +295,8 @@ fn live_migration() {
     let mut target = Guest::start(image, MOVING, 1, &Nic { more: &more, ..Nic::new(there) });
     until("somewhere to go", || common::up::listens(&up.path("channel")));
     let mut qmp = guest::Qmp::connect(&control);
-    // It goes on copying what changes, slower than the guest changes it also on a busy machine, and does not stop the guest before nothing is left.
+    // It goes on copying what changes, slower than the guest changes it also on a busy machine, and does not stop the
+    // guest before nothing is left.
     qmp.run("migrate-set-parameters", &json!({ "downtime-limit": 0, "max-bandwidth": 8 << 20 }));
     qmp.run("migrate", &json!({ "uri": channel }));
     until("all memory has been copied once", || {
@@ -366,7 +371,8 @@ fn passed_through(device: &str, pairs: u32, options: &str) -> Option<String> {
     Some(shown)
 }
 
-/// Objective: in a guest, netvale drives the virtio-net device on the PCI bus, and gives it back when the kernel asks for it.
+/// Objective: in a guest, netvale drives the virtio-net device on the PCI bus, and gives it back when the kernel asks
+/// for it.
 #[test]
 fn virtio_pci() {
     let _one = ONE.lock();
@@ -435,7 +441,8 @@ nc 10.1.0.2 5001 -e dd if=/tmp/file bs=64k 2>/dev/null
 for i in $(seq 200); do grep -q ':1389 0[14] ' /proc/net/tcp || break; sleep 0.1; done
 ";
 
-/// A guest gets a file from a stack behind a TAP, and sends it back. Returns frames and bytes that left the TAP, and that came to it.
+/// A guest gets a file from a stack behind a TAP, and sends it back. Returns frames and bytes that left the TAP, and
+/// that came to it.
 fn there_and_back() -> Option<[(u64, u64); 2]> {
     let image = image()?;
     let up = Up::start(&[]);
@@ -487,8 +494,8 @@ run attach vale0 netmap:eth0 --host >/tmp/no 2>&1 || cat /tmp/no
 grep -q 'Linux 6.6' /tmp/no
 ";
 
-/// Objective: in a guest with a kernel of Debian 12 and a stock virtio-net driver, netvale takes the interface through AF_XDP, and refuses what
-/// that kernel lacks by name.
+/// Objective: in a guest with a kernel of Debian 12 and a stock virtio-net driver, netvale takes the interface through
+/// AF_XDP, and refuses what that kernel lacks by name.
 #[test]
 fn interface_in_a_guest() {
     let _one = ONE.lock();

@@ -40,8 +40,8 @@ while read line; do [ \"$line\" = off ] && break; echo \"$line\"; done </dev/tty
 wait
 ";
 
-/// Another process takes the place of the daemon `before`, which then ends. One that could not is tried again: the machine may be
-/// so busy that a guest does not pause in time.
+/// Another process takes the place of the daemon `before`, which then ends. One that could not is tried again: the
+/// machine may be so busy that a guest does not pause in time.
 fn take_over(run_dir: &Path, before: u32) -> Guarded {
     for _ in 0..20 {
         let mut command = Command::new(netvale_system_tests::netvale());
@@ -65,8 +65,9 @@ fn take_over(run_dir: &Path, before: u32) -> Guarded {
     panic!("no successor could go on");
 }
 
-/// Objective: two guests, one with ptnet and one with an e1000 and its stock driver, keep two TCP connections, over one of
-/// which a file goes, while ten processes take over from each other; each line comes back before the next process begins.
+/// Objective: two guests, one with ptnet and one with an e1000 and its stock driver, keep two TCP connections, over one
+/// of which a file goes, while ten processes take over from each other; each line comes back before the next process
+/// begins.
 #[test]
 fn connections_stay() {
     let Some(image) = image() else { return };

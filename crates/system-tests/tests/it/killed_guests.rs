@@ -1,4 +1,5 @@
-//! Virtual machines by vfio-user whose daemon is killed, and started again by a service manager: QEMU keeps its connection.
+//! Virtual machines by vfio-user whose daemon is killed, and started again by a service manager: QEMU keeps its
+//! connection.
 
 use crate::common::guest;
 use crate::common::ptnet as machines;
@@ -66,8 +67,8 @@ fn frames(d: &Up, port: &str) -> u64 {
     client(d).show(port).expect("it is there").rings.iter().map(|ring| ring.frames).sum()
 }
 
-/// Objective: two guests with an e1000, driven by its stock driver and by ours, keep two TCP connections, over one of which a
-/// file goes, while the daemon is killed again and again; each line comes back before it is killed once more.
+/// Objective: two guests with an e1000, driven by its stock driver and by ours, keep two TCP connections, over one of
+/// which a file goes, while the daemon is killed again and again; each line comes back before it is killed once more.
 #[test]
 fn e1000() {
     let _one = ONE.lock();

@@ -1,5 +1,5 @@
-//! libvirt's domains on a switch, by vhost-user and by TAP. The test runs a libvirtd of its own, in namespaces in which the machine's files of
-//! libvirt are not to be seen; nothing of it is left when the test ends, however it ends.
+//! libvirt's domains on a switch, by vhost-user and by TAP. The test runs a libvirtd of its own, in namespaces in which
+//! the machine's files of libvirt are not to be seen; nothing of it is left when the test ends, however it ends.
 
 use crate::common;
 use crate::common::guest;
@@ -17,8 +17,8 @@ use up::Up;
 /// The namespaces of a test: files, network, processes.
 const APART: [&str; 6] = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
-/// Its files: an empty /run and /var, a configuration that has all as root, and the user that libvirt insists on. Debian's package of libvirt's
-/// services would make it.
+/// Its files: an empty /run and /var, a configuration that has all as root, and the user that libvirt insists on.
+/// Debian's package of libvirt's services would make it.
 const FILES: &str = r#"
 mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /var; mount -t tmpfs tmpfs /etc/libvirt
 mkdir /run/etc /var/lib /var/cache /var/log /var/tmp; ln -s /run /var/run
@@ -46,8 +46,8 @@ X
 /// libvirtd, and its domains' parent.
 const LIBVIRTD: &str = "/usr/sbin/libvirtd -f /etc/libvirt/libvirtd.conf -p /run/libvirtd.pid & wait";
 
-/// In a guest: gives each interface that has none the address 10.N+1.0.NUMBER: one may go and come back between two looks. Number 2 looks for
-/// number 1.
+/// In a guest: gives each interface that has none the address 10.N+1.0.NUMBER: one may go and come back between two
+/// looks. Number 2 looks for number 1.
 const SCRIPT: &str = r#"
 set -- $(cat /proc/cmdline)
 for word; do case $word in number=*) number=${word#number=} ;; esac; done
@@ -114,7 +114,8 @@ impl World {
             return None;
         }
         sh(FILES);
-        // libvirt's QEMUs have no parent: the shell, as their namespace's first process, takes note of their end, which libvirt waits for.
+        // libvirt's QEMUs have no parent: the shell, as their namespace's first process, takes note of their end, which
+        // libvirt waits for.
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", LIBVIRTD]);
         command.stdout(Stdio::null());
@@ -132,7 +133,8 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// Starts a domain with these interfaces; `backing` says that its memory is shared. No MSI: QEMU 7.2 crashes with it under TCG.
+    /// Starts a domain with these interfaces; `backing` says that its memory is shared. No MSI: QEMU 7.2 crashes with
+    /// it under TCG.
     fn start(&self, name: &str, number: u8, backing: &str, interfaces: &str) {
         let (image, console) = (self.image.folder.display(), self.file(name).display().to_string());
         let initrd = self.file("initrd");
@@ -176,8 +178,8 @@ fn waits(up: &Up, port: &str) -> bool {
     up.show(port)["notes"].to_string().contains("waits for a front end")
 }
 
-/// Objective: two domains with what `netvale vm` prints, one in each mode, reach the host and each other; go on after a restart of the daemon; one is saved
-/// and restored; one gets a second interface while it runs, and loses it again.
+/// Objective: two domains with what `netvale vm` prints, one in each mode, reach the host and each other; go on after a
+/// restart of the daemon; one is saved and restored; one gets a second interface while it runs, and loses it again.
 #[test]
 fn vhost_user_domains() {
     let Some(world) = World::new() else { return };

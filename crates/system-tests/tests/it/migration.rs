@@ -27,7 +27,8 @@ const MAC_BYTES: [u8; 6] = [0x52, 0x54, 0, 0, 0, 1];
 /// EtherType of what announces it: the daemon does so when QEMU asks for it.
 const RARP: [u8; 2] = [0x80, 0x35];
 
-/// The guest that moves: takes a stream to its end, and does meanwhile what it is told. nc must not read from the console, hence its mute input.
+/// The guest that moves: takes a stream to its end, and does meanwhile what it is told. nc must not read from the
+/// console, hence its mute input.
 const MOVING: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
 mkfifo /tmp/mute
@@ -221,8 +222,8 @@ fn there_and_back(way: &Way<'_>) {
     assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
 }
 
-/// Objective: a guest with split rings moves between two daemons five times and back; it is announced, its address moves in both switches,
-/// and a TCP connection goes on with every byte in its place.
+/// Objective: a guest with split rings moves between two daemons five times and back; it is announced, its address
+/// moves in both switches, and a TCP connection goes on with every byte in its place.
 #[test]
 fn split_rings() {
     there_and_back(&Way { device: "", pairs: 1 });

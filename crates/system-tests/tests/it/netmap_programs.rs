@@ -207,7 +207,8 @@ fn pcap_api() {
     check_clean(&up);
 }
 
-/// Objective: what libpcap says of a full port, blocking and not, and that poll, select and epoll show room on the descriptor to select on.
+/// Objective: what libpcap says of a full port, blocking and not, and that poll, select and epoll show room on the
+/// descriptor to select on.
 #[test]
 fn pcap_room() {
     let up = Up::start(&[]);
@@ -219,8 +220,8 @@ fn pcap_room() {
     check_clean(&up);
 }
 
-/// Objective: a sender that a daemon leaves alone is told so, by libpcap, packet sockets and poll; one that receives on a packet socket on a port is
-/// told once that nothing comes.
+/// Objective: a sender that a daemon leaves alone is told so, by libpcap, packet sockets and poll; one that receives on
+/// a packet socket on a port is told once that nothing comes.
 #[test]
 fn left_alone() {
     for source in ["crates/pcap/tests/c/pcap_alone.c", "crates/capi/tests/c/packet_alone.c"] {
@@ -316,7 +317,8 @@ fn no_daemon() {
     assert!(said.contains("no netvale daemon runs in") && said.contains("No such file or directory"), "{said}");
 }
 
-/// Objective: what cannot be reached by preloading is refused with a reason; a program with a library preloaded already keeps it.
+/// Objective: what cannot be reached by preloading is refused with a reason; a program with a library preloaded already
+/// keeps it.
 #[test]
 fn what_run_takes() {
     let up = Up::start(&[]);

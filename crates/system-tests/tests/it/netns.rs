@@ -1,4 +1,5 @@
-//! `netvale attach … --netns`: TAPs that the command makes in other network namespaces, as root and as an ordinary user.
+//! `netvale attach … --netns`: TAPs that the command makes in other network namespaces, as root and as an ordinary
+//! user.
 
 use crate::common;
 use crate::common::up;
@@ -27,8 +28,8 @@ fn must(command: &mut Command) -> String {
     stdout(&command.output().expect("it starts"))
 }
 
-/// Objective: two namespaces, named by a process and by a path, reach each other through TAPs with the options that were asked for; the port goes with its
-/// namespace, and `list` says why.
+/// Objective: two namespaces, named by a process and by a path, reach each other through TAPs with the options that
+/// were asked for; the port goes with its namespace, and `list` says why.
 #[test]
 fn by_process_and_by_path() {
     if !is_root() {
@@ -58,8 +59,8 @@ fn by_process_and_by_path() {
     assert!(!up.show("vale0:one").is_null());
 }
 
-/// Objective: an ordinary user's daemon serves that user's namespaces, which belong to a user namespace of theirs; what is none, or is somebody else's,
-/// is refused with a reason.
+/// Objective: an ordinary user's daemon serves that user's namespaces, which belong to a user namespace of theirs; what
+/// is none, or is somebody else's, is refused with a reason.
 #[test]
 fn of_an_ordinary_user() {
     if !is_root() {

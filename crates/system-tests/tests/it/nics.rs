@@ -111,8 +111,8 @@ fails sh -c "'$netvale' --run-dir '$dir' show vale0:va | grep tags"
     run(&format!("{CABLES}{script}"), &[]);
 }
 
-/// Objective: host rings are as many as asked for; the stack's flows are spread over them, each on one; each leads to the stack, and can be opened
-/// alone.
+/// Objective: host rings are as many as asked for; the stack's flows are spread over them, each on one; each leads to
+/// the stack, and can be opened alone.
 #[test]
 fn host_rings() {
     let script = r#"
@@ -247,7 +247,8 @@ fi
     run(script, &[("firewall", &example("firewall"))]);
 }
 
-/// Objective: where no daemon runs, a program that may opens interfaces itself, and exchanges buffers between two of them.
+/// Objective: where no daemon runs, a program that may opens interfaces itself, and exchanges buffers between two of
+/// them.
 #[test]
 fn without_a_daemon() {
     let script = r#"
@@ -283,7 +284,8 @@ as_nobody pkt-gen -i netmap:va -f tx -n 1000 -l 60 2>&1 | grep "Sent 1000 packet
     run(script, &[]);
 }
 
-/// Objective: a C program in netmap's style joins an interface and the stack behind it, and puts both on a switch as vale-ctl does.
+/// Objective: a C program in netmap's style joins an interface and the stack behind it, and puts both on a switch as
+/// vale-ctl does.
 #[test]
 fn netmap_program() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -305,8 +307,8 @@ fails nv show vale0:va^
     run(script, &[("host_bridge", &program)]);
 }
 
-/// Objective: monitors of interfaces and of host rings see what passes, in netmap's order, on the rings and with the flags that netmap has them
-/// on and with; each step stands in the programs.
+/// Objective: monitors of interfaces and of host rings see what passes, in netmap's order, on the rings and with the
+/// flags that netmap has them on and with; each step stands in the programs.
 #[test]
 fn monitors() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -132,7 +132,8 @@ fn notes(up: &Up, port: &str) -> String {
     up.show(port)["notes"].to_string()
 }
 
-/// Objective: netmap programs take the rings from the interface and give them back, under traffic, with and without a daemon in the guest.
+/// Objective: netmap programs take the rings from the interface and give them back, under traffic, with and without a
+/// daemon in the guest.
 #[test]
 fn netmap_mode() {
     let _one = ONE.lock();
@@ -151,7 +152,8 @@ fn netmap_mode() {
     drop(standing);
 }
 
-/// The driver leaves and comes back, the device too, while frames pass; then the interface has what ethtool would ask for.
+/// The driver leaves and comes back, the device too, while frames pass; then the interface has what ethtool would ask
+/// for.
 const REBIND: &str = "
 at=$(basename $(readlink /sys/class/net/eth0/device))
 up() { ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up; }
@@ -184,7 +186,8 @@ reach; ethtool -S eth0
 echo reached; dmesg
 ";
 
-/// Objective: unbinding, binding, taking the device away from under a program and finding it again end in a working interface.
+/// Objective: unbinding, binding, taking the device away from under a program and finding it again end in a working
+/// interface.
 #[test]
 fn drivers_and_devices_come_and_go() {
     let _one = ONE.lock();
@@ -205,7 +208,8 @@ fn drivers_and_devices_come_and_go() {
     drop(standing);
 }
 
-/// Objective: a guest that reboots finds its device again; one whose QEMU is killed leaves the port ready for the next one, in fresh memory.
+/// Objective: a guest that reboots finds its device again; one whose QEMU is killed leaves the port ready for the next
+/// one, in fresh memory.
 #[test]
 fn reboots_and_kills() {
     let _one = ONE.lock();
@@ -226,7 +230,8 @@ fn reboots_and_kills() {
     drop(standing);
 }
 
-/// Objective: a guest on ptnet and one on virtio-net reach each other, segments whole in both directions, both with offloads.
+/// Objective: a guest on ptnet and one on virtio-net reach each other, segments whole in both directions, both with
+/// offloads.
 #[test]
 fn beside_virtio_net() {
     let _one = ONE.lock();
@@ -270,7 +275,8 @@ echo $at >/sys/bus/pci/drivers/nvptnet/bind
 ip link set eth0 up; cat /sys/class/net/eth0/carrier
 ";
 
-/// Objective: a program in the guest drives the device with nothing but what any kernel has, with an IOMMU woken by its interrupts.
+/// Objective: a program in the guest drives the device with nothing but what any kernel has, with an IOMMU woken by its
+/// interrupts.
 #[test]
 fn without_a_driver() {
     let _one = ONE.lock();
@@ -304,8 +310,8 @@ echo sent
 netvale pkt-gen -i ptnet-pci:$at -f rx -n 500 || exit 1
 ";
 
-/// Objective: by vfio-user, a guest finds the published devices, maps netmap's memory from the one and starts rings with the other, whose status blocks lie in
-/// its own memory.
+/// Objective: by vfio-user, a guest finds the published devices, maps netmap's memory from the one and starts rings
+/// with the other, whose status blocks lie in its own memory.
 #[test]
 fn published_devices() {
     let _one = ONE.lock();

@@ -15,7 +15,8 @@ use up::{Up, until};
 /// Emulated guests take all the processor there is: one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Finds the devices; runs the driver on them without and with a header, and once more by vfio if the machine has an IOMMU.
+/// Finds the devices; runs the driver on them without and with a header, and once more by vfio if the machine has an
+/// IOMMU.
 const DRIVE: &str = "
 for pci in /sys/bus/pci/devices/*; do
     case $(cat $pci/vendor)$(cat $pci/device) in
@@ -50,8 +51,8 @@ fn drive(options: &str, iommu: bool) -> Option<String> {
     Some(shown)
 }
 
-/// Objective: loaded, opened, closed, opened again and loaded anew, with a header and without, the devices carry frames of one slot and of several both
-/// ways from the first time on, with the status blocks at physical addresses.
+/// Objective: loaded, opened, closed, opened again and loaded anew, with a header and without, the devices carry frames
+/// of one slot and of several both ways from the first time on, with the status blocks at physical addresses.
 #[test]
 fn in_the_drivers_order() {
     let _one = ONE.lock();

@@ -1,5 +1,5 @@
-//! What passes through ptnet devices in virtual machines: iperf3's streams over several rings, unmodified netmap programs, pipes and interfaces without a
-//! switch; and what does not while the machine sleeps.
+//! What passes through ptnet devices in virtual machines: iperf3's streams over several rings, unmodified netmap
+//! programs, pipes and interfaces without a switch; and what does not while the machine sleeps.
 
 use crate::common;
 use crate::common::guest;
@@ -31,8 +31,9 @@ read line </dev/ttyS0
 ethtool -S eth0
 ";
 
-/// Four streams of TCP each way, then small and large datagrams. Kernels draw the ring of a connection: forty more, as a dozen are all on one
-/// ring once in some hundred runs. Datagrams begin anew if iperf3 gives up: it does when one of its first ones is lost, as on a busy machine it may be.
+/// Four streams of TCP each way, then small and large datagrams. Kernels draw the ring of a connection: forty more, as
+/// a dozen are all on one ring once in some hundred runs. Datagrams begin anew if iperf3 gives up: it does when one of
+/// its first ones is lost, as on a busy machine it may be.
 const CLIENT: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
@@ -102,7 +103,8 @@ done
 cat /sys/class/net/eth0/carrier; dmesg | grep -v taint | grep nvptnet
 ";
 
-/// Objective: C programs compiled against netmap's headers alone run unmodified in the guest, by the preload library, on the rings of the device.
+/// Objective: C programs compiled against netmap's headers alone run unmodified in the guest, by the preload library,
+/// on the rings of the device.
 #[test]
 fn unmodified_programs() {
     let _one = ONE.lock();
@@ -136,8 +138,8 @@ for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
 ping -c 3 -i 0.1 10.1.0.1 || exit 1
 ";
 
-/// Objective: what a guest sends at one end of a pipe comes out at the other, in a program on the host: frames of a netmap program, then of its stack,
-/// answered by another guest behind a switch.
+/// Objective: what a guest sends at one end of a pipe comes out at the other, in a program on the host: frames of a
+/// netmap program, then of its stack, answered by another guest behind a switch.
 #[test]
 fn guest_at_a_pipe() {
     let _one = ONE.lock();
@@ -161,7 +163,8 @@ fn guest_at_a_pipe() {
     drop((bridge, standing));
 }
 
-/// The far end of a cable, in a namespace of its own, has 10.1.0.1 and a file. Its near end is in the daemon's namespace.
+/// The far end of a cable, in a namespace of its own, has 10.1.0.1 and a file. Its near end is in the daemon's
+/// namespace.
 const CABLE: &str = r#"
 unshare -n sleep 300 & there=$!
 trap 'kill $there $daemon 2>/dev/null || true' EXIT
@@ -218,8 +221,8 @@ fn guest_on_an_interface() {
     no_complaints(&shown);
 }
 
-/// Suspends all devices and resumes them a second later, without the processor having slept: the machine that QEMU emulates here does not wake up from
-/// where it slept.
+/// Suspends all devices and resumes them a second later, without the processor having slept: the machine that QEMU
+/// emulates here does not wake up from where it slept.
 const SLEEPER: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 reach() {

@@ -30,7 +30,8 @@ fn frames(output: &Output) -> u64 {
     String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number of frames")
 }
 
-/// Objective: workers above the programs' priority forward while those spin on all CPUs, and the program has nothing to complain of.
+/// Objective: workers above the programs' priority forward while those spin on all CPUs, and the program has nothing to
+/// complain of.
 #[test]
 fn workers_above_programs() {
     let Some(output) = spin(&["--rt-priority", "10"]) else { return };

@@ -37,8 +37,8 @@ fn under_traffic(signal: Signal) -> (Came, u64) {
     (came, sent)
 }
 
-/// Objective: a daemon that is killed while frames are under way is continued by the next one: none is lost or overtaken,
-/// and those that come twice are a batch at most each time.
+/// Objective: a daemon that is killed while frames are under way is continued by the next one: none is lost or
+/// overtaken, and those that come twice are a batch at most each time.
 #[test]
 fn killed() {
     let (came, sent) = under_traffic(Signal::KILL);
@@ -63,8 +63,8 @@ fn captured(path: &Path) -> Vec<u64> {
     all
 }
 
-/// Objective: a capture of a daemon that is killed under traffic goes on in the same file, however often: nothing that was there is gone,
-/// and the file is whole.
+/// Objective: a capture of a daemon that is killed under traffic goes on in the same file, however often: nothing that
+/// was there is gone, and the file is whole.
 #[test]
 fn a_capture() {
     let d = Up::managed(&[]);
@@ -93,8 +93,8 @@ fn a_capture() {
     assert!(whole.next_frame().expect("a whole file").is_none());
 }
 
-/// Objective: an interface on a switch, and the one at the other end of the cable, which a program has open, go on when the daemon is
-/// killed under traffic.
+/// Objective: an interface on a switch, and the one at the other end of the cable, which a program has open, go on when
+/// the daemon is killed under traffic.
 #[test]
 fn interfaces() {
     if !rustix::process::geteuid().is_root() {
@@ -144,8 +144,8 @@ fn what_was_counted() {
     reader.finish(sent);
 }
 
-/// Objective: what ended while no daemon ran is gone afterwards, ports that were attached stay, and a daemon that is asked
-/// to stop leaves nothing with the service manager.
+/// Objective: what ended while no daemon ran is gone afterwards, ports that were attached stay, and a daemon that is
+/// asked to stop leaves nothing with the service manager.
 #[test]
 fn what_is_left() {
     let d = Up::managed(&[]);

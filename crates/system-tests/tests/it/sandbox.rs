@@ -8,7 +8,8 @@ use common::{netvale, stderr, stdout};
 use confinement::Thread;
 use up::Up;
 
-/// Objective: after start-up every thread has a system call filter, cannot gain rights, and keeps at most what ports need; ports work.
+/// Objective: after start-up every thread has a system call filter, cannot gain rights, and keeps at most what ports
+/// need; ports work.
 #[test]
 fn rights_are_given_up() {
     let up = Up::start(&["--workers", "2"]);
@@ -37,7 +38,8 @@ fn captures_in_allowed_folders() {
     assert_eq!(frames, 10);
 }
 
-/// Objective: what is wrong in a configuration file is named with its line; values out of range with what they may be. Exit code 1.
+/// Objective: what is wrong in a configuration file is named with its line; values out of range with what they may be.
+/// Exit code 1.
 #[test]
 fn bad_configurations() {
     let folder = tempfile::tempdir().expect("a folder");

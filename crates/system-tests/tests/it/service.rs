@@ -75,8 +75,8 @@ fn calls(groups: &BTreeMap<String, Vec<String>>, name: &str) -> BTreeSet<String>
     }
 }
 
-/// Objective: the unit's filter of system calls leaves all that the daemon's own leaves, and what it takes to get there; and none of those that
-/// change users, modules or mounts.
+/// Objective: the unit's filter of system calls leaves all that the daemon's own leaves, and what it takes to get
+/// there; and none of those that change users, modules or mounts.
 #[test]
 fn system_calls() {
     let Some(groups) = groups() else { return };
@@ -118,7 +118,8 @@ fn address_families() {
     assert_eq!(left, used);
 }
 
-/// Objective: every kind of port is in the table by which scripts/packages-inside.sh attaches them under the unit, which parses.
+/// Objective: every kind of port is in the table by which scripts/packages-inside.sh attaches them under the unit,
+/// which parses.
 #[test]
 fn every_kind_is_tried() {
     use netvale_portspec::AttachSpec;

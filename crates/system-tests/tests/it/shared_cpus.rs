@@ -1,5 +1,6 @@
-//! Sender, receiver and daemon on CPUs that they share with each other and with strangers, that they have a part of, or that are taken from them:
-//! everything that is sent over a pipe arrives in order, what crosses a switch stays in order, and nobody spins for somebody who cannot run.
+//! Sender, receiver and daemon on CPUs that they share with each other and with strangers, that they have a part of, or
+//! that are taken from them: everything that is sent over a pipe arrives in order, what crosses a switch stays in
+//! order, and nobody spins for somebody who cannot run.
 
 use crate::common;
 use crate::common::up;
@@ -192,8 +193,8 @@ fn until_idle(what: &str, pid: u32) {
     });
 }
 
-/// Objective: nobody spins for a peer that is stopped, be it the receiver, the sender or the daemon; when the peer goes on, so do the frames, in
-/// order, over a pipe without a gap.
+/// Objective: nobody spins for a peer that is stopped, be it the receiver, the sender or the daemon; when the peer goes
+/// on, so do the frames, in order, over a pipe without a gap.
 #[test]
 fn stopped_peers() {
     for (from, to, all_arrive) in WAYS {

@@ -37,8 +37,8 @@ echo bridged
 read line </dev/ttyS0
 ";
 
-/// A daemon whose ports are in one line: `vale0:from`, a guest's ptnet, its e1000, a vhost-user device and its driver, a TAP, a bridge
-/// of the kernel's, an interface, `vale3:to`.
+/// A daemon whose ports are in one line: `vale0:from`, a guest's ptnet, its e1000, a vhost-user device and its driver,
+/// a TAP, a bridge of the kernel's, an interface, `vale3:to`.
 struct Line {
     daemon: Up,
     folder: tempfile::TempDir,
@@ -89,8 +89,8 @@ impl Line {
         line
     }
 
-    /// Has the end of the line send a frame, which comes to its beginning. From then on no switch floods what is for it: a sender waits
-    /// only for one receiver.
+    /// Has the end of the line send a frame, which comes to its beginning. From then on no switch floods what is for
+    /// it: a sender waits only for one receiver.
     fn say_hello(&self) {
         let mut to = self.open("vale3:to");
         let mut hello = [0; 60];
@@ -153,8 +153,9 @@ impl Line {
     }
 }
 
-/// Objective: in upgrades with every kind of port, all of them in use, no frame is lost, doubled or out of order: along a line of
-/// ports of all kinds, across a pipe, a cable between programs' own interfaces, and from a file; captures and monitors go on.
+/// Objective: in upgrades with every kind of port, all of them in use, no frame is lost, doubled or out of order: along
+/// a line of ports of all kinds, across a pipe, a cable between programs' own interfaces, and from a file; captures and
+/// monitors go on.
 #[test]
 fn every_kind_at_once() {
     if !rustix::process::geteuid().is_root() {

@@ -1,4 +1,5 @@
-//! `netvale upgrade` under traffic: vhost-user devices and drivers of one daemon, and virtual machines, go on in the next.
+//! `netvale upgrade` under traffic: vhost-user devices and drivers of one daemon, and virtual machines, go on in the
+//! next.
 
 use crate::common;
 use crate::common::guest;
@@ -60,8 +61,8 @@ fn connect(up: &Up) -> OwnedFd {
     socket
 }
 
-/// Two cables, each a device and a driver on two switches: frames with numbers cross one from the device to the driver, the
-/// other from the driver to the device, while the daemon changes its process ten times, and does not three times.
+/// Two cables, each a device and a driver on two switches: frames with numbers cross one from the device to the driver,
+/// the other from the driver to the device, while the daemon changes its process ten times, and does not three times.
 fn cables(options: &str) {
     let _one = ONE.lock();
     let daemon = Upgraded::start();
@@ -129,8 +130,8 @@ md5sum /tmp/file
 (i=0; while [ $i -lt 16 ]; do dd if=/tmp/file bs=256k skip=$i count=1 2>/dev/null; sleep 0.5; i=$((i+1)); done) | nc 10.1.0.1 5000
 ";
 
-/// Objective: two virtual machines, one with packed rings, do not notice upgrades: a TCP connection carries what it should, no
-/// frame meets a queue that is not ready, and nobody connects again.
+/// Objective: two virtual machines, one with packed rings, do not notice upgrades: a TCP connection carries what it
+/// should, no frame meets a queue that is not ready, and nobody connects again.
 #[test]
 fn guests_do_not_notice() {
     let _one = ONE.lock();

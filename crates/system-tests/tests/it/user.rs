@@ -39,8 +39,8 @@ fn capture(up: &Up) -> String {
     file.display().to_string()
 }
 
-/// Objective: whatever thread it is, of whatever kind of port, it is confined and the daemon's user's; ports of all kinds work: frames come to a
-/// capture file, a TAP and an interface; at the end the daemon removes its sockets.
+/// Objective: whatever thread it is, of whatever kind of port, it is confined and the daemon's user's; ports of all
+/// kinds work: frames come to a capture file, a TAP and an interface; at the end the daemon removes its sockets.
 #[test]
 fn every_thread_is_confined() {
     if !is_root() || !inside(&["--net"]).unwrap_or_else(|why| panic!("{why}")) {
@@ -104,7 +104,8 @@ fn its_user_is_trusted() {
     stdout(&program.run_by(USER, up.dir(), &["stop"]));
 }
 
-/// Objective: the sockets have the owner and group that were asked for, although the daemon's user could not give them away.
+/// Objective: the sockets have the owner and group that were asked for, although the daemon's user could not give them
+/// away.
 #[test]
 fn sockets_are_given_away() {
     if !is_root() {
@@ -142,8 +143,8 @@ impl Program {
     }
 }
 
-/// Objective: an unknown user is named; a run directory that holds other files, or is another user's, is not given away; without root the
-/// daemon cannot become another user. Each refusal says what to do.
+/// Objective: an unknown user is named; a run directory that holds other files, or is another user's, is not given
+/// away; without root the daemon cannot become another user. Each refusal says what to do.
 #[test]
 fn refusals() {
     if !is_root() {

@@ -20,7 +20,8 @@ use proptest::prelude::*;
 
 const MEMORY: u64 = 1 << 16;
 
-/// Registers that keep what is written, except three: 0 rings a vector, 4 copies a word within the guest's memory, 8 counts resets.
+/// Registers that keep what is written, except three: 0 rings a vector, 4 copies a word within the guest's memory, 8
+/// counts resets.
 struct Toy {
     config: ConfigSpace,
     registers: [u8; 256],
@@ -131,8 +132,8 @@ impl Drop for Server {
     }
 }
 
-/// Objective: another implementation's client finds the device, maps its memory, reads and writes registers, hears its interrupts, lets it
-/// reach guest memory and takes it away again, and resets it.
+/// Objective: another implementation's client finds the device, maps its memory, reads and writes registers, hears its
+/// interrupts, lets it reach guest memory and takes it away again, and resets it.
 #[test]
 fn another_client() {
     let server = Server::start();
@@ -183,7 +184,8 @@ fn greeted() -> Session<Toy> {
     session
 }
 
-/// Objective: what breaks the protocol ends the connection by its name, what asks for the impossible gets an error number.
+/// Objective: what breaks the protocol ends the connection by its name, what asks for the impossible gets an error
+/// number.
 #[test]
 fn breaches() {
     let refused = |m: Message| Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap()).handle(m).unwrap_err();
@@ -231,7 +233,8 @@ fn our_client() {
     client.unmap(0x1000, 0x1000).unwrap();
 }
 
-/// Objective: a client that never pauses, whose messages fill each read to its end, does not keep the server from ending.
+/// Objective: a client that never pauses, whose messages fill each read to its end, does not keep the server from
+/// ending.
 #[test]
 fn flood() {
     use std::io::Write;
@@ -254,7 +257,8 @@ fn flood() {
     assert!(last < 1999, "it went on to the end");
 }
 
-/// Objective: a length that cannot be, and a client that stops in the middle, end the connection; the next client is served.
+/// Objective: a length that cannot be, and a client that stops in the middle, end the connection; the next client is
+/// served.
 #[test]
 fn lengths() {
     use std::io::{Read, Write};

@@ -63,9 +63,9 @@ impl VhostPort {
         self.service.ask_to_pause()
     }
 
-    /// What a successor needs to go on with the port. The workers must be parked, and stay so until the successor goes on,
-    /// or does not. `None`: it cannot go on, because a peer holds the port's thread up, or its guest's memory lies in
-    /// too many files.
+    /// What a successor needs to go on with the port. The workers must be parked, and stay so until the successor goes
+    /// on, or does not. `None`: it cannot go on, because a peer holds the port's thread up, or its guest's memory lies
+    /// in too many files.
     ///
     /// # Errors
     /// When the process is out of descriptors.
@@ -89,9 +89,9 @@ impl VhostPort {
         Ok(Some(Given { state, fds, paused }))
     }
 
-    /// What another process needs to go on with the port after this one ended without notice: all but where running queues
-    /// are, and numbers of kicks. It changes whenever [`VhostPort::on_change`] says so. `None`: it could not go on, as the guest's memory lies in
-    /// too many files.
+    /// What another process needs to go on with the port after this one ended without notice: all but where running
+    /// queues are, and numbers of kicks. It changes whenever [`VhostPort::on_change`] says so. `None`: it could not go
+    /// on, as the guest's memory lies in too many files.
     ///
     /// # Errors
     /// When the process is out of descriptors.

@@ -49,8 +49,8 @@ pub struct RingState {
     log: bool,
     enabled: bool,
     started: bool,
-    /// Where it stopped, as `GET_VRING_BASE` says it. `None`: the process ended without notice, so that its record or its
-    /// used ring has to say.
+    /// Where it stopped, as `GET_VRING_BASE` says it. `None`: the process ended without notice, so that its record or
+    /// its used ring has to say.
     pub position: Option<u32>,
     kick: bool,
     call: bool,

@@ -61,8 +61,8 @@ fn configuration_offered() {
     }
 }
 
-/// Objective: a driver set up by that front end sends, with memory as a table and as hot-plugged slots; each request it knows
-/// of netvale's is answered as it expects.
+/// Objective: a driver set up by that front end sends, with memory as a table and as hot-plugged slots; each request it
+/// knows of netvale's is answered as it expects.
 #[test]
 fn a_queue_by_the_other_front_end() {
     for slots in [false, true] {

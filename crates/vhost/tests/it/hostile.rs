@@ -23,8 +23,8 @@ fn on_a_disk() -> OwnedFd {
     file.into()
 }
 
-/// Objective: every message that breaks a rule ends the connection, with a sentence that says which, and the port serves a driver
-/// that keeps to them right after.
+/// Objective: every message that breaks a rule ends the connection, with a sentence that says which, and the port
+/// serves a driver that keeps to them right after.
 #[test]
 fn bad_messages() {
     type Act = fn(&Raw);
@@ -87,7 +87,8 @@ fn bad_messages() {
     assert!(cross(&driver_end, &mut rig.end, &frames, 8) == frames);
 }
 
-/// Objective: a front end that stops in the middle of a message holds nobody up, neither the switch nor the end of the port.
+/// Objective: a front end that stops in the middle of a message holds nobody up, neither the switch nor the end of the
+/// port.
 #[test]
 fn half_a_message() {
     let rig = rig();

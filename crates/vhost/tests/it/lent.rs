@@ -43,8 +43,8 @@ fn take(ingress: &mut dyn Ingress) -> Batch {
     batch
 }
 
-/// Objective: a front end that stops a queue while a worker holds a batch of it gets its answer when the batch is released, and the worker
-/// is told that it is waited for.
+/// Objective: a front end that stops a queue while a worker holds a batch of it gets its answer when the batch is
+/// released, and the worker is told that it is waited for.
 #[test]
 fn stopped_while_held() {
     let (mut rig, memory) = (rig(), file());
@@ -61,8 +61,9 @@ fn stopped_while_held() {
     until("the queue is stopped", || rig.device.state().now.queues == 0);
 }
 
-/// Objective: a worker that does not release its batch in time costs the front end its connection, and nobody else anything: the next one is
-/// kept out as long as the batch is held, and served then; the old queue is used by nobody any more.
+/// Objective: a worker that does not release its batch in time costs the front end its connection, and nobody else
+/// anything: the next one is kept out as long as the batch is held, and served then; the old queue is used by nobody
+/// any more.
 #[test]
 fn never_handed_back() {
     let (mut rig, memory) = (rig(), file());
@@ -89,8 +90,8 @@ fn never_handed_back() {
     drop(raw);
 }
 
-/// Objective: a queue whose call descriptor and whose memory are set 10,000 times, which takes it out and puts it back, under full traffic:
-/// every frame comes, once, and is given back.
+/// Objective: a queue whose call descriptor and whose memory are set 10,000 times, which takes it out and puts it back,
+/// under full traffic: every frame comes, once, and is given back.
 #[test]
 fn set_again_and_again() {
     let (mut rig, memory) = (rig(), file());

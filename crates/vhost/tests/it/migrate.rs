@@ -25,8 +25,8 @@ fn log_of(log: &OwnedFd) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Objective: while the log is on, the pages of buffers and of the used ring that were written are marked, and no others; before and
-/// after that, none.
+/// Objective: while the log is on, the pages of buffers and of the used ring that were written are marked, and no
+/// others; before and after that, none.
 #[test]
 fn written_pages_are_logged() {
     let mut rig = rig();
@@ -34,7 +34,8 @@ fn written_pages_are_logged() {
     let memory = file();
     raw.number(request::SET_FEATURES, VERSION_1);
     raw.memory(&[whole()], vec![memory.try_clone().unwrap()]);
-    // Receive queue at 0x1000 (available ring 0x1100, used ring 0x1200): buffers in pages 4 to 11, and one over pages 12 and 13.
+    // Receive queue at 0x1000 (available ring 0x1100, used ring 0x1200): buffers in pages 4 to 11, and one over pages
+    // 12 and 13.
     for i in 0..8 {
         put(&memory, 0x1000 + 16 * i, &[0x4000 + 0x1000 * i, 256 | 2 << 32]);
     }
@@ -177,8 +178,8 @@ impl Survivor {
     }
 }
 
-/// Objective: a device that ends without notice is followed by one that goes on where it was: every frame arrives, none twice, though the
-/// front end only knows where the queue began.
+/// Objective: a device that ends without notice is followed by one that goes on where it was: every frame arrives, none
+/// twice, though the front end only knows where the queue began.
 fn goes_on(packed: bool) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");

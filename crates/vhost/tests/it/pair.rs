@@ -56,8 +56,8 @@ fn all_options() -> Vec<DriverOptions> {
     all
 }
 
-/// Objective: in every combination of layout, buffers and notification, frames cross both ways whole and in order, over many
-/// rounds of the rings.
+/// Objective: in every combination of layout, buffers and notification, frames cross both ways whole and in order, over
+/// many rounds of the rings.
 #[test]
 fn both_ways() {
     for options in all_options() {
@@ -89,8 +89,8 @@ fn segment(payload: usize) -> (Vec<u8>, Offload) {
     (bytes, Offload::Gso(Gso { kind, gso_size, hdr_len, csum_start: 34, csum_offset: 16, ecn: false }))
 }
 
-/// Objective: a 64 KiB segment crosses whole and with its work still to be done, where both ends agreed upon that; cut into
-/// segments of the size it asks for, where not.
+/// Objective: a 64 KiB segment crosses whole and with its work still to be done, where both ends agreed upon that; cut
+/// into segments of the size it asks for, where not.
 #[test]
 fn large_segments() {
     for packed in [false, true] {

@@ -58,8 +58,8 @@ fn forged_driver() {
     assert!(driver.port.state().now.running && device.port.state().connections == 1);
 }
 
-/// Objective: what another process says is checked as if a front end had said it, and refused by name; the one that goes on
-/// instead is not harmed.
+/// Objective: what another process says is checked as if a front end had said it, and refused by name; the one that
+/// goes on instead is not harmed.
 #[test]
 fn forged() {
     let mut device = Device::new(1);

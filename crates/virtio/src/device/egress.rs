@@ -152,8 +152,8 @@ impl Live {
         let mut bytes = 0;
         for (room, &pick) in rooms.iter().zip(picks) {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
-            // SAFETY: the buffer lies in the guest's memory, which `self` holds, and has hdr_len + frame.len() bytes: `find_rooms` checked
-            // the copy of its descriptor for this frame; a plain frame has one piece.
+            // SAFETY: the buffer lies in the guest's memory, which `self` holds, and has hdr_len + frame.len() bytes:
+            // `find_rooms` checked the copy of its descriptor for this frame; a plain frame has one piece.
             unsafe {
                 write_plain_header(room.ptr.as_ptr(), hdr_len);
                 frame.copy_single_to(room.ptr.as_ptr().add(hdr_len));
@@ -252,8 +252,8 @@ impl Live {
     }
 }
 
-/// The header of a frame with nothing left to do, in one buffer. One that has a line for itself is looked at first: it most often says so
-/// already, and then stays in both sides' caches.
+/// The header of a frame with nothing left to do, in one buffer. One that has a line for itself is looked at first: it
+/// most often says so already, and then stays in both sides' caches.
 ///
 /// # Safety
 /// `at` is writable for `hdr_len` bytes, which is 10 or 12.
@@ -261,8 +261,8 @@ impl Live {
 unsafe fn write_plain_header(at: *mut u8, hdr_len: usize) {
     // Two bytes of checksum offset, then num_buffers = 1 (§5.1.6.1).
     let last = (1u32 << 16).to_le();
-    // SAFETY: 8 + 2 or 8 + 4 bytes, which are there, as promised; they may lie anywhere. What the look finds decides only whether a header
-    // is written that says the same: a driver that changes it meanwhile spoils its own frame.
+    // SAFETY: 8 + 2 or 8 + 4 bytes, which are there, as promised; they may lie anywhere. What the look finds decides
+    // only whether a header is written that says the same: a driver that changes it meanwhile spoils its own frame.
     unsafe {
         let (first_at, last_at) = (at.cast::<u64>(), at.add(8).cast::<u32>());
         if hdr_len != 12 {
@@ -278,8 +278,8 @@ unsafe fn write_plain_header(at: *mut u8, hdr_len: usize) {
     }
 }
 
-/// Writes `header` and `len` bytes of a frame to as many buffers as they take. `read` copies bytes of the frame from a position on to where
-/// there is room for that many, and returns how many it delivered.
+/// Writes `header` and `len` bytes of a frame to as many buffers as they take. `read` copies bytes of the frame from a
+/// position on to where there is room for that many, and returns how many it delivered.
 fn place(
     live: &mut Live,
     header: &[u8; 12],

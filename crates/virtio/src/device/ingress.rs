@@ -1,4 +1,5 @@
-//! What a guest sends: its transmit queue as an ingress. Frames stay in the guest's buffers until they have been delivered.
+//! What a guest sends: its transmit queue as an ingress. Frames stay in the guest's buffers until they have been
+//! delivered.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -26,8 +27,8 @@ impl Live {
         let mut run = Run { list: [(std::ptr::null(), 0); RUN], len: 0 };
         if let Some(frame) = self.announce.take() {
             self.announced = frame;
-            // SAFETY: the bytes are ours, reached by this pointer only, and stay as they are until the next announcement, which is not before
-            // `release`.
+            // SAFETY: the bytes are ours, reached by this pointer only, and stay as they are until the next
+            // announcement, which is not before `release`.
             unsafe { batch.push(self.announced.as_ptr(), self.announced.len() as u32) };
         }
         self.queue.prefetch();
@@ -72,15 +73,16 @@ impl Live {
                 self.counters.dropped(DropReason::TooLong, 1);
                 continue;
             }
-            // SAFETY: the piece lies in the guest's memory, which is held until `release`; header and frame are `len` bytes of it.
+            // SAFETY: the piece lies in the guest's memory, which is held until `release`; header and frame are `len`
+            // bytes of it.
             let header = unsafe {
                 batch.push(ptr.add(hdr_len), frame);
                 self.framing.sender_offloads.then(|| peek::<u64>(ptr))
             };
             // Flags and kind of segmentation are the first two bytes: nothing left to do, most of the time.
             if header.is_some_and(|h| h.to_le() & 0xffff != 0) {
-                // SAFETY: the piece has more bytes than a header. This is read anew, and only this counts: what was read before it decided
-                // no more than to look.
+                // SAFETY: the piece has more bytes than a header. This is read anew, and only this counts: what was
+                // read before it decided no more than to look.
                 let bytes = unsafe { read_header(ptr, hdr_len) };
                 self.set_offload(batch, &bytes[..hdr_len]);
             }

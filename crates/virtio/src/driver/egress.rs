@@ -78,8 +78,8 @@ impl Started {
     }
 }
 
-/// Frames of one piece that fit a buffer each, with nothing left to do, as long as there are free buffers. Returns how many, and their bytes. A
-/// function of its own, so that its loop has all registers.
+/// Frames of one piece that fit a buffer each, with nothing left to do, as long as there are free buffers. Returns how
+/// many, and their bytes. A function of its own, so that its loop has all registers.
 #[inline(never)]
 fn send_plain(s: &mut Started, batch: &Batch, picks: &[u16]) -> (usize, u64) {
     let hdr_len = s.framing.hdr_len;

@@ -28,7 +28,8 @@ pub trait Buffers: Send {
     /// The first of the chains that the device has, where it gives them back in order.
     fn oldest(&self) -> Option<u16>;
 
-    /// The buffer that comes back next, or is taken next if the device has none, where they come back in order; otherwise 0.
+    /// The buffer that comes back next, or is taken next if the device has none, where they come back in order;
+    /// otherwise 0.
     fn turn(&self) -> u16;
 
     /// Which are free, and which the device has: the others are lost.
@@ -165,7 +166,8 @@ impl Buffers for Ids {
     }
 }
 
-/// Buffers that come back in the order in which they were posted (`VIRTIO_F_IN_ORDER`): two numbers that go round say it all.
+/// Buffers that come back in the order in which they were posted (`VIRTIO_F_IN_ORDER`): two numbers that go round say
+/// it all.
 #[derive(Debug)]
 pub struct Ordered {
     /// Number of buffers minus one (a mask).
@@ -280,8 +282,8 @@ impl Buffers for Ordered {
 mod tests {
     use super::*;
 
-    /// Objective: whose which buffer is, chains included, is the same in another process; states that forget a buffer or have
-    /// one twice are refused.
+    /// Objective: whose which buffer is, chains included, is the same in another process; states that forget a buffer
+    /// or have one twice are refused.
     #[test]
     fn continued() {
         fn used<B: Buffers>() -> B {

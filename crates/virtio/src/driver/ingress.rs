@@ -59,8 +59,8 @@ impl Started {
             return Err(DeviceViolation::Length(len));
         }
         let at = self.ram.buf(first.id);
-        // SAFETY: one of our buffers, longer than a header: what is left to do are the first two bytes, the number of buffers, where there
-        // is one, the last two. The device may be writing: each is read once.
+        // SAFETY: one of our buffers, longer than a header: what is left to do are the first two bytes, the number of
+        // buffers, where there is one, the last two. The device may be writing: each is read once.
         let (to_do, count) = unsafe {
             let count = if self.framing.mergeable { peek::<u16>(at.as_ptr().add(10)) } else { 1 };
             (peek::<u16>(at.as_ptr()), u16::from_le(count).max(1))
@@ -68,7 +68,8 @@ impl Started {
         // SAFETY: inside the buffer; it stays ours until `release`.
         let begin = (unsafe { at.as_ptr().cast_const().add(hdr_len) }, len - hdr_len as u32);
         let pushed = if count == 1 {
-            // SAFETY: what is behind the header, up to `len`, which is at most the buffer's; the buffer stays ours until `release`.
+            // SAFETY: what is behind the header, up to `len`, which is at most the buffer's; the buffer stays ours
+            // until `release`.
             unsafe { batch.push(begin.0, begin.1) }
         } else {
             self.push_rest(begin, count, rest, batch)?
@@ -76,7 +77,8 @@ impl Started {
         if !pushed {
             self.counters.dropped(DropReason::TooLong, 1);
         } else if to_do != 0 {
-            // SAFETY: one of our buffers, longer than a header. The device may have written meanwhile: only this copy counts.
+            // SAFETY: one of our buffers, longer than a header. The device may have written meanwhile: only this copy
+            // counts.
             let header = unsafe { read_header(at.as_ptr(), hdr_len) };
             let known = soft::parse_header(&header[..hdr_len]);
             if known.is_none_or(|h| soft::set_offload(batch, &h).is_err()) {
@@ -162,7 +164,8 @@ fn fill_checksum(batch: &mut Batch, begin: *const u8, len: u32) {
 
 /// The receive queue.
 impl Ingress for Started {
-    // SAFETY: frames lie in the driver's buffers, which are there as long as this queue, and not the device's until `release`.
+    // SAFETY: frames lie in the driver's buffers, which are there as long as this queue, and not the device's until
+    // `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
         if self.broken {
             return;

@@ -1,13 +1,13 @@
-//! Rings of a driver that was killed. How far it had come, and whose which buffer is, was known to that process only; it is found from the
-//! rings, while the device goes on with them.
+//! Rings of a driver that was killed. How far it had come, and whose which buffer is, was known to that process only;
+//! it is found from the rings, while the device goes on with them.
 //!
-//! A driver notes its position ([`QueueRam::note`]) before it posts buffers again that it got back. So what has been shown to the device
-//! behind that position is all there, whether the device is done with it or not, and all other buffers are free. What had been taken,
-//! but not noted, is received again: a batch at most.
+//! A driver notes its position ([`QueueRam::note`]) before it posts buffers again that it got back. So what has been
+//! shown to the device behind that position is all there, whether the device is done with it or not, and all other
+//! buffers are free. What had been taken, but not noted, is received again: a batch at most.
 //!
-//! That is so if the device gives buffers back in the order in which it got them, as they do that copy frames. One that does not may lose
-//! and damage frames of what is under way; where it is noticed, here or when it gives back a buffer that it is not thought to have, the
-//! device is connected anew. So it is with whatever else a device may write.
+//! That is so if the device gives buffers back in the order in which it got them, as they do that copy frames. One that
+//! does not may lose and damage frames of what is under way; where it is noticed, here or when it gives back a buffer
+//! that it is not thought to have, the device is connected anew. So it is with whatever else a device may write.
 
 use super::ids::BuffersState;
 use super::ram::QueueRam;
@@ -65,8 +65,8 @@ fn split(ram: &QueueRam, done: u16) -> Option<Shown> {
     Some(Shown { chains, next })
 }
 
-/// A chain begins with the descriptor whose buffer has the number that all its descriptors have; of the first one, the device may have
-/// overwritten all but the address.
+/// A chain begins with the descriptor whose buffer has the number that all its descriptors have; of the first one, the
+/// device may have overwritten all but the address.
 fn packed(ram: &QueueRam, done: u16) -> Option<Shown> {
     let (n, mut at) = (ram.size(), RingIndex::of(done));
     if at.at >= n {

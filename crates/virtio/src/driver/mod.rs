@@ -1,7 +1,8 @@
 //! virtio-net, the driver's side.
 //!
-//! Rings and buffers lie in memory of our own ([`ram`]), which the device reaches. Descriptor `i` always has buffer `i`, so that a posted
-//! buffer is one store. What the device writes (used entries) is as little trusted as what a driver writes is by a device.
+//! Rings and buffers lie in memory of our own ([`ram`]), which the device reaches. Descriptor `i` always has buffer
+//! `i`, so that a posted buffer is one store. What the device writes (used entries) is as little trusted as what a
+//! driver writes is by a device.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -93,7 +94,8 @@ pub enum DriverQueue {
 pub struct QueueState {
     /// Number of descriptors.
     pub size: u16,
-    /// Split: the next entry of the available ring. Packed: the next descriptor to post, with its wrap counter in bit 15.
+    /// Split: the next entry of the available ring. Packed: the next descriptor to post, with its wrap counter in
+    /// bit 15.
     next: u16,
     /// The same of what the device is done with.
     done: u16,
@@ -140,8 +142,8 @@ impl DriverQueue {
         each!(self, q => q.state())
     }
 
-    /// How far it has come with what the device gives back, in the numbers of [`QueueState`], and the buffer whose turn it is there, if
-    /// they have one.
+    /// How far it has come with what the device gives back, in the numbers of [`QueueState`], and the buffer whose turn
+    /// it is there, if they have one.
     #[inline]
     pub fn done(&self) -> (u16, u16) {
         each!(self, q => (q.done(), q.ids().turn()))
@@ -171,8 +173,8 @@ impl DriverQueue {
         each!(self, q => firsts.into_iter().for_each(|first| q.ids_mut().recycle(first)));
     }
 
-    /// Offers the chain taken last, which begins at `first`, to the device, the bytes of each buffer given by `len`, and by `write`
-    /// whether it is writable. The device sees it with the next [`DriverQueue::publish`].
+    /// Offers the chain taken last, which begins at `first`, to the device, the bytes of each buffer given by `len`,
+    /// and by `write` whether it is writable. The device sees it with the next [`DriverQueue::publish`].
     #[inline]
     pub fn post(&mut self, ram: &QueueRam, first: u16, write: impl Fn(u16) -> bool, len: impl Fn(u16) -> u32) {
         each!(self, q => q.post(ram, first, write, len))

@@ -17,8 +17,8 @@ pub struct Path {
 }
 
 impl Path {
-    /// By the features agreed upon. Several entries are looked at together where buffers come back in order, each frame has one buffer, and
-    /// its header says nothing: no checksums and segments are left to us.
+    /// By the features agreed upon. Several entries are looked at together where buffers come back in order, each frame
+    /// has one buffer, and its header says nothing: no checksums and segments are left to us.
     pub fn of(features: u64, vector: bool) -> Path {
         let has = |bit: u64| features & bit != 0;
         let (packed, mergeable, in_order) = (has(RING_PACKED), has(MRG_RXBUF), has(IN_ORDER));

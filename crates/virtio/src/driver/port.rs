@@ -112,7 +112,8 @@ impl VirtioPort {
     /// Drives what `transport` reaches, now or as soon as something is there.
     ///
     /// # Errors
-    /// [`DriverError`] when the number of pairs or the size of the queues is impossible, or the system refuses a descriptor or the thread.
+    /// [`DriverError`] when the number of pairs or the size of the queues is impossible, or the system refuses a
+    /// descriptor or the thread.
     pub fn new<T: Transport>(transport: T, options: DriverOptions) -> Result<(VirtioPort, Queues), DriverError> {
         let at = transport.to_string();
         let (pairs, queues) = seats(&at, options)?;
@@ -122,8 +123,8 @@ impl VirtioPort {
         Ok((VirtioPort { service, up }, queues))
     }
 
-    /// Goes on where another process's port stopped, once the last part of the result is dropped: until then the other one
-    /// may go on itself. Its queues are the workers' already.
+    /// Goes on where another process's port stopped, once the last part of the result is dropped: until then the other
+    /// one may go on itself. Its queues are the workers' already.
     ///
     /// # Errors
     /// [`DriverError`] if that port was another one, or what it left is not what it should be.
@@ -173,8 +174,9 @@ impl VirtioPort {
         self.service.ask_to_pause()
     }
 
-    /// What a successor needs to go on with the port. The workers must be parked, and stay so until the successor goes on,
-    /// or does not. `None`: it cannot go on, because the thread is held up, or another process cannot reach the device.
+    /// What a successor needs to go on with the port. The workers must be parked, and stay so until the successor goes
+    /// on, or does not. `None`: it cannot go on, because the thread is held up, or another process cannot reach the
+    /// device.
     ///
     /// # Errors
     /// When the process is out of descriptors.
@@ -337,7 +339,8 @@ impl Session<'_> {
         self.continued.take()
     }
 
-    /// The device works until it, or the port, ends. `by` is what another process could reach it by. `news` is called when one of `fds` is readable, with whether it is the second.
+    /// The device works until it, or the port, ends. `by` is what another process could reach it by. `news` is called
+    /// when one of `fds` is readable, with whether it is the second.
     ///
     /// # Errors
     /// What `news` says; a queue cannot be lent.
@@ -424,7 +427,8 @@ impl Session<'_> {
         for (pair, call) in self.pairs.iter().zip(self.calls.iter().step_by(2)) {
             pair.0.wake.iter().for_each(|wake| wake.remove(call));
             for seat in [&pair.0, &pair.1] {
-                // One that a worker does not hand back keeps its own memory, and there is no next device before it is gone.
+                // One that a worker does not hand back keeps its own memory, and there is no next device before it is
+                // gone.
                 let _ = seat.take_now();
             }
         }

@@ -17,8 +17,8 @@ use crate::memory::RegionSpec;
 const GUEST: u64 = 0x1_0000_0000;
 /// Bytes from one buffer to the next: a whole number of lines that does not alias in the cache.
 const STRIDE: u32 = 2_112;
-/// Bytes of the first line of a buffer that are not used: what follows the header begins with a line, and the header, which most often says
-/// the same as the last time, has one of its own, which then does not wander from cache to cache.
+/// Bytes of the first line of a buffer that are not used: what follows the header begins with a line, and the header,
+/// which most often says the same as the last time, has one of its own, which then does not wander from cache to cache.
 const PAD: u32 = 64 - 12;
 /// Bytes of a buffer, header and all.
 pub const BUF: u32 = STRIDE - PAD;
@@ -96,7 +96,8 @@ pub struct QueueRam {
 }
 
 impl QueueRam {
-    /// Bytes a queue takes: descriptors, two rings on pages of their own (they are written by different sides), buffers.
+    /// Bytes a queue takes: descriptors, two rings on pages of their own (they are written by different sides),
+    /// buffers.
     fn bytes(n: u16) -> usize {
         Self::ring_bytes(n) * 3 + (usize::from(n) * STRIDE as usize).next_multiple_of(PAGE)
     }
@@ -168,15 +169,17 @@ impl QueueRam {
         (offset % u64::from(STRIDE) == 0 && id < self.n).then_some(id)
     }
 
-    /// Where the driver's notes are: behind the available ring or driver event suppression, on a line that nobody else looks at.
+    /// Where the driver's notes are: behind the available ring or driver event suppression, on a line that nobody else
+    /// looks at.
     fn notes(&self) -> &AtomicU32 {
         let at = self.at(Self::ring_bytes(self.n) + usize::from(self.n) * 16);
-        // SAFETY: inside the ring's pages, which have 64 bytes more than that; aligned to 4, and shared with the device, hence atomic.
+        // SAFETY: inside the ring's pages, which have 64 bytes more than that; aligned to 4, and shared with the
+        // device, hence atomic.
         unsafe { AtomicU32::from_ptr(at.as_ptr().cast()) }
     }
 
-    /// Notes how far the driver has come, for the process that goes on if this one is killed: [`super::DriverQueue::done`], and the
-    /// buffer whose turn it is there, if they have one.
+    /// Notes how far the driver has come, for the process that goes on if this one is killed:
+    /// [`super::DriverQueue::done`], and the buffer whose turn it is there, if they have one.
     #[inline]
     pub fn note(&self, (done, turn): (u16, u16)) {
         self.notes().store(u32::from(done) | u32::from(turn) << 16, Ordering::Relaxed);

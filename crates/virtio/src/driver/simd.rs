@@ -1,8 +1,9 @@
 //! Reads several used entries of a ring that returns buffers in order: by AVX-512, AVX2 or NEON, whichever this
 //! processor has, or by plain code.
 //!
-//! What is read lies in memory that the device writes: it is read once, into a register or a copy, and only that is used. Should a compiler read it
-//! twice, nothing comes of it: ids are only compared, and lengths are checked in the copy.
+//! What is read lies in memory that the device writes: it is read once, into a register or a copy, and only that is
+//! used. Should a compiler read it twice, nothing comes of it: ids are only compared, and lengths are checked in the
+//! copy.
 
 use super::{RUN, Used};
 
@@ -81,14 +82,15 @@ impl Simd {
         }
     }
 
-    /// Looks at the [`WIDE`] entries of a split used ring at `at`: whether their ids are `first`, `first + 1`, and so on. Their
-    /// lengths then are in `into`.
+    /// Looks at the [`WIDE`] entries of a split used ring at `at`: whether their ids are `first`, `first + 1`, and so
+    /// on. Their lengths then are in `into`.
     ///
     /// # Safety
     /// `at` is readable for 64 bytes and aligned to 4; the processor has what `self` says.
     #[inline]
     pub unsafe fn split(self, at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
-        // SAFETY: `at` is as promised here, for which each of them asks; each is there for processors that have what it needs.
+        // SAFETY: `at` is as promised here, for which each of them asks; each is there for processors that have what it
+        // needs.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
@@ -102,14 +104,16 @@ impl Simd {
         }
     }
 
-    /// Looks at the [`WIDE_PACKED`] descriptors of a packed ring at `at`: whether their ids are `first`, `first + 1`, and so on, and their
-    /// flags exactly `flags`. Their lengths then are in `into`. Id, length and flags of each are read as one word.
+    /// Looks at the [`WIDE_PACKED`] descriptors of a packed ring at `at`: whether their ids are `first`, `first + 1`,
+    /// and so on, and their flags exactly `flags`. Their lengths then are in `into`. Id, length and flags of each are
+    /// read as one word.
     ///
     /// # Safety
     /// `at` is readable for 64 bytes and aligned to 16; the processor has what `self` says.
     #[inline]
     pub unsafe fn packed(self, at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
-        // SAFETY: `at` is as promised here, for which each of them asks; each is there for processors that have what it needs.
+        // SAFETY: `at` is as promised here, for which each of them asks; each is there for processors that have what it
+        // needs.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]

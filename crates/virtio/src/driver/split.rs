@@ -102,7 +102,8 @@ impl<B: Buffers> SplitDriver<B> {
     fn half(&self, at: NonNull<u8>, offset: usize) -> &AtomicU16 {
         #[cfg(fuzzing)]
         netvale_mem::probe::read();
-        // SAFETY: `QueueRam` has room for rings of n entries; offsets are even and inside. Shared with the device, hence atomic.
+        // SAFETY: `QueueRam` has room for rings of n entries; offsets are even and inside. Shared with the device,
+        // hence atomic.
         unsafe { AtomicU16::from_ptr(at.as_ptr().add(offset).cast()) }
     }
 

@@ -59,8 +59,8 @@ impl Packed {
         }
         let held = None;
         let mut queue = Packed { size, ring, driver_event, device_event, features, next, done, held, shown: done };
-        // User-Mode Linux says 0 of a new ring, in which both wrap counters are 1. In a ring that has come round to 0, the device has used the
-        // first descriptor.
+        // User-Mode Linux says 0 of a new ring, in which both wrap counters are 1. In a ring that has come round to 0,
+        // the device has used the first descriptor.
         if base == 0 && queue.flags(0).load(Ordering::Acquire) & USED == 0 {
             queue.resume(RingIndex { at: 0, wrap: true });
         }
@@ -125,11 +125,13 @@ impl Packed {
     /// Reads a descriptor; `i` is below the size.
     #[inline]
     fn desc(&self, i: u16) -> Desc {
-        // SAFETY: `i` is below the size, and `new` checked that this many descriptors of 16 bytes, aligned to 16, lie in the memory.
+        // SAFETY: `i` is below the size, and `new` checked that this many descriptors of 16 bytes, aligned to 16, lie
+        // in the memory.
         unpack(unsafe { words(self.at(i)) })
     }
 
-    /// A chain of several buffers, or in a table of its own. A function of its own, so that [`Packed::next`] has few registers to save.
+    /// A chain of several buffers, or in a table of its own. A function of its own, so that [`Packed::next`] has few
+    /// registers to save.
     #[inline(never)]
     fn walk(&mut self, memory: &GuestMemory, mut d: Desc, pieces: &mut Pieces) -> Result<Chain, DriverViolation> {
         let mut i = self.next.at;
@@ -211,11 +213,13 @@ impl Packed {
         self.done = index;
     }
 
-    /// Fills the descriptor at `index` but for its flags, which are returned: the driver takes it as used once it says so.
+    /// Fills the descriptor at `index` but for its flags, which are returned: the driver takes it as used once it says
+    /// so.
     #[inline]
     fn fill(&self, index: RingIndex, chain: Chain, written: u32) -> u16 {
         let at = self.at(index.at);
-        // SAFETY: `index` is below the size, hence a descriptor of the ring: length at 8, id at 12, aligned, shared with the driver.
+        // SAFETY: `index` is below the size, hence a descriptor of the ring: length at 8, id at 12, aligned, shared
+        // with the driver.
         unsafe {
             AtomicU32::from_ptr(at.add(8).cast()).store(written, Ordering::Relaxed);
             AtomicU16::from_ptr(at.add(12).cast()).store(chain.id, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! What both sides of a packed ring know (virtio 1.3 §2.8): indices in it, and when the other side wants a notification.
+//! What both sides of a packed ring know (virtio 1.3 §2.8): indices in it, and when the other side wants a
+//! notification.
 
 /// `VIRTQ_DESC_F_AVAIL`.
 pub const AVAIL: u16 = 1 << 7;
@@ -45,7 +46,8 @@ impl RingIndex {
         }
     }
 
-    /// Whether the other side, whose event suppression says `event`, wants a notification of what was shown from `old` up to here.
+    /// Whether the other side, whose event suppression says `event`, wants a notification of what was shown from `old`
+    /// up to here.
     #[inline]
     pub fn is_wanted(self, event: u32, old: RingIndex, size: u16, event_idx: bool) -> bool {
         match event >> 16 & 3 {

@@ -61,8 +61,8 @@ impl Split {
     fn half(&self, at: NonNull<u8>, offset: usize) -> &AtomicU16 {
         #[cfg(fuzzing)]
         netvale_mem::probe::read();
-        // SAFETY: `new` checked the areas; callers stay below 4 + 2n + 2 of `avail`, and at 0, 2 and 4 + 8n of `used`. Aligned to 2. Shared
-        // with the driver, hence atomic.
+        // SAFETY: `new` checked the areas; callers stay below 4 + 2n + 2 of `avail`, and at 0, 2 and 4 + 8n of `used`.
+        // Aligned to 2. Shared with the driver, hence atomic.
         unsafe { AtomicU16::from_ptr(at.as_ptr().add(offset).cast()) }
     }
 
@@ -99,7 +99,8 @@ impl Split {
     /// Reads a descriptor of the table; `i` is below the size.
     #[inline]
     fn desc(&self, i: u16) -> Desc {
-        // SAFETY: `i` is below the size, and `new` checked that this many descriptors of 16 bytes, aligned to 16, lie in the memory.
+        // SAFETY: `i` is below the size, and `new` checked that this many descriptors of 16 bytes, aligned to 16, lie
+        // in the memory.
         unpack(unsafe { words(self.desc.as_ptr().add(16 * usize::from(i))) })
     }
 
@@ -158,7 +159,8 @@ impl Split {
         Ok(Some(Chain { id: head, count: 1 }))
     }
 
-    /// A chain of several buffers, or in a table of its own. A function of its own, so that [`Split::next`] has few registers to save.
+    /// A chain of several buffers, or in a table of its own. A function of its own, so that [`Split::next`] has few
+    /// registers to save.
     #[inline(never)]
     fn walk(&self, memory: &GuestMemory, mut d: Desc, pieces: &mut Pieces) -> Result<(), DriverViolation> {
         for _ in 0..self.size {

@@ -1,5 +1,5 @@
-//! Descriptors by exhaustion: every combination of addresses and lengths at the edges of a guest's memory, of all flags, and of links, in both
-//! layouts. What is found lies in the memory, and is all that the descriptor names.
+//! Descriptors by exhaustion: every combination of addresses and lengths at the edges of a guest's memory, of all
+//! flags, and of links, in both layouts. What is found lies in the memory, and is all that the descriptor names.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A driver that is killed at any point, and its successor, on rings of all layouts, while the device goes on: no frame is lost or
-//! overtaken, and what comes twice is what had been taken and not noted.
+//! A driver that is killed at any point, and its successor, on rings of all layouts, while the device goes on: no frame
+//! is lost or overtaken, and what comes twice is what had been taken and not noted.
 
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -111,8 +111,8 @@ fn driver_takes(rig: &mut Rig, (most, posts): (usize, bool), until: Until) -> Ve
     numbers
 }
 
-/// The driver sends frames in that many buffers each, as far as there is room, and shows them; it takes back what was sent when it has fewer
-/// than `enough` buffers. Returns how many the device has been shown.
+/// The driver sends frames in that many buffers each, as far as there is room, and shows them; it takes back what was
+/// sent when it has fewer than `enough` buffers. Returns how many the device has been shown.
 fn driver_sends(rig: &mut Rig, counts: &[usize], enough: usize, until: Until, first: u32) -> u32 {
     if rig.driver.free() < enough {
         rig.driver.reclaim().unwrap();

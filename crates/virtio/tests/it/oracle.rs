@@ -1,5 +1,5 @@
-//! The split ring beside another implementation of it, the `virtio-queue` crate: as devices on the same memory, and as its device under
-//! our driver.
+//! The split ring beside another implementation of it, the `virtio-queue` crate: as devices on the same memory, and as
+//! its device under our driver.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -72,8 +72,8 @@ fn descriptor() -> impl Strategy<Value = [u64; 2]> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Objective: on whatever a driver writes, both devices find the same chains; where ours stops the queue, the other one found no
-    /// end of the chain, a buffer outside memory, or buffers in the wrong order.
+    /// Objective: on whatever a driver writes, both devices find the same chains; where ours stops the queue, the other
+    /// one found no end of the chain, a buffer outside memory, or buffers in the wrong order.
     #[test]
     fn same_chains(
         table in prop::collection::vec(descriptor(), 8),
@@ -145,7 +145,8 @@ proptest! {
         prop_assert_eq!(read(&one), read(&two));
     }
 
-    /// Objective: the other one, as the device under our driver, finds what was posted and gives it back, round after round.
+    /// Objective: the other one, as the device under our driver, finds what was posted and gives it back, round after
+    /// round.
     #[test]
     fn device_of_our_driver(rounds in prop::collection::vec((1..4usize, 1..1500u32, any::<bool>()), 1..60), event_idx: bool, in_order: bool) {
         let (ram, mut queues) = Ram::new(&[QUEUE]).unwrap();
@@ -174,7 +175,8 @@ proptest! {
         }
     }
 
-    /// Objective: whatever a device writes, a driver gets back only buffers that it posted, each once, or stops with a reason.
+    /// Objective: whatever a device writes, a driver gets back only buffers that it posted, each once, or stops with a
+    /// reason.
     #[test]
     fn any_device(
         packed: bool,

@@ -25,7 +25,8 @@ pub struct EchoKey {
     pub sequence: u16,
 }
 
-/// A request of that many bytes, with zeros behind its header. Its checksum is right for IPv4; for IPv6 the kernel writes it.
+/// A request of that many bytes, with zeros behind its header. Its checksum is right for IPv4; for IPv6 the kernel
+/// writes it.
 pub fn request(is_v4: bool, key: EchoKey, bytes: usize) -> Vec<u8> {
     let mut message = vec![0; bytes.max(HEADER)];
     message[0] = types(is_v4).request;
@@ -63,7 +64,8 @@ pub fn behind_ipv4(packet: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// Objective: requests are as RFC 792 and RFC 4443 say, with a right checksum, and their replies are known by identifier and number.
+    /// Objective: requests are as RFC 792 and RFC 4443 say, with a right checksum, and their replies are known by
+    /// identifier and number.
     #[test]
     fn requests_and_replies() {
         let key = EchoKey { id: Some(0x1234), sequence: 7 };

@@ -1,5 +1,5 @@
-//! What a socket's error queue says (IP_RECVERR; linux/errqueue.h): ICMP errors about its packets, and this host's own. Each has a
-//! cause.
+//! What a socket's error queue says (IP_RECVERR; linux/errqueue.h): ICMP errors about its packets, and this host's own.
+//! Each has a cause.
 #![allow(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -41,7 +41,8 @@ pub struct PathError {
 #[repr(C, align(8))]
 struct Control([u8; CONTROL]);
 
-/// Takes the oldest error. What it quotes of the packet behind its IP and UDP headers is put into `quote`: its bytes are returned.
+/// Takes the oldest error. What it quotes of the packet behind its IP and UDP headers is put into `quote`: its bytes
+/// are returned.
 pub fn take(socket: &impl AsFd, quote: &mut [u8]) -> Option<(PathError, usize)> {
     let mut control = Control([0; CONTROL]);
     let mut part = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: quote.len() };
@@ -50,7 +51,8 @@ pub fn take(socket: &impl AsFd, quote: &mut [u8]) -> Option<(PathError, usize)> 
     (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
     (header.msg_control, header.msg_controllen) = ((&raw mut control).cast(), CONTROL as _);
     let (fd, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT);
-    // SAFETY: the header points to `part` and `control`, and that to `quote`: all are borrowed exclusively and have the lengths given.
+    // SAFETY: the header points to `part` and `control`, and that to `quote`: all are borrowed exclusively and have the
+    // lengths given.
     let got = unsafe { libc::recvmsg(fd, &raw mut header, flags) };
     let got = usize::try_from(got).ok()?.min(quote.len());
     let len = (header.msg_controllen as usize).min(CONTROL);

@@ -22,7 +22,8 @@ pub struct Longest {
     pub is_silent: bool,
 }
 
-/// Searches from `known` bytes down to `least`, which pass. What routers say is followed; where they are silent, sizes are halved.
+/// Searches from `known` bytes down to `least`, which pass. What routers say is followed; where they are silent, sizes
+/// are halved.
 pub fn search(known: u32, least: u32, mut ask: impl FnMut(u32) -> io::Result<Response>) -> io::Result<Longest> {
     let mut high = known.max(least);
     loop {
@@ -80,7 +81,8 @@ mod tests {
         assert_eq!(path(9000, &[(1500, true), (1300, false)]).0, Longest { mtu: 1300, is_silent: true });
     }
 
-    /// Objective: routers that say what cannot be (nothing, more than was sent, less than passes) do not lead astray, nor into a circle.
+    /// Objective: routers that say what cannot be (nothing, more than was sent, less than passes) do not lead astray,
+    /// nor into a circle.
     #[test]
     fn nonsense() {
         for said in [0, 99, 1500, 9000, u32::MAX] {

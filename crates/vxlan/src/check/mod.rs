@@ -1,5 +1,5 @@
-//! Whether another host's endpoint answers, how fast, and how long packets on the way there may be, by what every host gives: ICMP echo, and what the
-//! network says of a datagram that nobody takes.
+//! Whether another host's endpoint answers, how fast, and how long packets on the way there may be, by what every host
+//! gives: ICMP echo, and what the network says of a datagram that nobody takes.
 //!
 //! ```text
 //!   reach:   ──▶ VXLAN header without a frame, UDP ──▶  port unreachable: no VTEP there; silence: something takes it
@@ -7,7 +7,8 @@
 //!   longest: ──▶ echo requests that may not be cut ──▶  reply, "too big" with an MTU, or silence (`longest`)
 //! ```
 //!
-//! The asker is this host's endpoint. A probe asks one VTEP; its report says what was found, and the failure, if something is wrong.
+//! The asker is this host's endpoint. A probe asks one VTEP; its report says what was found, and the failure, if
+//! something is wrong.
 //!
 //! | module | what it is |
 //! |---|---|

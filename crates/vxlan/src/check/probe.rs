@@ -1,4 +1,5 @@
-//! The sockets by which one VTEP is asked: a UDP socket, as the tunnel's are, and one for ICMP echo. Together they are its probe.
+//! The sockets by which one VTEP is asked: a UDP socket, as the tunnel's are, and one for ICMP echo. Together they are
+//! its probe.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -19,10 +20,12 @@ use crate::{header, sys};
 pub const LONGEST: u32 = 65_535;
 /// Bytes of data in a short request, as `ping` sends them.
 const DATA: usize = 56;
-/// When a host has replied to an echo request, what it says of a datagram sent before comes soon: twice that time, and this.
+/// When a host has replied to an echo request, what it says of a datagram sent before comes soon: twice that time, and
+/// this.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Packets that are taken off a socket before the time is looked at again: a VTEP that sends without end does not keep the check from ending.
+/// Packets that are taken off a socket before the time is looked at again: a VTEP that sends without end does not keep
+/// the check from ending.
 const AT_ONCE: usize = 64;
 
 /// What comes of an echo request.
@@ -98,7 +101,8 @@ impl Probe {
         echo::HEADER + if self.is_v4 { 20 } else { 40 }
     }
 
-    /// Sends a VXLAN header without a frame, and a short echo request. Returns the round trip, and what the network says against them.
+    /// Sends a VXLAN header without a frame, and a short echo request. Returns the round trip, and what the network
+    /// says against them.
     pub fn reach(&mut self, timeout: Duration) -> io::Result<(Option<Duration>, Option<PathError>)> {
         let begin = Instant::now();
         let (mut until, mut round_trip) = (begin + timeout, None);
@@ -213,8 +217,8 @@ impl Probe {
     }
 }
 
-/// A socket for ICMP echo, and whether it is a raw one. Ordinary users have the other kind if net.ipv4.ping_group_range has a group of theirs,
-/// which it has not in new network namespaces.
+/// A socket for ICMP echo, and whether it is a raw one. Ordinary users have the other kind if net.ipv4.ping_group_range
+/// has a group of theirs, which it has not in new network namespaces.
 fn icmp_socket(is_v4: bool) -> Result<(OwnedFd, bool), Errno> {
     let (family, protocol) =
         if is_v4 { (AddressFamily::INET, ipproto::ICMP) } else { (AddressFamily::INET6, ipproto::ICMPV6) };
@@ -273,8 +277,8 @@ mod tests {
     mod as_root {
         use super::*;
 
-        /// Objective: of datagrams that a VTEP sends to anyone who asks it, some are taken at a time, and the time is looked at between them; the
-        /// round trip is found beside them.
+        /// Objective: of datagrams that a VTEP sends to anyone who asks it, some are taken at a time, and the time is
+        /// looked at between them; the round trip is found beside them.
         #[test]
         fn many_datagrams() {
             let vtep = UdpSocket::bind((ip(2), 0)).unwrap();

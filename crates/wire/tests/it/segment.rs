@@ -35,7 +35,8 @@ fn cut(frame: &[u8], gso: &Gso) -> Vec<Vec<u8>> {
     segments
 }
 
-/// A checksum of TCP's, where 0 and 0xffff are the same number in ones' complement and both may be sent. UDP sends 0xffff only.
+/// A checksum of TCP's, where 0 and 0xffff are the same number in ones' complement and both may be sent. UDP sends
+/// 0xffff only.
 fn not_zero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }

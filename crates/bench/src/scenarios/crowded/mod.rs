@@ -1,7 +1,9 @@
-//! What a newcomer gets on a machine that others use, too: programs with default options, nothing pinned, beside busy threads.
+//! What a newcomer gets on a machine that others use, too: programs with default options, nothing pinned, beside busy
+//! threads.
 //!
-//! All programs of a contender run all the time while it is measured; the scheduler shares the CPUs out among them and the foreign threads.
-//! Ours are the commands of the [performance figures](../../../../docs/reference/performance.md), typed as they stand there.
+//! All programs of a contender run all the time while it is measured; the scheduler shares the CPUs out among them and
+//! the foreign threads. Ours are the commands of the [performance figures](../../../../docs/reference/performance.md),
+//! typed as they stand there.
 
 mod programs;
 

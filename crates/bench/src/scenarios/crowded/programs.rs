@@ -124,7 +124,8 @@ struct Counted {
 }
 
 impl Counted {
-    /// Adds a report that came so long after the start, unless it is also about a time before: settling, or being stopped.
+    /// Adds a report that came so long after the start, unless it is also about a time before: settling, or being
+    /// stopped.
     fn add(&mut self, report: &Report, arrived: Duration) {
         if report.seconds <= arrived.as_secs_f64() {
             self.frames += report.frames;

@@ -20,7 +20,8 @@ const SMALL: Variant = Variant { unit: Unit::PerSecond, frame_bytes: &[60], ..Va
 const LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..Variant::TWO_PORTS };
 const STREAM: Variant = Variant { unit: Unit::Gbps, ..Variant::TWO_PORTS };
 
-/// The scenario: the paper's columns from a guest to the host, datagrams the other way and between guests; then guests that are played.
+/// The scenario: the paper's columns from a guest to the host, datagrams the other way and between guests; then guests
+/// that are played.
 pub const SCENARIO: Scenario = Scenario {
     name: "e1000",
     about: "the e1000 in a booted guest (QEMU, emulated), by the paper's rows BASE, ITR, ITR+SC, CSB, CSB+ITR; and played by a process",

@@ -1,8 +1,10 @@
 //! A bystander beside an attacker: what it loses, compared with the same bystander beside somebody who behaves well.
 //!
-//! Sender, receiver and the one beside them take turns on one core, the worker has the other one. The time of the turns of the one beside them is not the
-//! bystander's, and not counted: what is compared is what the worker does in the rest of it. The median of netvale's ratio to `well-behaved` is the share of its fair
-//! rate that the bystander gets (variants in Mpps), or how many times as long its slowest frames would take beside somebody who behaves well (`…-p99`).
+//! Sender, receiver and the one beside them take turns on one core, the worker has the other one. The time of the turns
+//! of the one beside them is not the bystander's, and not counted: what is compared is what the worker does in the rest
+//! of it. The median of netvale's ratio to `well-behaved` is the share of its fair rate that the bystander gets
+//! (variants in Mpps), or how many times as long its slowest frames would take beside somebody who behaves well
+//! (`…-p99`).
 
 mod company;
 mod programs;

@@ -1,4 +1,5 @@
-//! A front end that sends by descriptors that it has written once: it only says again and again that they are available.
+//! A front end that sends by descriptors that it has written once: it only says again and again that they are
+//! available.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,5 @@
-//! The part that runs inside the machine: it sends, or asks and waits for answers, when it is told to by a line on the console.
+//! The part that runs inside the machine: it sends, or asks and waits for answers, when it is told to by a line on the
+//! console.
 
 use std::io::{BufRead, ErrorKind, Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -23,7 +24,8 @@ struct Done {
     time: Duration,
 }
 
-/// Obeys lines until there are no more: `udp BYTES MILLISECONDS [ADDRESS]`, `trips …`, `netmap …`, `take …`, `tcp …`, `tcpw …`, `tcprr …`. Each is answered by `done COUNT NANOSECONDS INTERRUPTS`.
+/// Obeys lines until there are no more: `udp BYTES MILLISECONDS [ADDRESS]`, `trips …`, `netmap …`, `take …`, `tcp …`,
+/// `tcpw …`, `tcprr …`. Each is answered by `done COUNT NANOSECONDS INTERRUPTS`.
 ///
 /// # Errors
 /// A socket or the interface cannot be used.

@@ -1,4 +1,5 @@
-//! A guest that is really booted, with one network interface of each kind after the other: what its own programs get out of it.
+//! A guest that is really booted, with one network interface of each kind after the other: what its own programs get
+//! out of it.
 //!
 //! The machine is emulated in software: figures compare interfaces with each other, not with real hardware.
 

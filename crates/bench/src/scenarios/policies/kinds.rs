@@ -133,8 +133,9 @@ fn guard(station: u16) -> Result<Guard> {
     Guard::new("mac".parse().map_err(|e| failed(&e))?, addresses).map_err(|e| failed(&e))
 }
 
-/// What libpcap makes of `ether src 02:00:00:00:9c:40 and ether dst 02:00:00:00:00:00 and ether proto 0x88b5` (the addresses are
-/// those of the first sender and the first receiver): eleven of its twelve instructions run for each frame of the measurement.
+/// What libpcap makes of `ether src 02:00:00:00:9c:40 and ether dst 02:00:00:00:00:00 and ether proto 0x88b5` (the
+/// addresses are those of the first sender and the first receiver): eleven of its twelve instructions run for each
+/// frame of the measurement.
 fn filter(station: u16) -> Result<Program> {
     let insn = |code, jf, k| Insn { code, jt: 0, jf, k };
     let (word, half, equal, answer) = (0x20, 0x28, 0x15, 0x06);

@@ -20,8 +20,8 @@ use crate::sys::threads::{Job, run_pinned};
 const SETTLE: u32 = 16;
 const ROUNDS: u32 = 128;
 
-/// The same rings and buffers, whose ports have policies in every other turn: what memory they have makes a larger difference than
-/// what is to be measured.
+/// The same rings and buffers, whose ports have policies in every other turn: what memory they have makes a larger
+/// difference than what is to be measured.
 pub struct OnTop {
     case: Case,
     core: usize,

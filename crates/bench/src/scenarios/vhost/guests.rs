@@ -1,4 +1,5 @@
-//! Two guests on one switch: a process with two virtio ports, each a guest's, sends back through the switch what came to it.
+//! Two guests on one switch: a process with two virtio ports, each a guest's, sends back through the switch what came
+//! to it.
 
 use netvale_control::types::{AttachParams, PortOptions};
 

@@ -1,8 +1,8 @@
-//! The PVP test (physical, virtual, physical) of DPDK's vhost/virtio document: a generator's frames go through the host to a guest,
-//! which forwards them, and back.
+//! The PVP test (physical, virtual, physical) of DPDK's vhost/virtio document: a generator's frames go through the host
+//! to a guest, which forwards them, and back.
 //!
-//! There is no NIC here: the physical side is a port in the host process that makes frames and counts what comes back, as DPDK's `net_null`
-//! does. Host and guest have one core each.
+//! There is no NIC here: the physical side is a port in the host process that makes frames and counts what comes back,
+//! as DPDK's `net_null` does. Host and guest have one core each.
 
 use super::super::{Scenario, Variant};
 use super::process::Process;

@@ -243,8 +243,8 @@ impl Bench<'_> {
 
 /// Exchanges the addresses of an Ethernet frame, as testpmd's `macswap` and, to the same effect here, `mac` do.
 fn exchange_addresses(frame: *mut u8) {
-    // SAFETY: a frame of at least 12 bytes in a buffer of the port it came to, which is ours until it is released, and private
-    // memory of a driver or, for a device, of its guest: bytes that nobody relies on.
+    // SAFETY: a frame of at least 12 bytes in a buffer of the port it came to, which is ours until it is released, and
+    // private memory of a driver or, for a device, of its guest: bytes that nobody relies on.
     unsafe {
         let (to, from) = (frame.cast::<[u8; 6]>().read_unaligned(), frame.add(6).cast::<[u8; 6]>().read_unaligned());
         frame.cast::<[u8; 6]>().write_unaligned(from);

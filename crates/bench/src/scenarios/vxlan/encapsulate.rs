@@ -1,5 +1,5 @@
-//! What a tunnel does to a frame beside the system call: a batch through the tunnel's egress, and the very same messages prepared
-//! once and sent again, in turn. The difference is the encapsulation.
+//! What a tunnel does to a frame beside the system call: a batch through the tunnel's egress, and the very same
+//! messages prepared once and sent again, in turn. The difference is the encapsulation.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;

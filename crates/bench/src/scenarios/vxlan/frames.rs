@@ -1,5 +1,5 @@
-//! One way across a tunnel: a sender at one host's switch, a receiver at the other's. Both sleep when there is nothing to do, and so
-//! leave their core to the host's daemon.
+//! One way across a tunnel: a sender at one host's switch, a receiver at the other's. Both sleep when there is nothing
+//! to do, and so leave their core to the host's daemon.
 
 use std::time::Duration;
 

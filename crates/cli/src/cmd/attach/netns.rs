@@ -1,4 +1,5 @@
-//! `netvale attach vale0 tap:NAME --netns …`: makes the TAP with the user's own rights, moves it there, and hands it to the daemon.
+//! `netvale attach vale0 tap:NAME --netns …`: makes the TAP with the user's own rights, moves it there, and hands it to
+//! the daemon.
 
 use netvale_control::client::Bringing;
 use netvale_control::types::AttachParams;

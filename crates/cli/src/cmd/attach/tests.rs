@@ -161,8 +161,8 @@ fn names(why: &str, key: &str) -> bool {
     why.contains(key) || why.contains(&key.replace('_', "-"))
 }
 
-/// Objective: each option is accepted for exactly the kinds that the table has, with its value, and refused by name for the others: on the
-/// command line, in JSON and in TOML.
+/// Objective: each option is accepted for exactly the kinds that the table has, with its value, and refused by name for
+/// the others: on the command line, in JSON and in TOML.
 #[test]
 fn every_option_for_every_kind() {
     for option in OPTIONS {

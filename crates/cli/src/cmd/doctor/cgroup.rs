@@ -37,8 +37,8 @@ impl Quota {
     }
 }
 
-/// The tightest quota on the way from a process's group to the top. `groups` is the text of `/proc/PID/cgroup`, `mounts` that of
-/// `/proc/self/mountinfo`, and `read` reads a file.
+/// The tightest quota on the way from a process's group to the top. `groups` is the text of `/proc/PID/cgroup`,
+/// `mounts` that of `/proc/self/mountinfo`, and `read` reads a file.
 pub fn quota(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>) -> Quota {
     let folders: Vec<_> = groups.lines().filter_map(|line| folder(line, mounts)).collect();
     if folders.is_empty() {
@@ -50,7 +50,8 @@ pub fn quota(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>)
     tightest.map_or(Quota::Unlimited, |(quota_us, period_us)| Quota::Limited { quota_us, period_us })
 }
 
-/// Where the hierarchy of a line of `/proc/PID/cgroup` is mounted, and the process's folder in it, if it is one that can limit CPU time.
+/// Where the hierarchy of a line of `/proc/PID/cgroup` is mounted, and the process's folder in it, if it is one that
+/// can limit CPU time.
 fn folder(line: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
     let mut parts = line.splitn(3, ':');
     let (_, controllers, group) = (parts.next()?, parts.next()?, parts.next()?);

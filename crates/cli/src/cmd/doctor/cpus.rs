@@ -170,7 +170,8 @@ mod tests {
         assert_eq!(judge(None, &[]).state, State::Unknown);
     }
 
-    /// Objective: a quota of 10 % is advice that says how long everything stands still; one that is large enough is not.
+    /// Objective: a quota of 10 % is advice that says how long everything stands still; one that is large enough is
+    /// not.
     #[test]
     fn quotas() {
         let tenth = Quota::Limited { quota_us: 10_000, period_us: 100_000 };

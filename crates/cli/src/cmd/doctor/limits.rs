@@ -95,7 +95,8 @@ Max realtime priority     0                    0
         )
     }
 
-    /// Objective: hard limits count; too few descriptors, and too little locked memory for one more interface, are advice.
+    /// Objective: hard limits count; too few descriptors, and too little locked memory for one more interface, are
+    /// advice.
     #[test]
     fn hard_limits() {
         let row = judge(&limits("20000", "8388608"), Some(34), 0);

@@ -120,7 +120,8 @@ mod tests {
         Report { seconds: 1.0, daemon: None, no_daemon: Some("no daemon runs in /run/x".into()), advice, checks }
     }
 
-    /// Objective: advice comes first with its reason and remedy, what is fine last, and what is unknown only if asked for.
+    /// Objective: advice comes first with its reason and remedy, what is fine last, and what is unknown only if asked
+    /// for.
     #[test]
     fn sections() {
         let rows = vec![

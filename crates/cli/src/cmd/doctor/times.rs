@@ -127,7 +127,8 @@ fn times(fields: &str) -> Option<(u64, u64, u64)> {
     Some((busy, steal, busy + idle + iowait + steal))
 }
 
-/// /proc/PID/stat: the name is in parentheses and may have such itself; fields 14, 15 and 22 are utime, stime and starttime.
+/// /proc/PID/stat: the name is in parentheses and may have such itself; fields 14, 15 and 22 are utime, stime and
+/// starttime.
 fn process(text: &str) -> Option<Process> {
     let (name, rest) = text.split_once('(')?.1.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -155,7 +156,8 @@ mod tests {
         assert!(["", "1 (x", "1 (x) R 2"].iter().all(|text| process(text).is_none()));
     }
 
-    /// Objective: what processes and machine used is the difference over the time; a number that is used again began at zero.
+    /// Objective: what processes and machine used is the difference over the time; a number that is used again began at
+    /// zero.
     #[test]
     fn differences() {
         let at = Instant::now();

@@ -15,7 +15,8 @@ const CHECK: &str = "wake-up";
 const ROUNDS: usize = 250;
 /// Fewer say nothing about the slow ones.
 const LEAST: usize = 50;
-/// Both threads sleep this long before each round trip, so that their CPUs may go as deep as they do between two frames.
+/// Both threads sleep this long before each round trip, so that their CPUs may go as deep as they do between two
+/// frames.
 const PAUSE: Duration = Duration::from_millis(1);
 /// A measurement ends after this time, however few round trips it has.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -115,7 +116,8 @@ const HIGH_US: f64 = 50.0;
 /// Slow ones above this come from other programs or virtual machines that have the CPU.
 const LATE_US: f64 = 1000.0;
 
-/// Judges the measurements, of a machine with this many CPUs' time for netvale. `is_crowded`: other programs had them meanwhile.
+/// Judges the measurements, of a machine with this many CPUs' time for netvale. `is_crowded`: other programs had them
+/// meanwhile.
 pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> Row {
     let Some(free) = measured.free else { return Row::unknown(CHECK, "too few wake-ups came in time to measure them") };
     let text = |trips: Trips| format!("median {:.0} µs, one in a hundred above {:.0} µs", trips.p50_us, trips.p99_us);
@@ -176,7 +178,8 @@ mod tests {
         assert_eq!(judge(&WakeUp::default(), 2.0, false).state, State::Unknown);
     }
 
-    /// Objective: polling is no advice where no CPU is left for it, nor is anything but the neighbours while these have the CPUs.
+    /// Objective: polling is no advice where no CPU is left for it, nor is anything but the neighbours while these have
+    /// the CPUs.
     #[test]
     fn remedies() {
         let slow = WakeUp { free: Some(Trips { p50_us: 80.0, p99_us: 90.0 }), apart: None };

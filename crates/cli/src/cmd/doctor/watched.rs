@@ -157,8 +157,8 @@ mod tests {
         Reading { stats: StatsReply { now_ns, workers: vec![worker], ..StatsReply::default() }, ports }
     }
 
-    /// Objective: shares and rates are of the time that passed by the daemon's clock; a new port's counter began at zero; memory that
-    /// ports share counts once.
+    /// Objective: shares and rates are of the time that passed by the daemon's clock; a new port's counter began at
+    /// zero; memory that ports share counts once.
     #[test]
     fn differences() {
         let before = reading(1_000_000_000, 0, vec![port("vale0:a", 100, 1), port("vale0:b", 900, 1)]);

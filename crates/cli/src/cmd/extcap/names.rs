@@ -1,7 +1,7 @@
 //! Ports' names as Wireshark takes them.
 //!
-//! An interface's name is part of file names, of preferences and of the sentences that list it, none of which take every character: `{` and `/` are
-//! written as in URLs, `%7B` and `%2F`.
+//! An interface's name is part of file names, of preferences and of the sentences that list it, none of which take
+//! every character: `{` and `/` are written as in URLs, `%7B` and `%2F`.
 
 use crate::CliError;
 
@@ -106,7 +106,8 @@ fn decode(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Objective: each name is what it was after it was written as an interface's, and has no character that Wireshark would stumble over.
+    /// Objective: each name is what it was after it was written as an interface's, and has no character that Wireshark
+    /// would stumble over.
     #[test]
     fn ports() {
         for port in ["vale0:a", "netmap:p{1", "vale0:a}1", "netmap:eth0.1", "vale0:ä b/%", "vale0:x\n}{value=y"] {

@@ -34,8 +34,8 @@ impl Headers {
     }
 }
 
-/// The header of ERSPAN type II (draft-foschiano-erspan-03, section 4.2): version 1, VLAN 0, class 0, how VLAN tags are kept (3: in the frame), whether
-/// the frame is cut, and the session; then no index.
+/// The header of ERSPAN type II (draft-foschiano-erspan-03, section 4.2): version 1, VLAN 0, class 0, how VLAN tags are
+/// kept (3: in the frame), whether the frame is cut, and the session; then no index.
 fn erspan(session: u16, frame: &[u8], is_cut: bool) -> [u8; 8] {
     let is_tagged = ethernet::network(frame).is_ok_and(|(_, l3)| l3 > ethernet::HEADER_LEN);
     let tags = if is_tagged { 3 << 11 } else { 0 };

@@ -113,7 +113,8 @@ fn cannot_open(headers: Headers, to: &SocketAddr, error: &io::Error) -> CliError
     }
 }
 
-/// Whether a frame is a datagram of the mirror itself: it would be mirrored for ever. Of a fragment, the address and the protocol have to do.
+/// Whether a frame is a datagram of the mirror itself: it would be mirrored for ever. Of a fragment, the address and
+/// the protocol have to do.
 fn is_own(frame: &[u8], headers: Headers, to: &SocketAddr) -> bool {
     let Some(ip) = Layers::parse(frame).ok().and_then(|layers| layers.ip) else { return false };
     let protocol = if matches!(headers, Headers::Erspan(_)) { GRE } else { UDP };

@@ -117,7 +117,8 @@ impl Line {
     }
 }
 
-/// Reports until `finished` says so, then sums up. The sum's time runs from the first frame to the last look that saw one.
+/// Reports until `finished` says so, then sums up. The sum's time runs from the first frame to the last look that saw
+/// one.
 ///
 /// # Errors
 /// Standard output is gone.

@@ -2,7 +2,8 @@
 
 use netvale_control::types::{AllStats, Latency, PortDetails};
 
-/// How long the frames of a port took that were timed between the readings, or since it was attached if there is one reading only.
+/// How long the frames of a port took that were timed between the readings, or since it was attached if there is one
+/// reading only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyRow {
     /// The port that sent them.
@@ -74,8 +75,8 @@ mod tests {
         AllStats { ports: vec![port, plain], ..AllStats::default() }
     }
 
-    /// Objective: with one reading it is all that was timed, with two what came since; a port that came anew began at zero; without
-    /// frames there is no row.
+    /// Objective: with one reading it is all that was timed, with two what came since; a port that came anew began at
+    /// zero; without frames there is no row.
     #[test]
     fn shares() {
         let early = sample(1000, &[(Some(500), 2)]);

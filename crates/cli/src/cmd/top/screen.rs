@@ -198,8 +198,8 @@ mod tests {
         assert!(lines[7].starts_with("q quit  s sort: rate  p pause"), "{lines:#?}");
     }
 
-    /// Objective: the time that a worker lost stands at the end of its bar, and is explained; a busy worker that lost half of its time has a full
-    /// bar.
+    /// Objective: the time that a worker lost stands at the end of its bar, and is explained; a busy worker that lost
+    /// half of its time has a full bar.
     #[test]
     fn lost_time() {
         let bar = |busy, lost| worker(0, busy, lost).iter().map(|span| span.content.to_string()).collect::<String>();

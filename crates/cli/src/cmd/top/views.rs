@@ -185,7 +185,8 @@ mod tests {
         line.spans.iter().map(|span| span.content.as_ref()).collect()
     }
 
-    /// Objective: slots are marked by whose they are, also over the end of the ring; an index beyond the ring is left out.
+    /// Objective: slots are marked by whose they are, also over the end of the ring; an index beyond the ring is left
+    /// out.
     #[test]
     fn unrolled() {
         let ring = RingInfo { slots: 16, head: 12, cur: 14, tail: 2, hwcur: 10, hwtail: 4, ..RingInfo::default() };

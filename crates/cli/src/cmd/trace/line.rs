@@ -118,7 +118,8 @@ mod tests {
         of(Timestamp::UNIX_EPOCH, &frame).split_once(' ').map(|(_, line)| line.to_owned()).unwrap_or_default()
     }
 
-    /// Objective: what happens at a destination stands there; a frame is delivered unless it is dropped, waits or is under way.
+    /// Objective: what happens at a destination stands there; a frame is delivered unless it is dropped, waits or is
+    /// under way.
     #[test]
     fn destinations() {
         let to = |port: &str| TraceStep::To(port.into());

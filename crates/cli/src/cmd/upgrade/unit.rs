@@ -91,7 +91,8 @@ impl SystemdUnit {
 mod tests {
     use super::*;
 
-    /// Objective: the service is found in either kind of control groups, of the system's and of a user's; a session's is none.
+    /// Objective: the service is found in either kind of control groups, of the system's and of a user's; a session's
+    /// is none.
     #[test]
     fn groups() {
         let unit = |name: &str, uid| Some(SystemdUnit { name: name.to_owned(), uid });

@@ -18,8 +18,9 @@ const TOGETHER: usize = 32;
 
 /// Ask endpoints whether they answer, how fast, and how long packets on the way there may be.
 ///
-/// Sends each a VXLAN header without a frame, to learn whether nothing listens on the UDP port there, and ICMP echo requests of different lengths. It asks
-/// from the tunnel's address, and so it runs in the daemon's network namespace. Ends with 1 if something is wrong with one of them.
+/// Sends each a VXLAN header without a frame, to learn whether nothing listens on the UDP port there, and ICMP echo
+/// requests of different lengths. It asks from the tunnel's address, and so it runs in the daemon's network namespace.
+/// Ends with 1 if something is wrong with one of them.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The tunnel's port: SWITCH:NAME, e.g. vale0:vxlan100.
@@ -181,7 +182,8 @@ fn exceeds(tunnel: &VxlanInfo, report: &Report) -> bool {
     report.inner_mtu().is_some_and(|mtu| mtu < tunnel.mtu)
 }
 
-/// Whether the tunnel suffers from what was found. Long packets that vanish do not matter to one that sends shorter ones.
+/// Whether the tunnel suffers from what was found. Long packets that vanish do not matter to one that sends shorter
+/// ones.
 fn is_wrong(tunnel: &VxlanInfo, report: &Report) -> bool {
     match report.failure {
         Some(Failure::BlackHole(_)) => exceeds(tunnel, report),
@@ -221,7 +223,8 @@ mod tests {
         Args { port: "vale0:v".into(), vtep: None, timeout: 1.0, json: false }
     }
 
-    /// Objective: a row says what passes and what is wrong; an MTU that is too much is named with the one that passes, and one that could be more.
+    /// Objective: a row says what passes and what is wrong; an MTU that is too much is named with the one that passes,
+    /// and one that could be more.
     #[test]
     fn rows_and_notes() {
         let hole = report(Some(1400), Some(Failure::BlackHole(1400)));
@@ -237,7 +240,8 @@ mod tests {
         assert!(notes(&args(), &tunnel(1300), &all[..1]).starts_with("an MTU of 1450 would pass"));
     }
 
-    /// Objective: long packets that vanish are wrong for a tunnel that sends such, and not for one that does not; all else is always wrong.
+    /// Objective: long packets that vanish are wrong for a tunnel that sends such, and not for one that does not; all
+    /// else is always wrong.
     #[test]
     fn wrong() {
         let hole = report(Some(1400), Some(Failure::BlackHole(1400)));

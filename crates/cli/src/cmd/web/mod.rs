@@ -25,9 +25,10 @@ mod tap;
 
 /// Serve a page for browsers: switches, ports, rates, drops, workers and rings, live.
 ///
-/// Prints the address to open, with a token without which nobody sees anything, and serves until it gets SIGTERM or SIGINT. It shows the ports that
-/// the user who runs it may see, and can capture their frames. The daemon need not run yet. Nothing is encrypted: for other hosts, forward the port
-/// by ssh (ssh -L 9848:127.0.0.1:9848 HOST), or put a proxy with TLS in front of it.
+/// Prints the address to open, with a token without which nobody sees anything, and serves until it gets SIGTERM or
+/// SIGINT. It shows the ports that the user who runs it may see, and can capture their frames. The daemon need not run
+/// yet. Nothing is encrypted: for other hosts, forward the port by ssh (ssh -L 9848:127.0.0.1:9848 HOST), or put a
+/// proxy with TLS in front of it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Where to listen: tcp:ADDRESS:PORT, or unix:/PATH for a proxy; may be given several times.

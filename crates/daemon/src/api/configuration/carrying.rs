@@ -107,7 +107,8 @@ fn attach_all(d: &mut Daemon, steps: &[Step], done: &mut Vec<Undo>) -> Result<()
     Ok(())
 }
 
-/// Attaches a port. If some were detached just now, its device or socket may be one of theirs, which the kernel or a thread is still closing.
+/// Attaches a port. If some were detached just now, its device or socket may be one of theirs, which the kernel or a
+/// thread is still closing.
 fn attach(d: &mut Daemon, declared: Declared, owner: Caller, frees: bool) -> Result<String, Refusal> {
     let until = Instant::now() + CLOSING;
     loop {

@@ -89,8 +89,8 @@ fn file() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Objective: one file and then another make the daemon that the other file starts; what did not change keeps its tasks; a third time there is
-    /// nothing to do.
+    /// Objective: one file and then another make the daemon that the other file starts; what did not change keeps its
+    /// tasks; a third time there is nothing to do.
     #[test]
     fn one_after_the_other(first in file(), second in file()) {
         let (mut d, expected) = (started(&first), started(&second));
@@ -109,7 +109,8 @@ proptest! {
         prop_assert_eq!(applied(&mut d, &second).changes, []);
     }
 
-    /// Objective: what is exported is what is there: applied, it changes nothing; a daemon that is started with it is the same.
+    /// Objective: what is exported is what is there: applied, it changes nothing; a daemon that is started with it is
+    /// the same.
     #[test]
     fn exported(text in file(), hand in 0..3u8) {
         let mut d = started(&text);
@@ -135,7 +136,8 @@ proptest! {
     }
 }
 
-/// Objective: each sort of difference is told by its name; only what differs is touched; what is told first is done then.
+/// Objective: each sort of difference is told by its name; only what differs is touched; what is told first is done
+/// then.
 #[test]
 fn differences() {
     let port = |port: &str, more: &str| format!("[[port]]\nswitch = 'vale0'\nport = '{port}'\n{more}\n");
@@ -160,8 +162,8 @@ fn differences() {
     assert_eq!(short(&applied(&mut d, &text)), ["!workers"]);
 }
 
-/// Objective: ports that were attached by hand stay, unless they shall give way; one that the file has, too, becomes the file's; one that it has
-/// otherwise is in its way.
+/// Objective: ports that were attached by hand stay, unless they shall give way; one that the file has, too, becomes
+/// the file's; one that it has otherwise is in its way.
 #[test]
 fn by_hand_or_from_the_file() {
     let mut d = started("");
@@ -234,8 +236,8 @@ fn not_taken_back() {
     assert!(d.ports.contains("vale0:web") && !d.ports.contains("vale0:replay"));
 }
 
-/// Objective: each setting that can change does, and each other is told to take a restart, again and again; folders that the sandbox does not reach are
-/// named.
+/// Objective: each setting that can change does, and each other is told to take a restart, again and again; folders
+/// that the sandbox does not reach are named.
 #[test]
 fn settings_now_or_later() {
     let dir = tempfile::tempdir().unwrap();

@@ -152,8 +152,8 @@ pub fn port_item(
     Ok((Item::Port(Box::new(item)), fds))
 }
 
-/// Frames on a port's links do not go on. They arrived when the workers were parked, but for those that a port has no room for, and those
-/// that were sent after the last look.
+/// Frames on a port's links do not go on. They arrived when the workers were parked, but for those that a port has no
+/// room for, and those that were sent after the last look.
 fn count_lost(record: &Record, waiting: &Waiting, item: &mut PortItem) {
     for (link, counts) in record.links.iter().zip(&mut item.counters) {
         let (Some(PortLink { link, task }), Some(counts)) = (link, counts.first_mut()) else { continue };

@@ -111,8 +111,9 @@ pub fn counters(d: &Daemon) -> Option<CountersItem> {
     is_any.then_some(CountersItem { ports, host_rings, switches })
 }
 
-/// Continues what an earlier daemon left in the store. What cannot be continued is forgotten there, since nobody else can
-/// have it meanwhile (a queue of an interface), and attached anew or lost, as the log says. Returns the connections.
+/// Continues what an earlier daemon left in the store. What cannot be continued is forgotten there, since nobody else
+/// can have it meanwhile (a queue of an interface), and attached anew or lost, as the log says. Returns the
+/// connections.
 pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<(Item, Vec<OwnedFd>)>) -> Vec<Client> {
     let begun = Instant::now();
     let parked =

@@ -1,5 +1,5 @@
-//! A daemon hands all that it has over to a successor ([`give`]), or continues what another one has ([`take`]), or what the
-//! service manager kept of one that is gone ([`kept`]). [`continuing`] makes ports and connections of the items.
+//! A daemon hands all that it has over to a successor ([`give`]), or continues what another one has ([`take`]), or what
+//! the service manager kept of one that is gone ([`kept`]). [`continuing`] makes ports and connections of the items.
 //!
 //! ```text
 //! successor                       predecessor

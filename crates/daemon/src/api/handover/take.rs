@@ -61,8 +61,8 @@ impl Predecessor {
         }
     }
 
-    /// Takes all that it has. The daemon `d` must not have ports, nor be dropped when this fails: its workers are parked
-    /// then for good.
+    /// Takes all that it has. The daemon `d` must not have ports, nor be dropped when this fails: its workers are
+    /// parked then for good.
     ///
     /// # Errors
     /// A sentence that says what cannot be continued; the predecessor goes on.

@@ -39,8 +39,8 @@ pub fn interfaces(d: &Daemon) -> std::io::Result<Vec<Given>> {
     there.map(|nic| interface(&nic, d.interfaces.stack(&nic.interface().name).as_deref())).collect()
 }
 
-/// The items of interfaces that somebody has who goes on after a kill: on a switch, or open in a program. What others have
-/// begins anew, with an interface that nobody has.
+/// The items of interfaces that somebody has who goes on after a kill: on a switch, or open in a program. What others
+/// have begins anew, with an interface that nobody has.
 ///
 /// # Errors
 /// When the daemon is out of descriptors.
@@ -147,7 +147,8 @@ fn rings(client: u64, port: &NicPort) -> std::io::Result<Given> {
     Ok((Item::OpenInterface(Box::new(item)), fds))
 }
 
-/// Continues rings that a program has open. The frames of queues pass between it and the kernel, which have the sockets.
+/// Continues rings that a program has open. The frames of queues pass between it and the kernel, which have the
+/// sockets.
 ///
 /// # Errors
 /// [`Refusal`] if their memory is not there, or the descriptors are something else.

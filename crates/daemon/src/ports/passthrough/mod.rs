@@ -52,7 +52,8 @@ struct PassthroughPort {
     pipe: Option<Arc<PipeBackend>>,
 }
 
-/// What a device at a pipe says of itself, and what its pipe does. Descriptors: those of the pipe, then those of the device.
+/// What a device at a pipe says of itself, and what its pipe does. Descriptors: those of the pipe, then those of the
+/// device.
 #[derive(Serialize, Deserialize)]
 struct PipedState {
     device: Value,
@@ -97,7 +98,8 @@ impl Attached for PassthroughPort {
         if self.pipe.is_some() { self.device.ask_to_pause() } else { Vec::new() }
     }
 
-    /// Sockets of an interface cannot be given to others together with the guest's buffers: there, the guest begins anew.
+    /// Sockets of an interface cannot be given to others together with the guest's buffers: there, the guest begins
+    /// anew.
     fn hand_over(&self) -> std::io::Result<Option<State>> {
         let Some(backend) = &self.pipe else { return Ok(None) };
         let Some(device) = self.device.hand_over()? else { return Ok(None) };

@@ -1,4 +1,5 @@
-//! Passthrough of a network interface to a virtual machine: its queues send from and receive into the guest's own buffers.
+//! Passthrough of a network interface to a virtual machine: its queues send from and receive into the guest's own
+//! buffers.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -36,7 +36,8 @@ fn sequences(events: &[Event]) -> Vec<u64> {
     events.iter().map(|event| event.sequence).collect()
 }
 
-/// Objective: an event on the wire has all that it was told with; words of a peer's begin no line of their own and do not grow without end.
+/// Objective: an event on the wire has all that it was told with; words of a peer's begin no line of their own and do
+/// not grow without end.
 #[test]
 fn wire() {
     let mut events = Events::default();
@@ -56,7 +57,8 @@ fn wire() {
     assert!(is_time && first.now_ns > 0 && second.now_ns >= first.now_ns, "{first:?}");
 }
 
-/// Objective: users are told of their own ports and of what concerns all, root of everything; by the filters that they gave last.
+/// Objective: users are told of their own ports and of what concerns all, root of everything; by the filters that they
+/// gave last.
 #[test]
 fn who_is_told_what() {
     let mut events = Events::default();
@@ -87,8 +89,8 @@ fn who_is_told_what() {
     assert!(got(&mut events, 5).is_empty() && events.counts(70_001) == (4, 1));
 }
 
-/// Objective: what waits for one that does not read is bounded, by number and by bytes; how much was dropped is told where it is missing, once, and numbers
-/// leave as many out. Others lose nothing.
+/// Objective: what waits for one that does not read is bounded, by number and by bytes; how much was dropped is told
+/// where it is missing, once, and numbers leave as many out. Others lose nothing.
 #[test]
 fn gaps() {
     let mut events = Events::default();

@@ -94,7 +94,8 @@ fn missing(landlock: LandlockStatus) -> Option<Vec<&'static str>> {
 mod tests {
     use super::*;
 
-    /// Objective: the folder of a configuration file is reachable if there are such files in it only; otherwise the file is.
+    /// Objective: the folder of a configuration file is reachable if there are such files in it only; otherwise the
+    /// file is.
     #[test]
     fn a_folder_of_its_own() {
         let dir = tempfile::tempdir().unwrap();

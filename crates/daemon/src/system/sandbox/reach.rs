@@ -46,8 +46,8 @@ fn real(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// Objective: folders are compared where links lead, whether what lies in them is there or not; a folder that was missing at the start is not
-    /// reached.
+    /// Objective: folders are compared where links lead, whether what lies in them is there or not; a folder that was
+    /// missing at the start is not reached.
     #[test]
     fn links() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! What the page says that the sandbox denies, tried from inside: by the thread that entered it, and by one that it started.
+//! What the page says that the sandbox denies, tried from inside: by the thread that entered it, and by one that it
+//! started.
 
 mod attempts;
 
@@ -128,8 +129,8 @@ impl World {
 mod as_root {
     use super::*;
 
-    /// Objective: all that the page says is denied is denied, with the error that it says, on both threads; sockets and files in the run directory are
-    /// not.
+    /// Objective: all that the page says is denied is denied, with the error that it says, on both threads; sockets and
+    /// files in the run directory are not.
     #[test]
     fn denied_from_inside() {
         if !rustix::process::geteuid().is_root() {

@@ -25,7 +25,8 @@ const OTHER: u32 = 70_002;
 /// The table's columns.
 const CALLERS: [u32; 4] = [0, DAEMON, OWNER, OTHER];
 
-/// A daemon with its own user. The owner has the switch `vale0`, and there the persistent port `vale0:a`, a pipe's end, and the persistent port `v0`.
+/// A daemon with its own user. The owner has the switch `vale0`, and there the persistent port `vale0:a`, a pipe's end,
+/// and the persistent port `v0`.
 struct World {
     d: Daemon,
     port: Port,
@@ -311,7 +312,8 @@ fn rows() -> Vec<(&'static str, [bool; 4])> {
     lines.filter_map(row).collect()
 }
 
-/// Objective: each request of both sockets is carried out for those that the table in the documentation names, and refused to the others.
+/// Objective: each request of both sockets is carried out for those that the table in the documentation names, and
+/// refused to the others.
 #[test]
 fn the_table() {
     let documented: BTreeSet<&str> = rows().iter().map(|(what, _)| *what).collect();

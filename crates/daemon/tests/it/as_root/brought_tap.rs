@@ -61,7 +61,8 @@ fn tun(flags: &str, mode: OFlags) -> OwnedFd {
     }
 }
 
-/// Objective: what is no queue of a TAP, open and non-blocking, with virtio-net headers, is refused by name, and the daemon goes on.
+/// Objective: what is no queue of a TAP, open and non-blocking, with virtio-net headers, is refused by name, and the
+/// daemon goes on.
 #[test]
 fn other_descriptors() {
     if !inside() {
@@ -113,7 +114,8 @@ fn contradictions() {
     assert!(asked["error"]["message"].as_str().unwrap().contains("enters no network namespace"), "{asked}");
 }
 
-/// Objective: a TAP that its client made carries frames both ways after the client let go of it; several queues do; its namespace is shown.
+/// Objective: a TAP that its client made carries frames both ways after the client let go of it; several queues do; its
+/// namespace is shown.
 #[test]
 fn frames_pass() {
     if !inside() {
@@ -206,7 +208,8 @@ fn copies() {
     hand_over(&d, params("tap:nvb0", PortOptions::default()), &kept).unwrap();
     ip("link set nvb0 up");
     rustix::fs::fcntl_setfl(kept[0].as_fd(), OFlags::empty()).unwrap();
-    // One frame, or the stack's own multicasts, have the worker read, and read once more: then there must be none for a while.
+    // One frame, or the stack's own multicasts, have the worker read, and read once more: then there must be none for a
+    // while.
     let sent = UdpSocket::bind("0.0.0.0:0").unwrap();
     ip("addr add 10.9.0.1/24 dev nvb0");
     ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev nvb0");

@@ -25,8 +25,8 @@ fn opened(path: &str, flags: OFlags) -> OwnedFd {
     open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }
 
-/// Objective: what is no queue of that TAP, or of one that works in another way, is refused by name; the right ones are not, and are left as
-/// they are.
+/// Objective: what is no queue of that TAP, or of one that works in another way, is refused by name; the right ones are
+/// not, and are left as they are.
 #[test]
 fn tap_queues() {
     if !inside() {
@@ -57,8 +57,8 @@ fn tap_queues() {
     assert_eq!(Tap::continued("nvt1", false, again(&one)).unwrap().name(), "nvt1");
 }
 
-/// Objective: an interface is continued with its own program, map and socket only; what comes in their place is refused by name, and the
-/// interface keeps what it has.
+/// Objective: an interface is continued with its own program, map and socket only; what comes in their place is refused
+/// by name, and the interface keeps what it has.
 #[test]
 fn interfaces() {
     if !inside() {
@@ -124,7 +124,8 @@ fn opened_null() -> OwnedFd {
     opened("/dev/null", OFlags::RDWR)
 }
 
-/// Objective: who continued an interface and ends before it owns it leaves the frames where they go; only an owner gives the queue back.
+/// Objective: who continued an interface and ends before it owns it leaves the frames where they go; only an owner
+/// gives the queue back.
 #[test]
 fn a_failed_heir_changes_nothing() {
     if !inside() {

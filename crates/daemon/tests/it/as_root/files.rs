@@ -22,7 +22,8 @@ const OTHER: u32 = 70_002;
 /// Umasks and users of daemons.
 const MASKED: [(u32, u32); 3] = [(0, 0), (0o777, 0), (0o777, DAEMON)];
 
-/// A daemon, a folder in which users may name files, and in that one of the user's own, which the daemon can write, too.
+/// A daemon, a folder in which users may name files, and in that one of the user's own, which the daemon can write,
+/// too.
 struct World {
     d: Daemon,
     allowed: tempfile::TempDir,
@@ -139,8 +140,8 @@ fn frames(path: &Path) -> usize {
     count
 }
 
-/// Objective: a folder that is exchanged while a port has its socket there costs nobody else a file: the socket is removed
-/// where it is now.
+/// Objective: a folder that is exchanged while a port has its socket there costs nobody else a file: the socket is
+/// removed where it is now.
 #[test]
 fn exchanged_folders() {
     for daemon in [0, DAEMON] {
@@ -219,7 +220,8 @@ fn links_in_place_of_files() {
     }
 }
 
-/// Objective: a link on the way is never followed, and so are dots: also if the link takes a folder's place at any time.
+/// Objective: a link on the way is never followed, and so are dots: also if the link takes a folder's place at any
+/// time.
 #[test]
 fn links_on_the_way() {
     let w = world(0);
@@ -253,8 +255,8 @@ fn links_on_the_way() {
     assert!(made.is_empty(), "{made:?}");
 }
 
-/// Objective: whatever the umask is, a device's socket is for the daemon's user and the one who asked; options let others
-/// in.
+/// Objective: whatever the umask is, a device's socket is for the daemon's user and the one who asked; options let
+/// others in.
 #[test]
 fn who_may_connect() {
     for (umask, daemon) in MASKED {
@@ -304,8 +306,8 @@ fn who_may_connect() {
     }
 }
 
-/// Objective: a socket that was left behind is replaced if it was the caller's or the daemon's; other users' sockets, those
-/// at which somebody listens, and other files stay.
+/// Objective: a socket that was left behind is replaced if it was the caller's or the daemon's; other users' sockets,
+/// those at which somebody listens, and other files stay.
 #[test]
 fn left_behind() {
     let w = world(0);
@@ -381,8 +383,8 @@ fn connecting() {
     }
 }
 
-/// Objective: a capture goes into a new file, which the caller and nobody else can read, or into one of the caller's own;
-/// others' files stay as they are.
+/// Objective: a capture goes into a new file, which the caller and nobody else can read, or into one of the caller's
+/// own; others' files stay as they are.
 #[test]
 fn captures() {
     for (umask, daemon) in MASKED {
@@ -471,8 +473,8 @@ fn fill(w: &World, words: &str) {
     });
 }
 
-/// Objective: a capture that reaches its limit, or its user's quota, ends with whole frames and says why; other ports go on.
-/// What users remove they can capture again.
+/// Objective: a capture that reaches its limit, or its user's quota, ends with whole frames and says why; other ports
+/// go on. What users remove they can capture again.
 #[test]
 fn limits_of_captures() {
     const MIB: u64 = 1 << 20;
@@ -505,8 +507,8 @@ fn limits_of_captures() {
     assert!(nothing["error"].to_string().contains("nothing is captured"), "{nothing}");
 }
 
-/// Objective: ports of the configuration outside the allowed folders are attached, also in the sandbox; one whose folder
-/// is not there is left out, and the daemon starts with the others.
+/// Objective: ports of the configuration outside the allowed folders are attached, also in the sandbox; one whose
+/// folder is not there is left out, and the daemon starts with the others.
 #[test]
 fn configured_outside() {
     let outside = tempfile::tempdir().unwrap();

@@ -92,8 +92,8 @@ fn a_flood_leaves_others_heard() {
     assert_eq!(told(&d, mac(1)).len(), 20);
 }
 
-/// Objective: an IP address that another user's host has stays that host's, though another user says to have it, also in that host's name;
-/// when its port is gone, it is the other's.
+/// Objective: an IP address that another user's host has stays that host's, though another user says to have it, also
+/// in that host's name; when its port is gone, it is the other's.
 #[test]
 fn an_address_stays_with_its_host() {
     if !rustix::process::geteuid().is_root() {

@@ -1,4 +1,5 @@
-//! Daemons that are killed while frames pass network interfaces, and started again: sockets, buffers and programs of the interface stay.
+//! Daemons that are killed while frames pass network interfaces, and started again: sockets, buffers and programs of
+//! the interface stay.
 
 use crate::common;
 
@@ -45,8 +46,8 @@ struct Came {
     missing: u64,
 }
 
-/// Numbered datagrams from the stack to a port, which sends each back, while `d` is killed again and again, and a while after it. All come
-/// both ways, in order; returns how many came again nevertheless, or did not come.
+/// Numbered datagrams from the stack to a port, which sends each back, while `d` is killed again and again, and a while
+/// after it. All come both ways, in order; returns how many came again nevertheless, or did not come.
 fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
     let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
     socket.connect((PEER, 9)).unwrap();
@@ -115,8 +116,8 @@ impl Came {
     }
 }
 
-/// Objective: an interface on a switch goes on with its sockets, its buffers and its program when the daemon is killed under traffic:
-/// nothing is lost. Given back, it is as before.
+/// Objective: an interface on a switch goes on with its sockets, its buffers and its program when the daemon is killed
+/// under traffic: nothing is lost. Given back, it is as before.
 #[test]
 fn on_a_switch() {
     if !inside() {
@@ -159,8 +160,8 @@ fn stack_on_a_switch() {
     until("no TAP", || Interface::find("nvhost0").is_err());
 }
 
-/// Objective: a program that has an interface open does not notice that the daemon is killed, neither at its queues nor at its host
-/// rings; when it ends, also while no daemon runs, the interface is as before.
+/// Objective: a program that has an interface open does not notice that the daemon is killed, neither at its queues nor
+/// at its host rings; when it ends, also while no daemon runs, the interface is as before.
 #[test]
 fn in_a_program() {
     if !inside() {
@@ -207,8 +208,8 @@ fn counters_go_on(d: &Daemon, port: &mut Port) {
     assert!(frames.len() == 2 && frames.iter().all(|frames| *frames >= Some(300)), "{shown}");
 }
 
-/// Objective: what the service manager keeps of an interface that is gone, or whose queue another program has by then, is no reason not to
-/// start; the port is attached anew where it can be.
+/// Objective: what the service manager keeps of an interface that is gone, or whose queue another program has by then,
+/// is no reason not to start; the port is attached anew where it can be.
 #[test]
 fn gone_meanwhile() {
     if !inside() {

@@ -43,8 +43,8 @@ fn refused_addresses(d: &Daemon) -> u64 {
     d.call("switch.list", json!({}))["result"][0]["refused_addresses"].as_u64().unwrap()
 }
 
-/// Objective: a lossless port that does not read holds its own user's senders back, and nobody else's: their frames for it are dropped when it is full,
-/// those for others arrive.
+/// Objective: a lossless port that does not read holds its own user's senders back, and nobody else's: their frames for
+/// it are dropped when it is full, those for others arrive.
 #[test]
 fn lossless_within_one_user() {
     let d = daemon(SHARED);
@@ -87,7 +87,8 @@ fn made_up_sources() {
     until("it arrives", || receive(&mut bob) == frame(1, 9, 10));
 }
 
-/// Objective: the same holds for persistent ports, also when another user attaches them: addresses and quota are their owner's.
+/// Objective: the same holds for persistent ports, also when another user attaches them: addresses and quota are their
+/// owner's.
 #[test]
 fn persistent_ports_too() {
     let d = daemon(&format!("[quota]\naddresses = 1\n{SHARED}"));
@@ -201,8 +202,8 @@ fn a_wake_up_with_very_many_watchers_costs_its_port() {
     assert!(evicted.contains("watched"), "{evicted}");
 }
 
-/// Objective: a user with many ports cannot hold a worker up with one after the other: a doorbell that blocks costs all of the user's ports, and for a while the
-/// user gets no new ones. Others lose nothing.
+/// Objective: a user with many ports cannot hold a worker up with one after the other: a doorbell that blocks costs all
+/// of the user's ports, and for a while the user gets no new ones. Others lose nothing.
 #[test]
 fn one_doorbell_costs_all() {
     let d = daemon(SHARED);
@@ -227,8 +228,8 @@ fn one_doorbell_costs_all() {
     assert_eq!(receive(&mut alice[0]), frame(255, 2, 8));
 }
 
-/// Objective: a user whose requests are refused again and again fills no log: past a number of lines a second they are counted, and the count is logged. Others'
-/// lines are there, and all refusals are counted.
+/// Objective: a user whose requests are refused again and again fills no log: past a number of lines a second they are
+/// counted, and the count is logged. Others' lines are there, and all refusals are counted.
 #[test]
 fn lines_of_the_log() {
     let d = daemon("[quota]\nlog_lines = 5");

@@ -1,6 +1,7 @@
 //! Network interfaces through AF_XDP: veth pairs and the loopback interface of a network namespace made for each test.
 //!
-//! Each test runs itself again under unshare(1). XDP programs are root's alone, also in namespaces: without it they say *skipped*.
+//! Each test runs itself again under unshare(1). XDP programs are root's alone, also in namespaces: without it they say
+//! *skipped*.
 
 use crate::common;
 
@@ -42,7 +43,8 @@ fn notes(d: &Daemon, port: &str) -> String {
     d.call("port.show", json!({"port": port}))["result"]["notes"].to_string()
 }
 
-/// Objective: frames cross from one end's ring to the other's, byte for byte and in order, both ways; closed, the interfaces are as before.
+/// Objective: frames cross from one end's ring to the other's, byte for byte and in order, both ways; closed, the
+/// interfaces are as before.
 #[test]
 fn both_ways() {
     if !inside() {
@@ -61,7 +63,8 @@ fn both_ways() {
     until("no program", || Interface::find("nva").unwrap().program().is_none());
 }
 
-/// Objective: a whole ring that is handed over with one sync leaves without another call, though the kernel's ring takes part of it at a time.
+/// Objective: a whole ring that is handed over with one sync leaves without another call, though the kernel's ring
+/// takes part of it at a time.
 #[test]
 fn a_ring_at_once() {
     if !inside() {
@@ -105,7 +108,8 @@ fn buffers_are_exchanged() {
     }
 }
 
-/// Objective: interfaces that a program opens without a daemon lie in region 1, too, and exchange buffers; one with buffers of its own size does not.
+/// Objective: interfaces that a program opens without a daemon lie in region 1, too, and exchange buffers; one with
+/// buffers of its own size does not.
 #[test]
 fn without_a_daemon() {
     if !inside() {
@@ -152,7 +156,8 @@ fn one_queue_each() {
     until("the first queue is free", || open(&d, "netmap:nva-0").is_ok());
 }
 
-/// Objective: on a switch, an interface learns and forwards like any other port, and a frame with work left is finished for it.
+/// Objective: on a switch, an interface learns and forwards like any other port, and a frame with work left is finished
+/// for it.
 #[test]
 fn on_a_switch() {
     if !inside() {
@@ -220,7 +225,8 @@ fn jumbo_frames() {
     assert!(carry(&mut a, &mut b, &frames) == frames);
 }
 
-/// Objective: what stands in the way is named: no such interface, another program, a kernel's limit; and nothing is left behind.
+/// Objective: what stands in the way is named: no such interface, another program, a kernel's limit; and nothing is
+/// left behind.
 #[test]
 fn refusals() {
     if !inside() {
@@ -244,8 +250,8 @@ fn refusals() {
     until("no program", || Interface::find("nvb").unwrap().program().is_none());
 }
 
-/// Objective: a program that writes nonsense into its host rings loses its own frames, by name, and keeps no worker awake; when it comes
-/// to reason, its rings work.
+/// Objective: a program that writes nonsense into its host rings loses its own frames, by name, and keeps no worker
+/// awake; when it comes to reason, its rings work.
 #[test]
 fn nonsense_in_host_rings() {
     if !inside() {
@@ -317,7 +323,8 @@ fn offsets_are_refused() {
     open(&d, "netmap:nva").unwrap();
 }
 
-/// Objective: an interface that is deleted while a program has it costs that program its frames, and nobody processor time.
+/// Objective: an interface that is deleted while a program has it costs that program its frames, and nobody processor
+/// time.
 #[test]
 fn deleted_interface() {
     if !inside() {
@@ -409,8 +416,8 @@ impl Drop for There {
     }
 }
 
-/// Objective: a program that marks frames and lets them go is transparent: they pass from the interface to the stack, and back; what is not
-/// marked is lost.
+/// Objective: a program that marks frames and lets them go is transparent: they pass from the interface to the stack,
+/// and back; what is not marked is lost.
 #[test]
 fn transparent_forwarding() {
     if !inside() {

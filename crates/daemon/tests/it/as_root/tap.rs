@@ -1,7 +1,7 @@
 //! TAP ports, in a network namespace made for each test.
 //!
-//! Each test runs itself again under unshare(1): there, the interfaces are nobody else's. Without the right to make a namespace it says
-//! *skipped*.
+//! Each test runs itself again under unshare(1): there, the interfaces are nobody else's. Without the right to make a
+//! namespace it says *skipped*.
 
 use crate::common;
 
@@ -65,7 +65,8 @@ fn answer(frame: &[u8]) -> Vec<u8> {
     back
 }
 
-/// Objective: a jumbo datagram leaves the stack as one frame of several slots, byte for byte, and its answer enters the stack.
+/// Objective: a jumbo datagram leaves the stack as one frame of several slots, byte for byte, and its answer enters the
+/// stack.
 #[test]
 fn jumbo_frames() {
     if !inside() {
@@ -108,8 +109,8 @@ fn several_queues() {
     assert!(frames.iter().filter(|&&n| n > 0).count() > 1, "one queue had all: {frames:?}");
 }
 
-/// Objective: an interface that is deleted under the daemon costs its own port frames, with a name, and no other; the port says so; its name is free
-/// again.
+/// Objective: an interface that is deleted under the daemon costs its own port frames, with a name, and no other; the
+/// port says so; its name is free again.
 #[test]
 fn deleted_interface() {
     if !inside() {
@@ -254,7 +255,8 @@ fn segment(i: u32) -> Vec<u8> {
     frame
 }
 
-/// Objective: segments that a program sends one behind the other come to a stack that wants that as one frame, which its kernel takes.
+/// Objective: segments that a program sends one behind the other come to a stack that wants that as one frame, which
+/// its kernel takes.
 #[test]
 fn merged_segments() {
     if !inside() {

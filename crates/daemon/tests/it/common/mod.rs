@@ -108,8 +108,8 @@ impl Daemon {
         self.is_restarted(Signal::KILL, || ());
     }
 
-    /// Another process goes on in this one's place. On a machine that is so busy that a thread does not pause in time, the
-    /// running one goes on, and another process tries it.
+    /// Another process goes on in this one's place. On a machine that is so busy that a thread does not pause in time,
+    /// the running one goes on, and another process tries it.
     pub fn is_succeeded(&self) {
         let succeeds = || {
             self.0.is_succeeded(|command| {
@@ -288,7 +288,8 @@ pub fn frames() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Sends all, as room comes, while `other` receives. Returns what came. There are never more under way than a veth holds that is not looked at.
+/// Sends all, as room comes, while `other` receives. Returns what came. There are never more under way than a veth
+/// holds that is not looked at.
 pub fn carry(from: &mut Port, other: &mut Port, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let (mut sent, mut came, mut place) = (0, Vec::new(), vec![0; 16_384]);
     until("all frames", || {

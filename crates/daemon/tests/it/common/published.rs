@@ -1,4 +1,5 @@
-//! A guest with the devices that netmap published, over another implementation's vfio-user client, and a driver for them.
+//! A guest with the devices that netmap published, over another implementation's vfio-user client, and a driver for
+//! them.
 #![allow(dead_code)]
 
 use std::collections::VecDeque;
@@ -44,7 +45,8 @@ const OFFSETS: usize = 14;
 /// Words of a `netmap_if` that mean something, before the offsets.
 const SPARE: usize = 11;
 
-/// Words of a status block: the application's head, cur and wish to be interrupted; the host's cur, tail and wish to be kicked.
+/// Words of a status block: the application's head, cur and wish to be interrupted; the host's cur, tail and wish to be
+/// kicked.
 const HEAD: usize = 0;
 const CUR: usize = 1;
 const TAIL: usize = 1;
@@ -105,7 +107,8 @@ impl Plugged {
         }
     }
 
-    /// Other memory at the same address, as behind an IOMMU: all of the address space is forgotten first, in ranges that are no memory's.
+    /// Other memory at the same address, as behind an IOMMU: all of the address space is forgotten first, in ranges
+    /// that are no memory's.
     pub fn remap(&mut self) {
         self.client.dma_unmap(0, 1 << 31).unwrap();
         self.client.dma_unmap(1 << 31, (1 << 63) - (1 << 31)).unwrap();
@@ -247,7 +250,8 @@ impl<'a> Driver<'a> {
         assert_eq!([reg::TX_RINGS, reg::RX_RINGS].map(|at| p.register(at)), [self.tx_rings, self.rx_rings]);
         let slots = [reg::TX_SLOTS, reg::RX_SLOTS].map(|at| p.register(at));
         self.buffers = (p.memory_register(88), p.memory_register(96));
-        // Where the rings are, by the netmap_if, before anything is started. Host rings lie between: there are none, but room for one.
+        // Where the rings are, by the netmap_if, before anything is started. Host rings lie between: there are none,
+        // but room for one.
         let tx = self.tx_rings as usize;
         let count = tx + self.rx_rings as usize;
         let offset = |i: usize| p.netmap.load_wide(self.nifp as usize / 4 + OFFSETS + 2 * i) as usize;
@@ -357,7 +361,8 @@ impl<'a> Driver<'a> {
         self.publish(k, head);
     }
 
-    /// What an interrupt of a receiving ring does: takes all frames, and asks for the next interrupt when there are none.
+    /// What an interrupt of a receiving ring does: takes all frames, and asks for the next interrupt when there are
+    /// none.
     fn interrupted(&mut self, queue: usize) {
         let k = self.tx_rings as usize + queue;
         loop {

@@ -1,6 +1,6 @@
-//! Walks a table of states. For each state, and each way to go, a peer in a process of its own comes to the state and vanishes there; the next peer is served
-//! completely, and two bystanders on the same switch notice nothing. In the end the daemon, which is a process of its own, has no more descriptors, threads
-//! and shared mappings than at the start.
+//! Walks a table of states. For each state, and each way to go, a peer in a process of its own comes to the state and
+//! vanishes there; the next peer is served completely, and two bystanders on the same switch notice nothing. In the end
+//! the daemon, which is a process of its own, has no more descriptors, threads and shared mappings than at the start.
 
 use std::collections::BTreeSet;
 use std::fs::DirEntry;

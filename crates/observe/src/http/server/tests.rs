@@ -163,8 +163,8 @@ fn slow_requests() {
     assert!(begun.elapsed() >= SHORT.request);
 }
 
-/// Objective: those who do not read their answers are cut off in time, and get less than all of it: else nobody would be served after as many as
-/// there may be.
+/// Objective: those who do not read their answers are cut off in time, and get less than all of it: else nobody would
+/// be served after as many as there may be.
 #[test]
 fn slow_readers() {
     let served = serve(SHORT);
@@ -183,7 +183,8 @@ fn slow_readers() {
     assert!(got.min().is_some_and(|least| least < LONG));
 }
 
-/// Objective: more connections than there may be wait for their turn, and all of them are served; those that end make room, also by a panic.
+/// Objective: more connections than there may be wait for their turn, and all of them are served; those that end make
+/// room, also by a panic.
 #[test]
 fn many_connections() {
     let served = serve(SHORT);

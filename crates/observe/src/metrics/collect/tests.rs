@@ -95,7 +95,8 @@ fn family_of(name: &str) -> String {
     FAMILIES.iter().find(has).map_or_else(|| name.to_owned(), |family| family.sample())
 }
 
-/// Objective: each family of the table is encoded, in its place, with the labels that the table names, and nothing else is.
+/// Objective: each family of the table is encoded, in its place, with the labels that the table names, and nothing else
+/// is.
 #[test]
 fn as_in_the_table() {
     for format in [Format::OpenMetrics, Format::Prometheus] {

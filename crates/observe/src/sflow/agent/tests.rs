@@ -30,7 +30,8 @@ fn frame(len: u32, steps: Vec<TraceStep>) -> TracedFrame {
     TracedFrame { port: "vale0:a".into(), len, head: "0102030405".into(), steps, ..TracedFrame::default() }
 }
 
-/// Objective: samples of a port are numbered, stand for all frames between them, and have as much of a frame as is asked for.
+/// Objective: samples of a port are numbered, stand for all frames between them, and have as much of a frame as is
+/// asked for.
 #[test]
 fn frames() {
     let (socket, mut agent) = agent();

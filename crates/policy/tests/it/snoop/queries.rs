@@ -141,8 +141,8 @@ fn general_queries_keep_time() {
     assert_eq!((due(&mut silent, 900 * SECOND).len(), silent.tick(0).next_ns), (0, u64::MAX));
 }
 
-/// Objective: this switch does not query while a better querier does, and starts again once that is silent. For IPv6 it has
-/// an address and holds out against higher ones; for IPv4 it has none and gives way to all.
+/// Objective: this switch does not query while a better querier does, and starts again once that is silent. For IPv6 it
+/// has an address and holds out against higher ones; for IPv4 it has none and gives way to all.
 #[test]
 fn a_better_querier_takes_over() {
     for (from, group, yields) in [

@@ -12,8 +12,8 @@ use super::up::{listens, until};
 /// For anything that a guest does.
 pub const LIMIT: Duration = Duration::from_secs(240);
 
-/// Bytes of a frame, in the mean, above which TCP's segments cross a switch whole: none are longer than 1514 where they do not. Where guests are
-/// slow, Linux puts no more than two segments together.
+/// Bytes of a frame, in the mean, above which TCP's segments cross a switch whole: none are longer than 1514 where they
+/// do not. Where guests are slow, Linux puts no more than two segments together.
 pub const WHOLE: u64 = 2000;
 
 /// What guests are made of.
@@ -110,8 +110,8 @@ pub struct Nic<'a> {
     pub machine: &'a str,
     /// Added to the kernel's command line.
     pub kernel: &'a str,
-    /// No vhost-user but QEMU's own device, on a TAP in a network of its own; there, 10.1.0.1 answers, and writes what comes to port 5000
-    /// to this file.
+    /// No vhost-user but QEMU's own device, on a TAP in a network of its own; there, 10.1.0.1 answers, and writes what
+    /// comes to port 5000 to this file.
     pub tap: Option<&'a Path>,
     /// An e1000 instead of virtio-net.
     pub e1000: bool,
@@ -199,7 +199,8 @@ impl Guest {
         }
         let initrd = initrd(&image.folder, script, dir.path());
         let mut command = image.qemu(nic.qemu);
-        // Where there never can be a second processor, QEMU leaves a guest's memory barriers out, which its peers rely on.
+        // Where there never can be a second processor, QEMU leaves a guest's memory barriers out, which its peers rely
+        // on.
         let processors = format!("{},maxcpus={}", nic.pairs, nic.pairs + 1);
         command.args(["-accel", "tcg,thread=multi", "-m", "256", "-smp", &processors, "-nographic"]);
         command.args(["-nodefaults", "-serial", "stdio", "-net", "none", "-cpu", "max"]);
@@ -250,7 +251,8 @@ impl Guest {
         Guest::spawn(command, dir)
     }
 
-    /// Boots User-Mode Linux, which runs `script` and ends. It is started inside the newer system's tree, in a mount namespace of its own.
+    /// Boots User-Mode Linux, which runs `script` and ends. It is started inside the newer system's tree, in a mount
+    /// namespace of its own.
     pub fn start_uml(image: &Image, script: &str, socket: &Path) -> Guest {
         let dir = tempfile::tempdir().expect("a folder");
         let own = dir.path().join("own");

@@ -112,8 +112,8 @@ impl Up {
         Guarded(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts").into())
     }
 
-    /// Sends frames to all of vale0 until what is returned is dropped: for a guest, however long it takes to begin. It gets
-    /// no more of them than it can take beside that on a busy machine.
+    /// Sends frames to all of vale0 until what is returned is dropped: for a guest, however long it takes to begin. It
+    /// gets no more of them than it can take beside that on a busy machine.
     pub fn stream(&self) -> Guarded {
         self.start_program("pkt-gen -i vale0:gen -f tx -R 2000")
     }
@@ -149,8 +149,8 @@ pub fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(LIMIT, Duration::from_millis(5), done), "time is up: {what}");
 }
 
-/// Whether somebody listens at the UNIX socket of that name, which is there a moment before (proc_pid_net(5): the flag is
-/// `__SO_ACCEPTCON`).
+/// Whether somebody listens at the UNIX socket of that name, which is there a moment before (proc_pid_net(5): the flag
+/// is `__SO_ACCEPTCON`).
 pub fn listens(path: &Path) -> bool {
     const ACCEPTS: &str = "00010000";
     let sockets = fs::read_to_string("/proc/net/unix").expect("a list of sockets");

@@ -84,7 +84,8 @@ fn echo(end: &mut End) {
     }
 }
 
-/// Objective: each path of DPDK's driver works on our device: mergeable, non-mergeable, in order, vector; split and packed.
+/// Objective: each path of DPDK's driver works on our device: mergeable, non-mergeable, in order, vector; split and
+/// packed.
 #[test]
 fn virtio_user_on_our_device() {
     let _one = ONE.lock();

@@ -16,7 +16,8 @@ use netvale_wire::offload::Offload;
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
-/// A switch with two vhost-user ports, `v0` and `v1` in its folder; all it makes is in there, or in a network namespace of its own.
+/// A switch with two vhost-user ports, `v0` and `v1` in its folder; all it makes is in there, or in a network namespace
+/// of its own.
 struct Ovs {
     children: Vec<Child>,
     dir: tempfile::TempDir,
@@ -94,7 +95,8 @@ fn between(to: u8, from: u8, len: usize, seed: u8) -> (Vec<u8>, Offload) {
 /// After this long, a frame is lost.
 const LOST: Duration = Duration::from_secs(3);
 
-/// Sends frames through the switch, no faster than they arrive: it drops what it has no room for. Late copies of `hello` are left out.
+/// Sends frames through the switch, no faster than they arrive: it drops what it has no room for. Late copies of
+/// `hello` are left out.
 fn pass(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], hello: &(Vec<u8>, Offload)) {
     for chunk in frames.chunks(64) {
         let (mut sent, mut got, mut begun) = (0, Vec::new(), Instant::now());
@@ -112,8 +114,8 @@ fn pass(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], hello: &(Vec<u8
     }
 }
 
-/// Objective: our driver works on OVS-DPDK's ports: frames pass between two of them through the switch, which learns where each
-/// station is.
+/// Objective: our driver works on OVS-DPDK's ports: frames pass between two of them through the switch, which learns
+/// where each station is.
 #[test]
 fn our_driver_on_ovs() {
     if !Path::new(VSWITCHD).exists() {

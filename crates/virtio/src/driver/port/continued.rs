@@ -30,8 +30,8 @@ pub struct DriverState {
     pub device: Option<DeviceState>,
 }
 
-/// A device. Descriptors: what it is reached by, the memory; for each queue, what the device rings; for each, what it is
-/// rung by.
+/// A device. Descriptors: what it is reached by, the memory; for each queue, what the device rings; for each, what it
+/// is rung by.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeviceState {
     features: u64,
@@ -143,8 +143,8 @@ impl LentDevice {
         Ok(fds)
     }
 
-    /// Goes on with another process's device: gives its queues to the workers, and writes nothing that the device looks at.
-    /// Returns also what the device is reached by.
+    /// Goes on with another process's device: gives its queues to the workers, and writes nothing that the device looks
+    /// at. Returns also what the device is reached by.
     pub(super) fn continued(
         state: DeviceState,
         fds: Vec<OwnedFd>,
