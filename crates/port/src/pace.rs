@@ -5,7 +5,7 @@
 //! looked at now and then: a meter times a batch of them, by the machine's clock (tests have another clock). Those that
 //! take the worker's thread very long have a tenth of its time, and what comes beyond is dropped. What the kernel does
 //! beside (interrupts, other interfaces' frames) takes less, and what other threads do does not count. A host that
-//! takes the CPU away looks like a slow call, of which it makes one now and then: one alone counts as a millisecond.
+//! takes the CPU away looks like a slow call, of which it makes one now and then: one alone counts as four milliseconds at most.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -22,14 +22,14 @@ const MOST_A_BATCH: Duration = Duration::from_millis(1);
 const PART: u32 = 10;
 /// and before that as much as comes together in this time.
 const AHEAD: Duration = Duration::from_secs(1);
-/// Batches that are looked at after one that took long.
-const LOOKS: u32 = 64;
-/// Of that many small batches, one is timed.
+/// How long all batches are looked at after one that took long.
+const LOOKS_FOR: Duration = Duration::from_secs(1);
+/// Of that many small batches, one is timed, in no order that slow frames could keep clear of.
 const SAMPLE: u32 = 16;
 /// How many slow calls of the last 32 are the far end's doing: a host takes the CPU away from one now and then.
 const SLOW_CALLS: u32 = 2;
 /// What a slow call counts for that is alone.
-const MOST_ALONE: Duration = MOST_A_BATCH;
+const MOST_ALONE: Duration = Duration::from_millis(4);
 /// Batches of that many frames are timed always, and looked at after as many.
 const MANY: u32 = 8;
 
@@ -93,10 +93,10 @@ impl Clock for Machine {
 #[derive(Debug, Default)]
 pub struct Pace<C = Machine> {
     clock: C,
-    /// Small batches so far.
-    small: AtomicU32,
-    /// Batches that are still to be looked at.
-    looks: AtomicU32,
+    /// Where it is in the sequence by which small batches are timed.
+    sequence: AtomicU32,
+    /// Until when batches are looked at: nanoseconds of the clock; 0: they are not.
+    looks_until: AtomicU64,
     /// Which of the last 32 calls (of some frames each) took long, a bit each.
     slow_calls: AtomicU32,
     /// When the time that slow batches took is made up for: nanoseconds of the clock.
@@ -119,7 +119,7 @@ pub struct Meter<'a, C> {
 impl<C: Clock> Pace<C> {
     /// Begins a batch of that many frames, in one call each or several.
     pub fn begin(&self, frames: usize) -> Meter<'_, C> {
-        let looks = self.looks.load(Ordering::Relaxed) > 0;
+        let looks = self.looks();
         let is_timed = looks || frames >= MANY as usize || self.is_sampled();
         let meter = Meter { pace: self, begun: None, looks, frames: 0, rests: false };
         if !is_timed {
@@ -131,9 +131,27 @@ impl<C: Clock> Pace<C> {
 
     fn is_sampled(&self) -> bool {
         // Other workers count, too: none needs to be right.
-        let small = self.small.load(Ordering::Relaxed);
-        self.small.store(small.wrapping_add(1), Ordering::Relaxed);
-        small.is_multiple_of(SAMPLE)
+        let last = self.sequence.load(Ordering::Relaxed);
+        // A linear congruential generator (Numerical Recipes), whose upper bits follow no short period.
+        let next = last.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        self.sequence.store(next, Ordering::Relaxed);
+        next < u32::MAX / SAMPLE
+    }
+
+    #[inline]
+    fn looks(&self) -> bool {
+        let until = self.looks_until.load(Ordering::Relaxed);
+        until > 0 && self.still_looks(until)
+    }
+
+    #[cold]
+    fn still_looks(&self, until: u64) -> bool {
+        if nanos(self.clock.now()) < until {
+            return true;
+        }
+        // It stays if another worker has seen a slow one just now.
+        let _ = self.looks_until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
+        false
     }
 
     #[cold]
@@ -143,7 +161,7 @@ impl<C: Clock> Pace<C> {
 
     #[cold]
     fn look(&self) {
-        self.looks.store(LOOKS, Ordering::Relaxed);
+        self.looks_until.store(nanos(self.clock.now() + LOOKS_FOR), Ordering::Relaxed);
     }
 
     /// What a call counts for that took so long.
@@ -159,8 +177,6 @@ impl<C: Clock> Pace<C> {
         let is_slow = took > most;
         let took = self.charged(took, is_slow);
         if !is_slow {
-            // Another worker may count down meanwhile.
-            let _ = self.looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
             return;
         }
         let owes_until = self.owes_until.load(Ordering::Relaxed).max(nanos(self.clock.now()));
@@ -350,6 +366,23 @@ mod tests {
         for batch in BATCHES {
             let passed = passed(&Pace::default(), batch, |clock| clock.passes(MOST_A_FRAME / 10));
             assert_eq!(passed.dropped, 0, "in batches of {batch}");
+        }
+    }
+
+    /// Objective: frames that are slow now and then, among others that are not, have a part of the time, too.
+    #[test]
+    fn some_slow_frames_have_a_part_of_the_time() {
+        for batch in BATCHES {
+            for every in [2, 40, 300] {
+                let frames = Cell::new(0u32);
+                let passed = passed(&Pace::default(), batch, |clock| {
+                    frames.set(frames.get() + 1);
+                    let is_slow = frames.get().is_multiple_of(every);
+                    clock.passes(if is_slow { MOST_ALONE } else { MOST_A_FRAME / 100 });
+                });
+                assert!(passed.dropped > 0, "none is dropped of batches of {batch}, one in {every} being slow");
+                assert!(passed.share < 0.3, "{} of the time, in batches of {batch}, one in {every}", passed.share);
+            }
         }
     }
 

@@ -25,8 +25,9 @@ pub const DEFAULT_ENTRIES: usize = 16_384;
 /// An address not seen for this long is forgotten (IEEE 802.1D's default).
 pub const DEFAULT_AGEING: Duration = Duration::from_secs(300);
 
-/// How many addresses of a batch are learned that are new or have moved: each costs several times as much as a known
-/// one, so that a flood of them would take the worker from others. The rest is learned with later frames.
+/// How many addresses of a batch are written down, as they are new, have moved, or were not seen for a while: each
+/// costs several times as much as another one, so that a flood of new ones would take the worker from others. The rest
+/// is learned with later batches.
 pub(crate) const MOST_NEWS: u32 = 32;
 
 const WAYS: usize = 8;

@@ -329,7 +329,7 @@ fn locked_addresses_stay() {
 /// Objective: a batch brings a bounded number of new addresses, all of whose frames pass; the rest is learned with
 /// later batches. A limit of addresses holds for each frame all the same, and so does that an address is taken.
 #[test]
-fn news_of_a_batch() {
+fn a_batch_brings_bounded_news() {
     const ALL: std::ops::Range<u8> = 10..210;
     let learned = |switch: &Switch| ALL.filter(|n| switch.addresses().lookup(word(mac(*n))).is_some()).count();
     let frames: Vec<_> = ALL.map(|n| frame(255, n, 0, 60)).collect();
