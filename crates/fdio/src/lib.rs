@@ -13,9 +13,6 @@ use rustix::net::{
 /// Most descriptors of a message (`SCM_MAX_FD`).
 pub const MOST: usize = 253;
 
-/// No descriptors.
-pub const NONE: [BorrowedFd<'static>; 0] = [];
-
 /// Sends bytes; the descriptors go with the first one. Returns how many bytes were sent.
 ///
 /// # Errors
@@ -38,12 +35,11 @@ pub fn send_parts(
     let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if borrowed.len() > MOST {
+    // The kernel's padding has room for one more, which it then refuses.
+    let fits = borrowed.len() <= MOST;
+    let is_passed = borrowed.is_empty() || fits && control.push(SendAncillaryMessage::ScmRights(&borrowed));
+    if !is_passed {
         return Err(Errno::TOOMANYREFS);
-    }
-    if !borrowed.is_empty() {
-        let fits = control.push(SendAncillaryMessage::ScmRights(&borrowed));
-        debug_assert!(fits, "there is room for the most");
     }
     sendmsg(to, parts, &mut control, flags | SendFlags::NOSIGNAL)
 }
@@ -119,6 +115,7 @@ mod tests {
         drop(here);
         let got = look(RecvFlags::empty()).unwrap();
         assert_eq!((got.bytes, got.fds.len()), (0, 0));
-        assert_eq!(send(&there, b"a", &NONE, SendFlags::empty()), Err(Errno::PIPE));
+        let none: [OwnedFd; 0] = [];
+        assert_eq!(send(&there, b"a", &none, SendFlags::empty()), Err(Errno::PIPE));
     }
 }
