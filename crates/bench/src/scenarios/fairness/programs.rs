@@ -24,9 +24,8 @@ struct Flood {
     port: Port,
     /// Who gets it, and reads it, if somebody does.
     partner: Option<Port>,
-    /// What address each frame gets as its source, if that is written anew: of the frame of that number.
-    source: Option<fn(u16) -> [u8; 6]>,
-    sent: u16,
+    /// The number of the station that the next frame is from, if each is from another.
+    next_station: Option<u16>,
 }
 
 impl Flood {
@@ -43,7 +42,7 @@ impl Flood {
         for slot in 0..ring.num_slots() {
             ring.mem().write(ring.slot(slot).buf_idx, 0, &bytes);
         }
-        Flood { port, partner: None, source: None, sent: 0 }
+        Flood { port, partner: None, next_station: None }
     }
 }
 
@@ -54,9 +53,9 @@ impl Company for Flood {
         let room = ring.space();
         for k in 0..room {
             let slot = ring.at(k);
-            if let Some(source) = self.source {
-                self.sent = self.sent.wrapping_add(1);
-                ring.mem().write(ring.slot(slot).buf_idx, 6, &source(self.sent));
+            if let Some(station) = &mut self.next_station {
+                *station = station.wrapping_add(1);
+                ring.mem().write(ring.slot(slot).buf_idx, 6, &[&[2, 9], &address(*station)[2..]].concat());
             }
             ring.set_len(slot, 60, 0);
         }
@@ -79,19 +78,10 @@ pub fn drain(ring: &mut netvale::RxRing) {
 
 /// To a partner, as fast as it goes.
 pub fn to_a_partner(daemon: &Daemon) -> Result<Box<dyn Company>> {
-    Ok(Box::new(partners(daemon)?))
-}
-
-fn partners(daemon: &Daemon) -> Result<Flood> {
     let mut partner = daemon.open("vale0:partner", SLOTS)?;
     announce(&mut partner, BESIDE + 1)?;
     let flood = Flood::new(daemon, address(BESIDE + 1))?;
-    Ok(Flood { partner: Some(partner), ..flood })
-}
-
-/// The same, and writes a part of each frame anew.
-pub fn to_a_partner_anew(daemon: &Daemon) -> Result<Box<dyn Company>> {
-    Ok(Box::new(Flood { source: Some(|_| address(BESIDE)), ..partners(daemon)? }))
+    Ok(Box::new(Flood { partner: Some(partner), ..flood }))
 }
 
 /// To the one to whom the bystander sends.
@@ -112,11 +102,7 @@ pub fn to_nobody(daemon: &Daemon) -> Result<Box<dyn Company>> {
 /// To an address that the switch knows, from another one each time.
 pub fn from_many(daemon: &Daemon) -> Result<Box<dyn Company>> {
     let flood = Flood::new(daemon, address(BESIDE))?;
-    let stranger = |number: u16| {
-        let [high, low] = number.to_be_bytes();
-        [2, 9, 0, 0, high, low]
-    };
-    Ok(Box::new(Flood { source: Some(stranger), ..flood }))
+    Ok(Box::new(Flood { next_station: Some(0), ..flood }))
 }
 
 /// A receiver, to whom the bystander sends as well.

@@ -53,7 +53,7 @@ pub const TABLE: &[Row] = &[
     sends("flood-receiver", programs::to_the_receiver),
     sends("flood-broadcast", programs::to_everybody),
     sends("flood-unknown", programs::to_nobody),
-    Row { well_behaved: programs::to_a_partner_anew, ..sends("flood-addresses", programs::from_many) },
+    sends("flood-addresses", programs::from_many),
     is_quiet("doorbell", storms::rings),
     is_quiet("reattach", storms::reattaches),
     is_quiet("connect", storms::connects),
