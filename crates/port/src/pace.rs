@@ -5,7 +5,8 @@
 //! looked at now and then: a meter times a batch of them, by the machine's clock (tests have another clock). Those that
 //! take the worker's thread very long have a tenth of its time, and what comes beyond is dropped. What the kernel does
 //! beside (interrupts, other interfaces' frames) takes less, and what other threads do does not count. A host that
-//! takes the CPU away looks like a slow call, of which it makes one now and then: one alone counts as four milliseconds at most.
+//! takes the CPU away looks like a slow call, of which it makes one now and then: one alone counts as four milliseconds
+//! at most.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
