@@ -139,8 +139,9 @@ impl<C: Clock> Pace<C> {
         next < u32::MAX / SAMPLE
     }
 
+    /// Whether a batch has taken long of late, so that all are looked at.
     #[inline]
-    fn looks(&self) -> bool {
+    pub fn looks(&self) -> bool {
         let until = self.looks_until.load(Ordering::Relaxed);
         until > 0 && self.still_looks(until)
     }
@@ -160,8 +161,9 @@ impl<C: Clock> Pace<C> {
         nanos(now + AHEAD) < self.owes_until.load(Ordering::Relaxed)
     }
 
+    /// Looks at all batches for a while.
     #[cold]
-    fn look(&self) {
+    pub fn look(&self) {
         self.looks_until.store(nanos(self.clock.now() + LOOKS_FOR), Ordering::Relaxed);
     }
 

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 use netvale_mem::lent::{Guard, Lent};
+use netvale_port::pace::Pace;
 use netvale_port::wake::WakeSet;
 use thiserror::Error;
 
@@ -66,6 +67,8 @@ pub struct Sources {
     pub class: u8,
     /// Whether the kernel cuts messages into datagrams (UDP GSO).
     gso: AtomicBool,
+    /// The worker's time that sending takes.
+    pub(crate) pace: Pace,
 }
 
 impl Sources {
@@ -82,6 +85,7 @@ impl Sources {
             sockets,
             class: options.dscp << 2,
             gso: AtomicBool::new(!options.no_checksum || !local.is_ipv4()),
+            pace: Pace::default(),
         })
     }
 

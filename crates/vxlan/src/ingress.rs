@@ -2,6 +2,7 @@
 //! kernel has put them until they are delivered.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use netvale_wire::ethernet;
 
 use crate::ecn;
 use crate::header;
+use crate::ip::Words;
 use crate::partial;
 use crate::peers::Peers;
 use crate::sys::{Message, Receiver};
@@ -21,6 +23,9 @@ use crate::tunnel::{Tunnel, now};
 const READS: usize = 16;
 /// Messages that may be kept at a time: those read, and those that other tunnels' workers have read.
 const KEPT: usize = 3 * READS;
+
+/// Addresses learned in one batch at most: a flood of them takes the worker's time.
+pub const MOST_NEWS: u32 = 32;
 
 /// A tunnel's ingress.
 pub struct TunnelIngress {
@@ -46,6 +51,8 @@ struct Pass<'a> {
     counters: &'a RingCounters,
     now: u32,
     whole: usize,
+    /// How many more addresses may be learned.
+    news: Cell<u32>,
 }
 
 impl TunnelIngress {
@@ -124,7 +131,7 @@ impl TunnelIngress {
         let tunnel = Arc::clone(&self.tunnel);
         let (table, peers) = (tunnel.table.load(), tunnel.peers.load());
         let (now, (whole, _)) = (now(), tunnel.limits());
-        let pass = Pass { tunnel: &tunnel, table: &table, peers: &peers, counters: &self.counters, now, whole };
+        let pass = Pass { tunnel: &tunnel, table: &table, peers: &peers, counters: &self.counters, now, whole, news: Cell::new(MOST_NEWS) };
         while let Some(message) = self.messages.get(self.taken) {
             self.datagrams = pass.take(message, self.datagrams, batch);
             if self.datagrams > 0 {
@@ -197,12 +204,23 @@ impl Pass<'_> {
         Some(frame)
     }
 
+    /// Learns behind which VTEP an address is, unless the batch has brought its share of news: a later frame does then.
+    #[inline]
+    fn learn(&self, mac: u64, from: Words) {
+        if self.table.known(mac, from, self.now).is_none()
+            && let Some(left) = self.news.get().checked_sub(1)
+        {
+            self.news.set(left);
+            self.table.learn_anew(mac, from, self.now, self.tunnel.options.ageing);
+        }
+    }
+
     /// Adds a frame to the batch. On one that came alone its sender's kernel may have left something to do.
     fn push(&self, frame: &[u8], message: &Message, batch: &mut Batch) {
         if self.tunnel.options.learning
             && let Some(source) = frame.get(4..).and_then(<[u8]>::first_chunk::<8>)
         {
-            self.table.learn(u64::from_le_bytes(*source) >> 16, message.from, self.now, self.tunnel.options.ageing);
+            self.learn(u64::from_le_bytes(*source) >> 16, message.from);
         }
         // SAFETY: the frame lies in the buffer of a message, which is neither moved nor written before `release`.
         unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use netvale_port::pace::Pace;
+
 use crate::ip::{self, Words};
 
 /// Most VTEPs of a tunnel.
@@ -51,6 +53,8 @@ pub struct Peer {
     pub floods: bool,
     /// What passed between it and this tunnel.
     pub counters: Arc<PeerCounters>,
+    /// The worker's time that datagrams to it take.
+    pub(crate) pace: Arc<Pace>,
 }
 
 /// A list of VTEPs, which is replaced as a whole.
@@ -68,9 +72,10 @@ impl Peers {
         let mut peers = Peers::default();
         for (ip, floods) in all {
             let words = ip::words(ip);
-            let counters = before.get(words).map(|peer| Arc::clone(&peer.counters)).unwrap_or_default();
+            let kept = before.get(words).map(|peer| (Arc::clone(&peer.counters), Arc::clone(&peer.pace)));
+            let (counters, pace) = kept.unwrap_or_default();
             peers.places.insert(words, peers.list.len());
-            peers.list.push(Peer { ip, floods, counters });
+            peers.list.push(Peer { ip, floods, counters, pace });
             peers.flood.extend(floods.then_some(words));
         }
         peers

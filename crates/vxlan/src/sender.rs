@@ -12,9 +12,11 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ops::Range;
 
 use netvale_mem::steps::{Step, step};
 use netvale_port::batch::MAX_FRAME;
+use netvale_port::pace::Pace;
 use netvale_port::{Batch, DropReason, FrameRef, RingCounters};
 use netvale_wire::offload::{MAX_HEADERS, Offload};
 use netvale_wire::segment::{Segmenter, complete_checksum};
@@ -30,6 +32,8 @@ use crate::sys::Outbox;
 const MESSAGES: usize = 128;
 const PARTS: usize = 2048;
 const MOST_PARTS: usize = 1024;
+/// Messages of a call at most: it cannot be interrupted where datagrams take long.
+const MESSAGES_A_CALL: usize = 32;
 /// Datagrams of a message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels), and their bytes.
 const DATAGRAMS: usize = 64;
 const BYTES: usize = 65_000;
@@ -106,6 +110,13 @@ pub struct Sender {
     lane: Lane,
     open: Open,
     outcome: Outcome,
+}
+
+impl Done {
+    /// Datagrams that the kernel cuts apart, if it does, take it less time than as many messages.
+    fn weight(&self) -> usize {
+        1 + self.frames as usize / 8
+    }
 }
 
 /// What all frames of a delivery have in common.
@@ -350,21 +361,65 @@ impl Sender {
     /// Sends all messages, while what is in private memory is still needed.
     fn send_but_private(&mut self, job: &Job<'_>) {
         let mut first = 0;
-        while let Some(source) = self.done.get(first).map(|done| done.source) {
-            let end = first + self.done[first..].iter().take_while(|done| done.source == source).count();
-            let socket = job.sources.get(source.into());
-            while first < end {
-                let (sent, error) = self.outbox.send(socket, first, end);
-                self.done[first..].iter().take(sent).for_each(|done| count_sent(job, done, &mut self.outcome));
-                first += sent;
-                if sent == 0 {
-                    self.is_refused(job, first, error.as_ref());
-                    first += 1;
-                }
+        while let Some(&Done { to, source, .. }) = self.done.get(first) {
+            // Where datagrams have taken long, each VTEP answers for its own.
+            let slow_to = job.sources.pace.looks().then_some(to);
+            let is_same = |other: &&Done| other.source == source && slow_to.is_none_or(|to| other.to == to);
+            let end = first + self.done[first..].iter().take_while(is_same).count();
+            let peer = slow_to.and_then(|to| job.peers.get(to));
+            self.send_some(job, first..end, peer.map_or(&job.sources.pace, |peer| &peer.pace));
+            if peer.is_some_and(|peer| peer.pace.looks()) {
+                job.sources.pace.look();
             }
+            first = end;
         }
         self.outbox.clear();
         self.done.clear();
+    }
+
+    /// Sends messages from one socket, for as long as they may take.
+    fn send_some(&mut self, job: &Job<'_>, messages: Range<usize>, pace: &Pace) {
+        let Range { start: mut first, end } = messages;
+        let socket = job.sources.get(self.done[first].source.into());
+        let mut meter = pace.begin(self.weight(first..end));
+        while first < end {
+            let count = self.fitting(first..end, meter.at_once());
+            if count == 0 {
+                return self.drop_rest(job, first..end);
+            }
+            let (sent, error) = self.outbox.send(socket, first, first + count);
+            self.done[first..].iter().take(sent).for_each(|done| count_sent(job, done, &mut self.outcome));
+            meter.took(self.weight(first..first + sent) as u32);
+            first += sent;
+            if sent == 0 {
+                self.is_refused(job, first, error.as_ref());
+                first += 1;
+            }
+        }
+        meter.end();
+    }
+
+    /// As how many frames these messages count for a [`Pace`].
+    fn weight(&self, messages: Range<usize>) -> usize {
+        self.done[messages].iter().map(Done::weight).sum()
+    }
+
+    /// How many of these messages a call may take that is to take that many frames: one is sent whole.
+    fn fitting(&self, messages: Range<usize>, frames: usize) -> usize {
+        let mut left = frames;
+        let fits = |done: &&Done| {
+            let rest = left.checked_sub(done.weight());
+            left = rest.unwrap_or(0);
+            rest.is_some()
+        };
+        let fitting = self.done[messages].iter().take(MESSAGES_A_CALL).take_while(fits).count();
+        fitting.max(usize::from(frames > 0))
+    }
+
+    /// Drops messages for which there is no time.
+    #[cold]
+    fn drop_rest(&self, job: &Job<'_>, messages: Range<usize>) {
+        job.counters.dropped(DropReason::Device, self.done[messages].iter().map(|done| done.frames).sum());
     }
 
     /// Drops a message that the kernel does not take.

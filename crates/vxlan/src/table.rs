@@ -121,19 +121,23 @@ impl Table {
     /// Records that an address was seen behind a VTEP. Returns whether that is known now.
     #[inline]
     pub fn learn(&self, mac: u64, vtep: Words, now: u32, ageing: u32) -> bool {
-        if mac & 1 != 0 || mac == 0 {
-            return true;
-        }
-        if let Some((state, words)) = self.find(mac).and_then(|slot| slot.read(mac))
-            && (state & GIVEN != 0 || words == vtep && (state & SEEN) as u32 == now)
-        {
-            return state & GIVEN == 0 || words == vtep;
-        }
-        self.learn_anew(mac, vtep, now, ageing)
+        self.known(mac, vtep, now).unwrap_or_else(|| self.learn_anew(mac, vtep, now, ageing))
     }
 
+    /// What [`Table::learn`] returns where it would change nothing.
+    #[inline]
+    pub(crate) fn known(&self, mac: u64, vtep: Words, now: u32) -> Option<bool> {
+        if mac & 1 != 0 || mac == 0 {
+            return Some(true);
+        }
+        let (state, words) = self.find(mac)?.read(mac)?;
+        let is_given = state & GIVEN != 0;
+        (is_given || words == vtep && (state & SEEN) as u32 == now).then_some(!is_given || words == vtep)
+    }
+
+    /// Records an address that is not [known](Table::known).
     #[cold]
-    fn learn_anew(&self, mac: u64, vtep: Words, now: u32, ageing: u32) -> bool {
+    pub(crate) fn learn_anew(&self, mac: u64, vtep: Words, now: u32, ageing: u32) -> bool {
         if self.writing.swap(true, Ordering::Acquire) {
             return false;
         }

@@ -136,6 +136,25 @@ fn frames_arrive() {
     assert_eq!(b.bytes(many.len()), many);
 }
 
+/// Objective: a flood of new sources teaches a tunnel a bounded number of them with each batch; who speaks on is learned.
+#[test]
+fn a_flood_of_sources_is_learned_in_parts() {
+    let (one, two) = (endpoint(1, 4789), endpoint(2, 4789));
+    let (a, mut b) = (end(&one, options(7, &[2])), end(&two, options(7, &[1])));
+    let frames: Vec<_> = (0..100).map(|from| frame(0xff, from, 60, 0)).collect();
+    with_batch(&frames, &VnetHdr::default(), |batch, picks| {
+        assert_eq!(a.egress.deliver(batch, picks, &mut Scratch::new()), picks.len())
+    });
+    assert_eq!(b.bytes(frames.len()), frames);
+    let learned = b.tunnel.addresses().len();
+    assert!((32..100).contains(&learned), "{learned}");
+    for from in 0..100 {
+        a.send(&[frame(0xff, from, 60, 0)]);
+        b.bytes(1);
+    }
+    assert_eq!(b.tunnel.addresses().len(), 100);
+}
+
 /// A frame of a UDP flow over IPv4.
 fn datagram(to: u8, port: u16, len: usize, tag: u8) -> Vec<u8> {
     let mut bytes = vec![0; len];

@@ -8,7 +8,7 @@ use crate::common;
 use std::os::fd::AsFd;
 use std::process::Command;
 
-use common::ports::{attach, beside_slow_frames};
+use common::ports::{attach, beside_slow_frames, show};
 use common::{Daemon, cable, carry, falls_asleep, frame, frames, ip, receive, until};
 use netvale::{Error, Interest, Options, Port};
 use netvale_afxdp::iface::Interface;
@@ -480,4 +480,36 @@ fn filtering_sockets() {
     cable("nva", "nvb", 1);
     attach(&d, "netmap:nva", json!({}));
     beside_slow_frames(&d, "vale0:nva", || Listeners::at("nvb", 800).unwrap());
+}
+
+/// What ip(8) says of an interface.
+fn link(name: &str) -> serde_json::Value {
+    let out = Command::new("ip").args(["-json", "-statistics", "link", "show", name]).output().unwrap();
+    serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap()[0].take()
+}
+
+/// Objective: the same where a tunnel leads over the veth. A tunnel's other VTEPs get all that is for them.
+#[test]
+fn filtering_sockets_behind_a_tunnel() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("workers = 1");
+    cable("nva", "nvb", 1);
+    cable("nvc", "nvd", 1);
+    for (name, far, net) in [("nva", "nvb", 77), ("nvc", "nvd", 78)] {
+        let mac = link(far)["address"].as_str().unwrap().to_owned();
+        ip(&format!("address add 10.{net}.0.1/24 dev {name}"));
+        ip(&format!("neighbor replace 10.{net}.0.2 lladdr {mac} dev {name} nud permanent"));
+    }
+    ip("address add 10.79.0.1/32 dev lo");
+    attach(&d, "vxlan:7,local=10.79.0.1,remote=10.77.0.2,remote=10.78.0.2", json!({"name": "vx"}));
+    beside_slow_frames(&d, "vale0:vx", || Listeners::at("nvb", 800).unwrap());
+    let shown = show(&d, "vale0:vx");
+    let rings = shown["rings"].as_array().unwrap();
+    let sent = rings.iter().map(|ring| ring["frames"].as_u64().unwrap()).max().unwrap();
+    // Many datagrams are one packet there: each has a header and a frame.
+    let came = link("nvd")["stats64"]["rx"]["bytes"].as_u64().unwrap() / (8 + frame(0, 0, 0).len() as u64);
+    println!("{came} datagrams came at the other VTEP, of {sent} to both");
+    assert!(came * 3 > sent, "{came} datagrams came at the other VTEP, of {sent} to both");
 }
