@@ -19,7 +19,7 @@ use crate::ports::{multicast, pipe, policies};
 use crate::registry::pipes::Pipes;
 use crate::rings::nic::NicPort;
 use crate::rings::pipe::Pipe;
-use crate::rings::status::{counted, region_info, with_guests_indices, with_indices};
+use crate::rings::status::{counted, region_info, read_indices, with_indices};
 use crate::rings::switched::Rings;
 
 /// Lists the switches that the caller may use.
@@ -137,7 +137,7 @@ fn summary(record: &Record, name: &str) -> PortInfo {
 /// Describes a port with its rings.
 fn info(d: &Daemon, record: &Record, name: &str) -> PortInfo {
     let ingress = record.ingress.iter().enumerate().map(|(i, c)| ring_in(d, record, i, c));
-    let egress = record.egress.iter().enumerate().map(|(i, c)| ring_out(record, i, c));
+    let egress = record.egress.iter().enumerate().map(|(i, c)| ring_out(d, record, i, c));
     let rings = ingress.chain(egress).collect();
     PortInfo { rings, notes: notes(record), ..summary(record, name) }
 }
@@ -148,7 +148,7 @@ fn ring_in(d: &Daemon, record: &Record, i: usize, counters: &RingCounters) -> Ri
     let Some((tx, region)) = record.rings().and_then(|r| Some((r.tx.get(i)?, r.mem.region()))) else {
         let (kicks_sent, kicks_suppressed, kicks_received) = record.behind.ring_kicks(Direction::In, i);
         let base = RingInfo { worker, kicks_sent, kicks_suppressed, kicks_received, ..base };
-        return with_any_indices(base, record, i);
+        return with_any_indices(d, base, record, i);
     };
     RingInfo {
         kicks_sent: tx.kicks.sent(),
@@ -159,19 +159,18 @@ fn ring_in(d: &Daemon, record: &Record, i: usize, counters: &RingCounters) -> Ri
     }
 }
 
-/// With the indices of a guest's ring, if that is one of netmap's.
-fn with_any_indices(base: RingInfo, record: &Record, i: usize) -> RingInfo {
-    match record.behind.ring_side(base.dir, i) {
-        Some(side) => with_guests_indices(base, &side),
-        None => base,
-    }
+/// With the indices of a guest's ring, if that is one of netmap's and does not hold up who reads it.
+fn with_any_indices(d: &Daemon, base: RingInfo, record: &Record, i: usize) -> RingInfo {
+    let Some(side) = record.behind.ring_side(base.dir, i) else { return base };
+    let known = base.clone();
+    d.regions.touch_guest(record.owner.uid, move || read_indices(base, &side)).unwrap_or(known)
 }
 
-fn ring_out(record: &Record, i: usize, counters: &RingCounters) -> RingInfo {
+fn ring_out(d: &Daemon, record: &Record, i: usize, counters: &RingCounters) -> RingInfo {
     let base = RingInfo { dir: Direction::Out, index: i as u32, ..counted(counters) };
     let Some((rx, region)) = record.rings().and_then(|r| Some((r.rx.get(i)?, r.mem.region()))) else {
         let (kicks_sent, kicks_suppressed, _) = record.behind.ring_kicks(Direction::Out, i);
-        return with_any_indices(RingInfo { kicks_sent, kicks_suppressed, ..base }, record, i);
+        return with_any_indices(d, RingInfo { kicks_sent, kicks_suppressed, ..base }, record, i);
     };
     let (kicks, side) = (rx.host().kicks(), rx.host().side());
     RingInfo { kicks_sent: kicks.sent(), kicks_suppressed: kicks.suppressed(), ..with_indices(base, side, region) }

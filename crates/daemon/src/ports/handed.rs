@@ -1,6 +1,7 @@
 //! Queues of users who are not trusted with others' time ([`netvale_port::domain`]), and the tasks of these users'
 //! workers that take to them what others hand over.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use netvale_mem::Region;
@@ -11,6 +12,7 @@ use netvale_port::handed_over::HandOverQueue;
 use netvale_port::link::LinkEnd;
 use netvale_port::listener::Site;
 use netvale_switch::{LinkTask, PortId, Switch};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 
 use crate::caller::{Caller, is_trusted_user};
@@ -33,6 +35,26 @@ pub fn domain_of(owner: Caller) -> TimeDomain {
 /// The domain of a port to whose device others than its owner may connect: that of whom they are. Of a group, or of all
 /// users, it is not known who will: they are all in one domain, and so are users for whom there is no worker any more.
 pub fn domain_of_site(d: &Daemon, owner: Caller, site: &Site) -> TimeDomain {
+    let Access { mode, users, groups } = &site.access;
+    domain_of_peers(d, owner, users, groups.is_empty() && mode & OTHERS == 0)
+}
+
+/// The domain of a port that connects to a socket: that of whom the socket or its folder belongs to. If others may make
+/// a socket there, it is not known who listens.
+pub fn domain_of_listener(d: &Daemon, owner: Caller, path: &Path) -> TimeDomain {
+    let socket = rustix::fs::lstat(path).ok();
+    let folder = path.parent().and_then(|folder| rustix::fs::stat(folder).ok());
+    let users: Vec<u32> = [&socket, &folder].into_iter().flatten().map(|file| file.st_uid).collect();
+    let is_fixed = folder.is_none_or(|folder| {
+        let mode = Mode::from_raw_mode(folder.st_mode);
+        // In a sticky folder, only its owner may put another file in the place of one.
+        mode.bits() & OTHERS == 0 || mode.contains(Mode::SVTX) && socket.is_some()
+    });
+    domain_of_peers(d, owner, &users, is_fixed)
+}
+
+/// The domain of a port whose peers are of these users; `is_all`: of no others.
+fn domain_of_peers(d: &Daemon, owner: Caller, users: &[u32], is_all: bool) -> TimeDomain {
     if !permission::is_trusted(owner) {
         return domain_of(owner);
     }
@@ -42,10 +64,9 @@ pub fn domain_of_site(d: &Daemon, owner: Caller, site: &Site) -> TimeDomain {
     }
     let trusted: Vec<u32> = named.iter().filter_map(|name| user_id(name).ok()).collect();
     let is_trusted = |uid: u32| is_trusted_user(uid) || trusted.contains(&uid);
-    let Access { mode, users, groups } = &site.access;
     match users.iter().find(|uid| !is_trusted(**uid)).map(|uid| TimeDomain::of_user(*uid)) {
         Some(domain) if d.workers.has_room_for(domain) => domain,
-        None if groups.is_empty() && mode & OTHERS == 0 => TimeDomain::TRUSTED,
+        None if is_all => TimeDomain::TRUSTED,
         _ => TimeDomain::SOMEBODY,
     }
 }

@@ -7,7 +7,7 @@ use netvale_portspec::AttachSpec;
 use netvale_vhost::port::continued::{Given, VhostState};
 use netvale_vhost::port::{Mode, VhostError, VhostOptions, VhostPort};
 
-use super::handed::domain_of_site;
+use super::handed::{domain_of_listener, domain_of_site};
 use super::kind::Asked;
 use super::notes::negotiated;
 use super::plug::{NewPort, plug};
@@ -89,10 +89,14 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vhost(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vhost>()?;
     let site = site(&d.config, asked.caller, path.as_str(), &o)?;
-    let domain = domain_of_site(d, asked.caller, &site);
+    let mode = if o.client() { Mode::Client } else { Mode::Server };
+    let domain = match mode {
+        Mode::Client => domain_of_listener(d, asked.caller, site.path()),
+        Mode::Server => domain_of_site(d, asked.caller, &site),
+    };
     let options = VhostOptions {
         site,
-        mode: if o.client() { Mode::Client } else { Mode::Server },
+        mode,
         pairs: u16::try_from(o.rings().max(1)).unwrap_or(u16::MAX),
         mac: o.mac().unwrap_or_else(|| Mac::of_name(b'v', &asked.at.full())).0,
         mtu: offered(o.mtu()),

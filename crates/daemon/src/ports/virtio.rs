@@ -4,6 +4,7 @@ use std::path::Path;
 
 use netvale_control::options::{OptionsOf, kind, takes};
 use netvale_control::types::{PortInfo, PortKind};
+use netvale_port::domain::TimeDomain;
 use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
 use netvale_vhost::frontend::BackEnd;
@@ -13,6 +14,7 @@ use netvale_virtio::driver::port::{DriverError, Transport, VirtioPort};
 use netvale_virtio_pci::OnBus;
 use rustix::io::Errno;
 
+use super::handed::{domain_of, domain_of_listener};
 use super::kind::Asked;
 use super::notes::negotiated;
 use super::plug::{NewPort, plug};
@@ -76,7 +78,8 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         return refuse(Errno::LOOP, format!("{text}; use another switch"));
     }
     let place = permission::place(&d.config, asked.caller, Path::new(path.as_str()))?;
-    plug_in(d, asked, BackEnd(place), o)
+    let domain = domain_of_listener(d, asked.caller, place.path());
+    plug_in(d, asked, BackEnd(place), o, domain)
 }
 
 /// The port of that switch whose own device listens at `path`.
@@ -95,7 +98,7 @@ pub fn attach_pci(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::VirtioPci(address) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::VirtioPci>()?;
     let device = OnBus::at(&address.to_string()).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
-    plug_in(d, asked, device, o)
+    plug_in(d, asked, device, o, domain_of(asked.caller))
 }
 
 fn plug_in<K: Driver>(
@@ -103,6 +106,7 @@ fn plug_in<K: Driver>(
     asked: &Asked<'_>,
     device: impl Transport,
     o: OptionsOf<'_, K>,
+    domain: TimeDomain,
 ) -> Result<(), Refusal> {
     let refused = |e: DriverError| Refusal::new(e.errno(), e.to_string());
     let (virtio, queues) = match asked.continued() {
@@ -117,7 +121,7 @@ fn plug_in<K: Driver>(
     };
     virtio.on_change(d.on_news());
     virtio.on_peer(d.on_news());
-    plug(d, &asked.at, queues, NewPort::new(DrivenPort(virtio), asked).with_gro(o.gro()))
+    plug(d, &asked.at, queues, NewPort::new(DrivenPort(virtio), asked).in_domain(domain).with_gro(o.gro()))
 }
 
 fn driver_options<K: Driver>(o: &OptionsOf<'_, K>) -> DriverOptions {

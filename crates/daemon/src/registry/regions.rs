@@ -1,6 +1,6 @@
 //! Regions by number. A region is freed with the last port that lies in it.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
@@ -75,6 +75,8 @@ pub struct Regions {
     bare: BTreeMap<u32, u32>,
     /// Who touches regions of users who are not trusted, by user.
     touchers: BTreeMap<u32, Weak<Toucher>>,
+    /// Who touches memory of guests whose ports are of users without one.
+    guests: OnceCell<Toucher>,
 }
 
 impl Regions {
@@ -87,6 +89,7 @@ impl Regions {
             gone: BTreeSet::new(),
             bare: BTreeMap::new(),
             touchers: BTreeMap::new(),
+            guests: OnceCell::new(),
         }
     }
 
@@ -146,6 +149,18 @@ impl Regions {
         }
         let toucher = self.toucher_of(uid)?;
         Ok(HoleWaiter::by(&self.faults, toucher))
+    }
+
+    /// Touches memory of a guest behind a port of that user's. `None` if it holds up who touches it.
+    pub fn touch_guest<R: Send + 'static>(&self, uid: u32, what: impl FnOnce() -> R + Send + 'static) -> Option<R> {
+        if let Some(toucher) = self.touchers.get(&uid).and_then(Weak::upgrade) {
+            return toucher.touch(what);
+        }
+        if self.guests.get().is_none() {
+            let started = Toucher::start("netvale-touches".to_owned(), &self.faults).ok()?;
+            self.guests.get_or_init(|| started);
+        }
+        self.guests.get()?.touch(what)
     }
 
     /// The users whose regions held up who touched them since the last call.

@@ -21,11 +21,11 @@ pub(crate) fn counted(c: &RingCounters) -> RingInfo {
 pub(crate) fn with_indices(info: RingInfo, side: &RingSide, region: &Region) -> RingInfo {
     let known = info.clone();
     let side = side.clone();
-    region.touch(move || with_guests_indices(info, &side)).unwrap_or(known)
+    region.touch(move || read_indices(info, &side)).unwrap_or(known)
 }
 
-/// The same of a ring in a guest's memory.
-pub(crate) fn with_guests_indices(info: RingInfo, side: &RingSide) -> RingInfo {
+/// Adds the ring's indices, however long that takes.
+pub(crate) fn read_indices(info: RingInfo, side: &RingSide) -> RingInfo {
     RingInfo {
         slots: side.ring.num_slots(),
         head: side.csb.head(),

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -185,14 +185,16 @@ fn attach_guest(d: &Daemon, mut options: Value) {
 /// Mallory's hypervisor, at the port that is there.
 fn connected_guest(d: &Daemon) -> (UnixStream, impl Sized) {
     let path = folder_in(d.dir()).join("guest");
-    as_user(MALLORY, || {
-        let socket = UnixStream::connect(&path).unwrap();
-        let stop = Doorbell::new().unwrap();
-        let calls = [(); 8].map(|()| Doorbell::new().unwrap());
-        let options = DriverOptions { pairs: 4, size: 4096, ..DriverOptions::default() };
-        let running = Frontend::new(socket.as_fd(), stop.as_fd(), &Fault::new().unwrap()).start(options, &calls);
-        (socket, (running.unwrap(), calls))
-    })
+    as_user(MALLORY, || driven(UnixStream::connect(&path).unwrap()))
+}
+
+/// A hypervisor's end of a connection, whose driver runs.
+fn driven(socket: UnixStream) -> (UnixStream, impl Sized) {
+    let stop = Doorbell::new().unwrap();
+    let calls = [(); 8].map(|()| Doorbell::new().unwrap());
+    let options = DriverOptions { pairs: 4, size: 4096, ..DriverOptions::default() };
+    let running = Frontend::new(socket.as_fd(), stop.as_fd(), &Fault::new().unwrap()).start(options, &calls);
+    (socket, (running.unwrap(), calls))
 }
 
 /// Objective: a port that root attached for Mallory's hypervisor takes Mallory's time: frames of others, which go to
@@ -245,6 +247,98 @@ fn a_guest_leaves_beside_a_hole() {
     assert!(longest < BOUND, "a request took {longest:?}, beside a hole of {lasted:?}");
     assert!(rounds > 20, "the hole was over before the guest had left");
     until("its memory is unmapped", || !maps().contains("netvale-virtio"));
+}
+
+/// Objective: root's port that connects to Mallory's hypervisor takes Mallory's time, too.
+#[test]
+fn a_hypervisor_that_listens_holds_nobody_up() {
+    if !rustix::process::geteuid().is_root() {
+        return netvale_harness::skip("being several users needs root");
+    }
+    let _one = ONE.lock();
+    let d = daemon();
+    let listener = as_user(MALLORY, || UnixListener::bind(folder_in(d.dir()).join("guest")).unwrap());
+    attach_guest(&d, json!({ "client": true }));
+    let (socket, _) = listener.accept().unwrap();
+    let (_socket, _memory) = as_user(MALLORY, || driven(socket));
+    let mut a = opened(&d, ALICE, "vale0:a", 0);
+    let mut b = opened(&d, ALICE, "vale0:b", 0);
+    let mut tag = 0;
+    let (longest, lasted) = beside_a_hole(|| {
+        send(&mut a, &frame(255, 1, tag));
+        while receive(&mut b) != frame(255, 1, tag) {}
+        tag = tag.wrapping_add(1);
+    });
+    println!("the hole took {lasted:?}, the longest frame {longest:?}");
+    assert!(longest < BOUND, "a frame took {longest:?}, beside a hole of {lasted:?}");
+}
+
+/// Objective: a port of root's takes root's time if nobody else can listen where it connects, and another's if somebody
+/// can: who owns the socket, or may put one there.
+#[test]
+fn ports_take_the_time_of_who_listens() {
+    if !rustix::process::geteuid().is_root() {
+        return netvale_harness::skip("being several users needs root");
+    }
+    let d = daemon();
+    let folder = |name: &str, mode: u32, owner: u32| {
+        let path = d.dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        chown(&path, Some(owner), Some(owner)).unwrap();
+        path
+    };
+    // Name, mode and owner of the folder; the owner of a socket that is there; whether the time is root's.
+    let rows = [
+        ("roots", 0o755, 0, None, true),
+        ("roots_socket", 0o755, 0, Some(0), true),
+        ("users_socket", 0o755, 0, Some(MALLORY), false),
+        ("users_folder", 0o755, MALLORY, Some(0), false),
+        ("groups_folder", 0o775, 0, Some(0), false),
+        ("sticky", 0o1777, 0, Some(0), true),
+        ("sticky_and_empty", 0o1777, 0, None, false),
+    ];
+    for (name, mode, owner, listener, is_roots) in rows {
+        let path = folder(name, mode, owner).join("socket");
+        let _listener = listener.map(|uid| {
+            let listener = UnixListener::bind(&path).unwrap();
+            chown(&path, Some(uid), Some(uid)).unwrap();
+            listener
+        });
+        for (kind, options) in [("vhost", json!({ "client": true, "name": "p" })), ("virtio", json!({ "name": "p" }))] {
+            let port = format!("{kind}:{}", path.display());
+            let reply = d.call("port.attach", json!({ "switch": "vale0", "port": port, "options": options }));
+            assert_eq!(reply["result"]["kind"], kind, "{name}: {reply}");
+            let shown = d.call("port.show", json!({ "port": "vale0:p" }));
+            // The daemon has one worker of root's.
+            assert_eq!(shown["result"]["rings"][0]["worker"] == 0, is_roots, "{name}, {kind}: {shown}");
+            d.call("port.detach", json!({ "switch": "vale0", "port": "p" }));
+        }
+    }
+}
+
+/// Objective: the indices of a ring in the memory of a guest at root's port are read without a wait.
+#[test]
+fn a_ptnet_guest_is_shown_beside_a_hole() {
+    if !rustix::process::geteuid().is_root() {
+        return netvale_harness::skip("being several users needs root");
+    }
+    let _one = ONE.lock();
+    let d = daemon();
+    let path = folder_in(d.dir()).join("guest");
+    let options = json!({ "name": "guest", "rings": 4, "slots": 4096, "socket_user": MALLORY.to_string() });
+    let port = format!("ptnet:{}", path.display());
+    let reply = d.call("port.attach", json!({ "switch": "vale0", "port": port, "options": options }));
+    assert_eq!(reply["result"]["kind"], "ptnet", "{reply}");
+    let _guest = as_user(MALLORY, || Port::as_guest(&path, 0)).unwrap();
+    let show = || d.call("port.show", json!({ "port": "vale0:guest" }));
+    assert_eq!(show()["result"]["rings"][0]["slots"], 4096);
+    let (longest, lasted) = beside_a_hole(|| {
+        show();
+        drop(opened(&d, ALICE, "vale0:c", 0));
+    });
+    println!("the hole took {lasted:?}, the longest request {longest:?}");
+    assert!(longest < BOUND, "a request took {longest:?}, beside a hole of {lasted:?}");
 }
 
 /// Whether a hole is being made in the longest region: its pages are taken out of all mappings first.
