@@ -195,6 +195,17 @@ impl Bystanders {
         self.all.iter().map(|one| Tally::get(&one.books.corrupt)).sum()
     }
 
+    /// What was wrong with the first damaged frames of each pair, and when after `begun` they came.
+    pub fn damages(&self, begun: Instant) -> Vec<String> {
+        let of = |one: &Bystander| {
+            let name = one.kind.name;
+            one.books.damages().into_iter().map(move |(at, what)| {
+                format!("{name}, after {:.1} s: {what}", at.saturating_duration_since(begun).as_secs_f64())
+            })
+        };
+        self.all.iter().flat_map(of).collect()
+    }
+
     /// Counts of all flows.
     pub fn counts(&self) -> Vec<FlowCounts> {
         self.all.iter().flat_map(Bystander::counts).collect()

@@ -66,6 +66,20 @@ pub fn read(bytes: &[u8]) -> Seen {
     if is_whole { Seen::Frame(number) } else { Seen::Corrupt }
 }
 
+/// What is wrong with a damaged payload: its number, and where and how it differs from what was sent.
+pub fn damage(bytes: &[u8]) -> String {
+    let field = |at: usize| bytes.get(at..at + 8).and_then(|w| w.try_into().ok()).map_or(0, u64::from_le_bytes);
+    let number = Number { flow: field(8) as u32, epoch: field(12) as u32, sequence: field(16) };
+    let mut sent = Vec::new();
+    number.payload(&mut sent);
+    let differs = |at: &usize| bytes.get(*at) != sent.get(*at);
+    let first = (0..sent.len()).find(differs);
+    let last = (0..sent.len()).rfind(differs);
+    let there = first.and_then(|first| bytes.get(first..)).unwrap_or_default();
+    let there: String = there.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("{number:?}: {} bytes of {}, others from {first:?} to {last:?}: {there}", bytes.len(), sent.len())
+}
+
 fn sum(bytes: &[u8]) -> u64 {
     let mut sum = bytes.len() as u64;
     for chunk in bytes.chunks(8) {
@@ -183,6 +197,17 @@ mod tests {
             assert_eq!(read(&bytes[..bytes.len() - 1]), Seen::Corrupt);
         }
         assert_eq!(read(&[0; 60]), Seen::Stranger);
+    }
+
+    /// Objective: of a damaged frame it is told which one it was, and where it differs.
+    #[test]
+    fn damages() {
+        let mut bytes = Vec::new();
+        number(77).payload(&mut bytes);
+        bytes[100] ^= 1;
+        bytes[102] ^= 1;
+        let told = damage(&bytes);
+        assert!(told.contains("sequence: 77") && told.contains("from Some(100) to Some(102)"), "{told}");
     }
 
     /// Objective: what is missing, comes twice, late, or from an earlier epoch, is counted as that; other flows' frames

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::ends::End;
-use crate::frames::{Expected, Number, Seen, Tally, read};
+use crate::frames::{Expected, Number, Seen, Tally, damage, read};
 use crate::machine::{GoneTime, waited};
 use crate::replayed;
 
@@ -19,6 +19,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// After such a time the window is taken to be lost, and filled again.
 const GIVEN_UP: Duration = Duration::from_millis(200);
 
+/// Damaged frames of a pair that are described.
+const MOST_DAMAGES: usize = 12;
 /// A longer time without a frame is written down.
 const LONG: Duration = Duration::from_millis(100);
 
@@ -68,6 +70,8 @@ impl Pair {
 pub struct Books {
     /// Damaged frames have no flow.
     pub corrupt: AtomicU64,
+    /// When the first of them came, and what was wrong with them.
+    damages: Mutex<Vec<(Instant, String)>>,
     /// Others' frames.
     pub strangers: AtomicU64,
     /// One for each flow.
@@ -83,6 +87,20 @@ impl Books {
     /// For that many flows.
     pub fn of(flows: usize) -> Books {
         Books { tallies: (0..flows).map(|_| Tally::default()).collect(), ..Books::default() }
+    }
+
+    /// Counts a damaged frame.
+    fn damaged(&self, payload: &[u8]) {
+        self.corrupt.fetch_add(1, Ordering::Relaxed);
+        let mut damages = self.damages.lock().unwrap_or_else(PoisonError::into_inner);
+        if damages.len() < MOST_DAMAGES {
+            damages.push((Instant::now(), damage(payload)));
+        }
+    }
+
+    /// The first damaged frames.
+    pub fn damages(&self) -> Vec<(Instant, String)> {
+        self.damages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes out what was written down since the last time.
@@ -232,7 +250,7 @@ impl Turns {
         for (at, end) in pair.ends.iter_mut().enumerate() {
             end.receive(&mut |payload| match read(payload) {
                 Seen::Stranger => _ = books.strangers.fetch_add(1, Ordering::Relaxed),
-                Seen::Corrupt => _ = books.corrupt.fetch_add(1, Ordering::Relaxed),
+                Seen::Corrupt => books.damaged(payload),
                 Seen::Frame(number) => {
                     let of_end = pair.flows.iter().enumerate().filter(|(_, flow)| flow.to == at);
                     of_end.for_each(|(i, _)| expected[i].count(number, &books.tallies[i]));

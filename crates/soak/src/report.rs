@@ -74,6 +74,8 @@ pub struct Report {
     pub flows: Vec<FlowCounts>,
     /// Damaged frames.
     pub corrupt: u64,
+    /// What was wrong with the first of each pair.
+    pub damages: Vec<String>,
     /// Lives of the daemons.
     pub lives: Vec<Life>,
     /// How long it took until all ports were back after a daemon was killed, in milliseconds.
@@ -149,6 +151,7 @@ impl Report {
         }
         let slowest = self.back_after_ms.iter().max().copied().unwrap_or_default();
         line(format_args!("\nDamaged frames: {}. All ports back after a kill within {slowest} ms.", self.corrupt));
+        self.damages.iter().for_each(|damage| line(format_args!("Damaged: {damage}.")));
         self.stalls.iter().for_each(|stall| line(format_args!("Stalled {stall}.")));
         self.left_out.iter().for_each(|(what, why)| line(format_args!("Left out: {what}: {why}.")));
         self.failures.iter().for_each(|failure| line(format_args!("FAILED: {failure}")));

@@ -342,6 +342,7 @@ impl Soak {
         self.report.flows = self.bystanders.counts();
         self.report.least = self.shares.least();
         self.report.corrupt = self.bystanders.corrupt();
+        self.report.damages = self.bystanders.damages(self.begun);
         self.bystanders.close(0);
         for (number, name) in NAMES.into_iter().enumerate() {
             self.bury(number, "stopped");
