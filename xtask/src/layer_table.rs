@@ -7,7 +7,7 @@
 //! abi → portspec → control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
 //! { netlink, tap } → netns → { cli, cni }      netlink → evpn      portspec, control → cni
 //! control → { evpn, observe } → cli      vxlan → { bench, cli }
-//! fdio → { control, vfio-user, vhost, ptnet, guest, client, daemon }
+//! fdio → { mem, port, control, tap, afxdp, nic, virtio, vfio-user, vhost, ptnet, e1000, guest, client, daemon }
 //! wire → { policy, port, switch, tap, pcapport, client, daemon }      policy → { control, port, switch, daemon, cli, bench }
 //! ```
 //!
@@ -23,23 +23,23 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("portspec", &["abi"]),
     ("policy", &["wire"]),
     ("control", &["abi", "portspec", "policy", "fdio"]),
-    ("mem", &["abi"]),
-    ("port", &["abi", "mem", "wire", "policy"]),
+    ("mem", &["abi", "fdio"]),
+    ("port", &["abi", "mem", "wire", "policy", "fdio"]),
     ("switch", &["abi", "mem", "wire", "policy", "port"]),
-    ("tap", &["abi", "mem", "wire", "port"]),
+    ("tap", &["abi", "mem", "wire", "port", "fdio"]),
     ("netlink", &[]),
     ("netns", &["netlink", "tap"]),
     ("pcapport", &["abi", "mem", "wire", "port"]),
     ("vxlan", &["mem", "wire", "port"]),
-    ("afxdp", &["abi", "mem"]),
-    ("nic", &["abi", "mem", "port", "afxdp"]),
+    ("afxdp", &["abi", "mem", "fdio"]),
+    ("nic", &["abi", "mem", "port", "afxdp", "fdio"]),
     ("pci", &["abi", "mem"]),
-    ("virtio", &["abi", "mem", "wire", "port"]),
+    ("virtio", &["abi", "mem", "wire", "port", "fdio"]),
     ("virtio-pci", &["abi", "mem", "pci", "virtio"]),
     ("vhost", &["abi", "mem", "wire", "port", "virtio", "fdio"]),
     ("vfio-user", &["mem", "fdio"]),
     ("ptnet", &["abi", "mem", "port", "vfio-user", "fdio"]),
-    ("e1000", &["mem", "wire", "port", "pci", "vfio-user"]),
+    ("e1000", &["mem", "wire", "port", "pci", "vfio-user", "fdio"]),
     ("guest", &["abi", "mem", "pci", "control", "fdio"]),
     ("client", &["abi", "mem", "wire", "afxdp", "pci", "guest", "portspec", "control", "fdio"]),
     ("capi", &["abi", "mem", "portspec", "control", "client"]),

@@ -10,7 +10,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`bpf`] | the program, and how it is attached |
-//! | [`continued`] | what another process had open |
+//! | `continued` | what another process had open |
 //! | [`iface`] | what the kernel says of an interface |
 //! | [`ring`] | rings that the kernel shares |
 //! | [`sizes`] | how large a port is |
@@ -21,7 +21,7 @@
 //! | [`through`] | a queue as a netmap program sees it: its rings, without a copy |
 
 pub mod bpf;
-pub mod continued;
+mod continued;
 pub mod iface;
 pub mod nic;
 pub mod outlet;
@@ -31,5 +31,4 @@ pub mod sizes;
 pub mod socket;
 pub mod through;
 
-pub use continued::NotContinued;
 pub use nic::{LostTags, Nic, NicError, Opened};

@@ -16,6 +16,7 @@ mod continued;
 mod sending;
 mod tags;
 
+pub use continued::NicState;
 use sending::Senders;
 pub use sending::Sending;
 pub use tags::LostTags;

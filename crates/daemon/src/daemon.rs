@@ -4,17 +4,17 @@ use std::any::Any;
 use std::sync::Arc;
 
 use netvale_control::types::{Direction, EventName, PortInfo, PortKind};
+use netvale_fdio::state::State;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
 use netvale_port::service::{self, AskedToPause};
-use netvale_ptnet::keep::Kept;
 use netvale_ptnet::port::News;
 use rustix::io::Errno;
 
 use crate::caller::Caller;
 use crate::config::Config;
-use crate::handover::items::State;
+use crate::handover::items::Parked;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
 use crate::registry::changes::Changes;
@@ -90,8 +90,6 @@ pub struct Daemon {
     pub(crate) captures: Captures,
     /// What ports left behind that are gone.
     pub(crate) freed: FreedMemory,
-    /// Descriptors that the service manager kept, until their ports are attached.
-    pub(crate) kept: Kept,
     /// Threads of a predecessor's ports that wait until this process goes on in its place.
     pub(crate) held: Vec<Box<dyn Any>>,
     /// Rung by threads of ports when something changed that the service manager keeps.
@@ -133,7 +131,6 @@ impl Daemon {
             looks: Looks::default(),
             captures: Captures::default(),
             freed: FreedMemory::default(),
-            kept: Kept::new(),
             held: Vec::new(),
             news: Arc::new(Doorbell::new()?),
             successor: None,
@@ -285,31 +282,31 @@ pub trait Attached: Any {
         false
     }
 
-    /// Asks the threads of its own to pause, which [`Attached::hand_over`] then waits for. They go on when the result
+    /// Asks the threads of its own to pause, which [`Attached::save_parked`] then waits for. They go on when the result
     /// is dropped, unless they were.
     fn ask_to_pause(&self) -> Vec<AskedToPause> {
         Vec::new()
     }
 
-    /// What a successor must know to continue the port where it stopped; its descriptors go there, too. `None`: it
-    /// begins anew there.
+    /// What another process needs to go on with the port, at any time, without pausing anything: the service manager
+    /// keeps it for the case that this one is killed. Where its rings stopped, the other one has to find in shared
+    /// memory. `None`: the port begins anew there.
     ///
     /// # Errors
     /// When the daemon is out of descriptors.
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
+    fn save(&self) -> std::io::Result<Option<State>> {
         Ok(None)
     }
 
-    /// The same at any time, without pausing anything: what the service manager keeps for a daemon that is killed.
-    /// Where its rings stopped, the successor has to find in shared memory.
+    /// The same while the workers are parked, exactly where the port stops: threads of its own pause.
     ///
     /// # Errors
-    /// When the daemon is out of descriptors.
-    fn keeps(&self) -> std::io::Result<Option<State>> {
-        Ok(None)
+    /// When the daemon is out of descriptors, or a thread does not pause.
+    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
+        Ok(self.save()?.map(|state| Parked { state, paused: Vec::new() }))
     }
 
-    /// What [`Attached::keeps`] returned last is with the service manager.
+    /// What [`Attached::save`] returned last is with the service manager.
     fn is_stored(&self) {}
 
     /// Frees what else was made for the port. The port is off its switch by then, and its tasks are off their workers.

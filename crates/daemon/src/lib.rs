@@ -50,7 +50,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use netvale_control::dirs::ATTACH_SOCKET;
-use netvale_ptnet::keep::Kept;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use thiserror::Error;
 
@@ -62,6 +61,7 @@ use crate::handover::store::Store;
 use crate::registry::captures::Captures;
 use crate::server::{Ended, Server, Signals};
 use crate::system::activation::Bound;
+use crate::system::keep::Kept;
 use crate::system::sandbox::{Extra, Reach};
 use crate::system::sockets::Sockets;
 use crate::system::user::User;
@@ -144,11 +144,11 @@ pub fn run(config: Config) -> Result<(), StartError> {
     watch::start()?;
     netvale_mem::mapping::unmap_apart()?;
     let mut daemon = Daemon::new(config)?;
-    (daemon.reach, daemon.kept) = (reach, kept);
+    daemon.reach = reach;
     // The workers have been started.
     drop(real_time);
     let server = match place {
-        Listening::Fresh(sockets) => begin(daemon, sockets, signals)?,
+        Listening::Fresh(sockets) => begin(daemon, sockets, signals, &mut kept)?,
         Listening::Successor(predecessor) => succeed(daemon, predecessor, signals)?,
     };
     tracing::info!("ready in {}", dir.display());
@@ -165,8 +165,8 @@ pub fn run(config: Config) -> Result<(), StartError> {
 }
 
 /// Continues what the service manager kept of an earlier daemon, and attaches the other ports of the configuration.
-fn begin(mut daemon: Daemon, sockets: Sockets, signals: Signals) -> Result<Server, StartError> {
-    let (mut store, items) = Store::found(&mut daemon.kept);
+fn begin(mut daemon: Daemon, sockets: Sockets, signals: Signals, kept: &mut Kept) -> Result<Server, StartError> {
+    let (mut store, items) = Store::found(kept);
     let clients = if items.is_empty() { Vec::new() } else { continue_all(&mut daemon, &mut store, items) };
     api::attaching::attach_configured(&mut daemon).map_err(|(port, refusal)| StartError::Port { port, refusal })?;
     let mut server = Server::new(daemon, sockets, signals)?;

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use netvale_afxdp::{NicError, NotContinued};
+use netvale_afxdp::NicError;
+use netvale_fdio::state::BadState;
 use netvale_guest::passthrough::PassthroughError;
 use netvale_mem::RegionError;
 use netvale_switch::AttachError;
@@ -110,9 +111,9 @@ impl From<Errno> for Refusal {
     }
 }
 
-impl From<NotContinued> for Refusal {
-    fn from(e: NotContinued) -> Self {
-        Refusal::new(Errno::INVAL, e.to_string())
+impl From<BadState> for Refusal {
+    fn from(bad: BadState) -> Self {
+        Refusal::new(bad.errno, bad.to_string())
     }
 }
 

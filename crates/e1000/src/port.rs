@@ -1,6 +1,6 @@
 //! An e1000 port: a socket, a card for each hypervisor that connects there, and the switch's two queues.
 
-mod continued;
+mod state;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
 use rustix::io::Errno;
 
-pub use self::continued::PortState;
+pub use self::state::PortState;
 use crate::core::{Crossings, Shared};
 use crate::device::{Card, E1000};
 use crate::egress::E1000Egress;
@@ -63,7 +63,7 @@ impl E1000Port {
     pub fn new(options: &E1000Options) -> Result<(E1000Port, Queues), OpenError> {
         let failed = || OpenError::step(options.site.path(), "make a timer or a file in memory");
         let shared = Shared::new(E1000::new(options.card)).map_err(failed())?;
-        let kept = known(&shared, None, false, 0, options.news.as_ref()).map_err(failed())?;
+        let kept = known(&shared, None, false, options.news.as_ref()).map_err(failed())?;
         let (listener, file) = Listener::listen(&options.site)?;
         let listener = Arc::new(listener);
         let server = Server {
@@ -110,17 +110,16 @@ impl E1000Port {
     }
 }
 
-/// What is known of a port without a guest, after that many changes: if somebody keeps it. The card notes its registers
-/// in that page or a new one, if it has not come from there.
+/// What is known of a port without a guest, if somebody keeps it. The card notes its registers in that page, which has
+/// changed so often, or a new one, if it has not come from there.
 fn known(
     shared: &Shared,
-    page: Option<Page>,
+    page: Option<(Page, u64)>,
     goes_on: bool,
-    changes: u64,
     news: Option<&News>,
 ) -> rustix::io::Result<Option<Arc<Kept<()>>>> {
     let Some(news) = news else { return Ok(None) };
-    let page = page.map_or_else(|| Page::new(CARD_WORDS), Ok)?;
+    let (page, changes) = page.map_or_else(|| Ok((Page::new(CARD_WORDS)?, 0)), Ok)?;
     let kept = Kept::new(page, changes, news.clone());
     let page = CardPage(Arc::clone(kept.page()));
     let done = if goes_on { shared.goes_on_in(page) } else { shared.keep_in(page) };
@@ -198,7 +197,7 @@ impl Protocol for Server {
             let ended = serve(connection.as_fd(), peer.ends(), &mut session, keeper);
             let pause = if matches!(ended, Ended::Stopped) { peer.asked_to_pause() } else { None };
             let Some(pause) = pause else { break ended };
-            pause.with(Box::new(continued::say(&connection, &mut session)));
+            pause.with(Box::new(state::say(&connection, &mut session)));
         };
         // If a worker stays inside, this is tried again before the next machine.
         let _ = self.shared.power_off();

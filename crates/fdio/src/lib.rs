@@ -1,4 +1,6 @@
-//! Messages with file descriptors over UNIX sockets (`SCM_RIGHTS`, unix(7)).
+//! Messages with file descriptors over UNIX sockets (`SCM_RIGHTS`, unix(7)), and [`state`] that is passed in them.
+
+pub mod state;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

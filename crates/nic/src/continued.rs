@@ -16,8 +16,8 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use netvale_afxdp::NotContinued;
 use netvale_afxdp::socket::{Buffers, HEADROOM, Receiver, Sender};
+use netvale_fdio::state::BadState;
 
 /// What an ingress knows besides its rings when it pauses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,29 +39,31 @@ impl Seen {
         Seen { buffers: vec![false; own.len()].into(), own }
     }
 
-    fn add(&mut self, index: Option<u32>) -> Result<(), NotContinued> {
+    fn add(&mut self, index: Option<u32>) -> Result<(), BadState> {
         let place = index.and_then(|index| self.buffers.get_mut(index.checked_sub(self.own.start)? as usize));
         match place.map(|seen| std::mem::replace(seen, true)) {
             Some(false) => Ok(()),
-            Some(true) => Err(NotContinued("a buffer is in two places")),
-            None => Err(NotContinued("a buffer is not the queue's")),
+            Some(true) => Err(BadState::new("a buffer is in two places")),
+            None => Err(BadState::new("a buffer is not the queue's")),
         }
     }
 }
 
-const NO_RING: NotContinued = NotContinued("the indices of a ring cannot be right");
+fn no_ring() -> BadState {
+    BadState::new("the indices of a ring cannot be right")
+}
 
 impl Settled {
     /// Checks that each of the buffers `own` is in one place at most, and no other one anywhere.
     ///
     /// # Errors
-    /// [`NotContinued`] if not.
-    pub fn check(&self, receiver: &Receiver, buffers: &Buffers, own: Range<u32>) -> Result<(), NotContinued> {
+    /// [`BadState`] if not.
+    pub fn check(&self, receiver: &Receiver, buffers: &Buffers, own: Range<u32>) -> Result<(), BadState> {
         let mut seen = Seen::new(own);
         self.taken.iter().try_for_each(|&index| seen.add(Some(index)))?;
         // In this order: what the kernel moves meanwhile is not seen twice.
-        let filled = receiver.rx.published().ok_or(NO_RING)?;
-        let empty = receiver.fill.published().ok_or(NO_RING)?;
+        let filled = receiver.rx.published().ok_or_else(no_ring)?;
+        let empty = receiver.fill.published().ok_or_else(no_ring)?;
         filled.iter().try_for_each(|desc| seen.add(buffers.index(desc.begin())))?;
         empty.iter().try_for_each(|at| seen.add(at.checked_add(HEADROOM).and_then(|at| buffers.index(at))))
     }
@@ -71,13 +73,13 @@ impl Settled {
 /// anywhere.
 ///
 /// # Errors
-/// [`NotContinued`] if not.
-pub fn check_sending(free: &[u32], sender: &Sender, buffers: &Buffers, own: Range<u32>) -> Result<(), NotContinued> {
+/// [`BadState`] if not.
+pub fn check_sending(free: &[u32], sender: &Sender, buffers: &Buffers, own: Range<u32>) -> Result<(), BadState> {
     let mut seen = Seen::new(own);
     free.iter().try_for_each(|&index| seen.add(Some(index)))?;
     // In this order: what the kernel moves meanwhile is not seen twice.
-    let sent = sender.completion.published().ok_or(NO_RING)?;
-    let unsent = sender.tx.published().ok_or(NO_RING)?;
+    let sent = sender.completion.published().ok_or_else(no_ring)?;
+    let unsent = sender.tx.published().ok_or_else(no_ring)?;
     sent.iter().try_for_each(|&at| seen.add(buffers.index(at)))?;
     unsent.iter().try_for_each(|desc| seen.add(buffers.index(desc.addr)))
 }
@@ -90,17 +92,17 @@ pub fn check_sending(free: &[u32], sender: &Sender, buffers: &Buffers, own: Rang
 /// still in the ring: the kernel has no buffer with which it could have come to these places again.
 ///
 /// # Errors
-/// [`NotContinued`] if the rings do not say that each buffer is in one place at most.
-pub fn find_taken(receiver: &mut Receiver, buffers: &Buffers, own: Range<u32>) -> Result<(), NotContinued> {
+/// [`BadState`] if the rings do not say that each buffer is in one place at most.
+pub fn find_taken(receiver: &mut Receiver, buffers: &Buffers, own: Range<u32>) -> Result<(), BadState> {
     let taken = receiver.rx.given_back().wrapping_add(own.len() as u32).wrapping_sub(receiver.fill.shown());
     if taken > own.len() as u32 {
-        return Err(NotContinued("the rings do not say which buffers were taken"));
+        return Err(BadState::new("the rings do not say which buffers were taken"));
     }
     receiver.rx.rewind(taken);
     let mut seen = Seen::new(own);
     // In this order, see `Settled::check`.
-    let filled = receiver.rx.unread().ok_or(NO_RING)?;
-    let empty = receiver.fill.published().ok_or(NO_RING)?;
+    let filled = receiver.rx.unread().ok_or_else(no_ring)?;
+    let empty = receiver.fill.published().ok_or_else(no_ring)?;
     filled.iter().try_for_each(|desc| seen.add(buffers.index(desc.begin())))?;
     empty.iter().try_for_each(|at| seen.add(at.checked_add(HEADROOM).and_then(|at| buffers.index(at))))
 }
@@ -112,13 +114,8 @@ const PAUSE: Duration = Duration::from_micros(500);
 /// in no ring, once the kernel has none. Waits for that, at most `limit`.
 ///
 /// # Errors
-/// [`NotContinued`] if the kernel goes on sending, or the rings do not say that each buffer is in one place at most.
-pub fn find_free(
-    sender: &Sender,
-    buffers: &Buffers,
-    own: Range<u32>,
-    limit: Duration,
-) -> Result<Vec<u32>, NotContinued> {
+/// [`BadState`] if the kernel goes on sending, or the rings do not say that each buffer is in one place at most.
+pub fn find_free(sender: &Sender, buffers: &Buffers, own: Range<u32>, limit: Duration) -> Result<Vec<u32>, BadState> {
     let begun = Instant::now();
     while !is_quiet(sender, true) {
         if begun.elapsed() >= limit {
@@ -126,15 +123,15 @@ pub fn find_free(
             if is_quiet(sender, false) {
                 break;
             }
-            return Err(NotContinued("the kernel has not sent all frames"));
+            return Err(BadState::new("the kernel has not sent all frames"));
         }
         // One that is down, or gone, is found above.
         let _ = sender.socket.kick();
         std::thread::sleep(PAUSE);
     }
     let mut seen = Seen::new(own.clone());
-    let sent = sender.completion.published().ok_or(NO_RING)?;
-    let unsent = sender.tx.published().ok_or(NO_RING)?;
+    let sent = sender.completion.published().ok_or_else(no_ring)?;
+    let unsent = sender.tx.published().ok_or_else(no_ring)?;
     sent.iter().try_for_each(|&at| seen.add(buffers.index(at)))?;
     unsent.iter().try_for_each(|desc| seen.add(buffers.index(desc.addr)))?;
     Ok(own.zip(&seen.buffers).filter(|(_, seen)| !**seen).map(|(index, _)| index).collect())

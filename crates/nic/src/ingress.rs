@@ -4,8 +4,8 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use netvale_afxdp::NotContinued;
 use netvale_afxdp::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver};
+use netvale_fdio::state::BadState;
 use netvale_mem::Mapping;
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, RingCounters};
@@ -56,21 +56,23 @@ impl NicIngress {
     /// Continues a queue whose buffers are where they were, as [`Settled::check`] has found.
     ///
     /// # Errors
-    /// [`NotContinued`] if the pieces of an unfinished frame are not in its buffers.
+    /// [`BadState`] if the pieces of an unfinished frame are not in its buffers.
     pub fn continued(
         receiver: Receiver,
         memory: Arc<Mapping>,
         buffers: Buffers,
         settled: &Settled,
         queue: Keep,
-    ) -> Result<NicIngress, NotContinued> {
+    ) -> Result<NicIngress, BadState> {
         let mut this = Self::with(receiver, memory, buffers, queue);
         this.taken.extend_from_slice(&settled.taken);
         for &(at, len) in settled.pieces.iter().take(MAX_FRAGS) {
             let is_taken = this.buffers.index(at).is_some_and(|index| this.taken.contains(&index));
             let place = this.memory.at(at, len.into(), 1).filter(|_| is_taken);
-            this.pieces
-                .push((place.ok_or(NotContinued("a piece of a frame lies elsewhere"))?.as_ptr().cast_const(), len));
+            this.pieces.push((
+                place.ok_or_else(|| BadState::new("a piece of a frame lies elsewhere"))?.as_ptr().cast_const(),
+                len,
+            ));
         }
         Ok(this)
     }

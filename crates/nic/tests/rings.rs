@@ -3,9 +3,9 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use netvale_afxdp::NotContinued;
 use netvale_afxdp::ring::Ring;
 use netvale_afxdp::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender, Socket};
+use netvale_fdio::state::BadState;
 use netvale_mem::Mapping;
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_nic::continued::{Settled, check_sending};
@@ -131,7 +131,7 @@ fn unended() {
 }
 
 /// Goes on with a queue in its rings' memory.
-fn go_on(kernel: &Receiving, map: &Arc<Mapping>, settled: &Settled) -> Result<Source<NicIngress>, NotContinued> {
+fn go_on(kernel: &Receiving, map: &Arc<Mapping>, settled: &Settled) -> Result<Source<NicIngress>, BadState> {
     let rx = Ring::map(kernel.rx_memory.as_fd(), 0, &AT, ENTRIES, false).unwrap();
     let fill = Ring::map(kernel.fill_memory.as_fd(), 0, &AT, ENTRIES, true).unwrap();
     let socket = Socket::adopt(eventfd(0, EventfdFlags::CLOEXEC).unwrap(), ENTRIES, map);

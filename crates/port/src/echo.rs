@@ -1,9 +1,10 @@
 //! An egress whose frames come back out of an ingress to their senders: source and destination address are swapped.
 #![allow(unsafe_code)]
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use netvale_fdio::state::Fd;
 use netvale_mem::host::HostRx;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
@@ -46,14 +47,14 @@ pub fn echo(slots: u32) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
     ends(mem, HostRx::new, FarEnd::new)
 }
 
-/// Continues an echo of another process, with the memory of its region.
+/// Restores an echo of another process, with the memory of its region.
 ///
 /// # Errors
 /// [`EchoError`] if the memory is not that of such a ring.
-pub fn continued(slots: u32, memory: Vec<OwnedFd>) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
+pub fn restore(slots: u32, memory: Vec<Fd>) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
     let (shape, sizes) = of(slots);
-    let state = RegionState { sizes, huge: false, file: None, used_bufs: None };
-    let mem = Arc::new(Region::continued(&state, memory)?.continue_port(shape, (0, 0), 0)?);
+    let state = RegionState { sizes, huge: false, file: None, used_bufs: None, memory };
+    let mem = Arc::new(Region::restore(state)?.continue_port(shape, (0, 0), 0)?);
     ends(mem, HostRx::continued, FarEnd::continued)
 }
 
@@ -160,15 +161,14 @@ mod tests {
     #[test]
     fn continues() {
         let (egress, ingress) = echo(8).unwrap();
-        let (_, memory) = ingress.region().state().unwrap();
-        let fds = || memory.iter().map(|fd| fd.try_clone().unwrap()).collect::<Vec<_>>();
+        let memory = ingress.region().save().unwrap().memory;
         let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
         assert_eq!(deliver(&*egress, &[frame(1, 2, 60), frame(1, 2, 61)], |_| {}), 2);
         assert_eq!(bytes(source.take(&mut spare)).len(), 2);
         source.release(&mut spare);
         assert_eq!(deliver(&*egress, &[frame(1, 2, 62), frame(1, 2, 63)], |_| {}), 2);
-        assert!(continued(64, fds()).is_err() && continued(8, Vec::new()).is_err());
-        let (egress, ingress) = continued(8, fds()).unwrap();
+        assert!(restore(64, memory.clone()).is_err() && restore(8, Vec::new()).is_err());
+        let (egress, ingress) = restore(8, memory).unwrap();
         let mut source = Source::new(Box::new(ingress));
         assert_eq!(deliver(&*egress, &[frame(1, 2, 64)], |_| {}), 1);
         assert_eq!(bytes(source.take(&mut spare)), [62, 63, 64].map(|len| frame(2, 1, len)));

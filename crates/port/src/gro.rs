@@ -166,7 +166,7 @@ mod tests {
             },
         );
         // Given up.
-        assert_eq!(received(&mut receiver), vec![vec![]; 4]);
+        assert_eq!(received(&mut receiver), vec![Vec::<u8>::new(); 4]);
         let undone = |batch: &mut Batch| batch.set_offload(Offload::CsumPartial { start: 34, offset: 16 });
         with_batch(&mixed, undone, |batch, picks| {
             assert!(gro.reserve(batch, picks).is_none(), "something is left to do")

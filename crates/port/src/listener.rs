@@ -1,12 +1,13 @@
 //! A listening UNIX socket that serves one peer at a time. Its *site* is the place of the socket's file, and who may
 //! connect there.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use netvale_fdio::state::BadState;
 use netvale_mem::notify::nap;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, Mode};
@@ -64,6 +65,12 @@ pub enum OpenError {
         /// The kernel's error.
         source: Errno,
     },
+}
+
+impl From<OpenError> for BadState {
+    fn from(why: OpenError) -> BadState {
+        BadState::with(why.errno(), why)
+    }
 }
 
 impl OpenError {
@@ -160,6 +167,12 @@ impl SocketFile {
     }
 }
 
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl Listener {
     /// Listens at a place. A socket that a program left behind is replaced, except if it is another user's, and the
     /// place was named by a user who may not do everything.
@@ -190,12 +203,12 @@ impl Listener {
         Ok((Listener(listener), file))
     }
 
-    /// Continues another process's listening socket; its file is looked for again, to be removed at the end, once it
+    /// Restores another process's listening socket; its file is looked for again, to be removed at the end, once it
     /// has been [claimed](SocketFile::claim).
     ///
     /// # Errors
     /// [`OpenError`] if the descriptor is no listening socket, or nothing of the kind is at the path.
-    pub fn continued(fd: OwnedFd, site: &Site) -> Result<(Listener, SocketFile), OpenError> {
+    pub fn restore(fd: OwnedFd, site: &Site) -> Result<(Listener, SocketFile), OpenError> {
         let path = site.path();
         let listens = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
             && sockopt::socket_type(&fd) == Ok(SocketType::STREAM)
@@ -209,14 +222,6 @@ impl Listener {
             return Err(OpenError::NotASocket(path.into()));
         }
         Ok((Listener(fd), SocketFile { folder, made, is_ours: Claim::new(false) }))
-    }
-
-    /// A copy of its descriptor.
-    ///
-    /// # Errors
-    /// When the process is out of descriptors.
-    pub fn to_fd(&self) -> std::io::Result<OwnedFd> {
-        self.0.try_clone()
     }
 
     /// Waits for the next connection. Returns `None` when `stop` became readable.

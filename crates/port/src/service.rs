@@ -74,7 +74,7 @@ pub trait Protocol: Send + 'static {
     /// An error when the peer broke a rule; its text names the rule.
     fn serve(&mut self, connection: Self::Connection, peer: &Peer<Self::Detail>) -> Result<(), String>;
 
-    /// The fault of a peer that is [continued](Service::continued), which workers know already.
+    /// The fault of a peer that is [restored](Service::restore), which workers know already.
     fn fault(&self, _connection: &Self::Connection) -> Option<Fault> {
         None
     }
@@ -266,13 +266,13 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
         Self::begin((thread, at.to_string()), file, protocol, State::default(), None)
     }
 
-    /// Goes on where a service of another process stopped, once the result's second part is dropped: until then the
-    /// other one may go on itself, and the file is its. The first peer of `protocol` counts as connected if `told` says
+    /// Restores a service of another process. It goes on where that one stopped, once the result's second part is
+    /// dropped: until then the other one may go on itself, and the file is its. The first peer of `protocol` counts as connected if `told` says
     /// so.
     ///
     /// # Errors
     /// Like [`Service::start`].
-    pub fn continued<P: Protocol<Detail = D>>(
+    pub fn restore<P: Protocol<Detail = D>>(
         thread: &str,
         at: impl Display,
         file: Option<SocketFile>,

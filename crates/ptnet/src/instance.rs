@@ -123,7 +123,7 @@ impl Instance {
     ///
     /// # Errors
     /// [`InstanceError`] when the memory is not this device's.
-    pub fn continued(
+    pub fn restore(
         config: &Config,
         backend: &Arc<dyn Backend>,
         (memory, bells): (OwnedFd, Vec<OwnedFd>),

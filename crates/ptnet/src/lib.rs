@@ -19,7 +19,6 @@
 //! | [`seats`] | queues of the switch whose rings come and go with the guest |
 //! | [`instance`] | one guest's device: memory, doorbells, start and stop |
 //! | [`ivshmem`] | the server's side of QEMU's ivshmem protocol |
-//! | [`keep`] | descriptors that survive the process |
 //! | [`machine`] | the memory that both published devices of a virtual machine show |
 //! | [`published`] | the devices that netmap published, by vfio-user |
 //! | [`vfio`] | their sockets |
@@ -30,7 +29,6 @@ pub mod guest;
 pub mod header;
 pub mod instance;
 pub mod ivshmem;
-pub mod keep;
 pub mod machine;
 pub mod pipe;
 pub mod port;

@@ -1,13 +1,14 @@
 //! A virtual machine's memory, which two devices show: the memory device, and the ptnet device whose rings lie in it.
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::Region;
 use netvale_mem::mapping::Pages;
 use netvale_mem::region::Binding;
 use netvale_mem::{Layout, PortMem, RegionError};
+use serde::{Deserialize, Serialize};
 
 use crate::header::Config;
 use crate::instance::{InstanceError, shape, sizes};
@@ -76,21 +77,27 @@ struct Shared {
 
 impl Machine {
     /// Number and descriptor of its memory, if it has any.
-    pub(crate) fn state(&self) -> std::io::Result<Option<(u16, OwnedFd)>> {
+    pub(crate) fn save(&self) -> std::io::Result<Option<MemoryState>> {
         let shared = lock(&self.shared);
         let Some((region, number)) = &shared.memory else { return Ok(None) };
         let fd = region.fd().ok_or(rustix::io::Errno::BADF)?;
-        Ok(Some((number.0, fd.try_clone_to_owned()?)))
+        Ok(Some(MemoryState { number: number.0, file: Fd::copy_of(fd)? }))
     }
 
     /// Continues a machine of another process, which has a device; nothing is written.
-    pub(crate) fn continued(config: &Config, number: u16, fd: OwnedFd) -> Result<Machine, InstanceError> {
-        let layout = Layout::bar(sizes(config)).map_err(RegionError::from)?;
-        let region = Region::adopt(fd, layout, &[])?;
-        let taken = || InstanceError::Region(RegionError::Exhausted { what: "number for a memory", asked: 1, free: 0 });
-        let number = Number::of(number).ok_or_else(taken)?;
+    pub(crate) fn restore(config: &Config, memory: MemoryState) -> Result<Machine, BadState> {
+        let layout = Layout::bar(sizes(config)).map_err(|e| BadState::new(RegionError::from(e)))?;
+        let region = Region::adopt(memory.file.take()?, layout, &[]).map_err(BadState::new)?;
+        let number = Number::of(memory.number).ok_or_else(|| BadState::new("a number of memory that is in use"))?;
         Ok(Machine { shared: Mutex::new(Shared { memory: Some((region, number)), users: 0 }) })
     }
+}
+
+/// A machine's memory.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct MemoryState {
+    number: u16,
+    file: Fd,
 }
 
 /// A device's share of its machine's memory.

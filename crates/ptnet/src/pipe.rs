@@ -2,9 +2,9 @@
 //! copied.
 
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_mem::host::HostTx;
 use netvale_mem::layout::PoolSize;
@@ -38,10 +38,12 @@ impl Far {
     }
 }
 
-/// What another process must know to continue a pipe. Descriptors: its memory, the doorbell and the wake-up of the
-/// program's rx ring, those of its tx ring.
+/// What another process must know to continue a pipe.
 #[derive(Serialize, Deserialize)]
 pub struct PipeState {
+    memory: Fd,
+    /// Doorbell and wake-up of the program's rx ring, and of its tx ring.
+    bells: [[Fd; 2]; 2],
     /// The buffers that are used.
     used_bufs: Vec<Range<u32>>,
     /// The positions in the program's rings, for the next guest.
@@ -84,30 +86,25 @@ impl PipeBackend {
         Self::with(Beside { region, guest, other }, bells, fault)
     }
 
-    /// Continues a pipe of another process; `fault` is the program's. Nothing is rung or written.
+    /// Restores a pipe of another process; `fault` is the program's. Nothing is rung or written.
     ///
     /// # Errors
-    /// [`InstanceError`] if memory or descriptors are not what they should be.
-    pub fn continued(
-        config: &Config,
-        fault: Fault,
-        state: PipeState,
-        fds: Vec<OwnedFd>,
-    ) -> Result<PipeBackend, InstanceError> {
-        let mut fds = fds.into_iter();
-        let mut next = || fds.next().ok_or(Errno::BADF);
-        let layout = Layout::device(both(config)).map_err(RegionError::from)?;
-        let region = Region::adopt(next()?, layout, &state.used_bufs)?;
+    /// [`BadState`] if memory or descriptors are not what they should be.
+    pub fn restore(config: &Config, fault: Fault, state: PipeState) -> Result<PipeBackend, BadState> {
+        let layout = Layout::device(both(config)).map_err(|e| BadState::new(RegionError::from(e)))?;
+        let region = Region::adopt(state.memory.take()?, layout, &state.used_bufs).map_err(BadState::new)?;
         let (guest, other) = (shape(config), shape_of_other(config));
         let first = guest.tx_rings + guest.rx_rings;
-        let guest = Arc::new(region.continue_port(guest, (0, 0), 0)?);
-        let other = Arc::new(region.continue_port(other, (0, 0), first)?);
-        let mut bells =
-            || -> Result<_, Errno> { Ok((Doorbell::given(next()?, &fault)?, Doorbell::given(next()?, &fault)?)) };
-        let bells = [bells()?, bells()?];
+        let guest = Arc::new(region.continue_port(guest, (0, 0), 0).map_err(BadState::new)?);
+        let other = Arc::new(region.continue_port(other, (0, 0), first).map_err(BadState::new)?);
+        let bell = |fd: Fd| -> Result<_, BadState> { Ok(Doorbell::given(fd.take()?, &fault)?) };
+        let both = |[doorbell, wake]: [Fd; 2]| -> Result<_, BadState> { Ok((bell(doorbell)?, bell(wake)?)) };
+        let [to_program, from_program] = state.bells;
+        let bells = [both(to_program)?, both(from_program)?];
         let slots = config.slots;
         let at = Mutex::new(state.at.map(|at| at.min(slots - 1)));
-        Ok(PipeBackend { at, filled: state.filled, ..Self::with(Beside { region, guest, other }, bells, fault)? })
+        let made = Self::with(Beside { region, guest, other }, bells, fault).map_err(BadState::new)?;
+        Ok(PipeBackend { at, filled: state.filled, ..made })
     }
 
     fn with(memory: Beside, bells: [(Doorbell, Doorbell); 2], fault: Fault) -> Result<PipeBackend, InstanceError> {
@@ -126,19 +123,22 @@ impl PipeBackend {
     ///
     /// # Errors
     /// When the process is out of descriptors, or a worker does not leave.
-    pub fn state(&self) -> std::io::Result<(PipeState, Vec<OwnedFd>)> {
+    pub fn save(&self) -> std::io::Result<PipeState> {
         let filled = |seat: &Seat<Relay>| -> std::io::Result<Option<u32>> {
             let relay = seat.queue.control().map_err(std::io::Error::other)?;
             Ok(relay.as_ref().map(|relay| relay.to().filled()))
         };
         let filled = filled(&self.seats[FROM_GUEST])?.zip(filled(&self.seats[TO_GUEST])?);
         let region = &self.memory.region;
-        let memory = region.fd().ok_or(Errno::BADF)?;
-        let bells = self.far.iter().flat_map(|far| [far.doorbell.as_fd(), far.wake.as_fd()]);
-        let fds = std::iter::once(memory).chain(bells).map(|fd| fd.try_clone_to_owned());
-        let fds = fds.collect::<std::io::Result<_>>()?;
-        let state = PipeState { used_bufs: region.used_bufs(), at: *self.at(), filled: filled.map(|(a, b)| [a, b]) };
-        Ok((state, fds))
+        let bells = |far: &Far| std::io::Result::Ok([Fd::copy_of(&far.doorbell)?, Fd::shared(&far.wake)]);
+        let [to_program, from_program] = &self.far;
+        Ok(PipeState {
+            memory: Fd::copy_of(region.fd().ok_or(Errno::BADF)?)?,
+            bells: [bells(to_program)?, bells(from_program)?],
+            used_bufs: region.used_bufs(),
+            at: *self.at(),
+            filled: filled.map(|(a, b)| [a, b]),
+        })
     }
 
     fn at(&self) -> MutexGuard<'_, [u32; 2]> {

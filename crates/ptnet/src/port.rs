@@ -1,6 +1,6 @@
 //! A ptnet port: a socket, and a device for each virtual machine that connects there.
 
-mod continued;
+mod state;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use thiserror::Error;
 
-pub use self::continued::PortState;
+pub use self::state::PortState;
+use self::state::GuestNow;
 use crate::backend::Backend;
 pub use crate::guest::Guest;
 use crate::guest::THREAD;
 use crate::header::Config;
 use crate::instance::{self, Instance, InstanceState};
 use crate::ivshmem;
-use crate::keep::{self, Keeper};
 use crate::vfio::Devices;
 
 /// Maximum number of rings in one direction.
@@ -44,18 +44,8 @@ pub struct PtnetOptions {
     pub config: Config,
     /// How guests reach it.
     pub transport: Transport,
-    /// Who is told when what must be kept has changed, so that the port goes on after this process is killed; by
-    /// vfio-user.
+    /// Who is told when what must be kept has changed, so that the port goes on after this process is killed.
     pub news: Option<News>,
-}
-
-/// The state that survives this process, and the state that survived the previous one.
-#[derive(Default)]
-pub struct Survival {
-    /// The keeper of descriptors.
-    pub keeper: Option<Arc<dyn Keeper>>,
-    /// A guest of the previous process.
-    pub kept: Option<Kept>,
 }
 
 /// How a guest gets at the rings.
@@ -98,20 +88,16 @@ impl PtnetError {
     }
 }
 
-/// A guest that the previous process served: connection, memory, doorbells and vectors.
-pub type Kept = (OwnedFd, OwnedFd, Vec<OwnedFd>);
-
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct PtnetPort {
     serving: Serving,
     backend: Arc<dyn Backend>,
     options: PtnetOptions,
-    keeper: Option<Arc<dyn Keeper>>,
 }
 
 /// How the guests of a port are served.
 enum Serving {
-    Ivshmem(Box<Service<Guest>>, Arc<Listener>),
+    Ivshmem(Box<Service<Guest>>, Arc<Listener>, GuestNow),
     VfioUser(Box<Devices>),
 }
 
@@ -133,24 +119,23 @@ impl PtnetPort {
     ///
     /// # Errors
     /// [`PtnetError`] if the configuration is impossible or a socket cannot be opened.
-    pub fn new(options: &PtnetOptions, backend: Arc<dyn Backend>, survival: Survival) -> Result<PtnetPort, PtnetError> {
+    pub fn new(options: &PtnetOptions, backend: Arc<dyn Backend>) -> Result<PtnetPort, PtnetError> {
         Self::check(&options.config)?;
         // Impossible sizes are reported now, not when a guest connects.
         let (path, config) = (options.site.path(), options.config);
         let fault = Fault::new().map_err(OpenError::step(path, "make an eventfd"))?;
         drop(Instance::new(&config, &backend, &fault)?);
-        let (behind, keeper) = (Arc::clone(&backend), survival.keeper.clone());
+        let behind = Arc::clone(&backend);
         let serving = if options.transport == Transport::Ivshmem {
             let (listener, file) = Listener::listen(&options.site)?;
-            let (listener, place) = (Arc::new(listener), options.site.place.clone());
-            let Survival { keeper, kept } = survival;
-            let first = kept.map(|(connection, memory, bells)| Connection::Kept(connection, memory, bells));
-            let server = Server { backend: behind, config, place, listener: Arc::clone(&listener), first, keeper };
-            Serving::Ivshmem(Box::new(Service::start(THREAD, path.display(), Some(file), server)?), listener)
+            let listener = Arc::new(listener);
+            let server = Server::new(options, behind, &listener);
+            let now = server.now.clone();
+            Serving::Ivshmem(Box::new(Service::start(THREAD, path.display(), Some(file), server)?), listener, now)
         } else {
             Serving::VfioUser(Box::new(Devices::new(&options.site, config, behind, options.news.as_ref())?))
         };
-        Ok(PtnetPort { serving, backend, options: options.clone(), keeper })
+        Ok(PtnetPort { serving, backend, options: options.clone() })
     }
 
     /// The options it was created with.
@@ -163,17 +148,10 @@ impl PtnetPort {
         Layout::new(instance::sizes(&self.options.config)).map_or(0, |layout| layout.total)
     }
 
-    /// Drops what is kept of its guest, as the port is removed for good.
-    pub fn let_go(&self) {
-        if let Some(keeper) = &self.keeper {
-            keep::forget(&**keeper, &self.options.site.place, &self.options.config);
-        }
-    }
-
     /// The state of its virtual machines.
     pub fn state(&self) -> service::State<Guest> {
         match &self.serving {
-            Serving::Ivshmem(service, _) => service.state(),
+            Serving::Ivshmem(service, ..) => service.state(),
             Serving::VfioUser(devices) => devices.ptnet.state(),
         }
     }
@@ -182,7 +160,7 @@ impl PtnetPort {
     /// counts.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         match &self.serving {
-            Serving::Ivshmem(service, _) => service.on_peer(call),
+            Serving::Ivshmem(service, ..) => service.on_peer(call),
             Serving::VfioUser(devices) => devices.ptnet.on_peer(call),
         }
     }
@@ -202,8 +180,6 @@ impl PtnetPort {
 enum Connection {
     /// It has just been made.
     New(OwnedFd),
-    /// It was kept, with memory, doorbells and vectors, while there was no process.
-    Kept(OwnedFd, OwnedFd, Vec<OwnedFd>),
     /// Another process has left it, with its device.
     Continued(OwnedFd, Box<Instance>, Fault),
 }
@@ -216,7 +192,7 @@ struct Server {
     listener: Arc<Listener>,
     /// The first guest, if another process served one.
     first: Option<Connection>,
-    keeper: Option<Arc<dyn Keeper>>,
+    now: GuestNow,
 }
 
 /// Pause between two checks of a guest's commands: a guest that rings without end gets no larger share of a core.
@@ -241,14 +217,18 @@ impl Protocol for Server {
     fn serve(&mut self, connection: Connection, peer: &Peer<Guest>) -> Result<(), String> {
         let device = self.device(connection, peer);
         let ended = device.and_then(|(connection, mut device)| self.serve_guest(&connection, &mut device, peer));
-        if let (Some(keeper), false) = (&self.keeper, peer.is_stopped()) {
-            keep::forget(&**keeper, &self.place, &self.config);
-        }
+        self.now.set(None);
         ended
     }
 }
 
 impl Server {
+    fn new(options: &PtnetOptions, backend: Arc<dyn Backend>, listener: &Arc<Listener>) -> Server {
+        let place = options.site.place.clone();
+        let now = GuestNow::new(options.news.clone());
+        Server { backend, config: options.config, place, listener: Arc::clone(listener), first: None, now }
+    }
+
     fn serve_guest(&self, connection: &OwnedFd, device: &mut Instance, peer: &Peer<Guest>) -> Result<(), String> {
         loop {
             let commands = device.doorbells().last().ok_or("a device without doorbells")?;
@@ -279,14 +259,6 @@ impl Server {
         let fault = peer.fault();
         let connection = match connection {
             Connection::New(connection) => connection,
-            Connection::Kept(connection, memory, bells) => {
-                tracing::info!(path = %self.place.path().display(), "virtual machine found again");
-                let (kept, state) = ((memory, bells), InstanceState::UNKNOWN);
-                let device = Instance::continued(&self.config, &self.backend, kept, state, fault);
-                let mut device = device.map_err(|e| e.to_string())?;
-                device.go_on();
-                return Ok((connection, device));
-            }
             Connection::Continued(connection, mut device, _) => {
                 device.go_on();
                 return Ok((connection, *device));
@@ -296,9 +268,8 @@ impl Server {
         let greeting = ivshmem::greeting(&device).map_err(|e| e.to_string())?;
         ivshmem::send(connection.as_fd(), peer.stops(), &greeting)
             .map_err(|e| format!("its device cannot be described: {e}"))?;
-        if let Some(keeper) = &self.keeper {
-            keep::keep(&**keeper, &self.place, &self.config, connection.as_fd(), &device);
-        }
+        // Without descriptors for it, the guest is just not kept.
+        self.now.set(state::of(&connection, &device, InstanceState::UNKNOWN).ok());
         drop(greeting);
         Ok((connection, device))
     }
@@ -307,7 +278,7 @@ impl Server {
 /// Pauses if that is why the service must stop: afterwards it goes on. `false` if it is not.
 fn pauses(connection: &OwnedFd, device: &Instance, peer: &Peer<Guest>) -> bool {
     let pause = peer.asked_to_pause();
-    pause.map(|pause| pause.with(continued::say(connection, device))).is_some()
+    pause.map(|pause| pause.with(state::say(connection, device))).is_some()
 }
 
 /// Whether the other end has hung up. It never sends anything.

@@ -1,23 +1,23 @@
 //! The two vfio-user sockets of a ptnet port, and their services.
 
-mod continued;
+mod state;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use netvale_fdio::state::Fd;
 use netvale_mem::fault::Fault;
 use netvale_port::listener::{Listener, OpenError, Site};
 use netvale_port::service::{Peer, Protocol, Service};
 use netvale_vfio_user::Device;
-use netvale_vfio_user::continued::SessionState;
 use netvale_vfio_user::ended::Ended;
-use netvale_vfio_user::kept::{Keeper, Kept, News, Noting};
+use netvale_vfio_user::kept::{ClientState, Keeper, Kept, News, Noting};
 use netvale_vfio_user::page::Page;
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
 
-pub(crate) use self::continued::DevicesState;
+pub(crate) use self::state::DevicesState;
 use crate::backend::Backend;
 use crate::guest::{Guest, THREAD};
 use crate::header::Config;
@@ -48,10 +48,10 @@ pub(crate) struct Devices {
 /// What is known of a device's client, and of its registers if they can be changed.
 type Known = Kept<Option<Registers>>;
 
-/// What is known of a device that has no client, after that many changes: if somebody keeps it.
-fn known(page: Option<Page>, changes: u64, news: Option<&News>) -> rustix::io::Result<Option<Arc<Known>>> {
+/// What is known of a device that has no client, with a page that has changed so often: if somebody keeps it.
+fn known(page: Option<(Page, u64)>, news: Option<&News>) -> rustix::io::Result<Option<Arc<Known>>> {
     let Some(news) = news else { return Ok(None) };
-    let page = page.map_or_else(|| Page::new(0), Ok)?;
+    let (page, changes) = page.map_or_else(|| Ok((Page::new(0)?, 0)), Ok)?;
     Ok(Some(Arc::new(Kept::new(page, changes, news.clone()))))
 }
 
@@ -65,7 +65,7 @@ impl Devices {
     ) -> Result<Devices, OpenError> {
         let machine = Arc::<Machine>::default();
         let start = |site: &Site| Listener::listen(site).map(|(listener, file)| (Arc::new(listener), file));
-        let page = || known(None, 0, news).map_err(OpenError::step(site.path(), "make a file in memory"));
+        let page = || known(None, news).map_err(OpenError::step(site.path(), "make a file in memory"));
         let (beside, kept) = (site.beside(MEMORY), [page()?, page()?]);
         let (shown, shown_file) = start(&beside)?;
         let server = memory_server(&shown, config, &machine, kept[1].clone(), None);
@@ -155,13 +155,12 @@ enum Came<D> {
     Continued(OwnedFd, Box<Session<D>>, Fault),
 }
 
-/// What a control thread says of the hypervisor that it serves; its descriptors begin with the connection.
-type Said = std::io::Result<(SessionState, Option<Registers>, Vec<OwnedFd>)>;
+/// What a control thread says of the hypervisor that it serves.
+type Said = std::io::Result<ClientState<Option<Registers>>>;
 
 fn say<D: Served>(connection: &OwnedFd, session: &mut Session<D>) -> Said {
-    let (state, mut fds) = session.state()?;
-    fds.insert(0, connection.try_clone()?);
-    Ok((state, session.device().0.registers(), fds))
+    let connection = Fd::copy_of(connection)?;
+    Ok(ClientState { connection, session: session.save()?, device: session.device().0.registers() })
 }
 
 /// The control thread's part.

@@ -7,20 +7,19 @@
 //! |---|---|
 //! | [`device`] | opening one |
 //! | [`adopt`](mod@adopt) | one that somebody else has opened |
-//! | [`continued`] | one that another process had open |
+//! | [`restore`] | one that another process had open |
 //! | [`link`] | the interface behind it, which may go |
 //! | [`ingress`], [`egress`] | its queues as the switch sees them |
 
 pub mod adopt;
-pub mod continued;
 pub mod device;
 pub mod egress;
 pub mod ingress;
 pub mod link;
+pub mod restore;
 mod sys;
 
 pub use adopt::{Adopted, Unfit, adopt};
-pub use continued::NotContinued;
 pub use device::{Tap, TapError, TapOptions};
 pub use egress::TapEgress;
 pub use ingress::TapIngress;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use netvale_fdio::state::Fd;
 use netvale_mem::Mapping;
 use netvale_mem::fault::Fault;
 use rustix::io::Errno;
@@ -131,7 +132,7 @@ impl Dma {
     ///
     /// # Errors
     /// When the process is out of descriptors, or there are more files than are kept.
-    pub(crate) fn state(&self) -> std::io::Result<(Vec<WindowState>, Vec<OwnedFd>)> {
+    pub(crate) fn state(&self) -> std::io::Result<(Vec<WindowState>, Vec<Fd>)> {
         let (mut ids, mut fds, mut windows) = (Vec::new(), Vec::new(), Vec::new());
         for Window { place, map } in self.windows.values() {
             let mut state = WindowState { place: *place, file: None };
@@ -141,7 +142,7 @@ impl Dma {
                 state.file = Some(ids.iter().position(|id| *id == file.id).unwrap_or(ids.len()));
                 if state.file == Some(ids.len()) {
                     ids.push(file.id);
-                    fds.push(file.fd.try_clone()?);
+                    fds.push(Fd::copy_of(&file.fd)?);
                 }
             }
             windows.push(state);
@@ -153,7 +154,7 @@ impl Dma {
     ///
     /// # Errors
     /// As [`Dma::map`]; `EBADF` if its file is not among these.
-    pub(crate) fn go_on(&mut self, window: &WindowState, files: &[OwnedFd]) -> Result<(), Errno> {
+    pub(crate) fn restore(&mut self, window: &WindowState, files: &[OwnedFd]) -> Result<(), Errno> {
         let file = window.file.map(|i| files.get(i).ok_or(Errno::BADF)).transpose()?;
         self.map(window.place, file)
     }

@@ -43,7 +43,7 @@ impl Inbox {
 
     /// What another process left unexamined; `None` if it cannot be: more than was ever read ahead, or descriptors of
     /// no message.
-    pub fn continued(bytes: Vec<u8>, fds: Vec<(usize, Vec<OwnedFd>)>) -> Option<Inbox> {
+    pub fn restore(bytes: Vec<u8>, fds: Vec<(usize, Vec<OwnedFd>)>) -> Option<Inbox> {
         let this = Inbox { bytes, seen: 0, fds, borrowed: false };
         let count = this.fds.iter().map(|(_, fds)| fds.len()).sum::<usize>();
         let fits = this.bytes.len() <= 2 * MAX_MESSAGE && count <= MAX_FDS;

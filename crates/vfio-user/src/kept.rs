@@ -8,10 +8,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use netvale_fdio::state::{BadState, Fd};
+use serde::{Deserialize, Serialize};
+
 use crate::Device;
-use crate::continued::{Broken, SessionState};
 use crate::page::Page;
 use crate::session::Session;
+use crate::state::SessionState;
 
 /// The longest wait for the service manager to have a note: the process may be busy with something else. Then the
 /// client is answered without, and a process that is killed before the note was kept cannot be continued.
@@ -42,18 +45,41 @@ struct Now<T> {
     stored: u64,
     /// Whether the last change was stored in time: if not, nobody waits for the next one.
     in_time: bool,
-    client: Option<Client<T>>,
+    client: Option<ClientState<T>>,
 }
 
-/// A client. Descriptors: its connection, then those of its session.
-struct Client<T> {
-    session: SessionState,
-    device: T,
-    fds: Vec<OwnedFd>,
+/// A client; `T` is what the device itself says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClientState<T> {
+    /// Its connection.
+    pub connection: Fd,
+    /// What it has set up.
+    pub session: SessionState,
+    /// The device.
+    pub device: T,
 }
 
-/// A connected client as it is kept, and its descriptors: the page first.
-pub type Given<T> = (u64, Option<(SessionState, T)>, Vec<OwnedFd>);
+/// The page, and how often what is kept has changed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PageState {
+    page: Fd,
+    changes: u64,
+}
+
+impl PageState {
+    /// The page of a device that wants `words` words for itself. If its process `was_killed`, it must not have changed
+    /// more than what is kept.
+    ///
+    /// # Errors
+    /// [`BadState`] if it is no page, or newer than what is kept.
+    pub fn restore(self, words: usize, was_killed: bool) -> Result<(Page, u64), BadState> {
+        let page = Page::restore(self.page, words)?;
+        if was_killed && page.changes() > self.changes {
+            return Err(BadState::new("what its client changed last was not kept in time"));
+        }
+        Ok((page, self.changes))
+    }
+}
 
 impl<T: Clone> Kept<T> {
     /// Begins with a page, after that many changes, and no client.
@@ -63,23 +89,9 @@ impl<T: Clone> Kept<T> {
     }
 
     /// Begins with the client of another process, as that noted it or handed it over.
-    ///
-    /// # Errors
-    /// When the process is out of descriptors.
-    pub fn has(&self, session: &SessionState, device: T, of: &OwnedFd, fds: &[OwnedFd]) -> std::io::Result<()> {
-        let (session, count) = session.at_rest();
-        let all = [of].into_iter().chain(fds.iter().take(count));
-        let fds = all.map(OwnedFd::try_clone).collect::<Result<_, _>>()?;
-        self.lock().client = Some(Client { session, device, fds });
-        Ok(())
-    }
-
-    /// A page that was left by a process that was killed after `changes` changes had been kept.
-    ///
-    /// # Errors
-    /// [`Broken`] if the client changed more than what is kept.
-    pub fn check(page: &Page, changes: u64) -> Result<(), Broken> {
-        if page.changes() > changes { Err(Broken::Forgotten) } else { Ok(()) }
+    pub fn has(&self, client: &ClientState<T>) {
+        let session = client.session.at_rest();
+        self.lock().client = Some(ClientState { session, ..client.clone() });
     }
 
     /// The page.
@@ -91,23 +103,17 @@ impl<T: Clone> Kept<T> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of changes so far, for a process that takes over.
-    pub fn changes(&self) -> u64 {
-        self.lock().changes
+    /// The page as it is, for a process that takes over.
+    pub fn page_state(&self) -> PageState {
+        PageState { page: Fd::shared(&self.page), changes: self.lock().changes }
     }
 
     /// What has to be kept.
-    ///
-    /// # Errors
-    /// When the process is out of descriptors.
-    pub fn state(&self) -> std::io::Result<Given<T>> {
+    pub fn state(&self) -> (PageState, Option<ClientState<T>>) {
         let mut now = self.lock();
-        let mut fds = vec![self.page.fd().try_clone_to_owned()?];
-        let copies = now.client.iter().flat_map(|client| &client.fds).map(OwnedFd::try_clone);
-        fds.extend(copies.collect::<std::io::Result<Vec<_>>>()?);
         now.given = now.changes;
-        let client = now.client.as_ref().map(|client| (client.session.clone(), client.device.clone()));
-        Ok((now.changes, client, fds))
+        let page = PageState { page: Fd::shared(&self.page), changes: now.changes };
+        (page, now.client.clone())
     }
 
     /// What was given out last is kept.
@@ -129,9 +135,9 @@ impl<T: Clone> Kept<T> {
 
     /// Notes the client as it is now, and waits until that is kept.
     fn note<D: Device>(&self, connection: BorrowedFd<'_>, session: &mut Session<D>, device: T) {
-        let client = session.setup().and_then(|(session, mut fds)| {
-            fds.insert(0, connection.try_clone_to_owned()?);
-            Ok(Client { session, device, fds })
+        let client = session.setup().and_then(|session| {
+            let connection = Fd::copy_of(connection)?;
+            Ok(ClientState { connection, session, device })
         });
         if let Err(e) = &client {
             tracing::warn!("a virtual machine cannot be continued if the daemon is killed: {e}");

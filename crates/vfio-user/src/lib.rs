@@ -12,13 +12,12 @@
 //!                                                     └── [`irqs`]  what to ring
 //! ```
 //!
-//! All of a session can go on in another process ([`continued`]), also after this one was killed ([`kept`]).
+//! All of a session can go on in another process ([`state`]), also after this one was killed ([`kept`]).
 //!
 //! Specification: QEMU docs/interop/vfio-user, protocol 0.0; structures as in `<linux/vfio.h>`.
 
 pub mod client;
 pub mod config;
-pub mod continued;
 pub mod dma;
 pub mod ended;
 pub mod inbox;
@@ -27,6 +26,7 @@ pub mod kept;
 pub mod page;
 pub mod serve;
 pub mod session;
+pub mod state;
 pub mod wire;
 
 use std::os::fd::BorrowedFd;

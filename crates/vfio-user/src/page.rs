@@ -11,11 +11,10 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::Mapping;
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::words::Words;
-
-use crate::continued::Broken;
 
 /// The form: a mark, and its version.
 const FORM: u32 = 0x4e76_0001;
@@ -34,6 +33,12 @@ pub struct Page {
     words: Words,
 }
 
+impl AsFd for Page {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 impl Page {
     /// Makes a page for a device that wants `words` words for itself.
     ///
@@ -50,22 +55,19 @@ impl Page {
     /// The page of another process.
     ///
     /// # Errors
-    /// [`Broken::Page`] if it is none of such a device.
-    pub fn continued(fd: OwnedFd, words: usize) -> Result<Page, Broken> {
+    /// [`BadState`] if it is none of such a device.
+    pub fn restore(fd: Fd, words: usize) -> Result<Page, BadState> {
+        let bad = || BadState::new("the page with what changes often is not what it should be");
+        let fd = fd.take()?;
         let count = DEVICE_AT + words;
-        let map = Mapping::map(fd.as_fd(), 4 * count).map_err(|_| Broken::Page)?;
-        let words = Words::new(&Arc::new(map), 0, count).ok_or(Broken::Page)?;
-        if words.load(0) == FORM { Ok(Page { fd, words }) } else { Err(Broken::Page) }
+        let map = Mapping::map(fd.as_fd(), 4 * count).map_err(|_| bad())?;
+        let words = Words::new(&Arc::new(map), 0, count).ok_or_else(bad)?;
+        if words.load(0) == FORM { Ok(Page { fd, words }) } else { Err(bad()) }
     }
 
     /// Its words, the device's from [`DEVICE_AT`] on.
     pub fn words(&self) -> &Words {
         &self.words
-    }
-
-    /// Its descriptor.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 
     /// The message whose answer is being sent, or was sent, but which is still in the socket.

@@ -76,7 +76,7 @@ impl Transport for BackEnd {
         try_connect(&self.0).map_err(NoBackEnd::System)
     }
 
-    fn continued(&mut self, by: OwnedFd) -> Option<OwnedFd> {
+    fn restore(&mut self, by: OwnedFd) -> Option<OwnedFd> {
         let is_socket = sockopt::socket_domain(&by) == Ok(AddressFamily::UNIX)
             && sockopt::socket_type(&by) == Ok(SocketType::STREAM);
         is_socket.then_some(by)
@@ -86,7 +86,7 @@ impl Transport for BackEnd {
         let socket = connection.as_fd();
         // The back end need not send anything: it hung up, or it broke the rules.
         let news = |_| Err(NoBackEnd::Closed);
-        if let Some(lent) = session.continued() {
+        if let Some(lent) = session.restored() {
             return session.go_on(lent, [socket, socket], Some(socket), news);
         }
         let started = Frontend::new(socket, session.ends(), session.fault()).start(session.options(), session.calls());

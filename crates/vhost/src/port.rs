@@ -1,10 +1,11 @@
 //! A vhost-user device port: a socket, and a device for each front end that connects there.
 
-pub mod continued;
+pub mod state;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, PoisonError};
 
+use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::KickCounts;
 use netvale_port::listener::{Listener, OpenError, Site, connect};
@@ -20,7 +21,7 @@ use crate::proto::device::{Device, NetConfig, OfferedMtu};
 use crate::proto::message::{Message, Refused};
 use crate::proto::wire::{Received, send};
 
-use continued::{Front, Known, Now, Unread, VhostState};
+use state::{Front, Known, Now, UnreadState, VhostState};
 
 /// How the port and its front end connect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,16 +57,19 @@ pub enum VhostError {
     /// Its socket or its service cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// What another process left cannot be continued.
-    #[error("its front end cannot be continued: {0}")]
-    Continued(#[from] Refused),
+}
+
+impl From<VhostError> for BadState {
+    fn from(why: VhostError) -> BadState {
+        BadState::with(why.errno(), why)
+    }
 }
 
 impl VhostError {
     /// The error number that fits.
     pub fn errno(&self) -> Errno {
         match self {
-            VhostError::Pairs(_) | VhostError::Continued(_) => Errno::INVAL,
+            VhostError::Pairs(_) => Errno::INVAL,
             VhostError::Open(why) => why.errno(),
         }
     }
@@ -114,25 +118,21 @@ impl VhostPort {
         Ok((VhostPort { service, seats, options: options.clone(), mtu, listener, now }, queues))
     }
 
-    /// Goes on where another process's port stopped, or ended without notice, once the last part of the result is
-    /// dropped: until then the other one may go on itself. Its queues are the workers' already. After an end without
-    /// notice, a front end that cannot be continued is disconnected.
+    /// Restores a port where another process's stopped, or ended without notice. It goes on once the last part of the
+    /// result is dropped: until then the other one may go on itself. Its queues are the workers' already. After an end
+    /// without notice, a front end that cannot be restored is disconnected.
     ///
     /// # Errors
-    /// [`VhostError`] if that port was another one, or what it left is not what it should be.
-    pub fn continued(
-        options: &VhostOptions,
-        state: VhostState,
-        fds: Vec<OwnedFd>,
-    ) -> Result<(VhostPort, Queues, Paused), VhostError> {
+    /// [`BadState`] if that port was another one, or what it left is not what it should be.
+    pub fn restore(options: &VhostOptions, state: VhostState) -> Result<(VhostPort, Queues, Paused), BadState> {
         let (seats, queues) = seats(options)?;
-        let mut fds = fds.into_iter();
-        let mut next = || fds.next().ok_or(Refused::Incomplete);
-        if (options.mode == Mode::Server) != state.listens || state.kicks.len() != seats.len() {
-            return Err(Refused::Incomplete.into());
+        if (options.mode == Mode::Server) != state.listener.is_some() || state.kicks.len() != seats.len() {
+            return Err(BadState::new("a port that connects in another way, or has other queues"));
         }
-        let (listener, file) = match state.listens.then(&mut next).transpose()? {
-            Some(fd) => Listener::continued(fd, &options.site).map(|(l, file)| (Some(Arc::new(l)), Some(file)))?,
+        let (listener, file) = match state.listener {
+            Some(fd) => {
+                Listener::restore(fd.take()?, &options.site).map(|(l, file)| (Some(Arc::new(l)), Some(file)))?
+            }
             None => (None, None),
         };
         let mut server = Server::new(options, &seats, listener.clone());
@@ -140,15 +140,16 @@ impl VhostPort {
         let mut told =
             service::State { last_error: state.last_error, connections: state.connections, ..Default::default() };
         if let Some(peer) = state.peer {
-            match Front::continued(&peer, fds.collect(), (server.config.clone(), seats.clone())) {
+            let is_lost = peer.device.is_lost();
+            match Front::restore(peer, server.config.clone(), seats.clone()) {
                 Ok(front) => {
                     (told.connected, told.now) = (true, front.told());
                     *server.now.lock().unwrap_or_else(PoisonError::into_inner) = front.noted(state.changes);
-                    server.continued = Some(front);
+                    server.restored = Some(front);
                 }
                 // Nobody else goes on with it: the port does without.
-                Err(why) if peer.device.is_lost() => told.last_error = Some(why.to_string()),
-                Err(why) => return Err(why.into()),
+                Err(why) if is_lost => told.last_error = Some(why.to_string()),
+                Err(why) => return Err(why.of("its front end cannot be continued")),
             }
         }
         for (seat, (sent, received)) in seats.iter().zip(state.kicks) {
@@ -156,7 +157,7 @@ impl VhostPort {
         }
         let now = Arc::clone(&server.now);
         let mtu = server.config.mtu.clone();
-        let (service, paused) = Service::continued(THREAD, options.site.path().display(), file, server, told)?;
+        let (service, paused) = Service::restore(THREAD, options.site.path().display(), file, server, told)?;
         Ok((VhostPort { service, seats, options: options.clone(), mtu, listener, now }, queues, paused))
     }
 
@@ -218,7 +219,7 @@ struct Server {
     /// `None`: the front end listens.
     listener: Option<Arc<Listener>>,
     /// Another process's front end, which comes before all others.
-    continued: Option<Front>,
+    restored: Option<Front>,
     now: Now,
 }
 
@@ -226,7 +227,7 @@ impl Server {
     fn new(options: &VhostOptions, seats: &[Arc<Seat<Live>>], listener: Option<Arc<Listener>>) -> Server {
         let config = NetConfig { mac: options.mac, pairs: options.pairs, mtu: options.mtu.into() };
         let (site, now) = (options.site.clone(), Now::default());
-        Server { seats: seats.to_vec(), config, site, listener, continued: None, now }
+        Server { seats: seats.to_vec(), config, site, listener, restored: None, now }
     }
 }
 
@@ -236,7 +237,7 @@ impl Protocol for Server {
     const PEER: &'static str = "front end";
 
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Front, String>> {
-        if let Some(front) = self.continued.take() {
+        if let Some(front) = self.restored.take() {
             return Some(Ok(front));
         }
         let socket = match &self.listener {
@@ -255,20 +256,19 @@ impl Protocol for Server {
         let mut device =
             device.unwrap_or_else(|| Device::new(self.config.clone(), self.seats.clone(), peer.fault().clone()));
         let known = Known::new(&self.now);
-        known.update(&socket, &device, peer, true);
+        known.update(&socket, &device, peer);
         loop {
             match inbox.receive(socket.as_fd(), peer.ends()).map_err(|e| e.to_string())? {
                 Received::Message(m) => {
-                    let has_fds = !m.fds.is_empty();
                     answer(socket.as_fd(), &mut device, m).map_err(|e| e.to_string())?;
                     peer.told().update(|told| *told = FrontEnd::of(&device));
-                    known.update(&socket, &device, peer, has_fds);
+                    known.update(&socket, &device, peer);
                 }
                 Received::Stopped if !peer.is_stopped() && peer.fault().reason().is_none() => {
                     if let Some(pause) = peer.asked_to_pause() {
                         let (bytes, fds) = inbox.unread();
-                        let fds = fds.iter().map(OwnedFd::try_clone).collect::<std::io::Result<Vec<_>>>();
-                        pause.with(Box::new(fds.map(|fds| Unread { bytes: bytes.to_vec(), fds })));
+                        let unread = Fd::copies_of(fds).map(|fds| UnreadState { bytes: bytes.to_vec(), fds });
+                        pause.with(Box::new(unread));
                     }
                 }
                 Received::Closed | Received::Stopped => return Ok(()),

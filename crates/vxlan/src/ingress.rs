@@ -131,7 +131,15 @@ impl TunnelIngress {
         let tunnel = Arc::clone(&self.tunnel);
         let (table, peers) = (tunnel.table.load(), tunnel.peers.load());
         let (now, (whole, _)) = (now(), tunnel.limits());
-        let pass = Pass { tunnel: &tunnel, table: &table, peers: &peers, counters: &self.counters, now, whole, news: Cell::new(MOST_NEWS) };
+        let pass = Pass {
+            tunnel: &tunnel,
+            table: &table,
+            peers: &peers,
+            counters: &self.counters,
+            now,
+            whole,
+            news: Cell::new(MOST_NEWS),
+        };
         while let Some(message) = self.messages.get(self.taken) {
             self.datagrams = pass.take(message, self.datagrams, batch);
             if self.datagrams > 0 {

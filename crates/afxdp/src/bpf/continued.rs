@@ -4,27 +4,28 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use netvale_fdio::state::BadState;
+
 use super::barrier::Barrier;
 use super::{
     ATTACH_XDP, Diversion, MAP_TYPE_ARRAY, MAP_TYPE_XSKMAP, Map, Mode, Program, TCX_EGRESS, TCX_INGRESS, info,
 };
-use crate::continued::NotContinued;
 
 /// `BPF_LINK_TYPE_XDP` and `BPF_LINK_TYPE_TCX`.
 const LINK_XDP: u32 = 6;
 const LINK_TCX: u32 = 11;
 
 /// The first words of struct bpf_map_info and struct bpf_link_info.
-fn words(fd: BorrowedFd<'_>) -> Result<[u32; 6], NotContinued> {
-    let info = info(fd).map_err(|_| NotContinued("a descriptor is none of bpf(2)"))?;
-    info.first_chunk().copied().ok_or(NotContinued("the kernel says nothing of a descriptor"))
+fn words(fd: BorrowedFd<'_>) -> Result<[u32; 6], BadState> {
+    let info = info(fd).map_err(|_| BadState::new("a descriptor is none of bpf(2)"))?;
+    info.first_chunk().copied().ok_or_else(|| BadState::new("the kernel says nothing of a descriptor"))
 }
 
 impl Map {
-    fn continued(fd: OwnedFd, map_type: u32, max_entries: u32) -> Result<Map, NotContinued> {
+    fn continued(fd: OwnedFd, map_type: u32, max_entries: u32) -> Result<Map, BadState> {
         let [found, _, key, value, entries, _] = words(fd.as_fd())?;
         if [found, key, value, entries] != [map_type, 4, 4, max_entries] {
-            return Err(NotContinued("a map of another kind or size"));
+            return Err(BadState::new("a map of another kind or size"));
         }
         Ok(Map { fd, is_own: AtomicBool::new(false) })
     }
@@ -38,11 +39,11 @@ impl Barrier {
     /// Continues what is attached to the interface; the descriptors are those of [`Barrier::descriptors`].
     ///
     /// # Errors
-    /// [`NotContinued`] if they are something else.
-    pub fn continued(ifindex: u32, count: OwnedFd, attached: OwnedFd) -> Result<Barrier, NotContinued> {
+    /// [`BadState`] if they are something else.
+    pub fn continued(ifindex: u32, count: OwnedFd, attached: OwnedFd) -> Result<Barrier, BadState> {
         let [found, _, key, value, entries, _] = words(count.as_fd())?;
         if [found, key, value, entries] != [MAP_TYPE_ARRAY, 4, 8, 1] {
-            return Err(NotContinued("a counter of another kind or size"));
+            return Err(BadState::new("a counter of another kind or size"));
         }
         link(&attached, TCX_EGRESS, ifindex)?;
         Ok(Barrier { count, link: attached })
@@ -50,11 +51,11 @@ impl Barrier {
 }
 
 /// Checks that a link attaches a program there. Returns the program's number.
-fn link(fd: &OwnedFd, place: u32, ifindex: u32) -> Result<u32, NotContinued> {
+fn link(fd: &OwnedFd, place: u32, ifindex: u32) -> Result<u32, BadState> {
     let [found, _, program, _, at, attached] = words(fd.as_fd())?;
     let (kind, attached) = if place == ATTACH_XDP { (LINK_XDP, ATTACH_XDP) } else { (LINK_TCX, attached) };
     if [found, at, attached] != [kind, ifindex, place] {
-        return Err(NotContinued("a link of another kind, or to another interface"));
+        return Err(BadState::new("a link of another kind, or to another interface"));
     }
     Ok(program)
 }
@@ -69,16 +70,16 @@ impl Program {
     /// [`Program::descriptors`]. Nothing is changed before [`Program::own`].
     ///
     /// # Errors
-    /// [`NotContinued`] if they are something else.
+    /// [`BadState`] if they are something else.
     pub fn continued(
         (ifindex, queues, number): (u32, u32, Option<u32>),
         mode: Mode,
         map: OwnedFd,
         attached: OwnedFd,
-    ) -> Result<Program, NotContinued> {
+    ) -> Result<Program, BadState> {
         let map = Map::continued(map, MAP_TYPE_XSKMAP, queues)?;
         if number != Some(link(&attached, ATTACH_XDP, ifindex)?) {
-            return Err(NotContinued("a link of another program than the interface's"));
+            return Err(BadState::new("a link of another program than the interface's"));
         }
         Ok(Program { map, mode, link: attached, puts_tags_back: false })
     }
@@ -100,8 +101,8 @@ impl Diversion {
     /// is changed before [`Diversion::own`].
     ///
     /// # Errors
-    /// [`NotContinued`] if they are something else.
-    pub fn continued(interface: u32, tap: u32, rings: u32, fds: [OwnedFd; 4]) -> Result<Diversion, NotContinued> {
+    /// [`BadState`] if they are something else.
+    pub fn continued(interface: u32, tap: u32, rings: u32, fds: [OwnedFd; 4]) -> Result<Diversion, BadState> {
         let [map, away, back, only] = fds;
         let rings = Map::continued(map, MAP_TYPE_ARRAY, rings)?;
         link(&away, TCX_EGRESS, interface)?;

@@ -3,20 +3,34 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
+use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::Mapping;
 use rustix::net::AddressFamily;
+use serde::{Deserialize, Serialize};
 
 use super::sending::Senders;
 use super::tags::TagsLeft;
 use super::{LostTags, Nic, Opened};
 use crate::bpf::barrier::Barrier;
 use crate::bpf::{Mode, Program};
-use crate::continued::{NotContinued, is_socket, next};
+use crate::continued::is_socket;
 use crate::iface::{Interface, name_of};
 use crate::socket::{Buffers, Socket};
 
 /// Most entries of a ring.
 const MOST_ENTRIES: u32 = 1 << 16;
+
+/// What keeps an interface open.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct NicState {
+    /// The map and the link of its program.
+    map: Fd,
+    link: Fd,
+    /// The socket that makes it take all frames.
+    promiscuous: Fd,
+    /// Counter and link of what keeps the stack's frames from it.
+    barrier: Option<[Fd; 2]>,
+}
 
 impl Nic {
     /// Whether the kernel still has the interface.
@@ -36,41 +50,38 @@ impl Nic {
         self.tags.is_some()
     }
 
-    /// What is continued by [`Nic::continued`].
+    /// What another process needs to go on with it.
     ///
     /// # Errors
     /// The process is out of descriptors.
-    pub fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
-        let all = self.program.descriptors().into_iter().chain([&self.promiscuous]);
-        let mut all = all.map(OwnedFd::try_clone).collect::<std::io::Result<Vec<_>>>()?;
-        all.extend(self.barrier()?);
-        Ok(all)
+    pub fn save(&self) -> std::io::Result<NicState> {
+        let [map, link] = self.program.descriptors();
+        Ok(NicState {
+            map: Fd::copy_of(map)?,
+            link: Fd::copy_of(link)?,
+            promiscuous: Fd::copy_of(&self.promiscuous)?,
+            barrier: self.barrier()?,
+        })
     }
 
-    /// Continues an interface as it was when it was opened; `has_told`: as [`Nic::has_told`] said. Nothing is changed
+    /// Restores an interface as it was when it was opened; `has_told`: as [`Nic::has_told`] said. Nothing is changed
     /// before [`Nic::own`].
     ///
     /// # Errors
-    /// [`NotContinued`] if there is no such interface, or the descriptors are something else.
-    pub fn continued(
-        interface: Interface,
-        mode: Mode,
-        has_told: bool,
-        fds: impl IntoIterator<Item = OwnedFd>,
-    ) -> Result<Arc<Nic>, NotContinued> {
-        let found = Interface::find(&interface.name).map_err(|_| NotContinued("there is no such interface"))?;
+    /// [`BadState`] if there is no such interface, or the descriptors are something else.
+    pub fn restore(interface: Interface, mode: Mode, has_told: bool, state: NicState) -> Result<Arc<Nic>, BadState> {
+        let found = Interface::find(&interface.name).map_err(|_| BadState::new("there is no such interface"))?;
         if found.index != interface.index {
-            return Err(NotContinued("the interface is another one now"));
+            return Err(BadState::new("the interface is another one now"));
         }
-        let mut fds = fds.into_iter();
+        let NicState { map, link, promiscuous, barrier } = state;
         let at = (interface.index, interface.queues, found.program());
-        let program = Program::continued(at, mode, next(&mut fds)?, next(&mut fds)?)?;
-        let promiscuous = next(&mut fds)?;
+        let program = Program::continued(at, mode, map.take()?, link.take()?)?;
+        let promiscuous = promiscuous.take()?;
         is_socket(&promiscuous, AddressFamily::PACKET)?;
-        let barrier = match fds.next() {
-            Some(count) => Some(Barrier::continued(interface.index, count, next(&mut fds)?)?),
-            None => None,
-        };
+        let index = interface.index;
+        let barrier =
+            barrier.map(|[count, link]| Barrier::continued(index, count.take()?, link.take()?)).transpose()?;
         let senders = Mutex::new(Senders::behind(barrier));
         let tags = has_told.then(|| TagsLeft::continued(interface.index));
         let (taken, freed) = Default::default();
@@ -88,24 +99,24 @@ impl Nic {
     /// Continues queue `number`, whose socket has `entries` entries in each ring, on `memory`.
     ///
     /// # Errors
-    /// [`NotContinued`] if there is no such queue, it is in use, or the descriptor is something else.
+    /// [`BadState`] if there is no such queue, it is in use, or the descriptor is something else.
     pub fn continue_queue(
         self: &Arc<Self>,
         number: u32,
         entries: u32,
         (memory, buffers): (&Arc<Mapping>, Buffers),
         socket: OwnedFd,
-    ) -> Result<Opened, NotContinued> {
+    ) -> Result<Opened, BadState> {
         is_socket(&socket, AddressFamily::XDP)?;
         match () {
-            () if number >= self.interface.queues => return Err(NotContinued("there is no such queue")),
-            () if buffers.chunk().is_none() => return Err(NotContinued("its buffers are too small")),
+            () if number >= self.interface.queues => return Err(BadState::new("there is no such queue")),
+            () if buffers.chunk().is_none() => return Err(BadState::new("its buffers are too small")),
             () if !entries.is_power_of_two() || entries > MOST_ENTRIES => {
-                return Err(NotContinued("rings have no such number of entries"));
+                return Err(BadState::new("rings have no such number of entries"));
             }
             () => {}
         }
-        let queue = self.take(number, buffers).map_err(|_| NotContinued("a queue is continued twice"))?;
+        let queue = self.take(number, buffers).map_err(|_| BadState::new("a queue is continued twice"))?;
         Ok(Opened { socket: Socket::adopt(socket, entries, memory), queue: Arc::new(queue) })
     }
 }

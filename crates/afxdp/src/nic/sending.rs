@@ -1,9 +1,9 @@
 //! The queues of an interface that programs send on. While those are all of them, the interface is the programs', and
 //! no frame of the host's stack gets to the wire past them, as with netmap.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
 
+use netvale_fdio::state::Fd;
 use rustix::io::Errno;
 
 use super::{Nic, NicError, refused};
@@ -61,14 +61,14 @@ impl Nic {
         senders.barrier.as_ref().map(Barrier::dropped)
     }
 
-    /// What keeps them, as descriptors; none while nothing does.
+    /// What keeps them: the counter and the link; `None` while nothing does.
     ///
     /// # Errors
     /// The process is out of descriptors.
-    pub fn barrier(&self) -> std::io::Result<Vec<OwnedFd>> {
+    pub fn barrier(&self) -> std::io::Result<Option<[Fd; 2]>> {
         let senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = senders.barrier.iter().flat_map(Barrier::descriptors);
-        all.map(OwnedFd::try_clone).collect()
+        let Some([count, link]) = senders.barrier.as_ref().map(Barrier::descriptors) else { return Ok(None) };
+        Ok(Some([Fd::copy_of(count)?, Fd::copy_of(link)?]))
     }
 }
 

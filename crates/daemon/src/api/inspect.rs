@@ -19,7 +19,7 @@ use crate::ports::{multicast, pipe, policies};
 use crate::registry::pipes::Pipes;
 use crate::rings::nic::NicPort;
 use crate::rings::pipe::Pipe;
-use crate::rings::status::{counted, region_info, read_indices, with_indices};
+use crate::rings::status::{counted, read_indices, region_info, with_indices};
 use crate::rings::switched::Rings;
 
 /// Lists the switches that the caller may use.

@@ -42,25 +42,19 @@ impl Held {
     pub(crate) fn continued(
         d: &mut Daemon,
         (item, note): (HoldItem, Vec<u8>),
-        fds: Vec<OwnedFd>,
         caller: Caller,
     ) -> Result<Held, Refusal> {
         let mut own = [0; NOTE_LEN];
         own.iter_mut().zip(note).for_each(|(to, from)| *to = from);
-        Ok(Held { attachment: ports::continue_hold(d, item, fds, caller)?, note: own })
+        Ok(Held { attachment: ports::continue_hold(d, item, caller)?, note: own })
     }
 
-    /// What a successor must know to continue it; `None` if it ends with this process.
-    pub(crate) fn hand_over(&self) -> Option<(HoldItem, Vec<u8>)> {
-        Some((self.attachment.hand_over()?, self.note.to_vec()))
-    }
-
-    /// The descriptors that go with it.
+    /// What another process must know to continue it; `None` if it ends with this one.
     ///
     /// # Errors
     /// When the daemon is out of descriptors.
-    pub(crate) fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
-        self.attachment.descriptors()
+    pub(crate) fn save(&self) -> std::io::Result<Option<(HoldItem, Vec<u8>)>> {
+        Ok(self.attachment.save()?.map(|item| (item, self.note.to_vec())))
     }
 
     /// Releases the port.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use netvale_fdio::state::Fd;
 use netvale_pcapport::{CaptureState, Ended, ReplayState};
 use serde::{Deserialize, Serialize};
 
@@ -28,25 +29,32 @@ pub struct KeptCapture {
     pub portions: u64,
 }
 
-/// What a capture port says of itself. Descriptors: the file that is replayed, the file that is written.
+/// What a capture port says of itself.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FilesState {
-    /// How far the replay has come.
-    pub replay: Option<Replay>,
-    /// How far the capture has come.
-    pub capture: Option<Capture>,
-    /// In place of both: it is noted how far they have come. A descriptor of what is noted follows that of each file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub noted: Option<NotedFiles>,
+    /// The file that is replayed.
+    pub replay: Option<FileState<Replay>>,
+    /// The file that is written, and whether its user's allowance limits it.
+    pub capture: Option<(FileState<Capture>, bool)>,
 }
 
-/// What is kept of a capture port at any time.
+/// A file.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct NotedFiles {
-    /// Whether there is a replay.
-    pub replay: bool,
-    /// If there is a capture: whether its user's allowance limits it.
-    pub capture: Option<bool>,
+pub struct FileState<T> {
+    /// Its descriptor.
+    pub file: Fd,
+    /// How far it has come.
+    pub progress: Progress<T>,
+}
+
+/// How far a file has come.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Progress<T> {
+    /// It was said by who paused.
+    Said(T),
+    /// It is noted in this memory, as at any time.
+    Noted(Fd),
 }
 
 /// How far a replay has come, see [`ReplayState`].
@@ -75,8 +83,6 @@ impl From<Replay> for ReplayState {
 /// How far a capture has come, see [`CaptureState`].
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Capture {
-    /// Whether its user's allowance limits it.
-    pub shares: bool,
     bytes: u64,
     written: u64,
     failed: u64,
@@ -94,21 +100,20 @@ enum Limited {
     Quota(u64),
 }
 
-impl Capture {
-    /// How far a capture has come, and whether its user's allowance limits it.
-    pub fn new(state: CaptureState, shares: bool) -> Capture {
+impl From<CaptureState> for Capture {
+    fn from(state: CaptureState) -> Capture {
         let CaptureState { bytes, written, failed, cut_off, portions, ended, error } = state;
         let ended = ended.map(|why| match why {
             Ended::Limit(bytes) => Limited::Limit(bytes),
             Ended::Quota(portions) => Limited::Quota(portions),
         });
-        Capture { shares, bytes, written, failed, cut_off, portions, ended, error }
+        Capture { bytes, written, failed, cut_off, portions, ended, error }
     }
 }
 
 impl From<Capture> for CaptureState {
     fn from(capture: Capture) -> CaptureState {
-        let Capture { bytes, written, failed, cut_off, portions, ended, error, .. } = capture;
+        let Capture { bytes, written, failed, cut_off, portions, ended, error } = capture;
         let ended = ended.map(|why| match why {
             Limited::Limit(bytes) => Ended::Limit(bytes),
             Limited::Quota(portions) => Ended::Quota(portions.min(u64::MAX >> 24)),

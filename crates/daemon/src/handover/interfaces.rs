@@ -5,6 +5,8 @@ use std::ops::Range;
 use netvale_afxdp::Nic;
 use netvale_afxdp::bpf::Mode;
 use netvale_afxdp::iface::Interface;
+use netvale_afxdp::nic::NicState;
+use netvale_fdio::state::Fd;
 use serde::{Deserialize, Serialize};
 
 use super::parts::{CallerItem, Counts};
@@ -21,19 +23,13 @@ pub struct InterfaceItem {
     mac: [u8; 6],
     /// Whether the program runs in the driver.
     native: bool,
-    /// What stands in for its stack.
-    pub stack: Option<StackItem>,
     /// Whether its driver was told to leave VLAN tags in frames.
     #[serde(default)]
     pub has_told: bool,
-    /// Number of descriptors of the interface itself, before those of its stack.
-    #[serde(default = "plain")]
-    pub descriptors: usize,
-}
-
-/// Those of an interface that nothing keeps the stack's frames from.
-fn plain() -> usize {
-    3
+    /// What keeps it open.
+    pub nic: NicState,
+    /// What stands in for its stack.
+    pub stack: Option<StackItem>,
 }
 
 /// What stands in for an interface's stack.
@@ -41,17 +37,22 @@ fn plain() -> usize {
 pub struct StackItem {
     /// The name of the TAP.
     pub tap: String,
-    /// Its number of queues.
-    pub queues: u32,
+    /// Its queues.
+    pub queues: Vec<Fd>,
+    /// The map and the three links of its hooks.
+    pub hooks: [Fd; 4],
 }
 
 impl InterfaceItem {
     /// The item of an interface.
-    pub fn new(nic: &Nic, stack: Option<StackItem>, descriptors: usize) -> InterfaceItem {
+    ///
+    /// # Errors
+    /// When the daemon is out of descriptors.
+    pub fn new(nic: &Nic, stack: Option<StackItem>) -> std::io::Result<InterfaceItem> {
         let Interface { name, index, mtu, queues, up, mac } = nic.interface().clone();
         let native = nic.mode() == Mode::Native;
         let has_told = nic.has_told();
-        InterfaceItem { name, index, mtu, queues, up, mac, native, stack, has_told, descriptors }
+        Ok(InterfaceItem { name, index, mtu, queues, up, mac, native, has_told, nic: nic.save()?, stack })
     }
 
     /// The interface, and where its program runs.
@@ -87,8 +88,10 @@ pub struct OpenInterfaceItem {
     pub first: u32,
     /// The tx rings and the rx rings that are open.
     pub rings: [Range<u32>; 2],
-    /// Number of each queue that has a socket, and entries of the socket's rings.
-    pub sockets: Vec<(u32, u32)>,
+    /// Number of each queue that has a socket, entries of the socket's rings, and the socket.
+    pub sockets: Vec<(u32, u32, Fd)>,
+    /// Two bells of each host ring, tx rings first.
+    pub bells: Vec<[Fd; 2]>,
     /// Counters of the host rings that are open, tx rings first.
     pub counters: Vec<Counts>,
 }

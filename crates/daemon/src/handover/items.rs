@@ -1,46 +1,42 @@
-//! The items: what is said of each thing. Its descriptors travel beside it, in the order that its documentation gives.
+//! The items: what is said of each thing, with its descriptors in their places.
 
 use std::any::Any;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use netvale_control::types::{AttachParams, PortKind, PortOptions, SubscribeParams};
+use netvale_fdio::state::{Fd, State};
 use netvale_mem::layout::{PoolSize, RegionSizes};
 use netvale_mem::region::{Binding, RegionState};
-use rustix::io::Errno;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::captures::UserCaptures;
 use super::interfaces::{InterfaceItem, OpenInterfaceItem};
 pub use super::parts::{CallerItem, Counts};
 use crate::caller::Caller;
-use crate::refusal::Refusal;
+use crate::rings::continued::RingsState;
 
 /// One thing that is handed over.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Item {
-    /// The process. Descriptors: the lock, the listening sockets of attach and control, standard output and error.
+    /// The process.
     Process(ProcessItem),
-    /// A region. Descriptors: its memory.
+    /// A region.
     Region(RegionItem),
     /// A switch.
     Switch(SwitchItem),
     /// What a user has captured.
     Captures(UserCaptures),
-    /// A network interface. Descriptors: the map and the link of its program, the socket that makes it take all frames;
-    /// if something stands in for its stack, the queues of that TAP, the map and the three links of its hooks.
-    Interface(InterfaceItem),
-    /// A port. Descriptors: those of its kind, then, if frames wait, a file with them.
+    /// A network interface.
+    Interface(Box<InterfaceItem>),
+    /// A port.
     Port(Box<PortItem>),
-    /// A pipe between programs. Descriptors: its four doorbells.
+    /// A pipe between programs.
     Pipe(PipeItem),
-    /// Rings of an interface that a program has open. Descriptors: the sockets of its queues, then two bells of each
-    /// host ring, tx rings first.
+    /// Rings of an interface that a program has open.
     OpenInterface(Box<OpenInterfaceItem>),
-    /// A connection. Descriptors: its socket, then those of what it holds.
+    /// A connection.
     Client(ClientItem),
     /// What changes with every frame, as it was a moment before the process ended without notice.
     Counters(CountersItem),
@@ -155,8 +151,16 @@ impl Item {
 }
 
 /// A process.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct ProcessItem {
+    /// Its lock.
+    pub lock: Fd,
+    /// The listening socket of attach connections.
+    pub attach: Fd,
+    /// The listening socket of control connections.
+    pub control: Fd,
+    /// Standard output and error.
+    pub output: [Fd; 2],
     /// Names of what the service manager keeps for it.
     pub kept: Vec<String>,
     /// Files of the sockets that it has bound itself.
@@ -178,17 +182,20 @@ pub struct RegionItem {
     pub file: Option<[u64; 4]>,
     /// Runs of used buffers.
     pub used_bufs: Option<Vec<Range<u32>>>,
+    /// Its memory: one file, or its user's and that with what is not the user's.
+    pub memory: Vec<Fd>,
 }
 
 impl RegionItem {
     /// The state of the region.
-    pub fn state(&self) -> RegionState {
+    pub fn state(self) -> RegionState {
         let [ifs, rings, bufs] = self.sizes.map(|(num, size)| PoolSize { num, size });
         RegionState {
             sizes: RegionSizes { ifs, rings, bufs },
             huge: self.huge,
             file: self.file.map(|[_, _, offset, len]| (offset, len)),
-            used_bufs: self.used_bufs.clone(),
+            used_bufs: self.used_bufs,
+            memory: self.memory,
         }
     }
 }
@@ -219,6 +226,9 @@ pub struct PortItem {
     pub kind: PortKind,
     /// The user that owns it and the process that made it.
     pub owner: CallerItem,
+    /// Which attachment it is: one after another under the same name has other descriptors.
+    #[serde(default)]
+    pub attachment: u64,
     /// What it was attached with, and whether that came from the configuration.
     pub declared: Option<(AttachParams, bool)>,
     /// Whether it stays when nobody holds its rings.
@@ -240,12 +250,12 @@ pub struct PortItem {
     pub polled: bool,
     /// Counters of its ingresses and egresses.
     pub counters: [Vec<Counts>; 2],
-    /// Whether its kind says how to go on; if not, it is attached anew.
-    pub continues: bool,
-    /// What its kind says.
-    pub state: serde_json::Value,
+    /// What its kind needs to go on; if that says nothing, it is attached anew.
+    pub state: Option<State>,
     /// For each ingress, the port names and rings for which frames wait, and how many.
     pub waiting: Vec<Vec<(String, usize, usize)>>,
+    /// A file with these frames, if there are any.
+    pub frames: Option<Fd>,
 }
 
 /// A pipe between programs.
@@ -267,6 +277,8 @@ pub struct PipeItem {
     pub offsets: [Vec<Option<[u32; 3]>>; 2],
     /// The end that is a virtual machine's: its port has said the rest.
     pub guest: Option<usize>,
+    /// What is rung when frames have arrived, and when there is room, in each direction; not of a virtual machine's.
+    pub bells: Vec<[Fd; 2]>,
 }
 
 /// A connection.
@@ -274,6 +286,8 @@ pub struct PipeItem {
 pub struct ClientItem {
     /// Its number, and who is at the other end.
     pub caller: CallerItem,
+    /// Its socket.
+    pub socket: Fd,
     /// What goes on there.
     pub connection: ConnectionItem,
 }
@@ -330,11 +344,10 @@ pub enum HoldItem {
         /// The `netmap_if`.
         binding: BindingItem,
     },
-    /// Rings with nothing behind them, which no other item is about. Descriptors: two bells of each ring, tx rings
-    /// first.
+    /// Rings with nothing behind them, which no other item is about.
     Bare {
-        /// What is said of rings.
-        rings: serde_json::Value,
+        /// The rings.
+        rings: Box<RingsState>,
         /// The `netmap_if`.
         binding: BindingItem,
     },
@@ -364,37 +377,21 @@ impl From<&Binding> for BindingItem {
     }
 }
 
-/// What a kind of port says of itself, and its descriptors.
-#[derive(Default)]
-pub struct State {
-    /// What it says.
-    pub said: serde_json::Value,
-    /// Its descriptors.
-    pub fds: Vec<OwnedFd>,
+/// What a kind of port needs to go on in another process, while nothing of it moves.
+pub struct Parked {
+    /// What it says of itself.
+    pub state: State,
     /// What pauses until it is dropped, which happens only if no successor goes on.
     pub paused: Vec<Box<dyn Any>>,
 }
 
-impl State {
-    /// What it says of itself, and its descriptors.
+impl Parked {
+    /// The state of a port, and what pauses.
     ///
     /// # Errors
     /// It cannot be written down.
-    pub fn of(said: impl Serialize, fds: Vec<OwnedFd>) -> std::io::Result<State> {
-        Ok(State { said: serde_json::to_value(said)?, fds, paused: Vec::new() })
+    pub fn of<T: Any>(state: &impl Serialize, paused: impl IntoIterator<Item = T>) -> std::io::Result<Option<Parked>> {
+        let paused = paused.into_iter().map(|one| Box::new(one) as Box<dyn Any>).collect();
+        Ok(Some(Parked { state: State::of(state)?, paused }))
     }
-
-    /// The same, of what pauses.
-    #[must_use]
-    pub fn pausing(self, paused: impl Any) -> State {
-        State { paused: vec![Box::new(paused)], ..self }
-    }
-}
-
-/// Reads what a kind of port said.
-///
-/// # Errors
-/// [`Refusal`] if it is something else.
-pub fn from_said<T: DeserializeOwned>(said: serde_json::Value) -> Result<T, Refusal> {
-    serde_json::from_value(said).map_err(|e| Refusal::new(Errno::INVAL, format!("a port's state cannot be read: {e}")))
 }

@@ -1,5 +1,5 @@
-//! What a daemon hands over to its successor, which continues its ports where they stopped: items, each with its
-//! descriptors, over a socket.
+//! What a daemon hands over to its successor, which continues its ports where they stopped: items, with their
+//! descriptors in them, over a socket.
 //!
 //! Nothing in it is believed because of who sent it: a successor checks descriptors and numbers as if a peer had passed
 //! them. Versions that do not fit are refused before anything stops.
@@ -17,4 +17,4 @@ pub mod wire;
 ///
 /// What the service manager keeps has no version of its own: it is read like a configuration, and what cannot be read
 /// is attached anew.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;

@@ -9,13 +9,14 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 
-use netvale_ptnet::keep::Kept;
+use netvale_fdio::state::{Fd, from_bytes, to_bytes};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use serde_json::json;
 
 use super::items::{COUNTERS, CountersItem, Item};
 use super::touched::Touched;
 use super::wire::{self, MOST_FDS, PART};
-use crate::system::keep;
+use crate::system::keep::{self, Kept};
 
 /// What is kept of one thing.
 struct Saved {
@@ -48,18 +49,14 @@ pub struct Store {
 }
 
 impl Store {
-    /// Saves items, with the descriptors that `fds` gives for those that are new or have changed; forgets those that
-    /// were touched and are not among them.
+    /// Saves items that are new or have changed; forgets those that were touched and are not among them.
     ///
     /// # Errors
     /// When the daemon is out of descriptors; what was kept before stays kept.
-    pub fn save<F>(&mut self, touched: &Touched, items: Vec<(Item, F)>) -> std::io::Result<()>
-    where
-        F: FnOnce() -> std::io::Result<Vec<OwnedFd>>,
-    {
+    pub fn save(&mut self, touched: &Touched, items: Vec<Item>) -> std::io::Result<()> {
         let keys = touched.keys(&self.saved);
         let mut before: BTreeMap<_, _> = keys.iter().filter_map(|key| self.saved.remove_entry(key)).collect();
-        let done = items.into_iter().try_for_each(|(item, fds)| self.save_one(&mut before, &item, fds));
+        let done = items.iter().try_for_each(|item| self.save_one(&mut before, item));
         if let Err(e) = done {
             // All that is kept is still known, so that it can be forgotten later.
             self.saved.append(&mut before);
@@ -71,18 +68,15 @@ impl Store {
     }
 
     /// Saves one item, if it has changed since `before`.
-    fn save_one<F>(&mut self, before: &mut BTreeMap<String, Saved>, item: &Item, fds: F) -> std::io::Result<()>
-    where
-        F: FnOnce() -> std::io::Result<Vec<OwnedFd>>,
-    {
+    fn save_one(&mut self, before: &mut BTreeMap<String, Saved>, item: &Item) -> std::io::Result<()> {
         let key = item.key();
-        let text = serde_json::to_vec(item)?;
+        let (text, fds) = to_bytes(item)?;
         let known = before.get(&key);
         if known.is_some_and(|known| known.item == text) {
             self.saved.extend(before.remove_entry(&key));
             return Ok(());
         }
-        let saved = fds().and_then(|fds| self.replace(before.get(&key), text, fds))?;
+        let saved = self.replace(before.get(&key), text, &fds)?;
         before.remove(&key).into_iter().for_each(|known| known.forget());
         self.saved.insert(key, saved);
         Ok(())
@@ -91,7 +85,7 @@ impl Store {
     /// Whether an item is kept as it is.
     pub fn has(&self, item: &Item) -> bool {
         let kept = self.saved.get(&item.key());
-        kept.is_some_and(|kept| serde_json::to_vec(item).is_ok_and(|text| kept.item == text))
+        kept.is_some_and(|kept| to_bytes(item).is_ok_and(|(text, _)| kept.item == text))
     }
 
     /// The keys of all items.
@@ -107,7 +101,7 @@ impl Store {
         let before = self.saved.remove(COUNTERS);
         if let Some(item) = item {
             let text = serde_json::to_vec(&Item::Counters(item))?;
-            let saved = self.replace(before.as_ref(), text, Vec::new())?;
+            let saved = self.replace(before.as_ref(), text, &[])?;
             self.saved.insert(COUNTERS.to_owned(), saved);
         }
         before.into_iter().for_each(|before| before.forget());
@@ -121,11 +115,11 @@ impl Store {
     }
 
     /// Has a new message kept; the one before is still there.
-    fn replace(&mut self, before: Option<&Saved>, item: Vec<u8>, fds: Vec<OwnedFd>) -> std::io::Result<Saved> {
+    fn replace(&mut self, before: Option<&Saved>, item: Vec<u8>, fds: &[Fd]) -> std::io::Result<Saved> {
         let parts = item.len().div_ceil(PART).max(fds.len().div_ceil(MOST_FDS)).max(1);
         let (id, generation) = before.map_or_else(|| (self.new_id(), 0), |b| (b.id, b.generation + 1));
         let saved = Saved { id, generation, item, parts };
-        let (mut bytes, mut fds) = (&saved.item[..], &fds[..]);
+        let (mut bytes, mut fds) = (&saved.item[..], fds);
         for name in saved.names() {
             let (part, rest) = bytes.split_at(bytes.len().min(PART));
             let (some, others) = fds.split_at(fds.len().min(MOST_FDS));
@@ -151,12 +145,14 @@ impl Store {
 
     /// Forgets what an earlier daemon left about one thing.
     pub fn forget_found(&mut self, key: &str) {
-        let Some(id) = self.found.remove(key) else { return };
-        let (gone, others) =
-            std::mem::take(&mut self.earlier).into_iter().partition(|name| numbers(name).is_some_and(|n| n[0] == id));
-        self.earlier = others;
-        let gone: Vec<String> = gone;
-        gone.iter().for_each(|name| keep::forget(name));
+        if let Some(id) = self.found.remove(key) {
+            self.forget_earlier(|name| name[0] == id);
+        }
+    }
+
+    fn forget_earlier(&mut self, is_gone: impl Fn([u64; 4]) -> bool) {
+        let gone = self.earlier.extract_if(.., |name| numbers(name).is_some_and(&is_gone));
+        gone.for_each(|name| keep::forget(&name));
     }
 
     fn new_id(&mut self) -> u64 {
@@ -165,23 +161,27 @@ impl Store {
     }
 
     /// Takes the items that an earlier daemon left out of all kept descriptors. They stay kept until the first save.
-    pub fn found(kept: &mut Kept) -> (Store, Vec<(Item, Vec<OwnedFd>)>) {
+    pub fn found(kept: &mut Kept) -> (Store, Vec<Item>) {
         let (mut store, mut complete) = (Store::default(), BTreeMap::new());
         for ((id, generation), mut parts) in parts_of(kept, &mut store.earlier) {
             store.next = store.next.max(id);
             let count = parts.first().map_or(0, |(_, of, _)| *of);
             parts.sort_by_key(|(part, ..)| *part);
-            if parts.len() == count
-                && let Some(item) = read(parts.into_iter().map(|(_, _, fd)| fd))
-            {
-                // Of one thing the last word counts.
-                complete.insert((item.0.key(), id, generation), item);
+            if parts.len() != count {
+                continue;
             }
+            let (item, is_whole) = read(parts.into_iter().map(|(_, _, fd)| fd));
+            if !is_whole {
+                // What it has, who is attached anew may want.
+                store.forget_earlier(|name| name[..2] == [id, generation]);
+            }
+            // Of one thing the last word counts.
+            complete.extend(item.map(|item| ((item.key(), id, generation), item)));
         }
         store.found = complete.keys().map(|(key, id, _)| (key.clone(), *id)).collect();
         let last: BTreeMap<String, _> = complete.into_iter().map(|((key, ..), item)| (key, item)).collect();
         let mut items: Vec<_> = last.into_values().collect();
-        items.sort_by_key(|(item, _)| item.rank());
+        items.sort_by_key(Item::rank);
         (store, items)
     }
 }
@@ -209,26 +209,38 @@ fn numbers(name: &str) -> Option<[u64; 4]> {
     numbers?.try_into().ok()
 }
 
-/// Reads an item from its parts, which stay as they are.
-fn read(parts: impl Iterator<Item = OwnedFd>) -> Option<(Item, Vec<OwnedFd>)> {
-    let (mut bytes, mut fds) = (Vec::new(), Vec::new());
-    for part in parts {
-        let (text, some) = wire::peek(&part).ok()?;
+/// Reads an item from its parts, which stay as they are, and says whether that is all of it: of a port that cannot be
+/// continued, it is what the port was attached with.
+fn read(parts: impl Iterator<Item = OwnedFd>) -> (Option<Item>, bool) {
+    let mut bytes = Vec::new();
+    let mut fds = Vec::new();
+    for (text, some) in parts.filter_map(|part| wire::peek(&part).ok()) {
         bytes.extend(text);
         fds.extend(some);
     }
-    match serde_json::from_slice(&bytes) {
-        Ok(item) => Some((item, fds)),
-        Err(e) => {
-            tracing::error!("what the service manager kept of a port cannot be read: {e}");
-            None
-        }
+    let bad = match from_bytes(&bytes, fds) {
+        Ok(item) => return (Some(item), true),
+        Err(bad) => bad,
+    };
+    tracing::error!("what the service manager kept of a port cannot be read: {bad}");
+    (attached_with(&bytes), false)
+}
+
+/// The item of a port without what it takes to continue it.
+fn attached_with(bytes: &[u8]) -> Option<Item> {
+    let mut item: serde_json::Value = serde_json::from_slice(bytes).ok()?;
+    let port = item.get_mut("port")?.as_object_mut()?;
+    for (field, value) in [("state", json!(null)), ("frames", json!(null)), ("waiting", json!([]))] {
+        port.insert(field.to_owned(), value);
     }
+    serde_json::from_value(item).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
     use crate::handover::items::SwitchItem;
@@ -237,10 +249,21 @@ mod tests {
         Item::Switch(SwitchItem { name: name.to_owned(), owner, addresses: Vec::new(), flows: None })
     }
 
-    type Fds = Box<dyn FnOnce() -> std::io::Result<Vec<OwnedFd>>>;
+    /// Until it is dropped, this process gets no descriptors.
+    struct NoDescriptors(Rlimit);
 
-    fn none() -> Fds {
-        Box::new(|| Ok(Vec::new()))
+    impl NoDescriptors {
+        fn new() -> NoDescriptors {
+            let limit = getrlimit(Resource::Nofile);
+            setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
+            NoDescriptors(limit)
+        }
+    }
+
+    impl Drop for NoDescriptors {
+        fn drop(&mut self) {
+            setrlimit(Resource::Nofile, self.0).unwrap();
+        }
     }
 
     /// A descriptor as it is kept, in whose queue this message waits.
@@ -255,26 +278,28 @@ mod tests {
     #[test]
     fn names() {
         let mut store = Store::default();
-        store.save(&Touched::all(), vec![(switch("vale0", 1), none()), (switch("vale1", 1), none())]).unwrap();
+        store.save(&Touched::all(), vec![switch("vale0", 1), switch("vale1", 1)]).unwrap();
         assert_eq!(store.names(), ["nv.1.0.0.1", "nv.2.0.0.1"]);
-        let fails: Fds = Box::new(|| Err(std::io::ErrorKind::Other.into()));
-        store.save(&Touched::all(), vec![(switch("vale0", 1), none()), (switch("vale1", 2), fails)]).unwrap_err();
+        let without_descriptors = NoDescriptors::new();
+        store.save(&Touched::all(), vec![switch("vale0", 1), switch("vale1", 2)]).unwrap_err();
+        drop(without_descriptors);
         assert_eq!(store.names(), ["nv.1.0.0.1", "nv.2.0.0.1"]);
-        store.save(&Touched::all(), vec![(switch("vale1", 2), none())]).unwrap();
+        store.save(&Touched::all(), vec![switch("vale1", 2)]).unwrap();
         assert_eq!(store.names(), ["nv.2.1.0.1"]);
         // What was not touched stays as it is, there or not.
         let touched = |name: &str| Touched { switches: [name.to_owned()].into(), ..Touched::default() };
-        store.save(&touched("vale3"), vec![(switch("vale3", 3), none())]).unwrap();
+        store.save(&touched("vale3"), vec![switch("vale3", 3)]).unwrap();
         assert_eq!(store.names(), ["nv.2.1.0.1", "nv.3.0.0.1"]);
-        store.save(&touched("vale1"), Vec::<(Item, Fds)>::new()).unwrap();
+        store.save(&touched("vale1"), Vec::new()).unwrap();
         assert_eq!(store.names(), ["nv.3.0.0.1"]);
-        store.save(&touched("vale3"), vec![(switch("vale3", 3), none())]).unwrap();
+        store.save(&touched("vale3"), vec![switch("vale3", 3)]).unwrap();
         assert_eq!(store.names(), ["nv.3.0.0.1"]);
         assert_eq!(Store::after(store.names()).next, 3);
     }
 
     /// Objective: of what lies in the store, whole items are found, the last one of each thing, as often as one looks;
-    /// pieces, nonsense and strangers do no harm, and all names of the daemon's are forgotten with the next save.
+    /// pieces, nonsense and strangers do no harm; what cannot be read is forgotten immediately, and all names of the
+    /// daemon's with the next save.
     #[test]
     fn found() {
         let text = |owner| serde_json::to_vec(&switch("vale0", owner)).unwrap();
@@ -287,21 +312,51 @@ mod tests {
             ("nv.4.0.0.1", b"nonsense".to_vec()),
             ("nv.5.0.0.1", Vec::new()),
             ("nv.x.0.0.1", text(6)),
-            ("ptnet-0-00", text(7)),
+            ("attach", text(7)),
         ];
         let fds: Vec<(&str, OwnedFd)> = all.iter().map(|(name, bytes)| (*name, kept(bytes))).collect();
         for _ in 0..2 {
             let mut kept: Kept = fds.iter().map(|(name, fd)| ((*name).to_owned(), fd.try_clone().unwrap())).collect();
             let (mut store, items) = Store::found(&mut kept);
             let owners: Vec<u32> =
-                items.iter().map(|(item, _)| if let Item::Switch(switch) = item { switch.owner } else { 0 }).collect();
+                items.iter().map(|item| if let Item::Switch(switch) = item { switch.owner } else { 0 }).collect();
             assert_eq!(owners, [2]);
-            assert_eq!((store.names().len(), store.next), (6, 5));
-            assert_eq!(kept.keys().collect::<Vec<_>>(), ["nv.x.0.0.1", "ptnet-0-00"]);
+            assert_eq!((store.names().len(), store.next), (4, 5));
+            assert_eq!(kept.keys().collect::<Vec<_>>(), ["attach", "nv.x.0.0.1"]);
             store.forget_found("switch vale1");
             store.forget_found("switch vale0");
-            let others = ["nv.1.0.0.1", "nv.3.0.0.2", "nv.4.0.0.1", "nv.5.0.0.1"];
+            let others = ["nv.1.0.0.1", "nv.3.0.0.2"];
             assert_eq!(store.names().into_iter().collect::<BTreeSet<_>>(), others.map(String::from).into());
+        }
+    }
+
+    /// Objective: a port whose item lost a descriptor, or has a state that is none, is found as it was attached, so that
+    /// it can be attached anew; its name is forgotten immediately.
+    #[test]
+    fn ports_that_cannot_be_continued() {
+        let port = json!({"port": {
+            "name": "vale0:a", "on": ["vale0", "a"], "kind": "tap", "owner": {"client": 1, "uid": 0, "pid": 1},
+            "declared": [{"switch": "vale0", "port": "tap:a"}, false], "persistent": true, "lasting": null,
+            "lossless": false, "polled": false, "counters": [[], []], "waiting": [[["b", 0, 1]]], "frames": null,
+        }});
+        let with = |state: serde_json::Value| {
+            let mut port = port.clone();
+            port["port"]["state"] = state;
+            serde_json::to_vec(&port).unwrap()
+        };
+        let states = [
+            json!({"said": {"name": "a", "uso": false, "queues": [0]}, "fds": [0]}),
+            json!({"said": {}, "fds": [u64::MAX]}),
+            json!({"name": "a", "uso": false}),
+            json!(7),
+        ];
+        for state in states {
+            let mut found: Kept = [("nv.1.0.0.1".to_owned(), kept(&with(state.clone())))].into();
+            let (store, items) = Store::found(&mut found);
+            let [Item::Port(port)] = &items[..] else { panic!("{state}: {items:?}") };
+            assert!(port.state.is_none() && port.waiting.is_empty(), "{port:?}");
+            assert_eq!(port.declared.as_ref().map(|(params, _)| params.port.as_str()), Some("tap:a"));
+            assert!(store.names().is_empty(), "{:?}", store.names());
         }
     }
 }

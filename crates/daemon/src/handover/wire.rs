@@ -4,6 +4,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use netvale_fdio::state::{BadState, Fd, from_bytes, to_bytes};
 use netvale_mem::notify::nap;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -29,9 +30,10 @@ const LAST: u8 = b'.';
 ///
 /// # Errors
 /// Whatever sendmsg(2) returns.
-pub fn send(to: BorrowedFd<'_>, item: &Item, fds: &[OwnedFd]) -> std::io::Result<()> {
-    let bytes = serde_json::to_vec(item)?;
-    let (mut bytes, mut fds) = (&bytes[..], fds);
+pub fn send(to: BorrowedFd<'_>, item: &Item) -> std::io::Result<()> {
+    let (bytes, fds) = to_bytes(item)?;
+    let mut bytes = bytes.as_slice();
+    let mut fds = fds.as_slice();
     loop {
         let (part, rest) = bytes.split_at(bytes.len().min(PART));
         let (some, others) = fds.split_at(fds.len().min(MOST_FDS));
@@ -48,7 +50,7 @@ pub fn send(to: BorrowedFd<'_>, item: &Item, fds: &[OwnedFd]) -> std::io::Result
 ///
 /// # Errors
 /// Whatever sendmsg(2) returns.
-pub fn send_part(to: BorrowedFd<'_>, first: &[u8], part: &[u8], fds: &[OwnedFd]) -> std::io::Result<()> {
+pub fn send_part(to: BorrowedFd<'_>, first: &[u8], part: &[u8], fds: &[Fd]) -> std::io::Result<()> {
     let parts = [IoSlice::new(first), IoSlice::new(part)];
     loop {
         match netvale_fdio::send_parts(to, &parts, fds, SendFlags::DONTWAIT) {
@@ -85,7 +87,7 @@ impl<'a> Inbox<'a> {
     /// # Errors
     /// Whatever recvmsg(2) returns; [`std::io::ErrorKind::UnexpectedEof`] if the other end hung up, and
     /// [`std::io::ErrorKind::InvalidData`] if it sent something else.
-    pub fn receive(&mut self) -> std::io::Result<(Item, Vec<OwnedFd>)> {
+    pub fn receive(&mut self) -> std::io::Result<Item> {
         let mut fds = Vec::new();
         self.item.clear();
         loop {
@@ -96,12 +98,16 @@ impl<'a> Inbox<'a> {
             };
             self.item.extend_from_slice(part);
             match *first {
-                LAST => return Ok((serde_json::from_slice(&self.item)?, fds)),
+                LAST => return from_bytes(&self.item, fds).map_err(invalid),
                 MORE if self.item.len() <= LARGEST.0 && fds.len() <= LARGEST.1 => {}
                 _ => return Err(std::io::ErrorKind::InvalidData.into()),
             }
         }
     }
+}
+
+fn invalid(bad: BadState) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidData, bad)
 }
 
 /// Reads a message that waits in a socket's queue, and leaves it there.
@@ -128,6 +134,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
+    use crate::handover::items::RegionItem;
 
     /// Objective: an item arrives whole with all its descriptors, however large it is; a stranger's message and a
     /// hang-up are told apart.
@@ -135,18 +142,26 @@ mod tests {
     fn there_and_back() {
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let long = "x".repeat(3 * PART + 5);
-        let fds: Vec<OwnedFd> = (0..MOST_FDS + 3).map(|_| a.try_clone().unwrap()).collect();
+        let region = |count: usize| RegionItem {
+            id: 1,
+            uid: 2,
+            sizes: [(0, 0); 3],
+            huge: false,
+            file: None,
+            used_bufs: None,
+            memory: (0..count).map(|_| Fd::copy_of(&a).unwrap()).collect(),
+        };
+        let many = Item::Region(region(MOST_FDS + 3));
         let sender = std::thread::spawn(move || {
-            send(a.as_fd(), &Item::Failed(long), &fds).unwrap();
-            send(a.as_fd(), &Item::End, &[]).unwrap();
+            send(a.as_fd(), &Item::Failed(long)).unwrap();
+            send(a.as_fd(), &many).unwrap();
+            send(a.as_fd(), &Item::End).unwrap();
             rustix::net::send(&a, b"?", SendFlags::empty()).unwrap();
         });
         let mut inbox = Inbox::new(&b);
-        let (item, got) = inbox.receive().unwrap();
-        assert!(matches!(item, Item::Failed(text) if text.len() == 3 * PART + 5));
-        assert_eq!(got.len(), MOST_FDS + 3);
-        drop(got);
-        assert!(matches!(inbox.receive(), Ok((Item::End, fds)) if fds.is_empty()));
+        assert!(matches!(inbox.receive().unwrap(), Item::Failed(text) if text.len() == 3 * PART + 5));
+        assert!(matches!(inbox.receive().unwrap(), Item::Region(r) if r.memory.len() == MOST_FDS + 3));
+        assert!(matches!(inbox.receive(), Ok(Item::End)));
         assert_eq!(inbox.receive().unwrap_err().kind(), std::io::ErrorKind::InvalidData);
         sender.join().unwrap();
         assert_eq!(inbox.receive().unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);

@@ -23,17 +23,12 @@ pub trait Attachment {
     /// [`Refusal`] when the port is gone or the daemon is out of descriptors.
     fn describe(&self, d: &Daemon) -> Result<Description, Refusal>;
 
-    /// What a successor must know to continue it. `None`: the connection ends with this process.
-    fn hand_over(&self) -> Option<HoldItem> {
-        None
-    }
-
-    /// The descriptors that go with it.
+    /// What another process must know to continue it. `None`: the connection ends with this process.
     ///
     /// # Errors
     /// When the daemon is out of descriptors.
-    fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
-        Ok(Vec::new())
+    fn save(&self) -> std::io::Result<Option<HoldItem>> {
+        Ok(None)
     }
 
     /// Releases the port: its rings are free again, and resources that only this attachment needed are freed.

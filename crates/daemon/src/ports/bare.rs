@@ -1,7 +1,5 @@
 //! Rings with nothing behind them (netmap's `NR_REG_NULL`), which are on no switch and have no name.
 
-use std::os::fd::OwnedFd;
-
 use netvale_control::attach::{AttachRequest, Pools};
 use netvale_mem::region::{Binding, RingRanges};
 use netvale_portspec::Conf;
@@ -32,13 +30,8 @@ impl Attachment for BareRings {
         rings.reply(binding.nifp(), binding.extra_bufs(), 0..shape.tx_rings, 0..shape.rx_rings)
     }
 
-    fn hand_over(&self) -> Option<HoldItem> {
-        let rings = serde_json::to_value(self.local.said()).ok()?;
-        Some(HoldItem::Bare { rings, binding: (&self.binding).into() })
-    }
-
-    fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
-        self.local.rings.bells()
+    fn save(&self) -> std::io::Result<Option<HoldItem>> {
+        Ok(Some(HoldItem::Bare { rings: Box::new(self.local.state()?), binding: (&self.binding).into() }))
     }
 
     fn close(self: Box<Self>, d: &mut Daemon, _client: u64) {
@@ -70,16 +63,15 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<O
 /// Continues what a connection holds.
 ///
 /// # Errors
-/// [`Refusal`] if its memory is not there, or the descriptors are something else.
+/// [`Refusal`] if its memory is not there, or its bells are none.
 pub fn continue_hold(
     d: &mut Daemon,
     rings: RingsState,
     binding: BindingItem,
-    fds: Vec<OwnedFd>,
     caller: Caller,
 ) -> Result<Box<dyn Attachment>, Refusal> {
     let region = memory::continued(d, rings.region, caller)?;
-    let (local, _no_ingress) = LocalPort::continued(&region, rings, fds, d.evictions.new_fault(caller))?;
+    let (local, _no_ingress) = LocalPort::continued(&region, rings, d.evictions.new_fault(caller))?;
     let binding = local.rings.mem.continue_binding(binding.index, binding.extra_bufs)?;
     d.regions.add_bare(local.rings.mem_id);
     Ok(Box::new(BareRings { local, binding }))

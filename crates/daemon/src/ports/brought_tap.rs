@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use netvale_control::options::kind;
 use netvale_control::types::PortKind;
+use netvale_fdio::state::{Fd, State};
 use netvale_mem::fault::Fault;
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::is_hidden;
-use netvale_tap::continued::name_of;
+use netvale_tap::restore::name_of;
 use netvale_tap::{Adopted, Link, Tap, TapEgress, TapIngress, adopt};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ use super::kind::Asked;
 use super::plug::{NewPort, Queues, plug};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon};
-use crate::handover::items::{PortItem, State, from_said};
+use crate::handover::items::PortItem;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 use crate::system::closing::{self, Strangers};
@@ -53,13 +54,14 @@ impl Drop for Held {
     }
 }
 
-/// What a successor must know. Descriptors: the queues, in order.
+/// What another process must know.
 #[derive(Serialize, Deserialize)]
 struct BroughtState {
     name: String,
     uso: bool,
     gro: bool,
     notes: Vec<String>,
+    queues: Vec<Fd>,
 }
 
 impl Attached for BroughtTap {
@@ -71,18 +73,13 @@ impl Attached for BroughtTap {
         self.notes.clone()
     }
 
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
+    fn save(&self) -> std::io::Result<Option<State>> {
         // It may have been renamed, or be gone.
         let queues = &self.queues.queues;
         let Some(Ok(name)) = queues.first().map(|queue| name_of(queue)) else { return Ok(None) };
         let BroughtTap { uso, gro, .. } = *self;
-        let fds = queues.iter().map(|queue| queue.try_clone()).collect::<std::io::Result<_>>()?;
-        let said = serde_json::to_value(BroughtState { name, uso, gro, notes: self.notes.clone() })?;
-        Ok(Some(State { said, fds, ..State::default() }))
-    }
-
-    fn keeps(&self) -> std::io::Result<Option<State>> {
-        self.hand_over()
+        let queues = queues.iter().map(Fd::shared).collect();
+        Ok(Some(State::of(&BroughtState { name, uso, gro, notes: self.notes.clone(), queues })?))
     }
 
     fn set_mtu(&self, _mtu: Option<u32>) -> Result<(), Refusal> {
@@ -132,8 +129,8 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>, queues: Strangers) -> Result<()
 /// # Errors
 /// [`Refusal`] if the descriptors are something else.
 pub fn continue_port(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: State) -> Result<(), Refusal> {
-    let BroughtState { name, uso, gro, notes } = from_said(state.said)?;
-    let tap = Tap::continued(&name, uso, state.fds).or_else(|e| refuse(Errno::INVAL, e.to_string()))?;
+    let BroughtState { name, uso, gro, notes, queues } = state.read()?;
+    let tap = Tap::restore(&name, uso, Fd::take_all(queues)?)?;
     let owner = Caller::from(item.owner);
     let link = new_link(d, owner);
     let queues = shared(tap.into_queues());

@@ -6,10 +6,10 @@ use netvale_control::options::kind;
 use netvale_control::types::{E1000Info, Mac, PortInfo, PortKind};
 use netvale_e1000::device::Card;
 use netvale_e1000::paravirt::SUBSYSTEM;
-use netvale_e1000::port::{E1000Options, E1000Port, PortState, Queues};
+use netvale_e1000::port::{E1000Options, E1000Port};
+use netvale_fdio::state::State;
 use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
-use rustix::io::Errno;
 
 use super::handed::domain_of_site;
 use super::kind::Asked;
@@ -17,9 +17,9 @@ use super::notes::machine_notes;
 use super::plug::{NewPort, plug};
 use super::site::site;
 use crate::daemon::{Attached, Daemon, Peers};
-use crate::handover::items::{State, from_said};
+use crate::handover::items::Parked;
 use crate::permission::unreached;
-use crate::refusal::{Refusal, refuse};
+use crate::refusal::Refusal;
 
 /// A card behind a port.
 struct CardPort(E1000Port);
@@ -57,14 +57,14 @@ impl Attached for CardPort {
         vec![self.0.ask_to_pause()]
     }
 
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
-        let (state, fds, paused) = self.0.hand_over()?;
-        Ok(Some(State::of(state, fds)?.pausing(paused)))
+    fn save(&self) -> std::io::Result<Option<State>> {
+        let Some(state) = self.0.save() else { return Ok(None) };
+        Ok(Some(State::of(&state)?))
     }
 
-    fn keeps(&self) -> std::io::Result<Option<State>> {
-        let Some((state, fds)) = self.0.kept()? else { return Ok(None) };
-        State::of(state, fds).map(Some)
+    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
+        let (state, paused) = self.0.save_parked()?;
+        Parked::of(&state, [paused])
     }
 
     fn is_stored(&self) {
@@ -88,7 +88,11 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let card = Card { mac, subsystem: SUBSYSTEM, forced_interval: o.itr() };
     let options = E1000Options { site, card, news: d.news_if_kept() };
     let (e1000, (egress, ingress)) = match asked.continued() {
-        Some(state) => go_on(d, &options, state)?,
+        Some(state) => {
+            let (port, queues, paused) = E1000Port::restore(&options, state.read()?)?;
+            d.held.push(Box::new(paused));
+            (port, queues)
+        }
         None => E1000Port::new(&options).map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?,
     };
     e1000.on_peer(d.on_news());
@@ -98,15 +102,6 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         (vec![egress], vec![ingress]),
         NewPort::new(CardPort(e1000), asked).in_domain(domain).with_gro(o.gro()),
     )
-}
-
-/// Continues a card of another process.
-fn go_on(d: &mut Daemon, options: &E1000Options, state: State) -> Result<(E1000Port, Queues), Refusal> {
-    let said: PortState = from_said(state.said)?;
-    let (port, queues, paused) =
-        E1000Port::continued(options, said, state.fds).or_else(|why| refuse(Errno::INVAL, why))?;
-    d.held.push(Box::new(paused));
-    Ok((port, queues))
 }
 
 /// The details that `netvale vm` reads.

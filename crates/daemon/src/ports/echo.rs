@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use netvale_control::options::kind;
 use netvale_control::types::PortKind;
+use netvale_fdio::state::Fd;
 use netvale_mem::Region;
-use netvale_port::echo::{EchoError, continued, echo};
+use netvale_port::echo::{EchoError, echo, restore};
 use serde::{Deserialize, Serialize};
 
 use super::kind::Asked;
 use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon};
-use crate::handover::items::{State, from_said};
+use crate::handover::items::Parked;
 use crate::refusal::Refusal;
 use crate::rings::sizes::DEFAULT_SLOTS;
 
@@ -21,10 +22,12 @@ struct EchoPort {
     region: Arc<Region>,
 }
 
-/// What a successor must know. Descriptors: the memory of the region.
+/// What another process must know.
 #[derive(Serialize, Deserialize)]
 struct EchoState {
     slots: u32,
+    /// The memory of its ring.
+    memory: Vec<Fd>,
 }
 
 impl Attached for EchoPort {
@@ -36,10 +39,9 @@ impl Attached for EchoPort {
         vec![format!("frames on their way back wait in a ring of {} slots", self.slots)]
     }
 
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
-        let (_, fds) = self.region.state()?;
-        let said = serde_json::to_value(EchoState { slots: self.slots })?;
-        Ok(Some(State { said, fds, ..State::default() }))
+    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
+        let state = EchoState { slots: self.slots, memory: self.region.save()?.memory };
+        Parked::of(&state, std::iter::empty::<()>())
     }
 }
 
@@ -47,8 +49,8 @@ impl Attached for EchoPort {
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let (slots, ends) = match asked.continued() {
         Some(state) => {
-            let EchoState { slots } = from_said(state.said)?;
-            (slots, continued(slots, state.fds))
+            let EchoState { slots, memory } = state.read()?;
+            (slots, restore(slots, memory))
         }
         None => {
             let asked = asked.options::<kind::Echo>()?.slots();

@@ -5,11 +5,11 @@ use std::cell::Cell;
 use netvale_control::options::kind::AsType;
 use netvale_control::options::{self, OptionsOf};
 use netvale_control::types::PortOptions;
+use netvale_fdio::state::State;
 use netvale_portspec::AttachSpec;
 
 use crate::caller::Caller;
 use crate::daemon::Daemon;
-use crate::handover::items::State;
 use crate::refusal::Refusal;
 use crate::registry::ports::SwitchPort;
 

@@ -9,6 +9,7 @@ use netvale_control::attach::{
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::PortKind;
 use netvale_control::types::PortOptions;
+use netvale_fdio::state::State;
 use netvale_mem::region::{Binding, RingRanges};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{Egress, HdrLen, Ingress};
@@ -21,7 +22,7 @@ use super::memory;
 use super::plug::{NewPort, drain, end_monitors, plug, tell_idle, tell_open, unplug};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
-use crate::handover::items::{BindingItem, HoldItem, PortItem, State, from_said};
+use crate::handover::items::{BindingItem, HoldItem, PortItem};
 use crate::naming;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
@@ -51,12 +52,8 @@ impl Attached for LocalPort {
         true
     }
 
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
-        self.state().map(Some)
-    }
-
-    fn keeps(&self) -> std::io::Result<Option<State>> {
-        self.state().map(Some)
+    fn save(&self) -> std::io::Result<Option<State>> {
+        Ok(Some(State::of(&self.state()?)?))
     }
 }
 
@@ -76,9 +73,9 @@ impl Attachment for OpenRings {
         record.behind.programs().ok_or_else(gone)?.reply(&self.binding, &self.rings)
     }
 
-    fn hand_over(&self) -> Option<HoldItem> {
-        let (port, RingRanges { tx, rx }) = (self.port.clone(), self.rings.clone());
-        Some(HoldItem::Rings { port, rings: [tx, rx], binding: (&self.binding).into() })
+    fn save(&self) -> std::io::Result<Option<HoldItem>> {
+        let RingRanges { tx, rx } = self.rings.clone();
+        Ok(Some(HoldItem::Rings { port: self.port.clone(), rings: [tx, rx], binding: (&self.binding).into() }))
     }
 
     fn close(self: Box<Self>, d: &mut Daemon, client: u64) {
@@ -197,9 +194,9 @@ pub fn continue_port(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: St
 /// # Errors
 /// As [`continue_port`].
 pub fn continued(d: &mut Daemon, owner: Caller, state: State) -> Result<(LocalPort, Vec<RingIngress>), Refusal> {
-    let said = from_said::<RingsState>(state.said)?;
-    let region = memory::continued(d, said.region, owner)?;
-    LocalPort::continued(&region, said, state.fds, d.evictions.new_fault(owner))
+    let state = state.read::<RingsState>()?;
+    let region = memory::continued(d, state.region, owner)?;
+    LocalPort::continued(&region, state, d.evictions.new_fault(owner))
 }
 
 /// Continues what a connection holds of a port.

@@ -61,11 +61,11 @@ pub mod virtio;
 pub mod vxlan;
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 
 use netvale_abi::nmreq::NR_REG_ALL_NIC;
 use netvale_control::attach::AttachRequest;
 use netvale_control::types::PortKind;
+use netvale_fdio::state::State;
 use netvale_portspec::{Base, PortSpec};
 use rustix::io::Errno;
 
@@ -74,7 +74,7 @@ use self::joint::Joint;
 use self::kind::{Asked, Kind, NamedRings};
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
-use crate::handover::items::{HoldItem, PortItem, State, from_said};
+use crate::handover::items::{HoldItem, PortItem};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 use crate::rings::local::LocalPort;
@@ -163,17 +163,12 @@ pub fn join_again(d: &mut Daemon, item: &PortItem) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`Refusal`] when the port is not there.
-pub fn continue_hold(
-    d: &mut Daemon,
-    item: HoldItem,
-    fds: Vec<OwnedFd>,
-    caller: Caller,
-) -> Result<Box<dyn Attachment>, Refusal> {
+pub fn continue_hold(d: &mut Daemon, item: HoldItem, caller: Caller) -> Result<Box<dyn Attachment>, Refusal> {
     match item {
         HoldItem::Rings { port, rings, binding } => Ok(Box::new(local::continue_hold(d, port, rings, binding)?)),
         HoldItem::Monitor { port, rings, binding } => monitor::continue_hold(d, port, rings, binding),
         HoldItem::Interface { client, binding } => nic::open::continue_hold(d, client, binding),
-        HoldItem::Bare { rings, binding } => bare::continue_hold(d, from_said(rings)?, binding, fds, caller),
+        HoldItem::Bare { rings, binding } => bare::continue_hold(d, *rings, binding, caller),
         HoldItem::PipeEnd { pipe, end, binding } => pipe::continue_hold(d, pipe, end, binding),
     }
 }

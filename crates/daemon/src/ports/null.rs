@@ -8,7 +8,7 @@ use netvale_port::null::NullEgress;
 use super::kind::Asked;
 use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon};
-use crate::handover::items::State;
+use crate::handover::items::Parked;
 use crate::refusal::Refusal;
 
 /// The nothing behind a null port.
@@ -19,8 +19,8 @@ impl Attached for NullPort {
         PortKind::Null
     }
 
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
-        Ok(Some(State::default()))
+    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
+        Parked::of(&(), std::iter::empty::<()>())
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::PortKind;
+use netvale_fdio::state::{Fd, State};
 use netvale_pcapport::{
     CAPTURE_MEMORY, CaptureOptions, CaptureStatus, Limit, Pace, PcapEgress, PcapIngress, ReplayError, ReplayOptions,
     ReplayStatus, WriteError,
@@ -22,8 +23,8 @@ use super::plug::{NewPort, plug};
 use crate::caller::Caller;
 use crate::config::Config;
 use crate::daemon::{Attached, Daemon};
-use crate::handover::captures::{Capture, FilesState, NotedFiles, UserCaptures};
-use crate::handover::items::State;
+use crate::handover::captures::{FileState, FilesState, Progress, UserCaptures};
+use crate::handover::items::Parked;
 use crate::permission::{self, unreached};
 use crate::refusal::{Refusal, refuse};
 
@@ -72,38 +73,36 @@ impl Attached for Files {
         replay.chain(self.capture.iter().map(|one| capture_note(&one.path, one.egress.status()))).collect()
     }
 
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
-        let mut fds = Vec::new();
+    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
         let replay = self.replay.as_ref().map(|replay| {
-            fds.push(replay.file.try_clone()?.into());
-            Ok::<_, std::io::Error>(replay.status.settled().into())
+            let progress = Progress::Said(replay.status.settled().into());
+            std::io::Result::Ok(FileState { file: Fd::copy_of(&replay.file)?, progress })
         });
         let capture = self.capture.as_ref().map(|one| {
-            fds.push(one.file.try_clone()?.into());
             let slow = || std::io::Error::other(format!("{} is written too slowly: try again", one.path.display()));
-            Ok::<_, std::io::Error>(Capture::new(one.egress.settle(SETTLING).ok_or_else(slow)?, one.shares))
+            let progress = Progress::Said(one.egress.settle(SETTLING).ok_or_else(slow)?.into());
+            std::io::Result::Ok((FileState { file: Fd::copy_of(&one.file)?, progress }, one.shares))
         });
-        let (replay, capture) = (replay.transpose()?, capture.transpose()?);
-        let said = serde_json::to_value(FilesState { replay, capture, noted: None })?;
-        Ok(Some(State { said, fds, ..State::default() }))
+        let state = FilesState { replay: replay.transpose()?, capture: capture.transpose()? };
+        Parked::of(&state, std::iter::empty::<()>())
     }
 
     /// What is no regular file has no place where it could go on.
-    fn keeps(&self) -> std::io::Result<Option<State>> {
-        let mut fds = Vec::new();
-        if let Some(Replayed { file, noted, .. }) = &self.replay {
-            fds.extend([file.try_clone()?.into(), noted.try_clone()?]);
+    fn save(&self) -> std::io::Result<Option<State>> {
+        if let Some(Captured { file, .. }) = &self.capture
+            && !file.metadata()?.is_file()
+        {
+            return Ok(None);
         }
-        if let Some(Captured { file, egress, .. }) = &self.capture {
-            if !file.metadata()?.is_file() {
-                return Ok(None);
-            }
-            fds.extend([file.try_clone()?.into(), egress.noted().try_clone_to_owned()?]);
-        }
-        let capture = self.capture.as_ref().map(|one| one.shares);
-        let noted = Some(NotedFiles { replay: self.replay.is_some(), capture });
-        let said = serde_json::to_value(FilesState { replay: None, capture: None, noted })?;
-        Ok(Some(State { said, fds, ..State::default() }))
+        let replay = self.replay.as_ref().map(|Replayed { file, noted, .. }| {
+            std::io::Result::Ok(FileState { file: Fd::copy_of(file)?, progress: Progress::Noted(Fd::copy_of(noted)?) })
+        });
+        let capture = self.capture.as_ref().map(|Captured { file, egress, shares, .. }| {
+            let progress = Progress::Noted(Fd::copy_of(egress.noted())?);
+            std::io::Result::Ok((FileState { file: Fd::copy_of(file)?, progress }, *shares))
+        });
+        let state = FilesState { replay: replay.transpose()?, capture: capture.transpose()? };
+        Ok(Some(State::of(&state)?))
     }
 
     fn stop(self: Box<Self>, d: &mut Daemon, _full: &str) {

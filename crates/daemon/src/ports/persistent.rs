@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use netvale_afxdp::iface::Interface;
 use netvale_control::attach::AttachRequest;
+use netvale_fdio::state::State;
 use netvale_mem::PortShape;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{Egress, HdrLen, Ingress};
@@ -28,7 +29,7 @@ use super::plug::{
 };
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
-use crate::handover::items::{PortItem, State};
+use crate::handover::items::PortItem;
 use crate::permission;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::persistent::{PersistentPort, own_name};

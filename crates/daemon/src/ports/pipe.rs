@@ -2,7 +2,6 @@
 //! part.
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 
 use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_SHARED, OffsetsAsked};
 use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
@@ -37,8 +36,8 @@ impl Attachment for OpenEnd {
         d.pipes.get(&self.pipe).ok_or_else(gone)?.reply(self.end, &self.binding)
     }
 
-    fn hand_over(&self) -> Option<HoldItem> {
-        Some(HoldItem::PipeEnd { pipe: self.pipe.clone(), end: self.end, binding: (&self.binding).into() })
+    fn save(&self) -> std::io::Result<Option<HoldItem>> {
+        Ok(Some(HoldItem::PipeEnd { pipe: self.pipe.clone(), end: self.end, binding: (&self.binding).into() }))
     }
 
     fn close(self: Box<Self>, d: &mut Daemon, client: u64) {
@@ -61,7 +60,7 @@ impl Attachment for OpenEnd {
 ///
 /// # Errors
 /// [`Refusal`] if its memory or its descriptors are not what they should be.
-pub fn continue_pipe(d: &mut Daemon, item: PipeItem, fds: Vec<OwnedFd>) -> Result<(), Refusal> {
+pub fn continue_pipe(d: &mut Daemon, item: PipeItem) -> Result<(), Refusal> {
     if item.guest.is_some() {
         // Without it, its port begins anew, and so does the pipe.
         let pipe = d.pipes.get_mut(&item.name).filter(|pipe| pipe.guest_end() == item.guest);
@@ -72,7 +71,7 @@ pub fn continue_pipe(d: &mut Daemon, item: PipeItem, fds: Vec<OwnedFd>) -> Resul
     }
     let owner = Caller { uid: item.uid, ..Caller::daemon() };
     let (name, region) = (item.name.clone(), memory::continued(d, item.region, owner)?);
-    d.pipes.insert(name, Pipe::continued(&region, item, fds)?);
+    d.pipes.insert(name, Pipe::continued(&region, item)?);
     Ok(())
 }
 

@@ -1,10 +1,10 @@
 //! `ptnet:/PATH`: a ptnet device, netmap rings that a virtual machine maps.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::{Direction, Mac, PortInfo, PortKind, PtnetInfo};
+use netvale_fdio::state::State;
 use netvale_mem::region::RingSide;
 use netvale_port::listener::Site;
 use netvale_port::service::AskedToPause;
@@ -12,8 +12,7 @@ use netvale_portspec::AttachSpec;
 use netvale_ptnet::backend::Backend;
 use netvale_ptnet::header::Config;
 use netvale_ptnet::instance::sizes;
-use netvale_ptnet::keep::{Keeper, take};
-use netvale_ptnet::port::{News, PortState, PtnetOptions, PtnetPort, Survival, Transport};
+use netvale_ptnet::port::{News, PtnetOptions, PtnetPort, Transport};
 use netvale_ptnet::seats::Seats;
 use netvale_ptnet::vfio::memory_path;
 use rustix::io::Errno;
@@ -25,11 +24,10 @@ use super::plug::{NewPort, plug};
 use super::site::site;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Kicks, Peers};
-use crate::handover::items::{State, from_said};
+use crate::handover::items::Parked;
 use crate::permission::{self, unreached};
 use crate::refusal::{Refusal, refuse};
 use crate::rings::sizes::DEFAULT_SLOTS;
-use crate::system::keep;
 
 /// The ptnet device behind a port.
 pub struct DevicePort(pub PtnetPort);
@@ -79,23 +77,18 @@ impl Attached for DevicePort {
         self.0.ask_to_pause()
     }
 
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
-        let (state, fds, paused) = self.0.hand_over()?;
-        let paused = paused.into_iter().map(|paused| Box::new(paused) as Box<dyn Any>).collect();
-        Ok(Some(State { paused, ..State::of(state, fds)? }))
+    fn save(&self) -> std::io::Result<Option<State>> {
+        let Some(state) = self.0.save()? else { return Ok(None) };
+        Ok(Some(State::of(&state)?))
     }
 
-    fn keeps(&self) -> std::io::Result<Option<State>> {
-        let Some((state, fds)) = self.0.kept()? else { return Ok(None) };
-        State::of(state, fds).map(Some)
+    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
+        let (state, paused) = self.0.save_parked()?;
+        Parked::of(&state, paused)
     }
 
     fn is_stored(&self) {
         self.0.is_stored();
-    }
-
-    fn stop(self: Box<Self>, _d: &mut Daemon, _full: &str) {
-        self.0.let_go();
     }
 }
 
@@ -112,7 +105,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let site = site(&d.config, asked.caller, path.as_str(), &o)?;
     let domain = domain_of_site(d, asked.caller, &site);
     let news = d.news_if_kept();
-    let device = Device { site, config, vfio_user: o.vfio_user(), backend: Arc::new(seats), survives: true, news };
+    let device = Device { site, config, vfio_user: o.vfio_user(), backend: Arc::new(seats), news };
     let device = open(d, device, asked.continued())?;
     plug(d, &asked.at, queues, NewPort::new(device, asked).in_domain(domain).with_gro(o.gro()))
 }
@@ -136,9 +129,7 @@ pub struct Device {
     pub vfio_user: bool,
     /// What its rings are connected to.
     pub backend: Arc<dyn Backend>,
-    /// Whether its guest may outlive this process: by ivshmem.
-    pub survives: bool,
-    /// The same by vfio-user: who is told what has changed.
+    /// Who is told what has changed of a guest that may outlive this process.
     pub news: Option<News>,
 }
 
@@ -147,24 +138,15 @@ pub struct Device {
 /// # Errors
 /// [`Refusal`] when that fails.
 pub fn open(d: &mut Daemon, device: Device, continued: Option<State>) -> Result<DevicePort, Refusal> {
-    let Device { site, config, vfio_user, backend, survives, news } = device;
+    let Device { site, config, vfio_user, backend, news } = device;
     let transport = if vfio_user { Transport::VfioUser } else { Transport::Ivshmem };
     let options = PtnetOptions { site, config, transport, news };
-    let keeps = survives && keep::is_there();
-    let keeper = keeps.then(|| Arc::new(keep::Systemd) as Arc<dyn Keeper>);
     if let Some(state) = continued {
-        let said: PortState = from_said(state.said)?;
-        let (port, paused) = PtnetPort::continued(&options, backend, keeper, said, state.fds)
-            .or_else(|why| refuse(Errno::INVAL, why))?;
+        let (port, paused) = PtnetPort::restore(&options, backend, state.read()?)?;
         paused.into_iter().for_each(|paused| d.held.push(Box::new(paused)));
         return Ok(watched(d, port));
     }
-    let survival = Survival {
-        keeper,
-        // Only a guest with its own memory was kept.
-        kept: survives.then(|| take(&mut d.kept, &options.site.place, &config)).flatten(),
-    };
-    let port = PtnetPort::new(&options, backend, survival);
+    let port = PtnetPort::new(&options, backend);
     let port = port.map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?;
     Ok(watched(d, port))
 }

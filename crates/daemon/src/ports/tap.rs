@@ -6,10 +6,11 @@ use std::sync::Arc;
 use netvale_afxdp::iface::has_carrier;
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::PortKind;
+use netvale_fdio::state::{Fd, State};
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::AttachSpec;
-use netvale_tap::continued::name_of;
 use netvale_tap::link::GONE;
+use netvale_tap::restore::name_of;
 use netvale_tap::{Link, Tap, TapEgress, TapIngress, TapOptions};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use super::kind::Asked;
 use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon};
-use crate::handover::items::{State, from_said};
 use crate::refusal::{Refusal, refuse};
 
 /// The MTU of an interface with which nobody asked for another.
@@ -35,11 +35,12 @@ struct TapPort {
     queues: Vec<Arc<OwnedFd>>,
 }
 
-/// What a successor must know. Descriptors: the queues, in order.
+/// What another process must know.
 #[derive(Serialize, Deserialize)]
 struct TapState {
     name: String,
     uso: bool,
+    queues: Vec<Fd>,
 }
 
 impl Attached for TapPort {
@@ -72,15 +73,11 @@ impl Attached for TapPort {
         Some(!self.link.is_gone() && has_carrier(&self.name))
     }
 
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
+    fn save(&self) -> std::io::Result<Option<State>> {
         // It may have been renamed.
         let Some(Ok(name)) = self.queues.first().map(|queue| name_of(queue)) else { return Ok(None) };
-        let fds = self.queues.iter().map(|queue| queue.try_clone()).collect::<std::io::Result<_>>()?;
-        State::of(TapState { name, uso: self.uso }, fds).map(Some)
-    }
-
-    fn keeps(&self) -> std::io::Result<Option<State>> {
-        self.hand_over()
+        let queues = self.queues.iter().map(Fd::shared).collect();
+        Ok(Some(State::of(&TapState { name, uso: self.uso, queues })?))
     }
 }
 
@@ -89,7 +86,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Tap(name) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Tap>()?;
     let tap = match asked.continued() {
-        Some(state) => continued(state, o.rings().max(1))?,
+        Some(state) => restore(state, o.rings().max(1))?,
         None => open(name.to_string(), &o)?,
     };
     let uso = tap.has_uso();
@@ -119,11 +116,11 @@ fn open(name: String, o: &OptionsOf<'_, kind::Tap>) -> Result<Tap, Refusal> {
     Ok(Tap::open(&TapOptions { name, queues: o.rings(), mtu: o.mtu(), mac, ..TapOptions::default() })?)
 }
 
-/// Continues a TAP with that many queues. Frames that wait in them are the kernel's.
-fn continued(state: State, rings: u32) -> Result<Tap, Refusal> {
-    let said: TapState = from_said(state.said)?;
-    if state.fds.len() != rings as usize {
-        return refuse(Errno::INVAL, format!("rings is {rings}, and {} queues came", state.fds.len()));
+/// Restores a TAP with that many queues. Frames that wait in them are the kernel's.
+fn restore(state: State, rings: u32) -> Result<Tap, Refusal> {
+    let TapState { name, uso, queues } = state.read()?;
+    if queues.len() != rings as usize {
+        return refuse(Errno::INVAL, format!("rings is {rings}, and {} queues came", queues.len()));
     }
-    Tap::continued(&said.name, said.uso, state.fds).or_else(|e| refuse(Errno::INVAL, e.to_string()))
+    Ok(Tap::restore(&name, uso, Fd::take_all(queues)?)?)
 }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use netvale_control::types::{Mac, PortInfo, PortKind, VxlanInfo, VxlanNeighbor, VxlanRemote};
+use netvale_fdio::state::{Fd, State};
 use netvale_switch::Knows;
 use netvale_vxlan::Tunnel;
 use netvale_vxlan::neighbors::Neighbor;
@@ -13,7 +14,7 @@ use netvale_wire::MacAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::daemon::{Attached, Daemon};
-use crate::handover::items::State;
+use crate::handover::items::Parked;
 
 /// Addresses that are kept for a daemon that is killed, at most: with more, its control plane says them again.
 pub const MOST_KEPT: usize = 4096;
@@ -28,7 +29,7 @@ pub struct VxlanPort {
     pub instance: u64,
 }
 
-/// What a successor must know. Descriptors: the endpoint's socket, where datagrams wait.
+/// What another process must know.
 #[derive(Default, Serialize, Deserialize)]
 pub struct VxlanState {
     /// VTEPs that get what goes to all.
@@ -42,6 +43,8 @@ pub struct VxlanState {
     /// The key by which it draws the ports that flows leave from: each stays on its path, and in order.
     #[serde(default)]
     pub key: Option<[u64; 2]>,
+    /// The endpoint's socket, where datagrams wait.
+    pub socket: Option<Fd>,
 }
 
 /// A tunnel as its switch asks it.
@@ -67,8 +70,8 @@ impl VxlanPort {
         if with_all {
             said.learned = learned.into_iter().map(|(mac, vtep)| (mac_of(mac), vtep)).collect();
         }
-        let socket = rustix::io::fcntl_dupfd_cloexec(&**self.tunnel.endpoint(), 0)?;
-        State::of(said, vec![socket])
+        said.socket = Some(Fd::copy_of(&**self.tunnel.endpoint())?);
+        Ok(State::of(&said)?)
     }
 }
 
@@ -105,12 +108,12 @@ impl Attached for VxlanPort {
         self.tunnel.leave();
     }
 
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
-        self.state(true).map(Some)
+    fn save(&self) -> std::io::Result<Option<State>> {
+        self.state(false).map(Some)
     }
 
-    fn keeps(&self) -> std::io::Result<Option<State>> {
-        self.state(false).map(Some)
+    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
+        Ok(Some(Parked { state: self.state(true)?, paused: Vec::new() }))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use netvale_control::options::kind;
 use netvale_control::types::{Mac, PortInfo, PortKind, VhostInfo};
+use netvale_fdio::state::{BadState, State};
 use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
-use netvale_vhost::port::continued::{Given, VhostState};
 use netvale_vhost::port::{Mode, VhostError, VhostOptions, VhostPort};
 
 use super::handed::{domain_of_listener, domain_of_site};
@@ -13,7 +13,7 @@ use super::notes::negotiated;
 use super::plug::{NewPort, plug};
 use super::site::site;
 use crate::daemon::{Attached, Daemon, Peers};
-use crate::handover::items::{State, from_said};
+use crate::handover::items::Parked;
 use crate::permission::unreached;
 use crate::refusal::Refusal;
 
@@ -73,14 +73,14 @@ impl Attached for DevicePort {
         vec![self.0.ask_to_pause()]
     }
 
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
-        let Some(Given { state, fds, paused }) = self.0.hand_over()? else { return Ok(None) };
-        Ok(Some(State::of(state, fds)?.pausing(paused)))
+    fn save(&self) -> std::io::Result<Option<State>> {
+        let Some(state) = self.0.save()? else { return Ok(None) };
+        Ok(Some(State::of(&state)?))
     }
 
-    fn keeps(&self) -> std::io::Result<Option<State>> {
-        let Some((state, fds)) = self.0.kept()? else { return Ok(None) };
-        State::of(state, fds).map(Some)
+    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
+        let Some((state, paused)) = self.0.save_parked()? else { return Ok(None) };
+        Parked::of(&state, [paused])
     }
 }
 
@@ -104,9 +104,10 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let refused = |e: VhostError| unreached(&d.config, e.errno(), e.to_string());
     let (vhost, queues) = match asked.continued() {
         None => VhostPort::new(&options).map_err(refused)?,
-        Some(State { said, fds, .. }) => {
-            let state = from_said::<VhostState>(said)?;
-            let (vhost, queues, paused) = VhostPort::continued(&options, state, fds).map_err(refused)?;
+        Some(state) => {
+            let restored = VhostPort::restore(&options, state.read()?);
+            let unreached = |bad: BadState| unreached(&d.config, bad.errno, bad.to_string());
+            let (vhost, queues, paused) = restored.map_err(unreached)?;
             d.held.push(Box::new(paused));
             (vhost, queues)
         }

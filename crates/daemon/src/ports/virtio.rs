@@ -4,12 +4,12 @@ use std::path::Path;
 
 use netvale_control::options::{OptionsOf, kind, takes};
 use netvale_control::types::{PortInfo, PortKind};
+use netvale_fdio::state::State;
 use netvale_port::domain::TimeDomain;
 use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
 use netvale_vhost::frontend::BackEnd;
 use netvale_virtio::driver::options::DriverOptions;
-use netvale_virtio::driver::port::continued::{DriverState, Given};
 use netvale_virtio::driver::port::{DriverError, Transport, VirtioPort};
 use netvale_virtio_pci::OnBus;
 use rustix::io::Errno;
@@ -19,7 +19,7 @@ use super::kind::Asked;
 use super::notes::negotiated;
 use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon, Peers, Record};
-use crate::handover::items::{State, from_said};
+use crate::handover::items::Parked;
 use crate::permission;
 use crate::refusal::{Refusal, refuse};
 
@@ -57,14 +57,14 @@ impl Attached for DrivenPort {
         vec![self.0.ask_to_pause()]
     }
 
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
-        let Some(Given { state, fds, paused }) = self.0.hand_over()? else { return Ok(None) };
-        Ok(Some(State::of(state, fds)?.pausing(paused)))
+    fn save(&self) -> std::io::Result<Option<State>> {
+        let Some(state) = self.0.save() else { return Ok(None) };
+        Ok(Some(State::of(&state)?))
     }
 
-    fn keeps(&self) -> std::io::Result<Option<State>> {
-        let Some((state, fds)) = self.0.kept()? else { return Ok(None) };
-        State::of(state, fds).map(Some)
+    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
+        let Some((state, paused)) = self.0.save_parked()? else { return Ok(None) };
+        Parked::of(&state, [paused])
     }
 }
 
@@ -111,10 +111,8 @@ fn plug_in<K: Driver>(
     let refused = |e: DriverError| Refusal::new(e.errno(), e.to_string());
     let (virtio, queues) = match asked.continued() {
         None => VirtioPort::new(device, driver_options(&o)).map_err(refused)?,
-        Some(State { said, fds, .. }) => {
-            let state = from_said::<DriverState>(said)?;
-            let made = VirtioPort::continued(device, driver_options(&o), state, fds);
-            let (virtio, queues, paused) = made.map_err(refused)?;
+        Some(state) => {
+            let (virtio, queues, paused) = VirtioPort::restore(device, driver_options(&o), state.read()?)?;
             d.held.push(Box::new(paused));
             (virtio, queues)
         }

@@ -5,6 +5,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use netvale_control::options::{OptionsOf, kind};
+use netvale_fdio::state::{Fd, State};
 use netvale_portspec::{AttachSpec, VxlanSpec};
 use netvale_vxlan::endpoint::SendOptions;
 use netvale_vxlan::tunnel::{Change, GivenAddress};
@@ -15,7 +16,6 @@ use super::kind::Asked;
 use super::plug::{NewPort, plug};
 use super::tunnel::{VxlanPort, VxlanState, ask_port, neighbor_of, word_of};
 use crate::daemon::Daemon;
-use crate::handover::items::{State, from_said};
 use crate::refusal::Refusal;
 use crate::system::keep;
 
@@ -26,10 +26,8 @@ const AGEING: u32 = 300;
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vxlan(spec) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vxlan>()?;
-    let (state, socket) = match asked.continued() {
-        Some(State { said, mut fds, .. }) => (Some(from_said::<VxlanState>(said)?), fds.pop()),
-        None => (None, None),
-    };
+    let mut state = asked.continued().map(State::read::<VxlanState>).transpose()?;
+    let socket = state.as_mut().and_then(|state| state.socket.take()).map(Fd::take).transpose()?;
     let endpoint = d.tunnels.endpoint((spec.local(), spec.port()), socket).map_err(refusal)?;
     // From the standard library's random state.
     let random = RandomState::new();
@@ -69,7 +67,7 @@ fn options(spec: &VxlanSpec, o: &OptionsOf<'_, kind::Vxlan>, key: [u64; 2]) -> T
 
 /// Goes on with what another process knew.
 fn go_on(tunnel: &Tunnel, state: VxlanState) -> Result<(), Refusal> {
-    let VxlanState { flood, addresses, neighbors, learned, key: _ } = state;
+    let VxlanState { flood, addresses, neighbors, learned, .. } = state;
     let given = |(mac, vtep, sticky, sequence)| GivenAddress { mac: word_of(mac), vtep, sticky, sequence };
     let change = Change {
         replace: true,

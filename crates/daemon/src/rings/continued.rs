@@ -1,8 +1,8 @@
 //! Rings and their holders, as a successor continues them.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use netvale_fdio::state::Fd;
 use netvale_mem::fault::Fault;
 use netvale_mem::offsets::OffsetRule;
 use netvale_mem::region::RingSide;
@@ -15,10 +15,9 @@ use serde::{Deserialize, Serialize};
 use super::holders::Holders;
 use super::local::LocalPort;
 use super::switched::Rings;
-use crate::handover::items::State;
 use crate::refusal::{Refusal, refuse};
 
-/// Rings of a port that programs open. Descriptors: two bells of each ring, tx rings first.
+/// Rings of a port that programs open.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RingsState {
     /// Number of the region.
@@ -38,6 +37,8 @@ pub struct RingsState {
     offsets: Vec<Option<[u32; 3]>>,
     /// The holders of each tx ring and rx ring, and whether they share it.
     held: [Vec<Vec<(u64, bool)>>; 2],
+    /// Two bells of each ring, tx rings first.
+    bells: Vec<[Fd; 2]>,
 }
 
 /// The offset rules of rings.
@@ -63,15 +64,10 @@ impl LocalPort {
     ///
     /// # Errors
     /// When the daemon is out of descriptors.
-    pub(crate) fn state(&self) -> std::io::Result<State> {
-        State::of(self.said(), self.rings.bells()?)
-    }
-
-    /// The same without descriptors.
-    pub(crate) fn said(&self) -> RingsState {
+    pub(crate) fn state(&self) -> std::io::Result<RingsState> {
         let (mem, shape) = (&self.rings.mem, self.rings.mem.shape());
         let held = [&self.tx_held, &self.rx_held].map(|rings| rings.iter().map(Holders::list).collect());
-        RingsState {
+        Ok(RingsState {
             region: self.rings.mem_id,
             shape: [shape.tx_rings, shape.rx_rings, shape.tx_slots, shape.rx_slots],
             host: mem.host_rings(),
@@ -80,17 +76,17 @@ impl LocalPort {
             is_cut: self.rings.hdr_len.is_cut(),
             offsets: offset_rules(all(mem)),
             held,
-        }
+            bells: self.rings.bells()?,
+        })
     }
 
     /// Continues rings in their region.
     ///
     /// # Errors
-    /// [`Refusal`] if the region does not have such rings, or descriptors are missing.
+    /// [`Refusal`] if the region does not have such rings, or bells are missing.
     pub(crate) fn continued(
         region: &Arc<Region>,
         state: RingsState,
-        fds: Vec<OwnedFd>,
         fault: Fault,
     ) -> Result<(LocalPort, Vec<RingIngress>), Refusal> {
         let [tx_rings, rx_rings, tx_slots, rx_slots] = state.shape;
@@ -101,7 +97,7 @@ impl LocalPort {
         let mem = Arc::new(region.continue_port(shape, state.host, state.first)?);
         set_offset_rules(all(&mem), &state.offsets);
         let hdr_len = HdrLen::from(state.hdr_len).with_segments_cut(state.is_cut);
-        let (rings, ingresses) = Rings::continued(mem, state.region, hdr_len, fault, fds)?;
+        let (rings, ingresses) = Rings::continued(mem, state.region, hdr_len, fault, state.bells)?;
         let [tx_held, rx_held] = state.held.map(|rings| rings.into_iter().map(Holders::from_list).collect());
         let local = LocalPort { rings, tx_held, rx_held, is_joint: false };
         local.look_who_reads();

@@ -1,9 +1,10 @@
 //! netmap pipes between processes: the daemon connects the two ends, and takes no further part.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvale_control::attach::{AttachReply, Role};
+use netvale_fdio::state::Fd;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::Binding;
@@ -15,7 +16,7 @@ use rustix::io::Errno;
 use super::continued::{offset_rules, set_offset_rules};
 use super::holders::Holders;
 use super::reply::{descriptors, region_reply};
-use crate::handover::items::{Item, PipeItem};
+use crate::handover::items::PipeItem;
 use crate::refusal::Refusal;
 
 /// The eventfds of one direction, for one pair of rings.
@@ -82,15 +83,16 @@ impl Pipe {
         })
     }
 
-    /// What a successor must know to continue it. That of a virtual machine has no descriptors: its port hands them
+    /// What another process must know to continue it. That of a virtual machine has no descriptors: its port hands them
     /// over.
     ///
     /// # Errors
     /// When the daemon is out of descriptors.
-    pub fn hand_over(&self, name: &str) -> std::io::Result<(Item, Vec<OwnedFd>)> {
+    pub fn save(&self, name: &str) -> std::io::Result<PipeItem> {
         let lanes: &[Lane] = if let MovedBy::Ends(lanes) = &self.moved_by { &**lanes } else { &[] };
         let ends = [self.end(0), self.end(1)];
-        let item = PipeItem {
+        let bells = lanes.iter().map(|lane| Ok([Fd::copy_of(&lane.arrived)?, Fd::copy_of(&lane.room)?]));
+        Ok(PipeItem {
             name: name.to_owned(),
             uid: self.uid,
             region: self.mem_id,
@@ -99,22 +101,21 @@ impl Pipe {
             held: [0, 1].map(|end| self.held_by[end].list()),
             offsets: ends.map(|end| offset_rules(end.tx.iter().chain(&end.rx))),
             guest: self.guest_end(),
-        };
-        let bells = lanes.iter().flat_map(|lane| [&lane.arrived, &lane.room]);
-        let fds = bells.map(|bell| bell.as_fd().try_clone_to_owned()).collect::<std::io::Result<_>>()?;
-        Ok((Item::Pipe(item), fds))
+            bells: bells.collect::<std::io::Result<_>>()?,
+        })
     }
 
     /// Continues a pipe of another process.
     ///
     /// # Errors
     /// [`Refusal`] if its region does not have such rings, or descriptors are missing.
-    pub fn continued(region: &Arc<Region>, item: PipeItem, fds: Vec<OwnedFd>) -> Result<Pipe, Refusal> {
+    pub fn continued(region: &Arc<Region>, item: PipeItem) -> Result<Pipe, Refusal> {
         let shape = shape(item.slots);
-        let mut fds = fds.into_iter().map(Doorbell::from_fd);
-        let mut lane = || {
-            let lane = fds.next().zip(fds.next()).map(|(arrived, room)| Lane { arrived, room });
-            lane.ok_or_else(|| Refusal::new(Errno::INVAL, "a pipe's doorbells are missing"))
+        let mut bells = item.bells.into_iter();
+        let mut lane = || -> Result<_, Refusal> {
+            let missing = || Refusal::new(Errno::INVAL, "a pipe's doorbells are missing");
+            let [arrived, room] = bells.next().ok_or_else(missing)?;
+            Ok(Lane { arrived: Doorbell::from_fd(arrived.take()?), room: Doorbell::from_fd(room.take()?) })
         };
         let lanes = Box::new([lane()?, lane()?]);
         let end = |first| region.continue_port(shape, (0, 0), first).map(Arc::new);

@@ -1,10 +1,11 @@
 //! Rings between a program and a switch: memory, doorbells, and the switch's ends of them.
 
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvale_control::attach::{AttachReply, Role};
+use netvale_fdio::state::Fd;
 use netvale_mem::fault::Fault;
 use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::notify::{Doorbell, KickCounts};
@@ -35,22 +36,22 @@ impl Bells {
         Ok(Bells { doorbell: Arc::new(Doorbell::shared(fault)?), wake: Doorbell::shared(fault)? })
     }
 
-    /// Continues a ring's two eventfds.
+    /// Restores a ring's two eventfds.
     ///
     /// # Errors
     /// [`Refusal`] if they are missing, or no eventfds.
-    pub fn continued(fds: Option<(OwnedFd, OwnedFd)>, fault: &Fault) -> Result<Bells, Refusal> {
-        let (doorbell, wake) = fds.ok_or_else(|| Refusal::new(Errno::INVAL, "a ring's doorbells are missing"))?;
-        let given = |fd| Doorbell::given(fd, fault);
+    pub fn restore(fds: Option<[Fd; 2]>, fault: &Fault) -> Result<Bells, Refusal> {
+        let [doorbell, wake] = fds.ok_or_else(|| Refusal::new(Errno::INVAL, "a ring's doorbells are missing"))?;
+        let given = |fd: Fd| -> Result<_, Refusal> { Ok(Doorbell::given(fd.take()?, fault)?) };
         Ok(Bells { doorbell: Arc::new(given(doorbell)?), wake: given(wake)? })
     }
 
-    /// Both, duplicated.
+    /// Both, for another process.
     ///
     /// # Errors
     /// When the daemon is out of descriptors.
-    pub fn to_fds(&self) -> std::io::Result<[OwnedFd; 2]> {
-        Ok([self.doorbell.as_fd().try_clone_to_owned()?, self.wake.as_fd().try_clone_to_owned()?])
+    pub fn save(&self) -> std::io::Result<[Fd; 2]> {
+        Ok([Fd::shared(&self.doorbell), Fd::copy_of(&self.wake)?])
     }
 }
 
@@ -148,13 +149,12 @@ impl Rings {
         Rings::with(mem, mem_id, hdr_len.into(), fault, bells, ends)
     }
 
-    /// The bells of all rings, duplicated.
+    /// The bells of all rings, for another process.
     ///
     /// # Errors
     /// When the daemon is out of descriptors.
-    pub fn bells(&self) -> std::io::Result<Vec<OwnedFd>> {
-        let bells = self.bells.iter().map(Bells::to_fds).collect::<std::io::Result<Vec<_>>>();
-        Ok(bells?.into_iter().flatten().collect())
+    pub fn bells(&self) -> std::io::Result<Vec<[Fd; 2]>> {
+        self.bells.iter().map(Bells::save).collect()
     }
 
     /// Continues rings that another process served, with that process's bells, in their order.
@@ -166,13 +166,13 @@ impl Rings {
         mem_id: u32,
         hdr_len: HdrLen,
         fault: Fault,
-        bells: Vec<OwnedFd>,
+        bells: Vec<[Fd; 2]>,
     ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
         let ends =
             Ends { tx: |side, wake| HostTx::continued(side, wake), rx: |side, wake| HostRx::continued(side, wake) };
         let mut given = bells.into_iter();
         let count = mem.tx.len() + mem.rx.len();
-        let bells = (0..count).map(|_| Bells::continued(given.next().zip(given.next()), &fault));
+        let bells = (0..count).map(|_| Bells::restore(given.next(), &fault));
         let bells = bells.collect::<Result<_, _>>()?;
         Rings::with(mem, mem_id, hdr_len, fault, bells, ends)
     }

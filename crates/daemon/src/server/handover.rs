@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use netvale_control::types::EventName;
+use netvale_fdio::state::Fd;
 use netvale_port::domain::TimeDomain;
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, sockopt};
@@ -12,7 +13,7 @@ use rustix::stdio::{stderr, stdout};
 
 use super::{Client, Server, connection};
 use crate::api::handover::continuing::{self, Connected};
-use crate::api::handover::give::{self, Gift, Given};
+use crate::api::handover::give::{self, Gift};
 use crate::api::handover::kept;
 use crate::caller::Caller;
 use crate::handover::items::{ClientItem, ConnectionItem, Item, ProcessItem};
@@ -50,7 +51,7 @@ impl Server {
             Err(why) => {
                 tracing::error!(pid, why, "a successor could not go on: this daemon does");
                 self.daemon.events.tell(Happened::to_all(EventName::DaemonHandoverFailed).why(&why));
-                let _ = wire::send(fd.as_fd(), &Item::Failed(why), &[]);
+                let _ = wire::send(fd.as_fd(), &Item::Failed(why));
                 self.hang_up(successor);
                 false
             }
@@ -63,8 +64,7 @@ impl Server {
         let Some(mut store) = self.store.take() else { return false };
         match self.park_with(None) {
             Ok((parked, mut gift)) => {
-                let items = gift.items.drain(..).filter(|(item, _)| !matches!(item, Item::Process(_)));
-                let items = items.map(|(item, fds)| (item, || Ok(fds))).collect();
+                let items = gift.items.drain(..).filter(|item| !matches!(item, Item::Process(_))).collect();
                 if let Err(e) = store.save_counters(None).and_then(|()| store.save(&Touched::all(), items)) {
                     tracing::error!("some ports are kept as they were known last: {e}");
                 }
@@ -100,9 +100,9 @@ impl Server {
         let mut items = kept::items(&self.daemon, touched)?;
         for (id, (client, caller)) in self.clients.iter().filter(|(id, _)| touched.has_client(**id)) {
             if let Client::Attach { holds: Some(_), .. } = client
-                && let Some((item, fds)) = client_item(Caller { client: *id, ..*caller }, client)?
+                && let Some(item) = client_item(Caller { client: *id, ..*caller }, client)?
             {
-                items.push((item, Box::new(|| Ok(fds))));
+                items.push(Item::Client(item));
             }
         }
         store.save(touched, items)?;
@@ -156,12 +156,15 @@ impl Server {
     }
 
     fn gift(&self, successor: Option<u64>, waiting: Waiting) -> std::io::Result<Gift> {
-        let (attach, control) = (self.listeners.attach.as_fd(), self.listeners.control.as_fd());
-        let process = [self.listeners.lock.as_fd(), attach, control, stdout(), stderr()];
-        let process = process.iter().map(|fd| fd.try_clone_to_owned()).collect::<std::io::Result<_>>()?;
         let mut gift = give::items(&self.daemon, waiting)?;
-        let kept = self.store.as_ref().map(Store::names).unwrap_or_default();
-        gift.items.push((Item::Process(ProcessItem { kept, own: self.listeners.own.clone() }), process));
+        gift.items.push(Item::Process(ProcessItem {
+            lock: Fd::copy_of(&self.listeners.lock)?,
+            attach: Fd::copy_of(&self.listeners.attach)?,
+            control: Fd::copy_of(&self.listeners.control)?,
+            output: [Fd::copy_of(stdout())?, Fd::copy_of(stderr())?],
+            kept: self.store.as_ref().map(Store::names).unwrap_or_default(),
+            own: self.listeners.own.clone(),
+        }));
         for (id, (client, caller)) in self.clients.iter().filter(|(id, _)| Some(**id) != successor) {
             gift.items.extend(self.item_of(Caller { client: *id, ..*caller }, client)?);
         }
@@ -169,14 +172,12 @@ impl Server {
     }
 
     /// A connection as an item, with its subscription.
-    fn item_of(&self, caller: Caller, client: &Client) -> std::io::Result<Option<Given>> {
-        let mut given = client_item(caller, client)?;
-        if let Some((Item::Client(ClientItem { connection: ConnectionItem::Control { events, .. }, .. }), _)) =
-            &mut given
-        {
+    fn item_of(&self, caller: Caller, client: &Client) -> std::io::Result<Option<Item>> {
+        let mut item = client_item(caller, client)?;
+        if let Some(ClientItem { connection: ConnectionItem::Control { events, .. }, .. }) = &mut item {
             *events = self.daemon.events.subscription(caller.client);
         }
-        Ok(given)
+        Ok(item.map(Item::Client))
     }
 
     /// Goes on with a predecessor's connections.
@@ -210,13 +211,11 @@ impl Server {
 }
 
 /// A connection as an item. `None`: what it holds ends with this process, and so does the connection.
-fn client_item(caller: Caller, client: &Client) -> std::io::Result<Option<Given>> {
-    let mut more = Vec::new();
+fn client_item(caller: Caller, client: &Client) -> std::io::Result<Option<ClientItem>> {
     let (fd, connection) = match client {
         Client::Attach { fd, holds: None } => (fd, ConnectionItem::Attach { holds: None }),
         Client::Attach { fd, holds: Some(held) } => {
-            let Some(holds) = held.hand_over() else { return Ok(None) };
-            more = held.descriptors()?;
+            let Some(holds) = held.save()? else { return Ok(None) };
             (fd, ConnectionItem::Attach { holds: Some(holds) })
         }
         Client::Control { fd, conn, unsent, ended } => {
@@ -224,6 +223,5 @@ fn client_item(caller: Caller, client: &Client) -> std::io::Result<Option<Given>
             (fd, ConnectionItem::Control { pending, unsent, ended, events: None })
         }
     };
-    let fds = std::iter::once(fd.try_clone()?).chain(more).collect();
-    Ok(Some((Item::Client(ClientItem { caller: caller.into(), connection }), fds)))
+    Ok(Some(ClientItem { caller: caller.into(), socket: Fd::copy_of(fd)?, connection }))
 }

@@ -4,9 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
-use netvale_ptnet::keep::Kept;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, getsockname, sockopt};
 
+use super::keep::Kept;
 use super::sockets::{MANAGERS_BACKLOG, SocketError, listen};
 use crate::config::SocketAccess;
 

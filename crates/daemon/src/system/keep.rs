@@ -1,29 +1,15 @@
 //! systemd as the keeper of descriptors (sd_notify(3), `FDSTORE=1`): a restarted daemon gets them back.
 #![allow(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
-use netvale_ptnet::keep::{Keeper, Kept};
 use sd_notify::NotifyState;
 
 use super::manager;
 
-/// The service manager that started the daemon.
-pub struct Systemd;
-
-impl Keeper for Systemd {
-    fn keep(&self, name: &str, fd: BorrowedFd<'_>) {
-        // A guest that is not kept is lost with the daemon, but nothing else is.
-        if let Err(e) = manager::tell(&[NotifyState::FdStore, NotifyState::FdName(name)], Some(fd)) {
-            tracing::warn!(name, "the service manager does not keep a descriptor: {e}");
-        }
-    }
-
-    fn forget(&self, name: &str) {
-        // A descriptor that is kept needlessly is closed by its name next time.
-        let _ = manager::tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)], None);
-    }
-}
+/// Descriptors that the service manager has passed, by name.
+pub type Kept = BTreeMap<String, OwnedFd>;
 
 /// Has the service manager keep a descriptor without watching it.
 pub fn keep_quietly(name: &str, fd: BorrowedFd<'_>) {
@@ -35,7 +21,8 @@ pub fn keep_quietly(name: &str, fd: BorrowedFd<'_>) {
 
 /// Has the service manager drop the descriptors of that name.
 pub fn forget(name: &str) {
-    Systemd.forget(name);
+    // A descriptor that is kept needlessly is closed by its name next time.
+    let _ = manager::tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)], None);
 }
 
 /// Tells the service manager that another process is the daemon now.

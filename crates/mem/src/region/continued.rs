@@ -4,9 +4,10 @@
 //! when it is used, as ever. What only the host knew is a [`RegionState`].
 
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use netvale_fdio::state::Fd;
 use rustix::io::Errno;
 
 use super::{Apart, PortMem, PortShape, Region, RegionError};
@@ -15,7 +16,7 @@ use crate::layout::{Layout, RESERVED_BUFS, RegionSizes};
 use crate::mapping::Mapping;
 use crate::pool::Pool;
 
-/// What another process must know to continue a region, besides its descriptors.
+/// What another process must know to continue a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionState {
     /// The sizes of its pools.
@@ -26,31 +27,33 @@ pub struct RegionState {
     pub file: Option<(u64, u64)>,
     /// The buffers that are used. `None`: nobody knows, so that none of them is handed out before its port is gone.
     pub used_bufs: Option<Vec<Range<u32>>>,
+    /// Its memory: one file, or the client's and that with what is not the client's.
+    pub memory: Vec<Fd>,
 }
 
 impl Region {
-    /// What another process must know to continue it, and the descriptors it needs.
+    /// What another process must know to continue it.
     ///
     /// # Errors
     /// When the process is out of descriptors.
-    pub fn state(&self) -> std::io::Result<(RegionState, Vec<OwnedFd>)> {
+    pub fn save(&self) -> std::io::Result<RegionState> {
         let pools_len = |apart: &Apart| (apart.offset, self.layout.csb_atok);
-        let state = RegionState {
+        let files = self.fd.iter().chain(self.apart.as_ref().map(|apart| &apart.csb));
+        Ok(RegionState {
             sizes: self.layout.sizes,
             huge: self.huge,
             file: self.apart.as_ref().map(pools_len),
             used_bufs: Some(self.pools().bufs.used()),
-        };
-        let fds = self.fd.iter().chain(self.apart.as_ref().map(|apart| &apart.csb));
-        Ok((state, fds.map(OwnedFd::try_clone).collect::<std::io::Result<_>>()?))
+            memory: Fd::copies_of(files)?,
+        })
     }
 
-    /// Continues a region of another process. Its ports and applications are continued next ([`Region::continue_port`],
+    /// Restores a region of another process. Its ports and applications are continued next ([`Region::continue_port`],
     /// [`PortMem::continue_binding`]).
     ///
     /// # Errors
     /// [`RegionError`] if the memory is not what the state says.
-    pub fn continued(state: &RegionState, fds: Vec<OwnedFd>) -> Result<Arc<Region>, RegionError> {
+    pub fn restore(state: RegionState) -> Result<Arc<Region>, RegionError> {
         let layout = match state.file {
             None => Layout::new(state.sizes)?,
             Some((_, room)) => Layout::in_room(state.sizes, room)?,
@@ -58,8 +61,9 @@ impl Region {
         let memory = |source| RegionError::Memory { bytes: layout.total, source };
         let wrong = || memory(Errno::INVAL);
         let size = |bytes: u64| usize::try_from(bytes).map_err(|_| memory(Errno::NOMEM));
-        let mut fds = fds.into_iter();
-        let fd = Arc::new(fds.next().ok_or_else(wrong)?);
+        let mut files = state.memory.into_iter().map(|file| file.take().map_err(|_| memory(Errno::MFILE)));
+        let mut next = || files.next().ok_or_else(wrong)?;
+        let fd = Arc::new(next()?);
         if !may_be_mapped(&fd) {
             return Err(RegionError::Slow);
         }
@@ -67,7 +71,7 @@ impl Region {
         let (map, apart) = match state.file {
             None => (Mapping::map(fd.as_fd(), size(layout.total)?).map_err(memory)?, None),
             Some((offset, room)) => {
-                let csb = fds.next().ok_or_else(wrong)?;
+                let csb = next()?;
                 let csb_len = size(layout.total - room)?;
                 drop(Mapping::map(csb.as_fd(), csb_len).map_err(memory)?);
                 let map = Mapping::joined((fd.as_fd(), offset, size(room)?), (csb.as_fd(), csb_len)).map_err(memory)?;
@@ -138,11 +142,11 @@ mod tests {
         port.tx[0].csb.publish_head(5, 5);
         port.tx[0].csb.publish_tail(2, 1);
         let words: Vec<_> = (0..8).map(|i| port.rx[0].ring.slot_word(i)).collect();
-        let (state, fds) = before.state().unwrap();
+        let state = before.save().unwrap();
         let free = before.free();
         std::mem::forget((port, binding));
 
-        let after = Region::continued(&state, fds).unwrap();
+        let after = Region::restore(state).unwrap();
         let port = after.continue_port(SHAPE, (0, 0), 0).unwrap();
         assert!(after.continue_port(SHAPE, (0, 0), 1).is_err(), "one of its rings is taken");
         let binding = port.continue_binding(0, 3).unwrap();
@@ -160,8 +164,8 @@ mod tests {
     fn unknown_buffers() {
         let before = region();
         std::mem::forget(before.port(SHAPE).unwrap());
-        let (state, fds) = before.state().unwrap();
-        let after = Region::continued(&RegionState { used_bufs: None, ..state }, fds).unwrap();
+        let state = before.save().unwrap();
+        let after = Region::restore(RegionState { used_bufs: None, ..state }).unwrap();
         let port = after.continue_port(SHAPE, (0, 0), 0).unwrap();
         assert_eq!(after.free().2, 0);
         assert!(after.port(SHAPE).is_err());
@@ -174,22 +178,21 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no memfd")]
     fn forged() {
-        let (state, fds) = region().state().unwrap();
-        let fd = || fds.iter().map(|fd| fd.try_clone().unwrap()).collect::<Vec<_>>();
+        let state = region().save().unwrap();
         let larger = RegionState { sizes: RegionSizes::for_port(64, 1024, 2048, 0, 0), ..state.clone() };
-        assert!(Region::continued(&larger, fd()).is_err());
-        assert!(Region::continued(&state, Vec::new()).is_err());
+        assert!(Region::restore(larger).is_err());
+        assert!(Region::restore(RegionState { memory: Vec::new(), ..state.clone() }).is_err());
         let in_file = RegionState { file: Some((0, 4096)), ..state.clone() };
-        assert!(Region::continued(&in_file, fd()).is_err());
+        assert!(Region::restore(in_file).is_err());
         let unsealed = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&unsealed, 1 << 20).unwrap();
-        assert!(Region::continued(&state, vec![unsealed]).is_err());
-        let after = Region::continued(&state, fd()).unwrap();
+        assert!(Region::restore(RegionState { memory: vec![unsealed.into()], ..state.clone() }).is_err());
+        let after = Region::restore(state.clone()).unwrap();
         let port = |shape, host, first| after.continue_port(shape, host, first).is_ok();
         assert!(!port(SHAPE, (0, 0), u32::MAX) && !port(SHAPE, (0, 0), 1) && !port(SHAPE, (2, 0), 0));
         assert!(!port(PortShape { tx_slots: 4096, ..SHAPE }, (0, 0), 0));
         let used = RegionState { used_bufs: Some(vec![0..u32::MAX, Range { start: 7, end: 3 }]), ..state };
-        assert_eq!(Region::continued(&used, fd()).unwrap().free().2, 0);
+        assert_eq!(Region::restore(used).unwrap().free().2, 0);
         assert!(port(SHAPE, (0, 0), 0), "what was refused is free");
     }
 }

@@ -211,7 +211,7 @@ impl Sending {
         self.kernels.1.publish();
     }
 
-    fn found(&self) -> Result<Vec<u32>, NotContinued> {
+    fn found(&self) -> Result<Vec<u32>, BadState> {
         let heir =
             Sender { tx: side(&self.memory[0], true), completion: side(&self.memory[1], false), socket: socket() };
         find_free(&heir, &BUFFERS, OWN, Duration::ZERO)
@@ -236,7 +236,7 @@ proptest! {
                 free.sort_unstable();
                 prop_assert_eq!(found, Ok(free));
             } else {
-                prop_assert_eq!(found, Err(NotContinued("the kernel has not sent all frames")));
+                prop_assert_eq!(found, Err(BadState::new("the kernel has not sent all frames")));
             }
         }
     }

@@ -8,18 +8,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use netvale_fdio::state::{Fd, State};
 use netvale_mem::fault::Fault;
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
-use netvale_vfio_user::continued::Broken;
 use netvale_vfio_user::ended::Ended;
-use netvale_vfio_user::kept::{Kept, News, Noting};
+use netvale_vfio_user::kept::{ClientState, Kept, News, Noting};
 use netvale_vfio_user::page::Page;
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
 use netvale_vfio_user::wire::{HEADER, Header, Message, NO_REPLY, command};
 use netvale_vfio_user::{Bar, Device, Host};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 const VECTORS: [u32; 5] = [0, 0, 1, 0, 0];
 /// The word of a page that says which message is being answered, and its bit.
@@ -65,7 +67,7 @@ fn kept() -> (Arc<Kept<u32>>, Arc<AtomicU32>) {
     let (to, counted) = (Arc::clone(&back), Arc::clone(&count));
     let news = News(Arc::new(move || {
         let kept = to.get().and_then(Weak::upgrade).unwrap();
-        drop(kept.state().unwrap());
+        drop(kept.state());
         kept.is_stored();
         counted.fetch_add(1, Ordering::Relaxed);
     }));
@@ -141,14 +143,18 @@ fn register(data: &[u8]) -> Vec<u8> {
     [&[0; 12][..], &(data.len() as u32).to_le_bytes(), data].concat()
 }
 
+/// As it comes over a socket.
+fn sent<T: Serialize + DeserializeOwned>(state: T) -> T {
+    State::of(&state).unwrap().read().unwrap()
+}
+
 /// The session of a process that goes on.
 fn next(kept: &Kept<u32>) -> Session<Counter> {
-    let (changes, client, mut fds) = kept.state().unwrap();
-    let page = Page::continued(fds.remove(0), 0).unwrap();
-    Kept::<u32>::check(&page, changes).unwrap();
-    let ((state, writes), _connection) = (client.unwrap(), fds.remove(0));
+    let (page, client) = kept.state();
+    page.restore(0, true).unwrap();
+    let ClientState { session, device: writes, .. } = sent(client.unwrap());
     let device = Counter { writes, ..Counter::new() };
-    Session::continued(device, VECTORS, &Fault::new().unwrap(), state, fds).unwrap().after_a_kill()
+    Session::restore(device, VECTORS, &Fault::new().unwrap(), session).unwrap().after_a_kill()
 }
 
 /// Objective: what is answered was noted before; what was carried out and noted, but not answered, is not refused when
@@ -182,7 +188,7 @@ fn each_message_once() {
     });
     drop(second);
     // Killed when the answer was on its way, but the message still in the socket.
-    let page = Page::continued(kept.page().fd().try_clone_to_owned().unwrap(), 0).unwrap();
+    let page = Page::restore(Fd::shared(kept.page()), 0).unwrap();
     page.words().store(ANSWERING.0, ANSWERING.1 | 6);
     line.send(6, command::REGION_WRITE, 0, &register(&[0; 4]));
     line.send(7, command::REGION_WRITE, 0, &register(&[0; 4]));
@@ -225,9 +231,8 @@ fn in_pieces() {
     assert_eq!(session.device().0.writes, 1000);
     assert_eq!(session.device().1.dma.mapped(), 1);
     line.send(5, command::REGION_WRITE, NO_REPLY, &register(&[0; 4]));
-    let (state, fds) = session.state().unwrap();
-    let fault = Fault::new().unwrap();
-    let again = Session::continued(Counter::new(), VECTORS, &fault, state, fds).unwrap();
+    let state = sent(session.save().unwrap());
+    let again = Session::restore(Counter::new(), VECTORS, &Fault::new().unwrap(), state).unwrap();
     let mut again = line.served(&kept, again, |line| {
         line.send(6, command::DEVICE_GET_INFO, 0, &[0; 16]);
         assert_eq!(line.answer(), (6, command::DEVICE_GET_INFO, 0));
@@ -238,15 +243,22 @@ fn in_pieces() {
 /// Objective: a page that is none, and one that is newer than what is kept, are refused by name.
 #[test]
 fn forged() {
-    let page = Page::new(4).unwrap();
-    let copy = || page.fd().try_clone_to_owned().unwrap();
-    let refused = |fd, words| Page::continued(fd, words).map(drop).unwrap_err();
-    assert!(Page::continued(copy(), 4).is_ok());
-    assert_eq!(refused(copy(), 5000), Broken::Page, "another size");
-    assert_eq!(refused(Doorbell::new().unwrap().into_fd(), 4), Broken::Page, "no memory");
+    let kept = |changes| Kept::<()>::new(Page::new(4).unwrap(), changes, News(Arc::new(|| ())));
+    let is_refused = |fd: Fd, words| {
+        let why = Page::restore(fd, words).map(drop).unwrap_err().to_string();
+        why.contains("is not what it should be")
+    };
+    let at_seven = kept(7);
+    let page = at_seven.page();
+    assert!(Page::restore(Fd::shared(page), 4).is_ok());
+    assert!(is_refused(Fd::shared(page), 5000), "another size");
+    assert!(is_refused(Doorbell::new().unwrap().into_fd().into(), 4), "no memory");
+    page.words().store(2, 7);
+    assert!(at_seven.page_state().restore(4, true).is_ok());
     page.words().store(2, 8);
-    assert_eq!(Kept::<()>::check(&page, 8), Ok(()));
-    assert_eq!(Kept::<()>::check(&page, 7), Err(Broken::Forgotten));
+    assert!(at_seven.page_state().restore(4, false).is_ok());
+    let newer = at_seven.page_state().restore(4, true).map(drop).unwrap_err().to_string();
+    assert!(newer.contains("was not kept in time"), "{newer}");
     page.words().store(0, 7);
-    assert_eq!(refused(copy(), 4), Broken::Page, "another form");
+    assert!(is_refused(Fd::shared(page), 4), "another form");
 }

@@ -94,12 +94,6 @@ pub enum Refused {
     /// Another process left a queue, and nothing says where it stopped.
     #[error("nothing says where packed queue {0} stopped: its front end keeps no record of buffers in flight")]
     Position(usize),
-    /// Another process left a device with another number of queues, or fewer descriptors than it says.
-    #[error("a device with other queues, or without the descriptors that it says it has")]
-    Incomplete,
-    /// Another process left a descriptor as the connection that is none.
-    #[error("a connection that is no UNIX stream socket")]
-    NoSocket,
     /// The payload has the wrong size for this request.
     #[error("request {0} with a payload of the wrong size")]
     Size(u32),

@@ -5,10 +5,10 @@
 //! | [`message`] | messages as bytes |
 //! | [`wire`] | a socket that carries them, with descriptors |
 //! | [`device`] | the effect of messages on netvale's device, without sockets |
-//! | [`continued`] | what another process needs to go on with the device |
+//! | [`state`] | what another process needs to go on with the device |
 
-pub mod continued;
 pub mod device;
 pub mod message;
 mod migrate;
+pub mod state;
 pub mod wire;

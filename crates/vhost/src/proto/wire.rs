@@ -39,7 +39,7 @@ impl Inbox {
     ///
     /// # Errors
     /// [`Refused`] if that is more than a message, or no beginning of one.
-    pub fn continued(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<Inbox, Refused> {
+    pub fn restore(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<Inbox, Refused> {
         let inbox = Inbox { bytes, fds };
         match inbox.missing()? {
             0 => Err(Refused::Unread(inbox.bytes.len())),

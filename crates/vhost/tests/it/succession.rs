@@ -13,7 +13,7 @@ use common::{End, take, until};
 use netvale_vhost::port::VhostPort;
 use netvale_vhost::proto::message::{Message, request};
 use netvale_virtio::driver::options::DriverOptions;
-use processes::{Device, Driver, Stream, all_options, connected, other, read, written};
+use processes::{Device, Driver, Stream, all_options, connected, other, sent, written};
 use raw::{Raw, started};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -177,7 +177,7 @@ fn half_a_message() {
         send_with(&raw, &bytes[..cut], sent);
         until("the first part is read", || {
             let given = device.given();
-            written(&given.state)["peer"]["unread"][0].as_array().unwrap().len() == cut
+            written(&given.0).0["peer"]["unread"]["bytes"].as_array().unwrap().len() == cut
         });
         device.succeed();
         (&raw.0).write_all(&bytes[cut..]).unwrap();
@@ -209,7 +209,7 @@ fn an_end_without_notice() {
     });
     let (_driver, mut driver_end) = connected(&device, DriverOptions::default());
     assert!(changes.load(Ordering::Relaxed) > 0);
-    let (state, fds) = device.port.kept().unwrap().expect("a state");
+    let state = device.port.save().unwrap().expect("a state");
     let (mut up, mut down) = (Stream::default(), Stream::default());
     up.send(&driver_end, 100);
     down.send(&device.end, 50);
@@ -217,8 +217,8 @@ fn an_end_without_notice() {
     up.send(&driver_end, 40);
     let changed = changes.load(Ordering::Relaxed);
     // The process ends; its thread would read from the socket.
-    std::mem::forget(device.given().paused);
-    let (port, queues, begins) = VhostPort::continued(&device.options, read(written(&state)), fds).unwrap();
+    std::mem::forget(device.given().1);
+    let (port, queues, begins) = VhostPort::restore(&device.options, sent(&state)).unwrap();
     drop(begins);
     std::mem::forget(std::mem::replace(&mut device.port, port));
     std::mem::forget(std::mem::replace(&mut device.end, End::first(queues)));
@@ -229,12 +229,36 @@ fn an_end_without_notice() {
 
     let device = Device::new(1);
     let (_driver, _end) = connected(&device, DriverOptions { packed: true, ..DriverOptions::default() });
-    let (state, fds) = device.port.kept().unwrap().expect("a state");
-    std::mem::forget(device.given().paused);
-    let (port, _queues, begins) = VhostPort::continued(&device.options, state, fds).unwrap();
+    let state = device.port.save().unwrap().expect("a state");
+    std::mem::forget(device.given().1);
+    let (port, _queues, begins) = VhostPort::restore(&device.options, sent(&state)).unwrap();
     drop(begins);
     let state = port.state();
     assert!(!state.connected && state.connections == 1, "{state:?}");
     let why = state.last_error.unwrap_or_default();
     assert!(why.contains("nothing says where packed queue 0 stopped"), "{why}");
+}
+
+/// Objective: a front end that exchanges a descriptor, with the same numbers, has changed what is kept; one that says
+/// what is known has not.
+#[test]
+fn an_exchanged_descriptor_is_a_change() {
+    let device = Device::new(1);
+    let (raw, _memory) = started(&device.path());
+    raw.sync();
+    let saved = || written(&device.port.save().unwrap().expect("a state"));
+    let changes = || saved().0["changes"].as_u64().unwrap();
+    let before = changes();
+    for count in 1..4 {
+        let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let bytes = Message::new(request::SET_VRING_CALL, 1u64.to_le_bytes().to_vec()).bytes();
+        send_with(&raw, &bytes, call.try_clone().unwrap());
+        until("the change is noted", || changes() == before + count);
+        let (said, fds) = saved();
+        let kept = said["peer"]["device"]["rings"][1]["call"].as_u64().unwrap();
+        rustix::io::write(&fds[kept as usize], &1u64.to_ne_bytes()).unwrap();
+        assert_eq!(rustix::io::read(&call, &mut [0; 8]), Ok(8), "the new one is kept");
+    }
+    raw.sync();
+    assert_eq!(changes(), before + 3, "questions change nothing");
 }

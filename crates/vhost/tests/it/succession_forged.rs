@@ -7,13 +7,13 @@ use crate::common::raw;
 use std::os::fd::OwnedFd;
 
 use common::{take, until};
+use netvale_fdio::state::{BadState, State};
 use netvale_port::service::Paused;
-use netvale_vhost::port::continued::Given;
-use netvale_vhost::port::{VhostError, VhostPort};
+use netvale_vhost::port::VhostPort;
 use netvale_vhost::proto::message::Message;
 use netvale_virtio::driver::options::DriverOptions;
-use netvale_virtio::driver::port::continued;
-use processes::{Device, Driver, connected, read, written};
+use netvale_virtio::driver::port::VirtioPort;
+use processes::{Device, Driver, connected, written};
 use raw::{file, started};
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::Value;
@@ -21,7 +21,7 @@ use serde_json::Value;
 /// What must be said of it, and what it does.
 type Forgery<'a> = (&'a str, &'a dyn Fn(&mut Value, &mut Vec<OwnedFd>));
 
-type Continued = Result<(VhostPort, netvale_virtio::Queues, Paused), VhostError>;
+type Restored<T> = Result<(T, netvale_virtio::Queues, Paused), BadState>;
 
 /// Objective: what another process says of a driver is checked, and refused by name.
 #[test]
@@ -30,8 +30,9 @@ fn forged_driver() {
     let driver = Driver::new(&device, DriverOptions { size: 32, ..DriverOptions::default() });
     let eventfd = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let forgeries: &[Forgery<'_>] = &[
-        ("number of its descriptors", &|_, fds| drop(fds.pop())),
-        ("number of its descriptors", &|_, fds| fds.push(eventfd())),
+        ("is missing", &|_, fds| drop(fds.pop())),
+        ("is left over", &|_, fds| fds.push(eventfd())),
+        ("named twice", &|s, _| s["device"]["calls"][0] = s["device"]["calls"][1].clone()),
         ("cannot be reached", &|_, fds| fds[0] = eventfd()),
         ("its memory", &|_, fds| fds[1] = eventfd()),
         ("its memory", &|_, fds| fds[1] = file()),
@@ -47,10 +48,11 @@ fn forged_driver() {
         ("its memory", &|s, _| s["device"]["queues"] = serde_json::json!({"left": [4096, 4096]})),
     ];
     for (i, (why, forge)) in forgeries.iter().enumerate() {
-        let continued::Given { state, mut fds, paused } = driver.given();
-        let mut said = serde_json::to_value(&state).unwrap();
+        let (state, paused) = driver.given();
+        let (mut said, mut fds) = written(&state);
         forge(&mut said, &mut fds);
-        let refused = driver.continued(&serde_json::from_value(said).unwrap(), fds);
+        let refused: Restored<VirtioPort> =
+            State::from_parts(said, fds).read().and_then(|state| driver.restored(state));
         let text = refused.err().unwrap_or_else(|| panic!("forgery {i} ({why}) passes")).to_string();
         assert!(text.contains(why), "forgery {i}: {text}, not {why}");
         drop(paused);
@@ -66,13 +68,29 @@ fn forged() {
     let (raw, _memory) = started(&device.path());
     let eventfd = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let forgeries: &[Forgery<'_>] = &[
-        ("without the descriptors", &|_, fds| drop(fds.pop())),
-        ("without the descriptors", &|_, fds| fds.push(eventfd())),
-        ("without the descriptors", &|_, fds| fds.truncate(1)),
-        ("without the descriptors", &|s, _| s["listens"] = false.into()),
-        ("without the descriptors", &|s, _| s["kicks"] = Value::Array(vec![])),
-        ("without the descriptors", &|s, _| drop(s["peer"]["device"]["rings"].as_array_mut().unwrap().pop())),
-        ("without the descriptors", &|s, _| s["peer"]["device"]["regions"][0][1] = u64::MAX.into()),
+        ("is missing", &|_, fds| drop(fds.pop())),
+        ("is left over", &|_, fds| fds.push(eventfd())),
+        ("is missing", &|_, fds| fds.truncate(1)),
+        ("is left over", &|s, _| s["listener"] = Value::Null),
+        ("connects in another way", &|s, fds| {
+            s["listener"] = Value::Null;
+            s["peer"] = Value::Null;
+            fds.clear();
+        }),
+        ("has other queues", &|s, _| s["kicks"] = Value::Array(vec![])),
+        ("is left over", &|s, _| drop(s["peer"]["device"]["rings"].as_array_mut().unwrap().pop())),
+        ("with other queues", &|s, _| {
+            let rings = s["peer"]["device"]["rings"].as_array_mut().unwrap();
+            rings.push(serde_json::json!({
+                "size": 0, "addresses": null, "log": false, "enabled": false, "started": false, "position": 0,
+                "kick": null, "call": null
+            }));
+        }),
+        ("without a region", &|s, fds| {
+            s["peer"]["device"]["files"].as_array_mut().unwrap().push(fds.len().into());
+            fds.push(file());
+        }),
+        ("without a file", &|s, _| s["peer"]["device"]["regions"][0][1] = u64::MAX.into()),
         ("continue its socket", &|_, fds| fds[0] = eventfd()),
         ("no UNIX stream socket", &|_, fds| fds[1] = eventfd()),
         ("not in memory", &|_, fds| fds[2] = eventfd()),
@@ -84,15 +102,17 @@ fn forged() {
         ("queue 1", &|s, _| s["peer"]["device"]["rings"][1]["addresses"]["desc"] = 1.into()),
         ("queue 1", &|s, _| s["peer"]["device"]["rings"][1]["addresses"] = Value::Null),
         ("out of range", &|s, _| s["peer"]["device"]["rings"][1]["size"] = 40_000.into()),
-        ("unread bytes", &|s, _| s["peer"]["unread"][0] = Message::new(1, vec![]).bytes().into()),
-        ("version 1", &|s, _| s["peer"]["unread"][0] = vec![0u8; 12].into()),
-        ("without the descriptors", &|s, _| s["peer"]["unread"][1] = 100.into()),
+        ("unread bytes", &|s, _| s["peer"]["unread"]["bytes"] = Message::new(1, vec![]).bytes().into()),
+        ("version 1", &|s, _| s["peer"]["unread"]["bytes"] = vec![0u8; 12].into()),
+        ("is missing", &|s, _| s["peer"]["unread"]["fds"] = serde_json::json!([100])),
+        ("named twice", &|s, _| s["peer"]["unread"]["fds"] = serde_json::json!([0])),
     ];
     for (i, (why, forge)) in forgeries.iter().enumerate() {
-        let Given { state, mut fds, paused } = device.given();
-        let mut said = written(&state);
+        let (state, paused) = device.given();
+        let (mut said, mut fds) = written(&state);
         forge(&mut said, &mut fds);
-        let refused: Continued = VhostPort::continued(&device.options, read(said), fds);
+        let refused: Restored<VhostPort> =
+            State::from_parts(said, fds).read().and_then(|state| VhostPort::restore(&device.options, state));
         let text = refused.err().unwrap_or_else(|| panic!("forgery {i} ({why}) passes")).to_string();
         assert!(text.contains(why), "forgery {i}: {text}, not {why}");
         drop(paused);
@@ -114,10 +134,11 @@ fn forged_position() {
     let device = Device::new(1);
     let (_driver, _end) = connected(&device, DriverOptions { packed: true, size: 32, ..DriverOptions::default() });
     for position in [32u32, 32 << 16 | 1, 0x7fff] {
-        let Given { state, fds, .. } = device.given();
-        let mut said = written(&state);
+        let (state, _paused) = device.given();
+        let (mut said, fds) = written(&state);
         said["peer"]["device"]["rings"][0]["position"] = position.into();
-        let refused = VhostPort::continued(&device.options, read(said), fds).err().expect("refused").to_string();
+        let state = State::from_parts(said, fds).read().unwrap();
+        let refused = VhostPort::restore(&device.options, state).err().expect("refused").to_string();
         assert!(refused.contains("queue 0"), "{refused}");
     }
 }

@@ -1,12 +1,13 @@
 //! A virtio-net driver port: the driver on what a transport reaches, and the thread that keeps it up.
 
-pub mod continued;
+pub mod state;
 
 use std::cell::Cell;
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use netvale_fdio::state::BadState;
 use netvale_mem::fault::Fault;
 use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
@@ -24,7 +25,7 @@ use super::ram::{MAX_QUEUE, Ram};
 use super::started::{Kick, Running, Started};
 use crate::{MAX_PAIRS, Queues};
 
-use continued::{BadState, DeviceSaid, DriverState, Given, Up, device_state};
+use state::{DeviceSaid, DeviceState, DriverState, device_state};
 
 /// How a driver reaches its device. What is displayed of it is where that is.
 pub trait Transport: Display + Send + 'static {
@@ -40,11 +41,11 @@ pub trait Transport: Display + Send + 'static {
     fn connect(&mut self) -> Result<Self::Connection, Self::Error>;
 
     /// Reaches the device by what reached it in another process. `None`: that is not possible, or it is something else.
-    fn continued(&mut self, _by: OwnedFd) -> Option<Self::Connection> {
+    fn restore(&mut self, _by: OwnedFd) -> Option<Self::Connection> {
         None
     }
 
-    /// Starts the device, unless it is [continued](Session::continued), has it [run](Session::run), and says why that
+    /// Starts the device, unless it is [restored](Session::restored), has it [run](Session::run), and says why that
     /// ended.
     ///
     /// # Errors
@@ -72,16 +73,19 @@ pub enum DriverError {
     /// Its queues, or its service.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// What another process left cannot be continued.
-    #[error("its device cannot be continued: {0}")]
-    Continued(#[from] BadState),
+}
+
+impl From<DriverError> for BadState {
+    fn from(why: DriverError) -> BadState {
+        BadState::with(why.errno(), why)
+    }
 }
 
 impl DriverError {
     /// The error number that fits.
     pub fn errno(&self) -> Errno {
         match self {
-            DriverError::Pairs(_) | DriverError::Continued(_) => Errno::INVAL,
+            DriverError::Pairs(_) => Errno::INVAL,
             DriverError::Open(why) => why.errno(),
         }
     }
@@ -105,7 +109,7 @@ pub struct Driven {
 /// A port. Dropping it ends the connection and the thread.
 pub struct VirtioPort {
     service: Service<Driven>,
-    up: Arc<Mutex<Option<Up>>>,
+    up: Arc<Mutex<Option<DeviceState>>>,
 }
 
 impl VirtioPort {
@@ -118,77 +122,76 @@ impl VirtioPort {
         let at = transport.to_string();
         let (pairs, queues) = seats(&at, options)?;
         let up = Arc::default();
-        let driver = Driver { transport, options, pairs, continued: None, up: Arc::clone(&up) };
+        let driver = Driver { transport, options, pairs, restored: None, up: Arc::clone(&up) };
         let service = Service::start("netvale-virtio", &at, None, driver)?;
         Ok((VirtioPort { service, up }, queues))
     }
 
-    /// Goes on where another process's port stopped, once the last part of the result is dropped: until then the other
-    /// one may go on itself. Its queues are the workers' already.
+    /// Restores a port where another process's stopped. It goes on once the last part of the result is dropped: until
+    /// then the other one may go on itself. Its queues are the workers' already.
     ///
     /// # Errors
-    /// [`DriverError`] if that port was another one, or what it left is not what it should be.
-    pub fn continued<T: Transport>(
+    /// [`BadState`] if that port was another one, or what it left is not what it should be.
+    pub fn restore<T: Transport>(
         mut transport: T,
         options: DriverOptions,
         state: DriverState,
-        fds: Vec<OwnedFd>,
-    ) -> Result<(VirtioPort, Queues, Paused), DriverError> {
+    ) -> Result<(VirtioPort, Queues, Paused), BadState> {
         let at = transport.to_string();
         let (pairs, queues) = seats(&at, options)?;
         let mut told =
             service::State { connections: state.connections, last_error: state.last_error, ..Default::default() };
-        let (mut continued, mut up) = (None, None);
+        let (mut restored, mut up) = (None, None);
         if let Some(device) = state.device {
-            let (by, lent) = LentDevice::continued(device, fds, options, &pairs)?;
+            let part = |why: BadState| why.of("its device cannot be continued");
+            let (by, lent) = LentDevice::restore(device, options, &pairs).map_err(part)?;
             (told.connected, told.now) = (true, lent.told(options));
-            up = Up::new(&lent, by.as_fd(), &lent.calls).ok();
-            let connection = transport.continued(by).ok_or(BadState::Connection)?;
-            continued = Some(Reached { connection, continued: Some(lent) });
+            up = lent.state_at_any_time(by.as_fd(), &lent.calls).ok();
+            let unreached = || BadState::new("the device cannot be reached by what is said to reach it");
+            let connection = transport.restore(by).ok_or_else(unreached).map_err(part)?;
+            restored = Some(Reached { connection, restored: Some(lent) });
         }
         let up = Arc::new(Mutex::new(up));
-        let driver = Driver { transport, options, pairs, continued, up: Arc::clone(&up) };
-        let (service, paused) = Service::continued("netvale-virtio", &at, None, driver, told)?;
+        let driver = Driver { transport, options, pairs, restored, up: Arc::clone(&up) };
+        let (service, paused) = Service::restore("netvale-virtio", &at, None, driver, told)?;
         Ok((VirtioPort { service, up }, queues, paused))
     }
 
     /// What another process needs to go on with the device after this one was killed. It changes whenever
     /// [`VirtioPort::on_change`] says so. `None`: there is no device, or nobody else can reach it.
-    ///
-    /// # Errors
-    /// When the process is out of descriptors.
-    pub fn kept(&self) -> std::io::Result<Option<(DriverState, Vec<OwnedFd>)>> {
+    pub fn save(&self) -> Option<DriverState> {
         let service::State { connections, last_error, .. } = self.service.state();
-        let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((device, fds)) = up.as_ref().map(Up::state).transpose()? else { return Ok(None) };
-        Ok(Some((DriverState { connections, last_error, device: Some(device) }, fds)))
+        let device = self.up.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        device.map(|device| DriverState { connections, last_error, device: Some(device) })
     }
 
-    /// Has the port's thread call this whenever [`VirtioPort::kept`] changed. Only the first call counts.
+    /// Has the port's thread call this whenever [`VirtioPort::save`] changed. Only the first call counts.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_change(call);
     }
 
-    /// Asks the thread to pause, which [`VirtioPort::hand_over`] then waits for.
+    /// Asks the thread to pause, which [`VirtioPort::save_parked`] then waits for.
     pub fn ask_to_pause(&self) -> AskedToPause {
         self.service.ask_to_pause()
     }
 
-    /// What a successor needs to go on with the port. The workers must be parked, and stay so until the successor goes
-    /// on, or does not. `None`: it cannot go on, because the thread is held up, or another process cannot reach the
-    /// device.
+    /// What a successor needs to go on with the port, whose thread stands still until the second part is dropped. The
+    /// workers must be parked, and stay so until the successor goes on, or does not. `None`: it cannot go on, because
+    /// the thread is held up, or another process cannot reach the device.
     ///
     /// # Errors
     /// When the process is out of descriptors.
-    pub fn hand_over(&self) -> std::io::Result<Option<Given>> {
+    pub fn save_parked(&self) -> std::io::Result<Option<(DriverState, Paused)>> {
         let Some(mut paused) = self.service.pause() else { return Ok(None) };
         let service::State { connections, last_error, .. } = self.service.state();
         let mut state = DriverState { connections, last_error, device: None };
-        let Some(said) = paused.said.take() else { return Ok(Some(Given { state, fds: Vec::new(), paused })) };
-        let said = said.downcast::<DeviceSaid>().map_or(Ok(None), |said| *said)?;
-        let Some((device, fds)) = said else { return Ok(None) };
-        state.device = Some(device);
-        Ok(Some(Given { state, fds, paused }))
+        if let Some(said) = paused.said.take() {
+            state.device = said.downcast::<DeviceSaid>().map_or(Ok(None), |said| *said)?;
+            if state.device.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some((state, paused)))
     }
 
     /// Has a thread of the port call this whenever its device has connected or is gone. Only the first call counts.
@@ -232,15 +235,15 @@ struct Driver<T: Transport> {
     options: DriverOptions,
     pairs: Vec<Pair>,
     /// Another process's device, which comes before all others.
-    continued: Option<Reached<T::Connection>>,
+    restored: Option<Reached<T::Connection>>,
     /// The device that runs, for the case that this process is killed.
-    up: Arc<Mutex<Option<Up>>>,
+    up: Arc<Mutex<Option<DeviceState>>>,
 }
 
 /// A device that is reached.
 struct Reached<C> {
     connection: C,
-    continued: Option<LentDevice>,
+    restored: Option<LentDevice>,
 }
 
 impl<T: Transport> Protocol for Driver<T> {
@@ -249,20 +252,20 @@ impl<T: Transport> Protocol for Driver<T> {
     const PEER: &'static str = "device";
 
     fn next(&mut self, _stop: BorrowedFd<'_>) -> Option<Result<Self::Connection, String>> {
-        if let Some(continued) = self.continued.take() {
-            return Some(Ok(continued));
+        if let Some(restored) = self.restored.take() {
+            return Some(Ok(restored));
         }
-        let reached = self.transport.connect().map(|connection| Reached { connection, continued: None });
+        let reached = self.transport.connect().map(|connection| Reached { connection, restored: None });
         Some(reached.map_err(|e| e.to_string()))
     }
 
     fn fault(&self, reached: &Self::Connection) -> Option<Fault> {
-        reached.continued.as_ref().map(|lent| lent.fault.clone())
+        reached.restored.as_ref().map(|lent| lent.fault.clone())
     }
 
     fn serve(&mut self, reached: Self::Connection, peer: &Peer<Driven>) -> Result<(), String> {
-        let Reached { connection, mut continued } = reached;
-        let calls = match &mut continued {
+        let Reached { connection, mut restored } = reached;
+        let calls = match &mut restored {
             Some(lent) => std::mem::take(&mut lent.calls),
             // What a device rings, two of them a pair.
             None => {
@@ -270,8 +273,8 @@ impl<T: Transport> Protocol for Driver<T> {
                 calls.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?
             }
         };
-        let (continued, up) = (Cell::new(continued), &*self.up);
-        let session = Session { options: self.options, pairs: &self.pairs, calls, peer, continued, up };
+        let restored = Cell::new(restored);
+        let session = Session { options: self.options, pairs: &self.pairs, calls, peer, restored, up: &self.up };
         self.transport.serve(connection, &session).map_err(|e| e.to_string())
     }
 }
@@ -282,8 +285,8 @@ pub struct Session<'a> {
     pairs: &'a [Pair],
     calls: Vec<Doorbell>,
     peer: &'a Peer<Driven>,
-    continued: Cell<Option<LentDevice>>,
-    up: &'a Mutex<Option<Up>>,
+    restored: Cell<Option<LentDevice>>,
+    up: &'a Mutex<Option<DeviceState>>,
 }
 
 /// A device's queues that the workers have.
@@ -335,8 +338,8 @@ impl Session<'_> {
     }
 
     /// The device that another process set up, if this is one.
-    pub fn continued(&self) -> Option<LentDevice> {
-        self.continued.take()
+    pub fn restored(&self) -> Option<LentDevice> {
+        self.restored.take()
     }
 
     /// The device works until it, or the port, ends. `by` is what another process could reach it by. `news` is called
@@ -382,7 +385,7 @@ impl Session<'_> {
         news: impl Fn(bool) -> Result<(), E>,
     ) -> Result<(), E> {
         // Without descriptors for it, the device is just not kept.
-        self.keep(by.and_then(|by| Up::new(&lent, by, &self.calls).ok()));
+        self.keep(by.and_then(|by| lent.state_at_any_time(by, &self.calls).ok()));
         self.peer.told().update(|was| *was = lent.told(self.options));
         if lent.unrung {
             lent.kicks.iter().for_each(|kick| kick.ring());
@@ -397,7 +400,7 @@ impl Session<'_> {
     }
 
     /// Has this kept for the case that the process is killed.
-    fn keep(&self, up: Option<Up>) {
+    fn keep(&self, up: Option<DeviceState>) {
         *self.up.lock().unwrap_or_else(PoisonError::into_inner) = up;
         self.peer.changed();
     }

@@ -48,7 +48,7 @@ impl Ram {
     ///
     /// # Errors
     /// `EINVAL` when the file is not of that length, or can be cut short; the kernel's error when it cannot be mapped.
-    pub fn continued(fd: OwnedFd, sizes: &[u16]) -> Result<(Ram, Vec<QueueRam>), Errno> {
+    pub fn restore(fd: OwnedFd, sizes: &[u16]) -> Result<(Ram, Vec<QueueRam>), Errno> {
         let len = sizes.iter().map(|n| QueueRam::bytes(*n)).sum::<usize>();
         let map = Mapping::map(fd.as_fd(), len)?;
         Ok(Ram::of(fd, map, sizes))

@@ -48,7 +48,7 @@ impl Rig {
 
     /// Whether the driver of another process can go on, which then does.
     fn goes_on(&mut self) -> bool {
-        let (_, mut queues) = Ram::continued(self.ram.file().unwrap(), &[SIZE]).unwrap();
+        let (_, mut queues) = Ram::restore(self.ram.file().unwrap(), &[SIZE]).unwrap();
         let next = killed::continued(&queues[0], self.features);
         self.queue_ram = queues.remove(0);
         next.map(|next| self.driver = next).is_some()

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use netvale_control::attach::FileAsked;
 use netvale_control::types::{PortKind, SubscribeParams};
+use netvale_fdio::state::State;
 use netvale_mem::Region;
 use netvale_mem::holes::HoleWaiter;
 use netvale_switch::WaitingFrames;
@@ -19,7 +20,7 @@ use crate::caller::{Caller, is_trusted_user};
 use crate::daemon::{Daemon, Record};
 use crate::handover::frames;
 use crate::handover::items::{
-    ClientItem, ConnectionItem, CountersItem, Counts, Item, PortItem, RegionItem, State, SwitchItem, VLAN_SHIFT,
+    ClientItem, ConnectionItem, CountersItem, Counts, Item, PortItem, RegionItem, SwitchItem, VLAN_SHIFT,
 };
 use crate::ports::nic::attach::host_port;
 use crate::ports::nic::continued::Interface;
@@ -28,7 +29,8 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::Declared;
 use crate::registry::regions::FilePlace;
 
-/// Upper bound on waiting for the kernel to take back queues of an interface, and the pause between two attempts.
+/// Upper bound on waiting until what a former process had is free (queues of an interface, which the kernel takes back;
+/// what the service manager lets go), and the pause between two attempts.
 const TAKEN_BACK: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -66,7 +68,7 @@ pub struct Continued {
     interfaces: Vec<Interface>,
     counters: CountersItem,
     /// Monitors and their connections.
-    monitors: Vec<(Item, Vec<OwnedFd>)>,
+    monitors: Vec<Item>,
     /// Who waits for holes in users' memory.
     waiters: BTreeMap<u32, Rc<HoleWaiter>>,
 }
@@ -81,21 +83,21 @@ impl Continued {
     ///
     /// # Errors
     /// A sentence that says what cannot be continued, and why.
-    pub fn add(&mut self, d: &mut Daemon, item: Item, fds: Vec<OwnedFd>) -> Result<(), String> {
+    pub fn add(&mut self, d: &mut Daemon, item: Item) -> Result<(), String> {
         if item.is_of_monitor() {
-            self.monitors.push((item, fds));
+            self.monitors.push(item);
             return Ok(());
         }
-        self.add_now(d, item, fds)
+        self.add_now(d, item)
     }
 
     /// Continues it. What a user's memory holds up is lost, and holds nothing else up.
-    fn add_now(&mut self, d: &mut Daemon, item: Item, fds: Vec<OwnedFd>) -> Result<(), String> {
+    fn add_now(&mut self, d: &mut Daemon, item: Item) -> Result<(), String> {
         let key = item.key();
         let failed = |why: Refusal| format!("{key}: {why}");
-        let Some(uid) = item.user() else { return self.add_one(d, item, fds, None).map_err(failed) };
+        let Some(uid) = item.user() else { return self.add_one(d, item, None).map_err(failed) };
         let waiter = self.waiter(d, uid).map_err(|e| failed(e.into()))?;
-        let done = waiter.during(|| self.add_one(d, item, fds, Some(&waiter)));
+        let done = waiter.during(|| self.add_one(d, item, Some(&waiter)));
         match done {
             Err(why) if waiter.was_late() => {
                 tracing::error!(key, %why, "is lost: memory of that user's holds up who touches it");
@@ -117,34 +119,32 @@ impl Continued {
         Ok(waiter)
     }
 
-    fn add_one(
-        &mut self,
-        d: &mut Daemon,
-        item: Item,
-        fds: Vec<OwnedFd>,
-        waiter: Option<&HoleWaiter>,
-    ) -> Result<(), Refusal> {
+    fn add_one(&mut self, d: &mut Daemon, item: Item, waiter: Option<&HoleWaiter>) -> Result<(), Refusal> {
         match item {
-            Item::Region(item) => self.regions.push(region(d, &item, fds)?),
+            Item::Region(item) => self.regions.push(region(d, item)?),
             Item::Switch(item) => {
                 d.switches.continue_one(&item.name, item.owner, item.flows);
                 self.switches.push(item);
             }
-            Item::Port(item) if !item.continues => self.anew.push(*item),
-            Item::Port(item) => match port(d, &item, fds) {
-                Err(why) if (self.is_last || waiter.is_some_and(HoleWaiter::was_late)) && item.declared.is_some() => {
-                    tracing::error!(port = item.name, %why, "cannot be continued, and is attached anew");
-                    self.anew.push(*item);
-                }
-                done => done?,
+            Item::Port(mut item) => match item.state.take() {
+                None => self.anew.push(PortItem { frames: None, ..*item }),
+                Some(state) => match port(d, &mut item, state) {
+                    Err(why)
+                        if (self.is_last || waiter.is_some_and(HoleWaiter::was_late)) && item.declared.is_some() =>
+                    {
+                        tracing::error!(port = item.name, %why, "cannot be continued, and is attached anew");
+                        self.anew.push(*item);
+                    }
+                    done => done?,
+                },
             },
             Item::Captures(item) => ports::pcap::restore(d, item),
             Item::Interface(item) => {
-                self.interfaces.push(ports::nic::continued::continue_interface(d, &item, fds)?);
+                self.interfaces.push(ports::nic::continued::continue_interface(d, *item)?);
             }
-            Item::OpenInterface(item) => ports::nic::continued::continue_rings(d, *item, fds)?,
-            Item::Pipe(item) => ports::pipe::continue_pipe(d, item, fds)?,
-            Item::Client(item) => self.clients.extend(client(d, item, fds)),
+            Item::OpenInterface(item) => ports::nic::continued::continue_rings(d, *item)?,
+            Item::Pipe(item) => ports::pipe::continue_pipe(d, item)?,
+            Item::Client(item) => self.clients.extend(client(d, item)),
             Item::Counters(item) => self.counters = item,
             Item::Process(_) | Item::End | Item::Failed(_) => {}
         }
@@ -167,9 +167,9 @@ impl Continued {
     pub fn begin_others(mut self, d: &mut Daemon) -> Vec<Client> {
         d.interfaces.own();
         let mut monitors = std::mem::take(&mut self.monitors);
-        monitors.sort_by_key(|(item, _)| item.rank());
-        for (item, fds) in monitors {
-            if let Err(why) = self.add_now(d, item, fds) {
+        monitors.sort_by_key(Item::rank);
+        for item in monitors {
+            if let Err(why) = self.add_now(d, item) {
                 tracing::error!(why, "a monitor is lost");
             }
         }
@@ -179,8 +179,9 @@ impl Continued {
         late.for_each(|(&uid, _)| d.evictions.hold_up(uid));
         let clients: BTreeSet<u64> = self.clients.iter().map(|(caller, ..)| caller.client).collect();
         ports::release_all_but(d, &clients);
+        let until = Instant::now() + TAKEN_BACK;
         for item in self.anew {
-            if let Err(why) = attach_patiently(d, &item) {
+            if let Err(why) = attach_patiently(d, &item, until) {
                 tracing::error!(port = item.name, %why, "a port is lost");
             }
         }
@@ -200,19 +201,19 @@ impl Continued {
     }
 }
 
-fn region(d: &mut Daemon, item: &RegionItem, fds: Vec<OwnedFd>) -> Result<Arc<Region>, Refusal> {
+fn region(d: &mut Daemon, item: RegionItem) -> Result<Arc<Region>, Refusal> {
     let asked = |offset, len| FileAsked { offset, len };
     let place = |[device, inode, offset, len]: [u64; 4]| FilePlace { device, inode, asked: asked(offset, len) };
     let place = item.file.map(place);
-    let region = Region::continued(&item.state(), fds)?;
-    d.regions.add(item.id, item.uid, &region, place)?;
+    let (id, uid) = (item.id, item.uid);
+    let region = Region::restore(item.state())?;
+    d.regions.add(id, uid, &region, place)?;
     Ok(region)
 }
 
-fn port(d: &mut Daemon, item: &PortItem, mut fds: Vec<OwnedFd>) -> Result<(), Refusal> {
-    let has_waiting = item.waiting.iter().any(|places| !places.is_empty());
-    let waiting = if has_waiting { fds.pop().map(frames::unpack).transpose()?.unwrap_or_default() } else { Vec::new() };
-    ports::continue_port(d, item, State { said: item.state.clone(), fds, paused: Vec::new() })?;
+fn port(d: &mut Daemon, item: &mut PortItem, state: State) -> Result<(), Refusal> {
+    let waiting = item.frames.take().map(|file| frames::unpack(file.take()?)).transpose()?.unwrap_or_default();
+    ports::continue_port(d, item, state)?;
     if d.ports.get(&item.name).is_some_and(|record| record.policies != item.policies) {
         ports::policies::put(d, &item.name, &item.policies)?;
     }
@@ -252,17 +253,18 @@ fn declared(item: &PortItem) -> Option<Declared> {
     item.declared.clone().map(|(params, from_file)| Declared { params, from_file })
 }
 
-/// Attaches a port that does not continue, once the kernel has taken the queues of its interface back.
-fn attach_patiently(d: &mut Daemon, item: &PortItem) -> Result<(), Refusal> {
+/// Attaches a port that does not continue, once what it takes is free: until then at most, or a while for the queues of
+/// an interface.
+fn attach_patiently(d: &mut Daemon, item: &PortItem, until: Instant) -> Result<(), Refusal> {
     if item.kind == PortKind::Nic {
         // It comes anew, too. That it is not there is no error.
         let _ = plug::unplug(d, &host_port(&item.name), "its interface begins anew");
     }
-    let begun = Instant::now();
-    let is_busy = |why: &Refusal| why.errno == Errno::BUSY.raw_os_error();
+    let until = if item.kind == PortKind::Nic { Instant::now() + TAKEN_BACK } else { until };
+    let is_busy = |why: &Refusal| [Errno::BUSY, Errno::ADDRINUSE].map(Errno::raw_os_error).contains(&why.errno);
     loop {
         match attach_anew(d, item) {
-            Err(why) if is_busy(&why) && item.kind == PortKind::Nic && begun.elapsed() < TAKEN_BACK => {
+            Err(why) if is_busy(&why) && Instant::now() < until => {
                 std::thread::sleep(PAUSE);
             }
             done => return done,
@@ -292,17 +294,16 @@ fn learn(d: &Daemon, switch: &str, addresses: &[(u64, String)]) {
 }
 
 /// A connection; one whose port is not continued ends.
-fn client(d: &mut Daemon, item: ClientItem, fds: Vec<OwnedFd>) -> Option<Client> {
+fn client(d: &mut Daemon, item: ClientItem) -> Option<Client> {
     let caller = Caller::from(item.caller);
-    let mut fds = fds.into_iter();
-    let socket = fds.next()?;
+    let socket = item.socket.take().ok()?;
     let connected = match item.connection {
         ConnectionItem::Control { pending, unsent, ended, events } => {
             Connected::Control { pending, unsent, ended, events }
         }
         ConnectionItem::Attach { holds: None } => Connected::Attach(None),
         ConnectionItem::Attach { holds: Some(hold) } => {
-            let held = Held::continued(d, hold, fds.collect(), caller);
+            let held = Held::continued(d, hold, caller);
             let lost = |why: &Refusal| tracing::error!(pid = caller.pid, %why, "a program's port is lost");
             Connected::Attach(Some(held.inspect_err(lost).ok()?))
         }

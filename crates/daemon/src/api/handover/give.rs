@@ -4,6 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 
+use netvale_fdio::state::{Fd, State};
 use netvale_mem::layout::PoolSize;
 use netvale_mem::notify::nap;
 use netvale_mem::region::RegionState;
@@ -13,16 +14,13 @@ use rustix::net::SendFlags;
 
 use super::{GO, READY};
 use crate::daemon::{Daemon, Record};
-use crate::handover::items::{Counts, Item, PortItem, RegionItem, State, SwitchItem, VLAN_SHIFT};
+use crate::handover::items::{Counts, Item, PortItem, RegionItem, SwitchItem, VLAN_SHIFT};
 use crate::handover::{frames, wire};
 use crate::ports::{self, plug};
 use crate::registry::ports::PortLink;
 use crate::registry::regions::Entry;
 use crate::system::closing;
 use crate::worker::TaskId;
-
-/// An item and its descriptors.
-pub type Given = (Item, Vec<OwnedFd>);
 
 /// Frames that wait for room, by task.
 pub type Waiting = BTreeMap<TaskId, Vec<WaitingFrames>>;
@@ -31,7 +29,7 @@ pub type Waiting = BTreeMap<TaskId, Vec<WaitingFrames>>;
 #[derive(Default)]
 pub struct Gift {
     /// The items.
-    pub items: Vec<Given>,
+    pub items: Vec<Item>,
     /// Threads that pause, besides the workers, until this is dropped.
     pub paused: Vec<Box<dyn Any>>,
     /// Ports that do not go on.
@@ -48,27 +46,22 @@ pub fn items(d: &Daemon, waiting: Vec<(TaskId, Vec<WaitingFrames>)>) -> std::io:
     // All pause in the time of one.
     let asked: Vec<_> = d.ports.iter().flat_map(|(_, record)| record.behind.ask_to_pause()).collect();
     for (entry, region) in d.regions.iter() {
-        let (state, fds) = region.state()?;
-        all.push((region_item(entry, &state), fds));
+        all.push(region_item(entry, region.save()?));
     }
-    for switch in d.switches.iter() {
-        all.push((switch_item(d, switch, true), Vec::new()));
-    }
-    all.extend(d.captures.kept().into_iter().map(|kept| (Item::Captures(kept), Vec::new())));
+    all.extend(d.switches.iter().map(|switch| switch_item(d, switch, true)));
+    all.extend(d.captures.kept().into_iter().map(Item::Captures));
     all.extend(ports::nic::continued::interfaces(d)?);
     for (name, record) in d.ports.iter() {
         let of_port = |e: std::io::Error| std::io::Error::new(e.kind(), format!("port {name}: {e}"));
-        let mut state = record.behind.hand_over().map_err(of_port)?;
-        paused.extend(state.iter_mut().flat_map(|state| state.paused.drain(..)));
-        others.extend(state.is_none().then(|| name.to_owned()));
-        let (mut item, fds) = port_item(d, name, record, state, &waiting)?;
-        if let Item::Port(item) = &mut item {
-            count_lost(record, &waiting, item);
-        }
-        all.push((item, fds));
+        let mut parked = record.behind.save_parked().map_err(of_port)?;
+        paused.extend(parked.iter_mut().flat_map(|parked| parked.paused.drain(..)));
+        others.extend(parked.is_none().then(|| name.to_owned()));
+        let mut item = port_item(d, name, record, parked.map(|parked| parked.state), &waiting)?;
+        count_lost(record, &waiting, &mut item);
+        all.push(Item::Port(Box::new(item)));
     }
     for (name, pipe) in d.pipes.iter() {
-        all.push(pipe.hand_over(name)?);
+        all.push(Item::Pipe(pipe.save(name)?));
     }
     all.extend(ports::nic::continued::open_rings(d)?);
     drop(asked);
@@ -76,7 +69,7 @@ pub fn items(d: &Daemon, waiting: Vec<(TaskId, Vec<WaitingFrames>)>) -> std::io:
 }
 
 /// A region.
-pub fn region_item(entry: &Entry, state: &RegionState) -> Item {
+pub fn region_item(entry: &Entry, state: RegionState) -> Item {
     let size = |pool: PoolSize| (pool.num, pool.size);
     let file = entry.file.map(|place| [place.device, place.inode, place.asked.offset, place.asked.len]);
     Item::Region(RegionItem {
@@ -85,7 +78,8 @@ pub fn region_item(entry: &Entry, state: &RegionState) -> Item {
         sizes: [size(state.sizes.ifs), size(state.sizes.rings), size(state.sizes.bufs)],
         huge: state.huge,
         file,
-        used_bufs: state.used_bufs.clone(),
+        used_bufs: state.used_bufs,
+        memory: state.memory,
     })
 }
 
@@ -120,22 +114,19 @@ pub fn port_item(
     record: &Record,
     state: Option<State>,
     waiting: &Waiting,
-) -> std::io::Result<Given> {
-    let continues = state.is_some();
-    let state = state.unwrap_or_default();
+) -> std::io::Result<PortItem> {
     let held = |task: &TaskId| waiting.get(task).map(Vec::as_slice).unwrap_or_default();
     let places = |held: &[WaitingFrames]| held.iter().map(|w| (w.port.clone(), w.ring, w.frames.len())).collect();
-    let mut fds = state.fds;
     let all_held = || record.placed.iter().flat_map(held);
-    if all_held().next().is_some() {
-        fds.push(frames::pack(all_held().flat_map(|w| &w.frames))?);
-    }
+    let has_frames = all_held().next().is_some();
+    let frames = has_frames.then(|| frames::pack(all_held().flat_map(|w| &w.frames))).transpose()?;
     let on_switch = |switch: &Switch| Some((switch.name().to_owned(), switch.port_name(record.id?)?));
-    let item = PortItem {
+    Ok(PortItem {
         name: name.to_owned(),
         on: record.switch.as_deref().and_then(on_switch),
         kind: record.behind.kind(),
         owner: record.owner.into(),
+        attachment: record.attachment,
         declared: record.declared.clone().map(|declared| (declared.params, declared.from_file)),
         persistent: record.persistent,
         lasting: ports::lasting_name(d, name, record),
@@ -145,11 +136,10 @@ pub fn port_item(
         policies_are_set: record.policies_are_set,
         polled: record.polled,
         counters: counters(record),
-        continues,
-        state: state.said,
+        state,
         waiting: record.placed.iter().map(|task| places(held(task))).collect(),
-    };
-    Ok((Item::Port(Box::new(item)), fds))
+        frames: frames.map(Fd::from),
+    })
 }
 
 /// Frames on a port's links do not go on. They arrived when the workers were parked, but for those that a port has no
@@ -175,12 +165,11 @@ pub fn end(d: &mut Daemon, others: &[String]) {
 ///
 /// # Errors
 /// A sentence that says why it does not.
-pub fn send(to: &OwnedFd, items: &[Given]) -> Result<(), String> {
+pub fn send(to: &OwnedFd, items: &[Item]) -> Result<(), String> {
     let fails = |e: std::io::Error| format!("the successor does not take what it is sent: {e}");
-    for (item, fds) in items {
-        wire::send(to.as_fd(), item, fds).map_err(fails)?;
+    for item in items.iter().chain([&Item::End]) {
+        wire::send(to.as_fd(), item).map_err(fails)?;
     }
-    wire::send(to.as_fd(), &Item::End, &[]).map_err(fails)?;
     let mut answer = [0u8; 1024];
     let answered = nap(to.as_fd(), wire::LIMIT);
     match closing::receive(to, &mut answer) {

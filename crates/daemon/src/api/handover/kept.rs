@@ -1,7 +1,6 @@
 //! What the service manager keeps in case that this daemon ends without notice.
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use netvale_control::types::PortKind;
@@ -17,9 +16,6 @@ use crate::registry::changes::Changes;
 
 /// Upper bound on waiting for the workers of a daemon that has just been started. Nobody else would go on.
 const STARTING: Duration = Duration::from_secs(20);
-
-/// An item, and how to get its descriptors.
-pub type Lazy<'a> = (Item, Box<dyn FnOnce() -> std::io::Result<Vec<OwnedFd>> + 'a>);
 
 /// What may have changed. Registries begin anew to note what is touched.
 pub fn touched(d: &mut Daemon) -> Touched {
@@ -38,47 +34,36 @@ pub fn touched(d: &mut Daemon) -> Touched {
 ///
 /// # Errors
 /// When the daemon is out of descriptors.
-pub fn items<'a>(d: &'a Daemon, touched: &Touched) -> std::io::Result<Vec<Lazy<'a>>> {
-    let mut all: Vec<Lazy<'_>> = Vec::new();
+pub fn items(d: &Daemon, touched: &Touched) -> std::io::Result<Vec<Item>> {
+    let mut all = Vec::new();
     for (entry, region) in d.regions.iter().filter(|(entry, _)| touched.has_region(entry.id, entry.uid)) {
-        let (state, fds) = region.state()?;
-        all.push((give::region_item(entry, &state), Box::new(|| Ok(fds))));
+        all.push(give::region_item(entry, region.save()?));
     }
-    for switch in d.switches.iter().filter(|switch| touched.has_switch(switch.name())) {
-        all.push((give::switch_item(d, switch, false), Box::new(|| Ok(Vec::new()))));
-    }
-    for kept in d.captures.kept_without_ports() {
-        all.push((Item::Captures(kept), Box::new(|| Ok(Vec::new()))));
-    }
-    for (item, fds) in ports::nic::continued::kept_interfaces(d)? {
-        all.push((item, Box::new(|| Ok(fds))));
-    }
+    let switches = d.switches.iter().filter(|switch| touched.has_switch(switch.name()));
+    all.extend(switches.map(|switch| give::switch_item(d, switch, false)));
+    all.extend(d.captures.kept_without_ports().into_iter().map(Item::Captures));
+    all.extend(ports::nic::continued::kept_interfaces(d)?);
     for (name, record) in d.ports.iter().filter(|(name, _)| touched.has_port(name)) {
         all.extend(port(d, name, record)?);
     }
-    for (item, fds) in ports::nic::continued::kept_rings(d)? {
-        all.push((item, Box::new(|| Ok(fds))));
-    }
+    all.extend(ports::nic::continued::kept_rings(d)?);
     let own = d.pipes.iter().filter(|(_, pipe)| pipe.guest_end().is_none());
     for (name, pipe) in own.filter(|(name, _)| touched.has_pipe(name)) {
-        let (item, fds) = pipe.hand_over(name)?;
-        all.push((item, Box::new(|| Ok(fds))));
+        all.push(Item::Pipe(pipe.save(name)?));
     }
     Ok(all)
 }
 
 /// A port's item, if the port is kept.
-fn port<'a>(d: &Daemon, name: &str, record: &Record) -> std::io::Result<Option<Lazy<'a>>> {
-    let state = record.behind.keeps()?;
+fn port(d: &Daemon, name: &str, record: &Record) -> std::io::Result<Option<Item>> {
+    let state = record.behind.save()?;
     if state.is_none() && record.declared.is_none() && ports::lasting_name(d, name, record).is_none() {
         return Ok(None);
     }
-    let (mut item, fds) = give::port_item(d, name, record, state, &Waiting::new())?;
-    if let Item::Port(item) = &mut item {
-        // They change with every frame.
-        item.counters = Default::default();
-    }
-    Ok(Some((item, Box::new(|| Ok(fds)))))
+    let mut item = give::port_item(d, name, record, state, &Waiting::new())?;
+    // They change with every frame.
+    item.counters = Default::default();
+    Ok(Some(Item::Port(Box::new(item))))
 }
 
 /// What is not as it was kept, of what requests alone change.
@@ -93,9 +78,9 @@ pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
         _ => false,
     };
     let items = items(d, &Touched::all())?;
-    let missed = items.iter().map(|(item, _)| item).filter(|item| by_requests(item) && !store.has(item));
+    let missed = items.iter().filter(|item| by_requests(item) && !store.has(item));
     let mut keys: Vec<_> = missed.map(Item::key).collect();
-    let there: BTreeSet<_> = items.iter().map(|(item, _)| item.key()).collect();
+    let there: BTreeSet<_> = items.iter().map(Item::key).collect();
     let is_gone =
         |key: &&String| ["port ", "pipe ", "switch "].iter().any(|of| key.starts_with(of)) && !there.contains(*key);
     keys.extend(store.keys().filter(is_gone).cloned());
@@ -114,7 +99,7 @@ pub fn counters(d: &Daemon) -> Option<CountersItem> {
 /// Continues what an earlier daemon left in the store. What cannot be continued is forgotten there, since nobody else
 /// can have it meanwhile (a queue of an interface), and attached anew or lost, as the log says. Returns the
 /// connections.
-pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<(Item, Vec<OwnedFd>)>) -> Vec<Client> {
+pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<Item>) -> Vec<Client> {
     let begun = Instant::now();
     let parked =
         std::iter::repeat_with(|| d.workers.park().ok()).find(|parked| parked.is_some() || begun.elapsed() > STARTING);
@@ -123,11 +108,11 @@ pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<(Item, Vec<Own
         return Vec::new();
     };
     let mut continued = Continued::after_a_kill();
-    for (item, fds) in items {
+    for item in items {
         let key = item.key();
-        let goes_on = !matches!(&item, Item::Port(port) if !port.continues);
+        let goes_on = !matches!(&item, Item::Port(port) if port.state.is_none());
         let anew = continued.begins_anew();
-        let lost = continued.add(d, item, fds);
+        let lost = continued.add(d, item);
         if lost.is_err() || goes_on && continued.begins_anew() > anew {
             store.forget_found(&key);
         }

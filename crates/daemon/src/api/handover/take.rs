@@ -1,10 +1,11 @@
 //! The successor's part.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use netvale_control::attach::{AttachReply, REPLY_LEN};
 use netvale_control::succession::Succession;
+use netvale_fdio::state::Fd;
 use netvale_mem::notify::nap;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -12,7 +13,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketT
 use super::continuing::{Client, Continued};
 use super::{GO, READY};
 use crate::daemon::Daemon;
-use crate::handover::items::Item;
+use crate::handover::items::{Item, ProcessItem};
 use crate::handover::{VERSION, wire};
 use crate::system::closing;
 use crate::system::sockets::Sockets;
@@ -27,7 +28,7 @@ pub struct Taken {
     parked: Parked,
     continued: Continued,
     sockets: Sockets,
-    output: Vec<OwnedFd>,
+    output: [Fd; 2],
     kept: Vec<String>,
 }
 
@@ -89,30 +90,30 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<usize> {
 }
 
 /// The listening sockets; standard output and error; names of what the service manager keeps.
-type Own = ((Sockets, Vec<OwnedFd>), Vec<String>);
+type Own = ((Sockets, [Fd; 2]), Vec<String>);
 
 fn receive_all(fd: &OwnedFd, d: &mut Daemon) -> Result<(Continued, Own), String> {
     let mut continued = Continued::default();
     let mut own = None;
     let mut inbox = wire::Inbox::new(fd);
     loop {
-        let (item, fds) = inbox.receive().map_err(|e| e.to_string())?;
-        match item {
+        match inbox.receive().map_err(|e| e.to_string())? {
             Item::End => break,
             Item::Failed(why) => return Err(why),
-            Item::Process(item) => own = Some((process(fds, item.own)?, item.kept)),
-            item => continued.add(d, item, fds)?,
+            Item::Process(item) => own = Some(process(item)?),
+            item => continued.add(d, item)?,
         }
     }
     continued.complete(d);
     Ok((continued, own.ok_or("the running daemon sent no sockets")?))
 }
 
-fn process(mut fds: Vec<OwnedFd>, own: Vec<PathBuf>) -> Result<(Sockets, Vec<OwnedFd>), String> {
-    let output = fds.split_off(fds.len().min(3));
-    let three = <[OwnedFd; 3]>::try_from(fds).map_err(|_| "the running daemon sent too few sockets")?;
-    let sockets = Sockets::continued(three, own).map_err(|which| format!("{which} does not listen"))?;
-    Ok((sockets, output))
+fn process(item: ProcessItem) -> Result<Own, String> {
+    let ProcessItem { lock, attach, control, output, kept, own } = item;
+    let all = Fd::take_all([lock, attach, control]).ok().and_then(|all| <[OwnedFd; 3]>::try_from(all).ok());
+    let all = all.ok_or("the running daemon's sockets cannot be used")?;
+    let sockets = Sockets::continued(all, own).map_err(|which| format!("{which} does not listen"))?;
+    Ok(((sockets, output), kept))
 }
 
 impl Taken {
@@ -141,11 +142,9 @@ impl Taken {
 }
 
 /// Makes the predecessor's standard output and error this process's, so that its log goes where it went.
-fn take_output(fds: &[OwnedFd]) {
-    if let [output, error] = fds {
-        let set = rustix::stdio::dup2_stdout(output).and_then(|()| rustix::stdio::dup2_stderr(error));
-        if let Err(e) = set {
-            tracing::warn!("the log goes elsewhere than the predecessor's: {e}");
-        }
+fn take_output([output, error]: &[Fd; 2]) {
+    let set = rustix::stdio::dup2_stdout(output).and_then(|()| rustix::stdio::dup2_stderr(error));
+    if let Err(e) = set {
+        tracing::warn!("the log goes elsewhere than the predecessor's: {e}");
     }
 }

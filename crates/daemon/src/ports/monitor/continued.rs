@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use netvale_fdio::state::State;
 use netvale_port::Egress;
 use netvale_port::ring_out::{RingEgress, SentCopies};
 use netvale_switch::MonitorRings;
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{MonitorPort, OpenMonitor, begin};
 use crate::daemon::Daemon;
-use crate::handover::items::{BindingItem, PortItem, State, from_said};
+use crate::handover::items::{BindingItem, PortItem};
 use crate::ports::attachment::Attachment;
 use crate::ports::{local, memory};
 use crate::refusal::Refusal;
@@ -77,16 +78,14 @@ impl Seen {
 
 #[derive(Serialize, Deserialize)]
 struct MonitorState {
-    rings: serde_json::Value,
+    rings: RingsState,
     seen: Seen,
 }
 
 impl MonitorPort {
     pub(super) fn state(&self) -> std::io::Result<State> {
         let MonitorPort(local, seen) = self;
-        let State { said, fds, paused } = local.state()?;
-        let said = serde_json::to_value(MonitorState { rings: said, seen: seen.clone() })?;
-        Ok(State { said, fds, paused })
+        Ok(State::of(&MonitorState { rings: local.state()?, seen: seen.clone() })?)
     }
 }
 
@@ -95,10 +94,10 @@ impl MonitorPort {
 /// # Errors
 /// [`Refusal`] if it is not, or if the monitor's memory or descriptors are not what they should be.
 pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
-    let MonitorState { rings, seen } = from_said(state.said)?;
-    let (owner, rings) = (item.owner.into(), from_said::<RingsState>(rings)?);
+    let MonitorState { rings, seen } = state.read()?;
+    let owner = item.owner.into();
     let region = memory::continued(d, rings.region, owner)?;
-    let (local, _takes_nothing) = LocalPort::continued(&region, rings, state.fds, d.evictions.new_fault(owner))?;
+    let (local, _takes_nothing) = LocalPort::continued(&region, rings, d.evictions.new_fault(owner))?;
     let watching = seen.watching(&local.rings.rx);
     begin(d, local, watching, owner, &item.name)
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use netvale_control::attach::{AttachReply, AttachRequest, Role};
 use netvale_control::types::PortKind;
+use netvale_fdio::state::State;
 use netvale_mem::PortShape;
 use netvale_mem::layout::RegionSizes;
 use netvale_mem::mapping::Pages;
@@ -31,7 +32,7 @@ use super::memory;
 use super::plug::tell_attached;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon};
-use crate::handover::items::{HoldItem, State};
+use crate::handover::items::HoldItem;
 use crate::refusal::Refusal;
 use crate::registry::ports::PortRecord;
 use crate::registry::watches::Watching;
@@ -59,11 +60,7 @@ impl Attached for MonitorPort {
         Some(&mut self.0)
     }
 
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
-        self.state().map(Some)
-    }
-
-    fn keeps(&self) -> std::io::Result<Option<State>> {
+    fn save(&self) -> std::io::Result<Option<State>> {
         self.state().map(Some)
     }
 }
@@ -77,11 +74,11 @@ impl Attachment for OpenMonitor {
         Ok((AttachReply { role: Role::Monitor, ..reply }, fds))
     }
 
-    fn hand_over(&self) -> Option<HoldItem> {
-        match self.0.hand_over()? {
-            HoldItem::Rings { port, rings, binding } => Some(HoldItem::Monitor { port, rings, binding }),
+    fn save(&self) -> std::io::Result<Option<HoldItem>> {
+        Ok(match self.0.save()? {
+            Some(HoldItem::Rings { port, rings, binding }) => Some(HoldItem::Monitor { port, rings, binding }),
             _ => None,
-        }
+        })
     }
 
     fn close(self: Box<Self>, d: &mut Daemon, client: u64) {

@@ -8,6 +8,7 @@ use netvale_afxdp::iface::{Interface, has_carrier, is_loopback, is_up};
 use netvale_afxdp::sizes;
 use netvale_control::options::kind;
 use netvale_control::types::{AttachParams, PortKind, PortOptions};
+use netvale_fdio::state::State;
 use netvale_mem::layout::RING_SLOTS_RANGE;
 use netvale_nic::ingress::NicIngress;
 use netvale_nic::stack::{OpenRing, Stack};
@@ -22,7 +23,7 @@ use super::queue::{QueueState, SwitchQueue};
 use super::stack;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon};
-use crate::handover::items::{PortItem, State, from_said};
+use crate::handover::items::{Parked, PortItem};
 use crate::permission;
 use crate::ports::kind::{Asked, NamedRings};
 use crate::ports::plug::{NewPort, Queues, plug, unplug};
@@ -40,7 +41,7 @@ struct InterfacePort {
     detail: Option<String>,
 }
 
-/// What a successor must know. Descriptors: those of each queue.
+/// What another process must know.
 #[derive(Serialize, Deserialize)]
 struct InterfaceState {
     entries: u32,
@@ -79,30 +80,19 @@ impl Attached for InterfacePort {
         Some(self.nic.interface().queues)
     }
 
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
+    /// Where its buffers are is said by the sockets' rings.
+    fn save(&self) -> std::io::Result<Option<State>> {
         if !self.nic.is_there() {
             return Ok(None);
         }
-        let (mut queues, mut fds) = (Vec::new(), Vec::new());
-        for queue in &self.queues {
-            let Some((state, own)) = queue.state()? else { return Ok(None) };
-            queues.push(state);
-            fds.extend(own);
-        }
-        let said = serde_json::to_value(InterfaceState { entries: self.entries, queues })?;
-        Ok(Some(State { said, fds, ..State::default() }))
+        let queues = self.queues.iter().map(SwitchQueue::save).collect::<std::io::Result<_>>()?;
+        Ok(Some(State::of(&InterfaceState { entries: self.entries, queues })?))
     }
 
-    /// Where its buffers are is said by the sockets' rings.
-    fn keeps(&self) -> std::io::Result<Option<State>> {
-        let (mut queues, mut fds) = (Vec::new(), Vec::new());
-        for queue in &self.queues {
-            let (state, own) = queue.kept()?;
-            queues.push(state);
-            fds.extend(own);
-        }
-        let said = serde_json::to_value(InterfaceState { entries: self.entries, queues })?;
-        Ok(self.nic.is_there().then_some(State { said, fds, ..State::default() }))
+    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
+        let queues = self.queues.iter().map(SwitchQueue::save_parked).collect::<std::io::Result<Option<_>>>()?;
+        let Some(queues) = queues.filter(|_| self.nic.is_there()) else { return Ok(None) };
+        Parked::of(&InterfaceState { entries: self.entries, queues }, std::iter::empty::<()>())
     }
 
     /// Its frames have no header, and get none.
@@ -149,14 +139,10 @@ impl Attached for StackPort {
         self.interface.gone()
     }
 
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
+    fn save(&self) -> std::io::Result<Option<State>> {
         let interface = self.interface.interface().name.clone();
-        let said = serde_json::to_value(StackState { interface, gro: self.gro })?;
-        Ok(self.interface.is_there().then(|| State { said, ..State::default() }))
-    }
-
-    fn keeps(&self) -> std::io::Result<Option<State>> {
-        self.hand_over()
+        let state = State::of(&StackState { interface, gro: self.gro })?;
+        Ok(self.interface.is_there().then_some(state))
     }
 }
 
@@ -197,12 +183,11 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 
 /// Continues the queues of an interface.
 fn continue_port(d: &mut Daemon, asked: &Asked<'_>, ifname: &str, state: State) -> Result<(), Refusal> {
-    let InterfaceState { entries, queues } = from_said(state.said)?;
+    let InterfaceState { entries, queues } = state.read()?;
     let nic = d.interfaces.known(ifname).ok_or_else(missing)?;
-    let mut fds = state.fds.into_iter();
-    let continued = queues.into_iter().map(|queue| SwitchQueue::continued(&nic, entries, queue, &mut fds));
-    let continued = continued.collect::<Result<_, _>>()?;
-    on_switch(d, asked, &nic, entries, continued)
+    let restored = queues.into_iter().map(|queue| SwitchQueue::restore(&nic, entries, queue));
+    let restored = restored.collect::<Result<_, _>>()?;
+    on_switch(d, asked, &nic, entries, restored)
 }
 
 fn missing() -> Refusal {
@@ -275,7 +260,7 @@ fn attach_stack(d: &mut Daemon, asked: &Asked<'_>, nic: &Arc<Nic>) -> Result<(),
 /// # Errors
 /// [`Refusal`] if it is not there.
 pub fn continue_stack(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: State) -> Result<(), Refusal> {
-    let StackState { interface, gro } = from_said(state.said)?;
+    let StackState { interface, gro } = state.read()?;
     let nic = d.interfaces.known(&interface).ok_or_else(missing)?;
     let stack = d.interfaces.stack(&interface).ok_or_else(missing)?;
     let behind = Box::new(StackPort { interface: nic, gro, _open: stack.continue_ring(0) });

@@ -1,18 +1,18 @@
 //! Interfaces, and rings of theirs that programs have open, on their way to a successor.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use netvale_afxdp::Nic;
 use netvale_afxdp::bpf::Diversion;
-use netvale_afxdp::continued::next;
 use netvale_afxdp::iface::Interface as Found;
 use netvale_afxdp::socket::BindResult;
-use netvale_afxdp::{Nic, NotContinued};
+use netvale_fdio::state::Fd;
 use netvale_mem::PortShape;
 use netvale_mem::region::{Furnished, RingRanges};
 use netvale_nic::stack::Stack;
 use netvale_tap::Tap;
-use netvale_tap::continued::name_of;
+use netvale_tap::restore::name_of;
 use rustix::io::Errno;
 
 use super::{hold, stack};
@@ -24,9 +24,6 @@ use crate::refusal::{Refusal, refuse};
 use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::switched::Bells;
 
-/// An item and its descriptors.
-type Given = (Item, Vec<OwnedFd>);
-
 /// An interface, and what stands in for its stack.
 pub type Interface = (Arc<Nic>, Option<Arc<Stack>>);
 
@@ -34,7 +31,7 @@ pub type Interface = (Arc<Nic>, Option<Arc<Stack>>);
 ///
 /// # Errors
 /// When the daemon is out of descriptors.
-pub fn interfaces(d: &Daemon) -> std::io::Result<Vec<Given>> {
+pub fn interfaces(d: &Daemon) -> std::io::Result<Vec<Item>> {
     let there = d.interfaces.in_use().filter(|nic| nic.is_there());
     there.map(|nic| interface(&nic, d.interfaces.stack(&nic.interface().name).as_deref())).collect()
 }
@@ -44,13 +41,13 @@ pub fn interfaces(d: &Daemon) -> std::io::Result<Vec<Given>> {
 ///
 /// # Errors
 /// When the daemon is out of descriptors.
-pub fn kept_interfaces(d: &Daemon) -> std::io::Result<Vec<Given>> {
+pub fn kept_interfaces(d: &Daemon) -> std::io::Result<Vec<Item>> {
     let is_kept = |item: &InterfaceItem| {
         let is_it = |name: Option<&str>| name == Some(&item.name);
         d.interfaces.port_on(&item.name).is_some() || d.ports.iter().any(|(_, record)| is_it(record.behind.interface()))
     };
     let mut all = interfaces(d)?;
-    all.retain(|(item, _)| matches!(item, Item::Interface(item) if is_kept(item)));
+    all.retain(|item| matches!(item, Item::Interface(item) if is_kept(item)));
     Ok(all)
 }
 
@@ -58,9 +55,9 @@ pub fn kept_interfaces(d: &Daemon) -> std::io::Result<Vec<Given>> {
 ///
 /// # Errors
 /// When the daemon is out of descriptors.
-pub fn kept_rings(d: &Daemon) -> std::io::Result<Vec<Given>> {
+pub fn kept_rings(d: &Daemon) -> std::io::Result<Vec<Item>> {
     let mut all = open_rings(d)?;
-    for (item, _) in &mut all {
+    for item in &mut all {
         if let Item::OpenInterface(item) = item {
             item.counters.clear();
         }
@@ -68,68 +65,61 @@ pub fn kept_rings(d: &Daemon) -> std::io::Result<Vec<Given>> {
     Ok(all)
 }
 
-fn interface(nic: &Nic, stack: Option<&Stack>) -> std::io::Result<Given> {
-    let mut fds = nic.descriptors()?;
-    let own = fds.len();
+fn interface(nic: &Nic, stack: Option<&Stack>) -> std::io::Result<Item> {
     let mut item = None;
     if let Some((stack, first)) = stack.and_then(|stack| Some((stack, stack.queues().first()?))) {
-        let tap = name_of(first)?;
-        item = Some(StackItem { tap, queues: stack.queues().len() as u32 });
-        let queues = stack.queues().iter().map(AsRef::as_ref);
-        let all = queues.chain(stack.diversion().descriptors());
-        fds.extend(all.map(OwnedFd::try_clone).collect::<std::io::Result<Vec<_>>>()?);
+        let [map, away, back, only] = stack.diversion().descriptors();
+        item = Some(StackItem {
+            tap: name_of(first)?,
+            queues: stack.queues().iter().map(Fd::shared).collect(),
+            hooks: [Fd::copy_of(map)?, Fd::copy_of(away)?, Fd::copy_of(back)?, Fd::copy_of(only)?],
+        });
     }
-    Ok((Item::Interface(InterfaceItem::new(nic, item, own)), fds))
+    Ok(Item::Interface(Box::new(InterfaceItem::new(nic, item)?)))
 }
 
-/// Continues an interface. It stays as long as somebody has it.
+/// Restores an interface. It stays as long as somebody has it.
 ///
 /// # Errors
 /// [`Refusal`] if it is not there, or the descriptors are something else.
-pub fn continue_interface(d: &mut Daemon, item: &InterfaceItem, fds: Vec<OwnedFd>) -> Result<Interface, Refusal> {
+pub fn continue_interface(d: &mut Daemon, item: InterfaceItem) -> Result<Interface, Refusal> {
     let (interface, mode) = item.interface();
     if d.interfaces.known(&interface.name).is_some() {
         return refuse(Errno::INVAL, "it is continued twice");
     }
-    let mut fds = fds.into_iter();
-    let nic = Nic::continued(interface, mode, item.has_told, fds.by_ref().take(item.descriptors))?;
+    let nic = Nic::restore(interface, mode, item.has_told, item.nic)?;
     d.interfaces.add(&nic);
-    let stack = item.stack.as_ref().map(|item| continue_stack(&nic, item, &mut fds)).transpose()?;
+    let stack = item.stack.map(|item| restore_stack(&nic, item)).transpose()?;
     stack.iter().for_each(|stack| d.interfaces.add_stack(&nic.interface().name, stack));
     Ok((nic, stack))
 }
 
-fn continue_stack(nic: &Nic, item: &StackItem, fds: &mut impl Iterator<Item = OwnedFd>) -> Result<Arc<Stack>, Refusal> {
-    let queues: Vec<_> = fds.by_ref().take(item.queues as usize).collect();
-    if queues.len() != item.queues as usize {
-        return Err(NotContinued("descriptors are missing").into());
-    }
-    let tap = Tap::continued(&item.tap, false, queues).or_else(|e| refuse(Errno::INVAL, e.to_string()))?;
+fn restore_stack(nic: &Nic, item: StackItem) -> Result<Arc<Stack>, Refusal> {
+    let StackItem { tap, queues, hooks: [map, away, back, only] } = item;
+    let tap = Tap::restore(&tap, false, Fd::take_all(queues)?)?;
     let there = Found::find(tap.name()).map_err(|e| Refusal::new(e, format!("there is no TAP {}", tap.name())))?;
-    let hooks = [next(fds)?, next(fds)?, next(fds)?, next(fds)?];
-    let diversion = Diversion::continued(nic.interface().index, there.index, item.queues, hooks)?;
-    Ok(Arc::new(Stack::new(tap.into_queues(), diversion)))
+    let hooks = [map.take()?, away.take()?, back.take()?, only.take()?];
+    let queues = tap.into_queues();
+    let diversion = Diversion::continued(nic.interface().index, there.index, queues.len() as u32, hooks)?;
+    Ok(Arc::new(Stack::new(queues, diversion)))
 }
 
 /// The items of all rings that programs have open.
 ///
 /// # Errors
 /// When the daemon is out of descriptors.
-pub fn open_rings(d: &Daemon) -> std::io::Result<Vec<Given>> {
+pub fn open_rings(d: &Daemon) -> std::io::Result<Vec<Item>> {
     let there = d.interfaces.ports().filter(|(_, port)| port.nic.is_there());
     there.map(|(client, port)| rings(client, port)).collect()
 }
 
-fn rings(client: u64, port: &NicPort) -> std::io::Result<Given> {
+fn rings(client: u64, port: &NicPort) -> std::io::Result<Item> {
     let shape = port.mem.shape();
-    let mut fds = Vec::new();
-    for queue in &port.sockets {
-        fds.push(queue.opened.socket.as_fd().try_clone_to_owned()?);
-    }
-    for bells in port.bells.values() {
-        fds.extend(bells.to_fds()?);
-    }
-    let item = OpenInterfaceItem {
+    let socket = |queue: &Arc<OpenQueue>| {
+        let socket = &queue.opened.socket;
+        std::io::Result::Ok((queue.number(), socket.entries(), Fd::copy_of(socket.as_fd())?))
+    };
+    Ok(Item::OpenInterface(Box::new(OpenInterfaceItem {
         client,
         name: port.name.clone(),
         interface: port.nic.interface().name.clone(),
@@ -141,10 +131,10 @@ fn rings(client: u64, port: &NicPort) -> std::io::Result<Given> {
         host: port.mem.host_rings(),
         first: port.mem.csb_first(),
         rings: [port.tx.clone(), port.rx.clone()],
-        sockets: port.sockets.iter().map(|queue| (queue.number(), queue.opened.socket.entries())).collect(),
+        sockets: port.sockets.iter().map(socket).collect::<std::io::Result<_>>()?,
+        bells: port.bells.values().map(Bells::save).collect::<std::io::Result<_>>()?,
         counters: port.counted(),
-    };
-    Ok((Item::OpenInterface(Box::new(item)), fds))
+    })))
 }
 
 /// Continues rings that a program has open. The frames of queues pass between it and the kernel, which have the
@@ -152,7 +142,7 @@ fn rings(client: u64, port: &NicPort) -> std::io::Result<Given> {
 ///
 /// # Errors
 /// [`Refusal`] if their memory is not there, or the descriptors are something else.
-pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem, fds: Vec<OwnedFd>) -> Result<(), Refusal> {
+pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Refusal> {
     let wrong = |what: &str| Refusal::new(Errno::INVAL, what);
     let nic = d.interfaces.known(&item.interface).ok_or_else(|| wrong("its interface is missing"))?;
     let owner = item.owner.into();
@@ -176,17 +166,15 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem, fds: Vec<OwnedFd>
     let base = NicPort::new(item.name, nic, mem, item.region, bound, d.evictions.new_fault(owner), owner);
     let got = item.bound.map(|(zero_copy, multi_buffer)| BindResult { zero_copy, multi_buffer });
     let mut port = NicPort { trusted: item.trusted, got, ..base };
-    let mut fds = fds.into_iter();
-    for (number, entries) in item.sockets {
+    for (number, entries, socket) in item.sockets {
         if !port.tx.contains(&number) && !port.rx.contains(&number) {
             return Err(wrong("a queue has a socket, and no ring"));
         }
-        let socket = next(&mut fds)?;
         let queue = match hold::shared(d, &port, number)? {
             Some(queue) => queue,
             None => {
                 let memory = (port.mem.region().mapping(), stack::buffers(&port));
-                let opened = port.nic.continue_queue(number, entries, memory, socket)?;
+                let opened = port.nic.continue_queue(number, entries, memory, socket.take()?)?;
                 Arc::new(OpenQueue::new(opened, Furnished::of(&port.mem, hold::both(number))))
             }
         };
@@ -195,7 +183,8 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem, fds: Vec<OwnedFd>
     port.send()?;
     if has_host {
         let stack = d.interfaces.stack(&item.interface).ok_or_else(|| wrong("its stack is missing"))?;
-        let mut bells = |port: &NicPort| Bells::continued(fds.next().zip(fds.next()), &port.fault);
+        let mut given = item.bells.into_iter();
+        let mut bells = |port: &NicPort| Bells::restore(given.next(), &port.fault);
         let tasks = stack::host_rings(&mut port, &stack, &mut bells, true)?;
         stack::place(d, &mut port, tasks)?;
         port.count(&item.counters);

@@ -46,8 +46,8 @@ impl Attachment for OpenInterface {
         d.interfaces.port(self.client).ok_or_else(gone)?.reply(&self.binding, true)
     }
 
-    fn hand_over(&self) -> Option<HoldItem> {
-        Some(HoldItem::Interface { client: self.client, binding: (&self.binding).into() })
+    fn save(&self) -> std::io::Result<Option<HoldItem>> {
+        Ok(Some(HoldItem::Interface { client: self.client, binding: (&self.binding).into() }))
     }
 
     /// The stack has the queues again when this returns.

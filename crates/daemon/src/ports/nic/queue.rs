@@ -4,9 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use netvale_afxdp::continued::next;
 use netvale_afxdp::socket::{Buffers, Receiver, Sender};
-use netvale_afxdp::{Nic, NotContinued, Opened};
+use netvale_afxdp::{Nic, Opened};
+use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::Mapping;
 use netvale_mem::layout::DEFAULT_BUF_SIZE;
 use netvale_mem::mapping::{Pages, sealed_memfd};
@@ -29,10 +29,12 @@ pub(super) struct SwitchQueue {
     settled: Arc<Mutex<Settled>>,
 }
 
-/// What a successor must know. Descriptors: the memory, the socket.
+/// What another process must know.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct QueueState {
     number: u32,
+    memory: Fd,
+    socket: Fd,
     /// Whether frames may take several buffers.
     multi_buffer: bool,
     /// The buffers to send from that hold no frame. `None`: what follows is not known either, and is to be found in the
@@ -85,46 +87,46 @@ impl SwitchQueue {
     ///
     /// # Errors
     /// When the daemon is out of descriptors.
-    pub(super) fn kept(&self) -> std::io::Result<(QueueState, [OwnedFd; 2])> {
-        let &SwitchQueue { number, multi_buffer, .. } = self;
-        let state = QueueState { number, multi_buffer, free: None, taken: Vec::new(), pieces: Vec::new() };
-        Ok((state, self.descriptors()?))
+    pub(super) fn save(&self) -> std::io::Result<QueueState> {
+        Ok(QueueState {
+            number: self.number,
+            memory: Fd::copy_of(&self.memory)?,
+            socket: Fd::copy_of(self.opened.socket.as_fd())?,
+            multi_buffer: self.multi_buffer,
+            free: None,
+            taken: Vec::new(),
+            pieces: Vec::new(),
+        })
     }
 
-    fn descriptors(&self) -> std::io::Result<[OwnedFd; 2]> {
-        Ok([self.memory.try_clone()?, self.opened.socket.as_fd().try_clone_to_owned()?])
-    }
-
-    /// What a successor must know. `None`: a worker has it.
+    /// What is known while the workers are parked. `None`: a worker has it.
     ///
     /// # Errors
     /// When the daemon is out of descriptors.
-    pub(super) fn state(&self) -> std::io::Result<Option<(QueueState, [OwnedFd; 2])>> {
+    pub(super) fn save_parked(&self) -> std::io::Result<Option<QueueState>> {
         let Some((free, multi_buffer)) = self.egress.free() else { return Ok(None) };
         let Settled { taken, pieces } = self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let state = QueueState { number: self.number, multi_buffer, free: Some(free), taken, pieces };
-        Ok(Some((state, self.descriptors()?)))
+        Ok(Some(QueueState { multi_buffer, free: Some(free), taken, pieces, ..self.save()? }))
     }
 
     /// Continues a queue whose socket's rings have `entries` entries.
     ///
     /// # Errors
     /// [`Refusal`] if the descriptors are something else, or a buffer is not in one place.
-    pub(super) fn continued(
+    pub(super) fn restore(
         nic: &Arc<Nic>,
         entries: u32,
         state: QueueState,
-        fds: &mut impl Iterator<Item = OwnedFd>,
     ) -> Result<(SwitchQueue, NicIngress), Refusal> {
-        let QueueState { number, multi_buffer, free, taken, pieces } = state;
+        let QueueState { number, memory, socket, multi_buffer, free, taken, pieces } = state;
         if entries > *netvale_mem::layout::RING_SLOTS_RANGE.end() {
-            return Err(NotContinued("rings have no such number of entries").into());
+            return Err(BadState::new("rings have no such number of entries").into());
         }
         let (name, buffers) = (&nic.interface().name, buffers(entries));
-        let (file, socket) = (next(fds)?, next(fds)?);
+        let file = memory.take()?;
         let wrong = |e: Errno| Refusal::new(e, format!("the memory of queue {number} cannot be used: {e}"));
         let memory = Arc::new(Mapping::map(file.as_fd(), bytes(&buffers)).map_err(wrong)?);
-        let opened = nic.continue_queue(number, entries, (&memory, buffers), socket)?;
+        let opened = nic.continue_queue(number, entries, (&memory, buffers), socket.take()?)?;
         let (mut receiver, sender) = halves(&opened, name)?;
         let settled = Settled { taken, pieces };
         let (receives, sends) = (1..1 + entries, 1 + entries..buffers.count);

@@ -46,7 +46,7 @@ pub(crate) fn make(interfaces: &mut Interfaces, nic: &Nic, queues: u32, finished
         tap.steer(&program)?;
     }
     let barrier = nic.barrier()?;
-    let before = barrier.last().map(AsFd::as_fd);
+    let before = barrier.as_ref().map(|[_, link]| link.as_fd());
     let diversion = Diversion::attach(interface.index, before, there.index, queues);
     let diversion = diversion.map_err(|(what, e)| failed(what, e))?;
     tap.bring_up()?;

@@ -9,8 +9,8 @@ use netvale_afxdp::Nic;
 use netvale_afxdp::sizes::entries;
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::{AttachParams, Direction, PortInfo, PortKind};
+use netvale_fdio::state::State;
 use netvale_mem::Region;
-use netvale_mem::fault::Fault;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
 use netvale_port::RingCounters;
@@ -24,7 +24,6 @@ use netvale_ptnet::instance::{shape, sizes};
 use netvale_ptnet::pipe::{PipeBackend, PipeState};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use self::wires::NicBackend;
 use super::memory::new_number;
@@ -33,7 +32,7 @@ use super::ptnet::{self, Device, DevicePort};
 use super::site::site;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Kicks, Peers};
-use crate::handover::items::{State, from_said};
+use crate::handover::items::Parked;
 use crate::naming;
 use crate::ports::handed::{begin, domain_of_site};
 use crate::refusal::{Refusal, refuse};
@@ -52,13 +51,11 @@ struct PassthroughPort {
     pipe: Option<Arc<PipeBackend>>,
 }
 
-/// What a device at a pipe says of itself, and what its pipe does. Descriptors: those of the pipe, then those of the
-/// device.
+/// What a device at a pipe says of itself, and what its pipe does.
 #[derive(Serialize, Deserialize)]
 struct PipedState {
-    device: Value,
+    device: State,
     pipe: PipeState,
-    pipe_fds: usize,
 }
 
 impl Attached for PassthroughPort {
@@ -98,15 +95,21 @@ impl Attached for PassthroughPort {
         if self.pipe.is_some() { self.device.ask_to_pause() } else { Vec::new() }
     }
 
+    fn save(&self) -> std::io::Result<Option<State>> {
+        if self.pipe.is_some() { Ok(None) } else { self.device.save() }
+    }
+
+    fn is_stored(&self) {
+        self.device.is_stored();
+    }
+
     /// Sockets of an interface cannot be given to others together with the guest's buffers: there, the guest begins
     /// anew.
-    fn hand_over(&self) -> std::io::Result<Option<State>> {
+    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
         let Some(backend) = &self.pipe else { return Ok(None) };
-        let Some(device) = self.device.hand_over()? else { return Ok(None) };
-        let (pipe, mut fds) = backend.state()?;
-        let said = serde_json::to_value(PipedState { device: device.said, pipe, pipe_fds: fds.len() })?;
-        fds.extend(device.fds);
-        Ok(Some(State { said, fds, paused: device.paused }))
+        let Some(device) = self.device.save_parked()? else { return Ok(None) };
+        let state = PipedState { device: device.state, pipe: backend.save()? };
+        Ok(Some(Parked { state: State::of(&state)?, paused: device.paused }))
     }
 
     /// Evicts the programs at the other end of a pipe.
@@ -114,7 +117,6 @@ impl Attached for PassthroughPort {
         if let Some(pipe) = d.pipes.remove(&Pipes::name(full)) {
             d.evictions.evict(pipe.held_by.iter().flat_map(Holders::clients));
         }
-        Box::new(self.device).stop(d, full);
     }
 }
 
@@ -179,7 +181,7 @@ fn attach_or_continue(
     let site = site(&d.config, caller, socket, o)?;
     match (pipe_and_end(&backend.name), backend.name.base()) {
         (Some((name, end)), _) => pipe(d, &full, (name, end), site, o, caller, continued),
-        (None, Base::Netmap { ifname }) => interface(d, &full, ifname.as_str(), site, o, caller),
+        (None, Base::Netmap { ifname }) => interface(d, &full, ifname.as_str(), site, o, caller, continued),
         (None, Base::Vale { .. }) => Err(Refusal::internal("neither a pipe nor an interface")),
     }
 }
@@ -203,7 +205,10 @@ fn pipe(
     ptnet::check(d, &config, caller)?;
     let fault = d.evictions.new_fault(caller);
     let (backend, device) = match continued {
-        Some(state) => continued_pipe(&config, fault, state)?,
+        Some(state) => {
+            let PipedState { device, pipe } = state.read()?;
+            (PipeBackend::restore(&config, fault, pipe).map_err(|why| why.of("its pipe"))?, Some(device))
+        }
         None => (PipeBackend::new(&config, fault).map_err(|e| Refusal::new(Errno::NOMEM, e.to_string()))?, None),
     };
     let backend = Arc::new(backend);
@@ -218,15 +223,6 @@ fn pipe(
     Ok(())
 }
 
-/// A pipe of another process, and what that one said of the device.
-fn continued_pipe(config: &Config, fault: Fault, mut state: State) -> Result<(PipeBackend, Option<State>), Refusal> {
-    let PipedState { device, pipe, pipe_fds } = from_said(state.said)?;
-    let device_fds = state.fds.split_off(pipe_fds.min(state.fds.len()));
-    let backend = PipeBackend::continued(config, fault, pipe, state.fds)
-        .map_err(|e| Refusal::new(Errno::INVAL, format!("its pipe: {e}")))?;
-    Ok((backend, Some(State { said: device, fds: device_fds, paused: Vec::new() })))
-}
-
 fn interface(
     d: &mut Daemon,
     full: &str,
@@ -234,6 +230,7 @@ fn interface(
     site: Site,
     o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
+    continued: Option<State>,
 ) -> Result<(), Refusal> {
     let nic = d.interfaces.nic(ifname)?;
     let interface = nic.interface().clone();
@@ -261,7 +258,7 @@ fn interface(
         full,
         site,
         config,
-        Passing { backend, nic: Some(behind), pipe: None, tasks, counters, continued: None },
+        Passing { backend, nic: Some(behind), pipe: None, tasks, counters, continued },
         o,
         caller,
     )
@@ -283,9 +280,9 @@ fn pass(
     caller: Caller,
 ) -> Result<(), Refusal> {
     // The memory of a pipe is shared with its other end: it does not outlive this process.
-    let survives = passing.backend.memory().is_none();
+    let news = d.news_if_kept().filter(|_| passing.backend.memory().is_none());
     let domain = domain_of_site(d, caller, &site);
-    let device = Device { site, config, vfio_user: o.vfio_user(), backend: passing.backend, survives, news: None };
+    let device = Device { site, config, vfio_user: o.vfio_user(), backend: passing.backend, news };
     let device = ptnet::open(d, device, passing.continued)?;
     begin(d, caller, domain)?;
     let placed: Vec<TaskId> = passing.tasks.into_iter().map(|task| d.workers.place_for(domain, task)).collect();

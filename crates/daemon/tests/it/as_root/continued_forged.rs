@@ -8,6 +8,7 @@ use std::sync::Arc;
 use netvale_afxdp::Nic;
 use netvale_afxdp::iface::Interface;
 use netvale_afxdp::socket::{Buffers, HEADROOM, Receiver};
+use netvale_fdio::state::{Fd, State};
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_tap::{Tap, TapOptions};
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
@@ -37,7 +38,7 @@ fn tap_queues() {
     };
     let (several, one) = (tap("nvt0", 2), tap("nvt1", 1));
     let again = |fds: &[OwnedFd]| fds.iter().map(|fd| fd.try_clone().unwrap()).collect::<Vec<_>>();
-    let refused = |name: &str, fds: Vec<OwnedFd>| Tap::continued(name, true, fds).unwrap_err().to_string();
+    let refused = |name: &str, fds: Vec<OwnedFd>| Tap::restore(name, true, fds).unwrap_err().to_string();
     let (rw, nonblock) = (OFlags::RDWR, OFlags::NONBLOCK);
     assert!(refused("nvt0", Vec::new()).contains("0 descriptors came"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::PATH)]).contains("reading and writing"));
@@ -51,10 +52,16 @@ fn tap_queues() {
     fcntl_setfl(&one[0], rw).unwrap();
     assert!(refused("nvt1", again(&one)).contains("blocking"));
     fcntl_setfl(&one[0], rw | nonblock).unwrap();
-    let tap = Tap::continued("nvt0", true, again(&several)).unwrap();
+    let tap = Tap::restore("nvt0", true, again(&several)).unwrap();
     assert_eq!((tap.name(), tap.has_uso()), ("nvt0", true));
     assert_eq!(tap.into_queues().len(), 2);
-    assert_eq!(Tap::continued("nvt1", false, again(&one)).unwrap().name(), "nvt1");
+    assert_eq!(Tap::restore("nvt1", false, again(&one)).unwrap().name(), "nvt1");
+}
+
+/// A state as it goes over a socket.
+fn written(state: &impl serde::Serialize) -> (serde_json::Value, Vec<OwnedFd>) {
+    let (said, fds) = State::of(state).unwrap().into_parts();
+    (said, Fd::take_all(fds).unwrap())
 }
 
 /// Objective: an interface is continued with its own program, map and socket only; what comes in their place is refused
@@ -66,13 +73,17 @@ fn interfaces() {
     }
     common::cable("nva", "nvb", 2);
     let (a, b) = (Nic::open("nva").unwrap(), Nic::open("nvb").unwrap());
-    let (own, others) = (a.descriptors().unwrap(), b.descriptors().unwrap());
+    let (said, own) = written(&a.save().unwrap());
+    let (_, others) = written(&b.save().unwrap());
     let program = a.interface().program();
     let with = |at: usize, other: &OwnedFd| -> Vec<OwnedFd> {
         own.iter().enumerate().map(|(i, fd)| if i == at { other } else { fd }.try_clone().unwrap()).collect()
     };
-    let go_on =
-        |fds: Vec<OwnedFd>| Nic::continued(a.interface().clone(), a.mode(), false, fds).map_err(|e| e.to_string());
+    let restored = |interface: Interface, fds: Vec<OwnedFd>| {
+        let state = State::from_parts(said.clone(), fds).read();
+        state.and_then(|state| Nic::restore(interface, a.mode(), false, state)).map_err(|e| e.to_string())
+    };
+    let go_on = |fds: Vec<OwnedFd>| restored(a.interface().clone(), fds);
     let refused = |fds| go_on(fds).unwrap_err();
     let null = opened_null();
     for at in [0, 1] {
@@ -82,11 +93,21 @@ fn interfaces() {
     assert_eq!(refused(with(1, &own[0])), "a link of another kind, or to another interface");
     assert_eq!(refused(with(1, &others[1])), "a link of another kind, or to another interface");
     assert_eq!(refused(with(2, &own[0])), "a descriptor is no such socket");
-    assert_eq!(refused(Vec::new()), "descriptors are missing");
+    let with_barrier = |numbers: serde_json::Value, more: usize| {
+        let mut said = said.clone();
+        said["barrier"] = numbers;
+        let fds = with(0, &own[0]).into_iter().chain((0..more).map(|_| opened_null())).collect::<Vec<_>>();
+        let state = State::from_parts(said, fds).read();
+        state.and_then(|state| Nic::restore(a.interface().clone(), a.mode(), false, state)).map(drop).unwrap_err()
+    };
+    assert!(with_barrier(serde_json::json!([3]), 1).to_string().contains("invalid length 1"));
+    assert_eq!(with_barrier(serde_json::json!([3, 4]), 2).to_string(), "a descriptor is none of bpf(2)");
+    assert!(refused(Vec::new()).contains("is missing"));
+    assert!(refused([with(0, &own[0]), with(0, &own[0])].into_iter().flatten().collect()).contains("is left over"));
     let wrong = |change: fn(&mut Interface)| {
         let mut interface = a.interface().clone();
         change(&mut interface);
-        Nic::continued(interface, a.mode(), false, with(0, &own[0])).unwrap_err().to_string()
+        restored(interface, with(0, &own[0])).unwrap_err()
     };
     assert_eq!(wrong(|i| i.name = "nosuch0".into()), "there is no such interface");
     assert_eq!(wrong(|i| i.index += 100), "the interface is another one now");
@@ -157,7 +178,8 @@ fn a_failed_heir_changes_nothing() {
     };
     common::until("a frame", || comes(&mut receiver));
     let heir = || {
-        let heir = Nic::continued(nic.interface().clone(), nic.mode(), false, nic.descriptors().unwrap()).unwrap();
+        let state = nic.save().unwrap();
+        let heir = Nic::restore(nic.interface().clone(), nic.mode(), false, state).unwrap();
         let socket = opened.socket.as_fd().try_clone_to_owned().unwrap();
         let queue = heir.continue_queue(0, 64, (&memory, buffers), socket).unwrap();
         (heir, queue)

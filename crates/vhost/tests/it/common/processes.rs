@@ -5,14 +5,17 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use netvale_fdio::state::{BadState, Fd, State};
 use netvale_port::service::Paused;
 use netvale_vhost::frontend::BackEnd;
-use netvale_vhost::port::continued::{Given, VhostState};
+use netvale_vhost::port::state::VhostState;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
 use netvale_virtio::driver::options::DriverOptions;
-use netvale_virtio::driver::port::continued::{self, DriverState};
-use netvale_virtio::driver::port::{DriverError, VirtioPort};
+use netvale_virtio::driver::port::VirtioPort;
+use netvale_virtio::driver::port::state::DriverState;
 use netvale_wire::offload::Offload;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::common::{End, LIMIT, frame, give, take, until};
@@ -37,13 +40,16 @@ fn patiently<T>(mut give: impl FnMut() -> Option<T>) -> T {
     given.expect("waited for")
 }
 
-/// As it comes over a socket.
-pub fn written(state: &VhostState) -> Value {
-    serde_json::to_value(state).unwrap()
+/// As it goes over a socket: its text, and its descriptors.
+pub fn written(state: &impl Serialize) -> (Value, Vec<OwnedFd>) {
+    let (said, fds) = State::of(state).unwrap().into_parts();
+    (said, Fd::take_all(fds).unwrap())
 }
 
-pub fn read(state: Value) -> VhostState {
-    serde_json::from_value(state).unwrap()
+/// As it comes from there.
+pub fn sent<T: Serialize + DeserializeOwned>(state: &T) -> T {
+    let (said, fds) = written(state);
+    State::from_parts(said, fds).read().unwrap()
 }
 
 impl Device {
@@ -59,14 +65,14 @@ impl Device {
         self.options.site.path().to_owned()
     }
 
-    pub fn given(&self) -> Given {
-        patiently(|| self.port.hand_over().unwrap())
+    pub fn given(&self) -> (VhostState, Paused) {
+        patiently(|| self.port.save_parked().unwrap())
     }
 
     /// The port goes on as another one, which has nothing from this one but what comes over a socket.
     pub fn succeed(&mut self) {
-        let Given { state, fds, paused } = self.given();
-        let (port, queues, begins) = VhostPort::continued(&self.options, read(written(&state)), fds).unwrap();
+        let (state, paused) = self.given();
+        let (port, queues, begins) = VhostPort::restore(&self.options, sent(&state)).unwrap();
         let old = std::mem::replace(&mut self.port, port);
         let old_end = std::mem::replace(&mut self.end, End::first(queues));
         // The process that it was in ends silently.
@@ -76,8 +82,8 @@ impl Device {
 
     /// A successor takes the port, and ends before it could go on.
     pub fn fail(&mut self) {
-        let Given { state, fds, paused } = self.given();
-        let (port, queues, begins) = VhostPort::continued(&self.options, read(written(&state)), fds).unwrap();
+        let (state, paused) = self.given();
+        let (port, queues, begins) = VhostPort::restore(&self.options, sent(&state)).unwrap();
         drop((port, queues));
         assert!(self.path().exists(), "the socket is not the successor's to remove");
         drop(paused);
@@ -153,22 +159,17 @@ impl Driver {
         Driver { path: device.path(), options, port, end }
     }
 
-    pub fn given(&self) -> continued::Given {
-        patiently(|| self.port.hand_over().unwrap())
+    pub fn given(&self) -> (DriverState, Paused) {
+        patiently(|| self.port.save_parked().unwrap())
     }
 
-    pub fn continued(
-        &self,
-        state: &DriverState,
-        fds: Vec<OwnedFd>,
-    ) -> Result<(VirtioPort, netvale_virtio::Queues, Paused), DriverError> {
-        let state = serde_json::from_value(serde_json::to_value(state).unwrap()).unwrap();
-        VirtioPort::continued(BackEnd(self.path.clone().into()), self.options, state, fds)
+    pub fn restored(&self, state: DriverState) -> Result<(VirtioPort, netvale_virtio::Queues, Paused), BadState> {
+        VirtioPort::restore(BackEnd(self.path.clone().into()), self.options, state)
     }
 
     pub fn succeed(&mut self) {
-        let continued::Given { state, fds, paused } = self.given();
-        let (port, queues, begins) = self.continued(&state, fds).unwrap();
+        let (state, paused) = self.given();
+        let (port, queues, begins) = self.restored(sent(&state)).unwrap();
         let old = std::mem::replace(&mut self.port, port);
         let old_end = std::mem::replace(&mut self.end, End::first(queues));
         std::mem::forget((old, old_end, paused));
@@ -176,8 +177,8 @@ impl Driver {
     }
 
     pub fn fail(&mut self) {
-        let continued::Given { state, fds, paused } = self.given();
-        let (port, queues, begins) = self.continued(&state, fds).unwrap();
+        let (state, paused) = self.given();
+        let (port, queues, begins) = self.restored(sent(&state)).unwrap();
         drop((port, queues));
         drop(paused);
         drop(begins);

@@ -1,25 +1,25 @@
 //! What another process needs to go on with a port, and with its front end where the conversation stopped: at any time
-//! ([`VhostPort::kept`]), or exactly, while the workers are parked ([`VhostPort::hand_over`]).
+//! ([`VhostPort::save`]), or exactly, while the workers are parked ([`VhostPort::save_parked`]).
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_port::service::{AskedToPause, Paused, Peer};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use serde::{Deserialize, Serialize};
 
 use crate::port::{FrontEnd, Seats, VhostPort};
-use crate::proto::continued::{DeviceState, KeptFile, mac_of};
 use crate::proto::device::{Device, NetConfig};
-use crate::proto::message::Refused;
+use crate::proto::state::{DeviceState, mac_of};
 use crate::proto::wire::Inbox;
 
-/// A port. Descriptors: its listening socket, if it listens; those of its front end.
+/// A port.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VhostState {
-    /// Whether it listens.
-    pub listens: bool,
+    /// Its listening socket, if it listens.
+    pub listener: Option<Fd>,
     /// Number of front ends so far.
     pub connections: u64,
     /// Why the last front end was disconnected.
@@ -32,61 +32,53 @@ pub struct VhostState {
     pub peer: Option<PeerState>,
 }
 
-/// A front end. Descriptors: its socket, those of its device, those of the unread message.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// A front end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerState {
+    /// Its connection.
+    pub socket: Fd,
     /// The device.
     pub device: DeviceState,
-    /// What came of a message, and how many descriptors.
-    pub unread: (Vec<u8>, usize),
+    /// What came of a message.
+    pub unread: UnreadState,
 }
 
-/// What a port says of itself for a successor.
-pub struct Given {
-    /// Numbers.
-    pub state: VhostState,
-    /// Descriptors.
-    pub fds: Vec<OwnedFd>,
-    /// Its conversation stands still until this is dropped.
-    pub paused: Paused,
-}
-
-/// What came of a message when the thread paused.
-pub(crate) struct Unread {
+/// What came of a message, with its descriptors, when the thread paused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreadState {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) fds: Vec<OwnedFd>,
+    pub(crate) fds: Vec<Fd>,
 }
 
 impl VhostPort {
-    /// Asks the thread to pause, which [`VhostPort::hand_over`] then waits for.
+    /// Asks the thread to pause, which [`VhostPort::save_parked`] then waits for.
     pub fn ask_to_pause(&self) -> AskedToPause {
         self.service.ask_to_pause()
     }
 
-    /// What a successor needs to go on with the port. The workers must be parked, and stay so until the successor goes
-    /// on, or does not. `None`: it cannot go on, because a peer holds the port's thread up, or its guest's memory lies
-    /// in too many files.
+    /// What a successor needs to go on with the port, whose conversation stands still until the second part is dropped.
+    /// The workers must be parked, and stay so until the successor goes on, or does not. `None`: it cannot go on,
+    /// because a peer holds the port's thread up, or its guest's memory lies in too many files.
     ///
     /// # Errors
     /// When the process is out of descriptors.
-    pub fn hand_over(&self) -> std::io::Result<Option<Given>> {
+    pub fn save_parked(&self) -> std::io::Result<Option<(VhostState, Paused)>> {
         let Some(mut paused) = self.service.pause() else { return Ok(None) };
-        let said = paused.said.take().and_then(|said| said.downcast::<std::io::Result<Unread>>().ok());
+        let said = paused.said.take().and_then(|said| said.downcast::<std::io::Result<UnreadState>>().ok());
         let unread = said.map(|unread| *unread).transpose()?;
-        let Some((mut state, mut fds)) = self.kept()? else { return Ok(None) };
+        let Some(mut state) = self.save()? else { return Ok(None) };
         state.kicks = self.seats.iter().map(|seat| (seat.kicks.sent(), seat.kicks.received())).collect();
         match (unread, &mut state.peer) {
             (Some(unread), Some(peer)) => {
                 if !self.stopped_at(&mut peer.device) {
                     return Ok(None);
                 }
-                peer.unread = (unread.bytes, unread.fds.len());
-                fds.extend(unread.fds);
+                peer.unread = unread;
             }
             (None, None) => {}
             _ => return Ok(None),
         }
-        Ok(Some(Given { state, fds, paused }))
+        Ok(Some((state, paused)))
     }
 
     /// What another process needs to go on with the port after this one ended without notice: all but where running
@@ -95,29 +87,25 @@ impl VhostPort {
     ///
     /// # Errors
     /// When the process is out of descriptors.
-    pub fn kept(&self) -> std::io::Result<Option<(VhostState, Vec<OwnedFd>)>> {
+    pub fn save(&self) -> std::io::Result<Option<VhostState>> {
         let told = self.service.state();
-        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut fds = Vec::new();
-        fds.extend(self.listener.as_ref().map(|listener| listener.to_fd()).transpose()?);
-        let Noted { changes, front } = now;
+        let Noted { changes, front } = self.now.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let peer = match front {
             Connected::Nobody => None,
             Connected::Unknown => return Ok(None),
-            Connected::To(front) => {
-                fds.push(front.socket.try_clone()?);
-                for fd in &front.fds {
-                    fds.push(fd.as_fd().as_fd().try_clone_to_owned()?);
-                }
-                Some(PeerState { device: front.device.clone(), unread: (Vec::new(), 0) })
-            }
+            Connected::To(peer) => Some(PeerState::clone(&peer)),
         };
-        let kicks = vec![(0, 0); self.seats.len()];
-        let (listens, connections, last_error) = (self.listener.is_some(), told.connections, told.last_error);
-        Ok(Some((VhostState { listens, connections, last_error, changes, kicks, peer }, fds)))
+        Ok(Some(VhostState {
+            listener: self.listener.as_ref().map(Fd::shared),
+            connections: told.connections,
+            last_error: told.last_error,
+            changes,
+            kicks: vec![(0, 0); self.seats.len()],
+            peer,
+        }))
     }
 
-    /// Has the port's thread call this whenever [`VhostPort::kept`] changed. Only the first call counts.
+    /// Has the port's thread call this whenever [`VhostPort::save`] changed. Only the first call counts.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_change(call);
     }
@@ -146,24 +134,15 @@ pub(crate) enum Connected {
     /// Nobody could go on with it.
     Unknown,
     /// What it set up.
-    To(Arc<Setup>),
+    To(Arc<PeerState>),
 }
 
 impl Connected {
     /// What a front end has set up by now.
     fn to(socket: &Arc<OwnedFd>, device: &Device) -> Connected {
-        match device.state() {
-            Some((device, fds)) => Connected::To(Arc::new(Setup { socket: Arc::clone(socket), device, fds })),
-            None => Connected::Unknown,
-        }
+        let peer = |device| PeerState { socket: Fd::shared(socket), device, unread: UnreadState::default() };
+        device.state().map_or(Connected::Unknown, |device| Connected::To(Arc::new(peer(device))))
     }
-}
-
-/// A front end's device, as another process would go on with it.
-pub(crate) struct Setup {
-    socket: Arc<OwnedFd>,
-    device: DeviceState,
-    fds: Vec<KeptFile>,
 }
 
 /// What is known of the front end, and how often that changed.
@@ -189,11 +168,11 @@ impl<'a> Known<'a> {
         *noted = Noted { changes: noted.changes + 1, front: to };
     }
 
-    /// The front end may have changed its device; `has_fds`: certainly, as it sent descriptors.
-    pub(crate) fn update(&self, socket: &Arc<OwnedFd>, device: &Device, peer: &Peer<FrontEnd>, has_fds: bool) {
+    /// The front end may have changed its device.
+    pub(crate) fn update(&self, socket: &Arc<OwnedFd>, device: &Device, peer: &Peer<FrontEnd>) {
         let to = Connected::to(socket, device);
         let is_same = match (&to, &self.0.lock().unwrap_or_else(PoisonError::into_inner).front) {
-            (Connected::To(a), Connected::To(b)) => a.device == b.device && !has_fds,
+            (Connected::To(now), Connected::To(before)) => now == before,
             _ => false,
         };
         if !is_same {
@@ -222,26 +201,17 @@ impl Front {
         Front { socket: Arc::new(socket), inbox: Inbox::default(), device: None }
     }
 
-    /// Goes on with another process's front end.
-    pub(crate) fn continued(
-        peer: &PeerState,
-        mut fds: Vec<OwnedFd>,
-        (config, seats): (NetConfig, Seats),
-    ) -> Result<Front, Refused> {
-        let (bytes, count) = &peer.unread;
-        if fds.is_empty() || *count > fds.len() - 1 {
-            return Err(Refused::Incomplete);
-        }
-        let socket = fds.remove(0);
+    /// Restores another process's front end.
+    pub(crate) fn restore(peer: PeerState, config: NetConfig, seats: Seats) -> Result<Front, BadState> {
+        let PeerState { socket, device, unread } = peer;
+        let socket = socket.take()?;
         let is_socket = sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX)
             && sockopt::socket_type(&socket) == Ok(SocketType::STREAM);
         if !is_socket {
-            return Err(Refused::NoSocket);
+            return Err(BadState::new("a connection that is no UNIX stream socket"));
         }
-        let unread = fds.split_off(fds.len() - count);
-        let inbox = Inbox::continued(bytes.clone(), unread)?;
-        let fault = Fault::new().map_err(Refused::System)?;
-        let device = Device::continued(config, seats, fault, &peer.device, fds)?;
+        let inbox = Inbox::restore(unread.bytes, Fd::take_all(unread.fds)?).map_err(BadState::new)?;
+        let device = Device::restore(config, seats, Fault::new()?, device)?;
         Ok(Front { socket: Arc::new(socket), inbox, device: Some(device) })
     }
 

@@ -1,0 +1,253 @@
+//! A port that goes on in another process, with the guest that is connected to it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use netvale_fdio::state::{BadState, Fd};
+use netvale_mem::fault::Fault;
+use netvale_port::listener::Listener;
+use netvale_port::service::{AskedToPause, Paused, Service, State};
+use netvale_vfio_user::kept::{ClientState, Kept, PageState};
+use netvale_vfio_user::page::Page;
+use netvale_vfio_user::session::Session;
+use serde::{Deserialize, Serialize};
+
+use super::{Connected, E1000Options, E1000Port, Guest, Queues, Server, THREAD, known, queues};
+use crate::core::Shared;
+use crate::device::E1000;
+use crate::kept::{CARD_WORDS, CardPage};
+use crate::state::{CoreState, VERSION};
+use crate::vfio::E1000Device;
+
+/// What a port says of itself.
+#[derive(Serialize, Deserialize)]
+pub struct PortState {
+    version: u32,
+    listener: Fd,
+    /// The card; `None`: this was noted for the case that the process is killed, and the card is in the page.
+    core: Option<CoreState>,
+    page: Option<PageState>,
+    /// Registers read and written, interrupts.
+    crossings: [u64; 3],
+    service: State<()>,
+    /// The guest, and the register that it has chosen by port.
+    guest: Option<ClientState<u32>>,
+}
+
+/// What the control thread says of its guest.
+pub(super) type Said = std::io::Result<ClientState<u32>>;
+
+/// What a control thread says of the guest that it serves.
+pub(super) fn say(connection: &OwnedFd, session: &mut Guest) -> Said {
+    let connection = Fd::copy_of(connection)?;
+    Ok(ClientState { connection, session: session.save()?, device: session.device().0.address() })
+}
+
+impl E1000Port {
+    /// Asks the control thread to pause, which [`E1000Port::save_parked`] then waits for.
+    pub fn ask_to_pause(&self) -> AskedToPause {
+        self.service.ask_to_pause()
+    }
+
+    /// Has the control thread pause until the last result is dropped, and says what another process must know to
+    /// continue the port. Its workers pause already.
+    ///
+    /// # Errors
+    /// A sentence that says why it cannot be continued now.
+    pub fn save_parked(&self) -> std::io::Result<(PortState, Paused)> {
+        let held_up = || std::io::Error::other("its guest holds it up: try again");
+        let mut paused = self.service.pause().ok_or_else(held_up)?;
+        let guest = paused.take::<Said>().transpose()?;
+        let crossings = self.crossings();
+        let counts = [&crossings.reads, &crossings.writes, &*crossings.interrupts].map(|n| n.load(Ordering::Relaxed));
+        let state = PortState {
+            version: VERSION,
+            listener: Fd::shared(&self.listener),
+            core: Some(self.shared.state().map_err(|_| held_up())?),
+            page: self.kept.as_ref().map(|kept| kept.page_state()),
+            crossings: counts,
+            service: self.service.state(),
+            guest,
+        };
+        Ok((state, paused))
+    }
+
+    /// What another process must know to go on after this one was killed; `None` if nobody keeps that. It changes
+    /// whenever [`E1000Options::news`] is told.
+    pub fn save(&self) -> Option<PortState> {
+        let told = self.service.state();
+        let (page, guest) = self.kept.as_ref()?.state();
+        let guest = guest.map(|ClientState { connection, session, .. }| ClientState { connection, session, device: 0 });
+        Some(PortState {
+            version: VERSION,
+            listener: Fd::shared(&self.listener),
+            core: None,
+            page: Some(page),
+            crossings: [0; 3],
+            service: told.with(guest.is_some()),
+            guest,
+        })
+    }
+
+    /// What [`E1000Port::save`] returned last is kept.
+    pub fn is_stored(&self) {
+        self.kept.iter().for_each(|kept| kept.is_stored());
+    }
+
+    /// Restores a port of another process. Its thread waits until the last result is dropped; until then nothing is
+    /// rung, sent, or written to the guest. After a process that was killed, a guest that cannot be continued is
+    /// disconnected.
+    ///
+    /// # Errors
+    /// [`BadState`] with what is not as it should be.
+    pub fn restore(options: &E1000Options, state: PortState) -> Result<(E1000Port, Queues, Paused), BadState> {
+        if state.version != VERSION {
+            return Err(BadState::new(format!("version {} of a card's state, not {VERSION}", state.version)));
+        }
+        let mut told = state.service.clone();
+        let was_killed = state.core.is_none();
+        let listener = state.listener.clone();
+        let ((shared, kept), guest) = match restore_card(options, state) {
+            Err(why) if was_killed => {
+                told = State { connections: told.connections, last_error: Some(why.to_string()), ..State::default() };
+                (anew(options, None)?, None)
+            }
+            found => found?,
+        };
+        let (listener, file) = Listener::restore(listener.take()?, &options.site)?;
+        let listener = Arc::new(listener);
+        let server = Server {
+            listener: Arc::clone(&listener),
+            card: options.card,
+            shared: Arc::clone(&shared),
+            kept: kept.clone(),
+            first: guest,
+        };
+        let at = options.site.path().display();
+        let (service, paused) = Service::restore(THREAD, at, Some(file), server, told)?;
+        let queues = queues(&shared);
+        Ok((E1000Port { options: options.clone(), shared, service, listener, kept }, queues, paused))
+    }
+}
+
+/// A card, and what is known of its guest if somebody keeps that.
+type Known = (Arc<Shared>, Option<Arc<Kept<()>>>);
+
+/// A card without a guest: as it was when it was made.
+fn anew(options: &E1000Options, page: Option<(Page, u64)>) -> Result<Known, BadState> {
+    let shared = Shared::new(E1000::new(options.card))?;
+    let kept = known(&shared, page, false, options.news.as_ref())?;
+    Ok((shared, kept))
+}
+
+/// The card of another process, and its guest.
+fn restore_card(options: &E1000Options, state: PortState) -> Result<(Known, Option<Connected>), BadState> {
+    let was_killed = state.core.is_none();
+    let page = state.page.map(|page| page.restore(CARD_WORDS, was_killed)).transpose()?;
+    let registers = |why: String| BadState::new(why).of("the card's registers");
+    let core = match (state.core, &page) {
+        (Some(core), _) => core,
+        (None, None) => return Err(BadState::new("the page is missing")),
+        (None, Some(_)) if state.guest.is_none() => return Ok((anew(options, page)?, None)),
+        (None, Some((page, _))) => CardPage::core(page, &options.card).map_err(registers)?,
+    };
+    let has_block = (!was_killed).then_some(core.has_block);
+    let address = page.as_ref().filter(|_| was_killed).map(|(page, _)| CardPage::address(page));
+    let shared = Shared::continued(&options.card, core, state.crossings).map_err(|e| registers(e.to_string()))?;
+    let kept = known(&shared, page, was_killed, options.news.as_ref())?;
+    let Some(guest) = state.guest else { return Ok(((shared, kept), None)) };
+    let ClientState { connection, session, device: chosen } = guest;
+    if let Some(kept) = &kept {
+        kept.has(&ClientState { connection: connection.clone(), session: session.clone(), device: () });
+    }
+    let fault = Fault::new()?;
+    let device = E1000Device::new(Arc::clone(&shared), options.card.subsystem);
+    let session = Session::restore(device, E1000Device::vectors(), &fault, session)?;
+    let mut session = if was_killed { session.after_a_kill() } else { session };
+    let (device, host) = session.device();
+    if !device.go_on(host, address.unwrap_or(chosen), has_block).map_err(BadState::new)? {
+        return Err(BadState::new("the status block is outside of the guest's memory"));
+    }
+    Ok(((shared, kept), Some(Connected::Continued(connection.take()?, Box::new(session), fault))))
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_fdio::state;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::device::Card;
+    use crate::driver::remote::Guest as Driver;
+    use crate::driver::{DriverOptions, Registers};
+    use crate::regs::{STATUS, STATUS_LU};
+
+    fn copies(fds: &[Fd]) -> Vec<OwnedFd> {
+        Fd::take_all(fds.iter().cloned()).unwrap()
+    }
+
+    /// Objective: what cannot have been a guest's is refused, by its name; meanwhile, and afterwards, the guest is
+    /// served by who has it; what is right goes on.
+    #[test]
+    fn forged() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
+        let options = E1000Options { site: path.clone().into(), card, news: None };
+        let (port, _queues) = E1000Port::new(&options).unwrap();
+        let guest = Driver::new(&path, DriverOptions::default()).unwrap();
+        assert!(guest.has_block);
+        let (state, paused) = port.save_parked().unwrap();
+        let (said, fds) = state::State::of(&state).unwrap().into_parts();
+        let go_on = |said: &Value, fds: Vec<OwnedFd>| -> Result<_, String> {
+            let state = state::State::from_parts(said.clone(), fds).read().map_err(|e| e.to_string())?;
+            E1000Port::restore(&options, state).map_err(|e| e.to_string())
+        };
+        let forgeries = [
+            ("/version", json!(2), "version 2"),
+            ("/core/now", json!(u64::MAX), "the card's registers"),
+            ("/core/e1000/card/mac/0", json!(4), "the card's registers"),
+            ("/core/e1000/eeprom/serial", json!({"Sending": [0, 99]}), "the card's registers"),
+            ("/core/e1000/causes/mask", json!(u32::MAX), "the card's registers"),
+            ("/core/e1000/filter/vlans", json!([1, 2]), "another number of words"),
+            ("/core/e1000/csb", json!(64), "the status block"),
+            ("/guest/session/config", json!([]), "configuration space"),
+            ("/guest/session/windows/0/place/size", json!(1u64 << 40), "the guest's memory"),
+            ("/guest/session/windows/0/file", json!(7), "the guest's memory"),
+            ("/guest/session/vectors/0/1", json!(1), "the interrupt 1 of kind 1"),
+            ("/guest/session/unread_fds", json!([[0, [1]]]), "named twice"),
+            ("/guest/session/unsent_fds", json!([usize::MAX]), "is missing"),
+        ];
+        for (at, value, why) in forgeries {
+            let mut forged = said.clone();
+            *forged.pointer_mut(at).unwrap() = value;
+            let refused = go_on(&forged, copies(&fds)).map(drop).expect_err(at);
+            assert!(refused.contains(why), "{at}: {refused}");
+        }
+        let mut many = said.clone();
+        let beyond = fds.len() + netvale_vfio_user::wire::MAX_FDS + 1;
+        many["guest"]["session"]["unsent_fds"] = (fds.len()..beyond).collect();
+        let copied = copies(&fds).into_iter().chain((fds.len()..beyond).map(|_| copies(&fds[..1]).remove(0)));
+        assert!(go_on(&many, copied.collect()).map(drop).unwrap_err().contains("messages that cannot be"));
+        for count in 0..fds.len() {
+            let refused = go_on(&said, copies(&fds[..count])).map(drop).unwrap_err();
+            assert!(refused.contains("is missing"), "{count} descriptors: {refused}");
+        }
+        let mut others = copies(&fds);
+        others[3] = others[0].try_clone().unwrap();
+        assert!(go_on(&said, others).map(drop).unwrap_err().contains("the interrupt"), "no eventfd");
+        // The one that has it goes on.
+        drop(paused);
+        assert_eq!(guest.remote.read(STATUS) & STATUS_LU, STATUS_LU);
+        let (state, paused) = port.save_parked().unwrap();
+        let (said, fds) = state::State::of(&state).unwrap().into_parts();
+        let (next, _queues, held) = go_on(&said, Fd::take_all(fds).unwrap()).unwrap();
+        std::mem::forget((port, paused));
+        drop(held);
+        assert_eq!(guest.remote.read(STATUS) & STATUS_LU, STATUS_LU);
+        assert!(next.state().connected && next.state().connections == 1);
+        drop(next);
+        assert!(!path.exists(), "the socket is the successor's");
+    }
+}

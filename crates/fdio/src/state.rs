@@ -1,0 +1,366 @@
+//! *State* that another process goes on with: numbers, and each descriptor in its place among them.
+//!
+//! A structure says what it needs to go on, with an [`Fd`] for each descriptor. [`State::of`] writes it down: a
+//! descriptor is written as its number in a list beside the text, as a message over a socket carries it. [`State::read`]
+//! gives each descriptor back where it was. So a structure's fields are all that both sides have to agree on, and a
+//! state that was forged (a descriptor missing, named twice or left over) is refused in one place.
+
+use std::cell::RefCell;
+use std::fmt::{self, Debug, Display, Formatter};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+/// A descriptor in a state. Clones are the same descriptor.
+#[derive(Clone)]
+pub struct Fd(Held);
+
+#[derive(Clone)]
+enum Held {
+    /// Of the state alone.
+    Own(Arc<OwnedFd>),
+    /// Somebody else's, who goes on with it.
+    Shared(Arc<dyn AsFd + Send + Sync>),
+}
+
+impl Fd {
+    /// A copy of a descriptor.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn copy_of(fd: impl AsFd) -> std::io::Result<Fd> {
+        fd.as_fd().try_clone_to_owned().map(Fd::from)
+    }
+
+    /// Copies of several.
+    ///
+    /// # Errors
+    /// As [`Fd::copy_of`].
+    pub fn copies_of<T: AsFd>(fds: impl IntoIterator<Item = T>) -> std::io::Result<Vec<Fd>> {
+        fds.into_iter().map(Fd::copy_of).collect()
+    }
+
+    /// A descriptor that is copied only when the state is written down.
+    pub fn shared(fd: &Arc<impl AsFd + Send + Sync + 'static>) -> Fd {
+        Fd(Held::Shared(Arc::clone(fd) as Arc<dyn AsFd + Send + Sync>))
+    }
+
+    /// The descriptor, for who goes on with it.
+    ///
+    /// # Errors
+    /// When the state is used elsewhere, too, and the process is out of descriptors.
+    pub fn take(self) -> std::io::Result<OwnedFd> {
+        match self.0 {
+            Held::Own(fd) => Arc::try_unwrap(fd).or_else(|fd| fd.try_clone()),
+            Held::Shared(fd) => fd.as_fd().try_clone_to_owned(),
+        }
+    }
+
+    /// The descriptors of several.
+    ///
+    /// # Errors
+    /// As [`Fd::take`].
+    pub fn take_all(fds: impl IntoIterator<Item = Fd>) -> std::io::Result<Vec<OwnedFd>> {
+        fds.into_iter().map(Fd::take).collect()
+    }
+}
+
+impl From<OwnedFd> for Fd {
+    fn from(fd: OwnedFd) -> Fd {
+        Fd(Held::Own(Arc::new(fd)))
+    }
+}
+
+impl AsFd for Fd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            Held::Own(fd) => fd.as_fd(),
+            Held::Shared(fd) => fd.as_fd(),
+        }
+    }
+}
+
+/// Whether they are the same descriptor, not whether they lead to the same file.
+impl PartialEq for Fd {
+    fn eq(&self, other: &Fd) -> bool {
+        match (&self.0, &other.0) {
+            (Held::Own(a), Held::Own(b)) => Arc::ptr_eq(a, b),
+            (Held::Shared(a), Held::Shared(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Fd {}
+
+impl Debug for Fd {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "Fd({:?})", self.as_fd())
+    }
+}
+
+/// The list beside the text that the calling thread writes or reads.
+enum Beside {
+    Written(Vec<Fd>),
+    Read(Vec<Option<Fd>>),
+}
+
+thread_local! {
+    static BESIDE: RefCell<Option<Beside>> = const { RefCell::new(None) };
+}
+
+/// Puts back the list that there was before, whatever happens meanwhile.
+struct Outer(Option<Beside>);
+
+impl Drop for Outer {
+    fn drop(&mut self) {
+        BESIDE.set(self.0.take());
+    }
+}
+
+/// Has `what` written or read with that list. Returns the list, too.
+fn beside<T>(list: Beside, what: impl FnOnce() -> T) -> (T, Option<Beside>) {
+    let _outer = Outer(BESIDE.replace(Some(list)));
+    let done = what();
+    (done, BESIDE.take())
+}
+
+impl Serialize for Fd {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let number = BESIDE.with_borrow_mut(|list| {
+            let Some(Beside::Written(fds)) = list else { return None };
+            fds.push(self.clone());
+            Some(fds.len() - 1)
+        });
+        number.ok_or_else(|| S::Error::custom("a descriptor outside a state"))?.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Fd {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fd, D::Error> {
+        let number = usize::deserialize(deserializer)?;
+        let fd = BESIDE.with_borrow_mut(|list| match list {
+            Some(Beside::Read(fds)) => fds.get_mut(number)?.take(),
+            _ => None,
+        });
+        fd.ok_or_else(|| D::Error::custom(format!("descriptor {number} is missing, or is named twice")))
+    }
+}
+
+/// Writes a state as the text of a message. Returns the descriptors of the message, too.
+///
+/// # Errors
+/// [`BadState`] if it cannot be written as JSON.
+pub fn to_bytes(said: &impl Serialize) -> Result<(Vec<u8>, Vec<Fd>), BadState> {
+    let (bytes, list) = beside(Beside::Written(Vec::new()), || serde_json::to_vec(said));
+    let Some(Beside::Written(fds)) = list else { return Err(BadState::new("no list of descriptors")) };
+    Ok((bytes.map_err(BadState::new)?, fds))
+}
+
+/// Reads a state from a message: all of it, or nothing.
+///
+/// # Errors
+/// [`BadState`] if it is a state of something else, or a descriptor is missing, named twice or left over.
+pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<T, BadState> {
+    read_with(fds.into_iter().map(Fd::from), || serde_json::from_slice(bytes))
+}
+
+fn read_with<T>(
+    fds: impl IntoIterator<Item = Fd>,
+    read: impl FnOnce() -> serde_json::Result<T>,
+) -> Result<T, BadState> {
+    let (read, list) = beside(Beside::Read(fds.into_iter().map(Some).collect()), read);
+    let read = read.map_err(BadState::new)?;
+    match list {
+        Some(Beside::Read(fds)) if fds.iter().all(Option::is_none) => Ok(read),
+        _ => Err(BadState::new("a descriptor is left over")),
+    }
+}
+
+/// What something says of itself, written down.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct State {
+    said: Value,
+    fds: Vec<Fd>,
+}
+
+impl State {
+    /// Writes a state down.
+    ///
+    /// # Errors
+    /// [`BadState`] if it cannot be written as JSON.
+    pub fn of(said: &impl Serialize) -> Result<State, BadState> {
+        let (said, list) = beside(Beside::Written(Vec::new()), || serde_json::to_value(said));
+        let Some(Beside::Written(fds)) = list else { return Err(BadState::new("no list of descriptors")) };
+        Ok(State { said: said.map_err(BadState::new)?, fds })
+    }
+
+    /// A state from its text and its descriptors, which came as one message.
+    pub fn from_parts(said: Value, fds: impl IntoIterator<Item = OwnedFd>) -> State {
+        State { said, fds: fds.into_iter().map(Fd::from).collect() }
+    }
+
+    /// Its text, and its descriptors in the order of their numbers.
+    pub fn into_parts(self) -> (Value, Vec<Fd>) {
+        (self.said, self.fds)
+    }
+
+    /// Reads the state: all of it, or nothing.
+    ///
+    /// # Errors
+    /// [`BadState`] if it is a state of something else, or a descriptor is missing, named twice or left over.
+    pub fn read<T: DeserializeOwned>(self) -> Result<T, BadState> {
+        read_with(self.fds, || serde_json::from_value(self.said))
+    }
+}
+
+/// Why nobody can go on with a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadState {
+    /// What it is to the kernel: `EINVAL` unless the kernel itself refused something.
+    pub errno: Errno,
+    why: String,
+}
+
+impl BadState {
+    /// A state that contradicts itself, or what it is to be a state of.
+    pub fn new(why: impl Display) -> BadState {
+        BadState::with(Errno::INVAL, why)
+    }
+
+    /// What the kernel, or something else with an error number, refuses.
+    pub fn with(errno: Errno, why: impl Display) -> BadState {
+        BadState { errno, why: why.to_string() }
+    }
+
+    /// The same, of which part of it.
+    #[must_use]
+    pub fn of(self, part: impl Display) -> BadState {
+        BadState { why: format!("{part}: {}", self.why), ..self }
+    }
+}
+
+impl Display for BadState {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for BadState {}
+
+impl From<Errno> for BadState {
+    fn from(errno: Errno) -> BadState {
+        BadState { errno, why: errno.to_string() }
+    }
+}
+
+impl From<std::io::Error> for BadState {
+    fn from(e: std::io::Error) -> BadState {
+        if let Some(bad) = e.get_ref().and_then(|inner| inner.downcast_ref::<BadState>()) {
+            return bad.clone();
+        }
+        BadState { errno: Errno::from_io_error(&e).unwrap_or(Errno::INVAL), why: e.to_string() }
+    }
+}
+
+impl From<BadState> for std::io::Error {
+    fn from(bad: BadState) -> std::io::Error {
+        std::io::Error::new(std::io::Error::from(bad.errno).kind(), bad)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::pipe::pipe;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Serialize, Deserialize)]
+    struct Port {
+        name: String,
+        bells: Vec<[Fd; 2]>,
+        socket: Option<Fd>,
+    }
+
+    /// Of its kind, inside another state.
+    #[derive(Debug, Serialize, Deserialize)]
+    struct Message {
+        lock: Fd,
+        port: State,
+    }
+
+    fn some() -> Fd {
+        pipe().unwrap().0.into()
+    }
+
+    fn inode(fd: impl AsFd) -> u64 {
+        rustix::fs::fstat(fd).unwrap().st_ino
+    }
+
+    fn sent(state: State) -> State {
+        let (said, fds) = state.into_parts();
+        State::from_parts(said, Fd::take_all(fds).unwrap())
+    }
+
+    /// Objective: each descriptor comes out where it went in, in states inside states, too.
+    #[test]
+    fn each_descriptor_in_its_place() {
+        let port = Port { name: "a".to_owned(), bells: vec![[some(), some()], [some(), some()]], socket: Some(some()) };
+        let inodes = |port: &Port| port.bells.iter().flatten().chain(&port.socket).map(inode).collect::<Vec<_>>();
+        let before = inodes(&port);
+        let message = Message { lock: some(), port: State::of(&port).unwrap() };
+        let lock = inode(&message.lock);
+        let arrived: Message = sent(State::of(&message).unwrap()).read().unwrap();
+        assert_eq!(inode(&arrived.lock), lock);
+        let port: Port = arrived.port.read().unwrap();
+        assert_eq!((inodes(&port), port.name.as_str()), (before, "a"));
+    }
+
+    /// Objective: a state with a descriptor too few, too many, named twice or outside the list is refused whole, and so
+    /// is one of something else.
+    #[test]
+    fn forged_states_are_refused() {
+        let port = Port { name: "a".to_owned(), bells: vec![[some(), some()]], socket: None };
+        let (said, fds) = State::of(&port).unwrap().into_parts();
+        let read = |said: &Value, count: usize| {
+            let fds = fds.iter().cycle().take(count).map(|fd| fd.as_fd().try_clone_to_owned().unwrap());
+            State::from_parts(said.clone(), fds).read::<Port>()
+        };
+        assert!(read(&said, 2).is_ok());
+        for count in [0, 1, 3] {
+            assert_eq!(read(&said, count).unwrap_err().errno, Errno::INVAL, "{count} descriptors");
+        }
+        for numbers in [json!([0, 0]), json!([1, 2]), json!([0, -1]), json!([0, "1"]), json!([0]), json!([0, null])] {
+            let mut forged = said.clone();
+            forged["bells"][0] = numbers;
+            read(&forged, 2).unwrap_err();
+        }
+        read(&json!({"name": "a"}), 0).unwrap_err();
+    }
+
+    /// Objective: what is shared is copied only when it is sent, and a descriptor stands in states only.
+    #[test]
+    fn shared_descriptors() {
+        let fd = Arc::new(pipe().unwrap().0);
+        let shared = Fd::shared(&fd);
+        assert_eq!(shared, shared.clone());
+        assert_ne!(shared, Fd::copy_of(&fd).unwrap());
+        assert_eq!(inode(shared.take().unwrap()), inode(&fd));
+        assert!(serde_json::to_value(some()).is_err());
+        assert!(serde_json::from_value::<Fd>(json!(0)).is_err());
+    }
+
+    /// Objective: what the kernel refused is still known when a state's error has been one of another kind.
+    #[test]
+    fn errors_keep_their_numbers() {
+        let bad = BadState::from(Errno::MFILE).of("a queue");
+        assert_eq!(BadState::from(std::io::Error::from(bad.clone())), bad);
+        assert_eq!(BadState::from(std::io::Error::from(Errno::MFILE)).errno, Errno::MFILE);
+    }
+}

@@ -1,0 +1,321 @@
+//! A port that goes on in another process, with the guest that is connected to it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use netvale_fdio::state::{BadState, Fd};
+use netvale_mem::fault::Fault;
+use netvale_port::listener::Listener;
+use netvale_port::service::{AskedToPause, Paused, Service, State};
+use netvale_vfio_user::kept::News;
+use serde::{Deserialize, Serialize};
+
+use super::{Connection, PtnetOptions, PtnetPort, Server, Serving, Transport};
+use crate::backend::Backend;
+use crate::guest::{Guest, THREAD};
+use crate::instance::{Instance, InstanceState};
+use crate::vfio::{Devices, DevicesState};
+
+/// Version of what a port says of itself.
+const VERSION: u32 = 1;
+
+/// What a port says of itself.
+#[derive(Serialize, Deserialize)]
+pub struct PortState {
+    version: u32,
+    serving: ServingState,
+    /// Interrupts sent and saved, and kicks, of each tx ring and each rx ring.
+    kicks: [Vec<(u64, u64, u64)>; 2],
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ServingState {
+    Ivshmem(Box<IvshmemState>),
+    VfioUser(Box<DevicesState>),
+}
+
+/// A port by ivshmem.
+#[derive(Serialize, Deserialize)]
+struct IvshmemState {
+    listener: Fd,
+    service: State<Guest>,
+    guest: Option<GuestState>,
+}
+
+/// A guest by ivshmem.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct GuestState {
+    connection: Fd,
+    memory: Fd,
+    /// Its doorbells, then its vectors.
+    bells: Vec<Fd>,
+    instance: InstanceState,
+}
+
+/// What the control thread says of its guest, by ivshmem.
+type Said = std::io::Result<GuestState>;
+
+/// What a control thread says of the guest that it serves.
+pub(super) fn say(connection: &OwnedFd, device: &Instance) -> Box<Said> {
+    Box::new(of(connection, device, device.state()))
+}
+
+/// A guest, whose device is in that state.
+pub(super) fn of(connection: &OwnedFd, device: &Instance, instance: InstanceState) -> Said {
+    let memory = device.memory().ok_or(rustix::io::Errno::BADF)?;
+    let bells = device.doorbells().iter().chain(device.vectors()).map(AsFd::as_fd);
+    Ok(GuestState {
+        connection: Fd::copy_of(connection)?,
+        memory: Fd::copy_of(memory)?,
+        bells: Fd::copies_of(bells)?,
+        instance,
+    })
+}
+
+/// The guest that is connected now, if somebody keeps that: its rings say themselves how far they have come.
+#[derive(Clone)]
+pub(super) struct GuestNow(Option<(News, Arc<Mutex<Option<GuestState>>>)>);
+
+impl GuestNow {
+    pub(super) fn new(news: Option<News>) -> GuestNow {
+        GuestNow(news.map(|news| (news, Arc::default())))
+    }
+
+    /// Has this kept.
+    pub(super) fn set(&self, guest: Option<GuestState>) {
+        if let Some((news, now)) = &self.0 {
+            *now.lock().unwrap_or_else(PoisonError::into_inner) = guest;
+            (news.0)();
+        }
+    }
+
+    /// `None`: nobody keeps it.
+    fn get(&self) -> Option<Option<GuestState>> {
+        let (_, now) = self.0.as_ref()?;
+        Some(now.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+impl PtnetPort {
+    /// Asks the control threads to pause, which [`PtnetPort::save_parked`] then waits for.
+    pub fn ask_to_pause(&self) -> Vec<AskedToPause> {
+        match &self.serving {
+            Serving::Ivshmem(service, ..) => vec![service.ask_to_pause()],
+            Serving::VfioUser(devices) => devices.ask_to_pause().into(),
+        }
+    }
+
+    /// Has the control threads pause until the last result is dropped, and says what another process must know to
+    /// continue the port. Its workers pause already.
+    ///
+    /// # Errors
+    /// A sentence that says why it cannot be continued now.
+    pub fn save_parked(&self) -> std::io::Result<(PortState, Vec<Paused>)> {
+        let (serving, paused) = match &self.serving {
+            Serving::Ivshmem(service, listener, _) => {
+                let held_up = || std::io::Error::other("its guest holds it up: try again");
+                let mut paused = service.pause().ok_or_else(held_up)?;
+                let guest = paused.take::<Said>().transpose()?;
+                let state = IvshmemState { listener: Fd::shared(listener), service: service.state(), guest };
+                (ServingState::Ivshmem(Box::new(state)), vec![paused])
+            }
+            Serving::VfioUser(devices) => {
+                let (state, paused) = devices.save_parked()?;
+                (ServingState::VfioUser(Box::new(state)), paused.into())
+            }
+        };
+        let c = &self.options.config;
+        let kicks = |tx, rings: u32| (0..rings as usize).map(|i| self.backend.kicks(tx, i)).collect();
+        let kicks = [kicks(true, c.tx_rings), kicks(false, c.rx_rings)];
+        Ok((PortState { version: VERSION, serving, kicks }, paused))
+    }
+
+    /// What another process must know to go on after this one was killed; `None` if nobody keeps that.
+    /// It changes whenever [`PtnetOptions::news`] is told.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn save(&self) -> std::io::Result<Option<PortState>> {
+        let serving = match &self.serving {
+            Serving::Ivshmem(service, listener, now) => now.get().map(|guest| {
+                let service = service.state().with(guest.is_some());
+                ServingState::Ivshmem(Box::new(IvshmemState { listener: Fd::shared(listener), service, guest }))
+            }),
+            Serving::VfioUser(devices) => devices.save()?.map(|state| ServingState::VfioUser(Box::new(state))),
+        };
+        let Some(serving) = serving else { return Ok(None) };
+        Ok(Some(PortState { version: VERSION, serving, kicks: Default::default() }))
+    }
+
+    /// What [`PtnetPort::save`] returned last is kept.
+    pub fn is_stored(&self) {
+        if let Serving::VfioUser(devices) = &self.serving {
+            devices.is_stored();
+        }
+    }
+
+    /// Restores a port of another process; `backend` gets its guest's rings. Its threads wait until the last result is
+    /// dropped; until then nothing is rung, sent, or written to the guest.
+    ///
+    /// # Errors
+    /// [`BadState`] with what is not as it should be.
+    pub fn restore(
+        options: &PtnetOptions,
+        backend: Arc<dyn Backend>,
+        state: PortState,
+    ) -> Result<(PtnetPort, Vec<Paused>), BadState> {
+        Self::check(&options.config).map_err(BadState::new)?;
+        if state.version != VERSION {
+            return Err(BadState::new(format!("version {} of a ptnet port's state, not {VERSION}", state.version)));
+        }
+        for (tx, kicks) in [(true, &state.kicks[0]), (false, &state.kicks[1])] {
+            kicks.iter().enumerate().for_each(|(ring, kicks)| backend.add_kicks(tx, ring, *kicks));
+        }
+        let behind = Arc::clone(&backend);
+        let (serving, paused) = match (state.serving, options.transport) {
+            (ServingState::Ivshmem(state), Transport::Ivshmem) => {
+                let (serving, paused) = restore_ivshmem(options, behind, *state)?;
+                (serving, vec![paused])
+            }
+            (ServingState::VfioUser(state), Transport::VfioUser) => {
+                let news = options.news.as_ref();
+                let (devices, paused) = Devices::restore(&options.site, options.config, behind, news, *state)?;
+                (Serving::VfioUser(Box::new(devices)), paused.into())
+            }
+            _ => return Err(BadState::new("another transport")),
+        };
+        Ok((PtnetPort { serving, backend, options: options.clone() }, paused))
+    }
+}
+
+fn restore_ivshmem(
+    options: &PtnetOptions,
+    backend: Arc<dyn Backend>,
+    state: IvshmemState,
+) -> Result<(Serving, Paused), BadState> {
+    let (listener, file) = Listener::restore(state.listener.take()?, &options.site)?;
+    let listener = Arc::new(listener);
+    let mut server = Server::new(options, backend, &listener);
+    if let Some(guest) = state.guest {
+        let GuestState { connection, memory, bells, instance } = guest;
+        let fault = Fault::new()?;
+        let descriptors = (memory.take()?, Fd::take_all(bells)?);
+        let device = Instance::restore(&options.config, &server.backend, descriptors, instance, &fault);
+        let device = device.map_err(|e| BadState::new(e).of("the guest's device"))?;
+        let connection = connection.take()?;
+        server.now.set(of(&connection, &device, InstanceState::UNKNOWN).ok());
+        server.first = Some(Connection::Continued(connection, Box::new(device), fault));
+    }
+    let now = server.now.clone();
+    let at = options.site.path().display();
+    let (service, paused) = Service::restore(THREAD, at, Some(file), server, state.service)?;
+    Ok((Serving::Ivshmem(Box::new(service), listener, now), paused))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::time::{Duration, Instant};
+
+    use netvale_fdio::state;
+    use netvale_mem::fault::Fault;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::header::Config;
+    use crate::seats::Seats;
+
+    fn copies(fds: &[Fd]) -> Vec<OwnedFd> {
+        Fd::take_all(fds.iter().cloned()).unwrap()
+    }
+
+    fn seats() -> Arc<dyn Backend> {
+        Arc::new(Seats::new(1, 1).unwrap().0)
+    }
+
+    const CONFIG: Config =
+        Config { tx_rings: 1, rx_rings: 1, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 1500 };
+
+    /// Objective: what cannot have been a guest's is refused, by its name; the device of who has it stays as it was.
+    #[test]
+    fn forged() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let options =
+            PtnetOptions { site: path.clone().into(), config: CONFIG, transport: Transport::Ivshmem, news: None };
+        let port = PtnetPort::new(&options, seats()).unwrap();
+        let _guest = UnixStream::connect(&path).unwrap();
+        let until = Instant::now() + Duration::from_secs(30);
+        let mut saved = port.save_parked().unwrap();
+        let has_guest = |state: &PortState| matches!(&state.serving, ServingState::Ivshmem(s) if s.guest.is_some());
+        while !has_guest(&saved.0) && Instant::now() < until {
+            // It goes on in between.
+            drop(saved);
+            saved = port.save_parked().unwrap();
+        }
+        let (state, paused) = saved;
+        let (said, fds) = state::State::of(&state).unwrap().into_parts();
+        let go_on = |said: &Value, fds: Vec<OwnedFd>, options: &PtnetOptions| -> Result<_, String> {
+            let state = state::State::from_parts(said.clone(), fds).read().map_err(|e| e.to_string())?;
+            PtnetPort::restore(options, seats(), state).map_err(|e| e.to_string())
+        };
+        let running =
+            |index: u32, hdr_len: u32| json!({"running": {"index": index, "extra_bufs": 0, "hdr_len": hdr_len}});
+        let forgeries = [
+            ("/version", json!(2), "version 2"),
+            ("/serving/ivshmem/guest/instance/rings", running(0, 12), "a header"),
+            ("/serving/ivshmem/guest/instance/rings", running(u32::MAX, 0), "netmap_if"),
+            ("/serving/ivshmem/guest/instance/rings", json!("walking"), "unknown variant"),
+            ("/serving/ivshmem/guest/bells/1", said["serving"]["ivshmem"]["guest"]["bells"][0].clone(), "named twice"),
+        ];
+        for (at, value, why) in forgeries {
+            let mut forged = said.clone();
+            *forged.pointer_mut(at).unwrap() = value;
+            let refused = go_on(&forged, copies(&fds), &options).map(drop).unwrap_err();
+            assert!(refused.contains(why), "{at}: {refused}");
+        }
+        for count in 0..fds.len() {
+            let refused = go_on(&said, copies(&fds[..count]), &options).map(drop).unwrap_err();
+            assert!(refused.contains("is missing"), "{count} descriptors: {refused}");
+        }
+        let mut few = said.clone();
+        few["serving"]["ivshmem"]["guest"]["bells"].as_array_mut().unwrap().pop();
+        let refused = go_on(&few, copies(&fds[..fds.len() - 1]), &options).map(drop).unwrap_err();
+        assert!(refused.contains("doorbells are missing"), "{refused}");
+        let mut others = copies(&fds);
+        others.swap(2, 3);
+        assert!(go_on(&said, others, &options).map(drop).unwrap_err().contains("memory"), "no memory");
+        let larger = PtnetOptions { config: Config { slots: 32, ..CONFIG }, ..options.clone() };
+        assert!(go_on(&said, copies(&fds), &larger).map(drop).unwrap_err().contains("memory"), "another size");
+        assert!(path.exists(), "the socket is whose it was");
+        let (next, held) = go_on(&said, copies(&fds), &options).unwrap();
+        std::mem::forget((port, paused));
+        drop(held);
+        assert!(next.state().connected && next.state().connections == 1);
+        drop(next);
+        assert!(!path.exists(), "the socket is the successor's");
+    }
+
+    /// Objective: rings of which nobody knows how far they have come wait until the device is this process's; then its
+    /// driver is asked to restart them.
+    #[test]
+    fn unknown_positions() {
+        let (fault, backend) = (Fault::new().unwrap(), seats());
+        let device = Instance::new(&CONFIG, &backend, &fault).unwrap();
+        let said = serde_json::from_value(json!({"seen": 0, "rings": "unknown"})).unwrap();
+        let connection = OwnedFd::from(UnixStream::pair().unwrap().0);
+        let GuestState { memory, bells, .. } = (*say(&connection, &device)).unwrap();
+        let memory = memory.take().unwrap();
+        let map = netvale_mem::Mapping::map(memory.as_fd(), 4096).unwrap();
+        let words = netvale_mem::words::Words::new(&Arc::new(map), 0, 1024).unwrap();
+        let status = || (0..1024).map(|at| words.load(at)).collect::<Vec<_>>();
+        let before = status();
+        let mut next =
+            Instance::restore(&CONFIG, &seats(), (memory, Fd::take_all(bells).unwrap()), said, &fault).unwrap();
+        assert!(status() == before && !device.vectors()[2].drain());
+        next.go_on();
+        assert!(status() != before && device.vectors()[2].drain());
+        drop((next, device));
+    }
+}

@@ -1,0 +1,52 @@
+//! Queues that another process of the daemon had open. They are looked at and not changed: that process may go on with
+//! them.
+
+use std::os::fd::OwnedFd;
+
+use netvale_fdio::state::BadState;
+use rustix::io::Errno;
+
+use crate::adopt::{DETACHED, Unfit, is_queue};
+use crate::device::{HDR_LEN, MAX_QUEUES, Tap};
+use crate::sys;
+
+impl Tap {
+    /// Restores an interface with that name, and whether the kernel leaves UDP segmentation to the receiver.
+    ///
+    /// # Errors
+    /// [`BadState`] if a descriptor is not one of its queues.
+    pub fn restore(name: &str, uso: bool, queues: Vec<OwnedFd>) -> Result<Tap, BadState> {
+        if queues.is_empty() || queues.len() > MAX_QUEUES as usize {
+            return Err(unfit(Unfit::Number(queues.len())));
+        }
+        queues.iter().try_for_each(|queue| is_queue_of(queue, name, queues.len() > 1))?;
+        Ok(Tap::of(name.to_owned(), queues, uso))
+    }
+}
+
+/// The name that the interface behind a queue has now.
+///
+/// # Errors
+/// The kernel's error.
+pub fn name_of(queue: &OwnedFd) -> Result<String, Errno> {
+    sys::get_iff(queue).map(|(name, _)| name)
+}
+
+fn unfit(why: Unfit) -> BadState {
+    BadState::new(why).of("a queue")
+}
+
+fn is_queue_of(queue: &OwnedFd, said: &str, several: bool) -> Result<(), BadState> {
+    let (found, flags) = is_queue(queue).map_err(unfit)?;
+    if found != said {
+        return Err(BadState::new(format!("a queue is of interface {found}, not {said}")));
+    }
+    let header = sys::vnet_hdr_size(queue).map_err(|e| unfit(e.into()))?;
+    let wrong = match () {
+        () if header != HDR_LEN as i32 => "has another header",
+        () if (flags & libc::IFF_MULTI_QUEUE as u16 != 0) != several => "has another number of queues",
+        () if flags & DETACHED != 0 => "has a queue detached",
+        () => return Ok(()),
+    };
+    Err(BadState::new(format!("{found} {wrong}")))
+}

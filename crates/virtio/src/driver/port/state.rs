@@ -1,0 +1,156 @@
+//! What another process needs to go on with a driver's device where it stopped.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use netvale_fdio::state::{BadState, Fd};
+use netvale_mem::fault::Fault;
+use netvale_mem::notify::Doorbell;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::{LentDevice, Pair, lend};
+use crate::driver::options::DriverOptions;
+use crate::driver::path::Path;
+use crate::driver::ram::{MAX_QUEUE, Ram};
+use crate::driver::started::{Kick, Started, pair_up};
+use crate::driver::{DriverFeatures, DriverQueue, QueueState, killed};
+use crate::features::IN_ORDER;
+use crate::queue::QueueFeatures;
+
+/// A port.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DriverState {
+    /// Number of devices so far.
+    pub connections: u64,
+    /// Why the last device was left.
+    pub last_error: Option<String>,
+    /// The device that runs.
+    pub device: Option<DeviceState>,
+}
+
+/// A device.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeviceState {
+    features: u64,
+    /// What it is reached by.
+    by: Fd,
+    memory: Fd,
+    queues: QueuesState,
+    /// For each queue, what the device rings.
+    calls: Vec<Fd>,
+    /// For each queue, what the device is rung by.
+    kicks: Vec<Fd>,
+}
+
+/// Its queues: a receive queue and a transmit queue for each pair.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum QueuesState {
+    /// They stopped there.
+    At(Vec<QueueState>),
+    /// They have these sizes; the rest is found from their rings, as their driver was killed.
+    Left(Vec<u16>),
+}
+
+impl QueuesState {
+    fn sizes(&self) -> Vec<u16> {
+        match self {
+            QueuesState::At(queues) => queues.iter().map(|queue| queue.size).collect(),
+            QueuesState::Left(sizes) => sizes.clone(),
+        }
+    }
+}
+
+/// What the port's thread says of its device. None inside: another process cannot go on with it.
+pub(super) type DeviceSaid = std::io::Result<Option<DeviceState>>;
+
+/// What another process needs to go on with the device. The workers must be parked.
+pub(super) fn device_state(lent: &LentDevice, by: BorrowedFd<'_>, calls: &[Doorbell], pairs: &[Pair]) -> DeviceSaid {
+    let mut queues = Vec::new();
+    for (rx, tx) in pairs.iter().take(lent.sizes.len() / 2) {
+        for seat in [rx, tx] {
+            let Ok(queue) = seat.queue.control() else { return Ok(None) };
+            let Some(Started { queue, broken: false, taken, .. }) = queue.as_ref() else {
+                return Ok(None);
+            };
+            if !taken.is_empty() {
+                return Ok(None);
+            }
+            queues.push(queue.state());
+        }
+    }
+    lent.state(by, calls, QueuesState::At(queues)).map(Some)
+}
+
+impl LentDevice {
+    fn state(&self, by: BorrowedFd<'_>, calls: &[Doorbell], queues: QueuesState) -> std::io::Result<DeviceState> {
+        Ok(DeviceState {
+            features: self.features,
+            by: Fd::copy_of(by)?,
+            memory: self.ram.file()?.into(),
+            queues,
+            calls: Fd::copies_of(calls.iter().take(self.sizes.len()))?,
+            kicks: self.kicks.iter().map(Fd::shared).collect(),
+        })
+    }
+
+    /// What another process needs to go on after this one was killed.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub(super) fn state_at_any_time(&self, by: BorrowedFd<'_>, calls: &[Doorbell]) -> std::io::Result<DeviceState> {
+        self.state(by, calls, QueuesState::Left(self.sizes.clone()))
+    }
+
+    /// Restores another process's device: gives its queues to the workers, and writes nothing that the device looks at.
+    /// Returns also what the device is reached by.
+    pub(super) fn restore(
+        state: DeviceState,
+        options: DriverOptions,
+        seats: &[Pair],
+    ) -> Result<(OwnedFd, LentDevice), BadState> {
+        let DeviceState { features, by, memory, queues, calls, kicks } = state;
+        let sizes = queues.sizes();
+        let fits = |n: &u16| n.is_power_of_two() && (8..=MAX_QUEUE).contains(n);
+        if sizes.is_empty()
+            || !sizes.len().is_multiple_of(2)
+            || sizes.len() > 2 * seats.len()
+            || !sizes.iter().all(fits)
+        {
+            return Err(BadState::new("queues that this port would not have"));
+        }
+        if [&calls, &kicks].iter().any(|bells| bells.len() != sizes.len()) {
+            return Err(BadState::new("another number of doorbells than of queues"));
+        }
+        let no_memory = |e: Errno| BadState::from(e).of("its memory");
+        let (ram, rams) = Ram::restore(memory.take()?, &sizes).map_err(no_memory)?;
+        let fault = Fault::new()?;
+        ram.mapping().blame(&fault);
+        let no_eventfd = |_| BadState::new("a descriptor that is no eventfd");
+        let bell = |fd: Fd| Doorbell::given(fd.take()?, &fault).map_err(no_eventfd);
+        let calls = calls.into_iter().map(bell).collect::<Result<Vec<_>, _>>()?;
+        let kicks = kicks.into_iter().map(|fd| bell(fd).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+        let vector = Path::of(features, options.vector).vector.is_some();
+        let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
+        let agreed = DriverFeatures { queue: layout, in_order, vector };
+        let mut started = Vec::new();
+        for (i, (ram, kick)) in rams.into_iter().zip(&kicks).enumerate() {
+            let queue = match &queues {
+                QueuesState::At(queues) => queues.get(i).and_then(|state| {
+                    let is_there = killed::is_there(&ram, agreed, state);
+                    // Otherwise another process went on from there, and was killed before this was kept anew.
+                    if is_there { DriverQueue::continued(&ram, agreed, state) } else { killed::continued(&ram, agreed) }
+                }),
+                QueuesState::Left(_) => killed::continued(&ram, agreed),
+            };
+            let is_elsewhere =
+                || BadState::new(format!("queue {i} is not where it is said to be, or a buffer is missing"));
+            let queue = queue.ok_or_else(is_elsewhere)?;
+            started.push(Started::new(queue, ram, Kick::Bell(Arc::clone(kick)), features, &fault));
+        }
+        lend(seats, &calls, pair_up(started)).map_err(BadState::new)?;
+        let unrung = matches!(queues, QueuesState::Left(_));
+        Ok((by.take()?, LentDevice { features, sizes, ram, calls, kicks, unrung, fault }))
+    }
+}
