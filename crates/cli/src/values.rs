@@ -1,52 +1,11 @@
 //! Values that several subcommands take, and how they are read.
 
-use std::collections::BTreeSet;
-
-/// CPUs, as `taskset -c` writes them: `0`, `0,2`, `0-3,8`. Sorted, without repetition, never empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CpuList(Vec<usize>);
-
-impl CpuList {
-    /// The CPUs' numbers.
-    #[must_use]
-    pub fn cpus(&self) -> &[usize] {
-        &self.0
-    }
-}
-
-/// Most CPUs that Linux's `cpu_set_t` names.
-const MAX_CPUS: usize = 1024;
-
-impl std::str::FromStr for CpuList {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| match text.parse::<usize>() {
-            Ok(cpu) if cpu < MAX_CPUS => Ok(cpu),
-            _ => Err(format!("{text:?} is no CPU number (0 to {}); write a list like 0,2-3", MAX_CPUS - 1)),
-        };
-        let mut cpus = BTreeSet::new();
-        for part in text.split(',') {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (first, last) = (number(first)?, number(last)?);
-            if first > last {
-                return Err(format!("the range {part} runs backwards; write it {last}-{first}"));
-            }
-            cpus.extend(first..=last);
-        }
-        Ok(Self(cpus.into_iter().collect()))
-    }
-}
-
-/// A socket's mode in octal, as `chmod` takes it: `0660`, `660`.
+/// A socket's mode in octal: `0660`, `660`.
 ///
 /// # Errors
-/// Not octal, or above 0777.
+/// It is not written so.
 pub fn mode(text: &str) -> Result<u32, String> {
-    match u32::from_str_radix(text, 8) {
-        Ok(mode) if mode <= 0o777 => Ok(mode),
-        _ => Err("a mode is three octal digits, e.g. 0660".to_owned()),
-    }
+    netvale_control::options::mode(text).ok_or_else(|| "a mode is three octal digits, e.g. 0660".to_owned())
 }
 
 /// A length of time in seconds, above 0.
@@ -107,18 +66,6 @@ Examples:
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Objective: lists and ranges are read; everything else is refused with a word on what to write.
-    #[test]
-    fn cpu_lists() {
-        let list = |text: &str| text.parse::<CpuList>().map(|list| list.cpus().to_vec());
-        assert_eq!(list("0"), Ok(vec![0]));
-        assert_eq!(list("3,0-1,1"), Ok(vec![0, 1, 3]));
-        for bad in ["", ",", "a", "1-", "-1", "0,,1", "1024", "0-99999999999"] {
-            assert!(list(bad).is_err(), "{bad}");
-        }
-        assert!(list("3-1").is_err_and(|error| error.contains("1-3")));
-    }
 
     /// Objective: modes are octal and at most 0777.
     #[test]

@@ -38,7 +38,7 @@ pub use misfit::Misfit;
 pub(crate) use misfit::Why;
 pub use policies::PortPolicies;
 pub use rule::{BadRule, Rule};
-pub use shape::{Shape, Syntax, mode};
+pub use shape::{Shape, Syntax, mode, numbers, owners_mode};
 pub use table::{OPTIONS, PortOptions, takes};
 
 /// An option.

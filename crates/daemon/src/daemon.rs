@@ -110,8 +110,8 @@ impl Daemon {
     pub fn new(config: Config) -> std::io::Result<Daemon> {
         let faults = netvale_mem::fault::news()?;
         Ok(Daemon {
-            workers: Workers::start(&config.workers, config.polling, &Fault::told_by(&faults))?,
-            switches: Switches::new(config.switches, config.ageing),
+            workers: Workers::start(&config.cpu_of_each(), config.polling(), &Fault::told_by(&faults))?,
+            switches: Switches::new(config.switch.settings(), config.switch.ageing()),
             regions: Regions::new(std::sync::Arc::clone(&faults)),
             ports: Ports::default(),
             persistent: PersistentPorts::default(),

@@ -16,7 +16,7 @@ const ALIAS: &str = "vale";
 pub fn switch_meant<'a>(d: &Daemon, name: &'a str) -> &'a str {
     let is_configured = |name: &str| {
         let config = &d.config;
-        config.ports.iter().any(|port| port.switch == name) || config.shared_switches.iter().any(|one| one == name)
+        config.ports.iter().any(|port| port.switch == name) || config.switch.shared.iter().any(|one| one == name)
     };
     let is_known = |name: &str| d.switches.get(name).is_some() || is_configured(name);
     let bare = name.strip_prefix(ALIAS).filter(|bare| SwitchName::parse(bare).is_ok());

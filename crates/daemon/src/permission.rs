@@ -348,7 +348,7 @@ pub fn may_join(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal>
 
 /// Whether all users meet on that switch.
 fn is_shared(d: &Daemon, switch: &str) -> bool {
-    d.config.shared_switches.iter().any(|shared| shared == switch || shared == ALL)
+    d.config.switch.shared.iter().any(|shared| shared == switch || shared == ALL)
 }
 
 /// [`owns_port`] for a port by any of its names, and for a pipe.

@@ -8,6 +8,7 @@
 //! | [`manager`] | a service manager that keeps descriptors |
 //! | [`net`] | network namespaces, and interfaces in them |
 //! | [`process`] | a program that does not outlive its owner |
+//! | [`shapes`] | values on both sides of the bounds of settings |
 //!
 //! All of it is gone when it is dropped, and nothing waits without a limit.
 
@@ -17,6 +18,7 @@ pub mod launch;
 pub mod manager;
 pub mod net;
 pub mod process;
+pub mod shapes;
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -5,13 +5,16 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use netvale_daemon::config::{Config, File, Overrides, SocketAccess};
+use netvale_daemon::config::{Config, File, Overrides, Setting};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::values::{self, CpuList};
 use crate::{CliError, Ctx, out};
+
+mod flags;
+
+use flags::SettingFlags;
 
 /// Run the daemon in the foreground.
 ///
@@ -28,71 +31,9 @@ pub struct Args {
     #[arg(long, exclusive = true)]
     pub schema: bool,
 
-    /// Worker threads; each owns the ingress of some of the ports [default: one for every four CPUs, 1 to 8].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub workers: Option<u16>,
-
-    /// CPUs to pin the workers to, in turn, e.g. 0,2-3. Without it they are not pinned.
-    #[arg(long, value_name = "LIST")]
-    pub cpu: Option<CpuList>,
-
-    /// Microseconds a worker looks for work after its last frame, before it sleeps. It sleeps earlier when looking does
-    /// not pay; 0 sleeps immediately [default: 50].
-    #[arg(long, value_name = "N", conflicts_with = "poll_always")]
-    pub spin_us: Option<u32>,
-
-    /// Workers never sleep: lowest latency, but each occupies a CPU.
-    #[arg(long)]
-    pub poll_always: bool,
-
-    /// Real-time priority of the workers (SCHED_FIFO, 1 to 99). Choose one above that of programs that never sleep.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=99))]
-    pub rt_priority: Option<u8>,
-
-    /// User that the daemon becomes once it has made its run directory: a name or a number. Root starts it, and it
-    /// keeps what TAPs and interfaces take.
-    #[arg(long, value_name = "USER")]
-    pub user: Option<String>,
-
-    /// Owner of the sockets: a name or a number. Without it, the user who runs the daemon.
-    #[arg(long, value_name = "USER", help_heading = "Sockets")]
-    pub socket_owner: Option<String>,
-
-    /// Group of the sockets: a name or a number.
-    #[arg(long, value_name = "GROUP", help_heading = "Sockets")]
-    pub socket_group: Option<String>,
-
-    /// Mode of the sockets in octal [default: 0600; with a group, 0660].
-    #[arg(long, value_name = "MODE", value_parser = values::mode, help_heading = "Sockets")]
-    pub socket_mode: Option<u32>,
-
-    /// Keep capabilities and leave seccomp and Landlock off, to debug.
-    #[arg(long)]
-    pub no_sandbox: bool,
-
-    /// Time one of this many batches of each ring, for the metrics, the page and `netvale top`; 0: none [default: 0].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000_000))]
-    pub latency_sampling: Option<u32>,
-
-    /// A directory that stays reachable in the sandbox, for capture files and sockets of virtual machines; may be given
-    /// several times.
-    #[arg(long, value_name = "DIR")]
-    pub allow_dir: Vec<PathBuf>,
-
-    /// An interface that every user who can connect may open, not only root and the daemon's own user; may be given
-    /// several times.
-    #[arg(long, value_name = "IF")]
-    pub allow_nic: Vec<String>,
-
-    /// A TAP that every user who can connect to the daemon may attach, not only root and its own user; may be given
-    /// several times.
-    #[arg(long, value_name = "TAP")]
-    pub allow_tap: Vec<String>,
-
-    /// A switch on which ports of all users may meet ("*": all); others are for the user who made them, root and the
-    /// daemon's own user. May be given several times.
-    #[arg(long, value_name = "SWITCH")]
-    pub share_switch: Vec<String>,
+    /// Settings.
+    #[command(flatten)]
+    pub settings: SettingFlags,
 
     /// Go on in the place of the running daemon, with its ports and connections; `netvale upgrade` starts it so.
     #[arg(long)]
@@ -127,8 +68,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         out::text(netvale_daemon::config::schema())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let cpus = args.cpu.as_ref().map(CpuList::cpus).unwrap_or_default();
-    if let Some(none) = missing(cpus, Path::new("/sys/devices/system/cpu")) {
+    if let Some(none) = missing(&args.settings.cpus(), Path::new("/sys/devices/system/cpu")) {
         let what = format!("--cpu {none}: this machine has no such processor");
         return Err(CliError::usage(what, "'lscpu' lists them"));
     }
@@ -138,7 +78,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 }
 
 /// A processor that is not in the kernel's list. One that is off now is.
-fn missing(cpus: &[usize], list: &Path) -> Option<usize> {
+fn missing(cpus: &[u64], list: &Path) -> Option<u64> {
     cpus.iter().copied().find(|cpu| list.is_dir() && !list.join(format!("cpu{cpu}")).exists())
 }
 
@@ -187,28 +127,11 @@ fn configure(args: &Args, ctx: &Ctx) -> Result<Config, CliError> {
 }
 
 fn overrides(args: &Args, ctx: &Ctx) -> Overrides {
-    Overrides {
-        here: std::env::current_dir().unwrap_or_default(),
-        run_dir: ctx.run_dir.clone(),
-        workers: args.workers.map(usize::from),
-        cpus: args.cpu.as_ref().map(|list| list.cpus().to_vec()),
-        spin_us: args.spin_us.map(u64::from),
-        poll_always: args.poll_always,
-        rt_priority: args.rt_priority.map(u64::from),
-        user: args.user.clone(),
-        no_sandbox: args.no_sandbox,
-        sockets: SocketAccess {
-            owner: args.socket_owner.clone(),
-            group: args.socket_group.clone(),
-            mode: args.socket_mode,
-        },
-        latency_sampling: args.latency_sampling.map(u64::from),
-        allow_dirs: args.allow_dir.clone(),
-        allow_nics: args.allow_nic.clone(),
-        allow_taps: args.allow_tap.clone(),
-        shared_switches: args.share_switch.clone(),
-        programs: BTreeMap::new(),
-    }
+    let here = std::env::current_dir().unwrap_or_default();
+    let run_dir = Setting::find("", "run_dir").zip(ctx.run_dir.clone());
+    let run_dir = run_dir.map(|(setting, dir)| (setting, vec![dir.into_os_string()]));
+    let words = args.settings.0.iter().cloned().chain(run_dir).collect();
+    Overrides { here, words, programs: BTreeMap::new() }
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! What a value may be.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use serde_json::{Value, json};
 
@@ -23,10 +25,12 @@ pub enum Shape {
     Address,
     /// Permission bits, octal.
     Mode,
+    /// Permission bits of a socket to which its owner may connect, octal.
+    OwnersMode,
     /// A list of texts.
     Texts,
-    /// A list of whole numbers from 0.
-    Numbers,
+    /// A list of whole numbers between these, both included; on the command line as `taskset -c` writes it.
+    Numbers(u32, u32),
     /// On or off: true or false.
     Switch,
     /// Text of that syntax.
@@ -66,7 +70,8 @@ impl Shape {
     /// Whether a value has this shape.
     #[must_use]
     pub fn admits(self, value: &Value) -> bool {
-        let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+        let number_of = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
+        let number = number_of(value);
         match self {
             Shape::Flag | Shape::Switch => value.is_boolean(),
             Shape::Written(syntax) => value.as_str().is_some_and(syntax.check),
@@ -80,8 +85,12 @@ impl Shape {
             Shape::Text => value.is_string(),
             Shape::Address => value.as_str().is_some_and(|text| text.parse::<Mac>().is_ok()),
             Shape::Mode => value.as_str().is_some_and(|text| mode(text).is_some()),
+            Shape::OwnersMode => value.as_str().is_some_and(|text| owners_mode(text).is_some()),
             Shape::Texts => value.as_array().is_some_and(|list| list.iter().all(Value::is_string)),
-            Shape::Numbers => value.as_array().is_some_and(|list| list.iter().all(Value::is_u64)),
+            Shape::Numbers(least, most) => {
+                let fits = |value: &Value| number_of(value).is_some_and(|number| (least..=most).contains(&number));
+                value.as_array().is_some_and(|list| (1..=MOST).contains(&list.len()) && list.iter().all(fits))
+            }
             Shape::Policies => value.as_object().is_some_and(|tables| tables.values().all(Value::is_object)),
         }
     }
@@ -99,8 +108,12 @@ impl Shape {
             Shape::Text => json!({"type": "string"}),
             Shape::Address => json!({"type": "string", "pattern": "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"}),
             Shape::Mode => json!({"type": "string", "pattern": "^0?[0-7]{3}$"}),
+            Shape::OwnersMode => json!({"type": "string", "pattern": "^0?[2367][0-7]{2}$"}),
             Shape::Texts => json!({"type": "array", "items": {"type": "string"}}),
-            Shape::Numbers => json!({"type": "array", "items": {"type": "integer", "minimum": 0}}),
+            Shape::Numbers(least, most) => {
+                let items = Shape::Number(least, most).schema();
+                json!({"type": "array", "items": items, "minItems": 1, "maxItems": MOST})
+            }
             Shape::Policies => json!({"type": "object", "additionalProperties": {"type": "object"}}),
         }
     }
@@ -111,7 +124,7 @@ impl Shape {
     /// What is expected, if it has not this shape.
     pub fn parse(self, word: &str) -> Result<Value, String> {
         let value = match self {
-            Shape::Text | Shape::Address | Shape::Mode | Shape::Written(_) => word.into(),
+            Shape::Text | Shape::Address | Shape::Mode | Shape::OwnersMode | Shape::Written(_) => word.into(),
             Shape::Switch => match word {
                 "on" | "true" => true.into(),
                 "off" | "false" => false.into(),
@@ -119,8 +132,9 @@ impl Shape {
             },
             Shape::Number(..) | Shape::OneOf(_) => word.parse::<u32>().map_or(Value::Null, Value::from),
             Shape::Factor => word.parse::<f64>().map_or(Value::Null, Value::from),
-            Shape::List(_) => json!([word]),
-            Shape::Flag | Shape::Texts | Shape::Numbers | Shape::Policies => Value::Null,
+            Shape::List(_) | Shape::Texts => json!([word]),
+            Shape::Numbers(least, most) => numbers(word, least..=most)?.into(),
+            Shape::Flag | Shape::Policies => Value::Null,
         };
         if self.admits(&value) { Ok(value) } else { Err(format!("{self} is expected")) }
     }
@@ -140,8 +154,9 @@ impl fmt::Display for Shape {
             Shape::Text => f.write_str("text"),
             Shape::Address => f.write_str("an Ethernet address such as 02:00:00:00:00:0a"),
             Shape::Mode => f.write_str("octal permission bits such as 0660"),
+            Shape::OwnersMode => f.write_str("octal permission bits such as 0660, with w (2) for the owner"),
             Shape::Texts => f.write_str("a list of texts"),
-            Shape::Numbers => f.write_str("a list of numbers from 0"),
+            Shape::Numbers(least, most) => write!(f, "a list of at most {MOST} numbers from {least} to {most}"),
             Shape::Policies => f.write_str("tables of policies by the names of switches"),
         }
     }
@@ -160,4 +175,49 @@ pub fn mode(text: &str) -> Option<u32> {
     let digits = if text.len() == 4 { text.strip_prefix('0')? } else { text };
     let is_octal = digits.len() == 3 && digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
     is_octal.then(|| u32::from_str_radix(digits, 8).ok())?
+}
+
+/// The same of a socket. Who has no w may not connect: its owner has to have it.
+///
+/// ```
+/// use netvale_control::options::owners_mode;
+///
+/// assert_eq!((owners_mode("0660"), owners_mode("0222")), (Some(0o660), Some(0o222)));
+/// assert_eq!((owners_mode("0066"), owners_mode("0466"), owners_mode("0o66")), (None, None, None));
+/// ```
+#[must_use]
+pub fn owners_mode(text: &str) -> Option<u32> {
+    mode(text).filter(|bits| bits & 0o200 != 0)
+}
+
+/// Numbers as `taskset -c` writes them: `0`, `0,2`, `0-3,8`. Sorted, without repetition, never empty.
+///
+/// # Errors
+/// What is expected, and what was found.
+///
+/// ```
+/// use netvale_control::options::numbers;
+///
+/// assert_eq!(numbers("3,0-1,1", 0..=1023), Ok(vec![0, 1, 3]));
+/// assert!(numbers("3-1", 0..=1023).is_err_and(|why| why.contains("write it 1-3")));
+/// for wrong in ["", ",", "a", "1-", "-1", "0,,1", "1024", "0-99999999999"] {
+///     assert!(numbers(wrong, 0..=1023).is_err(), "{wrong}");
+/// }
+/// ```
+pub fn numbers(text: &str, range: RangeInclusive<u32>) -> Result<Vec<u32>, String> {
+    let number = |text: &str| match text.parse::<u32>() {
+        Ok(number) if range.contains(&number) => Ok(number),
+        _ => Err(format!("{text:?} is no number from {} to {}; write a list like 0,2-3", range.start(), range.end())),
+    };
+    let mut all = BTreeSet::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let first = number(first)?;
+        let last = number(last)?;
+        if first > last {
+            return Err(format!("the range {part} runs backwards; write it {last}-{first}"));
+        }
+        all.extend(first..=last);
+    }
+    Ok(all.into_iter().collect())
 }

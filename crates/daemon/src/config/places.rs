@@ -4,7 +4,7 @@ use std::fmt;
 
 use toml::de::DeTable;
 
-use super::{Config, ConfigError, File, Overrides};
+use super::{Config, File, Overrides};
 
 /// A place in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +44,6 @@ impl Place {
         Place { line: before.matches('\n').count() + 1, column: before[start..].chars().count() + 1 }
     }
 
-    /// The place of a setting's value, by the setting's name.
-    fn of_setting(text: &str, name: &str) -> Option<Place> {
-        let table = DeTable::parse(text).ok()?;
-        let top = table.get_ref();
-        let tables = top.values().filter_map(|value| value.get_ref().as_table());
-        let value = std::iter::once(top).chain(tables).find_map(|table| table.get(name))?;
-        Some(Place::of(text, value.span().start))
-    }
-
     /// The place of a key's value in the `[[port]]` of that number, from 0; that of `port` if it has no such key.
     #[must_use]
     pub fn of_port(text: &str, index: usize, key: &str) -> Option<Place> {
@@ -72,10 +63,7 @@ pub fn parse(text: &str, file: &str, overrides: &Overrides) -> Result<Config, Mi
     let mistake = |place, what: String| Mistake { file: file.to_owned(), place, what: what.trim().replace('\n', "; ") };
     let parsed = File::parse(text)
         .map_err(|error| mistake(error.span().map(|span| Place::of(text, span.start)), error.message().to_owned()))?;
-    overrides.over(parsed).map_err(|error| {
-        let name = if let ConfigError::Value { name, .. } = &error { Some(*name) } else { None };
-        mistake(name.and_then(|name| Place::of_setting(text, name)), error.to_string())
-    })
+    overrides.over(parsed).map_err(|error| mistake(None, error.to_string()))
 }
 
 #[cfg(test)]

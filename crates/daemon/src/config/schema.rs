@@ -1,23 +1,20 @@
-//! The file's JSON Schema, `docs/reference/config.schema.json`, made from the tables of keys and options.
+//! The file's JSON Schema, `docs/reference/config.schema.json`, made from the tables of settings and options.
 
 use netvale_control::options::{AttachOption, Kind, OPTIONS, Shape};
 use serde_json::{Map, Value, json};
 
-use super::{KEYS, Key};
+use super::{SETTINGS, Setting, TABLES};
 
 /// Makes the schema (draft 2020-12), as text.
 #[must_use]
 pub fn schema() -> String {
-    let mut file = keys("");
-    file.insert("sockets".into(), table(keys("sockets"), "Who may connect."));
-    file.insert("switch".into(), table(keys("switch"), "What all switches have in common."));
-    file.insert(
-        "quota".into(),
-        table(keys("quota"), "What each user may have who is neither root nor the daemon's own."),
-    );
-    let ports = json!({"type": "array", "items": port(), "description": "Ports attached at start."});
-    file.insert("port".into(), ports);
-    let mut schema = table(file, "The configuration file of `netvale up`.");
+    let mut schema = Value::Null;
+    for (name, about) in TABLES {
+        let settings = SETTINGS.iter().filter(|setting| setting.table == *name).map(property_of);
+        let table = table(settings.collect(), about);
+        if name.is_empty() { schema = table } else { schema["properties"][*name] = table }
+    }
+    schema["properties"]["port"] = json!({"type": "array", "items": port(), "description": "Ports attached at start."});
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("netvale");
     format!("{schema:#}\n")
@@ -34,18 +31,13 @@ fn property(shape: Shape, doc: &str, default: &str) -> Value {
     property
 }
 
-fn keys(table: &str) -> Map<String, Value> {
-    let keys = KEYS.iter().filter(|key| key.table == table);
-    keys.map(|key| (key.name.to_owned(), of_key(key))).collect()
-}
-
-fn of_key(key: &Key) -> Value {
-    let mut property = property(key.shape, key.doc, key.default);
-    if key.shape == Shape::Policies {
+fn property_of(setting: &Setting) -> (String, Value) {
+    let mut property = property(setting.shape, setting.doc(), &setting.default());
+    if setting.shape == Shape::Policies {
         let policies = options(|option| option.is_policy());
         property["additionalProperties"] = table(policies, "Policies of a switch's ports.");
     }
-    property
+    (setting.name.to_owned(), property)
 }
 
 fn options(which: impl Fn(&AttachOption) -> bool) -> Map<String, Value> {
@@ -81,7 +73,6 @@ fn condition(option: &AttachOption) -> Option<Value> {
 mod tests {
     use std::path::Path;
 
-    use super::super::File;
     use super::*;
 
     /// Objective: the schema in the tree matches the tables; `UPDATE=1` writes it.
@@ -93,31 +84,5 @@ mod tests {
         }
         let there = std::fs::read_to_string(&file).unwrap();
         assert!(there == schema(), "UPDATE=1 cargo test -p netvale-daemon --lib schema writes {}", file.display());
-    }
-
-    /// Objective: the table has exactly the keys that are read, with their types.
-    #[test]
-    fn keys_are_those_that_are_read() {
-        for key in KEYS {
-            let value = match key.shape {
-                Shape::Flag => "true",
-                Shape::Texts => "['x']",
-                Shape::Numbers => "[1]",
-                Shape::Text => "'x'",
-                Shape::Policies => "{x = {isolated = true}}",
-                _ => "9",
-            };
-            let head = if key.table.is_empty() { String::new() } else { format!("[{}]\n", key.table) };
-            File::parse(&format!("{head}{} = {value}", key.name)).unwrap();
-            assert!(File::parse(&format!("{head}{} = {{x = {{mtu = 9}}}}", key.name)).is_err(), "{}", key.name);
-        }
-        for table in ["", "sockets", "switch", "quota"] {
-            let head = if table.is_empty() { String::new() } else { format!("[{table}]\n") };
-            let known = File::parse(&format!("{head}unknown = 1")).unwrap_err().to_string();
-            let names = known.split("expected").nth(1).unwrap().split('`').skip(1).step_by(2);
-            for name in names.filter(|name| !["sockets", "switch", "quota", "port"].contains(name)) {
-                assert!(KEYS.iter().any(|key| key.table == table && key.name == name), "{table}.{name}");
-            }
-        }
     }
 }

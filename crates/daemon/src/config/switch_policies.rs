@@ -78,12 +78,12 @@ impl SwitchPolicies {
 impl Config {
     /// The options of all its ports, and those that others begin with.
     pub fn options(&self) -> impl Iterator<Item = &PortOptions> {
-        self.ports.iter().map(|port| &port.options).chain(self.policies.0.values())
+        self.ports.iter().map(|port| &port.options).chain(self.switch.policies.0.values())
     }
 
     /// The same, to be changed.
     pub(super) fn options_mut(&mut self) -> impl Iterator<Item = &mut PortOptions> {
-        self.ports.iter_mut().map(|port| &mut port.options).chain(self.policies.0.values_mut())
+        self.ports.iter_mut().map(|port| &mut port.options).chain(self.switch.policies.0.values_mut())
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
             [[port]]\nswitch = 'vale1'\nport = 'a'\nrate_in = '2gbit'\n[[port]]\nswitch = 'vale2'\nport = 'b'";
         let config = File::parse(text).unwrap().into_config().unwrap();
         let said = |options: &netvale_control::types::PortOptions| (options.isolated, options.rate_in.clone());
-        let of = |switch: &str| said(&config.policies.of(switch));
+        let of = |switch: &str| said(&config.switch.policies.of(switch));
         assert_eq!(of("vale0"), (Some(true), Some("1gbit".into())));
         assert_eq!(of("vale1"), (Some(false), Some("1gbit".into())));
         assert_eq!(said(&config.ports[0].options), (Some(false), Some("2gbit".into())));

@@ -1,5 +1,8 @@
 //! Files as they are read: all keys, and what is refused.
 
+use netvale_control::options::Shape;
+use serde_json::{Value, json};
+
 use super::*;
 
 /// Objective: a full file is parsed correctly.
@@ -22,9 +25,9 @@ fn full_file() {
         mtu = 9000
     "#;
     let c = File::parse(text).unwrap().into_config().unwrap();
-    assert_eq!(c.workers, [Some(1), Some(2), Some(1)]);
-    assert_eq!((c.polling, c.rt_priority), (Polling::Spin(Duration::ZERO), Some(20)));
-    assert_eq!((c.sockets.mode, c.ageing.as_secs(), c.ports[0].options.mtu), (Some(0o666), 10, Some(9000)));
+    assert_eq!(c.cpu_of_each(), [Some(1), Some(2), Some(1)]);
+    assert_eq!((c.polling(), c.rt_priority), (Polling::Spin(Duration::ZERO), Some(20)));
+    assert_eq!((c.sockets.mode, c.switch.ageing_s, c.ports[0].options.mtu), (Some(SocketMode(0o666)), 10, Some(9000)));
 }
 
 /// Objective: unknown keys and values out of range are refused with their place.
@@ -54,11 +57,73 @@ fn refusals() {
         .to_string();
     assert!(e.contains("another port has the name vale0:a") && e.contains("line 7"), "{e}");
     assert!(File::parse("[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch='vale1'\nport='a'").is_ok());
-    assert!(File::parse("workers = 0").unwrap().into_config().is_err());
-    assert!(File::parse("workers = 1000").unwrap().into_config().is_err());
-    assert!(File::parse("rt_priority = 0").unwrap().into_config().is_err());
-    assert!(File::parse("rt_priority = 100").unwrap().into_config().is_err());
-    assert!(File::parse("cpus = []").unwrap().into_config().is_err());
-    assert!(File::parse("[switch]\nageing_s = 0").unwrap().into_config().is_err());
-    assert!(parse_mode("9").is_err() && parse_mode("7777").is_err() && parse_mode("0660").is_ok());
+    for (text, line, words) in [
+        ("\nspin_us = 4000000000", 2, "spin_us is 4000000000, expected a number from 0 to 10000000; correct it"),
+        (
+            "[sockets]\nmode = '0o66'",
+            2,
+            "mode is \"0o66\", expected octal permission bits such as 0660, with w (2) for",
+        ),
+        ("cpus = []", 1, "cpus is [], expected a list of at most 64 numbers from 0 to 1023; correct it"),
+        ("workers = 'two'", 1, "workers is \"two\", expected a number from 1 to 64; correct it, or leave it out"),
+    ] {
+        let e = File::parse(text).unwrap_err().to_string();
+        assert!(e.contains(&format!("line {line}")) && e.contains(words), "{e}");
+    }
+}
+
+/// Objective: what is read comes out as it went in, of each setting; where nothing is said, it is the default.
+#[test]
+fn values_of_all_settings() {
+    let text = "run_dir = '/r'\nworkers = 2\ncpus = [1, 0]\nspin_us = 7\nrt_priority = 3\nuser = 'u'\nsandbox = false\n\
+        latency_sampling = 11\nrequire_ports = true\nallow_nics = ['n']\nallow_taps = ['t']\nallow_dirs = ['/d']\n\
+        trusted_hypervisors = ['h']\n[sockets]\nowner = 'o'\ngroup = 'g'\nmode = '0600'\n\
+        [switch]\nageing_s = 10\ntable_entries = 64\nshared = ['*']\nsticky_addresses = false\n\
+        lossless_between_users = true\n\
+        policies = {vale0 = {isolated = true, rate_in = '1gbit'}}\n\
+        [quota]\nconnections = 1\nports = 2\nswitches = 3\nmemory_mib = 4\ndescriptors = 5\naddresses = 6\n\
+        unread_kib = 7\nlog_lines = 8\ncaptures_mib = 9\nsubscriptions = 10";
+    let table: toml::Table = text.parse().unwrap();
+    let config = File::parse(text).unwrap().into_config().unwrap();
+    let usual = File::default().into_config().unwrap();
+    for setting in SETTINGS {
+        let there = if setting.table.is_empty() { Some(&table) } else { table[setting.table].as_table() };
+        let there = there.unwrap().get(setting.name).map(|value| serde_json::to_value(value).unwrap());
+        assert_eq!(setting.value(&config), there.unwrap_or_else(|| json!(false)), "{setting:?}");
+        if let Ok(default @ (Value::Number(_) | Value::Bool(_))) = setting.default().parse::<Value>() {
+            assert_eq!(setting.value(&usual), default, "{setting:?}");
+        }
+    }
+    let always = File::parse("poll_always = true\nspin_us = 7").unwrap().into_config().unwrap();
+    assert_eq!((always.polling(), always.spin_us), (Polling::Always, usual.spin_us));
+}
+
+/// Objective: the reference page has each setting with its default and its bounds, and no other.
+#[test]
+fn reference_page() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let block = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let usual = Config::default();
+    let shown = File::parse(block).unwrap().0;
+    for setting in SETTINGS.iter().filter(|setting| setting.shape != Shape::Policies) {
+        let head = if setting.table.is_empty() { String::new() } else { format!("\n[{}]", setting.table) };
+        let table = block.split_once(&head).unwrap().1.split("\n\n").next().unwrap();
+        let line = table.lines().find(|line| line.starts_with(&format!("{} = ", setting.name)));
+        let line = line.unwrap_or_else(|| panic!("the page lacks {setting:?}"));
+        let says_none = line.contains("default: ") || ["user", "group"].contains(&setting.name);
+        assert!(says_none || setting.value(&shown) == setting.value(&usual), "{line}");
+        if let Shape::Number(least, most @ ..1_000_000_000) = setting.shape
+            && setting.table != "quota"
+        {
+            assert!(line.contains(&format!("{} to {}", grouped(least), grouped(most))), "{line}");
+        }
+    }
+}
+
+/// 10,000,000.
+fn grouped(number: u32) -> String {
+    let digits = number.to_string();
+    let is_first = |at: usize| at > 0 && (digits.len() - at).is_multiple_of(3);
+    digits.char_indices().flat_map(|(at, digit)| is_first(at).then_some(',').into_iter().chain([digit])).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 
-use super::{ConfigError, MAX_WORKERS};
+use super::Config;
 
 /// The number of workers where nothing says how many.
 fn usual_workers() -> usize {
@@ -14,21 +14,21 @@ fn workers_for(cpus: usize) -> usize {
     (cpus / 4).clamp(1, 8)
 }
 
-/// The CPU of each worker, if it is pinned.
-///
-/// # Errors
-/// [`ConfigError::Value`] if there are too few or too many.
-pub(super) fn workers(count: Option<usize>, cpus: Option<Vec<usize>>) -> Result<Vec<Option<usize>>, ConfigError> {
-    let bad = |value: usize, expected| ConfigError::Value { name: "workers", value: value.to_string(), expected };
-    let count = count.or(cpus.as_ref().map(Vec::len)).unwrap_or_else(usual_workers);
-    if count == 0 || count > MAX_WORKERS {
-        return Err(bad(count, "between 1 and 64 workers are possible"));
+impl Config {
+    /// Finds out how many workers there are, if nothing says it, and gives each its CPU, if they are pinned.
+    pub(super) fn place_workers(&mut self) {
+        if self.workers == 0 {
+            self.workers = self.cpus.as_ref().map_or_else(usual_workers, Vec::len);
+        }
+        self.cpus = self.cpus.take().map(|cpus| cpus.into_iter().cycle().take(self.workers).collect());
     }
-    let Some(cpus) = cpus else { return Ok(vec![None; count]) };
-    if cpus.is_empty() {
-        return Err(bad(0, "the list of CPUs is empty"));
+
+    /// The CPU of each worker, one entry per worker; `None`: not pinned.
+    #[must_use]
+    pub fn cpu_of_each(&self) -> Vec<Option<usize>> {
+        let pinned = |cpus: &Vec<usize>| cpus.iter().copied().map(Some).collect();
+        self.cpus.as_ref().map_or_else(|| vec![None; self.workers], pinned)
     }
-    Ok(cpus.iter().cycle().take(count).map(|&c| Some(c)).collect())
 }
 
 #[cfg(test)]
@@ -41,7 +41,7 @@ mod tests {
     fn number_of_workers() {
         let expected = [(1, 1), (2, 1), (3, 1), (4, 1), (7, 1), (8, 2), (31, 7), (64, 8), (256, 8)];
         assert_eq!(expected.map(|(cpus, _)| (cpus, workers_for(cpus))), expected);
-        let number = |text| File::parse(text).unwrap().into_config().unwrap().workers.len();
+        let number = |text| File::parse(text).unwrap().into_config().unwrap().cpu_of_each().len();
         assert_eq!(number(""), usual_workers());
         assert_eq!((number("cpus = [0, 0]"), number("workers = 3")), (2, 3));
     }

@@ -7,14 +7,18 @@ use netvale_control::types::{AttachParams, PortOptions};
 use netvale_portspec::is_hidden;
 use serde_json::{Map, Value, json};
 
-use super::{Config, File, settings};
+use super::{Config, File, SETTINGS};
 
 /// The settings that differ from their defaults, and those ports.
 #[must_use]
 pub fn json(config: &Config, ports: &[AttachParams]) -> Value {
     let mut file = Map::new();
-    let usual = File::default().into_config().map(|usual| settings(&usual)).unwrap_or_default();
-    for setting in settings(config).into_iter().filter(|setting| !setting.value.is_null() && !usual.contains(setting)) {
+    let usual = File::default().into_config().unwrap_or_default();
+    for setting in SETTINGS {
+        let value = setting.value(config);
+        if value.is_null() || value == setting.value(&usual) {
+            continue;
+        }
         let place = match setting.table {
             "" => &mut file,
             table => match file.entry(table).or_insert_with(|| json!({})) {
@@ -22,7 +26,7 @@ pub fn json(config: &Config, ports: &[AttachParams]) -> Value {
                 _ => continue,
             },
         };
-        place.insert(setting.name.to_owned(), setting.value);
+        place.insert(setting.name.to_owned(), value);
     }
     if !ports.is_empty() {
         file.insert("port".into(), ports.iter().map(port).collect());
@@ -145,7 +149,7 @@ mod tests {
         let written = json(&config, &config.ports);
         let text = text(&written, &["above\nand more".into()], |index| (index == 1).then(|| "second".into()));
         let again = File::parse(&text).unwrap_or_else(|e| panic!("{e} in {text}")).into_config().unwrap();
-        assert_eq!((settings(&again), &again.ports), (settings(&config), &config.ports));
+        assert_eq!((json(&again, &[]), &again.ports), (json(&config, &[]), &config.ports));
         assert!(text.starts_with("# above and more\n") && text.contains("\n# second\n[[port]]\n"), "{text}");
         assert!(!text.contains("ports = 64") && !text.contains("ageing_s = 300"), "{text}");
         let schema: Value = serde_json::from_str(&super::super::schema()).unwrap();

@@ -40,10 +40,10 @@ pub fn may_set(
 /// # Errors
 /// [`Refusal`]: `EACCES` names the policy that does.
 pub fn is_within(d: &Daemon, switch: &str, options: &PortOptions) -> Result<(), Refusal> {
-    let most = d.config.policies.of(switch);
+    let most = d.config.switch.policies.of(switch);
     let beyond = options.over(&most).beyond(&most).or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))?;
     // A group has one rate, on all switches.
-    let regroups = || d.config.policies.has_other_rate(options).then_some("rate_group");
+    let regroups = || d.config.switch.policies.has_other_rate(options).then_some("rate_group");
     let Some(key) = beyond.or_else(regroups) else { return Ok(()) };
     let usual = AttachOption::find(key).and_then(|option| option.given(&most));
     let usual = usual.map(|usual| format!(" ({usual})")).unwrap_or_default();
@@ -64,7 +64,8 @@ fn may_have_rules(
     full: &str,
     policies: &Map<String, Value>,
 ) -> Result<(), Refusal> {
-    let usual = |switch: &str, counts: &dyn Fn(&str) -> bool| instructions(&d.config.policies.of(switch), counts);
+    let usual =
+        |switch: &str, counts: &dyn Fn(&str) -> bool| instructions(&d.config.switch.policies.of(switch), counts);
     let mut has = 0;
     let mut more = 0usize;
     for (name, record) in d.ports.iter().filter(|(_, record)| record.owner.uid == caller.uid) {

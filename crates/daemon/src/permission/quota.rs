@@ -76,7 +76,7 @@ pub fn may_trace(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.
 pub fn may_leave_unread(d: &Daemon, caller: Caller, bytes: usize) -> Result<(), Refusal> {
-    let most = d.config.quota.unread;
+    let most = d.config.quota.unread_kib << 10;
     if is_trusted(caller) || bytes <= most {
         return Ok(());
     }
@@ -181,7 +181,8 @@ pub fn may_have_bytes(d: &Daemon, caller: Caller, more: u64) -> Result<(), Refus
     }
     let devices = d.ports.iter().filter(|(_, record)| record.owner.uid == caller.uid);
     let in_devices: u64 = devices.map(|(_, record)| record.behind.memory() + record.link_bytes()).sum();
-    let (has, most) = (d.regions.bytes_of(caller.uid) + in_devices, d.config.quota.memory);
+    let has = d.regions.bytes_of(caller.uid) + in_devices;
+    let most = d.config.quota.memory_mib << 20;
     if has.saturating_add(more) <= most {
         return Ok(());
     }
@@ -203,7 +204,7 @@ pub fn allowance(d: &mut Daemon, caller: Caller) -> Result<Option<Arc<Allowance>
     if is_trusted(caller) {
         return Ok(None);
     }
-    let shared = d.captures.allowance(caller.uid, d.config.quota.captures);
+    let shared = d.captures.allowance(caller.uid, d.config.quota.captures_mib);
     if shared.take() {
         return Ok(Some(Arc::clone(shared)));
     }

@@ -161,7 +161,7 @@ fn switches() {
     for (caller, expected) in [(ALICE, [0, 0, libc::EACCES, 0]), (BOB, [0, libc::EACCES, 0, 0]), (ROOT, [0; 4])] {
         assert_eq!(["vale0", "vale1", "vale2", "vale3"].map(|switch| by(caller, switch)), expected);
     }
-    d.config.shared_switches = vec![ALL.to_owned()];
+    d.config.switch.shared = vec![ALL.to_owned()];
     assert_eq!(errno(may_join(&d, "vale1", BOB)), 0);
 }
 

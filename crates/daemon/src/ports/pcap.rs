@@ -172,7 +172,8 @@ fn on_switch(
 /// Restores what a user has captured.
 pub fn restore(d: &mut Daemon, item: UserCaptures) {
     let caller = Caller { client: 0, uid: item.user, pid: 0 };
-    let (config, most) = (&d.config, d.config.quota.captures);
+    let config = &d.config;
+    let most = d.config.quota.captures_mib;
     d.captures.restore(item, most, |path| permission::place(config, caller, path).ok());
 }
 

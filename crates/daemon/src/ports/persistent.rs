@@ -194,7 +194,7 @@ fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     let place = own_name(&at.port);
     let record = d.ports.get(&place).ok_or_else(|| Refusal::internal("a persistent port without a record"))?;
     let owner = record.owner;
-    let options = record.policies.over(&d.config.policies.of(&at.switch));
+    let options = record.policies.over(&d.config.switch.policies.of(&at.switch));
     let (ingress, egresses) = (record.ingress.clone(), record.egresses.clone());
     let (mut links, policies) = prepare(d, owner, &options, &ingress, &egresses)?;
     let switch = make_switch(d, &at.switch, uid);

@@ -102,7 +102,7 @@ pub fn prepare(
 /// [`Refusal`] when the name is taken or the switch is full.
 pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: NewPort) -> Result<(), Refusal> {
     let NewPort { behind, owner, domain, persistent, lossless, gro, policies } = new;
-    let policies = policies.over(&d.config.policies.of(&at.switch));
+    let policies = policies.over(&d.config.switch.policies.of(&at.switch));
     permission::may_have_rings(d, owner, egress.len() + ingresses.len())?;
     let merged = |e| Arc::new(GroEgress::new(e)) as Arc<dyn Egress>;
     let egresses: Vec<_> = if gro { egress.into_iter().map(merged).collect() } else { egress };

@@ -141,7 +141,7 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
     let mtu = policies.remove(MTU).map(|value| read_mtu(&value)).transpose()?;
     let options = record.policies.with_policies(&policies).or_else(|what| refuse(Errno::INVAL, what))?;
     // What is taken away is as the switch's ports begin.
-    let usual = record.switch.as_ref().map(|switch| d.config.policies.of(switch.name())).unwrap_or_default();
+    let usual = record.switch.as_ref().map(|switch| d.config.switch.policies.of(switch.name())).unwrap_or_default();
     let options = options.over(&usual);
     let mtu_before = record.declared.as_ref().and_then(|declared| declared.params.options.mtu);
     if let Some(mtu) = mtu {

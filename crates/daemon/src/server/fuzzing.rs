@@ -152,7 +152,7 @@ impl Rig {
         let (d, s) = (&self.server.daemon, &self.server);
         assert!(s.running, "a user without rights ended the daemon");
         assert!(s.clients.len() <= MAX_CLIENTS);
-        let quota = d.config.quota;
+        let quota = &d.config.quota;
         for &uid in users {
             let ports = d.ports.iter().filter(|(_, record)| record.owner.uid == uid).count();
             let pipes = d.pipes.iter().filter(|(_, pipe)| pipe.uid == uid).count();
@@ -160,7 +160,7 @@ impl Rig {
             assert!(ports + pipes <= quota.ports, "{ports} ports and {pipes} pipes of user {uid}");
             assert!(connections <= quota.connections, "{connections} connections of user {uid}");
             assert!(d.switches.count_of(uid) <= quota.switches, "switches of user {uid}");
-            assert!(d.regions.bytes_of(uid) <= quota.memory, "memory of user {uid}");
+            assert!(d.regions.bytes_of(uid) <= quota.memory_mib << 20, "memory of user {uid}");
         }
         for (name, record) in d.ports.iter() {
             let is_roots = record.owner.uid == 0 && record.behind.get::<VxlanPort>().is_some();

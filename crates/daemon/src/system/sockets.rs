@@ -205,7 +205,7 @@ pub fn change(path: &Path, from: &SocketAccess, to: &SocketAccess) -> Result<(),
 }
 
 fn mode_of(access: &SocketAccess) -> u32 {
-    access.mode.unwrap_or(if access.group.is_some() { 0o660 } else { 0o600 })
+    access.mode.map_or(if access.group.is_some() { 0o660 } else { 0o600 }, |mode| mode.0)
 }
 
 fn set_mode(path: &Path, access: &SocketAccess) -> Result<(), SocketError> {

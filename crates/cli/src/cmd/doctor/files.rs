@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use crate::values::CpuList;
+use netvale_control::options::numbers;
+
+/// The highest CPU that Linux's `cpu_set_t` names.
+const MAX_CPU: u32 = 1023;
 
 /// A file's text without blanks around it; nothing if it cannot be read.
 pub fn read(path: impl AsRef<Path>) -> Option<String> {
@@ -22,7 +25,8 @@ pub fn chosen(text: &str) -> Option<&str> {
 
 /// The CPUs of a list such as `0-3,8`. Empty for the kernel's ways to write none.
 pub fn cpus(text: &str) -> Vec<usize> {
-    text.trim().parse::<CpuList>().map(|list| list.cpus().to_vec()).unwrap_or_default()
+    let found = numbers(text.trim(), 0..=MAX_CPU).unwrap_or_default();
+    found.into_iter().map(|cpu| cpu as usize).collect()
 }
 
 /// CPUs as a list with ranges.

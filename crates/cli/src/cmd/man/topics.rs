@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use netvale_control::options::OPTIONS;
-use netvale_daemon::config::KEYS;
+use netvale_daemon::config::SETTINGS;
 
 use super::roff::{escaped, section};
 use super::shared;
@@ -22,14 +22,14 @@ fn entry(name: &str, shape: &str, doc: &str, default: &str) -> String {
     format!(".TP\n\\fB{name}\\fR ({})\n{text}\n", escaped(shape))
 }
 
-/// The configuration file, from the tables of its keys.
+/// The configuration file, from the tables of settings and options.
 pub fn configuration() -> String {
     let mut text = title("netvale.toml", 5, "configuration of the netvale daemon");
     text += &section("DESCRIPTION", DESCRIPTION);
     for (table, about) in TABLES {
         let _ = writeln!(text, ".SH \"{}\"\n{about}", if table.is_empty() { "KEYS" } else { table });
-        for key in KEYS.iter().filter(|key| key.table == table.trim_matches(['[', ']'])) {
-            text += &entry(key.name, &key.shape.to_string(), key.doc, key.default);
+        for setting in SETTINGS.iter().filter(|setting| setting.table == table.trim_matches(['[', ']'])) {
+            text += &entry(setting.name, &setting.shape.to_string(), setting.doc(), &setting.default());
         }
     }
     text += ".SH \"[[port]]\"\nA port that is there from the start, as by netvale\\-attach(1).\n";

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use serde_json::Value;
 
-use crate::config::{Config, Setting, SocketAccess, settings};
+use crate::config::{Config, SETTINGS, Setting, SocketAccess, When};
 use crate::daemon::Daemon;
 use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::SocketError;
@@ -16,28 +16,18 @@ use crate::system::{log, sockets};
 
 /// The configuration that the daemon can have now: as wanted, except for what takes a restart.
 pub(super) fn possible(d: &Daemon, wanted: &Config) -> Config {
-    let (now, new) = (d.config.clone(), wanted.clone());
-    let SocketAccess { owner, group, mode } = new.sockets;
-    let (may_give, may_open) = (may_give_sockets(), owns_sockets(d));
-    Config {
-        sockets: SocketAccess {
-            owner: if may_give { owner } else { now.sockets.owner },
-            group: if may_give { group } else { now.sockets.group },
-            mode: if may_open { mode } else { now.sockets.mode },
-        },
-        latency_sampling: new.latency_sampling,
-        require_ports: new.require_ports,
-        allow_dirs: new.allow_dirs.into_iter().filter(|dir| d.reach.has(dir)).collect(),
-        allow_nics: new.allow_nics,
-        allow_taps: new.allow_taps,
-        trusted_hypervisors: new.trusted_hypervisors,
-        shared_switches: new.shared_switches,
-        quota: new.quota,
-        ageing: new.ageing,
-        switches: new.switches,
-        policies: new.policies,
-        ports: new.ports,
-        ..now
+    let mut config = Config { ports: wanted.ports.clone(), ..d.config.clone() };
+    SETTINGS.iter().filter(|setting| can_change(d, setting.when)).for_each(|setting| setting.copy(&mut config, wanted));
+    config.allow_dirs.retain(|dir| d.reach.has(dir));
+    config
+}
+
+fn can_change(d: &Daemon, when: When) -> bool {
+    match when {
+        When::Now | When::ForNewPorts | When::IfReached => true,
+        When::IfGiven => may_give_sockets(),
+        When::IfOwned => owns_sockets(d),
+        When::Restarted => false,
     }
 }
 
@@ -53,22 +43,24 @@ fn owns_sockets(d: &Daemon) -> bool {
 
 /// What is told of the settings. `kept` are the switches that stay, with their forwarding tables.
 pub(super) fn changes(d: &Daemon, wanted: &Config, kept: &[String]) -> Vec<Change> {
-    let (now, then) = (settings(&d.config), settings(&possible(d, wanted)));
+    let possible = possible(d, wanted);
     let mut told = Vec::new();
-    for ((now, then), wanted) in now.into_iter().zip(then).zip(settings(wanted)) {
-        if !is_same(&now.value, &then.value) {
-            told.push(change(Action::Set, &now, &then.value, note(&now, d)));
+    for setting in SETTINGS {
+        let [now, then, wanted] = [&d.config, &possible, wanted].map(|config| setting.value(config));
+        if !is_same(&now, &then) {
+            told.push(change(Action::Set, setting, [&now, &then], note(setting, d)));
         }
-        if !is_same(&then.value, &wanted.value) {
-            told.push(change(Action::Restart, &then, &wanted.value, why(&then, &wanted, d)));
+        if !is_same(&then, &wanted) {
+            told.push(change(Action::Restart, setting, [&then, &wanted], why(setting, [&then, &wanted], d)));
         }
     }
     told.extend(small_tables(d, wanted, kept));
     told
 }
 
-fn change(action: Action, from: &Setting, to: &Value, note: Option<String>) -> Change {
-    Change { action, name: from.path(), from: Some(said(&from.value)), to: Some(said(to)), note }
+fn change(action: Action, setting: &Setting, values: [&Value; 2], note: Option<String>) -> Change {
+    let [from, to] = values.map(|value| Some(said(value)));
+    Change { action, name: setting.path(), from, to, note }
 }
 
 fn said(value: &Value) -> String {
@@ -93,38 +85,35 @@ fn is_same(a: &Value, b: &Value) -> bool {
 
 /// What does not hold immediately.
 fn note(setting: &Setting, d: &Daemon) -> Option<String> {
-    match setting.name {
-        "addresses" | "policies" | "trusted_hypervisors" => Some("of ports that are attached from now on".to_owned()),
-        "allow_dirs" if d.reach.is_limited() => {
-            Some("the daemon itself reaches a folder that goes until a restart".to_owned())
-        }
-        _ => None,
-    }
+    let note = match setting.when {
+        When::ForNewPorts => "of ports that are attached from now on",
+        When::IfReached if d.reach.is_limited() => "the daemon itself reaches a folder that goes until a restart",
+        _ => return None,
+    };
+    Some(note.to_owned())
 }
 
-/// Why it takes a restart.
-fn why(now: &Setting, wanted: &Setting, d: &Daemon) -> Option<String> {
-    let texts = |value: &Value| {
-        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
+/// Why it takes a restart to have the second value, not the first.
+fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
+    let why = match setting.when {
+        When::IfReached => {
+            let [has, wants] = values.map(|value| value.as_array().map_or(&[][..], Vec::as_slice));
+            let missing = wants.iter().filter(|dir| !has.contains(dir)).filter_map(Value::as_str);
+            return Some(format!("the sandbox was entered without {}", missing.collect::<Vec<_>>().join(", ")));
+        }
+        When::IfOwned => "the sockets are another user's",
+        When::IfGiven if d.config.sandbox || d.config.user.is_some() => {
+            "the daemon has given up the right to give files away"
+        }
+        When::IfGiven => "only root may give files away",
+        _ => return None,
     };
-    match (now.table, now.name) {
-        ("", "allow_dirs") => {
-            let (has, wants) = (texts(&now.value), texts(&wanted.value));
-            let missing: Vec<_> = wants.into_iter().filter(|dir| !has.contains(dir)).collect();
-            Some(format!("the sandbox was entered without {}", missing.join(", ")))
-        }
-        ("sockets", "mode") => Some("the sockets are another user's".to_owned()),
-        ("sockets", _) if d.config.sandbox || d.config.user.is_some() => {
-            Some("the daemon has given up the right to give files away".to_owned())
-        }
-        ("sockets", _) => Some("only root may give files away".to_owned()),
-        _ => None,
-    }
+    Some(why.to_owned())
 }
 
 /// Switches that keep a forwarding table of another size than the one wanted.
 fn small_tables(d: &Daemon, wanted: &Config, kept: &[String]) -> Option<Change> {
-    let entries = Fdb::entries_of(wanted.switches.table_entries);
+    let entries = Fdb::entries_of(wanted.switch.table_entries);
     let others: Vec<_> = d.switches.iter().filter(|switch| switch.fdb().capacity() != entries).collect();
     let others: Vec<_> = others.into_iter().filter(|switch| kept.iter().any(|name| name == switch.name())).collect();
     let from = others.first()?.fdb().capacity().to_string();
@@ -154,8 +143,8 @@ pub(super) fn put(d: &mut Daemon, config: Config) -> Result<(), Refusal> {
         let _ = change_sockets(d, &to, &from);
         refuse(Errno::PERM, why.to_string())
     })?;
-    d.switches.treat(config.switches, config.ageing);
-    d.captures.set_most(config.quota.captures);
+    d.switches.treat(config.switch.settings(), config.switch.ageing());
+    d.captures.set_most(config.quota.captures_mib);
     log::set_limit(config.quota.log_lines);
     netvale_mem::latency::set_sampling(config.latency_sampling);
     d.config = config;

@@ -1,13 +1,17 @@
 //! Files applied to a daemon without sockets.
 
+use std::ffi::OsString;
+
 use netvale_control::types::{Action, AttachParams, PortOptions};
+use netvale_harness::shapes::{self, samples};
 use proptest::prelude::*;
+use serde_json::Value;
 
 use super::*;
 use crate::api::attaching::{attach, attach_configured};
 use crate::api::inspect::show;
 use crate::caller::Caller;
-use crate::config::Overrides;
+use crate::config::{Overrides, SETTINGS, Setting};
 use crate::system::sandbox::Reach;
 use crate::worker::TaskId;
 
@@ -158,7 +162,7 @@ fn differences() {
     let kept = |name: &str| before.iter().find(|(full, _)| full == name) == after.iter().find(|(full, _)| full == name);
     assert!(kept("vale0:same") && kept("vale0:waits") && !kept("vale0:rings"));
     assert!(d.ports.get("vale0:waits").unwrap().lossless);
-    assert_eq!((d.config.ageing.as_secs(), d.switches.tick_length().as_millis()), (7, 70));
+    assert_eq!((d.config.switch.ageing_s, d.switches.tick_length().as_millis()), (7, 70));
     assert_eq!(short(&applied(&mut d, &text)), ["!workers"]);
 }
 
@@ -262,10 +266,99 @@ fn settings_now_or_later() {
     assert_eq!(why.note.as_deref(), Some("the sandbox was entered without /elsewhere"));
     assert_eq!(d.config.allow_dirs, [dir.path()]);
     assert_eq!(
-        (d.config.quota.ports, d.config.allow_nics.len(), d.config.latency_sampling, d.config.workers.len()),
-        (1, 1, 7, started("").config.workers.len())
+        (d.config.quota.ports, d.config.allow_nics.len(), d.config.latency_sampling, d.config.workers),
+        (1, 1, 7, started("").config.workers)
     );
     let again = short(&applied(&mut d, &text));
     assert_eq!(again, later.iter().chain(&later_too).map(|change| (*change).to_owned()).collect::<Vec<_>>());
     crate::system::log::set_limit(u32::MAX);
+}
+
+/// Objective: values below each setting's bounds, at them, above, and of another type are judged alike by the schema,
+/// the file that a daemon starts with, what a running daemon applies, and the flag.
+#[test]
+fn all_judge_alike() {
+    let mut d = started("");
+    for setting in SETTINGS {
+        let samples = samples(setting.shape);
+        assert!([true, false].iter().all(|fits| samples.iter().any(|sample| sample.1 == *fits)), "{setting:?}");
+        for (value, fits) in samples {
+            for (judge, judgement) in judgements(&mut d, setting, &value) {
+                assert_eq!(judgement.is_ok(), fits, "{setting:?} = {value}: {judge}: {judgement:?}");
+            }
+        }
+    }
+}
+
+/// What is said of a setting's value, and by whom.
+fn judgements(d: &mut Daemon, setting: &'static Setting, value: &Value) -> Vec<(&'static str, Result<(), String>)> {
+    let (head, line) =
+        if setting.table.is_empty() { (String::new(), 1) } else { (format!("[{}]\n", setting.table), 2) };
+    let text = format!("{head}{} = {}\n", setting.name, toml::Value::try_from(value).unwrap());
+    let schema: Value = serde_json::from_str(&config::schema()).unwrap();
+    let table = if line == 1 { &schema } else { &schema["properties"][setting.table] };
+    let in_schema = admits(&table["properties"][setting.name], value).then_some(()).ok_or_else(String::new);
+    let started = config::File::parse(&text).map_err(|why| why.to_string());
+    let started = started.and_then(|file| file.into_config().map_err(|why| why.to_string()));
+    let dry = apply(d, &ApplyParams { dry_run: true, ..params(&text) }).map_err(|why| why.message);
+    assert!(dry.as_ref().err().is_none_or(|why| why.starts_with(&format!("f.toml:{line}:"))), "{dry:?}");
+    let mut all = vec![("schema", in_schema), ("file", started.map(drop)), ("apply", dry.map(drop))];
+    let words = shapes::words(setting.shape, value).unwrap_or_default();
+    if setting.flag().is_some() && !words.is_empty() {
+        let words = vec![(setting, words.into_iter().map(OsString::from).collect())];
+        let behind = Overrides { words, ..Overrides::default() }.over(config::File::default());
+        all.push(("flag", behind.map(drop).map_err(|why| why.to_string())));
+    }
+    all
+}
+
+/// Whether a schema admits a value, as far as the file's schema goes.
+fn admits(schema: &Value, value: &Value) -> bool {
+    let is_within = |number: f64, least: &str, most: &str| {
+        schema[least].as_f64().is_none_or(|least| least <= number)
+            && schema[most].as_f64().is_none_or(|most| number <= most)
+    };
+    match (schema["type"].as_str(), value) {
+        (Some("boolean"), Value::Bool(_)) => true,
+        (Some("integer"), Value::Number(number)) => {
+            !number.is_f64() && is_within(number.as_f64().unwrap(), "minimum", "maximum")
+        }
+        (Some("string"), Value::String(text)) => {
+            let pattern = schema["pattern"].as_str().map(|pattern| pattern.trim_matches(['^', '$']));
+            pattern.is_none_or(|pattern| fits(pattern, text))
+        }
+        (Some("array"), Value::Array(list)) => {
+            let has_length = is_within(list.len() as f64, "minItems", "maxItems");
+            has_length && list.iter().all(|one| admits(&schema["items"], one))
+        }
+        (Some("object"), Value::Object(map)) => map.iter().all(|(key, one)| {
+            let of_key = schema["properties"].get(key).unwrap_or(&schema["additionalProperties"]);
+            of_key != false && admits(of_key, one)
+        }),
+        _ => false,
+    }
+}
+
+/// Whether a text fits a pattern of characters and classes, each perhaps with `?` or `{n}` behind it.
+fn fits(pattern: &str, text: &str) -> bool {
+    let Some(first) = pattern.chars().next() else { return text.is_empty() };
+    let length = if first == '[' { pattern.find(']').unwrap() + 1 } else { first.len_utf8() };
+    let (class, rest) = pattern.split_at(length);
+    let (counts, rest) = match rest.chars().next() {
+        Some('?') => (0..=1, &rest[1..]),
+        Some('{') => {
+            let (count, rest) = rest[1..].split_once('}').unwrap();
+            let count = count.parse().unwrap();
+            (count..=count, rest)
+        }
+        _ => (1..=1, rest),
+    };
+    let class: Vec<char> = class.trim_matches(['[', ']']).chars().collect();
+    let is_in = |c: &char| match class[..] {
+        [first, '-', last] => (first..=last).contains(c),
+        _ => class.contains(c),
+    };
+    counts.into_iter().any(|count: usize| {
+        text.len() >= count && text.chars().take(count).all(|c| is_in(&c)) && fits(rest, &text[count..])
+    })
 }

@@ -1,0 +1,156 @@
+//! The configuration file as it is read: each key of its tables is a setting, those of a `[[port]]` are the parameters
+//! of `port.attach`.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::Path;
+
+use netvale_control::options::Shape;
+use netvale_control::types::{AttachParams, PortOptions};
+use netvale_portspec::{AttachSpec, PortSpec};
+use serde::de::{Error as _, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Error, ValueDeserializer};
+
+use super::field::FieldValue;
+use super::{Config, ConfigError, SETTINGS, Setting, SwitchPolicies, TABLES};
+
+/// What a configuration file says; settings that it leaves out have their defaults.
+#[derive(Clone, Debug, Default)]
+pub struct File(pub(super) Config);
+
+/// A value, and where it stands.
+type Placed<'a> = Spanned<DeValue<'a>>;
+
+impl File {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// [`ConfigError::Read`] if the file cannot be read, [`ConfigError::Toml`] if it is malformed (unknown keys
+    /// included).
+    pub fn read(path: &Path) -> Result<File, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
+        Self::parse(&text).map_err(|source| ConfigError::Toml { path: path.into(), source: Box::new(source) })
+    }
+
+    /// Parses the text of a file.
+    ///
+    /// # Errors
+    /// The mistake with its line: invalid TOML, unknown keys, values out of range, impossible ports.
+    pub fn parse(text: &str) -> Result<File, Error> {
+        let mut file = File::default();
+        let read = DeTable::parse(text).and_then(|table| read_table(&mut file.0, "", table.get_ref()));
+        read.map(|()| file).map_err(|mut error| {
+            error.set_input(Some(text));
+            error
+        })
+    }
+}
+
+/// Reads the settings of a table; at the top, the other tables and the ports, too.
+fn read_table(config: &mut Config, name: &str, table: &DeTable<'_>) -> Result<(), Error> {
+    let is_top = name.is_empty();
+    for (key, value) in table {
+        let below = TABLES.iter().find(|(below, _)| is_top && !below.is_empty() && *below == key.get_ref());
+        if let Some(setting) = Setting::find(name, key.get_ref()) {
+            read_setting(config, setting, value)?;
+        } else if let Some((below, _)) = below {
+            read_table(config, below, table_at(value)?)?;
+        } else if is_top && key.get_ref() == "port" {
+            config.ports = read_ports(value)?;
+        } else {
+            let place = Spanned::new(key.span(), DeValue::String(key.get_ref().clone()));
+            return Err(error_at(&place, unknown(name, key.get_ref())));
+        }
+    }
+    Ok(())
+}
+
+fn unknown(table: &str, key: &str) -> String {
+    let settings = SETTINGS.iter().filter(|setting| setting.table == table).map(|setting| setting.name);
+    let below = TABLES.iter().map(|(below, _)| *below).chain(["port"]).filter(|_| table.is_empty());
+    let known: Vec<String> =
+        settings.chain(below).filter(|name| !name.is_empty()).map(|name| format!("`{name}`")).collect();
+    format!("unknown field `{key}`, expected one of {}", known.join(", "))
+}
+
+fn read_setting(config: &mut Config, setting: &Setting, place: &Placed<'_>) -> Result<(), Error> {
+    let reader = ValueDeserializer::from(place.clone());
+    if setting.shape != Shape::Policies {
+        return setting.put(config, Value::deserialize(reader)?).map_err(|why| error_at(place, why));
+    }
+    // Its own reader knows where in the table a mistake is.
+    let policies = SwitchPolicies::deserialize(reader)?;
+    if let Some(misfit) = policies.wrong() {
+        let table = place.get_ref().get(misfit.switch.as_str()).unwrap_or(place);
+        return Err(error_at(table.get_ref().get(misfit.key).unwrap_or(table), misfit));
+    }
+    setting.put(config, policies.value()).map_err(|why| error_at(place, why))
+}
+
+fn table_at<'a, 'b>(place: &'a Placed<'b>) -> Result<&'a DeTable<'b>, Error> {
+    let found = place.get_ref();
+    found.as_table().ok_or_else(|| error_at(place, format!("expected a table, found {}", found.type_str())))
+}
+
+/// Reads the ports: each is possible, and has a name of its own.
+fn read_ports(places: &Placed<'_>) -> Result<Vec<AttachParams>, Error> {
+    let list = places.get_ref().as_array();
+    let list = list.ok_or_else(|| error_at(places, "expected a list of tables: write [[port]] above each"))?;
+    let mut names = HashSet::new();
+    let mut ports = Vec::new();
+    for place in list {
+        let port = read_port(place)?;
+        let at = |key| place.get_ref().get(key).unwrap_or(place);
+        let spec = port.check().map_err(|misfit| error_at(at(misfit.key), misfit))?;
+        let name = full_name(&port, &spec);
+        if !names.insert(name.clone()) {
+            let key = if port.options.name.is_some() { "name" } else { "port" };
+            return Err(error_at(at(key), format!("another port has the name {name}: give one of them a `name`")));
+        }
+        ports.push(port);
+    }
+    Ok(ports)
+}
+
+fn read_port(place: &Placed<'_>) -> Result<AttachParams, Error> {
+    let mut rest = table_at(place)?.clone();
+    let mut text =
+        |key: &str| rest.remove(key).map(|value| String::deserialize(ValueDeserializer::from(value))).transpose();
+    let switch = text("switch")?.unwrap_or_default();
+    let port = text("port")?.ok_or_else(|| error_at(place, "missing field `port`"))?;
+    let rest = Spanned::new(place.span(), DeValue::Table(rest));
+    let options = PortOptions::deserialize(ValueDeserializer::from(rest))?;
+    Ok(AttachParams { switch, port, options })
+}
+
+/// The full name of a port that is attached so.
+pub fn full_name(params: &AttachParams, spec: &AttachSpec) -> String {
+    match &params.options {
+        PortOptions { backend: Some(backend), .. } => {
+            PortSpec::parse(backend).map_or_else(|_| backend.clone(), |named| named.written_name().to_string())
+        }
+        PortOptions { name: Some(name), .. } => format!("{}:{name}", params.switch),
+        _ => format!("{}:{}", params.switch, spec.port_name()),
+    }
+}
+
+/// Makes an error with the place of a value. The crate only adds places to errors that a value's own reader returns.
+fn error_at(place: &Placed<'_>, why: impl fmt::Display) -> Error {
+    struct Fail<T>(T);
+    impl<'de, T: fmt::Display> Visitor<'de> for Fail<T> {
+        type Value = Error;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a value")
+        }
+
+        fn visit_some<D: Deserializer<'de>>(self, _: D) -> Result<Error, D::Error> {
+            Err(D::Error::custom(self.0))
+        }
+    }
+    let reader = ValueDeserializer::from(place.clone());
+    reader.deserialize_option(Fail(why)).unwrap_or_else(|error| error)
+}
