@@ -15,11 +15,10 @@ use serde::Serialize;
 use crate::case::Case;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
-use crate::options::Options;
-use crate::record::{Line, Record};
+use crate::measure::Measure;
+use crate::record::{Line, Record, range, read_lines, to_json};
 use crate::scenarios;
 use crate::stats::Summary;
-use crate::table::range;
 
 /// The `netvale-bench` of a build.
 #[derive(Clone, Debug)]
@@ -45,7 +44,6 @@ pub struct Pair {
 
 impl Pair {
     /// Whether the newer build is at most that many per cent worse.
-    #[must_use]
     pub fn is_within(&self, percent: f64) -> bool {
         self.ratio.median >= 1.0 - percent / 100.0
     }
@@ -53,9 +51,6 @@ impl Pair {
 
 impl Build {
     /// The build that `program` belongs to.
-    ///
-    /// # Errors
-    /// There is no such file.
     pub fn at(program: &Path) -> Result<Build> {
         let found = program.canonicalize();
         let program = found.map_err(BenchError::io(format!("finding {}", program.display())))?;
@@ -64,7 +59,7 @@ impl Build {
     }
 
     /// One round: each case measured once.
-    fn round(&self, scenario: &str, options: &Options) -> Result<Vec<Record>> {
+    fn round(&self, scenario: &str, options: &Measure) -> Result<Vec<Record>> {
         interrupt::check()?;
         let mut command = Command::new(&self.program);
         if self.subcommand {
@@ -77,7 +72,7 @@ impl Build {
             }
         };
         let numbers = |values: &[u32]| values.iter().map(u32::to_string).collect::<Vec<_>>();
-        list("--variant", options.variants.clone());
+        list("--variant", options.variant.clone());
         list("--frame-bytes", numbers(&options.frame_bytes));
         list("--batch", numbers(&options.batch));
         list("--ports", numbers(&options.ports));
@@ -87,28 +82,16 @@ impl Build {
     }
 
     fn records(&self, mut command: Command) -> Result<Vec<Record>> {
-        let program = || self.program.display().to_string();
-        let output = command.output().map_err(|source| BenchError::Spawn { program: program(), source })?;
+        let program = self.program.display().to_string();
+        let output = command.output().map_err(BenchError::spawn(&program))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let lines = text.lines().enumerate().map(|(number, line)| {
-            let bad = |source| BenchError::BadLine { file: self.program.clone(), line: number + 1, source };
-            serde_json::from_str::<Line>(line).map_err(bad)
-        });
-        let records: Vec<Record> = lines
-            .filter_map(|line| match line {
-                Ok(Line::Record(record)) => Some(Ok(*record)),
-                Ok(Line::Skipped(_)) => None,
-                Err(error) => Some(Err(error)),
-            })
-            .collect::<Result<_>>()?;
+        let lines = read_lines(&text, &self.program)?;
+        let records: Vec<Record> = lines.into_iter().filter_map(Line::into_record).collect();
         if !records.is_empty() {
             return Ok(records);
         }
-        Err(BenchError::Failed {
-            program: program(),
-            status: output.status.to_string(),
-            output: format!("{text}{}", String::from_utf8_lossy(&output.stderr)),
-        })
+        let said = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
+        Err(BenchError::failed(program, output.status, &said))
     }
 }
 
@@ -116,13 +99,10 @@ impl Build {
 type Rounds = BTreeMap<String, (Case, [Vec<f64>; 2])>;
 
 /// Runs both builds in turn, `options.runs` rounds, scenario by scenario, and writes the result to `out`.
-///
-/// # Errors
-/// A build that does not run or measures nothing, an interrupt, or an output that cannot be written.
-pub fn run(builds: &[Build; 2], options: &Options, json: bool, out: &mut dyn Write) -> Result<Vec<Pair>> {
-    options.plan()?;
+pub fn run(builds: &[Build; 2], options: &Measure, json: bool, out: &mut dyn Write) -> Result<Vec<Pair>> {
+    options.plan(false)?;
     let _guard = interrupt::Guard::install()?;
-    let all = || scenarios::all().iter().map(|scenario| scenario.name.to_owned()).collect();
+    let all = || scenarios::ALL.iter().map(|scenario| scenario.name.to_owned()).collect();
     let chosen: Vec<String> = if options.scenarios.is_empty() { all() } else { options.scenarios.clone() };
     let mut pairs = Vec::new();
     for scenario in &chosen {
@@ -151,9 +131,7 @@ fn pair(case: Case, [old, new]: &[Vec<f64>; 2]) -> Option<Pair> {
 }
 
 fn lines(pairs: &[Pair]) -> Result<String> {
-    let line = |pair| serde_json::to_string(pair).map(|text| text + "\n");
-    let all: serde_json::Result<String> = pairs.iter().map(line).collect();
-    all.map_err(|error| BenchError::Usage(format!("a figure cannot be written: {error}")))
+    pairs.iter().map(|pair| to_json(pair).map(|text| text + "\n")).collect()
 }
 
 fn render(pairs: &[Pair]) -> String {

@@ -34,14 +34,12 @@ pub enum Unit {
 
 impl Unit {
     /// Whether a smaller figure is the better one.
-    #[must_use]
     pub fn lower_is_better(self) -> bool {
         matches!(self, Self::Nanos | Self::Micros | Self::Percent | Self::Kib)
     }
 
     /// How many times better `ours` is than `theirs`: > 1 is better for us in every unit.
     /// `None` where the ratio has no meaning (a figure of zero).
-    #[must_use]
     pub fn ratio(self, ours: f64, theirs: f64) -> Option<f64> {
         let (over, under) = if self.lower_is_better() { (theirs, ours) } else { (ours, theirs) };
         let ratio = over / under;
@@ -49,7 +47,6 @@ impl Unit {
     }
 
     /// A count of frames of `frame_bytes` bytes in `seconds`, in this unit. `None` for the units that are no rate.
-    #[must_use]
     pub fn rate(self, frames: u64, frame_bytes: u32, seconds: f64) -> Option<f64> {
         let per_second = frames as f64 / seconds;
         match self {
@@ -103,8 +100,14 @@ pub struct Case {
 }
 
 impl Case {
+    /// A case in which all that may vary is zero, or nothing.
+    pub fn new(scenario: &str, variant: &str, unit: Unit) -> Self {
+        let (scenario, variant) = (scenario.to_owned(), variant.to_owned());
+        let (spin_us, addresses, foreign) = (None, None, None);
+        Self { scenario, variant, frame_bytes: 0, batch: 0, ports: 0, spin_us, addresses, foreign, unit }
+    }
+
     /// The variant, with what has no column of its own.
-    #[must_use]
     pub fn label(&self) -> String {
         let addresses = self.addresses.map_or_else(String::new, |addresses| format!(" {addresses}"));
         let spin = self.spin_us.map_or_else(String::new, |spin| format!(" {spin} us"));
@@ -114,13 +117,11 @@ impl Case {
 
     /// Whether the applications write and read the frames' bytes, not just slots. A peer fits only where it does the
     /// same.
-    #[must_use]
     pub fn touches(&self) -> bool {
         !self.variant.ends_with("untouched")
     }
 
     /// Frames a second in the case's unit.
-    #[must_use]
     pub fn rate(&self, frames_a_second: f64) -> f64 {
         self.unit.rate(1_000_000, self.frame_bytes, 1.0).unwrap_or(0.0) * frames_a_second / 1e6
     }
@@ -129,7 +130,6 @@ impl Case {
     pub const SECURED: &str = "switch-secured";
 
     /// Whether it is two ports of a switch of their own, frames touched: what other switches do, too.
-    #[must_use]
     pub fn is_across_a_switch(&self) -> bool {
         match self.scenario.as_str() {
             "vale" => matches!(self.variant.as_str(), "daemon" | "daemon-large"),
@@ -139,19 +139,16 @@ impl Case {
     }
 
     /// Whether the ports are to be in a VLAN, and to take frames from their own addresses only.
-    #[must_use]
     pub fn is_secured(&self) -> bool {
         self.scenario == "policies" && self.variant == Self::SECURED
     }
 
     /// Whether it is that variant of those that share the machine with others, its p99 included.
-    #[must_use]
     pub fn is_crowded(&self, variant: &str) -> bool {
         self.scenario == "crowded" && self.variant.strip_suffix(P99).unwrap_or(&self.variant) == variant
     }
 
     /// Whether it is a hand-off to a sleeping thread: `Some(true)` across cores, `Some(false)` on one core.
-    #[must_use]
     pub fn sleeps_across(&self) -> Option<bool> {
         match self.variant.as_str() {
             "sleeping" if self.scenario == "latency" => Some(true),
@@ -164,25 +161,17 @@ impl Case {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.scenario, self.variant)?;
-        if self.frame_bytes > 0 {
-            write!(f, " {} B", self.frame_bytes)?;
-        }
-        if self.batch > 0 {
-            write!(f, " batch {}", self.batch)?;
-        }
-        if self.ports > 2 {
-            write!(f, " {} ports", self.ports)?;
-        }
-        if let Some(addresses) = self.addresses {
-            write!(f, " {addresses} addresses")?;
-        }
-        if let Some(spin) = self.spin_us {
-            write!(f, " spin {spin} us")?;
-        }
-        match self.foreign {
-            Some(foreign) => write!(f, " {foreign} foreign threads"),
-            None => Ok(()),
-        }
+        let some = |value: u32, least: u32| (value > least).then_some(value);
+        let rest = [
+            (" ", some(self.frame_bytes, 0), " B"),
+            (" batch ", some(self.batch, 0), ""),
+            (" ", some(self.ports, 2), " ports"),
+            (" ", self.addresses, " addresses"),
+            (" spin ", self.spin_us, " us"),
+            (" ", self.foreign, " foreign threads"),
+        ];
+        let mut shown = rest.iter().filter_map(|(before, value, after)| Some((before, (*value)?, after)));
+        shown.try_for_each(|(before, value, after)| write!(f, "{before}{value}{after}"))
     }
 }
 

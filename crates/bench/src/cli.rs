@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::ab::{self, Build};
 use crate::cost;
 use crate::error::{BenchError, Result};
-use crate::options::{self, Options, Rivals};
+use crate::measure::Measure;
+use crate::options::{self, Options};
 use crate::scenarios;
 use crate::sys::worker;
 
@@ -24,71 +25,11 @@ struct Cli {
     command: Option<Command>,
 
     #[command(flatten)]
-    measure: Measure,
-
-    /// Few short runs, to see that all works; no figures to publish.
-    #[arg(long)]
-    quick: bool,
-
-    /// Peers to run beside, by name, or all.
-    #[arg(long, value_name = "PEER", value_delimiter = ',')]
-    against: Vec<String>,
-
-    /// Measure the peers alone.
-    #[arg(long)]
-    peers_only: bool,
-
-    /// One JSON object a line instead of the table.
-    #[arg(long)]
-    json: bool,
-
-    /// Also write the results to this file, one JSON object a line, for `netvale-bench report`.
-    #[arg(long, value_name = "FILE")]
-    save: Option<PathBuf>,
+    options: Options,
 
     /// List scenarios and peers, and what is missing to run them.
     #[arg(long)]
     list: bool,
-}
-
-/// The cases to measure, and the number of runs.
-#[derive(Debug, Args)]
-struct Measure {
-    /// Scenarios; all when none is given (see --list).
-    #[arg(value_name = "SCENARIO")]
-    scenarios: Vec<String>,
-
-    /// Only the variant of that name, or those whose names contain one of these texts.
-    #[arg(long, value_name = "TEXT", value_delimiter = ',')]
-    variant: Vec<String>,
-
-    /// Runs that count, for each case.
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    runs: usize,
-
-    /// Seconds a run.
-    #[arg(long, value_name = "S", default_value_t = 1.0)]
-    seconds: f64,
-
-    /// Frame lengths to go through, without CRC [default: the scenario's].
-    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
-    frame_bytes: Vec<u32>,
-
-    /// Batches to go through, in frames [default: the scenario's].
-    #[arg(long, value_name = "FRAMES", value_delimiter = ',')]
-    batch: Vec<u32>,
-
-    /// Numbers of ports or rings to go through [default: the scenario's].
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    ports: Vec<u32>,
-
-    /// Numbers of busy foreign threads to go through [default: the scenario's].
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    foreign: Vec<u32>,
-
-    /// CPUs to pin to, in order of use [default: the first two allowed].
-    #[arg(long, value_name = "CPU", value_delimiter = ',')]
-    cpus: Vec<usize>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -155,25 +96,7 @@ enum Command {
     Count { path: String, batch: u32 },
 }
 
-impl Measure {
-    fn options(self) -> Options {
-        Options {
-            scenarios: self.scenarios,
-            variants: self.variant,
-            runs: self.runs,
-            seconds: self.seconds,
-            frame_bytes: self.frame_bytes,
-            batch: self.batch,
-            ports: self.ports,
-            foreign: self.foreign,
-            cpus: self.cpus,
-            ..Options::default()
-        }
-    }
-}
-
 /// Runs the program: arguments, work, errors, exit code.
-#[must_use]
 pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|arg| arg == worker::SUBCOMMAND) {
         return worker::main(scenarios::ROLES);
@@ -185,14 +108,14 @@ fn run(cli: Cli) -> Result<ExitCode> {
     let out = &mut std::io::stdout();
     let worked = match cli.command {
         Some(Command::Report { files, out: folder }) => {
-            for file in crate::report(&files, &folder)? {
+            for file in crate::report::report(&files, &folder)? {
                 println!("{}", file.display());
             }
             true
         }
         Some(Command::Ab { old, new, measure, tolerance, json }) => {
             let builds = [Build::at(&old)?, Build::at(&new)?];
-            ab::run(&builds, &measure.options(), json, out)?.iter().all(|pair| pair.is_within(tolerance))
+            ab::run(&builds, &measure, json, out)?.iter().all(|pair| pair.is_within(tolerance))
         }
         Some(Command::Cost { paths, budgets, update }) => cost::run(&paths, &budgets, update, out)?,
         Some(Command::Count { path, batch }) => {
@@ -209,17 +132,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             options::list(out)?;
             true
         }
-        None => {
-            let options = Options {
-                against: Rivals::from_names(&cli.against),
-                peers_only: cli.peers_only,
-                quick: cli.quick,
-                json: cli.json,
-                save: cli.save,
-                ..cli.measure.options()
-            };
-            options::run(&options, out)?.measured()
-        }
+        None => options::run(&cli.options, out)?,
     };
     Ok(if worked { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -228,12 +141,10 @@ fn run(cli: Cli) -> Result<ExitCode> {
 fn report(error: &BenchError) -> ExitCode {
     let (code, next) = match error {
         BenchError::Io { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
-        BenchError::UnknownScenario { .. } | BenchError::UnknownPeer { .. } => {
-            (2, "'netvale-bench --list' says what each is and what it needs")
-        }
+        BenchError::Unknown(..) => (2, "'netvale-bench --list' says what each is and what it needs"),
         BenchError::Usage(_) => (2, "'netvale-bench --help' lists the options"),
         BenchError::Interrupted => (1, "start it again when the machine is free"),
-        BenchError::BadLine { .. } => (1, "give the unchanged output of 'netvale-bench --json'"),
+        BenchError::BadLine(..) => (1, "give the unchanged output of 'netvale-bench --json'"),
         _ => (1, "'netvale-bench --list' says what is missing to run scenarios and peers"),
     };
     eprintln!("netvale-bench: {error}\n  {next}");

@@ -1,5 +1,7 @@
-//! The two traits of the harness: who takes part, and a started set-up that can be measured.
+//! Who takes part, and a started set-up that can be measured.
 
+use std::any::Any;
+use std::rc::Rc;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -7,97 +9,175 @@ use hdrhistogram::Histogram;
 use crate::case::Case;
 use crate::disturb::Disturbance;
 use crate::error::{Result, Skip};
+use crate::sys::part::{Part, Parts};
+use crate::sys::{Needs, need};
 
-/// The resources that a contender may use.
-#[derive(Clone, Debug)]
-pub struct Env {
-    /// The CPUs to pin to, in order of use. Never empty.
-    pub cores: Vec<usize>,
-}
+/// The CPUs to pin to, in order of use. Where there is only one, it is both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cores(pub usize, pub usize);
 
-impl Env {
-    /// The first two CPUs.
-    ///
-    /// # Errors
-    /// [`Skip::TooFewCpus`] when there is only one.
-    pub fn two_cores(&self) -> std::result::Result<(usize, usize), Skip> {
-        match self.cores[..] {
-            [first, second, ..] => Ok((first, second)),
-            _ => Err(Skip::TooFewCpus { needed: 2, given: self.cores.len() }),
-        }
+impl Cores {
+    /// The first two of those given.
+    pub fn of(cpus: &[usize]) -> Self {
+        let first = cpus.first().copied().unwrap_or(0);
+        Self(first, cpus.get(1).copied().unwrap_or(first))
     }
 }
 
 /// Somebody who can be measured: netvale or a peer.
-pub trait Contender {
+pub struct Contender {
     /// A short name without spaces: `netvale`, `dpdk-memif`.
-    fn name(&self) -> &str;
-
+    pub name: &'static str,
     /// One line: which set-up this is.
-    fn about(&self) -> &str;
+    pub about: &'static str,
+    needs: Needs,
+    fits: Box<dyn Fn(&Case) -> bool>,
+    start: Box<dyn Fn(&Case, Cores) -> Result<Session>>,
+}
+
+impl Contender {
+    /// A contender that needs this to run, and is started so for cases that it fits: where comparing it is fair.
+    pub fn new(
+        name: &'static str,
+        about: &'static str,
+        needs: Needs,
+        fits: impl Fn(&Case) -> bool + 'static,
+        start: impl Fn(&Case, Cores) -> Result<Session> + 'static,
+    ) -> Self {
+        Self { name, about, needs, fits: Box::new(fits), start: Box::new(start) }
+    }
+
+    /// The same, for only those of the cases.
+    pub fn only(mut self, fits: impl Fn(&Case) -> bool + 'static) -> Self {
+        let before = self.fits;
+        self.fits = Box::new(move |case| before(case) && fits(case));
+        self
+    }
+
+    /// The same with other needs.
+    pub fn needing(self, needs: Needs) -> Self {
+        Self { needs, ..self }
+    }
 
     /// Whether this contender can do `case`, in the sense that comparing it there is fair.
-    fn fits(&self, case: &Case) -> bool;
+    pub fn fits(&self, case: &Case) -> bool {
+        (self.fits)(case)
+    }
 
-    /// Whether it can run on this machine.
-    ///
-    /// # Errors
-    /// Why not, and what would help.
-    fn available(&self, env: &Env) -> std::result::Result<(), Skip>;
+    /// Whether it can run on this machine, on these CPUs.
+    pub fn available(&self, cpus: &[usize]) -> std::result::Result<(), Skip> {
+        need(self.needs, cpus.len())
+    }
 
     /// Sets everything up. The session is idle (uses no CPU) until [`Session::resume`].
-    ///
-    /// # Errors
-    /// Whatever the set-up ran into; all that it had started is taken down again.
-    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>>;
+    pub fn start(&self, case: &Case, cpus: &[usize]) -> Result<Session> {
+        (self.start)(case, Cores::of(cpus))
+    }
 }
+
+/// Further facts for the record, by name.
+pub type Facts = Vec<(String, String)>;
+/// Measures for about so long.
+pub type Measuring = Box<dyn FnMut(Duration) -> Result<Sample>>;
 
 /// A set-up that can be measured again and again. Dropping it takes down all that it started, also on failure.
 ///
 /// Sessions share cores, so one that is not being measured must use no CPU: the runner brackets each measurement
 /// with `resume` and `pause`.
-pub trait Session {
+pub struct Session {
+    // Dropped in this order.
+    measuring: Measuring,
+    check: Option<Box<dyn Fn() -> Result<()>>>,
+    parts: Parts,
+    kept: Vec<Box<dyn Any>>,
+    /// A description of how the cores are used.
+    pub cores: String,
+    /// Whether the frames' bytes are read or written, not just descriptors.
+    pub touched: bool,
+    /// Facts that are known from the start.
+    pub facts: Facts,
+}
+
+impl Session {
+    /// A session in which this process does all the work, and only while it measures.
+    pub fn new(
+        cores: impl Into<String>,
+        touched: bool,
+        measuring: impl FnMut(Duration) -> Result<Sample> + 'static,
+    ) -> Self {
+        let (cores, measuring) = (cores.into(), Box::new(measuring));
+        Self { measuring, check: None, parts: Vec::new(), kept: Vec::new(), cores, touched, facts: Vec::new() }
+    }
+
+    /// Stopped between measurements, after the parts before it.
+    pub fn with(mut self, part: &Rc<impl Part + 'static>) -> Self {
+        self.parts.push(Rc::clone(part) as Rc<dyn Part>);
+        self
+    }
+
+    /// The same for several parts.
+    pub fn with_all(mut self, parts: Parts) -> Self {
+        self.parts.extend(parts);
+        self
+    }
+
+    /// Taken down after all that is there before.
+    pub fn keeping(mut self, thing: impl Any) -> Self {
+        self.kept.push(Box::new(thing));
+        self
+    }
+
+    /// A fact about the set-up.
+    pub fn fact(mut self, name: &str, value: impl ToString) -> Self {
+        self.facts.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// Checked after each measurement, while all is stopped.
+    pub fn checked(mut self, check: impl Fn() -> Result<()> + 'static) -> Self {
+        self.check = Some(Box::new(check));
+        self
+    }
+
+    /// Measured in another way, made of its own.
+    pub fn wrapped<M: FnMut(Duration) -> Result<Sample> + 'static>(
+        mut self,
+        wrap: impl FnOnce(Measuring) -> M,
+    ) -> Self {
+        self.measuring = Box::new(wrap(self.measuring));
+        self
+    }
+
+    /// With all parts stopped: the state in which it is handed over.
+    pub fn idle(self) -> Result<Self> {
+        self.parts.iter().try_for_each(|part| part.freeze())?;
+        Ok(self)
+    }
+
     /// Lets traffic flow (or get ready to).
-    ///
-    /// # Errors
-    /// A part of the set-up is gone.
-    fn resume(&mut self) -> Result<()> {
-        Ok(())
+    pub fn resume(&mut self) -> Result<()> {
+        self.parts.iter().rev().try_for_each(|part| part.thaw())
     }
 
     /// Stops using CPU.
-    ///
-    /// # Errors
-    /// A part of the set-up is gone.
-    fn pause(&mut self) -> Result<()> {
-        Ok(())
+    pub fn pause(&mut self) -> Result<()> {
+        self.parts.iter().try_for_each(|part| part.freeze())?;
+        self.check.as_ref().map_or(Ok(()), |check| check())
     }
 
     /// Measures for about `window`.
-    ///
-    /// # Errors
-    /// A part of the set-up is gone, or nothing moved.
-    fn measure(&mut self, window: Duration) -> Result<Sample>;
-
-    /// A description of how the cores are used.
-    fn cores(&self) -> String;
-
-    /// Whether the frames' bytes are read or written, not just descriptors.
-    fn touched(&self) -> bool;
-
-    /// The processes that do the measured work, this one included if it does.
-    fn processes(&self) -> Vec<u32> {
-        Vec::new()
+    pub fn measure(&mut self, window: Duration) -> Result<Sample> {
+        (self.measuring)(window)
     }
 
-    /// Further facts about the set-up, for the record.
-    fn context(&self) -> Vec<(String, String)> {
-        Vec::new()
+    /// The processes that do the measured work, this one included if it does.
+    pub fn processes(&self) -> Vec<u32> {
+        self.parts.iter().flat_map(|part| part.pids()).collect()
     }
 }
 
 /// One measurement.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Sample {
     /// The figure, in the case's unit.
     pub value: f64,
@@ -107,12 +187,25 @@ pub struct Sample {
     pub latencies: Option<Histogram<u64>>,
     /// Share of the time of all CPUs that the measured programs got, per cent, where the scenario looks at it.
     pub cpu_percent: Option<f64>,
+    /// Further facts about it.
+    pub facts: Facts,
 }
 
 impl Sample {
-    /// A sample without single latencies and CPU share.
-    #[must_use]
+    /// A sample without anything further.
     pub fn new(value: f64, disturbance: Disturbance) -> Self {
-        Self { value, disturbance, latencies: None, cpu_percent: None }
+        Self { value, disturbance, ..Self::default() }
+    }
+
+    /// A sample of single times, whose figure is that quantile of theirs, in microseconds.
+    pub fn of_times(times: Histogram<u64>, quantile: f64, disturbance: Disturbance) -> Self {
+        let value = times.value_at_quantile(quantile) as f64 / 1000.0;
+        Self { latencies: Some(times), ..Self::new(value, disturbance) }
+    }
+
+    /// A fact about it.
+    pub fn fact(mut self, name: &str, value: impl ToString) -> Self {
+        self.facts.push((name.to_owned(), value.to_string()));
+        self
     }
 }

@@ -7,10 +7,11 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use crate::case::{Case, P99};
-use crate::contender::{Sample, Session};
+use crate::contender::Session;
 use crate::disturb::{self, Watch};
 use crate::error::Result;
-use crate::sys::worker::{Context, Role, Worker};
+use crate::sys::part::Part;
+use crate::sys::worker::{Context, Role, Worker, Wrapper};
 use crate::{interrupt, pin};
 
 /// The role of the process with the threads.
@@ -19,15 +20,29 @@ pub const ROLE: (&str, Role) = ("crowd", busy);
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// The session beside the foreign threads of the case; as it is where the machine is ours alone.
-///
-/// # Errors
-/// The threads do not start.
-pub fn beside(case: &Case, session: Box<dyn Session>) -> Result<Box<dyn Session>> {
+pub fn beside(case: &Case, session: Session) -> Result<Session> {
     let Some(foreign) = case.foreign else { return Ok(session) };
-    let crowd = Worker::spawn_anywhere(ROLE.0, &foreign)?;
+    let crowd = Worker::spawn(Wrapper::None, ROLE.0, None, &foreign)?;
     crowd.freeze()?;
-    let is_p99 = case.variant.ends_with(P99);
-    Ok(Box::new(Crowded { session, crowd, cpus: pin::allowed()?.len(), is_p99 }))
+    let (own, cpus, is_p99) = (session.processes(), pin::allowed()?.len(), case.variant.ends_with(P99));
+    let all = [&own[..], &[crowd.pid()]].concat();
+    let wrap = |mut inner: crate::contender::Measuring| {
+        move |window: Duration| {
+            interrupt::sleep(SETTLE)?;
+            // The foreign threads are part of the measurement, and that programs wait for them is what is measured.
+            let watch = Watch::start(&all, &[]);
+            let (used, start) = (disturb::cpu_time(&own), Instant::now());
+            let mut sample = inner(window)?;
+            let (used, time) = (disturb::cpu_time(&own).saturating_sub(used), start.elapsed() * cpus as u32);
+            sample.disturbance = watch.finish();
+            sample.cpu_percent = Some(100.0 * used.as_secs_f64() / time.as_secs_f64().max(1e-9));
+            if let Some(times) = sample.latencies.as_ref().filter(|_| is_p99) {
+                sample.value = times.value_at_quantile(0.99) as f64 / 1000.0;
+            }
+            Ok(sample)
+        }
+    };
+    Ok(session.wrapped(wrap).with(&crowd))
 }
 
 /// Threads that do nothing, all the time.
@@ -44,57 +59,5 @@ fn busy(context: &Context) -> Result<()> {
     context.ready()?;
     loop {
         std::thread::park();
-    }
-}
-
-struct Crowded {
-    session: Box<dyn Session>,
-    crowd: Worker,
-    cpus: usize,
-    /// Whether the figure is the slowest of 100 frames.
-    is_p99: bool,
-}
-
-impl Session for Crowded {
-    fn resume(&mut self) -> Result<()> {
-        self.crowd.thaw()?;
-        self.session.resume()
-    }
-
-    fn pause(&mut self) -> Result<()> {
-        self.session.pause()?;
-        self.crowd.freeze()
-    }
-
-    fn measure(&mut self, window: Duration) -> Result<Sample> {
-        interrupt::sleep(SETTLE)?;
-        let own = self.session.processes();
-        // The foreign threads are part of the measurement, and that programs wait for them is what is measured.
-        let watch = Watch::start(&[&own[..], &[self.crowd.pid()]].concat(), &[]);
-        let (used, start) = (disturb::cpu_time(&own), Instant::now());
-        let mut sample = self.session.measure(window)?;
-        let (used, time) = (disturb::cpu_time(&own).saturating_sub(used), start.elapsed() * self.cpus as u32);
-        sample.disturbance = watch.finish();
-        sample.cpu_percent = Some(100.0 * used.as_secs_f64() / time.as_secs_f64().max(1e-9));
-        if let Some(times) = sample.latencies.as_ref().filter(|_| self.is_p99) {
-            sample.value = times.value_at_quantile(0.99) as f64 / 1000.0;
-        }
-        Ok(sample)
-    }
-
-    fn cores(&self) -> String {
-        self.session.cores()
-    }
-
-    fn touched(&self) -> bool {
-        self.session.touched()
-    }
-
-    fn processes(&self) -> Vec<u32> {
-        self.session.processes()
-    }
-
-    fn context(&self) -> Vec<(String, String)> {
-        self.session.context()
     }
 }

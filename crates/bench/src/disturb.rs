@@ -35,7 +35,6 @@ pub struct Disturbance {
 
 impl Disturbance {
     /// Whether the run must be repeated.
-    #[must_use]
     pub fn spoils(&self) -> bool {
         self.switches_a_second > MAX_SWITCHES_A_SECOND
             || self.waited_percent > MAX_WAITED_PERCENT
@@ -43,13 +42,11 @@ impl Disturbance {
     }
 
     /// The severity, to choose the least disturbed of several attempts.
-    #[must_use]
     pub fn score(&self) -> f64 {
         self.waited_percent + self.foreign_percent + self.switches_a_second / 100.0
     }
 
     /// Adds what one watched thread saw, keeping the worst.
-    #[must_use]
     pub fn with_thread(mut self, switches: u64, waited: Duration, window: Duration) -> Self {
         let seconds = window.as_secs_f64().max(1e-9);
         self.switches_a_second = self.switches_a_second.max(switches as f64 / seconds);
@@ -69,13 +66,11 @@ pub struct ThreadCounters {
 
 impl ThreadCounters {
     /// The calling thread's own counters.
-    #[must_use]
     pub fn of_this_thread() -> Self {
         Self::read("/proc/thread-self")
     }
 
     /// The counters of thread `tid` of process `pid`; zero when it is gone.
-    #[must_use]
     pub fn of(pid: u32, tid: u32) -> Self {
         Self::read(&format!("/proc/{pid}/task/{tid}"))
     }
@@ -87,7 +82,6 @@ impl ThreadCounters {
     }
 
     /// The disturbance since `earlier`.
-    #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
             switches: self.switches.saturating_sub(earlier.switches),
@@ -109,7 +103,6 @@ impl Watch {
     /// Starts watching. `processes` belong to the measurement (this process always does); `threads`, as
     /// `(pid, tid)`, are the pinned ones of other processes. Threads of this process report about themselves, through
     /// [`Disturbance::with_thread`].
-    #[must_use]
     pub fn start(processes: &[u32], threads: &[(u32, u32)]) -> Self {
         let mut processes = processes.to_vec();
         processes.push(std::process::id());
@@ -122,7 +115,6 @@ impl Watch {
     }
 
     /// Ends the window and says what happened in it.
-    #[must_use]
     pub fn finish(self) -> Disturbance {
         let window = self.started.elapsed();
         let mut result = Disturbance::default();
@@ -137,7 +129,6 @@ impl Watch {
 }
 
 /// CPU time that processes have used, with threads that have ended, and the kernel's packet processing.
-#[must_use]
 pub fn cpu_time(processes: &[u32]) -> Duration {
     let ticks: u64 = processes.iter().copied().chain(ksoftirqd()).map(process_ticks).sum();
     Duration::from_secs_f64(ticks as f64 / TICKS_A_SECOND)
@@ -176,7 +167,6 @@ fn comm(folder: &str) -> Option<String> {
 }
 
 /// The threads of `pid` whose name starts with one of `prefixes`, as `(pid, tid)`.
-#[must_use]
 pub fn threads_named(pid: u32, prefixes: &[&str]) -> Vec<(u32, u32)> {
     fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()

@@ -1,7 +1,7 @@
 //! The errors, whose messages say what to do next.
 
+use std::fmt::Display;
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// An error of the harness or of a contender.
@@ -15,24 +15,9 @@ pub enum BenchError {
         /// Why it failed.
         source: io::Error,
     },
-    /// A program could not be started.
-    #[error("cannot start {program}: {source}; is it installed and in PATH?")]
-    Spawn {
-        /// The program.
-        program: String,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// A program ended with an error.
-    #[error("{program} failed ({status}): {output}")]
-    Failed {
-        /// The program and its arguments.
-        program: String,
-        /// Its exit status.
-        status: String,
-        /// The end of what it wrote.
-        output: String,
-    },
+    /// A program could not be started, failed, or wrote something that cannot be understood; a plot could not be drawn.
+    #[error("{0}")]
+    Program(String),
     /// A program did not say what it was expected to say in time.
     #[error("{program} did not print {wanted:?} within {limit:?}; its last words: {output}")]
     Silent {
@@ -45,36 +30,12 @@ pub enum BenchError {
         /// The end of what it wrote.
         output: String,
     },
-    /// A program's output could not be understood.
-    #[error("cannot read {what} from the output of {program}: {output}")]
-    Unreadable {
-        /// The program.
-        program: String,
-        /// The text that was looked for.
-        what: String,
-        /// The output that was found instead.
-        output: String,
-    },
     /// A measurement moved nothing.
     #[error("{0} moved no frame: its set-up does not forward")]
     NoTraffic(String),
     /// Frames were lost or came from nowhere: the figure would be wrong.
-    #[error(
-        "{who} sent {sent} frames, but {received} arrived and {dropped} were counted as dropped; no more than \
-         {in_flight} can be under way"
-    )]
-    Miscounted {
-        /// The contender.
-        who: String,
-        /// Frames sent.
-        sent: u64,
-        /// Frames received.
-        received: u64,
-        /// Frames that drop counters know of.
-        dropped: u64,
-        /// Slots of all rings together.
-        in_flight: u64,
-    },
+    #[error("{0}")]
+    Miscounted(String),
     /// A frame arrived with other bytes than it was sent with.
     #[error("{who} delivered {frames} frames with wrong bytes")]
     WrongBytes {
@@ -89,43 +50,15 @@ pub enum BenchError {
     /// Ctrl-C or SIGTERM.
     #[error("interrupted; everything that was started has been taken down")]
     Interrupted,
-    /// A scenario's name is not known.
-    #[error("no scenario {name:?}; there are: {known}")]
-    UnknownScenario {
-        /// The name given.
-        name: String,
-        /// The names there are.
-        known: String,
-    },
-    /// A peer's name is not known.
-    #[error("no peer {name:?}; there are: {known}, and `all`")]
-    UnknownPeer {
-        /// The name given.
-        name: String,
-        /// The names there are.
-        known: String,
-    },
+    /// A name is not known: the name given, and those there are.
+    #[error("no {0} {1:?}; there are: {2}")]
+    Unknown(&'static str, String, String),
     /// An option has a value that cannot be used.
     #[error("{0}")]
     Usage(String),
-    /// A line of a result file is no result.
-    #[error("{}:{line}: not a line of `netvale-bench --json`: {source}", file.display())]
-    BadLine {
-        /// The file.
-        file: PathBuf,
-        /// The line's number, from 1.
-        line: usize,
-        /// The error of the JSON reader.
-        source: serde_json::Error,
-    },
-    /// A plot could not be drawn.
-    #[error("cannot draw {}: {reason}", file.display())]
-    Plot {
-        /// The file.
-        file: PathBuf,
-        /// The error of the plotting library.
-        reason: String,
-    },
+    /// A line of a result file is no result: the file, with the line's number, from 1, and the error of the JSON reader.
+    #[error("{0}: not a line of `netvale-bench --json`: {1}")]
+    BadLine(String, serde_json::Error),
 }
 
 impl BenchError {
@@ -134,6 +67,33 @@ impl BenchError {
         let what = what.into();
         move |source| Self::Io { what, source: source.into() }
     }
+
+    /// A program that could not be started.
+    pub fn spawn(program: &str) -> impl FnOnce(io::Error) -> Self {
+        move |why| Self::Program(format!("cannot start {program}: {why}; is it installed and in PATH?"))
+    }
+
+    /// A program, with its arguments, that failed with that status; and the end of what it wrote.
+    pub fn failed(program: impl Display, status: impl Display, output: &str) -> Self {
+        Self::Program(format!("{program} failed ({status}): {}", tail(output)))
+    }
+
+    /// A program, of whose output something could not be understood; and the end of it.
+    pub fn unreadable(program: impl Display, what: &str, output: &str) -> Self {
+        Self::Program(format!("cannot read {what} from the output of {program}: {}", tail(output)))
+    }
+}
+
+/// The length of a failed program's output that is shown.
+const SHOWN: usize = 600;
+
+/// The end of a text, for error messages.
+pub fn tail(text: &str) -> &str {
+    let mut start = text.len().saturating_sub(SHOWN);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    text.get(start..).unwrap_or_default().trim()
 }
 
 /// Why a contender cannot run here, and what would help.
@@ -173,3 +133,15 @@ pub enum Skip {
 
 /// The result of everything here.
 pub type Result<T> = std::result::Result<T, BenchError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: the tail of a long text is short and cut at a character.
+    #[test]
+    fn tail_is_short() {
+        assert_eq!(tail("short\n"), "short");
+        assert!(tail(&"ä".repeat(1000)).len() <= SHOWN);
+    }
+}

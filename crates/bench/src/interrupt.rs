@@ -18,9 +18,6 @@ pub struct Guard(Vec<SigId>);
 
 impl Guard {
     /// Starts catching the two signals.
-    ///
-    /// # Errors
-    /// The kernel refused the handler.
     pub fn install() -> Result<Self> {
         let catch = |signal| signal_hook::flag::register(signal, Arc::clone(&RAISED));
         let ids = [SIGINT, SIGTERM].map(catch);
@@ -38,17 +35,11 @@ impl Drop for Guard {
 }
 
 /// Fails once a signal has come.
-///
-/// # Errors
-/// [`BenchError::Interrupted`] after Ctrl-C.
 pub fn check() -> Result<()> {
     if RAISED.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(()) }
 }
 
 /// Sleeps for `time`, the length of a measurement. A signal ends it early.
-///
-/// # Errors
-/// [`BenchError::Interrupted`] after Ctrl-C.
 pub fn sleep(time: Duration) -> Result<()> {
     // Long slices: each wake-up of this thread takes a measured CPU away for a moment.
     const SLICE: Duration = Duration::from_millis(500);
@@ -64,9 +55,6 @@ pub fn sleep(time: Duration) -> Result<()> {
 }
 
 /// Calls `ready` until it gives something, at most for `limit`. For conditions that cannot be waited for otherwise.
-///
-/// # Errors
-/// [`BenchError::Interrupted`] after Ctrl-C, or the error of `ready`. `Ok(None)` when the time is over.
 pub fn poll_until<T>(limit: Duration, mut ready: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
     let end = Instant::now() + limit;
     loop {

@@ -1,9 +1,9 @@
 //! The measurement harness: `netvale-bench`.
 //!
-//! A [`contender::Contender`] — netvale or a peer — sets up a [`contender::Session`] for a [`case::Case`]. The
-//! [`runner`] measures the sessions in turn and makes [`record::Record`]s: one JSON object a line, a table, or, by
-//! [`mod@report`], Markdown and plots. Start reading at [`contender`], then [`runner`], then the shortest contender,
-//! [`scenarios::copy`].
+//! A `contender::Contender` — netvale or a peer — sets up a `contender::Session` for a `case::Case`. The `runner`
+//! measures the sessions in turn and makes `record::Record`s: one JSON object a line, a table, or, by `report`,
+//! Markdown and plots. Scenarios are rows of `scenarios::ALL`, peers rows of `rivals::all`. Start reading at
+//! `contender`, then `runner`, then the shortest scenario, `scenarios/copy.rs`.
 //!
 //! | folder | holds |
 //! |---|---|
@@ -12,28 +12,27 @@
 //! | `sys/` | child processes, namespaces, hugepages, pinned threads: all taken down on drop |
 //! | `report/` | Markdown and SVG |
 
-pub mod ab;
-pub mod case;
+mod ab;
+mod case;
 pub mod cli;
-pub mod contender;
-pub mod cost;
-pub mod crowd;
-pub mod disturb;
-pub mod error;
-pub mod interrupt;
-pub mod options;
-pub mod peers;
-pub mod pin;
-pub mod progress;
-pub mod record;
-pub mod report;
-pub mod rivals;
-pub mod runner;
-pub mod scenarios;
-pub mod stats;
-pub mod sys;
-pub mod table;
-
-pub use error::{BenchError, Result};
-pub use options::{Options, Outcome, Rivals, list, run};
-pub use report::report;
+mod contender;
+mod cost;
+mod counted;
+mod crowd;
+mod disturb;
+mod error;
+mod interrupt;
+mod measure;
+mod options;
+mod peers;
+mod pin;
+mod prelude;
+mod progress;
+mod record;
+mod report;
+mod rivals;
+mod runner;
+mod scenarios;
+mod stats;
+mod sys;
+mod table;

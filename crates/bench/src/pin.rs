@@ -2,21 +2,15 @@
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
-use crate::error::{BenchError, Result, Skip};
+use crate::error::{BenchError, Result};
 
 /// The CPUs this thread may run on, in ascending order.
-///
-/// # Errors
-/// The kernel refused to say.
 pub fn allowed() -> Result<Vec<usize>> {
     let set = sched_getaffinity(None).map_err(BenchError::io("sched_getaffinity"))?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
 /// Pins the calling thread to `cpu`.
-///
-/// # Errors
-/// The CPU does not exist or is not ours to use.
 pub fn pin(cpu: usize) -> Result<()> {
     let what = || format!("pinning a thread to CPU {cpu} (choose others with --cpus)");
     if cpu >= CpuSet::MAX_CPU {
@@ -28,9 +22,6 @@ pub fn pin(cpu: usize) -> Result<()> {
 }
 
 /// Pins a thread of another process to `cpu`; a process's number is that of its first thread.
-///
-/// # Errors
-/// The thread has ended, or the CPU does not exist.
 pub fn pin_other(thread: u32, cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
@@ -39,9 +30,6 @@ pub fn pin_other(thread: u32, cpu: usize) -> Result<()> {
 }
 
 /// Lets all threads of a process run on whatever CPUs this thread may.
-///
-/// # Errors
-/// The process has ended.
 pub fn release(process: u32) -> Result<()> {
     let set = sched_getaffinity(None).map_err(BenchError::io("sched_getaffinity"))?;
     let folder = format!("/proc/{process}/task");
@@ -55,9 +43,6 @@ pub fn release(process: u32) -> Result<()> {
 
 /// The CPUs to use: those asked for, or the first `want` allowed ones (fewer when there are fewer; contenders that need
 /// more then skip themselves).
-///
-/// # Errors
-/// A CPU that was asked for is not allowed.
 pub fn choose(asked: &[usize], want: usize) -> Result<Vec<usize>> {
     let allowed = allowed()?;
     if asked.is_empty() {
@@ -67,14 +52,6 @@ pub fn choose(asked: &[usize], want: usize) -> Result<Vec<usize>> {
         None => Ok(asked.to_vec()),
         Some(cpu) => Err(BenchError::Usage(format!("CPU {cpu} is not available; this process may use {allowed:?}"))),
     }
-}
-
-/// Refuses when there are fewer than `needed` CPUs.
-///
-/// # Errors
-/// [`Skip::TooFewCpus`].
-pub fn need(needed: usize, cores: &[usize]) -> std::result::Result<(), Skip> {
-    if cores.len() < needed { Err(Skip::TooFewCpus { needed, given: cores.len() }) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -122,12 +99,5 @@ mod tests {
         assert!(pin(CpuSet::MAX_CPU - 1).is_err());
         assert!(pin(usize::MAX).is_err());
         assert!(matches!(choose(&[CpuSet::MAX_CPU + 1], 2), Err(BenchError::Usage(_))));
-    }
-
-    /// Objective: too few CPUs is a reason to skip, with both numbers.
-    #[test]
-    fn too_few() {
-        assert_eq!(need(2, &[0]), Err(Skip::TooFewCpus { needed: 2, given: 1 }));
-        assert_eq!(need(2, &[0, 1]), Ok(()));
     }
 }

@@ -7,7 +7,6 @@ pub struct Progress(ProgressBar);
 
 impl Progress {
     /// Creates a progress line for `steps` measurements.
-    #[must_use]
     pub fn new(steps: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("[{pos}/{len}] {wide_msg}") {

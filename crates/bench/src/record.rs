@@ -1,10 +1,12 @@
 //! The result lines: one JSON object a line, read back by the report.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
+use crate::error::{BenchError, Result};
 use crate::stats::Summary;
 
 /// One figure, and a peer's figure where one ran beside it.
@@ -71,6 +73,71 @@ pub struct Against {
     pub peer_cpu_percent: Option<f64>,
 }
 
+/// What is the same in both sides of a record: ours, or a peer's alone, and the peer's beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct Side<'a> {
+    /// Who it is.
+    pub name: &'a str,
+    /// The figure.
+    pub median: f64,
+    /// The smallest run.
+    pub min: f64,
+    /// The largest run.
+    pub max: f64,
+    /// How the cores were used.
+    pub cores: &'a str,
+    /// Latencies at percentiles.
+    pub percentiles: &'a [(f64, f64)],
+}
+
+impl Side<'_> {
+    /// The figure with its range.
+    pub fn range(&self) -> String {
+        range(self.median, self.min, self.max)
+    }
+}
+
+/// A figure with its range.
+pub fn range(median: f64, min: f64, max: f64) -> String {
+    format!("{} [{} - {}]", figure(median), figure(min), figure(max))
+}
+
+/// Three significant digits, which is more than such measurements hold.
+pub fn figure(value: f64) -> String {
+    let decimals = match value.abs() {
+        large if large >= 100.0 => 0,
+        medium if medium >= 10.0 => 1,
+        small if small >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
+impl Record {
+    /// The contender's side.
+    pub fn own(&self) -> Side<'_> {
+        let Summary { median, min, max, .. } = self.summary;
+        Side { name: &self.contender, median, min, max, cores: &self.cores, percentiles: &self.percentiles }
+    }
+
+    /// The peer's side, if there is one.
+    pub fn peer(&self) -> Option<Side<'_>> {
+        self.against.as_ref().map(|peer| Side {
+            name: &peer.peer,
+            median: peer.peer_median,
+            min: peer.peer_min,
+            max: peer.peer_max,
+            cores: &peer.peer_cores,
+            percentiles: &peer.peer_percentiles,
+        })
+    }
+
+    /// Both.
+    pub fn sides(&self) -> impl Iterator<Item = Side<'_>> {
+        std::iter::once(self.own()).chain(self.peer())
+    }
+}
+
 /// A contender that did not run, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Skipped {
@@ -94,12 +161,27 @@ pub enum Line {
 
 impl Line {
     /// The line as JSON, without the newline.
-    ///
-    /// # Errors
-    /// A figure that is not a number cannot be written.
-    pub fn to_json(&self) -> serde_json::Result<String> {
-        serde_json::to_string(self)
+    pub fn to_json(&self) -> Result<String> {
+        to_json(self)
     }
+
+    /// The figure, if it is one.
+    pub fn into_record(self) -> Option<Record> {
+        if let Self::Record(record) = self { Some(*record) } else { None }
+    }
+}
+
+/// The results in the text of a file, or of a program.
+pub fn read_lines(text: &str, from: &Path) -> Result<Vec<Line>> {
+    let numbered = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+    let at = |number: usize| format!("{}:{number}", from.display());
+    let read = |(number, line)| serde_json::from_str(line).map_err(|e| BenchError::BadLine(at(number), e));
+    numbered.map(read).collect()
+}
+
+/// A result as JSON.
+pub fn to_json(result: &impl Serialize) -> Result<String> {
+    serde_json::to_string(result).map_err(|e| BenchError::Usage(format!("a figure cannot be written: {e}")))
 }
 
 #[cfg(test)]
@@ -110,17 +192,7 @@ pub(crate) mod tests {
     /// A record with a peer, for the tests of everything that shows records.
     pub(crate) fn sample(peer: Option<&str>) -> Record {
         Record {
-            case: Case {
-                scenario: "pipe".into(),
-                variant: "touched".into(),
-                frame_bytes: 60,
-                batch: 256,
-                ports: 2,
-                spin_us: None,
-                addresses: None,
-                foreign: None,
-                unit: Unit::Mpps,
-            },
+            case: Case { frame_bytes: 60, batch: 256, ports: 2, ..Case::new("pipe", "touched", Unit::Mpps) },
             contender: "netvale".into(),
             summary: Summary { median: 100.0, min: 95.0, max: 104.0, runs: 5 },
             cores: "sender 0, receiver 1".into(),
@@ -198,5 +270,14 @@ pub(crate) mod tests {
             assert_eq!(serde_json::to_string(&unit).expect("text"), format!("\"{name}\""));
             assert_eq!(unit.to_string(), name);
         }
+    }
+
+    /// Objective: figures keep three digits at every size.
+    #[test]
+    fn figures() {
+        assert_eq!(figure(0.1234), "0.123");
+        assert_eq!(figure(1.2345), "1.23");
+        assert_eq!(figure(12.345), "12.3");
+        assert_eq!(figure(1234.5), "1234");
     }
 }

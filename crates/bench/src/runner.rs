@@ -9,37 +9,29 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::case::Case;
-use crate::contender::{Contender, Env, Sample, Session};
+use crate::contender::{Contender, Facts, Sample, Session};
 use crate::error::{BenchError, Result};
-use crate::interrupt;
+use crate::measure::Plan;
 use crate::progress::Progress;
 use crate::record::{Against, Line, Record, Skipped};
 use crate::stats::Summary;
+use crate::{crowd, interrupt};
 
 /// The number of times that a disturbed run is repeated before it is kept and marked.
 const REPEATS: usize = 5;
 /// The percentiles that records keep of a distribution.
 const PERCENTILES: [f64; 12] = [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
 
-/// The settings of a measurement.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// Runs that count, per contender.
-    pub runs: usize,
-    /// Length of one run.
-    pub window: Duration,
-    /// Length of the warm-up run that does not count.
-    pub warm_up: Duration,
-}
-
 /// A contender that is set up, and its runs so far.
 struct Entrant<'a> {
-    who: &'a dyn Contender,
-    session: Box<dyn Session>,
+    who: &'a Contender,
+    session: Session,
     values: Vec<f64>,
     latencies: Option<Histogram<u64>>,
     shares: Vec<f64>,
     disturbed: bool,
+    /// Those of the last attempt.
+    facts: Facts,
 }
 
 impl Entrant<'_> {
@@ -67,7 +59,9 @@ impl Entrant<'_> {
         self.session.resume()?;
         let sample = self.session.measure(window);
         self.session.pause()?;
-        sample
+        let mut sample = sample?;
+        self.facts = std::mem::take(&mut sample.facts);
+        Ok(sample)
     }
 
     fn keep_latencies(&mut self, more: Option<Histogram<u64>>) {
@@ -88,29 +82,26 @@ impl Entrant<'_> {
     }
 
     fn summary(&self) -> Result<Summary> {
-        Summary::of(&self.values).ok_or_else(|| BenchError::NoTraffic(self.who.name().to_owned()))
+        Summary::of(&self.values).ok_or_else(|| BenchError::NoTraffic(self.who.name.to_owned()))
     }
 }
 
 /// Measures `case`: the first of `contenders` that can run against each of the others, or each alone when `alone`.
 ///
 /// A contender that cannot run gives a `skipped` line and does not keep the others from running.
-///
-/// # Errors
-/// Only an interrupt; everything that was started is taken down.
 pub fn run_case(
     case: &Case,
-    contenders: &[&dyn Contender],
+    contenders: &[&Contender],
     alone: bool,
-    env: &Env,
+    cpus: &[usize],
     plan: Plan,
     progress: &Progress,
 ) -> Result<Vec<Line>> {
-    let round = Round { case, env, plan, progress };
+    let round = Round { case, cpus, plan, progress };
     let (mut lines, ready) = round.set_up(contenders)?;
     let done = round.run_all(ready, &mut lines)?;
     // Without netvale's side the peers' figures are still worth having, but without a ratio.
-    let first_left = contenders.first().map(|who| who.name()) != done.first().map(|entrant| entrant.who.name());
+    let first_left = contenders.first().map(|who| who.name) != done.first().map(|entrant| entrant.who.name);
     lines.extend(records(case, &done, alone || first_left)?.into_iter().map(|record| Line::Record(Box::new(record))));
     Ok(lines)
 }
@@ -118,19 +109,19 @@ pub fn run_case(
 /// The state that stays the same through one case.
 struct Round<'a> {
     case: &'a Case,
-    env: &'a Env,
+    cpus: &'a [usize],
     plan: Plan,
     progress: &'a Progress,
 }
 
 impl Round<'_> {
-    fn set_up<'a>(&self, contenders: &[&'a dyn Contender]) -> Result<(Vec<Line>, Vec<Entrant<'a>>)> {
+    fn set_up<'a>(&self, contenders: &[&'a Contender]) -> Result<(Vec<Line>, Vec<Entrant<'a>>)> {
         let (mut lines, mut ready) = (Vec::new(), Vec::new());
         for &who in contenders {
-            self.progress.say(format!("{}: setting up {}", self.case, who.name()));
-            match enter(who, self.case, self.env, self.plan) {
+            self.progress.say(format!("{}: setting up {}", self.case, who.name));
+            match enter(who, self.case, self.cpus, self.plan) {
                 Ok(entrant) => ready.push(entrant),
-                Err(error) => lines.push(self.skipped(who.name(), error)?),
+                Err(error) => lines.push(self.skipped(who.name, error)?),
             }
         }
         Ok((lines, ready))
@@ -141,7 +132,7 @@ impl Round<'_> {
         for run in 1..=self.plan.runs {
             let mut going = Vec::new();
             for mut entrant in ready {
-                let name = entrant.who.name();
+                let name = entrant.who.name;
                 self.progress.say(format!("{}: run {run} of {}, {name}", self.case, self.plan.runs));
                 match entrant.run(self.plan.window) {
                     Ok(()) => going.push(entrant),
@@ -166,11 +157,11 @@ impl Round<'_> {
     }
 }
 
-fn enter<'a>(who: &'a dyn Contender, case: &Case, env: &Env, plan: Plan) -> Result<Entrant<'a>> {
-    who.available(env)?;
-    let session = who.start(case, env)?;
-    let mut entrant =
-        Entrant { who, session, values: Vec::new(), latencies: None, shares: Vec::new(), disturbed: false };
+fn enter<'a>(who: &'a Contender, case: &Case, cpus: &[usize], plan: Plan) -> Result<Entrant<'a>> {
+    who.available(cpus)?;
+    let session = crowd::beside(case, who.start(case, cpus)?)?;
+    let (values, shares) = (Vec::new(), Vec::new());
+    let mut entrant = Entrant { who, session, values, latencies: None, shares, disturbed: false, facts: Vec::new() };
     entrant.attempt(plan.warm_up)?;
     Ok(entrant)
 }
@@ -188,14 +179,15 @@ fn records(case: &Case, ready: &[Entrant<'_>], alone: bool) -> Result<Vec<Record
 
 fn record(case: &Case, entrant: &Entrant<'_>, peer: Option<&Entrant<'_>>) -> Result<Record> {
     let summary = entrant.summary()?;
-    let mut context: BTreeMap<String, String> = entrant.session.context().into_iter().collect();
-    context.extend(peer.map(|peer| peer.session.context()).unwrap_or_default());
+    let facts = |of: &Entrant<'_>| of.session.facts.iter().chain(&of.facts).cloned().collect::<Facts>();
+    let mut context: BTreeMap<String, String> = facts(entrant).into_iter().collect();
+    context.extend(peer.map(facts).unwrap_or_default());
     Ok(Record {
         case: case.clone(),
-        contender: entrant.who.name().to_owned(),
+        contender: entrant.who.name.to_owned(),
         summary,
-        cores: entrant.session.cores(),
-        touched: entrant.session.touched(),
+        cores: entrant.session.cores.clone(),
+        touched: entrant.session.touched,
         disturbed: entrant.disturbed,
         percentiles: entrant.percentiles(),
         cpu_percent: entrant.cpu_percent(),
@@ -207,14 +199,14 @@ fn record(case: &Case, entrant: &Entrant<'_>, peer: Option<&Entrant<'_>>) -> Res
 fn against(case: &Case, ours: Summary, peer: &Entrant<'_>) -> Result<Against> {
     let theirs = peer.summary()?;
     Ok(Against {
-        peer: peer.who.name().to_owned(),
+        peer: peer.who.name.to_owned(),
         peer_median: theirs.median,
         peer_min: theirs.min,
         peer_max: theirs.max,
         peer_runs: theirs.runs,
         ratio: case.unit.ratio(ours.median, theirs.median),
-        peer_cores: peer.session.cores(),
-        peer_touched: peer.session.touched(),
+        peer_cores: peer.session.cores.clone(),
+        peer_touched: peer.session.touched,
         peer_disturbed: peer.disturbed,
         peer_percentiles: peer.percentiles(),
         peer_cpu_percent: peer.cpu_percent(),

@@ -5,96 +5,80 @@ use std::rc::Rc;
 
 use super::*;
 use crate::disturb::Disturbance;
-use crate::error::Skip;
 use crate::record::tests::sample;
+use crate::sys::child::Child;
+use crate::sys::part::Part;
+use crate::sys::{Needs, ONE, TWO};
 
 type Diary = Rc<RefCell<Vec<String>>>;
 
-/// A contender that writes down what is asked of it, gives `values` in turn, and is disturbed in its first `disturbed`
-/// attempts.
-struct Pretender {
-    name: &'static str,
-    diary: Diary,
-    values: Vec<f64>,
-    disturbed: usize,
-    fails: Option<&'static str>,
-}
-
+/// A part of a set-up that writes down what is asked of it.
 struct Pretence {
     name: &'static str,
     diary: Diary,
-    values: std::iter::Cycle<std::vec::IntoIter<f64>>,
-    disturbed: usize,
-    fails: bool,
 }
 
-impl Contender for Pretender {
-    fn name(&self) -> &str {
-        self.name
-    }
-    fn about(&self) -> &str {
-        "pretends"
-    }
-    fn fits(&self, _case: &Case) -> bool {
-        true
-    }
-    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        if self.fails == Some("available") { env.two_cores().map(drop) } else { Ok(()) }
-    }
-    fn start(&self, _case: &Case, _env: &Env) -> Result<Box<dyn Session>> {
-        if self.fails == Some("start") {
-            return Err(BenchError::NoTraffic(self.name.into()));
-        }
-        Ok(Box::new(Pretence {
-            name: self.name,
-            diary: Rc::clone(&self.diary),
-            values: self.values.clone().into_iter().cycle(),
-            disturbed: self.disturbed,
-            fails: self.fails == Some("measure"),
-        }))
+impl Pretence {
+    fn note(&self, what: &str) -> Result<()> {
+        self.diary.borrow_mut().push(format!("{} {what}", self.name));
+        Ok(())
     }
 }
 
-impl Session for Pretence {
-    fn resume(&mut self) -> Result<()> {
-        self.diary.borrow_mut().push(format!("{} wakes", self.name));
-        Ok(())
+impl Part for Pretence {
+    fn children(&self) -> Vec<&Child> {
+        Vec::new()
     }
-    fn pause(&mut self) -> Result<()> {
-        self.diary.borrow_mut().push(format!("{} sleeps", self.name));
-        Ok(())
+    fn thaw(&self) -> Result<()> {
+        self.note("wakes")
     }
-    fn measure(&mut self, _window: Duration) -> Result<Sample> {
-        let spoilt = self.disturbed > 0;
-        self.disturbed = self.disturbed.saturating_sub(1);
-        let beside = Disturbance { foreign_percent: if spoilt { 50.0 } else { 0.0 }, ..Default::default() };
-        if self.fails && self.diary.borrow().len() > 4 {
-            return Err(BenchError::NoTraffic(self.name.into()));
-        }
-        Ok(Sample::new(self.values.next().unwrap_or(0.0), beside))
-    }
-    fn cores(&self) -> String {
-        "none".into()
-    }
-    fn touched(&self) -> bool {
-        false
+    fn freeze(&self) -> Result<()> {
+        self.note("sleeps")
     }
 }
 
 impl Drop for Pretence {
     fn drop(&mut self) {
-        self.diary.borrow_mut().push(format!("{} is taken down", self.name));
+        let _ = self.note("is taken down");
     }
 }
 
-fn pretender(name: &'static str, diary: &Diary, values: &[f64]) -> Pretender {
-    Pretender { name, diary: Rc::clone(diary), values: values.to_vec(), disturbed: 0, fails: None }
+/// A contender that writes down what is asked of it, gives `values` in turn, is disturbed in its first `disturbed`
+/// attempts, and fails where it says.
+fn pretends(name: &'static str, diary: &Diary, values: &[f64], disturbed: usize, fails: &'static str) -> Contender {
+    let (diary, values) = (Rc::clone(diary), values.to_vec());
+    let needs: Needs = if fails == "available" { &[TWO] } else { &[ONE] };
+    Contender::new(
+        name,
+        "pretends",
+        needs,
+        |_| true,
+        move |_, _| {
+            if fails == "start" {
+                return Err(BenchError::NoTraffic(name.into()));
+            }
+            let (own, mut values, mut disturbed) = (Rc::clone(&diary), values.clone().into_iter().cycle(), disturbed);
+            let measuring = move |_| {
+                let foreign_percent = if disturbed > 0 { 50.0 } else { 0.0 };
+                disturbed = disturbed.saturating_sub(1);
+                if fails == "measure" && own.borrow().len() > 4 {
+                    return Err(BenchError::NoTraffic(name.into()));
+                }
+                let beside = Disturbance { foreign_percent, ..Disturbance::default() };
+                Ok(Sample::new(values.next().unwrap_or(0.0), beside))
+            };
+            Ok(Session::new("none", false, measuring).with(&Rc::new(Pretence { name, diary: Rc::clone(&diary) })))
+        },
+    )
 }
 
-fn run(contenders: &[&dyn Contender], alone: bool) -> Vec<Line> {
-    let env = Env { cores: vec![0] };
+fn pretender(name: &'static str, diary: &Diary, values: &[f64]) -> Contender {
+    pretends(name, diary, values, 0, "")
+}
+
+fn run(contenders: &[&Contender], alone: bool) -> Vec<Line> {
     let plan = Plan { runs: 3, window: Duration::ZERO, warm_up: Duration::ZERO };
-    run_case(&sample(None).case, contenders, alone, &env, plan, &Progress::new(1)).expect("no interrupt")
+    run_case(&sample(None).case, contenders, alone, &[0], plan, &Progress::new(1)).expect("no interrupt")
 }
 
 fn only_record(lines: &[Line]) -> &Record {
@@ -126,13 +110,11 @@ fn interleaves_and_compares() {
 #[test]
 fn repeats_disturbed_runs() {
     let diary = Diary::default();
-    let mut twice = pretender("ours", &diary, &[1.0, 2.0, 3.0, 40.0, 50.0, 60.0]);
-    twice.disturbed = 3;
+    let twice = pretends("ours", &diary, &[1.0, 2.0, 3.0, 40.0, 50.0, 60.0], 3, "");
     let lines = run(&[&twice], false);
     let record = only_record(&lines);
     assert_eq!((record.summary.median, record.summary.min, record.disturbed), (50.0, 40.0, false));
-    let mut always = pretender("ours", &diary, &[7.0]);
-    always.disturbed = usize::MAX;
+    let always = pretends("ours", &diary, &[7.0], usize::MAX, "");
     let lines = run(&[&always], false);
     assert!(only_record(&lines).disturbed);
     assert_eq!(only_record(&lines).summary.runs, 3);
@@ -144,8 +126,7 @@ fn failing_peers_are_skipped() {
     for fails in ["available", "start", "measure"] {
         let diary = Diary::default();
         let ours = pretender("ours", &diary, &[5.0]);
-        let mut peer = pretender("peer", &diary, &[5.0]);
-        peer.fails = Some(fails);
+        let peer = pretends("peer", &diary, &[5.0], 0, fails);
         let lines = run(&[&ours, &peer], false);
         let [Line::Skipped(skipped), Line::Record(record)] = &lines[..] else { panic!("{lines:?}") };
         assert_eq!(skipped.contender, "peer");
@@ -174,8 +155,7 @@ fn alone() {
 #[test]
 fn failing_ours_leaves_peers_alone() {
     let diary = Diary::default();
-    let mut ours = pretender("ours", &diary, &[5.0]);
-    ours.fails = Some("start");
+    let ours = pretends("ours", &diary, &[5.0], 0, "start");
     let (one, two) = (pretender("one", &diary, &[1.0]), pretender("two", &diary, &[2.0]));
     let lines = run(&[&ours, &one, &two], false);
     let [Line::Skipped(skipped), Line::Record(first), Line::Record(second)] = &lines[..] else { panic!("{lines:?}") };

@@ -17,7 +17,6 @@ pub struct Summary {
 
 impl Summary {
     /// Summarises `values`; `None` when there are none, or when one of them is not a finite number.
-    #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.iter().any(|value| !value.is_finite()) {
             return None;
@@ -26,16 +25,9 @@ impl Summary {
         sorted.sort_by(f64::total_cmp);
         Some(Self { median: middle(&sorted)?, min: *sorted.first()?, max: *sorted.last()?, runs: sorted.len() })
     }
-
-    /// Range over median: 0.05 means that the runs lie within 5 % of each other. 0 for a median of 0.
-    #[must_use]
-    pub fn spread(&self) -> f64 {
-        if self.median == 0.0 { 0.0 } else { (self.max - self.min) / self.median }
-    }
 }
 
 /// The median of values; `None` as of [`Summary::of`].
-#[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     Summary::of(values).map(|summary| summary.median)
 }
@@ -69,14 +61,6 @@ mod tests {
         assert_eq!(Summary::of(&[]), None);
         assert_eq!(Summary::of(&[1.0, f64::NAN]), None);
         assert_eq!(Summary::of(&[f64::INFINITY]), None);
-    }
-
-    /// Objective: the spread is relative to the median and safe for a median of zero.
-    #[test]
-    fn spread_is_relative() {
-        let wide = Summary::of(&[90.0, 100.0, 110.0]).expect("runs");
-        assert!((wide.spread() - 0.2).abs() < 1e-12);
-        assert_eq!(Summary::of(&[0.0, 0.0]).expect("runs").spread(), 0.0);
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::case::Unit;
-use crate::record::{Line, Record, Skipped};
+use crate::record::{Line, Record, Side, Skipped};
 
 /// Column heads; those before the last three are aligned to the right from `bytes` on.
 const HEADS: [&str; 12] = [
@@ -23,7 +23,6 @@ const HEADS: [&str; 12] = [
 const NUMBERS: [usize; 6] = [2, 3, 4, 6, 9, 10];
 
 /// The records as a table, then how cores were used, then who was skipped.
-#[must_use]
 pub fn render(lines: &[Line]) -> String {
     let records: Vec<&Record> = lines.iter().filter_map(as_record).collect();
     let mut text = String::new();
@@ -79,10 +78,10 @@ fn row(record: &Record) -> [String; 12] {
         or_dash(case.batch),
         or_dash(case.ports),
         record.contender.clone(),
-        range(record.summary.median, record.summary.min, record.summary.max),
+        record.own().range(),
         case.unit.to_string(),
-        peer.map_or_else(String::new, |peer| peer.peer.clone()),
-        peer.map_or_else(String::new, |peer| range(peer.peer_median, peer.peer_min, peer.peer_max)),
+        record.peer().map_or_else(String::new, |peer| peer.name.to_owned()),
+        record.peer().map_or_else(String::new, |peer| peer.range()),
         peer.and_then(|peer| peer.ratio).map_or_else(String::new, |ratio| format!("{ratio:.2}")),
         notes(record),
     ]
@@ -92,24 +91,7 @@ fn or_dash(value: u32) -> String {
     if value == 0 { "-".into() } else { value.to_string() }
 }
 
-pub(crate) fn range(median: f64, min: f64, max: f64) -> String {
-    format!("{} [{} - {}]", figure(median), figure(min), figure(max))
-}
-
-/// Three significant digits, which is more than such measurements hold.
-#[must_use]
-pub fn figure(value: f64) -> String {
-    let decimals = match value.abs() {
-        large if large >= 100.0 => 0,
-        medium if medium >= 10.0 => 1,
-        small if small >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{value:.decimals$}")
-}
-
 /// Notes that a reader needs to compare fairly.
-#[must_use]
 pub fn notes(record: &Record) -> String {
     let mut notes = vec![if record.touched { "bytes touched" } else { "descriptors only" }];
     let peer = record.against.as_ref();
@@ -129,12 +111,11 @@ pub fn notes(record: &Record) -> String {
 }
 
 fn footnotes(records: &[&Record]) -> String {
-    let ours = records.iter().map(|record| (&record.case.scenario, &record.contender, &record.cores));
-    let peers = records
-        .iter()
-        .filter_map(|record| record.against.as_ref().map(|peer| (&record.case.scenario, &peer.peer, &peer.peer_cores)));
+    let lines = |of: fn(&Record) -> Option<Side<'_>>| {
+        records.iter().filter_map(move |record| of(record).map(|side| (&record.case.scenario, side.name, side.cores)))
+    };
     let mut text = String::from("\ncores:\n");
-    for (scenario, who, cores) in distinct(ours.chain(peers)) {
+    for (scenario, who, cores) in distinct(lines(|record| Some(record.own())).chain(lines(Record::peer))) {
         text.push_str(&format!("  {scenario}, {who}: {cores}\n"));
     }
     if records.iter().any(|record| record.case.unit.lower_is_better()) {
@@ -181,14 +162,5 @@ mod tests {
         }
         assert_eq!(text.matches("not installed").count(), 1, "said once");
         assert_eq!(text.matches("netvale: sender").count(), 1, "said once");
-    }
-
-    /// Objective: figures keep three digits at every size.
-    #[test]
-    fn figures() {
-        assert_eq!(figure(0.1234), "0.123");
-        assert_eq!(figure(1.2345), "1.23");
-        assert_eq!(figure(12.345), "12.3");
-        assert_eq!(figure(1234.5), "1234");
     }
 }

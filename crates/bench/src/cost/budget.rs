@@ -1,7 +1,6 @@
 //! The file of budgets: instructions a frame, by path and batch.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -22,7 +21,7 @@ const HEAD: &str = "\
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Budgets(BTreeMap<String, BTreeMap<String, f64>>);
 
-/// The judgement of a count.
+/// The judgement of a count, with the budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     /// Nothing is known of this path.
@@ -37,7 +36,6 @@ pub enum Verdict {
 
 impl Verdict {
     /// The budget.
-    #[must_use]
     pub fn budget(&self) -> Option<f64> {
         match self {
             Verdict::Unknown => None,
@@ -46,28 +44,23 @@ impl Verdict {
     }
 
     /// Whether nothing has to be done.
-    #[must_use]
     pub fn is_kept(&self) -> bool {
         matches!(self, Verdict::Kept(_) | Verdict::Cheaper(_))
     }
-}
 
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    /// What has to be done.
+    pub fn words(&self) -> &'static str {
+        match self {
             Verdict::Unknown => "NO BUDGET",
             Verdict::Kept(_) => "",
             Verdict::Cheaper(_) => "cheaper: lower it",
             Verdict::Over(_) => "OVER",
-        })
+        }
     }
 }
 
 impl Budgets {
     /// Reads the file; one that is not there holds nothing.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is not a file of budgets.
     pub fn read(file: &Path) -> Result<Budgets> {
         match fs::read_to_string(file) {
             Ok(text) => toml::from_str(&text)
@@ -79,9 +72,6 @@ impl Budgets {
     }
 
     /// Writes it anew.
-    ///
-    /// # Errors
-    /// The file's.
     pub fn write(&self, file: &Path) -> Result<()> {
         let tables = self.0.iter().map(|(path, batches)| {
             let lines = batches.iter().map(|(batch, cost)| format!("{batch} = {cost:.1}\n"));
@@ -97,7 +87,6 @@ impl Budgets {
     }
 
     /// Judges a cost.
-    #[must_use]
     pub fn judge(&self, path: &str, batch: u32, cost: f64) -> Verdict {
         match self.0.get(path).and_then(|batches| batches.get(&batch.to_string())) {
             None => Verdict::Unknown,

@@ -21,11 +21,12 @@ use std::time::{Duration, Instant};
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::error::{BenchError, Result};
+use crate::interrupt;
 use crate::scenarios::policies::kinds::Kind;
-use crate::scenarios::vxlan::encapsulate;
-use crate::{interrupt, sys};
+use crate::scenarios::vxlan::encapsulate::Tunnelled;
+use crate::sys::{self, Need};
 
-pub use budget::{Budgets, Verdict};
+use budget::Budgets;
 
 /// The hidden subcommand that valgrind runs.
 pub const SUBCOMMAND: &str = "count";
@@ -37,147 +38,85 @@ const WARM_UP: u64 = 5_000;
 /// The longest that a path may take to come up, under valgrind on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// A path that frames take, all of it in the calling thread.
-trait Lane {
-    /// Sends a batch in at one end and takes at the other what came. Returns how many frames that was.
-    fn round(&mut self) -> u64;
-}
+/// A path that frames take, all of it in the calling thread: sends a batch in at one end and takes at the other what
+/// came. Returns how many frames that was.
+type Track = Box<dyn FnMut() -> u64>;
 
 /// A path by name.
 struct NamedPath {
     name: &'static str,
     about: &'static str,
-    lane: fn(u32) -> Result<Box<dyn Lane>>,
+    track: fn(u32) -> Result<Track>,
+}
+
+const fn path(name: &'static str, about: &'static str, track: fn(u32) -> Result<Track>) -> NamedPath {
+    NamedPath { name, about, track }
 }
 
 const PATHS: &[NamedPath] = &[
-    NamedPath { name: "pipe", about: "a pipe: the sender's sync and the receiver's", lane: rings::pipe },
-    NamedPath {
-        name: "vale",
-        about: "a switch from one local port to another",
-        lane: |batch| rings::vale(batch, 1, 0),
-    },
-    NamedPath { name: "vale-1-to-8", about: "to eight ports in turn", lane: |batch| rings::vale(batch, 8, 0) },
-    NamedPath { name: "vale-header", about: "with virtio-net headers", lane: |batch| rings::vale(batch, 1, 12) },
-    NamedPath {
-        name: "vale-vlan",
-        about: "with policies: from access port to access port",
-        lane: |batch| rings::vale_with(batch, Kind::Vlan),
-    },
-    NamedPath {
-        name: "vale-trunk",
-        about: "from access port to trunk, which adds a tag",
-        lane: |batch| rings::vale_with(batch, Kind::Trunk),
-    },
-    NamedPath {
-        name: "vale-security",
-        about: "fixed and guarded addresses",
-        lane: |batch| rings::vale_with(batch, Kind::Security),
-    },
-    NamedPath {
-        name: "vale-rate",
-        about: "a rate that nobody waits for",
-        lane: |batch| rings::vale_with(batch, Kind::Rate),
-    },
-    NamedPath {
-        name: "vale-filter",
-        about: "a filter of twelve instructions",
-        lane: |batch| rings::vale_with(batch, Kind::Filter),
-    },
-    NamedPath {
-        name: "vale-timed",
-        about: "one of a hundred batches timed",
-        lane: |batch| rings::vale_timed(batch, 100),
-    },
-    NamedPath {
-        name: "vale-traced",
-        about: "one of a thousand frames traced",
-        lane: |batch| rings::vale_traced(batch, 1000),
-    },
-    NamedPath { name: "vale-traced-all", about: "every frame traced", lane: |batch| rings::vale_traced(batch, 1) },
-    NamedPath { name: "netmap-api", about: "with the syncs of netmap's ioctls at both ends", lane: rings::netmap_api },
-    NamedPath {
-        name: "ptnet",
-        about: "a switch from one guest's rings to another's",
-        lane: |batch| rings::ptnet(batch, 1),
-    },
-    NamedPath { name: "ptnet-1-to-8", about: "to eight guests' in turn", lane: |batch| rings::ptnet(batch, 8) },
-    NamedPath {
-        name: "vhost-in",
-        about: "vhost-user, split, mergeable: driver to device",
-        lane: |b| guests::vhost(b, "in"),
-    },
-    NamedPath { name: "vhost-out", about: "device to driver", lane: |b| guests::vhost(b, "out") },
-    NamedPath { name: "vhost-packed-in", about: "packed: driver to device", lane: |b| guests::vhost(b, "packed-in") },
-    NamedPath { name: "vhost-packed-out", about: "packed: device to driver", lane: |b| guests::vhost(b, "packed-out") },
-    NamedPath {
-        name: "e1000-in",
-        about: "the e1000 with status block: driver to card",
-        lane: |b| guests::e1000(b, true),
-    },
-    NamedPath { name: "e1000-out", about: "card to driver", lane: |b| guests::e1000(b, false) },
-    NamedPath {
-        name: "vxlan-out",
-        about: "encapsulation of UDP in IPv4, without the system call's",
-        lane: |batch| Ok(Box::new(encapsulate::Lane::start(batch, 60)?)),
-    },
+    path("pipe", "a pipe: the sender's sync and the receiver's", rings::pipe),
+    path("vale", "a switch from one local port to another", |b| rings::vale(b, 1, 0)),
+    path("vale-1-to-8", "to eight ports in turn", |b| rings::vale(b, 8, 0)),
+    path("vale-header", "with virtio-net headers", |b| rings::vale(b, 1, 12)),
+    path("vale-vlan", "with policies: from access port to access port", |b| rings::vale_with(b, Kind::Vlan)),
+    path("vale-trunk", "from access port to trunk, which adds a tag", |b| rings::vale_with(b, Kind::Trunk)),
+    path("vale-security", "fixed and guarded addresses", |b| rings::vale_with(b, Kind::Security)),
+    path("vale-rate", "a rate that nobody waits for", |b| rings::vale_with(b, Kind::Rate)),
+    path("vale-filter", "a filter of twelve instructions", |b| rings::vale_with(b, Kind::Filter)),
+    path("vale-timed", "one of a hundred batches timed", |b| rings::vale_timed(b, 100)),
+    path("vale-traced", "one of a thousand frames traced", |b| rings::vale_traced(b, 1000)),
+    path("vale-traced-all", "every frame traced", |b| rings::vale_traced(b, 1)),
+    path("netmap-api", "with the syncs of netmap's ioctls at both ends", rings::netmap_api),
+    path("ptnet", "a switch from one guest's rings to another's", |b| rings::ptnet(b, 1)),
+    path("ptnet-1-to-8", "to eight guests' in turn", |b| rings::ptnet(b, 8)),
+    path("vhost-in", "vhost-user, split, mergeable: driver to device", |b| guests::vhost(b, false, true)),
+    path("vhost-out", "device to driver", |b| guests::vhost(b, false, false)),
+    path("vhost-packed-in", "packed: driver to device", |b| guests::vhost(b, true, true)),
+    path("vhost-packed-out", "packed: device to driver", |b| guests::vhost(b, true, false)),
+    path("e1000-in", "the e1000 with status block: driver to card", |b| guests::e1000(b, true)),
+    path("e1000-out", "card to driver", |b| guests::e1000(b, false)),
+    path("vxlan-out", "encapsulation of UDP in IPv4, without the system call's", encapsulated),
 ];
 
-fn find(name: &str) -> Result<&'static NamedPath> {
-    PATHS.iter().find(|path| path.name == name).ok_or_else(|| BenchError::UnknownScenario {
-        name: name.to_owned(),
-        known: PATHS.iter().map(|path| path.name).collect::<Vec<_>>().join(", "),
-    })
+fn encapsulated(batch: u32) -> Result<Track> {
+    let mut tunnel = Tunnelled::start(batch, 60)?;
+    Ok(Box::new(move || tunnel.deliver()))
 }
 
-impl Lane for encapsulate::Lane {
-    fn round(&mut self) -> u64 {
-        self.deliver()
-    }
+fn find(name: &str) -> Result<&'static NamedPath> {
+    let known = || PATHS.iter().map(|path| path.name).collect::<Vec<_>>().join(", ");
+    let found = PATHS.iter().find(|path| path.name == name);
+    found.ok_or_else(|| BenchError::Unknown("scenario", name.to_owned(), known()))
 }
 
 /// The only function whose instructions, and those of what it calls, are counted.
 #[inline(never)]
-fn measured(lane: &mut dyn Lane, frames: u64) -> u64 {
+fn measured(track: &mut Track, frames: u64) -> u64 {
     let mut done = 0;
     while done < frames {
-        done += lane.round();
+        done += track();
     }
     done
 }
 
 /// Inside valgrind: sends frames, and prints how many were counted.
-///
-/// # Errors
-/// A path that is not known, or does not come up.
 pub fn count(name: &str, batch: u32) -> Result<()> {
-    let mut lane = (find(name)?.lane)(batch)?;
+    let mut track = (find(name)?.track)(batch)?;
     let (started, mut warm) = (Instant::now(), 0);
     while warm < WARM_UP {
-        warm += lane.round();
+        warm += track();
         if started.elapsed() > START_LIMIT {
             return Err(BenchError::NoTraffic(format!("the path {name}")));
         }
     }
-    println!("{}", measured(&mut *lane, FRAMES));
+    println!("{}", measured(&mut track, FRAMES));
     Ok(())
-}
-
-/// A path's cost.
-struct Cost {
-    path: &'static NamedPath,
-    batch: u32,
-    /// Instructions a frame.
-    instructions: f64,
 }
 
 /// Counts the paths of these names (all, if none is given), and holds them against the budgets in `file`; `update`:
 /// writes them there instead. Returns whether all keep theirs.
-///
-/// # Errors
-/// No valgrind, a path that does not run, or a file that cannot be read or written.
 pub fn run(names: &[String], file: &Path, update: bool, out: &mut dyn Write) -> Result<bool> {
-    sys::need_program("valgrind", "valgrind")?;
+    sys::need(&[&[Need::Program("valgrind", "valgrind")]], 0)?;
     let _guard = interrupt::Guard::install()?;
     let chosen = if names.is_empty() {
         PATHS.iter().collect()
@@ -191,11 +130,13 @@ pub fn run(names: &[String], file: &Path, update: bool, out: &mut dyn Write) -> 
         for batch in BATCHES {
             let cost = counted(path, batch)?;
             if update {
-                budgets.set(path.name, batch, cost.instructions);
+                budgets.set(path.name, batch, cost);
             }
-            let verdict = budgets.judge(path.name, batch, cost.instructions);
+            let verdict = budgets.judge(path.name, batch, cost);
             kept &= verdict.is_kept();
-            table.add_row(row(&cost, &verdict));
+            let budget = verdict.budget().map_or_else(|| "-".into(), |budget| format!("{budget:.1}"));
+            let (batch, cost) = (batch.to_string(), format!("{cost:.1}"));
+            table.add_row([path.name.into(), batch, cost, budget, verdict.words().into(), path.about.into()]);
         }
     }
     for column in 1..4 {
@@ -210,14 +151,8 @@ pub fn run(names: &[String], file: &Path, update: bool, out: &mut dyn Write) -> 
     Ok(kept)
 }
 
-fn row(cost: &Cost, verdict: &Verdict) -> [String; 6] {
-    let budget = verdict.budget().map_or_else(|| "-".into(), |budget| format!("{budget:.1}"));
-    let (name, about) = (cost.path.name.into(), cost.path.about.into());
-    [name, cost.batch.to_string(), format!("{:.1}", cost.instructions), budget, verdict.to_string(), about]
-}
-
-/// Runs one path under valgrind.
-fn counted(path: &'static NamedPath, batch: u32) -> Result<Cost> {
+/// Runs one path under valgrind. Returns instructions a frame.
+fn counted(path: &NamedPath, batch: u32) -> Result<f64> {
     interrupt::check()?;
     let own = std::env::current_exe().map_err(BenchError::io("finding this program"))?;
     let mut command = Command::new("valgrind");
@@ -225,17 +160,15 @@ fn counted(path: &'static NamedPath, batch: u32) -> Result<Cost> {
     // The C library's copies are chosen by processor; these are everybody's.
     command.env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX512F,-AVX512VL,-AVX512BW,-ERMS,-FSRM");
     command.arg(own).args([SUBCOMMAND, path.name, &batch.to_string()]);
-    let output = command.output().map_err(|source| BenchError::Spawn { program: "valgrind".into(), source })?;
+    let output = command.output().map_err(BenchError::spawn("valgrind"))?;
     let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let unreadable = |what: &str| BenchError::Unreadable {
-        program: format!("valgrind … {SUBCOMMAND} {} {batch}", path.name),
-        what: what.to_owned(),
-        output: format!("{text}{said}"),
+    let unreadable = |what: &str| {
+        BenchError::unreadable(format!("valgrind … {SUBCOMMAND} {} {batch}", path.name), what, &format!("{text}{said}"))
     };
     let frames: u64 = text.trim().parse().map_err(|_| unreadable("the number of frames"))?;
     let total = said.lines().find_map(|line| line.split("Collected :").nth(1)?.trim().parse::<u64>().ok());
     let total = total.filter(|total| *total > 0).ok_or_else(|| unreadable("the instructions"))?;
-    Ok(Cost { path, batch, instructions: total as f64 / frames as f64 })
+    Ok(total as f64 / frames as f64)
 }
 
 #[cfg(test)]
@@ -247,11 +180,11 @@ mod tests {
     fn every_path_moves() {
         for path in PATHS {
             for batch in [1, 32, 256] {
-                let mut lane = (path.lane)(batch).expect(path.name);
+                let mut track = (path.track)(batch).expect(path.name);
                 let started = Instant::now();
                 let mut moved = 0;
                 while moved < 2000 {
-                    moved += lane.round();
+                    moved += track();
                     assert!(started.elapsed() < START_LIMIT, "{} moves nothing at {batch}", path.name);
                 }
             }

@@ -2,190 +2,137 @@
 
 use std::sync::Arc;
 
-use netvale::{Port as Client, RxRing, TxRing};
+use netvale::Port as Client;
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::latency::set_sampling;
-use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
-use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::{Egress, Ingress};
 use netvale_ptnet::backend::{Backend, Fresh};
 use netvale_ptnet::seats::Seats;
 use netvale_switch::trace::{Trace, TraceOptions};
 use netvale_switch::{Forwarder, Passed, Port, PortId, Switch, Work};
 
-use super::Lane;
+use super::Track;
 use crate::case::{Case, Unit};
 use crate::error::{BenchError, Result};
-use crate::scenarios::embedded::{self, bell};
+use crate::scenarios::embedded::{self, Lane, bell, learn};
 use crate::scenarios::own::failed;
-use crate::scenarios::policies::kinds::{Kind, Pair};
-use crate::scenarios::stations::{FIRST_SENDER, Plan, Stations};
-use crate::scenarios::traffic::{SLOTS, Touch, address};
+use crate::scenarios::policies::kinds::Kind;
+use crate::scenarios::stations::{Plan, Stations};
+use crate::scenarios::traffic::{SLOTS, Touch};
 
 /// Room for all frames that are counted, and those before them.
 const TRACED: usize = 1 << 16;
 
 /// A case that no scenario has: frames of 60 bytes, one port to a number of others.
 fn case(batch: u32, receivers: u32) -> Case {
-    Case {
-        scenario: "cost".into(),
-        variant: "1-n".into(),
-        frame_bytes: 60,
-        batch,
-        ports: 1 + receivers,
-        spin_us: None,
-        addresses: None,
-        foreign: None,
-        unit: Unit::Mpps,
-    }
-}
-
-struct Pipe {
-    stations: Stations<TxRing, RxRing>,
-    _ends: (Client, Client),
-}
-
-impl Lane for Pipe {
-    fn round(&mut self) -> u64 {
-        self.stations.round()
-    }
+    Case { frame_bytes: 60, batch, ports: 1 + receivers, ..Case::new("cost", "1-n", Unit::Mpps) }
 }
 
 /// A pipe inside this program.
-pub fn pipe(batch: u32) -> Result<Box<dyn Lane>> {
+pub fn pipe(batch: u32) -> Result<Track> {
     let (mut a, mut b) = Client::pipe_pair(SLOTS, 0).map_err(|e| failed(&e))?;
-    let (tx, rx) = (a.take_rings().0, b.take_rings().1);
-    let case = case(batch, 1);
-    let stations = Stations::new(Plan::of(&case), &case, Touch::Nothing, tx, rx);
-    Ok(Box::new(Pipe { stations, _ends: (a, b) }))
+    let (tx, rx, case) = (a.take_rings().0, b.take_rings().1, case(batch, 1));
+    let mut stations = Stations::new(Plan::of(&case), &case, 0, Touch::Nothing, tx, rx);
+    Ok(Box::new(move || {
+        let _ = (&a, &b);
+        stations.round()
+    }))
 }
 
-/// A switch that is called by the thread that sends and receives.
-struct Vale {
-    stations: Stations<AppRing, AppRing>,
-    forwarder: Forwarder,
-    work: Work,
-}
-
-impl Lane for Vale {
-    fn round(&mut self) -> u64 {
-        self.stations.send();
-        while let Passed::Frames(_) = self.forwarder.pass(&mut self.work) {}
-        self.stations.receive()
-    }
-}
-
-/// The switch knows where the stations are.
-fn learn(switch: &Switch, plan: Plan, receiver: impl Fn(u16) -> PortId) {
-    for index in 0..plan.receivers {
-        for station in plan.behind(index) {
-            let [a, b, c, d, e, f] = address(station);
-            switch.fdb().learn(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), receiver(index));
-        }
-    }
-}
-
-/// One port to `others` in turn, all with headers of that length.
-pub fn vale(batch: u32, receivers: u32, hdr_len: u32) -> Result<Box<dyn Lane>> {
+/// One port to others in turn, by a switch that is called by the thread that sends and receives; all with headers of
+/// that length.
+fn switched(
+    batch: u32,
+    receivers: u32,
+    hdr_len: u32,
+    prepare: impl FnOnce(&Arc<Switch>, Plan) -> Result<()>,
+) -> Result<Lane> {
     let (case, switch) = (case(batch, receivers), Switch::new("vale0"));
-    let plan = Plan::of(&case);
     let (forwarder, tx, _) = embedded::port(&switch, "from", SLOTS, hdr_len)?;
-    let rx: Vec<AppRing> = (0..receivers)
-        .map(|i| embedded::port(&switch, &format!("to{i}"), SLOTS, hdr_len).map(|(_, _, rx)| rx))
-        .collect::<Result<_>>()?;
-    // The sender came first, so that receiver i is port i + 1.
-    learn(&switch, plan, |index| index as PortId + 1);
-    let stations = Stations::with_header(plan, (&case, hdr_len), Touch::Nothing, vec![tx], rx);
-    Ok(Box::new(Vale { stations, forwarder, work: Work::default() }))
+    let to = |i| embedded::port(&switch, &format!("to{i}"), SLOTS, hdr_len).map(|(_, _, rx)| rx);
+    let rx = (0..receivers).map(to).collect::<Result<_>>()?;
+    let plan = Plan::of(&case);
+    prepare(&switch, plan)?;
+    Ok(Lane::new(Stations::new(plan, &case, hdr_len, Touch::Nothing, vec![tx], rx), forwarder))
+}
+
+fn track(mut lane: Lane) -> Track {
+    Box::new(move || lane.round())
+}
+
+/// The switch knows where the stations are. The sender came first, so that receiver i is port i + 1.
+fn learned(switch: &Arc<Switch>, plan: Plan) -> Result<()> {
+    learn(switch, plan, |index| index as PortId + 1);
+    Ok(())
+}
+
+/// One port to `receivers` in turn, all with headers of that length.
+pub fn vale(batch: u32, receivers: u32, hdr_len: u32) -> Result<Track> {
+    switched(batch, receivers, hdr_len, learned).map(track)
 }
 
 /// From one port to another of a switch whose ports have policies.
-pub fn vale_with(batch: u32, kind: Kind) -> Result<Box<dyn Lane>> {
-    let (case, switch) = (case(batch, 1), Switch::new("vale0"));
-    let plan = Plan::of(&case);
-    let (forwarder, tx, _) = embedded::port(&switch, "from", SLOTS, 0)?;
-    let (_, _, rx) = embedded::port(&switch, "to", SLOTS, 0)?;
-    // The sender came first.
-    kind.set(&switch, Pair { ports: (0, 1), stations: (FIRST_SENDER, 0) })?;
-    let stations = Stations::new(plan, &case, Touch::Nothing, vec![tx], vec![rx]);
-    Ok(Box::new(Vale { stations, forwarder, work: Work::default() }))
+pub fn vale_with(batch: u32, kind: Kind) -> Result<Track> {
+    switched(batch, 1, 0, |switch, _| kind.set(switch)).map(track)
 }
 
 /// From one port to another, with a trace of one frame of that many, which nobody reads meanwhile.
-pub fn vale_traced(batch: u32, one_of: u32) -> Result<Box<dyn Lane>> {
-    let (case, switch) = (case(batch, 1), Switch::new("vale0"));
-    let plan = Plan::of(&case);
-    let (forwarder, tx, _) = embedded::port(&switch, "from", SLOTS, 0)?;
-    let (_, _, rx) = embedded::port(&switch, "to", SLOTS, 0)?;
-    learn(&switch, plan, |index| index as PortId + 1);
-    let options = TraceOptions { filter: None, only_drops: false, one_of, room: TRACED };
-    switch.trace("from", &Arc::new(Trace::new(options))).map_err(|e| failed(&e))?;
-    let stations = Stations::new(plan, &case, Touch::Nothing, vec![tx], vec![rx]);
-    Ok(Box::new(Vale { stations, forwarder, work: Work::default() }))
+pub fn vale_traced(batch: u32, one_of: u32) -> Result<Track> {
+    let traced = |switch: &Arc<Switch>, plan| {
+        learned(switch, plan)?;
+        let options = TraceOptions { filter: None, only_drops: false, one_of, room: TRACED };
+        switch.trace("from", &Arc::new(Trace::new(options))).map_err(|e| failed(&e))
+    };
+    switched(batch, 1, 0, traced).map(track)
 }
 
 /// While it lives, batches are timed.
-struct Timed(Box<dyn Lane>);
+struct Timing;
 
-impl Lane for Timed {
-    fn round(&mut self) -> u64 {
-        self.0.round()
-    }
-}
-
-impl Drop for Timed {
+impl Drop for Timing {
     fn drop(&mut self) {
         set_sampling(0);
     }
 }
 
 /// From one port to another, while one of that many batches is timed.
-pub fn vale_timed(batch: u32, one_of: u32) -> Result<Box<dyn Lane>> {
+pub fn vale_timed(batch: u32, one_of: u32) -> Result<Track> {
     set_sampling(one_of);
-    Ok(Box::new(Timed(vale(batch, 1, 0)?)))
+    let (timing, mut lane) = (Timing, switched(batch, 1, 0, learned)?);
+    Ok(Box::new(move || {
+        let _ = &timing;
+        lane.round()
+    }))
 }
 
-/// A netmap program at either end: it moves the indices in the rings' headers, then syncs.
-struct NetmapApi {
-    tx: AppRing,
-    rx: AppRing,
-    forwarder: Forwarder,
-    work: Work,
-    batch: u32,
-}
-
-impl Lane for NetmapApi {
-    fn round(&mut self) -> u64 {
-        let (mut head, _, tail) = self.tx.mem().indices();
-        for _ in 0..self.batch {
+/// A switch between two netmap programs: each moves the indices in the rings' headers, then syncs.
+pub fn netmap_api(batch: u32) -> Result<Track> {
+    let (case, switch) = (case(batch, 1), Switch::new("vale0"));
+    let (mut forwarder, mut tx, _) = embedded::port(&switch, "from", SLOTS, 0)?;
+    let (_, _, mut rx) = embedded::port(&switch, "to", SLOTS, 0)?;
+    let (plan, mut work) = (Plan::of(&case), Work::default());
+    learned(&switch, plan)?;
+    plan.sender(0, case.frame_bytes, Touch::Nothing).fill(&tx);
+    let _ = tx.sync_header();
+    Ok(Box::new(move || {
+        let (mut head, _, tail) = tx.mem().indices();
+        for _ in 0..batch {
             if head == tail {
                 break;
             }
-            self.tx.mem().set_len_flags(head, 60, 0);
-            head = self.tx.mem().next(head);
+            tx.mem().set_len_flags(head, 60, 0);
+            head = tx.mem().next(head);
         }
-        self.tx.mem().set_indices(head, head, tail);
-        let _ = self.tx.sync_header();
-        while let Passed::Frames(_) = self.forwarder.pass(&mut self.work) {}
-        let _ = self.rx.sync_header();
-        let (head, _, tail) = self.rx.mem().indices();
-        self.rx.mem().set_indices(tail, tail, tail);
-        u64::from(netvale_abi::ring::ring_space(head, tail, self.rx.num_slots()))
-    }
-}
-
-/// A switch between two netmap programs.
-pub fn netmap_api(batch: u32) -> Result<Box<dyn Lane>> {
-    let (case, switch) = (case(batch, 1), Switch::new("vale0"));
-    let (forwarder, mut tx, _) = embedded::port(&switch, "from", SLOTS, 0)?;
-    let (_, _, rx) = embedded::port(&switch, "to", SLOTS, 0)?;
-    let plan = Plan::of(&case);
-    learn(&switch, plan, |index| index as PortId + 1);
-    plan.sender(0, case.frame_bytes, Touch::Nothing).fill(&tx);
-    let _ = tx.sync_header();
-    Ok(Box::new(NetmapApi { tx, rx, forwarder, work: Work::default(), batch }))
+        tx.mem().set_indices(head, head, tail);
+        let _ = tx.sync_header();
+        while let Passed::Frames(_) = forwarder.pass(&mut work) {}
+        let _ = rx.sync_header();
+        let (head, _, tail) = rx.mem().indices();
+        rx.mem().set_indices(tail, tail, tail);
+        u64::from(netvale_abi::ring::ring_space(head, tail, rx.num_slots()))
+    }))
 }
 
 /// A guest's rings, as its driver uses them, and the port's queues.
@@ -198,26 +145,17 @@ struct Guest {
 
 fn guest() -> Result<Guest> {
     let (seats, (egress, mut ingress)) = Seats::new(1, 1).map_err(|e| failed(&e))?;
-    let mem = memory()?;
+    let mem = embedded::memory(SLOTS)?;
     let of = |_: usize, side: &RingSide| Ok((side.clone(), Arc::new(Doorbell::new()?)));
     seats.fill(&Fresh { mem: &mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of }).map_err(|e| failed(&e))?;
     let mut ingress = ingress.pop().ok_or_else(|| BenchError::Usage("a port without queues".into()))?;
     ingress.disarm();
-    let ([tx], [rx]) = (&mem.tx[..], &mem.rx[..]) else {
-        return Err(BenchError::Usage("a port without its rings".into()));
-    };
-    let app = |side: &RingSide, dir| Ok::<_, BenchError>(AppRing::new(side.clone(), dir, bell()?));
-    Ok(Guest { tx: app(tx, Dir::Tx)?, rx: app(rx, Dir::Rx)?, egress, ingress })
-}
-
-fn memory() -> Result<Arc<PortMem>> {
-    let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: SLOTS, rx_slots: SLOTS };
-    let region = Region::private(RegionSizes::for_port(2, SLOTS, DEFAULT_BUF_SIZE, 0, 0));
-    region.and_then(|region| region.port(shape)).map(Arc::new).map_err(|e| failed(&e))
+    let app = |side: &[RingSide], dir| Ok::<_, BenchError>(AppRing::new(embedded::only(side)?, dir, bell()?));
+    Ok(Guest { tx: app(&mem.tx, Dir::Tx)?, rx: app(&mem.rx, Dir::Rx)?, egress, ingress })
 }
 
 /// A switch from a guest's rings to those of a number of others in turn.
-pub fn ptnet(batch: u32, receivers: u32) -> Result<Box<dyn Lane>> {
+pub fn ptnet(batch: u32, receivers: u32) -> Result<Track> {
     let (case, switch) = (case(batch, receivers), Switch::new("vale0"));
     let attach = |name: String, egresses| {
         switch.attach(Port { name, egresses, lossless: false, ..Port::default() }).map_err(|e| failed(&e))
@@ -232,6 +170,5 @@ pub fn ptnet(batch: u32, receivers: u32) -> Result<Box<dyn Lane>> {
     let plan = Plan::of(&case);
     learn(&switch, plan, |index| receivers.get(usize::from(index)).copied().unwrap_or(id));
     let forwarder = Forwarder::new(Arc::clone(&switch), id, 0, from.ingress);
-    let stations = Stations::new(plan, &case, Touch::Nothing, vec![from.tx], rx);
-    Ok(Box::new(Vale { stations, forwarder, work: Work::default() }))
+    Ok(track(Lane::new(Stations::new(plan, &case, 0, Touch::Nothing, vec![from.tx], rx), forwarder)))
 }

@@ -1,109 +1,65 @@
 //! What all contenders with two hosts measure alike: a stream of TCP, and frames one way.
 
-use std::time::Duration;
-
-use crate::contender::{Sample, Session};
-use crate::disturb::Disturbance;
-use crate::error::{BenchError, Result};
-use crate::peers::dpdk::Part;
 use crate::peers::iperf::Iperf;
 use crate::peers::underlay;
-use crate::sys::netns::Netns;
-use crate::sys::threads::Done;
+use crate::prelude::*;
 
-/// One stream of TCP between stations of two hosts.
-pub struct Stream<H> {
-    iperf: Iperf,
-    cores: (usize, usize),
-    context: Vec<(String, String)>,
-    // The stations' interfaces go with the hosts: dropped last.
-    hosts: H,
+/// One stream of TCP between stations of two hosts, which are stopped until a measurement.
+pub fn stream(hosts: Parts, stations: [Netns; 2], cores: Cores) -> Result<Session> {
+    let pids = hosts.iter().flat_map(|host| host.pids()).collect();
+    let iperf = Iperf::start(stations, &underlay::station(1), cores, pids)?;
+    let words = format!("the client's host on {}, the server's on {}", cores.0, cores.1);
+    iperf.session(words).with_all(hosts).idle()
 }
 
-impl<H: Part> Stream<H> {
-    /// Starts the server in the second of two stations. The hosts are stopped until a measurement.
-    ///
-    /// # Errors
-    /// iperf3 does not start, or a host's process has ended.
-    pub fn start(hosts: H, [client, server]: [Netns; 2], cores: (usize, usize)) -> Result<Self> {
-        let iperf = Iperf::start(client, server, &underlay::station(1), cores)?;
-        let iperf = hosts.pids().into_iter().fold(iperf, Iperf::beside);
-        hosts.freeze()?;
-        Ok(Self { iperf, cores, context: Vec::new(), hosts })
-    }
-
-    /// A further fact for the record.
-    #[must_use]
-    pub fn with(mut self, name: &str, value: &str) -> Self {
-        self.context.push((name.into(), value.into()));
-        self
-    }
+/// Frames from a program at one host to a program at the other.
+pub struct OneWay<S, R> {
+    /// What lies between.
+    pub who: &'static str,
+    /// Processes of both hosts.
+    pub hosts: Parts,
+    /// Sends, and says how many.
+    pub sender: S,
+    /// Receives, says how many, and how many of all were not what was sent.
+    pub receiver: R,
 }
 
-impl<H: Part> Session for Stream<H> {
-    fn resume(&mut self) -> Result<()> {
-        self.hosts.thaw()
-    }
-
-    fn pause(&mut self) -> Result<()> {
-        self.hosts.freeze()
-    }
-
-    fn measure(&mut self, window: Duration) -> Result<Sample> {
-        self.iperf.measure(window)
-    }
-
-    fn cores(&self) -> String {
-        format!("the client's host on {}, the server's on {}", self.cores.0, self.cores.1)
-    }
-
-    fn touched(&self) -> bool {
-        true
-    }
-
-    fn processes(&self) -> Vec<u32> {
-        self.hosts.pids()
-    }
-
-    fn context(&self) -> Vec<(String, String)> {
-        self.context.clone()
+impl<S, R> OneWay<S, R>
+where
+    S: FnMut() -> Result<u64> + Send + 'static,
+    R: FnMut(&mut u64) -> Result<u64> + Send + 'static,
+{
+    /// Measures what is received; `tells`: also the losses.
+    pub fn session(self, case: &Case, cores: Cores, touched: bool, tells: bool) -> Result<Session> {
+        let Self { who, hosts, mut sender, mut receiver } = self;
+        let pids: Vec<u32> = hosts.iter().flat_map(|host| host.pids()).collect();
+        let own = case.clone();
+        let measuring = move |window: Duration| {
+            let mut wrong = 0;
+            let jobs = vec![Job::new(cores.0, &mut sender), Job::new(cores.1, || receiver(&mut wrong))];
+            let (done, beside) = run_pinned_with(jobs, window, &pids, &[])?;
+            let (received, lost) = received(&done, who, wrong)?;
+            // That programs wait for their own host's switch is what is measured.
+            let beside = Disturbance { foreign_percent: beside.foreign_percent, ..Disturbance::default() };
+            let sample = Sample::new(own.rate(received), beside);
+            Ok(if tells { sample.fact("lost_percent", format!("{lost:.2}")) } else { sample })
+        };
+        let words = format!("the sender's host on {}, the receiver's on {}", cores.0, cores.1);
+        Session::new(words, touched, measuring).with_all(hosts).idle()
     }
 }
 
-/// What a sender at one host and a receiver at the other have done.
-pub struct OneWay {
-    /// Frames received a second.
-    pub received: f64,
-    /// Frames that were sent and not received, per cent.
-    pub lost_percent: f64,
-    /// What disturbed them. That programs wait for their own host's switch is what is measured.
-    pub beside: Disturbance,
-}
-
-impl OneWay {
-    /// Of the sender's and the receiver's threads; `who` is what lies between, of which `wrong` frames were not what
-    /// was sent.
-    ///
-    /// # Errors
-    /// Nothing was received, or something wrong.
-    pub fn of(done: &[Done], beside: Disturbance, who: &str, wrong: u64) -> Result<OneWay> {
-        if wrong > 0 {
-            return Err(BenchError::WrongBytes { who: who.into(), frames: wrong });
-        }
-        let [sent, received] = [done.first(), done.last()].map(|one| one.map_or(0.0, Done::rate));
-        if received <= 0.0 {
-            return Err(BenchError::NoTraffic(who.into()));
-        }
-        let lost_percent = (100.0 * (1.0 - received / sent.max(1.0))).max(0.0);
-        let beside = Disturbance { foreign_percent: beside.foreign_percent, ..Disturbance::default() };
-        Ok(OneWay { received, lost_percent, beside })
+/// Frames received a second, and those that were sent and not received, per cent, of the sender's and the receiver's
+/// threads; `wrong` were not what was sent.
+fn received(done: &[Done], who: &str, wrong: u64) -> Result<(f64, f64)> {
+    if wrong > 0 {
+        return Err(BenchError::WrongBytes { who: who.into(), frames: wrong });
     }
-
-    /// Where the two run.
-    #[must_use]
-    pub fn cores((sender, receiver): (usize, usize)) -> String {
-        format!("the sender's host on {sender}, the receiver's on {receiver}")
+    let [sent, received] = [done.first(), done.last()].map(|one| one.map_or(0.0, Done::rate));
+    if received <= 0.0 {
+        return Err(BenchError::NoTraffic(who.into()));
     }
+    Ok((received, (100.0 * (1.0 - received / sent.max(1.0))).max(0.0)))
 }
 
 #[cfg(test)]
@@ -115,12 +71,10 @@ mod tests {
     #[test]
     fn one_way() {
         let done = |count| Done { count, elapsed: Duration::from_secs(1) };
-        let beside = Disturbance { foreign_percent: 7.0, waited_percent: 50.0, ..Disturbance::default() };
-        let both = OneWay::of(&[done(200), done(150)], beside, "the tunnel", 0).expect("frames came");
-        assert_eq!((both.received, both.lost_percent), (150.0, 25.0));
-        assert_eq!((both.beside.foreign_percent, both.beside.waited_percent), (7.0, 0.0));
-        for (received, wrong) in [(0, 0), (1, 1)] {
-            let error = OneWay::of(&[done(1), done(received)], Disturbance::default(), "the tunnel", wrong).err();
+        let both = received(&[done(200), done(150)], "the tunnel", 0).expect("frames came");
+        assert_eq!(both, (150.0, 25.0));
+        for (count, wrong) in [(0, 0), (1, 1)] {
+            let error = received(&[done(1), done(count)], "the tunnel", wrong).err();
             assert!(error.is_some_and(|error| error.to_string().contains("the tunnel")));
         }
     }

@@ -1,83 +1,39 @@
 //! AF_PACKET over a veth pair: the kernel's raw path without a switch.
 
-use std::time::Duration;
-
-use crate::case::Case;
-use crate::contender::{Contender, Env, Sample, Session};
-use crate::error::{Result, Skip};
 use crate::peers::frames::{self, frame};
-use crate::peers::packets::Packets;
-use crate::sys::netns::Netns;
+use crate::peers::packets;
+use crate::prelude::*;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
-use crate::sys::threads::{Job, run_pinned, total_rate};
-use crate::{crowd, pin, sys};
+
+const NAME: &str = "af-packet-veth";
 
 /// The peer: a sender at one end of a veth pair, a receiver at the other.
-#[derive(Clone, Copy, Debug)]
-pub struct AfPacket;
-
-impl Contender for AfPacket {
-    fn name(&self) -> &str {
-        "af-packet-veth"
-    }
-
-    fn about(&self) -> &str {
-        "AF_PACKET sender and receiver at the ends of a veth pair, no switch; one direction"
-    }
-
-    fn fits(&self, case: &Case) -> bool {
+pub fn peers() -> Vec<Contender> {
+    let fits = |case: &Case| {
         case.is_across_a_switch() || (case.scenario == "pipe" && case.touches()) || case.is_crowded("pipe")
-    }
-
-    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        sys::need_root("network namespaces")?;
-        sys::need_program("ip", "iproute2")?;
-        pin::need(2, &env.cores)
-    }
-
-    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        let cores = env.two_cores()?;
-        let namespace = Netns::new()?;
-        frames::silence_ipv6(&namespace)?;
-        namespace.ip("link add p0 type veth peer name p1")?;
-        namespace.ip("link set p0 up")?;
-        namespace.ip("link set p1 up")?;
-        if case.foreign.is_some() {
-            return crowd::beside(case, Box::new(Packets::start(case, namespace)?));
-        }
-        let (sender, receiver) = namespace
-            .inside(|| Ok((PacketSocket::open("p0", Role::Send)?, PacketSocket::open("p1", Role::Receive)?)))?;
-        Ok(Box::new(Pair { case: case.clone(), cores, sender, receiver, _namespace: namespace }))
-    }
+    };
+    let about = "AF_PACKET sender and receiver at the ends of a veth pair, no switch; one direction";
+    vec![Contender::new(NAME, about, &[NETWORKS, TWO], fits, start)]
 }
 
-struct Pair {
-    case: Case,
-    cores: (usize, usize),
-    sender: PacketSocket,
-    receiver: PacketSocket,
-    _namespace: Netns,
-}
-
-impl Session for Pair {
-    fn measure(&mut self, window: Duration) -> Result<Sample> {
-        let batch = frames::batch(&self.case);
-        let bytes = frame(0, 1, self.case.frame_bytes);
-        let (sender, receiver) = (&mut self.sender, &mut self.receiver);
+fn start(case: &Case, cores: Cores) -> Result<Session> {
+    let namespace = Netns::new()?;
+    namespace.silence_ipv6()?;
+    namespace.veth("p0", "p1")?;
+    if case.foreign.is_some() {
+        return packets::start(case, namespace);
+    }
+    let (mut sender, mut receiver) =
+        namespace.inside(|| Ok((PacketSocket::open("p0", Role::Send)?, PacketSocket::open("p1", Role::Receive)?)))?;
+    let (own, bytes, batch) = (case.clone(), frame(0, 1, case.frame_bytes), frames::batch(case));
+    let measuring = move |window| {
         let jobs = vec![
-            Job::new(self.cores.0, move || sender.send(&bytes, batch).map(|_| 0)),
-            Job::new(self.cores.1, move || receiver.receive(MAX_BATCH)),
+            Job::new(cores.0, || sender.send(&bytes, batch).map(|_| 0)),
+            Job::new(cores.1, || receiver.receive(MAX_BATCH)),
         ];
         let (done, beside) = run_pinned(jobs, window)?;
-        let rate = total_rate("af-packet-veth", &done)?;
-        Ok(Sample::new(frames::in_unit(&self.case, rate), beside))
-    }
-
-    fn cores(&self) -> String {
-        format!("sender {}, receiver {}", self.cores.0, self.cores.1)
-    }
-
-    fn touched(&self) -> bool {
-        true
-    }
+        Ok(Sample::new(own.rate(total_rate(NAME, &done)?), beside))
+    };
+    let words = format!("sender {}, receiver {}", cores.0, cores.1);
+    Ok(Session::new(words, true, measuring).keeping(namespace))
 }

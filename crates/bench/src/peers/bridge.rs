@@ -4,78 +4,56 @@
 //! queueing discipline, or one write a frame on a TAP, which knows no batches) and takes what arrives. The figure is
 //! what both receive.
 
-use std::time::Duration;
-
-use crate::case::Case;
-use crate::contender::{Contender, Env, Sample, Session};
-use crate::error::{Result, Skip};
 use crate::peers::frames::{self, frame};
-use crate::peers::packets::Packets;
-use crate::sys::netns::Netns;
+use crate::peers::packets;
+use crate::prelude::*;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 use crate::sys::tapdev::TapDevice;
-use crate::sys::threads::{Job, run_pinned, total_rate};
-use crate::{crowd, pin, sys};
 
-/// The peer, by the kind of its ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bridge {
-    /// veth pairs.
-    Veth,
-    /// TAP devices.
-    Tap,
+/// The peers, by the kind of their ports.
+pub fn peers() -> Vec<Contender> {
+    vec![
+        Contender::new(
+            "linux-bridge-veth",
+            "Linux bridge between two veth pairs, AF_PACKET at their far ends; both directions",
+            &[NETWORKS, TWO],
+            |case| case.is_across_a_switch() || case.is_crowded("switch"),
+            |case, cores| start("linux-bridge-veth", case, cores, End::veth),
+        ),
+        Contender::new(
+            "linux-bridge-tap",
+            "Linux bridge between two TAP devices, read and written directly; both directions",
+            &[NETWORKS, TWO],
+            Case::is_across_a_switch,
+            |case, cores| start("linux-bridge-tap", case, cores, End::tap),
+        ),
+    ]
 }
 
-impl Contender for Bridge {
-    fn name(&self) -> &str {
-        match self {
-            Self::Veth => "linux-bridge-veth",
-            Self::Tap => "linux-bridge-tap",
-        }
-    }
-
-    fn about(&self) -> &str {
-        match self {
-            Self::Veth => "Linux bridge between two veth pairs, AF_PACKET at their far ends; both directions",
-            Self::Tap => "Linux bridge between two TAP devices, read and written directly; both directions",
-        }
-    }
-
-    fn fits(&self, case: &Case) -> bool {
-        case.is_across_a_switch() || (*self == Self::Veth && case.is_crowded("switch"))
-    }
-
-    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        sys::need_root("network namespaces")?;
-        sys::need_program("ip", "iproute2")?;
-        pin::need(2, &env.cores)
-    }
-
-    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        let cores = env.two_cores()?;
-        let namespace = Netns::new()?;
-        namespace.ip("link add br0 type bridge mcast_snooping 0")?;
-        if case.foreign.is_some() {
-            (0..2).try_for_each(|own| veth_pair(&namespace, own))?;
-            namespace.ip("link set br0 up")?;
-            return crowd::beside(case, Box::new(Packets::start(case, namespace)?));
-        }
-        let ports = match self {
-            Self::Veth => [veth_port(&namespace, 0, cores.0)?, veth_port(&namespace, 1, cores.1)?],
-            Self::Tap => [tap_port(&namespace, 0, cores.0)?, tap_port(&namespace, 1, cores.1)?],
-        };
+fn start(who: &'static str, case: &Case, cores: Cores, end: fn(&Netns, usize) -> Result<End>) -> Result<Session> {
+    let namespace = Netns::new()?;
+    namespace.ip("link add br0 type bridge mcast_snooping 0")?;
+    if case.foreign.is_some() {
+        (0..2).try_for_each(|own| veth_pair(&namespace, own))?;
         namespace.ip("link set br0 up")?;
-        Ok(Box::new(Bridged { name: self.name().to_owned(), case: case.clone(), cores, ports, _namespace: namespace }))
+        return packets::start(case, namespace);
     }
+    let mut ends = [end(&namespace, 0)?, end(&namespace, 1)?];
+    namespace.ip("link set br0 up")?;
+    let (own, batch) = (case.clone(), frames::batch(case));
+    let measuring = move |window| {
+        let jobs = ends.iter_mut().zip([cores.0, cores.1]).enumerate().map(|(index, (end, core))| {
+            let bytes = frame(index, 1 - index, own.frame_bytes);
+            Job::new(core, move || end.round(&bytes, batch))
+        });
+        let (done, beside) = run_pinned(jobs.collect(), window)?;
+        Ok(Sample::new(own.rate(total_rate(who, &done)?), beside))
+    };
+    let words = format!("one port's sender and receiver on {}, the other's on {}", cores.0, cores.1);
+    Ok(Session::new(words, true, measuring).keeping(namespace))
 }
 
-/// One port's application.
-struct Port {
-    core: usize,
-    own: usize,
-    end: End,
-}
-
+/// What an application has of its port.
 enum End {
     Packet { sender: PacketSocket, receiver: PacketSocket },
     Tap { device: TapDevice, room: Vec<u8> },
@@ -83,36 +61,35 @@ enum End {
 
 /// From the bridge to an application.
 fn veth_pair(namespace: &Netns, own: usize) -> Result<()> {
-    frames::silence_ipv6(namespace)?;
+    namespace.silence_ipv6()?;
     namespace.ip(&format!("link add p{own} type veth peer name b{own}"))?;
     namespace.ip(&format!("link set b{own} master br0"))?;
     namespace.ip(&format!("link set b{own} up"))?;
     namespace.ip(&format!("link set p{own} up"))
 }
 
-fn veth_port(namespace: &Netns, own: usize, core: usize) -> Result<Port> {
-    veth_pair(namespace, own)?;
-    let name = format!("p{own}");
-    let end = namespace.inside(|| {
-        let sender = PacketSocket::open(&name, Role::Send)?;
-        Ok(End::Packet { sender, receiver: PacketSocket::open(&name, Role::Receive)? })
-    })?;
-    Ok(Port { core, own, end })
-}
+impl End {
+    fn veth(namespace: &Netns, own: usize) -> Result<End> {
+        veth_pair(namespace, own)?;
+        let name = format!("p{own}");
+        namespace.inside(|| {
+            let sender = PacketSocket::open(&name, Role::Send)?;
+            Ok(End::Packet { sender, receiver: PacketSocket::open(&name, Role::Receive)? })
+        })
+    }
 
-fn tap_port(namespace: &Netns, own: usize, core: usize) -> Result<Port> {
-    frames::silence_ipv6(namespace)?;
-    let name = format!("t{own}");
-    let device = namespace.inside(|| TapDevice::create(&name))?;
-    namespace.ip(&format!("link set {name} master br0"))?;
-    namespace.ip(&format!("link set {name} up"))?;
-    Ok(Port { core, own, end: End::Tap { device, room: vec![0; 2048] } })
-}
+    fn tap(namespace: &Netns, own: usize) -> Result<End> {
+        namespace.silence_ipv6()?;
+        let name = format!("t{own}");
+        let device = namespace.inside(|| TapDevice::create(&name))?;
+        namespace.ip(&format!("link set {name} master br0"))?;
+        namespace.ip(&format!("link set {name} up"))?;
+        Ok(End::Tap { device, room: vec![0; 2048] })
+    }
 
-impl Port {
     /// Sends a batch and takes a batch; returns what came.
     fn round(&mut self, frame: &[u8], batch: usize) -> Result<u64> {
-        match &mut self.end {
+        match self {
             End::Packet { sender, receiver } => {
                 sender.send(frame, batch)?;
                 receiver.receive(MAX_BATCH)
@@ -128,35 +105,5 @@ impl Port {
                 Ok(came)
             }
         }
-    }
-}
-
-struct Bridged {
-    name: String,
-    case: Case,
-    cores: (usize, usize),
-    ports: [Port; 2],
-    _namespace: Netns,
-}
-
-impl Session for Bridged {
-    fn measure(&mut self, window: Duration) -> Result<Sample> {
-        let batch = frames::batch(&self.case);
-        let length = self.case.frame_bytes;
-        let jobs = self.ports.iter_mut().map(|port| {
-            let bytes = frame(port.own, 1 - port.own, length);
-            Job::new(port.core, move || port.round(&bytes, batch))
-        });
-        let (done, beside) = run_pinned(jobs.collect(), window)?;
-        let rate = total_rate(&self.name, &done)?;
-        Ok(Sample::new(frames::in_unit(&self.case, rate), beside))
-    }
-
-    fn cores(&self) -> String {
-        format!("one port's sender and receiver on {}, the other's on {}", self.cores.0, self.cores.1)
-    }
-
-    fn touched(&self) -> bool {
-        true
     }
 }

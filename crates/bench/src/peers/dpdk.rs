@@ -1,136 +1,123 @@
-//! A started set-up of testpmd processes, measured by what one of them receives.
+//! Set-ups of testpmd processes: memif between two, and `net_ring` inside one.
+//!
+//! With `net_ring`, two ports, each a ring: thread A moves frames from port 0 to port 1, thread B back. Every frame
+//! crosses between the cores on each hop; the figure is hops of both directions together. With `io` only pointers move;
+//! with `macswap` each side reads and writes the frame's first line, which is what an application does.
 
-use std::time::Duration;
+use crate::peers::testpmd::{Arguments, NEEDS, Place, Testpmd};
+use crate::prelude::*;
 
-use crate::case::{Case, Unit};
-use crate::contender::{Sample, Session};
-use crate::disturb::Watch;
-use crate::error::{BenchError, Result};
-use crate::interrupt;
-use crate::peers::testpmd::{PortCounters, Testpmd};
+/// Best bursts, measured on two cores. Memif: 32 gives 34 / 40 Mpps (copy / zero-copy), 64 gives 36 / 49, 256 gives 23
+/// / 18. Rings: pointers only 270, 415 and 725 Mpps at 32, 64 and 256; touched 76, 91 and 88.
+const MEMIF_BURST: u32 = 64;
+const IO_BURST: u32 = 512;
+const MACSWAP_BURST: u32 = 64;
 
-/// The longest wait for the first frame, which includes connecting and learning addresses.
-const FIRST_FRAME: Duration = Duration::from_secs(15);
+/// The peers of pipes: inside one process, and between two.
+pub fn peers() -> Vec<Contender> {
+    let is_pipe = |case: &Case| case.scenario == "pipe" && case.touches();
+    let is_between = move |case: &Case| is_pipe(case) || case.is_crowded("pipe");
+    let is_untouched = |case: &Case| case.scenario == "pipe" && !case.touches();
+    vec![
+        Contender::new(
+            "dpdk-ring",
+            "DPDK net_ring between two threads, frames touched (macswap); hops of both directions",
+            &[NEEDS],
+            is_pipe,
+            |case, cores| ring("dpdk-ring", "macswap", MACSWAP_BURST, case, cores),
+        ),
+        Contender::new(
+            "dpdk-ring-io",
+            "DPDK net_ring between two threads, pointers only; hops of both directions",
+            &[NEEDS],
+            is_untouched,
+            |case, cores| ring("dpdk-ring-io", "io", IO_BURST, case, cores),
+        ),
+        Contender::new(
+            "dpdk-memif",
+            "DPDK memif between two processes, copying",
+            &[NEEDS],
+            is_between,
+            |case, cores| memif("dpdk-memif", "", case, cores),
+        ),
+        Contender::new(
+            "dpdk-memif-zc",
+            "DPDK memif between two processes, zero-copy",
+            &[NEEDS],
+            is_between,
+            |case, cores| memif("dpdk-memif-zc", ",zero-copy=yes", case, cores),
+        ),
+    ]
+}
 
 /// The burst that stands for a case's batch: the same, up to `best`, beyond which the peer only gets slower. A case
 /// without a batch gets the best. (testpmd takes up to 512.)
-#[must_use]
 pub fn burst(case: &Case, best: u32) -> u32 {
     if case.batch == 0 { best } else { case.batch.min(best) }
 }
 
-/// Processes forwarding to each other. Everything that must outlive them, or be taken down after them, is in `keep`.
-pub struct DpdkSession {
-    /// The testpmd processes; the last one's received frames are the figure.
-    pub processes: Vec<Testpmd>,
-    /// Others that belong to the set-up: a switch's process and forwarding threads.
-    pub others: Vec<Box<dyn Part>>,
-    /// Folder and hugepages; dropped last.
-    pub keep: Box<dyn std::any::Any>,
-    /// The peer's name.
-    pub name: String,
-    /// The unit of the figure.
-    pub unit: Unit,
-    /// Length of the frames.
-    pub frame_bytes: u32,
-    /// A description of how the cores are used.
-    pub cores: String,
-    /// Whether bytes are touched.
-    pub touched: bool,
-    /// Further facts.
-    pub context: Vec<(String, String)>,
+/// A session of a testpmd, whose received frames are the figure, and of others, in the place where all of them are.
+pub fn session(
+    who: &'static str,
+    case: &Case,
+    place: Place,
+    cores: String,
+    counted: &Rc<Testpmd>,
+    others: Vec<Rc<dyn Part>>,
+) -> Result<Session> {
+    let parts = [vec![Rc::clone(counted) as Rc<dyn Part>], others].concat();
+    let counts = Rc::clone(counted);
+    let flowing = Flowing { who, is_strict: true, settle: Duration::ZERO, parts };
+    Ok(flowing.session(case, cores, true, move || counts.received(None))?.keeping(place))
 }
 
-/// A process of a set-up that is not a testpmd.
-pub trait Part {
-    /// Its processes.
-    fn pids(&self) -> Vec<u32>;
-    /// Its pinned threads, as `(pid, tid)`.
-    fn threads(&self) -> Vec<(u32, u32)> {
-        Vec::new()
-    }
-    /// Stops it where it is.
-    ///
-    /// # Errors
-    /// A process has ended.
-    fn freeze(&self) -> Result<()>;
-    /// Lets it go on.
-    ///
-    /// # Errors
-    /// A process has ended.
-    fn thaw(&self) -> Result<()>;
+fn ring(who: &'static str, forward: &str, best: u32, case: &Case, Cores(first, second): Cores) -> Result<Session> {
+    let (place, burst) = (Place::new(1, 0)?, burst(case, best));
+    let arguments = Arguments {
+        name: "ring",
+        cores: &[first, second],
+        vdevs: &["net_ring0".to_owned(), "net_ring1".to_owned()],
+        forward,
+        frame_bytes: case.frame_bytes,
+        burst,
+        ..Arguments::default()
+    };
+    let process = Testpmd::start(&arguments, &place, &["start tx_first 32"])?;
+    let words = format!("one thread each on {first} and {second}, both directions");
+    let mut session = session(who, case, place, words, &process, Vec::new())?;
+    session.touched = forward == "macswap";
+    Ok(session.fact("peer_burst", burst))
 }
 
-impl DpdkSession {
-    /// Waits until frames arrive, then pauses: the state in which a session is handed over.
-    ///
-    /// # Errors
-    /// [`BenchError::NoTraffic`] when none arrive.
-    pub fn settled(mut self) -> Result<Self> {
-        let first = self.received()?.0;
-        let flowing = interrupt::poll_until(FIRST_FRAME, || {
-            let (now, _) = self.received()?;
-            Ok((now > first).then_some(()))
-        })?;
-        flowing.ok_or_else(|| BenchError::NoTraffic(self.name.clone()))?;
-        self.pause()?;
-        Ok(self)
-    }
-
-    fn received(&mut self) -> Result<(u64, std::time::Instant)> {
-        let Some(process) = self.processes.last_mut() else {
-            return Err(BenchError::NoTraffic(self.name.clone()));
+/// From the server to the client: the faster direction. Frames are copied into and out of the shared ring's buffers,
+/// unless those are the client's own (`zero-copy=yes`).
+fn memif(who: &'static str, zero_copy: &str, case: &Case, Cores(first, second): Cores) -> Result<Session> {
+    let (place, burst) = (Place::new(2, 0)?, burst(case, MEMIF_BURST));
+    let start = |role: &str, more: &str, core: usize, forward: &str| {
+        let socket = place.file("memif.sock");
+        let device = format!("net_memif0,role={role},id=0,socket={socket},socket-abstract=no,rsize=10{more}");
+        let arguments = Arguments {
+            name: role,
+            cores: &[core],
+            vdevs: &[device],
+            single_file: true,
+            forward,
+            frame_bytes: case.frame_bytes,
+            burst,
+            ..Arguments::default()
         };
-        let (ports, when) = process.counters()?;
-        Ok((ports.iter().map(|port: &PortCounters| port.rx).sum(), when))
+        Testpmd::start(&arguments, &place, &[])
+    };
+    let sender = start("server", "", first, "txonly")?;
+    let receiver = start("client", zero_copy, second, "rxonly")?;
+    receiver.command("start")?;
+    sender.command("start")?;
+    let mut words = format!("sender {first}, receiver {second}");
+    if case.foreign.is_some() {
+        sender.pids().into_iter().chain(receiver.pids()).try_for_each(pin::release)?;
+        words = "sender and receiver poll, not pinned".into();
     }
-
-    fn watch(&self) -> Watch {
-        let own = self.processes.iter().flat_map(|process| process.threads().to_vec());
-        let threads: Vec<(u32, u32)> = own.chain(self.others.iter().flat_map(|other| other.threads())).collect();
-        Watch::start(&self.processes(), &threads)
-    }
-}
-
-impl Session for DpdkSession {
-    fn resume(&mut self) -> Result<()> {
-        self.others.iter().try_for_each(|other| other.thaw())?;
-        self.processes.iter().try_for_each(Testpmd::thaw)
-    }
-
-    fn pause(&mut self) -> Result<()> {
-        self.processes.iter().try_for_each(Testpmd::freeze)?;
-        self.others.iter().try_for_each(|other| other.freeze())
-    }
-
-    fn measure(&mut self, window: Duration) -> Result<Sample> {
-        let (before, started) = self.received()?;
-        // Between the two questions only: answering one takes the forwarding thread's CPU for a moment.
-        let watch = self.watch();
-        interrupt::sleep(window)?;
-        let disturbance = watch.finish();
-        let (after, ended) = self.received()?;
-        let seconds = ended.duration_since(started).as_secs_f64();
-        let value = self.unit.rate(after.saturating_sub(before), self.frame_bytes, seconds).unwrap_or(0.0);
-        if value > 0.0 { Ok(Sample::new(value, disturbance)) } else { Err(BenchError::NoTraffic(self.name.clone())) }
-    }
-
-    fn cores(&self) -> String {
-        self.cores.clone()
-    }
-
-    fn touched(&self) -> bool {
-        self.touched
-    }
-
-    fn processes(&self) -> Vec<u32> {
-        let own = self.processes.iter().map(Testpmd::pid);
-        own.chain(self.others.iter().flat_map(|other| other.pids())).collect()
-    }
-
-    fn context(&self) -> Vec<(String, String)> {
-        self.context.clone()
-    }
+    Ok(session(who, case, place, words, &receiver, vec![sender])?.fact("peer_burst", burst))
 }
 
 #[cfg(test)]

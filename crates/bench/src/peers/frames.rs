@@ -1,21 +1,17 @@
-//! The frames of the kernel's peers, and the unit of their figures.
+//! The frames of the kernel's peers.
 
-use crate::case::Case;
-use crate::error::Result;
-use crate::sys::netns::Netns;
+use crate::prelude::*;
 use crate::sys::rawsock::MAX_BATCH;
 
 /// An experimental EtherType (IEEE 802, local experimental 1), so that no protocol stack answers.
 const LOCAL_EXPERIMENTAL: [u8; 2] = [0x88, 0xb5];
 
 /// The locally administered address of application `index`.
-#[must_use]
 pub fn address(index: usize) -> [u8; 6] {
     [2, 0, 0, 0, 0x0b, index as u8]
 }
 
 /// A frame of `length` bytes (at least a header) from application `from` to application `to`.
-#[must_use]
 pub fn frame(from: usize, to: usize, length: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(address(to));
@@ -26,28 +22,8 @@ pub fn frame(from: usize, to: usize, length: u32) -> Vec<u8> {
 }
 
 /// The batch of one system call: the case's, as far as it goes.
-#[must_use]
 pub fn batch(case: &Case) -> usize {
     if case.batch == 0 { MAX_BATCH } else { (case.batch as usize).min(MAX_BATCH) }
-}
-
-/// Frames a second in the case's unit.
-#[must_use]
-pub fn in_unit(case: &Case, frames_a_second: f64) -> f64 {
-    // The unit was checked by `fits`; a rate of 1 frame a second scales.
-    case.unit.rate(1_000_000, case.frame_bytes, 1.0).unwrap_or(0.0) * frames_a_second / 1e6
-}
-
-/// Keeps the namespace's future interfaces from sending neighbour discovery of their own.
-///
-/// # Errors
-/// The kernel refuses.
-pub fn silence_ipv6(namespace: &Netns) -> Result<()> {
-    namespace.inside(|| {
-        // Absent where the kernel has no IPv6: then there is nothing to silence.
-        let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
-        Ok(())
-    })
 }
 
 #[cfg(test)]
@@ -74,6 +50,6 @@ mod tests {
         assert_eq!(batch(&case), 3);
         case.batch = 0;
         assert_eq!(batch(&case), MAX_BATCH);
-        assert!((in_unit(&case, 2e6) - 2.0).abs() < 1e-9);
+        assert!((case.rate(2e6) - 2.0).abs() < 1e-9);
     }
 }

@@ -6,66 +6,34 @@
 //! loop's, not the kernel's. veth is how the kernel itself attaches a namespace to its bridge, and the faster of the
 //! two.
 
-use std::process::Command;
-use std::time::Duration;
+use serde_json::Value;
 
-use serde::Deserialize;
+use crate::prelude::*;
 
-use crate::case::{Case, Unit};
-use crate::contender::{Contender, Env, Sample, Session};
-use crate::disturb::Watch;
-use crate::error::{BenchError, Result, Skip};
-use crate::interrupt;
-use crate::sys::child::{self, Child};
-use crate::sys::netns::Netns;
-use crate::{pin, sys};
-
+/// What it takes to run it.
+pub const NEEDS: &[Need] = &[Need::Program("iperf3", "iperf3"), NETWORKS[0], NETWORKS[1]];
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// What a server says when it waits for a client.
 const READY: &str = "Server listening";
 
 /// The peer.
-#[derive(Clone, Copy, Debug)]
-pub struct BridgedTcp;
-
-impl Contender for BridgedTcp {
-    fn name(&self) -> &str {
-        "linux-bridge-veth-tcp"
-    }
-
-    fn about(&self) -> &str {
-        "iperf3 TCP between two namespaces over the Linux bridge with veth; one stream"
-    }
-
-    fn fits(&self, case: &Case) -> bool {
-        case.scenario == "tap" && case.unit == Unit::Gbps
-    }
-
-    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        available(env)
-    }
-
-    fn start(&self, _case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        let (client_core, server_core) = env.two_cores()?;
-        let hub = Netns::new()?;
-        hub.ip("link add br0 type bridge")?;
-        hub.ip("link set br0 up")?;
-        let client = attached(&hub, 1)?;
-        let server = attached(&hub, 2)?;
-        let tcp = Iperf::start(client, server, "10.77.0.2", (client_core, server_core))?;
-        Ok(Box::new(Tcp { iperf: tcp, _hub: hub }))
-    }
+pub fn peers() -> Vec<Contender> {
+    vec![Contender::new(
+        "linux-bridge-veth-tcp",
+        "iperf3 TCP between two namespaces over the Linux bridge with veth; one stream",
+        &[NEEDS, TWO],
+        |case| case.scenario == "tap" && case.unit == Unit::Gbps,
+        |_, cores| bridged(cores),
+    )]
 }
 
-/// Whether TCP between two namespaces can be measured here.
-///
-/// # Errors
-/// [`Skip`] if something is missing; it says what.
-pub fn available(env: &Env) -> std::result::Result<(), Skip> {
-    sys::need_program("iperf3", "iperf3")?;
-    sys::need_root("network namespaces")?;
-    sys::need_program("ip", "iproute2")?;
-    pin::need(2, &env.cores)
+fn bridged(cores: Cores) -> Result<Session> {
+    let hub = Netns::new()?;
+    hub.ip("link add br0 type bridge")?;
+    hub.ip("link set br0 up")?;
+    let tcp = Iperf::start([attached(&hub, 1)?, attached(&hub, 2)?], "10.77.0.2", cores, Vec::new())?;
+    let words = format!("client {}, server {}; the kernel's work on the same", cores.0, cores.1);
+    Ok(tcp.session(words).keeping(hub))
 }
 
 /// A namespace with a veth into `hub`'s bridge and the address 10.77.0.`host`.
@@ -78,31 +46,12 @@ fn attached(hub: &Netns, host: u8) -> Result<Netns> {
     Ok(namespace)
 }
 
-struct Tcp {
-    iperf: Iperf,
-    _hub: Netns,
-}
-
-impl Session for Tcp {
-    fn measure(&mut self, window: Duration) -> Result<Sample> {
-        self.iperf.measure(window)
-    }
-
-    fn cores(&self) -> String {
-        format!("client {}, server {}; the kernel's work on the same", self.iperf.cores.0, self.iperf.cores.1)
-    }
-
-    fn touched(&self) -> bool {
-        true
-    }
-}
-
 /// An iperf3 server in one namespace, and a client to run in another: for whatever lies between the two.
 pub struct Iperf {
     client: Netns,
     server: Child,
     address: String,
-    cores: (usize, usize),
+    cores: Cores,
     beside: Vec<u32>,
     // The server lives in its namespace; folder and namespace go after it.
     _server_namespace: Netns,
@@ -110,44 +59,30 @@ pub struct Iperf {
 }
 
 impl Iperf {
-    /// Starts the server in `server`, reached from `client` at `address`; `cores` are the client's and the server's.
-    ///
-    /// # Errors
-    /// iperf3 does not start.
-    pub fn start(client: Netns, server: Netns, address: &str, cores: (usize, usize)) -> Result<Self> {
+    /// Starts the server in the second namespace, reached from the first one at `address`; `cores` are the client's and
+    /// the server's. Processes `beside`, too, belong to what is measured.
+    pub fn start([client, inside]: [Netns; 2], address: &str, cores: Cores, beside: Vec<u32>) -> Result<Self> {
         let folder = sys::scratch("iperf3")?;
-        let mut command = server.command("stdbuf");
+        let mut command = inside.command("stdbuf");
         command.args(["-oL", "iperf3", "--server", "--affinity", &cores.1.to_string()]);
-        let process = Child::spawn(command, &folder.path().join("server.log"))?;
-        process.expect(READY, START_LIMIT)?;
-        Ok(Self {
-            client,
-            server: process,
-            address: address.to_owned(),
-            cores,
-            beside: Vec::new(),
-            _server_namespace: server,
-            _folder: folder,
-        })
+        let server = Child::spawn(command, &folder.path().join("server.log"))?;
+        server.expect(READY, START_LIMIT)?;
+        let address = address.to_owned();
+        Ok(Self { client, server, address, cores, beside, _server_namespace: inside, _folder: folder })
     }
 
-    /// Process `pid`, too, belongs to what is measured.
-    #[must_use]
-    pub fn beside(mut self, pid: u32) -> Self {
-        self.beside.push(pid);
-        self
+    /// One stream.
+    pub fn session(mut self, words: String) -> Session {
+        Session::new(words, true, move |window| self.measure(window))
     }
 
     /// One client run of about `window` (iperf3 counts whole seconds), in Gbit/s received.
-    ///
-    /// # Errors
-    /// The client fails, or its report cannot be read.
-    pub fn measure(&mut self, window: Duration) -> Result<Sample> {
+    fn measure(&mut self, window: Duration) -> Result<Sample> {
         let seconds = window.as_secs_f64().ceil().max(1.0);
         let mut processes = self.beside.clone();
         processes.push(self.server.pid());
         let watch = Watch::start(&processes, &[]);
-        let mut command: Command = self.client.command("iperf3");
+        let mut command = self.client.command("iperf3");
         command.args(["--json", "--client", &self.address, "--time", &seconds.to_string()]);
         command.args(["--affinity", &self.cores.0.to_string()]);
         let report = child::run(&mut command);
@@ -162,29 +97,11 @@ impl Iperf {
     }
 }
 
-#[derive(Deserialize)]
-struct Report {
-    end: End,
-}
-
-#[derive(Deserialize)]
-struct End {
-    sum_received: Received,
-}
-
-#[derive(Deserialize)]
-struct Received {
-    bits_per_second: f64,
-}
-
 /// The receiver's rate in iperf3's JSON report, Gbit/s.
 fn received_gbps(report: &str) -> Result<f64> {
-    let parsed: Report = serde_json::from_str(report).map_err(|error| BenchError::Unreadable {
-        program: "iperf3".into(),
-        what: format!("the received rate ({error})"),
-        output: child::tail(report).to_owned(),
-    })?;
-    let rate = parsed.end.sum_received.bits_per_second;
+    let parsed = serde_json::from_str::<Value>(report).ok();
+    let rate = parsed.and_then(|value| value.pointer("/end/sum_received/bits_per_second")?.as_f64());
+    let rate = rate.ok_or_else(|| BenchError::unreadable("iperf3", "the received rate", report))?;
     if rate > 0.0 { Ok(rate / 1e9) } else { Err(BenchError::NoTraffic("iperf3".into())) }
 }
 

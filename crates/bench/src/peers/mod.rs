@@ -8,8 +8,6 @@ pub mod eventfd;
 pub mod frames;
 pub mod iperf;
 pub mod kernel_vxlan;
-pub mod memif;
-pub mod net_ring;
 pub mod open_vswitch;
 pub mod ovs;
 pub mod ovs_vxlan;

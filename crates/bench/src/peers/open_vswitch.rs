@@ -1,19 +1,8 @@
 //! Open vSwitch with DPDK, a database server and a switch daemon: several may run, each with its files in a folder of
 //! its own.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
-
-use crate::contender::Env;
-use crate::disturb::threads_named;
-use crate::error::{BenchError, Result, Skip};
-use crate::interrupt;
-use crate::peers::dpdk::Part;
-use crate::peers::testpmd::{self, Place};
-use crate::sys::child::{self, Child};
-use crate::sys::need_program;
-use crate::sys::netns::Netns;
+use crate::peers::testpmd::Place;
+use crate::prelude::*;
 
 /// Debian keeps this build beside the one without DPDK, whichever of them `ovs-vswitchd` means.
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
@@ -23,30 +12,12 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 pub const SWITCH_PAGES: u64 = 512;
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// Refuses where it cannot run on two cores.
-///
-/// # Errors
-/// [`Skip`] if something is missing; it says what.
-pub fn available(env: &Env) -> std::result::Result<(), Skip> {
-    testpmd::available(env, 2)?;
-    need_program("ovsdb-server", PACKAGE)?;
-    if Path::new(VSWITCHD).is_file() {
-        Ok(())
-    } else {
-        Err(Skip::NotInstalled { program: "ovs-vswitchd-dpdk", package: PACKAGE })
-    }
-}
+/// What it takes to run one, beside testpmd.
+pub const NEEDS: &[Need] = &[Need::Program("ovsdb-server", PACKAGE), Need::Found(with_dpdk)];
 
-/// How a switch is started.
-pub struct Setup<'a> {
-    /// Distinguishes the switches of a place: their folder, and DPDK's files.
-    pub name: &'a str,
-    /// Where it makes its taps; a namespace of its own if there is none.
-    pub namespace: Option<&'a Netns>,
-    /// The CPUs of the main thread and the forwarding thread; where OVS puts them if there are none.
-    pub cores: Option<(usize, usize)>,
-    /// Further settings of the table `Open_vSwitch`.
-    pub more: &'a [&'a str],
+fn with_dpdk() -> std::result::Result<(), Skip> {
+    let missing = Skip::NotInstalled { program: "ovs-vswitchd-dpdk", package: PACKAGE };
+    if Path::new(VSWITCHD).is_file() { Ok(()) } else { Err(missing) }
 }
 
 /// A database server and its switch daemon. Sockets of vhost-user ports lie in its folder.
@@ -57,12 +28,17 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Starts both, without any bridge.
-    ///
-    /// # Errors
-    /// One of them does not start; the error holds the end of its log.
-    pub fn start(setup: &Setup<'_>, place: &Place) -> Result<Self> {
-        let folder = place.path().join(setup.name);
+    /// Starts both, without any bridge. `name` distinguishes the switches of a place: their folder, and DPDK's files.
+    /// Taps are made in `namespace`, or in one of its own. The main thread and the forwarding thread are on `cores`, or
+    /// where OVS puts them. `more` are further settings of the table `Open_vSwitch`.
+    pub fn start(
+        place: &Place,
+        name: &str,
+        namespace: Option<&Netns>,
+        cores: Option<Cores>,
+        more: &[&str],
+    ) -> Result<Self> {
+        let folder = place.path().join(name);
         std::fs::create_dir(&folder).map_err(BenchError::io(format!("creating {}", folder.display())))?;
         let file = |name: &str| folder.join(name).display().to_string();
         child::run(Command::new("ovsdb-tool").args(["create", &file("conf.db"), SCHEMA]))?;
@@ -71,32 +47,22 @@ impl Switch {
         command.arg(format!("--unixctl={}", file("db.ctl"))).arg(file("conf.db"));
         let database = Child::spawn(command, &folder.join("ovsdb.log"))?;
         wait_for(&folder.join("db.sock"), "ovsdb-server")?;
-        configure(setup, &folder, &place.file("huge"))?;
-        let mut command = in_folder(&folder, inside(setup.namespace));
+        configure(&folder, name, &place.file("huge"), cores, more)?;
+        let mut command = in_folder(&folder, inside(namespace));
         command.arg(format!("unix:{}", file("db.sock"))).arg(format!("--unixctl={}", file("switch.ctl")));
         let daemon = Child::spawn(command, &folder.join("vswitchd.log"))?;
         Ok(Self { daemon, database, folder })
     }
 
     /// Gives `ovs-vsctl` blank-separated words, and waits until the daemon has done what they say.
-    ///
-    /// # Errors
-    /// They are refused; the error holds the end of the daemon's log.
     pub fn set(&self, words: &str) -> Result<()> {
         control(&self.folder, ["--timeout=30"].into_iter().chain(words.split_whitespace())).map_err(|error| {
             let log = std::fs::read_to_string(self.folder.join("vswitchd.log")).unwrap_or_default();
-            BenchError::Failed {
-                program: VSWITCHD.into(),
-                status: error.to_string(),
-                output: child::tail(&log).to_owned(),
-            }
+            BenchError::failed(VSWITCHD, error, &log)
         })
     }
 
     /// Asks the daemon something by `ovs-appctl`, in blank-separated words.
-    ///
-    /// # Errors
-    /// It refuses.
     pub fn ask(&self, words: &str) -> Result<String> {
         let mut command = in_folder(&self.folder, Command::new("ovs-appctl"));
         command.arg(format!("--target={}", self.folder.join("switch.ctl").display()));
@@ -104,18 +70,12 @@ impl Switch {
     }
 
     /// Adds a flow to bridge `br0`.
-    ///
-    /// # Errors
-    /// It is refused.
     pub fn add_flow(&self, flow: &str) -> Result<()> {
         let mut command = in_folder(&self.folder, Command::new("ovs-ofctl"));
         child::run(command.args(["add-flow", "br0", flow])).map(drop)
     }
 
     /// The socket of vhost-user port `name`, once it is there.
-    ///
-    /// # Errors
-    /// It does not appear.
     pub fn socket(&self, name: &str) -> Result<PathBuf> {
         let path = self.folder.join(name);
         wait_for(&path, VSWITCHD).map(|()| path)
@@ -123,20 +83,16 @@ impl Switch {
 }
 
 impl Part for Switch {
+    fn children(&self) -> Vec<&Child> {
+        vec![&self.daemon]
+    }
+
     fn pids(&self) -> Vec<u32> {
         vec![self.daemon.pid(), self.database.pid()]
     }
 
     fn threads(&self) -> Vec<(u32, u32)> {
         threads_named(self.daemon.pid(), &["pmd"])
-    }
-
-    fn freeze(&self) -> Result<()> {
-        self.daemon.freeze()
-    }
-
-    fn thaw(&self) -> Result<()> {
-        self.daemon.thaw()
     }
 }
 
@@ -164,18 +120,18 @@ fn control<'a>(folder: &Path, words: impl IntoIterator<Item = &'a str>) -> Resul
     child::run(&mut command).map(drop)
 }
 
-fn configure(setup: &Setup<'_>, folder: &Path, huge: &str) -> Result<()> {
-    let (name, kept) = (setup.name, "--no-pci --no-telemetry");
+fn configure(folder: &Path, name: &str, huge: &str, cores: Option<Cores>, more: &[&str]) -> Result<()> {
+    let kept = "--no-pci --no-telemetry";
     let extra = format!("other_config:dpdk-extra={kept} --file-prefix={name} --huge-dir={huge}");
     let mask = |name: &str, core: usize| format!("other_config:{name}={:#x}", 1u64 << (core % 64));
-    let masks = setup.cores.map(|(main, forwarding)| [mask("dpdk-lcore-mask", main), mask("pmd-cpu-mask", forwarding)]);
+    let masks = cores.map(|cores| [mask("dpdk-lcore-mask", cores.0), mask("pmd-cpu-mask", cores.1)]);
     let masks = masks.iter().flatten().map(String::as_str);
     let memory = format!("other_config:dpdk-socket-mem={}", SWITCH_PAGES * 2);
     let fixed = ["--no-wait", "set", "Open_vSwitch", ".", "other_config:dpdk-init=true"];
     let quiet = ["other_config:n-handler-threads=1", "other_config:n-revalidator-threads=1"];
     control(folder, ["--no-wait", "init"])?;
     let words = fixed.into_iter().chain([&*extra, &*memory]).chain(masks).chain(quiet);
-    control(folder, words.chain(setup.more.iter().copied()))
+    control(folder, words.chain(more.iter().copied()))
 }
 
 fn wait_for(file: &Path, program: &str) -> Result<()> {

@@ -3,61 +3,52 @@
 //! One-way time is half a round trip: no two clocks are compared.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::contender::Sample;
-use crate::disturb::{ThreadCounters, Watch};
-use crate::error::{BenchError, Result};
-use crate::{interrupt, pin};
+use crate::disturb::ThreadCounters;
+use crate::prelude::*;
 
 /// Round trips before counting starts, and the longest time for them.
 const WARM_UP: usize = 1000;
 /// See [`WARM_UP`].
 const WARM_UP_LIMIT: Duration = Duration::from_millis(500);
 
-/// The CPUs of the near and the far side; `None` where the scheduler places them.
-pub type Cores = Option<(usize, usize)>;
-
 /// One side of the hand-off. Both calls block.
 pub trait Side: Send {
     /// Wakes the other side.
-    ///
-    /// # Errors
-    /// The system call fails.
     fn send(&mut self) -> Result<()>;
     /// Waits for the other side. `false` when nothing came for a while.
-    ///
-    /// # Errors
-    /// The system call fails.
     fn wait(&mut self) -> Result<bool>;
 }
 
-/// Lets `near` and `far` on their `cores` play for `window`, by way of `processes` if others take part. The median
-/// one-way time is the figure, in microseconds.
-///
-/// # Errors
-/// A side fails, or a message is lost.
-pub fn play(
-    who: &str,
-    near: &mut dyn Side,
-    far: &mut dyn Side,
-    cores: Cores,
-    processes: &[u32],
-    window: Duration,
-) -> Result<Sample> {
+/// What both sides play.
+pub struct Game {
+    /// Who loses a message that is lost.
+    pub who: &'static str,
+    /// The CPUs of the near and the far side; `None` where the scheduler places them.
+    pub cores: Option<Cores>,
+    /// Others that take part.
+    pub processes: Vec<u32>,
+}
+
+/// Measures by a game of `near` and `far`: the median one-way time is the figure, in microseconds.
+pub fn between(game: Game, mut near: impl Side, mut far: impl Side) -> impl FnMut(Duration) -> Result<Sample> {
+    move |window| play(&game, &mut near, &mut far, window)
+}
+
+fn play(game: &Game, near: &mut dyn Side, far: &mut dyn Side, window: Duration) -> Result<Sample> {
     let over = &AtomicBool::new(false);
     let (histogram, counters, beside) = std::thread::scope(|scope| {
-        let echo = scope.spawn(move || answer(far, cores.map(|cores| cores.1), over));
+        let echo = scope.spawn(move || answer(far, game.cores.map(|cores| cores.1), over));
         let asking = scope.spawn(move || {
-            let asked = ask(who, near, cores.map(|cores| cores.0), window);
+            let asked = ask(game, near, window);
             over.store(true, Ordering::Relaxed);
             // The far side waits for one more message before it looks.
             let told = near.send();
             asked.and_then(|result| told.map(|()| result))
         });
-        let watch = Watch::start(processes, &[]);
+        let watch = Watch::start(&game.processes, &[]);
         let asked = asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let beside = watch.finish();
         let answered = echo.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -67,12 +58,11 @@ pub fn play(
         Ok::<_, BenchError>((histogram, counters, beside))
     })?;
     // Threads on one core wait for each other by design; only across cores does waiting mean that somebody else ran.
-    let beside = match cores {
-        Some((near, far)) if near != far => beside.with_thread(counters.switches, counters.waited, window),
+    let beside = match game.cores {
+        Some(Cores(near, far)) if near != far => beside.with_thread(counters.switches, counters.waited, window),
         _ => beside,
     };
-    let median = histogram.value_at_quantile(0.5) as f64 / 1000.0;
-    Ok(Sample { value: median, disturbance: beside, latencies: Some(histogram), cpu_percent: None })
+    Ok(Sample::of_times(histogram, 0.5, beside))
 }
 
 fn answer(far: &mut dyn Side, core: Option<usize>, over: &AtomicBool) -> Result<()> {
@@ -86,15 +76,10 @@ fn answer(far: &mut dyn Side, core: Option<usize>, over: &AtomicBool) -> Result<
     Ok(())
 }
 
-fn ask(
-    who: &str,
-    near: &mut dyn Side,
-    core: Option<usize>,
-    window: Duration,
-) -> Result<(Histogram<u64>, ThreadCounters)> {
-    core.map(pin::pin).transpose()?;
+fn ask(game: &Game, near: &mut dyn Side, window: Duration) -> Result<(Histogram<u64>, ThreadCounters)> {
+    game.cores.map(|cores| pin::pin(cores.0)).transpose()?;
     let mut one_way = empty_histogram()?;
-    let lost = || BenchError::NoTraffic(who.to_owned());
+    let lost = || BenchError::NoTraffic(game.who.to_owned());
     let started = Instant::now();
     for _ in 0..WARM_UP {
         round_trip(near)?.ok_or_else(lost)?;
@@ -118,9 +103,6 @@ fn round_trip(near: &mut dyn Side) -> Result<Option<Duration>> {
 }
 
 /// A histogram of nanoseconds up to ten seconds with three digits.
-///
-/// # Errors
-/// Never in practice: the bounds are constants.
 pub fn empty_histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 10_000_000_000, 3).map_err(|error| BenchError::Usage(error.to_string()))
 }
@@ -149,9 +131,9 @@ mod tests {
         let core = *pin::allowed().expect("affinity").first().expect("a CPU");
         let (to_far, from_near) = channel();
         let (to_near, from_far) = channel();
-        let (mut near, mut far) = (Channel(to_far, from_far), Channel(to_near, from_near));
-        let sample = play("x", &mut near, &mut far, Some((core, core)), &[], Duration::from_millis(20))
-            .expect("nothing is lost");
+        let game = Game { who: "x", cores: Some(Cores(core, core)), processes: Vec::new() };
+        let mut play = between(game, Channel(to_far, from_far), Channel(to_near, from_near));
+        let sample = play(Duration::from_millis(20)).expect("nothing is lost");
         assert!(!sample.latencies.expect("recorded").is_empty());
         assert!(sample.value > 0.0);
     }

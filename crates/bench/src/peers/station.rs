@@ -4,16 +4,12 @@
 //! It uses netvale's virtio driver. DPDK's always polls, and two pollers on one CPU wait for each other's time slices:
 //! frames would come at less than a tenth of the rate.
 
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
 use netvale_port::{Batch, Egress, FrameRef, Scratch, Source};
 use netvale_vhost::frontend::BackEnd;
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
 
-use crate::error::{BenchError, Result};
+use crate::prelude::*;
 
 /// The most that is sent in one call.
 const BURST: usize = 64;
@@ -36,9 +32,6 @@ pub struct Station {
 
 impl Station {
     /// Connects to a socket.
-    ///
-    /// # Errors
-    /// The system refuses memory or a thread.
     pub fn connect(socket: &Path) -> Result<Self> {
         let options = DriverOptions { size: QUEUE, offloads: false, in_order: true, ..DriverOptions::default() };
         let refused = |why: &dyn std::fmt::Display| BenchError::Usage(format!("the virtio port: {why}"));
@@ -58,7 +51,6 @@ impl Station {
     }
 
     /// Frames received that were not the expected ones.
-    #[must_use]
     pub fn wrong(&self) -> u64 {
         self.wrong
     }

@@ -1,18 +1,10 @@
 //! Drives DPDK's `dpdk-testpmd` through its prompt and reads its counters.
 
-use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, Instant};
-
 use tempfile::TempDir;
 
-use crate::contender::Env;
-use crate::disturb::threads_named;
-use crate::error::{BenchError, Result, Skip};
-use crate::pin;
-use crate::sys::child::Child;
+use crate::prelude::*;
 use crate::sys::hugepages::Hugepages;
-use crate::sys::{need_program, need_root, scratch};
+use crate::sys::scratch;
 
 /// testpmd's prompt.
 const PROMPT: &str = "testpmd> ";
@@ -25,15 +17,8 @@ const MEMORY: u64 = 512;
 /// 2 MiB pages of one process.
 pub const PAGES: u64 = MEMORY / 2;
 
-/// Refuses when testpmd cannot run here.
-///
-/// # Errors
-/// [`Skip`] if something is missing; it says what.
-pub fn available(env: &Env, cores: usize) -> std::result::Result<(), Skip> {
-    need_program("dpdk-testpmd", "dpdk-dev")?;
-    need_root("hugepages")?;
-    pin::need(cores, &env.cores)
-}
+/// What it takes to run testpmd.
+pub const NEEDS: &[Need] = &[Need::Program("dpdk-testpmd", "dpdk-dev"), Need::Root("hugepages"), Need::Cpus(2)];
 
 /// The folder, hugepages and sockets that the processes of one set-up share.
 #[derive(Debug)]
@@ -45,9 +30,6 @@ pub struct Place {
 
 impl Place {
     /// Room for `processes` processes, and `more` hugepages for somebody else.
-    ///
-    /// # Errors
-    /// Not root, or too little memory.
     pub fn new(processes: u64, more: u64) -> Result<Self> {
         let folder = scratch("dpdk")?;
         let pages = Hugepages::reserve(processes * PAGES + more, &folder.path().join("huge"))?;
@@ -55,21 +37,19 @@ impl Place {
     }
 
     /// The folder for sockets and logs.
-    #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
     /// The path of `name` in the folder, as text.
-    #[must_use]
     pub fn file(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
 }
 
 /// The arguments to start one process with.
-#[derive(Clone, Debug)]
-pub struct Setup<'a> {
+#[derive(Clone, Debug, Default)]
+pub struct Arguments<'a> {
     /// Distinguishes processes of one place.
     pub name: &'a str,
     /// CPUs: the main thread goes to the first, a forwarding thread to each.
@@ -88,20 +68,20 @@ pub struct Setup<'a> {
     pub more: &'a [String],
     /// Further arguments for DPDK's environment.
     pub eal: &'a [&'a str],
+    /// The network namespace to start it in, if not this process'.
+    pub namespace: Option<&'a Netns>,
 }
 
-impl Setup<'_> {
+impl Arguments<'_> {
     fn lcores(&self) -> String {
         let main = format!("0@{}", self.cores.first().copied().unwrap_or(0));
         let workers = self.cores.iter().enumerate().map(|(index, core)| format!("{}@{core}", index + 1));
         std::iter::once(main).chain(workers).collect::<Vec<_>>().join(",")
     }
 
-    fn command(&self, place: &Place, namespace: Option<&str>) -> Command {
-        let mut command = Command::new(if namespace.is_some() { "nsenter" } else { "stdbuf" });
-        if let Some(path) = namespace {
-            command.arg(format!("--net={path}")).arg("stdbuf");
-        }
+    fn command(&self, place: &Place) -> Command {
+        let stdbuf = "stdbuf";
+        let mut command = self.namespace.map_or_else(|| Command::new(stdbuf), |inside| inside.command(stdbuf));
         // DPDK keeps its sockets and locks below this folder instead of /var/run.
         command.env("RUNTIME_DIRECTORY", place.path());
         command.args(["-oL", "dpdk-testpmd", "--lcores", &self.lcores(), "--no-pci", "--no-telemetry"]);
@@ -130,120 +110,62 @@ pub struct Testpmd {
 }
 
 impl Testpmd {
-    /// Starts a process and waits for its prompt; nothing is forwarded yet.
-    ///
-    /// # Errors
-    /// testpmd ends or prints nothing; the error holds the end of its log.
-    pub fn start(setup: &Setup<'_>, place: &Place) -> Result<Self> {
-        Self::start_in(setup, place, None)
-    }
-
-    /// Starts testpmd in the network namespace at a path.
-    ///
-    /// # Errors
-    /// As [`Testpmd::start`].
-    pub fn start_in(setup: &Setup<'_>, place: &Place, namespace: Option<&str>) -> Result<Self> {
-        let log = place.path().join(format!("{}.log", setup.name));
-        let child = Child::spawn(setup.command(place, namespace), &log)?;
+    /// Starts a process, waits for its prompt, and gives it these commands. It is then running.
+    pub fn start(arguments: &Arguments<'_>, place: &Place, commands: &[&str]) -> Result<Rc<Self>> {
+        let log = place.path().join(format!("{}.log", arguments.name));
+        let child = Child::spawn(arguments.command(place), &log)?;
         child.expect(PROMPT, START_LIMIT).map_err(|error| match error {
             BenchError::Silent { output, .. } => failed(&output, &log),
             other => other,
         })?;
         let threads = threads_named(child.pid(), &["lcore-worker", "rte-worker", "dpdk-worker"]);
-        Ok(Self { child, threads })
+        let this = Self { child, threads };
+        commands.iter().try_for_each(|line| this.command(line).map(drop))?;
+        Ok(Rc::new(this))
     }
 
     /// Gives a command and returns its answer.
-    ///
-    /// # Errors
-    /// testpmd ended or does not answer.
-    pub fn command(&mut self, line: &str) -> Result<String> {
+    pub fn command(&self, line: &str) -> Result<String> {
         self.child.say(line)?;
         self.child.expect(PROMPT, COMMAND_LIMIT)
     }
 
-    /// The counters of all ports, and when they were read.
-    ///
-    /// # Errors
-    /// testpmd ended, does not answer, or answers something else.
-    pub fn counters(&mut self) -> Result<(Vec<PortCounters>, Instant)> {
+    /// Frames that a port has received, or all together, and when they were counted.
+    pub fn received(&self, port: Option<usize>) -> Result<Tally> {
         let asked = Instant::now();
         let answer = self.command("show port stats all")?;
         let middle = asked + asked.elapsed() / 2;
         let ports = parse_counters(&answer);
         if ports.is_empty() {
-            let output = crate::sys::child::tail(&answer).to_owned();
-            return Err(BenchError::Unreadable {
-                program: "dpdk-testpmd".into(),
-                what: "port counters".into(),
-                output,
-            });
+            return Err(BenchError::unreadable("dpdk-testpmd", "port counters", &answer));
         }
-        Ok((ports, middle))
+        Ok((port.map_or_else(|| ports.iter().sum(), |port| ports.get(port).copied().unwrap_or(0)), middle))
+    }
+}
+
+impl Part for Testpmd {
+    fn children(&self) -> Vec<&Child> {
+        vec![&self.child]
     }
 
-    /// The process id.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.child.pid()
-    }
-
-    /// The forwarding threads, as `(pid, tid)`.
-    #[must_use]
-    pub fn threads(&self) -> &[(u32, u32)] {
-        &self.threads
-    }
-
-    /// Stops all its threads where they are.
-    ///
-    /// # Errors
-    /// testpmd has ended.
-    pub fn freeze(&self) -> Result<()> {
-        self.child.freeze()
-    }
-
-    /// Lets them go on.
-    ///
-    /// # Errors
-    /// testpmd has ended.
-    pub fn thaw(&self) -> Result<()> {
-        self.child.thaw()
+    fn threads(&self) -> Vec<(u32, u32)> {
+        self.threads.clone()
     }
 }
 
 fn failed(output: &str, log: &Path) -> BenchError {
     let log = std::fs::read_to_string(log).unwrap_or_default();
-    let output = format!("{output}\n{log}");
-    BenchError::Failed {
-        program: "dpdk-testpmd".into(),
-        status: "it did not come to its prompt".into(),
-        output: crate::sys::child::tail(&output).to_owned(),
-    }
+    BenchError::failed("dpdk-testpmd", "it did not come to its prompt", &format!("{output}\n{log}"))
 }
 
-/// Counters of one port since it was started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortCounters {
-    /// Frames received.
-    pub rx: u64,
-    /// Frames sent.
-    pub tx: u64,
-}
-
-/// Reads the answer to `show port stats all`; ports in the order shown.
-#[must_use]
-pub fn parse_counters(answer: &str) -> Vec<PortCounters> {
+/// Reads the answer to `show port stats all`: frames received by each port, in the order shown.
+fn parse_counters(answer: &str) -> Vec<u64> {
     let mut ports = Vec::new();
     for line in answer.lines() {
         if line.contains("NIC statistics for port") {
-            ports.push(PortCounters::default());
-        } else if let Some(port) = ports.last_mut() {
-            if let Some(count) = field(line, "RX-packets:") {
-                port.rx = count;
-            }
-            if let Some(count) = field(line, "TX-packets:") {
-                port.tx = count;
-            }
+            ports.push(0);
+        } else if let Some((port, count)) = ports.last_mut().zip(field(line, "RX-packets:")) {
+            *port = count;
         }
     }
     ports
@@ -274,8 +196,7 @@ mod tests {
             \x20 RX-packets: 5          RX-missed: 0          RX-bytes:  0\n\
             \x20 TX-packets: 6          TX-errors: 0          TX-bytes:  0\n\
             testpmd> ";
-        let expected = [PortCounters { rx: 58_413_822, tx: 58_413_823 }, PortCounters { rx: 5, tx: 6 }];
-        assert_eq!(parse_counters(answer), expected);
+        assert_eq!(parse_counters(answer), [58_413_822, 5]);
     }
 
     /// Objective: text without counters gives none, and a broken number does not panic.
@@ -283,23 +204,13 @@ mod tests {
     fn other_text() {
         assert!(parse_counters("Bad arguments\ntestpmd> ").is_empty());
         let broken = "NIC statistics for port 0\nRX-packets: many\nRX-packets:";
-        assert_eq!(parse_counters(broken), [PortCounters::default()]);
+        assert_eq!(parse_counters(broken), [0]);
     }
 
     /// Objective: every core gets a forwarding thread and the main thread shares the first core.
     #[test]
     fn lcores_share_the_first_core() {
-        let setup = Setup {
-            name: "a",
-            cores: &[2, 5],
-            vdevs: &["net_ring0".into()],
-            single_file: false,
-            forward: "macswap",
-            frame_bytes: 60,
-            burst: 32,
-            more: &[],
-            eal: &[],
-        };
+        let setup = Arguments { name: "a", cores: &[2, 5], ..Arguments::default() };
         assert_eq!(setup.lcores(), "0@2,1@2,2@5");
     }
 }

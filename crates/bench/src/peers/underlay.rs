@@ -6,12 +6,7 @@
 //! sender back, and the receiving CPU would do nothing but drop. AF_XDP sockets on a veth are filled by the sender's
 //! CPU in either case.
 
-use crate::case::Case;
-use crate::error::{Result, Skip};
-use crate::peers::dpdk::Part;
-use crate::peers::frames;
-use crate::sys::netns::Netns;
-use crate::sys::{self, child};
+use crate::prelude::*;
 
 /// The longest packet that fits into a tunnel over 1,500 bytes.
 pub const MTU: u32 = 1450;
@@ -20,18 +15,12 @@ pub const VNI: u32 = 100;
 /// The underlay's interface of each host.
 pub const INTERFACE: &str = "underlay";
 
+/// What it takes to set up an interface's offloads.
+pub const ETHTOOL: Needs = &[&[Need::Program("ethtool", "ethtool")]];
+
 /// The variant in which messages of several datagrams are cut before they reach the interface, as for a card that
 /// cannot do it.
 pub const CUT: &str = "frames-cut";
-
-/// Refuses where there can be no such hosts.
-///
-/// # Errors
-/// [`Skip`] if something is missing; it says what.
-pub fn available() -> std::result::Result<(), Skip> {
-    sys::need_root("network namespaces")?;
-    sys::need_program("ip", "iproute2")
-}
 
 /// Both hosts.
 pub struct Underlay {
@@ -41,19 +30,16 @@ pub struct Underlay {
 
 impl Underlay {
     /// Makes them; each does the kernel's work on one of the cores.
-    ///
-    /// # Errors
-    /// Not root, or the kernel has no veth.
-    pub fn new(case: &Case, cores: (usize, usize)) -> Result<Self> {
+    pub fn new(case: &Case, cores: Cores) -> Result<Self> {
         let hosts = [Netns::new()?, Netns::new()?];
         let [near, far] = &hosts;
-        hosts.iter().try_for_each(frames::silence_ipv6)?;
+        hosts.iter().try_for_each(Netns::silence_ipv6)?;
         near.ip(&format!("link add {INTERFACE} type veth peer name {INTERFACE} netns {}", far.path()))?;
         for (host, (index, core)) in hosts.iter().zip([(0, cores.0), (1, cores.1)]) {
             host.ip(&format!("addr add {}/24 dev {INTERFACE}", vtep(index)))?;
             host.ip(&format!("link set {INTERFACE} up"))?;
             if case.variant == CUT {
-                sys::need_program("ethtool", "ethtool")?;
+                need(ETHTOOL, 2)?;
                 child::run(host.command("ethtool").args(["-K", INTERFACE, "tx-udp-segmentation", "off"]))?;
             } else {
                 steer(host, core)?;
@@ -63,37 +49,17 @@ impl Underlay {
     }
 }
 
-/// Hosts of which the kernel does all the work: there is no process to stop.
-impl Part for Underlay {
-    fn pids(&self) -> Vec<u32> {
-        Vec::new()
-    }
-
-    fn freeze(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn thaw(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
 /// The address of host 0 or 1.
-#[must_use]
 pub fn vtep(host: usize) -> String {
     format!("10.9.0.{}", host + 1)
 }
 
 /// The address of the station behind host 0 or 1.
-#[must_use]
 pub fn station(host: usize) -> String {
     format!("10.77.0.{}", host + 1)
 }
 
 /// Gives interface `name` of a station behind host 0 or 1 its address, and the tunnel's MTU.
-///
-/// # Errors
-/// There is no such interface.
 pub fn set_up_station(namespace: &Netns, host: usize, name: &str) -> Result<()> {
     namespace.ip(&format!("addr add {}/24 dev {name}", station(host)))?;
     namespace.ip(&format!("link set {name} mtu {MTU} up"))

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::record::{Line, Record};
-use crate::table::{as_record, as_skipped, distinct, figure, notes};
+use crate::table::{as_record, as_skipped, distinct, notes};
 
 /// Tables by scenario, the plots, how cores were used, and who was skipped.
 pub fn render(lines: &[Line], plots: &[(String, PathBuf)]) -> String {
@@ -41,11 +41,10 @@ fn table(records: &[&Record]) -> String {
     );
     for record in records {
         let case = &record.case;
-        let ours = range(record.summary.median, record.summary.min, record.summary.max);
-        let (peer, theirs, ratio) = record.against.as_ref().map_or_else(Default::default, |peer| {
-            let ratio = peer.ratio.map_or_else(String::new, |ratio| format!("**{ratio:.2}**"));
-            (peer.peer.clone(), range(peer.peer_median, peer.peer_min, peer.peer_max), ratio)
-        });
+        let ours = record.own().range();
+        let (peer, theirs) = record.peer().map_or_else(Default::default, |peer| (peer.name, peer.range()));
+        let ratio = record.against.as_ref().and_then(|peer| peer.ratio);
+        let ratio = ratio.map_or_else(String::new, |ratio| format!("**{ratio:.2}**"));
         text.push_str(&format!(
             "| {} | {} | {} | {} | {} | {} | {ours} | {} | {peer} | {theirs} | {ratio} | {} | {} |\n",
             cell(&case.scenario),
@@ -62,18 +61,14 @@ fn table(records: &[&Record]) -> String {
     text
 }
 
-fn range(median: f64, min: f64, max: f64) -> String {
-    format!("{} [{} - {}]", figure(median), figure(min), figure(max))
-}
-
 /// Text inside a table or list: no character that ends it.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
 fn cores(records: &[&Record]) -> String {
-    let ours = records.iter().map(|record| (&record.contender, &record.cores));
-    let peers = records.iter().filter_map(|record| record.against.as_ref().map(|peer| (&peer.peer, &peer.peer_cores)));
-    let lines = distinct(ours.chain(peers)).into_iter().map(|(who, cores)| format!("- {who}: {cores}\n"));
+    let ours = records.iter().map(|record| record.own());
+    let all = ours.chain(records.iter().filter_map(|record| record.peer())).map(|side| (side.name, side.cores));
+    let lines = distinct(all).into_iter().map(|(who, cores)| format!("- {who}: {cores}\n"));
     format!("\nHow cores were used:\n\n{}", lines.collect::<String>())
 }

@@ -1,29 +1,26 @@
 //! `netvale-bench report`: result files become a Markdown page with tables and SVG plots.
 
 mod bars;
-mod canvas;
 mod curves;
 mod distribution;
 mod markdown;
 mod marks;
-mod style;
+mod plot;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::{BenchError, Result};
-use crate::record::Line;
+use crate::record::read_lines;
 use crate::table::as_record;
 
 /// Reads the result files (`netvale-bench --json`), writes `report.md` and its plots to `folder`, and returns the files
 /// written.
-///
-/// # Errors
-/// A file cannot be read or written, or holds something else.
 pub fn report(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
     let mut lines = Vec::new();
     for file in files {
-        lines.extend(read(file)?);
+        let text = fs::read_to_string(file).map_err(BenchError::io(format!("reading {}", file.display())))?;
+        lines.extend(read_lines(&text, file)?);
     }
     if lines.is_empty() {
         return Err(BenchError::Usage("no results; make some with `netvale-bench --json … > FILE.jsonl`".into()));
@@ -31,20 +28,10 @@ pub fn report(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(folder).map_err(BenchError::io(format!("creating {}", folder.display())))?;
     let records: Vec<_> = lines.iter().filter_map(as_record).collect();
     let mut plots = Vec::new();
-    for curve in curves::find(&records) {
-        let path = folder.join(curve.file_name());
-        curves::draw(&curve, &path)?;
-        plots.push((curve.title(), path));
-    }
-    for bars in bars::find(&records) {
-        let path = folder.join(bars.file_name());
-        bars::draw(&bars, &path)?;
-        plots.push((bars.title(), path));
-    }
-    for cumulated in distribution::find(&records) {
-        let path = folder.join(cumulated.file_name());
-        distribution::draw(&cumulated, &path)?;
-        plots.push((cumulated.title(), path));
+    for plot in [curves::find, bars::find, distribution::find].into_iter().flat_map(|find| find(&records)) {
+        let (title, path) = (plot.title.clone(), folder.join(&plot.file_name));
+        plot::draw(plot, &path)?;
+        plots.push((title, path));
     }
     let page = folder.join("report.md");
     fs::write(&page, markdown::render(&lines, &plots))
@@ -52,25 +39,12 @@ pub fn report(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(std::iter::once(page).chain(plots.into_iter().map(|(_, path)| path)).collect())
 }
 
-fn read(file: &Path) -> Result<Vec<Line>> {
-    let text = fs::read_to_string(file).map_err(BenchError::io(format!("reading {}", file.display())))?;
-    let numbered = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let parsed = numbered.map(|(index, line)| {
-        serde_json::from_str(line).map_err(|source| BenchError::BadLine {
-            file: file.to_owned(),
-            line: index + 1,
-            source,
-        })
-    });
-    parsed.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::case::Unit;
-    use crate::record::Record;
     use crate::record::tests::sample;
+    use crate::record::{Line, Record};
 
     fn sweep() -> Vec<Record> {
         let mut records = Vec::new();

@@ -1,29 +1,43 @@
 //! Unmodified programs: netmap's API and libpcap under `netvale run`, against programs of our own on the same ports.
 
-mod roles;
-mod sessions;
+use super::programs::{NETMAP_RECEIVER, NETMAP_SENDER, PCAP_RECEIVER, PKT_GEN, Program, SENDER};
+use super::*;
+use crate::peers::packets;
 
-pub use roles::ROLES;
-
-use super::{Scenario, Variant};
-use crate::case::Case;
-use crate::contender::{Contender, Env, Session};
-use crate::error::{Result, Skip};
-use crate::{pin, sys};
-use sessions::{Receiving, Running, Sending};
+const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
 
 /// The scenario. Over a switch bytes are left alone, as pkt-gen does; over a pipe the first line is written and read.
 pub const SCENARIO: Scenario = Scenario {
     name: "compat",
-    about: "programs for netmap and libpcap as they are, against ours on the same ports; sender, switch and receiver on two cores",
-    variants: &[
-        Variant { name: "netmap-vale-untouched", frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS },
-        Variant { name: "netmap-pipe", frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS },
-        Variant { name: "pcap-vale", frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS },
-        Variant { name: "pcap-pipe", frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS },
-    ],
-    ours: Some(|| Box::new(UnderRun)),
+    about: "programs for netmap and libpcap as they are, against ours on the same ports; sender, switch and receiver \
+        on two cores",
+    variants: variants![SHORT => "netmap-vale-untouched", "netmap-pipe", "pcap-vale", "pcap-pipe"],
+    needs: &[TWO],
+    start: |case, cores| match is_pcap(case) {
+        true => on_daemon(case, cores, SENDER, PCAP_RECEIVER),
+        false => on_daemon(case, cores, NETMAP_SENDER, NETMAP_RECEIVER),
+    },
 };
+
+/// Our own programs on the same ports (pkt-gen across the switch, the loops of the `pipe` scenario over a pipe), and
+/// the same libpcap program with the system's libpcap.
+pub fn peers() -> Vec<Contender> {
+    vec![
+        SCENARIO.peer(
+            "netvale-native",
+            "the same ports with our own API: the receiver (and sender) of `netvale pkt-gen`",
+            |case, cores| on_daemon(case, cores, SENDER, PKT_GEN),
+        ),
+        SCENARIO
+            .peer(
+                "pcap-veth",
+                "the same libpcap receiver with the system's libpcap on a veth, fed by an AF_PACKET sender",
+                on_veth,
+            )
+            .only(is_pcap)
+            .needing(&[NETWORKS, TWO]),
+    ]
+}
 
 fn is_pcap(case: &Case) -> bool {
     case.variant.starts_with("pcap")
@@ -33,82 +47,51 @@ fn over_pipe(case: &Case) -> bool {
     case.variant.ends_with("pipe")
 }
 
-/// Programs under `netvale run`.
-pub struct UnderRun;
-
-impl Contender for UnderRun {
-    fn name(&self) -> &str {
-        "netvale"
-    }
-
-    fn about(&self) -> &str {
-        "under `netvale run`: a netmap-API sender and receiver; a libpcap receiver of what a netvale program sends"
-    }
-
-    fn fits(&self, case: &Case) -> bool {
-        case.scenario == SCENARIO.name
-    }
-
-    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        env.two_cores().map(|_| ())
-    }
-
-    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        let how = if is_pcap(case) { (Sending::Own, Receiving::Pcap) } else { (Sending::Netmap, Receiving::Netmap) };
-        Ok(Box::new(Running::on_daemon(case, env, how)?))
-    }
+fn program(case: &Case, dir: PathBuf, port: &str) -> Program {
+    let touch = if over_pipe(case) { Touch::Line } else { Touch::Nothing };
+    Program { dir, port: port.into(), case: case.clone(), touch, sleeps: true }
 }
 
-/// Our own programs on the same ports: pkt-gen across the switch, the loops of the `pipe` scenario over a pipe.
-#[derive(Clone, Copy, Debug)]
-pub struct Native;
-
-impl Contender for Native {
-    fn name(&self) -> &str {
-        "netvale-native"
-    }
-
-    fn about(&self) -> &str {
-        "the same ports with our own API: the receiver (and sender) of `netvale pkt-gen`"
-    }
-
-    fn fits(&self, case: &Case) -> bool {
-        case.scenario == SCENARIO.name
-    }
-
-    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        env.two_cores().map(|_| ())
-    }
-
-    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        Ok(Box::new(Running::on_daemon(case, env, (Sending::Own, Receiving::Own))?))
-    }
+/// On ports of a daemon: receiver on the second core, all others on the first.
+fn on_daemon(case: &Case, cores: Cores, sender: &str, receiver: &str) -> Result<Session> {
+    let daemon = Daemon::start(None, cores.0, "")?;
+    let spawn = |role: &str, core: usize, port: &str| {
+        let is_own = [SENDER, PKT_GEN].contains(&role);
+        let is_prefixed = over_pipe(case) && (is_own || role == PCAP_RECEIVER);
+        let port = if is_prefixed { format!("netmap:{port}") } else { port.to_owned() };
+        let how = if is_own { Wrapper::None } else { Wrapper::Run(daemon.dir()) };
+        let worker = Worker::spawn(how, role, Some(core), &program(case, daemon.dir().into(), &port))?;
+        worker.freeze().map(|()| worker)
+    };
+    let (from, to) = if over_pipe(case) { ("bench{1", "bench}1") } else { ("vale0:from", "vale0:to") };
+    let receiver = spawn(receiver, cores.1, to)?;
+    let sender = spawn(sender, cores.0, from)?;
+    session(case, cores, [sender, receiver], &[daemon.pid()]).with(&daemon).idle()
 }
 
-/// The same libpcap program with the system's libpcap on a veth.
-#[derive(Clone, Copy, Debug)]
-pub struct SystemPcap;
+/// On a veth pair.
+fn on_veth(case: &Case, cores: Cores) -> Result<Session> {
+    let namespace = Netns::new()?;
+    namespace.silence_ipv6()?;
+    namespace.veth("p0", "p1")?;
+    let inside = Wrapper::Network(&namespace);
+    let receiver = Worker::spawn(inside, PCAP_RECEIVER, Some(cores.1), &program(case, PathBuf::new(), "p1"))?;
+    receiver.freeze()?;
+    let wire = packets::Wire { interface: "p0".into(), case: case.clone() };
+    let sender = Worker::spawn(inside, packets::SENDER, Some(cores.0), &wire)?;
+    session(case, cores, [sender, receiver], &[]).keeping(namespace).idle()
+}
 
-impl Contender for SystemPcap {
-    fn name(&self) -> &str {
-        "pcap-veth"
-    }
-
-    fn about(&self) -> &str {
-        "the same libpcap receiver with the system's libpcap on a veth, fed by an AF_PACKET sender"
-    }
-
-    fn fits(&self, case: &Case) -> bool {
-        case.scenario == SCENARIO.name && is_pcap(case)
-    }
-
-    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        sys::need_root("network namespaces")?;
-        sys::need_program("ip", "iproute2")?;
-        pin::need(2, &env.cores)
-    }
-
-    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        Ok(Box::new(Running::on_veth(case, env)?))
-    }
+/// The sender takes turns with the switch; only the receiver must not have to wait.
+fn session(case: &Case, cores: Cores, [sender, receiver]: [Rc<Worker>; 2], more: &[u32]) -> Session {
+    let pid = receiver.pid();
+    let watched = Some(([&[pid, sender.pid()], more].concat(), vec![(pid, pid)]));
+    let how = Counting { settle: SETTLE, watched, asks: false, who: Some("the receiver") };
+    let words = format!("sender and switch on {}, receiver on {}", cores.0, cores.1);
+    let session = received(case, words, over_pipe(case), [&sender, &receiver], how);
+    let check = move || match receiver.count(WRONG) {
+        0 => Ok(()),
+        wrong => Err(BenchError::Usage(format!("{wrong} frames were not what was sent"))),
+    };
+    session.checked(check).fact("bytes", program(case, PathBuf::new(), "").touch.words())
 }

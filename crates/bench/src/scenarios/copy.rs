@@ -5,14 +5,8 @@
 //! A stride of 33 cache lines spreads them. The peer here is the aligned stride; both sides run the same code.
 
 use std::hint::black_box;
-use std::time::Duration;
 
-use crate::case::{Case, Unit};
-use crate::contender::{Contender, Env, Sample, Session};
-use crate::error::{BenchError, Result, Skip};
-use crate::pin;
-use crate::scenarios::{Scenario, Variant};
-use crate::sys::threads::{Job, run_pinned, total_rate};
+use super::*;
 
 /// A cache line, and what both strides are multiples of.
 const LINE: usize = 64;
@@ -27,78 +21,37 @@ const PASSES: u64 = 16;
 pub const SCENARIO: Scenario = Scenario {
     name: "copy",
     about: "one core copying frames between buffers, stride 2112 (ours) against 2048: the harness' self-test",
-    variants: &[Variant {
-        name: "one-core",
-        unit: Unit::Mpps,
-        frame_bytes: &[64],
-        batch: &[1024],
-        ports: &[1],
-        ..Variant::TWO_PORTS
-    }],
-    ours: Some(|| Box::new(SpreadCopy)),
+    variants: &[Variant { name: "one-core", frame_bytes: &[64], batch: &[1024], ports: &[1], ..Variant::TWO_PORTS }],
+    needs: &[ONE],
+    start: |case, cores| start(case, cores, SPREAD),
 };
 
-/// Copying at netvale's stride.
-#[derive(Clone, Copy, Debug)]
-pub struct SpreadCopy;
-
 /// Copying at a stride of 2 KiB.
-#[derive(Clone, Copy, Debug)]
-pub struct AlignedCopy;
-
-impl Contender for SpreadCopy {
-    fn name(&self) -> &str {
-        "netvale"
-    }
-
-    fn about(&self) -> &str {
-        "one core copying frames at netvale's stride of 2,112 bytes"
-    }
-
-    fn fits(&self, case: &Case) -> bool {
-        case.scenario == SCENARIO.name
-    }
-
-    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        pin::need(1, &env.cores)
-    }
-
-    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        start(case, env, SPREAD)
-    }
+pub fn peers() -> Vec<Contender> {
+    let about = "one core copying frames at netmap's stride of 2,048 bytes";
+    vec![SCENARIO.peer("stride-2048", about, |case, cores| start(case, cores, ALIGNED))]
 }
 
-impl Contender for AlignedCopy {
-    fn name(&self) -> &str {
-        "stride-2048"
-    }
-
-    fn about(&self) -> &str {
-        "one core copying frames at netmap's stride of 2,048 bytes"
-    }
-
-    fn fits(&self, case: &Case) -> bool {
-        case.scenario == SCENARIO.name
-    }
-
-    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        pin::need(1, &env.cores)
-    }
-
-    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        start(case, env, ALIGNED)
-    }
-}
-
-fn start(case: &Case, env: &Env, stride: usize) -> Result<Box<dyn Session>> {
+fn start(case: &Case, cores: Cores, stride: usize) -> Result<Session> {
     let lines = (case.frame_bytes as usize).div_ceil(LINE);
     if lines * LINE > ALIGNED || lines == 0 {
         return Err(BenchError::Usage(format!("copy: frames of 1 to {ALIGNED} bytes, not {}", case.frame_bytes)));
     }
     let slots = case.batch.clamp(1, 1 << 20) as usize;
-    let core = env.cores.first().copied().unwrap_or(0);
-    let (from, to) = (Buffers::new(slots, stride), Buffers::new(slots, stride));
-    Ok(Box::new(Copying { case: case.clone(), core, lines, from, to }))
+    let (from, mut to) = (Buffers::new(slots, stride), Buffers::new(slots, stride));
+    let own = case.clone();
+    let measuring = move |window| {
+        let round = || {
+            for _ in 0..PASSES {
+                copy_all(&from, &mut to, lines);
+                black_box(to.lines_mut());
+            }
+            Ok(PASSES * u64::from(own.batch.max(1)))
+        };
+        let (done, beside) = run_pinned(vec![Job::new(cores.0, round)], window)?;
+        Ok(Sample::new(own.rate(total_rate("copy", &done)?), beside))
+    };
+    Ok(Session::new(format!("one thread on {}", cores.0), true, measuring).fact("slots", case.batch))
 }
 
 /// One cache line, aligned as such.
@@ -128,44 +81,6 @@ impl Buffers {
 
     fn lines_mut(&mut self) -> &mut [Line] {
         self.memory.get_mut(self.first..).unwrap_or_default()
-    }
-}
-
-struct Copying {
-    case: Case,
-    core: usize,
-    lines: usize,
-    from: Buffers,
-    to: Buffers,
-}
-
-impl Session for Copying {
-    fn measure(&mut self, window: Duration) -> Result<Sample> {
-        let (from, to, lines) = (&self.from, &mut self.to, self.lines);
-        let slots = u64::from(self.case.batch.max(1));
-        let job = Job::new(self.core, move || {
-            for _ in 0..PASSES {
-                copy_all(from, to, lines);
-                black_box(to.lines_mut());
-            }
-            Ok(PASSES * slots)
-        });
-        let (done, beside) = run_pinned(vec![job], window)?;
-        let rate = total_rate("copy", &done)?;
-        let value = self.case.unit.rate(1_000_000, self.case.frame_bytes, 1.0).unwrap_or(0.0) * rate / 1e6;
-        Ok(Sample::new(value, beside))
-    }
-
-    fn cores(&self) -> String {
-        format!("one thread on {}", self.core)
-    }
-
-    fn touched(&self) -> bool {
-        true
-    }
-
-    fn context(&self) -> Vec<(String, String)> {
-        vec![("slots".into(), self.case.batch.to_string())]
     }
 }
 
@@ -215,11 +130,10 @@ mod tests {
     /// Objective: a frame that does not fit is refused with the limits.
     #[test]
     fn refuses_frames_that_do_not_fit() {
-        let env = Env { cores: vec![0] };
         for frame_bytes in [0, 2049] {
             let mut case = SCENARIO.cases(&Default::default()).remove(0);
             case.frame_bytes = frame_bytes;
-            let error = SpreadCopy.start(&case, &env).map(drop).expect_err("does not fit");
+            let error = (SCENARIO.start)(&case, Cores(0, 0)).map(drop).expect_err("does not fit");
             assert!(error.to_string().contains("2048"), "{error}");
         }
     }

@@ -1,17 +1,8 @@
 //! The cost of a daemon with ports on which nothing happens.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
-use netvale::Port;
-
-use super::own::Daemon;
-use crate::case::{Case, Unit};
-use crate::contender::{Contender, Env, Sample, Session};
-use crate::disturb::Watch;
-use crate::error::{BenchError, Result, Skip};
-use crate::scenarios::{Scenario, Variant};
-use crate::{interrupt, pin};
+use super::*;
 
 /// The longest that a daemon may take to fall asleep.
 const FALL_ASLEEP: Duration = Duration::from_millis(100);
@@ -26,68 +17,28 @@ pub const SCENARIO: Scenario = Scenario {
         Variant { name: "cpu", unit: Unit::Percent, ..SIXTEEN },
         Variant { name: "memory-a-port", unit: Unit::Kib, ..SIXTEEN },
     ],
-    ours: Some(|| Box::new(Idle)),
+    needs: &[ONE],
+    start,
 };
 
-/// Netvale's daemon.
-pub struct Idle;
-
-impl Contender for Idle {
-    fn name(&self) -> &str {
-        "netvale"
-    }
-
-    fn about(&self) -> &str {
-        "a daemon with open ports and no traffic"
-    }
-
-    fn fits(&self, case: &Case) -> bool {
-        case.scenario == SCENARIO.name
-    }
-
-    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        pin::need(1, &env.cores)
-    }
-
-    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        let core = env.cores.first().copied().unwrap_or(0);
-        let daemon = Daemon::start(core, "")?;
-        let processes = [daemon.worker.pid(), std::process::id()];
-        let before = memory_kib(&processes)?;
-        let ports =
-            (0..case.ports).map(|index| daemon.open(&format!("vale0:p{index}"), 0)).collect::<Result<Vec<_>>>()?;
-        let kib_a_port = (memory_kib(&processes)? - before) / f64::from(case.ports.max(1));
-        Ok(Box::new(Quiet { unit: case.unit, core, kib_a_port, _ports: ports, daemon }))
-    }
-}
-
-struct Quiet {
-    unit: Unit,
-    core: usize,
-    kib_a_port: f64,
-    _ports: Vec<Port>,
-    daemon: Daemon,
-}
-
-impl Session for Quiet {
-    fn measure(&mut self, window: Duration) -> Result<Sample> {
-        let pid = self.daemon.worker.pid();
+fn start(case: &Case, cores: Cores) -> Result<Session> {
+    let daemon = Daemon::start(None, cores.0, "")?;
+    let pid = daemon.pid();
+    let processes = [pid, std::process::id()];
+    let before = memory_kib(&processes)?;
+    let ports = (0..case.ports).map(|index| daemon.open(&format!("vale0:p{index}"), 0)).collect::<Result<Vec<_>>>()?;
+    let kib_a_port = (memory_kib(&processes)? - before) / f64::from(case.ports.max(1));
+    let unit = case.unit;
+    let measuring = move |window| {
         interrupt::sleep(FALL_ASLEEP)?;
         let watch = Watch::start(&[pid], &[]);
         let (before, start) = (cpu_time(pid)?, Instant::now());
         interrupt::sleep(window)?;
         let percent = 100.0 * (cpu_time(pid)? - before).as_secs_f64() / start.elapsed().as_secs_f64();
-        let value = if self.unit == Unit::Kib { self.kib_a_port } else { percent };
-        Ok(Sample::new(value, watch.finish()))
-    }
-
-    fn cores(&self) -> String {
-        format!("the daemon on {}", self.core)
-    }
-
-    fn touched(&self) -> bool {
-        false
-    }
+        Ok(Sample::new(if unit == Unit::Kib { kib_a_port } else { percent }, watch.finish()))
+    };
+    let session = Session::new(format!("the daemon on {}", cores.0), false, measuring);
+    Ok(session.keeping(ports).keeping(daemon))
 }
 
 /// CPU time of all threads of a process, to the nanosecond (first field of `schedstat`).

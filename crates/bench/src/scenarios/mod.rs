@@ -1,5 +1,6 @@
-//! The scenarios that can be measured. Each scenario is one file; adding one means adding a line to [`all`].
+//! The scenarios that can be measured: rows of [`ALL`], each in a file with what starts netvale's side of it.
 
+pub mod bursts;
 pub mod compat;
 pub mod copy;
 pub mod crowded;
@@ -13,6 +14,7 @@ pub mod nic;
 pub mod own;
 pub mod pipe;
 pub mod policies;
+pub mod programs;
 pub mod ptnet;
 pub mod stations;
 pub mod tap;
@@ -21,35 +23,33 @@ pub mod vale;
 pub mod vhost;
 pub mod vxlan;
 
-use crate::case::{Case, Unit};
-use crate::contender::Contender;
 use crate::crowd;
+use crate::measure::Measure;
 use crate::peers::packets;
+use crate::prelude::*;
 use crate::sys::worker::Role;
+use own::{Daemon, VALE, failed};
+use stations::{FIRST_SENDER, Plan, Stations};
+use traffic::{Receiver, SLOTS, Sender, Touch, address, frame};
 
 /// The roles of our own worker processes, by name.
-pub const ROLES: &[&[(&str, Role)]] = &[
-    &[(own::DAEMON, own::daemon_role), (pipe::SENDER, pipe::sender_role), (pipe::RECEIVER, pipe::receiver_role)],
-    &compat::ROLES,
-    &[(guest::agent::AGENT, guest::agent::agent_role)],
-    &vhost::roles::ROLES,
-    &e1000::roles::ROLES,
-    &[crowd::ROLE],
-    &packets::ROLES,
+pub const ROLES: &[(&str, Role)] = &[
+    (own::DAEMON, own::daemon_role),
+    (programs::SENDER, programs::sender),
+    (programs::RECEIVER, programs::receiver),
+    (programs::PKT_GEN, programs::pkt_gen),
+    (programs::NETMAP_SENDER, programs::netmap_sender),
+    (programs::NETMAP_RECEIVER, programs::netmap_receiver),
+    (programs::PCAP_RECEIVER, programs::pcap_receiver),
+    (packets::SENDER, packets::send),
+    (packets::RECEIVER, packets::receive),
+    (guest::agent::AGENT, guest::agent::agent_role),
+    (guest::services::SERVICES, guest::services::services),
+    (vhost::roles::DEVICE, vhost::roles::device),
+    (vhost::roles::DRIVER, vhost::roles::driver),
+    (e1000::roles::GUESTS, e1000::roles::guests),
+    crowd::ROLE,
 ];
-
-/// The values to go through; an empty list means the scenario's own.
-#[derive(Clone, Debug, Default)]
-pub struct Sweep {
-    /// Frame lengths without FCS.
-    pub frame_bytes: Vec<u32>,
-    /// Frames a sync.
-    pub batch: Vec<u32>,
-    /// Ports or rings.
-    pub ports: Vec<u32>,
-    /// Foreign threads.
-    pub foreign: Vec<u32>,
-}
 
 /// A kind of measurement.
 pub struct Scenario {
@@ -59,9 +59,19 @@ pub struct Scenario {
     pub about: &'static str,
     /// The scenario's variants.
     pub variants: &'static [Variant],
-    /// Netvale's side; `None` while only the peers' side exists.
-    pub ours: Option<fn() -> Box<dyn Contender>>,
+    /// What netvale's side needs to run.
+    pub needs: Needs,
+    /// Starts netvale's side.
+    pub start: fn(&Case, Cores) -> Result<Session>,
 }
+
+/// Variants by name, each like the one before the names: `variants![SHORT => "tx", "rx"; LARGE => "tx-large"]`.
+macro_rules! variants {
+    ($($like:expr => $($name:expr),+);+) => {
+        &[$($($crate::scenarios::Variant { name: $name, ..$like }),+),+]
+    };
+}
+use variants;
 
 /// A variant of a scenario and the values it is measured at unless others are asked for.
 pub struct Variant {
@@ -96,18 +106,8 @@ impl Variant {
         foreign: &[],
     };
 
-    fn cases(&self, scenario: &str, sweep: &Sweep) -> Vec<Case> {
-        let mut cases = vec![Case {
-            scenario: scenario.to_owned(),
-            variant: self.name.to_owned(),
-            frame_bytes: 0,
-            batch: 0,
-            ports: 0,
-            spin_us: None,
-            addresses: None,
-            foreign: None,
-            unit: self.unit,
-        }];
+    fn cases(&self, scenario: &str, sweep: &Measure) -> Vec<Case> {
+        let mut cases = vec![Case::new(scenario, self.name, self.unit)];
         let foreign: &[u32] = if self.foreign.is_empty() { &[] } else { &sweep.foreign };
         let ports: &[u32] = if self.ports.len() > 1 { &sweep.ports } else { &[] };
         spread(&mut cases, chosen(&sweep.frame_bytes, self.frame_bytes), |case, x| case.frame_bytes = x);
@@ -125,24 +125,35 @@ fn spread(cases: &mut Vec<Case>, values: &[u32], set: impl Fn(&mut Case, u32)) {
     if values.is_empty() {
         return;
     }
-    let with = |case: Case| {
-        values
-            .iter()
-            .map(|&value| {
-                let mut one = case.clone();
-                set(&mut one, value);
-                one
-            })
-            .collect::<Vec<_>>()
-    };
-    *cases = std::mem::take(cases).into_iter().flat_map(with).collect();
+    for case in std::mem::take(cases) {
+        for &value in values {
+            let mut one = case.clone();
+            set(&mut one, value);
+            cases.push(one);
+        }
+    }
 }
 
 impl Scenario {
     /// All cases of the sweep, variant by variant.
-    #[must_use]
-    pub fn cases(&self, sweep: &Sweep) -> Vec<Case> {
+    pub fn cases(&self, sweep: &Measure) -> Vec<Case> {
         self.variants.iter().flat_map(|variant| variant.cases(self.name, sweep)).collect()
+    }
+
+    /// Netvale's side.
+    pub fn ours(&self) -> Contender {
+        self.peer("netvale", self.about, self.start)
+    }
+
+    /// Somebody else in all of its cases, who needs the same.
+    pub fn peer(
+        &self,
+        name: &'static str,
+        about: &'static str,
+        start: impl Fn(&Case, Cores) -> Result<Session> + 'static,
+    ) -> Contender {
+        let own = self.name;
+        Contender::new(name, about, self.needs, move |case| case.scenario == own, start)
     }
 }
 
@@ -151,12 +162,7 @@ fn chosen<'a>(asked: &'a [u32], own: &'a [u32]) -> &'a [u32] {
 }
 
 /// Every scenario, in the order of the documentation.
-#[must_use]
-pub fn all() -> &'static [Scenario] {
-    ALL
-}
-
-static ALL: &[Scenario] = &[
+pub static ALL: &[Scenario] = &[
     copy::SCENARIO,
     pipe::SCENARIO,
     vale::SCENARIO,
@@ -167,8 +173,8 @@ static ALL: &[Scenario] = &[
     idle::SCENARIO,
     compat::SCENARIO,
     vhost::SCENARIO,
-    vhost::pvp::SCENARIO,
-    vhost::guests::SCENARIO,
+    vhost::PVP,
+    vhost::GUESTS,
     nic::SCENARIO,
     ptnet::SCENARIO,
     e1000::SCENARIO,
@@ -177,10 +183,17 @@ static ALL: &[Scenario] = &[
     crowded::SCENARIO,
 ];
 
-/// The scenario of that name.
-#[must_use]
-pub fn find(name: &str) -> Option<&'static Scenario> {
-    ALL.iter().find(|scenario| scenario.name == name)
+/// The scenarios of these names; all, if there are none.
+pub fn named(names: &[String]) -> Result<Vec<&'static Scenario>> {
+    if names.is_empty() {
+        return Ok(ALL.iter().collect());
+    }
+    let known = || ALL.iter().map(|scenario| scenario.name).collect::<Vec<_>>().join(", ");
+    let find = |name: &String| {
+        let found = ALL.iter().find(|scenario| scenario.name == name);
+        found.ok_or_else(|| BenchError::Unknown("scenario", name.clone(), known()))
+    };
+    names.iter().map(find).collect()
 }
 
 #[cfg(test)]
@@ -188,24 +201,28 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
+    fn find(name: &str) -> &'static Scenario {
+        named(&[name.to_owned()]).expect("listed")[0]
+    }
+
     /// Objective: names are unique and usable on a command line, and each scenario has something to measure.
     #[test]
     fn registry_is_sound() {
-        let names: HashSet<_> = all().iter().map(|scenario| scenario.name).collect();
-        assert_eq!(names.len(), all().len());
-        for scenario in all() {
+        let names: HashSet<_> = ALL.iter().map(|scenario| scenario.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        for scenario in ALL {
             assert!(scenario.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'));
-            assert!(!scenario.cases(&Sweep::default()).is_empty());
-            assert!(std::ptr::eq(find(scenario.name).expect("listed"), scenario));
+            assert!(!scenario.cases(&Measure::default()).is_empty());
+            assert!(std::ptr::eq(find(scenario.name), scenario));
         }
-        assert!(find("no-such").is_none());
+        assert!(named(&["no-such".into()]).is_err());
     }
 
     /// Objective: numbers of foreign threads are swept where there are any, and nowhere else.
     #[test]
     fn foreign_threads() {
-        let sweep = Sweep { foreign: vec![3], ..Sweep::default() };
-        for scenario in all() {
+        let sweep = Measure { foreign: vec![3], ..Measure::default() };
+        for scenario in ALL {
             for case in scenario.cases(&sweep) {
                 assert_eq!(case.foreign, (scenario.name == "crowded").then_some(3));
             }
@@ -215,10 +232,10 @@ mod tests {
     /// Objective: a sweep multiplies out, and does not touch dimensions that a scenario does not have.
     #[test]
     fn sweeps() {
-        let sweep = Sweep { frame_bytes: vec![60, 1500], batch: vec![1, 32, 256], ..Sweep::default() };
-        let pipe = find("pipe").expect("listed");
+        let sweep = Measure { frame_bytes: vec![60, 1500], batch: vec![1, 32, 256], ..Measure::default() };
+        let pipe = find("pipe");
         assert_eq!(pipe.cases(&sweep).len(), 6 * pipe.variants.len());
-        let tap = find("tap").expect("listed").cases(&sweep);
+        let tap = find("tap").cases(&sweep);
         assert!(matches!(&tap[..], [case] if case.frame_bytes == 0 && case.batch == 0));
     }
 }

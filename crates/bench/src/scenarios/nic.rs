@@ -9,321 +9,198 @@
 
 mod xdp;
 
-use std::time::{Duration, Instant};
+use netvale::{RxRing, TxRing};
 
-use super::own::Daemon;
-use super::{Scenario, Variant};
-use crate::case::Case;
-use crate::contender::{Contender, Env, Sample, Session};
-use crate::error::{BenchError, Result, Skip};
-use crate::peers::frames::{self, frame};
-use crate::peers::testpmd::{Place, Setup, Testpmd};
-use crate::sys::netns::Netns;
+use super::*;
+use crate::peers::frames::frame;
+use crate::peers::testpmd::{Arguments, Place, Testpmd};
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
-use crate::sys::threads::{Job, run_pinned_with};
-use crate::{pin, sys};
 
-/// The scenario.
+const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
+const INTERFACES: &[Need] = &[Need::Root("XDP programs and network namespaces"), Need::Program("ip", "iproute2")];
+const TESTPMD: &[Need] = &[Need::Program("dpdk-testpmd", "dpdk-dev")];
+
+/// The scenario: a netmap program on the daemon's interface.
 pub const SCENARIO: Scenario = Scenario {
     name: "nic",
     about: "frames to, from and between ends of veth pairs: the interface's rings in a program",
-    variants: &[
-        Variant { name: "tx", frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS },
-        Variant { name: "rx", frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS },
-        Variant { name: "bridge", frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS },
-    ],
-    ours: Some(|| Box::new(Nic::Netvale)),
+    variants: variants![SHORT => "tx", "rx", "bridge"],
+    needs: &[INTERFACES, TWO],
+    start: |case, cores| start("netvale", case, cores, netvale),
 };
 
-/// The program that has the interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nic {
-    /// A netmap program on the daemon's interface.
-    Netvale,
-    /// A bare loop over an AF_XDP socket: what the kernel allows.
-    Xdp,
-    /// AF_PACKET with whole batches a call.
-    Packet,
-    /// AF_PACKET, a call a frame.
-    Sendto,
-    /// DPDK's net_af_xdp.
-    Dpdk,
+/// Other programs that have the interface.
+pub fn peers() -> Vec<Contender> {
+    vec![
+        SCENARIO.peer(
+            "af-xdp",
+            "a loop over a bare AF_XDP socket, nothing else: the kernel's own limit",
+            |case, cores| start("af-xdp", case, cores, bare),
+        ),
+        SCENARIO
+            .peer("dpdk-af-xdp", "testpmd on DPDK's net_af_xdp", |case, cores| start("dpdk-af-xdp", case, cores, dpdk))
+            .needing(&[INTERFACES, TESTPMD, TWO]),
+        SCENARIO
+            .peer("af-packet", "AF_PACKET, 64 frames a call, past the queueing discipline", |case, cores| {
+                start("af-packet", case, cores, |at| packet(at, MAX_BATCH))
+            })
+            .only(|case| case.variant != "bridge"),
+        SCENARIO
+            .peer("sendto", "AF_PACKET, one frame a call, past the queueing discipline", |case, cores| {
+                start("sendto", case, cores, |at| packet(at, 1))
+            })
+            .only(|case| case.variant == "tx"),
+    ]
 }
 
-impl Contender for Nic {
-    fn name(&self) -> &str {
-        match self {
-            Nic::Netvale => "netvale",
-            Nic::Xdp => "af-xdp",
-            Nic::Packet => "af-packet",
-            Nic::Sendto => "sendto",
-            Nic::Dpdk => "dpdk-af-xdp",
-        }
-    }
-
-    fn about(&self) -> &str {
-        match self {
-            Nic::Netvale => "a netmap program on rings of the interface, which the daemon opened for it",
-            Nic::Xdp => "a loop over a bare AF_XDP socket, nothing else: the kernel's own limit",
-            Nic::Packet => "AF_PACKET, 64 frames a call, past the queueing discipline",
-            Nic::Sendto => "AF_PACKET, one frame a call, past the queueing discipline",
-            Nic::Dpdk => "testpmd on DPDK's net_af_xdp",
-        }
-    }
-
-    fn fits(&self, case: &Case) -> bool {
-        let (bridge, sends) = (case.variant == "bridge", case.variant == "tx");
-        case.scenario == SCENARIO.name
-            && match self {
-                Nic::Packet => !bridge,
-                Nic::Sendto => sends,
-                _ => true,
-            }
-    }
-
-    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        sys::need_root("XDP programs and network namespaces")?;
-        sys::need_program("ip", "iproute2")?;
-        if *self == Nic::Dpdk {
-            sys::need_program("dpdk-testpmd", "dpdk-dev")?;
-        }
-        pin::need(2, &env.cores)
-    }
-
-    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        let cores = env.two_cores()?;
-        let wires = Wires::new()?;
-        let program = match self {
-            Nic::Netvale => Program::netvale(case, cores, &wires)?,
-            Nic::Xdp => Program::Xdp(Box::new(xdp::Loop::new(case, &wires.namespace)?)),
-            Nic::Packet | Nic::Sendto => Program::packet(case, &wires, *self)?,
-            Nic::Dpdk => Program::dpdk(case, cores, &wires)?,
-        };
-        let generator = if case.variant == "tx" { None } else { Some(wires.socket("p0", Role::Send)?) };
-        let session = Running { name: self.name().to_owned(), case: case.clone(), cores, program, generator, wires };
-        Ok(Box::new(session))
-    }
+/// Where a program is: its case, its core, and two veth pairs in a namespace: `p0` and `p1`, `p2` and `p3`.
+struct Site<'a> {
+    case: &'a Case,
+    cores: Cores,
+    namespace: &'a Netns,
 }
 
-/// Two veth pairs in a namespace: `p0` and `p1`, `p2` and `p3`.
-pub struct Wires {
-    namespace: Netns,
-}
-
-impl Wires {
-    fn new() -> Result<Wires> {
-        let namespace = Netns::new()?;
-        frames::silence_ipv6(&namespace)?;
-        for (a, b) in [("p0", "p1"), ("p2", "p3")] {
-            namespace.ip(&format!("link add {a} type veth peer name {b}"))?;
-            namespace.ip(&format!("link set {a} up"))?;
-            namespace.ip(&format!("link set {b} up"))?;
+impl Site<'_> {
+    /// What is chosen by the variant: when it sends, when it receives, when it does both.
+    fn choose<T>(&self, tx: T, rx: T, bridge: T) -> T {
+        match self.case.variant.as_str() {
+            "tx" => tx,
+            "rx" => rx,
+            _ => bridge,
         }
-        Ok(Wires { namespace })
     }
 
     fn socket(&self, name: &str, role: Role) -> Result<PacketSocket> {
         self.namespace.inside(|| PacketSocket::open(name, role))
     }
-
-    /// Frames that an interface has received.
-    fn received(&self, name: &str) -> Result<u64> {
-        let devices = self.namespace.inside(|| {
-            std::fs::read_to_string("/proc/thread-self/net/dev").map_err(BenchError::io("reading /proc/net/dev"))
-        })?;
-        let count = devices.lines().find_map(|line| {
-            let counters = line.trim().strip_prefix(name)?.strip_prefix(':')?;
-            counters.split_whitespace().nth(1)?.parse().ok()
-        });
-        count.ok_or_else(|| BenchError::NoTraffic(name.to_owned()))
-    }
 }
 
 /// The program that has the interface.
-enum Program {
-    Netvale { rings: Vec<netvale::Port>, daemon: Daemon },
-    Xdp(Box<xdp::Loop>),
-    Packet { socket: PacketSocket, at_once: usize },
-    Dpdk { process: Testpmd, _place: Place },
+#[derive(Default)]
+struct Program {
+    /// Its work in a thread of this process, which says how many frames it received.
+    round: Option<Round<'static>>,
+    /// A process of its own, which counts what it has received.
+    testpmd: Option<Rc<Testpmd>>,
+    parts: Parts,
+    place: Option<Place>,
 }
 
-impl Program {
-    fn netvale(case: &Case, cores: (usize, usize), wires: &Wires) -> Result<Program> {
-        let daemon = Daemon::start_in(&wires.namespace, cores.1, "")?;
-        let names: &[&str] = match case.variant.as_str() {
-            "tx" => &["netmap:p0"],
-            "rx" => &["netmap:p1"],
-            _ => &["netmap:p1", "netmap:p2"],
-        };
-        let rings = names.iter().map(|name| daemon.open(name, 512)).collect::<Result<_>>()?;
-        Ok(Program::Netvale { rings, daemon })
-    }
-
-    fn packet(case: &Case, wires: &Wires, who: Nic) -> Result<Program> {
-        let (name, role) = if case.variant == "tx" { ("p0", Role::Send) } else { ("p1", Role::Receive) };
-        let at_once = if who == Nic::Sendto { 1 } else { MAX_BATCH };
-        Ok(Program::Packet { socket: wires.socket(name, role)?, at_once })
-    }
-
-    fn dpdk(case: &Case, cores: (usize, usize), wires: &Wires) -> Result<Program> {
-        let place = Place::new(1, 0)?;
-        let device =
-            |i: usize, name: &str| format!("net_af_xdp{i},iface={name},start_queue=0,queue_count=1,busy_budget=0");
-        let (devices, forward) = match case.variant.as_str() {
-            "tx" => (vec![device(0, "p0")], "txonly"),
-            "rx" => (vec![device(0, "p1")], "rxonly"),
-            _ => (vec![device(0, "p1"), device(1, "p2")], "io"),
-        };
-        let core = if case.variant == "tx" { cores.0 } else { cores.1 };
-        let setup = Setup {
-            name: "nic",
-            cores: &[core],
-            vdevs: &devices,
-            single_file: false,
-            forward,
-            frame_bytes: case.frame_bytes,
-            burst: 64,
-            more: &[],
-            eal: &[],
-        };
-        let mut process = Testpmd::start_in(&setup, &place, Some(&wires.namespace.path()))?;
-        process.command("start")?;
-        process.freeze()?;
-        Ok(Program::Dpdk { process, _place: place })
-    }
-
-    /// Processes and pinned threads beside those of this one.
-    fn others(&self) -> (Vec<u32>, Vec<(u32, u32)>) {
-        match self {
-            Program::Netvale { daemon, .. } => (vec![daemon.worker.pid()], Vec::new()),
-            Program::Dpdk { process, .. } => (vec![process.pid()], process.threads().to_vec()),
-            _ => (Vec::new(), Vec::new()),
-        }
-    }
-
-    /// Its work on `core`; none for a process of its own. The work's result is the frames received, for receivers.
-    fn job<'a>(&'a mut self, case: &'a Case, core: usize) -> Option<Job<'a>> {
-        let bytes = frame(0, 1, case.frame_bytes);
-        match self {
-            Program::Netvale { rings, .. } => {
-                let case = case.clone();
-                Some(Job::new(core, move || Ok(netmap_round(rings, &case, &bytes))))
-            }
-            Program::Xdp(xdp) => Some(Job::new(core, move || Ok(xdp.round()))),
-            Program::Packet { socket, at_once } => {
-                let (count, sends) = (*at_once, case.variant == "tx");
-                Some(Job::new(core, move || {
-                    if sends { socket.send(&bytes, count).map(|_| 0) } else { socket.receive(MAX_BATCH) }
-                }))
-            }
-            Program::Dpdk { .. } => None,
-        }
-    }
-
-    /// Frames that a process of its own has received.
-    fn counted(&mut self) -> Result<Option<u64>> {
-        match self {
-            Program::Dpdk { process, .. } => Ok(Some(process.counters()?.0.iter().map(|port| port.rx).sum())),
-            _ => Ok(None),
-        }
-    }
-
-    fn freeze(&self) -> Result<()> {
-        match self {
-            Program::Netvale { daemon, .. } => daemon.worker.freeze(),
-            Program::Dpdk { process, .. } => process.freeze(),
-            _ => Ok(()),
-        }
-    }
-
-    fn thaw(&self) -> Result<()> {
-        match self {
-            Program::Netvale { daemon, .. } => daemon.worker.thaw(),
-            Program::Dpdk { process, .. } => process.thaw(),
-            _ => Ok(()),
-        }
-    }
+fn netvale(site: &Site<'_>) -> Result<Program> {
+    let daemon = Daemon::start(Some(site.namespace), site.cores.1, "")?;
+    let names = site.choose::<&[&str]>(&["netmap:p0"], &["netmap:p1"], &["netmap:p1", "netmap:p2"]);
+    let mut rings = names.iter().map(|name| daemon.open(name, 512)).collect::<Result<Vec<_>>>()?;
+    let (case, bytes) = (site.case.clone(), frame(0, 1, site.case.frame_bytes));
+    let round = move || Ok(netmap_round(&mut rings, &case, &bytes));
+    Ok(Program { round: Some(Box::new(round)), parts: vec![daemon], ..Program::default() })
 }
 
-/// One round of a netmap program: fills slots, looks at filled ones, or exchanges buffers of two ports.
-fn netmap_round(ports: &mut [netvale::Port], case: &Case, bytes: &[u8]) -> u64 {
-    let batch = case.batch.max(1);
-    match (case.variant.as_str(), ports) {
-        ("tx", [port]) => {
-            let tx = &mut port.tx()[0];
-            let n = tx.space().min(batch);
-            for k in 0..n {
-                let i = tx.at(k);
-                tx.mem().write(tx.slot(i).buf_idx, 0, bytes);
-                tx.set_len(i, bytes.len() as u16, 0);
-            }
-            tx.advance(n);
-            tx.sync();
-            0
-        }
-        ("rx", [port]) => {
-            let rx = &mut port.rx()[0];
-            let n = rx.space().min(batch);
-            let mut first = [0u8; 14];
-            for k in 0..n {
-                std::hint::black_box(rx.read(rx.at(k), &mut first));
-            }
-            rx.advance(n);
-            let _ = rx.sync();
-            n.into()
-        }
-        (_, [from, to]) => {
-            let (rx, tx) = (&mut from.rx()[0], &mut to.tx()[0]);
-            let n = rx.space().min(tx.space()).min(batch);
-            for k in 0..n {
-                netvale::swap_buffers(rx, rx.at(k), tx, tx.at(k));
-            }
-            tx.advance(n);
-            tx.sync();
-            rx.advance(n);
-            let _ = rx.sync();
-            0
-        }
-        _ => 0,
-    }
+fn bare(site: &Site<'_>) -> Result<Program> {
+    let mut sockets = xdp::Loop::new(site.case, site.namespace)?;
+    Ok(Program { round: Some(Box::new(move || Ok(sockets.round()))), ..Program::default() })
 }
 
-struct Running {
-    name: String,
+fn packet(site: &Site<'_>, at_once: usize) -> Result<Program> {
+    let bytes = frame(0, 1, site.case.frame_bytes);
+    let round: Round<'static> = if site.case.variant == "tx" {
+        let mut socket = site.socket("p0", Role::Send)?;
+        Box::new(move || socket.send(&bytes, at_once).map(|_| 0))
+    } else {
+        let mut socket = site.socket("p1", Role::Receive)?;
+        Box::new(move || socket.receive(MAX_BATCH))
+    };
+    Ok(Program { round: Some(round), ..Program::default() })
+}
+
+fn dpdk(site: &Site<'_>) -> Result<Program> {
+    let place = Place::new(1, 0)?;
+    let device = |i: usize, name: &str| format!("net_af_xdp{i},iface={name},start_queue=0,queue_count=1,busy_budget=0");
+    let devices = site.choose(vec![device(0, "p0")], vec![device(0, "p1")], vec![device(0, "p1"), device(1, "p2")]);
+    let arguments = Arguments {
+        name: "nic",
+        cores: &[site.choose(site.cores.0, site.cores.1, site.cores.1)],
+        vdevs: &devices,
+        forward: site.choose("txonly", "rxonly", "io"),
+        frame_bytes: site.case.frame_bytes,
+        burst: 64,
+        namespace: Some(site.namespace),
+        ..Arguments::default()
+    };
+    let testpmd = Testpmd::start(&arguments, &place, &["start"])?;
+    Ok(Program { testpmd: Some(testpmd.clone()), parts: vec![testpmd], place: Some(place), ..Program::default() })
+}
+
+/// A program on the wires, with a generator at the other end unless it is one itself.
+fn start(
+    who: &'static str,
+    case: &Case,
+    cores: Cores,
+    program: impl FnOnce(&Site<'_>) -> Result<Program>,
+) -> Result<Session> {
+    let namespace = Netns::new()?;
+    namespace.silence_ipv6()?;
+    namespace.veth("p0", "p1")?;
+    namespace.veth("p2", "p3")?;
+    let site = Site { case, cores, namespace: &namespace };
+    let mut program = program(&site)?;
+    let sends = case.variant == "tx";
+    let generator = if sends { None } else { Some(site.socket("p0", Role::Send)?) };
+    let far = site.choose(Some("p1"), None, Some("p3"));
+    let words = match sends {
+        true => format!("program {}", cores.0),
+        false => format!("generator {}, program {}", cores.0, cores.1),
+    };
+    let (parts, place) = (program.parts.clone(), program.place.take());
+    let mut wires = Wires { who, case: case.clone(), cores, program, generator, far, namespace };
+    let session = Session::new(words, case.variant != "bridge", move |window| wires.measure(window));
+    session.with_all(parts).keeping(place).idle()
+}
+
+/// All that is on the wires.
+struct Wires {
+    who: &'static str,
     case: Case,
-    cores: (usize, usize),
+    cores: Cores,
     program: Program,
     generator: Option<PacketSocket>,
-    wires: Wires,
+    /// The interface at which frames are counted, unless the program counts them.
+    far: Option<&'static str>,
+    namespace: Netns,
 }
 
-impl Session for Running {
-    fn resume(&mut self) -> Result<()> {
-        self.program.thaw()
-    }
-
-    fn pause(&mut self) -> Result<()> {
-        self.program.freeze()
+impl Wires {
+    fn count(&self) -> Result<Option<u64>> {
+        match (self.far, &self.program.testpmd) {
+            (Some(name), _) => self.namespace.counter(name, 1).map(Some),
+            (None, Some(testpmd)) => testpmd.received(None).map(|(frames, _)| Some(frames)),
+            (None, None) => Ok(None),
+        }
     }
 
     fn measure(&mut self, window: Duration) -> Result<Sample> {
-        let far = match self.case.variant.as_str() {
-            "tx" => Some("p1"),
-            "bridge" => Some("p3"),
-            _ => None,
+        let (before, start) = (self.count()?, Instant::now());
+        let (pids, threads): (Vec<_>, Vec<_>) =
+            self.program.parts.iter().map(|part| (part.pids(), part.threads())).unzip();
+        let has_own = self.program.round.is_some();
+        let (done, beside) = run_pinned_with(self.jobs(), window, &pids.concat(), &threads.concat())?;
+        let seconds = start.elapsed().as_secs_f64();
+        let rate = match (before, self.count()?) {
+            // Warm-up included, in frames as in time.
+            (Some(before), Some(after)) => (after - before) as f64 / seconds,
+            _ => done.first().filter(|_| has_own).map_or(0.0, Done::rate),
         };
-        let (pids, threads) = self.program.others();
-        let bytes = frame(0, 1, self.case.frame_bytes);
-        let count = |wires: &Wires, program: &mut Program| match far {
-            Some(name) => wires.received(name).map(Some),
-            None => program.counted(),
-        };
-        let before = count(&self.wires, &mut self.program)?;
-        let start = Instant::now();
-        let program_core = if self.generator.is_some() { self.cores.1 } else { self.cores.0 };
-        let mut jobs: Vec<Job<'_>> = self.program.job(&self.case, program_core).into_iter().collect();
-        let own = !jobs.is_empty();
+        if rate > 0.0 {
+            return Ok(Sample::new(self.case.rate(rate), beside));
+        }
+        Err(BenchError::NoTraffic(self.who.to_owned()))
+    }
+
+    /// The program's, the generator's, or one that waits.
+    fn jobs(&mut self) -> Vec<Job<'_>> {
+        let core = if self.generator.is_some() { self.cores.1 } else { self.cores.0 };
+        let mut jobs: Vec<Job<'_>> = self.program.round.iter_mut().map(|round| Job::new(core, round)).collect();
         if let Some(generator) = &mut self.generator {
+            let bytes = frame(0, 1, self.case.frame_bytes);
             jobs.push(Job::new(self.cores.0, move || generator.send(&bytes, MAX_BATCH).map(|_| 0)));
         }
         if jobs.is_empty() {
@@ -332,30 +209,51 @@ impl Session for Running {
                 Ok(0)
             }));
         }
-        let (done, beside) = run_pinned_with(jobs, window, &pids, &threads)?;
-        let seconds = start.elapsed().as_secs_f64();
-        let rate = match (before, count(&self.wires, &mut self.program)?) {
-            // Warm-up included, in frames as in time.
-            (Some(before), Some(after)) => (after - before) as f64 / seconds,
-            _ => done.first().filter(|_| own).map_or(0.0, crate::sys::threads::Done::rate),
-        };
-        if rate > 0.0 {
-            Ok(Sample::new(frames::in_unit(&self.case, rate), beside))
-        } else {
-            Err(BenchError::NoTraffic(self.name.clone()))
-        }
+        jobs
     }
+}
 
-    fn cores(&self) -> String {
-        let (first, second) = self.cores;
-        if self.generator.is_some() {
-            format!("generator {first}, program {second}")
-        } else {
-            format!("program {first}")
-        }
+/// One round of a netmap program: fills slots, looks at filled ones, or exchanges buffers of two ports.
+fn netmap_round(ports: &mut [Port], case: &Case, bytes: &[u8]) -> u64 {
+    let batch = case.batch.max(1);
+    match ports {
+        [port] if case.variant == "tx" => fill(&mut port.tx()[0], batch, bytes),
+        [port] => return look(&mut port.rx()[0], batch),
+        [from, to] => exchange(&mut from.rx()[0], &mut to.tx()[0], batch),
+        _ => {}
     }
+    0
+}
 
-    fn touched(&self) -> bool {
-        self.case.variant != "bridge"
+fn fill(tx: &mut TxRing, batch: u32, bytes: &[u8]) {
+    let n = tx.space().min(batch);
+    for k in 0..n {
+        let i = tx.at(k);
+        tx.mem().write(tx.slot(i).buf_idx, 0, bytes);
+        tx.set_len(i, bytes.len() as u16, 0);
     }
+    tx.advance(n);
+    tx.sync();
+}
+
+fn look(rx: &mut RxRing, batch: u32) -> u64 {
+    let n = rx.space().min(batch);
+    let mut first = [0u8; 14];
+    for k in 0..n {
+        std::hint::black_box(rx.read(rx.at(k), &mut first));
+    }
+    rx.advance(n);
+    let _ = rx.sync();
+    n.into()
+}
+
+fn exchange(rx: &mut RxRing, tx: &mut TxRing, batch: u32) {
+    let n = rx.space().min(tx.space()).min(batch);
+    for k in 0..n {
+        netvale::swap_buffers(rx, rx.at(k), tx, tx.at(k));
+    }
+    tx.advance(n);
+    tx.sync();
+    rx.advance(n);
+    let _ = rx.sync();
 }

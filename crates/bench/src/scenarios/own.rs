@@ -1,62 +1,47 @@
 //! The parts that our own sides of scenarios share: a daemon in a process of its own, and ports opened from it.
 
-use std::path::Path;
-use std::time::Duration;
-
-use netvale::{Options, Port};
 use netvale_control::client::Client;
-use netvale_control::types::{PortStats, StatsReply};
+use netvale_control::types::{AttachParams, PortStats, StatsReply};
 use netvale_daemon::config::File;
-use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use crate::error::{BenchError, Result};
-use crate::interrupt;
-use crate::sys::netns::Netns;
-use crate::sys::worker::{Context, Worker};
+use super::*;
 
 /// The role of [`daemon_role`].
 pub const DAEMON: &str = "daemon";
+/// The switch that scenarios use.
+pub const VALE: &str = "vale0";
 /// The name of the daemon's forwarding threads.
-pub const FORWARDING: &str = "netvale-w";
+const FORWARDING: &str = "netvale-w";
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// The arguments that the daemon is started with.
 #[derive(Debug, Serialize, Deserialize)]
 struct DaemonTask {
-    dir: String,
+    dir: PathBuf,
     cpu: usize,
     more: String,
 }
 
 /// A daemon with one worker, pinned, as `netvale up` runs it but for the sandbox.
 pub struct Daemon {
-    /// The daemon's process.
-    pub worker: Worker,
+    worker: Rc<Worker>,
     dir: TempDir,
 }
 
 impl Daemon {
-    /// Starts one whose worker runs on `cpu`; `more` is appended to its configuration.
-    ///
-    /// # Errors
-    /// The daemon does not start.
-    pub fn start(cpu: usize, more: &str) -> Result<Daemon> {
-        Self::spawn(cpu, more, |task| Worker::spawn(DAEMON, cpu, task))
-    }
-
-    /// Starts a daemon in a network namespace, where it creates TAPs.
-    ///
-    /// # Errors
-    /// The daemon does not start.
-    pub fn start_in(namespace: &Netns, cpu: usize, more: &str) -> Result<Daemon> {
-        Self::spawn(cpu, more, |task| Worker::spawn_in(namespace, DAEMON, cpu, task))
-    }
-
-    fn spawn(cpu: usize, more: &str, spawn: impl FnOnce(&DaemonTask) -> Result<Worker>) -> Result<Daemon> {
+    /// Starts one whose worker runs on `cpu`; `more` is appended to its configuration. In a network namespace it
+    /// creates TAPs there.
+    pub fn start(namespace: Option<&Netns>, cpu: usize, more: &str) -> Result<Rc<Daemon>> {
         let dir = crate::sys::scratch("daemon")?;
-        let task = DaemonTask { dir: dir.path().display().to_string(), cpu, more: more.to_owned() };
-        Ok(Daemon { worker: spawn(&task)?, dir })
+        let task = DaemonTask { dir: dir.path().into(), cpu, more: more.to_owned() };
+        let how = namespace.map_or(Wrapper::None, Wrapper::Network);
+        Ok(Rc::new(Daemon { worker: Worker::spawn(how, DAEMON, Some(cpu), &task)?, dir }))
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.worker.pid()
     }
 
     /// The daemon's run directory.
@@ -65,41 +50,37 @@ impl Daemon {
     }
 
     /// Opens a port with `slots` slots a ring.
-    ///
-    /// # Errors
-    /// The daemon's refusal.
     pub fn open(&self, name: &str, slots: u32) -> Result<Port> {
         open(self.dir(), name, slots)
     }
 
+    /// Opens a port of its switch with as many slots as the scenarios use.
+    pub fn port(&self, name: &str) -> Result<Port> {
+        self.open(&format!("{VALE}:{name}"), SLOTS)
+    }
+
+    /// Attaches a port to a switch.
+    pub fn attach(&self, switch: &str, port: String, options: PortOptions) -> Result<()> {
+        let params = AttachParams { switch: switch.into(), port, options };
+        self.control()?.attach(params).map(drop).map_err(|error| failed(&error))
+    }
+
     /// A connection to its control socket.
-    ///
-    /// # Errors
-    /// The daemon has ended.
     pub fn control(&self) -> Result<Client> {
         Client::connect(self.dir()).map_err(|error| failed(&error))
     }
 
     /// The daemon's counters.
-    ///
-    /// # Errors
-    /// The daemon has ended.
     pub fn stats(&self) -> Result<StatsReply> {
         self.control()?.stats().map_err(|error| failed(&error))
     }
 
     /// Frames dropped at all ports.
-    ///
-    /// # Errors
-    /// The daemon has ended.
     pub fn drops(&self) -> Result<u64> {
         Ok(self.stats()?.ports.iter().map(|port| port.drops).sum())
     }
 
     /// Waits until its switches have taken `frames` frames in.
-    ///
-    /// # Errors
-    /// They do not come, or the daemon has ended.
     pub fn wait_for_frames(&self, frames: u64) -> Result<()> {
         let arrived = || {
             // Where there is no switch, what comes from the other end goes out.
@@ -111,21 +92,28 @@ impl Daemon {
     }
 }
 
+impl Part for Daemon {
+    fn children(&self) -> Vec<&Child> {
+        self.worker.children()
+    }
+
+    fn threads(&self) -> Vec<(u32, u32)> {
+        threads_named(self.pid(), &[FORWARDING])
+    }
+}
+
 /// Turns an error of the daemon into a scenario's error.
 pub fn failed(error: &dyn std::fmt::Display) -> BenchError {
     BenchError::Usage(format!("the daemon: {error}"))
 }
 
 /// A daemon, until it is killed.
-///
-/// # Errors
-/// The daemon cannot start.
 pub fn daemon_role(context: &Context) -> Result<()> {
     let task: DaemonTask = context.arguments()?;
     let text = format!("run_dir = {:?}\ncpus = [{}]\nsandbox = false\n{}", task.dir, task.cpu, task.more);
     let config = File::parse(&text).map_err(|e| failed(&e))?.into_config().map_err(|e| failed(&e))?;
     let daemon = std::thread::spawn(move || netvale_daemon::run(config).map_err(|e| e.to_string()));
-    if netvale_harness::daemon::ready(Path::new(&task.dir), START_LIMIT, || !daemon.is_finished()) {
+    if netvale_harness::daemon::ready(&task.dir, START_LIMIT, || !daemon.is_finished()) {
         context.ready()?;
     }
     match daemon.join() {
@@ -136,9 +124,6 @@ pub fn daemon_role(context: &Context) -> Result<()> {
 }
 
 /// Opens a port of the daemon in `dir` with `slots` slots a ring.
-///
-/// # Errors
-/// The daemon's refusal.
 pub fn open(dir: &Path, name: &str, slots: u32) -> Result<Port> {
     let options = Options { run_dir: Some(dir.into()), slots, ..Options::default() };
     Port::open_with(name, &options).map_err(|e| failed(&e))

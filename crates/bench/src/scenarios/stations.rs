@@ -1,7 +1,7 @@
 //! Many senders or many receivers in turns on one core, over any kind of ring.
 
-use super::traffic::{Books, Receiver, Ring, Sender, Touch};
-use crate::case::Case;
+use super::traffic::{Books, Ring};
+use super::*;
 
 /// Number of the first station that sends; those that receive count from 0 on.
 pub const FIRST_SENDER: u16 = 40_000;
@@ -21,7 +21,6 @@ pub struct Plan {
 
 impl Plan {
     /// One sender unless the variant starts with `n-`; stations on one receiver as many as the case has addresses.
-    #[must_use]
     pub fn of(case: &Case) -> Self {
         let many = u16::try_from(case.ports.saturating_sub(1)).unwrap_or(u16::MAX).max(1);
         let stations = u16::try_from(case.addresses.unwrap_or(1)).unwrap_or(FIRST_SENDER).clamp(1, FIRST_SENDER);
@@ -40,7 +39,6 @@ impl Plan {
     }
 
     /// The sender with number `index`, which sends to all stations in turn.
-    #[must_use]
     pub fn sender(self, index: u16, frame_bytes: u32, touch: Touch) -> Sender {
         let sender = Sender::new(FIRST_SENDER + index, (0, self.receivers * self.stations), frame_bytes, touch);
         if self.bursts { sender.in_bursts() } else { sender }
@@ -59,13 +57,9 @@ pub struct Stations<T, R> {
 }
 
 impl<T: Ring, R: Ring> Stations<T, R> {
-    /// Sends on `tx`, fully prepared, and receives on `rx`.
-    pub fn new(plan: Plan, case: &Case, touch: Touch, tx: Vec<T>, rx: Vec<R>) -> Self {
-        Self::with_header(plan, (case, 0), touch, tx, rx)
-    }
-
-    /// The same with an empty virtio-net header before each frame.
-    pub fn with_header(plan: Plan, (case, hdr_len): (&Case, u32), touch: Touch, tx: Vec<T>, rx: Vec<R>) -> Self {
+    /// Sends on `tx`, fully prepared, and receives on `rx`, with an empty virtio-net header of that many bytes before
+    /// each frame.
+    pub fn new(plan: Plan, case: &Case, hdr_len: u32, touch: Touch, tx: Vec<T>, rx: Vec<R>) -> Self {
         let sender = |(index, ring): (u16, T)| {
             let mut sender = plan.sender(index, case.frame_bytes, touch).with_header(hdr_len);
             sender.fill(&ring);
@@ -147,12 +141,13 @@ impl<T: Ring, R: Ring> Stations<T, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenarios::{Sweep, vale};
+    use crate::measure::Measure;
+    use crate::scenarios::vale;
 
     /// Objective: every receiver has stations of its own, and a sender reaches all of them.
     #[test]
     fn plans() {
-        let cases = vale::SCENARIO.cases(&Sweep::default());
+        let cases = vale::SCENARIO.cases(&Measure::default());
         let find = |variant: &str, ports| {
             Plan::of(cases.iter().find(|case| case.variant == variant && case.ports == ports).expect("listed"))
         };

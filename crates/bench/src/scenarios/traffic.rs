@@ -7,8 +7,7 @@ use netvale::{RxRing, TxRing};
 use netvale_mem::RingMem;
 use netvale_mem::appl::AppRing;
 
-use crate::case::Case;
-use crate::error::{BenchError, Result};
+use super::*;
 
 /// An empty virtio-net header.
 const HEADER: [u8; 12] = [0; 12];
@@ -65,7 +64,7 @@ macro_rules! is_ring {
 is_ring!(TxRing, RxRing, AppRing);
 
 /// The bytes of each frame that the applications read and write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Touch {
     /// Nothing: slots only.
     Nothing,
@@ -77,13 +76,11 @@ pub enum Touch {
 
 impl Touch {
     /// The first line if the case touches frames, else nothing.
-    #[must_use]
     pub fn of(case: &Case) -> Touch {
         if case.touches() { Touch::Line } else { Touch::Nothing }
     }
 
     /// A description for the record.
-    #[must_use]
     pub fn words(self) -> &'static str {
         match self {
             Self::Nothing => "slots only",
@@ -94,14 +91,12 @@ impl Touch {
 }
 
 /// A locally administered address. Stations are numbered from 0 to 65,535.
-#[must_use]
 pub fn address(station: u16) -> [u8; 6] {
     let [high, low] = station.to_be_bytes();
     [2, 0, 0, 0, high, low]
 }
 
 /// A frame between two stations.
-#[must_use]
 pub fn frame(to: u16, from: u16, len: u32) -> Vec<u8> {
     let mut bytes = vec![0u8; (len as usize).max(LINE)];
     bytes[..6].copy_from_slice(&address(to));
@@ -134,7 +129,6 @@ pub struct Sender {
 
 impl Sender {
     /// A sender of frames of `len` bytes; `count` is at least 1.
-    #[must_use]
     pub fn new(station: u16, (first, count): (u16, u16), len: u32, touch: Touch) -> Self {
         Self {
             frame: frame(first, station, len),
@@ -149,13 +143,11 @@ impl Sender {
     }
 
     /// Sends each batch to one station.
-    #[must_use]
     pub fn in_bursts(self) -> Self {
         Self { bursts: true, ..self }
     }
 
     /// Puts an empty virtio-net header of that many bytes before each frame.
-    #[must_use]
     pub fn with_header(self, hdr_len: u32) -> Self {
         Self { hdr_len, ..self }
     }
@@ -239,13 +231,11 @@ pub struct Receiver {
 
 impl Receiver {
     /// A receiver.
-    #[must_use]
     pub fn new(touch: Touch) -> Self {
         Self { touch, hdr_len: 0, room: [0; LONGEST], received: 0, wrong: 0 }
     }
 
     /// Looks behind a virtio-net header of that many bytes.
-    #[must_use]
     pub fn with_header(self, hdr_len: u32) -> Self {
         Self { hdr_len, ..self }
     }
@@ -309,32 +299,24 @@ pub struct Books {
 
 impl Books {
     /// Whether the figure can be believed.
-    ///
-    /// # Errors
-    /// [`BenchError::NoTraffic`], [`BenchError::WrongBytes`], [`BenchError::Miscounted`].
     pub fn check(&self, who: &str) -> Result<()> {
-        let who = || who.to_owned();
-        if self.received == 0 {
-            return Err(BenchError::NoTraffic(who()));
+        let Self { sent, received, wrong, dropped, in_flight } = *self;
+        let out = received + dropped;
+        if received == 0 {
+            Err(BenchError::NoTraffic(who.to_owned()))
+        } else if wrong > 0 {
+            Err(BenchError::WrongBytes { who: who.to_owned(), frames: wrong })
+        } else if out > sent || sent - out > in_flight {
+            Err(BenchError::Miscounted(format!(
+                "{who} sent {sent} frames, but {received} arrived and {dropped} were counted as dropped; no more than \
+                 {in_flight} can be under way"
+            )))
+        } else {
+            Ok(())
         }
-        if self.wrong > 0 {
-            return Err(BenchError::WrongBytes { who: who(), frames: self.wrong });
-        }
-        let out = self.received + self.dropped;
-        if out > self.sent || self.sent - out > self.in_flight {
-            return Err(BenchError::Miscounted {
-                who: who(),
-                sent: self.sent,
-                received: self.received,
-                dropped: self.dropped,
-                in_flight: self.in_flight,
-            });
-        }
-        Ok(())
     }
 
     /// Share of the sent frames that were dropped, per cent.
-    #[must_use]
     pub fn drop_percent(&self) -> f64 {
         if self.sent == 0 { 0.0 } else { 100.0 * self.dropped as f64 / self.sent as f64 }
     }
@@ -387,7 +369,7 @@ mod tests {
         assert!((good.drop_percent() - 10.0).abs() < 1e-9);
         assert!(matches!(Books { received: 0, ..good }.check("x"), Err(BenchError::NoTraffic(_))));
         assert!(matches!(Books { wrong: 1, ..good }.check("x"), Err(BenchError::WrongBytes { .. })));
-        assert!(matches!(Books { in_flight: 9, ..good }.check("x"), Err(BenchError::Miscounted { .. })));
-        assert!(matches!(Books { received: 91, ..good }.check("x"), Err(BenchError::Miscounted { .. })));
+        assert!(matches!(Books { in_flight: 9, ..good }.check("x"), Err(BenchError::Miscounted(_))));
+        assert!(matches!(Books { received: 91, ..good }.check("x"), Err(BenchError::Miscounted(_))));
     }
 }

@@ -11,11 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, Result, tail};
 use crate::interrupt;
-
-/// The length of a failed program's output that is shown.
-const SHOWN: usize = 600;
 
 /// The child's output that has not been read yet.
 #[derive(Default)]
@@ -61,15 +58,12 @@ pub struct Child {
 
 impl Child {
     /// Starts `command`; its stdout is read through [`Child::expect`], its stderr goes to `log`.
-    ///
-    /// # Errors
-    /// The program cannot be started, or the log not be written.
     pub fn spawn(mut command: Command, log: &Path) -> Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         let errors = File::create(log).map_err(BenchError::io(format!("creating {}", log.display())))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).process_group(0);
         die_with_parent(&mut command);
-        let mut process = command.spawn().map_err(|source| BenchError::Spawn { program: program.clone(), source })?;
+        let mut process = command.spawn().map_err(BenchError::spawn(&program))?;
         let output = Arc::new(Output::default());
         if let Some(pipe) = process.stdout.take() {
             let sink = Arc::clone(&output);
@@ -79,27 +73,18 @@ impl Child {
     }
 
     /// The process id.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
     /// Writes one line to the child's prompt.
-    ///
-    /// # Errors
-    /// The child is gone.
-    pub fn say(&mut self, line: &str) -> Result<()> {
-        let what = format!("talking to {}", self.program);
-        let Some(stdin) = self.stdin.as_mut() else {
-            return Err(BenchError::io(what)(std::io::Error::from(std::io::ErrorKind::BrokenPipe)));
-        };
-        stdin.write_all(format!("{line}\n").as_bytes()).map_err(BenchError::io(what))
+    pub fn say(&self, line: &str) -> Result<()> {
+        let gone = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        let written = self.stdin.as_ref().ok_or_else(gone).and_then(|mut stdin| writeln!(stdin, "{line}"));
+        written.map_err(BenchError::io(format!("talking to {}", self.program)))
     }
 
     /// Waits until the child has printed `wanted` and returns everything up to and including it.
-    ///
-    /// # Errors
-    /// The child ended or stayed silent for `limit`, or the bench was interrupted.
     pub fn expect(&self, wanted: &str, limit: Duration) -> Result<String> {
         let end = Instant::now() + limit;
         let mut state = self.output.lock();
@@ -118,26 +103,16 @@ impl Child {
     }
 
     fn silent(&self, wanted: &str, limit: Duration, text: &str) -> BenchError {
-        BenchError::Silent {
-            program: self.program.clone(),
-            wanted: wanted.to_owned(),
-            limit,
-            output: tail(text).to_owned(),
-        }
+        let (program, wanted, output) = (self.program.clone(), wanted.to_owned(), tail(text).to_owned());
+        BenchError::Silent { program, wanted, limit, output }
     }
 
     /// Stops the process and all its threads where they are.
-    ///
-    /// # Errors
-    /// The child is gone.
     pub fn freeze(&self) -> Result<()> {
         self.signal(Signal::STOP)
     }
 
     /// Lets it go on.
-    ///
-    /// # Errors
-    /// The child is gone.
     pub fn thaw(&self) -> Result<()> {
         self.signal(Signal::CONT)
     }
@@ -161,37 +136,18 @@ impl Drop for Child {
     }
 }
 
-/// The end of a text, for error messages.
-#[must_use]
-pub fn tail(text: &str) -> &str {
-    let mut start = text.len().saturating_sub(SHOWN);
-    while !text.is_char_boundary(start) {
-        start += 1;
-    }
-    text.get(start..).unwrap_or_default().trim()
-}
-
 /// Runs a command to its end and returns its stdout.
-///
-/// # Errors
-/// The program cannot be started or fails; the error holds the end of its output.
 pub fn run(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     die_with_parent(command.process_group(0));
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|source| BenchError::Spawn { program: program.clone(), source })?;
+    let output = command.stdin(Stdio::null()).output().map_err(BenchError::spawn(&program))?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
         return Ok(stdout);
     }
     let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy()).collect();
-    Err(BenchError::Failed {
-        program: format!("{program} {}", arguments.join(" ")),
-        status: output.status.to_string(),
-        output: tail(&format!("{stdout}{}", String::from_utf8_lossy(&output.stderr))).to_owned(),
-    })
+    let said = format!("{stdout}{}", String::from_utf8_lossy(&output.stderr));
+    Err(BenchError::failed(format!("{program} {}", arguments.join(" ")), output.status, &said))
 }
 
 /// Asks the kernel to kill the child when the thread that started it ends.
@@ -219,7 +175,7 @@ mod tests {
     /// Objective: what is awaited is returned up to the match; the rest stays for the next call.
     #[test]
     fn expect_returns_up_to_the_match() {
-        let (_folder, mut child) = cat();
+        let (_folder, child) = cat();
         child.say("one> two> ").expect("cat listens");
         assert_eq!(child.expect("> ", Duration::from_secs(10)).expect("echoed"), "one> ");
         assert_eq!(child.expect("> ", Duration::from_secs(10)).expect("echoed"), "two> ");
@@ -228,7 +184,7 @@ mod tests {
     /// Objective: a frozen child says nothing; thawed it goes on where it was.
     #[test]
     fn freeze_and_thaw() {
-        let (_folder, mut child) = cat();
+        let (_folder, child) = cat();
         child.freeze().expect("alive");
         child.say("hello").expect("the pipe holds it");
         assert!(matches!(child.expect("hello", Duration::from_millis(150)), Err(BenchError::Silent { .. })));
@@ -258,12 +214,5 @@ mod tests {
         let failed = run(Command::new("sh").args(["-c", "echo reason >&2; exit 3"])).expect_err("exit 3");
         assert!(failed.to_string().contains("reason") && failed.to_string().contains('3'), "{failed}");
         assert!(run(&mut Command::new("netvale-no-such-program")).expect_err("missing").to_string().contains("PATH"));
-    }
-
-    /// Objective: the tail of a long text is short and cut at a character.
-    #[test]
-    fn tail_is_short() {
-        assert_eq!(tail("short\n"), "short");
-        assert!(tail(&"ä".repeat(1000)).len() <= SHOWN);
     }
 }

@@ -23,9 +23,6 @@ pub struct Hugepages {
 
 impl Hugepages {
     /// Adds `pages` 2 MiB pages to the pool and mounts a hugetlbfs at `folder`, which is created.
-    ///
-    /// # Errors
-    /// Not root, or the kernel finds too little contiguous memory.
     pub fn reserve(pages: u64, folder: &Path) -> Result<Self> {
         let mut this = Self { mounted: None, pages: 0 };
         this.pages = grow_pool(pages)?;
@@ -63,9 +60,5 @@ fn grow_pool(pages: u64) -> Result<u64> {
 
 fn pool_size() -> Result<u64> {
     let text = fs::read_to_string(POOL).map_err(BenchError::io(format!("reading {POOL}")))?;
-    text.trim().parse().map_err(|_| BenchError::Unreadable {
-        program: "the kernel".into(),
-        what: "the number of hugepages".into(),
-        output: text,
-    })
+    text.trim().parse().map_err(|_| BenchError::unreadable("the kernel", "the number of hugepages", &text))
 }

@@ -15,6 +15,7 @@ use crate::error::{BenchError, Result, Skip};
 use crate::interrupt;
 use crate::sys::child::{Child, run};
 use crate::sys::netns::Netns;
+use crate::sys::part::Part;
 
 /// The longest wait for anything that a machine does.
 pub const LIMIT: Duration = Duration::from_secs(90);
@@ -31,9 +32,6 @@ pub struct Image {
 
 impl Image {
     /// Finds the newest image.
-    ///
-    /// # Errors
-    /// [`Skip`] if no image has been built.
     pub fn find() -> std::result::Result<Image, Skip> {
         let home = || std::env::var_os("HOME").map_or_else(|| "/tmp".into(), PathBuf::from);
         let cache = || std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from);
@@ -72,9 +70,6 @@ pub struct Machine {
 impl Machine {
     /// Boots one inside `namespace`, on `core`, that runs `script`, with our driver and this very program in it;
     /// `devices` are more of QEMU's arguments.
-    ///
-    /// # Errors
-    /// The machine does not start.
     pub fn boot(image: &Image, namespace: &Netns, core: usize, script: &str, devices: &[String]) -> Result<Machine> {
         let dir = super::scratch("machine")?;
         let initrd = initrd(image, script, dir.path())?;
@@ -94,16 +89,13 @@ impl Machine {
     }
 
     /// The machine's process.
-    pub fn child(&mut self) -> &mut Child {
-        &mut self.child
+    pub fn child(&self) -> &Child {
+        &self.child
     }
 
     /// Lets QEMU count its emulated registers' accesses while `work` is done. Returns the result, and how often a
     /// region of that name was accessed.
-    ///
-    /// # Errors
-    /// The machine is gone, or the work fails.
-    pub fn accesses<T>(&mut self, region: &str, work: impl FnOnce(&mut Machine) -> Result<T>) -> Result<(T, u64)> {
+    pub fn accesses<T>(&self, region: &str, work: impl FnOnce(&Machine) -> Result<T>) -> Result<(T, u64)> {
         let log = self.dir.path().join("log");
         let before = fs::metadata(&log).map_or(0, |m| m.len());
         self.trace("on")?;
@@ -113,14 +105,6 @@ impl Machine {
         let text = String::from_utf8_lossy(text.get(before as usize..).unwrap_or_default()).into_owned();
         let count = text.lines().filter(|line| line.contains("memory_region_ops") && line.contains(region)).count();
         Ok((done, count as u64))
-    }
-
-    /// Lets it run, or stops it, its clock included.
-    ///
-    /// # Errors
-    /// The machine has ended.
-    pub fn run(&self, on: bool) -> Result<()> {
-        self.monitor(&[if on { "cont" } else { "stop" }])
     }
 
     fn trace(&self, how: &str) -> Result<()> {
@@ -145,6 +129,21 @@ impl Machine {
             text.push_str(&String::from_utf8_lossy(chunk.get(..n).unwrap_or_default()));
         }
         Ok(())
+    }
+}
+
+/// Stopped and let go on with its clock.
+impl Part for Machine {
+    fn children(&self) -> Vec<&Child> {
+        vec![&self.child]
+    }
+
+    fn freeze(&self) -> Result<()> {
+        self.monitor(&["stop"])
+    }
+
+    fn thaw(&self) -> Result<()> {
+        self.monitor(&["cont"])
     }
 }
 

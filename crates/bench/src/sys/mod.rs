@@ -6,6 +6,7 @@ pub mod hugepages;
 pub mod machine;
 pub mod netmap_api;
 pub mod netns;
+pub mod part;
 pub mod pcap_api;
 pub mod prepared;
 pub mod rawsock;
@@ -20,15 +21,11 @@ use std::path::PathBuf;
 use crate::error::{BenchError, Result, Skip};
 
 /// A temporary folder for sockets, databases and logs, removed when dropped.
-///
-/// # Errors
-/// It cannot be created.
 pub fn scratch(purpose: &str) -> Result<tempfile::TempDir> {
     netvale_harness::daemon::scratch(purpose).map_err(|why| BenchError::io("creating a temporary folder")(why.source))
 }
 
 /// The path of `program`, looked up in PATH and in the folders for administrators' programs.
-#[must_use]
 pub fn find_program(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from);
@@ -36,9 +33,6 @@ pub fn find_program(program: &str) -> Option<PathBuf> {
 }
 
 /// The `netvale` command: the one that was built or installed beside this program, else the one in PATH.
-///
-/// # Errors
-/// [`Skip::NotInstalled`].
 pub fn netvale() -> std::result::Result<PathBuf, Skip> {
     const NAME: &str = "netvale";
     let own = env::current_exe().ok();
@@ -46,18 +40,51 @@ pub fn netvale() -> std::result::Result<PathBuf, Skip> {
     beside.or_else(|| find_program(NAME)).ok_or(Skip::NotInstalled { program: NAME, package: "netvale: make build" })
 }
 
-/// Refuses when a program is missing.
-///
-/// # Errors
-/// [`Skip::NotInstalled`].
-pub fn need_program(program: &'static str, package: &'static str) -> std::result::Result<(), Skip> {
-    find_program(program).map(drop).ok_or(Skip::NotInstalled { program, package })
+/// Something that a contender cannot run without.
+#[derive(Clone, Copy, Debug)]
+pub enum Need {
+    /// CPUs to pin to.
+    Cpus(usize),
+    /// Root, and what for.
+    Root(&'static str),
+    /// A program, and Debian's package.
+    Program(&'static str, &'static str),
+    /// Something else, which is looked for.
+    Found(fn() -> std::result::Result<(), Skip>),
 }
 
-/// Refuses when not root.
-///
-/// # Errors
-/// [`Skip::NeedsRoot`].
-pub fn need_root(why: &'static str) -> std::result::Result<(), Skip> {
-    if rustix::process::geteuid().is_root() { Ok(()) } else { Err(Skip::NeedsRoot(why)) }
+/// Sets of needs, in the order in which they are looked at.
+pub type Needs = &'static [&'static [Need]];
+
+/// One CPU, or two.
+pub const ONE: &[Need] = &[Need::Cpus(1)];
+/// See [`ONE`].
+pub const TWO: &[Need] = &[Need::Cpus(2)];
+/// Network namespaces and what sets interfaces up.
+pub const NETWORKS: &[Need] = &[Need::Root("network namespaces"), Need::Program("ip", "iproute2")];
+
+/// Refuses when something is missing; `cpus` are there to pin to.
+pub fn need(needs: Needs, cpus: usize) -> std::result::Result<(), Skip> {
+    needs.iter().copied().flatten().try_for_each(|need| match *need {
+        Need::Cpus(needed) if cpus < needed => Err(Skip::TooFewCpus { needed, given: cpus }),
+        Need::Cpus(_) => Ok(()),
+        Need::Root(_) if rustix::process::geteuid().is_root() => Ok(()),
+        Need::Root(why) => Err(Skip::NeedsRoot(why)),
+        Need::Program(program, package) => {
+            find_program(program).map(drop).ok_or(Skip::NotInstalled { program, package })
+        }
+        Need::Found(look) => look(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: too few CPUs is a reason to skip, with both numbers.
+    #[test]
+    fn too_few() {
+        assert_eq!(need(&[TWO], 1), Err(Skip::TooFewCpus { needed: 2, given: 1 }));
+        assert_eq!(need(&[TWO], 2), Ok(()));
+    }
 }

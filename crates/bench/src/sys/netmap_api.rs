@@ -27,9 +27,6 @@ fn check(result: i64, what: &str) -> Result<i64> {
 
 impl ApiPort {
     /// Registers `name`, with rings of that many slots (0: netmap's default), and maps its region.
-    ///
-    /// # Errors
-    /// Whatever /dev/netmap answers.
     pub fn open(name: &str, slots: u32) -> Result<ApiPort> {
         let port = PortName::parse(name).map_err(|e| BenchError::Usage(e.to_string()))?;
         // SAFETY: a C string.
@@ -68,13 +65,11 @@ impl ApiPort {
     }
 
     /// The ring to send on.
-    #[must_use]
     pub fn tx(&self) -> ApiRing {
         self.ring(0)
     }
 
     /// The ring to receive on: after the tx rings of the NIC and the host.
-    #[must_use]
     pub fn rx(&self) -> ApiRing {
         // SAFETY: the structure is the host's, which does not change it.
         let (nic, host) = unsafe { ((*self.nifp).ni_tx_rings, (*self.nifp).ni_host_tx_rings) };
@@ -82,9 +77,6 @@ impl ApiPort {
     }
 
     /// poll(2), for up to a second. It syncs.
-    ///
-    /// # Errors
-    /// It fails.
     pub fn poll(&self, events: i16) -> Result<()> {
         let mut one = libc::pollfd { fd: self.fd.as_raw_fd(), events, revents: 0 };
         // SAFETY: one structure that lives over the call.
@@ -100,7 +92,6 @@ pub struct ApiRing {
 impl ApiRing {
     /// Slots from `head` up to `tail` (nm_ring_space).
     #[inline]
-    #[must_use]
     pub fn space(&self) -> u32 {
         // SAFETY: the header of a mapped ring; the host writes `tail`, hence volatile.
         let (head, tail, n) =

@@ -17,9 +17,6 @@ pub struct Netns(File);
 
 impl Netns {
     /// Creates one, with its loopback up.
-    ///
-    /// # Errors
-    /// Not root, or the kernel has no namespaces.
     pub fn new() -> Result<Self> {
         let made = in_own_thread(|| {
             // SAFETY: `unshare` is unsafe because of what happens to a process that shares what is unshared:
@@ -35,9 +32,6 @@ impl Netns {
     }
 
     /// Runs `work` on a thread inside the namespace: sockets it opens belong there.
-    ///
-    /// # Errors
-    /// `work` fails, or the namespace cannot be entered.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         in_own_thread(|| {
             move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))
@@ -47,7 +41,6 @@ impl Netns {
     }
 
     /// A command that will run inside. (Not through [`Netns::inside`]: children die with the thread that starts them.)
-    #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.path())).arg(program);
@@ -55,15 +48,36 @@ impl Netns {
     }
 
     /// Runs `ip` with blank-separated arguments inside.
-    ///
-    /// # Errors
-    /// `ip` fails.
     pub fn ip(&self, arguments: &str) -> Result<()> {
         child::run(self.command("ip").args(arguments.split_whitespace())).map(drop)
     }
 
+    /// Keeps its future interfaces from sending neighbour discovery of their own.
+    pub fn silence_ipv6(&self) -> Result<()> {
+        self.inside(|| {
+            // Absent where the kernel has no IPv6: then there is nothing to silence.
+            let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+            Ok(())
+        })
+    }
+
+    /// Runs `ip link add` for a veth pair, and sets both ends up.
+    pub fn veth(&self, a: &str, b: &str) -> Result<()> {
+        self.ip(&format!("link add {a} type veth peer name {b}"))?;
+        self.ip(&format!("link set {a} up"))?;
+        self.ip(&format!("link set {b} up"))
+    }
+
+    /// A number that the kernel counts for interface `name`: the column of /proc/net/dev behind the name, from 0.
+    pub fn counter(&self, name: &str, column: usize) -> Result<u64> {
+        let read = || std::fs::read_to_string("/proc/thread-self/net/dev").map_err(BenchError::io("reading counters"));
+        let text = self.inside(read)?;
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
+        let count = line.and_then(|line| line.split_whitespace().nth(column)?.parse().ok());
+        count.ok_or_else(|| BenchError::NoTraffic(name.to_owned()))
+    }
+
     /// A path that names the namespace for `ip link … netns PATH`.
-    #[must_use]
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
@@ -83,7 +97,7 @@ mod tests {
     /// Objective: interfaces made inside are seen inside and not outside. Passes without a check where not permitted.
     #[test]
     fn inside_is_another_network() {
-        if crate::sys::need_root("namespaces").is_err() {
+        if crate::sys::need(&[crate::sys::NETWORKS], 0).is_err() {
             eprintln!("skipped: needs root");
             return;
         }

@@ -41,9 +41,6 @@ fn function(library: *mut c_void, name: &CStr) -> Result<*mut c_void> {
 
 impl Capture {
     /// Opens an interface.
-    ///
-    /// # Errors
-    /// There is no libpcap, or it cannot open it.
     pub fn open(interface: &str) -> Result<Capture> {
         let no_library = || BenchError::Usage("there is no libpcap.so.0.8 or libpcap.so.1 to load".into());
         let load = |name: &CStr| {
@@ -69,9 +66,6 @@ impl Capture {
     }
 
     /// Takes the frames that are there, at most `most`.
-    ///
-    /// # Errors
-    /// libpcap's.
     pub fn take(&mut self, most: u32, tally: &mut Tally) -> Result<()> {
         // SAFETY: the handle is open, and the tally lives over the call.
         let done = unsafe { (self.dispatch)(self.handle, most.cast_signed(), count, std::ptr::from_mut(tally).cast()) };

@@ -46,9 +46,6 @@ unsafe impl Send for Prepared {}
 
 impl Prepared {
     /// `count` copies of `frame`, each behind `header`, to an IPv4 address.
-    ///
-    /// # Errors
-    /// The frame is too long, or the address is of another kind.
     pub fn new(header: [u8; HEADER], frame: &[u8], count: usize, to: SocketAddr) -> Result<Self> {
         let SocketAddr::V4(to) = to else { return Err(BenchError::Usage(format!("{to} is no IPv4 address"))) };
         let each = HEADER + frame.len();
@@ -83,9 +80,6 @@ impl Prepared {
     }
 
     /// Sends all messages in one call.
-    ///
-    /// # Errors
-    /// The kernel does not take all of them.
     pub fn send(&mut self, socket: &UdpSocket) -> Result<()> {
         let (at, count) = (self.headers.as_mut_ptr(), self.headers.len());
         // SAFETY: the headers point to parts, name and control data that `self` keeps where they are, and the parts to
@@ -123,9 +117,6 @@ fn message(parts: &mut [libc::iovec], control: &mut Control, name: &mut libc::so
 }
 
 /// A socket that takes messages whole, and that nobody reads: once it is full, they end there.
-///
-/// # Errors
-/// No descriptors.
 pub fn sink(at: IpAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind((at, 0)).map_err(BenchError::io("opening a UDP socket"))?;
     set(&socket, libc::SOL_UDP, UDP_GRO, 1)?;
@@ -133,9 +124,6 @@ pub fn sink(at: IpAddr) -> Result<UdpSocket> {
 }
 
 /// A socket to send from, with the options of a tunnel's.
-///
-/// # Errors
-/// No descriptors.
 pub fn source(at: IpAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind((at, 0)).map_err(BenchError::io("opening a UDP socket"))?;
     set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, 4 << 20)?;

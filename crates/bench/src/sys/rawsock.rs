@@ -34,9 +34,6 @@ pub struct PacketSocket {
 
 impl PacketSocket {
     /// Opens one on `interface` in the calling thread's network namespace.
-    ///
-    /// # Errors
-    /// Not root, or no such interface.
     pub fn open(interface: &str, role: Role) -> Result<Self> {
         let what = || format!("opening a packet socket on {interface} (needs root)");
         let protocol = if role == Role::Send { 0 } else { (libc::ETH_P_ALL as u16).to_be() };
@@ -58,9 +55,6 @@ impl PacketSocket {
     }
 
     /// Sends `frame` `count` times in one call and returns how many the kernel took: 0 when its queue is full.
-    ///
-    /// # Errors
-    /// The interface is gone or down.
     pub fn send(&mut self, frame: &[u8], count: usize) -> Result<u64> {
         let piece = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
         let mut pieces = [piece; MAX_BATCH];
@@ -74,9 +68,6 @@ impl PacketSocket {
     }
 
     /// Sleeps until there is something to receive, at most for `limit`.
-    ///
-    /// # Errors
-    /// The system call fails.
     pub fn wait(&self, limit: Duration) -> Result<()> {
         let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: i64::from(limit.subsec_nanos()) };
         match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&limit)) {
@@ -86,9 +77,6 @@ impl PacketSocket {
     }
 
     /// Receives up to `count` frames in one call and returns how many came.
-    ///
-    /// # Errors
-    /// The interface is gone.
     pub fn receive(&mut self, count: usize) -> Result<u64> {
         let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_BATCH];
         for (piece, room) in pieces.iter_mut().zip(self.room.chunks_exact_mut(ROOM)) {

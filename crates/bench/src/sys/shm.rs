@@ -3,11 +3,10 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use netvale_mem::Mapping;
+use netvale_mem::mapping::{Pages, sealed_memfd};
 
 use crate::error::{BenchError, Result};
 
@@ -17,83 +16,44 @@ pub const COUNTERS: usize = 16;
 const STRIDE: usize = 128;
 const SIZE: usize = COUNTERS * STRIDE;
 
-/// A block of [`COUNTERS`] counters in shared memory.
-#[derive(Debug)]
+/// A block of [`COUNTERS`] counters in shared memory, whose size nobody can change.
 pub struct SharedCounters {
     memory: OwnedFd,
-    base: NonNull<u8>,
+    mapping: Mapping,
 }
-
-// SAFETY: the mapping is reached only as `&AtomicU64`, which is Sync; `base` is never handed out; munmap happens once,
-// in drop.
-unsafe impl Send for SharedCounters {}
-// SAFETY: as above: a shared reference gives only shared references to atomics.
-unsafe impl Sync for SharedCounters {}
 
 impl SharedCounters {
     /// A new block, all zero.
-    ///
-    /// # Errors
-    /// The kernel has no memory for it.
     pub fn create() -> Result<Self> {
-        let what = "creating shared counters";
-        let memory = memfd_create("netvale-bench-counters", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(BenchError::io(what))?;
-        ftruncate(&memory, SIZE as u64).map_err(BenchError::io(what))?;
-        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW).map_err(BenchError::io(what))?;
-        Self::map(memory)
+        let made = sealed_memfd("netvale-bench-counters", SIZE as u64, Pages::Ordinary);
+        let (memory, mapping, _) = made.map_err(BenchError::io("creating shared counters"))?;
+        Ok(Self { memory, mapping })
     }
 
     /// The block that another process made, named by its [`SharedCounters::path`].
-    ///
-    /// # Errors
-    /// The block does not exist, or is not one of these.
     pub fn open(path: &str) -> Result<Self> {
-        let what = format!("opening the shared counters {path}");
-        let file = File::options().read(true).write(true).open(path).map_err(BenchError::io(what))?;
-        let size = file.metadata().map_err(BenchError::io("measuring the shared counters"))?.len();
-        let sealed = fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
-        if size != SIZE as u64 || !sealed {
-            return Err(BenchError::Usage(format!(
-                "{path} holds no counters; bench-worker is started by the bench only"
-            )));
-        }
-        Self::map(file.into())
-    }
-
-    fn map(memory: OwnedFd) -> Result<Self> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing; the descriptor is valid.
-        let base = unsafe { mmap(ptr::null_mut(), SIZE, access, MapFlags::SHARED, memory.as_fd(), 0) }
-            .map_err(BenchError::io("mapping shared counters"))?;
-        let base = NonNull::new(base.cast()).ok_or_else(|| BenchError::Usage("the kernel mapped address 0".into()))?;
-        Ok(Self { memory, base })
+        let what = || BenchError::io(format!("opening the shared counters {path}"));
+        let file = File::options().read(true).write(true).open(path).map_err(what())?;
+        let unfit =
+            |_| BenchError::Usage(format!("{path} holds no counters; bench-worker is started by the bench only"));
+        let mapping = Mapping::map(file.as_fd(), SIZE).map_err(unfit)?;
+        Ok(Self { memory: file.into(), mapping })
     }
 
     /// A path under which a child process can open the block for as long as this process has it.
-    #[must_use]
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.memory.as_raw_fd())
     }
 
     /// Counter `index`; indices wrap at [`COUNTERS`].
-    #[must_use]
     pub fn counter(&self, index: usize) -> &AtomicU64 {
         let offset = index % COUNTERS * STRIDE;
         // SAFETY:
-        // - offset + 8 ≤ SIZE, and the mapping is SIZE bytes, sealed against shrinking (set in `create`, checked in
-        //   `open`);
+        // - offset + 8 ≤ SIZE, and the mapping is SIZE bytes of a file that is sealed against shrinking;
         // - it is 8-aligned: the mapping starts at a page, STRIDE is a multiple of 8;
         // - every process reaches it as an atomic only, and any bits are a valid u64;
         // - the reference borrows `self`, which keeps the mapping.
-        unsafe { self.base.add(offset).cast::<AtomicU64>().as_ref() }
-    }
-}
-
-impl Drop for SharedCounters {
-    fn drop(&mut self) {
-        // SAFETY: exactly the range that `map` mapped; references into it borrowed `self`, so none is left.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), SIZE) };
+        unsafe { self.mapping.start().add(offset).cast::<AtomicU64>().as_ref() }
     }
 }
 

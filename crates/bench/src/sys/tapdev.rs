@@ -14,9 +14,6 @@ pub struct TapDevice(File);
 
 impl TapDevice {
     /// Creates `name` in the calling thread's network namespace.
-    ///
-    /// # Errors
-    /// Not root, no `/dev/net/tun`, or the name is taken.
     pub fn create(name: &str) -> Result<Self> {
         let what = || format!("creating the TAP device {name} (needs root and /dev/net/tun)");
         let mut options = OpenOptions::new();
@@ -27,17 +24,11 @@ impl TapDevice {
     }
 
     /// Hands one frame to the kernel. `false` when it has no room.
-    ///
-    /// # Errors
-    /// The device is down or gone.
     pub fn send(&mut self, frame: &[u8]) -> Result<bool> {
         done(self.0.write(frame)).map_err(BenchError::io("writing to a TAP device"))
     }
 
     /// Takes one frame from the kernel. `false` when there is none.
-    ///
-    /// # Errors
-    /// The device is down or gone.
     pub fn receive(&mut self, room: &mut [u8]) -> Result<bool> {
         done(self.0.read(room)).map_err(BenchError::io("reading from a TAP device"))
     }

@@ -40,7 +40,6 @@ pub struct Done {
 
 impl Done {
     /// Units a second.
-    #[must_use]
     pub fn rate(&self) -> f64 {
         self.count as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
@@ -51,17 +50,11 @@ const COUNT: u8 = 1;
 const STOP: u8 = 2;
 
 /// Runs all jobs together: a warm-up, then `window` counted. Results are in the order of the jobs.
-///
-/// # Errors
-/// A thread cannot be pinned, a job fails, or the bench is interrupted; the other threads end too.
 pub fn run_pinned(jobs: Vec<Job<'_>>, window: Duration) -> Result<(Vec<Done>, Disturbance)> {
     run_pinned_with(jobs, window, &[], &[])
 }
 
 /// As [`run_pinned`], beside other processes that belong to the measurement and their pinned threads, as `(pid, tid)`.
-///
-/// # Errors
-/// As [`run_pinned`].
 pub fn run_pinned_with(
     jobs: Vec<Job<'_>>,
     window: Duration,
@@ -112,9 +105,6 @@ fn work(mut job: Job<'_>, phase: &AtomicU8) -> Result<(Done, ThreadCounters)> {
 }
 
 /// Adds up the counts of several threads, as a rate a second.
-///
-/// # Errors
-/// [`BenchError::NoTraffic`] when nothing moved.
 pub fn total_rate(who: &str, done: &[Done]) -> Result<f64> {
     let total: f64 = done.iter().map(Done::rate).sum();
     if total > 0.0 { Ok(total) } else { Err(BenchError::NoTraffic(who.to_owned())) }

@@ -4,9 +4,11 @@
 //! told to, sets up, says `ready` and works until it is killed; it publishes what it does in shared counters, which the
 //! parent samples. Between measurements it is frozen. No message is exchanged while measuring.
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tempfile::TempDir;
@@ -15,6 +17,7 @@ use crate::error::{BenchError, Result};
 use crate::pin;
 use crate::sys::child::Child;
 use crate::sys::netns::Netns;
+use crate::sys::part::Part;
 use crate::sys::shm::SharedCounters;
 
 /// The hidden subcommand; the command line calls [`main`] for it.
@@ -36,31 +39,41 @@ struct Task {
 }
 
 /// The context that a role runs in.
-#[derive(Debug)]
 pub struct Context {
-    /// The counters in which it publishes its counts.
-    pub counters: SharedCounters,
+    counters: SharedCounters,
     arguments: serde_json::Value,
 }
 
 impl Context {
     /// The role's arguments.
-    ///
-    /// # Errors
-    /// The arguments have another shape.
     pub fn arguments<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_value(self.arguments.clone())
             .map_err(|error| BenchError::Usage(format!("the worker's arguments do not fit its role: {error}")))
     }
 
+    /// Counter `index`.
+    pub fn counter(&self, index: usize) -> &AtomicU64 {
+        self.counters.counter(index)
+    }
+
     /// Tells the parent that set-up is done.
-    ///
-    /// # Errors
-    /// The parent is gone.
     pub fn ready(&self) -> Result<()> {
         use std::io::Write;
         let mut out = std::io::stdout();
         out.write_all(READY.as_bytes()).and_then(|()| out.flush()).map_err(BenchError::io("reporting to the bench"))
+    }
+}
+
+/// Counter of frames moved.
+pub const FRAMES: usize = 0;
+/// Counter of frames that were not what was sent.
+pub const WRONG: usize = 1;
+
+/// Publishes a count, only when there is news: the line is this process' alone most of the time.
+#[inline]
+pub fn publish(counter: &AtomicU64, value: u64) {
+    if counter.load(Ordering::Relaxed) != value {
+        counter.store(value, Ordering::Relaxed);
     }
 }
 
@@ -74,53 +87,40 @@ pub struct Worker {
     folder: TempDir,
 }
 
-impl Worker {
-    /// Starts a worker for `role`, pinned to `core`, and waits until it is ready. It is then running.
-    ///
-    /// # Errors
-    /// The worker does not start or gives up; the error holds the end of its output.
-    pub fn spawn(role: &str, core: usize, arguments: &impl Serialize) -> Result<Self> {
-        let mut command = Command::new("/proc/self/exe");
-        command.arg(SUBCOMMAND);
-        Self::spawn_with(command, role, Some(core), arguments)
-    }
+/// How a worker is started.
+#[derive(Clone, Copy)]
+pub enum Wrapper<'a> {
+    /// As it is.
+    None,
+    /// In a network namespace.
+    Network(&'a Netns),
+    /// By `netvale run`, with the daemon in that run directory.
+    Run(&'a Path),
+}
 
-    /// Starts a worker as [`Worker::spawn`] does, but where the scheduler wants it.
-    ///
-    /// # Errors
-    /// As [`Worker::spawn`].
-    pub fn spawn_anywhere(role: &str, arguments: &impl Serialize) -> Result<Self> {
-        let mut command = Command::new("/proc/self/exe");
-        command.arg(SUBCOMMAND);
-        Self::spawn_with(command, role, None, arguments)
-    }
-
-    /// Starts a worker as [`Worker::spawn_anywhere`] does, in a network namespace.
-    ///
-    /// # Errors
-    /// As [`Worker::spawn`].
-    pub fn spawn_anywhere_in(namespace: &Netns, role: &str, arguments: &impl Serialize) -> Result<Self> {
-        Self::spawn_with(own_in(namespace), role, None, arguments)
-    }
-
-    /// Starts a worker as [`Worker::spawn`] does, in a network namespace.
-    ///
-    /// # Errors
-    /// As [`Worker::spawn`].
-    pub fn spawn_in(namespace: &Netns, role: &str, core: usize, arguments: &impl Serialize) -> Result<Self> {
-        Self::spawn_with(own_in(namespace), role, Some(core), arguments)
-    }
-
-    /// Starts a worker as [`Worker::spawn`] does, under `netvale run` with the daemon in `run_dir`.
-    ///
-    /// # Errors
-    /// As [`Worker::spawn`], or there are no libraries to preload.
-    pub fn spawn_under_run(run_dir: &str, role: &str, core: usize, arguments: &impl Serialize) -> Result<Self> {
-        let mut command = Command::new(super::netvale()?);
+impl Wrapper<'_> {
+    fn command(self) -> Result<Command> {
         // By number: `self` is another program by the time the path is looked up.
         let own = format!("/proc/{}/exe", std::process::id());
-        command.args(["--run-dir", run_dir, "run", "--", &own, SUBCOMMAND]);
-        Self::spawn_with(command, role, Some(core), arguments)
+        let mut command = match self {
+            Wrapper::None => Command::new("/proc/self/exe"),
+            Wrapper::Network(namespace) => namespace.command(&own),
+            Wrapper::Run(dir) => {
+                let mut command = Command::new(super::netvale()?);
+                command.arg("--run-dir").arg(dir).args(["run", "--", &own]);
+                command
+            }
+        };
+        command.arg(SUBCOMMAND);
+        Ok(command)
+    }
+}
+
+impl Worker {
+    /// Starts a worker for `role`, pinned to a core or where the scheduler wants it, and waits until it is ready. It is
+    /// then running.
+    pub fn spawn(how: Wrapper<'_>, role: &str, core: Option<usize>, arguments: &impl Serialize) -> Result<Rc<Self>> {
+        Self::spawn_with(how.command()?, role, core, arguments).map(Rc::new)
     }
 
     fn spawn_with(mut command: Command, role: &str, core: Option<usize>, arguments: &impl Serialize) -> Result<Self> {
@@ -141,53 +141,38 @@ impl Worker {
 
     fn last_words(&self, role: &str, error: &BenchError) -> BenchError {
         let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-        BenchError::Failed {
-            program: format!("the bench worker {role:?}"),
-            status: error.to_string(),
-            output: super::child::tail(&log).to_owned(),
-        }
+        BenchError::failed(format!("the bench worker {role:?}"), error, &log)
     }
 
     /// The process id, which is also the id of its pinned thread if it has one.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.pid()
     }
 
     /// The present value of a counter.
-    #[must_use]
     pub fn count(&self, index: usize) -> u64 {
         self.counters.counter(index).load(Ordering::Relaxed)
     }
 
-    /// Stops it where it is.
-    ///
-    /// # Errors
-    /// The worker has ended.
-    pub fn freeze(&self) -> Result<()> {
-        self.child.freeze()
-    }
-
-    /// Lets it go on.
-    ///
-    /// # Errors
-    /// The worker has ended.
-    pub fn thaw(&self) -> Result<()> {
-        self.child.thaw()
+    /// Frames so far, and when they were counted.
+    pub fn tally(&self) -> (u64, Instant) {
+        (self.count(FRAMES), Instant::now())
     }
 }
 
-/// Our own executable in a network namespace, by number: `self` is another program by the time the path is looked up.
-fn own_in(namespace: &Netns) -> Command {
-    let mut command = namespace.command(&format!("/proc/{}/exe", std::process::id()));
-    command.arg(SUBCOMMAND);
-    command
+impl Part for Worker {
+    fn children(&self) -> Vec<&Child> {
+        vec![&self.child]
+    }
+
+    fn threads(&self) -> Vec<(u32, u32)> {
+        vec![(self.pid(), self.pid())]
+    }
 }
 
 /// The worker's side: does the task of the environment and ends when that ends. For the hidden subcommand. `roles` are
 /// all there are.
-#[must_use]
-pub fn main(roles: &[&[(&str, Role)]]) -> ExitCode {
+pub fn main(roles: &[(&str, Role)]) -> ExitCode {
     match work(roles) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -197,17 +182,11 @@ pub fn main(roles: &[&[(&str, Role)]]) -> ExitCode {
     }
 }
 
-fn work(roles: &[&[(&str, Role)]]) -> Result<()> {
+fn work(roles: &[(&str, Role)]) -> Result<()> {
     let misuse = || BenchError::Usage(format!("{SUBCOMMAND} is started by `netvale-bench` only"));
     let task = std::env::var(TASK).map_err(|_| misuse())?;
     let task: Task = serde_json::from_str(&task).map_err(|_| misuse())?;
-    let role = roles
-        .iter()
-        .copied()
-        .flatten()
-        .find(|(name, _)| *name == task.role)
-        .map(|(_, role)| role)
-        .ok_or_else(misuse)?;
+    let (_, role) = roles.iter().find(|(name, _)| *name == task.role).ok_or_else(misuse)?;
     task.core.map(pin::pin).transpose()?;
     // Inside a guest there is nobody to share them with.
     let counters =
@@ -232,7 +211,7 @@ mod tests {
     #[test]
     #[ignore = "run as a child process by the tests below"]
     fn child_entry() {
-        if let Err(error) = work(&[&[("count-up", count_up)]]) {
+        if let Err(error) = work(&[("count-up", count_up)]) {
             eprintln!("{error}");
             std::process::exit(1);
         }

@@ -1,16 +1,9 @@
 //! The commands that a newcomer types.
 
-use std::path::PathBuf;
-use std::process::Command;
-use std::time::{Duration, Instant};
-
 use netvale_harness::daemon::ready;
-use serde::Deserialize;
 use tempfile::TempDir;
 
-use crate::error::{BenchError, Result};
-use crate::sys;
-use crate::sys::child::{Child, tail};
+use super::*;
 
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// The longest silence of a pkt-gen. It reports ten times a second, when it gets a CPU.
@@ -19,16 +12,12 @@ const REPORT_MS: &str = "100";
 
 /// `netvale up` in a run directory of its own, which is all that differs from the default.
 pub struct Up {
-    /// The daemon's process.
-    pub child: Child,
+    child: Child,
     folder: TempDir,
 }
 
 impl Up {
     /// Starts one and waits until it answers.
-    ///
-    /// # Errors
-    /// There is no `netvale`, or it does not answer.
     pub fn start() -> Result<Up> {
         let folder = sys::scratch("crowded")?;
         let mut command = Command::new(sys::netvale()?);
@@ -38,11 +27,8 @@ impl Up {
         if ready(&this.dir(), START_LIMIT, || this.child.alive()) {
             return Ok(this);
         }
-        Err(BenchError::Failed {
-            program: "netvale up".into(),
-            status: format!("it did not answer within {} s", START_LIMIT.as_secs()),
-            output: tail(&std::fs::read_to_string(log).unwrap_or_default()).to_owned(),
-        })
+        let status = format!("it did not answer within {} s", START_LIMIT.as_secs());
+        Err(BenchError::failed("netvale up", status, &std::fs::read_to_string(log).unwrap_or_default()))
     }
 
     /// Its run directory.
@@ -51,10 +37,16 @@ impl Up {
     }
 }
 
+impl Part for Up {
+    fn children(&self) -> Vec<&Child> {
+        vec![&self.child]
+    }
+}
+
 /// A running `netvale pkt-gen`.
 pub struct PktGen {
     /// Its process.
-    pub child: Child,
+    pub child: Rc<Child>,
 }
 
 /// A line of its output.
@@ -66,31 +58,21 @@ struct Report {
 
 impl PktGen {
     /// Starts one on a port of the daemon's.
-    ///
-    /// # Errors
-    /// It cannot be started.
     pub fn start(daemon: &Up, port: &str, function: &str, frame_bytes: u32) -> Result<PktGen> {
         let mut command = Command::new(sys::netvale()?);
         command.arg("--run-dir").arg(daemon.dir());
         command.args(["pkt-gen", "-i", port, "-f", function, "-l", &frame_bytes.to_string()]);
         command.args(["--json", "-T", REPORT_MS]);
         let log = daemon.folder.path().join(format!("{function}.log"));
-        Ok(PktGen { child: Child::spawn(command, &log)? })
+        Ok(PktGen { child: Rc::new(Child::spawn(command, &log)?) })
     }
 
     fn report(&self) -> Result<Report> {
         let line = self.child.expect("\n", PATIENCE)?;
-        serde_json::from_str(&line).map_err(|_| BenchError::Unreadable {
-            program: "netvale pkt-gen".into(),
-            what: "a report".into(),
-            output: tail(&line).to_owned(),
-        })
+        serde_json::from_str(&line).map_err(|_| BenchError::unreadable("netvale pkt-gen", "a report", &line))
     }
 
     /// Waits until frames have come.
-    ///
-    /// # Errors
-    /// None come.
     pub fn wait_for_frames(&self) -> Result<()> {
         let end = Instant::now() + START_LIMIT;
         while Instant::now() < end {
@@ -102,9 +84,6 @@ impl PktGen {
     }
 
     /// Frames a second, over about `window` from now on.
-    ///
-    /// # Errors
-    /// It has ended.
     pub fn rate(&self, window: Duration) -> Result<f64> {
         let start = Instant::now();
         let mut counted = Counted::default();

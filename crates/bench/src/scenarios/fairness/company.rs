@@ -2,7 +2,7 @@
 
 use netvale_harness::attacks::as_user;
 
-use crate::error::Result;
+use super::*;
 
 /// Whom attackers are, who should not be trusted.
 const STRANGER: u32 = 70_001;
@@ -16,11 +16,5 @@ pub fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     as_user(STRANGER, act)
 }
 
-/// Somebody beside the bystander, who has a turn in each of its rounds.
-pub trait Company: Send {
-    /// Does what it does, without waiting.
-    ///
-    /// # Errors
-    /// It cannot go on.
-    fn turn(&mut self) -> Result<()>;
-}
+/// Somebody beside the bystander, who has a turn in each of its rounds, and does what it does without waiting.
+pub type Company = Box<dyn FnMut() -> Result<()> + Send>;

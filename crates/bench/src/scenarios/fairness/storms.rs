@@ -1,72 +1,50 @@
 //! Storms: of doorbells, of ports, of connections, of requests.
 
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
-use netvale::{Options, Port};
 use netvale_control::dirs::CONTROL_SOCKET;
 use netvale_harness::attacks::bells;
 
-use super::super::own::Daemon;
 use super::company::{Company, as_stranger};
-use crate::error::{BenchError, Result};
+use super::*;
 
 /// Connections, or requests, of a turn.
 const BURST: usize = 16;
 /// What takes long is done so often.
 const EVERY: Duration = Duration::from_millis(1);
 
-/// Rings without frames.
-struct Rings {
-    _port: Port,
-    bells: Vec<OwnedFd>,
-}
-
-impl Company for Rings {
-    fn turn(&mut self) -> Result<()> {
-        for bell in &self.bells {
-            // A full one is as good.
-            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
-        }
-        Ok(())
-    }
-}
-
-/// Rings all doorbells of a port of its own.
-pub fn rings(daemon: &Daemon) -> Result<Box<dyn Company>> {
+/// Rings all doorbells of a port of its own, without frames.
+pub fn rings(daemon: &Daemon) -> Result<Company> {
     let before = bells::numbers();
     let port = daemon.open("vale0:beside", 64)?;
     let new = bells::numbers().into_iter().filter(|number| !before.contains(number));
     let bells = bells::copies(new).map_err(BenchError::io("copying a doorbell"))?;
-    Ok(Box::new(Rings { _port: port, bells }))
+    Ok(Box::new(move || {
+        let _ = &port;
+        for bell in &bells {
+            // A full one is as good.
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
+        Ok(())
+    }))
 }
 
 /// Something that is done every so often.
-struct Often<F> {
-    last: Instant,
-    act: F,
-}
-
-impl<F: FnMut() -> Result<()> + Send> Company for Often<F> {
-    fn turn(&mut self) -> Result<()> {
-        if self.last.elapsed() < EVERY {
+fn often(mut act: impl FnMut() -> Result<()> + Send + 'static) -> Result<Company> {
+    let mut last = Instant::now();
+    Ok(Box::new(move || {
+        if last.elapsed() < EVERY {
             return Ok(());
         }
-        let done = (self.act)();
-        self.last = Instant::now();
+        let done = act();
+        last = Instant::now();
         done
-    }
-}
-
-fn often(act: impl FnMut() -> Result<()> + Send + 'static) -> Result<Box<dyn Company>> {
-    Ok(Box::new(Often { last: Instant::now(), act }))
+    }))
 }
 
 /// Opens and closes a port.
-pub fn reattaches(daemon: &Daemon) -> Result<Box<dyn Company>> {
+pub fn reattaches(daemon: &Daemon) -> Result<Company> {
     let options = Options { run_dir: Some(daemon.dir().into()), slots: 64, ..Options::default() };
     often(move || {
         // Refused while the daemon has not noticed yet that the one before is closed.
@@ -80,7 +58,7 @@ fn control(daemon: &Daemon) -> PathBuf {
 }
 
 /// Connects and hangs up.
-pub fn connects(daemon: &Daemon) -> Result<Box<dyn Company>> {
+pub fn connects(daemon: &Daemon) -> Result<Company> {
     let (socket, dir) = (control(daemon), daemon.dir().to_owned());
     often(move || {
         for _ in 0..BURST {
@@ -92,7 +70,7 @@ pub fn connects(daemon: &Daemon) -> Result<Box<dyn Company>> {
 }
 
 /// Asks for what it does not get. Answers are read when they come.
-pub fn is_refused(daemon: &Daemon) -> Result<Box<dyn Company>> {
+pub fn is_refused(daemon: &Daemon) -> Result<Company> {
     let socket = control(daemon);
     let mut stream = as_stranger(|| UnixStream::connect(socket)).map_err(BenchError::io("connecting"))?;
     stream.set_nonblocking(true).map_err(BenchError::io("connecting"))?;

@@ -1,20 +1,11 @@
 //! The attackers, and for each one somebody of the same kind who behaves well.
 
-use super::super::own::Daemon;
 use super::company::Company;
-use super::{programs, storms, users, vmm};
-use crate::error::Result;
+use super::programs::receives;
+use super::vmm::Shape;
+use super::*;
 
-/// Nobody.
-pub struct Nobody;
-
-impl Company for Nobody {
-    fn turn(&mut self) -> Result<()> {
-        Ok(())
-    }
-}
-
-type Make = fn(&Daemon) -> Result<Box<dyn Company>>;
+type Make = fn(&Daemon) -> Result<Company>;
 
 /// An attack, and what it is compared with.
 pub struct Row {
@@ -28,48 +19,57 @@ pub struct Row {
     pub is_talked_to: bool,
 }
 
-fn nobody(_: &Daemon) -> Result<Box<dyn Company>> {
-    Ok(Box::new(Nobody))
+/// How often a slow receiver reads a frame: so seldom that it never counts as stalled.
+const SLOW: Duration = Duration::from_millis(400);
+
+/// A receiver that reads all that comes.
+fn reads(daemon: &Daemon) -> Result<Company> {
+    receives(daemon, false, None)
 }
 
-const fn sends(name: &'static str, attacker: Make) -> Row {
-    Row { name, attacker, well_behaved: programs::to_a_partner, is_talked_to: false }
+/// Nobody.
+fn nobody(_: &Daemon) -> Result<Company> {
+    Ok(Box::new(|| Ok(())))
 }
 
-const fn is_quiet(name: &'static str, attacker: Make) -> Row {
-    Row { name, attacker, well_behaved: nobody, is_talked_to: false }
+const BESIDES: Variant = Variant { frame_bytes: &[60], batch: &[256], ports: &[3], ..Variant::TWO_PORTS };
+
+/// Rows of a name, an attacker, who behaves well, and whether the bystander talks to them; and two variants of each.
+macro_rules! rows {
+    ($($name:literal, $attacker:expr, $well_behaved:expr, $is_talked_to:literal;)+) => {
+        /// All of them.
+        pub const TABLE: &[Row] = &[$(
+            Row { name: $name, attacker: $attacker, well_behaved: $well_behaved, is_talked_to: $is_talked_to },
+        )+];
+        /// The rate, and the slowest of 100 frames.
+        pub const VARIANTS: &[Variant] = &[$(
+            Variant { name: $name, ..BESIDES },
+            Variant { name: concat!($name, "-p99"), unit: Unit::Micros, batch: &[1], ..BESIDES },
+        )+];
+    };
 }
 
-const fn receives(name: &'static str, attacker: Make) -> Row {
-    Row { name, attacker, well_behaved: programs::reads, is_talked_to: true }
+rows! {
+    "flood-receiver", |d| programs::floods_to(d, address(RECEIVER)), programs::to_a_partner, false;
+    "flood-broadcast", |d| programs::floods_to(d, [0xff; 6]), programs::to_a_partner, false;
+    "flood-unknown", |d| programs::floods_to(d, address(NOBODY)), programs::to_a_partner, false;
+    "flood-addresses", programs::from_many, programs::to_a_partner, false;
+    "doorbell", storms::rings, nobody, false;
+    "reattach", storms::reattaches, nobody, false;
+    "connect", storms::connects, nobody, false;
+    "refused", storms::is_refused, nobody, false;
+    "never-reads", |d| receives(d, false, Some(Duration::MAX)), reads, true;
+    "lossless-never-reads", |d| receives(d, true, Some(Duration::MAX)), reads, true;
+    "lossless-slow", |d| receives(d, true, Some(SLOW)), reads, true;
+    "blocked-wakeup", programs::blocks, reads, true;
+    "vhost-chains", |d| vmm::start(d, Shape::Chain), |d| vmm::start(d, Shape::Plain), false;
+    "vhost-indirect", |d| vmm::start(d, Shape::Indirect), |d| vmm::start(d, Shape::Plain), false;
+    "vhost-kicks", |d| vmm::start(d, Shape::OnlyKicks), nobody, false;
+    "holes", users::makes_holes, reads, true;
+    "watchers", |d| users::is_woken(d, users::WATCHES), |d| users::is_woken(d, 1), true;
+    "filtering-sockets", |d| users::is_heard(d, users::SOCKETS), |d| users::is_heard(d, 1), false;
+    "rules", users::has_rules, |d| programs::stranger_to(d, address(NOBODY)), false;
 }
-
-const fn virtual_machine(name: &'static str, attacker: Make) -> Row {
-    Row { name, attacker, well_behaved: vmm::plain, is_talked_to: false }
-}
-
-/// All of them.
-pub const TABLE: &[Row] = &[
-    sends("flood-receiver", programs::to_the_receiver),
-    sends("flood-broadcast", programs::to_everybody),
-    sends("flood-unknown", programs::to_nobody),
-    sends("flood-addresses", programs::from_many),
-    is_quiet("doorbell", storms::rings),
-    is_quiet("reattach", storms::reattaches),
-    is_quiet("connect", storms::connects),
-    is_quiet("refused", storms::is_refused),
-    receives("never-reads", programs::never_reads),
-    receives("lossless-never-reads", programs::lossless_never_reads),
-    receives("lossless-slow", programs::lossless_slow),
-    receives("blocked-wakeup", programs::blocks),
-    virtual_machine("vhost-chains", vmm::chains),
-    virtual_machine("vhost-indirect", vmm::indirect),
-    is_quiet("vhost-kicks", vmm::kicks),
-    Row { name: "holes", attacker: users::makes_holes, well_behaved: programs::reads, is_talked_to: true },
-    Row { name: "watchers", attacker: users::is_watched, well_behaved: users::is_woken, is_talked_to: true },
-    Row { name: "filtering-sockets", attacker: users::is_heard, well_behaved: users::is_alone, is_talked_to: false },
-    Row { name: "rules", attacker: users::has_rules, well_behaved: users::has_no_rules, is_talked_to: false },
-];
 
 #[cfg(test)]
 mod tests {

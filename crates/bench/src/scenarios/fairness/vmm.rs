@@ -4,7 +4,6 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use netvale_control::types::{AttachParams, PortOptions};
 use netvale_mem::notify::Doorbell;
 use netvale_vhost::features::PROTOCOL_FEATURES;
 use netvale_vhost::proto::message::{Message, put_region, request};
@@ -14,11 +13,8 @@ use netvale_virtio::memory::RegionSpec;
 use rustix::fs::MemfdFlags;
 use rustix::io::{pread, pwrite};
 
-use super::super::own::{Daemon, failed};
-use super::super::traffic::frame;
-use super::BESIDE;
 use super::company::Company;
-use crate::error::{BenchError, Result};
+use super::*;
 
 /// Bytes of the guest's memory; where the front end has it.
 const SIZE: u64 = 0x10_0000;
@@ -42,7 +38,7 @@ const INDIRECT_DESC: u64 = 1 << 28;
 
 /// How a frame is described.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shape {
+pub enum Shape {
     /// By one descriptor.
     Plain,
     /// By a chain of all the queue's descriptors, a byte each.
@@ -62,43 +58,26 @@ struct Vmm {
     _socket: UnixStream,
 }
 
-/// A guest that sends as others do.
-pub fn plain(daemon: &Daemon) -> Result<Box<dyn Company>> {
-    Vmm::start(daemon, Shape::Plain)
-}
-
-/// One whose frames are long chains.
-pub fn chains(daemon: &Daemon) -> Result<Box<dyn Company>> {
-    Vmm::start(daemon, Shape::Chain)
-}
-
-/// One whose frames are long tables.
-pub fn indirect(daemon: &Daemon) -> Result<Box<dyn Company>> {
-    Vmm::start(daemon, Shape::Indirect)
-}
-
-/// One that kicks, and sends nothing.
-pub fn kicks(daemon: &Daemon) -> Result<Box<dyn Company>> {
-    Vmm::start(daemon, Shape::OnlyKicks)
+/// A guest whose frames are described so.
+pub fn start(daemon: &Daemon, shape: Shape) -> Result<Company> {
+    let path = daemon.dir().join("beside.sock");
+    let options = PortOptions { name: Some("beside".into()), ..PortOptions::default() };
+    daemon.attach(VALE, format!("vhost:{}", path.display()), options)?;
+    let socket = UnixStream::connect(&path).map_err(BenchError::io("connecting to a vhost port"))?;
+    let memory = rustix::fs::memfd_create("netvale-bench-guest", MemfdFlags::CLOEXEC);
+    let memory = memory.map_err(BenchError::io("making a guest's memory"))?;
+    rustix::fs::ftruncate(&memory, SIZE).map_err(BenchError::io("making a guest's memory"))?;
+    let bell = || Doorbell::new().map_err(BenchError::io("making a doorbell"));
+    let mut vmm = Vmm { shape, memory, kick: bell()?, available: 0, _call: bell()?, _socket: socket };
+    vmm.fill();
+    vmm.negotiate().map_err(|e| failed(&e))?;
+    Ok(Box::new(move || {
+        vmm.turn();
+        Ok(())
+    }))
 }
 
 impl Vmm {
-    fn start(daemon: &Daemon, shape: Shape) -> Result<Box<dyn Company>> {
-        let path = daemon.dir().join("beside.sock");
-        let options = PortOptions { name: Some("beside".into()), ..PortOptions::default() };
-        let attach = AttachParams { switch: "vale0".into(), port: format!("vhost:{}", path.display()), options };
-        daemon.control()?.attach(attach).map_err(|e| failed(&e))?;
-        let socket = UnixStream::connect(&path).map_err(BenchError::io("connecting to a vhost port"))?;
-        let memory = rustix::fs::memfd_create("netvale-bench-guest", MemfdFlags::CLOEXEC);
-        let memory = memory.map_err(BenchError::io("making a guest's memory"))?;
-        rustix::fs::ftruncate(&memory, SIZE).map_err(BenchError::io("making a guest's memory"))?;
-        let bell = || Doorbell::new().map_err(BenchError::io("making a doorbell"));
-        let vmm = Vmm { shape, memory, kick: bell()?, available: 0, _call: bell()?, _socket: socket };
-        vmm.fill();
-        vmm.negotiate().map_err(|e| failed(&e))?;
-        Ok(Box::new(vmm))
-    }
-
     fn put(&self, at: u64, bytes: &[u8]) {
         // A file in memory of that size takes it.
         let _ = pwrite(&self.memory, bytes, at);
@@ -155,10 +134,9 @@ impl Vmm {
         }
         Ok(())
     }
-}
 
-impl Company for Vmm {
-    fn turn(&mut self) -> Result<()> {
+    /// Says that all is available again, and kicks.
+    fn turn(&mut self) {
         let mut used = [0; 2];
         if self.shape != Shape::OnlyKicks {
             let _ = pread(&self.memory, &mut used, QUEUES[1] + USED + 2);
@@ -166,6 +144,5 @@ impl Company for Vmm {
             self.put(QUEUES[1] + AVAILABLE + 2, &self.available.to_le_bytes());
         }
         self.kick.ring();
-        Ok(())
     }
 }

@@ -3,13 +3,8 @@
 
 use std::io::{BufRead, ErrorKind, Read, Write};
 use std::net::{TcpStream, UdpSocket};
-use std::time::{Duration, Instant};
 
-use netvale::{Interest, Port};
-
-use super::{DISCARD, ECHO, HOST, SINK};
-use crate::error::{BenchError, Result};
-use crate::sys::worker::Context;
+use super::*;
 
 /// The role of [`agent_role`].
 pub const AGENT: &str = "guest-agent";
@@ -26,9 +21,6 @@ struct Done {
 
 /// Obeys lines until there are no more: `udp BYTES MILLISECONDS [ADDRESS]`, `trips …`, `netmap …`, `take …`, `tcp …`,
 /// `tcpw …`, `tcprr …`. Each is answered by `done COUNT NANOSECONDS INTERRUPTS`.
-///
-/// # Errors
-/// A socket or the interface cannot be used.
 pub fn agent_role(context: &Context) -> Result<()> {
     context.ready()?;
     for line in std::io::stdin().lock().lines() {
@@ -82,29 +74,32 @@ fn socket(to: (&str, u16)) -> Result<UdpSocket> {
     made.map_err(BenchError::io(format!("opening a socket to {}", to.0)))
 }
 
+/// Does it again and again, and adds up.
+fn during(window: Duration, mut round: impl FnMut() -> Result<u64>) -> Result<Done> {
+    let (start, mut count) = (Instant::now(), 0);
+    while start.elapsed() < window {
+        count += round()?;
+    }
+    Ok(Done { count, time: start.elapsed() })
+}
+
 /// Bytes written to a connection.
 fn stream(buffer: usize, window: Duration) -> Result<Done> {
     let (mut stream, chunk) = (connect(DISCARD)?, vec![0; CHUNK]);
     let sized = rustix::net::sockopt::set_socket_send_buffer_size(&stream, buffer);
     sized.map_err(|e| BenchError::io("setting a window")(std::io::Error::from(e)))?;
-    let (start, mut count) = (Instant::now(), 0);
-    while start.elapsed() < window {
-        count += stream.write(&chunk).map_err(BenchError::io("writing"))? as u64;
-    }
-    Ok(Done { count, time: start.elapsed() })
+    during(window, || Ok(stream.write(&chunk).map_err(BenchError::io("writing"))? as u64))
 }
 
 /// A byte there and back.
 fn stream_trips(window: Duration) -> Result<Done> {
     let mut stream = connect(ECHO)?;
     stream.set_nodelay(true).map_err(BenchError::io("setting an option"))?;
-    let (start, mut count) = (Instant::now(), 0);
-    while start.elapsed() < window {
+    during(window, || {
         stream.write_all(&[0]).map_err(BenchError::io("writing"))?;
         stream.read_exact(&mut [0]).map_err(BenchError::io("reading"))?;
-        count += 1;
-    }
-    Ok(Done { count, time: start.elapsed() })
+        Ok(1)
+    })
 }
 
 /// Datagrams that come.
@@ -113,29 +108,19 @@ fn take(window: Duration) -> Result<Done> {
     let socket = UdpSocket::bind(("0.0.0.0", DISCARD)).map_err(opening())?;
     socket.set_read_timeout(Some(Duration::from_millis(20))).map_err(opening())?;
     println!("taking");
-    let (start, mut count, mut place) = (Instant::now(), 0, [0; 2048]);
-    while start.elapsed() < window {
-        for _ in 0..ROUND {
-            count += u64::from(socket.recv(&mut place).is_ok());
-        }
-    }
-    Ok(Done { count, time: start.elapsed() })
+    let mut place = [0; 2048];
+    during(window, || Ok((0..ROUND).map(|_| u64::from(socket.recv(&mut place).is_ok())).sum()))
 }
 
 fn udp(to: &str, bytes: usize, window: Duration) -> Result<Done> {
     let (socket, payload) = (socket((to, DISCARD))?, vec![0; bytes.saturating_sub(HEADERS)]);
-    let (start, mut count) = (Instant::now(), 0);
-    while start.elapsed() < window {
-        for _ in 0..ROUND {
-            match socket.send(&payload) {
-                Ok(_) => count += 1,
-                // The interface's queue is full: nothing was sent.
-                Err(e) if e.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {}
-                Err(e) => return Err(BenchError::io("sending UDP")(e)),
-            }
-        }
-    }
-    Ok(Done { count, time: start.elapsed() })
+    let send = || match socket.send(&payload) {
+        Ok(_) => Ok(1),
+        // The interface's queue is full: nothing was sent.
+        Err(e) if e.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => Ok(0),
+        Err(e) => Err(BenchError::io("sending UDP")(e)),
+    };
+    during(window, || (0..ROUND).map(|_| send()).sum())
 }
 
 fn trips(bytes: usize, window: Duration) -> Result<Done> {
@@ -143,17 +128,15 @@ fn trips(bytes: usize, window: Duration) -> Result<Done> {
     let limit = socket.set_read_timeout(Some(Duration::from_secs(1)));
     limit.map_err(BenchError::io("setting a limit"))?;
     let mut place = vec![0; payload.len()];
-    let (start, mut count) = (Instant::now(), 0);
-    while start.elapsed() < window {
+    during(window, || {
         socket.send(&payload).map_err(BenchError::io("sending UDP"))?;
         match socket.recv(&mut place) {
-            Ok(_) => count += 1,
+            Ok(_) => Ok(1),
             // Lost; asked for again.
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(e) => return Err(BenchError::io("receiving UDP")(e)),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
+            Err(e) => Err(BenchError::io("receiving UDP")(e)),
         }
-    }
-    Ok(Done { count, time: start.elapsed() })
+    })
 }
 
 /// In netmap mode: frames to the sink, first line written.
@@ -161,18 +144,13 @@ fn netmap(bytes: usize, window: Duration) -> Result<Done> {
     let failed = |e: &dyn std::fmt::Display| BenchError::Usage(format!("opening netmap:eth0: {e}"));
     let mut port = Port::open("netmap:eth0").map_err(|e| failed(&e))?;
     let frame = super::sink_frame(bytes);
-    let (start, mut count) = (Instant::now(), 0);
-    while start.elapsed() < window {
+    during(window, || {
         if port.tx().iter().all(|ring| ring.space() == 0) {
             port.wait(Interest::Tx, Some(Duration::from_millis(100))).map_err(|e| failed(&e))?;
         }
         let ring = port.tx().first_mut().ok_or_else(|| failed(&"no ring"))?;
-        let mut sent = 0;
-        while sent < BATCH && ring.send(&frame) {
-            sent += 1;
-        }
+        let sent = (0..BATCH).take_while(|_| ring.send(&frame)).count() as u64;
         ring.sync();
-        count += u64::from(sent);
-    }
-    Ok(Done { count, time: start.elapsed() })
+        Ok(sent)
+    })
 }

@@ -1,104 +1,83 @@
 //! The interfaces that guests have.
 
-use netvale_control::types::{Mac, PortOptions};
+use netvale_control::types::Mac;
+
+use super::*;
 
 /// The machine's interface on the host, where there is no switch.
 pub const TAP: &str = "nvg0";
 
-/// The guest's interface, and what is behind it.
+/// The device, and what is behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interface {
-    /// Our driver on a ptnet port.
+enum Device {
+    /// A ptnet port.
     Ptnet,
-    /// The kernel's virtio-net on a vhost-user port.
+    /// A vhost-user port.
     Vhost,
-    /// The kernel's e1000 on the one that QEMU emulates, with a TAP.
+    /// The e1000 that QEMU emulates, with a TAP.
     QemuE1000,
     /// An e1000 port.
-    E1000(Row),
+    E1000,
 }
 
-/// The paper's rows: how an e1000 is driven.
+/// The guest's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Row {
-    /// The kernel's driver, each cause an interrupt.
-    Base,
-    /// The same with interrupt moderation.
-    Itr,
-    /// Our driver with Send Combining and moderation.
-    ItrCombining,
-    /// Our driver with the status block.
-    Csb,
-    /// Our driver with the status block and moderation.
-    CsbItr,
+pub struct Interface {
+    /// Its name, unless it is the scenario's own.
+    pub name: &'static str,
+    /// A description.
+    pub about: &'static str,
+    device: Device,
+    /// The time between two interrupts, counted in 256 ns.
+    itr: u16,
+    /// Parameters of our driver for the e1000; without, the kernel's drives it.
+    parameters: &'static str,
 }
 
-/// All of them, in the paper's order.
-pub const ROWS: [Row; 5] = [Row::Base, Row::Itr, Row::ItrCombining, Row::Csb, Row::CsbItr];
-
-/// Interrupt moderation here: 102 µs between two interrupts, counted in 256 ns.
+/// Interrupt moderation here: 102 µs between two interrupts.
 const ITR: u16 = 400;
 
-impl Row {
-    fn is_moderated(self) -> bool {
-        matches!(self, Row::Itr | Row::ItrCombining | Row::CsbItr)
-    }
-
-    /// Parameters of our driver; none with the kernel's.
-    fn parameters(self) -> Option<&'static str> {
-        match self {
-            Row::Base | Row::Itr => None,
-            Row::ItrCombining => Some("sc=1 csb=0"),
-            Row::Csb | Row::CsbItr => Some("csb=1"),
-        }
-    }
+const fn interface(name: &'static str, about: &'static str, device: Device) -> Interface {
+    Interface { name, about, device, itr: 0, parameters: "" }
 }
 
+const fn row(name: &'static str, about: &'static str, itr: u16, parameters: &'static str) -> Interface {
+    Interface { itr, parameters, ..interface(name, about, Device::E1000) }
+}
+
+/// Our driver on a ptnet port.
+pub const PTNET: Interface =
+    interface("netvale-ptnet", "ptnet on a VALE switch, our driver in the guest", Device::Ptnet);
+/// The kernel's virtio-net on a vhost-user port.
+pub const VHOST: Interface =
+    interface("netvale-vhost", "virtio-net on the same switch by vhost-user, the kernel's driver", Device::Vhost);
+/// The kernel's e1000 on QEMU's.
+pub const QEMU_E1000: Interface =
+    interface("qemu-e1000", "QEMU's own e1000 on a TAP, the kernel's driver, moderated", Device::QemuE1000);
+
+/// The paper's rows, in its order: how an e1000 is driven.
+pub const ROWS: [Interface; 5] = [
+    row("netvale-base", "e1000 on a VALE switch, the kernel's driver, no moderation (BASE)", 0, ""),
+    row("netvale-itr", "the same with moderation (ITR)", ITR, ""),
+    row("netvale-itr-sc", "our driver with Send Combining and moderation (ITR+SC)", ITR, "sc=1 csb=0"),
+    row("netvale-csb", "our driver with the status block (CSB)", 0, "csb=1"),
+    row("netvale-csb-itr", "our driver with the status block and moderation (CSB+ITR)", ITR, "csb=1"),
+];
+
 impl Interface {
-    /// Its name in a scenario whose own contender is called netvale.
-    pub fn name(self, ours: Interface) -> &'static str {
-        match self {
-            _ if self == ours => "netvale",
-            Interface::Ptnet => "netvale-ptnet",
-            Interface::Vhost => "netvale-vhost",
-            Interface::QemuE1000 => "qemu-e1000",
-            Interface::E1000(Row::Base) => "netvale-base",
-            Interface::E1000(Row::Itr) => "netvale-itr",
-            Interface::E1000(Row::ItrCombining) => "netvale-itr-sc",
-            Interface::E1000(Row::Csb) => "netvale-csb",
-            Interface::E1000(Row::CsbItr) => "netvale-csb-itr",
-        }
-    }
-
-    /// A description.
-    pub fn about(self) -> &'static str {
-        match self {
-            Interface::Ptnet => "ptnet on a VALE switch, our driver in the guest",
-            Interface::Vhost => "virtio-net on the same switch by vhost-user, the kernel's driver",
-            Interface::QemuE1000 => "QEMU's own e1000 on a TAP, the kernel's driver, moderated",
-            Interface::E1000(Row::Base) => "e1000 on a VALE switch, the kernel's driver, no moderation (BASE)",
-            Interface::E1000(Row::Itr) => "the same with moderation (ITR)",
-            Interface::E1000(Row::ItrCombining) => "our driver with Send Combining and moderation (ITR+SC)",
-            Interface::E1000(Row::Csb) => "our driver with the status block (CSB)",
-            Interface::E1000(Row::CsbItr) => "our driver with the status block and moderation (CSB+ITR)",
-        }
-    }
-
     /// It is a port on a netvale switch.
     pub fn is_ours(self) -> bool {
-        self != Interface::QemuE1000
+        self.device != Device::QemuE1000
     }
 
     /// The kind of port, and what it is attached with; the guest's number is the last byte of its addresses.
     pub fn port(self, number: u8) -> (&'static str, PortOptions) {
-        let name = Some(format!("guest{number}"));
-        let o = PortOptions { name, mac: Some(Mac(mac(number))), ..PortOptions::default() };
-        match self {
-            Interface::Ptnet => ("ptnet", PortOptions { vnet_hdr: 12, ..o }),
-            Interface::E1000(row) => {
-                ("e1000", PortOptions { itr: Some(if row.is_moderated() { ITR } else { 0 }), ..o })
-            }
-            _ => ("vhost", o),
+        let (name, mac) = (Some(format!("guest{number}")), Some(Mac(mac(number))));
+        let options = PortOptions { name, mac, ..PortOptions::default() };
+        match self.device {
+            Device::Ptnet => ("ptnet", PortOptions { vnet_hdr: 12, ..options }),
+            Device::E1000 => ("e1000", PortOptions { itr: Some(self.itr), ..options }),
+            _ => ("vhost", options),
         }
     }
 
@@ -107,28 +86,27 @@ impl Interface {
         let mac = Mac(mac(number)).to_string();
         let tap = format!("tap,id=n0,ifname={TAP},script=no,downscript=no,vhost=off");
         let chardev = format!("socket,id=c0,path={socket}");
-        match self {
-            Interface::QemuE1000 => vec!["-netdev".into(), tap, "-device".into(), format!("e1000,netdev=n0,mac={mac}")],
-            Interface::Ptnet => {
-                vec!["-chardev".into(), chardev, "-device".into(), "ivshmem-doorbell,chardev=c0,vectors=3".into()]
+        let e1000 = format!("e1000,netdev=n0,mac={mac}");
+        let virtio = format!("virtio-net-pci,netdev=n0,mac={mac},romfile=");
+        let vfio =
+            serde_json::json!({"driver": "vfio-user-pci", "socket": {"type": "unix", "path": socket}}).to_string();
+        let words = match self.device {
+            Device::QemuE1000 => vec!["-netdev", &tap, "-device", &e1000],
+            Device::Ptnet => vec!["-chardev", &chardev, "-device", "ivshmem-doorbell,chardev=c0,vectors=3"],
+            Device::Vhost => {
+                vec!["-chardev", &chardev, "-device", &virtio, "-netdev", "vhost-user,id=n0,chardev=c0"]
             }
-            Interface::Vhost => {
-                let device = format!("virtio-net-pci,netdev=n0,mac={mac},romfile=");
-                let netdev = "vhost-user,id=n0,chardev=c0".to_owned();
-                vec!["-chardev".into(), chardev, "-device".into(), device, "-netdev".into(), netdev]
-            }
-            Interface::E1000(_) => {
-                let device = serde_json::json!({"driver": "vfio-user-pci", "socket": {"type": "unix", "path": socket}});
-                vec!["-device".into(), device.to_string()]
-            }
-        }
+            Device::E1000 => vec!["-device", &vfio],
+        };
+        words.into_iter().map(str::to_owned).collect()
     }
 
     /// The commands that the guest runs before its interface is used.
     pub fn preparation(self) -> String {
-        let Interface::E1000(row) = self else { return String::new() };
-        let parameters = row.parameters();
-        parameters.map_or_else(String::new, |p| format!("busybox rmmod e1000; insmod /lib/nve1000.ko {p}\n"))
+        match self.parameters {
+            "" => String::new(),
+            parameters => format!("busybox rmmod e1000; insmod /lib/nve1000.ko {parameters}\n"),
+        }
     }
 }
 

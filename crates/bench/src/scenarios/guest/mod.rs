@@ -6,22 +6,16 @@
 pub mod agent;
 pub mod interface;
 pub mod services;
-pub mod switch;
+mod switch;
 
 use std::net::UdpSocket;
-use std::time::Duration;
 
-use super::{Scenario, Variant};
-use crate::case::{Case, Unit};
-use crate::contender::{Contender, Env, Sample, Session};
-use crate::disturb::Watch;
-use crate::error::{BenchError, Result, Skip};
-use crate::sys;
-use crate::sys::machine::{Image, LIMIT, Machine};
-use crate::sys::netns::Netns;
-use interface::{Interface, TAP};
-use services::{Busy, Services};
+use interface::{Interface, PTNET, QEMU_E1000, TAP, VHOST};
+use services::{Busy, SERVICES};
 use switch::Switch;
+
+use super::*;
+use crate::sys::machine::{Image, LIMIT, Machine};
 
 /// The host's end.
 const HOST: &str = "10.1.0.1";
@@ -37,18 +31,42 @@ const PEER: u8 = 3;
 
 const SMALL: Variant = Variant { unit: Unit::PerSecond, frame_bytes: &[60], ..Variant::TWO_PORTS };
 
+/// What it takes to boot machines.
+pub const NEEDS: Needs = &[
+    &[
+        Need::Root("network namespaces"),
+        Need::Program("nsenter", "util-linux"),
+        Need::Program("cpio", "cpio"),
+        Need::Program("strip", "binutils"),
+        Need::Found(|| Image::find().map(drop)),
+    ],
+    TWO,
+];
+
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
     name: "guest",
-    about: "a guest that is really booted (QEMU, emulated): UDP by sockets, round trips, netmap programs; ptnet, virtio-net, e1000",
-    variants: &[
-        Variant { name: "udp-small", ..SMALL },
-        Variant { name: "udp-large", unit: Unit::Gbps, frame_bytes: &[1502], ..SMALL },
-        Variant { name: "round-trips", ..SMALL },
-        Variant { name: "netmap", ..SMALL },
+    about: "a guest that is really booted (QEMU, emulated): UDP by sockets, round trips, netmap programs; ptnet, \
+        virtio-net, e1000",
+    variants: variants![
+        SMALL => "udp-small";
+        Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..SMALL } => "udp-large";
+        SMALL => "round-trips", "netmap"
     ],
-    ours: Some(|| Box::new(Booted(Interface::Ptnet))),
+    needs: NEEDS,
+    start: |case, cores| start(case, cores, PTNET, "netvale"),
 };
+
+/// The same with other interfaces.
+pub fn peers() -> Vec<Contender> {
+    [VHOST, QEMU_E1000].map(|interface| peer(&SCENARIO, interface)).into()
+}
+
+/// A guest with that interface in a scenario.
+pub fn peer(scenario: &Scenario, interface: Interface) -> Contender {
+    let start = move |case: &Case, cores| start(case, cores, interface, interface.name);
+    scenario.peer(interface.name, interface.about, start).needing(NEEDS)
+}
 
 /// A frame to the sink, for programs that make their own.
 fn sink_frame(bytes: usize) -> Vec<u8> {
@@ -78,12 +96,14 @@ netvale-bench worker </dev/ttyS0
     )
 }
 
-/// The kind of traffic and its direction.
+/// The kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Traffic {
     /// The name of the agent's task.
     task: &'static str,
     direction: Direction,
+    /// Whether it is counted by who makes it: round trips, and what the switch does not see.
+    by_agent: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,26 +120,21 @@ enum Direction {
 
 impl Traffic {
     fn of(case: &Case) -> Traffic {
-        let variant = &*case.variant;
-        let direction = match variant {
-            _ if variant.ends_with("-in") => Direction::In,
-            _ if variant.ends_with("-between") => Direction::Between,
-            _ if variant.ends_with("-tap") => Direction::Up,
-            _ => Direction::Out,
-        };
-        let task = match variant {
-            _ if direction == Direction::In => "take",
-            "round-trips" => "trips",
-            "netmap" => "netmap",
-            "tcp" => "tcp",
-            "tcp-wide" => "tcpw",
-            "tcp-rr" => "tcprr",
-            _ => "udp",
-        };
-        Traffic { task, direction }
+        let out = |task, by_agent| Traffic { task, direction: Direction::Out, by_agent };
+        let udp = |direction, by_agent| Traffic { task: "udp", direction, by_agent };
+        match &*case.variant {
+            "round-trips" => out("trips", true),
+            "netmap" => out("netmap", false),
+            "tcp" => out("tcp", true),
+            "tcp-wide" => out("tcpw", true),
+            "tcp-rr" => out("tcprr", true),
+            x if x.ends_with("-in") => Traffic { task: "take", ..udp(Direction::In, true) },
+            x if x.ends_with("-between") => udp(Direction::Between, true),
+            x if x.ends_with("-tap") => udp(Direction::Up, false),
+            _ => udp(Direction::Out, false),
+        }
     }
 
-    /// Round trips are counted by who makes them.
     fn is_round_trips(self) -> bool {
         matches!(self.task, "trips" | "tcprr")
     }
@@ -130,86 +145,50 @@ impl Traffic {
     }
 }
 
-/// A contender: a guest with that interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Booted(pub Interface);
-
-impl Contender for Booted {
-    fn name(&self) -> &str {
-        self.0.name(Interface::Ptnet)
-    }
-
-    fn about(&self) -> &str {
-        self.0.about()
-    }
-
-    fn fits(&self, case: &Case) -> bool {
-        case.scenario == SCENARIO.name
-    }
-
-    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        available(env)
-    }
-
-    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        start((self.0, self.0.name(Interface::Ptnet)), case, env)
-    }
-}
-
-/// Whether machines can be booted here.
-///
-/// # Errors
-/// Why not.
-pub fn available(env: &Env) -> std::result::Result<(), Skip> {
-    sys::need_root("network namespaces")?;
-    for (program, package) in [("nsenter", "util-linux"), ("cpio", "cpio"), ("strip", "binutils")] {
-        sys::need_program(program, package)?;
-    }
-    Image::find()?;
-    env.two_cores().map(|_| ())
-}
-
 /// Boots what a case needs.
-///
-/// # Errors
-/// It does not start.
-pub fn start(who: (Interface, &'static str), case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-    let ((core, worker_core), interface, traffic) = (env.two_cores()?, who.0, Traffic::of(case));
-    let hub = Netns::new()?;
-    crate::peers::frames::silence_ipv6(&hub)?;
-    let switch = if interface.is_ours() { Some(Switch::start(&hub, worker_core)?) } else { None };
+pub fn start(case: &Case, cores: Cores, interface: Interface, name: &'static str) -> Result<Session> {
+    let (traffic, hub) = (Traffic::of(case), Netns::new()?);
+    hub.silence_ipv6()?;
+    let switch = if interface.is_ours() { Some(Switch::start(&hub, cores.1)?) } else { None };
     let image = Image::find().map_err(BenchError::from)?;
     let boot = |number: u8, core: usize| {
         let devices = match &switch {
             Some(switch) => switch.attach(interface, number)?,
             None => interface.devices("", number),
         };
-        let mut machine = Machine::boot(&image, &hub, core, &script(interface, number), &devices)?;
+        let machine = Machine::boot(&image, &hub, core, &script(interface, number), &devices)?;
         machine.child().expect("agent: ready", LIMIT)?;
-        Ok::<_, BenchError>(machine)
+        Ok::<_, BenchError>(Rc::new(machine))
     };
-    let machine = boot(GUEST, core)?;
-    let peer = if traffic.direction == Direction::Between { Some(boot(PEER, worker_core)?) } else { None };
+    let machine = boot(GUEST, cores.0)?;
+    let peer = if traffic.direction == Direction::Between { Some(boot(PEER, cores.1)?) } else { None };
     if switch.is_none() {
         host_end(&hub, TAP)?;
     }
-    let services = Services::start(&hub)?;
-    let mut running = Running {
-        name: who.1,
-        case: case.clone(),
-        traffic,
-        machine,
-        peer,
-        exits: None,
-        interrupts: 0.0,
-        switch,
-        hub,
-        _services: services,
-    };
+    let services = Worker::spawn(Wrapper::Network(&hub), SERVICES, None, &())?;
+    let booted = Booted { case: case.clone(), traffic, machine, peer, exits: None, switch, hub, services };
     // Both ends know each other's addresses then.
-    running.play("trips", Duration::from_millis(100))?;
-    running.pause()?;
-    Ok(Box::new(running))
+    booted.play("trips", Duration::from_millis(100))?;
+    session(name, booted)
+}
+
+fn session(name: &'static str, mut booted: Booted) -> Result<Session> {
+    let has_switch = booted.switch.is_some();
+    let worker = if has_switch { ", the switch's worker on the second" } else { "" };
+    let peer = if booted.peer.is_some() { ", the receiving machine beside it" } else { "" };
+    let words = format!("the machine, emulated processor and devices, on the first{worker}{peer}");
+    let mut parts: Vec<Rc<dyn crate::sys::part::Part>> = vec![booted.machine.clone()];
+    parts.extend(booted.peer.clone().map(|peer| peer as _));
+    parts.extend(booted.switch.as_ref().map(|switch| switch.daemon.clone() as _));
+    // Ours and a peer's stand in one record.
+    let exits = format!("{name} {}", if has_switch { "exits_each" } else { "register_accesses_each" });
+    let interrupts = format!("{name} interrupts_each");
+    let measuring = move |window| {
+        let (sample, each) = booted.measure(window)?;
+        let sample = sample.fact(&exits, format!("{:.4}", booted.exits.unwrap_or(0.0)));
+        Ok(sample.fact(&interrupts, format!("{each:.4}")))
+    };
+    Session::new(words, true, measuring).with_all(parts).idle()
 }
 
 /// The agent's answer.
@@ -220,23 +199,21 @@ struct Played {
     interrupts: u64,
 }
 
-struct Running {
-    name: &'static str,
+struct Booted {
     case: Case,
     traffic: Traffic,
-    machine: Machine,
+    machine: Rc<Machine>,
     /// The machine that it sends to.
-    peer: Option<Machine>,
+    peer: Option<Rc<Machine>>,
     /// Doorbells, or register accesses, a frame or round trip.
     exits: Option<f64>,
-    interrupts: f64,
     switch: Option<Switch>,
     hub: Netns,
-    _services: Services,
+    services: Rc<Worker>,
 }
 
 /// Reads the answer of a machine's agent at the end of its task.
-fn answer(machine: &mut Machine) -> Result<Played> {
+fn answer(machine: &Machine) -> Result<Played> {
     loop {
         let line = machine.child().expect("\n", LIMIT)?;
         if let Some(why) = line.trim().strip_prefix("failed ") {
@@ -253,10 +230,10 @@ fn answer(machine: &mut Machine) -> Result<Played> {
 /// The time that a receiver waits longer than the sender.
 const LINGER: Duration = Duration::from_millis(300);
 
-impl Running {
-    fn play(&mut self, what: &str, window: Duration) -> Result<Played> {
+impl Booted {
+    fn play(&self, what: &str, window: Duration) -> Result<Played> {
         let line = |what: &str, window: Duration| format!("{what} {} {}", self.case.frame_bytes, window.as_millis());
-        if let Some(peer) = &mut self.peer {
+        if let Some(peer) = &self.peer {
             peer.child().say(&line("take", window + LINGER))?;
             peer.child().expect("taking", LIMIT)?;
         }
@@ -266,8 +243,8 @@ impl Running {
             _ => String::new(),
         };
         self.machine.child().say(&(line(what, window) + &to))?;
-        let sent = answer(&mut self.machine)?;
-        match &mut self.peer {
+        let sent = answer(&self.machine)?;
+        match &self.peer {
             Some(peer) => Ok(Played { seconds: sent.seconds, ..answer(peer)? }),
             None => Ok(sent),
         }
@@ -298,21 +275,14 @@ impl Running {
         if let Some(switch) = &self.switch {
             return switch.counters();
         }
-        let read = || std::fs::read_to_string("/proc/thread-self/net/dev").map_err(BenchError::io("reading counters"));
-        let text = self.hub.inside(read)?;
-        // Name, bytes and packets received and six more, bytes and packets sent.
-        let line = text.lines().find_map(|line| line.trim().strip_prefix(TAP)?.strip_prefix(':'));
-        let numbers: Vec<u64> =
-            line.into_iter().flat_map(str::split_whitespace).filter_map(|w| w.parse().ok()).collect();
-        let at = |i: usize| numbers.get(i).copied().unwrap_or(0);
-        Ok([at(1), at(9), 0])
+        Ok([self.hub.counter(TAP, 1)?, self.hub.counter(TAP, 9)?, 0])
     }
 
     /// Register accesses a frame or round trip, where each is an exit.
-    fn count_exits(&mut self) -> Result<f64> {
+    fn count_exits(&self) -> Result<f64> {
         let before = self.counters()?[0];
         let what = self.traffic.task;
-        let play = |machine: &mut Machine| {
+        let play = |machine: &Machine| {
             machine.child().say(&format!("{what} 60 100"))?;
             machine.child().expect("done ", LIMIT)
         };
@@ -320,31 +290,17 @@ impl Running {
         self.machine.child().expect("\n", LIMIT)?;
         Ok(accesses as f64 / (self.counters()?[0] - before).max(1) as f64)
     }
-}
 
-impl Session for Running {
-    fn resume(&mut self) -> Result<()> {
-        if let Some(switch) = &self.switch {
-            switch.daemon.worker.thaw()?;
-        }
-        self.peer.iter().try_for_each(|peer| peer.run(true))?;
-        self.machine.run(true)
-    }
-
-    fn pause(&mut self) -> Result<()> {
-        self.machine.run(false)?;
-        self.peer.iter().try_for_each(|peer| peer.run(false))?;
-        self.switch.as_ref().map_or(Ok(()), |switch| switch.daemon.worker.freeze())
-    }
-
-    fn measure(&mut self, window: Duration) -> Result<Sample> {
+    /// What was moved, and interrupts a frame or round trip.
+    fn measure(&mut self, window: Duration) -> Result<(Sample, f64)> {
         let traffic = self.traffic;
-        if self.exits.is_none() && self.switch.is_none() && matches!(traffic.direction, Direction::Out | Direction::Up)
-        {
+        let is_out = matches!(traffic.direction, Direction::Out | Direction::Up);
+        if self.exits.is_none() && self.switch.is_none() && is_out {
             self.exits = Some(self.count_exits()?);
         }
         let before = self.counters()?;
-        let processes: Vec<u32> = self.switch.iter().map(|switch| switch.daemon.worker.pid()).collect();
+        let mut processes = vec![self.services.pid()];
+        processes.extend(self.switch.iter().map(|switch| switch.daemon.pid()));
         let generator = self.generator()?;
         let watch = Watch::start(&processes, &[]);
         let played = self.play(traffic.task, window)?;
@@ -353,39 +309,16 @@ impl Session for Running {
         let after = self.counters()?;
         let moved: [u64; 3] = std::array::from_fn(|i| after[i] - before[i]);
         let frames = if traffic.direction == Direction::In { moved[1] } else { moved[0] };
-        let by_agent = traffic.is_round_trips()
-            || traffic.is_stream()
-            || matches!(traffic.direction, Direction::In | Direction::Between);
-        let done = if by_agent { played.count } else { frames };
+        let done = if traffic.by_agent { played.count } else { frames };
         if done == 0 {
             return Err(BenchError::NoTraffic("the guest".into()));
         }
-        let each = if traffic.is_round_trips() { done } else { frames }.max(1);
-        self.interrupts = played.interrupts as f64 / each as f64;
+        let each = if traffic.is_round_trips() { done } else { frames }.max(1) as f64;
         if self.switch.is_some() {
-            self.exits = Some(moved[2] as f64 / each as f64);
+            self.exits = Some(moved[2] as f64 / each);
         }
         let bytes = if traffic.is_stream() { 1 } else { self.case.frame_bytes };
         let rate = self.case.unit.rate(done, bytes, played.seconds).unwrap_or(0.0);
-        Ok(Sample::new(rate, beside))
-    }
-
-    fn cores(&self) -> String {
-        let worker = if self.switch.is_some() { ", the switch's worker on the second" } else { "" };
-        let peer = if self.peer.is_some() { ", the receiving machine beside it" } else { "" };
-        format!("the machine, emulated processor and devices, on the first{worker}{peer}")
-    }
-
-    fn touched(&self) -> bool {
-        true
-    }
-
-    fn context(&self) -> Vec<(String, String)> {
-        // Ours and a peer's stand in one record.
-        let what = if self.switch.is_some() { "exits_each" } else { "register_accesses_each" };
-        vec![
-            (format!("{} {what}", self.name), format!("{:.4}", self.exits.unwrap_or(0.0))),
-            (format!("{} interrupts_each", self.name), format!("{:.4}", self.interrupts)),
-        ]
+        Ok((Sample::new(rate, beside), played.interrupts as f64 / each))
     }
 }

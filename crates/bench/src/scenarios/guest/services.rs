@@ -1,96 +1,43 @@
-//! The services at the host's end of the network, until dropped.
+//! The services at the host's end of the network: a process of their own.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use super::{DISCARD, ECHO, HOST};
-use crate::error::{BenchError, Result};
-use crate::sys::netns::Netns;
+use super::*;
 
-/// The time within which a thread notices the end.
-const LOOK: Duration = Duration::from_millis(200);
-/// Between two looks for a connection.
-const PAUSE: Duration = Duration::from_millis(5);
+/// The role of [`services`].
+pub const SERVICES: &str = "guest-services";
 
 /// Echo and discard, each by UDP and TCP.
-pub struct Services {
-    over: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-    /// Takes datagrams as far as there is room for them: nobody reads them, and nobody complains.
-    _discard: UdpSocket,
-}
-
-impl Services {
-    /// Starts them in a namespace.
-    ///
-    /// # Errors
-    /// An address is not there.
-    pub fn start(hub: &Netns) -> Result<Services> {
-        let opening = || BenchError::io("opening a socket at the host's end");
-        let over = Arc::new(AtomicBool::new(false));
-        let datagrams = hub.inside(|| UdpSocket::bind((HOST, ECHO)).map_err(opening()))?;
-        datagrams.set_read_timeout(Some(LOOK)).map_err(opening())?;
-        let discard = hub.inside(|| UdpSocket::bind((HOST, DISCARD)).map_err(opening()))?;
-        let mut threads = Vec::new();
-        let told = Arc::clone(&over);
-        threads.push(std::thread::spawn(move || answer(&datagrams, &told)));
-        for (port, work) in [(ECHO, echo as fn(&mut TcpStream, usize, &mut [u8])), (DISCARD, |_, _, _| ())] {
-            let listener = hub.inside(|| TcpListener::bind((HOST, port)).map_err(opening()))?;
-            listener.set_nonblocking(true).map_err(opening())?;
-            let told = Arc::clone(&over);
-            threads.push(std::thread::spawn(move || serve(&listener, work, &told)));
-        }
-        Ok(Services { over, threads, _discard: discard })
-    }
-}
-
-fn answer(socket: &UdpSocket, over: &AtomicBool) {
+pub fn services(context: &Context) -> Result<()> {
+    let opening = || BenchError::io("opening a socket at the host's end");
+    let listen = |port: u16| TcpListener::bind((HOST, port)).map_err(opening());
+    let datagrams = UdpSocket::bind((HOST, ECHO)).map_err(opening())?;
+    // Takes datagrams as far as there is room for them: nobody reads them, and nobody complains.
+    let _discard = UdpSocket::bind((HOST, DISCARD)).map_err(opening())?;
+    let (echo, discard) = (listen(ECHO)?, listen(DISCARD)?);
+    // A peer that is gone is seen by the next read.
+    std::thread::spawn(move || serve(&echo, |stream, bytes| _ = stream.write_all(bytes)));
+    std::thread::spawn(move || serve(&discard, |_, _| ()));
+    context.ready()?;
     let mut place = [0; 2048];
-    while !over.load(Ordering::Relaxed) {
-        if let Ok((n, from)) = socket.recv_from(&mut place) {
+    loop {
+        if let Ok((n, from)) = datagrams.recv_from(&mut place) {
             // One that is lost is asked for again.
-            let _ = socket.send_to(place.get(..n).unwrap_or_default(), from);
+            let _ = datagrams.send_to(place.get(..n).unwrap_or_default(), from);
         }
     }
 }
 
 /// One connection after the other.
-fn serve(listener: &TcpListener, work: fn(&mut TcpStream, usize, &mut [u8]), over: &AtomicBool) {
+fn serve(listener: &TcpListener, work: impl Fn(&mut TcpStream, &[u8])) {
     let mut place = vec![0; 1 << 16];
-    while !over.load(Ordering::Relaxed) {
-        let Ok((mut stream, _)) = listener.accept() else {
-            std::thread::sleep(PAUSE);
-            continue;
-        };
-        // Without these a connection would only be slower to end.
-        let _ = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(LOOK)));
+    for mut stream in listener.incoming().flatten() {
         let _ = stream.set_nodelay(true);
-        while !over.load(Ordering::Relaxed) {
-            match stream.read(&mut place) {
-                Ok(0) => break,
-                Ok(n) => work(&mut stream, n, &mut place),
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                Err(_) => break,
-            }
-        }
-    }
-}
-
-fn echo(stream: &mut TcpStream, n: usize, place: &mut [u8]) {
-    // A peer that is gone is seen by the next read.
-    let _ = stream.write_all(place.get(..n).unwrap_or_default());
-}
-
-impl Drop for Services {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            // A panic was reported by the runtime.
-            let _ = thread.join();
+        while let Ok(n @ 1..) = stream.read(&mut place) {
+            work(&mut stream, place.get(..n).unwrap_or_default());
         }
     }
 }

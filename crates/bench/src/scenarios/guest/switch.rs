@@ -1,30 +1,20 @@
 //! The switch that guests are on, and what else is there.
 
-use netvale::{Interest, Port};
-use netvale_control::types::AttachParams;
-
 use super::interface::{Interface, TAP, mac};
-use super::{DISCARD, GUEST, SINK_MAC, host_end};
-use crate::error::{BenchError, Result};
-use crate::scenarios::own::{Daemon, failed};
-use crate::sys::netns::Netns;
+use super::*;
 
 /// A daemon with the guests' ports, the host's TAP, the sink, and a port to send from.
 pub struct Switch {
     /// The daemon.
-    pub daemon: Daemon,
+    pub daemon: Rc<Daemon>,
     _sink: Port,
 }
 
 impl Switch {
     /// A switch in a namespace.
-    ///
-    /// # Errors
-    /// The switch does not start.
     pub fn start(hub: &Netns, core: usize) -> Result<Switch> {
-        let daemon = Daemon::start_in(hub, core, "")?;
-        let tap = AttachParams { switch: "vale0".into(), port: format!("tap:{TAP}"), ..AttachParams::default() };
-        daemon.control()?.attach(tap).map_err(|e| failed(&e))?;
+        let daemon = Daemon::start(Some(hub), core, "")?;
+        daemon.attach(VALE, format!("tap:{TAP}"), PortOptions::default())?;
         host_end(hub, TAP)?;
         let mut sink = daemon.open("vale0:sink", 256)?;
         let mut hello = super::sink_frame(60);
@@ -38,21 +28,14 @@ impl Switch {
     }
 
     /// A guest's port. Returns QEMU's arguments for it.
-    ///
-    /// # Errors
-    /// The daemon refuses.
     pub fn attach(&self, interface: Interface, number: u8) -> Result<Vec<String>> {
         let socket = self.daemon.dir().join(format!("guest{number}.sock")).display().to_string();
         let (kind, options) = interface.port(number);
-        let params = AttachParams { switch: "vale0".into(), port: format!("{kind}:{socket}"), options };
-        self.daemon.control()?.attach(params).map_err(|e| failed(&e))?;
+        self.daemon.attach(VALE, format!("{kind}:{socket}"), options)?;
         Ok(interface.devices(&socket, number))
     }
 
     /// Frames that came from the first guest, or were sent to it, and doorbells or register accesses.
-    ///
-    /// # Errors
-    /// The daemon is gone.
     pub fn counters(&self) -> Result<[u64; 3]> {
         let stats = self.daemon.stats()?;
         let port = stats.ports.iter().find(|port| port.name == "vale0:guest2");
@@ -60,9 +43,6 @@ impl Switch {
     }
 
     /// A port that sends datagrams to the first guest as fast as the switch takes them.
-    ///
-    /// # Errors
-    /// The daemon refuses.
     pub fn generator(&self, bytes: usize) -> Result<impl FnMut() -> Result<()> + Send + use<>> {
         let mut port = self.daemon.open("vale0:generator", 256)?;
         let frame = datagram(bytes);

@@ -2,19 +2,15 @@
 #![allow(unsafe_code)]
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use netvale_afxdp::Nic;
 use netvale_afxdp::nic::Queue;
-use netvale_afxdp::socket::{Buffers, Desc, HEADROOM};
-use netvale_afxdp::socket::{Receiver, Sender};
+use netvale_afxdp::socket::{Buffers, Desc, HEADROOM, Receiver, Sender};
 use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
 
-use crate::case::Case;
-use crate::error::{BenchError, Result};
+use super::*;
 use crate::peers::frames::frame;
-use crate::sys::netns::Netns;
 
 /// Entries of each ring; each direction has as many buffers.
 const ENTRIES: u32 = 1024;
@@ -30,6 +26,20 @@ struct Opened {
     _queue: Arc<Queue>,
 }
 
+impl Opened {
+    fn at(name: &str, memory: &Arc<Mapping>) -> Result<Opened> {
+        let failed = |e: netvale_afxdp::NicError| BenchError::Usage(e.to_string());
+        let unmapped = |e: rustix::io::Errno| BenchError::io("mapping a socket's rings")(std::io::Error::from(e));
+        let nic = Nic::open(name).map_err(failed)?;
+        let opened = nic.queue(0, ENTRIES, (memory, BUFFERS)).map_err(failed)?;
+        let receiver = opened.socket.receiver().map_err(unmapped)?;
+        let sender = opened.socket.sender().map_err(unmapped)?;
+        opened.bind().map_err(failed)?;
+        opened.receive().map_err(failed)?;
+        Ok(Opened { receiver, sender, _queue: opened.queue })
+    }
+}
+
 /// The loop's sockets.
 pub struct Loop {
     from: Option<Opened>,
@@ -43,34 +53,14 @@ pub struct Loop {
 
 impl Loop {
     /// Opens what the case needs.
-    ///
-    /// # Errors
-    /// The kernel's refusal.
     pub fn new(case: &Case, namespace: &Netns) -> Result<Loop> {
         let bytes = (BUFFERS.count as usize * BUFFERS.stride as usize).next_multiple_of(4096);
         let memory = Arc::new(Mapping::private(bytes).ok_or_else(|| BenchError::Usage("no memory".into()))?);
-        let open = |name: &str| {
-            namespace.inside(|| {
-                let failed = |e: netvale_afxdp::NicError| BenchError::Usage(e.to_string());
-                let nic = Nic::open(name).map_err(failed)?;
-                let opened = nic.queue(0, ENTRIES, (&memory, BUFFERS)).map_err(failed)?;
-                let unbound = failed;
-                let failed = |e: rustix::io::Errno| BenchError::io("mapping a socket's rings")(std::io::Error::from(e));
-                let (receiver, sender) =
-                    (opened.socket.receiver().map_err(failed)?, opened.socket.sender().map_err(failed)?);
-                opened.bind().map_err(unbound)?;
-                opened.receive().map_err(unbound)?;
-                Ok(Opened { receiver, sender, _queue: opened.queue })
-            })
-        };
+        let open = |name: &str| namespace.inside(|| Opened::at(name, &memory));
         let (mut from, to) = match case.variant.as_str() {
             "tx" => (None, Some(open("p0")?)),
             "rx" => (Some(open("p1")?), None),
-            _ => {
-                let from = open("p1")?;
-                let to = open("p2")?;
-                (Some(from), Some(to))
-            }
+            _ => (Some(open("p1")?), Some(open("p2")?)),
         };
         if let Some(from) = &mut from {
             RX.filter_map(|i| BUFFERS.at(i)).for_each(|at| from.receiver.fill.put(at - HEADROOM));
@@ -83,42 +73,15 @@ impl Loop {
     /// Once around. Returns the frames received.
     pub fn round(&mut self) -> u64 {
         let received = match (&mut self.from, &mut self.to) {
-            (None, Some(to)) => {
-                reclaim(to, &mut self.free);
-                let n = to.sender.tx.room().min(self.free.len() as u32).min(self.batch);
-                for _ in 0..n {
-                    let addr = self.free.pop().unwrap_or(0);
-                    if let Some(place) = self.memory.at(addr, self.bytes.len() as u64, 1) {
-                        // SAFETY: `at` checked that the buffer has that many bytes; it is ours until it is published.
-                        unsafe { copy_bytes(self.bytes.as_ptr(), place.as_ptr(), self.bytes.len()) };
-                    }
-                    to.sender.tx.put(Desc { addr, len: self.bytes.len() as u32, options: 0 });
-                }
-                0
-            }
-            (Some(from), None) => {
-                let n = from.receiver.rx.ready().min(self.batch);
-                for _ in 0..n {
-                    let desc = from.receiver.rx.take();
-                    from.receiver.fill.put(desc.begin() - HEADROOM);
-                }
-                refill(from, n);
-                n.into()
-            }
+            (Some(from), None) => receive(from, self.batch),
             (Some(from), Some(to)) => {
-                let mut sent = Vec::with_capacity(self.batch as usize);
-                reclaim(to, &mut sent);
-                let back = sent.len() as u32;
-                sent.into_iter().for_each(|at| from.receiver.fill.put(at - HEADROOM));
-                let n = from.receiver.rx.ready().min(to.sender.tx.room()).min(self.batch);
-                for _ in 0..n {
-                    let desc = from.receiver.rx.take();
-                    to.sender.tx.put(Desc { addr: desc.begin(), len: desc.len, options: 0 });
-                }
-                refill(from, n.max(back));
+                pass_on(from, to, self.batch);
                 0
             }
-            (None, None) => 0,
+            _ => {
+                self.send();
+                0
+            }
         };
         if let Some(to) = &mut self.to {
             to.sender.tx.publish();
@@ -129,6 +92,43 @@ impl Loop {
         }
         received
     }
+
+    fn send(&mut self) {
+        let Some(to) = &mut self.to else { return };
+        reclaim(to, &mut self.free);
+        let (n, len) = (to.sender.tx.room().min(self.free.len() as u32).min(self.batch), self.bytes.len());
+        for _ in 0..n {
+            let addr = self.free.pop().unwrap_or(0);
+            if let Some(place) = self.memory.at(addr, len as u64, 1) {
+                // SAFETY: `at` checked that the buffer has that many bytes; it is ours until it is published.
+                unsafe { copy_bytes(self.bytes.as_ptr(), place.as_ptr(), len) };
+            }
+            to.sender.tx.put(Desc { addr, len: len as u32, options: 0 });
+        }
+    }
+}
+
+fn receive(from: &mut Opened, batch: u32) -> u64 {
+    let n = from.receiver.rx.ready().min(batch);
+    for _ in 0..n {
+        let desc = from.receiver.rx.take();
+        from.receiver.fill.put(desc.begin() - HEADROOM);
+    }
+    refill(from, n);
+    n.into()
+}
+
+fn pass_on(from: &mut Opened, to: &mut Opened, batch: u32) {
+    let mut sent = Vec::with_capacity(batch as usize);
+    reclaim(to, &mut sent);
+    let back = sent.len() as u32;
+    sent.into_iter().for_each(|at| from.receiver.fill.put(at - HEADROOM));
+    let n = from.receiver.rx.ready().min(to.sender.tx.room()).min(batch);
+    for _ in 0..n {
+        let desc = from.receiver.rx.take();
+        to.sender.tx.put(Desc { addr: desc.begin(), len: desc.len, options: 0 });
+    }
+    refill(from, n.max(back));
 }
 
 fn reclaim(to: &mut Opened, free: &mut Vec<u64>) {

@@ -1,7 +1,5 @@
 //! Policies to measure: what each kind sets at the two ports that frames pass.
 
-use std::sync::Arc;
-
 use netvale_policy::bpf::{Insn, Program};
 use netvale_policy::bucket::Limit;
 use netvale_policy::guard::Guard;
@@ -9,18 +7,12 @@ use netvale_policy::vlan::Vlans;
 use netvale_switch::filters::{Filters, Rule};
 use netvale_switch::{Policies, PortId, Switch};
 
-use crate::error::{BenchError, Result};
-use crate::scenarios::own::failed;
-use crate::scenarios::traffic::address;
+use super::*;
+use crate::scenarios::embedded::word;
 
-/// Where the frames come from and where they go.
-#[derive(Clone, Copy, Debug)]
-pub struct Pair {
-    /// Ports: the sender's and the receiver's.
-    pub ports: (PortId, PortId),
-    /// The numbers of the stations behind them.
-    pub stations: (u16, u16),
-}
+/// Where the frames come from and where they go: the sender's port and the receiver's (the sender came first), and the
+/// stations behind them.
+const ENDS: [(PortId, u16); 2] = [(0, FIRST_SENDER), (1, 0)];
 
 /// A rate that no frame has to wait for: a terabit, and a second of it together.
 const BITS: u64 = 1_000_000_000_000;
@@ -28,7 +20,8 @@ const BITS: u64 = 1_000_000_000_000;
 pub const VLAN: u16 = 10;
 
 /// What the ports are told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Nothing.
     None,
@@ -44,56 +37,34 @@ pub enum Kind {
     Filter,
     /// [`Kind::Vlan`], [`Kind::Security`], [`Kind::Rate`] and [`Kind::Filter`].
     All,
-    /// [`Kind::Vlan`] and [`Kind::Security`].
-    VlanSecurity,
 }
 
 impl Kind {
     /// The kind of that name.
-    ///
-    /// # Errors
-    /// There is none.
     pub fn named(name: &str) -> Result<Kind> {
-        let all = [
-            ("none", Kind::None),
-            ("vlan", Kind::Vlan),
-            ("trunk", Kind::Trunk),
-            ("security", Kind::Security),
-            ("rate", Kind::Rate),
-            ("filter", Kind::Filter),
-            ("all", Kind::All),
-            ("vlan-security", Kind::VlanSecurity),
-        ];
-        let found = all.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
-        found.ok_or_else(|| BenchError::Usage(format!("no policies are called {name}")))
+        let found = serde_json::from_value(name.into());
+        found.map_err(|_| BenchError::Usage(format!("no policies are called {name}")))
     }
 
     fn has(self, part: Kind) -> bool {
-        self == part
-            || self == Kind::All && part != Kind::Trunk
-            || self == Kind::VlanSecurity && matches!(part, Kind::Vlan | Kind::Security)
+        self == part || self == Kind::All && part != Kind::Trunk
     }
 
     /// Sets it at both ports, and teaches the switch where the stations are, as a frame of each would.
-    ///
-    /// # Errors
-    /// None that the constants here have.
-    pub fn set(self, switch: &Switch, pair: Pair) -> Result<()> {
-        let Pair { ports, stations } = pair;
-        if self != Kind::None {
-            switch.set_policies(ports.0, Some(Arc::new(self.policies(stations.0, true)?)), None);
-            switch.set_policies(ports.1, Some(Arc::new(self.policies(stations.1, false)?)), None);
-        }
+    pub fn set(self, switch: &Switch) -> Result<()> {
         let vlan = if self.has(Kind::Vlan) || self == Kind::Trunk { VLAN } else { 0 };
-        switch.learn(vlan, word(stations.0), ports.0);
-        switch.learn(vlan, word(stations.1), ports.1);
+        for (port, station) in ENDS {
+            if self != Kind::None {
+                switch.set_policies(port, Some(Arc::new(self.policies(station, port == 0)?)), None);
+            }
+        }
+        ENDS.iter().for_each(|(port, station)| switch.learn(vlan, word(*station), *port));
         Ok(())
     }
 
     /// As if nothing had been said of both ports.
-    pub fn clear(switch: &Switch, pair: Pair) {
-        switch.set_policies(pair.ports.0, None, None);
-        switch.set_policies(pair.ports.1, None, None);
+    pub fn clear(switch: &Switch) {
+        ENDS.iter().for_each(|(port, _)| switch.set_policies(*port, None, None));
     }
 
     fn policies(self, station: u16, sends: bool) -> Result<Policies> {
@@ -121,15 +92,13 @@ impl Kind {
     }
 }
 
-/// An address as the switch has it.
-fn word(station: u16) -> u64 {
-    let [a, b, c, d, e, f] = address(station);
-    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+/// An address as people write it.
+pub fn text([a, b, c, d, e, f]: [u8; 6]) -> String {
+    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }
 
 fn guard(station: u16) -> Result<Guard> {
-    let [a, b, c, d, e, f] = address(station);
-    let addresses = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}").parse().map_err(|e| failed(&e))?;
+    let addresses = text(address(station)).parse().map_err(|e| failed(&e))?;
     Guard::new("mac".parse().map_err(|e| failed(&e))?, addresses).map_err(|e| failed(&e))
 }
 

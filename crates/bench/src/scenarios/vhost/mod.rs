@@ -1,21 +1,18 @@
 //! vhost-user from both ends: our device and DPDK's, our driver and DPDK's, in all four pairings.
+//!
+//! PVP (physical, virtual, physical) is a test of DPDK's vhost/virtio document: a generator's frames go through the
+//! host to a guest, which forwards them, and back. There is no NIC here: the physical side is a port in the host
+//! process that makes frames and counts what comes back, as DPDK's `net_null` does. Host and guest have one core each.
 
-pub mod guests;
-pub mod paths;
-pub mod process;
-pub mod pvp;
+mod paths;
 pub mod roles;
-pub mod session;
 
-use super::{Scenario, Variant};
-use crate::case::{Case, Unit};
-use crate::contender::{Contender, Env, Session};
-use crate::error::{Result, Skip};
-use crate::peers::testpmd::{self, Place, Setup, Testpmd};
 use paths::Path;
-use process::Process;
-use roles::{BURST, End, Work};
-use session::Pair;
+use roles::{BURST, DEVICE, DRIVER, Queues, Work};
+
+use super::*;
+use crate::peers::ovs;
+use crate::peers::testpmd::{self, Arguments, Place, Testpmd};
 
 const SHORT: Variant = Variant { frame_bytes: &[64], ..Variant::TWO_PORTS };
 const LONG: Variant = Variant { frame_bytes: &[1518], unit: Unit::Gbps, ..Variant::TWO_PORTS };
@@ -23,173 +20,213 @@ const LONG: Variant = Variant { frame_bytes: &[1518], unit: Unit::Gbps, ..Varian
 /// The scenario: a direction, then the driver's path.
 pub const SCENARIO: Scenario = Scenario {
     name: "vhost",
-    about: "a vhost-user device and a virtio driver, ours and DPDK's: to the host, to the guest, io loop, in each of the driver's paths",
-    variants: &[
-        Variant { name: "to-host mergeable", ..SHORT },
-        Variant { name: "to-host non-mergeable", ..SHORT },
-        Variant { name: "to-host in-order", ..SHORT },
-        Variant { name: "to-host vector", ..SHORT },
-        Variant { name: "to-host packed", ..SHORT },
-        Variant { name: "to-host packed-vector", ..SHORT },
-        Variant { name: "to-guest mergeable", ..SHORT },
-        Variant { name: "to-guest non-mergeable", ..SHORT },
-        Variant { name: "to-guest in-order", ..SHORT },
-        Variant { name: "to-guest vector", ..SHORT },
-        Variant { name: "to-guest packed", ..SHORT },
-        Variant { name: "to-guest packed-vector", ..SHORT },
-        Variant { name: "loop mergeable", ..SHORT },
-        Variant { name: "loop non-mergeable", ..SHORT },
-        Variant { name: "loop in-order", ..SHORT },
-        Variant { name: "loop vector", ..SHORT },
-        Variant { name: "loop packed", ..SHORT },
-        Variant { name: "loop packed-vector", ..SHORT },
-        Variant { name: "to-host mergeable", ..LONG },
-        Variant { name: "to-guest mergeable", ..LONG },
-        Variant { name: "loop mergeable", ..LONG },
+    about: "a vhost-user device and a virtio driver, ours and DPDK's: to the host, to the guest, io loop, in each of \
+        the driver's paths",
+    variants: variants![
+        SHORT =>
+            "to-host mergeable", "to-host non-mergeable", "to-host in-order",
+            "to-host vector", "to-host packed", "to-host packed-vector",
+            "to-guest mergeable", "to-guest non-mergeable", "to-guest in-order",
+            "to-guest vector", "to-guest packed", "to-guest packed-vector",
+            "loop mergeable", "loop non-mergeable", "loop in-order",
+            "loop vector", "loop packed", "loop packed-vector";
+        LONG => "to-host mergeable", "to-guest mergeable", "loop mergeable"
     ],
-    ours: Some(|| Box::new(Pairing::OurDevice)),
+    needs: &[testpmd::NEEDS],
+    start: |case, cores| pairing(case, cores, true, false),
 };
 
-/// The direction of frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
-    ToHost,
-    ToGuest,
-    Loop,
+/// The scenario: what the guest does, then its driver's path.
+pub const PVP: Scenario = Scenario {
+    name: "pvp",
+    about: "generator, physical side, vhost port, a guest that forwards (io, mac), and back: the driver's paths",
+    variants: variants![
+        SHORT =>
+            "io mergeable", "io non-mergeable", "io in-order", "io vector", "io packed", "io packed-vector",
+            "mac mergeable", "mac non-mergeable", "mac in-order", "mac vector", "mac packed", "mac packed-vector"
+    ],
+    needs: &[testpmd::NEEDS],
+    start: |case, cores| pvp(case, cores, true, false),
+};
+
+/// The scenario, by the drivers' path. Two guests on one switch: a process with two virtio ports, each a guest's, sends
+/// back through the switch what came to it. The figure is both directions together.
+pub const GUESTS: Scenario = Scenario {
+    name: "guests",
+    about: "guest, switch, guest: two virtio ports in one process, a learning switch on the other core; both \
+        directions",
+    variants: variants![SHORT => "mergeable", "in-order"; LONG => "mergeable", "in-order"],
+    needs: &[testpmd::NEEDS],
+    start: |case, cores| guests(case, cores, false),
+};
+
+/// What DPDK's pairing is.
+pub const DPDK: &str = "DPDK's vhost-user device (net_vhost) under its virtio-user driver";
+/// What our driver's guests are.
+pub const BOTH_GUESTS: &str = "a VALE switch with two vhost ports; our driver twice";
+
+/// The other pairings.
+pub fn peers() -> Vec<Contender> {
+    vec![
+        SCENARIO.peer("dpdk-vhost", DPDK, |case, cores| pairing(case, cores, false, false)),
+        SCENARIO.peer(
+            "netvale-driver",
+            "our virtio driver, polled, on DPDK's vhost-user device (net_vhost)",
+            |case, cores| pairing(case, cores, false, true),
+        ),
+        SCENARIO.peer("netvale-both", "our driver on our device", |case, cores| pairing(case, cores, true, true)),
+        PVP.peer(
+            "dpdk-pvp",
+            "testpmd with net_null and net_vhost; the guest is testpmd on virtio-user",
+            |case, cores| pvp(case, cores, false, false),
+        ),
+        PVP.peer("netvale-both", "our vhost-user device; the guest is our virtio driver", |case, cores| {
+            pvp(case, cores, true, true)
+        }),
+        GUESTS.peer("netvale-both", BOTH_GUESTS, |case, cores| guests(case, cores, true)),
+    ]
+}
+
+/// The direction of frames: what ours and DPDK's do at an end.
+struct Direction {
+    /// Our device's work and our driver's.
+    ours: [Work; 2],
+    /// testpmd's forwarding modes of device and driver.
+    modes: [&'static str; 2],
 }
 
 impl Direction {
     fn of(case: &Case) -> Direction {
         match case.variant.split(' ').next() {
-            Some("to-host") => Direction::ToHost,
-            Some("to-guest") => Direction::ToGuest,
-            // Also where a guest is only there to send back.
-            _ => Direction::Loop,
-        }
-    }
-
-    /// testpmd's forwarding modes of device and driver.
-    fn modes(self) -> (&'static str, &'static str) {
-        match self {
-            Direction::ToHost => ("rxonly", "txonly"),
-            Direction::ToGuest => ("txonly", "rxonly"),
-            Direction::Loop => ("io", "io"),
-        }
-    }
-
-    /// The work of our device.
-    fn device(self) -> Work {
-        match self {
-            Direction::ToHost => Work::Receive,
-            Direction::ToGuest => Work::Send,
-            Direction::Loop => Work::Echo,
-        }
-    }
-
-    /// The work of our driver.
-    fn driver(self) -> Work {
-        match self {
-            Direction::ToHost => Work::Send,
-            Direction::ToGuest => Work::Receive,
-            Direction::Loop => Work::EchoAfterSending,
+            Some("to-host") => Direction { ours: [Work::Receive, Work::Send], modes: ["rxonly", "txonly"] },
+            Some("to-guest") => Direction { ours: [Work::Send, Work::Receive], modes: ["txonly", "rxonly"] },
+            _ => Direction { ours: [Work::Echo, Work::EchoAfterSending], modes: ["io", "io"] },
         }
     }
 }
 
-/// The pairings of a device with a driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pairing {
-    /// Our device under DPDK's driver.
-    OurDevice,
-    /// Our driver on DPDK's device.
-    OurDriver,
-    /// Ours at both ends.
-    Both,
-    /// DPDK's at both ends.
-    Dpdk,
+/// A process at one end of vhost-user.
+enum End {
+    /// A netvale worker, which counts what it receives.
+    Ours(Rc<Worker>),
+    /// DPDK's testpmd, of which one port is counted, or all.
+    Dpdk(Rc<Testpmd>, Option<usize>),
 }
 
-impl Contender for Pairing {
-    fn name(&self) -> &str {
+impl End {
+    fn part(&self) -> Rc<dyn Part> {
         match self {
-            Pairing::OurDevice => "netvale",
-            Pairing::OurDriver => "netvale-driver",
-            Pairing::Both => "netvale-both",
-            Pairing::Dpdk => "dpdk-vhost",
+            End::Ours(worker) => Rc::clone(worker) as Rc<dyn Part>,
+            End::Dpdk(testpmd, _) => Rc::clone(testpmd) as Rc<dyn Part>,
         }
     }
 
-    fn about(&self) -> &str {
+    fn received(&self) -> Result<Tally> {
         match self {
-            Pairing::OurDevice => "our vhost-user device, polled, under DPDK's virtio-user driver",
-            Pairing::OurDriver => "our virtio driver, polled, on DPDK's vhost-user device (net_vhost)",
-            Pairing::Both => "our driver on our device",
-            Pairing::Dpdk => "DPDK's vhost-user device (net_vhost) under its virtio-user driver",
+            End::Ours(worker) => Ok(worker.tally()),
+            End::Dpdk(testpmd, port) => testpmd.received(*port),
         }
     }
 
-    fn fits(&self, case: &Case) -> bool {
-        case.scenario == SCENARIO.name
+    /// A netvale process at this end of each socket.
+    fn ours(role: &str, case: &Case, sockets: &[String], work: Work, core: usize) -> Result<End> {
+        let paths = sockets.iter().map(Into::into).collect();
+        let queues = Queues { paths, work, case: case.clone() };
+        Worker::spawn(Wrapper::None, role, Some(core), &queues).map(End::Ours)
     }
 
-    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        testpmd::available(env, 2)
+    /// testpmd with DPDK's vhost-user device, of which that port is counted.
+    fn device(case: &Case, vdevs: &[String], forward: &str, core: usize, place: &Place) -> Result<Rc<Testpmd>> {
+        let (name, cores, frame_bytes) = ("device", &[core], case.frame_bytes);
+        let burst = BURST as u32;
+        let device = Arguments { name, cores, vdevs, forward, frame_bytes, burst, ..Arguments::default() };
+        Testpmd::start(&device, place, &["start"])
     }
 
-    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        let (direction, cores) = (Direction::of(case), env.two_cores()?);
-        let place = Place::new(2, 0)?;
-        let socket = place.file("vhost.sock");
-        let device = if matches!(self, Pairing::OurDevice | Pairing::Both) {
-            Process::Ours(End::Device.spawn(case, std::slice::from_ref(&socket), direction.device(), cores.0)?)
-        } else {
-            let vdev = format!("net_vhost0,iface={socket}");
-            dpdk_device(case, &[vdev], direction.modes().0, cores.0, &place)?
+    /// testpmd with DPDK's virtio-user driver in the case's path. In a loop it sets frames going.
+    fn driver(case: &Case, socket: &str, forward: &str, core: usize, place: &Place) -> Result<End> {
+        let (flags, eal) = Path::of(case).dpdk();
+        let is_one_way = case.variant.starts_with("to-");
+        let driver = Arguments {
+            name: "driver",
+            cores: &[core],
+            vdevs: &[format!("net_virtio_user0,path={socket},{flags},queue_size=1024")],
+            single_file: true,
+            forward,
+            frame_bytes: case.frame_bytes,
+            burst: BURST as u32,
+            eal,
+            ..Arguments::default()
         };
-        let driver = if matches!(self, Pairing::OurDriver | Pairing::Both) {
-            Process::Ours(End::Driver.spawn(case, &[socket], direction.driver(), cores.1)?)
-        } else {
-            dpdk_driver(case, &socket, direction.modes().1, cores.1, &place)?
-        };
-        let processes = if direction == Direction::ToHost { [device, driver] } else { [driver, device] };
-        let words = format!("device {}, driver {}", cores.0, cores.1);
-        Ok(Box::new(Pair::settled(case, processes, words, Box::new(place))?))
+        let start = if is_one_way { "start" } else { "start tx_first 32" };
+        Ok(End::Dpdk(Testpmd::start(&driver, place, &[start])?, None))
     }
 }
 
-/// testpmd with DPDK's vhost-user device.
-fn dpdk_device(case: &Case, vdevs: &[String], forward: &str, core: usize, place: &Place) -> Result<Process> {
-    let setup = Setup {
-        name: "device",
-        cores: &[core],
-        vdevs,
-        single_file: false,
-        forward,
-        frame_bytes: case.frame_bytes,
-        burst: BURST as u32,
-        more: &[],
-        eal: &[],
-    };
-    let mut device = Testpmd::start(&setup, place)?;
-    device.command("start")?;
-    Ok(Process::Dpdk(device, None))
+/// A session of a process whose received frames are the figure, and what is at its other end.
+fn settled(case: &Case, words: String, counted: End, other: Rc<dyn Part>) -> Result<Session> {
+    let flowing =
+        Flowing { who: "the other end", is_strict: false, settle: SETTLE, parts: vec![counted.part(), other] };
+    flowing.session(case, words, true, move || counted.received())
 }
 
-/// testpmd with DPDK's virtio-user driver in the case's path.
-fn dpdk_driver(case: &Case, socket: &str, forward: &str, core: usize, place: &Place) -> Result<Process> {
-    let (flags, eal) = Path::of(case).dpdk();
-    let setup = Setup {
-        name: "driver",
-        cores: &[core],
-        vdevs: &[format!("net_virtio_user0,path={socket},{flags},queue_size=1024")],
-        single_file: true,
-        forward,
-        frame_bytes: case.frame_bytes,
-        burst: BURST as u32,
-        more: &[],
-        eal,
+/// A device and a driver, each ours or DPDK's.
+pub fn pairing(case: &Case, cores: Cores, our_device: bool, our_driver: bool) -> Result<Session> {
+    let (direction, place) = (Direction::of(case), Place::new(2, 0)?);
+    let socket = place.file("vhost.sock");
+    let sockets = std::slice::from_ref(&socket);
+    let device = if our_device {
+        End::ours(DEVICE, case, sockets, direction.ours[0], cores.0)?
+    } else {
+        let vdev = format!("net_vhost0,iface={socket}");
+        End::Dpdk(End::device(case, &[vdev], direction.modes[0], cores.0, &place)?, None)
     };
-    let mut driver = Testpmd::start(&setup, place)?;
-    driver.command(if Direction::of(case) == Direction::Loop { "start tx_first 32" } else { "start" })?;
-    Ok(Process::Dpdk(driver, None))
+    let driver = if our_driver {
+        End::ours(DRIVER, case, sockets, direction.ours[1], cores.1)?
+    } else {
+        End::driver(case, &socket, direction.modes[1], cores.1, &place)?
+    };
+    let words = format!("device {}, driver {}", cores.0, cores.1);
+    let is_to_host = direction.ours[0] == Work::Receive;
+    let (counted, other) = if is_to_host { (device, driver.part()) } else { (driver, device.part()) };
+    Ok(settled(case, words, counted, other)?.keeping(place))
+}
+
+fn pvp(case: &Case, cores: Cores, our_host: bool, our_guest: bool) -> Result<Session> {
+    let (is_mac, place) = (case.variant.starts_with("mac "), Place::new(2, 0)?);
+    let socket = place.file("vhost.sock");
+    let sockets = std::slice::from_ref(&socket);
+    let host = if our_host {
+        End::ours(DEVICE, case, sockets, Work::Generate, cores.0)?
+    } else {
+        let vdevs = [format!("net_null0,size={}", case.frame_bytes), format!("net_vhost0,iface={socket}")];
+        // The null port makes frames without end: what counts is what comes back on the other one.
+        End::Dpdk(End::device(case, &vdevs, "io", cores.0, &place)?, Some(1))
+    };
+    let guest = if our_guest {
+        End::ours(DRIVER, case, sockets, if is_mac { Work::MacEcho } else { Work::Echo }, cores.1)?
+    } else {
+        End::driver(case, &socket, if is_mac { "mac" } else { "io" }, cores.1, &place)?
+    };
+    let words = format!("host {}, guest {}", cores.0, cores.1);
+    Ok(settled(case, words, host, guest.part())?.keeping(place))
+}
+
+/// Two drivers, ours or DPDK's, on our switch.
+pub fn guests(case: &Case, cores: Cores, our_drivers: bool) -> Result<Session> {
+    let place = Place::new(1, 0)?;
+    let daemon = Daemon::start(None, cores.1, &format!("allow_dirs = [{:?}]\n", place.path()))?;
+    let sockets = ["v0", "v1"].map(|name| place.file(name));
+    for socket in &sockets {
+        daemon.attach(VALE, format!("vhost:{socket}"), PortOptions::default())?;
+    }
+    let ports = if our_drivers {
+        End::ours(DRIVER, case, &sockets, Work::Between, cores.0)?
+    } else {
+        let testpmd = ovs::ports(case, cores.0, &sockets, &place, case.variant == "in-order")?;
+        testpmd.command("start tx_first 16")?;
+        End::Dpdk(testpmd, None)
+    };
+    let words = format!("switch {}, both guests {}", cores.1, cores.0);
+    Ok(settled(case, words, ports, daemon)?.keeping(place))
 }

@@ -2,7 +2,7 @@
 
 use netvale_virtio::driver::options::DriverOptions;
 
-use crate::case::Case;
+use super::*;
 
 /// A driver's way of using a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

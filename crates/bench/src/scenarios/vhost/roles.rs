@@ -1,29 +1,21 @@
 //! Our workers: a device, a driver, each with one queue pair, polled.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use netvale_port::{Batch, Egress, Scratch, Source};
+use netvale_port::Egress;
 use netvale_vhost::frontend::BackEnd;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
-use netvale_virtio::Queues;
 use netvale_virtio::driver::port::VirtioPort;
-use serde::{Deserialize, Serialize};
 
 use super::paths::Path;
-use super::process::FRAMES;
-use crate::case::Case;
-use crate::error::{BenchError, Result};
-use crate::scenarios::traffic::frame;
-use crate::sys::worker::{Context, Role};
+use super::*;
+use crate::scenarios::bursts::{Burst, Outlet};
 
 /// Role of a device's process.
-const DEVICE: &str = "vhost-device";
+pub const DEVICE: &str = "vhost-device";
 /// Role of a driver's process.
-const DRIVER: &str = "vhost-driver";
-/// The roles by name.
-pub const ROLES: [(&str, Role); 2] = [(DEVICE, device_role), (DRIVER, driver_role)];
+pub const DRIVER: &str = "vhost-driver";
 
 /// Bytes of a frame that hold its addresses.
 const ADDRESSES: usize = 12;
@@ -51,63 +43,39 @@ pub enum Work {
     Between,
 }
 
+/// What a process is told: a device listens at these sockets, or a driver connects to them.
 #[derive(Debug, Serialize, Deserialize)]
-struct Task {
-    paths: Vec<String>,
-    work: Work,
-    case: Case,
+pub struct Queues {
+    /// The sockets.
+    pub paths: Vec<PathBuf>,
+    /// What it does.
+    pub work: Work,
+    /// The case.
+    pub case: Case,
 }
 
-/// A device that listens at `socket`, or a driver that connects to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The device.
-    Device,
-    /// The driver.
-    Driver,
+/// A device's process.
+pub fn device(context: &Context) -> Result<()> {
+    play(context, |path, _| {
+        let (site, mode, mac) = (path.into(), Mode::Server, [2; 6]);
+        VhostPort::new(&VhostOptions { site, mode, pairs: 1, mac, mtu: 1500 }).map_err(|e| failed(&e))
+    })
 }
 
-impl End {
-    /// Starts a netvale process at this end of each socket.
-    ///
-    /// # Errors
-    /// The process does not start.
-    pub fn spawn(self, case: &Case, sockets: &[String], work: Work, core: usize) -> Result<crate::sys::worker::Worker> {
-        let task = Task { paths: sockets.to_vec(), work, case: case.clone() };
-        let role = if self == End::Device { DEVICE } else { DRIVER };
-        crate::sys::worker::Worker::spawn(role, core, &task)
-    }
+/// A driver's process.
+pub fn driver(context: &Context) -> Result<()> {
+    play(context, |path, case| {
+        VirtioPort::new(BackEnd(path.into()), Path::of(case).driver_options()).map_err(|e| failed(&e))
+    })
 }
 
-fn device_role(context: &Context) -> Result<()> {
-    let task: Task = context.arguments()?;
-    let mut ports = Vec::new();
-    let mut keep = Vec::new();
+/// Opens a port at each socket, and works with them.
+fn play<P>(context: &Context, open: impl Fn(PathBuf, &Case) -> Result<(P, netvale_virtio::Queues)>) -> Result<()> {
+    let task: Queues = context.arguments()?;
+    let (mut ports, mut kept) = (Vec::new(), Vec::new());
     for path in &task.paths {
-        let options = VhostOptions {
-            site: std::path::PathBuf::from(path).into(),
-            mode: Mode::Server,
-            pairs: 1,
-            mac: [2; 6],
-            mtu: 1500,
-        };
-        let (port, queues) = VhostPort::new(&options).map_err(|e| failed(&e))?;
-        keep.push(port);
-        ports.extend(Port::first(queues));
-    }
-    context.ready()?;
-    work(context, &task, ports)
-}
-
-fn driver_role(context: &Context) -> Result<()> {
-    let task: Task = context.arguments()?;
-    let mut ports = Vec::new();
-    let mut keep = Vec::new();
-    for path in &task.paths {
-        let (port, queues) =
-            VirtioPort::new(BackEnd(std::path::PathBuf::from(path).into()), Path::of(&task.case).driver_options())
-                .map_err(|e| failed(&e))?;
-        keep.push(port);
+        let (port, queues) = open(path.clone(), &task.case)?;
+        kept.push(port);
         ports.extend(Port::first(queues));
     }
     context.ready()?;
@@ -120,12 +88,12 @@ fn failed(why: &dyn std::fmt::Display) -> BenchError {
 
 struct Port {
     egress: Arc<dyn Egress>,
-    source: Source,
+    outlet: Outlet,
 }
 
 impl Port {
-    fn first((egress, mut ingress): Queues) -> Option<Port> {
-        Some(Port { egress: egress.into_iter().next()?, source: Source::new(ingress.pop()?) })
+    fn first((egress, mut ingress): netvale_virtio::Queues) -> Option<Port> {
+        Some(Port { egress: egress.into_iter().next()?, outlet: Outlet::new(ingress.pop()?) })
     }
 }
 
@@ -133,44 +101,30 @@ impl Port {
 struct Bench<'a> {
     counter: &'a AtomicU64,
     total: u64,
-    spare: Box<Batch>,
-    scratch: Scratch,
-    picks: Vec<u16>,
-    /// A burst of generated frames.
-    burst: Batch,
+    burst: Burst,
 }
 
-fn work(context: &Context, task: &Task, mut ports: Vec<Port>) -> Result<()> {
-    let bytes = frame(2, 1, task.case.frame_bytes).leak();
-    let mut burst = Batch::new();
-    for _ in 0..BURST {
-        // SAFETY: leaked, so it outlives the batch.
-        unsafe { burst.push(bytes.as_ptr(), task.case.frame_bytes) };
-    }
-    let mut bench = Bench {
-        counter: context.counters.counter(FRAMES),
-        total: 0,
-        spare: Box::default(),
-        scratch: Scratch::new(),
-        picks: (0..netvale_port::BATCH as u16).collect(),
-        burst,
-    };
+fn work(context: &Context, task: &Queues, mut ports: Vec<Port>) -> Result<()> {
+    let burst = Burst::new(2, 1, task.case.frame_bytes, BURST);
+    let mut bench = Bench { counter: context.counter(FRAMES), total: 0, burst };
     if task.work == Work::Between {
         let [one, two] = &mut ports[..] else { return Ok(()) };
         bench.between(one, two);
     }
     let Some(port) = ports.first_mut() else { return Ok(()) };
-    if task.work == Work::EchoAfterSending {
-        bench.send_first(port);
+    // Until the other end is there, what is sent is dropped: what counts is what comes back.
+    while task.work == Work::EchoAfterSending && bench.total == 0 {
+        bench.send_often(port, FIRST_BURSTS);
+        bench.echo(port, |_| ());
     }
     loop {
         match task.work {
             Work::Receive => bench.receive(port),
-            Work::Send => bench.send(port),
+            Work::Send => bench.burst.send(&*port.egress),
             Work::Echo | Work::EchoAfterSending => bench.echo(port, |_| ()),
             Work::MacEcho => bench.echo(port, exchange_addresses),
             Work::Generate => {
-                bench.send(port);
+                bench.burst.send(&*port.egress);
                 bench.receive(port);
             }
             Work::Between => return Ok(()),
@@ -185,55 +139,35 @@ impl Bench<'_> {
     }
 
     fn receive(&mut self, port: &mut Port) {
-        let n = port.source.take(&mut self.spare).len();
+        let n = port.outlet.take();
         self.count(n);
-        port.source.release(&mut self.spare);
     }
 
-    fn send(&mut self, port: &Port) {
-        port.egress.deliver(&self.burst, &self.picks[..BURST], &mut self.scratch);
+    fn send_often(&mut self, port: &Port, bursts: usize) {
+        (0..bursts).for_each(|_| self.burst.send(&*port.egress));
     }
 
-    /// Until the other end is there, what is sent is dropped: what counts is what comes back.
-    fn send_first(&mut self, port: &mut Port) {
-        while self.total == 0 {
-            for _ in 0..FIRST_BURSTS {
-                self.send(port);
+    fn echo(&mut self, Port { egress, outlet }: &mut Port, change: fn(*mut u8)) {
+        outlet.take_with(|frames| {
+            if frames.is_empty() {
+                return;
             }
-            self.echo(port, |_| ());
-        }
-    }
-
-    fn echo(&mut self, port: &mut Port, change: fn(*mut u8)) {
-        let frames = port.source.take(&mut self.spare);
-        self.pass_on(&port.egress, frames, change);
-        port.source.release(&mut self.spare);
-    }
-
-    fn pass_on(&mut self, egress: &Arc<dyn Egress>, frames: &Batch, change: fn(*mut u8)) {
-        if frames.is_empty() {
-            return;
-        }
-        for frame in frames.iter() {
-            let (at, len) = frame.piece(0).raw();
-            if len >= ADDRESSES {
-                change(at.cast_mut());
+            for frame in frames.iter() {
+                let (at, len) = frame.piece(0).raw();
+                if len >= ADDRESSES {
+                    change(at.cast_mut());
+                }
             }
-        }
-        let n = frames.len();
-        egress.deliver(frames, &self.picks[..n], &mut self.scratch);
-        self.count(n);
+            self.burst.pass_on(&**egress, frames);
+            self.count(frames.len());
+        });
     }
 
     /// Two stations behind a switch: what came to one goes back through it, to the other. Never ends.
     fn between(&mut self, one: &mut Port, two: &mut Port) {
         loop {
-            while self.total == 0 {
-                for _ in 0..FIRST_BURSTS / 2 {
-                    self.send(one);
-                }
-                self.echo(one, exchange_addresses);
-                self.echo(two, exchange_addresses);
+            if self.total == 0 {
+                self.send_often(one, FIRST_BURSTS / 2);
             }
             self.echo(one, exchange_addresses);
             self.echo(two, exchange_addresses);

@@ -2,8 +2,6 @@
 //! messages prepared once and sent again, in turn. The difference is the encapsulation.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use netvale_port::{BATCH, Egress, Scratch};
 use netvale_vxlan::endpoint::SendOptions;
@@ -11,16 +9,11 @@ use netvale_vxlan::{Endpoint, Tunnel, TunnelEgress, TunnelOptions, header};
 use netvale_wire::MacAddr;
 use netvale_wire::build::{Udp, udp4};
 
-use crate::case::Case;
-use crate::contender::{Sample, Session};
-use crate::error::{BenchError, Result};
+use super::*;
 use crate::peers::underlay::VNI;
-use crate::scenarios::own::failed;
-use crate::scenarios::stations::FIRST_SENDER;
-use crate::scenarios::traffic::address;
+use crate::scenarios::embedded::word;
 use crate::stats::median;
 use crate::sys::prepared::{Prepared, sink, source};
-use crate::sys::threads::{Job, run_pinned};
 
 /// Batches that do not count after a change, and those that do: about half a millisecond.
 const SETTLE: u32 = 4;
@@ -28,17 +21,8 @@ const ROUNDS: u32 = 32;
 /// The station that the frames are for.
 const STATION: u16 = 0;
 
-/// Both ways to send.
-pub struct Encapsulate {
-    case: Case,
-    core: usize,
-    lane: Lane,
-    /// Nanoseconds a frame of the system call, of the last measurement.
-    call: f64,
-}
-
 /// The tunnel's egress and the same messages prepared, and the socket that nobody reads.
-pub struct Lane {
+pub struct Tunnelled {
     egress: TunnelEgress,
     prepared: Prepared,
     socket: UdpSocket,
@@ -47,11 +31,8 @@ pub struct Lane {
     _sink: UdpSocket,
 }
 
-impl Lane {
+impl Tunnelled {
     /// A tunnel over the loopback interface.
-    ///
-    /// # Errors
-    /// No descriptors.
     pub fn start(batch: u32, frame_bytes: u32) -> Result<Self> {
         let sink = sink(ip(2))?;
         let to = sink.local_addr().map_err(BenchError::io("asking for a socket's address"))?;
@@ -117,8 +98,7 @@ fn tunnel(local: IpAddr, to: SocketAddr) -> Result<Arc<Tunnel>> {
         key: [1, 2],
     };
     let tunnel = Tunnel::new(Arc::new(endpoint), options).map_err(|error| failed(&error))?;
-    let [a, b, c, d, e, f] = address(STATION);
-    tunnel.learn_all(&[(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), to.ip())]);
+    tunnel.learn_all(&[(word(STATION), to.ip())]);
     Ok(tunnel)
 }
 
@@ -139,46 +119,26 @@ fn datagram(len: u32) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl Encapsulate {
-    /// A tunnel over the loopback interface to a socket that nobody reads.
-    ///
-    /// # Errors
-    /// No descriptors.
-    pub fn start(case: &Case, core: usize) -> Result<Self> {
-        let lane = Lane::start(case.batch, case.frame_bytes)?;
-        Ok(Self { case: case.clone(), core, lane, call: 0.0 })
-    }
-}
-
-impl Session for Encapsulate {
-    fn measure(&mut self, window: Duration) -> Result<Sample> {
+/// A tunnel over the loopback interface to a socket that nobody reads: what encapsulation takes beside the system call.
+pub fn start(case: &Case, cores: Cores) -> Result<Session> {
+    let mut lane = Tunnelled::start(case.batch, case.frame_bytes)?;
+    let frames = u64::from(2 * ROUNDS) * u64::from(case.batch);
+    let measuring = move |window| {
         let (mut calls, mut on_top) = (Vec::new(), Vec::new());
-        let (lane, frames) = (&mut self.lane, u64::from(2 * ROUNDS) * u64::from(self.case.batch));
         let round = || {
             let (call, whole) = (lane.call()?, lane.tunnel());
             calls.push(call);
             on_top.push(whole - call);
             Ok(frames)
         };
-        let (_, beside) = run_pinned(vec![Job::new(self.core, round)], window)?;
-        let dropped = self.lane.egress.counters().all_drops().map(|(_, frames)| frames).sum::<u64>();
+        let (_, beside) = run_pinned(vec![Job::new(cores.0, round)], window)?;
+        let dropped = lane.egress.counters().all_drops().map(|(_, frames)| frames).sum::<u64>();
         if dropped > 0 {
             return Err(failed(&format!("the tunnel dropped {dropped} frames")));
         }
-        let silent = || BenchError::NoTraffic("netvale's tunnel".into());
-        self.call = median(&calls).ok_or_else(silent)?;
-        Ok(Sample::new(median(&on_top).ok_or_else(silent)?, beside))
-    }
-
-    fn cores(&self) -> String {
-        format!("one thread on {}", self.core)
-    }
-
-    fn touched(&self) -> bool {
-        true
-    }
-
-    fn context(&self) -> Vec<(String, String)> {
-        vec![("system_call_ns".into(), format!("{:.1}", self.call))]
-    }
+        let middle = |values: &[f64]| median(values).ok_or_else(|| BenchError::NoTraffic("netvale's tunnel".into()));
+        let call = middle(&calls)?;
+        Ok(Sample::new(middle(&on_top)?, beside).fact("system_call_ns", format!("{call:.1}")))
+    };
+    Ok(Session::new(format!("one thread on {}", cores.0), true, measuring))
 }

@@ -1,83 +1,92 @@
 //! Frames and TCP between two hosts over VXLAN, and what encapsulation costs a frame beside the system call.
 
 pub mod encapsulate;
-mod frames;
-mod hosts;
 
-use netvale_control::types::PortOptions;
-
-use crate::case::{Case, Unit};
-use crate::contender::{Contender, Env, Session};
-use crate::error::{Result, Skip};
-use crate::peers::across::Stream;
-use crate::peers::{iperf, underlay};
-use crate::scenarios::{Scenario, Variant};
-use crate::sys::netns::Netns;
-use encapsulate::Encapsulate;
-use frames::Frames;
-use hosts::Hosts;
+use super::*;
+use crate::peers::across::{OneWay, stream};
+use crate::peers::iperf;
+use crate::peers::underlay::{self, CUT, Underlay, VNI, vtep};
 
 const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
 /// TCP's variant.
 const TCP: &str = "tcp";
 /// The variant of a single thread.
 const ENCAPSULATE: &str = "encapsulate";
+/// The longest sleep of the programs.
+const PATIENCE: Duration = Duration::from_millis(10);
+/// The station that receives.
+const STATION: u16 = 0;
 
-/// The scenario.
+/// The scenario: a VALE switch with a VXLAN tunnel on each of two hosts.
 pub const SCENARIO: Scenario = Scenario {
     name: "vxlan",
     about: "frames and TCP between two hosts' switches over VXLAN, and what encapsulation costs beside the system call",
-    variants: &[
-        Variant { name: "frames", ..SHORT },
-        Variant { name: underlay::CUT, ..SHORT },
-        Variant { name: TCP, unit: Unit::Gbps, ..Variant::TWO_PORTS },
-        Variant { name: ENCAPSULATE, unit: Unit::Nanos, ..SHORT },
+    variants: variants![
+        SHORT => "frames", CUT;
+        Variant { unit: Unit::Gbps, ..Variant::TWO_PORTS } => TCP;
+        Variant { unit: Unit::Nanos, ..SHORT } => ENCAPSULATE
     ],
-    ours: Some(|| Box::new(Vxlan)),
+    needs: &[TWO],
+    start,
 };
 
-/// Switches with tunnels.
-struct Vxlan;
-
-impl Contender for Vxlan {
-    fn name(&self) -> &str {
-        "netvale"
+fn start(case: &Case, cores: Cores) -> Result<Session> {
+    match case.variant.as_str() {
+        ENCAPSULATE => return encapsulate::start(case, cores),
+        TCP => need(&[iperf::NEEDS], 2)?,
+        _ => need(&[NETWORKS], 2)?,
     }
-
-    fn about(&self) -> &str {
-        "a VALE switch with a VXLAN tunnel on each of two hosts"
+    let underlay = Underlay::new(case, cores)?;
+    let [near, far] = &underlay.hosts;
+    let daemons = [Daemon::start(Some(near), cores.0, "")?, Daemon::start(Some(far), cores.1, "")?];
+    for (host, daemon) in daemons.iter().enumerate() {
+        let tunnel = format!("vxlan:{VNI},local={},remote={}", vtep(host), vtep(1 - host));
+        daemon.attach(VALE, tunnel, PortOptions::default())?;
     }
-
-    fn fits(&self, case: &Case) -> bool {
-        case.scenario == SCENARIO.name
-    }
-
-    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        env.two_cores().map(|_| ())
-    }
-
-    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        let cores = env.two_cores()?;
-        match case.variant.as_str() {
-            ENCAPSULATE => return Ok(Box::new(Encapsulate::start(case, cores.0)?)),
-            TCP => iperf::available(env)?,
-            _ => underlay::available()?,
-        }
-        let hosts = Hosts::start(case, cores)?;
-        if case.variant == TCP {
-            let stations = [attached(&hosts, 0)?, attached(&hosts, 1)?];
-            Ok(Box::new(Stream::start(hosts, stations, cores)?.with("tap", "gro")))
-        } else {
-            Ok(Box::new(Frames::start(case, hosts, cores)?))
-        }
-    }
+    let session = if case.variant == TCP {
+        let stations = [attached(&daemons[0], near, 0)?, attached(&daemons[1], far, 1)?];
+        stream(vec![daemons[0].clone(), daemons[1].clone()], stations, cores)?.fact("tap", "gro")
+    } else {
+        one_way(case, cores, daemons)?
+    };
+    Ok(session.keeping(underlay))
 }
 
 /// A namespace with a TAP of a host's daemon.
-fn attached(hosts: &Hosts, host: usize) -> Result<Netns> {
+fn attached(daemon: &Daemon, hub: &Netns, host: usize) -> Result<Netns> {
     let namespace = Netns::new()?;
-    hosts.attach(host, "tap:nv0", PortOptions { gro: true, ..PortOptions::default() })?;
-    hosts.namespace(host).ip(&format!("link set nv0 netns {}", namespace.path()))?;
+    daemon.attach(VALE, "tap:nv0".into(), PortOptions { gro: true, ..PortOptions::default() })?;
+    hub.ip(&format!("link set nv0 netns {}", namespace.path()))?;
     underlay::set_up_station(&namespace, host, "nv0")?;
     Ok(namespace)
+}
+
+/// One way across the tunnel: a sender at one host's switch, a receiver at the other's. Both sleep when there is
+/// nothing to do, and so leave their core to the host's daemon. Switches and tunnels learn where the receiver is.
+fn one_way(case: &Case, cores: Cores, [near, far]: [Rc<Daemon>; 2]) -> Result<Session> {
+    let (touch, batch) = (Touch::of(case), case.batch.max(1));
+    let (mut from, mut to) = (near.port("from")?, far.port("to")?);
+    let mut sender = Sender::new(FIRST_SENDER, (STATION, 1), case.frame_bytes, touch);
+    sender.fill(&from.tx()[0]);
+    // To an address that nobody has: it goes to all, through the tunnel.
+    to.tx()[0].send(&frame(u16::MAX, STATION, case.frame_bytes));
+    to.sync();
+    near.wait_for_frames(1)?;
+    let mut receiver = Receiver::new(touch);
+    let one_way = OneWay {
+        who: "netvale's tunnel",
+        hosts: vec![near, far],
+        sender: move || {
+            from.wait(Interest::Tx, Some(PATIENCE)).map_err(|error| failed(&error))?;
+            Ok(sender.send(&mut from.tx()[0], batch).into())
+        },
+        receiver: move |wrong: &mut u64| {
+            to.wait(Interest::Rx, Some(PATIENCE)).map_err(|error| failed(&error))?;
+            let taken = receiver.receive(&mut to.rx()[0], batch);
+            *wrong = receiver.wrong;
+            Ok(taken.into())
+        },
+    };
+    let session = one_way.session(case, cores, case.touches(), true)?;
+    Ok(session.fact("slots", SLOTS).fact("bytes", touch.words()))
 }

@@ -1,0 +1,95 @@
+//! A switch in one thread, with the sender and the receiver: with policies and without them in turn, or with a delay
+//! line.
+
+use netvale_port::link::{Link, LinkSettings};
+use netvale_switch::{Forwarder, Policies, Switch, Work};
+
+use super::kinds::Kind;
+use super::*;
+use crate::scenarios::embedded::Lane;
+use crate::stats::median;
+
+/// Rounds after a change that do not count, and those that do: about half a millisecond.
+const SETTLE: u32 = 16;
+const COUNTED: u32 = 128;
+/// Rounds of the delay line between two looks at the clock.
+const ROUNDS: u32 = 32;
+/// What the line is like: as many frames as fast senders have under way in that time.
+const WORDS: &str = "delay 20ms limit 1000000";
+const BYTES: u64 = 256 << 20;
+const WHO: &str = "netvale's embedded switch";
+
+/// What a frame takes longer with policies: the same rings and buffers, whose ports have them in every other turn. What
+/// memory they have makes a larger difference than what is to be measured.
+pub fn on_top(case: &Case, cores: Cores) -> Result<Session> {
+    let (kind, switch) = (Kind::named(&case.variant)?, Switch::new("vale0"));
+    let mut lane = embedded::pair(case, &switch)?;
+    let measuring = move |window| {
+        let (mut without, mut on_top) = (Vec::new(), Vec::new());
+        let round = || {
+            let (before, first) = turn(&switch, &mut lane, Kind::None)?;
+            let (after, second) = turn(&switch, &mut lane, kind)?;
+            without.push(before);
+            on_top.push(after - before);
+            Ok(first + second)
+        };
+        let (_, beside) = run_pinned(vec![Job::new(cores.0, round)], window)?;
+        lane.stations.books(0).check(WHO)?;
+        let middle = |values: &[f64]| median(values).ok_or_else(|| BenchError::NoTraffic(WHO.into()));
+        let without = middle(&without)?;
+        Ok(Sample::new(middle(&on_top)?, beside).fact("without_policies_ns", format!("{without:.1}")))
+    };
+    let words = format!("sender, switch and receiver in one thread on {}", cores.0);
+    Ok(Session::new(words, case.touches(), measuring).fact("slots", SLOTS))
+}
+
+/// Nanoseconds a frame of a turn with `kind`.
+fn turn(switch: &Switch, lane: &mut Lane, kind: Kind) -> Result<(f64, u64)> {
+    Kind::clear(switch);
+    kind.set(switch)?;
+    (0..SETTLE).for_each(|_| _ = lane.round());
+    let begun = Instant::now();
+    let frames: u64 = (0..COUNTED).map(|_| lane.round()).sum();
+    Ok((begun.elapsed().as_nanos() as f64 / frames.max(1) as f64, frames))
+}
+
+/// Frames through a delay line: the sender's port sends through it.
+pub fn delay(case: &Case, cores: Cores) -> Result<Session> {
+    let switch = Switch::new("vale0");
+    let Lane { mut stations, forwarder: mut near, .. } = embedded::pair(case, &switch)?;
+    let mut far = line(&switch)?;
+    let (mut work, own) = (Work::default(), case.clone());
+    let measuring = move |window| {
+        let round = || {
+            let mut received = 0;
+            for _ in 0..ROUNDS {
+                // Frames are under way for longer than it takes to send all that the receiver has room for.
+                stations.forget_lost();
+                stations.send();
+                near.pass(&mut work);
+                far.pass(&mut work);
+                received += stations.receive();
+            }
+            Ok(received)
+        };
+        let (done, beside) = run_pinned(vec![Job::new(cores.0, round)], window)?;
+        match stations.books(0).wrong {
+            0 => Ok(Sample::new(own.rate(total_rate("the delay line", &done)?), beside)),
+            frames => Err(BenchError::WrongBytes { who: "the delay line".into(), frames }),
+        }
+    };
+    let words = format!("sender, both ends, switch and receiver in one thread on {}", cores.0);
+    Ok(Session::new(words, case.touches(), measuring).fact("slots", SLOTS).fact("link", WORDS))
+}
+
+/// Puts a line behind the first of the pair's ports. Returns what forwards from its far end.
+fn line(switch: &Arc<Switch>) -> Result<Forwarder> {
+    let impair = Some(WORDS.parse().map_err(|error| failed(&error))?);
+    let settings = LinkSettings { impair, rates: Vec::new(), bytes: BYTES, frames: None, seed: 1 };
+    let (link, end) = Link::new(settings, 1, None, Arc::default()).map_err(|error| failed(&error))?;
+    let far = Forwarder::of_link(Arc::clone(switch), 0, end);
+    let policies = Policies { link: Some(link), ..Policies::default() };
+    switch.set_policies(0, Some(Arc::new(policies)), None);
+    Kind::None.set(switch)?;
+    Ok(far)
+}

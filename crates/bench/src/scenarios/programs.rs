@@ -1,0 +1,153 @@
+//! The programs at the ends of what frames pass: senders and receivers, each a process of its own, in every API.
+
+use std::hint::black_box;
+
+use libc::{POLLIN, POLLOUT};
+
+use super::own::open;
+use super::*;
+use crate::sys::netmap_api::{ApiPort, LINE};
+use crate::sys::pcap_api::{Capture, Tally};
+
+/// The role of a sender with a netvale port.
+pub const SENDER: &str = "sender";
+/// The role of a receiver with a netvale port.
+pub const RECEIVER: &str = "receiver";
+/// The role of pkt-gen's receiver.
+pub const PKT_GEN: &str = "pkt-gen-rx";
+/// The role of a sender for netmap.
+pub const NETMAP_SENDER: &str = "netmap-tx";
+/// The role of a receiver for netmap.
+pub const NETMAP_RECEIVER: &str = "netmap-rx";
+/// The role of a receiver for libpcap.
+pub const PCAP_RECEIVER: &str = "pcap-rx";
+
+/// How pkt-gen waits: a look for so long, then asleep for up to so long.
+const SPIN: Duration = Duration::from_micros(50);
+const PATIENCE: Duration = Duration::from_millis(50);
+/// The number of frames ahead that bytes are fetched.
+const AHEAD: u32 = 8;
+
+/// What a program is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Program {
+    /// Run directory of the daemon.
+    pub dir: PathBuf,
+    /// Port or interface.
+    pub port: String,
+    /// The case.
+    pub case: Case,
+    /// The bytes of frames that it touches.
+    pub touch: Touch,
+    /// Whether a sender of netvale's sleeps while there is no room.
+    pub sleeps: bool,
+}
+
+/// Sends as fast as there is room.
+pub fn sender(context: &Context) -> Result<()> {
+    let Program { dir, port, case, touch, sleeps } = context.arguments()?;
+    let mut port = open(&dir, &port, SLOTS)?;
+    let mut sender = Sender::new(1, (2, 1), case.frame_bytes, touch);
+    sender.fill(&port.tx()[0]);
+    let (sent, batch) = (context.counter(FRAMES), case.batch.max(1));
+    context.ready()?;
+    let tx = &mut port.tx()[0];
+    loop {
+        if sender.send(tx, batch) == 0 && sleeps {
+            tx.wait(SPIN, PATIENCE);
+        }
+        publish(sent, sender.sent);
+    }
+}
+
+/// Receives as fast as it can.
+pub fn receiver(context: &Context) -> Result<()> {
+    let Program { dir, port, case, touch, .. } = context.arguments()?;
+    let mut port = open(&dir, &port, SLOTS)?;
+    let mut receiver = Receiver::new(touch);
+    let (received, wrong) = (context.counter(FRAMES), context.counter(WRONG));
+    let batch = case.batch.max(1);
+    context.ready()?;
+    let rx = &mut port.rx()[0];
+    loop {
+        receiver.receive(rx, batch);
+        publish(received, receiver.received);
+        publish(wrong, receiver.wrong);
+    }
+}
+
+/// The loop of pkt-gen's receiver; where it touches bytes it fetches them ahead, as fast as we know how.
+pub fn pkt_gen(context: &Context) -> Result<()> {
+    let Program { dir, port, case, touch, .. } = context.arguments()?;
+    let mut port = open(&dir, &port, SLOTS)?;
+    let touches = touch != Touch::Nothing;
+    context.ready()?;
+    let (mut received, mut wrong) = (0, 0);
+    loop {
+        let ring = &mut port.rx()[0];
+        let _ = ring.sync();
+        let n = ring.space().min(case.batch);
+        for k in 0..n {
+            let i = ring.at(k);
+            wrong += u64::from(u32::from(ring.slot(i).len) != case.frame_bytes);
+            if touches {
+                ring.mem().prefetch_read(ring.slot(ring.at((k + AHEAD).min(n - 1))).buf_idx);
+                let mut line = [0u8; LINE];
+                black_box(ring.read(i, &mut line));
+            }
+        }
+        ring.advance(n);
+        if n == 0 {
+            ring.wait(SPIN, PATIENCE);
+        }
+        received += u64::from(n);
+        publish(context.counter(FRAMES), received);
+        publish(context.counter(WRONG), wrong);
+    }
+}
+
+/// Sends as programs for netmap do.
+pub fn netmap_sender(context: &Context) -> Result<()> {
+    let Program { port, case, touch, .. } = context.arguments()?;
+    let port = ApiPort::open(&port, SLOTS)?;
+    let (bytes, len) = (frame(2, 1, case.frame_bytes), case.frame_bytes as u16);
+    let line = if touch == Touch::Nothing { None } else { bytes.get(..LINE) };
+    let mut ring = port.tx();
+    ring.fill(&bytes);
+    context.ready()?;
+    loop {
+        port.poll(POLLOUT)?;
+        let n = ring.space().min(case.batch);
+        ring.send(n, len, line);
+    }
+}
+
+/// Receives as programs for netmap do.
+pub fn netmap_receiver(context: &Context) -> Result<()> {
+    let Program { port, case, touch, .. } = context.arguments()?;
+    let port = ApiPort::open(&port, SLOTS)?;
+    let mut ring = port.rx();
+    context.ready()?;
+    let (mut received, mut wrong) = (0, 0);
+    loop {
+        port.poll(POLLIN)?;
+        let n = ring.space().min(case.batch);
+        wrong += ring.receive(n, case.frame_bytes, touch != Touch::Nothing);
+        received += u64::from(n);
+        publish(context.counter(FRAMES), received);
+        publish(context.counter(WRONG), wrong);
+    }
+}
+
+/// Receives as programs for libpcap do.
+pub fn pcap_receiver(context: &Context) -> Result<()> {
+    let Program { port, case, touch, .. } = context.arguments()?;
+    let mut capture = Capture::open(&port)?;
+    let mut tally = Tally { frames: 0, wrong: 0, len: case.frame_bytes, touch: touch != Touch::Nothing };
+    context.ready()?;
+    loop {
+        capture.take(case.batch, &mut tally)?;
+        publish(context.counter(FRAMES), tally.frames);
+        publish(context.counter(WRONG), tally.wrong);
+    }
+}
