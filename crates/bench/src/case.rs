@@ -102,8 +102,11 @@ pub struct Case {
 impl Case {
     /// A case in which all that may vary is zero, or nothing.
     pub fn new(scenario: &str, variant: &str, unit: Unit) -> Self {
-        let (scenario, variant) = (scenario.to_owned(), variant.to_owned());
-        let (spin_us, addresses, foreign) = (None, None, None);
+        let scenario = scenario.to_owned();
+        let variant = variant.to_owned();
+        let spin_us = None;
+        let addresses = None;
+        let foreign = None;
         Self { scenario, variant, frame_bytes: 0, batch: 0, ports: 0, spin_us, addresses, foreign, unit }
     }
 
@@ -194,10 +197,12 @@ mod tests {
     fn names() {
         let mut case = crate::record::tests::sample(None).case;
         assert_eq!((case.label().as_str(), case.to_string().as_str()), ("touched", "pipe touched 60 B batch 256"));
-        (case.foreign, case.spin_us) = (Some(4), Some(5));
+        case.foreign = Some(4);
+        case.spin_us = Some(5);
         assert_eq!(case.label(), "touched 5 us 4 foreign");
         assert_eq!(case.to_string(), "pipe touched 60 B batch 256 spin 5 us 4 foreign threads");
-        (case.scenario, case.variant) = ("crowded".into(), "ping-p99".into());
+        case.scenario = "crowded".into();
+        case.variant = "ping-p99".into();
         assert!(case.is_crowded("ping") && !case.is_crowded("pipe"));
     }
 

@@ -105,7 +105,8 @@ impl Session {
         touched: bool,
         measuring: impl FnMut(Duration) -> Result<Sample> + 'static,
     ) -> Self {
-        let (cores, measuring) = (cores.into(), Box::new(measuring));
+        let cores = cores.into();
+        let measuring = Box::new(measuring);
         Self { measuring, check: None, parts: Vec::new(), kept: Vec::new(), cores, touched, facts: Vec::new() }
     }
 

@@ -38,7 +38,8 @@ pub fn counted<C: FnMut() -> Result<Tally>>(
     how: Counting,
     mut count: C,
 ) -> impl FnMut(Duration) -> Result<Sample> + use<C> {
-    let (unit, frame_bytes) = (case.unit, case.frame_bytes);
+    let unit = case.unit;
+    let frame_bytes = case.frame_bytes;
     move |window| {
         let watch = || how.watched.as_ref().map(|(pids, threads)| Watch::start(pids, threads));
         interrupt::sleep(how.settle)?;
@@ -49,7 +50,8 @@ pub fn counted<C: FnMut() -> Result<Tally>>(
         let beside = inside.map(Watch::finish);
         let (after, end) = count()?;
         let beside = beside.or_else(|| around.map(Watch::finish)).unwrap_or_default();
-        let (frames, seconds) = (after.saturating_sub(before), end.duration_since(start).as_secs_f64());
+        let frames = after.saturating_sub(before);
+        let seconds = end.duration_since(start).as_secs_f64();
         match how.who {
             Some(who) if frames == 0 => Err(BenchError::NoTraffic(who.to_owned())),
             _ => Ok(Sample::new(unit.rate(frames, frame_bytes, seconds).unwrap_or(0.0), beside)),

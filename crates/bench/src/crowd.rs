@@ -24,16 +24,20 @@ pub fn beside(case: &Case, session: Session) -> Result<Session> {
     let Some(foreign) = case.foreign else { return Ok(session) };
     let crowd = Worker::spawn(Wrapper::None, ROLE.0, None, &foreign)?;
     crowd.freeze()?;
-    let (own, cpus, is_p99) = (session.processes(), pin::allowed()?.len(), case.variant.ends_with(P99));
+    let own = session.processes();
+    let cpus = pin::allowed()?.len();
+    let is_p99 = case.variant.ends_with(P99);
     let all = [&own[..], &[crowd.pid()]].concat();
     let wrap = |mut inner: crate::contender::Measuring| {
         move |window: Duration| {
             interrupt::sleep(SETTLE)?;
             // The foreign threads are part of the measurement, and that programs wait for them is what is measured.
             let watch = Watch::start(&all, &[]);
-            let (used, start) = (disturb::cpu_time(&own), Instant::now());
+            let used = disturb::cpu_time(&own);
+            let start = Instant::now();
             let mut sample = inner(window)?;
-            let (used, time) = (disturb::cpu_time(&own).saturating_sub(used), start.elapsed() * cpus as u32);
+            let used = disturb::cpu_time(&own).saturating_sub(used);
+            let time = start.elapsed() * cpus as u32;
             sample.disturbance = watch.finish();
             sample.cpu_percent = Some(100.0 * used.as_secs_f64() / time.as_secs_f64().max(1e-9));
             if let Some(times) = sample.latencies.as_ref().filter(|_| is_p99) {

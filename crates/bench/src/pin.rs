@@ -76,7 +76,8 @@ mod tests {
     #[test]
     fn releases_threads() {
         let all = allowed().expect("affinity");
-        let (told, asked) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        let told = std::sync::Barrier::new(2);
+        let asked = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {
             let pinned = scope.spawn(|| {
                 pin(*all.last().expect("some CPU")).expect("an allowed CPU");

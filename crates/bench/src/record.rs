@@ -132,6 +132,11 @@ impl Record {
         })
     }
 
+    /// How many times better ours is, if there is a peer.
+    pub fn ratio(&self) -> Option<f64> {
+        self.against.as_ref()?.ratio
+    }
+
     /// Both.
     pub fn sides(&self) -> impl Iterator<Item = Side<'_>> {
         std::iter::once(self.own()).chain(self.peer())

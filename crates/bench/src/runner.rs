@@ -116,7 +116,8 @@ struct Round<'a> {
 
 impl Round<'_> {
     fn set_up<'a>(&self, contenders: &[&'a Contender]) -> Result<(Vec<Line>, Vec<Entrant<'a>>)> {
-        let (mut lines, mut ready) = (Vec::new(), Vec::new());
+        let mut lines = Vec::new();
+        let mut ready = Vec::new();
         for &who in contenders {
             self.progress.say(format!("{}: setting up {}", self.case, who.name));
             match enter(who, self.case, self.cpus, self.plan) {
@@ -160,7 +161,8 @@ impl Round<'_> {
 fn enter<'a>(who: &'a Contender, case: &Case, cpus: &[usize], plan: Plan) -> Result<Entrant<'a>> {
     who.available(cpus)?;
     let session = crowd::beside(case, who.start(case, cpus)?)?;
-    let (values, shares) = (Vec::new(), Vec::new());
+    let values = Vec::new();
+    let shares = Vec::new();
     let mut entrant = Entrant { who, session, values, latencies: None, shares, disturbed: false, facts: Vec::new() };
     entrant.attempt(plan.warm_up)?;
     Ok(entrant)

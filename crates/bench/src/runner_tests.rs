@@ -46,7 +46,8 @@ impl Drop for Pretence {
 /// A contender that writes down what is asked of it, gives `values` in turn, is disturbed in its first `disturbed`
 /// attempts, and fails where it says.
 fn pretends(name: &'static str, diary: &Diary, values: &[f64], disturbed: usize, fails: &'static str) -> Contender {
-    let (diary, values) = (Rc::clone(diary), values.to_vec());
+    let diary = Rc::clone(diary);
+    let values = values.to_vec();
     let needs: Needs = if fails == "available" { &[TWO] } else { &[ONE] };
     Contender::new(
         name,
@@ -57,7 +58,9 @@ fn pretends(name: &'static str, diary: &Diary, values: &[f64], disturbed: usize,
             if fails == "start" {
                 return Err(BenchError::NoTraffic(name.into()));
             }
-            let (own, mut values, mut disturbed) = (Rc::clone(&diary), values.clone().into_iter().cycle(), disturbed);
+            let own = Rc::clone(&diary);
+            let mut values = values.clone().into_iter().cycle();
+            let mut disturbed = disturbed;
             let measuring = move |_| {
                 let foreign_percent = if disturbed > 0 { 50.0 } else { 0.0 };
                 disturbed = disturbed.saturating_sub(1);
@@ -141,7 +144,8 @@ fn failing_peers_are_skipped() {
 #[test]
 fn alone() {
     let diary = Diary::default();
-    let (one, two) = (pretender("one", &diary, &[1.0]), pretender("two", &diary, &[2.0]));
+    let one = pretender("one", &diary, &[1.0]);
+    let two = pretender("two", &diary, &[2.0]);
     let lines = run(&[&one, &two], true);
     let name = |line: &Line| match line {
         Line::Record(record) => record.contender.clone(),
@@ -156,7 +160,8 @@ fn alone() {
 fn failing_ours_leaves_peers_alone() {
     let diary = Diary::default();
     let ours = pretends("ours", &diary, &[5.0], 0, "start");
-    let (one, two) = (pretender("one", &diary, &[1.0]), pretender("two", &diary, &[2.0]));
+    let one = pretender("one", &diary, &[1.0]);
+    let two = pretender("two", &diary, &[2.0]);
     let lines = run(&[&ours, &one, &two], false);
     let [Line::Skipped(skipped), Line::Record(first), Line::Record(second)] = &lines[..] else { panic!("{lines:?}") };
     assert_eq!(

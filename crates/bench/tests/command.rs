@@ -51,7 +51,8 @@ fn crowded() {
 #[test]
 fn report() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (results, out) = (dir.path().join("results"), dir.path().join("report"));
+    let results = dir.path().join("results");
+    let out = dir.path().join("report");
     std::fs::write(&results, stdout(&bench(&[&COPY[..], &["--json"]].concat()))).expect("room for a file");
     let text = |path: &std::path::Path| path.to_str().expect("text").to_owned();
     let written = stdout(&bench(&["report", "-o", &text(&out), &text(&results)]));

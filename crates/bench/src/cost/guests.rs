@@ -29,7 +29,8 @@ type End = (Arc<dyn Egress>, Box<dyn Ingress>);
 /// connection to come up; `kept` keeps all of it alive.
 fn across(batch: u32, from: End, to: End, kept: impl Any) -> Track {
     let mut burst = Burst::new(2, 1, 60, batch.clamp(1, BATCH as u32) as usize);
-    let ((egress, idle_ingress), (idle_egress, ingress)) = (from, to);
+    let (egress, idle_ingress) = from;
+    let (idle_egress, ingress) = to;
     let mut outlet = Outlet::new(ingress);
     Box::new(move || {
         let _ = (&kept, &idle_ingress, &idle_egress);

@@ -102,7 +102,8 @@ fn measured(track: &mut Track, frames: u64) -> u64 {
 /// Inside valgrind: sends frames, and prints how many were counted.
 pub fn count(name: &str, batch: u32) -> Result<()> {
     let mut track = (find(name)?.track)(batch)?;
-    let (started, mut warm) = (Instant::now(), 0);
+    let started = Instant::now();
+    let mut warm = 0;
     while warm < WARM_UP {
         warm += track();
         if started.elapsed() > START_LIMIT {
@@ -124,7 +125,8 @@ pub fn run(names: &[String], file: &Path, update: bool, out: &mut dyn Write) -> 
         names.iter().map(|name| find(name)).collect::<Result<Vec<_>>>()?
     };
     let mut budgets = Budgets::read(file)?;
-    let (mut table, mut kept) = (Table::new(), true);
+    let mut table = Table::new();
+    let mut kept = true;
     table.load_style(presets::NOTHING).set_header(["path", "batch", "instructions", "budget", "", "what it is"]);
     for path in chosen {
         for batch in BATCHES {
@@ -135,7 +137,8 @@ pub fn run(names: &[String], file: &Path, update: bool, out: &mut dyn Write) -> 
             let verdict = budgets.judge(path.name, batch, cost);
             kept &= verdict.is_kept();
             let budget = verdict.budget().map_or_else(|| "-".into(), |budget| format!("{budget:.1}"));
-            let (batch, cost) = (batch.to_string(), format!("{cost:.1}"));
+            let batch = batch.to_string();
+            let cost = format!("{cost:.1}");
             table.add_row([path.name.into(), batch, cost, budget, verdict.words().into(), path.about.into()]);
         }
     }
@@ -161,7 +164,8 @@ fn counted(path: &NamedPath, batch: u32) -> Result<f64> {
     command.env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX512F,-AVX512VL,-AVX512BW,-ERMS,-FSRM");
     command.arg(own).args([SUBCOMMAND, path.name, &batch.to_string()]);
     let output = command.output().map_err(BenchError::spawn("valgrind"))?;
-    let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
     let unreadable = |what: &str| {
         BenchError::unreadable(format!("valgrind … {SUBCOMMAND} {} {batch}", path.name), what, &format!("{text}{said}"))
     };

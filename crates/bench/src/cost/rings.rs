@@ -33,7 +33,9 @@ fn case(batch: u32, receivers: u32) -> Case {
 /// A pipe inside this program.
 pub fn pipe(batch: u32) -> Result<Track> {
     let (mut a, mut b) = Client::pipe_pair(SLOTS, 0).map_err(|e| failed(&e))?;
-    let (tx, rx, case) = (a.take_rings().0, b.take_rings().1, case(batch, 1));
+    let tx = a.take_rings().0;
+    let rx = b.take_rings().1;
+    let case = case(batch, 1);
     let mut stations = Stations::new(Plan::of(&case), &case, 0, Touch::Nothing, tx, rx);
     Ok(Box::new(move || {
         let _ = (&a, &b);
@@ -49,7 +51,8 @@ fn switched(
     hdr_len: u32,
     prepare: impl FnOnce(&Arc<Switch>, Plan) -> Result<()>,
 ) -> Result<Lane> {
-    let (case, switch) = (case(batch, receivers), Switch::new("vale0"));
+    let case = case(batch, receivers);
+    let switch = Switch::new("vale0");
     let (forwarder, tx, _) = embedded::port(&switch, "from", SLOTS, hdr_len)?;
     let to = |i| embedded::port(&switch, &format!("to{i}"), SLOTS, hdr_len).map(|(_, _, rx)| rx);
     let rx = (0..receivers).map(to).collect::<Result<_>>()?;
@@ -100,7 +103,8 @@ impl Drop for Timing {
 /// From one port to another, while one of that many batches is timed.
 pub fn vale_timed(batch: u32, one_of: u32) -> Result<Track> {
     set_sampling(one_of);
-    let (timing, mut lane) = (Timing, switched(batch, 1, 0, learned)?);
+    let timing = Timing;
+    let mut lane = switched(batch, 1, 0, learned)?;
     Ok(Box::new(move || {
         let _ = &timing;
         lane.round()
@@ -109,10 +113,12 @@ pub fn vale_timed(batch: u32, one_of: u32) -> Result<Track> {
 
 /// A switch between two netmap programs: each moves the indices in the rings' headers, then syncs.
 pub fn netmap_api(batch: u32) -> Result<Track> {
-    let (case, switch) = (case(batch, 1), Switch::new("vale0"));
+    let case = case(batch, 1);
+    let switch = Switch::new("vale0");
     let (mut forwarder, mut tx, _) = embedded::port(&switch, "from", SLOTS, 0)?;
     let (_, _, mut rx) = embedded::port(&switch, "to", SLOTS, 0)?;
-    let (plan, mut work) = (Plan::of(&case), Work::default());
+    let plan = Plan::of(&case);
+    let mut work = Work::default();
     learned(&switch, plan)?;
     plan.sender(0, case.frame_bytes, Touch::Nothing).fill(&tx);
     let _ = tx.sync_header();
@@ -156,7 +162,8 @@ fn guest() -> Result<Guest> {
 
 /// A switch from a guest's rings to those of a number of others in turn.
 pub fn ptnet(batch: u32, receivers: u32) -> Result<Track> {
-    let (case, switch) = (case(batch, receivers), Switch::new("vale0"));
+    let case = case(batch, receivers);
+    let switch = Switch::new("vale0");
     let attach = |name: String, egresses| {
         switch.attach(Port { name, egresses, lossless: false, ..Port::default() }).map_err(|e| failed(&e))
     };

@@ -25,7 +25,9 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     }
     let (mut sender, mut receiver) =
         namespace.inside(|| Ok((PacketSocket::open("p0", Role::Send)?, PacketSocket::open("p1", Role::Receive)?)))?;
-    let (own, bytes, batch) = (case.clone(), frame(0, 1, case.frame_bytes), frames::batch(case));
+    let own = case.clone();
+    let bytes = frame(0, 1, case.frame_bytes);
+    let batch = frames::batch(case);
     let measuring = move |window| {
         let jobs = vec![
             Job::new(cores.0, || sender.send(&bytes, batch).map(|_| 0)),

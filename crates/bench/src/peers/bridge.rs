@@ -40,7 +40,8 @@ fn start(who: &'static str, case: &Case, cores: Cores, end: fn(&Netns, usize) ->
     }
     let mut ends = [end(&namespace, 0)?, end(&namespace, 1)?];
     namespace.ip("link set br0 up")?;
-    let (own, batch) = (case.clone(), frames::batch(case));
+    let own = case.clone();
+    let batch = frames::batch(case);
     let measuring = move |window| {
         let jobs = ends.iter_mut().zip([cores.0, cores.1]).enumerate().map(|(index, (end, core))| {
             let bytes = frame(index, 1 - index, own.frame_bytes);

@@ -72,7 +72,8 @@ pub fn session(
 }
 
 fn ring(who: &'static str, forward: &str, best: u32, case: &Case, Cores(first, second): Cores) -> Result<Session> {
-    let (place, burst) = (Place::new(1, 0)?, burst(case, best));
+    let place = Place::new(1, 0)?;
+    let burst = burst(case, best);
     let arguments = Arguments {
         name: "ring",
         cores: &[first, second],
@@ -92,7 +93,8 @@ fn ring(who: &'static str, forward: &str, best: u32, case: &Case, Cores(first, s
 /// From the server to the client: the faster direction. Frames are copied into and out of the shared ring's buffers,
 /// unless those are the client's own (`zero-copy=yes`).
 fn memif(who: &'static str, zero_copy: &str, case: &Case, Cores(first, second): Cores) -> Result<Session> {
-    let (place, burst) = (Place::new(2, 0)?, burst(case, MEMIF_BURST));
+    let place = Place::new(2, 0)?;
+    let burst = burst(case, MEMIF_BURST);
     let start = |role: &str, more: &str, core: usize, forward: &str| {
         let socket = place.file("memif.sock");
         let device = format!("net_memif0,role={role},id=0,socket={socket},socket-abstract=no,rsize=10{more}");

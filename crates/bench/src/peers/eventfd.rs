@@ -30,7 +30,8 @@ pub fn peers() -> Vec<Contender> {
 
 fn start(who: &'static str, case: &Case, cores: Cores) -> Result<Session> {
     let cores = case.foreign.is_none().then_some(cores);
-    let (ping, pong) = (event()?, event()?);
+    let ping = event()?;
+    let pong = event()?;
     let clone = |event: &OwnedFd| event.try_clone().map_err(BenchError::io("duplicating an eventfd"));
     let near = Hand { out: clone(&ping)?, back: clone(&pong)? };
     let words = match cores {

@@ -36,7 +36,9 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
 
 /// A bridge with a VXLAN device to the other host.
 fn bridge(underlay: &Underlay, host: usize) -> Result<()> {
-    let (namespace, local, remote) = (&underlay.hosts[host], vtep(host), vtep(1 - host));
+    let namespace = &underlay.hosts[host];
+    let local = vtep(host);
+    let remote = vtep(1 - host);
     namespace.ip("link add br0 type bridge mcast_snooping 0")?;
     namespace.ip(&format!("link add vx0 type vxlan id {VNI} local {local} remote {remote} dstport 4789"))?;
     namespace.ip("link set vx0 master br0 up")?;
@@ -62,7 +64,8 @@ fn one_way(case: &Case, cores: Cores, underlay: &Underlay) -> Result<Session> {
         PacketSocket::open("p0", Role::Send)?.send(&frame(1, 0, case.frame_bytes), 1)?;
         PacketSocket::open("p0", Role::Receive)
     })?;
-    let (bytes, batch) = (frame(0, 1, case.frame_bytes), frames::batch(case));
+    let bytes = frame(0, 1, case.frame_bytes);
+    let batch = frames::batch(case);
     let one_way = OneWay {
         who: "the kernel's VXLAN device",
         hosts: Vec::new(),

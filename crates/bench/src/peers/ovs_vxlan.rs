@@ -40,7 +40,8 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
         need(&[iperf::NEEDS], 2)?;
         need(ETHTOOL, 2)?;
     }
-    let (underlay, place) = (Underlay::new(case, cores)?, Place::new(0, 2 * SWITCH_PAGES)?);
+    let underlay = Underlay::new(case, cores)?;
+    let place = Place::new(0, 2 * SWITCH_PAGES)?;
     let switch = |host: usize, name: &str, core: usize| {
         let inside = Some(&underlay.hosts[host]);
         let switch = Switch::start(&place, name, inside, Some(Cores(core, core)), &SETTINGS)?;
@@ -70,7 +71,9 @@ fn af_xdp(index: usize, interface: &str) -> String {
 
 /// Gives a switch its host's interface of the underlay, and a bridge with a tunnel.
 fn join(switch: &Switch, underlay: &Underlay, host: usize) -> Result<()> {
-    let (local, remote, address) = (vtep(host), vtep(1 - host), bridge_address(host));
+    let local = vtep(host);
+    let remote = vtep(1 - host);
+    let address = bridge_address(host);
     let device = af_xdp(0, INTERFACE);
     switch.set(&format!(
         "add-br phy -- set bridge phy datapath_type=netdev other_config:hwaddr=\"{address}\" \
@@ -104,9 +107,11 @@ fn one_way(case: &Case, cores: Cores, [near, far]: &[Rc<Switch>; 2], hosts: Part
         switch.set("add-port br0 v0 -- set Interface v0 type=dpdkvhostuser")?;
         Station::connect(&switch.socket("v0")?)
     };
-    let (mut sender, mut receiver) = (connect(near)?, connect(far)?);
+    let mut sender = connect(near)?;
+    let mut receiver = connect(far)?;
     settle(case, &mut sender, &mut receiver)?;
-    let (bytes, batch) = (frame(0, 1, case.frame_bytes), frames::batch(case));
+    let bytes = frame(0, 1, case.frame_bytes);
+    let batch = frames::batch(case);
     let expected = bytes.clone();
     let one_way = OneWay {
         who: WHO,
@@ -123,7 +128,8 @@ fn one_way(case: &Case, cores: Cores, [near, far]: &[Rc<Switch>; 2], hosts: Part
 
 /// Waits until both switches know where the other one's program is, and frames arrive.
 fn settle(case: &Case, sender: &mut Station, receiver: &mut Station) -> Result<()> {
-    let (there, back) = (frame(0, 1, case.frame_bytes), frame(1, 0, case.frame_bytes));
+    let there = frame(0, 1, case.frame_bytes);
+    let back = frame(1, 0, case.frame_bytes);
     let arrived = interrupt::poll_until(FIRST_FRAME, || {
         receiver.send(&back, 1);
         sender.send(&there, 1);

@@ -73,7 +73,8 @@ impl Station {
         let line = expected.len().min(room.len());
         let is_wrong =
             |frame: FrameRef<'_>| frame.copy_out(0, &mut room[..line]) < line || room[..line] != expected[..line];
-        let (came, wrong) = (frames.len() as u64, frames.iter().map(is_wrong).filter(|wrong| *wrong).count());
+        let came = frames.len() as u64;
+        let wrong = frames.iter().map(is_wrong).filter(|wrong| *wrong).count();
         self.source.release(&mut self.batch);
         self.wrong += wrong as u64;
         if came == 0 {

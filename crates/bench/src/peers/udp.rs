@@ -30,7 +30,8 @@ pub fn peers() -> Vec<Contender> {
 }
 
 fn start(who: &'static str, cores: Cores) -> Result<Session> {
-    let (near, far) = (Netns::new()?, Netns::new()?);
+    let near = Netns::new()?;
+    let far = Netns::new()?;
     near.ip(&format!("link add eth0 type veth peer name eth0 netns {}", far.path()))?;
     for (namespace, host) in [(&near, 1), (&far, 2)] {
         namespace.ip(&format!("addr add 10.78.0.{host}/24 dev eth0"))?;

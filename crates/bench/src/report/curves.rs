@@ -54,7 +54,8 @@ fn curve(dimension: &Dimension, rest: &Case, group: &[&Record]) -> Option<Plot> 
     });
     let y = y_axis(&mut series, rest.unit);
     let marks: Vec<(f64, String)> = xs.iter().map(|&x| (place(x), x.to_string())).collect();
-    let (low, high) = (place(*xs.first()?), place(*xs.last()?));
+    let low = place(*xs.first()?);
+    let high = place(*xs.last()?);
     let pad = (high - low) * 0.03;
     let x = (Marks::new((low - pad)..(high + pad), marks), dimension.label.to_owned());
     Some(Plot { title: rest.to_string(), file_name: name(dimension, rest), x, y, series, has_bars: false })
@@ -122,7 +123,8 @@ mod tests {
             .into_iter()
             .map(|(foreign, batch)| {
                 let mut record = sample(Some("dpdk-memif"));
-                (record.case.foreign, record.case.batch) = (Some(foreign), batch);
+                record.case.foreign = Some(foreign);
+                record.case.batch = batch;
                 record
             })
             .collect();

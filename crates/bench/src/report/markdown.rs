@@ -43,8 +43,7 @@ fn table(records: &[&Record]) -> String {
         let case = &record.case;
         let ours = record.own().range();
         let (peer, theirs) = record.peer().map_or_else(Default::default, |peer| (peer.name, peer.range()));
-        let ratio = record.against.as_ref().and_then(|peer| peer.ratio);
-        let ratio = ratio.map_or_else(String::new, |ratio| format!("**{ratio:.2}**"));
+        let ratio = record.ratio().map_or_else(String::new, |ratio| format!("**{ratio:.2}**"));
         text.push_str(&format!(
             "| {} | {} | {} | {} | {} | {} | {ours} | {} | {peer} | {theirs} | {ratio} | {} | {} |\n",
             cell(&case.scenario),

@@ -29,7 +29,8 @@ pub fn report(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
     let records: Vec<_> = lines.iter().filter_map(as_record).collect();
     let mut plots = Vec::new();
     for plot in [curves::find, bars::find, distribution::find].into_iter().flat_map(|find| find(&records)) {
-        let (title, path) = (plot.title.clone(), folder.join(&plot.file_name));
+        let title = plot.title.clone();
+        let path = folder.join(&plot.file_name);
         plot::draw(plot, &path)?;
         plots.push((title, path));
     }

@@ -20,18 +20,17 @@ const FILL: f64 = 0.8;
 /// Length of dash and gap of peers' lines, pixels.
 const DASH: (u32, u32) = (7, 4);
 
-const OURS: RGBColor = RGBColor(0, 90, 181);
+const OURS: u32 = 0x005ab5;
 /// Distinguishable for the colour-blind too (after Okabe and Ito), and dashed.
-const PEERS: [RGBColor; 6] = [
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(120, 120, 120),
-    RGBColor(86, 180, 233),
-    RGBColor(230, 159, 0),
-];
+const PEERS: [u32; 6] = [0xd55e00, 0x009e73, 0xcc79a7, 0x787878, 0x56b4e9, 0xe69f00];
+
+fn color(rgb: u32) -> RGBColor {
+    let [_, red, green, blue] = rgb.to_be_bytes();
+    RGBColor(red, green, blue)
+}
 
 type DrawError = DrawingAreaErrorKind<std::io::Error>;
+type Drawn = std::result::Result<(), DrawError>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Marks, Marks>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -137,8 +136,8 @@ impl Look {
 fn looks<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Look> {
     let mut peers = PEERS.iter().cycle();
     let mut look = |name: &str| match name {
-        "netvale" => Look { color: OURS, is_ours: true },
-        _ => Look { color: *peers.next().unwrap_or(&OURS), is_ours: false },
+        "netvale" => Look { color: color(OURS), is_ours: true },
+        _ => Look { color: color(*peers.next().unwrap_or(&OURS)), is_ours: false },
     };
     names.map(&mut look).collect()
 }
@@ -150,9 +149,10 @@ pub fn draw(plot: Plot, path: &Path) -> Result<()> {
     let drawn = area.fill(&WHITE).and_then(|()| {
         let (left, right) = area.split_horizontally(SIZE.0 - LEGEND_WIDTH);
         let mut chart = chart(&left, &plot.title, plot.x, plot.y)?;
+        let width = FILL / plot.series.len() as f64;
         for (index, (series, look)) in plot.series.iter().zip(&looks).enumerate() {
             match plot.has_bars {
-                true => bars(&mut chart, series, *look, (index, plot.series.len()))?,
+                true => bars(&mut chart, series, *look, width, (1.0 - FILL) / 2.0 + width * index as f64)?,
                 false => line(&mut chart, series, *look)?,
             }
         }
@@ -181,17 +181,14 @@ fn chart<'a, 'b>(area: &'a Area<'b>, title: &str, x: Axis, y: Axis) -> std::resu
     Ok(chart)
 }
 
-fn range(
-    x: f64,
-    point: &Point,
-    look: Look,
-    width: u32,
-) -> Option<ErrorBar<f64, f64, plotters::element::ErrorBarOrientV<f64, f64>>> {
+type RangeBar = ErrorBar<f64, f64, plotters::element::ErrorBarOrientV<f64, f64>>;
+
+fn range(x: f64, point: &Point, look: Look, width: u32) -> Option<RangeBar> {
     point.range.map(|(low, high)| ErrorBar::new_vertical(x, low, point.at.1, high, look.faint(), width))
 }
 
 /// Draws a line with its points.
-fn line(chart: &mut Chart<'_, '_>, series: &Series, look: Look) -> std::result::Result<(), DrawError> {
+fn line(chart: &mut Chart<'_, '_>, series: &Series, look: Look) -> Drawn {
     chart.draw_series(series.points.iter().filter_map(|point| range(point.at.0, point, look, 8)))?;
     let points: Vec<_> = series.points.iter().map(|point| point.at).collect();
     chart.draw_series(points.iter().map(|&at| Circle::new(at, 4, look.line())))?;
@@ -202,16 +199,10 @@ fn line(chart: &mut Chart<'_, '_>, series: &Series, look: Look) -> std::result::
     Ok(())
 }
 
-/// Draws the bars of a contender, which is one of several.
-fn bars(
-    chart: &mut Chart<'_, '_>,
-    series: &Series,
-    look: Look,
-    (index, count): (usize, usize),
-) -> std::result::Result<(), DrawError> {
-    let width = FILL / count as f64;
+/// Draws the bars of a contender, each so wide, and so far right of its place.
+fn bars(chart: &mut Chart<'_, '_>, series: &Series, look: Look, width: f64, left: f64) -> Drawn {
     for point in &series.points {
-        let from = point.at.0 + ((1.0 - FILL) / 2.0 + width * index as f64);
+        let from = point.at.0 + left;
         let bar = Rectangle::new([(from, 0.0), (from + width * 0.9, point.at.1)], look.line());
         chart.draw_series(std::iter::once(bar))?;
         chart.draw_series(range(from + width * 0.45, point, look, 5))?;
@@ -220,7 +211,7 @@ fn bars(
 }
 
 /// A piece of each contender's line (two dashes for a peer), and its name. Beside the chart it covers no point.
-fn legend(area: &Area<'_>, all: &[Series], looks: &[Look]) -> std::result::Result<(), DrawError> {
+fn legend(area: &Area<'_>, all: &[Series], looks: &[Look]) -> Drawn {
     for (index, (series, look)) in all.iter().zip(looks).enumerate() {
         let y = 70 + 26 * index as i32;
         let pieces: &[(i32, i32)] = if look.is_ours { &[(0, 28)] } else { &[(0, 11), (17, 28)] };

@@ -15,7 +15,8 @@ pub struct Burst {
 impl Burst {
     /// That many times a frame of `len` bytes between two stations.
     pub fn new(to: u16, from: u16, len: u32, count: usize) -> Burst {
-        let (bytes, mut batch) = (frame(to, from, len).leak(), Batch::new());
+        let bytes = frame(to, from, len).leak();
+        let mut batch = Batch::new();
         for _ in 0..count {
             // SAFETY: leaked, so it outlives the batch.
             unsafe { batch.push(bytes.as_ptr(), len) };

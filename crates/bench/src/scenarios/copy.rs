@@ -38,7 +38,8 @@ fn start(case: &Case, cores: Cores, stride: usize) -> Result<Session> {
         return Err(BenchError::Usage(format!("copy: frames of 1 to {ALIGNED} bytes, not {}", case.frame_bytes)));
     }
     let slots = case.batch.clamp(1, 1 << 20) as usize;
-    let (from, mut to) = (Buffers::new(slots, stride), Buffers::new(slots, stride));
+    let from = Buffers::new(slots, stride);
+    let mut to = Buffers::new(slots, stride);
     let own = case.clone();
     let measuring = move |window| {
         let round = || {

@@ -99,7 +99,8 @@ pub fn only(sides: &[RingSide]) -> Result<RingSide> {
 /// application uses them.
 pub fn port(switch: &Arc<Switch>, name: &str, slots: u32, hdr_len: u32) -> Result<(Forwarder, AppRing, AppRing)> {
     let mem = memory(slots)?;
-    let (tx, rx) = (only(&mem.tx)?, only(&mem.rx)?);
+    let tx = only(&mem.tx)?;
+    let rx = only(&mem.rx)?;
     let egress = RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), bell()?), hdr_len, Arc::default());
     let attached = Port { name: name.into(), egresses: vec![Arc::new(egress)], lossless: false, ..Port::default() };
     let id = switch.attach(attached).map_err(|error| failed(&error))?;

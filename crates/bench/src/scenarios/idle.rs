@@ -32,7 +32,8 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     let measuring = move |window| {
         interrupt::sleep(FALL_ASLEEP)?;
         let watch = Watch::start(&[pid], &[]);
-        let (before, start) = (cpu_time(pid)?, Instant::now());
+        let before = cpu_time(pid)?;
+        let start = Instant::now();
         interrupt::sleep(window)?;
         let percent = 100.0 * (cpu_time(pid)? - before).as_secs_f64() / start.elapsed().as_secs_f64();
         Ok(Sample::new(if unit == Unit::Kib { kib_a_port } else { percent }, watch.finish()))

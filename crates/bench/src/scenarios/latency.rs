@@ -68,7 +68,8 @@ fn polling(case: &Case, cores: Cores) -> Result<Session> {
 pub fn ends(open: impl Fn(&str) -> Result<Port>, frame_bytes: u32) -> Result<(End, End)> {
     let end =
         |name: &str, to, from| Ok::<_, BenchError>(End { port: open(name)?, frame: frame(to, from, frame_bytes) });
-    let (mut near, mut far) = (end("vale0:near", 2, 1)?, end("vale0:far", 1, 2)?);
+    let mut near = end("vale0:near", 2, 1)?;
+    let mut far = end("vale0:far", 1, 2)?;
     near.send()?;
     far.expect()?;
     far.send()?;

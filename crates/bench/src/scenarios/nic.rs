@@ -90,7 +90,8 @@ fn netvale(site: &Site<'_>) -> Result<Program> {
     let daemon = Daemon::start(Some(site.namespace), site.cores.1, "")?;
     let names = site.choose::<&[&str]>(&["netmap:p0"], &["netmap:p1"], &["netmap:p1", "netmap:p2"]);
     let mut rings = names.iter().map(|name| daemon.open(name, 512)).collect::<Result<Vec<_>>>()?;
-    let (case, bytes) = (site.case.clone(), frame(0, 1, site.case.frame_bytes));
+    let case = site.case.clone();
+    let bytes = frame(0, 1, site.case.frame_bytes);
     let round = move || Ok(netmap_round(&mut rings, &case, &bytes));
     Ok(Program { round: Some(Box::new(round)), parts: vec![daemon], ..Program::default() })
 }
@@ -150,7 +151,8 @@ fn start(
         true => format!("program {}", cores.0),
         false => format!("generator {}, program {}", cores.0, cores.1),
     };
-    let (parts, place) = (program.parts.clone(), program.place.take());
+    let parts = program.parts.clone();
+    let place = program.place.take();
     let mut wires = Wires { who, case: case.clone(), cores, program, generator, far, namespace };
     let session = Session::new(words, case.variant != "bridge", move |window| wires.measure(window));
     session.with_all(parts).keeping(place).idle()
@@ -178,7 +180,8 @@ impl Wires {
     }
 
     fn measure(&mut self, window: Duration) -> Result<Sample> {
-        let (before, start) = (self.count()?, Instant::now());
+        let before = self.count()?;
+        let start = Instant::now();
         let (pids, threads): (Vec<_>, Vec<_>) =
             self.program.parts.iter().map(|part| (part.pids(), part.threads())).unzip();
         let has_own = self.program.round.is_some();

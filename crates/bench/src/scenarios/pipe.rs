@@ -29,7 +29,9 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     let daemon = Daemon::start(None, cores.0, "")?;
     let touch = touch(case);
     let spawn = |role: &str, core: usize, port: &str| {
-        let (dir, port, case) = (daemon.dir().into(), port.into(), case.clone());
+        let dir = daemon.dir().into();
+        let port = port.into();
+        let case = case.clone();
         let program = Program { dir, port, case, touch, sleeps: false };
         let worker = Worker::spawn(Wrapper::None, role, Some(core), &program)?;
         worker.freeze().map(|()| worker)

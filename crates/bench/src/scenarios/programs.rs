@@ -49,7 +49,8 @@ pub fn sender(context: &Context) -> Result<()> {
     let mut port = open(&dir, &port, SLOTS)?;
     let mut sender = Sender::new(1, (2, 1), case.frame_bytes, touch);
     sender.fill(&port.tx()[0]);
-    let (sent, batch) = (context.counter(FRAMES), case.batch.max(1));
+    let sent = context.counter(FRAMES);
+    let batch = case.batch.max(1);
     context.ready()?;
     let tx = &mut port.tx()[0];
     loop {
@@ -65,7 +66,8 @@ pub fn receiver(context: &Context) -> Result<()> {
     let Program { dir, port, case, touch, .. } = context.arguments()?;
     let mut port = open(&dir, &port, SLOTS)?;
     let mut receiver = Receiver::new(touch);
-    let (received, wrong) = (context.counter(FRAMES), context.counter(WRONG));
+    let received = context.counter(FRAMES);
+    let wrong = context.counter(WRONG);
     let batch = case.batch.max(1);
     context.ready()?;
     let rx = &mut port.rx()[0];
@@ -82,7 +84,8 @@ pub fn pkt_gen(context: &Context) -> Result<()> {
     let mut port = open(&dir, &port, SLOTS)?;
     let touches = touch != Touch::Nothing;
     context.ready()?;
-    let (mut received, mut wrong) = (0, 0);
+    let mut received = 0;
+    let mut wrong = 0;
     loop {
         let ring = &mut port.rx()[0];
         let _ = ring.sync();
@@ -110,7 +113,8 @@ pub fn pkt_gen(context: &Context) -> Result<()> {
 pub fn netmap_sender(context: &Context) -> Result<()> {
     let Program { port, case, touch, .. } = context.arguments()?;
     let port = ApiPort::open(&port, SLOTS)?;
-    let (bytes, len) = (frame(2, 1, case.frame_bytes), case.frame_bytes as u16);
+    let bytes = frame(2, 1, case.frame_bytes);
+    let len = case.frame_bytes as u16;
     let line = if touch == Touch::Nothing { None } else { bytes.get(..LINE) };
     let mut ring = port.tx();
     ring.fill(&bytes);
@@ -128,7 +132,8 @@ pub fn netmap_receiver(context: &Context) -> Result<()> {
     let port = ApiPort::open(&port, SLOTS)?;
     let mut ring = port.rx();
     context.ready()?;
-    let (mut received, mut wrong) = (0, 0);
+    let mut received = 0;
+    let mut wrong = 0;
     loop {
         port.poll(POLLIN)?;
         let n = ring.space().min(case.batch);

@@ -24,7 +24,8 @@ fn start(cores: Cores) -> Result<Session> {
 
 /// A namespace with a TAP of `daemon`, which runs in `hub`, and the address 10.77.0.`host`.
 fn attached(daemon: &Daemon, hub: &Netns, host: u8) -> Result<Netns> {
-    let (namespace, tap) = (Netns::new()?, format!("nv{host}"));
+    let namespace = Netns::new()?;
+    let tap = format!("nv{host}");
     daemon.attach(VALE, format!("tap:{tap}"), PortOptions::default())?;
     hub.ip(&format!("link set {tap} netns {}", namespace.path()))?;
     namespace.ip(&format!("addr add 10.77.0.{host}/24 dev {tap}"))?;

@@ -181,7 +181,8 @@ impl Sender {
     #[inline]
     pub fn send(&mut self, ring: &mut impl Ring, batch: u32) -> u32 {
         let n = ring.space().min(batch);
-        let (len, hdr_len) = (self.hdr_len as u16 + self.frame.len() as u16, self.hdr_len);
+        let len = self.hdr_len as u16 + self.frame.len() as u16;
+        let hdr_len = self.hdr_len;
         if self.bursts {
             self.next_station();
         }
@@ -332,8 +333,10 @@ mod tests {
     fn sends_and_receives() {
         for touch in [Touch::Nothing, Touch::Line, Touch::All] {
             let (mut a, mut b) = netvale::Port::pipe_pair(64, 0).expect("memory");
-            let (tx, rx) = (&mut a.tx()[0], &mut b.rx()[0]);
-            let (mut sender, mut receiver) = (Sender::new(7, (10, 3), 300, touch), Receiver::new(touch));
+            let tx = &mut a.tx()[0];
+            let rx = &mut b.rx()[0];
+            let mut sender = Sender::new(7, (10, 3), 300, touch);
+            let mut receiver = Receiver::new(touch);
             sender.fill(tx);
             assert_eq!(sender.send(tx, 5), 5);
             let _ = rx.sync();

@@ -42,7 +42,8 @@ fn with_costs(sample: Sample, before: &StatsReply, after: &StatsReply) -> Sample
         let all = |stats: &StatsReply| stats.ports.iter().map(of).sum::<u64>();
         (all(after) - all(before)) as f64
     };
-    let (frames, busy) = (sum(|port| port.in_frames).max(1.0), (busy(after) - busy(before)) as f64);
+    let frames = sum(|port| port.in_frames).max(1.0);
+    let busy = (busy(after) - busy(before)) as f64;
     let kicks = 1000.0 * sum(|port| port.kicks_sent + port.kicks_received) / frames;
     let percent = 100.0 * busy / (after.now_ns - before.now_ns).max(1) as f64;
     sample
@@ -68,7 +69,8 @@ pub fn across(
     open: impl Fn(&Daemon, &str) -> Result<Port>,
     prepare: impl FnOnce(&Daemon, &Ends) -> Result<()>,
 ) -> Result<Session> {
-    let (plan, daemon) = (Plan::of(case), Daemon::start(None, cores.1, "")?);
+    let plan = Plan::of(case);
+    let daemon = Daemon::start(None, cores.1, "")?;
     let all = |kind: &str, count: u16| -> Result<Vec<Port>> {
         (0..count).map(|index| open(&daemon, &format!("{kind}{index}"))).collect()
     };
@@ -85,7 +87,8 @@ pub fn across(
     // What was flooded while addresses were unknown is none of the measurement's.
     daemon.freeze()?;
     while stations.discard() > 0 {}
-    let (own, server) = (case.clone(), daemon.clone());
+    let own = case.clone();
+    let server = daemon.clone();
     let measuring = move |window| {
         stations.forget_lost();
         let before = server.stats()?;

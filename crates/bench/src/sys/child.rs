@@ -103,7 +103,9 @@ impl Child {
     }
 
     fn silent(&self, wanted: &str, limit: Duration, text: &str) -> BenchError {
-        let (program, wanted, output) = (self.program.clone(), wanted.to_owned(), tail(text).to_owned());
+        let program = self.program.clone();
+        let wanted = wanted.to_owned();
+        let output = tail(text).to_owned();
         BenchError::Silent { program, wanted, limit, output }
     }
 

@@ -122,7 +122,8 @@ impl Machine {
             writeln!(monitor, "{command}").map_err(failed())?;
         }
         // The prompt comes back when one is done.
-        let (mut text, mut chunk) = (String::new(), [0; 1024]);
+        let mut text = String::new();
+        let mut chunk = [0; 1024];
         while text.matches("(qemu)").count() <= commands.len() {
             interrupt::check()?;
             let n = monitor.read(&mut chunk).map_err(failed())?;

@@ -34,7 +34,8 @@ impl ApiPort {
         check(fd.into(), "opening /dev/netmap")?;
         // SAFETY: just opened, nobody else's.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let (nr_tx_slots, nr_rx_slots) = (slots, slots);
+        let nr_tx_slots = slots;
+        let nr_rx_slots = slots;
         let mut reg = NmreqRegister { nr_mode: NR_REG_ALL_NIC, nr_tx_slots, nr_rx_slots, ..NmreqRegister::default() };
         let mut header = NmreqHeader {
             nr_version: NETMAP_API as u16,
@@ -46,7 +47,8 @@ impl ApiPort {
         // SAFETY: the structures live over the call.
         let done = unsafe { libc::ioctl(fd.as_raw_fd(), NIOCCTRL.into(), from_mut(&mut header)) };
         check(done.into(), "registering")?;
-        let (prot, len) = (libc::PROT_READ | libc::PROT_WRITE, reg.nr_memsize as usize);
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let len = reg.nr_memsize as usize;
         // SAFETY: a new mapping.
         let base = unsafe { libc::mmap(null_mut(), len, prot, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         check(base as i64, "mapping the region")?;
@@ -149,7 +151,9 @@ impl ApiRing {
             let ring = self.ring;
             let slots = ring.add(1).cast::<NetmapSlot>();
             let pool = ring.cast::<u8>().offset((*ring).buf_ofs as isize);
-            let (mut head, n, size) = ((*ring).head, (*ring).num_slots, (*ring).nr_buf_size as usize);
+            let mut head = (*ring).head;
+            let n = (*ring).num_slots;
+            let size = (*ring).nr_buf_size as usize;
             for _ in 0..count {
                 let slot = &mut *slots.add(head as usize);
                 f(slot, pool.add(slot.buf_idx as usize * size));

@@ -59,7 +59,8 @@ impl Prepared {
             memory.resize(memory.len().next_multiple_of(STRIDE), 0);
         }
         let memory = memory.into_boxed_slice();
-        let (mut batch, mut parts) = (Batch::new(), Vec::new());
+        let mut batch = Batch::new();
+        let mut parts = Vec::new();
         for buffer in memory.chunks_exact(STRIDE).skip(1) {
             // SAFETY: the buffer lies in `memory`, which is kept beside the batch and is never written; it has
             // `frame.len()` bytes.
@@ -68,7 +69,8 @@ impl Prepared {
             parts.push(part(&buffer[..frame.len()]));
         }
         let control = Control { len: 18, level: libc::SOL_UDP, kind: UDP_SEGMENT, each: each as u16, padding: [0; 6] };
-        let (mut control, mut name) = (Box::new(control), Box::new(name(to)));
+        let mut control = Box::new(control);
+        let mut name = Box::new(name(to));
         let message = |parts: &mut [libc::iovec]| message(parts, &mut control, &mut name);
         let headers = parts.chunks_mut(2 * DATAGRAMS).map(message).collect();
         Ok(Self { batch, headers, _parts: parts, _control: control, _name: name, _memory: memory })
@@ -81,7 +83,8 @@ impl Prepared {
 
     /// Sends all messages in one call.
     pub fn send(&mut self, socket: &UdpSocket) -> Result<()> {
-        let (at, count) = (self.headers.as_mut_ptr(), self.headers.len());
+        let at = self.headers.as_mut_ptr();
+        let count = self.headers.len();
         // SAFETY: the headers point to parts, name and control data that `self` keeps where they are, and the parts to
         // its memory; the kernel only reads them and writes lengths into the headers, which are borrowed exclusively.
         let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), at, count as u32, libc::MSG_DONTWAIT as _) };
@@ -107,11 +110,14 @@ fn message(parts: &mut [libc::iovec], control: &mut Control, name: &mut libc::so
     // SAFETY: mmsghdr holds integers and pointers only; all zeroes (null, length 0) is a valid value.
     let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
     let message = &mut header.msg_hdr;
-    (message.msg_name, message.msg_namelen) = ((&raw mut *name).cast(), size_of::<libc::sockaddr_in>() as u32);
-    (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len() as _);
+    message.msg_name = (&raw mut *name).cast();
+    message.msg_namelen = size_of::<libc::sockaddr_in>() as u32;
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = parts.len() as _;
     // A single datagram is not cut.
     if parts.len() > 2 {
-        (message.msg_control, message.msg_controllen) = ((&raw mut *control).cast(), size_of::<Control>() as _);
+        message.msg_control = (&raw mut *control).cast();
+        message.msg_controllen = size_of::<Control>() as _;
     }
     header
 }

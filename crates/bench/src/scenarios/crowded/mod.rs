@@ -32,7 +32,8 @@ fn generating(case: &Case) -> Result<Session> {
     let receiver = PktGen::start(&daemon, to, "rx", case.frame_bytes)?;
     let sender = PktGen::start(&daemon, from, "tx", case.frame_bytes)?;
     receiver.wait_for_frames()?;
-    let (own, child) = (case.clone(), Rc::clone(&receiver.child));
+    let own = case.clone();
+    let child = Rc::clone(&receiver.child);
     let measuring = move |window| Ok(Sample::new(own.rate(receiver.rate(window)?), Disturbance::default()));
     let session = Session::new("sender, daemon and receiver not pinned", false, measuring);
     session.with(&sender.child).with(&child).with(&Rc::new(daemon)).idle()

@@ -81,10 +81,12 @@ fn played(case: &Case, cores: Cores, csb: bool, combine: u32) -> Result<Session>
     for path in &paths {
         daemon.attach(VALE, format!("e1000:{}", path.display()), PortOptions::default())?;
     }
-    let (frame_bytes, burst) = (case.frame_bytes, case.batch.clamp(1, netvale_port::BATCH as u32));
+    let frame_bytes = case.frame_bytes;
+    let burst = case.batch.clamp(1, netvale_port::BATCH as u32);
     let cards = roles::Cards { paths, csb, combine, frame_bytes, burst };
     let guests = Worker::spawn(Wrapper::None, roles::GUESTS, Some(cores.0), &cards)?;
-    let (words, counts) = (format!("switch {}, both guests {}", cores.1, cores.0), guests.clone());
+    let words = format!("switch {}, both guests {}", cores.1, cores.0);
+    let counts = guests.clone();
     let flowing = Flowing { who: "the other end", is_strict: false, settle: SETTLE, parts: vec![guests, daemon] };
     flowing.session(case, words, true, move || Ok(counts.tally()))
 }

@@ -39,10 +39,12 @@ fn guest(path: &Path, options: DriverOptions) -> Result<Guest> {
 pub fn guests(context: &Context) -> Result<()> {
     let task: Cards = context.arguments()?;
     let options = DriverOptions { csb: task.csb, combine: task.combine, ..DriverOptions::default() };
-    let (from, to) = (guest(&task.paths[0], options)?, guest(&task.paths[1], options)?);
+    let from = guest(&task.paths[0], options)?;
+    let to = guest(&task.paths[1], options)?;
     context.ready()?;
     let mut burst = Burst::new(2, 1, task.frame_bytes, task.burst as usize);
-    let (mut outlet, mut total) = (Outlet::new(Box::new(to.ingress)), 0u64);
+    let mut outlet = Outlet::new(Box::new(to.ingress));
+    let mut total = 0u64;
     let frames = context.counter(FRAMES);
     // The switch learns where the receiver is.
     Burst::new(1, 2, 60, 1).send(&to.egress);

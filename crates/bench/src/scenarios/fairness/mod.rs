@@ -61,7 +61,8 @@ fn start(case: &Case, cores: Cores, is_attacked: bool) -> Result<Session> {
         .map_err(BenchError::io("letting others into the run directory"))?;
     // Requests are not the worker's work.
     crate::pin::pin_other(daemon.pid(), cores.0)?;
-    let (mut from, mut to) = (daemon.port("from")?, daemon.port("to")?);
+    let mut from = daemon.port("from")?;
+    let mut to = daemon.port("to")?;
     announce(&mut to, RECEIVER)?;
     announce(&mut from, SENDER)?;
     let company = if is_attacked { (row.attacker)(&daemon)? } else { (row.well_behaved)(&daemon)? };
@@ -106,7 +107,8 @@ impl Bystander {
     /// Takes all that is there. Returns how many frames are its sender's.
     fn take(&mut self) -> u64 {
         let _ = self.rx.sync();
-        let (there, mut own) = (self.rx.space(), 0);
+        let there = self.rx.space();
+        let mut own = 0;
         for k in 0..there {
             let mut head = [0; 12];
             self.rx.read(self.rx.at(k), &mut head);
@@ -151,8 +153,10 @@ struct Together {
 
 impl Together {
     fn run(&mut self, window: Duration, mut round: impl FnMut(&mut Bystander) -> u64 + Send) -> Result<Sample> {
-        let (bystander, company) = (&mut self.bystander, &mut self.company);
-        let (mut turns, begun) = (Duration::ZERO, Instant::now());
+        let bystander = &mut self.bystander;
+        let company = &mut self.company;
+        let mut turns = Duration::ZERO;
+        let begun = Instant::now();
         let job = Job::new(self.core, || {
             let start = Instant::now();
             company()?;

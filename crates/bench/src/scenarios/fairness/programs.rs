@@ -94,7 +94,8 @@ pub fn stranger_to(daemon: &Daemon, to: [u8; 6]) -> Result<Company> {
 
 /// A port that the bystander sends to as well, which reads a frame so often; all there are, if it does not say.
 pub fn receives(daemon: &Daemon, lossless: bool, every: Option<Duration>) -> Result<Company> {
-    let (mut port, mut last) = (open(daemon.dir(), lossless)?, Instant::now());
+    let mut port = open(daemon.dir(), lossless)?;
+    let mut last = Instant::now();
     Ok(Box::new(move || {
         let ring = &mut port.rx()[0];
         match every {
@@ -125,7 +126,9 @@ pub fn open_as(name: &str, station: u16, options: &Options) -> Result<Port> {
 
 /// Makes the worker that wakes it wait: its wake-up blocks. When it has lost its port, it opens it again.
 pub fn blocks(daemon: &Daemon) -> Result<Company> {
-    let (dir, mut port, mut opened) = (daemon.dir().to_owned(), None, Instant::now());
+    let dir = daemon.dir().to_owned();
+    let mut port = None;
+    let mut opened = Instant::now();
     Ok(Box::new(move || {
         if opened.elapsed() < AGAIN {
             return Ok(());

@@ -59,7 +59,8 @@ fn control(daemon: &Daemon) -> PathBuf {
 
 /// Connects and hangs up.
 pub fn connects(daemon: &Daemon) -> Result<Company> {
-    let (socket, dir) = (control(daemon), daemon.dir().to_owned());
+    let socket = control(daemon);
+    let dir = daemon.dir().to_owned();
     often(move || {
         for _ in 0..BURST {
             // Turned away is as good.

@@ -87,8 +87,10 @@ fn is_closed(port: &Port) -> bool {
 
 /// Is woken for each frame that comes, and watched by so many.
 pub fn is_woken(daemon: &Daemon, watches: usize) -> Result<Company> {
-    let (mut again, mut looked) = (ReopenedPort::of(daemon), Instant::now());
-    let (mut port, mut watchers) = (None, None);
+    let mut again = ReopenedPort::of(daemon);
+    let mut looked = Instant::now();
+    let mut port = None;
+    let mut watchers = None;
     Ok(Box::new(move || {
         if looked.elapsed() > AGAIN {
             port = port.take().filter(|port| !is_closed(port));
@@ -110,7 +112,8 @@ pub fn is_woken(daemon: &Daemon, watches: usize) -> Result<Company> {
 
 /// Sends to nobody, with as many instructions for each frame as a user may have.
 pub fn has_rules(daemon: &Daemon) -> Result<Company> {
-    let (flood, dir) = (stranger_to(daemon, address(NOBODY))?, daemon.dir());
+    let flood = stranger_to(daemon, address(NOBODY))?;
+    let dir = daemon.dir();
     let rules = json!({ "filter_in": [rule("pass", LONGEST)] });
     let set = |mut client: Client| client.set(NAME, rules.as_object().cloned().unwrap_or_default());
     as_stranger(|| Client::connect(dir).and_then(set)).map_err(|e| failed(&e))?;
@@ -119,7 +122,8 @@ pub fn has_rules(daemon: &Daemon) -> Result<Company> {
 
 /// Sends to a TAP of its own, which that many sockets hear.
 pub fn is_heard(daemon: &Daemon, sockets: usize) -> Result<Company> {
-    let (network, dir) = (Netns::new()?, daemon.dir());
+    let network = Netns::new()?;
+    let dir = daemon.dir();
     let made = || {
         let options = TapOptions { name: "beside".into(), up: true, ..TapOptions::default() };
         let tap = Tap::open(&options).map_err(|e| failed(&e))?;

@@ -27,7 +27,8 @@ pub fn agent_role(context: &Context) -> Result<()> {
         let line = line.map_err(BenchError::io("reading the console"))?;
         let mut words = line.split_whitespace();
         let (Some(what), Some(bytes), Some(millis)) = (words.next(), words.next(), words.next()) else { continue };
-        let (bytes, window) = (bytes.parse().unwrap_or(60), Duration::from_millis(millis.parse().unwrap_or(100)));
+        let bytes = bytes.parse().unwrap_or(60);
+        let window = Duration::from_millis(millis.parse().unwrap_or(100));
         let to = words.next().unwrap_or(SINK);
         let before = interrupts();
         let done = match what {
@@ -76,7 +77,8 @@ fn socket(to: (&str, u16)) -> Result<UdpSocket> {
 
 /// Does it again and again, and adds up.
 fn during(window: Duration, mut round: impl FnMut() -> Result<u64>) -> Result<Done> {
-    let (start, mut count) = (Instant::now(), 0);
+    let start = Instant::now();
+    let mut count = 0;
     while start.elapsed() < window {
         count += round()?;
     }
@@ -85,7 +87,8 @@ fn during(window: Duration, mut round: impl FnMut() -> Result<u64>) -> Result<Do
 
 /// Bytes written to a connection.
 fn stream(buffer: usize, window: Duration) -> Result<Done> {
-    let (mut stream, chunk) = (connect(DISCARD)?, vec![0; CHUNK]);
+    let mut stream = connect(DISCARD)?;
+    let chunk = vec![0; CHUNK];
     let sized = rustix::net::sockopt::set_socket_send_buffer_size(&stream, buffer);
     sized.map_err(|e| BenchError::io("setting a window")(std::io::Error::from(e)))?;
     during(window, || Ok(stream.write(&chunk).map_err(BenchError::io("writing"))? as u64))
@@ -113,7 +116,8 @@ fn take(window: Duration) -> Result<Done> {
 }
 
 fn udp(to: &str, bytes: usize, window: Duration) -> Result<Done> {
-    let (socket, payload) = (socket((to, DISCARD))?, vec![0; bytes.saturating_sub(HEADERS)]);
+    let socket = socket((to, DISCARD))?;
+    let payload = vec![0; bytes.saturating_sub(HEADERS)];
     let send = || match socket.send(&payload) {
         Ok(_) => Ok(1),
         // The interface's queue is full: nothing was sent.
@@ -124,7 +128,8 @@ fn udp(to: &str, bytes: usize, window: Duration) -> Result<Done> {
 }
 
 fn trips(bytes: usize, window: Duration) -> Result<Done> {
-    let (socket, payload) = (socket((HOST, ECHO))?, vec![0; bytes.saturating_sub(HEADERS).max(1)]);
+    let socket = socket((HOST, ECHO))?;
+    let payload = vec![0; bytes.saturating_sub(HEADERS).max(1)];
     let limit = socket.set_read_timeout(Some(Duration::from_secs(1)));
     limit.map_err(BenchError::io("setting a limit"))?;
     let mut place = vec![0; payload.len()];

@@ -72,7 +72,8 @@ impl Interface {
 
     /// The kind of port, and what it is attached with; the guest's number is the last byte of its addresses.
     pub fn port(self, number: u8) -> (&'static str, PortOptions) {
-        let (name, mac) = (Some(format!("guest{number}")), Some(Mac(mac(number))));
+        let name = Some(format!("guest{number}"));
+        let mac = Some(Mac(mac(number)));
         let options = PortOptions { name, mac, ..PortOptions::default() };
         match self.device {
             Device::Ptnet => ("ptnet", PortOptions { vnet_hdr: 12, ..options }),

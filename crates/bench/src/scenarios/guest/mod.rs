@@ -147,7 +147,8 @@ impl Traffic {
 
 /// Boots what a case needs.
 pub fn start(case: &Case, cores: Cores, interface: Interface, name: &'static str) -> Result<Session> {
-    let (traffic, hub) = (Traffic::of(case), Netns::new()?);
+    let traffic = Traffic::of(case);
+    let hub = Netns::new()?;
     hub.silence_ipv6()?;
     let switch = if interface.is_ours() { Some(Switch::start(&hub, cores.1)?) } else { None };
     let image = Image::find().map_err(BenchError::from)?;

@@ -17,7 +17,8 @@ pub fn services(context: &Context) -> Result<()> {
     let datagrams = UdpSocket::bind((HOST, ECHO)).map_err(opening())?;
     // Takes datagrams as far as there is room for them: nobody reads them, and nobody complains.
     let _discard = UdpSocket::bind((HOST, DISCARD)).map_err(opening())?;
-    let (echo, discard) = (listen(ECHO)?, listen(DISCARD)?);
+    let echo = listen(ECHO)?;
+    let discard = listen(DISCARD)?;
     // A peer that is gone is seen by the next read.
     std::thread::spawn(move || serve(&echo, |stream, bytes| _ = stream.write_all(bytes)));
     std::thread::spawn(move || serve(&discard, |_, _| ()));

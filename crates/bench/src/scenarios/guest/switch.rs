@@ -59,7 +59,8 @@ impl Switch {
 /// A datagram to the first guest's discard port, with all its headers.
 fn datagram(bytes: usize) -> Vec<u8> {
     let bytes = bytes.max(60);
-    let (ip_len, udp_len) = ((bytes - 14) as u16, (bytes - 34) as u16);
+    let ip_len = (bytes - 14) as u16;
+    let udp_len = (bytes - 34) as u16;
     let mut frame = [&mac(GUEST)[..], &SINK_MAC, &[8, 0, 0x45, 0]].concat();
     frame.extend(ip_len.to_be_bytes());
     frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 1, 0, 9, 10, 1, 0, GUEST]);

@@ -96,7 +96,8 @@ impl Loop {
     fn send(&mut self) {
         let Some(to) = &mut self.to else { return };
         reclaim(to, &mut self.free);
-        let (n, len) = (to.sender.tx.room().min(self.free.len() as u32).min(self.batch), self.bytes.len());
+        let n = to.sender.tx.room().min(self.free.len() as u32).min(self.batch);
+        let len = self.bytes.len();
         for _ in 0..n {
             let addr = self.free.pop().unwrap_or(0);
             if let Some(place) = self.memory.at(addr, len as u64, 1) {

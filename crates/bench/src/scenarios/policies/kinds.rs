@@ -107,7 +107,10 @@ fn guard(station: u16) -> Result<Guard> {
 /// frame of the measurement.
 fn filter(station: u16) -> Result<Program> {
     let insn = |code, jf, k| Insn { code, jt: 0, jf, k };
-    let (word, half, equal, answer) = (0x20, 0x28, 0x15, 0x06);
+    let word = 0x20;
+    let half = 0x28;
+    let equal = 0x15;
+    let answer = 0x06;
     let insns = [
         insn(word, 0, 8),
         insn(equal, 9, station.into()),

@@ -22,10 +22,12 @@ const WHO: &str = "netvale's embedded switch";
 /// What a frame takes longer with policies: the same rings and buffers, whose ports have them in every other turn. What
 /// memory they have makes a larger difference than what is to be measured.
 pub fn on_top(case: &Case, cores: Cores) -> Result<Session> {
-    let (kind, switch) = (Kind::named(&case.variant)?, Switch::new("vale0"));
+    let kind = Kind::named(&case.variant)?;
+    let switch = Switch::new("vale0");
     let mut lane = embedded::pair(case, &switch)?;
     let measuring = move |window| {
-        let (mut without, mut on_top) = (Vec::new(), Vec::new());
+        let mut without = Vec::new();
+        let mut on_top = Vec::new();
         let round = || {
             let (before, first) = turn(&switch, &mut lane, Kind::None)?;
             let (after, second) = turn(&switch, &mut lane, kind)?;
@@ -58,7 +60,8 @@ pub fn delay(case: &Case, cores: Cores) -> Result<Session> {
     let switch = Switch::new("vale0");
     let Lane { mut stations, forwarder: mut near, .. } = embedded::pair(case, &switch)?;
     let mut far = line(&switch)?;
-    let (mut work, own) = (Work::default(), case.clone());
+    let mut work = Work::default();
+    let own = case.clone();
     let measuring = move |window| {
         let round = || {
             let mut received = 0;

@@ -137,7 +137,9 @@ impl End {
 
     /// testpmd with DPDK's vhost-user device, of which that port is counted.
     fn device(case: &Case, vdevs: &[String], forward: &str, core: usize, place: &Place) -> Result<Rc<Testpmd>> {
-        let (name, cores, frame_bytes) = ("device", &[core], case.frame_bytes);
+        let name = "device";
+        let cores = &[core];
+        let frame_bytes = case.frame_bytes;
         let burst = BURST as u32;
         let device = Arguments { name, cores, vdevs, forward, frame_bytes, burst, ..Arguments::default() };
         Testpmd::start(&device, place, &["start"])
@@ -172,7 +174,8 @@ fn settled(case: &Case, words: String, counted: End, other: Rc<dyn Part>) -> Res
 
 /// A device and a driver, each ours or DPDK's.
 pub fn pairing(case: &Case, cores: Cores, our_device: bool, our_driver: bool) -> Result<Session> {
-    let (direction, place) = (Direction::of(case), Place::new(2, 0)?);
+    let direction = Direction::of(case);
+    let place = Place::new(2, 0)?;
     let socket = place.file("vhost.sock");
     let sockets = std::slice::from_ref(&socket);
     let device = if our_device {
@@ -193,7 +196,8 @@ pub fn pairing(case: &Case, cores: Cores, our_device: bool, our_driver: bool) ->
 }
 
 fn pvp(case: &Case, cores: Cores, our_host: bool, our_guest: bool) -> Result<Session> {
-    let (is_mac, place) = (case.variant.starts_with("mac "), Place::new(2, 0)?);
+    let is_mac = case.variant.starts_with("mac ");
+    let place = Place::new(2, 0)?;
     let socket = place.file("vhost.sock");
     let sockets = std::slice::from_ref(&socket);
     let host = if our_host {

@@ -57,7 +57,9 @@ pub struct Queues {
 /// A device's process.
 pub fn device(context: &Context) -> Result<()> {
     play(context, |path, _| {
-        let (site, mode, mac) = (path.into(), Mode::Server, [2; 6]);
+        let site = path.into();
+        let mode = Mode::Server;
+        let mac = [2; 6];
         VhostPort::new(&VhostOptions { site, mode, pairs: 1, mac, mtu: 1500 }).map_err(|e| failed(&e))
     })
 }
@@ -72,7 +74,8 @@ pub fn driver(context: &Context) -> Result<()> {
 /// Opens a port at each socket, and works with them.
 fn play<P>(context: &Context, open: impl Fn(PathBuf, &Case) -> Result<(P, netvale_virtio::Queues)>) -> Result<()> {
     let task: Queues = context.arguments()?;
-    let (mut ports, mut kept) = (Vec::new(), Vec::new());
+    let mut ports = Vec::new();
+    let mut kept = Vec::new();
     for path in &task.paths {
         let (port, queues) = open(path.clone(), &task.case)?;
         kept.push(port);
@@ -180,7 +183,8 @@ fn exchange_addresses(frame: *mut u8) {
     // SAFETY: a frame of at least 12 bytes in a buffer of the port it came to, which is ours until it is released, and
     // private memory of a driver or, for a device, of its guest: bytes that nobody relies on.
     unsafe {
-        let (to, from) = (frame.cast::<[u8; 6]>().read_unaligned(), frame.add(6).cast::<[u8; 6]>().read_unaligned());
+        let to = frame.cast::<[u8; 6]>().read_unaligned();
+        let from = frame.add(6).cast::<[u8; 6]>().read_unaligned();
         frame.cast::<[u8; 6]>().write_unaligned(from);
         frame.add(6).cast::<[u8; 6]>().write_unaligned(to);
     }

@@ -124,9 +124,11 @@ pub fn start(case: &Case, cores: Cores) -> Result<Session> {
     let mut lane = Tunnelled::start(case.batch, case.frame_bytes)?;
     let frames = u64::from(2 * ROUNDS) * u64::from(case.batch);
     let measuring = move |window| {
-        let (mut calls, mut on_top) = (Vec::new(), Vec::new());
+        let mut calls = Vec::new();
+        let mut on_top = Vec::new();
         let round = || {
-            let (call, whole) = (lane.call()?, lane.tunnel());
+            let call = lane.call()?;
+            let whole = lane.tunnel();
             calls.push(call);
             on_top.push(whole - call);
             Ok(frames)

@@ -64,8 +64,10 @@ fn attached(daemon: &Daemon, hub: &Netns, host: usize) -> Result<Netns> {
 /// One way across the tunnel: a sender at one host's switch, a receiver at the other's. Both sleep when there is
 /// nothing to do, and so leave their core to the host's daemon. Switches and tunnels learn where the receiver is.
 fn one_way(case: &Case, cores: Cores, [near, far]: [Rc<Daemon>; 2]) -> Result<Session> {
-    let (touch, batch) = (Touch::of(case), case.batch.max(1));
-    let (mut from, mut to) = (near.port("from")?, far.port("to")?);
+    let touch = Touch::of(case);
+    let batch = case.batch.max(1);
+    let mut from = near.port("from")?;
+    let mut to = far.port("to")?;
     let mut sender = Sender::new(FIRST_SENDER, (STATION, 1), case.frame_bytes, touch);
     sender.fill(&from.tx()[0]);
     // To an address that nobody has: it goes to all, through the tunnel.
