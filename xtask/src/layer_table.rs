@@ -71,7 +71,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("evpn", &["control", "netlink"]),
     ("observe", &["control"]),
-    ("harness", &["control", "fdio"]),
+    ("harness", &["control", "fdio", "mem", "virtio", "vhost"]),
     (
         "bench",
         &[
