@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`bells`] | wake-ups that block, or that very many descriptors watch |
 //! | [`filters`] | rules and sockets that take long to judge a frame |
+//! | [`front_end`] | a vhost-user front end whose virtqueues are written by hand |
 //! | [`holes`] | memory that is being taken away, very slowly |
 //!
 //! All of it ends when it is dropped.
 
 pub mod bells;
 pub mod filters;
+pub mod front_end;
 pub mod holes;
 
 use rustix::fs::{Gid, Uid};
