@@ -60,15 +60,7 @@ impl Unit {
 
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Mpps => "Mpps",
-            Self::PerSecond => "/s",
-            Self::Gbps => "Gbit/s",
-            Self::Nanos => "ns",
-            Self::Micros => "us",
-            Self::Percent => "percent",
-            Self::Kib => "KiB",
-        })
+        self.serialize(f)
     }
 }
 

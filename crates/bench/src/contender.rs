@@ -24,6 +24,8 @@ impl Cores {
     }
 }
 
+type Start = Box<dyn Fn(&Case, Cores) -> Result<Session>>;
+
 /// Somebody who can be measured: netvale or a peer.
 pub struct Contender {
     /// A short name without spaces: `netvale`, `dpdk-memif`.
@@ -32,7 +34,7 @@ pub struct Contender {
     pub about: &'static str,
     needs: Needs,
     fits: Box<dyn Fn(&Case) -> bool>,
-    start: Box<dyn Fn(&Case, Cores) -> Result<Session>>,
+    start: Start,
 }
 
 impl Contender {

@@ -23,9 +23,10 @@ const FIRST_FRAME: Duration = Duration::from_secs(15);
 pub struct Counting {
     /// The time that all run before.
     pub settle: Duration,
-    /// Processes that belong to the measurement, and those of their threads that must not have to wait; `None` if
-    /// nobody watches.
-    pub watched: Option<(Vec<u32>, Vec<(u32, u32)>)>,
+    /// Processes that belong to the measurement; `None` if nobody watches.
+    pub pids: Option<Vec<u32>>,
+    /// Those of their threads that must not have to wait, as `(pid, tid)`.
+    pub threads: Vec<(u32, u32)>,
     /// Whether counting takes the counted ones' time, and is not watched, therefore.
     pub asks: bool,
     /// Who moved no frames, where that is an error.
@@ -41,7 +42,7 @@ pub fn counted<C: FnMut() -> Result<Tally>>(
     let unit = case.unit;
     let frame_bytes = case.frame_bytes;
     move |window| {
-        let watch = || how.watched.as_ref().map(|(pids, threads)| Watch::start(pids, threads));
+        let watch = || how.pids.as_ref().map(|pids| Watch::start(pids, &how.threads));
         interrupt::sleep(how.settle)?;
         let around = if how.asks { None } else { watch() };
         let (before, start) = count()?;
@@ -96,10 +97,10 @@ impl Flowing {
         let (first, _) = count()?;
         let flows = interrupt::poll_until(FIRST_FRAME, || Ok((count()?.0 > first).then_some(())))?;
         flows.ok_or_else(|| BenchError::NoTraffic(self.who.to_owned()))?;
-        let pids = self.parts.iter().flat_map(|part| part.pids()).collect();
+        let pids = Some(self.parts.iter().flat_map(|part| part.pids()).collect());
         let threads = self.parts.iter().flat_map(|part| part.threads()).collect();
         let who = self.is_strict.then_some(self.who);
-        let how = Counting { settle: self.settle, watched: Some((pids, threads)), asks: true, who };
+        let how = Counting { settle: self.settle, pids, threads, asks: true, who };
         Session::new(cores, touched, counted(case, how, count)).with_all(self.parts).idle()
     }
 }

@@ -22,7 +22,9 @@ use crate::error::{BenchError, Result};
 use crate::scenarios::bursts::{Burst, Outlet};
 use crate::scenarios::own::failed;
 
-/// The queues of one end.
+/// All queues of one end.
+type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
+/// The queues of one end, where there is one each way.
 type End = (Arc<dyn Egress>, Box<dyn Ingress>);
 
 /// From an egress at one end to an ingress at the other. The other directions' queues have to be looked at for the
@@ -45,7 +47,8 @@ fn until(what: &str, ready: impl FnMut() -> bool) -> Result<()> {
     is_ready.then_some(()).ok_or_else(|| BenchError::NoTraffic(what.to_owned()))
 }
 
-fn only((egress, ingress): (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>)) -> Result<End> {
+fn only(queues: Queues) -> Result<End> {
+    let (egress, ingress) = queues;
     let both = egress.into_iter().next().zip(ingress.into_iter().next());
     both.ok_or_else(|| BenchError::Usage("a port without queues".into()))
 }

@@ -7,7 +7,7 @@
 mod paths;
 pub mod roles;
 
-use paths::Path;
+use paths::DriverPath;
 use roles::{BURST, DEVICE, DRIVER, Queues, Work};
 
 use super::*;
@@ -147,7 +147,7 @@ impl End {
 
     /// testpmd with DPDK's virtio-user driver in the case's path. In a loop it sets frames going.
     fn driver(case: &Case, socket: &str, forward: &str, core: usize, place: &Place) -> Result<End> {
-        let (flags, eal) = Path::of(case).dpdk();
+        let (flags, eal) = DriverPath::of(case).dpdk();
         let is_one_way = case.variant.starts_with("to-");
         let driver = Arguments {
             name: "driver",

@@ -8,7 +8,7 @@ use netvale_vhost::frontend::BackEnd;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
 use netvale_virtio::driver::port::VirtioPort;
 
-use super::paths::Path;
+use super::paths::DriverPath;
 use super::*;
 use crate::scenarios::bursts::{Burst, Outlet};
 
@@ -67,7 +67,7 @@ pub fn device(context: &Context) -> Result<()> {
 /// A driver's process.
 pub fn driver(context: &Context) -> Result<()> {
     play(context, |path, case| {
-        VirtioPort::new(BackEnd(path.into()), Path::of(case).driver_options()).map_err(|e| failed(&e))
+        VirtioPort::new(BackEnd(path.into()), DriverPath::of(case).driver_options()).map_err(|e| failed(&e))
     })
 }
 
