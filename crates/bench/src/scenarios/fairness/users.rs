@@ -85,7 +85,7 @@ fn is_closed(port: &Port) -> bool {
     poll(&mut one, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
-/// Is woken for each frame that comes, and watched by so many.
+/// Is woken for each frame that comes, and watched by that many.
 pub fn is_woken(daemon: &Daemon, watches: usize) -> Result<Company> {
     let mut again = ReopenedPort::of(daemon);
     let mut looked = Instant::now();
