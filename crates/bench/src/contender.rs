@@ -80,7 +80,7 @@ impl Contender {
 /// Further facts for the record, by name.
 pub type Facts = Vec<(String, String)>;
 /// Measures for about so long.
-pub type Measuring = Box<dyn FnMut(Duration) -> Result<Sample>>;
+pub type Measurement = Box<dyn FnMut(Duration) -> Result<Sample>>;
 
 /// A set-up that can be measured again and again. Dropping it takes down all that it started, also on failure.
 ///
@@ -88,7 +88,7 @@ pub type Measuring = Box<dyn FnMut(Duration) -> Result<Sample>>;
 /// with `resume` and `pause`.
 pub struct Session {
     // Dropped in this order.
-    measuring: Measuring,
+    measuring: Measurement,
     check: Option<Box<dyn Fn() -> Result<()>>>,
     parts: Parts,
     kept: Vec<Box<dyn Any>>,
@@ -145,7 +145,7 @@ impl Session {
     /// Measured in another way, made of its own.
     pub fn wrapped<M: FnMut(Duration) -> Result<Sample> + 'static>(
         mut self,
-        wrap: impl FnOnce(Measuring) -> M,
+        wrap: impl FnOnce(Measurement) -> M,
     ) -> Self {
         self.measuring = Box::new(wrap(self.measuring));
         self

@@ -20,7 +20,7 @@ const FIRST_FRAME: Duration = Duration::from_secs(15);
 
 /// How it is counted.
 #[derive(Clone, Debug, Default)]
-pub struct Counting {
+pub struct CountOptions {
     /// The time that all run before.
     pub settle: Duration,
     /// Processes that belong to the measurement; `None` if nobody watches.
@@ -36,7 +36,7 @@ pub struct Counting {
 /// Measures by a counter.
 pub fn counted<C: FnMut() -> Result<Tally>>(
     case: &Case,
-    how: Counting,
+    how: CountOptions,
     mut count: C,
 ) -> impl FnMut(Duration) -> Result<Sample> + use<C> {
     let unit = case.unit;
@@ -66,7 +66,7 @@ pub fn received(
     cores: impl Into<String>,
     touched: bool,
     [sender, receiver]: [&Rc<Worker>; 2],
-    how: Counting,
+    how: CountOptions,
 ) -> Session {
     let counts = Rc::clone(receiver);
     let measuring = counted(case, how, move || Ok(counts.tally()));
@@ -74,7 +74,7 @@ pub fn received(
 }
 
 /// A session of processes that run by themselves, which is handed over once `count` grows.
-pub struct Flowing {
+pub struct ProcessSet {
     /// Who has no frames, if none come at first.
     pub who: &'static str,
     /// Whether that is an error later, too.
@@ -85,7 +85,7 @@ pub struct Flowing {
     pub parts: Parts,
 }
 
-impl Flowing {
+impl ProcessSet {
     /// Waits until frames arrive, then stops all.
     pub fn session(
         self,
@@ -100,7 +100,7 @@ impl Flowing {
         let pids = Some(self.parts.iter().flat_map(|part| part.pids()).collect());
         let threads = self.parts.iter().flat_map(|part| part.threads()).collect();
         let who = self.is_strict.then_some(self.who);
-        let how = Counting { settle: self.settle, pids, threads, asks: true, who };
+        let how = CountOptions { settle: self.settle, pids, threads, asks: true, who };
         Session::new(cores, touched, counted(case, how, count)).with_all(self.parts).idle()
     }
 }

@@ -28,7 +28,7 @@ pub fn beside(case: &Case, session: Session) -> Result<Session> {
     let cpus = pin::allowed()?.len();
     let is_p99 = case.variant.ends_with(P99);
     let all = [&own[..], &[crowd.pid()]].concat();
-    let wrap = |mut inner: crate::contender::Measuring| {
+    let wrap = |mut inner: crate::contender::Measurement| {
         move |window: Duration| {
             interrupt::sleep(SETTLE)?;
             // The foreign threads are part of the measurement, and that programs wait for them is what is measured.

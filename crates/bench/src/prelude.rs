@@ -12,7 +12,7 @@ pub(crate) use serde::{Deserialize, Serialize};
 
 pub(crate) use crate::case::{Case, P99, Unit};
 pub(crate) use crate::contender::{Contender, Cores, Sample, Session};
-pub(crate) use crate::counted::{Counting, Flowing, SETTLE, Tally, received};
+pub(crate) use crate::counted::{CountOptions, ProcessSet, SETTLE, Tally, received};
 pub(crate) use crate::disturb::{Disturbance, Watch, threads_named};
 pub(crate) use crate::error::{BenchError, Result, Skip};
 pub(crate) use crate::sys::child::{self, Child};

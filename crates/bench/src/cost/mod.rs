@@ -23,7 +23,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::scenarios::policies::kinds::Kind;
-use crate::scenarios::vxlan::encapsulate::Tunnelled;
+use crate::scenarios::vxlan::encapsulate::TunnelLane;
 use crate::sys::{self, Need};
 
 use budget::Budgets;
@@ -79,7 +79,7 @@ const PATHS: &[NamedPath] = &[
 ];
 
 fn encapsulated(batch: u32) -> Result<Track> {
-    let mut tunnel = Tunnelled::start(batch, 60)?;
+    let mut tunnel = TunnelLane::start(batch, 60)?;
     Ok(Box::new(move || tunnel.deliver()))
 }
 

@@ -67,8 +67,8 @@ pub fn session(
 ) -> Result<Session> {
     let parts = [vec![Rc::clone(counted) as Rc<dyn Part>], others].concat();
     let counts = Rc::clone(counted);
-    let flowing = Flowing { who, is_strict: true, settle: Duration::ZERO, parts };
-    Ok(flowing.session(case, cores, true, move || counts.received(None))?.keeping(place))
+    let set = ProcessSet { who, is_strict: true, settle: Duration::ZERO, parts };
+    Ok(set.session(case, cores, true, move || counts.received(None))?.keeping(place))
 }
 
 fn ring(who: &'static str, forward: &str, best: u32, case: &Case, Cores(first, second): Cores) -> Result<Session> {

@@ -33,7 +33,7 @@ pub fn start(case: &Case, namespace: Netns) -> Result<Session> {
     let receiver = spawn(RECEIVER, "p1")?;
     let sender = spawn(SENDER, "p0")?;
     let words = "sender and receiver not pinned";
-    received(case, words, true, [&sender, &receiver], Counting::default()).keeping(namespace).idle()
+    received(case, words, true, [&sender, &receiver], CountOptions::default()).keeping(namespace).idle()
 }
 
 /// Sends whole batches.

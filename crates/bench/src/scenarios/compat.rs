@@ -86,7 +86,7 @@ fn on_veth(case: &Case, cores: Cores) -> Result<Session> {
 fn session(case: &Case, cores: Cores, [sender, receiver]: [Rc<Worker>; 2], more: &[u32]) -> Session {
     let pid = receiver.pid();
     let pids = Some([&[pid, sender.pid()], more].concat());
-    let how = Counting { settle: SETTLE, pids, threads: vec![(pid, pid)], asks: false, who: Some("the receiver") };
+    let how = CountOptions { settle: SETTLE, pids, threads: vec![(pid, pid)], asks: false, who: Some("the receiver") };
     let words = format!("sender and switch on {}, receiver on {}", cores.0, cores.1);
     let session = received(case, words, over_pipe(case), [&sender, &receiver], how);
     let check = move || match receiver.count(WRONG) {

@@ -40,7 +40,7 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     let sender = spawn(SENDER, cores.0, "netmap:bench{1")?;
     let pids = vec![sender.pid(), receiver.pid()];
     let threads = pids.iter().map(|&pid| (pid, pid)).collect();
-    let how = Counting { settle: SETTLE, pids: Some(pids), threads, ..Counting::default() };
+    let how = CountOptions { settle: SETTLE, pids: Some(pids), threads, ..CountOptions::default() };
     let words = format!("sender on {}, receiver on {}", cores.0, cores.1);
     let session = received(case, words, case.touches(), [&sender, &receiver], how);
     let batch = case.batch;

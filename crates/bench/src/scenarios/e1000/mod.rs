@@ -87,6 +87,6 @@ fn played(case: &Case, cores: Cores, csb: bool, combine: u32) -> Result<Session>
     let guests = Worker::spawn(Wrapper::None, roles::GUESTS, Some(cores.0), &cards)?;
     let words = format!("switch {}, both guests {}", cores.1, cores.0);
     let counts = guests.clone();
-    let flowing = Flowing { who: "the other end", is_strict: false, settle: SETTLE, parts: vec![guests, daemon] };
-    flowing.session(case, words, true, move || Ok(counts.tally()))
+    let set = ProcessSet { who: "the other end", is_strict: false, settle: SETTLE, parts: vec![guests, daemon] };
+    set.session(case, words, true, move || Ok(counts.tally()))
 }

@@ -167,13 +167,13 @@ pub fn start(case: &Case, cores: Cores, interface: Interface, name: &'static str
         host_end(&hub, TAP)?;
     }
     let services = Worker::spawn(Wrapper::Network(&hub), SERVICES, None, &())?;
-    let booted = Booted { case: case.clone(), traffic, machine, peer, exits: None, switch, hub, services };
+    let booted = BootedGuest { case: case.clone(), traffic, machine, peer, exits: None, switch, hub, services };
     // Both ends know each other's addresses then.
     booted.play("trips", Duration::from_millis(100))?;
     session(name, booted)
 }
 
-fn session(name: &'static str, mut booted: Booted) -> Result<Session> {
+fn session(name: &'static str, mut booted: BootedGuest) -> Result<Session> {
     let has_switch = booted.switch.is_some();
     let worker = if has_switch { ", the switch's worker on the second" } else { "" };
     let peer = if booted.peer.is_some() { ", the receiving machine beside it" } else { "" };
@@ -200,7 +200,7 @@ struct Played {
     interrupts: u64,
 }
 
-struct Booted {
+struct BootedGuest {
     case: Case,
     traffic: Traffic,
     machine: Rc<Machine>,
@@ -231,7 +231,7 @@ fn answer(machine: &Machine) -> Result<Played> {
 /// The time that a receiver waits longer than the sender.
 const LINGER: Duration = Duration::from_millis(300);
 
-impl Booted {
+impl BootedGuest {
     fn play(&self, what: &str, window: Duration) -> Result<Played> {
         let line = |what: &str, window: Duration| format!("{what} {} {}", self.case.frame_bytes, window.as_millis());
         if let Some(peer) = &self.peer {

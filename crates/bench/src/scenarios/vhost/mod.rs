@@ -167,9 +167,8 @@ impl End {
 
 /// A session of a process whose received frames are the figure, and what is at its other end.
 fn settled(case: &Case, words: String, counted: End, other: Rc<dyn Part>) -> Result<Session> {
-    let flowing =
-        Flowing { who: "the other end", is_strict: false, settle: SETTLE, parts: vec![counted.part(), other] };
-    flowing.session(case, words, true, move || counted.received())
+    let set = ProcessSet { who: "the other end", is_strict: false, settle: SETTLE, parts: vec![counted.part(), other] };
+    set.session(case, words, true, move || counted.received())
 }
 
 /// A device and a driver, each ours or DPDK's.

@@ -22,7 +22,7 @@ const ROUNDS: u32 = 32;
 const STATION: u16 = 0;
 
 /// The tunnel's egress and the same messages prepared, and the socket that nobody reads.
-pub struct Tunnelled {
+pub struct TunnelLane {
     egress: TunnelEgress,
     prepared: Prepared,
     socket: UdpSocket,
@@ -31,7 +31,7 @@ pub struct Tunnelled {
     _sink: UdpSocket,
 }
 
-impl Tunnelled {
+impl TunnelLane {
     /// A tunnel over the loopback interface.
     pub fn start(batch: u32, frame_bytes: u32) -> Result<Self> {
         let sink = sink(ip(2))?;
@@ -121,7 +121,7 @@ fn datagram(len: u32) -> Result<Vec<u8>> {
 
 /// A tunnel over the loopback interface to a socket that nobody reads: what encapsulation takes beside the system call.
 pub fn start(case: &Case, cores: Cores) -> Result<Session> {
-    let mut lane = Tunnelled::start(case.batch, case.frame_bytes)?;
+    let mut lane = TunnelLane::start(case.batch, case.frame_bytes)?;
     let frames = u64::from(2 * ROUNDS) * u64::from(case.batch);
     let measuring = move |window| {
         let mut calls = Vec::new();
