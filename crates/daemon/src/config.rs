@@ -25,7 +25,7 @@ pub use file::{File, full_name};
 pub use overrides::Overrides;
 pub use places::{Mistake, Place, parse};
 pub use schema::schema;
-pub use setting::{Setting, When};
+pub use setting::{Effect, Setting};
 pub use switch_policies::SwitchPolicies;
 pub use table::{Config, Quota, SETTINGS, SocketAccess, SwitchConfig, TABLES};
 pub use write::{json, programs, text, words};

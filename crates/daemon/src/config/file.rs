@@ -22,7 +22,7 @@ use super::{Config, ConfigError, SETTINGS, Setting, SwitchPolicies, TABLES};
 pub struct File(pub(super) Config);
 
 /// A value, and where it stands.
-type Placed<'a> = Spanned<DeValue<'a>>;
+type PlacedValue<'a> = Spanned<DeValue<'a>>;
 
 impl File {
     /// Reads a configuration file.
@@ -76,7 +76,7 @@ fn unknown(table: &str, key: &str) -> String {
     format!("unknown field `{key}`, expected one of {}", known.join(", "))
 }
 
-fn read_setting(config: &mut Config, setting: &Setting, place: &Placed<'_>) -> Result<(), Error> {
+fn read_setting(config: &mut Config, setting: &Setting, place: &PlacedValue<'_>) -> Result<(), Error> {
     let reader = ValueDeserializer::from(place.clone());
     if setting.shape != Shape::Policies {
         return setting.put(config, Value::deserialize(reader)?).map_err(|why| error_at(place, why));
@@ -90,13 +90,13 @@ fn read_setting(config: &mut Config, setting: &Setting, place: &Placed<'_>) -> R
     setting.put(config, policies.value()).map_err(|why| error_at(place, why))
 }
 
-fn table_at<'a, 'b>(place: &'a Placed<'b>) -> Result<&'a DeTable<'b>, Error> {
+fn table_at<'a, 'b>(place: &'a PlacedValue<'b>) -> Result<&'a DeTable<'b>, Error> {
     let found = place.get_ref();
     found.as_table().ok_or_else(|| error_at(place, format!("expected a table, found {}", found.type_str())))
 }
 
 /// Reads the ports: each is possible, and has a name of its own.
-fn read_ports(places: &Placed<'_>) -> Result<Vec<AttachParams>, Error> {
+fn read_ports(places: &PlacedValue<'_>) -> Result<Vec<AttachParams>, Error> {
     let list = places.get_ref().as_array();
     let list = list.ok_or_else(|| error_at(places, "expected a list of tables: write [[port]] above each"))?;
     let mut names = HashSet::new();
@@ -115,7 +115,7 @@ fn read_ports(places: &Placed<'_>) -> Result<Vec<AttachParams>, Error> {
     Ok(ports)
 }
 
-fn read_port(place: &Placed<'_>) -> Result<AttachParams, Error> {
+fn read_port(place: &PlacedValue<'_>) -> Result<AttachParams, Error> {
     let mut rest = table_at(place)?.clone();
     let mut text =
         |key: &str| rest.remove(key).map(|value| String::deserialize(ValueDeserializer::from(value))).transpose();
@@ -138,7 +138,7 @@ pub fn full_name(params: &AttachParams, spec: &AttachSpec) -> String {
 }
 
 /// Makes an error with the place of a value. The crate only adds places to errors that a value's own reader returns.
-fn error_at(place: &Placed<'_>, why: impl fmt::Display) -> Error {
+fn error_at(place: &PlacedValue<'_>, why: impl fmt::Display) -> Error {
     struct Fail<T>(T);
     impl<'de, T: fmt::Display> Visitor<'de> for Fail<T> {
         type Value = Error;

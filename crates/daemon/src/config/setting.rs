@@ -1,4 +1,4 @@
-//! A setting: a key of the configuration file outside `[[port]]`, and **when** a change of it takes effect.
+//! A setting: a key of the configuration file outside `[[port]]`, and when a change of it takes **effect**.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -17,7 +17,7 @@ pub struct Setting {
     /// Type and range.
     pub shape: Shape,
     /// When a change takes effect in a running daemon.
-    pub when: When,
+    pub effect: Effect,
     pub(super) doc: &'static str,
     pub(super) flag: &'static str,
     pub(super) help: &'static str,
@@ -30,19 +30,19 @@ pub struct Setting {
 
 /// When a change takes effect in a running daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum Effect {
     /// Immediately.
-    Now,
+    Immediate,
     /// For ports that are attached from then on.
-    ForNewPorts,
+    NewPorts,
     /// Immediately, for folders that the sandbox reaches.
-    IfReached,
+    WithinReach,
     /// Immediately, if the daemon may give its sockets away.
-    IfGiven,
+    WithChown,
     /// Immediately, if the sockets are the daemon's own.
-    IfOwned,
+    OwnSockets,
     /// After a restart.
-    Restarted,
+    Restart,
 }
 
 impl Setting {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use serde_json::Value;
 
-use crate::config::{Config, SETTINGS, Setting, SocketAccess, When};
+use crate::config::{Config, Effect, SETTINGS, Setting, SocketAccess};
 use crate::daemon::Daemon;
 use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::SocketError;
@@ -17,17 +17,20 @@ use crate::system::{log, sockets};
 /// The configuration that the daemon can have now: as wanted, except for what takes a restart.
 pub(super) fn possible(d: &Daemon, wanted: &Config) -> Config {
     let mut config = Config { ports: wanted.ports.clone(), ..d.config.clone() };
-    SETTINGS.iter().filter(|setting| can_change(d, setting.when)).for_each(|setting| setting.copy(&mut config, wanted));
+    SETTINGS
+        .iter()
+        .filter(|setting| can_change(d, setting.effect))
+        .for_each(|setting| setting.copy(&mut config, wanted));
     config.allow_dirs.retain(|dir| d.reach.has(dir));
     config
 }
 
-fn can_change(d: &Daemon, when: When) -> bool {
-    match when {
-        When::Now | When::ForNewPorts | When::IfReached => true,
-        When::IfGiven => may_give_sockets(),
-        When::IfOwned => owns_sockets(d),
-        When::Restarted => false,
+fn can_change(d: &Daemon, effect: Effect) -> bool {
+    match effect {
+        Effect::Immediate | Effect::NewPorts | Effect::WithinReach => true,
+        Effect::WithChown => may_give_sockets(),
+        Effect::OwnSockets => owns_sockets(d),
+        Effect::Restart => false,
     }
 }
 
@@ -85,9 +88,9 @@ fn is_same(a: &Value, b: &Value) -> bool {
 
 /// What does not hold immediately.
 fn note(setting: &Setting, d: &Daemon) -> Option<String> {
-    let note = match setting.when {
-        When::ForNewPorts => "of ports that are attached from now on",
-        When::IfReached if d.reach.is_limited() => "the daemon itself reaches a folder that goes until a restart",
+    let note = match setting.effect {
+        Effect::NewPorts => "of ports that are attached from now on",
+        Effect::WithinReach if d.reach.is_limited() => "the daemon itself reaches a folder that goes until a restart",
         _ => return None,
     };
     Some(note.to_owned())
@@ -95,17 +98,17 @@ fn note(setting: &Setting, d: &Daemon) -> Option<String> {
 
 /// Why it takes a restart to have the second value, not the first.
 fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
-    let why = match setting.when {
-        When::IfReached => {
+    let why = match setting.effect {
+        Effect::WithinReach => {
             let [has, wants] = values.map(|value| value.as_array().map_or(&[][..], Vec::as_slice));
             let missing = wants.iter().filter(|dir| !has.contains(dir)).filter_map(Value::as_str);
             return Some(format!("the sandbox was entered without {}", missing.collect::<Vec<_>>().join(", ")));
         }
-        When::IfOwned => "the sockets are another user's",
-        When::IfGiven if d.config.sandbox || d.config.user.is_some() => {
+        Effect::OwnSockets => "the sockets are another user's",
+        Effect::WithChown if d.config.sandbox || d.config.user.is_some() => {
             "the daemon has given up the right to give files away"
         }
-        When::IfGiven => "only root may give files away",
+        Effect::WithChown => "only root may give files away",
         _ => return None,
     };
     Some(why.to_owned())
