@@ -19,8 +19,8 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use thiserror::Error;
 
-pub use self::state::PortState;
 use self::state::GuestNow;
+pub use self::state::PortState;
 use crate::backend::Backend;
 pub use crate::guest::Guest;
 use crate::guest::THREAD;

@@ -145,7 +145,10 @@ fn a_flood_of_sources_is_learned_in_parts() {
     with_batch(&frames, &VnetHdr::default(), |batch, picks| {
         assert_eq!(a.egress.deliver(batch, picks, &mut Scratch::new()), picks.len())
     });
-    assert_eq!(b.bytes(frames.len()), frames);
+    // They leave from several sockets.
+    let mut came = b.bytes(frames.len());
+    came.sort();
+    assert!(came == frames);
     let learned = b.tunnel.addresses().len();
     assert!((32..100).contains(&learned), "{learned}");
     for from in 0..100 {

@@ -7,7 +7,7 @@ use netvale_control::attach::{
     NOTE_LEN, OFFSETS_AT_FAULT, REQUEST_LEN,
 };
 use netvale_control::device::{DeviceRequest, Holding, MessageKind};
-use netvale_control::succession::Succession;
+use netvale_control::succession::{Succession, VERSION};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
@@ -16,7 +16,6 @@ use super::attaching::bring;
 use super::netmap;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
-use crate::handover::VERSION;
 use crate::handover::items::HoldItem;
 use crate::naming;
 use crate::permission::{self, Request};

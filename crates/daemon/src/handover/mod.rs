@@ -2,7 +2,10 @@
 //! descriptors in them, over a socket.
 //!
 //! Nothing in it is believed because of who sent it: a successor checks descriptors and numbers as if a peer had passed
-//! them. Versions that do not fit are refused before anything stops.
+//! them. Versions that do not fit ([`netvale_control::succession::VERSION`]) are refused before anything stops.
+//!
+//! What the service manager keeps has no version of its own: it is read like a configuration, and what cannot be read
+//! is attached anew.
 
 pub mod captures;
 pub mod frames;
@@ -12,9 +15,3 @@ mod parts;
 pub mod store;
 pub mod touched;
 pub mod wire;
-
-/// Version of the items. A successor continues only what a daemon of the same version hands over.
-///
-/// What the service manager keeps has no version of its own: it is read like a configuration, and what cannot be read
-/// is attached anew.
-pub const VERSION: u32 = 2;

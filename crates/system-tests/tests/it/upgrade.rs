@@ -12,7 +12,7 @@ use common::stderr;
 use netvale::Port;
 use netvale_control::attach::{AttachReply, REPLY_LEN};
 use netvale_control::client::Client;
-use netvale_control::succession::Succession;
+use netvale_control::succession::{Succession, VERSION};
 use netvale_control::types::{AttachParams, Latency, PortOptions};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use sequence::{Came, LIMIT, Reader, Sender, frame, open};
@@ -215,13 +215,13 @@ fn successors_that_fail() {
     let from = Sender::start(d.dir().into(), "vale0:from", Duration::ZERO);
     let (mut came, pid) = (Came::default(), d.pid());
     let hello = |version| Pretender::connect(d.dir()).hello(version);
-    assert_eq!(hello(1).status, 0);
+    assert_eq!(hello(VERSION).status, 0);
     let refused = hello(1000);
     assert!(refused.status != 0 && refused.text.contains("the successor takes 1000"), "{}", refused.text);
     for fails in [true, false, true, false] {
         came.read(&mut to);
         let pretender = Pretender::connect(d.dir());
-        assert_eq!(pretender.hello(1).status, 0);
+        assert_eq!(pretender.hello(VERSION).status, 0);
         pretender.take();
         if fails {
             pretender.say(b"port vale0:to: something is wrong with it");

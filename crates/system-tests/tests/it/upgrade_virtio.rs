@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 use guest::{Guest, Nic, image};
 use netvale_control::attach::{AttachReply, REPLY_LEN};
-use netvale_control::succession::Succession;
+use netvale_control::succession::{Succession, VERSION};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use up::{Up, until};
 
@@ -37,7 +37,7 @@ impl Upgraded {
     fn fail_to_upgrade(&self) {
         let socket = connect(&self.0);
         let mut answer = [0; REPLY_LEN];
-        rustix::net::send(&socket, &Succession::Hello(1).encode(), SendFlags::NOSIGNAL).unwrap();
+        rustix::net::send(&socket, &Succession::Hello(VERSION).encode(), SendFlags::NOSIGNAL).unwrap();
         let (got, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty()).unwrap();
         assert_eq!(AttachReply::decode(&answer[..got]).unwrap().status, 0);
         rustix::net::send(&socket, &Succession::Begin.encode(), SendFlags::NOSIGNAL).unwrap();

@@ -90,7 +90,13 @@ fn forged() {
             s["peer"]["device"]["files"].as_array_mut().unwrap().push(fds.len().into());
             fds.push(file());
         }),
-        ("without a file", &|s, _| s["peer"]["device"]["regions"][0][1] = u64::MAX.into()),
+        ("a file without a region", &|s, _| s["peer"]["device"]["regions"][0][1] = u64::MAX.into()),
+        ("a region without a file", &|s, _| {
+            let regions = s["peer"]["device"]["regions"].as_array_mut().unwrap();
+            let mut more = regions[0].clone();
+            more[1] = u64::MAX.into();
+            regions.push(more);
+        }),
         ("continue its socket", &|_, fds| fds[0] = eventfd()),
         ("no UNIX stream socket", &|_, fds| fds[1] = eventfd()),
         ("not in memory", &|_, fds| fds[2] = eventfd()),

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use netvale_control::attach::{AttachReply, REPLY_LEN};
-use netvale_control::succession::Succession;
+use netvale_control::succession::{Succession, VERSION};
 use netvale_fdio::state::Fd;
 use netvale_mem::notify::nap;
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use super::continuing::{Client, Continued};
 use super::{GO, READY};
 use crate::daemon::Daemon;
 use crate::handover::items::{Item, ProcessItem};
-use crate::handover::{VERSION, wire};
+use crate::handover::wire;
 use crate::system::closing;
 use crate::system::sockets::Sockets;
 use crate::worker::parking::Parked;

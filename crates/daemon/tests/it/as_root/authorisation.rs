@@ -13,7 +13,7 @@ use netvale_abi::nmreq::*;
 use netvale_control::ErrorCode;
 use netvale_control::attach::{AttachReply, REPLY_LEN};
 use netvale_control::client::{Bringing, Client, ClientError};
-use netvale_control::succession::Succession;
+use netvale_control::succession::{Succession, VERSION};
 use netvale_control::types::{AttachParams, Event, EventName, SubscribeParams};
 use rustix::net::{RecvFlags, SendFlags};
 use serde_json::{Value, json};
@@ -125,7 +125,7 @@ impl Question<'_> {
             let (got, _) = rustix::net::recv(&connection, &mut bytes[..], RecvFlags::empty()).unwrap();
             AttachReply::decode(&bytes[..got]).unwrap().status
         };
-        let may = status(Succession::Hello(1)) != libc::EACCES;
+        let may = status(Succession::Hello(VERSION)) != libc::EACCES;
         assert!(may || status(Succession::Begin) == libc::EACCES);
         may
     }

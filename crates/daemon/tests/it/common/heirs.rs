@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use netvale::{Interest, Port};
 use netvale_control::attach::{AttachReply, REPLY_LEN};
-use netvale_control::succession::Succession;
+use netvale_control::succession::{Succession, VERSION};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::{Daemon, LIMIT, ip, until};
@@ -38,18 +38,16 @@ impl Daemon {
     }
 }
 
-/// A connection of a successor that is welcome, whatever its version is.
+/// A connection of a successor that is welcome.
 fn successor(d: &Daemon) -> OwnedFd {
     let address = SocketAddrUnix::new(d.path("attach.sock")).unwrap();
-    let found = (1..100).find_map(|version| {
-        let fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        rustix::net::connect(&fd, &address).unwrap();
-        rustix::net::send(&fd, &Succession::Hello(version).encode(), SendFlags::NOSIGNAL).unwrap();
-        let mut reply = [0; REPLY_LEN];
-        let (got, _) = rustix::net::recv(&fd, &mut reply, RecvFlags::empty()).unwrap();
-        (AttachReply::decode(&reply[..got]).unwrap().status == 0).then_some(fd)
-    });
-    found.expect("a version")
+    let fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    rustix::net::connect(&fd, &address).unwrap();
+    rustix::net::send(&fd, &Succession::Hello(VERSION).encode(), SendFlags::NOSIGNAL).unwrap();
+    let mut reply = [0; REPLY_LEN];
+    let (got, _) = rustix::net::recv(&fd, &mut reply, RecvFlags::empty()).unwrap();
+    assert_eq!(AttachReply::decode(&reply[..got]).unwrap().status, 0);
+    fd
 }
 
 /// Gives an interface that is up an address, and a neighbour on the other side.
