@@ -1,4 +1,5 @@
-//! Items about capture files: the state of a replay and of a capture, and what users have captured.
+//! Items about capture files: the state of a replay and of a capture, and what users have captured. A file's *progress*
+//! is how far it has come.
 
 use std::path::PathBuf;
 use std::time::Duration;

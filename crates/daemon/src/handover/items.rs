@@ -14,7 +14,6 @@ use super::captures::UserCaptures;
 use super::interfaces::{InterfaceItem, OpenInterfaceItem};
 pub use super::parts::{CallerItem, Counts};
 use crate::caller::Caller;
-use crate::rings::continued::RingsState;
 
 /// One thing that is handed over.
 #[derive(Debug, Serialize, Deserialize)]
@@ -347,7 +346,7 @@ pub enum HoldItem {
     /// Rings with nothing behind them, which no other item is about.
     Bare {
         /// The rings.
-        rings: Box<RingsState>,
+        rings: State,
         /// The `netmap_if`.
         binding: BindingItem,
     },

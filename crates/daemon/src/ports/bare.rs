@@ -1,6 +1,7 @@
 //! Rings with nothing behind them (netmap's `NR_REG_NULL`), which are on no switch and have no name.
 
 use netvale_control::attach::{AttachRequest, Pools};
+use netvale_fdio::state::State;
 use netvale_mem::region::{Binding, RingRanges};
 use netvale_portspec::Conf;
 use rustix::io::Errno;
@@ -31,7 +32,8 @@ impl Attachment for BareRings {
     }
 
     fn save(&self) -> std::io::Result<Option<HoldItem>> {
-        Ok(Some(HoldItem::Bare { rings: Box::new(self.local.state()?), binding: (&self.binding).into() }))
+        let rings = State::of(&self.local.state()?)?;
+        Ok(Some(HoldItem::Bare { rings, binding: (&self.binding).into() }))
     }
 
     fn close(self: Box<Self>, d: &mut Daemon, _client: u64) {
@@ -66,10 +68,11 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<O
 /// [`Refusal`] if its memory is not there, or its bells are none.
 pub fn continue_hold(
     d: &mut Daemon,
-    rings: RingsState,
+    rings: State,
     binding: BindingItem,
     caller: Caller,
 ) -> Result<Box<dyn Attachment>, Refusal> {
+    let rings = rings.read::<RingsState>()?;
     let region = memory::continued(d, rings.region, caller)?;
     let (local, _no_ingress) = LocalPort::continued(&region, rings, d.evictions.new_fault(caller))?;
     let binding = local.rings.mem.continue_binding(binding.index, binding.extra_bufs)?;

@@ -168,7 +168,7 @@ pub fn continue_hold(d: &mut Daemon, item: HoldItem, caller: Caller) -> Result<B
         HoldItem::Rings { port, rings, binding } => Ok(Box::new(local::continue_hold(d, port, rings, binding)?)),
         HoldItem::Monitor { port, rings, binding } => monitor::continue_hold(d, port, rings, binding),
         HoldItem::Interface { client, binding } => nic::open::continue_hold(d, client, binding),
-        HoldItem::Bare { rings, binding } => bare::continue_hold(d, *rings, binding, caller),
+        HoldItem::Bare { rings, binding } => bare::continue_hold(d, rings, binding, caller),
         HoldItem::PipeEnd { pipe, end, binding } => pipe::continue_hold(d, pipe, end, binding),
     }
 }
