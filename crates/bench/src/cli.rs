@@ -108,9 +108,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
     let out = &mut std::io::stdout();
     let worked = match cli.command {
         Some(Command::Report { files, out: folder }) => {
-            for file in crate::report::report(&files, &folder)? {
-                println!("{}", file.display());
-            }
+            crate::report::report(&files, &folder)?.iter().for_each(|file| println!("{}", file.display()));
             true
         }
         Some(Command::Ab { old, new, measure, tolerance, json }) => {

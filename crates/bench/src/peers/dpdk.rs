@@ -13,40 +13,26 @@ const MEMIF_BURST: u32 = 64;
 const IO_BURST: u32 = 512;
 const MACSWAP_BURST: u32 = 64;
 
-/// The peers of pipes: inside one process, and between two.
+/// The peers of pipes: inside one process, touching frames or moving pointers only; and between two, copying or not.
 pub fn peers() -> Vec<Contender> {
     let is_pipe = |case: &Case| case.scenario == "pipe" && case.touches();
     let is_between = move |case: &Case| is_pipe(case) || case.is_crowded("pipe");
     let is_untouched = |case: &Case| case.scenario == "pipe" && !case.touches();
+    let touching = "DPDK net_ring between two threads, frames touched (macswap); hops of both directions";
+    let pointers = "DPDK net_ring between two threads, pointers only; hops of both directions";
+    let copying = "DPDK memif between two processes, copying";
+    let lending = "DPDK memif between two processes, zero-copy";
     vec![
-        Contender::new(
-            "dpdk-ring",
-            "DPDK net_ring between two threads, frames touched (macswap); hops of both directions",
-            &[NEEDS],
-            is_pipe,
-            |case, cores| ring("dpdk-ring", "macswap", MACSWAP_BURST, case, cores),
-        ),
-        Contender::new(
-            "dpdk-ring-io",
-            "DPDK net_ring between two threads, pointers only; hops of both directions",
-            &[NEEDS],
-            is_untouched,
-            |case, cores| ring("dpdk-ring-io", "io", IO_BURST, case, cores),
-        ),
-        Contender::new(
-            "dpdk-memif",
-            "DPDK memif between two processes, copying",
-            &[NEEDS],
-            is_between,
-            |case, cores| memif("dpdk-memif", "", case, cores),
-        ),
-        Contender::new(
-            "dpdk-memif-zc",
-            "DPDK memif between two processes, zero-copy",
-            &[NEEDS],
-            is_between,
-            |case, cores| memif("dpdk-memif-zc", ",zero-copy=yes", case, cores),
-        ),
+        Contender::new("dpdk-ring", touching, &[NEEDS], is_pipe, |case, cores| {
+            ring("dpdk-ring", "macswap", MACSWAP_BURST, case, cores)
+        }),
+        Contender::new("dpdk-ring-io", pointers, &[NEEDS], is_untouched, |case, cores| {
+            ring("dpdk-ring-io", "io", IO_BURST, case, cores)
+        }),
+        Contender::new("dpdk-memif", copying, &[NEEDS], is_between, |case, cores| memif("dpdk-memif", "", case, cores)),
+        Contender::new("dpdk-memif-zc", lending, &[NEEDS], is_between, |case, cores| {
+            memif("dpdk-memif-zc", ",zero-copy=yes", case, cores)
+        }),
     ]
 }
 
