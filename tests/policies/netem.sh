@@ -49,9 +49,13 @@ end a ka 10.2.0.1; end b kb 10.2.0.2
 end a eth0 10.1.0.1; end b eth1 10.1.0.2
 in_space a tc qdisc add dev ka root netem $WORDS || exit 4
 for port in 5201 5202; do in_space b iperf3 -s -p \$port >/tmp/server\$port 2>&1 & done
-# runs OF ADDRESS PORT
+# runs OF ADDRESS PORT: a server listens anew after each client, and resets one that comes in between.
 runs() {
-    in_space a iperf3 -f k -c \$2 -p \$3 -t $SECONDS_EACH -O 1 -P $FLOWS -C reno >/tmp/\$1
+    for _ in 1 2 3; do
+        in_space a iperf3 -f k -c \$2 -p \$3 -t $SECONDS_EACH -O 1 -P $FLOWS -C reno >/tmp/\$1 2>&1 && return
+        grep -q 'control message' /tmp/\$1 || return 1
+    done
+    return 1
 }
 sleep 1
 for net in 1 2; do

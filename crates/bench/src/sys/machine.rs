@@ -80,7 +80,7 @@ impl Machine {
         command.args(["-smp", "1,maxcpus=2"]);
         command.args(["-accel", "tcg,thread=multi", "-m", "256", "-nographic", "-nodefaults", "-cpu", "max"]);
         command.args(["-serial", "stdio", "-net", "none", "-object", "memory-backend-memfd,id=mem,size=256M,share=on"]);
-        command.args(["-M", "q35,memory-backend=mem", "-append", "console=ttyS0 quiet panic=-1"]);
+        command.args(["-M", "q35,memory-backend=mem", "-append", "console=ttyS0 quiet panic=-1 no_timer_check"]);
         command.arg("-kernel").arg(image.folder.join("vmlinux")).arg("-initrd").arg(initrd);
         command.arg("-monitor").arg(format!("unix:{},server=on,wait=off", dir.path().join("monitor").display()));
         command.args(devices);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use guest::{Guest, Nic, image};
-use machines::no_complaints;
+use machines::{IPERF, no_complaints};
 use up::{Up, until};
 
 /// Emulated guests take all the processor there is: one test at a time.
@@ -69,8 +69,7 @@ fn two_stock_guests() {
 /// Serves iperf3 to any client.
 const SERVER: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up; ip link set lo up
-iperf3 -s -D --logfile /tmp/log
-for i in $(seq 100); do nc -z 127.0.0.1 5201 && break; sleep 0.1; done
+serve
 echo ready
 read line </dev/ttyS0
 ";
@@ -81,11 +80,7 @@ driver=e1000
 traffic() {
     for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
     ping -c 3 -i 0.1 -s 1400 10.1.0.1 >/dev/null || return 1
-    iperf3 -c 10.1.0.1 -n 8M -i 0 || return 1
-    iperf3 -c 10.1.0.1 -n 8M -i 0 -R || return 1
-    # One that loses its first datagram ends with an error.
-    for i in $(seq 10); do iperf3 -c 10.1.0.1 -u -l 64 -b 4M -n 128K -i 0 && return; sleep 1; done
-    return 1
+    measure -n 8M && measure -n 8M -R && measure -u -l 64 -b 4M -n 128K
 }
 for mode in 'sc=0 csb=0' 'sc=1 csb=0' 'csb=1' 'csb=1 itr'; do
     busybox rmmod $driver || exit 1
@@ -112,9 +107,9 @@ fn our_driver_in_all_modes() {
     let (one, two) = (port(&up, "one", ""), port(&up, "two", ""));
     let nic = |socket| Nic { function: true, ..Nic::new(socket) };
     let programs: &[(&Path, &str)] = &[(Path::new("/usr/bin/iperf3"), "/bin/iperf3")];
-    let mut server = Guest::start_with(image, SERVER, 1, &nic(&one), programs);
+    let mut server = Guest::start_with(image, &format!("{IPERF}{SERVER}"), 1, &nic(&one), programs);
     server.expect("ready");
-    let client = Guest::start_with(image, MODES, 2, &nic(&two), programs).end();
+    let client = Guest::start_with(image, &format!("{IPERF}{MODES}"), 2, &nic(&two), programs).end();
     server.say("off");
     let server = server.end();
     assert_eq!(client.matches("passed: ").count(), 4, "{client}");
@@ -179,8 +174,7 @@ const PEER: &str = "
 ip link set eth0 mtu 9000; ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up; ip link set lo up
 ip link add link eth0 name eth0.5 type vlan id 5
 ip addr add 10.5.0.1/24 dev eth0.5; ip link set eth0.5 up
-iperf3 -s -D --logfile /tmp/log
-for i in $(seq 100); do nc -z 127.0.0.1 5201 && break; sleep 0.1; done
+serve
 echo ready
 read line </dev/ttyS0
 ";
@@ -206,7 +200,7 @@ ip addr add 10.5.0.2/24 dev eth0.5; ip link set eth0.5 up
 reach 10.5.0.1 && ping -c 3 -i 0.1 -s 1400 10.5.0.1 || exit 1
 ethtool -k eth0 | grep -E 'vlan-(offload|filter)'
 echo passed: vlan
-ethtool -k eth0 | grep 'tcp-segmentation-offload: on' && iperf3 -c 10.1.0.1 -n 8M -i 0 || exit 1
+ethtool -k eth0 | grep 'tcp-segmentation-offload: on' && measure -n 8M || exit 1
 ethtool -S eth0 | grep -E 'tcp_seg_good|errors: [1-9]'
 echo passed: tso
 for how in off on; do
@@ -234,9 +228,9 @@ fn stock_driver_features() {
     let (one, two) = (port(&up, "one", ""), port(&up, "two", ""));
     let nic = |socket| Nic { function: true, ..Nic::new(socket) };
     let programs: &[(&Path, &str)] = &[(Path::new("/usr/bin/iperf3"), "/bin/iperf3")];
-    let mut peer = Guest::start_with(image, PEER, 1, &nic(&one), programs);
+    let mut peer = Guest::start_with(image, &format!("{IPERF}{PEER}"), 1, &nic(&one), programs);
     peer.expect("ready");
-    let mut guest = Guest::start_with(image, FEATURES, 2, &nic(&two), programs);
+    let mut guest = Guest::start_with(image, &format!("{IPERF}{FEATURES}"), 2, &nic(&two), programs);
     let mut shown = guest.expect("up\r\n");
     guest.say("go on");
     for _ in 0..2 {

@@ -141,7 +141,7 @@ impl World {
         let xml = format!(
             "<domain type='qemu'><name>{name}</name><memory unit='MiB'>192</memory>{backing}<vcpu>1</vcpu>
              <os><type arch='x86_64' machine='q35'>hvm</type><kernel>{image}/vmlinux</kernel><initrd>{}</initrd>
-             <cmdline>console=ttyS0 quiet panic=-1 pci=nomsi number={number}</cmdline></os>
+             <cmdline>console=ttyS0 quiet panic=-1 no_timer_check pci=nomsi number={number}</cmdline></os>
              <features><acpi/></features><cpu mode='maximum'/>
              <devices><emulator>/usr/bin/qemu-system-x86_64</emulator><controller type='usb' model='none'/>
              <memballoon model='none'/><serial type='file'><source path='{console}'/></serial>{interfaces}</devices></domain>",

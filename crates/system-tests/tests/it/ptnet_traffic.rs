@@ -12,36 +12,29 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use guest::{Guest, Nic, image};
-use machines::{STAND, no_complaints, port};
+use machines::{IPERF, STAND, no_complaints, port};
 use up::{Up, until};
 
 /// Emulated guests take all the processor there is: one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-const IPERF: &str = "/usr/bin/iperf3";
-
 const SERVER: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up; ip link set lo up
-iperf3 -s -D --logfile /tmp/log
 echo hello >/tmp/hello
 busybox httpd -p 5000 -h /tmp
-for i in $(seq 100); do nc -z 127.0.0.1 5201 && break; sleep 0.1; done
+serve
 echo ready
 read line </dev/ttyS0
 ethtool -S eth0
 ";
 
 /// Four streams of TCP each way, then small and large datagrams. Kernels draw the ring of a connection: forty more, as
-/// a dozen are all on one ring once in some hundred runs. Datagrams begin anew if iperf3 gives up: it does when one of
-/// its first ones is lost, as on a busy machine it may be.
+/// a dozen are all on one ring once in some hundred runs.
 const CLIENT: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
-iperf3 -c 10.1.0.1 -t 1 -P 4 -i 0 || exit 1
-iperf3 -c 10.1.0.1 -t 1 -P 4 -i 0 -R || exit 1
-datagrams() { for i in 1 2 3; do iperf3 -c 10.1.0.1 -u -t 1 -i 0 $* && return; sleep 1; done; exit 1; }
-datagrams -l 64 -b 1M
-datagrams -l 1400 -b 20M -P 2
+measure -t 1 -P 4 && measure -t 1 -P 4 -R || exit 1
+measure -u -t 1 -l 64 -b 1M && measure -u -t 1 -l 1400 -b 20M -P 2 || exit 1
 for i in $(seq 40); do busybox wget -q -O /dev/null http://10.1.0.1:5000/hello || exit 1; done
 ethtool -S eth0
 ";
@@ -60,10 +53,10 @@ fn streams(options: &str) {
     let (one, two) =
         (port(&up, "one", &format!("--rings 2 {options}")), port(&up, "two", &format!("--rings 2 {options}")));
     let nic = |socket| Nic { ptnet: 5, pairs: 2, ..Nic::new(socket) };
-    let programs: &[(&Path, &str)] = &[(Path::new(IPERF), "/bin/iperf3")];
-    let mut server = Guest::start_with(image, SERVER, 1, &nic(&one), programs);
+    let programs: &[(&Path, &str)] = &[(Path::new("/usr/bin/iperf3"), "/bin/iperf3")];
+    let mut server = Guest::start_with(image, &format!("{IPERF}{SERVER}"), 1, &nic(&one), programs);
     server.expect("ready");
-    let client = Guest::start_with(image, CLIENT, 2, &nic(&two), programs).end();
+    let client = Guest::start_with(image, &format!("{IPERF}{CLIENT}"), 2, &nic(&two), programs).end();
     server.say("off");
     let server = server.end();
     assert_eq!(client.matches("iperf Done").count(), 4, "{client}");

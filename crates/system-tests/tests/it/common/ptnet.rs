@@ -34,6 +34,19 @@ while true; do
 done
 ";
 
+/// Functions of a guest's script for iperf3. It listens anew after each client, and resets one that comes in between; a
+/// test of datagrams fails if the first one is lost.
+pub const IPERF: &str = "
+serve() {
+    iperf3 -s -D --logfile /tmp/log
+    for i in $(seq 100); do nc -z 127.0.0.1 5201 && return; sleep 0.1; done
+}
+measure() {
+    for i in $(seq 10); do iperf3 -c 10.1.0.1 -i 0 $* && return; sleep 1; done
+    return 1
+}
+";
+
 /// Nothing the kernel would complain of.
 pub fn no_complaints(console: &str) {
     for word in ["WARNING:", "BUG:", "Oops", "Call Trace", "invalid opcode"] {
