@@ -7,6 +7,10 @@ use netvale_wire::offload::Offload;
 
 /// Maximum number of frames in a batch.
 pub const BATCH: usize = 256;
+/// How many addresses of a batch are written down, as they are new, have moved, or were not seen for a while: each
+/// costs several times as much as another one, so that a flood of new ones would take the worker from others. The rest
+/// is learned with later batches.
+pub const MOST_NEWS: u32 = 32;
 /// Maximum number of pieces of multi-piece frames in a batch.
 pub const BATCH_FRAGS: usize = 1024;
 /// Maximum number of pieces of one frame (netmap.h: `NETMAP_MAX_FRAGS`).

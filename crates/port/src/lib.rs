@@ -184,7 +184,7 @@ pub mod task;
 pub(crate) mod tests;
 pub mod wake;
 
-pub use batch::{BATCH, Batch, FrameRef, MAX_FRAME};
+pub use batch::{BATCH, Batch, FrameRef, MAX_FRAME, MOST_NEWS};
 pub use egress::{Egress, Room};
 pub use hdr::HdrLen;
 pub use ingress::{Ingress, Source};

@@ -1,8 +1,8 @@
 //! First phase: finds the destination of each frame of a batch.
 
-use netvale_port::{BATCH, Batch, DropReason, FrameRef, RingCounters};
+use netvale_port::{BATCH, Batch, DropReason, FrameRef, MOST_NEWS, RingCounters};
 
-use crate::fdb::{Fdb, MOST_NEWS, PortId};
+use crate::fdb::{Fdb, PortId};
 use crate::table::MAX_PORTS;
 
 /// Destination of frames that go to every port but the sender's.

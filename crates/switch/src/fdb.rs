@@ -25,11 +25,6 @@ pub const DEFAULT_ENTRIES: usize = 16_384;
 /// An address not seen for this long is forgotten (IEEE 802.1D's default).
 pub const DEFAULT_AGEING: Duration = Duration::from_secs(300);
 
-/// How many addresses of a batch are written down, as they are new, have moved, or were not seen for a while: each
-/// costs several times as much as another one, so that a flood of new ones would take the worker from others. The rest
-/// is learned with later batches.
-pub(crate) const MOST_NEWS: u32 = 32;
-
 const WAYS: usize = 8;
 const MAC: u64 = (1 << 48) - 1;
 /// Ages are counted in ticks of this fraction of the ageing time; the 8-bit tick must not wrap within two ageing times.

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use netvale_port::{Batch, DropReason, Ingress, RingCounters, soft};
+use netvale_port::{Batch, DropReason, Ingress, MOST_NEWS, RingCounters, soft};
 use netvale_wire::ethernet;
 
 use crate::ecn;
@@ -23,9 +23,6 @@ use crate::tunnel::{Tunnel, now};
 const READS: usize = 16;
 /// Messages that may be kept at a time: those read, and those that other tunnels' workers have read.
 const KEPT: usize = 3 * READS;
-
-/// Addresses learned in one batch at most: a flood of them takes the worker's time.
-pub const MOST_NEWS: u32 = 32;
 
 /// A tunnel's ingress.
 pub struct TunnelIngress {

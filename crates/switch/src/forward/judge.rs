@@ -8,7 +8,7 @@ use netvale_policy::guard::{Guard, Violation};
 use netvale_policy::snoop;
 use netvale_policy::vlan::{Refused, Vlan};
 use netvale_port::stage::{ALIKE, HEAD, Retag, Staging, TAG};
-use netvale_port::{DropReason, FrameRef};
+use netvale_port::{DropReason, FrameRef, MOST_NEWS};
 use netvale_wire::MacAddr;
 use netvale_wire::offload::{Gso, Offload};
 
@@ -18,7 +18,7 @@ use super::sum;
 use crate::classify::FLOOD;
 use crate::clock::now;
 use crate::entry::Entry;
-use crate::fdb::{Fdb, Learned, MOST_NEWS, PortId};
+use crate::fdb::{Fdb, Learned, PortId};
 use crate::policed::Policed;
 use crate::policies::{Class, KINDS, Policies, protocol};
 use crate::table::{Switch, Table};
