@@ -389,7 +389,8 @@ impl Sender {
             }
             let (sent, error) = self.outbox.send(socket, first, first + count);
             self.done[first..].iter().take(sent).for_each(|done| count_sent(job, done, &mut self.outcome));
-            meter.took(self.weight(first..first + sent) as u32);
+            // One that is refused has taken its time, too.
+            meter.took(self.weight(first..first + sent.max(1)) as u32);
             first += sent;
             if sent == 0 {
                 self.is_refused(job, first, error.as_ref());
