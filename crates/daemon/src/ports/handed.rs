@@ -1,7 +1,7 @@
 //! Queues of users who are not trusted with others' time ([`netvale_port::domain`]), and the tasks of these users'
 //! workers that take to them what others hand over.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use netvale_mem::Region;
@@ -12,7 +12,7 @@ use netvale_port::handed_over::HandOverQueue;
 use netvale_port::link::LinkEnd;
 use netvale_port::listener::Site;
 use netvale_switch::{LinkTask, PortId, Switch};
-use rustix::fs::Mode;
+use rustix::fs::{Mode, Stat, lstat, stat};
 use rustix::io::Errno;
 
 use crate::caller::{Caller, is_trusted_user};
@@ -26,6 +26,8 @@ use crate::worker::TaskId;
 const ALL: &str = "*";
 /// Permission bits with which others than the owner connect.
 const OTHERS: u32 = 0o022;
+/// Most folders on the way to a file, with those that links lead to: about as many as the kernel follows.
+const MOST_STEPS: usize = 256;
 
 /// The domain of a user's ports.
 pub fn domain_of(owner: Caller) -> TimeDomain {
@@ -39,18 +41,37 @@ pub fn domain_of_site(d: &Daemon, owner: Caller, site: &Site) -> TimeDomain {
     domain_of_peers(d, owner, users, groups.is_empty() && mode & OTHERS == 0)
 }
 
-/// The domain of a port that connects to a socket: that of whom the socket or its folder belongs to. If others may make
-/// a socket there, it is not known who listens.
+/// The domain of a port that connects to a socket: that of whom the socket, or a folder or link on the way to it,
+/// belongs to. If others may put something else there, it is not known who listens.
 pub fn domain_of_listener(d: &Daemon, owner: Caller, path: &Path) -> TimeDomain {
-    let socket = rustix::fs::lstat(path).ok();
-    let folder = path.parent().and_then(|folder| rustix::fs::stat(folder).ok());
-    let users: Vec<u32> = [&socket, &folder].into_iter().flatten().map(|file| file.st_uid).collect();
-    let is_fixed = folder.is_none_or(|folder| {
-        let mode = Mode::from_raw_mode(folder.st_mode);
+    let way = std::path::absolute(path).map(|path| way_to(&path)).unwrap_or_default();
+    let users: Vec<u32> = way.iter().flat_map(|(_, found)| found).map(|found| found.st_uid).collect();
+    let is_fixed = |(folder, found): &(Option<Stat>, Option<Stat>)| {
+        let mode = folder.as_ref().map_or(Mode::empty(), |folder| Mode::from_raw_mode(folder.st_mode));
         // In a sticky folder, only its owner may put another file in the place of one.
-        mode.bits() & OTHERS == 0 || mode.contains(Mode::SVTX) && socket.is_some()
-    });
-    domain_of_peers(d, owner, &users, is_fixed)
+        mode.bits() & OTHERS == 0 || mode.contains(Mode::SVTX) && found.is_some()
+    };
+    domain_of_peers(d, owner, &users, !way.is_empty() && way.iter().all(is_fixed))
+}
+
+/// Each folder that the kernel looks into on its way to a file, and what it finds there. Empty: the way never ends.
+fn way_to(path: &Path) -> Vec<(Option<Stat>, Option<Stat>)> {
+    let mut way = Vec::new();
+    let mut folder = PathBuf::new();
+    let names = |path: &Path| path.components().rev().map(|name| name.as_os_str().to_owned()).collect::<Vec<_>>();
+    let mut left = names(path);
+    while let Some(name) = left.pop() {
+        if way.len() > MOST_STEPS {
+            return Vec::new();
+        }
+        let place = folder.join(name);
+        way.push((stat(&folder).ok(), lstat(&place).ok()));
+        match std::fs::read_link(&place) {
+            Ok(target) => left.extend(names(&target)),
+            Err(_) => folder = place,
+        }
+    }
+    way
 }
 
 /// The domain of a port whose peers are of these users; `is_all`: of no others.

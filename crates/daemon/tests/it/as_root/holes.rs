@@ -6,7 +6,7 @@ use crate::common;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -56,14 +56,29 @@ fn opened(d: &Daemon, uid: u32, name: &str, extra_bufs: u32) -> Port {
     as_user(uid, || Port::open_with(name, &options)).unwrap()
 }
 
+/// How long something took at most, and the hole beside it.
+struct Waited {
+    longest: Duration,
+    beside: Duration,
+}
+
+impl Waited {
+    /// It did not wait for the hole.
+    fn is_in_time(&self, what: &str) {
+        let Waited { longest, beside } = self;
+        println!("the hole took {beside:?}, the longest {what} {longest:?}");
+        assert!(*longest < BOUND, "a {what} took {longest:?}, beside a hole of {beside:?}");
+    }
+}
+
 /// Does something again and again while a hole is being made in the longest region. Returns how long that took at most,
 /// which is not waited for if it is longer than [`BOUND`], and how long the hole did.
-fn beside_a_hole(step: impl FnMut()) -> (Duration, Duration) {
+fn beside_a_hole(step: impl FnMut()) -> Waited {
     beside_holes(&[Hollow::longest().unwrap()], step)
 }
 
 /// The same beside a hole in each of these regions.
-fn beside_holes(regions: &[Hollow], mut step: impl FnMut()) -> (Duration, Duration) {
+fn beside_holes(regions: &[Hollow], mut step: impl FnMut()) -> Waited {
     regions.iter().for_each(|region| region.fill());
     let busy = Idler::start();
     let holes: Vec<_> = regions.iter().map(|region| region.begin()).collect();
@@ -76,7 +91,19 @@ fn beside_holes(regions: &[Hollow], mut step: impl FnMut()) -> (Duration, Durati
         }
     }
     drop(busy);
-    (longest, holes.into_iter().map(|hole| hole.finish().unwrap()).max().unwrap())
+    Waited { longest, beside: holes.into_iter().map(|hole| hole.finish().unwrap()).max().unwrap() }
+}
+
+/// Two ports of Alice's. A call passes a frame from one to the other.
+fn passing(d: &Daemon) -> impl FnMut() + use<> {
+    let mut a = opened(d, ALICE, "vale0:a", 0);
+    let mut b = opened(d, ALICE, "vale0:b", 0);
+    let mut tag = 0;
+    move || {
+        send(&mut a, &frame(255, 1, tag));
+        while receive(&mut b) != frame(255, 1, tag) {}
+        tag = tag.wrapping_add(1);
+    }
 }
 
 /// Objective: while a user's memory cannot be touched, frames of others, which go to that user's port, too, take no
@@ -98,19 +125,11 @@ fn others_go_on_beside_holes_of(users: &[u32]) {
     }
     let _one = ONE.lock();
     let d = daemon();
-    let mut a = opened(&d, ALICE, "vale0:a", 0);
-    let mut b = opened(&d, ALICE, "vale0:b", 0);
+    let pass = passing(&d);
     let _theirs: Vec<_> = users.iter().map(|&uid| opened(&d, uid, &format!("vale0:m{uid}"), BUFFERS)).collect();
     let mut regions = Hollow::all().unwrap();
     regions.sort_by_key(|region| std::cmp::Reverse(region.len()));
-    let mut tag = 0;
-    let (longest, lasted) = beside_holes(&regions[..users.len()], || {
-        send(&mut a, &frame(255, 1, tag));
-        while receive(&mut b) != frame(255, 1, tag) {}
-        tag = tag.wrapping_add(1);
-    });
-    assert!(longest < BOUND, "a frame took {longest:?}, beside a hole of {lasted:?}");
-    println!("the hole took {lasted:?}, the longest frame {longest:?}");
+    beside_holes(&regions[..users.len()], pass).is_in_time("frame");
 }
 
 /// What has the daemon touch Mallory's memory, in the region of that number, and says what the answer was.
@@ -151,12 +170,11 @@ fn requests_do_not_wait_for_a_hole() {
         let mallorys = opened(&d, MALLORY, "vale0:m", BUFFERS);
         let shown = d.call("port.show", json!({ "port": "vale0:m" }));
         let region = shown["result"]["region"]["id"].as_u64().unwrap();
-        let (longest, lasted) = beside_a_hole(|| {
+        let took = beside_a_hole(|| {
             answers.insert(touching(&d, region));
             drop(opened(&d, ALICE, "vale0:c", 0));
         });
-        println!("the hole took {lasted:?}, the longest request {longest:?}");
-        assert!(longest < BOUND, "a request took {longest:?}, beside a hole of {lasted:?}");
+        took.is_in_time("request");
         assert!(answers.iter().any(|one| one.contains(answer)), "{answers:?}");
         let evicted = d.call("port.evicted", json!({}))["result"].to_string();
         assert!(evicted.contains("vale0:n1") && evicted.contains("memory of that user's"), "{evicted}");
@@ -209,17 +227,13 @@ fn a_guest_at_roots_port_holds_nobody_up() {
         let d = daemon();
         attach_guest(&d, access.clone());
         let (_socket, _memory) = connected_guest(&d);
-        let mut a = opened(&d, ALICE, "vale0:a", 0);
-        let mut b = opened(&d, ALICE, "vale0:b", 0);
-        let mut tag = 0;
-        let (longest, lasted) = beside_a_hole(|| {
-            send(&mut a, &frame(255, 1, tag));
-            while receive(&mut b) != frame(255, 1, tag) {}
+        println!("{access}");
+        let mut pass = passing(&d);
+        let took = beside_a_hole(|| {
+            pass();
             drop(opened(&d, ALICE, "vale0:c", 0));
-            tag = tag.wrapping_add(1);
         });
-        println!("the hole took {lasted:?}, the longest frame {longest:?}");
-        assert!(longest < BOUND, "{access}: a frame took {longest:?}, beside a hole of {lasted:?}");
+        took.is_in_time("frame");
     }
 }
 
@@ -236,15 +250,14 @@ fn a_guest_leaves_beside_a_hole() {
     let maps = || std::fs::read_to_string(format!("/proc/{}/maps", d.id())).unwrap();
     until("its memory is mapped", || maps().contains("netvale-virtio"));
     let mut rounds = 0;
-    let (longest, lasted) = beside_a_hole(|| {
+    let took = beside_a_hole(|| {
         rounds += 1;
         if rounds == 20 {
             socket.shutdown(std::net::Shutdown::Both).unwrap();
         }
         drop(opened(&d, ALICE, "vale0:c", 0));
     });
-    println!("the hole took {lasted:?}, the longest request {longest:?}");
-    assert!(longest < BOUND, "a request took {longest:?}, beside a hole of {lasted:?}");
+    took.is_in_time("request");
     assert!(rounds > 20, "the hole was over before the guest had left");
     until("its memory is unmapped", || !maps().contains("netvale-virtio"));
 }
@@ -261,20 +274,11 @@ fn a_hypervisor_that_listens_holds_nobody_up() {
     attach_guest(&d, json!({ "client": true }));
     let (socket, _) = listener.accept().unwrap();
     let (_socket, _memory) = as_user(MALLORY, || driven(socket));
-    let mut a = opened(&d, ALICE, "vale0:a", 0);
-    let mut b = opened(&d, ALICE, "vale0:b", 0);
-    let mut tag = 0;
-    let (longest, lasted) = beside_a_hole(|| {
-        send(&mut a, &frame(255, 1, tag));
-        while receive(&mut b) != frame(255, 1, tag) {}
-        tag = tag.wrapping_add(1);
-    });
-    println!("the hole took {lasted:?}, the longest frame {longest:?}");
-    assert!(longest < BOUND, "a frame took {longest:?}, beside a hole of {lasted:?}");
+    beside_a_hole(passing(&d)).is_in_time("frame");
 }
 
 /// Objective: a port of root's takes root's time if nobody else can listen where it connects, and another's if somebody
-/// can: who owns the socket, or may put one there.
+/// can: who owns the socket, a folder or a link on the way to it, or may put one there.
 #[test]
 fn ports_take_the_time_of_who_listens() {
     if !rustix::process::geteuid().is_root() {
@@ -288,18 +292,36 @@ fn ports_take_the_time_of_who_listens() {
         chown(&path, Some(owner), Some(owner)).unwrap();
         path
     };
-    // Name, mode and owner of the folder; the owner of a socket that is there; whether the time is root's.
+    let link = |name: &str, to: PathBuf, owner: u32| {
+        let path = d.dir().join(name);
+        symlink(to, &path).unwrap();
+        lchown(&path, Some(owner), Some(owner)).unwrap();
+        path
+    };
+    folder("above", 0o755, MALLORY);
+    folder("writable", 0o777, 0);
+    // The folder, the owner of a socket that is there, and whether the time is root's.
     let rows = [
-        ("roots", 0o755, 0, None, true),
-        ("roots_socket", 0o755, 0, Some(0), true),
-        ("users_socket", 0o755, 0, Some(MALLORY), false),
-        ("users_folder", 0o755, MALLORY, Some(0), false),
-        ("groups_folder", 0o775, 0, Some(0), false),
-        ("sticky", 0o1777, 0, Some(0), true),
-        ("sticky_and_empty", 0o1777, 0, None, false),
+        (folder("roots", 0o755, 0), None, true),
+        (folder("roots_socket", 0o755, 0), Some(0), true),
+        (folder("users_socket", 0o755, 0), Some(MALLORY), false),
+        (folder("users_folder", 0o755, MALLORY), Some(0), false),
+        (folder("groups_folder", 0o775, 0), Some(0), false),
+        (folder("sticky", 0o1777, 0), Some(0), true),
+        (folder("sticky_and_empty", 0o1777, 0), None, false),
+        (folder("above/roots_below", 0o755, 0), Some(0), false),
+        (folder("writable/roots_below", 0o755, 0), Some(0), false),
+        (d.dir().join("roots/missing"), None, true),
+        (d.dir().join("sticky/missing"), None, false),
+        (link("to_roots", folder("linked", 0o755, 0), 0), Some(0), true),
+        (link("to_users", folder("users_linked", 0o755, MALLORY), 0), Some(0), false),
+        (link("of_user", folder("linked_by_user", 0o755, 0), MALLORY), Some(0), false),
+        (link("over_users", link("users_linked/link", folder("at_last", 0o755, 0), 0), 0), Some(0), false),
+        (link("round", d.dir().join("round"), 0), None, false),
     ];
-    for (name, mode, owner, listener, is_roots) in rows {
-        let path = folder(name, mode, owner).join("socket");
+    for (folder, listener, is_roots) in rows {
+        let name = folder.display();
+        let path = folder.join("socket");
         let _listener = listener.map(|uid| {
             let listener = UnixListener::bind(&path).unwrap();
             chown(&path, Some(uid), Some(uid)).unwrap();
@@ -333,12 +355,11 @@ fn a_ptnet_guest_is_shown_beside_a_hole() {
     let _guest = as_user(MALLORY, || Port::as_guest(&path, 0)).unwrap();
     let show = || d.call("port.show", json!({ "port": "vale0:guest" }));
     assert_eq!(show()["result"]["rings"][0]["slots"], 4096);
-    let (longest, lasted) = beside_a_hole(|| {
+    let took = beside_a_hole(|| {
         show();
         drop(opened(&d, ALICE, "vale0:c", 0));
     });
-    println!("the hole took {lasted:?}, the longest request {longest:?}");
-    assert!(longest < BOUND, "a request took {longest:?}, beside a hole of {lasted:?}");
+    took.is_in_time("request");
 }
 
 /// Whether a hole is being made in the longest region: its pages are taken out of all mappings first.
@@ -370,7 +391,7 @@ fn a_guest_beside_a_hole_keeps_no_successor() {
         let first = process();
         let mut is_asked = false;
         let mut has_gone_on = false;
-        let (longest, lasted) = std::thread::scope(|scope| {
+        let took = std::thread::scope(|scope| {
             beside_a_hole(|| {
                 if is_talked_to && !is_asked {
                     // A full ring is as good.
@@ -384,9 +405,8 @@ fn a_guest_beside_a_hole_keeps_no_successor() {
                 has_gone_on |= is_asked && process() != first;
             })
         });
-        println!("the hole took {lasted:?}, the longest request {longest:?}");
-        assert!(longest < BOUND, "a request took {longest:?}, beside a hole of {lasted:?}");
-        assert!(has_gone_on, "no successor went on before the hole of {lasted:?} was made");
+        took.is_in_time("request");
+        assert!(has_gone_on, "no successor went on before the hole of {:?} was made", took.beside);
         socket.set_read_timeout(Some(common::LIMIT)).unwrap();
         assert_eq!((&socket).read(&mut [0; 64]).unwrap(), 0, "the guest has no port any more");
         until("the guest's port is gone", || !d.ports().contains(&"vale0:guest".to_owned()));
