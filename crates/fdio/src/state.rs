@@ -157,9 +157,7 @@ impl<'de> Deserialize<'de> for Fd {
 /// # Errors
 /// [`BadState`] if it cannot be written as JSON.
 pub fn to_bytes(said: &impl Serialize) -> Result<(Vec<u8>, Vec<Fd>), BadState> {
-    let (bytes, list) = beside(Beside::Written(Vec::new()), || serde_json::to_vec(said));
-    let Some(Beside::Written(fds)) = list else { return Err(BadState::new("no list of descriptors")) };
-    Ok((bytes.map_err(BadState::new)?, fds))
+    write_with(|| serde_json::to_vec(said))
 }
 
 /// Reads a state from a message: all of it, or nothing.
@@ -168,6 +166,15 @@ pub fn to_bytes(said: &impl Serialize) -> Result<(Vec<u8>, Vec<Fd>), BadState> {
 /// [`BadState`] if it is a state of something else, or a descriptor is missing, named twice or left over.
 pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<T, BadState> {
     read_with(fds.into_iter().map(Fd::from), || serde_json::from_slice(bytes))
+}
+
+fn write_with<T>(write: impl FnOnce() -> serde_json::Result<T>) -> Result<(T, Vec<Fd>), BadState> {
+    let (written, list) = beside(Beside::Written(Vec::new()), write);
+    let written = written.map_err(BadState::new)?;
+    match list {
+        Some(Beside::Written(fds)) => Ok((written, fds)),
+        _ => Err(BadState::new("no list of descriptors")),
+    }
 }
 
 fn read_with<T>(
@@ -195,9 +202,8 @@ impl State {
     /// # Errors
     /// [`BadState`] if it cannot be written as JSON.
     pub fn of(said: &impl Serialize) -> Result<State, BadState> {
-        let (said, list) = beside(Beside::Written(Vec::new()), || serde_json::to_value(said));
-        let Some(Beside::Written(fds)) = list else { return Err(BadState::new("no list of descriptors")) };
-        Ok(State { said: said.map_err(BadState::new)?, fds })
+        let (said, fds) = write_with(|| serde_json::to_value(said))?;
+        Ok(State { said, fds })
     }
 
     /// A state from its text and its descriptors, which came as one message.
