@@ -66,13 +66,7 @@ impl E1000Port {
         let kept = known(&shared, None, false, options.news.as_ref()).map_err(failed())?;
         let (listener, file) = Listener::listen(&options.site)?;
         let listener = Arc::new(listener);
-        let server = Server {
-            listener: Arc::clone(&listener),
-            card: options.card,
-            shared: Arc::clone(&shared),
-            kept: kept.clone(),
-            first: None,
-        };
+        let server = Server { kept: kept.clone(), ..Server::new(options.card, &listener, &shared) };
         let service = Service::start(THREAD, options.site.path().display(), Some(file), server)?;
         let queues = queues(&shared);
         Ok((E1000Port { options: options.clone(), shared, service, listener, kept }, queues))
@@ -148,6 +142,13 @@ struct Server {
     kept: Option<Arc<Kept<()>>>,
     /// The guest of another process.
     first: Option<Connected>,
+}
+
+impl Server {
+    /// Without a guest of another process, nor anybody who keeps this one.
+    fn new(card: Card, listener: &Arc<Listener>, shared: &Arc<Shared>) -> Server {
+        Server { listener: Arc::clone(listener), card, shared: Arc::clone(shared), kept: None, first: None }
+    }
 }
 
 impl Protocol for Server {

@@ -267,8 +267,8 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
     }
 
     /// Restores a service of another process. It goes on where that one stopped, once the result's second part is
-    /// dropped: until then the other one may go on itself, and the file is its. The first peer of `protocol` counts as connected if `told` says
-    /// so.
+    /// dropped: until then the other one may go on itself, and the file is its. The first peer of `protocol` counts as
+    /// connected if `told` says so.
     ///
     /// # Errors
     /// Like [`Service::start`].

@@ -117,13 +117,7 @@ impl E1000Port {
         };
         let (listener, file) = Listener::restore(listener.take()?, &options.site)?;
         let listener = Arc::new(listener);
-        let server = Server {
-            listener: Arc::clone(&listener),
-            card: options.card,
-            shared: Arc::clone(&shared),
-            kept: kept.clone(),
-            first: guest,
-        };
+        let server = Server { kept: kept.clone(), first: guest, ..Server::new(options.card, &listener, &shared) };
         let at = options.site.path().display();
         let (service, paused) = Service::restore(THREAD, at, Some(file), server, told)?;
         let queues = queues(&shared);
