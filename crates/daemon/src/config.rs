@@ -23,7 +23,7 @@ mod switch_policies;
 mod workers;
 mod write;
 
-pub use file::{File, full_name};
+pub use file::{File, canonical, full_name};
 pub use overrides::Overrides;
 pub use places::{Mistake, Place, parse};
 pub use schema::schema;
@@ -318,10 +318,7 @@ pub enum ConfigError {
 
 impl File {
     /// Turns the file into a configuration: settings whose defaults depend on the machine or on others get them.
-    ///
-    /// # Errors
-    /// None today: a file's values have been checked when it was parsed.
-    pub fn into_config(self) -> Result<Config, ConfigError> {
+    pub fn into_config(self) -> Config {
         let File(mut config) = self;
         if config.run_dir.as_os_str().is_empty() {
             config.run_dir = netvale_control::dirs::default_run_dir();
@@ -337,7 +334,7 @@ impl File {
         }
         let ports = std::mem::take(&mut config.ports);
         config.ports = ports.into_iter().map(|port| config.switch.policies.under(port)).collect();
-        Ok(config)
+        config
     }
 }
 

@@ -14,7 +14,8 @@ use rustix::io::Errno;
 
 use crate::caller::Caller;
 use crate::config::Config;
-use crate::handover::items::Parked;
+use crate::handover::items::{INTERFACE, ParkedPort, port_key, regions_key};
+use crate::handover::store::Store;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
 use crate::registry::changes::Changes;
@@ -29,7 +30,7 @@ use crate::registry::persistent::PersistentPorts;
 use crate::registry::pipes::Pipes;
 use crate::registry::ports::{PortRecord, Ports};
 use crate::registry::refusals::Refusals;
-use crate::registry::regions::Regions;
+use crate::registry::regions::{COMMON_REGION, Regions};
 use crate::registry::snoops::Snoops;
 use crate::registry::switches::Switches;
 use crate::registry::traces::Traces;
@@ -98,6 +99,8 @@ pub struct Daemon {
     pub(crate) successor: Option<u64>,
     /// What may have changed that the service manager keeps.
     pub(crate) changes: Changes,
+    /// What it keeps, if there is one.
+    pub(crate) store: Option<Store>,
     /// The folders that the sandbox was entered with.
     pub(crate) reach: Reach,
 }
@@ -135,6 +138,7 @@ impl Daemon {
             news: Arc::new(Doorbell::new()?),
             successor: None,
             changes: Changes { everything: true, ..Changes::default() },
+            store: None,
             reach: Reach::everything(),
             config,
         })
@@ -145,6 +149,21 @@ impl Daemon {
     pub(crate) fn note_refusal(&mut self, caller: Caller, why: &str) {
         self.refusals.note(caller, why);
         self.events.tell(Happened::to(EventName::RequestRefused, caller.uid).by(caller).why(why));
+    }
+
+    /// Has the service manager drop what is of a port that is gone. Nobody else can have its device or socket before, and
+    /// the next port of that name would be taken for it.
+    pub(crate) fn forget_kept_port(&mut self, full: &str) {
+        self.store.iter_mut().for_each(|store| store.forget(&port_key(full)));
+        self.forget_kept();
+    }
+
+    /// The same of what ports share: interfaces, and memory that is known by its user.
+    pub(crate) fn forget_kept(&mut self) {
+        let Daemon { store: Some(store), interfaces, regions, .. } = self else { return };
+        store.forget_gone(INTERFACE, |name| interfaces.known(name).is_none());
+        let is_used = |uid: &str| uid.parse().is_ok_and(|uid| regions.known_common(uid).is_some());
+        store.forget_gone(&regions_key(COMMON_REGION), |uid| !is_used(uid));
     }
 
     /// Whom threads of ports tell that something changed, if a service manager keeps it.
@@ -302,8 +321,8 @@ pub trait Attached: Any {
     ///
     /// # Errors
     /// When the daemon is out of descriptors, or a thread does not pause.
-    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
-        Ok(self.save()?.map(|state| Parked { state, paused: Vec::new() }))
+    fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
+        Ok(self.save()?.map(ParkedPort::from))
     }
 
     /// What [`Attached::save`] returned last is with the service manager.

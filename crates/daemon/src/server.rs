@@ -110,8 +110,6 @@ pub struct Server {
     running: bool,
     /// Whether a request said so: then nothing is kept.
     is_asked_to_end: bool,
-    /// What the service manager keeps, if there is one.
-    store: Option<Store>,
     /// When counters are looked at next, and how long the workers had been busy the last time.
     counted: (Instant, u64),
 }
@@ -158,14 +156,13 @@ impl Server {
             watchdog,
             running: true,
             is_asked_to_end: false,
-            store: None,
             counted: (Instant::now(), u64::MAX),
         })
     }
 
     /// Has the service manager keep what changes, from now on.
     pub(crate) fn keep_in(&mut self, store: Store) {
-        self.store = Some(store);
+        self.daemon.store = Some(store);
     }
 
     /// Serves until a signal or a `shutdown` request; then all ports are removed. A successor ends it as well.
@@ -206,7 +203,7 @@ impl Server {
             std::mem::forget(self);
             return Ended::HandedOver(None);
         }
-        self.store.iter_mut().for_each(Store::clear);
+        self.daemon.store.iter_mut().for_each(Store::clear);
         Ended::Stopped(self.daemon.captures, self.listeners.own)
     }
 

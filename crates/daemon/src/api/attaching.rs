@@ -1,7 +1,9 @@
 //! Attaching ports: those that a request names, and those of the configuration.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use netvale_control::attach::BringRequest;
 use netvale_control::types::{AttachParams, PortOptions};
@@ -9,6 +11,7 @@ use netvale_portspec::{AttachSpec, Base, SwitchName};
 use rustix::io::Errno;
 
 use crate::caller::Caller;
+use crate::config::{canonical, full_name};
 use crate::daemon::Daemon;
 use crate::naming;
 use crate::permission::{self, Request};
@@ -19,20 +22,25 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::{Declared, SwitchPort};
 use crate::system::closing::Strangers;
 
+/// The pause between two attempts to attach a port.
+const PAUSE: Duration = Duration::from_millis(2);
+
 fn bad(e: impl Display) -> Refusal {
     Refusal::new(Errno::INVAL, format!("{e:#}"))
 }
 
-/// Attaches the ports of the configuration. One that cannot be attached is left out, and the log says so: what it needs
-/// may come later, and the other ports are needed now.
+/// Attaches the ports of the configuration, but for those that were continued. One that cannot be attached is left out,
+/// and the log says so: what it needs may come later, and the other ports are needed now.
 ///
 /// # Errors
 /// The name of the first port that can never be attached, as the configuration is wrong, or that cannot be now where
 /// the configuration requires all; and why.
 pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
-    let are_there: Vec<_> = d.ports.iter().filter_map(|(_, record)| record.declared.clone()).collect();
+    let continued: BTreeSet<String> = d.ports.iter().map(|(full, _)| full.to_owned()).collect();
     for params in d.config.ports.clone() {
-        if are_there.iter().any(|declared| declared.params == params) {
+        let full = AttachSpec::parse(&params.port).map(|spec| full_name(&params, &spec)).unwrap_or_default();
+        if continued.contains(&full) {
+            warn_of_other_options(d, &full, &params);
             continue;
         }
         let declared = Declared { params: params.clone(), from_file: true };
@@ -47,6 +55,17 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
         }
     }
     Ok(())
+}
+
+/// Says so if a port that was continued is not as the configuration has it by now.
+fn warn_of_other_options(d: &Daemon, full: &str, params: &AttachParams) {
+    let declared = d.ports.get(full).and_then(|record| record.declared.as_ref());
+    if declared.is_none_or(|declared| canonical(&declared.params) != canonical(params)) {
+        tracing::warn!(
+            port = full,
+            "it goes on as it was, not as the configuration has it: `netvale apply` changes it"
+        );
+    }
 }
 
 /// Whether no change of the surroundings would help. Of a port with files, they may be what is wrong.
@@ -73,6 +92,32 @@ pub fn attach_declared(d: &mut Daemon, declared: Declared, caller: Caller) -> Re
         record.declared = Some(declared);
     }
     Ok(full)
+}
+
+/// Attaches a port once what it takes is free, until then at most: what another port had is in use until the kernel, a
+/// thread and the service manager have let it go.
+///
+/// # Errors
+/// What the last attempt returns.
+pub fn once_free<T>(
+    d: &mut Daemon,
+    until: Instant,
+    attach: impl Fn(&mut Daemon) -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    loop {
+        match attach(d) {
+            Err(why) if is_taken(&why) && Instant::now() < until => {
+                d.forget_kept();
+                d.watched.progress(Instant::now());
+                std::thread::sleep(PAUSE);
+            }
+            done => return done,
+        }
+    }
+}
+
+fn is_taken(why: &Refusal) -> bool {
+    [Errno::BUSY, Errno::ADDRINUSE].iter().any(|errno| errno.raw_os_error() == why.errno)
 }
 
 fn make(d: &mut Daemon, p: &AttachParams, caller: Caller) -> Result<String, Refusal> {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 
-use netvale_control::options::Shape;
+use netvale_control::options::{Shape, mode};
 use netvale_control::types::{AttachParams, PortOptions};
 use netvale_portspec::{AttachSpec, PortSpec};
 use serde::de::{Error as _, Visitor};
@@ -135,6 +135,30 @@ pub fn full_name(params: &AttachParams, spec: &AttachSpec) -> String {
         PortOptions { name: Some(name), .. } => format!("{}:{name}", params.switch),
         _ => format!("{}:{}", params.switch, spec.port_name()),
     }
+}
+
+/// The same parameters in one of the ways to write them: without options that say what holds anyway.
+#[must_use]
+pub fn canonical(params: &AttachParams) -> AttachParams {
+    let Ok(spec) = AttachSpec::parse(&params.port) else { return params.clone() };
+    let own_name = spec.port_name().to_string();
+    let spec = match spec {
+        AttachSpec::Local(local) => local.port.to_string(),
+        other => other.to_string(),
+    };
+    let old = params.options.clone();
+    let options = PortOptions {
+        rings: if old.rings == 1 && old.backend.is_none() { 0 } else { old.rings },
+        name: old.name.filter(|name| *name != own_name),
+        speed: old.speed.filter(|speed| *speed != 1.0),
+        socket_mode: old
+            .socket_mode
+            .and_then(|text| mode(&text))
+            .filter(|bits| *bits != 0o600)
+            .map(|bits| format!("{bits:04o}")),
+        ..old
+    };
+    AttachParams { switch: params.switch.clone(), port: spec, options }
 }
 
 /// Makes an error with the place of a value. The crate only adds places to errors that a value's own reader returns.

@@ -30,7 +30,7 @@ impl Overrides {
             setting.take(&mut config, words).map_err(ConfigError::Words)?;
         }
         config.allow_dirs = unique(config.allow_dirs.iter().map(|dir| self.here.join(dir)));
-        let mut config = File(config).into_config()?;
+        let mut config = File(config).into_config();
         config.options_mut().for_each(|options| options.compile_rules(|rule| self.programs.get(rule).cloned()));
         Ok(Config { overrides: self.clone(), ..config })
     }

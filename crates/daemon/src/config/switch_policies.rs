@@ -97,7 +97,7 @@ mod tests {
         let text = "[switch.policies.'*']\nisolated = true\nrate_in = '1gbit'\n\
             [switch.policies.vale1]\nisolated = false\n\
             [[port]]\nswitch = 'vale1'\nport = 'a'\nrate_in = '2gbit'\n[[port]]\nswitch = 'vale2'\nport = 'b'";
-        let config = File::parse(text).unwrap().into_config().unwrap();
+        let config = File::parse(text).unwrap().into_config();
         let said = |options: &netvale_control::types::PortOptions| (options.isolated, options.rate_in.clone());
         let of = |switch: &str| said(&config.switch.policies.of(switch));
         assert_eq!(of("vale0"), (Some(true), Some("1gbit".into())));

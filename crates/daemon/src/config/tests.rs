@@ -24,7 +24,7 @@ fn full_file() {
         port = "tap:nv0"
         mtu = 9000
     "#;
-    let c = File::parse(text).unwrap().into_config().unwrap();
+    let c = File::parse(text).unwrap().into_config();
     assert_eq!(c.cpu_of_each(), [Some(1), Some(2), Some(1)]);
     assert_eq!((c.polling(), c.rt_priority), (Polling::Spin(Duration::ZERO), Some(20)));
     assert_eq!((c.sockets.mode, c.switch.ageing_s, c.ports[0].options.mtu), (Some(SocketMode(0o666)), 10, Some(9000)));
@@ -84,8 +84,8 @@ fn values_of_all_settings() {
         [quota]\nconnections = 1\nports = 2\nswitches = 3\nmemory_mib = 4\ndescriptors = 5\naddresses = 6\n\
         unread_kib = 7\nlog_lines = 8\ncaptures_mib = 9\nsubscriptions = 10";
     let table: toml::Table = text.parse().unwrap();
-    let config = File::parse(text).unwrap().into_config().unwrap();
-    let usual = File::default().into_config().unwrap();
+    let config = File::parse(text).unwrap().into_config();
+    let usual = File::default().into_config();
     for setting in SETTINGS {
         let there = if setting.table.is_empty() { Some(&table) } else { table[setting.table].as_table() };
         let there = there.unwrap().get(setting.name).map(|value| serde_json::to_value(value).unwrap());
@@ -94,7 +94,7 @@ fn values_of_all_settings() {
             assert_eq!(setting.value(&usual), default, "{setting:?}");
         }
     }
-    let always = File::parse("poll_always = true\nspin_us = 7").unwrap().into_config().unwrap();
+    let always = File::parse("poll_always = true\nspin_us = 7").unwrap().into_config();
     assert_eq!((always.polling(), always.spin_us), (Polling::Always, usual.spin_us));
 }
 

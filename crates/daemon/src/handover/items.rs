@@ -50,12 +50,19 @@ pub const VLAN_SHIFT: u32 = 48;
 
 /// How keys of users' captures begin.
 pub const CAPTURES: &str = "captures ";
-/// How keys of interfaces begin.
+/// How keys of interfaces begin, before their names.
 pub const INTERFACE: &str = "interface ";
+/// How keys of rings of interfaces begin, before the numbers of the connections.
+pub const OPEN_INTERFACE: &str = "rings ";
 
 /// The key of a user's region.
 pub fn region_key(id: u32, uid: u32) -> String {
-    format!("region {id} {uid}")
+    format!("{}{uid}", regions_key(id))
+}
+
+/// How keys of regions with that number begin, before their users.
+pub fn regions_key(id: u32) -> String {
+    format!("region {id} ")
 }
 
 /// The key of a switch.
@@ -104,7 +111,7 @@ impl Item {
             Item::Interface(i) => format!("{INTERFACE}{}", i.name),
             Item::Port(p) => port_key(&p.name),
             Item::Pipe(p) => pipe_key(&p.name),
-            Item::OpenInterface(o) => format!("{INTERFACE}of client {}", o.client),
+            Item::OpenInterface(o) => format!("{OPEN_INTERFACE}{}", o.client),
             Item::Client(c) => client_key(c.caller.client),
             Item::Counters(_) => COUNTERS.to_owned(),
         }
@@ -225,9 +232,6 @@ pub struct PortItem {
     pub kind: PortKind,
     /// The user that owns it and the process that made it.
     pub owner: CallerItem,
-    /// Which attachment it is: one after another under the same name has other descriptors.
-    #[serde(default)]
-    pub attachment: u64,
     /// What it was attached with, and whether that came from the configuration.
     pub declared: Option<(AttachParams, bool)>,
     /// Whether it stays when nobody holds its rings.
@@ -377,20 +381,27 @@ impl From<&Binding> for BindingItem {
 }
 
 /// What a kind of port needs to go on in another process, while nothing of it moves.
-pub struct Parked {
+pub struct ParkedPort {
     /// What it says of itself.
     pub state: State,
     /// What pauses until it is dropped, which happens only if no successor goes on.
     pub paused: Vec<Box<dyn Any>>,
 }
 
-impl Parked {
+impl ParkedPort {
     /// The state of a port, and what pauses.
     ///
     /// # Errors
     /// It cannot be written down.
-    pub fn of<T: Any>(state: &impl Serialize, paused: impl IntoIterator<Item = T>) -> std::io::Result<Option<Parked>> {
+    pub fn of<T: Any>(state: &impl Serialize, paused: impl IntoIterator<Item = T>) -> std::io::Result<ParkedPort> {
         let paused = paused.into_iter().map(|one| Box::new(one) as Box<dyn Any>).collect();
-        Ok(Some(Parked { state: State::of(state)?, paused }))
+        Ok(ParkedPort { state: State::of(state)?, paused })
+    }
+}
+
+/// Of a port that has no threads of its own.
+impl From<State> for ParkedPort {
+    fn from(state: State) -> ParkedPort {
+        ParkedPort { state, paused: Vec::new() }
     }
 }

@@ -93,6 +93,18 @@ impl Store {
         self.saved.keys()
     }
 
+    /// Forgets what is kept of one thing.
+    pub fn forget(&mut self, key: &str) {
+        self.saved.remove(key).iter().for_each(Saved::forget);
+    }
+
+    /// Forgets what is kept of the things of a kind that are gone, by what follows `prefix` in their keys.
+    pub fn forget_gone(&mut self, prefix: &str, is_gone: impl Fn(&str) -> bool) {
+        let kept = self.saved.range(prefix.to_owned()..).map_while(|(key, _)| Some((key, key.strip_prefix(prefix)?)));
+        let gone: Vec<String> = kept.filter(|(_, rest)| is_gone(rest)).map(|(key, _)| key.clone()).collect();
+        gone.iter().for_each(|key| self.forget(key));
+    }
+
     /// Saves counters; `None` forgets them.
     ///
     /// # Errors

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::items::{CAPTURES, COUNTERS, INTERFACE, client_key, pipe_key, port_key, region_key, switch_key};
+use super::items::{
+    CAPTURES, COUNTERS, INTERFACE, OPEN_INTERFACE, client_key, pipe_key, port_key, region_key, switch_key,
+};
 
 /// What was touched.
 #[derive(Debug, Default)]
@@ -60,7 +62,7 @@ impl Touched {
         }
         let of =
             |prefix: &'static str| known.range(prefix.to_owned()..).take_while(move |(key, _)| key.starts_with(prefix));
-        let few = [CAPTURES, INTERFACE].into_iter().flat_map(of).map(|(key, _)| key.clone());
+        let few = [CAPTURES, INTERFACE, OPEN_INTERFACE].into_iter().flat_map(of).map(|(key, _)| key.clone());
         let ports = self.ports.iter().map(|name| port_key(name));
         let pipes = self.pipes.iter().map(|name| pipe_key(name));
         let switches = self.switches.iter().map(|name| switch_key(name));

@@ -37,7 +37,7 @@ impl Attached for Thing {
 /// A daemon in which Alice has the port `vale0:a`, and the interface `wire0` as `vale0:w`, on a switch for all.
 fn daemon(config: &str) -> Daemon {
     let config = format!("{config}\n[switch]\nshared = ['vale0']");
-    let mut d = Daemon::new(File::parse(&config).unwrap().into_config().unwrap()).unwrap();
+    let mut d = Daemon::new(File::parse(&config).unwrap().into_config()).unwrap();
     d.switches.get_or_make("vale0", ALICE.uid);
     for (name, interface) in [("vale0:a", None), ("vale0:w", Some("wire0"))] {
         d.ports.insert(name, PortRecord::new(Box::new(Thing { interface }) as Box<dyn Attached>, ALICE));

@@ -17,7 +17,7 @@ use super::notes::machine_notes;
 use super::plug::{NewPort, plug};
 use super::site::site;
 use crate::daemon::{Attached, Daemon, Peers};
-use crate::handover::items::Parked;
+use crate::handover::items::ParkedPort;
 use crate::permission::unreached;
 use crate::refusal::Refusal;
 
@@ -58,13 +58,12 @@ impl Attached for CardPort {
     }
 
     fn save(&self) -> std::io::Result<Option<State>> {
-        let Some(state) = self.0.save() else { return Ok(None) };
-        Ok(Some(State::of(&state)?))
+        Ok(self.0.save().map(|state| State::of(&state)).transpose()?)
     }
 
-    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
+    fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
         let (state, paused) = self.0.save_parked()?;
-        Parked::of(&state, [paused])
+        ParkedPort::of(&state, [paused]).map(Some)
     }
 
     fn is_stored(&self) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use netvale_control::options::kind;
 use netvale_control::types::PortKind;
-use netvale_fdio::state::Fd;
+use netvale_fdio::state::{Fd, State};
 use netvale_mem::Region;
 use netvale_port::echo::{EchoError, echo, restore};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::kind::Asked;
 use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon};
-use crate::handover::items::Parked;
+use crate::handover::items::ParkedPort;
 use crate::refusal::Refusal;
 use crate::rings::sizes::DEFAULT_SLOTS;
 
@@ -39,9 +39,9 @@ impl Attached for EchoPort {
         vec![format!("frames on their way back wait in a ring of {} slots", self.slots)]
     }
 
-    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
+    fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
         let state = EchoState { slots: self.slots, memory: self.region.save()?.memory };
-        Parked::of(&state, std::iter::empty::<()>())
+        Ok(Some(State::of(&state)?.into()))
     }
 }
 

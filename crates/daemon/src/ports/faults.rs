@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_panic_costs_its_port() {
         let owner = Caller { client: 7, uid: 70_001, pid: 1 };
-        let mut d = Daemon::new(File::default().into_config().unwrap()).unwrap();
+        let mut d = Daemon::new(File::default().into_config()).unwrap();
         for (name, task) in [("vale0:bad", true), ("vale0:good", false)] {
             let placed = if task { vec![d.workers.place(Box::new(Mistaken))] } else { Vec::new() };
             let base = PortRecord::new(Box::new(Mistaken) as Box<dyn Attached>, owner);

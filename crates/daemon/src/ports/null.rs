@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use netvale_control::types::PortKind;
+use netvale_fdio::state::State;
 use netvale_port::null::NullEgress;
 
 use super::kind::Asked;
 use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon};
-use crate::handover::items::Parked;
+use crate::handover::items::ParkedPort;
 use crate::refusal::Refusal;
 
 /// The nothing behind a null port.
@@ -19,8 +20,8 @@ impl Attached for NullPort {
         PortKind::Null
     }
 
-    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
-        Parked::of(&(), std::iter::empty::<()>())
+    fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
+        Ok(Some(State::of(&())?.into()))
     }
 }
 

@@ -24,7 +24,7 @@ use crate::caller::Caller;
 use crate::config::Config;
 use crate::daemon::{Attached, Daemon};
 use crate::handover::captures::{FileState, FilesState, Progress, UserCaptures};
-use crate::handover::items::Parked;
+use crate::handover::items::ParkedPort;
 use crate::permission::{self, unreached};
 use crate::refusal::{Refusal, refuse};
 
@@ -73,7 +73,7 @@ impl Attached for Files {
         replay.chain(self.capture.iter().map(|one| capture_note(&one.path, one.egress.status()))).collect()
     }
 
-    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
+    fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
         let replay = self.replay.as_ref().map(|replay| {
             let progress = Progress::Said(replay.status.settled().into());
             std::io::Result::Ok(FileState { file: Fd::copy_of(&replay.file)?, progress })
@@ -84,7 +84,7 @@ impl Attached for Files {
             std::io::Result::Ok((FileState { file: Fd::copy_of(&one.file)?, progress }, one.shares))
         });
         let state = FilesState { replay: replay.transpose()?, capture: capture.transpose()? };
-        Parked::of(&state, std::iter::empty::<()>())
+        Ok(Some(State::of(&state)?.into()))
     }
 
     /// What is no regular file has no place where it could go on.

@@ -234,7 +234,7 @@ mod tests {
     /// `netmap_if` that is large enough, nothing is left: neither the pipe, which would keep its name, nor its memory.
     #[test]
     fn what_was_made_for_nothing() {
-        let mut d = Daemon::new(File::default().into_config().unwrap()).unwrap();
+        let mut d = Daemon::new(File::default().into_config()).unwrap();
         let user = Caller { client: 1, uid: 70_001, pid: 1 };
         let pools = Pools { ifs: (138, 64), rings: (10, 384), bufs: (47, 192) };
         let name = "netmap:p{1".to_owned();

@@ -214,6 +214,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     record.egresses.clear();
     record.links = Default::default();
     record.behind.stop(d, full);
+    d.forget_kept_port(full);
     d.freed.note(Instant::now());
     Ok(())
 }

@@ -24,7 +24,7 @@ use super::plug::{NewPort, plug};
 use super::site::site;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Kicks, Peers};
-use crate::handover::items::Parked;
+use crate::handover::items::ParkedPort;
 use crate::permission::{self, unreached};
 use crate::refusal::{Refusal, refuse};
 use crate::rings::sizes::DEFAULT_SLOTS;
@@ -78,13 +78,12 @@ impl Attached for DevicePort {
     }
 
     fn save(&self) -> std::io::Result<Option<State>> {
-        let Some(state) = self.0.save()? else { return Ok(None) };
-        Ok(Some(State::of(&state)?))
+        Ok(self.0.save()?.map(|state| State::of(&state)).transpose()?)
     }
 
-    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
+    fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
         let (state, paused) = self.0.save_parked()?;
-        Parked::of(&state, paused)
+        ParkedPort::of(&state, paused).map(Some)
     }
 
     fn is_stored(&self) {

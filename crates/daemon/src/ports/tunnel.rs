@@ -14,7 +14,7 @@ use netvale_wire::MacAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::daemon::{Attached, Daemon};
-use crate::handover::items::Parked;
+use crate::handover::items::ParkedPort;
 
 /// Addresses that are kept for a daemon that is killed, at most: with more, its control plane says them again.
 pub const MOST_KEPT: usize = 4096;
@@ -112,8 +112,8 @@ impl Attached for VxlanPort {
         self.state(false).map(Some)
     }
 
-    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
-        Ok(Some(Parked { state: self.state(true)?, paused: Vec::new() }))
+    fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
+        Ok(Some(self.state(true)?.into()))
     }
 }
 

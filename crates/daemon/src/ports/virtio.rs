@@ -19,7 +19,7 @@ use super::kind::Asked;
 use super::notes::negotiated;
 use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon, Peers, Record};
-use crate::handover::items::Parked;
+use crate::handover::items::ParkedPort;
 use crate::permission;
 use crate::refusal::{Refusal, refuse};
 
@@ -58,13 +58,11 @@ impl Attached for DrivenPort {
     }
 
     fn save(&self) -> std::io::Result<Option<State>> {
-        let Some(state) = self.0.save() else { return Ok(None) };
-        Ok(Some(State::of(&state)?))
+        Ok(self.0.save().map(|state| State::of(&state)).transpose()?)
     }
 
-    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
-        let Some((state, paused)) = self.0.save_parked()? else { return Ok(None) };
-        Parked::of(&state, [paused])
+    fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
+        self.0.save_parked()?.map(|(state, paused)| ParkedPort::of(&state, [paused])).transpose()
     }
 }
 

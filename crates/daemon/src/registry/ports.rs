@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_control::types::{AttachParams, Drops, PortOptions};
 use netvale_port::handed_over::HandOverQueue;
@@ -61,8 +60,6 @@ pub struct PortRecord<B: ?Sized> {
     pub behind: Box<B>,
     /// The user that owns it and the process that made it.
     pub owner: Caller,
-    /// Which of the process's attachments it is.
-    pub attachment: u64,
     /// What it was attached with; `None` if a program made it, or it came with another port.
     pub declared: Option<Declared>,
     /// Whether it stays when nobody holds its rings.
@@ -91,9 +88,6 @@ pub struct PortRecord<B: ?Sized> {
     pub egress: Vec<Arc<RingCounters>>,
 }
 
-/// How many there were.
-static ATTACHMENTS: AtomicU64 = AtomicU64::new(0);
-
 impl<B: ?Sized> PortRecord<B> {
     /// Creates the record of a persistent port on no switch, whose frames nobody moves yet.
     pub fn new(behind: Box<B>, owner: Caller) -> PortRecord<B> {
@@ -102,7 +96,6 @@ impl<B: ?Sized> PortRecord<B> {
             id: None,
             behind,
             owner,
-            attachment: ATTACHMENTS.fetch_add(1, Ordering::Relaxed),
             declared: None,
             persistent: true,
             is_received: true,

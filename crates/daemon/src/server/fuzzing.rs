@@ -47,7 +47,7 @@ fn drain(end: &OwnedFd) {
 impl Rig {
     /// Starts a daemon without sockets, with that configuration.
     pub fn new(config: &str) -> Option<Rig> {
-        let daemon = Daemon::new(File::parse(config).ok()?.into_config().ok()?).ok()?;
+        let daemon = Daemon::new(File::parse(config).ok()?.into_config()).ok()?;
         let nobody = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
         let (end, _) = UnixStream::pair().ok()?;
         let sockets = Sockets { lock: nobody()?, attach: nobody()?, control: nobody()?, own: Vec::new() };

@@ -61,7 +61,7 @@ impl Server {
     /// Leaves everything with the service manager, for a daemon that it starts next. Returns whether there is one; then
     /// nothing may be touched any more.
     pub(super) fn leave_kept(&mut self) -> bool {
-        let Some(mut store) = self.store.take() else { return false };
+        let Some(mut store) = self.daemon.store.take() else { return false };
         match self.park_with(None) {
             Ok((parked, mut gift)) => {
                 let items = gift.items.drain(..).filter(|item| !matches!(item, Item::Process(_))).collect();
@@ -81,7 +81,7 @@ impl Server {
             return;
         }
         let touched = kept::touched(&mut self.daemon);
-        let Some(mut store) = self.store.take() else { return };
+        let Some(mut store) = self.daemon.store.take() else { return };
         match self.save(&mut store, &touched) {
             Ok(()) => {
                 let stored = self.daemon.ports.iter().filter(|(name, _)| touched.has_port(name));
@@ -93,7 +93,7 @@ impl Server {
                 self.daemon.changes.everything = true;
             }
         }
-        self.store = Some(store);
+        self.daemon.store = Some(store);
     }
 
     fn save(&self, store: &mut Store, touched: &Touched) -> std::io::Result<()> {
@@ -113,15 +113,17 @@ impl Server {
     /// Has the service manager keep counters and addresses now and then, while frames pass. Returns the time until the
     /// next call.
     pub(super) fn keep_counters(&mut self, now: Instant) -> Duration {
-        let Some(store) = &mut self.store else { return Duration::MAX };
+        if self.daemon.store.is_none() {
+            return Duration::MAX;
+        }
         let (at, busy) = self.counted;
         if now >= at {
             let workers = self.daemon.workers.each();
             let busy_now = workers.map(|(_, worker)| worker.stats().busy_ns.load(Ordering::Relaxed)).sum();
-            if busy_now != busy
-                && let Err(e) = store.save_counters(kept::counters(&self.daemon))
-            {
-                tracing::error!("counters are not kept: {e}");
+            if busy_now != busy {
+                let counters = kept::counters(&self.daemon);
+                let saved = self.daemon.store.as_mut().map_or(Ok(()), |store| store.save_counters(counters));
+                saved.unwrap_or_else(|e| tracing::error!("counters are not kept: {e}"));
             }
             let pause = if busy_now == busy { IDLE_PERIOD } else { PERIOD };
             self.counted = (now + pause, busy_now);
@@ -162,7 +164,7 @@ impl Server {
             attach: Fd::copy_of(&self.listeners.attach)?,
             control: Fd::copy_of(&self.listeners.control)?,
             output: [Fd::copy_of(stdout())?, Fd::copy_of(stderr())?],
-            kept: self.store.as_ref().map(Store::names).unwrap_or_default(),
+            kept: self.daemon.store.as_ref().map(Store::names).unwrap_or_default(),
             own: self.listeners.own.clone(),
         }));
         for (id, (client, caller)) in self.clients.iter().filter(|(id, _)| Some(**id) != successor) {

@@ -36,6 +36,7 @@ mod vanish;
 mod workers;
 
 mod as_root {
+    mod applied;
     mod authorisation;
     mod brought_tap;
     mod continued_forged;

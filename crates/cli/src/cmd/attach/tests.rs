@@ -141,8 +141,7 @@ fn in_toml(port: &str, options: Options<'_>) -> Outcome {
     let mut text = format!("[[port]]\nswitch={:?}\nport={port:?}\n", switch(options));
     options.iter().for_each(|(key, value)| text += &format!("{key} = {}\n", toml_of(value)));
     let file = File::parse(&text).map_err(|error| error.to_string())?;
-    let config = file.into_config().map_err(|error| error.to_string())?;
-    config.ports.into_iter().next().ok_or_else(|| "no port".to_owned())
+    file.into_config().ports.into_iter().next().ok_or_else(|| "no port".to_owned())
 }
 
 /// The three ways in. Refusals name the option; those of a file its line, too.

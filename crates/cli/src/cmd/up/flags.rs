@@ -91,7 +91,7 @@ mod tests {
                 let words = words.into_iter().map(|word| format!("--{flag}={word}")).collect();
                 let found = judged(words).and_then(|flags| flags.over(File::default()).map_err(|e| e.to_string()));
                 assert_eq!(found.is_ok(), fits, "--{flag} {value}: {found:?}");
-                let in_file = toml_of(setting, &value).and_then(|file| file.into_config().map_err(|e| e.to_string()));
+                let in_file = toml_of(setting, &value).map(File::into_config);
                 assert_eq!(found.is_ok(), in_file.is_ok(), "{} = {value}: {in_file:?}", setting.path());
                 if let (Ok(found), Ok(in_file)) = (found, in_file) {
                     assert_eq!(setting.value(&found), setting.value(&in_file), "--{flag} {value}");

@@ -3,11 +3,10 @@
 use std::time::{Duration, Instant};
 
 use netvale_control::types::{AttachParams, PortOptions};
-use rustix::io::Errno;
 
 use super::difference::{Step, Wanted};
 use super::settings;
-use crate::api::attaching::attach_declared;
+use crate::api::attaching::{attach_declared, once_free};
 use crate::caller::Caller;
 use crate::config::Config;
 use crate::daemon::Daemon;
@@ -18,7 +17,6 @@ use crate::registry::ports::Declared;
 const WHY: &str = "the configuration has changed";
 /// How long a device or socket may take to be closed that another port of the same difference had.
 const CLOSING: Duration = Duration::from_secs(2);
-const PAUSE: Duration = Duration::from_millis(2);
 
 /// A step that failed.
 pub(super) struct Failed {
@@ -99,7 +97,7 @@ fn attach_all(d: &mut Daemon, steps: &[Step], done: &mut Vec<Undo>) -> Result<()
     let frees = done.iter().any(|done| matches!(done, Undo::Attach(..)));
     for Wanted { full, params, index } in steps.iter().filter_map(Step::attaches) {
         let declared = Declared { params: params.clone(), from_file: true };
-        let attached = attach(d, declared, Caller::daemon(), frees);
+        let attached = attach(d, &declared, Caller::daemon(), frees);
         attached.map_err(|why| (Some(*index), prefixed(why, &format!("{full} cannot be attached"))))?;
         done.push(Undo::Detach(full.clone()));
         d.watched.progress(Instant::now());
@@ -107,23 +105,10 @@ fn attach_all(d: &mut Daemon, steps: &[Step], done: &mut Vec<Undo>) -> Result<()
     Ok(())
 }
 
-/// Attaches a port. If some were detached just now, its device or socket may be one of theirs, which the kernel or a
-/// thread is still closing.
-fn attach(d: &mut Daemon, declared: Declared, owner: Caller, frees: bool) -> Result<String, Refusal> {
-    let until = Instant::now() + CLOSING;
-    loop {
-        match attach_declared(d, declared.clone(), owner) {
-            Err(why) if frees && is_taken(&why) && Instant::now() < until => {
-                d.watched.progress(Instant::now());
-                std::thread::sleep(PAUSE);
-            }
-            done => return done,
-        }
-    }
-}
-
-fn is_taken(why: &Refusal) -> bool {
-    [Errno::BUSY, Errno::ADDRINUSE].iter().any(|errno| errno.raw_os_error() == why.errno)
+/// Attaches a port. If some were detached just now, its device or socket may be one of theirs.
+fn attach(d: &mut Daemon, declared: &Declared, owner: Caller, frees: bool) -> Result<String, Refusal> {
+    let until = Instant::now() + if frees { CLOSING } else { Duration::ZERO };
+    once_free(d, until, |d| attach_declared(d, declared.clone(), owner))
 }
 
 fn prefixed(why: Refusal, what: &str) -> Refusal {
@@ -183,7 +168,7 @@ fn take_back(d: &mut Daemon, done: Vec<Undo>) -> Left {
                     left.different.push(format!("the settings are the new ones ({why})"));
                 }
             }
-            Undo::Attach(full, declared, owner) => match attach(d, *declared, owner, true) {
+            Undo::Attach(full, declared, owner) => match attach(d, &declared, owner, true) {
                 Ok(_) => left.again.push(full),
                 Err(why) => left.different.push(format!("{full} is gone ({why})")),
             },

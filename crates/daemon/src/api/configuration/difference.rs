@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use netvale_control::options::mode;
-use netvale_control::types::{Action, AttachParams, Change, PortOptions};
+use netvale_control::types::{Action, AttachParams, Change};
 use netvale_portspec::AttachSpec;
 
-use crate::config::{full_name, words};
+use crate::config::{canonical, full_name, words};
 use crate::registry::ports::Declared;
 
 /// A port of the file.
@@ -56,29 +55,6 @@ impl Wanted {
         };
         ports.iter().enumerate().filter_map(of).collect()
     }
-}
-
-/// The same parameters in one of the ways to write them: without options that say what holds anyway.
-pub(super) fn canonical(params: &AttachParams) -> AttachParams {
-    let Ok(spec) = AttachSpec::parse(&params.port) else { return params.clone() };
-    let own_name = spec.port_name().to_string();
-    let spec = match spec {
-        AttachSpec::Local(local) => local.port.to_string(),
-        other => other.to_string(),
-    };
-    let old = params.options.clone();
-    let options = PortOptions {
-        rings: if old.rings == 1 && old.backend.is_none() { 0 } else { old.rings },
-        name: old.name.filter(|name| *name != own_name),
-        speed: old.speed.filter(|speed| *speed != 1.0),
-        socket_mode: old
-            .socket_mode
-            .and_then(|text| mode(&text))
-            .filter(|bits| *bits != 0o600)
-            .map(|bits| format!("{bits:04o}")),
-        ..old
-    };
-    AttachParams { switch: params.switch.clone(), port: spec, options }
 }
 
 /// Compares. With `prune`, ports that were attached by hand give way, too.

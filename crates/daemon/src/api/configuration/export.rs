@@ -2,9 +2,8 @@
 
 use netvale_control::types::{AttachParams, Exported, Owner};
 
-use super::difference::canonical;
 use crate::caller::is_trusted_user;
-use crate::config;
+use crate::config::{self, canonical};
 use crate::daemon::{Daemon, Record};
 
 /// Writes settings and attached ports.

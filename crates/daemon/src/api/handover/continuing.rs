@@ -30,9 +30,8 @@ use crate::registry::ports::Declared;
 use crate::registry::regions::FilePlace;
 
 /// Upper bound on waiting until what a former process had is free (queues of an interface, which the kernel takes back;
-/// what the service manager lets go), and the pause between two attempts.
+/// what the service manager lets go).
 const TAKEN_BACK: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// A connection: who is at the other end, and what goes on there.
 pub type Client = (Caller, Connected, OwnedFd);
@@ -261,15 +260,7 @@ fn attach_patiently(d: &mut Daemon, item: &PortItem, until: Instant) -> Result<(
         let _ = plug::unplug(d, &host_port(&item.name), "its interface begins anew");
     }
     let until = if item.kind == PortKind::Nic { Instant::now() + TAKEN_BACK } else { until };
-    let is_busy = |why: &Refusal| [Errno::BUSY, Errno::ADDRINUSE].map(Errno::raw_os_error).contains(&why.errno);
-    loop {
-        match attach_anew(d, item) {
-            Err(why) if is_busy(&why) && Instant::now() < until => {
-                std::thread::sleep(PAUSE);
-            }
-            done => return done,
-        }
-    }
+    attaching::once_free(d, until, |d| attach_anew(d, item))
 }
 
 /// Attaches a port that does not continue; nothing of its former peers is left.

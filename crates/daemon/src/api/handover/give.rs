@@ -126,7 +126,6 @@ pub fn port_item(
         on: record.switch.as_deref().and_then(on_switch),
         kind: record.behind.kind(),
         owner: record.owner.into(),
-        attachment: record.attachment,
         declared: record.declared.clone().map(|declared| (declared.params, declared.from_file)),
         persistent: record.persistent,
         lasting: ports::lasting_name(d, name, record),

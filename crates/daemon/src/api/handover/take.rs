@@ -110,8 +110,8 @@ fn receive_all(fd: &OwnedFd, d: &mut Daemon) -> Result<(Continued, Own), String>
 
 fn process(item: ProcessItem) -> Result<Own, String> {
     let ProcessItem { lock, attach, control, output, kept, own } = item;
-    let all = Fd::take_all([lock, attach, control]).ok().and_then(|all| <[OwnedFd; 3]>::try_from(all).ok());
-    let all = all.ok_or("the running daemon's sockets cannot be used")?;
+    let taken = |fd: Fd| fd.take().map_err(|e| format!("the running daemon's sockets cannot be used: {e}"));
+    let all = [taken(lock)?, taken(attach)?, taken(control)?];
     let sockets = Sockets::continued(all, own).map_err(|which| format!("{which} does not listen"))?;
     Ok(((sockets, output), kept))
 }

@@ -23,7 +23,7 @@ use super::queue::{QueueState, SwitchQueue};
 use super::stack;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon};
-use crate::handover::items::{Parked, PortItem};
+use crate::handover::items::{ParkedPort, PortItem};
 use crate::permission;
 use crate::ports::kind::{Asked, NamedRings};
 use crate::ports::plug::{NewPort, Queues, plug, unplug};
@@ -89,10 +89,10 @@ impl Attached for InterfacePort {
         Ok(Some(State::of(&InterfaceState { entries: self.entries, queues })?))
     }
 
-    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
+    fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
         let queues = self.queues.iter().map(SwitchQueue::save_parked).collect::<std::io::Result<Option<_>>>()?;
         let Some(queues) = queues.filter(|_| self.nic.is_there()) else { return Ok(None) };
-        Parked::of(&InterfaceState { entries: self.entries, queues }, std::iter::empty::<()>())
+        Ok(Some(State::of(&InterfaceState { entries: self.entries, queues })?.into()))
     }
 
     /// Its frames have no header, and get none.

@@ -69,6 +69,8 @@ fn remove(d: &mut Daemon, client: u64) {
     tell_detached(d, &port.name, port.owner.uid, "its program has closed it");
     let receiving = port.sockets.iter().filter(|queue| port.rx.contains(&queue.number()));
     receiving.for_each(|queue| queue.opened.ignore());
+    drop(port);
+    d.forget_kept();
 }
 
 /// Releases rings whose connections are not there any more.

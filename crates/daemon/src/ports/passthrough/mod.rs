@@ -32,7 +32,7 @@ use super::ptnet::{self, Device, DevicePort};
 use super::site::site;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Kicks, Peers};
-use crate::handover::items::Parked;
+use crate::handover::items::ParkedPort;
 use crate::naming;
 use crate::ports::handed::{begin, domain_of_site};
 use crate::refusal::{Refusal, refuse};
@@ -105,11 +105,11 @@ impl Attached for PassthroughPort {
 
     /// Sockets of an interface cannot be given to others together with the guest's buffers: there, the guest begins
     /// anew.
-    fn save_parked(&self) -> std::io::Result<Option<Parked>> {
+    fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
         let Some(backend) = &self.pipe else { return Ok(None) };
         let Some(device) = self.device.save_parked()? else { return Ok(None) };
         let state = PipedState { device: device.state, pipe: backend.save()? };
-        Ok(Some(Parked { state: State::of(&state)?, paused: device.paused }))
+        Ok(Some(ParkedPort { state: State::of(&state)?, paused: device.paused }))
     }
 
     /// Evicts the programs at the other end of a pipe.

@@ -212,7 +212,7 @@ fn play_the_daemon() {
 fn config(dir: &Path, more: &str) -> Config {
     let sandbox = if more.contains("sandbox = ") { "" } else { "sandbox = false\n" };
     let text = format!("run_dir = {dir:?}\n{sandbox}{more}");
-    let mut config = File::parse(&text).unwrap().into_config().unwrap();
+    let mut config = File::parse(&text).unwrap().into_config();
     config.take_over = std::env::var_os(TAKES_OVER).is_some();
     config
 }

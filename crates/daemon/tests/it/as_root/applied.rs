@@ -1,0 +1,62 @@
+//! Ports whose options a configuration changes, beside a service manager that keeps their devices and sockets.
+
+use crate::common;
+
+use common::{Daemon, cable};
+use serde_json::json;
+
+/// What each kind is attached with, before and after.
+const PORTS: [[&str; 3]; 6] = [
+    ["port = 'netmap:nva'", "slots = 256", "slots = 512"],
+    ["port = 'tap:nvt0'", "mac = '02:00:00:00:00:01'", "mac = '02:00:00:00:00:02'"],
+    ["port = 'vhost:DIR/v'\nname = 'v'", "rings = 4", "rings = 2"],
+    ["port = 'ptnet:DIR/p'\nname = 'p'", "slots = 256", "slots = 512"],
+    ["port = 'e1000:DIR/e'\nname = 'e'", "itr = 0", "itr = 100"],
+    [
+        "name = 't'",
+        "port = 'vxlan:7,local=127.0.0.1,remote=127.0.0.2'",
+        "port = 'vxlan:8,local=127.0.0.1,remote=127.0.0.2'",
+    ],
+];
+
+fn text(folder: &std::path::Path, options: usize) -> String {
+    let table = |port: &[&str; 3]| format!("[[port]]\nswitch = 'vale0'\n{}\n{}\n", port[0], port[options]);
+    "require_ports = true\n".to_owned()
+        + &PORTS.iter().map(table).collect::<String>().replace("DIR", folder.to_str().unwrap())
+}
+
+/// Objective: a port of each kind is attached again with other options, though the service manager has its device or
+/// socket; the new one is what goes on after a kill, also where the file that the daemon starts with has the old one.
+#[test]
+fn ports_with_other_options() {
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
+        return netvale_harness::skip("needs root and /dev/net/tun");
+    }
+    if !common::inside(&["--net"]) {
+        return;
+    }
+    common::ip("link set lo up");
+    cable("nva", "nvb", 1);
+    let folder = tempfile::tempdir().unwrap();
+    let d = Daemon::managed(&text(folder.path(), 1));
+    let all = d.ports();
+    assert_eq!(all.len(), PORTS.len());
+    let head = format!("run_dir = {:?}\nsandbox = false\n", d.dir());
+    let apply = |options| {
+        let text = head.clone() + &text(folder.path(), options);
+        let reply = d.call("config.apply", json!({"text": text}));
+        (reply["result"]["changes"].as_array().map(Vec::len), reply["result"]["unchanged"].as_u64(), reply)
+    };
+    let owners = || all.iter().map(|port| d.call("port.show", json!({"port": port}))["result"]["pid"].clone());
+    for options in [2, 1, 2] {
+        // The manager has them before, and lets them go at once.
+        d.manager().sync().unwrap();
+        let (changes, _, reply) = apply(options);
+        assert_eq!(changes, Some(PORTS.len()), "{reply}");
+        let before: Vec<_> = owners().collect();
+        d.is_killed();
+        assert_eq!((d.ports(), owners().collect::<Vec<_>>()), (all.clone(), before), "they go on");
+        let (changes, unchanged, reply) = apply(options);
+        assert_eq!((changes, unchanged), (Some(0), Some(PORTS.len() as u64)), "{reply}");
+    }
+}
