@@ -32,6 +32,8 @@ const BUFFERS: u32 = 32_000;
 static ONE: Mutex<()> = Mutex::new(());
 /// How long a frame of others may take. A worker that waits for the hole takes many seconds.
 const BOUND: Duration = Duration::from_secs(1);
+/// A hole beside which a successor, which may have to try it twice, must go on.
+const LONG: Duration = Duration::from_secs(3);
 
 fn daemon() -> Daemon {
     let dir = tempfile::tempdir().unwrap();
@@ -384,34 +386,44 @@ fn a_guest_beside_a_hole_keeps_no_successor() {
     }
     let _one = ONE.lock();
     for is_talked_to in [true, false] {
-        let d = daemon();
-        let (socket, _memory) = guest(&d);
-        let mut a = opened(&d, ALICE, "vale0:a", 0);
-        let process = || d.call("version", json!({}))["result"]["pid"].clone();
-        let first = process();
-        let mut is_asked = false;
-        let mut has_gone_on = false;
-        let took = std::thread::scope(|scope| {
-            beside_a_hole(|| {
-                if is_talked_to && !is_asked {
-                    // A full ring is as good.
-                    let _ = a.tx()[0].send(&frame(255, 1, 0));
-                    a.tx()[0].sync();
-                }
-                if !is_asked && if is_talked_to { waits(&d) } else { is_being_made() } {
-                    is_asked = true;
-                    scope.spawn(|| d.is_succeeded());
-                }
-                has_gone_on |= is_asked && process() != first;
-            })
-        });
-        took.is_in_time("request");
-        assert!(has_gone_on, "no successor went on before the hole of {:?} was made", took.beside);
-        socket.set_read_timeout(Some(common::LIMIT)).unwrap();
-        assert_eq!((&socket).read(&mut [0; 64]).unwrap(), 0, "the guest has no port any more");
-        until("the guest's port is gone", || !d.ports().contains(&"vale0:guest".to_owned()));
-        // What the successor took away itself.
-        let evicted = d.call("port.evicted", json!({}))["result"].to_string();
-        assert!(is_talked_to || evicted.contains("vale0:guest") && evicted.contains("is held up"), "{evicted}");
+        assert!((0..5).any(|_| goes_on_beside_a_hole(is_talked_to)), "each hole was made too soon");
     }
+}
+
+/// Whether a successor goes on, and takes the guest's port away, before the hole in the guest's memory is made. A hole
+/// that is made too soon for that shows nothing.
+fn goes_on_beside_a_hole(is_talked_to: bool) -> bool {
+    let d = daemon();
+    let (socket, _memory) = guest(&d);
+    let mut a = opened(&d, ALICE, "vale0:a", 0);
+    let process = || d.call("version", json!({}))["result"]["pid"].clone();
+    let first = process();
+    let mut is_asked = false;
+    let mut has_gone_on = false;
+    let took = std::thread::scope(|scope| {
+        beside_a_hole(|| {
+            if is_talked_to && !is_asked {
+                // A full ring is as good.
+                let _ = a.tx()[0].send(&frame(255, 1, 0));
+                a.tx()[0].sync();
+            }
+            if !is_asked && if is_talked_to { waits(&d) } else { is_being_made() } {
+                is_asked = true;
+                scope.spawn(|| d.is_succeeded());
+            }
+            has_gone_on |= is_asked && process() != first;
+        })
+    });
+    took.is_in_time("request");
+    if !has_gone_on {
+        assert!(took.beside < LONG, "no successor went on before the hole of {:?} was made", took.beside);
+        return false;
+    }
+    socket.set_read_timeout(Some(common::LIMIT)).unwrap();
+    assert_eq!((&socket).read(&mut [0; 64]).unwrap(), 0, "the guest has no port any more");
+    until("the guest's port is gone", || !d.ports().contains(&"vale0:guest".to_owned()));
+    // What the successor took away itself.
+    let evicted = d.call("port.evicted", json!({}))["result"].to_string();
+    assert!(is_talked_to || evicted.contains("vale0:guest") && evicted.contains("is held up"), "{evicted}");
+    true
 }
