@@ -16,7 +16,6 @@
 mod burst;
 mod field;
 mod group;
-pub mod kind;
 mod misfit;
 mod narrow;
 pub mod page;
@@ -30,16 +29,17 @@ mod table;
 use std::fmt;
 use std::marker::PhantomData;
 
-use netvale_portspec::{AttachSpec, PcapFiles};
 use serde_json::Value;
 
 pub use group::RateGroup;
 pub use misfit::Misfit;
 pub(crate) use misfit::Why;
+pub use netvale_portspec::kinds as kind;
+use netvale_portspec::kinds::{Kind, KindType};
 pub use policies::PortPolicies;
 pub use rule::{BadRule, Rule};
 pub use shape::{Shape, Syntax, mode, numbers, owners_mode};
-pub use table::{OPTIONS, PortOptions, takes};
+pub use table::{OPTIONS, PortOptions};
 
 /// An option.
 pub struct AttachOption {
@@ -50,8 +50,8 @@ pub struct AttachOption {
     pub value_name: &'static str,
     /// Type and range.
     pub shape: Shape,
-    /// The kinds of ports that take it.
-    pub kinds: &'static [Kind],
+    /// Whether all kinds of ports take it; else, those whose rows say so.
+    is_for_all: bool,
     /// Where it stands in the help.
     pub heading: Heading,
     /// What holds without it, in words; empty where that goes without saying.
@@ -76,6 +76,8 @@ pub struct AttachOption {
 /// assert!(options.of::<kind::Null>().is_none(), "null ports have no rings");
 /// ```
 ///
+/// A view of an option that the kind does not take is not built.
+///
 /// ```compile_fail
 /// # use netvale_control::options::kind;
 /// # use netvale_control::types::PortOptions;
@@ -87,43 +89,10 @@ pub struct OptionsOf<'a, K>(&'a PortOptions, PhantomData<K>);
 impl PortOptions {
     /// As those of a port of kind `K`; none if one of them is not for that kind.
     #[must_use]
-    pub fn of<K: kind::AsType>(&self) -> Option<OptionsOf<'_, K>> {
-        let fits = |option: &AttachOption| option.kinds.contains(&K::KIND) || option.given(self).is_none();
+    pub fn of<K: KindType>(&self) -> Option<OptionsOf<'_, K>> {
+        let fits = |option: &AttachOption| option.is_for(&K::KIND) || option.given(self).is_none();
         OPTIONS.iter().all(fits).then_some(OptionsOf(self, PhantomData))
     }
-}
-
-/// Kinds of ports, as far as options tell them apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Rings that local programs open.
-    Local,
-    /// A TAP device.
-    Tap,
-    /// A vhost-user device.
-    Vhost,
-    /// A virtio-net driver on a socket.
-    Virtio,
-    /// A virtio-net driver on the bus.
-    VirtioPci,
-    /// A ptnet device.
-    Ptnet,
-    /// An Intel 82540EM.
-    E1000,
-    /// A driver of one on the bus.
-    E1000Pci,
-    /// A network interface.
-    Netmap,
-    /// A capture file that is replayed; another one may be written.
-    Replay,
-    /// A capture file that is only written.
-    Capture,
-    /// A VXLAN tunnel.
-    Vxlan,
-    /// A sink, which counts what it is sent.
-    Null,
-    /// What sends every frame back.
-    Echo,
 }
 
 /// Groups of options in the help.
@@ -163,95 +132,6 @@ pub enum Heading {
     Filters,
     /// Links.
     Links,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 14] = [
-        Kind::Local,
-        Kind::Tap,
-        Kind::Vhost,
-        Kind::Virtio,
-        Kind::VirtioPci,
-        Kind::Ptnet,
-        Kind::E1000,
-        Kind::E1000Pci,
-        Kind::Netmap,
-        Kind::Replay,
-        Kind::Capture,
-        Kind::Vxlan,
-        Kind::Null,
-        Kind::Echo,
-    ];
-
-    /// The kind of a port.
-    #[must_use]
-    pub fn of(spec: &AttachSpec) -> Kind {
-        match spec {
-            AttachSpec::Local(_) => Kind::Local,
-            AttachSpec::Tap(_) => Kind::Tap,
-            AttachSpec::Vhost(_) => Kind::Vhost,
-            AttachSpec::Virtio(_) => Kind::Virtio,
-            AttachSpec::VirtioPci(_) => Kind::VirtioPci,
-            AttachSpec::Ptnet(_) => Kind::Ptnet,
-            AttachSpec::E1000(_) => Kind::E1000,
-            AttachSpec::E1000Pci(_) => Kind::E1000Pci,
-            AttachSpec::Netmap(_) => Kind::Netmap,
-            AttachSpec::Pcap(PcapFiles::Capture(_)) => Kind::Capture,
-            AttachSpec::Pcap(PcapFiles::Replay(_) | PcapFiles::Both { .. }) => Kind::Replay,
-            AttachSpec::Vxlan(_) => Kind::Vxlan,
-            AttachSpec::Null(_) => Kind::Null,
-            AttachSpec::Echo(_) => Kind::Echo,
-        }
-    }
-}
-
-impl Kind {
-    /// A regular expression (ECMA 262) for the texts of such ports.
-    #[must_use]
-    pub fn pattern(self) -> &'static str {
-        match self {
-            Kind::Local => concat!(
-                "^(?!(?:tap|pcap|netmap|vhost|virtio|virtio-pci|ptnet|e1000|e1000-pci|vxlan|null|echo|",
-                "ptnet-pci|nv):)"
-            ),
-            Kind::Tap => "^tap:",
-            Kind::Vhost => "^vhost:",
-            Kind::Virtio => "^virtio:",
-            Kind::VirtioPci => "^virtio-pci:",
-            Kind::Ptnet => "^ptnet:",
-            Kind::E1000 => "^e1000:",
-            Kind::E1000Pci => "^e1000-pci:",
-            Kind::Netmap => "^netmap:",
-            Kind::Replay => "^pcap:(?!out=)|^pcap:out=.*,in=",
-            Kind::Capture => "^pcap:out=(?!.*,in=)",
-            Kind::Vxlan => "^vxlan:",
-            Kind::Null => "^null:",
-            Kind::Echo => "^echo:",
-        }
-    }
-}
-
-/// The word that stands before "ports".
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Kind::Local => "local",
-            Kind::Tap => "TAP",
-            Kind::Vhost => "vhost",
-            Kind::Virtio => "virtio",
-            Kind::VirtioPci => "virtio-pci",
-            Kind::Ptnet => "ptnet",
-            Kind::E1000 => "e1000",
-            Kind::E1000Pci => "e1000-pci",
-            Kind::Netmap => "netmap",
-            Kind::Replay => "replaying pcap",
-            Kind::Capture => "capturing pcap",
-            Kind::Vxlan => "VXLAN",
-            Kind::Null => "null",
-            Kind::Echo => "echo",
-        })
-    }
 }
 
 impl Heading {
@@ -328,10 +208,22 @@ impl AttachOption {
         self.key.replace('_', "-")
     }
 
+    /// Whether that kind of port takes it.
+    #[must_use]
+    pub const fn is_for(&self, kind: &Kind) -> bool {
+        self.is_for_all || kind.takes(self.key)
+    }
+
+    /// The kinds that take it, if not all do.
+    #[must_use]
+    pub fn kinds(&self) -> Option<Vec<&'static Kind>> {
+        (!self.is_for_all).then(|| Kind::ALL.iter().filter(|kind| self.is_for(kind)).collect())
+    }
+
     /// The kinds that take it, in words: `TAP, vhost and ptnet ports`.
     #[must_use]
     pub fn takers(&self) -> String {
-        if self.kinds.len() == Kind::ALL.len() { "all ports".into() } else { listed(self.kinds, "and") + " ports" }
+        self.kinds().map_or_else(|| "all ports".into(), |kinds| listed(kinds, "and") + " ports")
     }
 
     /// Its value, unless it counts as omitted.

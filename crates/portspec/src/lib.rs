@@ -43,28 +43,25 @@
 //! Source: netmap's libnetmap.h, "port open specification".
 #![forbid(unsafe_code)]
 
-mod attach;
 mod cursor;
 mod error;
 mod flags;
-mod kinds;
+pub mod kinds;
 mod name;
 mod options;
 mod printable;
 mod spec;
 mod text;
-mod vxlan;
 mod word;
 
-pub use attach::{AttachSpec, LocalPort, NicSpec, PcapFiles, PciAddress};
 pub use error::ParseError;
 pub use flags::{Directions, Flags, Monitor, Rings};
+pub use kinds::{AttachSpec, LocalPort, NicSpec, PcapFiles, PciAddress, PortKind, VxlanSpec};
 pub use name::{Base, Pipe, PipeEnd, PortName};
 pub use options::{Conf, Extmem, Offset};
 pub use printable::{is_hidden, printable};
 pub use spec::{Memory, PortSpec};
 pub use text::{Bounded, ExtmemFile, FilePath, Ident, IfName, OffsetBits, RingIndex, SocketPath, SwitchName, TapName};
-pub use vxlan::VxlanSpec;
 
 /// Longest text that is looked at, in bytes; what is longer is an error. Every canonical form is shorter: two paths of
 /// 4,095 bytes, and everything else of a port, fit.

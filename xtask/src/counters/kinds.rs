@@ -1,6 +1,6 @@
 //! Files that name a kind of port, outside the folders that belong to the kinds.
 //!
-//! The kinds are those of `AttachSpec::PREFIXES`, read from its source. Code names a kind by
+//! The kinds are the rows of the macro `kinds!`, read from its source. Code names a kind by
 //! - a string that is a kind's name, or begins with it and a colon: `"vxlan"`, `"tap:{name}"`;
 //! - a variant that is called like a kind, of `AttachSpec` or of an enum whose name ends in `Kind`:
 //!   `AttachSpec::VirtioPci`, `PortKind::Tap`;
@@ -16,8 +16,8 @@ use super::tokens::{Level, Scope, is_punct, is_word, levels, line};
 
 /// Where the kinds are listed.
 pub const LIST: &str = "crates/portspec/src/kinds/mod.rs";
-/// The constant that lists them.
-const CONSTANT: &str = "PREFIXES";
+/// The macro with a row for each: `Tap(TapName) "tap" tap [Tap]`.
+const MACRO: &str = "kinds";
 /// Folders that belong to the kinds.
 const OWN: [&str; 2] = ["ports", "kinds"];
 /// The kind whose name begins the names of all ports in netmap's API.
@@ -42,7 +42,7 @@ impl Kinds {
         let names = levels.iter().find_map(|level| listed(&level.tokens)).unwrap_or_default();
         if names.is_empty() {
             return Err(format!(
-                "{LIST}: expected the kinds' names in a constant {CONSTANT}, found none; if the list has moved, change \
+                "{LIST}: expected the kinds' names in a macro {MACRO}!, found none; if the list has moved, change \
                  kinds::LIST in xtask"
             ));
         }
@@ -94,17 +94,19 @@ impl Kinds {
     }
 }
 
-/// The strings of the constant that lists the kinds, if it is on this level.
+/// The words of the rows of the macro that lists the kinds, if it is called on this level.
 fn listed(tokens: &[TokenTree]) -> Option<Vec<String>> {
-    let at = tokens.iter().position(|token| is_word(token, CONSTANT))?;
-    let value = tokens[at..].iter().take_while(|token| !is_punct(token, ';'));
-    let inside = value.filter_map(|token| match token {
-        TokenTree::Group(group) => Some(group.stream()),
+    let rows = tokens.windows(3).find_map(|tokens| match tokens {
+        [name, bang, TokenTree::Group(rows)] if is_word(name, MACRO) && is_punct(bang, '!') => Some(rows.stream()),
+        _ => None,
+    })?;
+    let rows: Vec<TokenTree> = rows.into_iter().collect();
+    let words = rows.windows(3).filter_map(|tokens| match tokens {
+        [TokenTree::Literal(word), TokenTree::Ident(_), TokenTree::Group(_)] => Some(word.to_string()),
         _ => None,
     });
-    let texts = inside.flatten().map(|token| token.to_string());
-    let names = texts.filter_map(|text| Some(text.strip_prefix('"')?.strip_suffix('"')?.to_owned()));
-    Some(names.filter(|name| !name.is_empty()).collect())
+    let words = words.filter_map(|text| Some(text.strip_prefix('"')?.strip_suffix('"')?.to_owned()));
+    Some(words.filter(|word| !word.is_empty()).collect())
 }
 
 /// `virtio-pci` as a variant's name, `VirtioPci`.
@@ -125,15 +127,16 @@ fn camel(name: &str) -> String {
 mod tests {
     use super::*;
 
-    const ATTACH: &str = "impl AttachSpec { /// Prefixes.\n
-        pub const PREFIXES: [&'static str; 5] = [\"\", \"tap\", \"netmap\", \"virtio-pci\", \"e1000\"]; }";
+    const ATTACH: &str = "kinds! { /// A port.\n Local(LocalPort) \"\" local [Local] Local \"local\" Tap(TapName) \"tap\" tap [Tap] Tap \"tap\"
+        Netmap \"netmap\" netmap [Netmap] Nic \"nic\" VirtioPci \"virtio-pci\" virtio_pci [VirtioPci]
+        E1000 \"e1000\" e1000 [E1000] opened: Pipe \"pipe\" }";
 
     fn mentions(text: &str) -> bool {
         let kinds = Kinds::read(ATTACH).expect("kinds");
         levels(text, Scope::Shipped).expect("tokens").iter().any(|level| kinds.mention(level).is_some())
     }
 
-    /// Objective: the kinds are those of the constant, without the empty one; a source without it is an error.
+    /// Objective: the kinds are those of the rows, without the empty one; a source without it is an error.
     #[test]
     fn kinds_are_read_from_the_source() {
         let kinds = Kinds::read(ATTACH).expect("kinds");

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::*;
 
-const ATTACH: &str = "pub const PREFIXES: [&str; 1] = [\"tap\"];\n";
+const ATTACH: &str = "kinds! { Tap \"tap\" tap [Tap] }\n";
 
 fn site(file: &str, line: usize, what: &str) -> Site {
     Site { file: file.into(), line, what: what.into() }

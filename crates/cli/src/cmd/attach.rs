@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use netvale_control::options::kind::Kind;
 use netvale_control::types::AttachParams;
 use netvale_portspec::{AttachSpec, FilePath, LocalPort, PcapFiles};
 
@@ -19,7 +20,7 @@ use options::Options;
 /// The switch is created if it does not exist. The port stays until `netvale detach` or until the daemon ends. A number
 /// that is omitted or 0 means the default.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = PORTS, override_usage = USAGE)]
+#[command(after_long_help = ports_and_examples(), override_usage = USAGE)]
 pub struct Args {
     /// The switch, e.g. vale0; omitted with --backend.
     #[arg(value_name = "SWITCH")]
@@ -41,23 +42,10 @@ pub struct Args {
 const USAGE: &str =
     "netvale attach [OPTIONS] <SWITCH> <PORT>\n       netvale attach [OPTIONS] --backend <NETMAP PORT> <PORT>";
 
-const PORTS: &str = "\
-Ports:
-  NAME                   a port that local programs open as SWITCH:NAME
-  tap:NAME               a TAP device: the host's network stack
-  vhost:/PATH            a vhost-user device at this socket: a virtual machine's virtio-net
-  ptnet:/PATH            a ptnet device at this socket: netmap rings that a virtual machine maps
-  e1000:/PATH            an Intel 82540EM by vfio-user at this socket: any virtual machine's own driver
-  virtio:/PATH           a virtio-net driver, for the vhost-user back end at this socket
-  virtio-pci:ADDRESS     drives the virtio-net device at this PCI address, through vfio (inside a virtual machine)
-  e1000-pci:ADDRESS      the same for an e1000
-  pcap:FILE              frames of this capture file enter the switch
-  pcap:in=FILE,out=FILE  replay one file, capture into another; either may be omitted
-  vxlan:VNI,local=IP[,remote=IP...][,port=N]
-                         a tunnel to other hosts' VXLAN endpoints
-  null:[NAME]            discards and counts every frame, for measuring
-  echo:[NAME]            sends every frame back with its addresses swapped, for tests
+/// Where the help says what a port is, behind its name.
+const COLUMN: usize = 23;
 
+const EXAMPLES: &str = "\
 Examples:
   netvale attach vale0 tap:nv0
   netvale attach vale0 tap:eth0 --netns /run/netns/web --name web
@@ -66,6 +54,16 @@ Examples:
   netvale attach --backend netmap:eth0 ptnet:/run/netvale/vm1.sock
   netvale attach vale0 web --rings 4 --slots 512 --lossless
 ";
+
+/// Each kind of port with what it is, and examples.
+fn ports_and_examples() -> String {
+    let mut text = "Ports:\n".to_owned();
+    for (port, what) in Kind::ALL.iter().flat_map(|kind| kind.help) {
+        let gap = if port.len() < COLUMN { " ".repeat(COLUMN - port.len()) } else { format!("\n  {:COLUMN$}", "") };
+        text += &format!("  {port}{gap}{what}\n");
+    }
+    format!("{text}\n{EXAMPLES}")
+}
 
 /// Runs the subcommand.
 ///

@@ -1,6 +1,6 @@
 //! The reference page of the options, `docs/reference/attach-options.md`, made from their table.
 
-use super::{AttachOption, Heading, OPTIONS, Shape, listed};
+use super::{AttachOption, Heading, Kind, OPTIONS, Shape, listed};
 
 const TOP: &str = "\
 # Options of attached ports
@@ -28,7 +28,11 @@ pub fn page() -> String {
 }
 
 fn row(option: &AttachOption) -> String {
-    let ports = if option.heading == Heading::General { "all".into() } else { listed(option.kinds, "and") };
+    let ports = match option.kinds() {
+        Some(kinds) => listed(kinds, "and"),
+        None if option.heading == Heading::General => "all".into(),
+        None => listed(Kind::ALL, "and"),
+    };
     let default = match (option.default, option.shape) {
         ("", Shape::Flag) => "false",
         (default, _) => default,

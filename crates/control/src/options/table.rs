@@ -1,7 +1,7 @@
 //! Every option of an attached port, defined once.
 
 use super::field::Field;
-use super::{AttachOption, Heading, Kind, OptionsOf, Shape, kind, syntax};
+use super::{AttachOption, Heading, KindType, OptionsOf, Shape, syntax};
 use crate::mac::Mac;
 
 /// Makes [`PortOptions`], [`OPTIONS`] and the typed views of one kind's options out of the same rows. A row's
@@ -11,7 +11,7 @@ macro_rules! options {
         $(#[doc = $doc:literal])+
         $field:ident: $type:ty = $key:literal {
             value: $value:literal $shape:expr,
-            for: $kinds:tt,
+            $(for: $every:ident,)?
             under: $heading:ident,
             default: $default:literal,
             $(excludes: $excludes:expr, because $why:literal,)?
@@ -31,7 +31,7 @@ macro_rules! options {
                 doc: concat!($($doc),+),
                 value_name: $value,
                 shape: $shape,
-                kinds: options!(@kinds $kinds),
+                is_for_all: options!(@for_all $($every)?),
                 heading: Heading::$heading,
                 default: $default,
                 excludes: options!(@or [$($excludes)?] &[]),
@@ -42,31 +42,19 @@ macro_rules! options {
             },
         )+];
 
-        /// Kinds of ports that take an option: a trait for each.
-        #[expect(non_camel_case_types, reason = "a trait has its option's name")]
-        pub mod takes {
-            $(
-                #[doc = concat!("Kinds that take `", $key, "`.")]
-                pub trait $field {}
-            )+
-        }
-
         $(
-            options!(@takes $field $kinds);
-
-            impl<K: takes::$field> OptionsOf<'_, K> {
+            impl<K: KindType> OptionsOf<'_, K> {
                 $(#[doc = $doc])+
                 #[must_use]
                 pub fn $field(&self) -> $type {
+                    const { assert!(options!(@for_all $($every)?) || K::KIND.takes($key), "the kind takes the option") };
                     Clone::clone(&self.0.$field)
                 }
             }
         )+
     };
-    (@kinds every) => { &Kind::ALL };
-    (@kinds [$($kind:ident)+]) => { &[$(Kind::$kind),+] };
-    (@takes $field:ident every) => { impl<K: kind::AsType> takes::$field for K {} };
-    (@takes $field:ident [$($kind:ident)+]) => { $( impl takes::$field for kind::$kind {} )+ };
+    (@for_all every) => { true };
+    (@for_all) => { false };
     (@or [] $default:expr) => { $default };
     (@or [$value:expr] $default:expr) => { $value };
 }
@@ -93,35 +81,30 @@ options! {
     /// Rings in each direction; queues of a TAP device; queue pairs of a vhost device or virtio driver.
     rings: u32 = "rings" {
         value: "N" ANY,
-        for: [Local Tap Vhost Virtio VirtioPci Ptnet],
         under: Rings,
         default: "1",
     }
     /// Slots of each ring; entries of a virtio driver's queues.
     slots: u32 = "slots" {
         value: "N" ANY,
-        for: [Local Virtio VirtioPci Ptnet E1000Pci Netmap Echo],
         under: Rings,
         default: "512; virtio drivers 256, e1000-pci 1024",
     }
     /// Bytes of a buffer.
     buf_size: u32 = "buf_size" {
         value: "BYTES" ANY,
-        for: [Local Ptnet],
         under: Memory,
         default: "2112",
     }
     /// Buffers beyond those in the rings, for programs that keep frames.
     extra_bufs: u32 = "extra_bufs" {
         value: "N" ANY,
-        for: [Local],
         under: Memory,
         default: "0",
     }
     /// Prefer huge pages for the port's memory.
     huge: bool = "huge" {
         value: "" Shape::Flag,
-        for: [Local],
         under: Memory,
         default: "",
     }
@@ -129,7 +112,6 @@ options! {
     /// 0 or 12.
     vnet_hdr: u32 = "vnet_hdr" {
         value: "0|10|12" Shape::OneOf(&[0, 10, 12]),
-        for: [Local Ptnet],
         under: Memory,
         default: "0",
     }
@@ -137,14 +119,12 @@ options! {
     /// header is for checksums only.
     no_segments: bool = "no_segments" {
         value: "" Shape::Flag,
-        for: [Local],
         under: Memory,
         default: "",
     }
     /// MTU of the device.
     mtu: Option<u32> = "mtu" {
         value: "BYTES" Shape::Number(68, 65_535),
-        for: [Tap Vhost Ptnet Vxlan],
         under: Devices,
         default: "1500; that of the interface with a backend; of a tunnel, what the path to its remotes takes",
     }
@@ -152,21 +132,18 @@ options! {
     /// command makes it, with its user's rights, and hands it to the daemon; the port goes away with its interface.
     netns: Option<String> = "netns" {
         value: "PATH|PID" Shape::Text,
-        for: [Tap],
         under: Devices,
         default: "the daemon's own",
     }
     /// Begin again at the end of the file.
     repeat: bool = "loop" {
         value: "" Shape::Flag,
-        for: [Replay],
         under: Replay,
         default: "",
     }
     /// Times the recorded speed; 0: as fast as the switch takes it.
     speed: Option<f64> = "speed" {
         value: "FACTOR" Shape::Factor,
-        for: [Replay],
         under: Replay,
         default: "1",
     }
@@ -174,28 +151,24 @@ options! {
     /// dropped.
     capture_limit: Option<u32> = "capture_limit" {
         value: "MIB" Shape::Number(1, 1 << 24),
-        for: [Replay Capture],
         under: Replay,
         default: "none; of users who are neither root nor the daemon's own, their quota",
     }
     /// The packed ring layout.
     packed: bool = "packed" {
         value: "" Shape::Flag,
-        for: [Virtio VirtioPci],
         under: BackEnds,
         default: "",
     }
     /// A frame takes one buffer, however long it is (non-mergeable).
     no_mergeable: bool = "no_mergeable" {
         value: "" Shape::Flag,
-        for: [Virtio VirtioPci],
         under: BackEnds,
         default: "",
     }
     /// Buffers may come back in any order, even if the back end offers to keep it.
     no_in_order: bool = "no_in_order" {
         value: "" Shape::Flag,
-        for: [Virtio VirtioPci],
         under: BackEnds,
         default: "",
         excludes: &["vector"], because "the vector path needs buffers that come back in order",
@@ -204,7 +177,6 @@ options! {
     /// order, a frame takes one, checksums and segments are the switch's work.
     vector: bool = "vector" {
         value: "" Shape::Flag,
-        for: [Virtio VirtioPci],
         under: BackEnds,
         default: "",
     }
@@ -212,14 +184,12 @@ options! {
     /// segmentation offload at their source (GRO): from NICs, capture files, netmap programs.
     gro: bool = "gro" {
         value: "" Shape::Flag,
-        for: [Tap Vhost Virtio VirtioPci Ptnet E1000 Netmap],
         under: Stacks,
         default: "",
     }
     /// Attach the host's stack behind the interface too, as the port NAME^ ('vale-ctl -h').
     host: bool = "host" {
         value: "" Shape::Flag,
-        for: [Netmap],
         under: Interfaces,
         default: "",
     }
@@ -227,7 +197,6 @@ options! {
     /// device listens beside the socket, at SOCKET.mem.
     vfio_user: bool = "vfio_user" {
         value: "" Shape::Flag,
-        for: [Ptnet],
         under: Machines,
         default: "",
     }
@@ -235,7 +204,6 @@ options! {
     /// port has that name then, and is detached as port p{1 of switch netmap.
     backend: Option<String> = "backend" {
         value: "NETMAP PORT" Shape::Text,
-        for: [Ptnet],
         under: Machines,
         default: "",
         excludes: &["name", "lossless", "gro", "vnet_hdr"],
@@ -244,14 +212,12 @@ options! {
     /// The interrupt throttling register (256 ns a count; 0: none), whatever the driver writes.
     itr: Option<u16> = "itr" {
         value: "COUNTS" Shape::Number(0, 65_535),
-        for: [E1000],
         under: Machines,
         default: "what the driver writes",
     }
     /// Connect to a front end that listens, instead of listening.
     client: bool = "client" {
         value: "" Shape::Flag,
-        for: [Vhost],
         under: Machines,
         default: "",
     }
@@ -259,7 +225,6 @@ options! {
     /// always connect.
     socket_mode: Option<String> = "socket_mode" {
         value: "MODE" Shape::Mode,
-        for: [Vhost Ptnet E1000],
         under: Machines,
         default: "0600",
         excludes: &["client"], because "it makes no socket",
@@ -267,7 +232,6 @@ options! {
     /// A user who may connect, too, by name or number: the one that the hypervisor runs as.
     socket_user: Option<String> = "socket_user" {
         value: "USER" Shape::Text,
-        for: [Vhost Ptnet E1000],
         under: Machines,
         default: "",
         excludes: &["client"], because "it makes no socket",
@@ -275,7 +239,6 @@ options! {
     /// A group whose members may connect, too, by name or number.
     socket_group: Option<String> = "socket_group" {
         value: "GROUP" Shape::Text,
-        for: [Vhost Ptnet E1000],
         under: Machines,
         default: "",
         excludes: &["client"], because "it makes no socket",
@@ -283,14 +246,12 @@ options! {
     /// Ethernet address offered to the driver; of a TAP, its interface's.
     mac: Option<Mac> = "mac" {
         value: "MAC" Shape::Address,
-        for: [Tap Vhost Ptnet E1000],
         under: Devices,
         default: "made from the port's name; of a TAP, the kernel's choice",
     }
     /// Learn no addresses from the tunnel's frames: a control plane says where they are ('netvale evpn', 'vxlan.set').
     evpn: bool = "evpn" {
         value: "" Shape::Flag,
-        for: [Vxlan],
         under: Tunnels,
         default: "",
         excludes: &["ageing"], because "addresses that were given do not expire",
@@ -298,42 +259,36 @@ options! {
     /// Take frames from all tunnel endpoints, not only from those that are named or given.
     any_remote: bool = "any_remote" {
         value: "" Shape::Flag,
-        for: [Vxlan],
         under: Tunnels,
         default: "",
     }
     /// Seconds after which an address that is not seen any more behind a remote is forgotten.
     ageing: Option<u32> = "ageing" {
         value: "SECONDS" Shape::Number(1, 1_000_000),
-        for: [Vxlan],
         under: Tunnels,
         default: "300",
     }
     /// Time to live of the tunnel's packets; for IPv6, their hop limit.
     ttl: Option<u32> = "ttl" {
         value: "HOPS" Shape::Number(1, 255),
-        for: [Vxlan],
         under: Tunnels,
         default: "the system's, usually 64",
     }
     /// Differentiated services code point of the tunnel's packets.
     dscp: Option<u32> = "dscp" {
         value: "N" Shape::Number(0, 63),
-        for: [Vxlan],
         under: Tunnels,
         default: "0",
     }
     /// Send frames that are too long for the path in fragments ('df unset'), instead of telling their senders (ICMP).
     fragment: bool = "fragment" {
         value: "" Shape::Flag,
-        for: [Vxlan],
         under: Tunnels,
         default: "",
     }
     /// Send without UDP checksums ('noudpcsum'); IPv6 has them always.
     no_udp_checksum: bool = "no_udp_checksum" {
         value: "" Shape::Flag,
-        for: [Vxlan],
         under: Tunnels,
         default: "",
     }

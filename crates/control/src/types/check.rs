@@ -3,7 +3,8 @@
 use netvale_portspec::{AttachSpec, Base, Ident, PortSpec, SwitchName};
 
 use super::AttachParams;
-use crate::options::{AttachOption, Kind, Misfit, OPTIONS, Why};
+use crate::options::kind::Kind;
+use crate::options::{AttachOption, Misfit, OPTIONS, Why};
 
 impl AttachParams {
     /// Checks the grammar of all parameters, and that ports of this kind take each option.
@@ -13,7 +14,7 @@ impl AttachParams {
     pub fn check(&self) -> Result<AttachSpec, Misfit> {
         let text = |key| move |error| Misfit { key, why: Why::Text(error) };
         let spec = AttachSpec::parse(&self.port).map_err(text("port"))?;
-        let kind = Kind::of(&spec);
+        let kind = spec.kind();
         OPTIONS.iter().try_for_each(|option| self.check_option(option, kind))?;
         self.options.check_policies()?;
         if let Some(name) = &self.options.name {
@@ -35,12 +36,12 @@ impl AttachParams {
         SwitchName::parse(&self.switch).map(drop).map_err(|error| misfit(Why::Text(error)))
     }
 
-    fn check_option(&self, option: &AttachOption, kind: Kind) -> Result<(), Misfit> {
+    fn check_option(&self, option: &AttachOption, kind: &Kind) -> Result<(), Misfit> {
         let misfit = |why| Err(Misfit { key: option.key, why });
         if option.given(&self.options).is_none() {
             return Ok(());
         }
-        if !option.kinds.contains(&kind) {
+        if !option.is_for(kind) {
             let port = self.port.chars().take(120).collect();
             return misfit(Why::Kind { takers: option.takers(), port });
         }

@@ -1,5 +1,6 @@
 //! Ports: attaching, detaching, showing.
 
+pub use netvale_portspec::PortKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -177,66 +178,6 @@ pub struct PtnetInfo {
     pub mac: Mac,
     /// MTU in bytes.
     pub mtu: u32,
-}
-
-/// The kind of a port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PortKind {
-    /// Rings that local processes open.
-    #[default]
-    Local,
-    /// A pipe between two processes.
-    Pipe,
-    /// A TAP device.
-    Tap,
-    /// Capture files.
-    Pcap,
-    /// A vhost-user device, for a virtual machine.
-    Vhost,
-    /// A virtio-net driver on a vhost-user back end.
-    Virtio,
-    /// A ptnet device, for a virtual machine.
-    Ptnet,
-    /// An Intel 82540EM, for a virtual machine.
-    E1000,
-    /// A network interface.
-    Nic,
-    /// A copy of another port's traffic.
-    Monitor,
-    /// A tunnel to other hosts.
-    Vxlan,
-    /// Discards every frame.
-    Null,
-    /// Sends every frame back.
-    Echo,
-}
-
-impl PortKind {
-    /// The protocol's word for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            PortKind::Local => "local",
-            PortKind::Pipe => "pipe",
-            PortKind::Tap => "tap",
-            PortKind::Pcap => "pcap",
-            PortKind::Vhost => "vhost",
-            PortKind::Virtio => "virtio",
-            PortKind::Ptnet => "ptnet",
-            PortKind::E1000 => "e1000",
-            PortKind::Nic => "nic",
-            PortKind::Monitor => "monitor",
-            PortKind::Vxlan => "vxlan",
-            PortKind::Null => "null",
-            PortKind::Echo => "echo",
-        }
-    }
-}
-
-impl std::fmt::Display for PortKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.as_str())
-    }
 }
 
 /// Whether a port is open.

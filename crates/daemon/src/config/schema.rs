@@ -1,6 +1,6 @@
 //! The file's JSON Schema, `docs/reference/config.schema.json`, made from the tables of settings and options.
 
-use netvale_control::options::{AttachOption, Kind, OPTIONS, Shape};
+use netvale_control::options::{AttachOption, OPTIONS, Shape};
 use serde_json::{Map, Value, json};
 
 use super::{SETTINGS, Setting, TABLES};
@@ -58,8 +58,8 @@ fn port() -> Value {
 /// The condition on a port that has this option.
 fn condition(option: &AttachOption) -> Option<Value> {
     let mut condition = json!({});
-    if option.kinds.len() < Kind::ALL.len() {
-        let pattern = option.kinds.iter().map(|kind| kind.pattern()).collect::<Vec<_>>().join("|");
+    if let Some(kinds) = option.kinds() {
+        let pattern = kinds.iter().map(|kind| kind.pattern()).collect::<Vec<_>>().join("|");
         condition["properties"] = json!({"port": {"pattern": pattern}});
     }
     if !option.excludes.is_empty() {

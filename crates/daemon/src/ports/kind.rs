@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
-use netvale_control::options::kind::AsType;
-use netvale_control::options::{self, OptionsOf};
+use netvale_control::options::OptionsOf;
+use netvale_control::options::kind::KindType;
 use netvale_control::types::PortOptions;
 use netvale_fdio::state::State;
 use netvale_portspec::AttachSpec;
@@ -48,8 +48,8 @@ impl<'a> Asked<'a> {
     ///
     /// # Errors
     /// [`Refusal`] if the port is of another kind.
-    pub fn options<K: AsType>(&self) -> Result<OptionsOf<'a, K>, Refusal> {
-        let own = if options::Kind::of(self.spec) == K::KIND { self.options.of() } else { None };
+    pub fn options<K: KindType>(&self) -> Result<OptionsOf<'a, K>, Refusal> {
+        let own = if *self.spec.kind() == K::KIND { self.options.of() } else { None };
         own.ok_or_else(|| self.mistaken())
     }
 

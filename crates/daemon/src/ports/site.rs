@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use netvale_control::options::{OptionsOf, mode, takes};
+use netvale_control::options::kind::KindType;
+use netvale_control::options::{OptionsOf, mode};
 use netvale_port::access::Access;
 use netvale_port::listener::Site;
 use rustix::io::Errno;
@@ -18,10 +19,7 @@ use crate::system::user::UserError;
 ///
 /// # Errors
 /// [`Refusal`]: `EINVAL` for a user or group that is not known; what [`permission::place`] refuses.
-pub fn site<K>(config: &Config, caller: Caller, path: &str, o: &OptionsOf<'_, K>) -> Result<Site, Refusal>
-where
-    K: takes::socket_mode + takes::socket_user + takes::socket_group,
-{
+pub fn site<K: KindType>(config: &Config, caller: Caller, path: &str, o: &OptionsOf<'_, K>) -> Result<Site, Refusal> {
     let place = permission::place(config, caller, Path::new(path))?;
     let known = |id: Result<u32, UserError>| id.or_else(|e| refuse(Errno::INVAL, unknown(&e)));
     let user = o.socket_user().map(|name| known(user_id(&name))).transpose()?;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use netvale_control::options::{OptionsOf, kind, takes};
+use netvale_control::options::OptionsOf;
+use netvale_control::options::kind::{self, KindType};
 use netvale_control::types::{PortInfo, PortKind};
 use netvale_fdio::state::State;
 use netvale_port::domain::TimeDomain;
@@ -99,7 +100,7 @@ pub fn attach_pci(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     plug_in(d, asked, device, o, domain_of(asked.caller))
 }
 
-fn plug_in<K: Driver>(
+fn plug_in<K: KindType>(
     d: &mut Daemon,
     asked: &Asked<'_>,
     device: impl Transport,
@@ -120,7 +121,7 @@ fn plug_in<K: Driver>(
     plug(d, &asked.at, queues, NewPort::new(DrivenPort(virtio), asked).in_domain(domain).with_gro(o.gro()))
 }
 
-fn driver_options<K: Driver>(o: &OptionsOf<'_, K>) -> DriverOptions {
+fn driver_options<K: KindType>(o: &OptionsOf<'_, K>) -> DriverOptions {
     let usual = DriverOptions::default();
     DriverOptions {
         pairs: u16::try_from(o.rings().max(1)).unwrap_or(u16::MAX),
@@ -133,12 +134,3 @@ fn driver_options<K: Driver>(o: &OptionsOf<'_, K>) -> DriverOptions {
         ..usual
     }
 }
-
-/// The options that both kinds of drivers take.
-trait Driver:
-    takes::rings + takes::slots + takes::packed + takes::no_mergeable + takes::no_in_order + takes::vector + takes::gro
-{
-}
-
-impl Driver for kind::Virtio {}
-impl Driver for kind::VirtioPci {}

@@ -6,26 +6,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
 use common::Daemon;
-use netvale_control::options::{Kind, OPTIONS, Shape};
+use netvale_control::options::kind::{self, Kind, KindType};
+use netvale_control::options::{OPTIONS, Shape};
 use serde_json::{Value, json};
 
-/// A port of each kind, of devices and folders that are not there.
-const PORTS: [(Kind, &str); Kind::ALL.len()] = [
-    (Kind::Local, "a"),
-    (Kind::Tap, "tap:nv0"),
-    (Kind::Vhost, "vhost:/nowhere/v.sock"),
-    (Kind::Virtio, "virtio:/nowhere/v.sock"),
-    (Kind::VirtioPci, "virtio-pci:ffff:00:03.0"),
-    (Kind::Ptnet, "ptnet:/nowhere/p.sock"),
-    (Kind::E1000, "e1000:/nowhere/e.sock"),
-    (Kind::E1000Pci, "e1000-pci:ffff:00:04.0"),
-    (Kind::Netmap, "netmap:nowhere0"),
-    (Kind::Replay, "pcap:in=/nowhere/a.pcap"),
-    (Kind::Capture, "pcap:out=/nowhere/b.pcap"),
-    (Kind::Vxlan, "vxlan:1,local=192.0.2.1"),
-    (Kind::Null, "null:n"),
-    (Kind::Echo, "echo:e"),
-];
+/// A port of that kind, of devices and folders that are not there.
+fn port_of(kind: &Kind) -> String {
+    kind.example.replace('/', "/nowhere/").replace("0000:", "ffff:").replace("eth0", "nowhere0")
+}
 
 fn value(shape: Shape) -> Value {
     match shape {
@@ -47,11 +35,12 @@ fn value(shape: Shape) -> Value {
 #[test]
 fn unfit_options_are_refused() {
     let d = Daemon::start("");
-    for (kind, port) in PORTS {
+    for kind in Kind::ALL {
+        let port = port_of(kind);
         for option in OPTIONS {
-            let fits = option.kinds.contains(&kind);
+            let fits = option.is_for(kind);
             // It would be made.
-            if fits && kind == Kind::Tap {
+            if fits && *kind == kind::Tap::KIND {
                 continue;
             }
             let switch = if option.key == "backend" { "" } else { "vale0" };

@@ -375,7 +375,7 @@ fn attach_kinds_are_told_apart() {
     assert_eq!(files.capture().map(FilePath::as_str), Some("b"));
 }
 
-const KINDS: &str = "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, vxlan:, null: or echo:";
+const KINDS: &str = "a port name, or a kind: tap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, netmap:, pcap:, vxlan:, null: or echo:";
 
 /// Wrong ports to attach: where the error points, and what it expected.
 const WRONG_ATTACH: &[(&str, usize, &str)] = &[

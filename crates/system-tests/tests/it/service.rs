@@ -135,7 +135,7 @@ fn every_kind_is_tried() {
         assert_eq!(kind, if port.prefix().is_empty() { "local" } else { port.prefix() }, "{row:?}");
     }
     let tried = |kind: &str| rows.iter().any(|row| row[0] == if kind.is_empty() { "local" } else { kind });
-    let missing: Vec<_> = AttachSpec::PREFIXES.into_iter().filter(|kind| !tried(kind)).collect();
+    let missing: Vec<_> = AttachSpec::PREFIXES.iter().filter(|kind| !tried(kind)).collect();
     assert!(missing.is_empty(), "scripts/packages-kinds.txt lacks {missing:?}");
 }
 

@@ -1,6 +1,7 @@
 use clap::{Args as _, FromArgMatches};
 use netvale_control::Request;
-use netvale_control::options::{AttachOption, Kind, OPTIONS, Shape};
+use netvale_control::options::kind::Kind;
+use netvale_control::options::{AttachOption, OPTIONS, Shape};
 use netvale_daemon::config::File;
 use serde_json::{Value, json};
 
@@ -14,26 +15,6 @@ fn paths() {
     assert_eq!(text("pcap:in=a,out=/b").as_deref(), Ok("pcap:in=/home/u/a,out=/b"));
     assert_eq!(text("tap:nv0").as_deref(), Ok("tap:nv0"));
     assert_eq!(text("vale0:a").as_deref(), Ok("vale0:a"));
-}
-
-/// A port of each kind.
-fn port(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Local => "a",
-        Kind::Tap => "tap:nv0",
-        Kind::Vhost => "vhost:/v.sock",
-        Kind::Virtio => "virtio:/v.sock",
-        Kind::VirtioPci => "virtio-pci:0000:00:03.0",
-        Kind::Ptnet => "ptnet:/p.sock",
-        Kind::E1000 => "e1000:/e.sock",
-        Kind::E1000Pci => "e1000-pci:0000:00:04.0",
-        Kind::Netmap => "netmap:eth0",
-        Kind::Replay => "pcap:in=/a.pcap,out=/b.pcap",
-        Kind::Capture => "pcap:out=/b.pcap",
-        Kind::Null => "null:",
-        Kind::Vxlan => "vxlan:1,local=192.0.2.1",
-        Kind::Echo => "echo:back",
-    }
 }
 
 /// A value that an option takes.
@@ -166,16 +147,16 @@ fn names(why: &str, key: &str) -> bool {
 fn every_option_for_every_kind() {
     for option in OPTIONS {
         for kind in Kind::ALL {
-            let (port, value) = (port(kind), good(option));
+            let (port, value) = (kind.example, good(option));
             let all = [needed(option), vec![(option.key, value.clone())]].concat();
             ways(port, &all, |outcome, way| match outcome {
                 Ok(params) => {
-                    assert!(option.kinds.contains(&kind), "{way} took {} for {port}", option.key);
+                    assert!(option.is_for(kind), "{way} took {} for {port}", option.key);
                     let given = serde_json::to_value(&params.options).expect("JSON");
                     assert_eq!(given, Value::from_iter(all.clone()), "{way}");
                 }
                 Err(why) => {
-                    assert!(!option.kinds.contains(&kind), "{way} refused {} for {port}: {why}", option.key);
+                    assert!(!option.is_for(kind), "{way} refused {} for {port}: {why}", option.key);
                     let expected = format!("applies to {} only; {port} is not one of them", option.takers());
                     assert!(why.contains(&expected) && names(&why, option.key), "{way}: {why}");
                 }
@@ -188,7 +169,7 @@ fn every_option_for_every_kind() {
 #[test]
 fn wrong_values() {
     for option in OPTIONS {
-        let port = port(option.kinds[0]);
+        let port = option.kinds().map_or("a", |kinds| kinds[0].example);
         // Some options take any text.
         for value in bad(option).into_iter().filter(|value| !option.shape.admits(value)) {
             ways(port, &[(option.key, value.clone())], |outcome, way| match outcome {
@@ -210,8 +191,9 @@ fn options_that_exclude_each_other() {
     for option in OPTIONS {
         for key in option.excludes {
             let other = AttachOption::find(key).expect("an option");
-            let kind = option.kinds.iter().find(|kind| other.kinds.contains(kind)).expect("a kind that takes both");
-            ways(port(*kind), &[(option.key, good(option)), (other.key, good(other))], |outcome, way| {
+            let takes_both = |kind: &&Kind| option.is_for(kind) && other.is_for(kind);
+            let kind = Kind::ALL.iter().find(takes_both).expect("a kind that takes both");
+            ways(kind.example, &[(option.key, good(option)), (other.key, good(other))], |outcome, way| {
                 let why = outcome.expect_err(way);
                 assert!(names(&why, option.key) && names(&why, key), "{way}: {why}");
             });
@@ -259,7 +241,7 @@ fn rows_are_whole() {
     flags.dedup();
     assert_eq!(flags.len(), OPTIONS.len());
     for option in OPTIONS {
-        assert!(option.doc().ends_with('.') && !option.kinds.is_empty(), "{}", option.key);
+        assert!(option.doc().ends_with('.') && option.kinds().is_none_or(|kinds| !kinds.is_empty()), "{}", option.key);
         assert_eq!(option.shape == Shape::Flag, option.value_name.is_empty(), "{}", option.key);
         assert!(option.excludes.iter().all(|key| AttachOption::find(key).is_some()), "{}", option.key);
     }

@@ -1,10 +1,12 @@
-//! `VNI,local=IP[,remote=IP…][,port=N]`: a VXLAN tunnel.
+//! `vxlan:VNI,local=IP[,remote=IP…][,port=N]`: a tunnel to other hosts.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
+use super::{AfterColon, Kind, fitting};
 use crate::cursor::{Cursor, Parsed};
+use crate::text::Ident;
 
 /// The UDP port of VXLAN (RFC 7348 §8).
 pub const DEFAULT_PORT: u16 = 4789;
@@ -12,6 +14,15 @@ pub const DEFAULT_PORT: u16 = 4789;
 const MAX_VNI: u64 = (1 << 24) - 1;
 /// Most tunnel endpoints in a text.
 const MAX_REMOTES: usize = 256;
+
+/// A VXLAN tunnel.
+pub(super) const KIND: Kind = Kind {
+    word: "VXLAN",
+    pattern: Some("^vxlan:"),
+    example: "vxlan:1,local=192.0.2.1",
+    help: &[("vxlan:VNI,local=IP[,remote=IP...][,port=N]", "a tunnel to other hosts' VXLAN endpoints")],
+    takes: &["mtu", "evpn", "any_remote", "ageing", "ttl", "dscp", "fragment", "no_udp_checksum"],
+};
 
 /// A VXLAN tunnel: its VNI, the tunnel endpoint of this host, and those of others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,8 +53,10 @@ impl VxlanSpec {
     pub fn port(&self) -> u16 {
         self.port
     }
+}
 
-    pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+impl AfterColon for VxlanSpec {
+    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
         let vni = cursor.number(10, 0..=MAX_VNI, "a VNI")? as u32;
         let (mut local, mut remotes, mut port) = (None, BTreeSet::new(), None);
         while cursor.eat(",") {
@@ -79,6 +92,10 @@ impl VxlanSpec {
         }
         let remotes = remotes.into_iter().map(|(_, remote)| remote).collect();
         Ok(Self { vni, local, remotes, port: port.unwrap_or(DEFAULT_PORT) })
+    }
+
+    fn port_name(&self, _prefix: &str) -> Ident {
+        fitting(&format!("vxlan{}", self.vni))
     }
 }
 

@@ -1,0 +1,12 @@
+//! `echo:[NAME]`: sends every frame back.
+
+use super::Kind;
+
+/// What sends every frame back.
+pub(super) const KIND: Kind = Kind {
+    word: "echo",
+    pattern: Some("^echo:"),
+    example: "echo:back",
+    help: &[("echo:[NAME]", "sends every frame back with its addresses swapped, for tests")],
+    takes: &["slots"],
+};

@@ -1,0 +1,86 @@
+//! `netmap:IF…`: a network interface.
+
+use std::fmt;
+
+use super::{AfterColon, Kind, fitting};
+use crate::cursor::{Cursor, Parsed};
+use crate::flags::Rings;
+use crate::name::{Base, NETMAP, PortName};
+use crate::spec::PortSpec;
+use crate::text::{Ident, IfName};
+
+/// A network interface.
+pub(super) const KIND: Kind = Kind {
+    word: "netmap",
+    pattern: Some("^netmap:"),
+    example: "netmap:eth0",
+    help: &[("netmap:INTERFACE", "a network interface of this host, through AF_XDP")],
+    takes: &["slots", "gro", "host"],
+};
+
+/// A [`PortSpec`] of an interface, never of a switch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NicSpec {
+    spec: Box<PortSpec>,
+    ifname: IfName,
+}
+
+impl NicSpec {
+    /// `spec` and the interface it names; `None` when it names a switch's port.
+    pub fn new(spec: PortSpec) -> Option<Self> {
+        let Base::Netmap { ifname } = spec.name.base() else { return None };
+        let ifname = ifname.clone();
+        Some(Self { spec: Box::new(spec), ifname })
+    }
+
+    /// The whole specification.
+    pub fn spec(&self) -> &PortSpec {
+        &self.spec
+    }
+
+    /// The interface.
+    pub fn ifname(&self) -> &IfName {
+        &self.ifname
+    }
+
+    /// The interface, and the number of its ring if one is meant, or may be.
+    fn written(&self) -> String {
+        let written = match self.spec.written_name().base() {
+            Base::Netmap { ifname } => ifname,
+            Base::Vale { .. } => &self.ifname,
+        };
+        match self.spec.rings {
+            Rings::OneNic(ring) if *written == self.ifname => format!("{}-{ring}", written.as_str()),
+            _ => written.as_str().to_owned(),
+        }
+    }
+}
+
+impl AfterColon for NicSpec {
+    /// The prefix is a part of netmap's own name.
+    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+        let start = cursor.pos().saturating_sub(NETMAP.len());
+        cursor.rewind(start);
+        let spec = PortSpec::take(cursor)?;
+        Self::new(spec).ok_or_else(|| cursor.fail_at(start, "an interface"))
+    }
+
+    fn port_name(&self, _prefix: &str) -> Ident {
+        fitting(&self.written())
+    }
+
+    fn write(&self, _prefix: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+
+    fn settled(self, exists: &dyn Fn(&str) -> bool) -> Self {
+        let named = |name: &PortName| matches!(name.base(), Base::Netmap { ifname } if exists(ifname.as_str()));
+        Self::new(PortSpec::clone(&self.spec).settled(named)).unwrap_or(self)
+    }
+}
+
+impl fmt::Display for NicSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.spec.fmt(f)
+    }
+}

@@ -1,0 +1,12 @@
+//! `null:[NAME]`: swallows every frame.
+
+use super::Kind;
+
+/// A sink, which counts what it is sent.
+pub(super) const KIND: Kind = Kind {
+    word: "null",
+    pattern: Some("^null:"),
+    example: "null:",
+    help: &[("null:[NAME]", "discards and counts every frame, for measuring")],
+    takes: &[],
+};

@@ -1,0 +1,31 @@
+//! What stands behind the colon of kinds that have no device: a name, or nothing.
+
+use std::fmt;
+
+use super::{AfterColon, fitting};
+use crate::cursor::{Cursor, Parsed};
+use crate::text::Ident;
+use crate::word::Ring;
+
+/// The port's name, which may be missing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OwnName(pub Option<Ident>);
+
+impl AfterColon for OwnName {
+    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+        if cursor.rest().is_empty() {
+            return Ok(OwnName(None));
+        }
+        Ident::take(cursor, Ring::IsOfTheName, "a port name").map(|name| OwnName(Some(name)))
+    }
+
+    fn port_name(&self, prefix: &str) -> Ident {
+        self.0.clone().unwrap_or_else(|| fitting(prefix))
+    }
+}
+
+impl fmt::Display for OwnName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_ref().map_or("", Ident::as_str))
+    }
+}

@@ -1,0 +1,110 @@
+//! `pcap:IN`, `pcap:in=FILE,out=FILE`: capture files.
+
+use std::fmt;
+
+use super::{AfterColon, Kind, fitting, stem};
+use crate::cursor::{Cursor, Parsed};
+use crate::text::{FilePath, Ident};
+
+/// A capture file that is replayed; another one may be written.
+pub(super) const REPLAY: Kind = Kind {
+    word: "replaying pcap",
+    pattern: Some("^pcap:(?!out=)|^pcap:out=.*,in="),
+    example: "pcap:in=/a.pcap,out=/b.pcap",
+    help: &[
+        ("pcap:FILE", "frames of this capture file enter the switch"),
+        ("pcap:in=FILE,out=FILE", "replay one file, capture into another; either may be omitted"),
+    ],
+    takes: &["loop", "speed", "capture_limit"],
+};
+
+/// A capture file that is only written.
+pub(super) const CAPTURE: Kind = Kind {
+    word: "capturing pcap",
+    pattern: Some("^pcap:out=(?!.*,in=)"),
+    example: "pcap:out=/b.pcap",
+    help: &[],
+    takes: &["capture_limit"],
+};
+
+/// Capture files of a port; at least one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PcapFiles {
+    /// `in=`: frames in this file enter the switch.
+    Replay(FilePath),
+    /// `out=`: frames that the switch delivers go to this file.
+    Capture(FilePath),
+    /// Both.
+    Both {
+        /// Frames that enter the switch.
+        replay: FilePath,
+        /// Frames that it delivers.
+        capture: FilePath,
+    },
+}
+
+impl PcapFiles {
+    /// The file to replay, if any.
+    pub fn replay(&self) -> Option<&FilePath> {
+        match self {
+            Self::Replay(file) | Self::Both { replay: file, .. } => Some(file),
+            Self::Capture(_) => None,
+        }
+    }
+
+    /// The file to capture to, if any.
+    pub fn capture(&self) -> Option<&FilePath> {
+        match self {
+            Self::Capture(file) | Self::Both { capture: file, .. } => Some(file),
+            Self::Replay(_) => None,
+        }
+    }
+
+    /// The file to replay, or else the one to capture to.
+    fn any(&self) -> &FilePath {
+        match self {
+            Self::Replay(file) | Self::Capture(file) | Self::Both { replay: file, .. } => file,
+        }
+    }
+}
+
+impl AfterColon for PcapFiles {
+    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+        const FILE: &str = "a file's path";
+        if cursor.eat("in=") {
+            let replay = FilePath::take(cursor, FILE)?;
+            if !cursor.eat(",") {
+                return Ok(Self::Replay(replay));
+            }
+            cursor.expect("out=", "'out=' and a path after ','")?;
+            return Ok(Self::Both { replay, capture: FilePath::take(cursor, FILE)? });
+        }
+        if cursor.eat("out=") {
+            let capture = FilePath::take(cursor, FILE)?;
+            if !cursor.eat(",") {
+                return Ok(Self::Capture(capture));
+            }
+            cursor.expect("in=", "'in=' and a path after ','")?;
+            return Ok(Self::Both { replay: FilePath::take(cursor, FILE)?, capture });
+        }
+        FilePath::take(cursor, "a file's path, or 'in=' and 'out=' with a path each").map(Self::Replay)
+    }
+
+    fn port_name(&self, _prefix: &str) -> Ident {
+        fitting(stem(self.any().as_str()))
+    }
+
+    fn kind(&self, _kinds: &'static [Kind]) -> &'static Kind {
+        if self.replay().is_some() { &REPLAY } else { &CAPTURE }
+    }
+}
+
+impl fmt::Display for PcapFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replay(file) => write!(f, "in={file}"),
+            Self::Capture(file) => write!(f, "out={file}"),
+            Self::Both { replay, capture } => write!(f, "in={replay},out={capture}"),
+        }
+    }
+}

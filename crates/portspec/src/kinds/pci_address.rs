@@ -1,0 +1,79 @@
+//! What stands behind the colon of kinds that are devices on the bus.
+
+use std::fmt;
+
+use super::{AfterColon, fitting};
+use crate::cursor::{Cursor, Parsed};
+use crate::text::Ident;
+
+/// A PCI function's address, `[domain:]bus:device.function` in hexadecimal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PciAddress {
+    domain: u32,
+    bus: u8,
+    device: u8,
+    function: u8,
+}
+
+impl PciAddress {
+    /// The function at this address; `None` when device is above 31 or function above 7.
+    pub fn new(domain: u32, bus: u8, device: u8, function: u8) -> Option<Self> {
+        (device < 32 && function < 8).then_some(Self { domain, bus, device, function })
+    }
+
+    /// Domain (segment).
+    pub fn domain(&self) -> u32 {
+        self.domain
+    }
+
+    /// Bus.
+    pub fn bus(&self) -> u8 {
+        self.bus
+    }
+
+    /// Device, 0..=31.
+    pub fn device(&self) -> u8 {
+        self.device
+    }
+
+    /// Function, 0..=7.
+    pub fn function(&self) -> u8 {
+        self.function
+    }
+}
+
+impl AfterColon for PciAddress {
+    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+        let has_domain = cursor.rest().matches(':').count() > 1;
+        let domain = if has_domain {
+            let domain = byte_or(cursor, u64::from(u32::MAX), "a PCI domain")?;
+            cursor.expect(":", "':' and the bus after the domain")?;
+            domain
+        } else {
+            0
+        };
+        let bus = byte_or(cursor, 0xff, "a PCI address such as 0000:00:03.0")?;
+        cursor.expect(":", "':' and the device after the bus")?;
+        let device = byte_or(cursor, 31, "a PCI device")?;
+        cursor.expect(".", "'.' and the function after the device")?;
+        let function = byte_or(cursor, 7, "a PCI function")?;
+        Ok(Self { domain, bus, device, function })
+    }
+
+    fn port_name(&self, _prefix: &str) -> Ident {
+        fitting(&format!("pci_{self}").replace('.', "_"))
+    }
+}
+
+impl fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}:{:02x}:{:02x}.{:x}", self.domain, self.bus, self.device, self.function)
+    }
+}
+
+/// A hexadecimal number up to `max`, which is what `T` holds or less.
+fn byte_or<T: TryFrom<u64>>(cursor: &mut Cursor<'_>, max: u64, what: &str) -> Parsed<T> {
+    let start = cursor.pos();
+    let value = cursor.number(16, 0..=max, what)?;
+    T::try_from(value).map_err(|_| cursor.fail_at(start, what))
+}

@@ -1,0 +1,25 @@
+//! `ptnet:/PATH`: a ptnet device, for a virtual machine.
+
+use super::Kind;
+
+/// A ptnet device.
+pub(super) const KIND: Kind = Kind {
+    word: "ptnet",
+    pattern: Some("^ptnet:"),
+    example: "ptnet:/p.sock",
+    help: &[("ptnet:/PATH", "a ptnet device at this socket: netmap rings that a virtual machine maps")],
+    takes: &[
+        "rings",
+        "slots",
+        "buf_size",
+        "vnet_hdr",
+        "mtu",
+        "gro",
+        "vfio_user",
+        "backend",
+        "socket_mode",
+        "socket_user",
+        "socket_group",
+        "mac",
+    ],
+};

@@ -1,0 +1,24 @@
+//! `tap:NAME`: a TAP device, towards the host's network stack.
+
+use super::{AfterColon, Kind, fitting};
+use crate::cursor::{Cursor, Parsed};
+use crate::text::{Ident, TapName};
+
+/// A TAP device.
+pub(super) const KIND: Kind = Kind {
+    word: "TAP",
+    pattern: Some("^tap:"),
+    example: "tap:nv0",
+    help: &[("tap:NAME", "a TAP device: the host's network stack")],
+    takes: &["rings", "mtu", "netns", "gro", "mac"],
+};
+
+impl AfterColon for TapName {
+    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+        TapName::take(cursor, "a device name after 'tap:'")
+    }
+
+    fn port_name(&self, _prefix: &str) -> Ident {
+        fitting(self.as_str())
+    }
+}

@@ -1,0 +1,12 @@
+//! `vhost:/PATH`: a vhost-user device, for a virtual machine's virtio-net driver.
+
+use super::Kind;
+
+/// A vhost-user device.
+pub(super) const KIND: Kind = Kind {
+    word: "vhost",
+    pattern: Some("^vhost:"),
+    example: "vhost:/v.sock",
+    help: &[("vhost:/PATH", "a vhost-user device at this socket: a virtual machine's virtio-net")],
+    takes: &["rings", "mtu", "gro", "client", "socket_mode", "socket_user", "socket_group", "mac"],
+};

@@ -1,0 +1,12 @@
+//! `virtio:/PATH`: a virtio-net driver, for a vhost-user device at that socket.
+
+use super::Kind;
+
+/// A virtio-net driver on a socket.
+pub(super) const KIND: Kind = Kind {
+    word: "virtio",
+    pattern: Some("^virtio:"),
+    example: "virtio:/v.sock",
+    help: &[("virtio:/PATH", "a virtio-net driver, for the vhost-user back end at this socket")],
+    takes: &["rings", "slots", "packed", "no_mergeable", "no_in_order", "vector", "gro"],
+};

@@ -1,0 +1,15 @@
+//! `virtio-pci:ADDR`: a virtio-net driver, for the PCI device at that address.
+
+use super::Kind;
+
+/// A virtio-net driver on the bus.
+pub(super) const KIND: Kind = Kind {
+    word: "virtio-pci",
+    pattern: Some("^virtio-pci:"),
+    example: "virtio-pci:0000:00:03.0",
+    help: &[(
+        "virtio-pci:ADDRESS",
+        "drives the virtio-net device at this PCI address, through vfio (inside a virtual machine)",
+    )],
+    takes: &["rings", "slots", "packed", "no_mergeable", "no_in_order", "vector", "gro"],
+};
