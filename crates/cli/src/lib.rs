@@ -28,6 +28,7 @@ pub mod forward;
 pub mod grid;
 pub mod groups;
 pub mod headers;
+pub mod kinds;
 mod libpcap;
 pub mod out;
 pub mod progress;

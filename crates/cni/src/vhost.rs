@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use netvale_control::client::Client;
-use netvale_control::types::{AttachParams, PortOptions};
+use netvale_control::types::{AttachParams, PortOptions, VhostInfo};
 use rustix::fs::{Gid, Uid};
 use serde_json::{Value, json};
 
@@ -52,7 +52,7 @@ pub fn attach(
         ..PortOptions::default()
     };
     let params = AttachParams { switch: config.bridge.clone(), port: format!("vhost:{socket}"), options };
-    let vhost = daemon.attach(params)?.vhost.unwrap_or_default();
+    let vhost = daemon.attach(params)?.detail::<VhostInfo>().cloned().unwrap_or_default();
     let interface = Interface {
         name: container.ifname.clone(),
         mac: vhost.mac,

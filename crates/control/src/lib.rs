@@ -23,6 +23,7 @@ pub mod device;
 pub mod dirs;
 pub mod error;
 pub mod framing;
+pub mod kinds;
 mod mac;
 pub mod options;
 pub mod request;

@@ -237,6 +237,14 @@ impl AttachOption {
         (self.clear)(options);
     }
 
+    /// Gives some options the value that it has among others.
+    pub fn copy(&self, from: &PortOptions, to: &mut PortOptions) {
+        self.clear(to);
+        if let Some(value) = self.given(from) {
+            (self.put)(to, value);
+        }
+    }
+
     /// Sets it.
     ///
     /// # Errors

@@ -16,15 +16,15 @@ mod port;
 mod stats;
 mod stats_all;
 mod trace;
-mod vxlan;
 
+pub use crate::kinds::*;
 pub use crate::mac::{BadMac, Mac};
 pub use crate::options::{Misfit, PortOptions};
 pub use config::{Action, Applied, ApplyParams, Change, Exported};
 pub use events::{Event, EventName, NOTIFICATION, SubscribeParams, Subscribed};
 pub use port::{
-    AttachParams, DetachParams, Direction, E1000Info, Evicted, ListParams, Owner, PortInfo, PortKind, PortState,
-    PtnetInfo, RegionInfo, RingInfo, RuleInfo, SetParams, ShowParams, VhostInfo,
+    AttachParams, DetachParams, Direction, Evicted, ListParams, Owner, PortInfo, PortKind, PortState, RegionInfo,
+    RingInfo, RuleInfo, SetParams, ShowParams,
 };
 pub use stats::{PortStats, StatsReply, WorkerStats};
 pub use stats_all::{
@@ -32,10 +32,6 @@ pub use stats_all::{
     RuleStats, SwitchStats, TunnelStats,
 };
 pub use trace::{TraceBeginParams, TraceBegun, TraceRead, TraceStep, TracedFrame, TracedRule};
-pub use vxlan::{
-    LocalAddress, VxlanAddress, VxlanChanges, VxlanInfo, VxlanLocal, VxlanLocalParams, VxlanNeighbor, VxlanRemote,
-    VxlanSetParams,
-};
 
 /// Drops by reason: the name as `netvale show` prints it (`no-room`, `bad-buffer`, …), and the number of frames.
 pub type Drops = BTreeMap<String, u64>;

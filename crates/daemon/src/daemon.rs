@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use netvale_control::types::{Direction, EventName, PortInfo, PortKind};
+use netvale_control::types::{Direction, EventName, PortDetails, PortInfo, PortKind};
 use netvale_fdio::state::State;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
@@ -324,6 +324,9 @@ pub trait Attached: Any {
     fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
         Ok(self.save()?.map(ParkedPort::from))
     }
+
+    /// Adds to its counters what there is of its kind alone.
+    fn count(&self, _port: &mut PortDetails) {}
 
     /// What [`Attached::save`] returned last is with the service manager.
     fn is_stored(&self) {}

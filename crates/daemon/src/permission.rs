@@ -10,7 +10,7 @@ use netvale_afxdp::iface::Interface;
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
 use netvale_control::options::MTU;
 use netvale_control::types::{Owner, PortOptions};
-use netvale_portspec::{AttachSpec, Base, PortName, PortSpec};
+use netvale_portspec::{AttachSpec, Base, Needs, PortName, PortSpec};
 use rustix::io::Errno;
 use serde_json::{Map, Value};
 
@@ -133,17 +133,20 @@ fn bring(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refusal> {
 fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Result<(), Refusal> {
     may_join(d, &at.switch, caller)?;
     is_free(d, at)?;
-    files::may_name(&d.config, caller, paths(spec))?;
-    match spec {
-        AttachSpec::Netmap(nic) => may_take_interface(&d.config, nic.ifname().as_str(), caller)?,
-        AttachSpec::Tap(name) => may_take_tap(&d.config, name.as_str(), caller)?,
-        AttachSpec::VirtioPci(_) | AttachSpec::E1000Pci(_) if !is_trusted(caller) => {
-            return refuse(Errno::ACCESS, "only root and the daemon's own user attach devices of the machine");
+    files::may_name(&d.config, caller, spec.files().into_iter().map(Path::new))?;
+    match spec.needs() {
+        Needs::Nothing => {}
+        Needs::Interface(name) => may_take_interface(&d.config, name, caller)?,
+        // A TAP is an interface of the host: the same users may have the daemon take, make and configure one.
+        Needs::Tap(name) if is_trusted(caller) || d.config.allow_taps.iter().any(|allowed| allowed == name) => {}
+        Needs::Tap(_) => {
+            let text = "only root and the daemon's own user may attach it; 'netvale up --allow-tap' lets others";
+            return refuse(Errno::ACCESS, format!("{spec}: {text}"));
         }
-        AttachSpec::Vxlan(_) if !is_trusted(caller) => {
-            return refuse(Errno::ACCESS, "only root and the daemon's own user attach tunnels to other hosts");
+        Needs::Trust(_) if is_trusted(caller) => {}
+        Needs::Trust(what) => {
+            return refuse(Errno::ACCESS, format!("only root and the daemon's own user attach {what}"));
         }
-        _ => {}
     }
     quota::may_have_port(d, caller)?;
     has_room_for_switch(d, &at.switch, caller)
@@ -472,15 +475,6 @@ fn may_take_interface(config: &Config, name: &str, caller: Caller) -> Result<(),
     refuse(Errno::ACCESS, format!("{name}: {text}"))
 }
 
-/// A TAP is an interface of the host: the same users may have the daemon take, make and configure one.
-fn may_take_tap(config: &Config, name: &str, caller: Caller) -> Result<(), Refusal> {
-    if is_trusted(caller) || config.allow_taps.iter().any(|allowed| allowed == name) {
-        return Ok(());
-    }
-    let text = "only root and the daemon's own user may attach it; 'netvale up --allow-tap' lets others";
-    refuse(Errno::ACCESS, format!("tap:{name}: {text}"))
-}
-
 mod files;
 pub mod policies;
 mod quota;
@@ -489,7 +483,7 @@ mod sharing;
 #[cfg(test)]
 mod tests;
 
-pub use files::{configured_folders, paths, place, unreached};
+pub use files::{configured_folders, place, unreached};
 pub use quota::{
     allowance, may_connect, may_have_bytes, may_have_memory, may_have_rings, may_leave_unread, may_subscribe,
     may_trace, most_addresses,

@@ -56,7 +56,7 @@ mod word;
 
 pub use error::ParseError;
 pub use flags::{Directions, Flags, Monitor, Rings};
-pub use kinds::{AttachSpec, LocalPort, NicSpec, PcapFiles, PciAddress, PortKind, VxlanSpec};
+pub use kinds::{AttachSpec, LocalPort, Needs, NicSpec, PcapFiles, PciAddress, PortKind};
 pub use name::{Base, Pipe, PipeEnd, PortName};
 pub use options::{Conf, Extmem, Offset};
 pub use printable::{is_hidden, printable};

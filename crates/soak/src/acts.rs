@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use netvale::{Options, Port};
 use netvale_control::dirs::CONTROL_SOCKET;
-use netvale_control::types::{Mac, VxlanAddress, VxlanChanges, VxlanNeighbor, VxlanSetParams};
+use netvale_control::types::{Mac, VxlanAddress, VxlanChanges, VxlanInfo, VxlanNeighbor, VxlanSetParams};
 use netvale_harness::until;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -195,7 +195,8 @@ fn vteps(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
         let set = VxlanSetParams { port: port.clone(), replace: true, flood: keeps, ..VxlanSetParams::default() };
         client.vxlan_set(set).map_err(|e| format!("{port}: {e}"))?;
         let shown = client.show(&port).map_err(|e| format!("{port}: {e}"))?;
-        let left = shown.vxlan.map_or(0, |tunnel| tunnel.remotes.iter().filter(|remote| remote.flood).count());
+        let left =
+            shown.detail::<VxlanInfo>().map_or(0, |tunnel| tunnel.remotes.iter().filter(|remote| remote.flood).count());
         if left != 1 {
             return Err(format!("{port} floods to {left} VTEPs"));
         }

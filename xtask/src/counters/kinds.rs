@@ -7,8 +7,8 @@
 //! - a type that is called after one and ends in `Port`, `Info` or `Spec`: `VxlanPort`, `PtnetInfo`.
 //!
 //! `"netmap:…"` does not count as a string: netmap's API begins the names of all ports with it. Tests, and what
-//! only tests, checks or measures, may name kinds. So may the folders of [`OWN`], and folders that are called like a
-//! kind. The table that lists the kinds is one file, and stays.
+//! only tests, checks, fuzzes or measures, may name kinds. So may the folders of [`OWN`], and folders that are called
+//! like a kind. The table that lists the kinds is one file, and stays.
 
 use proc_macro2::TokenTree;
 
@@ -56,7 +56,8 @@ impl Kinds {
         let mut folders = below.split('/');
         let mut crate_folders = folders.clone().take_while(|folder| *folder != "src");
         let is_own = |folder: &str| OWN.contains(&folder) || self.names.iter().any(|name| name == folder);
-        crate_folders.any(|folder| DEVELOPMENT.contains(&folder)) || folders.any(is_own)
+        let is_rig = below.ends_with("/fuzzing.rs");
+        is_rig || crate_folders.any(|folder| DEVELOPMENT.contains(&folder)) || folders.any(is_own)
     }
 
     /// The line of the first mention of a kind on a level.

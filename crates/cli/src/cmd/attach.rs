@@ -1,11 +1,10 @@
 //! `netvale attach`: attaches a port to a switch.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use netvale_control::options::kind::Kind;
 use netvale_control::types::AttachParams;
-use netvale_portspec::{AttachSpec, FilePath, LocalPort, PcapFiles};
+use netvale_portspec::{AttachSpec, LocalPort};
 
 use super::filter::compiled;
 use crate::{CliError, Ctx, out};
@@ -126,7 +125,8 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
         let (what, next) = misfit.of_flags();
         CliError::usage(what, next)
     })?;
-    params.port = absolute(&spec, &std::env::current_dir().unwrap_or_default());
+    // The daemon works in another folder than the user.
+    params.port = spec.written_in(&std::env::current_dir().unwrap_or_default());
     Ok(params)
 }
 
@@ -136,19 +136,6 @@ fn number_of(name: String, file: &str) -> String {
     let lines = std::fs::read_to_string(file).unwrap_or_default();
     let number = lines.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(':')?.split(':').nth(1));
     number.map(str::to_owned).unwrap_or(name)
-}
-
-/// The port's text with absolute paths: the daemon works in another folder than the user.
-fn absolute(spec: &AttachSpec, here: &Path) -> String {
-    let path = |file: &FilePath| here.join(file.as_str()).display().to_string();
-    match spec {
-        AttachSpec::Pcap(PcapFiles::Replay(file)) => format!("pcap:in={}", path(file)),
-        AttachSpec::Pcap(PcapFiles::Capture(file)) => format!("pcap:out={}", path(file)),
-        AttachSpec::Pcap(PcapFiles::Both { replay, capture }) => {
-            format!("pcap:in={},out={}", path(replay), path(capture))
-        }
-        other => other.to_string(),
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use netvale_control::types::{PortInfo, RingInfo};
 
 use crate::grid::{self, Align};
-use crate::{CliError, Ctx, out, units};
+use crate::{CliError, Ctx, kinds, out, units};
 
 /// Show one port: its rings, counters, drops and kicks.
 ///
@@ -48,10 +48,8 @@ fn render(port: &PortInfo, width: Option<usize>) -> String {
     if !port.policies.is_empty() {
         text.push_str(&format!("    policies: {}\n", super::port::told(port)));
     }
-    if let Some(tunnel) = &port.vxlan {
-        let how = if tunnel.evpn { ", EVPN" } else { "" };
-        let (local, udp, mtu) = (tunnel.local, tunnel.port, tunnel.mtu);
-        text.push_str(&format!("    VNI {}, local {local} port {udp}, MTU {mtu}{how}\n", tunnel.vni));
+    if let Some(facts) = port.detail.as_ref().and_then(kinds::facts) {
+        text.push_str(&format!("    {facts}\n"));
     }
     for note in &port.notes {
         text.push_str(&format!("    note: {}\n", note.replace(char::is_control, "?")));
@@ -62,8 +60,8 @@ fn render(port: &PortInfo, width: Option<usize>) -> String {
     if !port.rules.is_empty() {
         text.push_str(&format!("\n{}", super::filter::render(port)));
     }
-    if let Some(tunnel) = port.vxlan.as_ref().filter(|tunnel| !tunnel.remotes.is_empty()) {
-        text.push_str(&format!("\n{}", super::vtep::render(tunnel)));
+    if let Some(table) = port.detail.as_ref().and_then(kinds::table) {
+        text.push_str(&format!("\n{table}"));
     }
     let drops = drops(&port.rings);
     if !drops.is_empty() {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use netvale_control::types::{Mac, PortInfo, VxlanAddress, VxlanChanges, VxlanInfo, VxlanRemote, VxlanSetParams};
 
-use crate::grid::{self, Align};
+use crate::kinds::vxlan;
 use crate::{CliError, Ctx, out};
 
 /// Add, remove, list and check other hosts' endpoints (VTEPs) of a tunnel, while frames pass.
@@ -102,34 +102,16 @@ fn list(args: &ListArgs, ctx: &Ctx) -> Result<ExitCode, CliError> {
     if args.json {
         out::json(&tunnel)?
     } else {
-        out::text(render(&tunnel))?
+        out::text(vxlan::table(&tunnel))?
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// What the daemon says of a tunnel.
 fn tunnel(port: PortInfo, name: &str) -> Result<VxlanInfo, CliError> {
-    port.vxlan
+    port.detail::<VxlanInfo>()
+        .cloned()
         .ok_or_else(|| CliError::usage(format!("{name} is no VXLAN tunnel"), "'netvale list' shows the kinds of ports"))
-}
-
-/// The endpoints of a tunnel.
-pub fn render(tunnel: &VxlanInfo) -> String {
-    let heads = [
-        ("VTEP", Align::Left),
-        ("FLOOD", Align::Left),
-        ("IN", Align::Right),
-        ("BYTES", Align::Right),
-        ("OUT", Align::Right),
-        ("BYTES", Align::Right),
-    ];
-    let row = |one: &VxlanRemote| {
-        let flood = if one.flood { "yes" } else { "no" };
-        let counts = [one.in_frames, one.in_bytes, one.out_frames, one.out_bytes].map(|count| count.to_string());
-        let [a, b, c, d] = counts;
-        [one.vtep.to_string(), flood.to_owned(), a, b, c, d]
-    };
-    grid::render(heads, tunnel.remotes.iter().map(row))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The reference page of the options, `docs/reference/attach-options.md`, made from their table.
 
-use super::{AttachOption, Heading, Kind, OPTIONS, Shape, listed};
+use super::{AttachOption, OPTIONS, Shape, listed};
 
 const TOP: &str = "\
 # Options of attached ports
@@ -28,11 +28,7 @@ pub fn page() -> String {
 }
 
 fn row(option: &AttachOption) -> String {
-    let ports = match option.kinds() {
-        Some(kinds) => listed(kinds, "and"),
-        None if option.heading == Heading::General => "all".into(),
-        None => listed(Kind::ALL, "and"),
-    };
+    let ports = option.kinds().map_or_else(|| "all".into(), |kinds| listed(kinds, "and"));
     let default = match (option.default, option.shape) {
         ("", Shape::Flag) => "false",
         (default, _) => default,

@@ -4,7 +4,8 @@ pub use netvale_portspec::PortKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Drops, Mac, PortOptions, VxlanInfo};
+use super::{Drops, PortOptions};
+use crate::kinds::{Detail, PortDetail};
 
 /// Parameters of `port.attach`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -91,18 +92,9 @@ pub struct PortInfo {
     /// Its rings, `in` rings first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rings: Vec<RingInfo>,
-    /// For a vhost-user device: how to attach a virtual machine to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vhost: Option<VhostInfo>,
-    /// For a ptnet device: how to attach a virtual machine to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ptnet: Option<PtnetInfo>,
-    /// For an e1000: how to attach a virtual machine to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub e1000: Option<E1000Info>,
-    /// For a VXLAN tunnel: its endpoints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vxlan: Option<VxlanInfo>,
+    /// What there is of ports of its kind alone, under the kind's name.
+    #[serde(flatten)]
+    pub detail: Option<PortDetail>,
     /// Notes for its user, e.g. `buffer used twice`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -132,52 +124,6 @@ pub struct Evicted {
     pub reason: String,
     /// Seconds since then.
     pub age_seconds: u64,
-}
-
-/// A vhost-user device.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VhostInfo {
-    /// Path of its socket.
-    pub path: String,
-    /// Whether it connects there instead of listening.
-    pub client: bool,
-    /// Number of queue pairs.
-    pub pairs: u32,
-    /// Ethernet address offered to the driver.
-    pub mac: Mac,
-    /// MTU offered to the driver in bytes.
-    pub mtu: u32,
-}
-
-/// An Intel 82540EM.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct E1000Info {
-    /// Path of its socket.
-    pub path: String,
-    /// Ethernet address in its EEPROM.
-    pub mac: Mac,
-    /// Number of register reads by guests. Each access makes a guest leave its own code.
-    pub register_reads: u64,
-    /// Number of register writes by guests.
-    pub register_writes: u64,
-    /// Number of interrupts sent to guests.
-    pub interrupts: u64,
-}
-
-/// A ptnet device.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PtnetInfo {
-    /// Path of its socket.
-    pub path: String,
-    /// With vfio-user: path of the memory device's socket.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<String>,
-    /// Number of doorbells, and of interrupt vectors.
-    pub vectors: u32,
-    /// Ethernet address.
-    pub mac: Mac,
-    /// MTU in bytes.
-    pub mtu: u32,
 }
 
 /// Whether a port is open.
@@ -298,4 +244,12 @@ pub struct RingInfo {
     /// Worker that takes frames from it; none for `out` rings, to which every worker delivers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<u32>,
+}
+
+impl PortInfo {
+    /// What there is of ports of one kind alone, if it is of that kind.
+    #[must_use]
+    pub fn detail<D: Detail>(&self) -> Option<&D> {
+        self.detail.as_ref().and_then(D::of)
+    }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use netvale_control::attach::BringRequest;
 use netvale_control::types::{AttachParams, PortOptions};
-use netvale_portspec::{AttachSpec, Base, SwitchName};
+use netvale_portspec::{AttachSpec, Base, Needs, SwitchName};
 use rustix::io::Errno;
 
 use crate::caller::Caller;
@@ -70,7 +70,7 @@ fn warn_of_other_options(d: &Daemon, full: &str, params: &AttachParams) {
 
 /// Whether no change of the surroundings would help. Of a port with files, they may be what is wrong.
 fn is_mistake(params: &AttachParams, refusal: &Refusal) -> bool {
-    let has_files = AttachSpec::parse(&params.port).is_ok_and(|spec| !permission::paths(&spec).is_empty());
+    let has_files = AttachSpec::parse(&params.port).is_ok_and(|spec| !spec.files().is_empty());
     !has_files && [Errno::INVAL, Errno::OPNOTSUPP].iter().any(|errno| errno.raw_os_error() == refusal.errno)
 }
 
@@ -143,9 +143,9 @@ fn place(d: &Daemon, p: &AttachParams, spec: &AttachSpec) -> Result<SwitchPort, 
 pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: Caller) -> Result<String, Refusal> {
     let p = &request.params;
     let spec = p.check().map_err(bad)?;
-    let AttachSpec::Tap(_) = spec else {
+    if !matches!(spec.needs(), Needs::Tap(_)) {
         return Err(bad(format!("{}: only a TAP can be handed over", p.port)));
-    };
+    }
     let (asked, came) = (usize::from(request.queues), queues.all().len());
     if asked != came {
         return Err(bad(format!("{asked} queues are announced, and {came} descriptors came")));
@@ -184,15 +184,13 @@ fn attach_backend(
     options: &PortOptions,
     caller: Caller,
 ) -> Result<String, Refusal> {
-    let AttachSpec::Ptnet(socket) = spec else {
-        return Err(Refusal::internal("a backend of a port that takes none"));
-    };
     let named = naming::backend(backend).or_else(|e| refuse(Errno::INVAL, format!("backend {backend}: {e:#}")))?;
     if let Base::Vale { switch, port } = named.name.base() {
         return attach_to_switch(d, SwitchPort::new(switch, port), spec, options, caller);
     }
-    permission::admit(d, caller, Request::Passthrough(Path::new(socket.as_str()), &named))?;
+    let socket = spec.files().first().copied().unwrap_or_default();
+    permission::admit(d, caller, Request::Passthrough(Path::new(socket), &named))?;
     let options = options.of().ok_or_else(|| Refusal::internal("options of another kind"))?;
-    ports::passthrough::attach(d, &named, socket.as_str(), &options, caller)?;
+    ports::passthrough::attach(d, &named, socket, &options, caller)?;
     Ok(named.name.to_string())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_control::types::{
     AllStats, AllStatsParams, Direction, Drops, Latency, LatencyPart, MulticastStats, PolicyStats, PortDetails,
-    PortState, PortStats, RegionStats, RingStats, RuleStats, StatsReply, SwitchStats, TunnelStats, WorkerStats,
+    PortState, PortStats, RegionStats, RingStats, RuleStats, StatsReply, SwitchStats, WorkerStats,
 };
 use netvale_mem::latency::{PARTS, bounds};
 use netvale_port::RingCounters;
@@ -17,7 +17,6 @@ use super::inspect::switch_info;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Kicks, Record};
 use crate::permission::{controls, is_trusted, may_join};
-use crate::ports::tunnel::{VxlanPort, remote};
 use crate::registry::events::now_ns;
 use crate::worker::Worker;
 
@@ -116,7 +115,7 @@ fn switch(d: &Daemon, s: &Arc<Switch>) -> SwitchStats {
 
 fn details(record: &Record, name: &str) -> PortDetails {
     let (kicks_sent, kicks_suppressed, kicks_received) = kicks(record);
-    PortDetails {
+    let mut port = PortDetails {
         name: name.to_owned(),
         switch: record.switch.as_ref().map(|switch| switch.name().to_owned()),
         kind: record.behind.kind(),
@@ -131,9 +130,11 @@ fn details(record: &Record, name: &str) -> PortDetails {
         kicks_suppressed,
         kicks_received,
         policies: policies(record),
-        tunnel: record.behind.get::<VxlanPort>().map(tunnel),
         latency: latency(&record.ingress),
-    }
+        tunnel: None,
+    };
+    record.behind.count(&mut port);
+    port
 }
 
 fn counters_in(port: &PortDetails) -> usize {
@@ -208,17 +209,6 @@ fn policies(record: &Record) -> Option<PolicyStats> {
         in_link,
         out_link,
     })
-}
-
-fn tunnel(port: &VxlanPort) -> TunnelStats {
-    let (tunnel, peers) = (&port.tunnel, port.tunnel.peers());
-    TunnelStats {
-        vni: tunnel.options().vni,
-        local: tunnel.endpoint().local(),
-        addresses: tunnel.count_addresses() as u64,
-        vteps: peers.all().len() as u64,
-        remotes: peers.all().iter().take(TunnelStats::MOST).map(remote).collect(),
-    }
 }
 
 fn sum_of(record: &Record, name: &str) -> PortStats {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use netvale_control::types::{
-    Direction, Evicted, GroupsInfo, Owner, PortInfo, PortState, RingInfo, SwitchInfo, TableEntry,
+    Direction, Evicted, GroupsInfo, Owner, PortDetail, PortInfo, PortState, RingInfo, SwitchInfo, TableEntry,
 };
 use netvale_port::RingCounters;
 use netvale_switch::{FdbEntry, Switch};
@@ -72,7 +72,7 @@ pub fn list_groups(d: &Daemon, switch: &str, caller: Caller) -> Option<GroupsInf
 pub fn list_ports(d: &Daemon, switch: Option<&str>, caller: Caller) -> Vec<PortInfo> {
     let on = |r: &Record| switch.is_none_or(|s| r.switch.as_ref().is_some_and(|on| on.name() == s));
     let mut ports: Vec<_> = d.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| summary(r, n)).collect();
-    ports.iter_mut().filter_map(|port| port.vxlan.as_mut()).for_each(|tunnel| tunnel.remotes.clear());
+    ports.iter_mut().filter_map(|port| port.detail.as_mut()).for_each(PortDetail::shorten);
     if switch.is_none() {
         // A pipe that a virtual machine has is listed as the machine's port.
         let own = d.pipes.iter().filter(|(_, pipe)| pipe.guest_end().is_none());

@@ -40,27 +40,13 @@ pub(super) fn may_name<'a>(
     paths.into_iter().try_for_each(|path| place(config, caller, path).map(drop))
 }
 
-/// The files and sockets that a port uses.
-pub fn paths(spec: &AttachSpec) -> Vec<&Path> {
-    match spec {
-        AttachSpec::Pcap(files) => {
-            files.replay().into_iter().chain(files.capture()).map(|file| Path::new(file.as_str())).collect()
-        }
-        AttachSpec::Vhost(socket)
-        | AttachSpec::Virtio(socket)
-        | AttachSpec::Ptnet(socket)
-        | AttachSpec::E1000(socket) => vec![Path::new(socket.as_str())],
-        _ => Vec::new(),
-    }
-}
-
 /// The folders of the configured ports' files and sockets: they stay reachable in the sandbox without being listed
 /// again.
 pub fn configured_folders(config: &Config) -> Vec<PathBuf> {
     // A specification that cannot be parsed is refused when it is attached.
     let specs = config.ports.iter().filter_map(|port| AttachSpec::parse(&port.port).ok());
     let folders = |spec: AttachSpec| -> Vec<PathBuf> {
-        paths(&spec).into_iter().filter_map(Path::parent).map(Path::to_owned).collect()
+        spec.files().into_iter().map(Path::new).filter_map(Path::parent).map(Path::to_owned).collect()
     };
     specs.flat_map(folders).collect()
 }

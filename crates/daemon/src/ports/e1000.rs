@@ -30,7 +30,7 @@ impl Attached for CardPort {
     }
 
     fn describe(&self, port: &mut PortInfo) {
-        port.e1000 = Some(info(&self.0));
+        port.detail = Some(info(&self.0).into());
     }
 
     fn peers(&self) -> Option<Peers> {

@@ -55,6 +55,11 @@ impl Attached for Joint {
     }
 }
 
+/// What a record is of, if it is of a joint.
+pub fn of(record: &Record) -> Option<&Joint> {
+    record.behind.get()
+}
+
 /// Creates the input from one of `mem`'s rings that an egress delivers to.
 fn far_end(
     mem: &Arc<PortMem>,
@@ -128,7 +133,7 @@ fn bring_back(d: &mut Daemon, place: &str, ingresses: Vec<Box<dyn Ingress>>, swi
 
 /// Takes a persistent port off its second switch. Returns whether `full` is one there.
 pub fn part(d: &mut Daemon, full: &str, why: &str) -> bool {
-    let joint = d.ports.get(full).and_then(|record| record.behind.get::<Joint>());
+    let joint = d.ports.get(full).and_then(of);
     let Some(port) = joint.map(|joint| joint.port.clone()) else { return false };
     let place = d.persistent.own_place(&port).unwrap_or_default();
     // Frames on their way arrive first.

@@ -61,6 +61,7 @@ pub mod virtio;
 pub mod vxlan;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use netvale_abi::nmreq::NR_REG_ALL_NIC;
 use netvale_control::attach::AttachRequest;
@@ -70,7 +71,6 @@ use netvale_portspec::{Base, PortSpec};
 use rustix::io::Errno;
 
 use self::attachment::{Attachment, Opened};
-use self::joint::Joint;
 use self::kind::{Asked, Kind, NamedRings};
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
@@ -137,9 +137,15 @@ pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<()
     }
 }
 
+/// Takes away what else is there of a port that begins anew. Returns how long what it takes may be in use still, if
+/// the kind says so.
+pub fn begins_anew(d: &mut Daemon, item: &PortItem) -> Option<Duration> {
+    (item.kind == PortKind::Nic).then(|| nic::attach::begins_anew(d, &item.name))
+}
+
 /// The bare name of the persistent port whose record this is, or which it joins to a second switch.
 pub fn lasting_name(d: &Daemon, full: &str, record: &Record) -> Option<String> {
-    let joined = record.behind.get::<Joint>().map(|joint| joint.port.as_str());
+    let joined = joint::of(record).map(|joint| joint.port.as_str());
     joined.or_else(|| d.persistent.at(full)).map(str::to_owned)
 }
 

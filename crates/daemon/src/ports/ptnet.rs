@@ -38,7 +38,7 @@ impl Attached for DevicePort {
     }
 
     fn describe(&self, port: &mut PortInfo) {
-        port.ptnet = Some(info(&self.0));
+        port.detail = Some(info(&self.0).into());
     }
 
     fn peers(&self) -> Option<Peers> {

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use netvale_control::types::{Mac, PortInfo, PortKind, VxlanInfo, VxlanNeighbor, VxlanRemote};
+use netvale_control::types::{
+    Mac, PortDetails, PortInfo, PortKind, TunnelStats, VxlanInfo, VxlanNeighbor, VxlanRemote,
+};
 use netvale_fdio::state::{Fd, State};
 use netvale_switch::Knows;
 use netvale_vxlan::Tunnel;
@@ -82,7 +84,7 @@ impl Attached for VxlanPort {
 
     fn describe(&self, info: &mut PortInfo) {
         let (tunnel, peers) = (&self.tunnel, self.tunnel.peers());
-        info.vxlan = Some(VxlanInfo {
+        let tunnel = VxlanInfo {
             vni: tunnel.options().vni,
             local: tunnel.endpoint().local(),
             port: tunnel.endpoint().port(),
@@ -91,6 +93,18 @@ impl Attached for VxlanPort {
             instance: self.instance,
             addresses: tunnel.count_addresses() as u64,
             remotes: peers.all().iter().map(remote).collect(),
+        };
+        info.detail = Some(tunnel.into());
+    }
+
+    fn count(&self, port: &mut PortDetails) {
+        let (tunnel, peers) = (&self.tunnel, self.tunnel.peers());
+        port.tunnel = Some(TunnelStats {
+            vni: tunnel.options().vni,
+            local: tunnel.endpoint().local(),
+            addresses: tunnel.count_addresses() as u64,
+            vteps: peers.all().len() as u64,
+            remotes: peers.all().iter().take(TunnelStats::MOST).map(remote).collect(),
         });
     }
 
@@ -118,7 +132,7 @@ impl Attached for VxlanPort {
 }
 
 /// What passed between a tunnel and another endpoint.
-pub fn remote(peer: &Peer) -> VxlanRemote {
+fn remote(peer: &Peer) -> VxlanRemote {
     let [out_frames, out_bytes, in_frames, in_bytes] = peer.counters.all();
     VxlanRemote { vtep: peer.ip, flood: peer.floods, out_frames, out_bytes, in_frames, in_bytes }
 }

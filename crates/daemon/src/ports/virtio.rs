@@ -4,7 +4,7 @@ use std::path::Path;
 
 use netvale_control::options::OptionsOf;
 use netvale_control::options::kind::{self, KindType};
-use netvale_control::types::{PortInfo, PortKind};
+use netvale_control::types::{PortInfo, PortKind, VhostInfo};
 use netvale_fdio::state::State;
 use netvale_port::domain::TimeDomain;
 use netvale_port::service::AskedToPause;
@@ -86,7 +86,7 @@ fn back_end_here(d: &Daemon, switch: &str, path: &str) -> Option<String> {
     let listens = |record: &Record| {
         let mut info = PortInfo::default();
         record.behind.describe(&mut info);
-        info.vhost.is_some_and(|device| device.path == path)
+        info.detail::<VhostInfo>().is_some_and(|device| device.path == path)
     };
     let on = |record: &Record| record.switch.as_ref().is_some_and(|on| on.name() == switch);
     d.ports.iter().find(|(_, record)| on(record) && listens(record)).map(|(full, _)| full.to_owned())

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use netvale_control::options::{OptionsOf, kind};
 use netvale_fdio::state::{Fd, State};
-use netvale_portspec::{AttachSpec, VxlanSpec};
+use netvale_portspec::AttachSpec;
+use netvale_portspec::kinds::VxlanSpec;
 use netvale_vxlan::endpoint::SendOptions;
 use netvale_vxlan::tunnel::{Change, GivenAddress};
 use netvale_vxlan::{EndpointError, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions};

@@ -9,4 +9,5 @@ pub(super) const KIND: Kind = Kind {
     example: "e1000:/e.sock",
     help: &[("e1000:/PATH", "an Intel 82540EM by vfio-user at this socket: any virtual machine's own driver")],
     takes: &["gro", "itr", "socket_mode", "socket_user", "socket_group", "mac"],
+    adjusts: &[],
 };

@@ -9,4 +9,5 @@ pub(super) const KIND: Kind = Kind {
     example: "e1000-pci:0000:00:04.0",
     help: &[("e1000-pci:ADDRESS", "the same for an e1000")],
     takes: &["slots"],
+    adjusts: &[],
 };

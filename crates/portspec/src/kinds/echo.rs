@@ -9,4 +9,5 @@ pub(super) const KIND: Kind = Kind {
     example: "echo:back",
     help: &[("echo:[NAME]", "sends every frame back with its addresses swapped, for tests")],
     takes: &["slots"],
+    adjusts: &[],
 };

@@ -1,6 +1,7 @@
 //! `NAME`, `SWITCH:NAME`: a port that local processes open.
 
 use std::fmt;
+use std::path::Path;
 
 use super::{AfterColon, Kind};
 use crate::cursor::{Cursor, Parsed};
@@ -14,6 +15,7 @@ pub(super) const KIND: Kind = Kind {
     example: "a",
     help: &[("NAME", "a port that local programs open as SWITCH:NAME")],
     takes: &["rings", "slots", "buf_size", "extra_bufs", "huge", "vnet_hdr", "no_segments"],
+    adjusts: &[],
 };
 
 /// A port that local processes open.
@@ -47,6 +49,10 @@ impl AfterColon for LocalPort {
 
     fn port_name(&self, _prefix: &str) -> Ident {
         self.port.clone()
+    }
+
+    fn written_in(&self, _prefix: &str, _here: &Path) -> String {
+        self.to_string()
     }
 
     fn write(&self, _prefix: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,8 +1,8 @@
 //! Kinds of ports that can be attached: each has a file here, and a row of [`AttachSpec`]'s.
 //!
 //! A file has a [`Kind`] with all that is said of such ports before one is made: their options, a word for messages,
-//! lines of the help; and what stands behind the colon, if no other kind has the same. What makes the port is the
-//! daemon's.
+//! lines of the help; and what stands behind the colon, if no other kind has the same. Where the compiler has to know
+//! the kind, it is a type, a [`KindType`]. What makes the port is the daemon's.
 
 mod e1000;
 mod e1000_pci;
@@ -22,6 +22,7 @@ mod virtio_pci;
 mod vxlan;
 
 use std::fmt;
+use std::path::Path;
 
 pub use local::LocalPort;
 pub use netmap::NicSpec;
@@ -53,6 +54,21 @@ trait AfterColon: Sized + fmt::Display {
         write!(f, "{prefix}:{self}")
     }
 
+    /// The same with relative paths of files taken from that folder.
+    fn written_in(&self, prefix: &str, _here: &Path) -> String {
+        format!("{prefix}:{self}")
+    }
+
+    /// [`AttachSpec::files`].
+    fn files(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    /// [`AttachSpec::needs`].
+    fn needs(&self) -> Needs<'_> {
+        Needs::Nothing
+    }
+
     /// Which of the kinds it is, if options tell several apart.
     fn kind(&self, kinds: &'static [Kind]) -> &'static Kind {
         kinds.first().unwrap_or(&local::KIND)
@@ -63,6 +79,19 @@ trait AfterColon: Sized + fmt::Display {
     fn settled(self, _exists: &dyn Fn(&str) -> bool) -> Self {
         self
     }
+}
+
+/// What a port takes that belongs to the whole host: who may have one attached depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs<'a> {
+    /// Nothing, or files and sockets, for which there are permissions of their own.
+    Nothing,
+    /// A network interface that is there.
+    Interface(&'a str),
+    /// A network interface that it makes, or takes if it is there.
+    Tap(&'a str),
+    /// What only root may have, in words.
+    Trust(&'static str),
 }
 
 /// A kind of port, as options tell them apart.
@@ -78,6 +107,8 @@ pub struct Kind {
     pub help: &'static [(&'static str, &'static str)],
     /// Keys of the options that it takes, besides those that all kinds take.
     takes: &'static [&'static str],
+    /// Keys of those options that change while frames pass, besides policies.
+    pub adjusts: &'static [&'static str],
 }
 
 /// A [`Kind`] as a type.
@@ -187,6 +218,21 @@ macro_rules! kinds {
             #[must_use]
             pub fn settled(self, exists: impl Fn(&str) -> bool) -> Self {
                 match self { $( Self::$kind(name) => Self::$kind(name.settled(&exists)), )+ }
+            }
+
+            /// The canonical form, with relative paths of files taken from that folder.
+            pub fn written_in(&self, here: &Path) -> String {
+                match self { $( Self::$kind(name) => name.written_in($prefix, here), )+ }
+            }
+
+            /// The files and sockets that it uses.
+            pub fn files(&self) -> Vec<&str> {
+                match self { $( Self::$kind(name) => name.files(), )+ }
+            }
+
+            /// What it takes that belongs to the whole host.
+            pub fn needs(&self) -> Needs<'_> {
+                match self { $( Self::$kind(name) => name.needs(), )+ }
             }
 
             /// What stands behind the colon of that kind.

@@ -1,8 +1,9 @@
 //! `netmap:IF…`: a network interface.
 
 use std::fmt;
+use std::path::Path;
 
-use super::{AfterColon, Kind, fitting};
+use super::{AfterColon, Kind, Needs, fitting};
 use crate::cursor::{Cursor, Parsed};
 use crate::flags::Rings;
 use crate::name::{Base, NETMAP, PortName};
@@ -16,6 +17,7 @@ pub(super) const KIND: Kind = Kind {
     example: "netmap:eth0",
     help: &[("netmap:INTERFACE", "a network interface of this host, through AF_XDP")],
     takes: &["slots", "gro", "host"],
+    adjusts: &[],
 };
 
 /// A [`PortSpec`] of an interface, never of a switch.
@@ -67,6 +69,14 @@ impl AfterColon for NicSpec {
 
     fn port_name(&self, _prefix: &str) -> Ident {
         fitting(&self.written())
+    }
+
+    fn needs(&self) -> Needs<'_> {
+        Needs::Interface(self.ifname.as_str())
+    }
+
+    fn written_in(&self, _prefix: &str, _here: &Path) -> String {
+        self.to_string()
     }
 
     fn write(&self, _prefix: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {

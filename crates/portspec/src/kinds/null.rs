@@ -9,4 +9,5 @@ pub(super) const KIND: Kind = Kind {
     example: "null:",
     help: &[("null:[NAME]", "discards and counts every frame, for measuring")],
     takes: &[],
+    adjusts: &[],
 };

@@ -1,6 +1,7 @@
 //! `pcap:IN`, `pcap:in=FILE,out=FILE`: capture files.
 
 use std::fmt;
+use std::path::Path;
 
 use super::{AfterColon, Kind, fitting, stem};
 use crate::cursor::{Cursor, Parsed};
@@ -16,6 +17,7 @@ pub(super) const REPLAY: Kind = Kind {
         ("pcap:in=FILE,out=FILE", "replay one file, capture into another; either may be omitted"),
     ],
     takes: &["loop", "speed", "capture_limit"],
+    adjusts: &[],
 };
 
 /// A capture file that is only written.
@@ -25,6 +27,7 @@ pub(super) const CAPTURE: Kind = Kind {
     example: "pcap:out=/b.pcap",
     help: &[],
     takes: &["capture_limit"],
+    adjusts: &[],
 };
 
 /// Capture files of a port; at least one.
@@ -92,6 +95,17 @@ impl AfterColon for PcapFiles {
 
     fn port_name(&self, _prefix: &str) -> Ident {
         fitting(stem(self.any().as_str()))
+    }
+
+    fn files(&self) -> Vec<&str> {
+        self.replay().into_iter().chain(self.capture()).map(FilePath::as_str).collect()
+    }
+
+    fn written_in(&self, prefix: &str, here: &Path) -> String {
+        let written = |key: &str, file: &FilePath| format!("{key}={}", here.join(file.as_str()).display());
+        let files = self.replay().map(|file| written("in", file)).into_iter();
+        let files = files.chain(self.capture().map(|file| written("out", file)));
+        format!("{prefix}:{}", files.collect::<Vec<_>>().join(","))
     }
 
     fn kind(&self, _kinds: &'static [Kind]) -> &'static Kind {

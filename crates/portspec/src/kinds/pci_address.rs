@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{AfterColon, fitting};
+use super::{AfterColon, Needs, fitting};
 use crate::cursor::{Cursor, Parsed};
 use crate::text::Ident;
 
@@ -62,6 +62,10 @@ impl AfterColon for PciAddress {
 
     fn port_name(&self, _prefix: &str) -> Ident {
         fitting(&format!("pci_{self}").replace('.', "_"))
+    }
+
+    fn needs(&self) -> Needs<'_> {
+        Needs::Trust("devices of the machine")
     }
 }
 

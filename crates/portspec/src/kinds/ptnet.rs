@@ -22,4 +22,5 @@ pub(super) const KIND: Kind = Kind {
         "socket_group",
         "mac",
     ],
+    adjusts: &[],
 };

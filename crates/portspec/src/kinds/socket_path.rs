@@ -12,4 +12,8 @@ impl AfterColon for SocketPath {
     fn port_name(&self, _prefix: &str) -> Ident {
         fitting(stem(self.as_str()))
     }
+
+    fn files(&self) -> Vec<&str> {
+        vec![self.as_str()]
+    }
 }

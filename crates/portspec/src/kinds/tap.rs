@@ -1,6 +1,6 @@
 //! `tap:NAME`: a TAP device, towards the host's network stack.
 
-use super::{AfterColon, Kind, fitting};
+use super::{AfterColon, Kind, Needs, fitting};
 use crate::cursor::{Cursor, Parsed};
 use crate::text::{Ident, TapName};
 
@@ -11,6 +11,7 @@ pub(super) const KIND: Kind = Kind {
     example: "tap:nv0",
     help: &[("tap:NAME", "a TAP device: the host's network stack")],
     takes: &["rings", "mtu", "netns", "gro", "mac"],
+    adjusts: &["mtu"],
 };
 
 impl AfterColon for TapName {
@@ -20,5 +21,9 @@ impl AfterColon for TapName {
 
     fn port_name(&self, _prefix: &str) -> Ident {
         fitting(self.as_str())
+    }
+
+    fn needs(&self) -> Needs<'_> {
+        Needs::Tap(self.as_str())
     }
 }

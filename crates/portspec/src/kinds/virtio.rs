@@ -9,4 +9,5 @@ pub(super) const KIND: Kind = Kind {
     example: "virtio:/v.sock",
     help: &[("virtio:/PATH", "a virtio-net driver, for the vhost-user back end at this socket")],
     takes: &["rings", "slots", "packed", "no_mergeable", "no_in_order", "vector", "gro"],
+    adjusts: &[],
 };

@@ -12,4 +12,5 @@ pub(super) const KIND: Kind = Kind {
         "drives the virtio-net device at this PCI address, through vfio (inside a virtual machine)",
     )],
     takes: &["rings", "slots", "packed", "no_mergeable", "no_in_order", "vector", "gro"],
+    adjusts: &[],
 };

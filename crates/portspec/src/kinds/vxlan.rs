@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
-use super::{AfterColon, Kind, fitting};
+use super::{AfterColon, Kind, Needs, fitting};
 use crate::cursor::{Cursor, Parsed};
 use crate::text::Ident;
 
@@ -22,6 +22,7 @@ pub(super) const KIND: Kind = Kind {
     example: "vxlan:1,local=192.0.2.1",
     help: &[("vxlan:VNI,local=IP[,remote=IP...][,port=N]", "a tunnel to other hosts' VXLAN endpoints")],
     takes: &["mtu", "evpn", "any_remote", "ageing", "ttl", "dscp", "fragment", "no_udp_checksum"],
+    adjusts: &[],
 };
 
 /// A VXLAN tunnel: its VNI, the tunnel endpoint of this host, and those of others.
@@ -96,6 +97,10 @@ impl AfterColon for VxlanSpec {
 
     fn port_name(&self, _prefix: &str) -> Ident {
         fitting(&format!("vxlan{}", self.vni))
+    }
+
+    fn needs(&self) -> Needs<'_> {
+        Needs::Trust("tunnels to other hosts")
     }
 }
 

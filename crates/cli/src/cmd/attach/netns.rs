@@ -4,7 +4,7 @@
 use netvale_control::client::Bringing;
 use netvale_control::types::AttachParams;
 use netvale_netns::{Namespace, NetnsError, make_tap_of_user};
-use netvale_portspec::AttachSpec;
+use netvale_portspec::{AttachSpec, Needs};
 use netvale_tap::TapOptions;
 use rustix::io::Errno;
 
@@ -17,8 +17,8 @@ use crate::{CliError, Ctx, ctx};
 /// # Errors
 /// The namespace cannot be entered, the TAP cannot be made, no daemon answers, or it refuses.
 pub fn attach(mut params: AttachParams, place: &str, ctx: &Ctx) -> Result<String, CliError> {
-    let spec = AttachSpec::parse(&params.port);
-    let Ok(AttachSpec::Tap(name)) = spec else {
+    let spec = AttachSpec::parse(&params.port).ok();
+    let Some(Needs::Tap(name)) = spec.as_ref().map(AttachSpec::needs) else {
         return Err(CliError::usage(format!("--netns: {} is no TAP", params.port), "name the port tap:NAME"));
     };
     // First: the daemon knows the user of a connection from the moment it is made.
@@ -26,7 +26,7 @@ pub fn attach(mut params: AttachParams, place: &str, ctx: &Ctx) -> Result<String
     let namespace = Namespace::open(place).map_err(failed)?;
     let o = &params.options;
     let mac = o.mac.map(|mac| mac.0);
-    let options = TapOptions { name: name.to_string(), queues: o.rings, mtu: o.mtu, mac, ..TapOptions::default() };
+    let options = TapOptions { name: name.to_owned(), queues: o.rings, mtu: o.mtu, mac, ..TapOptions::default() };
     let tap = make_tap_of_user(&namespace, &options).map_err(failed)?;
     params.options.netns = Some(namespace.place().to_owned());
     daemon.attach(params, &tap.into_queues()).map_err(ctx::to_cli)

@@ -1,5 +1,7 @@
 use clap::{Args as _, FromArgMatches};
 use netvale_control::Request;
+use std::path::Path;
+
 use netvale_control::options::kind::Kind;
 use netvale_control::options::{AttachOption, OPTIONS, Shape};
 use netvale_daemon::config::File;
@@ -10,7 +12,7 @@ use super::*;
 /// Objective: relative paths are those of the user's folder, absolute ones stay, and nothing else changes.
 #[test]
 fn paths() {
-    let text = |port: &str| AttachSpec::parse(port).map(|spec| absolute(&spec, Path::new("/home/u")));
+    let text = |port: &str| AttachSpec::parse(port).map(|spec| spec.written_in(Path::new("/home/u")));
     assert_eq!(text("pcap:a.pcap").as_deref(), Ok("pcap:in=/home/u/a.pcap"));
     assert_eq!(text("pcap:in=a,out=/b").as_deref(), Ok("pcap:in=/home/u/a,out=/b"));
     assert_eq!(text("tap:nv0").as_deref(), Ok("tap:nv0"));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use netvale_afxdp::iface::Interface;
-use netvale_portspec::{AttachSpec, Base};
+use netvale_portspec::{AttachSpec, Base, Needs};
 use netvale_switch::MAX_PORTS;
 use rustix::io::Errno;
 
@@ -37,9 +37,9 @@ fn check_port(d: &Daemon, port: &Wanted) -> Result<(), Fault> {
     let options = &port.params.options;
     // It has been parsed before.
     let Ok(spec) = AttachSpec::parse(&port.params.port).map(naming::attached) else { return Ok(()) };
-    permission::paths(&spec).into_iter().try_for_each(|path| reaches(d, path)).map_err(fault("port"))?;
-    if let AttachSpec::Netmap(nic) = &spec {
-        has_interface(nic.ifname().as_str()).map_err(fault("port"))?;
+    spec.files().into_iter().try_for_each(|path| reaches(d, Path::new(path))).map_err(fault("port"))?;
+    if let Needs::Interface(name) = spec.needs() {
+        has_interface(name).map_err(fault("port"))?;
     }
     if let Some(backend) = options.backend.as_deref() {
         check_backend(d, backend).map_err(fault("backend"))?;

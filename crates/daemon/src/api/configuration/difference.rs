@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use netvale_control::options::AttachOption;
 use netvale_control::types::{Action, AttachParams, Change};
 use netvale_portspec::AttachSpec;
 
@@ -96,12 +97,13 @@ fn change(port: Wanted, known: Option<&Declared>, prune: bool) -> Result<Step, C
     Ok(if is_adjustable(&old, &port.params) { Step::Adjust(port, old) } else { Step::Reattach(port, old) })
 }
 
-/// Whether only such options differ that change while frames pass: policies, whether a port holds senders back, and the
-/// MTU of a TAP or vhost device.
+/// Whether only such options differ that change while frames pass: policies, whether a port holds senders back, and
+/// what else such ports adjust.
 fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
     let (mut as_new, wanted) = (old.options.clone(), &new.options);
-    if ["tap:", "vhost:"].iter().any(|kind| old.port.starts_with(kind)) {
-        as_new.mtu = wanted.mtu;
+    let adjusts = AttachSpec::parse(&old.port).map_or(&[][..], |spec| spec.kind().adjusts);
+    for option in adjusts.iter().filter_map(|key| AttachOption::find(key)) {
+        option.copy(wanted, &mut as_new);
     }
     as_new = as_new.with_only(&wanted.policy_values()).unwrap_or(as_new);
     // The stack behind an interface is a port of its own.

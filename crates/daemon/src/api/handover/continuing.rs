@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_control::attach::FileAsked;
-use netvale_control::types::{PortKind, SubscribeParams};
+use netvale_control::types::SubscribeParams;
 use netvale_fdio::state::State;
 use netvale_mem::Region;
 use netvale_mem::holes::HoleWaiter;
@@ -22,15 +22,13 @@ use crate::handover::frames;
 use crate::handover::items::{
     ClientItem, ConnectionItem, CountersItem, Counts, Item, PortItem, RegionItem, SwitchItem, VLAN_SHIFT,
 };
-use crate::ports::nic::attach::host_port;
+use crate::ports;
 use crate::ports::nic::continued::Interface;
-use crate::ports::{self, plug};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::Declared;
 use crate::registry::regions::FilePlace;
 
-/// Upper bound on waiting until what a former process had is free (queues of an interface, which the kernel takes back;
-/// what the service manager lets go).
+/// Upper bound on waiting until what a former process had is free, which the service manager lets go.
 const TAKEN_BACK: Duration = Duration::from_secs(1);
 
 /// A connection: who is at the other end, and what goes on there.
@@ -255,11 +253,8 @@ fn declared(item: &PortItem) -> Option<Declared> {
 /// Attaches a port that does not continue, once what it takes is free: until then at most, or a while for the queues of
 /// an interface.
 fn attach_patiently(d: &mut Daemon, item: &PortItem, until: Instant) -> Result<(), Refusal> {
-    if item.kind == PortKind::Nic {
-        // It comes anew, too. That it is not there is no error.
-        let _ = plug::unplug(d, &host_port(&item.name), "its interface begins anew");
-    }
-    let until = if item.kind == PortKind::Nic { Instant::now() + TAKEN_BACK } else { until };
+    let longest = ports::begins_anew(d, item);
+    let until = longest.map_or(until, |longest| Instant::now() + longest);
     attaching::once_free(d, until, |d| attach_anew(d, item))
 }
 

@@ -12,7 +12,7 @@ use super::body::Body;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::permission;
-use crate::ports::joint::{Joint, turned};
+use crate::ports::joint::{self, turned};
 use crate::ports::memory::{region, region_of};
 use crate::ports::nic::facts::of_interface;
 use crate::refusal::{Refusal, refuse};
@@ -57,7 +57,7 @@ fn facts(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) ->
 /// The facts of a port with rings, by any of its names.
 fn of_record(d: &Daemon, name: &str) -> Option<Facts> {
     let of = |place: &str| d.ports.get(place).and_then(Record::rings);
-    let joint = || d.ports.get(name)?.behind.get::<Joint>();
+    let joint = || joint::of(d.ports.get(name)?);
     let (rings, shape) = match of(d.persistent.place_of(name)) {
         Some(rings) => (rings, rings.mem.shape()),
         None => {

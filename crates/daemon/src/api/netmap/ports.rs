@@ -15,7 +15,7 @@ use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::naming;
 use crate::permission::{controls, may_join};
-use crate::ports::joint::Joint;
+use crate::ports::joint;
 use crate::ports::kind::NamedRings;
 use crate::ports::memory::{region, region_of};
 use crate::ports::nic::attach::attach_named;
@@ -47,10 +47,7 @@ pub(super) fn hdr_set(d: &mut Daemon, name: &str, body: &Body) -> Result<(), Ref
 pub(super) fn hdr_get(d: &Daemon, name: &str, body: &mut Body) -> Result<(), Refusal> {
     let record = d.ports.get(d.persistent.place_of(name)).or_else(|| d.ports.get(&d.persistent.own_place(name)?));
     let len = match record {
-        Some(record) => {
-            let joint = record.behind.get::<Joint>();
-            joint.map_or_else(|| record.hdr_len(), |joint| joint.hdr_len.get())
-        }
+        Some(record) => joint::of(record).map_or_else(|| record.hdr_len(), |joint| joint.hdr_len.get()),
         None => header_without_record(d, name)?,
     };
     body.put32(offset_of!(NmreqPortHdr, nr_hdr_len), len);

@@ -1,6 +1,7 @@
 //! An interface as a port of a switch, and the stack behind it as another one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use netvale_abi::nmreq::{NR_REG_ALL_NIC, NR_REG_NIC_SW};
 use netvale_afxdp::Nic;
@@ -147,8 +148,19 @@ impl Attached for StackPort {
 }
 
 /// The name of the port for the stack behind an interface that is the port `name`.
-pub(crate) fn host_port(name: &str) -> String {
+fn host_port(name: &str) -> String {
     format!("{name}^")
+}
+
+/// How long the kernel takes to free the queues of a process that is gone, at most.
+const TAKEN_BACK: Duration = Duration::from_secs(1);
+
+/// Takes away the port of the stack behind an interface that begins anew: it comes again with the interface's. Returns
+/// how long the queues may be in use still.
+pub fn begins_anew(d: &mut Daemon, name: &str) -> Duration {
+    // That it is not there is no error.
+    let _ = unplug(d, &host_port(name), "its interface begins anew");
+    TAKEN_BACK
 }
 
 /// Attaches an interface to a switch.

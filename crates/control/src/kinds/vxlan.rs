@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::Mac;
+use crate::mac::Mac;
 
 /// A VXLAN tunnel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

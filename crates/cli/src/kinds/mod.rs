@@ -1,0 +1,46 @@
+//! What commands say of one kind of port alone: each has a file here.
+
+mod installed;
+mod machine;
+mod ptnet;
+mod vfio_user;
+mod vhost;
+pub mod vxlan;
+
+use netvale_control::types::PortDetail;
+
+pub use self::installed::Installed;
+pub use self::machine::{Machine, Printed, Vmm};
+use crate::CliError;
+
+/// A port that any machine can have.
+pub const FOR_ANY_MACHINE: &str = "netvale attach vale0 vhost:/run/netvale/vm1.sock";
+
+/// What a port is, in a line.
+pub fn facts(detail: &PortDetail) -> Option<String> {
+    match detail {
+        PortDetail::Vxlan(tunnel) => Some(vxlan::facts(tunnel)),
+        PortDetail::Vhost(_) | PortDetail::Ptnet(_) | PortDetail::E1000(_) => None,
+    }
+}
+
+/// A table of what a port has, if it has any.
+pub fn table(detail: &PortDetail) -> Option<String> {
+    match detail {
+        PortDetail::Vxlan(tunnel) if !tunnel.remotes.is_empty() => Some(vxlan::table(tunnel)),
+        _ => None,
+    }
+}
+
+/// The arguments that attach a machine; `None` if no machine can have it.
+pub fn arguments(detail: &PortDetail, machine: Machine<'_>) -> Option<Result<Printed, CliError>> {
+    match detail {
+        PortDetail::Vhost(device) => Some(Ok(vhost::arguments(device, machine))),
+        PortDetail::Ptnet(device) => Some(ptnet::arguments(device, machine)),
+        PortDetail::E1000(card) => {
+            let other = format!("attach it to a vhost port: {FOR_ANY_MACHINE}");
+            Some(vfio_user::arguments(&[&card.path], machine, &other))
+        }
+        PortDetail::Vxlan(_) => None,
+    }
+}

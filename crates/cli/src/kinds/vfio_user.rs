@@ -1,0 +1,27 @@
+//! What kinds have in common whose devices are QEMU's by vfio-user.
+
+use super::{Machine, Printed, Vmm};
+use crate::CliError;
+
+/// Devices by vfio-user: the machine's memory must be shared, as for vhost ports.
+pub(super) fn arguments(sockets: &[&str], machine: Machine<'_>, otherwise: &str) -> Result<Printed, CliError> {
+    let Machine { vmm, memory, installed } = machine;
+    let all = |of: &dyn Fn(&str) -> String| sockets.iter().map(|path| of(path)).collect::<Vec<_>>().join(" ");
+    match vmm {
+        Vmm::Qemu => {
+            let device = |path: &str| {
+                format!(r#"-device {{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{path}"}}}}"#)
+            };
+            let shared = format!("-object memory-backend-memfd,id=mem,size={memory},share=on");
+            let text = format!("{shared} -machine memory-backend=mem -m {memory} {}", all(&device));
+            Ok(Printed { text, notes: installed.lacks_vfio_user().into_iter().collect() })
+        }
+        Vmm::CloudHypervisor => {
+            let device = |path: &str| format!("--user-device socket={path}");
+            Ok(format!("--memory size={memory},shared=on {}", all(&device)).into())
+        }
+        Vmm::Libvirt | Vmm::Uml => {
+            Err(CliError::usage("a vfio-user port takes QEMU from 10.1 on, or cloud-hypervisor".to_owned(), otherwise))
+        }
+    }
+}

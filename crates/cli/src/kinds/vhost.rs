@@ -1,0 +1,139 @@
+//! Vhost-user devices.
+
+use netvale_control::types::VhostInfo;
+
+use super::{Installed, Machine, Printed, Vmm};
+
+/// Why the guest's device has no vectors, or must not be used with them.
+const CRASHES: &str = "without KVM, QEMU before 8.0 crashes when a guest uses a vhost-user device's MSI-X vectors";
+
+/// Arguments for a machine.
+pub(super) fn arguments(v: &VhostInfo, machine: Machine<'_>) -> Printed {
+    let Machine { vmm, memory, installed } = machine;
+    let crashes = installed.crashes_with_vectors();
+    let note = |then: &str| if crashes { vec![format!("{CRASHES}: {then}")] } else { Vec::new() };
+    match vmm {
+        Vmm::Qemu => Printed { text: qemu(v, memory, installed), notes: note("vectors=0 says that it has none") },
+        Vmm::CloudHypervisor => {
+            let mode = if v.client { ",vhost_mode=server" } else { "" };
+            let (path, mac, queues) = (&v.path, v.mac, 2 * v.pairs);
+            let net = format!("vhost_user=true,socket={path}{mode},mac={mac},num_queues={queues},queue_size=1024");
+            format!("--memory size={memory},shared=on --net {net}").into()
+        }
+        Vmm::Libvirt => {
+            let notes = note("give the guest's kernel the option pci=nomsi, unless the domain's type is kvm");
+            Printed { text: libvirt(v, memory), notes }
+        }
+        Vmm::Uml => format!("virtio_uml.device={}:1", v.path).into(),
+    }
+}
+
+fn qemu(v: &VhostInfo, memory: &str, installed: Installed) -> String {
+    let (path, mac, pairs) = (&v.path, v.mac, v.pairs);
+    let meet = if v.client { ",server=on,wait=off" } else { installed.reconnect() };
+    let queues = if pairs > 1 { format!(",queues={pairs}") } else { String::new() };
+    let mq = if pairs > 1 { ",mq=on" } else { "" };
+    let vectors = if installed.crashes_with_vectors() {
+        ",vectors=0".to_owned()
+    } else if pairs > 1 {
+        format!(",vectors={}", 2 * pairs + 2)
+    } else {
+        String::new()
+    };
+    format!(
+        "-object memory-backend-memfd,id=mem,size={memory},share=on -machine memory-backend=mem -m {memory} \
+         -chardev socket,id=nv0,path={path}{meet} -netdev vhost-user,id=nv0,chardev=nv0{queues} \
+         -device virtio-net-pci,netdev=nv0,mac={mac},rx_queue_size=1024,host_mtu={}{mq}{vectors}",
+        v.mtu
+    )
+}
+
+/// What a guest's interface has unless it is told otherwise.
+const ORDINARY_MTU: u32 = 1500;
+
+fn libvirt(v: &VhostInfo, memory: &str) -> String {
+    let (path, mac, pairs) = (&v.path, v.mac, v.pairs);
+    // libvirt sets the MTU of the host's interface, which this kind does not have, and fails; the guest sets its own.
+    let mtu = if v.mtu == ORDINARY_MTU {
+        String::new()
+    } else {
+        format!("\n<!-- in the guest: ip link set eth0 mtu {} -->", v.mtu)
+    };
+    let mode = if v.client { "server" } else { "client" };
+    let reconnect = if v.client { "/>" } else { "><reconnect enabled='yes' timeout='1'/></source>" };
+    let driver =
+        if pairs > 1 { format!("queues='{pairs}' rx_queue_size='1024'") } else { "rx_queue_size='1024'".into() };
+    format!(
+        "<!-- memory: {memory} -->
+<memoryBacking>
+  <source type='memfd'/>
+  <access mode='shared'/>
+</memoryBacking>
+<!-- in <devices> -->
+<interface type='vhostuser'>
+  <mac address='{mac}'/>
+  <source type='unix' path='{path}' mode='{mode}'{reconnect}
+  <model type='virtio'/>
+  <driver {driver}/>
+</interface>{mtu}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::installed::sample;
+    use super::*;
+
+    fn machine(vmm: Vmm, memory: &str, installed: Installed) -> Machine<'_> {
+        Machine { vmm, memory, installed }
+    }
+
+    fn info(pairs: u32, client: bool) -> VhostInfo {
+        let mac = "02:00:00:00:00:01".parse().expect("an address");
+        VhostInfo { path: "/run/s".into(), client, pairs, mac, mtu: 1500 }
+    }
+
+    /// Objective: what a program needs is there: shared memory, the socket, who listens, queues.
+    #[test]
+    fn what_is_needed() {
+        let arguments =
+            |vmm, v: &VhostInfo, memory| super::arguments(v, machine(vmm, memory, sample((7, 2), true))).text;
+        let text = arguments(Vmm::Qemu, &info(1, false), "2G");
+        for part in ["size=2G,share=on", "path=/run/s,reconnect=1", "mac=02:00:00:00:00:01"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("queues=") && !text.contains("vectors="), "{text}");
+        let text = arguments(Vmm::Qemu, &info(4, true), "2G");
+        for part in ["queues=4", "mq=on,vectors=10", "server=on,wait=off"] {
+            assert!(text.contains(part), "{text}");
+        }
+        let text = arguments(Vmm::CloudHypervisor, &info(2, false), "1G");
+        assert!(text.contains("shared=on") && text.contains("num_queues=4"), "{text}");
+        let text = arguments(Vmm::Libvirt, &info(2, false), "1G");
+        assert!(text.contains("mode='client'><reconnect") && text.contains("queues='2'"), "{text}");
+        assert!(text.contains("</source>") && !text.contains("mtu"), "{text}");
+        let text = arguments(Vmm::Libvirt, &VhostInfo { mtu: 9000, ..info(1, false) }, "1G");
+        assert!(text.contains("mtu 9000") && !text.contains("<mtu"), "{text}");
+        assert_eq!(arguments(Vmm::Uml, &info(1, false), ""), "virtio_uml.device=/run/s:1");
+    }
+
+    /// Objective: an old QEMU without KVM gets a device without vectors, whatever its queues, and its owner is told;
+    /// one that is managed by libvirt is told what its guest needs. Nobody else is told anything.
+    #[test]
+    fn old_without_kvm() {
+        for pairs in [1, 4] {
+            let arguments =
+                |vmm, version, kvm| super::arguments(&info(pairs, false), machine(vmm, "1G", sample(version, kvm)));
+            let old = arguments(Vmm::Qemu, (7, 2), false);
+            assert!(old.text.ends_with(",vectors=0") && old.text.matches("vectors").count() == 1, "{old:?}");
+            assert!(old.notes[0].contains("before 8.0"), "{old:?}");
+            let old = arguments(Vmm::Libvirt, (7, 2), false);
+            assert!(old.notes[0].contains("pci=nomsi"), "{old:?}");
+            for (version, kvm) in [((7, 2), true), ((8, 0), false)] {
+                let other = arguments(Vmm::Qemu, version, kvm);
+                assert!(!other.text.contains("vectors=0") && other.notes.is_empty(), "{other:?}");
+            }
+            assert_eq!(arguments(Vmm::CloudHypervisor, (7, 2), false).notes, Vec::<String>::new());
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! An e1000: how to attach a virtual machine to it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::mac::Mac;
+
+/// An Intel 82540EM.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct E1000Info {
+    /// Path of its socket.
+    pub path: String,
+    /// Ethernet address in its EEPROM.
+    pub mac: Mac,
+    /// Number of register reads by guests. Each access makes a guest leave its own code.
+    pub register_reads: u64,
+    /// Number of register writes by guests.
+    pub register_writes: u64,
+    /// Number of interrupts sent to guests.
+    pub interrupts: u64,
+}

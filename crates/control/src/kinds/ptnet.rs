@@ -1,0 +1,21 @@
+//! A ptnet device: how to attach a virtual machine to it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::mac::Mac;
+
+/// A ptnet device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PtnetInfo {
+    /// Path of its socket.
+    pub path: String,
+    /// With vfio-user: path of the memory device's socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// Number of doorbells, and of interrupt vectors.
+    pub vectors: u32,
+    /// Ethernet address.
+    pub mac: Mac,
+    /// MTU in bytes.
+    pub mtu: u32,
+}

@@ -1,0 +1,20 @@
+//! A vhost-user device: how to attach a virtual machine to it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::mac::Mac;
+
+/// A vhost-user device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VhostInfo {
+    /// Path of its socket.
+    pub path: String,
+    /// Whether it connects there instead of listening.
+    pub client: bool,
+    /// Number of queue pairs.
+    pub pairs: u32,
+    /// Ethernet address offered to the driver.
+    pub mac: Mac,
+    /// MTU offered to the driver in bytes.
+    pub mtu: u32,
+}
