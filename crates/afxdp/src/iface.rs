@@ -117,15 +117,18 @@ pub const IOCTLS: [u32; 6] = [
 ];
 
 /// Whether there is an interface of that name in this process's network namespace that is up and has a carrier
-/// (`IFF_RUNNING`, netdevice(7)).
+/// (`IFF_RUNNING`, netdevice(7)). One that cannot be asked is taken for what interfaces mostly are.
 pub fn has_carrier(name: &str) -> bool {
-    let both = libc::IFF_UP | libc::IFF_RUNNING;
-    flags(name) & both == both
+    has_flags(name, libc::IFF_UP | libc::IFF_RUNNING)
 }
 
-/// Whether there is an interface of that name that is up.
+/// Whether there is an interface of that name that is up, as [`has_carrier`].
 pub fn is_up(name: &str) -> bool {
-    flags(name) & libc::IFF_UP != 0
+    has_flags(name, libc::IFF_UP)
+}
+
+fn has_flags(name: &str, all: libc::c_int) -> bool {
+    flags(name).map_or(true, |flags| flags & all == all)
 }
 
 /// Makes a socket that becomes readable when interfaces come, go, or change.
@@ -150,29 +153,37 @@ pub fn read_news(fd: &OwnedFd) {
 
 /// Whether an interface is the loopback one, which sends to itself (`IFF_LOOPBACK`).
 pub fn is_loopback(name: &str) -> bool {
-    flags(name) & libc::IFF_LOOPBACK != 0
+    flags(name).is_ok_and(|flags| flags & libc::IFF_LOOPBACK != 0)
 }
 
 /// The flags of an interface; none of one that is not there.
-fn flags(name: &str) -> libc::c_int {
+fn flags(name: &str) -> Result<libc::c_int, Errno> {
     if name.len() >= libc::IFNAMSIZ {
-        return 0;
+        return Ok(0);
     }
     let mut asked = request(name);
-    if socket().and_then(|fd| ask(&fd, libc::SIOCGIFFLAGS as libc::Ioctl, &mut asked)).is_err() {
-        return 0;
+    match ask(&socket()?, libc::SIOCGIFFLAGS as libc::Ioctl, &mut asked) {
+        // SAFETY: the ioctl has succeeded, so the kernel has filled in this member.
+        Ok(()) => Ok(libc::c_int::from(unsafe { asked.ifr_ifru.ifru_flags })),
+        Err(Errno::NODEV | Errno::NXIO) => Ok(0),
+        Err(e) => Err(e),
     }
-    // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
-    libc::c_int::from(unsafe { asked.ifr_ifru.ifru_flags })
 }
 
 /// The name of the interface with that number, if there is one.
-pub fn name_of(ifindex: u32) -> Option<String> {
+///
+/// # Errors
+/// The kernel's error, if it cannot be asked: the process is out of descriptors.
+pub fn name_of(ifindex: u32) -> Result<Option<String>, Errno> {
     let mut asked = request("");
     asked.ifr_ifru.ifru_ifindex = ifindex.cast_signed();
-    ask(&socket().ok()?, libc::SIOCGIFNAME as libc::Ioctl, &mut asked).ok()?;
+    match ask(&socket()?, libc::SIOCGIFNAME as libc::Ioctl, &mut asked) {
+        Ok(()) => {}
+        Err(Errno::NODEV | Errno::NXIO) => return Ok(None),
+        Err(e) => return Err(e),
+    }
     let bytes: Vec<u8> = asked.ifr_name.iter().map(|c| c.to_ne_bytes()[0]).take_while(|&byte| byte != 0).collect();
-    String::from_utf8(bytes).ok()
+    Ok(String::from_utf8(bytes).ok())
 }
 
 /// The name of an interface's driver (ethtool -i).
@@ -306,7 +317,7 @@ pub fn far_end(index: u32) -> Option<String> {
     const IFLA_LINK_NETNSID: u16 = 37;
     let attributes = attributes_of(index).ok()?;
     let far = find(&attributes, IFLA_LINK).filter(|_| find(&attributes, IFLA_LINK_NETNSID).is_none())?;
-    name_of(u32::from_ne_bytes(far.try_into().ok()?))
+    name_of(u32::from_ne_bytes(far.try_into().ok()?)).ok()?
 }
 
 /// The number of the XDP program on an interface.

@@ -33,15 +33,15 @@ pub struct NicState {
 }
 
 impl Nic {
-    /// Whether the kernel still has the interface.
+    /// Whether the kernel still has the interface under its name. One that cannot be asked for is taken to be there.
     pub fn is_there(&self) -> bool {
-        Interface::find(&self.interface.name).is_ok_and(|found| found.index == self.interface.index)
+        name_of(self.interface.index).map_or(true, |name| name.is_some_and(|name| name == self.interface.name))
     }
 
     /// Why the interface is no more, if so: it was deleted, or is in another network namespace.
     pub fn gone(&self) -> Option<String> {
         let name = &self.interface.name;
-        let is_gone = name_of(self.interface.index).is_none();
+        let is_gone = name_of(self.interface.index).is_ok_and(|name| name.is_none());
         is_gone.then(|| format!("interface {name} is gone: it was deleted, or moved to another network namespace"))
     }
 

@@ -112,7 +112,7 @@ impl TagsLeft {
 
     /// The interface whose driver was told, and what.
     fn told(&self) -> Option<(String, TagOffload)> {
-        let name = iface::name_of(self.ifindex)?;
+        let name = iface::name_of(self.ifindex).ok()??;
         if is_veth(&name) {
             return Some((iface::far_end(self.ifindex)?, TagOffload::Sent));
         }

@@ -2,11 +2,15 @@
 
 use crate::common;
 
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use common::ports::open;
 use common::{Daemon, cable, frame, ip, receive, send, until};
 use netvale::{Interest, Port};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
 /// Runs the test of that name in a namespace. Returns whether this process is the one inside.
@@ -81,6 +85,48 @@ fn on_a_switch() {
     attach(&d);
     let mut far = open(&d, "netmap:nvb");
     crosses(&mut x, &mut far, 4);
+}
+
+/// Objective: a daemon that is out of descriptors, and cannot ask for interfaces, takes none of them for gone or down.
+#[test]
+fn out_of_descriptors() {
+    if !inside() {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    attach(&d);
+    let mut x = d.open("vale0:x").unwrap();
+    let mut far = open(&d, "netmap:nvb");
+    crosses(&mut x, &mut far, 1);
+    let mut known = UnixStream::connect(d.path("control.sock")).unwrap();
+    known.set_read_timeout(Some(common::LIMIT)).unwrap();
+    let mut ask = || {
+        writeln!(known, "{}", json!({"jsonrpc": "2.0", "id": 1, "method": "version"})).unwrap();
+        assert!(known.read(&mut [0; 1024]).unwrap() > 0);
+    };
+    ask();
+    let open: BTreeSet<u64> = std::fs::read_dir(format!("/proc/{}/fd", d.id())).unwrap().map(number_of).collect();
+    let free = (0..).find(|number| !open.contains(number)).unwrap();
+    limit_descriptors(&d, free);
+    // The daemon looks for interfaces that are gone.
+    cable("nvc", "nvd", 1);
+    ask();
+    ask();
+    limit_descriptors(&d, 1024);
+    ask();
+    let evicted = d.call("port.evicted", json!({}))["result"].clone();
+    assert_eq!((d.ports().contains(&"vale0:nva".to_owned()), &evicted), (true, &json!([])));
+    crosses(&mut x, &mut far, 2);
+}
+
+fn number_of(entry: std::io::Result<std::fs::DirEntry>) -> u64 {
+    entry.unwrap().file_name().to_str().unwrap().parse().unwrap()
+}
+
+fn limit_descriptors(d: &Daemon, most: u64) {
+    let limit = Rlimit { current: Some(most), maximum: Some(4096) };
+    prlimit(Pid::from_raw(d.id() as i32), Resource::Nofile, limit).unwrap();
 }
 
 /// Objective: a program whose interface is deleted loses its port, and another one gets a new interface of that name.
