@@ -101,6 +101,7 @@ impl Bystander {
             received: Tally::get(&tally.received),
             lost: Tally::get(&tally.lost),
             disordered: Tally::get(&tally.disordered),
+            is_sent_again: self.kind.is_sent_again,
             stale: Tally::get(&tally.stale),
             longest_pause_ms: Tally::get(&tally.longest_pause_ms),
             longest_wait_ms: longest_wait.as_millis() as u64,
@@ -190,9 +191,10 @@ impl Bystanders {
         self.all.iter().map(of).collect()
     }
 
-    /// Damaged frames.
-    pub fn corrupt(&self) -> u64 {
-        self.all.iter().map(|one| Tally::get(&one.books.corrupt)).sum()
+    /// Damaged frames of pairs whose frames no attacker can send again, or of the others.
+    pub fn corrupt(&self, is_sent_again: bool) -> u64 {
+        let those = self.all.iter().filter(|one| one.kind.is_sent_again == is_sent_again);
+        those.map(|one| Tally::get(&one.books.corrupt)).sum()
     }
 
     /// What was wrong with the first damaged frames of each pair, and when after `begun` they came.

@@ -112,6 +112,8 @@ pub fn settles(daemon: &Netvale, before: &Counts) -> (Counts, Vec<String>) {
         last = (counts, more);
         last.1.is_empty()
     });
+    let missing: Vec<_> = before.ports.iter().filter(|port| !last.0.ports.contains(port)).collect();
+    last.1.extend(daemon.reasons(&missing));
     last
 }
 

@@ -33,21 +33,24 @@ pub struct Kind {
     pub make: Make,
     /// It has ports of the second daemon, too.
     pub needs_second: bool,
+    /// Attackers get its frames, too, and send again what their rings full of nonsense make of them: shorter, partly
+    /// overwritten, twice. That says nothing about the daemon.
+    pub is_sent_again: bool,
 }
 
 const fn kind(name: &'static str, make: Make) -> Kind {
-    Kind { name, make, needs_second: false }
+    Kind { name, make, needs_second: false, is_sent_again: false }
 }
 
 /// All of them.
 pub const KINDS: &[Kind] = &[
-    kind("local, attacked switch", attacked),
+    Kind { is_sent_again: true, ..kind("local, attacked switch", attacked) },
     kind("local", local),
     kind("pipe", pipe),
     kind("persistent", persistent),
     kind("tap", tap),
     kind("interface", interface),
-    Kind { name: "vhost and virtio", make: vhost, needs_second: true },
+    Kind { needs_second: true, ..kind("vhost and virtio", vhost) },
     kind("ptnet", ptnet),
     kind("e1000", e1000),
     kind("echo", echo),

@@ -83,6 +83,13 @@ impl Netvale {
         log.lines().filter(|line| line.contains(PANIC)).map(str::to_owned).collect()
     }
 
+    /// Why it has taken those ports away, as far as it knows.
+    pub fn reasons(&self, ports: &[&String]) -> Vec<String> {
+        let evicted = self.control().and_then(|mut client| client.evicted().map_err(|e| e.to_string()));
+        let evicted = evicted.unwrap_or_default().into_iter().filter(|one| ports.contains(&&one.port));
+        evicted.map(|one| format!("{}, {} s ago: {}", one.port, one.age_seconds, one.reason)).collect()
+    }
+
     /// A connection to its control socket.
     pub fn control(&self) -> Result<Client, String> {
         self.daemon.control().map_err(|e| e.to_string())

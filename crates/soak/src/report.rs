@@ -34,6 +34,8 @@ pub struct FlowCounts {
     pub lost: u64,
     /// Frames out of order, or twice.
     pub disordered: u64,
+    /// Whether attackers get them, too, and may have sent such frames.
+    pub is_sent_again: bool,
     /// Frames from before a restart.
     pub stale: u64,
     /// The longest time without a frame, in milliseconds.
@@ -74,6 +76,8 @@ pub struct Report {
     pub flows: Vec<FlowCounts>,
     /// Damaged frames.
     pub corrupt: u64,
+    /// The same where attackers get frames of bystanders, and send again what nonsense in their rings makes of them.
+    pub sent_again: u64,
     /// What was wrong with the first of each pair.
     pub damages: Vec<String>,
     /// Lives of the daemons.
@@ -150,7 +154,10 @@ impl Report {
             ));
         }
         let slowest = self.back_after_ms.iter().max().copied().unwrap_or_default();
-        line(format_args!("\nDamaged frames: {}. All ports back after a kill within {slowest} ms.", self.corrupt));
+        line(format_args!(
+            "\nDamaged frames: {}, and {} that attackers sent again. All ports back after a kill within {slowest} ms.",
+            self.corrupt, self.sent_again
+        ));
         self.damages.iter().for_each(|damage| line(format_args!("Damaged: {damage}.")));
         self.stalls.iter().for_each(|stall| line(format_args!("Stalled {stall}.")));
         self.left_out.iter().for_each(|(what, why)| line(format_args!("Left out: {what}: {why}.")));
