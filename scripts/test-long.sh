@@ -36,6 +36,24 @@ stage_image() {
     PROFILE=test scripts/packages-test.sh image
 }
 
+# The kind of port that docs/internals/adding-a-port-kind.md adds: it works, and takes no more files than the page says.
+stage_kind() {
+    local work patch=docs/internals/loop.patch files crates
+    files=$(grep -c '^diff --git' $patch)
+    crates=$(sed -n 's|^diff --git a/crates/\([^/]*\)/.*|\1|p' $patch | sort -u | wc -l)
+    if [ "$files" -gt 8 ] || [ "$crates" -gt 3 ]; then
+        echo "a kind of port takes $files files of $crates crates"
+        return 1
+    fi
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    git ls-files -z | tar --null --files-from=- --create | tar -x -C "$work" || return 1
+    cd "$work" && git apply $patch || return 1
+    export CARGO_TARGET_DIR=$target_dir/kind
+    cargo test --package netvale-daemon --test it measuring && cargo test --package netvale-daemon --lib schema &&
+        cargo test --package netvale-control --test it && cargo test --package netvale-cli --lib attach
+}
+
 # Undefined behaviour in the crates that do not need the kernel. What needs a mapping or a socket is
 # ignored under Miri by its own test. Property tests run few cases: Miri is some hundred times slower.
 stage_miri() {
@@ -79,7 +97,7 @@ fi
 
 need_rust
 stages_begin
-[ $# -gt 0 ] || set -- dist oldest image publish arm miri judges fuzz soak
+[ $# -gt 0 ] || set -- dist oldest kind image publish arm miri judges fuzz soak
 for name in "$@"; do
     stage "$name" 3600 "$0" --inside "$name"
 done
