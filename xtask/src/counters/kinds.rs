@@ -10,7 +10,7 @@
 //! only tests, checks, fuzzes or measures, may name kinds. So may the folders of [`OWN`], and folders that are called
 //! like a kind. The table that lists the kinds is one file, and stays.
 
-use proc_macro2::TokenTree;
+use proc_macro2::{Delimiter, TokenTree};
 
 use super::tokens::{Level, Scope, is_punct, is_word, levels, line};
 
@@ -103,7 +103,9 @@ fn listed(tokens: &[TokenTree]) -> Option<Vec<String>> {
     })?;
     let rows: Vec<TokenTree> = rows.into_iter().collect();
     let words = rows.windows(3).filter_map(|tokens| match tokens {
-        [TokenTree::Literal(word), TokenTree::Ident(_), TokenTree::Group(_)] => Some(word.to_string()),
+        [TokenTree::Literal(word), TokenTree::Ident(_), TokenTree::Group(types)] => {
+            (types.delimiter() == Delimiter::Bracket).then(|| word.to_string())
+        }
         _ => None,
     });
     let words = words.filter_map(|text| Some(text.strip_prefix('"')?.strip_suffix('"')?.to_owned()));
