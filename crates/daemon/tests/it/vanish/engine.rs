@@ -112,6 +112,9 @@ enum How {
 /// How long the next peer may have to wait: longer than a worker that holds a batch is waited for, on a busy machine.
 const BOUND: Duration = Duration::from_secs(15);
 
+/// Threads of a daemon with two workers: one that has not run yet is called as who made it.
+const THREADS: [&str; 5] = ["netvale-retire", "netvale-unmap", "netvale-w0", "netvale-w1", "netvale-watch"];
+
 /// Every state of the protocol, and every way to go.
 pub fn walk<P: Peer>() {
     let d = Daemon::start("workers = 2");
@@ -119,7 +122,11 @@ pub fn walk<P: Peer>() {
     let others = Bystanders::start(&d);
     let mut local = d.open("vale0:local").unwrap();
     serve::<P>(d.dir(), &mut local);
-    let before = Counts::of(&d);
+    let mut before = Counts::of(&d);
+    until("all threads have their names", || {
+        before = Counts::of(&d);
+        THREADS.iter().all(|name| before.names.contains(*name))
+    });
     for (state, ..) in P::STATES {
         for how in [How::Closes, How::Killed, How::FallsSilent] {
             let victim = Victim::start::<P>(&d, state, how);
