@@ -15,10 +15,10 @@ use netvale_evpn::devices::{Device, Devices};
 use netvale_evpn::entry::{Entry, Seen, is_host, is_station, seen};
 use netvale_evpn::feed::{Change, Feed};
 use netvale_evpn::listed::{Act, Listed};
-use netvale_netlink::Messages;
 use netvale_evpn::tables::{Fact, Neighbor, Place, Remote, Tables};
 use netvale_fuzz::Input;
 use netvale_fuzz::fuzz_target;
+use netvale_netlink::Messages;
 
 /// After that many times of doing what the kernel is asked for, nothing is left to do: an IP address that is taken from
 /// one station can then be another's.
