@@ -1,6 +1,6 @@
 //! Attaching ports: those that a request names, and those of the configuration.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::caller::Caller;
 use crate::config::{canonical, full_name};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Record};
 use crate::naming;
 use crate::permission::{self, Request};
 use crate::ports;
@@ -36,11 +36,20 @@ fn bad(e: impl Display) -> Refusal {
 /// The name of the first port that can never be attached, as the configuration is wrong, or that cannot be now where
 /// the configuration requires all; and why.
 pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
-    let continued: BTreeSet<String> = d.ports.iter().map(|(full, _)| full.to_owned()).collect();
+    let as_attached = |record: &Record| record.declared.as_ref().map(|declared| canonical(&declared.params));
+    let continued: BTreeMap<_, _> =
+        d.ports.iter().map(|(full, record)| (full.to_owned(), as_attached(record))).collect();
     for params in d.config.ports.clone() {
+        let wanted = canonical(&params);
+        if continued.values().flatten().any(|attached| *attached == wanted) {
+            continue;
+        }
         let full = AttachSpec::parse(&params.port).map(|spec| full_name(&params, &spec)).unwrap_or_default();
-        if continued.contains(&full) {
-            warn_of_other_options(d, &full, &params);
+        if continued.contains_key(&full) {
+            tracing::warn!(
+                port = full,
+                "it goes on as it was, not as the configuration has it: `netvale apply` changes it"
+            );
             continue;
         }
         let declared = Declared { params: params.clone(), from_file: true };
@@ -55,17 +64,6 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
         }
     }
     Ok(())
-}
-
-/// Says so if a port that was continued is not as the configuration has it by now.
-fn warn_of_other_options(d: &Daemon, full: &str, params: &AttachParams) {
-    let declared = d.ports.get(full).and_then(|record| record.declared.as_ref());
-    if declared.is_none_or(|declared| canonical(&declared.params) != canonical(params)) {
-        tracing::warn!(
-            port = full,
-            "it goes on as it was, not as the configuration has it: `netvale apply` changes it"
-        );
-    }
 }
 
 /// Whether no change of the surroundings would help. Of a port with files, they may be what is wrong.
@@ -184,6 +182,9 @@ fn attach_backend(
     options: &PortOptions,
     caller: Caller,
 ) -> Result<String, Refusal> {
+    if !spec.kind().takes("backend") {
+        return Err(Refusal::internal("a backend of a port that takes none"));
+    }
     let named = naming::backend(backend).or_else(|e| refuse(Errno::INVAL, format!("backend {backend}: {e:#}")))?;
     if let Base::Vale { switch, port } = named.name.base() {
         return attach_to_switch(d, SwitchPort::new(switch, port), spec, options, caller);
