@@ -50,6 +50,17 @@ fn crosses(from: &mut Port, to: &mut Port, tag: u8) {
     while receive(to) != frame(2, 1, tag) {}
 }
 
+/// A daemon with one end of a cable on its switch, a program there, and one at the far end.
+fn on_a_cable() -> (Daemon, Port, Port) {
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    attach(&d);
+    let mut x = d.open("vale0:x").unwrap();
+    let mut far = open(&d, "netmap:nvb");
+    crosses(&mut x, &mut far, 1);
+    (d, x, far)
+}
+
 /// Objective: what a switch sends to an interface that is down is counted as idle, with a note, and goes out again when
 /// it is up; the port of one that is deleted goes, with its reason, and the new one of that name is attached and works.
 #[test]
@@ -57,12 +68,7 @@ fn on_a_switch() {
     if !inside() {
         return;
     }
-    let d = Daemon::start("");
-    cable("nva", "nvb", 1);
-    attach(&d);
-    let mut x = d.open("vale0:x").unwrap();
-    let mut far = open(&d, "netmap:nvb");
-    crosses(&mut x, &mut far, 1);
+    let (d, mut x, mut far) = on_a_cable();
     ip("link set nva down");
     assert!(shown(&d)["notes"].to_string().contains("interface nva is down"), "{}", shown(&d));
     let delivered = sum(&shown(&d), |ring| ring["frames"].as_u64());
@@ -93,12 +99,7 @@ fn out_of_descriptors() {
     if !inside() {
         return;
     }
-    let d = Daemon::start("");
-    cable("nva", "nvb", 1);
-    attach(&d);
-    let mut x = d.open("vale0:x").unwrap();
-    let mut far = open(&d, "netmap:nvb");
-    crosses(&mut x, &mut far, 1);
+    let (d, mut x, mut far) = on_a_cable();
     let mut known = UnixStream::connect(d.path("control.sock")).unwrap();
     known.set_read_timeout(Some(common::LIMIT)).unwrap();
     let mut ask = || {
