@@ -1,7 +1,9 @@
 //! The typed view of a kind's options.
 
-use netvale_control::options::{AttachOption, kind};
+use netvale_control::options::AttachOption;
+use netvale_control::options::kind::{self, Kind};
 use netvale_control::types::PortOptions;
+use netvale_portspec::AttachSpec;
 use serde_json::{Value, json};
 
 /// Objective: a view is only made of options that its kind takes.
@@ -19,4 +21,16 @@ fn no_view_of_options_of_another_kind() {
     assert_eq!(has(json!({"lossless": true})), (true, true));
     assert_eq!(has(json!({"lossless": true, "rings": 2})), (true, false));
     assert_eq!(has(json!({"speed": 0.0})), (false, true));
+}
+
+/// Objective: what a kind says of itself is so: its example is one of its ports, the options that it names are there
+/// and not for all kinds, and those that it adjusts are among them.
+#[test]
+fn kinds_are_whole() {
+    let known = |key: &str| AttachOption::find(key).is_some_and(|option| option.kinds().is_some());
+    for kind in Kind::ALL {
+        assert_eq!(AttachSpec::parse(kind.example).unwrap().kind(), kind);
+        assert!(kind.takes.iter().all(|key| known(key)), "{kind}: {:?}", kind.takes);
+        assert!(kind.adjusts.iter().all(|key| kind.takes(key)), "{kind}: {:?}", kind.adjusts);
+    }
 }

@@ -1,7 +1,6 @@
 //! `NAME`, `SWITCH:NAME`: a port that local processes open.
 
 use std::fmt;
-use std::path::Path;
 
 use super::{AfterColon, Kind};
 use crate::cursor::{Cursor, Parsed};
@@ -49,10 +48,6 @@ impl AfterColon for LocalPort {
 
     fn port_name(&self, _prefix: &str) -> Ident {
         self.port.clone()
-    }
-
-    fn written_in(&self, _prefix: &str, _here: &Path) -> String {
-        self.to_string()
     }
 
     fn write(&self, _prefix: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -54,9 +54,9 @@ trait AfterColon: Sized + fmt::Display {
         write!(f, "{prefix}:{self}")
     }
 
-    /// The same with relative paths of files taken from that folder.
-    fn written_in(&self, prefix: &str, _here: &Path) -> String {
-        format!("{prefix}:{self}")
+    /// What stands there with relative paths of files taken from that folder, if there are any.
+    fn in_folder(&self, _here: &Path) -> Option<String> {
+        None
     }
 
     /// [`AttachSpec::files`].
@@ -106,7 +106,7 @@ pub struct Kind {
     /// How such a port is written, and what it is: lines of the help.
     pub help: &'static [(&'static str, &'static str)],
     /// Keys of the options that it takes, besides those that all kinds take.
-    takes: &'static [&'static str],
+    pub takes: &'static [&'static str],
     /// Keys of those options that change while frames pass, besides policies.
     pub adjusts: &'static [&'static str],
 }
@@ -158,7 +158,8 @@ impl fmt::Display for Kind {
 }
 
 /// Makes [`AttachSpec`] and [`PortKind`] of a row for each kind: its variant, what stands behind the colon and the word
-/// before it, its file, the [`Kind`]s that options tell apart, and what lists call it, where that is not what another row says.
+/// before it, its file, the [`Kind`]s that options tell apart, and what lists call it, where that is not what another
+/// row says.
 macro_rules! kinds {
     (
         $( $(#[doc = $doc:literal])+ $kind:ident($named:ident) $prefix:literal $module:ident [$($type:ident $row:ident)+] $($listed:ident $word:literal)? )+
@@ -222,7 +223,8 @@ macro_rules! kinds {
 
             /// The canonical form, with relative paths of files taken from that folder.
             pub fn written_in(&self, here: &Path) -> String {
-                match self { $( Self::$kind(name) => name.written_in($prefix, here), )+ }
+                let named = match self { $( Self::$kind(name) => name.in_folder(here), )+ };
+                named.map_or_else(|| self.to_string(), |named| format!("{}:{named}", self.prefix()))
             }
 
             /// The files and sockets that it uses.

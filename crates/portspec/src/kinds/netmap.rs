@@ -1,7 +1,6 @@
 //! `netmap:IF…`: a network interface.
 
 use std::fmt;
-use std::path::Path;
 
 use super::{AfterColon, Kind, Needs, fitting};
 use crate::cursor::{Cursor, Parsed};
@@ -73,10 +72,6 @@ impl AfterColon for NicSpec {
 
     fn needs(&self) -> Needs<'_> {
         Needs::Interface(self.ifname.as_str())
-    }
-
-    fn written_in(&self, _prefix: &str, _here: &Path) -> String {
-        self.to_string()
     }
 
     fn write(&self, _prefix: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -101,11 +101,11 @@ impl AfterColon for PcapFiles {
         self.replay().into_iter().chain(self.capture()).map(FilePath::as_str).collect()
     }
 
-    fn written_in(&self, prefix: &str, here: &Path) -> String {
+    fn in_folder(&self, here: &Path) -> Option<String> {
         let written = |key: &str, file: &FilePath| format!("{key}={}", here.join(file.as_str()).display());
         let files = self.replay().map(|file| written("in", file)).into_iter();
         let files = files.chain(self.capture().map(|file| written("out", file)));
-        format!("{prefix}:{}", files.collect::<Vec<_>>().join(","))
+        Some(files.collect::<Vec<_>>().join(","))
     }
 
     fn kind(&self, _kinds: &'static [Kind]) -> &'static Kind {
