@@ -8,7 +8,7 @@ use netvale::{RxRing, TxRing};
 use serde::Serialize;
 
 use super::frame::Source;
-use super::sender::{SEQUENCE_AT, stop_if};
+use super::sender::SEQUENCE_AT;
 use super::{Job, SPIN, pin};
 use crate::{CliError, out};
 
@@ -80,7 +80,7 @@ pub fn ping(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -
     let (mut all, mut recent) = (histogram()?, histogram()?);
     let (mut sent, mut lost, mut last) = (0u64, 0, Instant::now());
     let period = Duration::from_millis(u64::from(job.args.report_ms));
-    while (job.count == 0 || sent < job.count) && !stop_if(job, false) {
+    while (job.count == 0 || sent < job.count) && !job.stop.load(Ordering::Relaxed) {
         source.frame_mut()[SEQUENCE_AT..SEQUENCE_AT + 8].copy_from_slice(&sent.to_be_bytes());
         let start = Instant::now();
         if !tx.send(source.frame()) {
@@ -146,7 +146,7 @@ pub fn pong(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -
     pin(job.args, 0);
     let (mut answered, mut looks) = (0u64, 0u32);
     let mut frame = vec![0u8; 65_536];
-    while (job.count == 0 || answered < job.count) && !stop_if(job, false) {
+    while (job.count == 0 || answered < job.count) && !job.stop.load(Ordering::Relaxed) {
         let _ = rx.sync();
         let mut any = false;
         while let Some(n) = rx.recv(&mut frame) {

@@ -7,7 +7,7 @@ use netvale::RxRing;
 use netvale_abi::slot::NS_MOREFRAG;
 
 use super::report::{Counts, Sum, watch};
-use super::sender::{SEQUENCE_AT, stop_if};
+use super::sender::SEQUENCE_AT;
 use super::{Job, SPIN, pin};
 use crate::{CliError, out};
 
@@ -22,24 +22,23 @@ pub fn run(job: &Job<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn Fn() 
     let counts: Vec<Counts> = rings.iter().map(|_| Counts::default()).collect();
     let (gaps, reordered) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        for (k, (ring, counts)) in rings.into_iter().zip(&counts).enumerate() {
-            let order = sequence.then_some((&gaps, &reordered));
+        let order = sequence.then_some((&gaps, &reordered));
+        let start = |(k, (ring, counts))| {
             scope.spawn(move || {
                 pin(job.args, k);
                 Receiver { job, ring, partial: 0, next: 0 }.run(counts, order);
-            });
-        }
+            })
+        };
+        let handles: Vec<_> = rings.into_iter().zip(&counts).enumerate().map(start).collect();
         let idle = std::cell::Cell::new((Instant::now(), 0u64));
-        let finished = |sum: &Sum| {
+        let over = |sum: &Sum| {
             if sum.frames != idle.get().1 {
                 idle.set((Instant::now(), sum.frames));
             }
             let idle_end = job.args.exit_idle && sum.frames > 0 && idle.get().0.elapsed() > IDLE;
-            stop_if(job, closed() || idle_end || (job.count > 0 && sum.frames >= job.count))
+            closed() || idle_end || (job.count > 0 && sum.frames >= job.count)
         };
-        let result = watch(job, "Received", &counts, &finished);
-        job.stop.store(true, Ordering::Relaxed);
-        result.map(|_| ())
+        watch(job, "Received", &counts, &handles, &over).map(|_| ())
     })?;
     if sequence && !job.args.json {
         let (g, r) = (gaps.load(Ordering::Relaxed), reordered.load(Ordering::Relaxed));

@@ -1,6 +1,7 @@
 //! pkt-gen's output: a rate at intervals, a summary at the end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -117,12 +118,30 @@ impl Line {
     }
 }
 
-/// Reports until `finished` says so, then sums up. The sum's time runs from the first frame to the last look that saw
-/// one.
+/// Reports until all `threads` have ended, which they are told to when `over` says so, then sums up: what a thread
+/// moves while it ends counts. The sum's time runs from the first frame to the last look that saw one.
 ///
 /// # Errors
-/// Standard output is gone.
+/// Standard output is gone. The threads end then, too.
 pub fn watch(
+    job: &Job<'_>,
+    done: &'static str,
+    counts: &[Counts],
+    threads: &[ScopedJoinHandle<'_, ()>],
+    over: &dyn Fn(&Sum) -> bool,
+) -> Result<Sum, CliError> {
+    let finished = |sum: &Sum| {
+        if over(sum) {
+            job.stop.store(true, Ordering::Relaxed);
+        }
+        threads.iter().all(ScopedJoinHandle::is_finished)
+    };
+    let result = report(job, done, counts, &finished);
+    job.stop.store(true, Ordering::Relaxed);
+    result
+}
+
+fn report(
     job: &Job<'_>,
     done: &'static str,
     counts: &[Counts],
@@ -185,5 +204,28 @@ mod tests {
             line.closing("Sent", false)
                 .starts_with("Sent 14880000 packets 892800000 bytes 60 bytes each in 1.00 seconds.\n")
         );
+    }
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: super::super::Args,
+    }
+
+    /// Objective: the sum has what a thread moved after it was told to end.
+    #[test]
+    fn last_batch() {
+        let Command { args } = clap::Parser::parse_from(["pkt-gen", "-i", "vale0:a"]);
+        let (stop, counts) = (std::sync::atomic::AtomicBool::new(false), [Counts::default()]);
+        let job = Job { args: &args, count: 0, stop: &stop, hdr_len: 0 };
+        let last_batch = || {
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(30));
+            counts[0].add(4, 240);
+        };
+        let sum = std::thread::scope(|s| watch(&job, "Sent", &counts, &[s.spawn(last_batch)], &|_| true)).unwrap();
+        assert_eq!(sum, Sum { frames: 4, bytes: 240, events: 1 });
     }
 }

@@ -7,7 +7,7 @@ use netvale::TxRing;
 use netvale_abi::slot::{NS_BUF_CHANGED, NS_MOREFRAG};
 
 use super::frame::Source;
-use super::report::{Counts, Sum, watch};
+use super::report::{Counts, watch};
 use super::{Job, SPIN, pin};
 use crate::CliError;
 
@@ -38,21 +38,9 @@ pub fn run(job: &Job<'_>, rings: Vec<TxRing>, sequence: bool, closed: &dyn Fn() 
                 })
             })
             .collect();
-        let finished =
-            |_: &Sum| handles.iter().all(std::thread::ScopedJoinHandle::is_finished) || stop_if(job, closed());
-        watch(job, "Sent", &counts, &finished).map(|_| ())?;
-        job.stop.store(true, Ordering::Relaxed);
-        Ok(())
+        watch(job, "Sent", &counts, &handles, &|_| closed()).map(|_| ())
     })?;
     if closed() { Err(super::gone()) } else { Ok(()) }
-}
-
-/// Stops all threads when `gone`. Returns whether they are to stop.
-pub fn stop_if(job: &Job<'_>, gone: bool) -> bool {
-    if gone {
-        job.stop.store(true, Ordering::Relaxed);
-    }
-    job.stop.load(Ordering::Relaxed)
 }
 
 struct Sender<'a> {
