@@ -57,6 +57,7 @@ xtask words
 xtask links
 xtask glossary
 xtask test-targets
+xtask module-tables
 xtask counters
 stage cost 1800 "$0" --inside cost
 stage cargo-deny 120 "$0" --inside deny

@@ -67,6 +67,8 @@
 //! | [`legacy`] | [`Nmreq`], the requests of `NIOCREGIF` and `NIOCGINFO` |
 //! | [`ioctl`] | the ioctl numbers |
 //! | [`name`] | NUL-terminated names in fixed arrays |
+//! | `layout` | checks of a structure's layout at compile time |
+//! | [`ptnet`] | the header page of a ptnet device |
 //!
 //! Source: `net/netmap.h` and `net/netmap_legacy.h` of API 14, as laid out on x86-64 and aarch64 Linux.
 #![no_std]

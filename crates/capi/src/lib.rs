@@ -30,6 +30,9 @@
 //! | `packet` | packet sockets on ports |
 //! | `nmport` | libnetmap's functions |
 //! | `user`, `errno` | the program's memory and errno |
+//! | `maps` | the mappings of this program, and the files behind them |
+//! | `marks` | a bit a descriptor, which signal handlers may ask |
+//! | `starving` | warns a program at a real-time priority that keeps the daemon's worker from its CPU |
 // Under test nothing is exported, so nothing is used either.
 #![cfg_attr(test, allow(dead_code))]
 

@@ -13,6 +13,8 @@
 //! | [`attach`] | the attach handshake's messages |
 //! | [`device`] | netmap's control requests on the same connection |
 //! | [`succession`] | what a successor of the daemon says there |
+//! | [`kinds`] | what is shown of a kind of port alone, and its own requests |
+//! | `mac` | an Ethernet address as text |
 //!
 //! `docs/reference/control-protocol.md` describes the protocol for programs that do not use this crate.
 #![forbid(unsafe_code)]

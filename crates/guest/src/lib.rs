@@ -7,6 +7,7 @@
 //! | [`bus`] | what functions there say of themselves |
 //! | [`published`] | a device as netmap published it |
 //! | [`passthrough`] | a device with our kernel driver (`guest/linux`), which hands out its rings |
+//! | `error` | errors of opening a device |
 //!
 //! What comes of it is a description, as an attach has it, a mapping, and doorbells: the client library makes a port of
 //! them, the daemon hands them on.

@@ -1,4 +1,5 @@
-//! Shared memory: the only place in netvale where memory that another process can write is touched.
+//! Shared memory of netmap's rings: regions, rings, and the only code that touches what another process writes there.
+//! (The memory of guests is touched in the crates of their devices.)
 //!
 //! A [`Region`] is one sealed memfd. It holds, in this order, netmap's three pools and the CSB arrays:
 //!
@@ -53,6 +54,11 @@
 //! | [`watch`] | mappings of files that others may cut short |
 //! | [`words`] | words that are neither: a device's header |
 //! | [`noted`] | numbers that outlive the process |
+//! | [`holes`] | waiting for holes in a file of memory |
+//! | [`latency`] | a histogram a ring of how long frames take |
+//! | [`offsets`] | where frames begin in the buffers of a ring |
+//! | [`reason`] | why frames are dropped, by name |
+//! | [`toucher`] | a thread that touches memory in the place of others, who must not wait for it |
 //!
 //! Under `cfg(fuzzing)` there is also `probe`: a fuzzer counts the reads of shared memory, and changes it between two
 //! of them.

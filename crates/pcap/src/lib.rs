@@ -18,6 +18,7 @@
 //! | `filter` | which way frames go |
 //! | `output` | room to send, for poll |
 //! | `open`, `setup`, `send`, `ask` | the other functions, by what they do |
+//! | `again` | a port that the program opens again while it has it open |
 // Under test nothing is exported, so nothing is used either.
 #![cfg_attr(test, allow(dead_code))]
 

@@ -9,6 +9,10 @@
 //! | [`replay`] | a file as an ingress: a thread reads ahead, the switch takes frames from where they lie |
 //! | [`limit`] | how much a capture may write |
 //! | [`capture`] | a file as an egress: the switch copies frames, a thread writes them |
+//! | `chunk` | frames back to back in one buffer |
+//! | `classic` | the format pcap |
+//! | `ng` | the format pcapng |
+//! | `source` | input that may end anywhere, with lengths that are not believed |
 //!
 //! Only Ethernet: nothing else can cross a switch.
 //!

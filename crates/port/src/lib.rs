@@ -10,11 +10,16 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`access`] | who may use a file that the daemon makes for a caller |
+//! | `ahead` | prefetches the buffers of receive slots |
 //! | [`batch`] | the frames on their way |
+//! | [`changes`] | counts changes, and wakes who waits for the next one |
 //! | [`domain`] | whose time a thread's is |
 //! | [`echo`] | an egress whose frames come back |
 //! | [`egress`] | where frames go |
 //! | [`far_end`] | what an egress delivered to a ring, as the input of another switch |
+//! | [`folder`] | files and sockets that others name, looked up once |
+//! | `gather` | merges neighbouring frames without a copy of their payloads |
 //! | [`gro`] | merging of frames for destinations that take large segments |
 //! | [`handed_over`] | a queue of a user's whom others do not wait for |
 //! | [`hdr`] | the length of a port's virtio-net header |

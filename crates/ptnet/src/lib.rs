@@ -23,6 +23,7 @@
 //! | [`published`] | the devices that netmap published, by vfio-user |
 //! | [`vfio`] | their sockets |
 //! | [`port`] | a port: a socket, a thread, seats |
+//! | [`guest`] | the state that a port shows of its virtual machine |
 
 pub mod backend;
 pub mod guest;

@@ -13,6 +13,10 @@
 //! | [`soak`], [`bystanders`] | the course of it |
 //! | [`stalls`] | what the daemons wait for when a bystander waits |
 //! | [`report`] | what it found |
+//! | `burst` | frames for an egress |
+//! | `netvale` | a daemon that is killed and started again in the same folder |
+//! | `replayed` | a capture file of numbered frames that is repeated, and captures that are read back |
+//! | `rng` | numbers from a seed |
 //!
 //! `docs/internals/soak.md` says what must hold.
 

@@ -10,6 +10,7 @@
 //! | [`restore`] | one that another process had open |
 //! | [`link`] | the interface behind it, which may go |
 //! | [`ingress`], [`egress`] | its queues as the switch sees them |
+//! | `sys` | the ioctls of /dev/net/tun and of interfaces |
 
 pub mod adopt;
 pub mod device;

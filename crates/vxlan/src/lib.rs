@@ -24,6 +24,8 @@
 //! | [`too_long`] | what a sender is told whose frame does not fit |
 //! | [`ip`] | addresses of VTEPs as words |
 //! | [`check`] | whether another host's endpoint answers |
+//! | `sender` | puts frames together to datagrams, and sends them |
+//! | `sys` | system calls that send and receive several datagrams a message |
 
 pub mod check;
 mod ecn;

@@ -17,6 +17,9 @@
 //! | [`merge`] | the inverse: TCP segments merged into a larger one |
 //! | [`flow`] | a keyed hash that is the same for both directions of a flow |
 //! | [`build`] | frames for packet generators |
+//! | `field` | reading and writing big-endian fields |
+//! | [`mac`] | Ethernet addresses |
+//! | [`unfilled`] | fills in checksums that a device says need no look |
 //!
 //! A view such as [`ipv4::Header`] lies over an array of the header's fixed length, not over a
 //! slice. Its length was therefore checked once, at `parse`, and no accessor can be out of bounds.

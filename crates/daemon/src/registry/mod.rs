@@ -18,6 +18,9 @@
 //! | [`changes`] | what may have changed that the service manager keeps |
 //! | `refusals` | how many requests of each user were refused |
 //! | `captures` | capture files that are being written, and those that users have left on the disk |
+//! | [`groups`] | groups of ports that share a rate |
+//! | [`snoops`] | who wants which multicast groups |
+//! | [`tunnels`] | UDP sockets that tunnels share |
 
 mod balance;
 pub(crate) mod captures;

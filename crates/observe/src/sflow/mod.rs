@@ -7,6 +7,7 @@
 //! | [`indices`] | the numbers that collectors know ports by |
 //! | [`agent`] | what the daemon says, made into samples |
 //! | [`sessions`] | the daemon's traces, from which sampled frames come |
+//! | `xdr` | numbers and strings as RFC 4506 has them |
 
 pub mod agent;
 pub mod datagram;

@@ -7,6 +7,7 @@
 //! | [`strangers`] | clients that hold no port |
 //! | [`machines`] | hypervisors and guests |
 //! | [`vmm`] | a front end that writes whatever it likes into its virtqueues |
+//! | `vteps` | other ends of tunnels, and strangers who send to their sockets |
 
 mod machines;
 mod programs;

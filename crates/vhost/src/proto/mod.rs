@@ -6,6 +6,7 @@
 //! | [`wire`] | a socket that carries them, with descriptors |
 //! | [`device`] | the effect of messages on netvale's device, without sockets |
 //! | [`state`] | what another process needs to go on with the device |
+//! | `migrate` | the device's part when its guest moves to another host |
 
 pub mod device;
 pub mod message;

@@ -15,6 +15,8 @@
 //! | [`started`] | a queue that runs |
 //! | [`killed`] | what a process that was killed left in the rings |
 //! | [`port`] | a driver on whatever a transport reaches, and the thread that keeps it up; what another process needs to go on with it |
+//! | `egress` | the transmit queue as an egress |
+//! | `ingress` | the receive queue as an ingress |
 #![allow(unsafe_code)]
 
 mod egress;

@@ -1,0 +1,89 @@
+//! `module-tables`: every table of modules in front of a file has all modules that the file declares, and no others.
+//!
+//! A module is in the table or in the prose around it, in backticks; tests are left out. What the first column of the
+//! table names is declared in the file.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use syn::{Attribute, Item};
+
+use crate::Findings;
+use crate::names::tracked_files;
+
+/// Checks the Rust files that git tracks below `root`.
+pub fn run(root: &Path) -> Result<Findings, String> {
+    let mut findings = Vec::new();
+    for name in tracked_files(root)?.iter().filter(|name| name.contains("/src/") && name.ends_with(".rs")) {
+        let Ok(text) = fs::read_to_string(root.join(name)) else { continue };
+        let prose: String =
+            text.lines().filter_map(|line| line.strip_prefix("//!")).map(|l| format!("{l}\n")).collect();
+        let rows = rows(&prose);
+        if rows.is_empty() {
+            continue;
+        }
+        let syntax = syn::parse_file(&text).map_err(|e| format!("{name}: {e}"))?;
+        let declared = declared(&syntax.items);
+        let named = quoted(&prose);
+        for module in declared.difference(&named) {
+            findings.push(format!("{name}: module {module} is not in the table of modules"));
+        }
+        for row in rows.difference(&declared) {
+            findings.push(format!("{name}: the table of modules has {row}, which is no module here"));
+        }
+    }
+    Ok(findings)
+}
+
+/// The names in the first columns of tables whose heading begins with "module".
+fn rows(prose: &str) -> BTreeSet<String> {
+    let mut rows = BTreeSet::new();
+    let mut is_modules = false;
+    for line in prose.lines() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        match cells[..] {
+            ["", "module", ..] => is_modules = true,
+            ["", first, _, ..] if is_modules => rows.extend(quoted(first)),
+            _ => is_modules = false,
+        }
+    }
+    rows
+}
+
+/// What stands in backticks, without a link's `mod@`.
+fn quoted(text: &str) -> BTreeSet<String> {
+    let words = text.split('`').skip(1).step_by(2);
+    words.map(|word| word.rsplit('@').next().unwrap_or(word).to_owned()).collect()
+}
+
+/// The modules that are declared, without tests.
+fn declared(items: &[Item]) -> BTreeSet<String> {
+    let modules = items.iter().filter_map(|item| match item {
+        Item::Mod(module) if !module.attrs.iter().any(is_test) => Some(&module.ident),
+        _ => None,
+    });
+    modules.map(|ident| ident.to_string().trim_start_matches("r#").to_owned()).collect()
+}
+
+/// Whether it is a `cfg` that has to do with tests.
+fn is_test(attribute: &Attribute) -> bool {
+    let tokens = attribute.meta.require_list().map(|list| list.tokens.to_string()).unwrap_or_default();
+    attribute.path().is_ident("cfg") && tokens.split(|c: char| !c.is_alphanumeric()).any(|word| word == "test")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows and modules that lack one another are found; tests, other tables and prose are told apart.
+    #[test]
+    fn tables_are_compared_with_modules() {
+        let prose = " | module | what |\n |---|---|\n | [`a`], [`mod@b`] | `c` |\n\n | word | what |\n | `d` | |\n";
+        assert_eq!(rows(prose), BTreeSet::from(["a", "b"].map(str::to_owned)));
+        assert!(quoted(prose).contains("d") && quoted(prose).contains("c"));
+        let file = "pub mod a;\nmod r#b { mod inner {} }\n#[cfg(test)]\nmod tests;\n#[cfg(any(test, loom))]\nmod more;";
+        let items = syn::parse_file(file).unwrap().items;
+        assert_eq!(declared(&items), BTreeSet::from(["a", "b"].map(str::to_owned)));
+    }
+}
