@@ -45,12 +45,10 @@ fn parse(list: &str) -> Result<BTreeSet<&str>, String> {
 
 /// The crates' names and their first files.
 fn crates(root: &Path) -> Result<Vec<(String, std::path::PathBuf)>, String> {
-    let folders = std::fs::read_dir(root.join("crates")).map_err(|e| format!("crates: {e}"))?;
     let mut found = Vec::new();
-    for folder in folders {
-        let folder = folder.map_err(|e| format!("crates: {e}"))?;
-        let name = folder.file_name().to_string_lossy().into_owned();
-        let source = folder.path().join("src/lib.rs");
+    for folder in modules::crate_folders(root)? {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let source = folder.join("src/lib.rs");
         if source.exists() {
             found.push((name, source));
         }

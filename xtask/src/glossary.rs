@@ -34,7 +34,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
     let mut findings = twice(&nouns);
     for file in rust_files(&root.join("crates"))? {
         let shown = file.strip_prefix(root).unwrap_or(&file).display().to_string();
-        let of = |name: &&str| shown.starts_with(&format!("crates/{name}/"));
+        let of = |name: &&str| shown.contains(&format!("/{name}/src/"));
         if !shown.contains("/src/") || APART.iter().any(of) {
             continue;
         }

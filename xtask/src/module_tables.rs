@@ -66,7 +66,7 @@ fn declared(items: &[Item]) -> BTreeSet<String> {
     modules.map(|ident| ident.to_string().trim_start_matches("r#").to_owned()).collect()
 }
 
-/// Whether it is a `cfg` that has to do with tests.
+/// Whether it is a `cfg` of tests.
 fn is_test(attribute: &Attribute) -> bool {
     let tokens = attribute.meta.require_list().map(|list| list.tokens.to_string()).unwrap_or_default();
     attribute.path().is_ident("cfg") && tokens.split(|c: char| !c.is_alphanumeric()).any(|word| word == "test")

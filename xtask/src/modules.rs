@@ -6,6 +6,26 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 use syn::{Attribute, Item, ItemMod, Meta, UseTree};
 
+/// The folders of the crates, sorted: those below `crates` with a manifest.
+pub fn crate_folders(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    for folder in folders_in(&root.join("crates"))? {
+        if folder.join("Cargo.toml").exists() {
+            found.push(folder);
+        } else {
+            found.extend(folders_in(&folder)?.into_iter().filter(|folder| folder.join("Cargo.toml").exists()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
+    let entries = std::fs::read_dir(folder).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    Ok(entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
+}
+
 /// The names that lead from the crate's root to a module; none for the root itself.
 pub type ModulePath = Vec<String>;
 

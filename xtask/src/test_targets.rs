@@ -6,24 +6,20 @@
 use std::fs;
 use std::path::Path;
 
-use crate::Findings;
+use crate::{Findings, modules};
 
 /// Checks the crates below `root`.
 pub fn run(root: &Path) -> Result<Findings, String> {
-    let failed = |e: std::io::Error| format!("crates: {e}");
     let mut findings = Vec::new();
-    for entry in fs::read_dir(root.join("crates")).map_err(failed)? {
-        let folder = entry.map_err(failed)?.path();
+    for folder in modules::crate_folders(root)? {
         let targets = targets(&folder.join("tests"));
         if targets.len() > 1 {
-            let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let shown = folder.strip_prefix(root).unwrap_or(&folder).display();
             let list = targets.join(", ");
-            findings.push(format!(
-                "crates/{name}/tests: expected one test program, found {list}: make them modules of tests/it"
-            ));
+            findings
+                .push(format!("{shown}/tests: expected one test program, found {list}: make them modules of tests/it"));
         }
     }
-    findings.sort();
     Ok(findings)
 }
 
@@ -47,6 +43,7 @@ mod tests {
         let root = std::env::temp_dir().join(format!("xtask-targets-{}", std::process::id()));
         let tests = root.join("crates/a/tests");
         fs::create_dir_all(tests.join("it")).unwrap();
+        fs::write(root.join("crates/a/Cargo.toml"), "").unwrap();
         fs::create_dir_all(tests.join("data")).unwrap();
         fs::write(tests.join("it/main.rs"), "").unwrap();
         assert_eq!(run(&root), Ok(vec![]));

@@ -216,7 +216,8 @@ mod tests {
     #[test]
     fn last_batch() {
         let Command { args } = clap::Parser::parse_from(["pkt-gen", "-i", "vale0:a"]);
-        let (stop, counts) = (std::sync::atomic::AtomicBool::new(false), [Counts::default()]);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let counts = [Counts::default()];
         let job = Job { args: &args, count: 0, stop: &stop, hdr_len: 0 };
         let last_batch = || {
             while !stop.load(Ordering::Relaxed) {
