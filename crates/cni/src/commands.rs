@@ -9,8 +9,9 @@ use serde_json::{Map, Value, json};
 use crate::call::{Command, Container, NEWEST, VERSIONS};
 use crate::config::{Config, Mode};
 use crate::error::{CniError, Code};
+use crate::kinds::{tap, vhost};
 use crate::result::{Addresses, Interface, expected};
-use crate::{interface, ipam, name, vhost};
+use crate::{ipam, name};
 
 /// The key of the containers that are left.
 const VALID: &str = "cni.dev/valid-attachments";
@@ -49,7 +50,7 @@ fn add(config: &Config, input: &Value) -> Result<Value, CniError> {
     }
     let namespace = Namespace::open(&container.netns)?;
     if config.mode == Mode::Tap {
-        interface::attach(config, &container, &port, &namespace)?;
+        tap::attach(config, &container, &port, &namespace)?;
     }
     let made = || -> Result<(Addresses, Interface), CniError> {
         let addresses = addresses(config, input)?;
@@ -57,9 +58,9 @@ fn add(config: &Config, input: &Value) -> Result<Value, CniError> {
         let interface = match config.mode {
             Mode::Tap => {
                 // Before the interface is up, so that no frame passes without them.
-                let mac = interface::address(&namespace, &container.ifname)?;
+                let mac = tap::address(&namespace, &container.ifname)?;
                 set_policies(config, &container, &port, mac, &addresses, &mut daemon)?;
-                interface::configure(&namespace, &container.ifname, &addresses)?
+                tap::configure(&namespace, &container.ifname, &addresses)?
             }
             Mode::VhostUser => {
                 let interface = vhost::attach(config, &container, &port, &addresses, &mut daemon)?;
@@ -151,7 +152,7 @@ fn remove(config: &Config, port: &str, daemon: &mut Client) -> Result<bool, CniE
 /// Waits for the interface behind a port that was removed: the daemon answers before it has closed it.
 fn wait(was_there: bool, container: &Container) {
     if was_there && let Ok(namespace) = Namespace::open(&container.netns) {
-        interface::wait_gone(&namespace, &container.ifname);
+        tap::wait_gone(&namespace, &container.ifname);
     }
 }
 
@@ -173,7 +174,7 @@ fn check(config: &Config, input: &Value) -> Result<(), CniError> {
         return Ok(());
     }
     let (mac, addresses) = expected(previous, &container.ifname, &container.netns)?;
-    interface::check(&Namespace::open(&container.netns)?, &container.ifname, mac, &addresses)
+    tap::check(&Namespace::open(&container.netns)?, &container.ifname, mac, &addresses)
 }
 
 /// Removes the network's ports of containers that are not among those that are left.

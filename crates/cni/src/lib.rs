@@ -14,8 +14,8 @@
 //! | [`commands`] | ADD, DEL, CHECK, GC, STATUS, VERSION |
 //! | [`ipam`] | the plugin that hands out addresses |
 //! | [`policies`] | VLANs, checks and rates of its port |
-//! | [`interface`] | the container's interface |
-//! | [`vhost`], [`kata`] | a vhost-user socket in place of an interface; the file that Kata reads |
+//! | [`kinds`] | the container's interface; a vhost-user socket in place of one |
+//! | [`kata`] | the file that Kata reads |
 //! | [`folder`] | folders of the daemon's user, in which root works |
 //! | [`name`] | names of ports |
 
@@ -24,13 +24,12 @@ pub mod commands;
 pub mod config;
 pub mod error;
 pub mod folder;
-pub mod interface;
 pub mod ipam;
 pub mod kata;
+pub mod kinds;
 pub mod name;
 pub mod policies;
 pub mod result;
-pub mod vhost;
 
 use std::io::{Read, Write};
 use std::process::ExitCode;

@@ -8,8 +8,7 @@ use std::net::IpAddr;
 use netlink_packet_core::DefaultNla;
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, BridgePortState, In6AddrGenMode, InfoBridge, InfoBridgePort, InfoData, InfoKind,
-    InfoPortData, InfoPortKind, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
-    LinkProtoInfoBridge,
+    InfoPortData, InfoPortKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkProtoInfoBridge,
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -22,6 +21,7 @@ use crate::entry::Entry;
 use crate::tables::{Fact, Neighbor, Place, Remote};
 
 mod seen;
+mod vxlan;
 
 pub use seen::{Device, Kind};
 
@@ -177,7 +177,7 @@ pub fn all(netlink: &mut Netlink) -> rustix::io::Result<Vec<Device>> {
 fn continued(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Option<(Devices, bool)> {
     let [bridge, tunnel, locals, _] = names.each_ref().map(|name| seen::find(netlink, name).ok().flatten());
     let (bridge, tunnel, locals) = (bridge?, tunnel?, locals?);
-    let wanted = Kind::Vxlan { vni: plan.vni, local: Some(plan.local), udp_port: plan.udp_port, learns: false };
+    let wanted = Kind::Tunnel { vni: plan.vni, local: Some(plan.local), udp_port: plan.udp_port, learns: false };
     let is_right = bridge.kind == Kind::Bridge
         && tunnel.kind == wanted
         && matches!(locals.kind, Kind::Dummy | Kind::Veth)
@@ -196,7 +196,7 @@ fn made(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Result<Devic
     ];
     let bridge_index = create(netlink, bridge, InfoKind::Bridge, Some(InfoData::Bridge(settings)))?;
     up(netlink, bridge, bridge_index)?;
-    let tunnel_index = create(netlink, tunnel, InfoKind::Vxlan, Some(InfoData::Vxlan(vxlan(plan))))?;
+    let tunnel_index = create(netlink, tunnel, vxlan::KIND, Some(vxlan::data(plan)))?;
     let locals_index = match create(netlink, locals, InfoKind::Dummy, None) {
         Err(DeviceError::Kernel { source: Errno::OPNOTSUPP, .. }) => pair(netlink, locals, peer)?,
         other => other?,
@@ -206,14 +206,6 @@ fn made(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Result<Devic
     join(netlink, locals, locals_index, bridge_index, false)?;
     join(netlink, tunnel, tunnel_index, bridge_index, true)?;
     Ok(Devices { bridge: bridge_index, tunnel: tunnel_index, locals: locals_index })
-}
-
-fn vxlan(plan: &Plan) -> Vec<InfoVxlan> {
-    let local = match plan.local {
-        IpAddr::V4(ip) => InfoVxlan::Local(ip),
-        IpAddr::V6(ip) => InfoVxlan::Local6(ip),
-    };
-    vec![InfoVxlan::Id(plan.vni), local, InfoVxlan::Port(plan.udp_port), InfoVxlan::Learning(false)]
 }
 
 /// The same as a dummy device, of a pair of which the other end is left to itself.

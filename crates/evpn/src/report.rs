@@ -66,7 +66,7 @@ pub fn read() -> Result<Vec<Status>, AgentError> {
 
 /// The status of the VNI of that VXLAN device.
 fn status(tunnel: &Device, devices: &[Device], all: &[Entry]) -> Option<Status> {
-    let Kind::Vxlan { vni, local, .. } = tunnel.kind else { return None };
+    let Kind::Tunnel { vni, local, .. } = tunnel.kind else { return None };
     let [bridge, _, locals, _] = devices::names(vni);
     let index = |name: &str| devices.iter().find(|device| device.name == name).map(|device| device.index);
     let numbers = Devices { bridge: index(&bridge)?, tunnel: tunnel.index, locals: index(&locals)? };

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use crate::kinds::vtep;
 use crate::{CliError, Ctx};
 
 pub mod apply;
@@ -38,7 +39,6 @@ pub mod trace;
 pub mod up;
 pub mod upgrade;
 pub mod vm;
-pub mod vtep;
 pub mod web;
 
 /// A subcommand with its arguments.

@@ -5,7 +5,8 @@ mod machine;
 mod ptnet;
 mod vfio_user;
 mod vhost;
-pub mod vxlan;
+pub mod vtep;
+mod vxlan;
 
 use netvale_control::types::PortDetail;
 

@@ -4,13 +4,12 @@ use std::net::IpAddr;
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    BridgePortState, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo,
-    LinkMessage,
+    BridgePortState, InfoBridgePort, InfoData, InfoKind, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
 use netvale_netlink::Netlink;
 use rustix::io::Errno;
 
-use super::MARK;
+use super::{MARK, vxlan};
 
 /// A device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +57,7 @@ pub enum Kind {
     /// A bridge.
     Bridge,
     /// A VXLAN device.
-    Vxlan {
+    Tunnel {
         /// Its VNI.
         vni: u32,
         /// Its VTEP address.
@@ -96,7 +95,7 @@ fn kind_of(info: &[LinkInfo]) -> Kind {
         (Some(InfoKind::Bridge), _) => Kind::Bridge,
         (Some(InfoKind::Dummy), _) => Kind::Dummy,
         (Some(InfoKind::Veth), _) => Kind::Veth,
-        (Some(InfoKind::Vxlan), Some(InfoData::Vxlan(data))) => vxlan(data),
+        (Some(kind), Some(InfoData::Vxlan(data))) if *kind == vxlan::KIND => vxlan::read(data),
         _ => Kind::Other,
     }
 }
@@ -108,19 +107,4 @@ fn is_open_port(info: &[LinkInfo]) -> bool {
         }
         _ => false,
     })
-}
-
-fn vxlan(data: &[InfoVxlan]) -> Kind {
-    let (mut vni, mut local, mut udp_port, mut learns) = (0, None, 0, true);
-    for one in data {
-        match one {
-            InfoVxlan::Id(id) => vni = *id,
-            InfoVxlan::Local(ip) => local = Some(IpAddr::from(*ip)),
-            InfoVxlan::Local6(ip) => local = Some(IpAddr::from(*ip)),
-            InfoVxlan::Port(port) => udp_port = *port,
-            InfoVxlan::Learning(on) => learns = *on,
-            _ => {}
-        }
-    }
-    Kind::Vxlan { vni, local, udp_port, learns }
 }

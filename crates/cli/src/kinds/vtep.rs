@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use netvale_control::types::{Mac, PortInfo, VxlanAddress, VxlanChanges, VxlanInfo, VxlanRemote, VxlanSetParams};
 
-use crate::kinds::vxlan;
+use super::vxlan;
 use crate::{CliError, Ctx, out};
 
 /// Add, remove, list and check other hosts' endpoints (VTEPs) of a tunnel, while frames pass.
