@@ -50,7 +50,8 @@ stage_kind() {
     git ls-files -z | tar --null --files-from=- --create | tar -x -C "$work" || return 1
     cd "$work" && git apply $patch || return 1
     export CARGO_TARGET_DIR=$target_dir/kind
-    cargo test --package netvale-daemon --test it measuring && cargo test --package netvale-daemon --lib schema &&
+    cargo test --package netvale-portspec --test it documented &&
+        cargo test --package netvale-daemon --test it measuring && cargo test --package netvale-daemon --lib schema &&
         cargo test --package netvale-control --test it && cargo test --package netvale-cli --lib attach
 }
 

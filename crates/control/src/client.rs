@@ -215,7 +215,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`] if there is no answer, or a refusal.
     pub fn vxlan_set(&mut self, params: VxlanSetParams) -> Result<Done, ClientError> {
-        self.call(&Request::VxlanSet(Box::new(params)))
+        self.call(&Request::OfKind(params.into()))
     }
 
     /// Begins to trace what becomes of frames, until the connection ends.

@@ -5,6 +5,7 @@
 //! | [`types`] | parameters and results of the control protocol's methods |
 //! | [`options`] | the options of an attached port, defined once |
 //! | [`request`] | the methods as one enum each for requests and replies |
+//! | [`kinds`] | what there is of one kind of port alone |
 //! | [`error`] | errors of the protocol |
 //! | [`dirs`] | where the daemon's sockets are |
 //! | [`framing`] | lines out of a stream |
@@ -28,6 +29,7 @@ pub mod framing;
 pub mod kinds;
 mod mac;
 pub mod options;
+mod params;
 pub mod request;
 pub mod server;
 pub mod succession;

@@ -1,19 +1,19 @@
 //! The methods, as one enum for requests and one for replies.
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::{ErrorCode, RpcError};
+use crate::kinds::{KindReply, KindRequest};
+use crate::params::params_of;
 use crate::types::{
     AllStats, AllStatsParams, Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, GroupsInfo,
     ListParams, NoParams, PortInfo, SetParams, ShowParams, StatsReply, SubscribeParams, Subscribed, SwitchInfo,
-    TableEntry, TableParams, TraceBeginParams, TraceBegun, TraceRead, Version, VxlanLocal, VxlanLocalParams,
-    VxlanSetParams,
+    TableEntry, TableParams, TraceBeginParams, TraceBegun, TraceRead, Version,
 };
 
-/// Names of all methods.
-pub const METHODS: [&str; 21] = [
+/// Names of the methods before those of single kinds of ports.
+const FIRST: &[&str] = &[
     "version",
     "switch.list",
     "switch.table",
@@ -28,14 +28,14 @@ pub const METHODS: [&str; 21] = [
     "stats.all",
     "subscribe",
     "unsubscribe",
-    "vxlan.set",
-    "vxlan.local",
-    "trace.begin",
-    "trace.read",
-    "config.apply",
-    "config.export",
-    "shutdown",
 ];
+/// Names of the methods behind them.
+const REST: &[&str] = &["trace.begin", "trace.read", "config.apply", "config.export", "shutdown"];
+
+/// Names of all methods.
+pub fn methods() -> impl Iterator<Item = &'static str> {
+    [FIRST, KindRequest::METHODS, REST].into_iter().flatten().copied()
+}
 
 /// A client's request. Serializes to the `method` and `params` members.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -83,12 +83,6 @@ pub enum Request {
     /// Ends that. Answer: [`Reply::Done`].
     #[serde(rename = "unsubscribe")]
     Unsubscribe,
-    /// Says where addresses are behind a tunnel. Answer: [`Reply::Done`].
-    #[serde(rename = "vxlan.set")]
-    VxlanSet(Box<VxlanSetParams>),
-    /// Reads which addresses are on this side of a tunnel. Answer: [`Reply::VxlanLocal`].
-    #[serde(rename = "vxlan.local")]
-    VxlanLocal(VxlanLocalParams),
     /// Begins to trace what becomes of frames. Answer: [`Reply::TraceBegun`].
     #[serde(rename = "trace.begin")]
     TraceBegin(TraceBeginParams),
@@ -104,6 +98,9 @@ pub enum Request {
     /// Ends the daemon. Answer: [`Reply::Done`].
     #[serde(rename = "shutdown")]
     Shutdown,
+    /// Asks something that ports of one kind alone answer.
+    #[serde(untagged)]
+    OfKind(KindRequest),
 }
 
 /// The daemon's answer. Serializes to the `result` member.
@@ -130,8 +127,6 @@ pub enum Reply {
     AllStats(Box<AllStats>),
     /// To `subscribe`.
     Subscribed(Box<Subscribed>),
-    /// To `vxlan.local`.
-    VxlanLocal(VxlanLocal),
     /// To `trace.begin`.
     TraceBegun(TraceBegun),
     /// To `trace.read`.
@@ -140,7 +135,9 @@ pub enum Reply {
     Applied(Applied),
     /// To `config.export`.
     Exported(Box<Exported>),
-    /// To `port.detach`, `unsubscribe`, `vxlan.set` and `shutdown`: `{}`.
+    /// To requests of one kind of port.
+    OfKind(KindReply),
+    /// To `port.detach`, `unsubscribe`, `shutdown` and some requests of kinds: `{}`.
     Done(Done),
 }
 
@@ -168,33 +165,25 @@ impl Request {
             "port.set" => params_of(method, params).map(Request::PortSet),
             "port.list" => params_of(method, params).map(Request::PortList),
             "subscribe" => params_of(method, params).map(Request::Subscribe),
-            "vxlan.set" => params_of(method, params).map(|p| Request::VxlanSet(Box::new(p))),
-            "vxlan.local" => params_of(method, params).map(Request::VxlanLocal),
             "trace.begin" => params_of(method, params).map(Request::TraceBegin),
             "config.apply" => params_of(method, params).map(Request::ConfigApply),
             "port.show" => params_of(method, params).map(Request::PortShow),
-            _ => Err(RpcError::new(
-                ErrorCode::MethodNotFound,
-                format!("there is no method {method:?}"),
-                format!("the methods are {}", METHODS.join(", ")),
-            )),
+            _ => match KindRequest::parse(method, params) {
+                Some(request) => request.map(Request::OfKind),
+                None => Err(RpcError::new(
+                    ErrorCode::MethodNotFound,
+                    format!("there is no method {method:?}"),
+                    format!("the methods are {}", methods().collect::<Vec<_>>().join(", ")),
+                )),
+            },
         }
     }
-}
-
-/// Parameters by name or by position (JSON-RPC 2.0 section 4.2).
-fn params_of<T: DeserializeOwned>(method: &str, params: Option<Value>) -> Result<T, RpcError> {
-    let params = params.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
-    serde_json::from_value(params).map_err(|error| {
-        let hint = format!("control-protocol.md in the reference has an example of {method}");
-        RpcError::new(ErrorCode::InvalidParams, format!("{method}: {error}"), hint)
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::PortOptions;
+    use crate::types::{PortOptions, VxlanLocalParams, VxlanSetParams};
     use serde_json::json;
 
     fn all() -> Vec<Request> {
@@ -218,8 +207,8 @@ mod tests {
             Request::StatsAll(AllStatsParams { after: Some("vale0:a".into()) }),
             Request::Subscribe(SubscribeParams { only: vec!["vale0".into()], snapshot: true, ..Default::default() }),
             Request::Unsubscribe,
-            Request::VxlanSet(Box::new(VxlanSetParams { port: "vale0:v".into(), replace: true, ..Default::default() })),
-            Request::VxlanLocal(VxlanLocalParams { port: "vale0:v".into(), watch: true, since: Some(3) }),
+            Request::OfKind(VxlanSetParams { port: "vale0:v".into(), replace: true, ..Default::default() }.into()),
+            Request::OfKind(VxlanLocalParams { port: "vale0:v".into(), watch: true, since: Some(3) }.into()),
             Request::TraceBegin(TraceBeginParams {
                 of: vec!["vale0".into()],
                 drops: true,
@@ -236,7 +225,7 @@ mod tests {
     /// Objective: for every method of the list, a serialized request is read back as the same one.
     #[test]
     fn round_trip() {
-        for (request, name) in all().into_iter().zip(METHODS) {
+        for (request, name) in all().into_iter().zip(methods()) {
             let mut wire = serde_json::to_value(&request).unwrap();
             assert_eq!(wire["method"], name);
             let params = wire.as_object_mut().unwrap().remove("params");

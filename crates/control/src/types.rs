@@ -29,7 +29,7 @@ pub use port::{
 pub use stats::{PortStats, StatsReply, WorkerStats};
 pub use stats_all::{
     AllStats, AllStatsParams, Latency, LatencyPart, MulticastStats, PolicyStats, PortDetails, RegionStats, RingStats,
-    RuleStats, SwitchStats, TunnelStats,
+    RuleStats, SwitchStats,
 };
 pub use trace::{TraceBeginParams, TraceBegun, TraceRead, TraceStep, TracedFrame, TracedRule};
 

@@ -3,13 +3,14 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use netvale_control::types::{Direction, EventName, PortDetails, PortInfo, PortKind};
+use netvale_control::types::{Direction, EventName, PortDetails, PortInfo, PortKind, TableEntry};
 use netvale_fdio::state::State;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
 use netvale_port::service::{self, AskedToPause};
 use netvale_ptnet::port::News;
+use netvale_switch::{PortId, Switch};
 use rustix::io::Errno;
 
 use crate::caller::Caller;
@@ -220,6 +221,9 @@ pub trait Attached: Any {
 
     /// Adds the details of this kind to `list` and `show`.
     fn describe(&self, _info: &mut PortInfo) {}
+
+    /// Adds the addresses that this kind knows to the table of its switch, where it is the port `id` of that full name.
+    fn add_addresses(&self, _switch: &Switch, _id: PortId, _full: &str, _entries: &mut Vec<TableEntry>) {}
 
     /// Bytes of memory that it has for each of its peers, besides regions of the registry.
     fn memory(&self) -> u64 {

@@ -136,7 +136,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     if config.sandbox {
         let folders = [&config.allow_dirs[..], &permission::configured_folders(&config)].concat();
         reach = Reach::of(folders.iter().chain([&dir]).map(PathBuf::as_path));
-        sandbox::enter(&dir, &folders, config.file.as_deref())?;
+        sandbox::enter(&dir, &folders, config.file.as_deref(), &ports::kernel_needs())?;
     } else if user.is_some() {
         sandbox::keep(Extra::None)?;
     }

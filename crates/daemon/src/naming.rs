@@ -120,8 +120,7 @@ pub fn settle(d: &Daemon, request: &mut Request) {
         }
         Request::PortSet(p) => port(&mut p.port),
         Request::PortShow(p) => port(&mut p.port),
-        Request::VxlanSet(p) => port(&mut p.port),
-        Request::VxlanLocal(p) => port(&mut p.port),
+        Request::OfKind(p) => port(p.port_mut()),
         Request::SwitchTable(p) | Request::SwitchGroups(p) => switch(&mut p.switch),
         Request::PortList(p) => p.switch.iter_mut().for_each(switch),
         Request::TraceBegin(p) => p.of.iter_mut().for_each(either),
@@ -133,10 +132,9 @@ pub fn settle(d: &Daemon, request: &mut Request) {
 /// The switch that a request names where a port should be.
 pub fn misplaced_switch<'a>(d: &Daemon, request: &'a Request) -> Option<&'a str> {
     let port = match request {
-        Request::PortSet(p) => &p.port,
+        Request::PortSet(p) => p.port.as_str(),
         Request::PortShow(p) => &p.port,
-        Request::VxlanSet(p) => &p.port,
-        Request::VxlanLocal(p) => &p.port,
+        Request::OfKind(p) => p.port(),
         _ => return None,
     };
     let name = switch_meant(d, port);

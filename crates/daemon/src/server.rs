@@ -22,12 +22,11 @@ use rustix::net::{SendFlags, SocketFlags};
 use crate::api::configuration;
 use crate::api::control::Rpc;
 use crate::api::opening::{self, Held};
-use crate::api::vxlan;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::store::Store;
 use crate::permission;
-use crate::ports::{faults, looking, multicast};
+use crate::ports::{self, faults, looking, multicast};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
 use crate::system::sockets::Sockets;
@@ -419,7 +418,7 @@ impl Server {
     /// Tells connections that what they watch has changed: each once, until it asks again.
     fn tell_watchers(&mut self) {
         self.daemon.tunnels.news().drain();
-        for (id, text) in vxlan::due(&mut self.daemon) {
+        for (id, text) in ports::due(&mut self.daemon) {
             if let Some((Client::Control { unsent, .. }, _)) = self.clients.get_mut(&id) {
                 unsent.extend_from_slice(text.as_bytes());
                 unsent.push(b'\n');

@@ -8,7 +8,7 @@ use super::*;
 use crate::error::ErrorCode;
 use crate::request::Reply;
 use crate::server::{Connection, Handler};
-use crate::types::{EventName, Mac, PortDetails, PortOptions, VxlanLocal};
+use crate::types::{EventName, KindReply, KindRequest, Mac, PortDetails, PortOptions, VxlanLocal};
 
 /// Answers every method from its parameters.
 struct Fake;
@@ -31,10 +31,11 @@ impl Handler for Fake {
             Request::PortDetach(p) if p.port == "none" => {
                 return Err(RpcError::from_errno(6, "there is no port none", "list"));
             }
-            Request::PortDetach(_) | Request::Unsubscribe | Request::VxlanSet(_) | Request::Shutdown => {
-                Reply::Done(Done {})
-            }
-            Request::VxlanLocal(_) => Reply::VxlanLocal(VxlanLocal::default()),
+            Request::PortDetach(_)
+            | Request::Unsubscribe
+            | Request::OfKind(KindRequest::VxlanSet(_))
+            | Request::Shutdown => Reply::Done(Done {}),
+            Request::OfKind(KindRequest::VxlanLocal(_)) => Reply::OfKind(KindReply::VxlanLocal(VxlanLocal::default())),
             // Large: many pieces on the socket.
             Request::PortSet(p) => {
                 Reply::Port(Box::new(PortInfo { name: p.port, policies: p.set, ..PortInfo::default() }))

@@ -1,5 +1,5 @@
-//! What there is of one kind of port alone: what is shown of it, and requests of its own. A kind that has some has a
-//! file here, and a row of [`PortDetail`].
+//! What there is of one kind of port alone: what is shown of it, what it has counted, and requests of its own. A kind
+//! that has some has a file here, and rows of [`PortDetail`], [`KindStats`] and [`KindRequest`].
 
 mod e1000;
 mod ptnet;
@@ -9,53 +9,135 @@ mod vxlan;
 pub use e1000::*;
 pub use ptnet::*;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 pub use vhost::*;
 pub use vxlan::*;
 
-/// What is shown of a port of one kind alone.
-pub trait Detail: Sized {
+use crate::error::RpcError;
+use crate::params::params_of;
+
+/// What there is of one kind alone among all that there is, `All`.
+pub trait Detail<All>: Sized {
     /// This kind's, if it is of this kind.
-    fn of(detail: &PortDetail) -> Option<&Self>;
+    fn of(all: &All) -> Option<&Self>;
 }
 
-/// Makes [`PortDetail`] of a row for each kind that has one.
-macro_rules! details {
-    ($( $(#[doc = $doc:literal])+ $kind:ident($info:ident) )+) => {
-        /// What is shown of a port of one kind alone.
+/// Makes an enum of a row for each kind that has one: its variant, and the word that the protocol has for it.
+macro_rules! of_kinds {
+    ($(#[doc = $what:literal])+ $all:ident $( $(#[doc = $doc:literal])+ $kind:ident($own:ident) $word:literal )+) => {
+        $(#[doc = $what])+
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(rename_all = "lowercase")]
-        pub enum PortDetail {
-            $( $(#[doc = $doc])+ $kind($info), )+
+        pub enum $all {
+            $( $(#[doc = $doc])+ #[serde(rename = $word)] $kind($own), )+
         }
 
         $(
-            impl Detail for $info {
-                fn of(detail: &PortDetail) -> Option<&Self> {
-                    match detail {
-                        PortDetail::$kind(info) => Some(info),
+            impl Detail<$all> for $own {
+                #[allow(unreachable_patterns, reason = "there may be one kind only")]
+                fn of(all: &$all) -> Option<&Self> {
+                    match all {
+                        $all::$kind(own) => Some(own),
                         _ => None,
                     }
                 }
             }
 
-            impl From<$info> for PortDetail {
-                fn from(info: $info) -> PortDetail {
-                    PortDetail::$kind(info)
+            impl From<$own> for $all {
+                fn from(own: $own) -> $all {
+                    $all::$kind(own)
                 }
             }
         )+
     };
 }
 
-details! {
+of_kinds! {
+    /// What is shown of a port of one kind alone.
+    PortDetail
     /// A vhost-user device: how to attach a virtual machine to it.
-    Vhost(VhostInfo)
+    Vhost(VhostInfo) "vhost"
     /// A ptnet device: how to attach a virtual machine to it.
-    Ptnet(PtnetInfo)
+    Ptnet(PtnetInfo) "ptnet"
     /// An e1000: how to attach a virtual machine to it.
-    E1000(E1000Info)
+    E1000(E1000Info) "e1000"
     /// A VXLAN tunnel: its endpoints.
-    Vxlan(VxlanInfo)
+    Vxlan(VxlanInfo) "vxlan"
+}
+
+of_kinds! {
+    /// What a port of one kind alone has counted.
+    KindStats
+    /// A VXLAN tunnel: its endpoints.
+    Vxlan(TunnelStats) "tunnel"
+}
+
+impl KindStats {
+    /// About how many counters it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            KindStats::Vxlan(tunnel) => 4 * tunnel.remotes.len(),
+        }
+    }
+}
+
+/// Makes the requests of single kinds of a row for each: its variant, parameters and method.
+macro_rules! requests {
+    ($( $(#[doc = $doc:literal])+ $request:ident($params:ident) $method:literal )+) => {
+        /// A request that ports of one kind alone answer. Serializes to the `method` and `params` members.
+        #[derive(Clone, Debug, PartialEq, Serialize)]
+        #[serde(tag = "method", content = "params")]
+        pub enum KindRequest {
+            $( $(#[doc = $doc])+ #[serde(rename = $method)] $request(Box<$params>), )+
+        }
+
+        impl KindRequest {
+            /// Names of their methods.
+            pub const METHODS: &[&str] = &[$($method),+];
+
+            /// Parses a method and its parameters, if it is one of these.
+            pub(crate) fn parse(method: &str, params: Option<Value>) -> Option<Result<KindRequest, RpcError>> {
+                match method {
+                    $( $method => Some(params_of(method, params).map(KindRequest::$request)), )+
+                    _ => None,
+                }
+            }
+
+            /// The full name of the port.
+            #[must_use]
+            pub fn port(&self) -> &str {
+                match self { $( KindRequest::$request(params) => &params.port, )+ }
+            }
+
+            /// The same, to be changed.
+            pub fn port_mut(&mut self) -> &mut String {
+                match self { $( KindRequest::$request(params) => &mut params.port, )+ }
+            }
+        }
+
+        $(
+            impl From<$params> for KindRequest {
+                fn from(params: $params) -> KindRequest {
+                    KindRequest::$request(Box::new(params))
+                }
+            }
+        )+
+    };
+}
+
+requests! {
+    /// Says where addresses are behind a tunnel. Answer: [`Reply::Done`](crate::Reply::Done).
+    VxlanSet(VxlanSetParams) "vxlan.set"
+    /// Reads which addresses are on this side of a tunnel. Answer: [`KindReply::VxlanLocal`].
+    VxlanLocal(VxlanLocalParams) "vxlan.local"
+}
+
+/// The answer to a request that ports of one kind alone answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum KindReply {
+    /// To `vxlan.local`.
+    VxlanLocal(VxlanLocal),
 }
 
 impl PortDetail {

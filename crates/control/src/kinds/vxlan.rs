@@ -46,6 +46,26 @@ pub struct VxlanRemote {
     pub in_bytes: u64,
 }
 
+/// What a VXLAN tunnel has counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunnelStats {
+    /// VXLAN network identifier.
+    pub vni: u32,
+    /// Address of its endpoint (VTEP) on this host.
+    pub local: IpAddr,
+    /// Number of addresses that it knows behind other endpoints.
+    pub addresses: u64,
+    /// Number of other endpoints.
+    pub vteps: u64,
+    /// The first of them, at most [`TunnelStats::MOST`].
+    pub remotes: Vec<VxlanRemote>,
+}
+
+impl TunnelStats {
+    /// Most endpoints of a tunnel that are counted for themselves.
+    pub const MOST: usize = 256;
+}
+
 /// Parameters of `vxlan.set`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -249,7 +249,7 @@ pub struct RingInfo {
 impl PortInfo {
     /// What there is of ports of one kind alone, if it is of that kind.
     #[must_use]
-    pub fn detail<D: Detail>(&self) -> Option<&D> {
+    pub fn detail<D: Detail<PortDetail>>(&self) -> Option<&D> {
         self.detail.as_ref().and_then(D::of)
     }
 }

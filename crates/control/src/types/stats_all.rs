@@ -1,10 +1,9 @@
 //! All counters at one moment, in detail: what metrics are made of.
 
-use std::net::IpAddr;
-
 use serde::{Deserialize, Serialize};
 
-use super::{Drops, PortKind, PortState, SwitchInfo, VxlanRemote, WorkerStats};
+use super::{Drops, PortKind, PortState, SwitchInfo, WorkerStats};
+use crate::kinds::{Detail, KindStats};
 
 /// Parameters of `stats.all`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,12 +114,20 @@ pub struct PortDetails {
     /// What its policies have counted, besides drops; none if it has no policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<PolicyStats>,
-    /// For a VXLAN tunnel: its endpoints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tunnel: Option<TunnelStats>,
+    /// What ports of its kind alone have counted.
+    #[serde(flatten)]
+    pub of_kind: Option<KindStats>,
     /// How long frames took that it sent, if some were timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
+}
+
+impl PortDetails {
+    /// What ports of one kind alone have counted, if it is of that kind.
+    #[must_use]
+    pub fn of_kind<S: Detail<KindStats>>(&self) -> Option<&S> {
+        self.of_kind.as_ref().and_then(S::of)
+    }
 }
 
 /// How long frames took, from before they were taken out of their ring until they were delivered or dropped: of batches
@@ -205,26 +212,6 @@ pub struct RuleStats {
     pub drops: bool,
     /// Number of frames that it decided about.
     pub frames: u64,
-}
-
-/// A VXLAN tunnel.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TunnelStats {
-    /// VXLAN network identifier.
-    pub vni: u32,
-    /// Address of its endpoint (VTEP) on this host.
-    pub local: IpAddr,
-    /// Number of addresses that it knows behind other endpoints.
-    pub addresses: u64,
-    /// Number of other endpoints.
-    pub vteps: u64,
-    /// The first of them, at most [`TunnelStats::MOST`].
-    pub remotes: Vec<VxlanRemote>,
-}
-
-impl TunnelStats {
-    /// Most endpoints of a tunnel that are counted for themselves.
-    pub const MOST: usize = 256;
 }
 
 /// A region.

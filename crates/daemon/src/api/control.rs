@@ -7,12 +7,12 @@ use netvale_control::{ErrorCode, Reply, Request, RpcError};
 use super::attaching::attach;
 use super::counting::{all_stats, stats};
 use super::inspect::{last_eviction, list_evicted, list_groups, list_ports, list_switches, list_table, show};
-use super::{configuration, events, trace, vxlan};
+use super::{configuration, events, trace};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::naming;
 use crate::permission;
-use crate::ports::{detach, policies};
+use crate::ports::{self, detach, policies};
 use crate::refusal::Refusal;
 use crate::registry::events::Happened;
 
@@ -59,8 +59,7 @@ impl Rpc<'_> {
             }
             Request::PortSet(p) => permission::Request::SetPolicies(&p.port, &p.set),
             Request::SwitchTable(p) | Request::SwitchGroups(p) => permission::Request::InspectSwitch(&p.switch),
-            Request::VxlanSet(p) => permission::Request::Change(&p.port),
-            Request::VxlanLocal(p) => permission::Request::Change(&p.port),
+            Request::OfKind(p) => permission::Request::Change(p.port()),
             Request::ConfigApply(_) | Request::ConfigExport => permission::Request::Configure,
             Request::Shutdown => permission::Request::Shutdown,
             _ => permission::Request::Inspect,
@@ -95,11 +94,7 @@ impl Rpc<'_> {
             Request::PortList(p) => Reply::Ports(self.list(p.switch.as_deref())?),
             Request::PortShow(p) => Reply::Port(Box::new(self.show(&p.port)?)),
             Request::PortEvicted => Reply::Evicted(list_evicted(self.daemon, self.caller)),
-            Request::VxlanSet(p) => {
-                vxlan::set(self.daemon, &p)?;
-                Reply::Done(Done {})
-            }
-            Request::VxlanLocal(p) => Reply::VxlanLocal(vxlan::local(self.daemon, &p, self.caller)?),
+            Request::OfKind(p) => ports::answer(self.daemon, &p, self.caller)?,
             Request::TraceBegin(p) => Reply::TraceBegun(trace::begin(self.daemon, &p, self.caller)?),
             Request::TraceRead => Reply::Traced(trace::read(self.daemon, self.caller)?),
             Request::Stats => Reply::Stats(stats(self.daemon, self.caller)),

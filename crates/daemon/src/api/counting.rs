@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_control::types::{
-    AllStats, AllStatsParams, Direction, Drops, Latency, LatencyPart, MulticastStats, PolicyStats, PortDetails,
-    PortState, PortStats, RegionStats, RingStats, RuleStats, StatsReply, SwitchStats, WorkerStats,
+    AllStats, AllStatsParams, Direction, Drops, KindStats, Latency, LatencyPart, MulticastStats, PolicyStats,
+    PortDetails, PortState, PortStats, RegionStats, RingStats, RuleStats, StatsReply, SwitchStats, WorkerStats,
 };
 use netvale_mem::latency::{PARTS, bounds};
 use netvale_port::RingCounters;
@@ -131,7 +131,7 @@ fn details(record: &Record, name: &str) -> PortDetails {
         kicks_received,
         policies: policies(record),
         latency: latency(&record.ingress),
-        tunnel: None,
+        of_kind: None,
     };
     record.behind.count(&mut port);
     port
@@ -139,13 +139,13 @@ fn details(record: &Record, name: &str) -> PortDetails {
 
 fn counters_in(port: &PortDetails) -> usize {
     let rules = port.policies.as_ref().map_or(0, |policies| policies.in_rules.len() + policies.out_rules.len());
-    let remotes = port.tunnel.as_ref().map_or(0, |tunnel| tunnel.remotes.len());
+    let of_kind = port.of_kind.as_ref().map_or(0, KindStats::len);
     let parts = port.latency.as_ref().map_or(0, |latency| latency.parts.len());
     8 + 3 * (port.ingress.len() + port.egress.len())
         + port.in_drops.len()
         + port.out_drops.len()
         + rules
-        + 4 * remotes
+        + of_kind
         + parts
 }
 

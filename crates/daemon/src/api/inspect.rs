@@ -10,7 +10,6 @@ use netvale_control::types::{
 use netvale_port::RingCounters;
 use netvale_switch::{FdbEntry, Switch};
 
-use super::vxlan;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::permission::{controls, may_join, sees};
@@ -53,7 +52,10 @@ pub fn list_table(d: &Daemon, switch: &str, caller: Caller) -> Option<Vec<TableE
     };
     let mut entries: Vec<_> = s.addresses().entries().into_iter().filter_map(entry).collect();
     for (id, port) in &names {
-        vxlan::add_remote(d, s, *id, &full(port), &mut entries);
+        let full = full(port);
+        if let Some(record) = d.ports.get(&full) {
+            record.behind.add_addresses(s, *id, &full, &mut entries);
+        }
     }
     entries.sort_by_key(|e| (e.vlan, e.mac));
     Some(entries)

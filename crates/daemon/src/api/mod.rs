@@ -12,7 +12,6 @@
 //! | [`counting`] | replies to `top` and for metrics: counters |
 //! | [`events`] | `subscribe` and `unsubscribe` |
 //! | [`trace`] | `trace.begin` and `trace.read` |
-//! | [`vxlan`] | `vxlan.set` and `vxlan.local` |
 //! | [`configuration`] | `config.apply` and `config.export`, and SIGHUP |
 
 pub mod attaching;
@@ -25,4 +24,3 @@ pub mod inspect;
 pub mod netmap;
 pub mod opening;
 pub mod trace;
-pub mod vxlan;

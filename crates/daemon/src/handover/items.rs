@@ -130,17 +130,6 @@ impl Item {
         }
     }
 
-    /// Whether it is about a monitor, which is continued once what it watches is there and in use.
-    pub fn is_of_monitor(&self) -> bool {
-        match self {
-            Item::Port(port) => port.kind == PortKind::Monitor,
-            Item::Client(client) => {
-                matches!(client.connection, ConnectionItem::Attach { holds: Some((HoldItem::Monitor { .. }, _)) })
-            }
-            _ => false,
-        }
-    }
-
     /// Its place in the order in which items are continued: what others need comes first.
     pub fn rank(&self) -> u8 {
         match self {

@@ -18,13 +18,13 @@ use netvale_tap::{Adopted, Link, Tap, TapEgress, TapIngress, adopt};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::continuation::{Continuation, place_of};
 use super::kind::Asked;
 use super::plug::{NewPort, Queues, plug};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon};
 use crate::handover::items::PortItem;
 use crate::refusal::{Refusal, refuse};
-use crate::registry::ports::SwitchPort;
 use crate::system::closing::{self, Strangers};
 
 /// Longest text that is kept of where its namespace is.
@@ -124,11 +124,20 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>, queues: Strangers) -> Result<()
     done
 }
 
+/// How TAPs of clients go on.
+pub const CONTINUATION: Continuation = Continuation {
+    is_for: |item| item.kind == PortKind::Tap && item.declared.is_none(),
+    go_on: continue_port,
+    is_last: false,
+    is_still: false,
+};
+
 /// Continues one of another process.
 ///
 /// # Errors
 /// [`Refusal`] if the descriptors are something else.
-pub fn continue_port(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: State) -> Result<(), Refusal> {
+fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
+    let at = place_of(item)?;
     let BroughtState { name, uso, gro, notes, queues } = state.read()?;
     let tap = Tap::restore(&name, uso, Fd::take_all(queues)?)?;
     let owner = Caller::from(item.owner);
@@ -138,7 +147,7 @@ pub fn continue_port(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: St
     let behind = Box::new(BroughtTap { link, notes, uso, gro, queues: Held { queues, uid: owner.uid } });
     let PortItem { persistent, lossless, .. } = *item;
     let policies = item.policies.clone();
-    plug(d, at, of, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
+    plug(d, &at, of, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
 }
 
 /// A link that says when its interface goes down or away.

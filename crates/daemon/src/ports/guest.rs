@@ -14,6 +14,7 @@ use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::refusal::{Refusal, refuse};
 use crate::rings::guest::{GuestPort, HeldRings};
+use crate::system::sandbox::KernelNeeds;
 
 impl Attachment for HeldRings {
     fn describe(&self, _d: &Daemon) -> Result<Description, Refusal> {
@@ -22,6 +23,15 @@ impl Attachment for HeldRings {
 
     fn close(self: Box<Self>, _d: &mut Daemon, _client: u64) {}
 }
+
+/// What a ptnet device of the machine that the daemon runs in needs of the kernel: also to find its interface, and its
+/// rings.
+pub const KERNEL: KernelNeeds = KernelNeeds {
+    values: &[(libc::SYS_ioctl, 1, &netvale_guest::passthrough::IOCTLS)],
+    devices: netvale_guest::passthrough::devices,
+    listed: &["/sys/class/net", "/sys/devices"],
+    ..KernelNeeds::NOTHING
+};
 
 /// Opens a ptnet device of the virtual machine that this daemon runs in.
 pub fn open(

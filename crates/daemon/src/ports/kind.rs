@@ -1,10 +1,12 @@
 //! Requests to attach a port, as the kinds of ports get them.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use netvale_control::options::OptionsOf;
 use netvale_control::options::kind::KindType;
-use netvale_control::types::PortOptions;
+use netvale_control::types::{KindRequest, PortOptions};
+use netvale_control::{Reply, RpcError};
 use netvale_fdio::state::State;
 use netvale_portspec::AttachSpec;
 
@@ -12,6 +14,7 @@ use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::refusal::Refusal;
 use crate::registry::ports::SwitchPort;
+use crate::system::sandbox::KernelNeeds;
 
 /// A port to attach: the request has been admitted, and its switch's name is valid.
 pub struct Asked<'a> {
@@ -82,10 +85,50 @@ pub struct NamedRings {
 /// Makes the requested port and puts it on its switch.
 pub type Make = fn(&mut Daemon, &Asked<'_>) -> Result<(), Refusal>;
 
+/// Takes away what else is there of a port with that name that begins anew. Returns how long what it takes may be in
+/// use still.
+pub type BeginAnew = fn(&mut Daemon, &str) -> Duration;
+
+/// Requests that ports of one kind alone answer.
+pub struct Methods {
+    /// Answers one, if it is of that kind.
+    pub answer: fn(&mut Daemon, &KindRequest, Caller) -> Option<Result<Reply, RpcError>>,
+    /// Notifications that are due: the connection, and what it is told.
+    pub due: fn(&mut Daemon) -> Vec<(u64, String)>,
+}
+
 /// A kind of port that can be attached.
 pub struct Kind {
     /// The text before the colon in its name; empty for a local port.
     pub prefix: &'static str,
     /// The function that makes such a port.
     pub attach: Make,
+    /// What is done before one begins anew, if something is.
+    pub begin_anew: Option<BeginAnew>,
+    /// What its ports need of the kernel, also those that are opened and not attached.
+    pub kernel: &'static [&'static KernelNeeds],
+    /// Its own requests, if it has some.
+    pub methods: Option<&'static Methods>,
+}
+
+impl Kind {
+    /// A kind that needs nothing else.
+    pub const fn new(prefix: &'static str, attach: Make) -> Kind {
+        Kind { prefix, attach, begin_anew: None, kernel: &[], methods: None }
+    }
+
+    /// The same with what is done before a port begins anew.
+    pub const fn with_begin_anew(self, begin_anew: BeginAnew) -> Kind {
+        Kind { begin_anew: Some(begin_anew), ..self }
+    }
+
+    /// The same with what its ports need of the kernel.
+    pub const fn with_kernel(self, kernel: &'static [&'static KernelNeeds]) -> Kind {
+        Kind { kernel, ..self }
+    }
+
+    /// The same with requests of its own.
+    pub const fn with_methods(self, methods: &'static Methods) -> Kind {
+        Kind { methods: Some(methods), ..self }
+    }
 }

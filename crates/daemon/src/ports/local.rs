@@ -17,6 +17,7 @@ use netvale_portspec::{AttachSpec, PortName, PortSpec};
 use rustix::io::Errno;
 
 use super::attachment::{Attachment, Description, Opened, gone};
+use super::continuation::{Continuation, place_of};
 use super::kind::Asked;
 use super::memory;
 use super::plug::{NewPort, drain, end_monitors, plug, tell_idle, tell_open, unplug};
@@ -175,18 +176,23 @@ fn make(
     Ok(max_offset)
 }
 
+/// How ports that programs open go on.
+pub const CONTINUATION: Continuation =
+    Continuation { is_for: |item| item.kind == PortKind::Local, go_on: continue_port, is_last: false, is_still: true };
+
 /// Continues a port of another process.
 ///
 /// # Errors
 /// [`Refusal`] if its memory or its descriptors are not what they should be.
-pub fn continue_port(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: State) -> Result<(), Refusal> {
+fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
+    let at = place_of(item)?;
     let owner = item.owner.into();
     let (local, ingresses) = continued(d, owner, state)?;
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
     let (persistent, lossless, policies) = (item.persistent, item.lossless, item.policies.clone());
     let new = NewPort { persistent, lossless, policies, ..NewPort::of(Box::new(local), owner) };
-    plug(d, at, (egress, ingresses), new)
+    plug(d, &at, (egress, ingresses), new)
 }
 
 /// The rings of a port of another process, and what comes from them.

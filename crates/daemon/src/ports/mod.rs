@@ -24,12 +24,13 @@
 //! [`memory`] and [`brought`] find the region it lies in, `site` is
 //! where a device's socket is, [`attachment`] is what a connection holds of it, [`faults`] takes it from a program that
 //! misbehaves, [`looking`] finds what happens without the main thread, `notes` has sentences of several kinds, [`kind`]
-//! is what the maker of a port gets.
+//! is what the maker of a port gets, [`continuation`] is how ports of another process go on.
 
 pub mod attachment;
 pub mod bare;
 pub mod brought;
 pub mod brought_tap;
+pub mod continuation;
 pub mod e1000;
 pub mod e1000_pci;
 pub mod echo;
@@ -62,13 +63,12 @@ pub mod virtio;
 pub mod vxlan;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use netvale_abi::nmreq::NR_REG_ALL_NIC;
 use netvale_control::attach::AttachRequest;
-use netvale_control::types::PortKind;
-use netvale_fdio::state::State;
-use netvale_portspec::{Base, PortSpec};
+use netvale_control::types::KindRequest;
+use netvale_control::{Reply, RpcError};
+use netvale_portspec::{AttachSpec, Base, PortSpec};
 use rustix::io::Errno;
 
 use self::attachment::{Attachment, Opened};
@@ -76,72 +76,65 @@ use self::kind::{Asked, Kind, NamedRings};
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::handover::items::{HoldItem, PortItem};
-use crate::refusal::{Refusal, refuse};
+use crate::refusal::Refusal;
 use crate::registry::ports::SwitchPort;
 use crate::rings::local::LocalPort;
 use crate::rings::offsets;
+use crate::system::sandbox::KernelNeeds;
 
 /// The kinds that can be attached to a switch.
 pub const KINDS: &[Kind] = &[
-    Kind { prefix: "", attach: local::attach },
-    Kind { prefix: "tap", attach: tap::attach },
-    Kind { prefix: "vhost", attach: vhost::attach },
-    Kind { prefix: "virtio", attach: virtio::attach },
-    Kind { prefix: "virtio-pci", attach: virtio::attach_pci },
-    Kind { prefix: "ptnet", attach: ptnet::attach },
-    Kind { prefix: "e1000", attach: e1000::attach },
-    Kind { prefix: "e1000-pci", attach: e1000_pci::attach },
-    Kind { prefix: "netmap", attach: nic::attach::attach },
-    Kind { prefix: "pcap", attach: pcap::attach },
-    Kind { prefix: "vxlan", attach: vxlan::attach },
-    Kind { prefix: "null", attach: null::attach },
-    Kind { prefix: "echo", attach: echo::attach },
+    Kind::new("", local::attach),
+    Kind::new("tap", tap::attach).with_kernel(&[&tap::KERNEL]),
+    Kind::new("vhost", vhost::attach),
+    Kind::new("virtio", virtio::attach),
+    Kind::new("virtio-pci", virtio::attach_pci).with_kernel(&[&virtio::KERNEL]),
+    Kind::new("ptnet", ptnet::attach),
+    Kind::new("e1000", e1000::attach),
+    Kind::new("e1000-pci", e1000_pci::attach).with_kernel(&[&virtio::KERNEL]),
+    Kind::new("netmap", nic::attach::attach).with_begin_anew(nic::attach::begin_anew).with_kernel(&[
+        &tap::KERNEL,
+        &nic::kernel::KERNEL,
+        &guest::KERNEL,
+    ]),
+    Kind::new("pcap", pcap::attach),
+    Kind::new("vxlan", vxlan::attach).with_kernel(&[&tunnel::kernel::KERNEL]).with_methods(&tunnel::methods::METHODS),
+    Kind::new("null", null::attach),
+    Kind::new("echo", echo::attach),
 ];
+
+/// What ports of all kinds need of the kernel.
+pub fn kernel_needs() -> Vec<&'static KernelNeeds> {
+    KINDS.iter().flat_map(|kind| kind.kernel).copied().collect()
+}
+
+/// The kind whose name what is attached begins with.
+fn kind_of(spec: &AttachSpec) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| kind.prefix == spec.prefix())
+}
+
+/// Answers a request that ports of one kind alone answer.
+///
+/// # Errors
+/// The kind's; an internal one if no kind answers it.
+pub fn answer(d: &mut Daemon, request: &KindRequest, caller: Caller) -> Result<Reply, RpcError> {
+    let methods = KINDS.iter().filter_map(|kind| kind.methods);
+    let mut answers = methods.filter_map(|methods| (methods.answer)(d, request, caller));
+    answers.next().unwrap_or_else(|| Err(Refusal::internal("a request that no kind of port answers").into()))
+}
+
+/// Notifications of kinds that are due: the connection, and what it is told.
+pub fn due(d: &mut Daemon) -> Vec<(u64, String)> {
+    KINDS.iter().filter_map(|kind| kind.methods).flat_map(|methods| (methods.due)(d)).collect()
+}
 
 /// Attaches a port that stays until it is detached.
 ///
 /// # Errors
 /// [`Refusal`] when the port cannot be made, or its switch has no room.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
-    let kind = KINDS.iter().find(|kind| kind.prefix == asked.spec.prefix());
-    let kind = kind.ok_or_else(|| Refusal::new(Errno::OPNOTSUPP, "this daemon has no such ports"))?;
+    let kind = kind_of(asked.spec).ok_or_else(|| Refusal::new(Errno::OPNOTSUPP, "this daemon has no such ports"))?;
     (kind.attach)(d, asked)
-}
-
-/// Continues a port of another process where that one stopped.
-///
-/// # Errors
-/// [`Refusal`] when what came of it is not what its kind needs.
-pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
-    if item.kind == PortKind::Monitor {
-        return monitor::continue_port(d, item, state);
-    }
-    if let Some(port) = &item.lasting {
-        return persistent::continue_port(d, port, item, state);
-    }
-    let none = || Refusal::new(Errno::OPNOTSUPP, format!("ports of kind {} on no switch", item.kind));
-    if let (PortKind::Ptnet, None, Some((params, _))) = (item.kind, &item.on, &item.declared) {
-        return passthrough::go_on(d, params, item.owner.into(), state);
-    }
-    let (switch, port) = item.on.as_ref().ok_or_else(none)?;
-    let at = SwitchPort::new(switch, port);
-    match item.kind {
-        PortKind::Local => local::continue_port(d, &at, item, state),
-        PortKind::Tap if item.declared.is_none() => brought_tap::continue_port(d, &at, item, state),
-        PortKind::Nic if item.declared.is_none() => nic::attach::continue_stack(d, &at, item, state),
-        _ => {
-            let (params, _) = item.declared.as_ref().ok_or_else(none)?;
-            let spec = params.check().or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
-            let spec = spec.settled(|ifname| d.interfaces.known(ifname).is_some());
-            attach(d, &Asked::new(at, &spec, &params.options, item.owner.into()).continuing(state))
-        }
-    }
-}
-
-/// Takes away what else is there of a port that begins anew. Returns how long what it takes may be in use still, if
-/// the kind says so.
-pub fn begins_anew(d: &mut Daemon, item: &PortItem) -> Option<Duration> {
-    (item.kind == PortKind::Nic).then(|| nic::attach::begins_anew(d, &item.name))
 }
 
 /// The bare name of the persistent port whose record this is, or which it joins to a second switch.

@@ -18,6 +18,7 @@ use netvale_switch::{Forwarder, Port, PortId, Settings, Switch};
 use rustix::io::Errno;
 
 use super::attachment::Opened;
+use super::continuation::Continuation;
 use super::handed::{Handed, domain_of};
 use super::joint::{join, part};
 use super::kind::NamedRings;
@@ -75,11 +76,19 @@ fn nowhere() -> Arc<Switch> {
     Switch::with("", Settings { table_entries: 8, ..Settings::default() })
 }
 
+/// How persistent ports go on, on a switch or not.
+pub const CONTINUATION: Continuation = Continuation {
+    is_for: |item| item.lasting.is_some(),
+    go_on: |d, item, state| continue_port(d, item.lasting.as_deref().unwrap_or(&item.name), item, state),
+    is_last: false,
+    is_still: true,
+};
+
 /// Continues a port of another process, on a switch or not.
 ///
 /// # Errors
 /// [`Refusal`] if its memory or its descriptors are not what they should be, or the switch has no room.
-pub fn continue_port(d: &mut Daemon, port: &str, item: &PortItem, state: State) -> Result<(), Refusal> {
+fn continue_port(d: &mut Daemon, port: &str, item: &PortItem, state: State) -> Result<(), Refusal> {
     let (owner, nowhere) = (Caller::from(item.owner), nowhere());
     let (local, ingresses) = continued(d, owner, state)?;
     let record = record(d, local, ingresses, &nowhere, owner)?;

@@ -19,6 +19,7 @@ use super::kind::Asked;
 use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon};
 use crate::refusal::{Refusal, refuse};
+use crate::system::sandbox::KernelNeeds;
 
 /// The MTU of an interface with which nobody asked for another.
 const USUAL_MTU: u32 = 1500;
@@ -80,6 +81,13 @@ impl Attached for TapPort {
         Ok(Some(State::of(&TapState { name, uso: self.uso, queues })?))
     }
 }
+
+/// What a TAP needs of the kernel.
+pub const KERNEL: KernelNeeds = KernelNeeds {
+    values: &[(libc::SYS_ioctl, 1, &netvale_tap::IOCTLS)],
+    devices: || vec!["/dev/net/tun".into()],
+    ..KernelNeeds::NOTHING
+};
 
 /// Attaches a TAP.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {

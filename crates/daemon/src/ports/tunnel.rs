@@ -1,13 +1,16 @@
 //! What is behind a port of kind VXLAN: a tunnel.
 
+pub mod kernel;
+pub mod methods;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use netvale_control::types::{
-    Mac, PortDetails, PortInfo, PortKind, TunnelStats, VxlanInfo, VxlanNeighbor, VxlanRemote,
+    Mac, PortDetails, PortInfo, PortKind, TableEntry, TunnelStats, VxlanInfo, VxlanNeighbor, VxlanRemote,
 };
 use netvale_fdio::state::{Fd, State};
-use netvale_switch::Knows;
+use netvale_switch::{Knows, PortId, Switch};
 use netvale_vxlan::Tunnel;
 use netvale_vxlan::neighbors::Neighbor;
 use netvale_vxlan::peers::Peer;
@@ -99,13 +102,18 @@ impl Attached for VxlanPort {
 
     fn count(&self, port: &mut PortDetails) {
         let (tunnel, peers) = (&self.tunnel, self.tunnel.peers());
-        port.tunnel = Some(TunnelStats {
+        let tunnel = TunnelStats {
             vni: tunnel.options().vni,
             local: tunnel.endpoint().local(),
             addresses: tunnel.count_addresses() as u64,
             vteps: peers.all().len() as u64,
             remotes: peers.all().iter().take(TunnelStats::MOST).map(remote).collect(),
-        });
+        };
+        port.of_kind = Some(tunnel.into());
+    }
+
+    fn add_addresses(&self, switch: &Switch, id: PortId, full: &str, entries: &mut Vec<TableEntry>) {
+        methods::add_remote(self, switch, id, full, entries);
     }
 
     fn notes(&self) -> Vec<String> {

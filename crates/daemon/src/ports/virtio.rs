@@ -23,6 +23,7 @@ use crate::daemon::{Attached, Daemon, Peers, Record};
 use crate::handover::items::ParkedPort;
 use crate::permission;
 use crate::refusal::{Refusal, refuse};
+use crate::system::sandbox::KernelNeeds;
 
 /// A driver behind a port.
 struct DrivenPort(VirtioPort);
@@ -66,6 +67,13 @@ impl Attached for DrivenPort {
         self.0.save_parked()?.map(|(state, paused)| ParkedPort::of(&state, [paused])).transpose()
     }
 }
+
+/// What a driver of a device on the bus needs of the kernel.
+pub const KERNEL: KernelNeeds = KernelNeeds {
+    values: &[(libc::SYS_ioctl, 1, &netvale_virtio_pci::IOCTLS)],
+    devices: || vec!["/dev/vfio".into()],
+    ..KernelNeeds::NOTHING
+};
 
 /// Attaches a driver for a back end.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {

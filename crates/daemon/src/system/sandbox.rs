@@ -6,6 +6,7 @@
 
 mod arguments;
 mod files;
+mod needs;
 mod reach;
 mod rights;
 #[cfg(test)]
@@ -14,9 +15,10 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, TargetArch};
 use thiserror::Error;
 
+pub use needs::{Argument, KernelNeeds, int};
 pub use reach::Reach;
 pub use rights::{Extra, keep};
 
@@ -40,18 +42,23 @@ pub enum SandboxError {
     Arch,
 }
 
-/// Enters the sandbox: of the file system, only `run_dir`, `dirs`, the TUN device and vfio stay reachable; `config`,
-/// the daemon's own file, can be read again.
+/// Enters the sandbox: of the file system, only `run_dir`, `dirs` and what `kinds` of ports need stay reachable;
+/// `config`, the daemon's own file, can be read again.
 ///
 /// # Errors
 /// [`SandboxError`] if a step fails; the process may then be partly restricted and should end.
-pub fn enter(run_dir: &Path, dirs: &[PathBuf], config: Option<&Path>) -> Result<(), SandboxError> {
+pub fn enter(
+    run_dir: &Path,
+    dirs: &[PathBuf],
+    config: Option<&Path>,
+    kinds: &[&KernelNeeds],
+) -> Result<(), SandboxError> {
     rights::keep(Extra::None)?;
-    files::restrict(run_dir, dirs, config)?;
+    files::restrict(run_dir, dirs, config, kinds)?;
     let arch = std::env::consts::ARCH.try_into().map_err(|_| SandboxError::Arch)?;
     // Once the second is on, no other can be added.
     seccompiler::apply_filter(&missing(arch)?)?;
-    seccompiler::apply_filter(&filter(arch)?)?;
+    seccompiler::apply_filter(&filter(arch, kinds)?)?;
     Ok(())
 }
 
@@ -63,15 +70,22 @@ fn missing(arch: TargetArch) -> Result<BpfProgram, SandboxError> {
 }
 
 /// Every other call fails with EPERM, so that a forgotten one is an error message and not a dead daemon.
-fn filter(arch: TargetArch) -> Result<BpfProgram, SandboxError> {
-    let mut rules: BTreeMap<i64, _> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
-    rules.extend(arguments::rules(std::process::id())?);
+fn filter(arch: TargetArch, kinds: &[&KernelNeeds]) -> Result<BpfProgram, SandboxError> {
     let deny = SeccompAction::Errno(libc::EPERM as u32);
-    Ok(SeccompFilter::new(rules, deny, SeccompAction::Allow, arch)?.try_into()?)
+    Ok(SeccompFilter::new(rules(std::process::id(), kinds)?, deny, SeccompAction::Allow, arch)?.try_into()?)
 }
 
-/// The system calls of a running daemon whatever their arguments: sockets, descriptors, memory, threads, time; no exec,
-/// no mount, no namespaces. Those that are allowed with some arguments only are in [`arguments`].
+/// The calls that the process `own` may make, and with which arguments.
+fn rules(own: u32, kinds: &[&KernelNeeds]) -> Result<BTreeMap<i64, Vec<SeccompRule>>, SandboxError> {
+    let mut rules = arguments::rules(own, kinds)?;
+    let any = ALLOWED.iter().chain(kinds.iter().flat_map(|kind| kind.any));
+    rules.extend(any.map(|&call| (call, Vec::new())));
+    Ok(rules)
+}
+
+/// The system calls of every running daemon whatever their arguments: sockets, descriptors, memory, threads, time; no
+/// exec, no mount, no namespaces. Those that are allowed with some arguments only are in [`arguments`], those that
+/// kinds of ports need in their files.
 const ALLOWED: &[i64] = &[
     // Descriptors.
     libc::SYS_read,
@@ -115,8 +129,6 @@ const ALLOWED: &[i64] = &[
     libc::SYS_sendmsg,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
-    libc::SYS_sendmmsg,
-    libc::SYS_recvmmsg,
     libc::SYS_getsockopt,
     libc::SYS_getsockname,
     // Memory.

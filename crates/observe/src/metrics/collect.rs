@@ -1,27 +1,17 @@
-//! A daemon's answer as samples: a *snapshot* that the encoder goes through, family by family. A sample has labels and
-//! a *value*.
+//! A daemon's answer as samples: a *snapshot* that the encoder goes through, family by family.
 
 use std::fmt::Result as Encoded;
 
 use netvale_control::types::{
-    AllStats, Drops, Latency, PolicyStats, PortDetails, PortState, RingStats, RuleStats, SwitchStats, TunnelStats,
-    WorkerStats,
+    AllStats, Drops, PolicyStats, PortDetails, PortState, RingStats, RuleStats, SwitchStats, WorkerStats,
 };
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
+use prometheus_client::encoding::DescriptorEncoder;
 
-use crate::metrics::families::{self as f, Family, Type};
-
-/// A sample's value.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value {
-    /// A count.
-    Count(u64),
-    /// A time, in nanoseconds, which is encoded in seconds.
-    Nanoseconds(u64),
-}
-
-use Value::{Count, Nanoseconds};
+use crate::kinds;
+use crate::metrics::families as f;
+use crate::metrics::samples::Value::{self, Count, Nanoseconds};
+use crate::metrics::samples::{Label, NONE, Samples, both, whose};
 
 /// A daemon's counters at one moment.
 #[derive(Clone, Debug)]
@@ -38,66 +28,10 @@ impl Collector for Snapshot {
         ports(&mut samples, &all.ports)?;
         rings(&mut samples, &all.ports)?;
         policies(&mut samples, &all.ports)?;
-        tunnels(&mut samples, &all.ports)?;
+        kinds::KINDS.iter().try_for_each(|kind| (kind.encode)(&mut samples, &all.ports))?;
         regions(&mut samples, all)?;
         workers(&mut samples, &all.workers)
     }
-}
-
-/// A label, and several of them. Their values are escaped when they are encoded.
-type Label<'a> = (&'static str, &'a str);
-const NONE: [Label<'static>; 0] = [];
-
-/// Encodes families.
-struct Samples<'a>(DescriptorEncoder<'a>);
-
-impl Samples<'_> {
-    fn all<L: EncodeLabelSet>(&mut self, family: &Family, samples: impl IntoIterator<Item = (L, Value)>) -> Encoded {
-        let mut encoder =
-            self.0.encode_descriptor(family.name, family.help, family.unit.as_ref(), family.of.encoded())?;
-        for (labels, value) in samples {
-            let mut one = encoder.encode_family(&labels)?;
-            match (family.of, value) {
-                (Type::Counter, Count(n)) => one.encode_counter::<NoLabelSet, _, u64>(&n, None)?,
-                (Type::Counter, Nanoseconds(n)) => one.encode_counter::<NoLabelSet, _, u64>(&seconds(n), None)?,
-                (_, Count(n)) => one.encode_gauge(&n)?,
-                (_, Nanoseconds(n)) => one.encode_gauge(&seconds(n))?,
-            }
-        }
-        Ok(())
-    }
-
-    fn histograms<'a, L: EncodeLabelSet>(
-        &mut self,
-        family: &Family,
-        samples: impl IntoIterator<Item = (L, &'a Latency)>,
-    ) -> Encoded {
-        let mut encoder =
-            self.0.encode_descriptor(family.name, family.help, family.unit.as_ref(), family.of.encoded())?;
-        for (labels, latency) in samples {
-            let one = &mut encoder.encode_family(&labels)?;
-            let (sum, parts) = (seconds(latency.sum_ns), parts(latency));
-            let frames = parts.iter().map(|(_, frames)| frames).sum();
-            one.encode_histogram::<NoLabelSet>(sum, frames, &parts, None)?;
-        }
-        Ok(())
-    }
-
-    fn info<L: EncodeLabelSet>(&mut self, family: &Family, samples: impl IntoIterator<Item = L>) -> Encoded {
-        let mut encoder = self.0.encode_descriptor(family.name, family.help, None, family.of.encoded())?;
-        samples.into_iter().try_for_each(|labels| encoder.encode_info(&labels))
-    }
-}
-
-fn seconds(nanoseconds: u64) -> f64 {
-    nanoseconds as f64 / 1e9
-}
-
-/// The frames up to each bound in seconds, those of the bounds before left out.
-fn parts(latency: &Latency) -> Vec<(f64, u64)> {
-    let frames = |bound| latency.parts.iter().filter(|part| part.up_to_ns == bound).map(|part| part.frames).sum();
-    let bounds = Latency::BOUNDS_NS.into_iter().map(|bound| (seconds(bound), frames(Some(bound))));
-    bounds.chain([(f64::INFINITY, frames(None))]).collect()
 }
 
 fn switches(samples: &mut Samples<'_>, switches: &[SwitchStats]) -> Encoded {
@@ -119,11 +53,6 @@ fn switches(samples: &mut Samples<'_>, switches: &[SwitchStats]) -> Encoded {
     of(&f::MULTICAST_LOST, |one| Some(one.multicast?.lost))
 }
 
-/// The labels of all that is a port's.
-fn whose(port: &PortDetails) -> [Label<'_>; 2] {
-    [("port", port.name.as_str()), ("switch", port.switch.as_deref().unwrap_or_default())]
-}
-
 fn ports(samples: &mut Samples<'_>, ports: &[PortDetails]) -> Encoded {
     let regions: Vec<_> = ports.iter().map(|port| port.region.map(|id| id.to_string()).unwrap_or_default()).collect();
     let infos = ports.iter().zip(&regions);
@@ -132,11 +61,6 @@ fn ports(samples: &mut Samples<'_>, ports: &[PortDetails]) -> Encoded {
         infos.map(|(port, region)| (whose(port), [("kind", port.kind.as_str()), ("region", region)])),
     )?;
     samples.all(&f::PORT_OPEN, ports.iter().map(|port| (whose(port), Count((port.state == PortState::Open).into()))))
-}
-
-/// Both directions of a port.
-fn both<T>(of_in: T, of_out: T) -> [([Label<'static>; 1], T); 2] {
-    [([("direction", "in")], of_in), ([("direction", "out")], of_out)]
 }
 
 fn rings(samples: &mut Samples<'_>, ports: &[PortDetails]) -> Encoded {
@@ -198,25 +122,6 @@ fn policies(samples: &mut Samples<'_>, ports: &[PortDetails]) -> Encoded {
         both.filter_map(move |(direction, frames)| Some(((whose(port), direction), Count(frames?))))
     });
     samples.all(&f::PORT_LINK_FRAMES, links)
-}
-
-fn tunnels(samples: &mut Samples<'_>, ports: &[PortDetails]) -> Encoded {
-    let tunnels = || ports.iter().filter_map(|port| Some((port, port.tunnel.as_ref()?)));
-    let about = |tunnel: &TunnelStats| ([("vni", u64::from(tunnel.vni))], [("local", tunnel.local.to_string())]);
-    samples.info(&f::TUNNEL, tunnels().map(|(port, tunnel)| (whose(port), about(tunnel))))?;
-    samples.all(&f::TUNNEL_ADDRESSES, tunnels().map(|(port, tunnel)| (whose(port), Count(tunnel.addresses))))?;
-    samples.all(&f::TUNNEL_VTEPS, tunnels().map(|(port, tunnel)| (whose(port), Count(tunnel.vteps))))?;
-    let mut of = |family, value: fn(&netvale_control::types::VxlanRemote) -> [u64; 2]| {
-        let remotes = tunnels().flat_map(|(port, tunnel)| tunnel.remotes.iter().map(move |remote| (port, remote)));
-        let counts = remotes.flat_map(|(port, remote)| {
-            let [got, sent] = value(remote);
-            let vtep = remote.vtep.to_string();
-            both(got, sent).map(|(direction, n)| ((whose(port), ([("vtep", vtep.clone())], direction)), Count(n)))
-        });
-        samples.all(family, counts)
-    };
-    of(&f::TUNNEL_FRAMES, |remote| [remote.in_frames, remote.out_frames])?;
-    of(&f::TUNNEL_BYTES, |remote| [remote.in_bytes, remote.out_bytes])
 }
 
 fn regions(samples: &mut Samples<'_>, all: &AllStats) -> Encoded {

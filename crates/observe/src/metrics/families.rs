@@ -1,8 +1,8 @@
 //! The families of metrics, each written once. A *family* has a name, a type, a unit and labels; its samples differ in
 //! the labels' values.
 //!
-//! Names are for good: dashboards and alerts of others are made of them. A family that is not in this table is not
-//! encoded.
+//! Names are for good: dashboards and alerts of others are made of them. A family that is in no table, here or of a
+//! kind of ports, is not encoded.
 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
@@ -82,27 +82,35 @@ impl Family {
     }
 }
 
+/// Makes families of a row for each, and a list of them in the order in which they are encoded.
 macro_rules! families {
-    ($($constant:ident = $of:ident $name:literal $(in $unit:ident)? [$($label:literal),*] $help:literal;)*) => {
+    (
+        $(#[doc = $doc:literal])+ $all:ident:
+        $($constant:ident = $of:ident $name:literal $(in $unit:ident)? [$($label:literal),*] $help:literal;)*
+    ) => {
         $(
             #[doc = $help]
-            pub static $constant: Family = Family {
+            pub static $constant: $crate::metrics::families::Family = $crate::metrics::families::Family {
                 name: $name,
-                of: Type::$of,
-                unit: families!(@unit $($unit)?),
+                of: $crate::metrics::families::Type::$of,
+                unit: $crate::metrics::families::families!(@unit $($unit)?),
                 labels: &[$($label),*],
                 help: $help,
             };
         )*
 
-        /// All families, in the order in which they are encoded.
-        pub static FAMILIES: &[&Family] = &[$(&$constant),*];
+        $(#[doc = $doc])+
+        pub const $all: &[&$crate::metrics::families::Family] = &[$(&$constant),*];
     };
     (@unit) => { None };
-    (@unit $unit:ident) => { Some(Unit::$unit) };
+    (@unit $unit:ident) => { Some(prometheus_client::registry::Unit::$unit) };
 }
 
+pub(crate) use families;
+
 families! {
+    /// Families that come before those of single kinds of ports.
+    FIRST:
     BUILD = Info "build" ["version"] "The daemon's release.";
     STALLS = Counter "stalls" [] "How often the daemon's main thread was held up for more than 100 ms.";
     REFUSALS = Counter "refusals" [] "Requests and connections that the daemon refused.";
@@ -143,14 +151,11 @@ families! {
         "Frames that a rule of the port's filter decided about.";
     PORT_LINK_FRAMES = Gauge "port_link_frames" ["port", "switch", "direction"]
         "Frames under way on the port's link: delayed, or waiting for their rate.";
+}
 
-    TUNNEL = Info "tunnel" ["port", "switch", "vni", "local"] "A VXLAN port: its VNI, and its endpoint on this host.";
-    TUNNEL_ADDRESSES = Gauge "tunnel_addresses" ["port", "switch"] "Addresses that are known behind other endpoints.";
-    TUNNEL_VTEPS = Gauge "tunnel_vteps" ["port", "switch"] "Other endpoints (VTEPs).";
-    TUNNEL_FRAMES = Counter "tunnel_frames" ["port", "switch", "vtep", "direction"]
-        "Frames from and to another endpoint; of a tunnel's first 256.";
-    TUNNEL_BYTES = Counter "tunnel" in Bytes ["port", "switch", "vtep", "direction"] "Bytes of these frames.";
-
+families! {
+    /// Families that come behind them.
+    REST:
     REGION_BYTES = Gauge "region" in Bytes ["region", "uid"] "Memory of a region.";
     REGION_BUFFERS = Gauge "region_buffers" ["region", "uid"] "Buffers of a region.";
 

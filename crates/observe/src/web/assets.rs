@@ -1,6 +1,9 @@
-//! The page's files, as they lie beside this one: what a browser gets, and all of it.
+//! The page's files, as they lie beside this one, and one with words for the kinds of ports: what a browser gets, and
+//! all of it.
 
 use std::sync::Arc;
+
+use netvale_control::types::PortKind;
 
 use crate::http::answer::Answer;
 
@@ -9,8 +12,8 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
-/// Path, type and text of each file.
-pub const FILES: [(&str, &str, &str); 15] = [
+/// Path, type and text of each file that lies beside this one.
+const FILES: [(&str, &str, &str); 15] = [
     ("/", HTML, include_str!("assets/index.html")),
     ("/style.css", CSS, include_str!("assets/style.css")),
     ("/icon.svg", SVG, include_str!("assets/icon.svg")),
@@ -28,11 +31,23 @@ pub const FILES: [(&str, &str, &str); 15] = [
     ("/capture.js", SCRIPT, include_str!("assets/capture.js")),
 ];
 
+/// Path, type and text of each file.
+pub fn files() -> impl Iterator<Item = (&'static str, &'static str, Arc<str>)> {
+    let made = [("/kinds.js", SCRIPT, kinds().into())];
+    FILES.into_iter().map(|(path, kind, text)| (path, kind, text.into())).chain(made)
+}
+
+/// What people call the kinds of ports, by the protocol's words.
+fn kinds() -> String {
+    let rows = PortKind::ALL.iter().map(|kind| format!("  {}: {:?},\n", kind.as_str(), kind.label()));
+    format!("export const KINDS = {{\n{}}};\n", rows.collect::<String>())
+}
+
 /// The file at a path.
 #[must_use]
 pub fn at(path: &str) -> Option<Answer> {
-    let (_, kind, text) = FILES.iter().find(|(known, ..)| *known == path)?;
-    Some(Answer::page(kind, Arc::from(*text)))
+    let (_, kind, text) = files().find(|(known, ..)| *known == path)?;
+    Some(Answer::page(kind, text))
 }
 
 #[cfg(test)]
@@ -43,7 +58,7 @@ mod tests {
     /// page, which its policy forbids.
     #[test]
     fn own_and_plain() {
-        for (path, _, text) in FILES {
+        for (path, _, text) in files() {
             let text = text.replace("http://www.w3.org/2000/svg", "");
             for forbidden in [
                 "http:",
@@ -66,8 +81,8 @@ mod tests {
     /// Objective: all that a file refers to is there.
     #[test]
     fn complete() {
-        let is_there = |name: &str| FILES.iter().any(|(path, ..)| path.strip_prefix('/') == Some(name));
-        for (path, _, text) in FILES {
+        let is_there = |name: &str| files().any(|(path, ..)| path.strip_prefix('/') == Some(name));
+        for (path, _, text) in files() {
             for mark in ["from \"./", "src=\"", "href=\""] {
                 for (_, rest) in text.match_indices(mark).map(|(at, _)| text.split_at(at + mark.len())) {
                     let name = rest.split('"').next().unwrap_or_default();

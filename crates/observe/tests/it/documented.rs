@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use netvale_observe::metrics::families::FAMILIES;
+use netvale_observe::metrics::all;
+use netvale_observe::metrics::families::Family;
 use serde_json::Value;
 
 const PAGE: &str = include_str!("../../../../docs/reference/metrics.md");
@@ -16,13 +17,13 @@ const ALERTS: &str = include_str!("../../../../dist/prometheus/netvale.rules.yml
 fn page_is_the_table() {
     let rows: Vec<_> = PAGE.lines().filter(|line| line.starts_with("| `netvale_")).collect();
     let or_none = |text: String| if text.is_empty() { "–".to_owned() } else { text };
-    let row = |family: &&netvale_observe::metrics::families::Family| {
+    let row = |family: &'static Family| {
         let labels: Vec<_> = family.labels.iter().map(|label| format!("`{label}`")).collect();
         let unit = family.unit.as_ref().map(|unit| unit.as_str().to_owned()).unwrap_or_default();
         let (labels, unit) = (or_none(labels.join(", ")), or_none(unit));
         format!("| `{}` | {} | {labels} | {unit} | {} |", family.sample(), family.of.word(), family.help)
     };
-    assert_eq!(rows, FAMILIES.iter().map(row).collect::<Vec<_>>());
+    assert_eq!(rows, all().map(row).collect::<Vec<_>>());
 }
 
 /// Names of samples in a text.
@@ -32,9 +33,8 @@ fn names(text: &str) -> BTreeSet<&str> {
 }
 
 fn are_known(what: &str, text: &str) {
-    let of =
-        |family: &&netvale_observe::metrics::families::Family| family.samples().into_iter().chain([family.sample()]);
-    let known: BTreeSet<_> = FAMILIES.iter().flat_map(of).collect();
+    let of = |family: &'static Family| family.samples().into_iter().chain([family.sample()]);
+    let known: BTreeSet<_> = all().flat_map(of).collect();
     let used = names(text);
     assert!(!used.is_empty(), "{what}");
     for name in used {
@@ -61,9 +61,9 @@ fn queries_are_documented() {
 /// twice.
 #[test]
 fn names_are_names() {
-    let all: BTreeSet<_> = FAMILIES.iter().map(|family| family.sample()).collect();
-    assert_eq!(all.len(), FAMILIES.len());
-    for family in FAMILIES {
+    let names: BTreeSet<_> = all().map(|family| family.sample()).collect();
+    assert_eq!(names.len(), all().count());
+    for family in all() {
         let names = family.labels.iter().chain([&family.name]);
         for name in names {
             assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !name.ends_with("_total"), "{name}");

@@ -13,7 +13,7 @@ use netvale_observe::http::handler::Handler;
 use netvale_observe::http::head::Head;
 use netvale_observe::http::hosts::ServerNames;
 use netvale_observe::source::Source;
-use netvale_observe::web::assets::FILES;
+use netvale_observe::web::assets::files;
 use netvale_observe::web::capture::{Capture, Captures, Tap};
 use netvale_observe::web::guard::Guard;
 use netvale_observe::web::page::WebPage;
@@ -106,9 +106,9 @@ fn who_gets_what() {
     let dir = tempfile::tempdir().expect("a folder");
     daemon(dir.path());
     let page = page(dir.path());
-    for (path, kind, file) in FILES {
+    for (path, kind, file) in files() {
         let answer = ask(&page, &format!("GET {path}"), "");
-        assert_eq!((answer.status, answer.content_type, text(&answer)), (Status::Ok, kind, file));
+        assert_eq!((answer.status, answer.content_type, text(&answer)), (Status::Ok, kind, &*file));
         let head = answer.head();
         assert!(head.contains("\r\nContent-Security-Policy: default-src 'none'; "), "{head}");
         assert!(

@@ -10,4 +10,5 @@ pub(super) const KIND: Kind = Kind {
     help: &[("e1000:/PATH", "an Intel 82540EM by vfio-user at this socket: any virtual machine's own driver")],
     takes: &["gro", "itr", "socket_mode", "socket_user", "socket_group", "mac"],
     adjusts: &[],
+    page: "reference/e1000.md",
 };

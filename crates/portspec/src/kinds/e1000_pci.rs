@@ -10,4 +10,5 @@ pub(super) const KIND: Kind = Kind {
     help: &[("e1000-pci:ADDRESS", "the same for an e1000")],
     takes: &["slots"],
     adjusts: &[],
+    page: "reference/e1000.md",
 };

@@ -10,4 +10,5 @@ pub(super) const KIND: Kind = Kind {
     help: &[("echo:[NAME]", "sends every frame back with its addresses swapped, for tests")],
     takes: &["slots"],
     adjusts: &[],
+    page: "reference/port-names.md",
 };

@@ -15,6 +15,7 @@ pub(super) const KIND: Kind = Kind {
     help: &[("NAME", "a port that local programs open as SWITCH:NAME")],
     takes: &["rings", "slots", "buf_size", "extra_bufs", "huge", "vnet_hdr", "no_segments"],
     adjusts: &[],
+    page: "guide/first-switch.md",
 };
 
 /// A port that local processes open.

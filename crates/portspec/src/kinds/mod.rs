@@ -109,6 +109,8 @@ pub struct Kind {
     pub takes: &'static [&'static str],
     /// Keys of those options that change while frames pass, besides policies.
     pub adjusts: &'static [&'static str],
+    /// The page of the documentation that says more, below `docs`.
+    pub page: &'static str,
 }
 
 /// A [`Kind`] as a type.
@@ -158,12 +160,16 @@ impl fmt::Display for Kind {
 }
 
 /// Makes [`AttachSpec`] and [`PortKind`] of a row for each kind: its variant, what stands behind the colon and the word
-/// before it, its file, the [`Kind`]s that options tell apart, and what lists call it, where that is not what another
-/// row says.
+/// before it, its file, the [`Kind`]s that options tell apart, and what lists and pages call it, where that is not what
+/// another row says.
 macro_rules! kinds {
     (
-        $( $(#[doc = $doc:literal])+ $kind:ident($named:ident) $prefix:literal $module:ident [$($type:ident $row:ident)+] $($listed:ident $word:literal)? )+
-        opened: $( $(#[doc = $opened_doc:literal])+ $opened:ident $opened_word:literal )+
+        $(
+            $(#[doc = $doc:literal])+
+            $kind:ident($named:ident) $prefix:literal $module:ident [$($type:ident $row:ident)+]
+            $($listed:ident $word:literal $label:literal)?
+        )+
+        opened: $( $(#[doc = $opened_doc:literal])+ $opened:ident $opened_word:literal $opened_label:literal )+
     ) => {
         $($(
             #[doc = concat!("The kind of `", $prefix, ":` as a type.")]
@@ -261,11 +267,23 @@ macro_rules! kinds {
         }
 
         impl PortKind {
+            /// All of them.
+            pub const ALL: &'static [PortKind] =
+                &[$( $( PortKind::$listed, )? )+ $( PortKind::$opened, )+];
+
             /// The protocol's word for it.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $( $( PortKind::$listed => $word, )? )+
                     $( PortKind::$opened => $opened_word, )+
+                }
+            }
+
+            /// What a page for people calls it; of a virtual machine's port, it begins with "guest".
+            pub const fn label(self) -> &'static str {
+                match self {
+                    $( $( PortKind::$listed => $label, )? )+
+                    $( PortKind::$opened => $opened_label, )+
                 }
             }
         }
@@ -274,36 +292,36 @@ macro_rules! kinds {
 
 kinds! {
     /// `NAME`, `SWITCH:NAME`: a port that local processes open.
-    Local(LocalPort) "" local [Local KIND] Local "local"
+    Local(LocalPort) "" local [Local KIND] Local "local" "program"
     /// `tap:NAME`: a TAP device, towards the host's network stack.
-    Tap(TapName) "tap" tap [Tap KIND] Tap "tap"
+    Tap(TapName) "tap" tap [Tap KIND] Tap "tap" "TAP"
     /// `vhost:/PATH`: a vhost-user device, for a virtual machine's virtio-net driver.
-    Vhost(SocketPath) "vhost" vhost [Vhost KIND] Vhost "vhost"
+    Vhost(SocketPath) "vhost" vhost [Vhost KIND] Vhost "vhost" "guest · virtio"
     /// `virtio:/PATH`: a virtio-net driver, for a vhost-user device at that socket.
-    Virtio(SocketPath) "virtio" virtio [Virtio KIND] Virtio "virtio"
+    Virtio(SocketPath) "virtio" virtio [Virtio KIND] Virtio "virtio" "back end · virtio"
     /// `virtio-pci:ADDR`: a virtio-net driver, for the PCI device at that address.
     VirtioPci(PciAddress) "virtio-pci" virtio_pci [VirtioPci KIND]
     /// `ptnet:/PATH`: a ptnet device, for a virtual machine.
-    Ptnet(SocketPath) "ptnet" ptnet [Ptnet KIND] Ptnet "ptnet"
+    Ptnet(SocketPath) "ptnet" ptnet [Ptnet KIND] Ptnet "ptnet" "guest · ptnet"
     /// `e1000:/PATH`: an emulated e1000, for a virtual machine.
-    E1000(SocketPath) "e1000" e1000 [E1000 KIND] E1000 "e1000"
+    E1000(SocketPath) "e1000" e1000 [E1000 KIND] E1000 "e1000" "guest · e1000"
     /// `e1000-pci:ADDR`: a driver for the e1000 at that address of the bus.
     E1000Pci(PciAddress) "e1000-pci" e1000_pci [E1000Pci KIND]
     /// `netmap:IF…`: a network interface.
-    Netmap(NicSpec) "netmap" netmap [Netmap KIND] Nic "nic"
+    Netmap(NicSpec) "netmap" netmap [Netmap KIND] Nic "nic" "interface"
     /// `pcap:IN`, `pcap:in=FILE,out=FILE`: capture files.
-    Pcap(PcapFiles) "pcap" pcap [Replay REPLAY Capture CAPTURE] Pcap "pcap"
+    Pcap(PcapFiles) "pcap" pcap [Replay REPLAY Capture CAPTURE] Pcap "pcap" "capture"
     /// `vxlan:VNI,local=IP[,remote=IP…][,port=N]`: a tunnel to other hosts.
-    Vxlan(VxlanSpec) "vxlan" vxlan [Vxlan KIND] Vxlan "vxlan"
+    Vxlan(VxlanSpec) "vxlan" vxlan [Vxlan KIND] Vxlan "vxlan" "tunnel"
     /// `null:[NAME]`: swallows every frame.
-    Null(OwnName) "null" null [Null KIND] Null "null"
+    Null(OwnName) "null" null [Null KIND] Null "null" "null"
     /// `echo:[NAME]`: sends every frame back.
-    Echo(OwnName) "echo" echo [Echo KIND] Echo "echo"
+    Echo(OwnName) "echo" echo [Echo KIND] Echo "echo" "echo"
     opened:
     /// A pipe between two processes.
-    Pipe "pipe"
+    Pipe "pipe" "pipe"
     /// A copy of another port's traffic.
-    Monitor "monitor"
+    Monitor "monitor" "monitor"
 }
 
 impl AttachSpec {

@@ -17,6 +17,7 @@ pub(super) const KIND: Kind = Kind {
     help: &[("netmap:INTERFACE", "a network interface of this host, through AF_XDP")],
     takes: &["slots", "gro", "host"],
     adjusts: &[],
+    page: "guide/interfaces.md",
 };
 
 /// A [`PortSpec`] of an interface, never of a switch.

@@ -10,4 +10,5 @@ pub(super) const KIND: Kind = Kind {
     help: &[("null:[NAME]", "discards and counts every frame, for measuring")],
     takes: &[],
     adjusts: &[],
+    page: "reference/port-names.md",
 };

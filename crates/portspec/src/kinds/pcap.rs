@@ -18,6 +18,7 @@ pub(super) const REPLAY: Kind = Kind {
     ],
     takes: &["loop", "speed", "capture_limit"],
     adjusts: &[],
+    page: "guide/capture.md",
 };
 
 /// A capture file that is only written.
@@ -28,6 +29,7 @@ pub(super) const CAPTURE: Kind = Kind {
     help: &[],
     takes: &["capture_limit"],
     adjusts: &[],
+    page: "guide/capture.md",
 };
 
 /// Capture files of a port; at least one.

@@ -23,4 +23,5 @@ pub(super) const KIND: Kind = Kind {
         "mac",
     ],
     adjusts: &[],
+    page: "guide/ptnet.md",
 };

@@ -12,6 +12,7 @@ pub(super) const KIND: Kind = Kind {
     help: &[("tap:NAME", "a TAP device: the host's network stack")],
     takes: &["rings", "mtu", "netns", "gro", "mac"],
     adjusts: &["mtu"],
+    page: "guide/first-switch.md",
 };
 
 impl AfterColon for TapName {

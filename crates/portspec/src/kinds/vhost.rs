@@ -10,4 +10,5 @@ pub(super) const KIND: Kind = Kind {
     help: &[("vhost:/PATH", "a vhost-user device at this socket: a virtual machine's virtio-net")],
     takes: &["rings", "mtu", "gro", "client", "socket_mode", "socket_user", "socket_group", "mac"],
     adjusts: &["mtu"],
+    page: "guide/virtual-machines.md",
 };

@@ -10,4 +10,5 @@ pub(super) const KIND: Kind = Kind {
     help: &[("virtio:/PATH", "a virtio-net driver, for the vhost-user back end at this socket")],
     takes: &["rings", "slots", "packed", "no_mergeable", "no_in_order", "vector", "gro"],
     adjusts: &[],
+    page: "guide/virtual-machines.md",
 };

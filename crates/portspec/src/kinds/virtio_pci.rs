@@ -13,4 +13,5 @@ pub(super) const KIND: Kind = Kind {
     )],
     takes: &["rings", "slots", "packed", "no_mergeable", "no_in_order", "vector", "gro"],
     adjusts: &[],
+    page: "guide/virtual-machines.md",
 };

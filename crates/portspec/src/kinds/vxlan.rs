@@ -23,6 +23,7 @@ pub(super) const KIND: Kind = Kind {
     help: &[("vxlan:VNI,local=IP[,remote=IP...][,port=N]", "a tunnel to other hosts' VXLAN endpoints")],
     takes: &["mtu", "evpn", "any_remote", "ageing", "ttl", "dscp", "fragment", "no_udp_checksum"],
     adjusts: &[],
+    page: "guide/hosts.md",
 };
 
 /// A VXLAN tunnel: its VNI, the tunnel endpoint of this host, and those of others.

@@ -1,4 +1,5 @@
 //! Names of ports and what they mean.
 
+mod documented;
 mod grammar;
 mod properties;

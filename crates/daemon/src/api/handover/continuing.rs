@@ -22,8 +22,8 @@ use crate::handover::frames;
 use crate::handover::items::{
     ClientItem, ConnectionItem, CountersItem, Counts, Item, PortItem, RegionItem, SwitchItem, VLAN_SHIFT,
 };
-use crate::ports;
 use crate::ports::nic::continued::Interface;
+use crate::ports::{self, continuation};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::Declared;
 use crate::registry::regions::FilePlace;
@@ -64,8 +64,8 @@ pub struct Continued {
     regions: Vec<Arc<Region>>,
     interfaces: Vec<Interface>,
     counters: CountersItem,
-    /// Monitors and their connections.
-    monitors: Vec<Item>,
+    /// What is continued once all other ports are there and in use.
+    last: Vec<Item>,
     /// Who waits for holes in users' memory.
     waiters: BTreeMap<u32, Rc<HoleWaiter>>,
 }
@@ -81,8 +81,8 @@ impl Continued {
     /// # Errors
     /// A sentence that says what cannot be continued, and why.
     pub fn add(&mut self, d: &mut Daemon, item: Item) -> Result<(), String> {
-        if item.is_of_monitor() {
-            self.monitors.push(item);
+        if continuation::is_last(&item) {
+            self.last.push(item);
             return Ok(());
         }
         self.add_now(d, item)
@@ -163,9 +163,9 @@ impl Continued {
     /// connections.
     pub fn begin_others(mut self, d: &mut Daemon) -> Vec<Client> {
         d.interfaces.own();
-        let mut monitors = std::mem::take(&mut self.monitors);
-        monitors.sort_by_key(Item::rank);
-        for item in monitors {
+        let mut last = std::mem::take(&mut self.last);
+        last.sort_by_key(Item::rank);
+        for item in last {
             if let Err(why) = self.add_now(d, item) {
                 tracing::error!(why, "a monitor is lost");
             }
@@ -210,7 +210,7 @@ fn region(d: &mut Daemon, item: RegionItem) -> Result<Arc<Region>, Refusal> {
 
 fn port(d: &mut Daemon, item: &mut PortItem, state: State) -> Result<(), Refusal> {
     let waiting = item.frames.take().map(|file| frames::unpack(file.take()?)).transpose()?.unwrap_or_default();
-    ports::continue_port(d, item, state)?;
+    continuation::continue_port(d, item, state)?;
     if d.ports.get(&item.name).is_some_and(|record| record.policies != item.policies) {
         ports::policies::put(d, &item.name, &item.policies)?;
     }
@@ -253,7 +253,7 @@ fn declared(item: &PortItem) -> Option<Declared> {
 /// Attaches a port that does not continue, once what it takes is free: until then at most, or a while for the queues of
 /// an interface.
 fn attach_patiently(d: &mut Daemon, item: &PortItem, until: Instant) -> Result<(), Refusal> {
-    let longest = ports::begins_anew(d, item);
+    let longest = continuation::begin_anew(d, item);
     let until = longest.map_or(until, |longest| Instant::now() + longest);
     attaching::once_free(d, until, |d| attach_anew(d, item))
 }

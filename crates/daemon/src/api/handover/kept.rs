@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use netvale_control::types::PortKind;
-
 use super::continuing::{Client, Continued};
 use super::give::{self, Waiting};
 use crate::daemon::{Daemon, Record};
@@ -73,7 +71,7 @@ fn port(d: &Daemon, name: &str, record: &Record) -> std::io::Result<Option<Item>
 pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
     let by_requests = |item: &Item| match item {
         // Frames and threads of other ports change these.
-        Item::Port(port) => port.kind == PortKind::Local && port.rules.is_empty(),
+        Item::Port(port) => ports::continuation::is_still(port) && port.rules.is_empty(),
         Item::Switch(_) | Item::Pipe(_) => true,
         _ => false,
     };

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use netvale_control::types::PortKind;
 use netvale_fdio::state::State;
 use netvale_port::Egress;
 use netvale_port::ring_out::{RingEgress, SentCopies};
@@ -13,6 +14,7 @@ use super::{MonitorPort, OpenMonitor, begin};
 use crate::daemon::Daemon;
 use crate::handover::items::{BindingItem, PortItem};
 use crate::ports::attachment::Attachment;
+use crate::ports::continuation::Continuation;
 use crate::ports::{local, memory};
 use crate::refusal::Refusal;
 use crate::registry::watches::{Watched, Watching};
@@ -89,11 +91,19 @@ impl MonitorPort {
     }
 }
 
+/// How monitors go on: what they watch must be there.
+pub const CONTINUATION: Continuation = Continuation {
+    is_for: |item| item.kind == PortKind::Monitor,
+    go_on: continue_port,
+    is_last: true,
+    is_still: false,
+};
+
 /// Continues a monitor of another process. What it watches must be there.
 ///
 /// # Errors
 /// [`Refusal`] if it is not, or if the monitor's memory or descriptors are not what they should be.
-pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
+fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let MonitorState { rings, seen } = state.read()?;
     let owner = item.owner.into();
     let region = memory::continued(d, rings.region, owner)?;

@@ -19,7 +19,7 @@ use netvale_port::ring_out::{RingEgress, SentCopies};
 use netvale_portspec::{Directions, Memory, Monitor, PortSpec};
 use netvale_switch::{MonitorRings, Settings, Switch};
 
-pub use self::continued::{continue_hold, continue_port};
+pub use self::continued::{CONTINUATION, continue_hold};
 pub use self::copies::watch_too;
 
 use self::continued::Seen;

@@ -26,6 +26,7 @@ use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon};
 use crate::handover::items::{ParkedPort, PortItem};
 use crate::permission;
+use crate::ports::continuation::{Continuation, place_of};
 use crate::ports::kind::{Asked, NamedRings};
 use crate::ports::plug::{NewPort, Queues, plug, unplug};
 use crate::refusal::{Refusal, refuse};
@@ -157,7 +158,7 @@ const TAKEN_BACK: Duration = Duration::from_secs(1);
 
 /// Takes away the port of the stack behind an interface that begins anew: it comes again with the interface's. Returns
 /// how long the queues may be in use still.
-pub fn begins_anew(d: &mut Daemon, name: &str) -> Duration {
+pub fn begin_anew(d: &mut Daemon, name: &str) -> Duration {
     // That it is not there is no error.
     let _ = unplug(d, &host_port(name), "its interface begins anew");
     TAKEN_BACK
@@ -267,18 +268,27 @@ fn attach_stack(d: &mut Daemon, asked: &Asked<'_>, nic: &Arc<Nic>) -> Result<(),
     plug(d, &at, queues, NewPort::new(behind, asked).with_gro(gro))
 }
 
+/// How the stack behind an interface goes on.
+pub const STACK: Continuation = Continuation {
+    is_for: |item| item.kind == PortKind::Nic && item.declared.is_none(),
+    go_on: continue_stack,
+    is_last: false,
+    is_still: false,
+};
+
 /// Continues the stack behind an interface.
 ///
 /// # Errors
 /// [`Refusal`] if it is not there.
-pub fn continue_stack(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: State) -> Result<(), Refusal> {
+fn continue_stack(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
+    let at = place_of(item)?;
     let StackState { interface, gro } = state.read()?;
     let nic = d.interfaces.known(&interface).ok_or_else(missing)?;
     let stack = d.interfaces.stack(&interface).ok_or_else(missing)?;
     let behind = Box::new(StackPort { interface: nic, gro, _open: stack.continue_ring(0) });
     let PortItem { persistent, lossless, .. } = *item;
     let (owner, policies) = (item.owner.into(), item.policies.clone());
-    plug(d, at, stack_queues(&stack)?, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
+    plug(d, &at, stack_queues(&stack)?, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
 }
 
 fn stack_queues(stack: &Stack) -> Result<Queues, Errno> {

@@ -5,6 +5,7 @@
 //! | [`attach`] | an interface's queues, and the stack behind it, as ports of a switch |
 //! | `queue` | a queue on a switch |
 //! | [`open`] | rings of an interface for a program |
+//! | [`kernel`] | what an interface needs of the kernel |
 //! | `hold` | rings that several programs have open |
 //! | `stack` | the stand-in for an interface's stack, which moves frames between it and host rings |
 //! | [`continued`] | interfaces, and rings of theirs, that another process had |
@@ -15,6 +16,7 @@ pub mod attach;
 pub mod continued;
 pub mod facts;
 mod hold;
+pub mod kernel;
 pub mod names;
 pub mod open;
 mod queue;

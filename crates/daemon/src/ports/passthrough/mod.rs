@@ -8,7 +8,7 @@ use std::sync::Arc;
 use netvale_afxdp::Nic;
 use netvale_afxdp::sizes::entries;
 use netvale_control::options::{OptionsOf, kind};
-use netvale_control::types::{AttachParams, Direction, PortInfo, PortKind};
+use netvale_control::types::{Direction, PortInfo, PortKind};
 use netvale_fdio::state::State;
 use netvale_mem::Region;
 use netvale_mem::mapping::Pages;
@@ -26,13 +26,14 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use self::wires::NicBackend;
+use super::continuation::Continuation;
 use super::memory::new_number;
 use super::plug::tell_attached;
 use super::ptnet::{self, Device, DevicePort};
 use super::site::site;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Kicks, Peers};
-use crate::handover::items::ParkedPort;
+use crate::handover::items::{ParkedPort, PortItem};
 use crate::naming;
 use crate::ports::handed::{begin, domain_of_site};
 use crate::refusal::{Refusal, refuse};
@@ -148,19 +149,28 @@ pub fn attach(
     attach_or_continue(d, backend, socket, o, caller, None)
 }
 
+/// How devices at a pipe go on.
+pub const CONTINUATION: Continuation = Continuation {
+    is_for: |item| item.kind == PortKind::Ptnet && item.on.is_none() && item.declared.is_some(),
+    go_on,
+    is_last: false,
+    is_still: false,
+};
+
 /// Continues a device of another process at a pipe.
 ///
 /// # Errors
 /// [`Refusal`] when what came of it is not what it needs.
-pub fn go_on(d: &mut Daemon, params: &AttachParams, caller: Caller, state: State) -> Result<(), Refusal> {
+fn go_on(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let bad = |what: &str| Refusal::new(Errno::INVAL, format!("{what} cannot be continued"));
+    let (params, _) = item.declared.as_ref().ok_or_else(|| bad("a port that was not attached"))?;
     let spec = params.check().map_err(|_| bad("the device"))?;
     let (AttachSpec::Ptnet(socket), Some(backend)) = (&spec, &params.options.backend) else {
         return Err(bad("a port on no switch"));
     };
     let named = naming::backend(backend).map_err(|_| bad("its backend"))?;
     let options = params.options.of().ok_or_else(|| bad("a port of another kind"))?;
-    attach_or_continue(d, &named, socket.as_str(), &options, caller, Some(state))
+    attach_or_continue(d, &named, socket.as_str(), &options, item.owner.into(), Some(state))
 }
 
 fn attach_or_continue(

@@ -1,22 +1,34 @@
-//! What a control plane says of tunnels, and what it is told of them.
+//! What a control plane says of tunnels, and what it is told of them: `vxlan.set` and `vxlan.local`.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use netvale_control::types::{
-    EventName, LocalAddress, Mac, TableEntry, VxlanAddress, VxlanLocal, VxlanLocalParams, VxlanSetParams,
+    Done, EventName, KindReply, KindRequest, LocalAddress, Mac, TableEntry, VxlanAddress, VxlanLocal, VxlanLocalParams,
+    VxlanSetParams,
 };
-use netvale_control::{ErrorCode, RpcError};
+use netvale_control::{ErrorCode, Reply, RpcError};
 use netvale_port::origin::Origin;
 use netvale_switch::{FdbEntry, PortId, Switch};
 use netvale_vxlan::peers::Peers;
 use netvale_vxlan::tunnel::{Change, ChangeError, GivenAddress, now};
 
+use super::{MOST_KEPT, VxlanPort, mac_of, neighbor_of, word_of};
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
-use crate::ports::tunnel::{MOST_KEPT, VxlanPort, mac_of, neighbor_of, word_of};
+use crate::ports::kind::Methods;
 use crate::registry::events::Happened;
+
+/// The requests of tunnels.
+pub const METHODS: Methods = Methods { answer, due };
+
+fn answer(d: &mut Daemon, request: &KindRequest, caller: Caller) -> Option<Result<Reply, RpcError>> {
+    Some(match request {
+        KindRequest::VxlanSet(p) => set(d, p).map(|()| Reply::Done(Done {})),
+        KindRequest::VxlanLocal(p) => local(d, p, caller).map(|local| Reply::OfKind(KindReply::VxlanLocal(local))),
+    })
+}
 
 /// A tunnel's port on its switch.
 struct On<'d> {
@@ -41,7 +53,7 @@ fn find<'d>(d: &'d Daemon, full: &str) -> Result<On<'d>, RpcError> {
 }
 
 /// Says where addresses are behind a tunnel. They are forgotten on this side of it.
-pub fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
+fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
     let On { port, switch, id } = find(d, &p.port)?;
     let given = |one: &VxlanAddress| GivenAddress {
         mac: word_of(one.mac),
@@ -85,7 +97,7 @@ fn generation(on: &On<'_>) -> u64 {
 }
 
 /// Which addresses are on this side of a tunnel.
-pub fn local(d: &mut Daemon, p: &VxlanLocalParams, caller: Caller) -> Result<VxlanLocal, RpcError> {
+fn local(d: &mut Daemon, p: &VxlanLocalParams, caller: Caller) -> Result<VxlanLocal, RpcError> {
     let on = find(d, &p.port)?;
     if p.watch {
         let news = d.tunnels.news();
@@ -129,7 +141,7 @@ fn addresses(d: &Daemon, on: &On<'_>) -> Vec<LocalAddress> {
 }
 
 /// Notifications that are due: the connection, and what it is told.
-pub fn due(d: &mut Daemon) -> Vec<(u64, String)> {
+fn due(d: &mut Daemon) -> Vec<(u64, String)> {
     let mut due = Vec::new();
     for (port, client, known) in d.tunnels.watchers() {
         // Of a port that is gone the connection hears when it asks.
@@ -160,10 +172,9 @@ fn rearm(d: &Daemon, port: &str) {
     }
 }
 
-/// Adds what a tunnel knows to a switch's table: which endpoint an address is behind, and addresses that were given and
-/// not seen.
-pub fn add_remote(d: &Daemon, switch: &Switch, id: PortId, full: &str, entries: &mut Vec<TableEntry>) {
-    let Some(port) = d.ports.get(full).and_then(|record| record.behind.get::<VxlanPort>()) else { return };
+/// Adds what a tunnel knows to its switch's table: which endpoint an address is behind, and addresses that were given
+/// and not seen.
+pub(super) fn add_remote(port: &VxlanPort, switch: &Switch, id: PortId, full: &str, entries: &mut Vec<TableEntry>) {
     let mut known: BTreeMap<Mac, _> =
         port.tunnel.addresses().into_iter().map(|(entry, age)| (mac_of(entry.mac), (entry, age))).collect();
     let sequence = |mac| port.tunnel.given_address(mac).map(|given| given.sequence).filter(|sequence| *sequence > 0);

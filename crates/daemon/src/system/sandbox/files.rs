@@ -7,9 +7,7 @@ use landlock::{
     RulesetCreatedAttr, Scope, make_bitflags, path_beneath_rules,
 };
 
-use netvale_afxdp::bpf::tags::KERNEL_TYPES;
-
-use super::SandboxError;
+use super::{KernelNeeds, SandboxError};
 use crate::system::manager;
 
 /// The newest version that is known here. Of an older kernel, what it has is used.
@@ -31,7 +29,12 @@ const IN_FOLDERS: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
 const OF_DEVICES: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev});
 
 /// Restricts this thread and those that it will start, as far as the kernel's Landlock can; what it cannot is logged.
-pub(super) fn restrict(run_dir: &Path, dirs: &[PathBuf], config: Option<&Path>) -> Result<(), SandboxError> {
+pub(super) fn restrict(
+    run_dir: &Path,
+    dirs: &[PathBuf],
+    config: Option<&Path>,
+    kinds: &[&KernelNeeds],
+) -> Result<(), SandboxError> {
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
@@ -40,12 +43,9 @@ pub(super) fn restrict(run_dir: &Path, dirs: &[PathBuf], config: Option<&Path>) 
         .create()?
         .add_rules(path_beneath_rules([run_dir], IN_FOLDERS))?
         .add_rules(path_beneath_rules(dirs, IN_FOLDERS))?
-        .add_rules(path_beneath_rules(["/dev/net/tun", "/dev/vfio"], OF_DEVICES))?
-        .add_rules(path_beneath_rules(netvale_guest::passthrough::devices(), OF_DEVICES))?
-        // To find the interface of a ptnet device, if there is one, and its rings.
-        .add_rules(path_beneath_rules(["/sys/class/net", "/sys/devices"], AccessFs::ReadDir))?
-        // To ask drivers for VLAN tags.
-        .add_rules(path_beneath_rules([KERNEL_TYPES], AccessFs::ReadFile))?
+        .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| (kind.devices)()), OF_DEVICES))?
+        .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| kind.listed), AccessFs::ReadDir))?
+        .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| kind.read), AccessFs::ReadFile))?
         // The names of users and groups who may connect to a device's socket.
         .add_rules(path_beneath_rules(["/etc/passwd", "/etc/group"], AccessFs::ReadFile))?
         .add_rules(path_beneath_rules(config.into_iter().flat_map(to_read_again), AccessFs::ReadFile))?

@@ -14,12 +14,15 @@ use std::process::Command;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
+use seccompiler::SeccompRule;
 
 use attempts::{attempts, landlock};
 
 const PAGE: &str = include_str!("../../../../../docs/reference/security.md");
 const FOLDER: &str = "NETVALE_TEST_FOLDER";
 const OUTSIDE: &str = "NETVALE_TEST_OUTSIDE";
+/// The process that the rules are of.
+const OWN: u32 = 4711;
 const PORT: &str = "NETVALE_TEST_PORT";
 
 /// A line of the page's table, or a part of one.
@@ -94,7 +97,7 @@ fn inside() {
         parent: std::os::unix::process::parent_id().into(),
     };
     let claims: Vec<_> = claims().into_iter().filter(can_be_denied).collect();
-    super::enter(&world.folder, &[], None).unwrap();
+    super::enter(&world.folder, &[], None, &crate::ports::kernel_needs()).unwrap();
     let mut wrong = world.contradicts(&claims, "the first thread");
     wrong.extend(std::thread::scope(|s| s.spawn(|| world.contradicts(&claims, "another thread")).join().unwrap()));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -124,6 +127,33 @@ impl World {
         std::fs::remove_file(socket).unwrap();
         std::fs::remove_file(file).unwrap();
     }
+}
+
+/// A line for each call, or for arguments with which it is allowed.
+fn allowed() -> String {
+    let written = |(call, rules): (i64, Vec<SeccompRule>)| -> Vec<String> {
+        let one = |rule: &SeccompRule| {
+            let text = format!("{call} {rule:?}").replace("SeccompRule { conditions: [", "").replace("] }", "");
+            let text = text.replace("SeccompCondition { arg_index: ", "argument ").replace("), value: ", " = ");
+            text.replace(", arg_len: Qword, operator: MaskedEq(", " & ").replace(" }", "")
+        };
+        if rules.is_empty() { vec![call.to_string()] } else { rules.iter().map(one).collect() }
+    };
+    let all: BTreeSet<_> =
+        super::rules(OWN, &crate::ports::kernel_needs()).unwrap().into_iter().flat_map(written).collect();
+    all.into_iter().map(|line| line + "\n").collect()
+}
+
+/// Objective: the calls that are allowed, by their numbers on this processor, and their arguments are those of the
+/// file, however they are divided between the daemon and kinds of ports; `UPDATE=1` writes it.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn the_same_calls_are_allowed() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/system/sandbox/tests/allowed.txt");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&file, allowed()).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), allowed());
 }
 
 mod as_root {

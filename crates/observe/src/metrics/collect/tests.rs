@@ -1,11 +1,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use netvale_control::types::{LatencyPart, MulticastStats, RegionStats, SwitchInfo, VxlanRemote};
+use netvale_control::types::{
+    KindStats, Latency, LatencyPart, MulticastStats, RegionStats, SwitchInfo, TunnelStats, VxlanRemote,
+};
 use proptest::prelude::*;
 
 use super::*;
-use crate::metrics::families::FAMILIES;
+use crate::metrics::all;
+use crate::metrics::families::Family;
 use crate::metrics::format::Format;
 
 /// A daemon with all there can be.
@@ -37,13 +40,13 @@ fn everything(name: &str) -> Arc<AllStats> {
             in_link: Some(4),
             out_link: None,
         }),
-        tunnel: Some(TunnelStats {
+        of_kind: Some(KindStats::Vxlan(TunnelStats {
             vni: 100,
             local: [10, 0, 0, 1].into(),
             addresses: 1,
             vteps: 1,
             remotes: vec![remote],
-        }),
+        })),
         latency: Some(Latency { sum_ns: 5_001_000, parts: vec![part(Some(1_000), 2), part(None, 1)] }),
         ..PortDetails::default()
     };
@@ -91,8 +94,8 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
 
 /// The name of the family that a sample is of, as that of its samples.
 fn family_of(name: &str) -> String {
-    let has = |family: &&&Family| family.samples().iter().any(|one| one == name);
-    FAMILIES.iter().find(has).map_or_else(|| name.to_owned(), |family| family.sample())
+    let has = |family: &&Family| family.samples().iter().any(|one| one == name);
+    all().find(has).map_or_else(|| name.to_owned(), |family| family.sample())
 }
 
 /// Objective: each family of the table is encoded, in its place, with the labels that the table names, and nothing else
@@ -103,15 +106,15 @@ fn as_in_the_table() {
         let text = format.encode(&everything("vale0:a"));
         let mut encoded: Vec<_> = samples(&text).into_iter().map(|(name, labels, _)| (name, labels)).collect();
         for (name, labels) in &encoded {
-            let is_it = |family: &&&Family| family.sample() == family_of(name);
-            let family = FAMILIES.iter().find(is_it).unwrap_or_else(|| panic!("{name}"));
+            let is_it = |family: &&Family| family.sample() == family_of(name);
+            let family = all().find(is_it).unwrap_or_else(|| panic!("{name}"));
             let mut wanted = family.labels.to_vec();
             wanted.extend(name.ends_with("_bucket").then_some("le"));
             wanted.sort_unstable();
             assert_eq!(labels.keys().collect::<Vec<_>>(), wanted, "{name}");
         }
         encoded.dedup_by(|one, other| family_of(&one.0) == family_of(&other.0));
-        let wanted: Vec<_> = FAMILIES.iter().map(|family| family.sample()).collect();
+        let wanted: Vec<_> = all().map(|family| family.sample()).collect();
         assert_eq!(encoded.iter().map(|(name, _)| family_of(name)).collect::<Vec<_>>(), wanted);
         assert_eq!(text.ends_with("\n# EOF\n"), format == Format::OpenMetrics);
     }

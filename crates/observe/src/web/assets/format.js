@@ -1,5 +1,7 @@
 // Figures for people.
 
+import { KINDS } from "./kinds.js";
+
 const PREFIXES = ["", "K", "M", "G", "T", "P"];
 
 function scaled(value, base) {
@@ -38,9 +40,5 @@ export function short(port) {
   return prefix && text.startsWith(prefix) ? text.slice(prefix.length) : text;
 }
 
-const KINDS = {
-  local: "program", pipe: "pipe", tap: "TAP", pcap: "capture", vhost: "guest · virtio", virtio: "back end · virtio", ptnet: "guest · ptnet",
-  e1000: "guest · e1000", nic: "interface", monitor: "monitor", vxlan: "tunnel", null: "null", echo: "echo",
-};
 export const kind = (port) => KINDS[port.kind] ?? visible(port.kind);
-export const isGuest = (port) => ["vhost", "ptnet", "e1000"].includes(port.kind);
+export const isGuest = (port) => kind(port).startsWith("guest");

@@ -1,0 +1,93 @@
+//! Samples of families: each has labels and a *value*.
+
+use std::fmt::Result as Encoded;
+
+use netvale_control::types::{Latency, PortDetails};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
+
+use crate::metrics::families::{Family, Type};
+
+/// A sample's value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// A count.
+    Count(u64),
+    /// A time, in nanoseconds, which is encoded in seconds.
+    Nanoseconds(u64),
+}
+
+/// A label, and several of them. Their values are escaped when they are encoded.
+pub type Label<'a> = (&'static str, &'a str);
+/// No label.
+pub const NONE: [Label<'static>; 0] = [];
+
+/// Encodes families.
+pub struct Samples<'a>(pub DescriptorEncoder<'a>);
+
+impl Samples<'_> {
+    /// Encodes a family's samples.
+    pub fn all<L: EncodeLabelSet>(
+        &mut self,
+        family: &Family,
+        samples: impl IntoIterator<Item = (L, Value)>,
+    ) -> Encoded {
+        let mut encoder =
+            self.0.encode_descriptor(family.name, family.help, family.unit.as_ref(), family.of.encoded())?;
+        for (labels, value) in samples {
+            let mut one = encoder.encode_family(&labels)?;
+            match (family.of, value) {
+                (Type::Counter, Value::Count(n)) => one.encode_counter::<NoLabelSet, _, u64>(&n, None)?,
+                (Type::Counter, Value::Nanoseconds(n)) => {
+                    one.encode_counter::<NoLabelSet, _, u64>(&seconds(n), None)?
+                }
+                (_, Value::Count(n)) => one.encode_gauge(&n)?,
+                (_, Value::Nanoseconds(n)) => one.encode_gauge(&seconds(n))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of a histogram's.
+    pub fn histograms<'a, L: EncodeLabelSet>(
+        &mut self,
+        family: &Family,
+        samples: impl IntoIterator<Item = (L, &'a Latency)>,
+    ) -> Encoded {
+        let mut encoder =
+            self.0.encode_descriptor(family.name, family.help, family.unit.as_ref(), family.of.encoded())?;
+        for (labels, latency) in samples {
+            let one = &mut encoder.encode_family(&labels)?;
+            let (sum, parts) = (seconds(latency.sum_ns), parts(latency));
+            let frames = parts.iter().map(|(_, frames)| frames).sum();
+            one.encode_histogram::<NoLabelSet>(sum, frames, &parts, None)?;
+        }
+        Ok(())
+    }
+
+    /// The same of what only describes something.
+    pub fn info<L: EncodeLabelSet>(&mut self, family: &Family, samples: impl IntoIterator<Item = L>) -> Encoded {
+        let mut encoder = self.0.encode_descriptor(family.name, family.help, None, family.of.encoded())?;
+        samples.into_iter().try_for_each(|labels| encoder.encode_info(&labels))
+    }
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}
+
+/// The frames up to each bound in seconds, those of the bounds before left out.
+fn parts(latency: &Latency) -> Vec<(f64, u64)> {
+    let frames = |bound| latency.parts.iter().filter(|part| part.up_to_ns == bound).map(|part| part.frames).sum();
+    let bounds = Latency::BOUNDS_NS.into_iter().map(|bound| (seconds(bound), frames(Some(bound))));
+    bounds.chain([(f64::INFINITY, frames(None))]).collect()
+}
+
+/// The labels of all that is a port's.
+pub fn whose(port: &PortDetails) -> [Label<'_>; 2] {
+    [("port", port.name.as_str()), ("switch", port.switch.as_deref().unwrap_or_default())]
+}
+
+/// Both directions of a port.
+pub fn both<T>(of_in: T, of_out: T) -> [([Label<'static>; 1], T); 2] {
+    [([("direction", "in")], of_in), ([("direction", "out")], of_out)]
+}
