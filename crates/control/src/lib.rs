@@ -5,8 +5,8 @@
 //! | [`types`] | parameters and results of the control protocol's methods |
 //! | [`options`] | the options of an attached port, defined once |
 //! | [`request`] | the methods as one enum each for requests and replies |
-//! | [`kinds`] | what there is of one kind of port alone |
 //! | [`error`] | errors of the protocol |
+//! | `params` | a request's parameters, parsed |
 //! | [`dirs`] | where the daemon's sockets are |
 //! | [`framing`] | lines out of a stream |
 //! | [`server`] | the daemon's side: bytes in, bytes out |
@@ -14,7 +14,7 @@
 //! | [`attach`] | the attach handshake's messages |
 //! | [`device`] | netmap's control requests on the same connection |
 //! | [`succession`] | what a successor of the daemon says there |
-//! | [`kinds`] | what is shown of a kind of port alone, and its own requests |
+//! | [`kinds`] | what there is of a kind of port alone: details, counters, requests |
 //! | `mac` | an Ethernet address as text |
 //!
 //! `docs/reference/control-protocol.md` describes the protocol for programs that do not use this crate.
