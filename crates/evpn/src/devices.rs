@@ -20,10 +20,12 @@ use thiserror::Error;
 use crate::entry::Entry;
 use crate::tables::{Fact, Neighbor, Place, Remote};
 
+mod kind;
 mod seen;
 mod vxlan;
 
-pub use seen::{Device, Kind};
+pub use kind::Kind;
+pub use seen::Device;
 
 /// The mark of the agent's devices, their alias.
 pub const MARK: &str = "netvale evpn";

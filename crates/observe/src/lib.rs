@@ -10,7 +10,6 @@
 //! | [`http`] | a server for small answers: bounded heads, connections and times. It knows no figures |
 //! | [`daemon`] | the control connection, made anew when it has ended |
 //! | [`source`] | all counters: one request for all who ask at about the same time |
-//! | [`kinds`] | what metrics say of one kind of port alone |
 //! | [`metrics`] | what the daemon counts, as families of metrics |
 //! | [`metrics_page`] | the page `/metrics` |
 //! | [`sflow`] | sampled frames and counters, for collectors that speak sFlow |
@@ -19,7 +18,6 @@
 
 pub mod daemon;
 pub mod http;
-pub mod kinds;
 pub mod metrics;
 pub mod metrics_page;
 pub mod sflow;

@@ -18,8 +18,7 @@ use netvale_tap::{Adopted, Link, Tap, TapEgress, TapIngress, adopt};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::continuation::{Continuation, place_of};
-use super::kind::Asked;
+use super::kind::{Asked, Continuation, place_of};
 use super::plug::{NewPort, Queues, plug};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon};

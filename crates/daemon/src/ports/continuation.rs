@@ -7,24 +7,11 @@ use netvale_fdio::state::State;
 use netvale_portspec::AttachSpec;
 use rustix::io::Errno;
 
-use super::kind::Asked;
+use super::kind::{Asked, Continuation, nowhere, place_of};
 use super::{attach, brought_tap, kind_of, local, monitor, nic, passthrough, persistent};
 use crate::daemon::Daemon;
 use crate::handover::items::{ConnectionItem, HoldItem, Item, PortItem};
 use crate::refusal::{Refusal, refuse};
-use crate::registry::ports::SwitchPort;
-
-/// A way in which ports go on.
-pub struct Continuation {
-    /// Whether a port goes on in this way.
-    pub is_for: fn(&PortItem) -> bool,
-    /// Continues it where another process stopped.
-    pub go_on: fn(&mut Daemon, &PortItem, State) -> Result<(), Refusal>,
-    /// Whether it needs other ports in use, and comes after them.
-    pub is_last: bool,
-    /// Whether requests alone change what is kept of it, and neither frames nor threads.
-    pub is_still: bool,
-}
 
 /// The ways. The first that is for a port is its way.
 const WAYS: &[&Continuation] = &[
@@ -53,19 +40,6 @@ pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<()
     let spec = params.check().or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
     let spec = spec.settled(|ifname| d.interfaces.known(ifname).is_some());
     attach(d, &Asked::new(at, &spec, &params.options, item.owner.into()).continuing(state))
-}
-
-fn nowhere(item: &PortItem) -> Refusal {
-    Refusal::new(Errno::OPNOTSUPP, format!("ports of kind {} on no switch", item.kind))
-}
-
-/// The switch that a port is on, and its name there.
-///
-/// # Errors
-/// [`Refusal`] if it is on none.
-pub fn place_of(item: &PortItem) -> Result<SwitchPort, Refusal> {
-    let (switch, port) = item.on.as_ref().ok_or_else(|| nowhere(item))?;
-    Ok(SwitchPort::new(switch, port))
 }
 
 /// Whether an item is continued once all other ports are there and in use.

@@ -1,4 +1,6 @@
-//! Requests to attach a port, as the kinds of ports get them.
+//! Requests to attach a port, as the kinds of ports get them, and what a row says of a kind: its *methods* are requests
+//! of its own, and a port begins *anew* if nothing of what it was goes on. A *continuation* is how ports go on in
+//! another process.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -9,9 +11,11 @@ use netvale_control::types::{KindRequest, PortOptions};
 use netvale_control::{Reply, RpcError};
 use netvale_fdio::state::State;
 use netvale_portspec::AttachSpec;
+use rustix::io::Errno;
 
 use crate::caller::Caller;
 use crate::daemon::Daemon;
+use crate::handover::items::PortItem;
 use crate::refusal::Refusal;
 use crate::registry::ports::SwitchPort;
 use crate::system::sandbox::KernelNeeds;
@@ -71,6 +75,32 @@ impl<'a> Asked<'a> {
     pub fn mistaken(&self) -> Refusal {
         Refusal::internal("a port of another kind")
     }
+}
+
+/// A way in which ports go on.
+pub struct Continuation {
+    /// Whether a port goes on in this way.
+    pub is_for: fn(&PortItem) -> bool,
+    /// Continues it where another process stopped.
+    pub go_on: fn(&mut Daemon, &PortItem, State) -> Result<(), Refusal>,
+    /// Whether it needs other ports in use, and comes after them.
+    pub is_last: bool,
+    /// Whether requests alone change what is kept of it, and neither frames nor threads.
+    pub is_still: bool,
+}
+
+/// The refusal of a port that is on no switch.
+pub fn nowhere(item: &PortItem) -> Refusal {
+    Refusal::new(Errno::OPNOTSUPP, format!("ports of kind {} on no switch", item.kind))
+}
+
+/// The switch that a port is on, and its name there.
+///
+/// # Errors
+/// [`Refusal`] if it is on none.
+pub fn place_of(item: &PortItem) -> Result<SwitchPort, Refusal> {
+    let (switch, port) = item.on.as_ref().ok_or_else(|| nowhere(item))?;
+    Ok(SwitchPort::new(switch, port))
 }
 
 /// The rings that netmap's `VALE_ATTACH` names, as in `struct nmreq_register` (netmap.h).

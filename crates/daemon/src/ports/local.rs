@@ -17,8 +17,7 @@ use netvale_portspec::{AttachSpec, PortName, PortSpec};
 use rustix::io::Errno;
 
 use super::attachment::{Attachment, Description, Opened, gone};
-use super::continuation::{Continuation, place_of};
-use super::kind::Asked;
+use super::kind::{Asked, Continuation, place_of};
 use super::memory;
 use super::plug::{NewPort, drain, end_monitors, plug, tell_idle, tell_open, unplug};
 use crate::caller::Caller;

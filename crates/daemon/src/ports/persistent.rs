@@ -18,10 +18,9 @@ use netvale_switch::{Forwarder, Port, PortId, Settings, Switch};
 use rustix::io::Errno;
 
 use super::attachment::Opened;
-use super::continuation::Continuation;
 use super::handed::{Handed, domain_of};
 use super::joint::{join, part};
-use super::kind::NamedRings;
+use super::kind::{Continuation, NamedRings};
 use super::links;
 use super::local::{bind, continued, is_not_joined};
 use super::memory::{self, Numbered};

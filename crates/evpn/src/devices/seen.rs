@@ -1,7 +1,5 @@
 //! What the kernel says of a device, as far as mirrors are concerned.
 
-use std::net::IpAddr;
-
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
     BridgePortState, InfoBridgePort, InfoData, InfoKind, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
@@ -9,6 +7,7 @@ use netlink_packet_route::link::{
 use netvale_netlink::Netlink;
 use rustix::io::Errno;
 
+use super::kind::Kind;
 use super::{MARK, vxlan};
 
 /// A device.
@@ -49,31 +48,6 @@ impl Device {
         let (index, is_up) = (message.header.index, message.header.flags.contains(LinkFlags::Up));
         Some(Device { index, name: name?, kind, controller, is_up, is_open, is_marked })
     }
-}
-
-/// The kind of a device.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
-    /// A bridge.
-    Bridge,
-    /// A VXLAN device.
-    Tunnel {
-        /// Its VNI.
-        vni: u32,
-        /// Its VTEP address.
-        local: Option<IpAddr>,
-        /// Its UDP port.
-        udp_port: u16,
-        /// Whether it learns from frames.
-        learns: bool,
-    },
-    /// A dummy device.
-    Dummy,
-    /// An end of a pair.
-    Veth,
-    /// Another one.
-    #[default]
-    Other,
 }
 
 /// Finds a device by its name.

@@ -8,8 +8,8 @@ use netvale_control::types::{
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use crate::kinds;
 use crate::metrics::families as f;
+use crate::metrics::kinds;
 use crate::metrics::samples::Value::{self, Count, Nanoseconds};
 use crate::metrics::samples::{Label, NONE, Samples, both, whose};
 

@@ -4,18 +4,20 @@
 //! |---|---|
 //! | [`families`] | tables: name, type, unit, labels and meaning of each family |
 //! | [`collect`] | a daemon's answer as samples of these families |
+//! | [`kinds`] | families of one kind of port alone |
 //! | [`samples`] | samples, as they are encoded |
 //! | [`mod@format`] | which of the two text formats a client asks for |
 
 pub mod collect;
 pub mod families;
 pub mod format;
+pub mod kinds;
 pub mod samples;
 
 use families::{FIRST, Family, REST};
 
 /// All families, in the order in which they are encoded.
 pub fn all() -> impl Iterator<Item = &'static Family> {
-    let of_kinds = crate::kinds::KINDS.iter().map(|kind| kind.families);
+    let of_kinds = kinds::KINDS.iter().map(|kind| kind.families);
     [FIRST].into_iter().chain(of_kinds).chain([REST]).flatten().copied()
 }

@@ -14,7 +14,7 @@ use super::{MonitorPort, OpenMonitor, begin};
 use crate::daemon::Daemon;
 use crate::handover::items::{BindingItem, PortItem};
 use crate::ports::attachment::Attachment;
-use crate::ports::continuation::Continuation;
+use crate::ports::kind::Continuation;
 use crate::ports::{local, memory};
 use crate::refusal::Refusal;
 use crate::registry::watches::{Watched, Watching};

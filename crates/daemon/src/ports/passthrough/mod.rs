@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use self::wires::NicBackend;
-use super::continuation::Continuation;
+use super::kind::Continuation;
 use super::memory::new_number;
 use super::plug::tell_attached;
 use super::ptnet::{self, Device, DevicePort};

@@ -1,4 +1,4 @@
-//! What a kind of port needs of the kernel.
+//! What a kind of port needs of the kernel: *calls*, and what each *argument* of theirs must be.
 
 use std::path::PathBuf;
 

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVxlan};
 
-use super::{Kind, Plan};
+use super::Plan;
+use super::kind::Kind;
 
 /// What the kernel calls them.
 pub(super) const KIND: InfoKind = InfoKind::Vxlan;
