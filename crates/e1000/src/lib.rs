@@ -25,6 +25,7 @@
 //! | [`stats`] | statistics |
 //! | [`device`] | the controller: the register space, and the descriptor operations |
 //! | [`tx`] | transmit descriptors and their packets |
+//! | `kept` | the page of a card that outlives a process which is killed |
 
 mod arrays;
 pub mod causes;

@@ -42,7 +42,9 @@ pub struct Gift {
 /// When the daemon is out of descriptors or memory.
 pub fn items(d: &Daemon, waiting: Vec<(TaskId, Vec<WaitingFrames>)>) -> std::io::Result<Gift> {
     let waiting: Waiting = waiting.into_iter().collect();
-    let (mut all, mut paused, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    let mut all = Vec::new();
+    let mut paused = Vec::new();
+    let mut others = Vec::new();
     // All pause in the time of one.
     let asked: Vec<_> = d.ports.iter().flat_map(|(_, record)| record.behind.ask_to_pause()).collect();
     for (entry, region) in d.regions.iter() {
