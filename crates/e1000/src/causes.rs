@@ -199,6 +199,7 @@ impl Causes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::regs::ICR_LSC;
     use Direction::{Receive, Transmit};
 
     /// Objective: a cause interrupts once it is both set and unmasked, in either order; reading ICR takes the line
