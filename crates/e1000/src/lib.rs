@@ -25,7 +25,6 @@
 //! | [`stats`] | statistics |
 //! | [`device`] | the controller: the register space, and the descriptor operations |
 //! | [`tx`] | transmit descriptors and their packets |
-//! | `kept` | the page of a card that outlives a process which is killed |
 
 mod arrays;
 pub mod causes;
@@ -38,7 +37,6 @@ pub mod egress;
 pub mod filter;
 pub mod headers;
 pub mod ingress;
-mod kept;
 pub mod memory;
 pub mod paravirt;
 pub mod phy;

@@ -82,16 +82,10 @@ impl Server {
         }
         let touched = kept::touched(&mut self.daemon);
         let Some(mut store) = self.daemon.store.take() else { return };
-        match self.save(&mut store, &touched) {
-            Ok(()) => {
-                let stored = self.daemon.ports.iter().filter(|(name, _)| touched.has_port(name));
-                stored.for_each(|(_, record)| record.behind.is_stored());
-            }
-            Err(e) => {
-                tracing::error!("a restart may lose ports: {e}");
-                // Tried again with the next event.
-                self.daemon.changes.everything = true;
-            }
+        if let Err(e) = self.save(&mut store, &touched) {
+            tracing::error!("a restart may lose ports: {e}");
+            // Tried again with the next event.
+            self.daemon.changes.everything = true;
         }
         self.daemon.store = Some(store);
     }
