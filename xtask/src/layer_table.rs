@@ -7,7 +7,8 @@
 //! abi → portspec → control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
 //! { netlink, tap } → netns → { cli, cni }      netlink → evpn      portspec, control → cni
 //! control → { evpn, observe } → cli      vxlan → { bench, cli }
-//! fdio → { mem, port, control, tap, afxdp, nic, virtio, vfio-user, vhost, ptnet, e1000, guest, client, daemon }
+//! fdio → { mem, port, control, tap, pcapport, afxdp, nic, virtio, vfio-user, vhost, ptnet, e1000, guest, client }
+//! fdio → daemon
 //! wire → { policy, port, switch, tap, pcapport, client, daemon }      policy → { control, port, switch, daemon, cli, bench }
 //! ```
 //!
@@ -29,7 +30,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("tap", &["abi", "mem", "wire", "port", "fdio"]),
     ("netlink", &[]),
     ("netns", &["netlink", "tap"]),
-    ("pcapport", &["abi", "mem", "wire", "port"]),
+    ("pcapport", &["abi", "mem", "wire", "port", "fdio"]),
     ("vxlan", &["mem", "wire", "port"]),
     ("afxdp", &["abi", "mem", "fdio"]),
     ("nic", &["abi", "mem", "port", "afxdp", "fdio"]),

@@ -332,9 +332,6 @@ pub trait Attached: Any {
     /// Adds to its counters what there is of its kind alone.
     fn count(&self, _port: &mut PortDetails) {}
 
-    /// What [`Attached::save`] returned last is with the service manager.
-    fn is_stored(&self) {}
-
     /// Frees what else was made for the port. The port is off its switch by then, and its tasks are off their workers.
     fn stop(self: Box<Self>, _daemon: &mut Daemon, _full: &str) {}
 }

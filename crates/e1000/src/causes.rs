@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::direction::Direction;
-use crate::regs::{ICR_ALL, ICR_LSC, ICR_RXT0, ICR_TXDW};
+use crate::regs::{ICR_ALL, ICR_RXT0, ICR_TXDW};
 
 /// Nanoseconds per count of ITR and of the delay timers.
 const THROTTLE: u64 = 256;
@@ -60,14 +60,7 @@ pub struct Causes {
     line: bool,
     transmit: Delay,
     receive: Delay,
-    /// The driver's last access was to read that the link has changed: whether the answer arrives is not known before
-    /// the next one.
-    #[serde(skip)]
-    link_read: bool,
 }
-
-/// The bit of a noted mask that says that the link has changed. No cause has it.
-const NOTED_LINK: u32 = 1 << 31;
 
 impl Causes {
     /// Creates the causes with none set. `forced` is the value of ITR, whatever the driver writes.
@@ -85,26 +78,6 @@ impl Causes {
         (self.standing | self.mask) & !ICR_ALL == 0 && self.forced == forced
     }
 
-    /// The mask, and whether the driver may still have to hear that the link has changed.
-    pub(crate) fn noted(&self) -> u32 {
-        let link_changed = self.link_read || self.standing & ICR_LSC != 0;
-        self.mask | if link_changed { NOTED_LINK } else { 0 }
-    }
-
-    /// Goes on after a process that was killed, with what was noted and this ITR: frames that drivers wait for may have
-    /// come or gone, and what was held back waits no longer. The link is not reported without need: a driver that is
-    /// just looking at it would take it for down.
-    pub(crate) fn after_a_kill(&mut self, noted: u32, interval: u16) {
-        let link = if noted & NOTED_LINK != 0 { ICR_LSC } else { 0 };
-        let (forced, standing) = (self.forced, self.standing & !ICR_LSC | ICR_TXDW | ICR_RXT0 | link);
-        let mut goes_on = Causes { standing, mask: noted & !NOTED_LINK, forced, ..Causes::default() };
-        for (delay, before) in [(&mut goes_on.transmit, &self.transmit), (&mut goes_on.receive, &self.receive)] {
-            (delay.relative, delay.absolute) = (before.relative, before.absolute);
-        }
-        goes_on.interval = interval;
-        *self = goes_on;
-    }
-
     /// Sets causes.
     pub fn set(&mut self, causes: u32) {
         self.standing |= causes & ICR_ALL;
@@ -112,13 +85,7 @@ impl Causes {
 
     /// Takes the causes that are set, and clears them. Causes that are held back stay so.
     pub fn read(&mut self) -> u32 {
-        self.link_read = self.standing & ICR_LSC != 0;
         std::mem::take(&mut self.standing)
-    }
-
-    /// The driver does something else: the answer to its last access has arrived.
-    pub(crate) fn has_heard(&mut self) {
-        self.link_read = false;
     }
 
     /// Clears causes.
@@ -232,6 +199,7 @@ impl Causes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::regs::ICR_LSC;
     use Direction::{Receive, Transmit};
 
     /// Objective: a cause interrupts once it is both set and unmasked, in either order; reading ICR takes the line

@@ -13,13 +13,11 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use crate::device::{Card, E1000, Effects};
-use crate::direction::Direction;
-use crate::kept::{CardPage, is_frequent};
-use crate::memory::{Finder, Memory, RX_DONE};
+use crate::memory::Memory;
 use crate::paravirt::Paravirt;
 use crate::regs::{CSBAH, CSBAL, ICR_RXT0, ICR_TXDW};
 use crate::state::CoreState;
-use crate::tx::{Raw, Report, TxPosition};
+use crate::tx::Report;
 
 /// The guest's interrupt.
 struct Line {
@@ -51,12 +49,6 @@ pub struct Core {
     told: u32,
     line: Line,
     began: Instant,
-    /// What outlives this process, if somebody keeps it, and the position of the descriptor at the transmit ring's
-    /// head.
-    page: Option<CardPage>,
-    /// Whether registers have changed that are not in the page yet.
-    unnoted: bool,
-    settled: TxPosition,
 }
 
 impl Core {
@@ -64,7 +56,6 @@ impl Core {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
         let line = Line { bell: None, is_message: false, pin_ready: true, timer, raised: Arc::default(), set: None };
-        let settled = e1000.tx_position();
         Ok(Core {
             e1000,
             memory: Memory::default(),
@@ -74,9 +65,6 @@ impl Core {
             told: 0,
             line,
             began,
-            page: None,
-            unnoted: false,
-            settled,
         })
     }
 
@@ -92,71 +80,11 @@ impl Core {
     }
 
     /// Continues with a guest's memory and interrupt, as another process left them: nothing is rung or written. `false`
-    /// if the status block is outside of the memory. `None` instead of whether there is one: the other process was
-    /// killed.
-    pub fn go_on(&mut self, memory: Memory, has_block: Option<bool>, bell: Option<Doorbell>, is_message: bool) -> bool {
-        let looks = has_block.unwrap_or(self.e1000.csb() != 0);
-        self.paravirt = looks.then(|| memory.paravirt_as_it_is(self.e1000.csb())).flatten();
-        if let (None, Some(page)) = (has_block, &self.page) {
-            page.catch_up(&mut self.e1000, &memory, self.paravirt.as_ref());
-            self.settled = self.e1000.tx_position();
-        }
+    /// if the status block is outside of the memory.
+    pub fn go_on(&mut self, memory: Memory, has_block: bool, bell: Option<Doorbell>, is_message: bool) -> bool {
+        self.paravirt = has_block.then(|| memory.paravirt_as_it_is(self.e1000.csb())).flatten();
         (self.memory, self.line.bell, self.line.is_message) = (memory, bell, is_message);
-        has_block.is_none_or(|has_block| self.paravirt.is_some() == has_block)
-    }
-
-    /// Tells the guest what a process that was killed may not have come to.
-    pub fn tell_again(&mut self) {
-        if let Some(paravirt) = &self.paravirt {
-            let (tx, rx) = self.e1000.heads();
-            paravirt.sent(tx);
-            paravirt.received(rx);
-        }
-        self.tick();
-    }
-
-    /// Notes the register that is chosen by port.
-    pub fn note_address(&self, address: u32) {
-        self.page.iter().for_each(|page| page.note_address(address));
-    }
-
-    /// That many receive descriptors, from the head on, are marked as done next: those at these addresses, with these
-    /// results.
-    #[inline]
-    pub fn marks_received(&self, finder: &mut Finder<'_>, count: usize, results: &[(u64, u64)]) {
-        let Some(page) = &self.page else { return };
-        results.iter().for_each(|(address, status)| finder.received(*address, status & !RX_DONE));
-        page.marks(Direction::Receive, self.e1000.head_after(Direction::Receive, count as u32));
-    }
-
-    /// Whether somebody keeps what outlives this process.
-    pub fn is_kept(&self) -> bool {
-        self.page.is_some()
-    }
-
-    /// The transmit descriptor at that address, which was read as `raw`, is marked as done next.
-    #[inline]
-    pub fn marks_sent(&self, finder: &mut Finder<'_>, address: u64, raw: Raw) {
-        let Some(page) = &self.page else { return };
-        finder.will_be_sent(address, raw);
-        page.marks(Direction::Transmit, self.e1000.head_behind(address));
-    }
-
-    /// Notes positions, and has all registers noted if they may have changed: that takes a while, in which no worker
-    /// waits for the card ([`Shared::control`]).
-    fn note(&mut self, all: bool) {
-        if let Some(page) = &self.page {
-            self.unnoted |= all;
-            page.note(&self.e1000, self.settled);
-        }
-    }
-
-    /// The registers that are to be noted, and where.
-    fn take_unnoted(&mut self) -> Option<(E1000, CardPage)> {
-        if !std::mem::take(&mut self.unnoted) {
-            return None;
-        }
-        Some((self.e1000.clone(), self.page.clone()?))
+        self.paravirt.is_some() == has_block
     }
 
     /// Nanoseconds since the card was made.
@@ -172,12 +100,6 @@ impl Core {
         self.epoch += u64::from(is_reset);
         if is_reset || at == CSBAL {
             self.find_paravirt();
-        }
-        if is_reset {
-            self.settled = self.e1000.tx_position();
-        }
-        if !is_frequent(at) {
-            self.note(true);
         }
         self.update();
         effects
@@ -208,9 +130,7 @@ impl Core {
     pub fn reset(&mut self) {
         self.e1000.reset();
         self.epoch += 1;
-        self.settled = self.e1000.tx_position();
         self.find_paravirt();
-        self.note(true);
         self.update();
     }
 
@@ -247,7 +167,6 @@ impl Core {
     /// The first `count` descriptors are sent, and the driver is told so.
     pub fn sent(&mut self, count: u32, report: Report) {
         self.e1000.tx_done(count);
-        self.settled = self.e1000.tx_position();
         let how = match &self.paravirt {
             None => report,
             Some(paravirt) => Report::of(paravirt.sent(self.e1000.heads().0), true),
@@ -274,7 +193,6 @@ impl Core {
             self.e1000.causes.update(now);
         }
         self.report();
-        self.note(false);
         if raises {
             self.raise();
         }
@@ -419,25 +337,6 @@ impl Shared {
         Ok(Arc::new(Shared { core, wake, asleep, timer, crossings, sent, received, owes }))
     }
 
-    /// Notes its registers in this page from now on.
-    ///
-    /// # Errors
-    /// [`InUse`] if a worker does not leave.
-    pub fn keep_in(&self, page: CardPage) -> Result<(), InUse> {
-        self.control(|core| {
-            core.page = Some(page);
-            core.note(true);
-        })
-    }
-
-    /// The same with the page of a process that was killed: noted again once the guest is there.
-    ///
-    /// # Errors
-    /// [`InUse`] if a worker does not leave.
-    pub fn goes_on_in(&self, page: CardPage) -> Result<(), InUse> {
-        self.control(|core| core.page = Some(page))
-    }
-
     /// Lets a worker in, for a pass over a ring.
     ///
     /// # Errors
@@ -455,12 +354,7 @@ impl Shared {
     pub fn control<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R, InUse> {
         let mut held = self.core.control()?;
         let core = held.as_mut().ok_or(InUse)?;
-        let (result, unnoted) = (f(core), core.take_unnoted());
-        drop(held);
-        if let Some((registers, page)) = unnoted {
-            page.note_all(&registers);
-        }
-        Ok(result)
+        Ok(f(core))
     }
 
     /// Looks at the card, unless somebody has it.
@@ -475,7 +369,6 @@ impl Shared {
     pub fn power_off(&self) -> Result<(), InUse> {
         let memory = self.control(|core| {
             core.reset();
-            core.note_address(0);
             core.disconnect();
             core.set_memory(Memory::default())
         })?;

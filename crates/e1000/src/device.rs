@@ -3,8 +3,6 @@
 //! Nothing here touches guest memory. The frames' mover reads descriptors where [`E1000::tx_address`] and
 //! [`E1000::rx_address`] say, and writes their status back.
 
-pub(crate) mod kept;
-
 use serde::{Deserialize, Serialize};
 
 use crate::causes::Causes;
@@ -185,7 +183,6 @@ impl E1000 {
 
     /// Reads a register. Registers that do not exist read as zero.
     pub fn read(&mut self, at: u32) -> u32 {
-        self.causes.has_heard();
         let of = |direction| self.causes.delays(direction);
         match at {
             CTRL => self.ctrl,
@@ -222,7 +219,6 @@ impl E1000 {
 
     /// Writes a register, at the time `now` (nanoseconds). Registers that do not exist, and read-only ones, ignore it.
     pub fn write(&mut self, at: u32, value: u32) -> Effects {
-        self.causes.has_heard();
         match at {
             CTRL => return self.control(value),
             EECD | EERD => self.eeprom.write(at, value),

@@ -154,7 +154,6 @@ fn put_one(
     // SAFETY: `total` bytes lie at `to`, of which `got` are written.
     unsafe { to.add(got).write_bytes(0, total - got) };
     let status = total as u64 | (DD | IXSM | EOP) << STATUS;
-    core.marks_received(finder, 1, &[(at, status)]);
     finder.received(at, status);
 }
 
@@ -188,7 +187,6 @@ fn put_many(
         filled += 1;
     }
     let results = results.get(..filled).unwrap_or_default();
-    core.marks_received(finder, count, results);
     // The first one last: a driver does not find a frame before it is complete.
     results.iter().rev().for_each(|(at, status)| finder.received(*at, *status));
 }

@@ -135,12 +135,7 @@ impl E1000Ingress {
             }
             if core.epoch == self.epoch {
                 let mut finder = self.memory.finder();
-                // Asked once: each look at the core is an instruction or two of every frame.
-                let is_kept = core.is_kept();
                 for (address, raw) in &self.reported {
-                    if is_kept {
-                        core.marks_sent(&mut finder, *address, *raw);
-                    }
                     finder.sent(*address, *raw);
                 }
                 core.sent(self.taken, Report::of(!self.reported.is_empty(), self.may_wait));

@@ -37,7 +37,6 @@ pub mod egress;
 pub mod filter;
 pub mod headers;
 pub mod ingress;
-mod kept;
 pub mod memory;
 pub mod paravirt;
 pub mod phy;

@@ -6,17 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_vfio_user::dma::Dma;
 
-use crate::direction::Direction;
 use crate::paravirt::{self, Paravirt};
 use crate::ring::DESCRIPTOR;
 use crate::tx::{Raw, TX_DONE};
-
-/// A reserved bit of a transmit descriptor's status (§3.3.3.2): it is marked as done next. Drivers look at it only once
-/// it is done.
-const TX_ANNOUNCED: u64 = 1 << 35;
-/// DD and IXSM of a receive descriptor's status (§3.2.3.1). IXSM without DD: it is marked as done next.
-pub(crate) const RX_DONE: u64 = 1 << 32;
-const RX_ANNOUNCED: u64 = 1 << 34;
 
 /// A snapshot of the windows. They stay mapped while it exists.
 #[derive(Clone, Debug, Default)]
@@ -94,38 +86,15 @@ impl<'a> Finder<'a> {
     #[inline]
     pub fn sent(&mut self, address: u64, raw: Raw) {
         if let Some(words) = self.words(address) {
-            words[1].store(raw[1] & !TX_ANNOUNCED | TX_DONE, Ordering::Release);
+            words[1].store(raw[1] | TX_DONE, Ordering::Release);
         }
     }
 
-    /// Announces that a transmit descriptor, which was read as `raw`, is marked as done next.
-    #[inline]
-    pub fn will_be_sent(&mut self, address: u64, raw: Raw) {
-        if let Some(words) = self.words(address) {
-            words[1].store(raw[1] | TX_ANNOUNCED, Ordering::Release);
-        }
-    }
-
-    /// Writes the result into a receive descriptor: length, status and the rest, once the buffer is filled. Without DD
-    /// it is an announcement.
+    /// Writes the result into a receive descriptor: length, status and the rest, once the buffer is filled.
     #[inline]
     pub fn received(&mut self, address: u64, status: u64) {
         if let Some(words) = self.words(address) {
             words[1].store(status, Ordering::Release);
-        }
-    }
-
-    /// Marks a descriptor as done if that was announced and did not happen: nobody else has written to it since.
-    pub fn complete(&mut self, direction: Direction, address: u64) {
-        let (announced, done) = match direction {
-            Direction::Transmit => (TX_ANNOUNCED, TX_DONE),
-            Direction::Receive => (RX_ANNOUNCED, RX_DONE),
-        };
-        let Some(words) = self.words(address) else { return };
-        let word = words[1].load(Ordering::Relaxed);
-        if word & (announced | done) == announced {
-            let kept = if direction == Direction::Transmit { word & !announced } else { word };
-            words[1].store(kept | done, Ordering::Release);
         }
     }
 }

@@ -77,11 +77,6 @@ impl Paravirt {
         self.rx.head()
     }
 
-    /// What was published last, as the guest has left it: heads of the transmit ring and the receive ring.
-    pub fn heads(&self) -> (u32, u32) {
-        (self.tx.hwtail(), self.rx.hwtail())
-    }
-
     /// Publishes that descriptors before `head` are sent. Returns whether the driver wants an interrupt.
     #[inline]
     pub fn sent(&self, head: u32) -> bool {

@@ -6,26 +6,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use netvale_mem::fault::Fault;
-use netvale_mem::lent::InUse;
 use netvale_mem::notify::nap;
 use netvale_port::listener::{Listener, OpenError, RETRY, Site};
 use netvale_port::service::{self, Peer, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use netvale_vfio_user::Device;
 use netvale_vfio_user::ended::Ended;
-pub use netvale_vfio_user::kept::News;
-use netvale_vfio_user::kept::{Keeper, Kept, Noting};
-use netvale_vfio_user::page::Page;
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
-use rustix::io::Errno;
 
 pub use self::state::PortState;
 use crate::core::{Crossings, Shared};
 use crate::device::{Card, E1000};
 use crate::egress::E1000Egress;
 use crate::ingress::E1000Ingress;
-use crate::kept::{CARD_WORDS, CardPage};
 use crate::vfio::E1000Device;
 
 /// The options of a port.
@@ -35,8 +29,6 @@ pub struct E1000Options {
     pub site: Site,
     /// The card.
     pub card: Card,
-    /// Who is told when what must be kept has changed, so that the port goes on after this process is killed.
-    pub news: Option<News>,
 }
 
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
@@ -45,8 +37,6 @@ pub struct E1000Port {
     shared: Arc<Shared>,
     service: Service<()>,
     listener: Arc<Listener>,
-    /// What is kept, if somebody keeps it.
-    kept: Option<Arc<Kept<()>>>,
 }
 
 /// Name of the control threads.
@@ -61,15 +51,14 @@ impl E1000Port {
     /// # Errors
     /// [`OpenError`] if the socket or the thread cannot be created.
     pub fn new(options: &E1000Options) -> Result<(E1000Port, Queues), OpenError> {
-        let failed = || OpenError::step(options.site.path(), "make a timer or a file in memory");
-        let shared = Shared::new(E1000::new(options.card)).map_err(failed())?;
-        let kept = known(&shared, None, false, options.news.as_ref()).map_err(failed())?;
+        let failed = OpenError::step(options.site.path(), "make a timer");
+        let shared = Shared::new(E1000::new(options.card)).map_err(failed)?;
         let (listener, file) = Listener::listen(&options.site)?;
         let listener = Arc::new(listener);
-        let server = Server { kept: kept.clone(), ..Server::new(options.card, &listener, &shared) };
+        let server = Server::new(options.card, &listener, &shared);
         let service = Service::start(THREAD, options.site.path().display(), Some(file), server)?;
         let queues = queues(&shared);
-        Ok((E1000Port { options: options.clone(), shared, service, listener, kept }, queues))
+        Ok((E1000Port { options: options.clone(), shared, service, listener }, queues))
     }
 
     /// The options it was created with.
@@ -104,23 +93,6 @@ impl E1000Port {
     }
 }
 
-/// What is known of a port without a guest, if somebody keeps it. The card notes its registers in that page, which has
-/// changed so often, or a new one, if it has not come from there.
-fn known(
-    shared: &Shared,
-    page: Option<(Page, u64)>,
-    goes_on: bool,
-    news: Option<&News>,
-) -> rustix::io::Result<Option<Arc<Kept<()>>>> {
-    let Some(news) = news else { return Ok(None) };
-    let (page, changes) = page.map_or_else(|| Ok((Page::new(CARD_WORDS)?, 0)), Ok)?;
-    let kept = Kept::new(page, changes, news.clone());
-    let page = CardPage(Arc::clone(kept.page()));
-    let done = if goes_on { shared.goes_on_in(page) } else { shared.keep_in(page) };
-    done.map_err(|InUse| Errno::BUSY)?;
-    Ok(Some(Arc::new(kept)))
-}
-
 fn queues(shared: &Arc<Shared>) -> Queues {
     (Arc::new(E1000Egress::new(Arc::clone(shared))), Box::new(E1000Ingress::new(Arc::clone(shared))))
 }
@@ -139,15 +111,14 @@ struct Server {
     listener: Arc<Listener>,
     card: Card,
     shared: Arc<Shared>,
-    kept: Option<Arc<Kept<()>>>,
     /// The guest of another process.
     first: Option<Connected>,
 }
 
 impl Server {
-    /// Without a guest of another process, nor anybody who keeps this one.
+    /// Without a guest of another process.
     fn new(card: Card, listener: &Arc<Listener>, shared: &Arc<Shared>) -> Server {
-        Server { listener: Arc::clone(listener), card, shared: Arc::clone(shared), kept: None, first: None }
+        Server { listener: Arc::clone(listener), card, shared: Arc::clone(shared), first: None }
     }
 }
 
@@ -176,26 +147,19 @@ impl Protocol for Server {
 
     /// Each hypervisor finds the card in its state after power-up, and keeps it as it is from process to process.
     fn serve(&mut self, connection: Connected, peer: &Peer<()>) -> Result<(), String> {
-        let is_new = matches!(connection, Connected::New(_));
         let (connection, mut session) = match connection {
             Connected::New(connection) => {
                 let device = E1000Device::new(Arc::clone(&self.shared), self.card.subsystem);
                 (connection, Session::new(device, E1000Device::vectors(), peer.fault()))
             }
             Connected::Continued(connection, mut session, _) => {
-                if session.is_after_a_kill() {
-                    session.device().0.tell_again();
-                }
                 // What was due meanwhile.
                 session.device().0.tick();
                 (connection, *session)
             }
         };
-        let keeper = self.kept.as_deref().map(|kept| Noting::new(kept, &connection, |_: &mut E1000Device| ()));
-        let keeper = keeper.as_ref().map(|keeper| keeper as &dyn Keeper<E1000Device>);
-        keeper.filter(|_| is_new).into_iter().for_each(|keeper| keeper.note(&mut session));
         let ended = loop {
-            let ended = serve(connection.as_fd(), peer.ends(), &mut session, keeper);
+            let ended = serve(connection.as_fd(), peer.ends(), &mut session);
             let pause = if matches!(ended, Ended::Stopped) { peer.asked_to_pause() } else { None };
             let Some(pause) = pause else { break ended };
             pause.with(Box::new(state::say(&connection, &mut session)));
@@ -227,7 +191,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
-        let (port, _queues) = E1000Port::new(&E1000Options { site: path.clone().into(), card, news: None }).unwrap();
+        let (port, _queues) = E1000Port::new(&E1000Options { site: path.clone().into(), card }).unwrap();
         let guest = Guest::new(&path, DriverOptions::default()).unwrap();
         (dir, port, guest)
     }

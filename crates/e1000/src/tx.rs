@@ -157,26 +157,6 @@ pub struct TxPosition {
     fresh: bool,
 }
 
-impl TxPosition {
-    /// As words of a page.
-    pub(crate) fn words(&self) -> [u32; 4] {
-        let Context { ip, transport, payload, headers, segment, is_tcp, is_v4 } = self.context;
-        let sum = |sum: Sum| u32::from(sum.start) | u32::from(sum.at) << 8 | u32::from(sum.end) << 16;
-        let flags = u32::from(is_tcp) | u32::from(is_v4) << 1 | u32::from(self.fresh) << 2;
-        [sum(ip), sum(transport), payload, u32::from(headers) | flags << 8 | u32::from(segment) << 16]
-    }
-
-    /// The position that these words are.
-    pub(crate) fn of([ip, transport, payload, rest]: [u32; 4]) -> TxPosition {
-        let sum = |word: u32| Sum { start: word as u8, at: (word >> 8) as u8, end: (word >> 16) as u16 };
-        let flag = |bit: u32| rest >> (8 + bit) & 1 != 0;
-        let (headers, segment) = (rest as u8, (rest >> 16) as u16);
-        let (ip, transport) = (sum(ip), sum(transport));
-        let context = Context { ip, transport, payload, headers, segment, is_tcp: flag(0), is_v4: flag(1) };
-        TxPosition { context, fresh: flag(2) }
-    }
-}
-
 /// Puts packets together, descriptor by descriptor. Between two looks at a ring, it is at a [`TxPosition`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "TxPosition", from = "TxPosition")]

@@ -70,17 +70,12 @@ impl E1000Device {
     ///
     /// # Errors
     /// When the process is out of descriptors.
-    pub fn go_on(&mut self, host: &Host, address: u32, has_block: Option<bool>) -> std::io::Result<bool> {
+    pub fn go_on(&mut self, host: &Host, address: u32, has_block: bool) -> std::io::Result<bool> {
         self.address = address & (SPACE - 1);
         let (message, pin) = (host.irqs.bell(MSI, 0), host.irqs.bell(INTX, 0));
         let bell = message.or(pin).map(Doorbell::try_clone).transpose()?;
         let memory = Memory::of(&host.dma);
         Ok(self.with(|core| core.go_on(memory, has_block, bell, message.is_some())) == Some(true))
-    }
-
-    /// Tells the guest what a process that was killed may not have come to.
-    pub fn tell_again(&mut self) {
-        self.with(Core::tell_again);
     }
 
     fn register(&mut self, at: u32) -> u32 {
@@ -136,11 +131,7 @@ impl Device for E1000Device {
         let Ok(value) = <[u8; 4]>::try_from(data).map(u32::from_le_bytes) else { return };
         match (bar, u32::try_from(at)) {
             (MEMORY, Ok(at)) if at % 4 == 0 => self.set(at, value),
-            (PORTS, Ok(at)) if u64::from(at) == IOADDR => {
-                self.address = value & (SPACE - 1);
-                let address = self.address;
-                self.with(|core| core.note_address(address));
-            }
+            (PORTS, Ok(at)) if u64::from(at) == IOADDR => self.address = value & (SPACE - 1),
             (PORTS, Ok(at)) if u64::from(at) == IODATA => self.set(self.address & !3, value),
             _ => {}
         }

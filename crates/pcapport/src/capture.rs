@@ -32,10 +32,9 @@ use crate::chunk::Chunk;
 use crate::limit::{Ended, Limit, Written};
 use crate::writer::{Format, WriteError, Writer};
 
-mod continued;
-mod killed;
+mod state;
 
-pub use continued::{CaptureState, NotContinued};
+pub use state::CaptureState;
 
 /// Bytes and number of buffers for single frames.
 const SMALL: (usize, usize) = (2048, 2048);

@@ -45,7 +45,7 @@ pub mod reader;
 pub mod replay;
 pub mod writer;
 
-pub use capture::{CAPTURE_MEMORY, CaptureOptions, CaptureState, CaptureStatus, NotContinued, PcapEgress};
+pub use capture::{CAPTURE_MEMORY, CaptureOptions, CaptureState, CaptureStatus, PcapEgress};
 pub use encoder::{Encoder, Interface, Statistics};
 pub use limit::{Allowance, Ended, Limit};
 pub use pace::{Pace, Pacer};

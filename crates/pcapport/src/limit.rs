@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
+
 /// In what portions an allowance is used up: a file counts as at least one, so that their number is limited, too.
 pub const PORTION: u64 = 1 << 20;
 
@@ -63,12 +65,23 @@ pub struct Limit {
 }
 
 /// Why a capture ended before its port did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ended {
     /// Its file has as many bytes as it may.
     Limit(u64),
     /// The captures of its user have used up their portions: that many.
     Quota(u64),
+}
+
+impl Ended {
+    /// What another process says, so that its bytes can be told.
+    pub(crate) fn bounded(self) -> Ended {
+        match self {
+            Ended::Quota(portions) => Ended::Quota(portions.min(u64::MAX >> 24)),
+            limit => limit,
+        }
+    }
 }
 
 impl fmt::Display for Ended {

@@ -35,12 +35,11 @@ use crate::chunk::Chunk;
 use crate::pace::Pace;
 use crate::reader::{ReadError, Reader};
 
-mod continued;
 mod feeder;
-mod killed;
+mod state;
 
-pub use continued::ReplayState;
 use feeder::At;
+pub use state::ReplayState;
 
 /// A frame of a replay, and what its time depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -264,7 +263,7 @@ impl PcapIngress {
 
     /// The time since the first frame was there.
     fn elapsed(&mut self) -> Duration {
-        self.began.get_or_insert_with(|| (Instant::now(), continued::now())).0.elapsed()
+        self.began.get_or_insert_with(|| (Instant::now(), state::now())).0.elapsed()
     }
 }
 

@@ -96,6 +96,20 @@ pub struct State<D> {
     pub now: D,
 }
 
+/// What is told of a peer that could not outlive the process before.
+const KILLED: &str = "the daemon was killed: let it connect again";
+
+impl<D: Default> State<D> {
+    /// The same after a kill, of a protocol whose peers do not outlive it.
+    #[must_use]
+    pub fn after_a_kill(self) -> Self {
+        if !self.connected {
+            return self;
+        }
+        State { connections: self.connections, last_error: Some(KILLED.to_owned()), ..State::default() }
+    }
+}
+
 impl<D> State<D> {
     /// The same with a peer that is connected, or without: what is known of the peer may be older, or newer.
     #[must_use]

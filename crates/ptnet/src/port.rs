@@ -1,4 +1,6 @@
 //! A ptnet port: a socket, and a device for each virtual machine that connects there.
+//!
+//! *News* ([`News`]): that what must be kept has changed.
 
 mod state;
 
@@ -13,7 +15,6 @@ use netvale_mem::region::RingSide;
 use netvale_port::folder::Place;
 use netvale_port::listener::{Listener, OpenError, Site};
 use netvale_port::service::{self, Peer, Protocol, Service};
-pub use netvale_vfio_user::kept::News;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -46,6 +47,16 @@ pub struct PtnetOptions {
     pub transport: Transport,
     /// Who is told when what must be kept has changed, so that the port goes on after this process is killed.
     pub news: Option<News>,
+}
+
+/// Who is told that something has changed.
+#[derive(Clone)]
+pub struct News(pub Arc<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for News {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("News")
+    }
 }
 
 /// How a guest gets at the rings.
@@ -133,7 +144,7 @@ impl PtnetPort {
             let now = server.now.clone();
             Serving::Ivshmem(Box::new(Service::start(THREAD, path.display(), Some(file), server)?), listener, now)
         } else {
-            Serving::VfioUser(Box::new(Devices::new(&options.site, config, behind, options.news.as_ref())?))
+            Serving::VfioUser(Box::new(Devices::new(&options.site, config, behind)?))
         };
         Ok(PtnetPort { serving, backend, options: options.clone() })
     }

@@ -121,7 +121,7 @@ impl Device for MemoryDevice {
 pub type Tell = Box<dyn Fn(Option<u32>) + Send>;
 
 /// The registers of a ptnet device that a guest can change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 pub struct Registers {
     features: u32,
     hdr_len: u32,
@@ -155,8 +155,6 @@ pub struct PtnetDevice {
     /// Whether the rings that ran last were handed back.
     handed_back: Result<(), InUse>,
     tell: Tell,
-    /// How often its registers have changed.
-    changes: u64,
 }
 
 impl PtnetDevice {
@@ -227,7 +225,6 @@ impl PtnetDevice {
             running: false,
             handed_back: Ok(()),
             tell,
-            changes: 0,
         })
     }
 
@@ -257,11 +254,6 @@ impl PtnetDevice {
             self.running = true;
         }
         Ok(())
-    }
-
-    /// Interrupts the driver, in case that an interrupt was what a process that was killed did not come to.
-    pub fn interrupt(&self) {
-        self.wakes.iter().for_each(|wake| wake.ring());
     }
 
     /// Who learns when its rings run.
@@ -431,9 +423,7 @@ impl Device for PtnetDevice {
 
     fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &Host) {
         if let (IO, Ok(value)) = (bar, <[u8; 4]>::try_from(data)) {
-            let before = (at < reg::KICKS).then(|| self.registers());
             self.set(at, u32::from_le_bytes(value), host);
-            self.changes += u64::from(before.is_some_and(|before| before != self.registers()));
         }
     }
 
@@ -456,10 +446,6 @@ impl Device for PtnetDevice {
             tracing::info!("the memory with the status blocks was taken away: rings stopped");
             self.stop();
         }
-    }
-
-    fn changes(&self) -> u64 {
-        self.changes
     }
 
     fn health(&self) -> Result<(), InUse> {

@@ -12,10 +12,9 @@ use netvale_port::listener::{Listener, OpenError, Site};
 use netvale_port::service::{Peer, Protocol, Service};
 use netvale_vfio_user::Device;
 use netvale_vfio_user::ended::Ended;
-use netvale_vfio_user::kept::{ClientState, Keeper, Kept, News, Noting};
-use netvale_vfio_user::page::Page;
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
+use netvale_vfio_user::state::ClientState;
 
 pub(crate) use self::state::DevicesState;
 use crate::backend::Backend;
@@ -41,39 +40,21 @@ pub(crate) struct Devices {
     /// Of the ptnet device, and of the memory device.
     listeners: [Arc<Listener>; 2],
     machine: Arc<Machine>,
-    /// What is kept of each, if somebody keeps it.
-    kept: [Option<Arc<Known>>; 2],
-}
-
-/// What is known of a device's client, and of its registers if they can be changed.
-type Known = Kept<Option<Registers>>;
-
-/// What is known of a device that has no client, with a page that has changed so often: if somebody keeps it.
-fn known(page: Option<(Page, u64)>, news: Option<&News>) -> rustix::io::Result<Option<Arc<Known>>> {
-    let Some(news) = news else { return Ok(None) };
-    let (page, changes) = page.map_or_else(|| Ok((Page::new(0)?, 0)), Ok)?;
-    Ok(Some(Arc::new(Kept::new(page, changes, news.clone()))))
 }
 
 impl Devices {
-    /// Serves the ptnet device at `site`, and the memory device beside it; `news` learns what changes if that is kept.
-    pub(crate) fn new(
-        site: &Site,
-        config: Config,
-        backend: Arc<dyn Backend>,
-        news: Option<&News>,
-    ) -> Result<Devices, OpenError> {
+    /// Serves the ptnet device at `site`, and the memory device beside it.
+    pub(crate) fn new(site: &Site, config: Config, backend: Arc<dyn Backend>) -> Result<Devices, OpenError> {
         let machine = Arc::<Machine>::default();
         let start = |site: &Site| Listener::listen(site).map(|(listener, file)| (Arc::new(listener), file));
-        let page = || known(None, news).map_err(OpenError::step(site.path(), "make a file in memory"));
-        let (beside, kept) = (site.beside(MEMORY), [page()?, page()?]);
+        let beside = site.beside(MEMORY);
         let (shown, shown_file) = start(&beside)?;
-        let server = memory_server(&shown, config, &machine, kept[1].clone(), None);
+        let server = memory_server(&shown, config, &machine, None);
         let memory = Service::start(THREAD, beside.path().display(), Some(shown_file), server)?;
         let (listener, file) = start(site)?;
-        let server = ptnet_server(&listener, config, &machine, backend, kept[0].clone(), None);
+        let server = ptnet_server(&listener, config, &machine, backend, None);
         let ptnet = Service::start(THREAD, site.path().display(), Some(file), server)?;
-        Ok(Devices { ptnet, memory, listeners: [listener, shown], machine, kept })
+        Ok(Devices { ptnet, memory, listeners: [listener, shown], machine })
     }
 }
 
@@ -81,7 +62,6 @@ fn memory_server(
     listener: &Arc<Listener>,
     config: Config,
     machine: &Arc<Machine>,
-    kept: Option<Arc<Known>>,
     first: Option<Came<MemoryDevice>>,
 ) -> Server<MemoryDevice, impl FnMut(&Peer<()>) -> Made<MemoryDevice> + Send + 'static> {
     let machine = Arc::clone(machine);
@@ -89,7 +69,7 @@ fn memory_server(
         let device = MemoryDevice::new(&config, &machine).map_err(|e| e.to_string())?;
         Ok(Session::new(device, MemoryDevice::VECTORS, peer.fault()))
     };
-    Server { listener: Arc::clone(listener), kept, first, make }
+    Server { listener: Arc::clone(listener), first, make }
 }
 
 fn ptnet_server(
@@ -97,7 +77,6 @@ fn ptnet_server(
     config: Config,
     machine: &Arc<Machine>,
     backend: Arc<dyn Backend>,
-    kept: Option<Arc<Known>>,
     first: Option<Came<PtnetDevice>>,
 ) -> Server<PtnetDevice, impl FnMut(&Peer<Guest>) -> Made<PtnetDevice> + Send + 'static> {
     let machine = Arc::clone(machine);
@@ -105,7 +84,7 @@ fn ptnet_server(
         let device = PtnetDevice::new(&config, &machine, &backend, Box::new(|_| ()), peer.fault());
         Ok(Session::new(device.map_err(|e| e.to_string())?, PtnetDevice::vectors(&config), peer.fault()))
     };
-    Server { listener: Arc::clone(listener), kept, first, make }
+    Server { listener: Arc::clone(listener), first, make }
 }
 
 /// A session with a new device.
@@ -123,9 +102,6 @@ trait Served: Device + Send + Sized + 'static {
     fn registers(&self) -> Option<Registers> {
         None
     }
-
-    /// The process before was killed: what the driver waits for may have been lost.
-    fn killed(&self) {}
 }
 
 impl Served for MemoryDevice {
@@ -142,10 +118,6 @@ impl Served for PtnetDevice {
 
     fn registers(&self) -> Option<Registers> {
         Some(PtnetDevice::registers(self))
-    }
-
-    fn killed(&self) {
-        self.interrupt();
     }
 }
 
@@ -166,7 +138,6 @@ fn say<D: Served>(connection: &OwnedFd, session: &mut Session<D>) -> Said {
 /// The control thread's part.
 struct Server<D, F> {
     listener: Arc<Listener>,
-    kept: Option<Arc<Known>>,
     /// The hypervisor of another process.
     first: Option<Came<D>>,
     make: F,
@@ -189,23 +160,13 @@ impl<D: Served, F: FnMut(&Peer<D::Detail>) -> Made<D> + Send + 'static> Protocol
     }
 
     fn serve(&mut self, came: Came<D>, peer: &Peer<D::Detail>) -> Result<(), String> {
-        let is_new = matches!(came, Came::New(_));
         let (connection, mut session) = match came {
             Came::New(connection) => (connection, (self.make)(peer)?),
             Came::Continued(connection, session, _) => (connection, *session),
         };
         session.device().0.shown(peer);
-        if session.is_after_a_kill() {
-            session.device().0.killed();
-        }
-        let keeper =
-            self.kept.as_deref().map(|kept| Noting::new(kept, &connection, |device: &mut D| device.registers()));
-        if let Some(keeper) = keeper.as_ref().filter(|_| is_new) {
-            keeper.note(&mut session);
-        }
         loop {
-            let keeper = keeper.as_ref().map(|keeper| keeper as &dyn Keeper<D>);
-            let ended = serve(connection.as_fd(), peer.ends(), &mut session, keeper);
+            let ended = serve(connection.as_fd(), peer.ends(), &mut session);
             let pause = if matches!(ended, Ended::Stopped) { peer.asked_to_pause() } else { None };
             let Some(pause) = pause else { return ended.reason().map_or(Ok(()), Err) };
             pause.with(Box::new(say(&connection, &mut session)));

@@ -134,15 +134,12 @@ impl ConfigSpace {
         }
     }
 
-    /// Writes what can be written. Returns whether that changes something.
-    pub fn write(&mut self, at: u64, data: &[u8]) -> bool {
+    /// Writes what can be written.
+    pub fn write(&mut self, at: u64, data: &[u8]) {
         let start = usize::try_from(at).unwrap_or(SIZE).min(SIZE);
-        let mut changes = false;
         for ((place, mask), byte) in self.bytes[start..].iter_mut().zip(&self.writable[start..]).zip(data) {
-            let value = *place & !mask | byte & mask;
-            changes |= std::mem::replace(place, value) != value;
+            *place = *place & !mask | byte & mask;
         }
-        changes
     }
 
     /// Resets configuration space to its state before the guest wrote: the bits that it can write are zero.

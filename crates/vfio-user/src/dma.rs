@@ -104,11 +104,6 @@ impl Dma {
         Ok(())
     }
 
-    /// Whether there is exactly this window.
-    pub fn has(&self, place: Place) -> bool {
-        self.windows.get(&place.address).is_some_and(|window| window.place == place)
-    }
-
     fn files(&self) -> impl Iterator<Item = &Arc<File>> {
         self.windows.values().filter_map(|window| window.map.as_ref()?.file.as_ref())
     }

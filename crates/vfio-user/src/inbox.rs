@@ -14,28 +14,9 @@ pub struct Inbox {
     seen: usize,
     /// Descriptors, and where the message begins that they came with.
     fds: Vec<(usize, Vec<OwnedFd>)>,
-    /// Whether all of that is still in the socket, too.
-    borrowed: bool,
 }
 
 impl Inbox {
-    /// Whether what is in here is still in the socket: it was looked at, not read.
-    pub fn is_borrowed(&self) -> bool {
-        self.borrowed && !self.bytes.is_empty()
-    }
-
-    /// Says whether what comes into an empty inbox next is looked at or read.
-    pub fn borrows(&mut self, borrowed: bool) {
-        self.borrowed = borrowed;
-    }
-
-    /// Forgets what is still in the socket.
-    pub fn forget(&mut self) {
-        if self.is_borrowed() {
-            *self = Inbox::default();
-        }
-    }
-
     /// Nothing is left, not even a part of a message.
     pub fn is_empty(&self) -> bool {
         self.seen == self.bytes.len()
@@ -44,7 +25,7 @@ impl Inbox {
     /// What another process left unexamined; `None` if it cannot be: more than was ever read ahead, or descriptors of
     /// no message.
     pub fn restore(bytes: Vec<u8>, fds: Vec<(usize, Vec<OwnedFd>)>) -> Option<Inbox> {
-        let this = Inbox { bytes, seen: 0, fds, borrowed: false };
+        let this = Inbox { bytes, seen: 0, fds };
         let count = this.fds.iter().map(|(_, fds)| fds.len()).sum::<usize>();
         let fits = this.bytes.len() <= 2 * MAX_MESSAGE && count <= MAX_FDS;
         (fits && this.fds.iter().all(|(at, _)| *at < this.bytes.len())).then_some(this)

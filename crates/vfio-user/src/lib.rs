@@ -12,7 +12,7 @@
 //!                                                     └── [`irqs`]  what to ring
 //! ```
 //!
-//! All of a session can go on in another process ([`state`]), also after this one was killed ([`kept`]).
+//! All of a session can go on in another process ([`state`]).
 //!
 //! Specification: QEMU docs/interop/vfio-user, protocol 0.0; structures as in `<linux/vfio.h>`.
 
@@ -22,8 +22,6 @@ pub mod dma;
 pub mod ended;
 pub mod inbox;
 pub mod irqs;
-pub mod kept;
-pub mod page;
 pub mod serve;
 pub mod session;
 pub mod state;
@@ -91,11 +89,6 @@ pub trait Device {
 
     /// The machine is reset.
     fn reset(&mut self, host: &Host);
-
-    /// How often the client has changed what a process that is killed must have kept of the device itself.
-    fn changes(&self) -> u64 {
-        0
-    }
 
     /// A descriptor that is readable when [`Device::tick`] is due, for devices with timers.
     fn timer(&self) -> Option<BorrowedFd<'_>> {

@@ -10,8 +10,6 @@ use rustix::net::{RecvFlags, SendFlags};
 use crate::Device;
 use crate::ended::{Ended, TIMEOUT};
 use crate::inbox::Inbox;
-use crate::kept::Keeper;
-use crate::page::Page;
 use crate::session::Session;
 use crate::wire::{MAX_FDS, Message};
 
@@ -23,21 +21,11 @@ const IN_A_ROW: u32 = 64;
 const SPIN: Duration = Duration::from_micros(20);
 
 /// Serves a connection (a non-blocking stream socket) to its end. After [`Ended::Stopped`], nothing of what came is
-/// lost: the same session can be served again, here or in another process. With a `keeper`, that holds if this process
-/// is killed, too: a message stays in the socket until it is answered.
-pub fn serve<D: Device>(
-    socket: BorrowedFd<'_>,
-    stop: BorrowedFd<'_>,
-    session: &mut Session<D>,
-    keeper: Option<&dyn Keeper<D>>,
-) -> Ended {
-    let mut line = Line { socket, stop, in_a_row: 0, page: keeper.map(Keeper::page) };
-    if let Some(page) = line.page.filter(|_| !session.again) {
-        page.set_answering(None);
-    }
+/// lost: the same session can be served again, here or in another process.
+pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &mut Session<D>) -> Ended {
+    let mut line = Line { socket, stop, in_a_row: 0 };
     loop {
-        if let Err(ended) = line.step(session, keeper) {
-            line.leave(session);
+        if let Err(ended) = line.step(session) {
             return ended;
         }
     }
@@ -49,60 +37,17 @@ struct Line<'a> {
     stop: BorrowedFd<'a>,
     /// Messages served since `stop` and the timer were looked at.
     in_a_row: u32,
-    /// What outlives this process, if somebody keeps it.
-    page: Option<&'a Page>,
 }
 
 impl Line<'_> {
     /// Serves a message.
-    fn step<D: Device>(&mut self, session: &mut Session<D>, keeper: Option<&dyn Keeper<D>>) -> Result<(), Ended> {
-        self.answer(session)?;
-        self.next(session)?;
-        let message = self.receive(session)?;
-        if session.again && self.page.and_then(Page::answering) == Some(message.header.id) {
-            session.again = false;
-            tracing::info!("message {} was being answered: its answer may be missing", message.header.id);
-            return self.settle(session);
-        }
-        let before = session.changes;
-        let answer = session.handle(message)?;
-        if let Some(keeper) = keeper.filter(|_| session.changes != before) {
-            keeper.note(session);
-        }
-        session.unsent = answer.map(|answer| (answer, 0));
-        self.answer(session)?;
-        Ok(session.device().0.health()?)
-    }
-
-    /// Sends what is left of an answer, and takes the message out of the socket.
-    fn answer<D>(&self, session: &mut Session<D>) -> Result<(), Ended> {
+    fn step<D: Device>(&mut self, session: &mut Session<D>) -> Result<(), Ended> {
         self.send(session)?;
-        self.settle(session)
-    }
-
-    /// Takes the handled message out of the socket, if it is there.
-    fn settle<D>(&self, session: &mut Session<D>) -> Result<(), Ended> {
-        let Some((_, mut left)) = session.owed.take() else { return Ok(()) };
-        let mut place = [0; CHUNK];
-        while left > 0 {
-            let room = place.get_mut(..left.min(CHUNK)).unwrap_or_default();
-            match rustix::net::recv(self.socket, room, RecvFlags::DONTWAIT) {
-                Ok((0, _)) | Err(Errno::CONNRESET) => return Err(Ended::Closed),
-                // Descriptors that came with it were had before: the kernel closes these.
-                Ok((got, _)) => left -= got,
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-        self.page.iter().for_each(|page| page.set_answering(None));
-        Ok(())
-    }
-
-    /// Nothing that is still in the socket is this session's any more.
-    fn leave<D>(&self, session: &mut Session<D>) {
-        // Its answer is the session's.
-        let _ = self.settle(session);
-        session.inbox.forget();
+        self.next(session)?;
+        let message = self.receive(&mut session.inbox)?;
+        session.unsent = session.handle(message)?.map(|answer| (answer, 0));
+        self.send(session)?;
+        Ok(session.device().0.health()?)
     }
 
     /// Waits for the next message, and runs the device's timers meanwhile.
@@ -172,32 +117,20 @@ impl Line<'_> {
     }
 
     /// The next message, which has begun.
-    fn receive<D>(&self, session: &mut Session<D>) -> Result<Message, Ended> {
-        let (inbox, mut looked) = (&mut session.inbox, false);
+    fn receive(&self, inbox: &mut Inbox) -> Result<Message, Ended> {
         loop {
             if let Some(message) = inbox.take()? {
-                session.owed = inbox.is_borrowed().then_some((message.header.id, message.header.size as usize));
                 return Ok(message);
             }
-            inbox.forget();
-            // What was looked at stays readable: a message that comes in pieces is read, piece by piece.
-            let came = if looked { self.get(inbox, false)? } else { self.read(inbox)? };
-            looked |= came;
-            if !came {
+            if !self.read(inbox)? {
                 self.go_on(PollFlags::IN)?;
             }
         }
     }
 
-    /// Reads all bytes that have come, or looks at them. Returns whether there were any.
+    /// Reads all bytes that have come. Returns whether there were any.
     fn read(&self, inbox: &mut Inbox) -> Result<bool, Ended> {
-        self.get(inbox, self.page.is_some() && inbox.is_empty())
-    }
-
-    fn get(&self, inbox: &mut Inbox, only_looks: bool) -> Result<bool, Ended> {
-        inbox.borrows(only_looks);
-        let looks = if only_looks { RecvFlags::PEEK } else { RecvFlags::empty() };
-        let got = netvale_fdio::receive(self.socket, inbox.room(CHUNK), RecvFlags::DONTWAIT | looks);
+        let got = netvale_fdio::receive(self.socket, inbox.room(CHUNK), RecvFlags::DONTWAIT);
         let (got, fds) = got.map_or_else(|e| (Err(e), Vec::new()), |got| (Ok(got.bytes), got.fds));
         inbox.came(CHUNK, got.unwrap_or(0), fds)?;
         match got {
@@ -219,14 +152,9 @@ impl Line<'_> {
                 return Err(Ended::Descriptors);
             }
             let rest = answer.bytes.get(*done..).unwrap_or_default();
-            let marks = self.page.zip(session.owed);
-            marks.into_iter().for_each(|(page, (id, _))| page.set_answering(Some(id)));
             match netvale_fdio::send(self.socket, rest, fds, SendFlags::DONTWAIT) {
                 Ok(sent) => *done += sent,
-                Err(Errno::AGAIN) => {
-                    marks.filter(|_| *done == 0).into_iter().for_each(|(page, _)| page.set_answering(None));
-                    self.go_on(PollFlags::OUT)?;
-                }
+                Err(Errno::AGAIN) => self.go_on(PollFlags::OUT)?,
                 Err(Errno::INTR) => {}
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(Ended::Closed),
                 Err(e) => return Err(e.into()),

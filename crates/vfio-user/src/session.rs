@@ -52,12 +52,6 @@ pub struct Session<D> {
     pub(crate) inbox: Inbox,
     /// An answer that is not sent yet, and how many bytes of it are.
     pub(crate) unsent: Option<(Answer, usize)>,
-    /// Number and bytes of a message that is handled, but still in the socket.
-    pub(crate) owed: Option<(u16, usize)>,
-    /// How often the client has changed what must be kept.
-    pub(crate) changes: u64,
-    /// The process before this one was killed, and may have handled the next message already.
-    pub(crate) again: bool,
 }
 
 impl<D: Device> Session<D> {
@@ -65,13 +59,7 @@ impl<D: Device> Session<D> {
     /// are rung.
     pub fn new(device: D, vectors: [u32; KINDS], fault: &Fault) -> Session<D> {
         let host = Host { dma: Dma::new(fault), irqs: Irqs::new(vectors, fault) };
-        let inbox = Inbox::default();
-        Session { device, host, greeted: false, inbox, unsent: None, owed: None, changes: 0, again: false }
-    }
-
-    /// Whether it goes on after a process that was killed, and no message has been handled since.
-    pub fn is_after_a_kill(&self) -> bool {
-        self.again
+        Session { device, host, greeted: false, inbox: Inbox::default(), unsent: None }
     }
 
     /// The device.
@@ -91,11 +79,7 @@ impl<D: Device> Session<D> {
         if !self.greeted && header.command != command::VERSION {
             return Err(Refused::NotAVersion(header.command));
         }
-        let before = self.device.changes();
-        let done = self.obey(header.command, &message.payload, message.fds);
-        self.changes += u64::from(self.device.changes() != before);
-        self.again = false;
-        let answer = match done {
+        let answer = match self.obey(header.command, &message.payload, message.fds) {
             Ok((payload, fds)) => Answer { bytes: header.reply(&payload), fds },
             Err(Failed::Errno(e)) => {
                 tracing::debug!(command = header.command, "refused: {e}");
@@ -125,7 +109,6 @@ impl<D: Device> Session<D> {
             command::DEVICE_RESET => {
                 self.device.config().reset();
                 self.device.reset(&self.host);
-                self.changes += 1;
                 Ok(Default::default())
             }
             _ => Err(Errno::OPNOTSUPP.into()),
@@ -145,7 +128,6 @@ impl<D: Device> Session<D> {
             Err(_) => return Err(Errno::INVAL.into()),
         };
         self.greeted = true;
-        self.changes += 1;
         // Never more than the client proposed: QEMU takes that for a mistake.
         let least = |what: &str, ours: usize| {
             let asked = theirs["capabilities"][what].as_u64().and_then(|n| usize::try_from(n).ok());
@@ -166,10 +148,7 @@ impl<D: Device> Session<D> {
     fn dma_map(&mut self, mut b: Body<'_>, fds: &[OwnedFd]) -> Done {
         let (_argsz, flags) = (b.u32()?, b.u32()?);
         let place = Place { flags, offset: b.u64()?, address: b.u64()?, size: b.u64()? };
-        if !(self.again && self.host.dma.has(place)) {
-            self.host.dma.map(place, fds.first())?;
-        }
-        self.changes += 1;
+        self.host.dma.map(place, fds.first())?;
         self.device.memory_changed(&self.host);
         Ok(Default::default())
     }
@@ -182,7 +161,6 @@ impl<D: Device> Session<D> {
         } else {
             self.host.dma.unmap(address, size)?;
         }
-        self.changes += 1;
         self.device.memory_changed(&self.host);
         Ok((payload.get(..24).unwrap_or_default().to_vec(), Vec::new()))
     }
@@ -234,10 +212,7 @@ impl<D: Device> Session<D> {
         let (_argsz, flags) = (b.u32()?, b.u32()?);
         let set = Set { flags, index: b.u32()?, start: b.u32()?, count: b.u32()? };
         match self.host.irqs.set(set, b.r.rest(), fds)? {
-            Changed::Bells => {
-                self.changes += 1;
-                self.device.interrupts_changed(&self.host);
-            }
+            Changed::Bells => self.device.interrupts_changed(&self.host),
             Changed::Pin => self.device.pin_changed(&self.host),
             Changed::Nothing => {}
         }
@@ -278,7 +253,7 @@ impl<D: Device> Session<D> {
         let what = b.what;
         let data = b.r.rest().get(..count).ok_or(Failed::Refused(Refused::Short(what)))?;
         if region == CONFIG {
-            self.changes += u64::from(self.device.config().write(offset, data));
+            self.device.config().write(offset, data);
         } else {
             self.device.write(region as usize, offset, data, &self.host);
         }

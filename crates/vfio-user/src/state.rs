@@ -14,7 +14,7 @@ use crate::wire::{MAX_FDS, MAX_MESSAGE};
 use crate::{Device, Host};
 
 /// What another process must know to continue a session.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct SessionState {
     /// Whether the client has said its version.
     greeted: bool,
@@ -35,43 +35,31 @@ pub struct SessionState {
     unsent_fds: Vec<Fd>,
 }
 
-impl SessionState {
-    /// Without what is under way.
-    #[must_use]
-    pub(crate) fn at_rest(&self) -> SessionState {
-        SessionState {
-            masked: false,
-            unread: Vec::new(),
-            unread_fds: Vec::new(),
-            unsent: Vec::new(),
-            unsent_fds: Vec::new(),
-            ..self.clone()
-        }
-    }
+/// A client; `T` is what the device itself says.
+#[derive(Serialize, Deserialize)]
+pub struct ClientState<T> {
+    /// Its connection.
+    pub connection: Fd,
+    /// What it has set up.
+    pub session: SessionState,
+    /// The device.
+    pub device: T,
 }
 
 impl<D: Device> Session<D> {
-    /// What its client has set up: all but what is under way.
-    ///
-    /// # Errors
-    /// As [`Session::save`].
-    pub(crate) fn setup(&mut self) -> std::io::Result<SessionState> {
-        let mut config = vec![0; SIZE];
-        self.device.config().read(0, &mut config);
-        let (windows, files) = self.host.dma.state()?;
-        let connected = self.host.irqs.connected();
-        let vectors = connected.map(|(kind, vector, bell)| Ok((kind, vector, Fd::copy_of(bell)?)));
-        let vectors = vectors.collect::<std::io::Result<_>>()?;
-        Ok(SessionState { greeted: self.greeted, windows, files, vectors, config, ..SessionState::default() })
-    }
-
     /// What another process must know to continue it.
     ///
     /// # Errors
     /// When the process is out of descriptors, or the client has more files than are kept.
     pub fn save(&mut self) -> std::io::Result<SessionState> {
-        let mut state = self.setup()?;
-        state.masked = self.host.irqs.masked;
+        let mut config = vec![0; SIZE];
+        self.device.config().read(0, &mut config);
+        let Host { dma, irqs } = &self.host;
+        let (windows, files) = dma.state()?;
+        let vectors = irqs.connected().map(|(kind, vector, bell)| Ok((kind, vector, Fd::copy_of(bell)?)));
+        let vectors = vectors.collect::<std::io::Result<_>>()?;
+        let (greeted, masked) = (self.greeted, irqs.masked);
+        let mut state = SessionState { greeted, windows, files, vectors, masked, config, ..SessionState::default() };
         for (at, fds) in self.inbox.left(&mut state.unread) {
             state.unread_fds.push((at, Fd::copies_of(fds)?));
         }
@@ -81,13 +69,6 @@ impl<D: Device> Session<D> {
             state.unsent_fds = Fd::copies_of(answer.fds.iter().filter(|_| *done == 0))?;
         }
         Ok(state)
-    }
-
-    /// The process before was killed: the next message may have been handled by it. Interrupts are not known to be
-    /// masked.
-    pub fn after_a_kill(mut self) -> Session<D> {
-        self.again = true;
-        self
     }
 
     /// Restores a session of another process, with a device that has just been made; nothing is rung, and nothing is

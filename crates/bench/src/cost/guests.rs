@@ -80,7 +80,7 @@ pub fn e1000(batch: u32, inward: bool) -> Result<Track> {
     let dir = crate::sys::scratch("cost")?;
     let path = dir.path().join("e1000");
     let card = Card { mac: [2; 6], subsystem: SUBSYSTEM, forced_interval: None };
-    let options = E1000Options { site: path.clone().into(), card, news: None };
+    let options = E1000Options { site: path.clone().into(), card };
     let (port, (card_egress, mut card_ingress)) = E1000Port::new(&options).map_err(|e| failed(&e))?;
     let guest = Guest::new(&path, CardOptions { csb: true, ..CardOptions::default() }).map_err(|e| failed(&e))?;
     card_ingress.disarm();

@@ -58,16 +58,12 @@ impl Attached for CardPort {
     }
 
     fn save(&self) -> std::io::Result<Option<State>> {
-        Ok(self.0.save().map(|state| State::of(&state)).transpose()?)
+        Ok(Some(State::of(&self.0.save())?))
     }
 
     fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
         let (state, paused) = self.0.save_parked()?;
         ParkedPort::of(&state, [paused]).map(Some)
-    }
-
-    fn is_stored(&self) {
-        self.0.is_stored();
     }
 
     /// Each register access counts as a kick received, each interrupt as a kick sent.
@@ -85,7 +81,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let site = site(&d.config, asked.caller, path.as_str(), &o)?;
     let domain = domain_of_site(d, asked.caller, &site);
     let card = Card { mac, subsystem: SUBSYSTEM, forced_interval: o.itr() };
-    let options = E1000Options { site, card, news: d.news_if_kept() };
+    let options = E1000Options { site, card };
     let (e1000, (egress, ingress)) = match asked.continued() {
         Some(state) => {
             let (port, queues, paused) = E1000Port::restore(&options, state.read()?)?;

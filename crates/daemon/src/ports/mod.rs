@@ -20,11 +20,11 @@
 //! | [`null`], [`echo`] | discards every frame, or sends it back, for measuring and tests |
 //!
 //! What they share: [`plug`] puts a port on its switch and takes it off, [`policies`] are what its operator wants of
-//! it, [`links`] what is between it and its peer, [`multicast`] snoops for a switch,
-//! [`memory`] and [`brought`] find the region it lies in, `site` is
-//! where a device's socket is, [`attachment`] is what a connection holds of it, [`faults`] takes it from a program that
-//! misbehaves, [`looking`] finds what happens without the main thread, `notes` has sentences of several kinds, [`kind`]
-//! is what the maker of a port gets, [`continuation`] is how ports of another process go on.
+//! it, [`links`] what is between it and its peer, [`multicast`] snoops for a switch, [`memory`] and [`brought`] find
+//! the region it lies in, `site` is where a device's socket is, [`attachment`] is what a connection holds of it,
+//! [`faults`] takes it from a program that misbehaves, [`looking`] finds what happens without the main thread, `notes`
+//! has sentences of several kinds, [`kind`] is what the maker of a port gets, [`continuation`] is how ports of another
+//! process go on.
 
 pub mod attachment;
 pub mod bare;

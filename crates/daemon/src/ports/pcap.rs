@@ -75,12 +75,12 @@ impl Attached for Files {
 
     fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
         let replay = self.replay.as_ref().map(|replay| {
-            let progress = Progress::Said(replay.status.settled().into());
+            let progress = Progress::Said(replay.status.settled());
             std::io::Result::Ok(FileState { file: Fd::copy_of(&replay.file)?, progress })
         });
         let capture = self.capture.as_ref().map(|one| {
             let slow = || std::io::Error::other(format!("{} is written too slowly: try again", one.path.display()));
-            let progress = Progress::Said(one.egress.settle(SETTLING).ok_or_else(slow)?.into());
+            let progress = Progress::Said(one.egress.settle(SETTLING).ok_or_else(slow)?);
             std::io::Result::Ok((FileState { file: Fd::copy_of(&one.file)?, progress }, one.shares))
         });
         let state = FilesState { replay: replay.transpose()?, capture: capture.transpose()? };

@@ -85,10 +85,6 @@ impl Attached for DevicePort {
         let (state, paused) = self.0.save_parked()?;
         ParkedPort::of(&state, paused).map(Some)
     }
-
-    fn is_stored(&self) {
-        self.0.is_stored();
-    }
 }
 
 /// Attaches a device whose rings are a switch's.

@@ -1,9 +1,5 @@
 //! Memory of ports that are gone. The allocator keeps what lies below anything that is still in use: tens of megabytes
 //! after a capture, which has many small buffers. So it is asked for all of it once nothing goes any more.
-//!
-//! That leaves out the heaps that it makes for threads. It keeps the last part of each, and the more of it the larger
-//! a block once was that the daemon freed: half a megabyte a thread stayed for good. So all threads have one heap, and
-//! that limit stays where it is. The threads on the packet path allocate nothing.
 #![allow(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -35,24 +31,6 @@ impl FreedMemory {
         rest
     }
 }
-
-/// Blocks from this size on are mappings of their own: the allocator's default, before it raises it by itself.
-#[cfg(target_env = "gnu")]
-const OWN_MAPPING: libc::c_int = 128 << 10;
-
-/// Has all threads that are started from now on use one heap.
-#[cfg(target_env = "gnu")]
-pub(crate) fn use_one_heap() {
-    // SAFETY: it takes no pointer, and the allocator's own locks.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, OWN_MAPPING);
-    }
-}
-
-/// musl's allocator has one heap.
-#[cfg(not(target_env = "gnu"))]
-pub(crate) fn use_one_heap() {}
 
 #[cfg(target_env = "gnu")]
 fn give_back() {
@@ -93,31 +71,5 @@ mod tests {
         assert!(own() + BLOCKS.0 * BLOCKS.1 / 2 < kept, "{} of {kept} bytes are left", own());
         assert!(freed.since.is_none());
         drop(last);
-    }
-
-    /// Objective: what threads had and freed goes back while they are there, also after a large block was freed.
-    #[test]
-    #[cfg(target_env = "gnu")]
-    fn threads_keep_nothing() {
-        const THREADS: usize = 8;
-        use_one_heap();
-        drop(vec![1u8; 30 << 20]);
-        let before = own();
-        let freed = std::sync::Barrier::new(THREADS + 1);
-        let end = std::sync::Barrier::new(THREADS + 1);
-        std::thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| {
-                    drop((0..64).map(|_| vec![1u8; 32 << 10]).collect::<Vec<_>>());
-                    freed.wait();
-                    end.wait();
-                });
-            }
-            freed.wait();
-            give_back();
-            let kept = own().saturating_sub(before);
-            end.wait();
-            assert!(kept < 4 << 20, "{kept} of {} bytes are left", THREADS * 64 * (32 << 10));
-        });
     }
 }

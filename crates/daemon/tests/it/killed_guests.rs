@@ -1,23 +1,24 @@
-//! Guests by vfio-user whose daemon is killed, and started again by a service manager: they lose nothing, and wait for
-//! nothing that does not come. What was under way comes twice.
+//! Guests whose daemon is killed, or told to end, and started again by a service manager. Those by vfio-user lose their
+//! device with a daemon that is killed; drivers of another daemon's device lose nothing, and what was under way comes
+//! twice.
 
 use crate::common;
 use crate::common::ends;
 use crate::common::published;
 
 use std::collections::VecDeque;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use common::ports::{attach_guest as attach, show};
-use common::{Daemon, receive, until};
+use common::{Daemon, until};
 use ends::{Card, End, numbered};
-use netvale_e1000::driver::DriverOptions;
 use netvale_e1000::driver::remote::Guest;
+use netvale_e1000::driver::{DriverOptions, Registers};
+use netvale_e1000::regs::STATUS;
 use published::{Driver, Plugged};
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Its configuration: what it says is shown if the test fails.
 const MORE: &str = "workers = 2\n[quota]\nlog_lines = 100";
@@ -79,127 +80,95 @@ fn traffic(managed: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
     assert!(again.0 <= TIMES as u32 * BURST, "{} frames came again", again.0);
 }
 
-/// Objective: a guest with the devices that netmap published, which waits for nothing but interrupts, does not notice
-/// that its daemon is killed: neither while frames pass, nor while it stops and starts its rings, nor by those that
-/// end.
+/// Attaches the device `kind` of a guest, with a policy, beside two programs' ports, and has `play` play a guest there,
+/// again and again. Each daemon is killed under it: the port says why its guest is gone, and all else goes on.
+fn lost(kind: &str, mut options: Value, play: &mut dyn FnMut(&Path, &mut dyn End, &mut dyn FnMut())) {
+    let managed = Daemon::managed(MORE);
+    options["storm_mcast"] = json!(1000);
+    let path = attach(&managed, kind, options);
+    let mut ends = ["vale0:local", "vale1:a", "vale1:b"].map(|name| managed.open(name).unwrap());
+    let [local, a, b] = &mut ends;
+    let told =
+        || (show(&managed, "vale0:guest")["policies"].clone(), show(&managed, "vale0:guest")["notes"].to_string());
+    let (policies, _) = told();
+    assert!(!policies.is_null());
+    for i in 1..=TIMES as u32 {
+        play(&path, local, &mut || {
+            managed.is_killed();
+            let (still, notes) = told();
+            assert_eq!(still, policies);
+            assert!(notes.contains(&format!("waits for a virtual machine; there were {i}")), "{notes}");
+            assert!(notes.contains("the last one was disconnected: the daemon was killed"), "{notes}");
+            Again::default().burst(1, a, b, i * BURST);
+        });
+    }
+    managed.is_restarted(Signal::TERM, || ());
+    assert!(told().1.contains("the daemon was killed"), "until another one comes");
+}
+
+/// Objective: a guest with the devices that netmap published loses them with its daemon, whether its rings run or not;
+/// one that connects again has new ones.
 #[test]
 fn published_ptnet() {
+    let mut opens = false;
+    lost("ptnet", json!({"slots": 64, "vfio_user": true, "vnet_hdr": 12}), &mut |path, local, kill| {
+        let mut plugged = Plugged::new(path);
+        let mut driver = Driver::probe(&mut plugged, true);
+        opens = !opens;
+        if opens {
+            driver.open();
+            Again::default().burst(1, &mut driver, local, 0);
+            Again::default().burst(2, local, &mut driver, 0);
+        }
+        kill();
+        assert!(plugged.client.region_read(0, 0, &mut [0; 4]).is_err(), "it still has a device");
+    });
+}
+
+/// Objective: a driver of an e1000, in each of the ways to drive it, loses its card with its daemon; one that connects
+/// again has a new one.
+#[test]
+fn e1000() {
+    let mut ways = [(false, 0), (false, 16), (true, 0)].into_iter().cycle();
+    // Its frames wait while a busy machine interrupts one of the guest's register accesses.
+    let options = json!({"mac": "02:00:00:00:00:09", "lossless": true});
+    lost("e1000", options, &mut |path, local, kill| {
+        let (csb, combine) = ways.next().unwrap();
+        let mut guest = Card(Guest::new(path, DriverOptions { slots: 64, csb, combine }).unwrap(), VecDeque::new());
+        Again::default().burst(1, &mut guest, local, 0);
+        Again::default().burst(2, local, &mut guest, 0);
+        kill();
+        assert_eq!(guest.0.remote.read(STATUS), u32::MAX, "it still has a card");
+    });
+}
+
+/// Objective: a daemon that is told to end says where such guests stop: they lose nothing, and nothing comes twice.
+#[test]
+fn restarted() {
+    let managed = Daemon::managed(MORE);
+    let path = attach(&managed, "e1000", json!({"lossless": true}));
+    let mut local = managed.open("vale0:local").unwrap();
+    let mut guest = Card(Guest::new(&path, DriverOptions::default()).unwrap(), VecDeque::new());
+    let mut again = Again::default();
+    for i in 0..TIMES as u32 {
+        again.burst(1, &mut guest, &mut local, i * BURST);
+        again.burst(2, &mut local, &mut guest, i * BURST);
+        managed.is_restarted(Signal::TERM, || ());
+    }
+    drop(guest);
     let managed = Daemon::managed(MORE);
     let path = attach(&managed, "ptnet", json!({"slots": 64, "vfio_user": true, "vnet_hdr": 12}));
     let mut local = managed.open("vale0:local").unwrap();
     let mut plugged = Plugged::new(&path);
     let mut driver = Driver::probe(&mut plugged, true);
-    managed.is_killed();
     driver.open();
-    traffic(&managed, &mut driver, &mut local);
+    for i in 0..TIMES as u32 {
+        again.burst(1, &mut driver, &mut local, i * BURST);
+        managed.is_restarted(Signal::TERM, || ());
+    }
+    assert_eq!(again.0, 0);
     let shown = show(&managed, "vale0:guest");
     assert!(shown["notes"].to_string().contains("with virtio-net header"), "{shown}");
-    driver.close();
-    managed.is_killed();
-    driver.open();
-    driver.send(0, &numbered(1, 7));
-    assert_eq!(receive(&mut local), numbered(1, 7));
-    managed.is_restarted(Signal::TERM, || ());
-    driver.send(0, &numbered(1, 8));
-    assert_eq!(receive(&mut local), numbered(1, 8));
-    drop(plugged);
-    until("the port is free", || show(&managed, "vale0:guest")["notes"].to_string().contains("waits"));
-    managed.is_killed();
-    let mut plugged = Plugged::new(&path);
-    let mut driver = Driver::probe(&mut plugged, true);
-    driver.open();
-    local.send(&numbered(2, 9));
-    assert_eq!(driver.receive(), numbered(2, 9));
-}
-
-/// Objective: a driver of an e1000, in each of the ways to drive it.
-#[test]
-fn e1000() {
-    for (csb, combine) in [(false, 0), (false, 16), (true, 0)] {
-        let managed = Daemon::managed(MORE);
-        // Its frames wait while a busy machine interrupts one of the guest's register accesses.
-        let path = attach(&managed, "e1000", json!({"mac": "02:00:00:00:00:09", "lossless": true}));
-        let mut local = managed.open("vale0:local").unwrap();
-        let mut guest = Card(Guest::new(&path, DriverOptions { slots: 64, csb, combine }).unwrap(), VecDeque::new());
-        traffic(&managed, &mut guest, &mut local);
-        let shown = show(&managed, "vale0:guest");
-        assert!(shown["notes"].to_string().contains("link up"), "{shown}");
-        managed.is_restarted(Signal::TERM, || ());
-        let mut again = Again::default();
-        again.burst(1, &mut guest, &mut local, 0);
-        again.burst(2, &mut local, &mut guest, 0);
-        assert_eq!(again.0, 0, "a daemon that is told to end says where it stops");
-        drop(guest);
-        until("the port is free", || show(&managed, "vale0:guest")["notes"].to_string().contains("waits"));
-        managed.is_killed();
-        let mut guest = Card(Guest::new(&path, DriverOptions { slots: 64, csb, combine }).unwrap(), VecDeque::new());
-        again.burst(1, &mut guest, &mut local, 0);
-    }
-}
-
-/// The pages of the running daemon.
-fn pages(managed: &Daemon) -> Vec<std::fs::File> {
-    let folder = format!("/proc/{}/fd", managed.id());
-    let fds = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let is_page =
-        |path: &PathBuf| std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("netvale-kept"));
-    fds.filter(is_page).map(|path| std::fs::OpenOptions::new().write(true).open(path).unwrap()).collect()
-}
-
-/// Kills the daemon, and writes a word into all its pages. Returns what the next one says of the port.
-fn with_forged_pages(managed: &Daemon, at: &[u64], word: u32) -> String {
-    let all = pages(managed);
-    assert!(!all.is_empty());
-    managed.is_restarted(Signal::KILL, || {
-        let forge = |page: &std::fs::File, at: u64| page.write_all_at(&word.to_le_bytes(), at).unwrap();
-        all.iter().for_each(|page| at.iter().for_each(|at| forge(page, *at)));
-    });
-    show(managed, "vale0:guest")["notes"].to_string()
-}
-
-/// Objective: with a page that cannot have been a device's, or is newer than what was kept, a guest is disconnected,
-/// and the port says why; the next guest is served.
-#[test]
-fn forged_pages() {
-    let managed = Daemon::managed(MORE);
-    let path = attach(&managed, "e1000", json!({}));
-    let mut local = managed.open("vale0:local").unwrap();
-    let new_guest = || Card(Guest::new(&path, DriverOptions::default()).unwrap(), VecDeque::new());
-    // The form of the page, the number of changes, the lengths of the registers in both halves.
-    let forgeries: [(&[u64], u32, &str); 3] =
-        [(&[0], 0, "page"), (&[12], 1, "not kept in time"), (&[320, 320 + 4 * 6144], u32::MAX, "the card's registers")];
-    for (at, word, why) in forgeries {
-        let mut guest = new_guest();
-        Again::default().burst(1, &mut guest, &mut local, 0);
-        let notes = with_forged_pages(&managed, at, word);
-        assert!(notes.contains("waits") && notes.contains(why), "{at:?}: {notes}");
-    }
-    let mut guest = new_guest();
-    // What it sends comes behind the registers that it has written.
-    Again::default().burst(1, &mut guest, &mut local, 0);
-    Again::default().burst(2, &mut local, &mut guest, 0);
-}
-
-/// Objective: the same with the published devices of a ptnet port.
-#[test]
-fn forged_pages_of_ptnet() {
-    let managed = Daemon::managed(MORE);
-    let path = attach(&managed, "ptnet", json!({"slots": 64, "vfio_user": true}));
-    let mut local = managed.open("vale0:local").unwrap();
-    for (at, word, why) in [(0, 0, "page"), (12, 1, "not kept in time")] {
-        let mut plugged = Plugged::new(&path);
-        let mut driver = Driver::probe(&mut plugged, false);
-        driver.open();
-        driver.send(0, &numbered(1, 7));
-        assert_eq!(receive(&mut local), numbered(1, 7));
-        let notes = with_forged_pages(&managed, &[at], word);
-        assert!(notes.contains("waits") && notes.contains(why), "{at}: {notes}");
-    }
-    let mut plugged = Plugged::new(&path);
-    let mut driver = Driver::probe(&mut plugged, false);
-    driver.open();
-    local.send(&numbered(2, 8));
-    assert_eq!(driver.receive(), numbered(2, 8));
 }
 
 /// Objective: a driver of another daemon's device, in all layouts: the device's end notices nothing.

@@ -8,15 +8,13 @@ use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_port::listener::Listener;
 use netvale_port::service::{AskedToPause, Paused, Service, State};
-use netvale_vfio_user::kept::{ClientState, Kept, PageState};
-use netvale_vfio_user::page::Page;
 use netvale_vfio_user::session::Session;
+use netvale_vfio_user::state::ClientState;
 use serde::{Deserialize, Serialize};
 
-use super::{Connected, E1000Options, E1000Port, Guest, Queues, Server, THREAD, known, queues};
+use super::{Connected, E1000Options, E1000Port, Guest, Queues, Server, THREAD, queues};
 use crate::core::Shared;
 use crate::device::E1000;
-use crate::kept::{CARD_WORDS, CardPage};
 use crate::state::{CoreState, VERSION};
 use crate::vfio::E1000Device;
 
@@ -25,9 +23,8 @@ use crate::vfio::E1000Device;
 pub struct PortState {
     version: u32,
     listener: Fd,
-    /// The card; `None`: this was noted for the case that the process is killed, and the card is in the page.
+    /// The card; `None`: this was said for the case that the process is killed, which no card outlives.
     core: Option<CoreState>,
-    page: Option<PageState>,
     /// Registers read and written, interrupts.
     crossings: [u64; 3],
     service: State<()>,
@@ -65,7 +62,6 @@ impl E1000Port {
             version: VERSION,
             listener: Fd::shared(&self.listener),
             core: Some(self.shared.state().map_err(|_| held_up())?),
-            page: self.kept.as_ref().map(|kept| kept.page_state()),
             crossings: counts,
             service: self.service.state(),
             guest,
@@ -73,31 +69,15 @@ impl E1000Port {
         Ok((state, paused))
     }
 
-    /// What another process must know to go on after this one was killed; `None` if nobody keeps that. It changes
-    /// whenever [`E1000Options::news`] is told.
-    pub fn save(&self) -> Option<PortState> {
-        let told = self.service.state();
-        let (page, guest) = self.kept.as_ref()?.state();
-        let guest = guest.map(|ClientState { connection, session, .. }| ClientState { connection, session, device: 0 });
-        Some(PortState {
-            version: VERSION,
-            listener: Fd::shared(&self.listener),
-            core: None,
-            page: Some(page),
-            crossings: [0; 3],
-            service: told.with(guest.is_some()),
-            guest,
-        })
-    }
-
-    /// What [`E1000Port::save`] returned last is kept.
-    pub fn is_stored(&self) {
-        self.kept.iter().for_each(|kept| kept.is_stored());
+    /// What another process must know to go on after this one was killed: its guest has to connect again. It changes
+    /// whenever [`E1000Port::on_peer`] says so.
+    pub fn save(&self) -> PortState {
+        let (listener, service) = (Fd::shared(&self.listener), self.service.state());
+        PortState { version: VERSION, listener, core: None, crossings: [0; 3], service, guest: None }
     }
 
     /// Restores a port of another process. Its thread waits until the last result is dropped; until then nothing is
-    /// rung, sent, or written to the guest. After a process that was killed, a guest that cannot be continued is
-    /// disconnected.
+    /// rung, sent, or written to the guest. After a process that was killed, the card is a new one.
     ///
     /// # Errors
     /// [`BadState`] with what is not as it should be.
@@ -105,65 +85,43 @@ impl E1000Port {
         if state.version != VERSION {
             return Err(BadState::new(format!("version {} of a card's state, not {VERSION}", state.version)));
         }
-        let mut told = state.service.clone();
-        let was_killed = state.core.is_none();
-        let listener = state.listener.clone();
-        let ((shared, kept), guest) = match restore_card(options, state) {
-            Err(why) if was_killed => {
-                told = State { connections: told.connections, last_error: Some(why.to_string()), ..State::default() };
-                (anew(options, None)?, None)
+        let PortState { listener, core, crossings, service, guest, .. } = state;
+        let (shared, guest, told) = match core {
+            Some(core) => {
+                let (shared, guest) = restore_card(options, core, crossings, guest)?;
+                (shared, guest, service)
             }
-            found => found?,
+            None => (Shared::new(E1000::new(options.card))?, None, service.after_a_kill()),
         };
         let (listener, file) = Listener::restore(listener.take()?, &options.site)?;
         let listener = Arc::new(listener);
-        let server = Server { kept: kept.clone(), first: guest, ..Server::new(options.card, &listener, &shared) };
+        let server = Server { first: guest, ..Server::new(options.card, &listener, &shared) };
         let at = options.site.path().display();
         let (service, paused) = Service::restore(THREAD, at, Some(file), server, told)?;
         let queues = queues(&shared);
-        Ok((E1000Port { options: options.clone(), shared, service, listener, kept }, queues, paused))
+        Ok((E1000Port { options: options.clone(), shared, service, listener }, queues, paused))
     }
-}
-
-/// A card, and what is known of its guest if somebody keeps that.
-type Known = (Arc<Shared>, Option<Arc<Kept<()>>>);
-
-/// A card without a guest: as it was when it was made.
-fn anew(options: &E1000Options, page: Option<(Page, u64)>) -> Result<Known, BadState> {
-    let shared = Shared::new(E1000::new(options.card))?;
-    let kept = known(&shared, page, false, options.news.as_ref())?;
-    Ok((shared, kept))
 }
 
 /// The card of another process, and its guest.
-fn restore_card(options: &E1000Options, state: PortState) -> Result<(Known, Option<Connected>), BadState> {
-    let was_killed = state.core.is_none();
-    let page = state.page.map(|page| page.restore(CARD_WORDS, was_killed)).transpose()?;
-    let registers = |why: String| BadState::new(why).of("the card's registers");
-    let core = match (state.core, &page) {
-        (Some(core), _) => core,
-        (None, None) => return Err(BadState::new("the page is missing")),
-        (None, Some(_)) if state.guest.is_none() => return Ok((anew(options, page)?, None)),
-        (None, Some((page, _))) => CardPage::core(page, &options.card).map_err(registers)?,
-    };
-    let has_block = (!was_killed).then_some(core.has_block);
-    let address = page.as_ref().filter(|_| was_killed).map(|(page, _)| CardPage::address(page));
-    let shared = Shared::continued(&options.card, core, state.crossings).map_err(|e| registers(e.to_string()))?;
-    let kept = known(&shared, page, was_killed, options.news.as_ref())?;
-    let Some(guest) = state.guest else { return Ok(((shared, kept), None)) };
-    let ClientState { connection, session, device: chosen } = guest;
-    if let Some(kept) = &kept {
-        kept.has(&ClientState { connection: connection.clone(), session: session.clone(), device: () });
-    }
+fn restore_card(
+    options: &E1000Options,
+    core: CoreState,
+    crossings: [u64; 3],
+    guest: Option<ClientState<u32>>,
+) -> Result<(Arc<Shared>, Option<Connected>), BadState> {
+    let has_block = core.has_block;
+    let shared = Shared::continued(&options.card, core, crossings);
+    let shared = shared.map_err(|e| BadState::new(e).of("the card's registers"))?;
+    let Some(ClientState { connection, session, device: chosen }) = guest else { return Ok((shared, None)) };
     let fault = Fault::new()?;
     let device = E1000Device::new(Arc::clone(&shared), options.card.subsystem);
-    let session = Session::restore(device, E1000Device::vectors(), &fault, session)?;
-    let mut session = if was_killed { session.after_a_kill() } else { session };
+    let mut session = Session::restore(device, E1000Device::vectors(), &fault, session)?;
     let (device, host) = session.device();
-    if !device.go_on(host, address.unwrap_or(chosen), has_block).map_err(BadState::new)? {
+    if !device.go_on(host, chosen, has_block).map_err(BadState::new)? {
         return Err(BadState::new("the status block is outside of the guest's memory"));
     }
-    Ok(((shared, kept), Some(Connected::Continued(connection.take()?, Box::new(session), fault))))
+    Ok((shared, Some(Connected::Continued(connection.take()?, Box::new(session), fault))))
 }
 
 #[cfg(test)]
@@ -188,7 +146,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
-        let options = E1000Options { site: path.clone().into(), card, news: None };
+        let options = E1000Options { site: path.clone().into(), card };
         let (port, _queues) = E1000Port::new(&options).unwrap();
         let guest = Driver::new(&path, DriverOptions::default()).unwrap();
         assert!(guest.has_block);

@@ -7,10 +7,9 @@ use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_port::listener::Listener;
 use netvale_port::service::{AskedToPause, Paused, Service, State};
-use netvale_vfio_user::kept::News;
 use serde::{Deserialize, Serialize};
 
-use super::{Connection, PtnetOptions, PtnetPort, Server, Serving, Transport};
+use super::{Connection, News, PtnetOptions, PtnetPort, Server, Serving, Transport};
 use crate::backend::Backend;
 use crate::guest::{Guest, THREAD};
 use crate::instance::{Instance, InstanceState};
@@ -142,17 +141,10 @@ impl PtnetPort {
                 let service = service.state().with(guest.is_some());
                 ServingState::Ivshmem(Box::new(IvshmemState { listener: Fd::shared(listener), service, guest }))
             }),
-            Serving::VfioUser(devices) => devices.save()?.map(|state| ServingState::VfioUser(Box::new(state))),
+            Serving::VfioUser(devices) => Some(ServingState::VfioUser(Box::new(devices.save()))),
         };
         let Some(serving) = serving else { return Ok(None) };
         Ok(Some(PortState { version: VERSION, serving, kicks: Default::default() }))
-    }
-
-    /// What [`PtnetPort::save`] returned last is kept.
-    pub fn is_stored(&self) {
-        if let Serving::VfioUser(devices) = &self.serving {
-            devices.is_stored();
-        }
     }
 
     /// Restores a port of another process; `backend` gets its guest's rings. Its threads wait until the last result is
@@ -179,8 +171,7 @@ impl PtnetPort {
                 (serving, vec![paused])
             }
             (ServingState::VfioUser(state), Transport::VfioUser) => {
-                let news = options.news.as_ref();
-                let (devices, paused) = Devices::restore(&options.site, options.config, behind, news, *state)?;
+                let (devices, paused) = Devices::restore(&options.site, options.config, behind, *state)?;
                 (Serving::VfioUser(Box::new(devices)), paused.into())
             }
             _ => return Err(BadState::new("another transport")),

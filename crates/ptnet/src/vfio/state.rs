@@ -6,11 +6,11 @@ use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_port::listener::{Listener, Site};
 use netvale_port::service::{AskedToPause, Paused, Service, State};
-use netvale_vfio_user::kept::{ClientState, News, PageState};
 use netvale_vfio_user::session::Session;
+use netvale_vfio_user::state::ClientState;
 use serde::{Deserialize, Serialize};
 
-use super::{Came, Devices, Known, MEMORY, Said, known, memory_server, ptnet_server};
+use super::{Came, Devices, MEMORY, Said, memory_server, ptnet_server};
 use crate::backend::Backend;
 use crate::guest::{Guest, THREAD};
 use crate::header::Config;
@@ -20,23 +20,35 @@ use crate::published::{MemoryDevice, PtnetDevice, Registers};
 /// What both devices say of themselves.
 #[derive(Serialize, Deserialize)]
 pub struct DevicesState {
-    /// Whether this was noted for the case that the process is killed.
-    #[serde(default)]
-    was_killed: bool,
     /// The machine's memory.
     memory: Option<MemoryState>,
     ptnet: DeviceState<Guest>,
     shown: DeviceState<()>,
 }
 
-/// A device. Its registers are `None` if nobody can change them.
+/// A device. Without a client that its service has, this was said for the case that the process is killed, which no
+/// client outlives. Its registers are `None` if nobody can change them.
 #[derive(Serialize, Deserialize)]
 struct DeviceState<D> {
     listener: Fd,
     service: State<D>,
-    page: Option<PageState>,
-    client: Option<ClientState<Option<Registers>>>,
+    client: Client,
 }
+
+impl<D: Clone + Default + Send + 'static> DeviceState<D> {
+    fn of(listener: &Arc<Listener>, service: &Service<D>, client: Client) -> Self {
+        DeviceState { listener: Fd::shared(listener), service: service.state(), client }
+    }
+
+    /// What is told of its client from now on.
+    fn told(&self) -> State<D> {
+        let told = self.service.clone();
+        if self.client.is_some() { told } else { told.after_a_kill() }
+    }
+}
+
+/// A device's client, if it has one.
+type Client = Option<ClientState<Option<Registers>>>;
 
 /// The service is held up by its peer.
 fn held_up() -> std::io::Error {
@@ -52,138 +64,73 @@ impl Devices {
     /// Has the control threads pause until the last result is dropped, and says what another process must know.
     pub(crate) fn save_parked(&self) -> std::io::Result<(DevicesState, [Paused; 2])> {
         let mut paused = [self.ptnet.pause().ok_or_else(held_up)?, self.memory.pause().ok_or_else(held_up)?];
-        let pages = self.kept.each_ref().map(|kept| kept.as_ref().map(|kept| kept.page_state()));
-        let [page, shown_page] = pages;
         let [client, shown] = paused.each_mut().map(|paused| paused.take::<Said>().transpose());
-        let state = DevicesState {
-            was_killed: false,
-            memory: self.machine.save()?,
-            ptnet: self.device(&self.ptnet, 0, page, client?),
-            shown: self.device(&self.memory, 1, shown_page, shown?),
-        };
-        Ok((state, paused))
+        Ok((self.state(self.machine.save()?, client?, shown?), paused))
     }
 
-    fn device<D: Clone + Default + Send + 'static>(
-        &self,
-        service: &Service<D>,
-        which: usize,
-        page: Option<PageState>,
-        client: Option<ClientState<Option<Registers>>>,
-    ) -> DeviceState<D> {
-        DeviceState { listener: Fd::shared(&self.listeners[which]), service: service.state(), page, client }
+    fn state(&self, memory: Option<MemoryState>, client: Client, shown: Client) -> DevicesState {
+        let [listener, shown_listener] = &self.listeners;
+        DevicesState {
+            memory,
+            ptnet: DeviceState::of(listener, &self.ptnet, client),
+            shown: DeviceState::of(shown_listener, &self.memory, shown),
+        }
     }
 
-    /// What another process must know to go on after this one was killed; `None` if nobody keeps it.
-    pub(crate) fn save(&self) -> std::io::Result<Option<DevicesState>> {
-        let [Some(ptnet), Some(shown)] = &self.kept else { return Ok(None) };
-        let (page, client) = ptnet.state();
-        let (shown_page, shown) = shown.state();
-        let mut ptnet = self.device(&self.ptnet, 0, Some(page), client.filter(|client| client.device.is_some()));
-        let mut shown = self.device(&self.memory, 1, Some(shown_page), shown);
-        ptnet.service = ptnet.service.with(ptnet.client.is_some());
-        shown.service = shown.service.with(shown.client.is_some());
-        Ok(Some(DevicesState { was_killed: true, memory: self.machine.save()?, ptnet, shown }))
-    }
-
-    /// What was given out last is kept.
-    pub(crate) fn is_stored(&self) {
-        self.kept.iter().flatten().for_each(|kept| kept.is_stored());
+    /// What another process must know to go on after this one was killed: guests have to connect again.
+    pub(crate) fn save(&self) -> DevicesState {
+        self.state(None, None, None)
     }
 
     /// Restores devices of another process. Their threads wait until the last result is dropped; until then nothing is
-    /// rung, sent, or written to the guest. After a process that was killed, a guest that cannot be continued is
-    /// disconnected.
+    /// rung, sent, or written to the guest. After a process that was killed, they are new ones.
     pub(crate) fn restore(
         site: &Site,
         config: Config,
         backend: Arc<dyn Backend>,
-        news: Option<&News>,
         state: DevicesState,
     ) -> Result<(Devices, [Paused; 2]), BadState> {
-        let was_killed = state.was_killed;
-        let listeners = [state.ptnet.listener.clone(), state.shown.listener.clone()];
-        let mut told = state.ptnet.service.clone();
-        let mut told_shown = state.shown.service.clone();
-        let Restored { kept, machine, device, shown } = match Restored::of(&config, &backend, news, state) {
-            Err(why) if was_killed => {
-                backend.empty().map_err(BadState::new)?;
-                told = State { connections: told.connections, last_error: Some(why.to_string()), ..State::default() };
-                told_shown = State { connections: told_shown.connections, ..State::default() };
-                Restored { kept: [known(None, news)?, known(None, news)?], ..Restored::default() }
-            }
-            found => found?,
-        };
+        let (told, told_shown) = (state.ptnet.told(), state.shown.told());
+        let DevicesState { memory, ptnet, shown } = state;
+        let machine = memory.map(|memory| Machine::restore(&config, memory)).transpose()?.unwrap_or_default();
+        let machine = Arc::new(machine);
+        let device = ptnet.client.map(|client| restore_ptnet(&config, &machine, &backend, client)).transpose()?;
+        let shown_device = shown.client.map(|client| restore_memory(&config, &machine, client)).transpose()?;
         let beside = site.beside(MEMORY);
-        let [ptnet, memory] = listeners;
-        let (ptnet, ptnet_file) = Listener::restore(ptnet.take()?, site)?;
-        let (memory, memory_file) = Listener::restore(memory.take()?, &beside)?;
+        let (ptnet, ptnet_file) = Listener::restore(ptnet.listener.take()?, site)?;
+        let (memory, memory_file) = Listener::restore(shown.listener.take()?, &beside)?;
         let listeners = [Arc::new(ptnet), Arc::new(memory)];
-        let server = memory_server(&listeners[1], config, &machine, kept[1].clone(), shown);
+        let server = memory_server(&listeners[1], config, &machine, shown_device);
         let at = beside.path().display();
         let (memory, held_memory) = Service::restore(THREAD, at, Some(memory_file), server, told_shown)?;
-        let server = ptnet_server(&listeners[0], config, &machine, backend, kept[0].clone(), device);
+        let server = ptnet_server(&listeners[0], config, &machine, backend, device);
         let (ptnet, held) = Service::restore(THREAD, site.path().display(), Some(ptnet_file), server, told)?;
-        Ok((Devices { ptnet, memory, listeners, machine, kept }, [held, held_memory]))
+        Ok((Devices { ptnet, memory, listeners, machine }, [held, held_memory]))
     }
 }
 
-/// What is known of both devices, the machine, and what is connected.
-#[derive(Default)]
-struct Restored {
-    kept: [Option<Arc<Known>>; 2],
-    machine: Arc<Machine>,
-    device: Option<Came<PtnetDevice>>,
-    shown: Option<Came<MemoryDevice>>,
-}
-
-impl Restored {
-    /// The devices of another process.
-    fn of(
-        config: &Config,
-        backend: &Arc<dyn Backend>,
-        news: Option<&News>,
-        state: DevicesState,
-    ) -> Result<Restored, BadState> {
-        let DevicesState { was_killed, memory, ptnet, shown } = state;
-        let page = |page: Option<PageState>| -> Result<_, BadState> {
-            Ok(known(page.map(|page| page.restore(0, was_killed)).transpose()?, news)?)
-        };
-        let kept = [page(ptnet.page)?, page(shown.page)?];
-        let machine = memory.map(|memory| Machine::restore(config, memory)).transpose()?.unwrap_or_default();
-        let machine = Arc::new(machine);
-        let device = ptnet.client.map(|client| {
-            let registers = client.device.clone().ok_or_else(|| BadState::new("its registers are missing"))?;
-            came(kept[0].as_deref(), client, was_killed, |fault, session| {
-                let device = PtnetDevice::continued(config, &machine, backend, fault).map_err(BadState::new)?;
-                let mut session = Session::restore(device, PtnetDevice::vectors(config), fault, session)?;
-                let (device, host) = session.device();
-                device.go_on(host, &registers).map_err(|e| BadState::new(e).of("its rings"))?;
-                Ok(session)
-            })
-        });
-        let device = device.transpose()?;
-        let shown = shown.client.map(|client| {
-            came(kept[1].as_deref(), client, was_killed, |fault, session| {
-                let device = MemoryDevice::new(config, &machine).map_err(BadState::new)?;
-                Session::restore(device, MemoryDevice::VECTORS, fault, session)
-            })
-        });
-        let shown = shown.transpose()?;
-        Ok(Restored { kept, machine, device, shown })
-    }
-}
-
-/// A hypervisor that another process served; `make` makes its device.
-fn came<D: netvale_vfio_user::Device>(
-    kept: Option<&Known>,
+/// The ptnet device of another process, with its hypervisor.
+fn restore_ptnet(
+    config: &Config,
+    machine: &Arc<Machine>,
+    backend: &Arc<dyn Backend>,
     client: ClientState<Option<Registers>>,
-    was_killed: bool,
-    make: impl FnOnce(&Fault, netvale_vfio_user::state::SessionState) -> Result<Session<D>, BadState>,
-) -> Result<Came<D>, BadState> {
-    kept.into_iter().for_each(|kept| kept.has(&client));
-    let fault = Fault::new()?;
-    let session = make(&fault, client.session)?;
-    let session = if was_killed { session.after_a_kill() } else { session };
+) -> Result<Came<PtnetDevice>, BadState> {
+    let (registers, fault) = (client.device.ok_or_else(|| BadState::new("its registers are missing"))?, Fault::new()?);
+    let device = PtnetDevice::continued(config, machine, backend, &fault).map_err(BadState::new)?;
+    let mut session = Session::restore(device, PtnetDevice::vectors(config), &fault, client.session)?;
+    let (device, host) = session.device();
+    device.go_on(host, &registers).map_err(|e| BadState::new(e).of("its rings"))?;
+    Ok(Came::Continued(client.connection.take()?, Box::new(session), fault))
+}
+
+/// The memory device of another process, with its hypervisor.
+fn restore_memory(
+    config: &Config,
+    machine: &Arc<Machine>,
+    client: ClientState<Option<Registers>>,
+) -> Result<Came<MemoryDevice>, BadState> {
+    let (device, fault) = (MemoryDevice::new(config, machine).map_err(BadState::new)?, Fault::new()?);
+    let session = Session::restore(device, MemoryDevice::VECTORS, &fault, client.session)?;
     Ok(Came::Continued(client.connection.take()?, Box::new(session), fault))
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use netvale_fdio::state::State;
 use netvale_mem::fault::Fault;
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::notify::Doorbell;
@@ -14,7 +15,7 @@ use netvale_vfio_user::ended::Ended;
 use netvale_vfio_user::irqs::{KINDS, MSIX};
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::{Refused, Session};
-use netvale_vfio_user::wire::{Header, Message, NO_REPLY, command};
+use netvale_vfio_user::wire::{HEADER, Header, Message, NO_REPLY, command};
 use netvale_vfio_user::{Bar, Device, Host};
 use proptest::prelude::*;
 
@@ -107,7 +108,7 @@ impl Server {
                 let (socket, _) = listener.accept().unwrap();
                 socket.set_nonblocking(true).unwrap();
                 let mut session = Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap());
-                let end = serve(socket.as_fd(), stopped.as_fd(), &mut session, None);
+                let end = serve(socket.as_fd(), stopped.as_fd(), &mut session);
                 let over = matches!(end, Ended::Stopped);
                 list.lock().unwrap().push(end);
                 if over {
@@ -252,7 +253,7 @@ fn flood() {
     };
     let many: Vec<u8> = (0..2000).flat_map(|i| write(100, i)).collect();
     client.write_all(&[write(0, 0), many].concat()).unwrap();
-    assert!(matches!(serve(ours.as_fd(), stop.as_fd(), &mut session, None), Ended::Stopped));
+    assert!(matches!(serve(ours.as_fd(), stop.as_fd(), &mut session), Ended::Stopped));
     let last = u32::from_ne_bytes(*session.device().0.registers[100..].first_chunk().unwrap());
     assert!(last < 1999, "it went on to the end");
 }
@@ -299,7 +300,7 @@ fn stopped_in_the_middle() {
     let stop = Doorbell::new().unwrap();
     std::thread::scope(|scope| {
         let served = scope.spawn(|| {
-            serve(ours.as_fd(), stop.as_fd(), &mut Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap()), None)
+            serve(ours.as_fd(), stop.as_fd(), &mut Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap()))
         });
         theirs.write_all(&[0; 5]).unwrap();
         let start = std::time::Instant::now();
@@ -307,4 +308,70 @@ fn stopped_in_the_middle() {
         assert!(matches!(served.join().unwrap(), Ended::Stopped));
         assert!(start.elapsed() < std::time::Duration::from_secs(4));
     });
+}
+
+/// Number, command and error of the next answer.
+fn answer(client: &mut std::os::unix::net::UnixStream) -> (u16, u16, u32) {
+    use std::io::Read;
+    let mut head = [0; HEADER];
+    client.read_exact(&mut head).unwrap();
+    let header = Header::parse(&head);
+    client.read_exact(&mut vec![0; header.size as usize - HEADER]).unwrap();
+    (header.id, header.command, header.errno())
+}
+
+/// Serves that session until `client` has done its part. Returns the session.
+fn served(ours: &OwnedFd, mut session: Session<Toy>, client: impl FnOnce()) -> Session<Toy> {
+    let stop = Doorbell::new().unwrap();
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| serve(ours.as_fd(), stop.as_fd(), &mut session));
+        client();
+        stop.ring();
+        assert!(matches!(served.join().unwrap(), Ended::Stopped));
+    });
+    session
+}
+
+/// Objective: messages that come in pieces, and many together, with descriptors or without, are served; what has not
+/// been when the service stops is served by the session that goes on with its state.
+#[test]
+fn in_pieces() {
+    use std::io::Write;
+    let (mut client, ours) = std::os::unix::net::UnixStream::pair().unwrap();
+    client.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let (ours, (file, ..)) = (OwnedFd::from(ours), sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap());
+    let header = |id, command| Header { id, command, ..Header::default() };
+    let write = |at: u32, data: u32| {
+        let numbers = [at, 0, 0, 4, data].map(u32::to_ne_bytes).concat();
+        Header { flags: NO_REPLY, ..header(2, command::REGION_WRITE) }.question(&numbers)
+    };
+    let new = Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap());
+    let mut session = served(&ours, new, || {
+        for piece in header(1, command::VERSION).question(&[0, 0, 1, 0]).chunks(5) {
+            client.write_all(piece).unwrap();
+            std::thread::yield_now();
+        }
+        assert_eq!(answer(&mut client), (1, command::VERSION, 0));
+        client.write_all(&(0..1000).flat_map(|i| write(100, i)).collect::<Vec<_>>()).unwrap();
+        client.write_all(&header(3, command::DEVICE_GET_INFO).question(&[0; 16])).unwrap();
+        assert_eq!(answer(&mut client), (3, command::DEVICE_GET_INFO, 0));
+        let window = [32u64 | 3 << 32, 0, 0, 1 << 16].map(u64::to_ne_bytes).concat();
+        let map = header(4, command::DMA_MAP).question(&window);
+        netvale_fdio::send(&client, &map, &[file.as_fd()], rustix::net::SendFlags::empty()).unwrap();
+        assert_eq!(answer(&mut client), (4, command::DMA_MAP, 0));
+        // The beginning of another one.
+        client.write_all(&write(104, 7)[..20]).unwrap();
+    });
+    assert_eq!(session.device().0.registers[100..104], 999u32.to_le_bytes());
+    assert_eq!(session.device().1.dma.mapped(), 1);
+    let state = State::of(&session.save().unwrap()).unwrap().read().unwrap();
+    let next = Session::restore(Toy::new().0, VECTORS, &Fault::new().unwrap(), state).unwrap();
+    let mut next = served(&ours, next, || {
+        client.write_all(&write(104, 7)[20..]).unwrap();
+        client.write_all(&header(6, command::DEVICE_GET_INFO).question(&[0; 16])).unwrap();
+        assert_eq!(answer(&mut client), (6, command::DEVICE_GET_INFO, 0));
+    });
+    assert_eq!(next.device().0.registers[100..108], [0, 0, 0, 0, 7, 0, 0, 0]);
+    assert_eq!(next.device().1.dma.mapped(), 1);
 }

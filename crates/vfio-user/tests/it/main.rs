@@ -1,4 +1,3 @@
 //! Devices under a client.
 
 mod client;
-mod killed;

@@ -100,10 +100,6 @@ impl Attached for PassthroughPort {
         if self.pipe.is_some() { Ok(None) } else { self.device.save() }
     }
 
-    fn is_stored(&self) {
-        self.device.is_stored();
-    }
-
     /// Sockets of an interface cannot be given to others together with the guest's buffers: there, the guest begins
     /// anew.
     fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use netvale_fdio::state::State;
-use netvale_pcapport::{CaptureOptions, Limit, PcapEgress, PcapIngress};
+use netvale_pcapport::{CaptureOptions, CaptureState, Limit, PcapEgress, PcapIngress, ReplayState};
 use rustix::io::Errno;
 
 use super::{Captured, Replayed, limit, on_switch, replay_options, replayed_as, unreadable};
 use crate::daemon::Daemon;
-use crate::handover::captures::{Capture, FileState, FilesState, Progress, Replay};
+use crate::handover::captures::{FileState, FilesState, Progress};
 use crate::permission;
 use crate::ports::kind::Asked;
 use crate::refusal::{Refusal, refuse};
@@ -37,12 +37,12 @@ pub(super) fn continue_port(
 fn continue_replay(
     asked: &Asked<'_>,
     path: &Path,
-    state: FileState<Replay>,
+    state: FileState<ReplayState>,
 ) -> Result<(Replayed, PcapIngress), Refusal> {
     let file = File::from(state.file.take()?);
     let (options, again) = (replay_options(asked.options()?)?, file.try_clone()?);
     let ingress = match state.progress {
-        Progress::Said(state) => PcapIngress::continued(again, path, options, state.into(), Arc::default()),
+        Progress::Said(state) => PcapIngress::continued(again, path, options, state, Arc::default()),
         Progress::Noted(noted) => PcapIngress::after_a_kill(again, noted.take()?, path, options, Arc::default()),
     };
     replayed_as(path, file, ingress.map_err(|e| unreadable(&e))?)
@@ -52,7 +52,7 @@ fn continue_capture(
     d: &mut Daemon,
     asked: &Asked<'_>,
     path: &Path,
-    (state, shares): (FileState<Capture>, bool),
+    (state, shares): (FileState<CaptureState>, bool),
 ) -> Result<Captured, Refusal> {
     let file = File::from(state.file.take()?);
     let user = asked.caller.uid;
@@ -62,10 +62,10 @@ fn continue_capture(
     let stat = rustix::fs::fstat(&file)?;
     let (options, again) = (CaptureOptions::of(path), file.try_clone()?);
     let egress = match state.progress {
-        Progress::Said(state) => PcapEgress::continued(again, path, options, limit, state.into(), Arc::default()),
+        Progress::Said(state) => PcapEgress::continued(again, path, options, limit, state, Arc::default()),
         Progress::Noted(noted) => PcapEgress::after_a_kill(again, noted.take()?, path, options, limit, Arc::default()),
     };
-    let egress = Arc::new(egress.or_else(|e| refuse(Errno::INVAL, e.to_string()))?);
+    let egress = Arc::new(egress?);
     if shares && let Ok(place) = permission::place(&d.config, asked.caller, path) {
         d.captures.remember_again(user, place, (stat.st_dev, stat.st_ino), egress.status());
     }

@@ -1,5 +1,5 @@
-//! A capture whose process was killed: what is noted of it before each write, and how another process goes on from
-//! there.
+//! A capture that goes on in another process, which was told how far it has come ([`CaptureState`]), or whose predecessor
+//! was killed: then that was noted before each write.
 //!
 //! Each write ends with a whole frame. Before it, the recorder notes how far the file will have come, and how far it
 //! has. So the place of the descriptor, which outlives the process, says whether the last write came to its end; if it
@@ -10,14 +10,39 @@ use std::io::{Error, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 
+use netvale_fdio::state::BadState;
 use netvale_mem::noted::{NUMBERS, Noted};
 use netvale_port::RingCounters;
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
-use super::continued::{CaptureState, NotContinued, is_open_for_writing};
-use super::{CaptureOptions, PcapEgress, Recorder};
-use crate::limit::{Ended, Limit, PORTION};
+use super::{CaptureOptions, CaptureStatus, Job, PcapEgress, Recorder};
+use crate::limit::{Ended, Limit, PORTION, Written};
+use crate::writer::{WriteError, Writer};
+
+/// How far a capture has come. All of it is in its file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureState {
+    /// Bytes of the file, as far as they count for limits.
+    pub bytes: u64,
+    /// Frames written.
+    pub written: u64,
+    /// Frames lost after an error.
+    pub failed: u64,
+    /// Frames lost after a limit.
+    pub cut_off: u64,
+    /// Portions of its user's allowance that it has taken.
+    pub portions: u64,
+    /// The limit that ended it.
+    pub ended: Option<Ended>,
+    /// The error that ended it.
+    pub error: Option<String>,
+}
 
 /// What is noted: how far the file will have come, and its bytes and frames before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +70,7 @@ impl Notes {
         let [bytes, written, bytes_before, frames_before, failed, cut_off, portions, ended, limit, errno, ..] = numbers;
         let ended = match ended {
             1 => Some(Ended::Limit(limit)),
-            2 => Some(Ended::Quota(limit.min(u64::MAX >> 24))),
+            2 => Some(Ended::Quota(limit).bounded()),
             _ => None,
         };
         let text = |errno| Error::from_raw_os_error(i32::try_from(errno).unwrap_or(0)).to_string();
@@ -55,7 +80,7 @@ impl Notes {
     }
 
     /// The state of the file, which is cut back if the last write did not come to its end.
-    fn repair(self, file: &mut File) -> Result<CaptureState, NotContinued> {
+    fn repair(self, file: &mut File) -> Result<CaptureState, BadState> {
         let (at, mut state) = (file.stream_position()?, self.after);
         if state.error.is_some() {
             // It ended somewhere in a frame.
@@ -67,7 +92,7 @@ impl Notes {
         }
         let (begin, frames) = self.before;
         if !(begin..state.bytes).contains(&at) {
-            return Err(NotContinued::Elsewhere { at, said: state.bytes });
+            return Err(elsewhere(at, state.bytes));
         }
         // It is never made longer: somebody may have shortened it.
         if file.metadata()?.len() > begin {
@@ -79,7 +104,24 @@ impl Notes {
     }
 }
 
+/// So that it can be counted on.
+fn at_most(count: u64) -> u64 {
+    count.min(u64::MAX >> 2)
+}
+
 impl Recorder {
+    pub(super) fn state(&self) -> CaptureState {
+        CaptureState {
+            bytes: self.written.bytes(),
+            written: self.writer.written(),
+            failed: self.writer.lost(),
+            cut_off: self.cut_off,
+            portions: self.written.portions(),
+            ended: self.status.ended(),
+            error: self.status.error().and_then(WriteError::io).map(ToString::to_string),
+        }
+    }
+
     /// Notes how far the file will have come when what is buffered is in it.
     pub(super) fn put_down(&mut self) {
         let notes = Notes { after: self.state(), before: self.flushed };
@@ -89,11 +131,41 @@ impl Recorder {
 }
 
 impl PcapEgress {
+    /// Waits until all frames that were delivered are in the file; nobody may deliver meanwhile. Nothing is written
+    /// from then on before more are. `None`: it took too long.
+    pub fn settle(&self, limit: Duration) -> Option<CaptureState> {
+        let (answer, answered) = sync_channel(1);
+        self.full.try_send(Job::Settle(answer)).ok()?;
+        answered.recv_timeout(limit).ok()
+    }
+
+    /// Goes on with a capture of another process, whose state is the result of [`PcapEgress::settle`].
+    ///
+    /// # Errors
+    /// [`BadState`] if it is another file, or no thread can be started.
+    pub fn continued(
+        mut file: File,
+        path: &Path,
+        options: CaptureOptions,
+        limit: Limit,
+        state: CaptureState,
+        counters: Arc<RingCounters>,
+    ) -> Result<PcapEgress, BadState> {
+        is_open_for_writing(&file)?;
+        if file.metadata()?.is_file() && state.error.is_none() {
+            let (at, said) = (file.stream_position()?, state.bytes);
+            if at != said {
+                return Err(elsewhere(at, said));
+            }
+        }
+        Self::go_on(file, path, options, limit, (state, Noted::new()?), counters)
+    }
+
     /// Goes on with a capture whose process was killed; `noted` is its [`PcapEgress::noted`]. The portions of an
     /// allowance that it had are taken again.
     ///
     /// # Errors
-    /// [`NotContinued`] if it is another file than the one that was noted, or no thread can be started.
+    /// [`BadState`] if it is another file than the one that was noted, or no thread can be started.
     pub fn after_a_kill(
         mut file: File,
         noted: OwnedFd,
@@ -101,11 +173,11 @@ impl PcapEgress {
         options: CaptureOptions,
         limit: Limit,
         counters: Arc<RingCounters>,
-    ) -> Result<PcapEgress, NotContinued> {
-        let noted = Noted::continued(noted).map_err(Error::from)?;
+    ) -> Result<PcapEgress, BadState> {
+        let noted = Noted::continued(noted).map_err(|e| BadState::from(e).of("its file cannot be continued"))?;
         is_open_for_writing(&file)?;
         if !file.metadata()?.is_file() {
-            return Err(NotContinued::NotAFile);
+            return Err(BadState::new("its file is no regular file"));
         }
         let mut state = Notes::of(noted.read()).repair(&mut file)?;
         // What is in the file was taken, and one more at most.
@@ -116,6 +188,42 @@ impl PcapEgress {
         shared.iter().for_each(|shared| shared.correct(0, portions));
         Ok(egress)
     }
+
+    /// Goes on with a file that is where its state says.
+    fn go_on(
+        file: File,
+        path: &Path,
+        options: CaptureOptions,
+        limit: Limit,
+        (state, noted): (CaptureState, Noted),
+        counters: Arc<RingCounters>,
+    ) -> Result<PcapEgress, BadState> {
+        let CaptureState { ended, error, .. } = state;
+        let [bytes, written, failed, cut_off] = [state.bytes, state.written, state.failed, state.cut_off].map(at_most);
+        let portions = state.portions.min(at_most(u64::MAX) / PORTION);
+        let status = CaptureStatus::default();
+        status.lost.store(failed + cut_off, Ordering::Relaxed);
+        ended.map(Ended::bounded).into_iter().for_each(|why| status.end(why));
+        let lost = error.as_ref().map(|_| failed);
+        if let Some(text) = error {
+            status.fail(WriteError::new(Some(path.to_owned()), Error::other(text)));
+        }
+        let writer = Writer::continued(file, options.format, written, lost).named(path);
+        let written = Written::continued(limit, bytes, portions);
+        Ok(Self::start((writer, written), noted, status, options, counters)?)
+    }
+}
+
+fn elsewhere(at: u64, said: u64) -> BadState {
+    BadState::new(format!("its file is at byte {at}, not {said}"))
+}
+
+fn is_open_for_writing(file: &File) -> Result<(), BadState> {
+    let mode = fcntl_getfl(file)?;
+    if mode.contains(OFlags::PATH) || mode & OFlags::RWMODE == OFlags::RDONLY {
+        return Err(BadState::new("its file is not open for writing"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -123,7 +231,6 @@ mod tests {
     use std::io::Write;
     use std::os::fd::AsFd;
     use std::path::PathBuf;
-    use std::time::Duration;
 
     use proptest::prelude::*;
 
