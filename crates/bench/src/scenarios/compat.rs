@@ -22,21 +22,12 @@ pub const SCENARIO: Scenario = Scenario {
 /// Our own programs on the same ports (pkt-gen across the switch, the loops of the `pipe` scenario over a pipe), and
 /// the same libpcap program with the system's libpcap.
 pub fn peers() -> Vec<Contender> {
-    vec![
-        SCENARIO.peer(
-            "netvale-native",
-            "the same ports with our own API: the receiver (and sender) of `netvale pkt-gen`",
-            |case, cores| on_daemon(case, cores, SENDER, PKT_GEN),
-        ),
-        SCENARIO
-            .peer(
-                "pcap-veth",
-                "the same libpcap receiver with the system's libpcap on a veth, fed by an AF_PACKET sender",
-                on_veth,
-            )
-            .only(is_pcap)
-            .needing(&[NETWORKS, TWO]),
-    ]
+    contenders! {
+        "netvale-native", "the same ports with our own API: the receiver (and sender) of `netvale pkt-gen`";
+        SCENARIO.needs, |case| SCENARIO.has(case), |case, cores| on_daemon(case, cores, SENDER, PKT_GEN);
+        "pcap-veth", "the same libpcap receiver with the system's libpcap on a veth, fed by an AF_PACKET sender";
+        &[NETWORKS, TWO], |case| SCENARIO.has(case) && is_pcap(case), on_veth;
+    }
 }
 
 fn is_pcap(case: &Case) -> bool {

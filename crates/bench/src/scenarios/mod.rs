@@ -141,19 +141,13 @@ impl Scenario {
     }
 
     /// Netvale's side.
-    pub fn ours(&self) -> Contender {
-        self.peer("netvale", self.about, self.start)
+    pub fn ours(&'static self) -> Contender {
+        Contender::new("netvale", self.about, self.needs, |case| self.has(case), self.start)
     }
 
-    /// Somebody else in all of its cases, who needs the same.
-    pub fn peer(
-        &self,
-        name: &'static str,
-        about: &'static str,
-        start: impl Fn(&Case, Cores) -> Result<Session> + 'static,
-    ) -> Contender {
-        let own = self.name;
-        Contender::new(name, about, self.needs, move |case| case.scenario == own, start)
+    /// Whether it is one of its cases.
+    pub fn has(&self, case: &Case) -> bool {
+        case.scenario == self.name
     }
 }
 

@@ -10,10 +10,16 @@ use netvale_harness::packet::{open, set_option};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::case::Case;
 use crate::error::{BenchError, Result};
 
 /// The largest batch of one call.
 pub const MAX_BATCH: usize = 64;
+/// The frames that a case has in one call.
+pub fn batch(case: &Case) -> usize {
+    case.burst(MAX_BATCH as u32) as usize
+}
+
 /// Room for one received frame; longer ones are cut, which is irrelevant for counting.
 const ROOM: usize = 2048;
 

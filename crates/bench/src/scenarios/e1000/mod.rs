@@ -49,25 +49,20 @@ fn is_played(case: &Case) -> bool {
 /// The other ways in which a driver that is played tells the card of packets: by TDT, each time, or when what was told
 /// before is sent.
 pub fn players() -> Vec<Contender> {
-    vec![
-        SCENARIO
-            .peer(
-                "netvale-base",
-                "e1000 ports on a VALE switch; the driver writes TDT for each batch",
-                |case, cores| played(case, cores, false, 0),
-            )
-            .only(is_played),
-        SCENARIO
-            .peer("netvale-sc", "the same with Send Combining", |case, cores| played(case, cores, false, COMBINE))
-            .only(is_played),
-    ]
+    let is_here = |case: &Case| SCENARIO.has(case) && is_played(case);
+    contenders! {
+        "netvale-base", "e1000 ports on a VALE switch; the driver writes TDT for each batch";
+        SCENARIO.needs, is_here, |case, cores| played(case, cores, false, 0);
+        "netvale-sc", "the same with Send Combining";
+        SCENARIO.needs, is_here, |case, cores| played(case, cores, false, COMBINE);
+    }
 }
 
 /// The other rows, QEMU's own card, and virtio-net, in booted guests.
 pub fn booted() -> Vec<Contender> {
     let one = |interface: Interface| {
         let reaches = move |case: &Case| interface.is_ours() || !case.variant.ends_with("-between");
-        guest::peer(&SCENARIO, interface).only(move |case| !is_played(case) && reaches(case))
+        guest::peer(interface, move |case| SCENARIO.has(case) && !is_played(case) && reaches(case))
     };
     ROWS.into_iter().filter(|row| *row != BEST).chain([QEMU_E1000, VHOST]).map(one).collect()
 }

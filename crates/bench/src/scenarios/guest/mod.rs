@@ -59,13 +59,13 @@ pub const SCENARIO: Scenario = Scenario {
 
 /// The same with other interfaces.
 pub fn peers() -> Vec<Contender> {
-    [VHOST, QEMU_E1000].map(|interface| peer(&SCENARIO, interface)).into()
+    [VHOST, QEMU_E1000].map(|interface| peer(interface, |case| SCENARIO.has(case))).into()
 }
 
-/// A guest with that interface in a scenario.
-pub fn peer(scenario: &Scenario, interface: Interface) -> Contender {
+/// A guest with that interface in these cases.
+pub fn peer(interface: Interface, fits: impl Fn(&Case) -> bool + 'static) -> Contender {
     let start = move |case: &Case, cores| start(case, cores, interface, interface.name);
-    scenario.peer(interface.name, interface.about, start).needing(NEEDS)
+    Contender::new(interface.name, interface.about, NEEDS, fits, start)
 }
 
 /// A frame to the sink, for programs that make their own.
