@@ -4,14 +4,12 @@ use super::programs::{NETMAP_RECEIVER, NETMAP_SENDER, PCAP_RECEIVER, PKT_GEN, Pr
 use super::*;
 use crate::peers::packets;
 
-const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
-
 /// The scenario. Over a switch bytes are left alone, as pkt-gen does; over a pipe the first line is written and read.
 pub const SCENARIO: Scenario = Scenario {
     name: "compat",
     about: "programs for netmap and libpcap as they are, against ours on the same ports; sender, switch and receiver \
         on two cores",
-    variants: variants![SHORT => "netmap-vale-untouched", "netmap-pipe", "pcap-vale", "pcap-pipe"],
+    variants: variants![Variant::SHORT => "netmap-vale-untouched", "netmap-pipe", "pcap-vale", "pcap-pipe"],
     needs: &[TWO],
     start: |case, cores| match is_pcap(case) {
         true => on_daemon(case, cores, SENDER, PCAP_RECEIVER),

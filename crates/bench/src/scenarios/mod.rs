@@ -106,6 +106,12 @@ impl Variant {
         foreign: &[],
     };
 
+    /// The shortest frames in large batches.
+    pub const SHORT: Self = Self { frame_bytes: &[60], batch: &[256], ..Self::TWO_PORTS };
+
+    /// The shortest frames, one by one, of which there are few.
+    pub const SMALL: Self = Self { unit: Unit::PerSecond, frame_bytes: &[60], ..Self::TWO_PORTS };
+
     fn cases(&self, scenario: &str, sweep: &Measure) -> Vec<Case> {
         let mut cases = vec![Case::new(scenario, self.name, self.unit)];
         let foreign: &[u32] = if self.foreign.is_empty() { &[] } else { &sweep.foreign };

@@ -15,7 +15,6 @@ use super::*;
 use crate::peers::testpmd::{Arguments, Place, Testpmd};
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 
-const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
 const INTERFACES: &[Need] = &[Need::Root("XDP programs and network namespaces"), Need::Program("ip", "iproute2")];
 const TESTPMD: &[Need] = &[Need::Program("dpdk-testpmd", "dpdk-dev")];
 
@@ -23,7 +22,7 @@ const TESTPMD: &[Need] = &[Need::Program("dpdk-testpmd", "dpdk-dev")];
 pub const SCENARIO: Scenario = Scenario {
     name: "nic",
     about: "frames to, from and between ends of veth pairs: the interface's rings in a program",
-    variants: variants![SHORT => "tx", "rx", "bridge"],
+    variants: variants![Variant::SHORT => "tx", "rx", "bridge"],
     needs: &[INTERFACES, TWO],
     start: |case, cores| start("netvale", case, cores, netvale),
 };

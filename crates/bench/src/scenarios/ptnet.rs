@@ -4,7 +4,6 @@
 use super::vale::across;
 use super::*;
 
-const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
 /// Each the double of the one before.
 const BATCHES: &[u32] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 
@@ -14,10 +13,10 @@ pub const SCENARIO: Scenario = Scenario {
     about: "guests on ptnet ports of a switch (played by a process on their memory), with and without virtio-net \
         header, by batch; vhost beside it; a pipe passed through",
     variants: variants![
-        SHORT => "guests", "guests-header", "guests-untouched";
-        Variant { unit: Unit::Gbps, frame_bytes: &[1500], ..SHORT } => "guests-large";
-        Variant { batch: BATCHES, ..SHORT } => "batches";
-        SHORT => "pipe", "pipe-untouched"
+        Variant::SHORT => "guests", "guests-header", "guests-untouched";
+        Variant { unit: Unit::Gbps, frame_bytes: &[1500], ..Variant::SHORT } => "guests-large";
+        Variant { batch: BATCHES, ..Variant::SHORT } => "batches";
+        Variant::SHORT => "pipe", "pipe-untouched"
     ],
     needs: &[TWO],
     start,

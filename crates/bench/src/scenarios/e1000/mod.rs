@@ -5,8 +5,7 @@ pub mod roles;
 use super::guest::interface::{Interface, QEMU_E1000, ROWS, VHOST};
 use super::*;
 
-const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[32], ..Variant::TWO_PORTS };
-const SMALL: Variant = Variant { unit: Unit::PerSecond, frame_bytes: &[60], ..Variant::TWO_PORTS };
+const SHORT: Variant = Variant { batch: &[32], ..Variant::SHORT };
 const LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..Variant::TWO_PORTS };
 const STREAM: Variant = Variant { unit: Unit::Gbps, ..Variant::TWO_PORTS };
 
@@ -17,15 +16,15 @@ pub const SCENARIO: Scenario = Scenario {
     about: "the e1000 in a booted guest (QEMU, emulated), by the paper's rows BASE, ITR, ITR+SC, CSB, CSB+ITR; and \
         played by a process",
     variants: variants![
-        SMALL => "udp-small";
+        Variant::SMALL => "udp-small";
         LARGE => "udp-large";
-        SMALL => "udp-small-tap";
+        Variant::SMALL => "udp-small-tap";
         LARGE => "udp-large-tap";
         STREAM => "tcp", "tcp-wide";
         Variant { unit: Unit::PerSecond, ..STREAM } => "tcp-rr";
-        SMALL => "udp-small-in";
+        Variant::SMALL => "udp-small-in";
         LARGE => "udp-large-in";
-        SMALL => "udp-small-between";
+        Variant::SMALL => "udp-small-between";
         LARGE => "udp-large-between";
         SHORT => "played";
         Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..SHORT } => "played-large"

@@ -29,8 +29,6 @@ const SINK_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const GUEST: u8 = 2;
 const PEER: u8 = 3;
 
-const SMALL: Variant = Variant { unit: Unit::PerSecond, frame_bytes: &[60], ..Variant::TWO_PORTS };
-
 /// What it takes to boot machines.
 pub const NEEDS: Needs = &[
     &[
@@ -49,9 +47,9 @@ pub const SCENARIO: Scenario = Scenario {
     about: "a guest that is really booted (QEMU, emulated): UDP by sockets, round trips, netmap programs; ptnet, \
         virtio-net, e1000",
     variants: variants![
-        SMALL => "udp-small";
-        Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..SMALL } => "udp-large";
-        SMALL => "round-trips", "netmap"
+        Variant::SMALL => "udp-small";
+        Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..Variant::SMALL } => "udp-large";
+        Variant::SMALL => "round-trips", "netmap"
     ],
     needs: NEEDS,
     start: |case, cores| start(case, cores, PTNET, "netvale"),
