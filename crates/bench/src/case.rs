@@ -121,6 +121,11 @@ impl Case {
         self.unit.rate(1_000_000, self.frame_bytes, 1.0).unwrap_or(0.0) * frames_a_second / 1e6
     }
 
+    /// Its batch, but no more than `best`, beyond which a peer only gets slower; `best` where it has none.
+    pub fn burst(&self, best: u32) -> u32 {
+        if self.batch == 0 { best } else { self.batch.min(best) }
+    }
+
     /// The variant of ports with VLANs and port security.
     pub const SECURED: &str = "switch-secured";
 
@@ -204,5 +209,16 @@ mod tests {
         assert_eq!(Unit::Mpps.rate(3_000_000, 60, 2.0), Some(1.5));
         assert_eq!(Unit::Gbps.rate(1_000_000, 1250, 1.0), Some(10.0));
         assert_eq!(Unit::Micros.rate(1, 60, 1.0), None);
+    }
+
+    /// Objective: a peer never gets a burst that is worse for it than its best, nor a larger one than was asked for.
+    #[test]
+    fn bursts() {
+        let mut case = crate::record::tests::sample(None).case;
+        for (batch, expected) in [(0, 64), (1, 1), (64, 64), (256, 64)] {
+            case.batch = batch;
+            assert_eq!(case.burst(64), expected);
+        }
+        assert!((case.rate(2e6) - 2.0).abs() < 1e-9);
     }
 }

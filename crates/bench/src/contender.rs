@@ -49,18 +49,6 @@ impl Contender {
         Self { name, about, needs, fits: Box::new(fits), start: Box::new(start) }
     }
 
-    /// The same, for only those of the cases.
-    pub fn only(mut self, fits: impl Fn(&Case) -> bool + 'static) -> Self {
-        let before = self.fits;
-        self.fits = Box::new(move |case| before(case) && fits(case));
-        self
-    }
-
-    /// The same with other needs.
-    pub fn needing(self, needs: Needs) -> Self {
-        Self { needs, ..self }
-    }
-
     /// Whether this contender can do `case`, in the sense that comparing it there is fair.
     pub fn fits(&self, case: &Case) -> bool {
         (self.fits)(case)
@@ -76,6 +64,14 @@ impl Contender {
         (self.start)(case, Cores::of(cpus))
     }
 }
+
+/// Contenders, a row each: name and description; what it needs, the cases that it fits, and what starts it.
+macro_rules! contenders {
+    ($($name:expr, $about:expr; $needs:expr, $fits:expr, $start:expr;)+) => {
+        vec![$($crate::contender::Contender::new($name, $about, $needs, $fits, $start)),+]
+    };
+}
+pub(crate) use contenders;
 
 /// Further facts for the record, by name.
 pub type Facts = Vec<(String, String)>;

@@ -11,7 +11,7 @@ pub(crate) use netvale_control::types::PortOptions;
 pub(crate) use serde::{Deserialize, Serialize};
 
 pub(crate) use crate::case::{Case, P99, Unit};
-pub(crate) use crate::contender::{Contender, Cores, Sample, Session};
+pub(crate) use crate::contender::{Contender, Cores, Sample, Session, contenders};
 pub(crate) use crate::counted::{CountOptions, ProcessSet, SETTLE, Tally, received};
 pub(crate) use crate::disturb::{Disturbance, Watch, threads_named};
 pub(crate) use crate::error::{BenchError, Result, Skip};

@@ -7,6 +7,7 @@
 //! | [`launch`] | how a daemon's process is started |
 //! | [`manager`] | a service manager that keeps descriptors |
 //! | [`net`] | network namespaces, and interfaces in them |
+//! | [`packet`] | packet sockets |
 //! | [`process`] | a program that does not outlive its owner |
 //! | [`shapes`] | values on both sides of the bounds of settings |
 //!
@@ -17,6 +18,7 @@ pub mod daemon;
 pub mod launch;
 pub mod manager;
 pub mod net;
+pub mod packet;
 pub mod process;
 pub mod shapes;
 

@@ -1,9 +1,9 @@
 //! AF_PACKET over a veth pair: the kernel's raw path without a switch.
 
-use crate::peers::frames::{self, frame};
 use crate::peers::packets;
 use crate::prelude::*;
-use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
+use crate::scenarios::traffic::frame;
+use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 
 const NAME: &str = "af-packet-veth";
 
@@ -12,8 +12,10 @@ pub fn peers() -> Vec<Contender> {
     let fits = |case: &Case| {
         case.is_across_a_switch() || (case.scenario == "pipe" && case.touches()) || case.is_crowded("pipe")
     };
-    let about = "AF_PACKET sender and receiver at the ends of a veth pair, no switch; one direction";
-    vec![Contender::new(NAME, about, &[NETWORKS, TWO], fits, start)]
+    contenders! {
+        NAME, "AF_PACKET sender and receiver at the ends of a veth pair, no switch; one direction";
+        &[NETWORKS, TWO], fits, start;
+    }
 }
 
 fn start(case: &Case, cores: Cores) -> Result<Session> {
@@ -26,8 +28,8 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     let (mut sender, mut receiver) =
         namespace.inside(|| Ok((PacketSocket::open("p0", Role::Send)?, PacketSocket::open("p1", Role::Receive)?)))?;
     let own = case.clone();
-    let bytes = frame(0, 1, case.frame_bytes);
-    let batch = frames::batch(case);
+    let bytes = frame(1, 0, case.frame_bytes);
+    let batch = batch(case);
     let measuring = move |window| {
         let jobs = vec![
             Job::new(cores.0, || sender.send(&bytes, batch).map(|_| 0)),

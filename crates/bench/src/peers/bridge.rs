@@ -4,30 +4,21 @@
 //! queueing discipline, or one write a frame on a TAP, which knows no batches) and takes what arrives. The figure is
 //! what both receive.
 
-use crate::peers::frames::{self, frame};
 use crate::peers::packets;
 use crate::prelude::*;
-use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
+use crate::scenarios::traffic::frame;
+use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 use crate::sys::tapdev::TapDevice;
 
 /// The peers, by the kind of their ports.
 pub fn peers() -> Vec<Contender> {
-    vec![
-        Contender::new(
-            "linux-bridge-veth",
-            "Linux bridge between two veth pairs, AF_PACKET at their far ends; both directions",
-            &[NETWORKS, TWO],
-            |case| case.is_across_a_switch() || case.is_crowded("switch"),
-            |case, cores| start("linux-bridge-veth", case, cores, End::veth),
-        ),
-        Contender::new(
-            "linux-bridge-tap",
-            "Linux bridge between two TAP devices, read and written directly; both directions",
-            &[NETWORKS, TWO],
-            Case::is_across_a_switch,
-            |case, cores| start("linux-bridge-tap", case, cores, End::tap),
-        ),
-    ]
+    contenders! {
+        "linux-bridge-veth", "Linux bridge between two veth pairs, AF_PACKET at their far ends; both directions";
+        &[NETWORKS, TWO], |case| case.is_across_a_switch() || case.is_crowded("switch"),
+        |case, cores| start("linux-bridge-veth", case, cores, End::veth);
+        "linux-bridge-tap", "Linux bridge between two TAP devices, read and written directly; both directions";
+        &[NETWORKS, TWO], Case::is_across_a_switch, |case, cores| start("linux-bridge-tap", case, cores, End::tap);
+    }
 }
 
 fn start(who: &'static str, case: &Case, cores: Cores, end: fn(&Netns, usize) -> Result<End>) -> Result<Session> {
@@ -41,10 +32,10 @@ fn start(who: &'static str, case: &Case, cores: Cores, end: fn(&Netns, usize) ->
     let mut ends = [end(&namespace, 0)?, end(&namespace, 1)?];
     namespace.ip("link set br0 up")?;
     let own = case.clone();
-    let batch = frames::batch(case);
+    let batch = batch(case);
     let measuring = move |window| {
-        let jobs = ends.iter_mut().zip([cores.0, cores.1]).enumerate().map(|(index, (end, core))| {
-            let bytes = frame(index, 1 - index, own.frame_bytes);
+        let jobs = (0u16..).zip(ends.iter_mut().zip([cores.0, cores.1])).map(|(index, (end, core))| {
+            let bytes = frame(1 - index, index, own.frame_bytes);
             Job::new(core, move || end.round(&bytes, batch))
         });
         let (done, beside) = run_pinned(jobs.collect(), window)?;

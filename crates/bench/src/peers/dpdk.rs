@@ -18,28 +18,16 @@ pub fn peers() -> Vec<Contender> {
     let is_pipe = |case: &Case| case.scenario == "pipe" && case.touches();
     let is_between = move |case: &Case| is_pipe(case) || case.is_crowded("pipe");
     let is_untouched = |case: &Case| case.scenario == "pipe" && !case.touches();
-    let touching = "DPDK net_ring between two threads, frames touched (macswap); hops of both directions";
-    let pointers = "DPDK net_ring between two threads, pointers only; hops of both directions";
-    let copying = "DPDK memif between two processes, copying";
-    let lending = "DPDK memif between two processes, zero-copy";
-    vec![
-        Contender::new("dpdk-ring", touching, &[NEEDS], is_pipe, |case, cores| {
-            ring("dpdk-ring", "macswap", MACSWAP_BURST, case, cores)
-        }),
-        Contender::new("dpdk-ring-io", pointers, &[NEEDS], is_untouched, |case, cores| {
-            ring("dpdk-ring-io", "io", IO_BURST, case, cores)
-        }),
-        Contender::new("dpdk-memif", copying, &[NEEDS], is_between, |case, cores| memif("dpdk-memif", "", case, cores)),
-        Contender::new("dpdk-memif-zc", lending, &[NEEDS], is_between, |case, cores| {
-            memif("dpdk-memif-zc", ",zero-copy=yes", case, cores)
-        }),
-    ]
-}
-
-/// The burst that stands for a case's batch: the same, up to `best`, beyond which the peer only gets slower. A case
-/// without a batch gets the best. (testpmd takes up to 512.)
-pub fn burst(case: &Case, best: u32) -> u32 {
-    if case.batch == 0 { best } else { case.batch.min(best) }
+    contenders! {
+        "dpdk-ring", "DPDK net_ring between two threads, frames touched (macswap); hops of both directions";
+        &[NEEDS], is_pipe, |case, cores| ring("dpdk-ring", "macswap", MACSWAP_BURST, case, cores);
+        "dpdk-ring-io", "DPDK net_ring between two threads, pointers only; hops of both directions";
+        &[NEEDS], is_untouched, |case, cores| ring("dpdk-ring-io", "io", IO_BURST, case, cores);
+        "dpdk-memif", "DPDK memif between two processes, copying";
+        &[NEEDS], is_between, |case, cores| memif("dpdk-memif", "", case, cores);
+        "dpdk-memif-zc", "DPDK memif between two processes, zero-copy";
+        &[NEEDS], is_between, |case, cores| memif("dpdk-memif-zc", ",zero-copy=yes", case, cores);
+    }
 }
 
 /// A session of a testpmd, whose received frames are the figure, and of others, in the place where all of them are.
@@ -59,7 +47,7 @@ pub fn session(
 
 fn ring(who: &'static str, forward: &str, best: u32, case: &Case, Cores(first, second): Cores) -> Result<Session> {
     let place = Place::new(1, 0)?;
-    let burst = burst(case, best);
+    let burst = case.burst(best);
     let arguments = Arguments {
         name: "ring",
         cores: &[first, second],
@@ -80,7 +68,7 @@ fn ring(who: &'static str, forward: &str, best: u32, case: &Case, Cores(first, s
 /// unless those are the client's own (`zero-copy=yes`).
 fn memif(who: &'static str, zero_copy: &str, case: &Case, Cores(first, second): Cores) -> Result<Session> {
     let place = Place::new(2, 0)?;
-    let burst = burst(case, MEMIF_BURST);
+    let burst = case.burst(MEMIF_BURST);
     let start = |role: &str, more: &str, core: usize, forward: &str| {
         let socket = place.file("memif.sock");
         let device = format!("net_memif0,role={role},id=0,socket={socket},socket-abstract=no,rsize=10{more}");
@@ -106,20 +94,4 @@ fn memif(who: &'static str, zero_copy: &str, case: &Case, Cores(first, second): 
         words = "sender and receiver poll, not pinned".into();
     }
     Ok(session(who, case, place, words, &receiver, vec![sender])?.fact("peer_burst", burst))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::tests::sample;
-
-    /// Objective: a peer never gets a burst that is worse for it than its best, nor a larger one than was asked for.
-    #[test]
-    fn bursts() {
-        let mut case = sample(None).case;
-        for (batch, expected) in [(0, 64), (1, 1), (64, 64), (256, 64)] {
-            case.batch = batch;
-            assert_eq!(burst(&case, 64), expected);
-        }
-    }
 }

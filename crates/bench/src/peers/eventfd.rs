@@ -10,22 +10,14 @@ use crate::prelude::*;
 
 /// The peers: on two cores, a wake-up by inter-processor interrupt; on one core, a context switch.
 pub fn peers() -> Vec<Contender> {
-    vec![
-        Contender::new(
-            "eventfd",
-            "bare eventfd between two sleeping threads on two cores; one way",
-            &[TWO],
-            |case| case.is_crowded("ping") || case.sleeps_across() == Some(true),
-            |case, cores| start("eventfd", case, cores),
-        ),
-        Contender::new(
-            "eventfd-one-core",
-            "bare eventfd between two sleeping threads on one core; one way",
-            &[ONE],
-            |case| case.sleeps_across() == Some(false),
-            |case, cores| start("eventfd-one-core", case, Cores(cores.0, cores.0)),
-        ),
-    ]
+    contenders! {
+        "eventfd", "bare eventfd between two sleeping threads on two cores; one way";
+        &[TWO], |case| case.is_crowded("ping") || case.sleeps_across() == Some(true),
+        |case, cores| start("eventfd", case, cores);
+        "eventfd-one-core", "bare eventfd between two sleeping threads on one core; one way";
+        &[ONE], |case| case.sleeps_across() == Some(false),
+        |case, cores| start("eventfd-one-core", case, Cores(cores.0, cores.0));
+    }
 }
 
 fn start(who: &'static str, case: &Case, cores: Cores) -> Result<Session> {

@@ -18,13 +18,10 @@ const READY: &str = "Server listening";
 
 /// The peer.
 pub fn peers() -> Vec<Contender> {
-    vec![Contender::new(
-        "linux-bridge-veth-tcp",
-        "iperf3 TCP between two namespaces over the Linux bridge with veth; one stream",
-        &[NEEDS, TWO],
-        |case| case.scenario == "tap" && case.unit == Unit::Gbps,
-        |_, cores| bridged(cores),
-    )]
+    contenders! {
+        "linux-bridge-veth-tcp", "iperf3 TCP between two namespaces over the Linux bridge with veth; one stream";
+        &[NEEDS, TWO], |case| case.scenario == "tap" && case.unit == Unit::Gbps, |_, cores| bridged(cores);
+    }
 }
 
 fn bridged(cores: Cores) -> Result<Session> {

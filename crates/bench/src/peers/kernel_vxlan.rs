@@ -3,21 +3,19 @@
 //! Frames come from and go to packet sockets at veths into the bridges; TCP runs between namespaces at such veths.
 
 use crate::peers::across::{OneWay, stream};
-use crate::peers::frames::{self, frame};
 use crate::peers::iperf;
 use crate::peers::underlay::{self, Underlay, VNI, vtep};
 use crate::prelude::*;
-use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
+use crate::scenarios::traffic::frame;
+use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 
 /// The peer.
 pub fn peers() -> Vec<Contender> {
-    vec![Contender::new(
+    contenders! {
         "kernel-vxlan",
-        "Linux bridge and VXLAN device on two hosts; AF_PACKET at veths, one way, or one stream of TCP",
-        &[NETWORKS, TWO],
-        |case| case.scenario == "vxlan" && case.unit != Unit::Nanos,
-        start,
-    )]
+        "Linux bridge and VXLAN device on two hosts; AF_PACKET at veths, one way, or one stream of TCP";
+        &[NETWORKS, TWO], |case| case.scenario == "vxlan" && case.unit != Unit::Nanos, start;
+    }
 }
 
 fn start(case: &Case, cores: Cores) -> Result<Session> {
@@ -61,11 +59,11 @@ fn one_way(case: &Case, cores: Cores, underlay: &Underlay) -> Result<Session> {
     let mut sender = near.inside(|| PacketSocket::open("p0", Role::Send))?;
     let mut receiver = far.inside(|| {
         // Bridges and VXLAN devices learn where it is.
-        PacketSocket::open("p0", Role::Send)?.send(&frame(1, 0, case.frame_bytes), 1)?;
+        PacketSocket::open("p0", Role::Send)?.send(&frame(0, 1, case.frame_bytes), 1)?;
         PacketSocket::open("p0", Role::Receive)
     })?;
-    let bytes = frame(0, 1, case.frame_bytes);
-    let batch = frames::batch(case);
+    let bytes = frame(1, 0, case.frame_bytes);
+    let batch = batch(case);
     let one_way = OneWay {
         who: "the kernel's VXLAN device",
         hosts: Vec::new(),

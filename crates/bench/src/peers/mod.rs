@@ -5,7 +5,6 @@ pub mod af_packet;
 pub mod bridge;
 pub mod dpdk;
 pub mod eventfd;
-pub mod frames;
 pub mod iperf;
 pub mod kernel_vxlan;
 pub mod open_vswitch;

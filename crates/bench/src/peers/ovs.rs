@@ -6,7 +6,7 @@
 //! namespace of its own, so that the system's Open vSwitch is not touched and the taps OVS makes (`ovs-netdev`, `br0`)
 //! vanish with it.
 
-use crate::peers::dpdk::{burst, session};
+use crate::peers::dpdk::session;
 use crate::peers::open_vswitch::{NEEDS, SWITCH_PAGES, Switch};
 use crate::peers::testpmd::{self, Arguments, Place, Testpmd};
 use crate::prelude::*;
@@ -19,22 +19,16 @@ const BEST_BURST: u32 = 64;
 /// The peers, by the kind of virtqueue between switch and testpmd. Between guests, each kind has cases of its own.
 pub fn peers() -> Vec<Contender> {
     let is_guests = |case: &Case, in_order| case.scenario == "guests" && in_order == (case.variant == "in-order");
-    vec![
-        Contender::new(
-            "ovs-dpdk",
-            "OVS-DPDK L2 switch, two vhost-user ports, split in-order (best with short frames); both directions",
-            &[testpmd::NEEDS, NEEDS],
-            move |case| case.is_across_a_switch() || is_guests(case, true) || case.is_crowded("switch"),
-            |case, cores| start("ovs-dpdk", case, cores, true),
-        ),
-        Contender::new(
-            "ovs-dpdk-mergeable",
-            "OVS-DPDK L2 switch, two vhost-user ports, split mergeable; both directions",
-            &[testpmd::NEEDS, NEEDS],
-            move |case| case.is_across_a_switch() || is_guests(case, false),
-            |case, cores| start("ovs-dpdk-mergeable", case, cores, false),
-        ),
-    ]
+    contenders! {
+        "ovs-dpdk",
+        "OVS-DPDK L2 switch, two vhost-user ports, split in-order (best with short frames); both directions";
+        &[testpmd::NEEDS, NEEDS],
+        move |case| case.is_across_a_switch() || is_guests(case, true) || case.is_crowded("switch"),
+        |case, cores| start("ovs-dpdk", case, cores, true);
+        "ovs-dpdk-mergeable", "OVS-DPDK L2 switch, two vhost-user ports, split mergeable; both directions";
+        &[testpmd::NEEDS, NEEDS], move |case| case.is_across_a_switch() || is_guests(case, false),
+        |case, cores| start("ovs-dpdk-mergeable", case, cores, false);
+    }
 }
 
 fn start(who: &'static str, case: &Case, cores: Cores, in_order: bool) -> Result<Session> {
@@ -53,7 +47,7 @@ fn start(who: &'static str, case: &Case, cores: Cores, in_order: bool) -> Result
         "switch pinned by OVS itself, both ports' application polls, not pinned".into()
     };
     let session = session(who, case, place, words, &process, vec![switch])?;
-    Ok(session.fact("peer_burst", burst(case, BEST_BURST)))
+    Ok(session.fact("peer_burst", case.burst(BEST_BURST)))
 }
 
 /// The application with both ports, at the sockets of the switch's.
@@ -71,7 +65,7 @@ pub fn ports(case: &Case, core: usize, sockets: &[String; 2], place: &Place, in_
         single_file: true,
         forward: "mac",
         frame_bytes: case.frame_bytes,
-        burst: burst(case, BEST_BURST),
+        burst: case.burst(BEST_BURST),
         more: &[format!("--eth-peer=0,{second}"), format!("--eth-peer=1,{first}")],
         ..Arguments::default()
     };

@@ -6,13 +6,14 @@
 //! fastest of what OVS can put there.
 
 use crate::peers::across::{OneWay, stream};
-use crate::peers::frames::{self, frame};
 use crate::peers::iperf;
 use crate::peers::open_vswitch::{NEEDS, SWITCH_PAGES, Switch};
 use crate::peers::station::Station;
 use crate::peers::testpmd::{self, Place};
 use crate::peers::underlay::{self, ETHTOOL, INTERFACE, Underlay, VNI, vtep};
 use crate::prelude::*;
+use crate::scenarios::traffic::frame;
+use crate::sys::rawsock::batch;
 
 /// The longest wait for the first frame, connecting and learning addresses included.
 const FIRST_FRAME: Duration = Duration::from_secs(15);
@@ -25,14 +26,12 @@ const WHO: &str = "OVS's VXLAN port";
 
 /// The peer.
 pub fn peers() -> Vec<Contender> {
-    vec![Contender::new(
+    contenders! {
         "ovs-dpdk-vxlan",
         "OVS-DPDK with a VXLAN port on two hosts, AF_XDP below; frames one way between virtio ports, or one stream of \
-         TCP",
-        &[testpmd::NEEDS, NEEDS, NETWORKS],
-        |case| case.scenario == "vxlan" && case.unit != Unit::Nanos,
-        start,
-    )]
+            TCP";
+        &[testpmd::NEEDS, NEEDS, NETWORKS], |case| case.scenario == "vxlan" && case.unit != Unit::Nanos, start;
+    }
 }
 
 fn start(case: &Case, cores: Cores) -> Result<Session> {
@@ -110,8 +109,8 @@ fn one_way(case: &Case, cores: Cores, [near, far]: &[Rc<Switch>; 2], hosts: Part
     let mut sender = connect(near)?;
     let mut receiver = connect(far)?;
     settle(case, &mut sender, &mut receiver)?;
-    let bytes = frame(0, 1, case.frame_bytes);
-    let batch = frames::batch(case);
+    let bytes = frame(1, 0, case.frame_bytes);
+    let batch = batch(case);
     let expected = bytes.clone();
     let one_way = OneWay {
         who: WHO,
@@ -128,8 +127,8 @@ fn one_way(case: &Case, cores: Cores, [near, far]: &[Rc<Switch>; 2], hosts: Part
 
 /// Waits until both switches know where the other one's program is, and frames arrive.
 fn settle(case: &Case, sender: &mut Station, receiver: &mut Station) -> Result<()> {
-    let there = frame(0, 1, case.frame_bytes);
-    let back = frame(1, 0, case.frame_bytes);
+    let there = frame(1, 0, case.frame_bytes);
+    let back = frame(0, 1, case.frame_bytes);
     let arrived = interrupt::poll_until(FIRST_FRAME, || {
         receiver.send(&back, 1);
         sender.send(&there, 1);

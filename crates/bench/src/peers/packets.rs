@@ -4,9 +4,9 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::peers::frames::{self, frame};
 use crate::prelude::*;
-use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
+use crate::scenarios::traffic::frame;
+use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 
 /// The role of a sender.
 pub const SENDER: &str = "packet-tx";
@@ -40,10 +40,10 @@ pub fn start(case: &Case, namespace: Netns) -> Result<Session> {
 pub fn send(context: &Context) -> Result<()> {
     let Wire { interface, case } = context.arguments()?;
     let mut socket = PacketSocket::open(&interface, Role::Send)?;
-    let bytes = frame(0, 1, case.frame_bytes);
+    let bytes = frame(1, 0, case.frame_bytes);
     context.ready()?;
     loop {
-        socket.send(&bytes, frames::batch(&case))?;
+        socket.send(&bytes, batch(&case))?;
     }
 }
 
@@ -52,7 +52,7 @@ pub fn receive(context: &Context) -> Result<()> {
     let Wire { interface, case } = context.arguments()?;
     let mut socket = PacketSocket::open(&interface, Role::Receive)?;
     // A bridge learns where we are.
-    PacketSocket::open(&interface, Role::Send)?.send(&frame(1, 0, case.frame_bytes), 1)?;
+    PacketSocket::open(&interface, Role::Send)?.send(&frame(0, 1, case.frame_bytes), 1)?;
     context.ready()?;
     loop {
         match socket.receive(MAX_BATCH)? {

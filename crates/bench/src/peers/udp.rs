@@ -11,22 +11,13 @@ const PAYLOAD: usize = 18;
 
 /// The peers, by where their two threads run.
 pub fn peers() -> Vec<Contender> {
-    vec![
-        Contender::new(
-            "udp-veth",
-            "UDP over a veth pair, blocking sockets, threads on two cores; half a round trip",
-            &[NETWORKS, TWO],
-            |case| case.sleeps_across() == Some(true),
-            |_, cores| start("udp-veth", cores),
-        ),
-        Contender::new(
-            "udp-veth-one-core",
-            "UDP over a veth pair, blocking sockets, threads on one core; half a round trip",
-            &[NETWORKS, ONE],
-            |case| case.sleeps_across() == Some(false),
-            |_, cores| start("udp-veth-one-core", Cores(cores.0, cores.0)),
-        ),
-    ]
+    contenders! {
+        "udp-veth", "UDP over a veth pair, blocking sockets, threads on two cores; half a round trip";
+        &[NETWORKS, TWO], |case| case.sleeps_across() == Some(true), |_, cores| start("udp-veth", cores);
+        "udp-veth-one-core", "UDP over a veth pair, blocking sockets, threads on one core; half a round trip";
+        &[NETWORKS, ONE], |case| case.sleeps_across() == Some(false),
+        |_, cores| start("udp-veth-one-core", Cores(cores.0, cores.0));
+    }
 }
 
 fn start(who: &'static str, cores: Cores) -> Result<Session> {

@@ -4,14 +4,12 @@ use super::programs::{NETMAP_RECEIVER, NETMAP_SENDER, PCAP_RECEIVER, PKT_GEN, Pr
 use super::*;
 use crate::peers::packets;
 
-const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
-
 /// The scenario. Over a switch bytes are left alone, as pkt-gen does; over a pipe the first line is written and read.
 pub const SCENARIO: Scenario = Scenario {
     name: "compat",
     about: "programs for netmap and libpcap as they are, against ours on the same ports; sender, switch and receiver \
         on two cores",
-    variants: variants![SHORT => "netmap-vale-untouched", "netmap-pipe", "pcap-vale", "pcap-pipe"],
+    variants: variants![Variant::SHORT => "netmap-vale-untouched", "netmap-pipe", "pcap-vale", "pcap-pipe"],
     needs: &[TWO],
     start: |case, cores| match is_pcap(case) {
         true => on_daemon(case, cores, SENDER, PCAP_RECEIVER),
@@ -22,21 +20,12 @@ pub const SCENARIO: Scenario = Scenario {
 /// Our own programs on the same ports (pkt-gen across the switch, the loops of the `pipe` scenario over a pipe), and
 /// the same libpcap program with the system's libpcap.
 pub fn peers() -> Vec<Contender> {
-    vec![
-        SCENARIO.peer(
-            "netvale-native",
-            "the same ports with our own API: the receiver (and sender) of `netvale pkt-gen`",
-            |case, cores| on_daemon(case, cores, SENDER, PKT_GEN),
-        ),
-        SCENARIO
-            .peer(
-                "pcap-veth",
-                "the same libpcap receiver with the system's libpcap on a veth, fed by an AF_PACKET sender",
-                on_veth,
-            )
-            .only(is_pcap)
-            .needing(&[NETWORKS, TWO]),
-    ]
+    contenders! {
+        "netvale-native", "the same ports with our own API: the receiver (and sender) of `netvale pkt-gen`";
+        SCENARIO.needs, |case| SCENARIO.has(case), |case, cores| on_daemon(case, cores, SENDER, PKT_GEN);
+        "pcap-veth", "the same libpcap receiver with the system's libpcap on a veth, fed by an AF_PACKET sender";
+        &[NETWORKS, TWO], |case| SCENARIO.has(case) && is_pcap(case), on_veth;
+    }
 }
 
 fn is_pcap(case: &Case) -> bool {

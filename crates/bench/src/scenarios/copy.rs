@@ -28,8 +28,10 @@ pub const SCENARIO: Scenario = Scenario {
 
 /// Copying at a stride of 2 KiB.
 pub fn peers() -> Vec<Contender> {
-    let about = "one core copying frames at netmap's stride of 2,048 bytes";
-    vec![SCENARIO.peer("stride-2048", about, |case, cores| start(case, cores, ALIGNED))]
+    contenders! {
+        "stride-2048", "one core copying frames at netmap's stride of 2,048 bytes";
+        SCENARIO.needs, |case| SCENARIO.has(case), |case, cores| start(case, cores, ALIGNED);
+    }
 }
 
 fn start(case: &Case, cores: Cores, stride: usize) -> Result<Session> {

@@ -106,6 +106,12 @@ impl Variant {
         foreign: &[],
     };
 
+    /// The shortest frames in large batches.
+    pub const SHORT: Self = Self { frame_bytes: &[60], batch: &[256], ..Self::TWO_PORTS };
+
+    /// The shortest frames, one by one, of which there are few.
+    pub const SMALL: Self = Self { unit: Unit::PerSecond, frame_bytes: &[60], ..Self::TWO_PORTS };
+
     fn cases(&self, scenario: &str, sweep: &Measure) -> Vec<Case> {
         let mut cases = vec![Case::new(scenario, self.name, self.unit)];
         let foreign: &[u32] = if self.foreign.is_empty() { &[] } else { &sweep.foreign };
@@ -141,19 +147,13 @@ impl Scenario {
     }
 
     /// Netvale's side.
-    pub fn ours(&self) -> Contender {
-        self.peer("netvale", self.about, self.start)
+    pub fn ours(&'static self) -> Contender {
+        Contender::new("netvale", self.about, self.needs, |case| self.has(case), self.start)
     }
 
-    /// Somebody else in all of its cases, who needs the same.
-    pub fn peer(
-        &self,
-        name: &'static str,
-        about: &'static str,
-        start: impl Fn(&Case, Cores) -> Result<Session> + 'static,
-    ) -> Contender {
-        let own = self.name;
-        Contender::new(name, about, self.needs, move |case| case.scenario == own, start)
+    /// Whether it is one of its cases.
+    pub fn has(&self, case: &Case) -> bool {
+        case.scenario == self.name
     }
 }
 

@@ -12,11 +12,9 @@ mod xdp;
 use netvale::{RxRing, TxRing};
 
 use super::*;
-use crate::peers::frames::frame;
 use crate::peers::testpmd::{Arguments, Place, Testpmd};
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 
-const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
 const INTERFACES: &[Need] = &[Need::Root("XDP programs and network namespaces"), Need::Program("ip", "iproute2")];
 const TESTPMD: &[Need] = &[Need::Program("dpdk-testpmd", "dpdk-dev")];
 
@@ -24,33 +22,26 @@ const TESTPMD: &[Need] = &[Need::Program("dpdk-testpmd", "dpdk-dev")];
 pub const SCENARIO: Scenario = Scenario {
     name: "nic",
     about: "frames to, from and between ends of veth pairs: the interface's rings in a program",
-    variants: variants![SHORT => "tx", "rx", "bridge"],
+    variants: variants![Variant::SHORT => "tx", "rx", "bridge"],
     needs: &[INTERFACES, TWO],
     start: |case, cores| start("netvale", case, cores, netvale),
 };
 
 /// Other programs that have the interface.
 pub fn peers() -> Vec<Contender> {
-    vec![
-        SCENARIO.peer(
-            "af-xdp",
-            "a loop over a bare AF_XDP socket, nothing else: the kernel's own limit",
-            |case, cores| start("af-xdp", case, cores, bare),
-        ),
-        SCENARIO
-            .peer("dpdk-af-xdp", "testpmd on DPDK's net_af_xdp", |case, cores| start("dpdk-af-xdp", case, cores, dpdk))
-            .needing(&[INTERFACES, TESTPMD, TWO]),
-        SCENARIO
-            .peer("af-packet", "AF_PACKET, 64 frames a call, past the queueing discipline", |case, cores| {
-                start("af-packet", case, cores, |at| packet(at, MAX_BATCH))
-            })
-            .only(|case| case.variant != "bridge"),
-        SCENARIO
-            .peer("sendto", "AF_PACKET, one frame a call, past the queueing discipline", |case, cores| {
-                start("sendto", case, cores, |at| packet(at, 1))
-            })
-            .only(|case| case.variant == "tx"),
-    ]
+    let is_here = |case: &Case| SCENARIO.has(case);
+    contenders! {
+        "af-xdp", "a loop over a bare AF_XDP socket, nothing else: the kernel's own limit";
+        SCENARIO.needs, is_here, |case, cores| start("af-xdp", case, cores, bare);
+        "dpdk-af-xdp", "testpmd on DPDK's net_af_xdp";
+        &[INTERFACES, TESTPMD, TWO], is_here, |case, cores| start("dpdk-af-xdp", case, cores, dpdk);
+        "af-packet", "AF_PACKET, 64 frames a call, past the queueing discipline";
+        SCENARIO.needs, move |case| is_here(case) && case.variant != "bridge",
+        |case, cores| start("af-packet", case, cores, |at| packet(at, MAX_BATCH));
+        "sendto", "AF_PACKET, one frame a call, past the queueing discipline";
+        SCENARIO.needs, move |case| is_here(case) && case.variant == "tx",
+        |case, cores| start("sendto", case, cores, |at| packet(at, 1));
+    }
 }
 
 /// Where a program is: its case, its core, and two veth pairs in a namespace: `p0` and `p1`, `p2` and `p3`.
@@ -91,7 +82,7 @@ fn netvale(site: &Site<'_>) -> Result<Program> {
     let names = site.choose::<&[&str]>(&["netmap:p0"], &["netmap:p1"], &["netmap:p1", "netmap:p2"]);
     let mut rings = names.iter().map(|name| daemon.open(name, 512)).collect::<Result<Vec<_>>>()?;
     let case = site.case.clone();
-    let bytes = frame(0, 1, site.case.frame_bytes);
+    let bytes = frame(1, 0, site.case.frame_bytes);
     let round = move || Ok(netmap_round(&mut rings, &case, &bytes));
     Ok(Program { round: Some(Box::new(round)), parts: vec![daemon], ..Program::default() })
 }
@@ -102,7 +93,7 @@ fn bare(site: &Site<'_>) -> Result<Program> {
 }
 
 fn packet(site: &Site<'_>, at_once: usize) -> Result<Program> {
-    let bytes = frame(0, 1, site.case.frame_bytes);
+    let bytes = frame(1, 0, site.case.frame_bytes);
     let round: Round<'static> = if site.case.variant == "tx" {
         let mut socket = site.socket("p0", Role::Send)?;
         Box::new(move || socket.send(&bytes, at_once).map(|_| 0))
@@ -203,7 +194,7 @@ impl Wires {
         let core = if self.generator.is_some() { self.cores.1 } else { self.cores.0 };
         let mut jobs: Vec<Job<'_>> = self.program.round.iter_mut().map(|round| Job::new(core, round)).collect();
         if let Some(generator) = &mut self.generator {
-            let bytes = frame(0, 1, self.case.frame_bytes);
+            let bytes = frame(1, 0, self.case.frame_bytes);
             jobs.push(Job::new(self.cores.0, move || generator.send(&bytes, MAX_BATCH).map(|_| 0)));
         }
         if jobs.is_empty() {

@@ -4,7 +4,6 @@ use super::programs::{Program, RECEIVER, SENDER};
 use super::traffic::Books;
 use super::*;
 
-const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
 const LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1500], batch: &[64], ..Variant::TWO_PORTS };
 
 /// The scenario.
@@ -12,7 +11,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "pipe",
     about: "frames from one process to another over a pipe; touched: first line written and read, untouched: slots \
         only",
-    variants: variants![SHORT => "untouched", "touched"; LARGE => "touched-large", "all-bytes-large"],
+    variants: variants![Variant::SHORT => "untouched", "touched"; LARGE => "touched-large", "all-bytes-large"],
     needs: &[TWO],
     start,
 };

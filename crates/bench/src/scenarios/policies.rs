@@ -10,9 +10,7 @@ use super::vale::across;
 use super::*;
 
 /// Nanoseconds on top, in one thread.
-const COST: Variant = Variant { unit: Unit::Nanos, frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
-/// Frames a second, as in the scenario `vale`.
-const RATE: Variant = Variant { unit: Unit::Mpps, ..COST };
+const COST: Variant = Variant { unit: Unit::Nanos, ..Variant::SHORT };
 /// The delay line's variant.
 const LINK: &str = "link";
 
@@ -22,7 +20,7 @@ pub const SCENARIO: Scenario = Scenario {
     about: "what policies of ports cost a frame on top of none, a switch with them, and a delay line",
     variants: variants![
         COST => "none", "vlan", "trunk", "security", "rate", "filter", "all";
-        RATE => "switch", Case::SECURED, LINK
+        Variant::SHORT => "switch", Case::SECURED, LINK
     ],
     needs: &[TWO],
     start,

@@ -4,7 +4,6 @@
 use super::vale::across;
 use super::*;
 
-const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
 /// Each the double of the one before.
 const BATCHES: &[u32] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 
@@ -14,10 +13,10 @@ pub const SCENARIO: Scenario = Scenario {
     about: "guests on ptnet ports of a switch (played by a process on their memory), with and without virtio-net \
         header, by batch; vhost beside it; a pipe passed through",
     variants: variants![
-        SHORT => "guests", "guests-header", "guests-untouched";
-        Variant { unit: Unit::Gbps, frame_bytes: &[1500], ..SHORT } => "guests-large";
-        Variant { batch: BATCHES, ..SHORT } => "batches";
-        SHORT => "pipe", "pipe-untouched"
+        Variant::SHORT => "guests", "guests-header", "guests-untouched";
+        Variant { unit: Unit::Gbps, frame_bytes: &[1500], ..Variant::SHORT } => "guests-large";
+        Variant { batch: BATCHES, ..Variant::SHORT } => "batches";
+        Variant::SHORT => "pipe", "pipe-untouched"
     ],
     needs: &[TWO],
     start,
@@ -53,28 +52,25 @@ fn guest(daemon: &Daemon, switch: &str, name: &str, options: PortOptions) -> Res
 
 /// Local ports, which show what it costs to reach the others.
 pub fn peers() -> Vec<Contender> {
-    let about = "local ports on a VALE switch, one worker";
-    let start = |case: &Case, cores| across(case, 0, cores, |daemon, name| daemon.port(name), |_, _| Ok(()));
-    vec![SCENARIO.peer("netvale-local", about, start).only(has_peers)]
+    contenders! {
+        "netvale-local", "local ports on a VALE switch, one worker"; SCENARIO.needs, has_peers,
+        |case, cores| across(case, 0, cores, |daemon, name| daemon.port(name), |_, _| Ok(()));
+    }
 }
 
 /// Whether a peer's path from guest to guest is compared here.
 fn has_peers(case: &Case) -> bool {
-    case.variant == "guests"
+    SCENARIO.has(case) && case.variant == "guests"
 }
 
 /// Contenders of the scenarios with virtio that are measured beside ptnet, too, under names of their own.
 pub fn virtio() -> Vec<Contender> {
     // The name by which those scenarios know what to do: all that goes one way through mergeable queues.
     let alike = |case: &Case| Case { variant: "to-host mergeable".into(), ..case.clone() };
-    vec![
-        SCENARIO
-            .peer("netvale-vhost", vhost::BOTH_GUESTS, move |case, cores| vhost::guests(&alike(case), cores, true))
-            .only(has_peers)
-            .needing(vhost::GUESTS.needs),
-        SCENARIO
-            .peer("dpdk-vhost", vhost::DPDK, move |case, cores| vhost::pairing(&alike(case), cores, false, false))
-            .only(has_peers)
-            .needing(vhost::SCENARIO.needs),
-    ]
+    contenders! {
+        "netvale-vhost", vhost::BOTH_GUESTS; vhost::GUESTS.needs, has_peers,
+        move |case, cores| vhost::guests(&alike(case), cores, true);
+        "dpdk-vhost", vhost::DPDK; vhost::SCENARIO.needs, has_peers,
+        move |case, cores| vhost::pairing(&alike(case), cores, false, false);
+    }
 }

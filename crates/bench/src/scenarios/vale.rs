@@ -12,18 +12,16 @@ const LEARNING: Duration = Duration::from_secs(10);
 const PORTS: &[u32] = &[2, 4, 8, 16, 32, 64];
 const ADDRESSES: &[u32] = &[1, 512, 1024, 2048, 4096, 8192];
 
-const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
-
 /// The scenario. Unless a variant ends in `untouched`, the sender writes the first line of each frame and the receiver
 /// reads it. In `1-to-n` each batch goes to another port, in `1-to-n-mixed` each frame.
 pub const SCENARIO: Scenario = Scenario {
     name: "vale",
     about: "frames across a learning switch, embedded or in the daemon: 1 to 1, 1 to n, n to 1, n addresses",
     variants: variants![
-        SHORT => "embedded", "embedded-untouched", "daemon", "daemon-untouched";
-        Variant { unit: Unit::Gbps, frame_bytes: &[1500], ..SHORT } => "daemon-large";
-        Variant { ports: PORTS, ..SHORT } => "1-to-n", "1-to-n-mixed", "n-to-1";
-        Variant { addresses: ADDRESSES, ..SHORT } => "addresses"
+        Variant::SHORT => "embedded", "embedded-untouched", "daemon", "daemon-untouched";
+        Variant { unit: Unit::Gbps, frame_bytes: &[1500], ..Variant::SHORT } => "daemon-large";
+        Variant { ports: PORTS, ..Variant::SHORT } => "1-to-n", "1-to-n-mixed", "n-to-1";
+        Variant { addresses: ADDRESSES, ..Variant::SHORT } => "addresses"
     ],
     needs: &[TWO],
     start: |case, cores| {

@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
+use netvale_harness::packet::set_option;
 use netvale_port::Batch;
 
 use crate::error::{BenchError, Result};
@@ -138,12 +139,7 @@ pub fn source(at: IpAddr) -> Result<UdpSocket> {
 }
 
 fn set(socket: &UdpSocket, level: i32, option: i32, value: i32) -> Result<()> {
-    let length = size_of::<i32>() as u32;
-    // SAFETY: the pointer is to an i32 that lives until the call returns, and the length is its size.
-    match unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), length) } {
-        0 => Ok(()),
-        _ => Err(BenchError::io("setting an option of a UDP socket")(io::Error::last_os_error())),
-    }
+    set_option(socket, level, option, value).map_err(BenchError::io("setting an option of a UDP socket"))
 }
 
 #[cfg(test)]

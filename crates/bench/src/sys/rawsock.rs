@@ -3,16 +3,23 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use netvale_harness::packet::{open, set_option};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::case::Case;
 use crate::error::{BenchError, Result};
 
 /// The largest batch of one call.
 pub const MAX_BATCH: usize = 64;
+/// The frames that a case has in one call.
+pub fn batch(case: &Case) -> usize {
+    case.burst(MAX_BATCH as u32) as usize
+}
+
 /// Room for one received frame; longer ones are cut, which is irrelevant for counting.
 const ROOM: usize = 2048;
 
@@ -35,22 +42,15 @@ pub struct PacketSocket {
 impl PacketSocket {
     /// Opens one on `interface` in the calling thread's network namespace.
     pub fn open(interface: &str, role: Role) -> Result<Self> {
-        let what = || format!("opening a packet socket on {interface} (needs root)");
-        let protocol = if role == Role::Send { 0 } else { (libc::ETH_P_ALL as u16).to_be() };
-        let index = index_of(interface).map_err(BenchError::io(what()))?;
-        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // SAFETY: socket(2) takes no pointer.
-        let fd = checked(unsafe { libc::socket(libc::AF_PACKET, kind, i32::from(protocol)) })
-            .map_err(BenchError::io(what()))?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        bind(&fd, index, protocol).map_err(BenchError::io(what()))?;
-        if role == Role::Send {
-            set(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1).map_err(BenchError::io(what()))?;
-        } else {
-            set(&fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1).map_err(BenchError::io(what()))?;
-            set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 16 << 20).map_err(BenchError::io(what()))?;
-        }
+        let prepare = |socket: BorrowedFd<'_>| {
+            if role == Role::Send {
+                return set_option(socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1);
+            }
+            set_option(socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
+            set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 16 << 20)
+        };
+        let fd = open(interface, role == Role::Receive, prepare)
+            .map_err(BenchError::io(format!("opening a packet socket on {interface} (needs root)")))?;
         Ok(Self { fd, room: vec![0; MAX_BATCH * ROOM] })
     }
 
@@ -110,41 +110,12 @@ fn headers(pieces: &mut [libc::iovec; MAX_BATCH]) -> [libc::mmsghdr; MAX_BATCH] 
     headers
 }
 
-fn bind(fd: &OwnedFd, index: i32, protocol: u16) -> io::Result<()> {
-    // SAFETY: sockaddr_ll holds integers only; all zeroes is a valid value.
-    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = protocol;
-    address.sll_ifindex = index;
-    let length = mem::size_of_val(&address) as u32;
-    // SAFETY: the pointer is to a whole sockaddr_ll that lives until the call returns, and the length is its size.
-    checked(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) }).map(drop)
-}
-
-fn set(fd: &OwnedFd, level: i32, option: i32, value: i32) -> io::Result<()> {
-    let length = mem::size_of_val(&value) as u32;
-    // SAFETY: the pointer is to an i32 that lives until the call returns, and the length is its size.
-    checked(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), length) }).map(drop)
-}
-
-fn index_of(interface: &str) -> io::Result<i32> {
-    let name = std::ffi::CString::new(interface)?;
-    // SAFETY: the name is a C string that lives until the call returns.
-    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
-        0 => Err(io::Error::last_os_error()),
-        index => i32::try_from(index).map_err(io::Error::other),
-    }
-}
-
-fn checked(result: i32) -> io::Result<i32> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
 /// A full or empty queue is no error: nothing moved, the caller tries again.
 fn moved(result: i32) -> io::Result<u64> {
-    match checked(result) {
-        Ok(count) => Ok(count as u64),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR)) => Ok(0),
-        Err(error) => Err(error),
+    let error = io::Error::last_os_error();
+    match u64::try_from(result) {
+        Ok(count) => Ok(count),
+        Err(_) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR)) => Ok(0),
+        Err(_) => Err(error),
     }
 }

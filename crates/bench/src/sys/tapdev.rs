@@ -34,17 +34,15 @@ impl TapDevice {
     }
 }
 
+/// An ifreq: a name of 16 bytes, then flags (netdevice(7)).
 fn configure(file: &File, name: &str) -> io::Result<()> {
-    // SAFETY: ifreq holds integers, byte arrays and a union of such; all zeroes is a valid value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if name.len() >= request.ifr_name.len() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "the name is too long"));
-    }
-    for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *slot = byte as libc::c_char;
-    }
-    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
-    // SAFETY: TUNSETIFF reads and writes one ifreq; the pointer is to a whole one that lives until the call returns.
+    let mut request = [0u8; size_of::<libc::ifreq>()];
+    let place = request[..libc::IFNAMSIZ - 1].get_mut(..name.len());
+    place
+        .ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "the name is too long"))?
+        .copy_from_slice(name.as_bytes());
+    request[libc::IFNAMSIZ..][..2].copy_from_slice(&((libc::IFF_TAP | libc::IFF_NO_PI) as u16).to_ne_bytes());
+    // SAFETY: TUNSETIFF reads and writes one ifreq; the pointer is to as many bytes, which live until the call returns.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,10 +1,11 @@
 //! Filters that take long: in the switch, and in the network stack behind a TAP.
 #![allow(unsafe_code)]
 
-use std::ffi::CString;
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use crate::packet;
 
 /// Instructions of the longest filter, of a port's rule and of a socket (the kernel's BPF_MAXINSNS).
 pub const LONGEST: usize = 4096;
@@ -25,18 +26,7 @@ impl Listeners {
     /// # Errors
     /// The interface does not exist, or this user may not listen there.
     pub fn at(interface: &str, count: usize) -> io::Result<Listeners> {
-        let index = index_of(interface)?;
-        let heard = || {
-            let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-            // SAFETY: takes no pointer.
-            let fd = done(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-            // SAFETY: just made, and nobody else's.
-            let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-            filter(socket.as_fd())?;
-            bind(socket.as_fd(), index)?;
-            Ok(socket)
-        };
-        (0..count).map(|_| heard()).collect::<io::Result<_>>().map(Listeners)
+        (0..count).map(|_| packet::open(interface, true, filter)).collect::<io::Result<_>>().map(Listeners)
     }
 
     /// Sends a frame from the interface, as its own station does.
@@ -45,19 +35,6 @@ impl Listeners {
     /// It is down.
     pub fn say(&self, frame: &[u8]) -> io::Result<()> {
         self.0.first().map_or(Ok(()), |socket| Ok(rustix::io::write(socket, frame).map(drop)?))
-    }
-}
-
-fn done(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
-fn index_of(interface: &str) -> io::Result<libc::c_int> {
-    let name = CString::new(interface)?;
-    // SAFETY: a string that ends, and lives until the call returns.
-    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
-        0 => Err(io::Error::last_os_error()),
-        index => Ok(index.cast_signed()),
     }
 }
 
@@ -73,19 +50,7 @@ fn filter(socket: BorrowedFd<'_>) -> io::Result<()> {
     let result = unsafe {
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const whole).cast(), len)
     };
-    done(result).map(drop)
-}
-
-/// From here on it hears all frames of the interface of that number.
-fn bind(socket: BorrowedFd<'_>, index: libc::c_int) -> io::Result<()> {
-    // SAFETY: integers and an array of such; all zeros is one.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-    address.sll_ifindex = index;
-    let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the kernel reads an address, whose size is given, and which lives until the call returns.
-    done(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -5,8 +5,7 @@ pub mod roles;
 use super::guest::interface::{Interface, QEMU_E1000, ROWS, VHOST};
 use super::*;
 
-const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[32], ..Variant::TWO_PORTS };
-const SMALL: Variant = Variant { unit: Unit::PerSecond, frame_bytes: &[60], ..Variant::TWO_PORTS };
+const SHORT: Variant = Variant { batch: &[32], ..Variant::SHORT };
 const LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..Variant::TWO_PORTS };
 const STREAM: Variant = Variant { unit: Unit::Gbps, ..Variant::TWO_PORTS };
 
@@ -17,15 +16,15 @@ pub const SCENARIO: Scenario = Scenario {
     about: "the e1000 in a booted guest (QEMU, emulated), by the paper's rows BASE, ITR, ITR+SC, CSB, CSB+ITR; and \
         played by a process",
     variants: variants![
-        SMALL => "udp-small";
+        Variant::SMALL => "udp-small";
         LARGE => "udp-large";
-        SMALL => "udp-small-tap";
+        Variant::SMALL => "udp-small-tap";
         LARGE => "udp-large-tap";
         STREAM => "tcp", "tcp-wide";
         Variant { unit: Unit::PerSecond, ..STREAM } => "tcp-rr";
-        SMALL => "udp-small-in";
+        Variant::SMALL => "udp-small-in";
         LARGE => "udp-large-in";
-        SMALL => "udp-small-between";
+        Variant::SMALL => "udp-small-between";
         LARGE => "udp-large-between";
         SHORT => "played";
         Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..SHORT } => "played-large"
@@ -49,25 +48,20 @@ fn is_played(case: &Case) -> bool {
 /// The other ways in which a driver that is played tells the card of packets: by TDT, each time, or when what was told
 /// before is sent.
 pub fn players() -> Vec<Contender> {
-    vec![
-        SCENARIO
-            .peer(
-                "netvale-base",
-                "e1000 ports on a VALE switch; the driver writes TDT for each batch",
-                |case, cores| played(case, cores, false, 0),
-            )
-            .only(is_played),
-        SCENARIO
-            .peer("netvale-sc", "the same with Send Combining", |case, cores| played(case, cores, false, COMBINE))
-            .only(is_played),
-    ]
+    let is_here = |case: &Case| SCENARIO.has(case) && is_played(case);
+    contenders! {
+        "netvale-base", "e1000 ports on a VALE switch; the driver writes TDT for each batch";
+        SCENARIO.needs, is_here, |case, cores| played(case, cores, false, 0);
+        "netvale-sc", "the same with Send Combining";
+        SCENARIO.needs, is_here, |case, cores| played(case, cores, false, COMBINE);
+    }
 }
 
 /// The other rows, QEMU's own card, and virtio-net, in booted guests.
 pub fn booted() -> Vec<Contender> {
     let one = |interface: Interface| {
         let reaches = move |case: &Case| interface.is_ours() || !case.variant.ends_with("-between");
-        guest::peer(&SCENARIO, interface).only(move |case| !is_played(case) && reaches(case))
+        guest::peer(interface, move |case| SCENARIO.has(case) && !is_played(case) && reaches(case))
     };
     ROWS.into_iter().filter(|row| *row != BEST).chain([QEMU_E1000, VHOST]).map(one).collect()
 }

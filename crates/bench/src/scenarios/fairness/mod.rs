@@ -49,8 +49,10 @@ pub const SCENARIO: Scenario = Scenario {
 
 /// The same beside somebody else.
 pub fn peers() -> Vec<Contender> {
-    let about = "two local ports beside somebody of the same kind who behaves well";
-    vec![SCENARIO.peer("well-behaved", about, |case, cores| start(case, cores, false))]
+    contenders! {
+        "well-behaved", "two local ports beside somebody of the same kind who behaves well";
+        SCENARIO.needs, |case| SCENARIO.has(case), |case, cores| start(case, cores, false);
+    }
 }
 
 fn start(case: &Case, cores: Cores, is_attacked: bool) -> Result<Session> {

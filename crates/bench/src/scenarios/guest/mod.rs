@@ -29,8 +29,6 @@ const SINK_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const GUEST: u8 = 2;
 const PEER: u8 = 3;
 
-const SMALL: Variant = Variant { unit: Unit::PerSecond, frame_bytes: &[60], ..Variant::TWO_PORTS };
-
 /// What it takes to boot machines.
 pub const NEEDS: Needs = &[
     &[
@@ -49,9 +47,9 @@ pub const SCENARIO: Scenario = Scenario {
     about: "a guest that is really booted (QEMU, emulated): UDP by sockets, round trips, netmap programs; ptnet, \
         virtio-net, e1000",
     variants: variants![
-        SMALL => "udp-small";
-        Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..SMALL } => "udp-large";
-        SMALL => "round-trips", "netmap"
+        Variant::SMALL => "udp-small";
+        Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..Variant::SMALL } => "udp-large";
+        Variant::SMALL => "round-trips", "netmap"
     ],
     needs: NEEDS,
     start: |case, cores| start(case, cores, PTNET, "netvale"),
@@ -59,13 +57,13 @@ pub const SCENARIO: Scenario = Scenario {
 
 /// The same with other interfaces.
 pub fn peers() -> Vec<Contender> {
-    [VHOST, QEMU_E1000].map(|interface| peer(&SCENARIO, interface)).into()
+    [VHOST, QEMU_E1000].map(|interface| peer(interface, |case| SCENARIO.has(case))).into()
 }
 
-/// A guest with that interface in a scenario.
-pub fn peer(scenario: &Scenario, interface: Interface) -> Contender {
+/// A guest with that interface in these cases.
+pub fn peer(interface: Interface, fits: impl Fn(&Case) -> bool + 'static) -> Contender {
     let start = move |case: &Case, cores| start(case, cores, interface, interface.name);
-    scenario.peer(interface.name, interface.about, start).needing(NEEDS)
+    Contender::new(interface.name, interface.about, NEEDS, fits, start)
 }
 
 /// A frame to the sink, for programs that make their own.

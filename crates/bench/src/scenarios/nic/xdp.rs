@@ -10,7 +10,6 @@ use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
 
 use super::*;
-use crate::peers::frames::frame;
 
 /// Entries of each ring; each direction has as many buffers.
 const ENTRIES: u32 = 1024;
@@ -67,7 +66,7 @@ impl Loop {
             from.receiver.fill.publish();
         }
         let free = TX.filter_map(|i| BUFFERS.at(i)).collect();
-        Ok(Loop { from, to, free, bytes: frame(0, 1, case.frame_bytes), batch: case.batch.max(1), memory })
+        Ok(Loop { from, to, free, bytes: frame(1, 0, case.frame_bytes), batch: case.batch.max(1), memory })
     }
 
     /// Once around. Returns the frames received.

@@ -67,24 +67,20 @@ pub const BOTH_GUESTS: &str = "a VALE switch with two vhost ports; our driver tw
 
 /// The other pairings.
 pub fn peers() -> Vec<Contender> {
-    vec![
-        SCENARIO.peer("dpdk-vhost", DPDK, |case, cores| pairing(case, cores, false, false)),
-        SCENARIO.peer(
-            "netvale-driver",
-            "our virtio driver, polled, on DPDK's vhost-user device (net_vhost)",
-            |case, cores| pairing(case, cores, false, true),
-        ),
-        SCENARIO.peer("netvale-both", "our driver on our device", |case, cores| pairing(case, cores, true, true)),
-        PVP.peer(
-            "dpdk-pvp",
-            "testpmd with net_null and net_vhost; the guest is testpmd on virtio-user",
-            |case, cores| pvp(case, cores, false, false),
-        ),
-        PVP.peer("netvale-both", "our vhost-user device; the guest is our virtio driver", |case, cores| {
-            pvp(case, cores, true, true)
-        }),
-        GUESTS.peer("netvale-both", BOTH_GUESTS, |case, cores| guests(case, cores, true)),
-    ]
+    let is_pairing = |case: &Case| SCENARIO.has(case);
+    let is_pvp = |case: &Case| PVP.has(case);
+    contenders! {
+        "dpdk-vhost", DPDK; SCENARIO.needs, is_pairing, |case, cores| pairing(case, cores, false, false);
+        "netvale-driver", "our virtio driver, polled, on DPDK's vhost-user device (net_vhost)";
+        SCENARIO.needs, is_pairing, |case, cores| pairing(case, cores, false, true);
+        "netvale-both", "our driver on our device";
+        SCENARIO.needs, is_pairing, |case, cores| pairing(case, cores, true, true);
+        "dpdk-pvp", "testpmd with net_null and net_vhost; the guest is testpmd on virtio-user";
+        PVP.needs, is_pvp, |case, cores| pvp(case, cores, false, false);
+        "netvale-both", "our vhost-user device; the guest is our virtio driver";
+        PVP.needs, is_pvp, |case, cores| pvp(case, cores, true, true);
+        "netvale-both", BOTH_GUESTS; GUESTS.needs, |case| GUESTS.has(case), |case, cores| guests(case, cores, true);
+    }
 }
 
 /// The direction of frames: what ours and DPDK's do at an end.

@@ -7,7 +7,6 @@ use crate::peers::across::{OneWay, stream};
 use crate::peers::iperf;
 use crate::peers::underlay::{self, CUT, Underlay, VNI, vtep};
 
-const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
 /// TCP's variant.
 const TCP: &str = "tcp";
 /// The variant of a single thread.
@@ -22,9 +21,9 @@ pub const SCENARIO: Scenario = Scenario {
     name: "vxlan",
     about: "frames and TCP between two hosts' switches over VXLAN, and what encapsulation costs beside the system call",
     variants: variants![
-        SHORT => "frames", CUT;
+        Variant::SHORT => "frames", CUT;
         Variant { unit: Unit::Gbps, ..Variant::TWO_PORTS } => TCP;
-        Variant { unit: Unit::Nanos, ..SHORT } => ENCAPSULATE
+        Variant { unit: Unit::Nanos, ..Variant::SHORT } => ENCAPSULATE
     ],
     needs: &[TWO],
     start,
