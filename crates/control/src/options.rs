@@ -25,6 +25,7 @@ mod serial;
 mod shape;
 pub mod syntax;
 mod table;
+mod written;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -36,10 +37,11 @@ pub use misfit::Misfit;
 pub(crate) use misfit::Why;
 pub use netvale_portspec::kinds as kind;
 use netvale_portspec::kinds::{Kind, KindType};
-pub use policies::PortPolicies;
-pub use rule::{BadRule, Rule};
+pub use policies::Rules;
+pub use rule::{BadRule, GivenRule, Rule};
 pub use shape::{Shape, Syntax, mode, numbers, owners_mode};
-pub use table::{OPTIONS, PortOptions};
+pub use table::{OPTIONS, Policies, PortOptions};
+pub use written::{Label, Notation, Written};
 
 /// An option.
 pub struct AttachOption {
@@ -60,9 +62,22 @@ pub struct AttachOption {
     pub excludes: &'static [&'static str],
     /// Why they cannot.
     pub why: &'static str,
-    given: fn(&PortOptions) -> Option<Value>,
-    put: fn(&mut PortOptions, Value) -> bool,
-    clear: fn(&mut PortOptions),
+    holder: Holder,
+}
+
+/// What an option is a field of.
+enum Holder {
+    PortOptions(Access<PortOptions>),
+    Policies(Access<Policies>),
+}
+
+/// How an option's value gets into what it is a field of, and out of it.
+struct Access<T> {
+    /// None if it counts as omitted.
+    given: fn(&T) -> Option<Value>,
+    /// Takes a value whose shape has been checked, but for the syntax of texts. False if it is none of the field's.
+    put: fn(&mut T, Value) -> bool,
+    copy: fn(&T, &mut T),
 }
 
 /// The options of one kind of port: those that it takes, and no other.
@@ -185,8 +200,7 @@ impl AttachOption {
     /// Whether it is a policy, which can be changed while frames pass.
     #[must_use]
     pub fn is_policy(&self) -> bool {
-        use Heading::*;
-        matches!(self.heading, About | Vlans | Security | Multicast | Rates | Filters | Links)
+        matches!(self.holder, Holder::Policies(_))
     }
 
     /// Whether it decides which frames of others come to the port, or makes the switch another one for everybody:
@@ -229,19 +243,17 @@ impl AttachOption {
     /// Its value, unless it counts as omitted.
     #[must_use]
     pub fn given(&self, options: &PortOptions) -> Option<Value> {
-        (self.given)(options)
-    }
-
-    /// Makes it count as omitted.
-    pub fn clear(&self, options: &mut PortOptions) {
-        (self.clear)(options);
+        match &self.holder {
+            Holder::PortOptions(access) => (access.given)(options),
+            Holder::Policies(access) => (access.given)(&options.policies),
+        }
     }
 
     /// Gives some options the value that it has among others.
     pub fn copy(&self, from: &PortOptions, to: &mut PortOptions) {
-        self.clear(to);
-        if let Some(value) = self.given(from) {
-            (self.put)(to, value);
+        match &self.holder {
+            Holder::PortOptions(access) => (access.copy)(from, to),
+            Holder::Policies(access) => (access.copy)(&from.policies, &mut to.policies),
         }
     }
 
@@ -250,7 +262,14 @@ impl AttachOption {
     /// # Errors
     /// Name, value and what is expected, if the value has not the option's shape.
     pub fn put(&self, options: &mut PortOptions, value: Value) -> Result<(), String> {
-        if self.shape.admits(&value) && (self.put)(options, value.clone()) {
+        match &self.holder {
+            Holder::PortOptions(access) => self.put_in(access, options, value),
+            Holder::Policies(access) => self.put_in(access, &mut options.policies, value),
+        }
+    }
+
+    fn put_in<T>(&self, access: &Access<T>, holder: &mut T, value: Value) -> Result<(), String> {
+        if self.shape.admits_unread(&value) && (access.put)(holder, value.clone()) {
             return Ok(());
         }
         let said: String = value.to_string().chars().take(80).collect();

@@ -19,7 +19,7 @@ mod trace;
 
 pub use crate::kinds::*;
 pub use crate::mac::{BadMac, Mac};
-pub use crate::options::{Misfit, PortOptions};
+pub use crate::options::{Misfit, Policies, PortOptions};
 pub use config::{Action, Applied, ApplyParams, Change, Exported};
 pub use events::{Event, EventName, NOTIFICATION, SubscribeParams, Subscribed};
 pub use port::{

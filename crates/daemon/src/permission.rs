@@ -9,7 +9,7 @@ use std::path::Path;
 use netvale_afxdp::iface::Interface;
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
 use netvale_control::options::MTU;
-use netvale_control::types::{Owner, PortOptions};
+use netvale_control::types::{Owner, Policies};
 use netvale_portspec::{AttachSpec, Base, Needs, PortName, PortSpec};
 use rustix::io::Errno;
 use serde_json::{Map, Value};
@@ -284,23 +284,25 @@ fn set_policies(d: &Daemon, full: &str, set: &Map<String, Value>, caller: Caller
         return refuse(Errno::ACCESS, text);
     }
     let Some(switch) = record.switch.as_ref() else { return Ok(()) };
-    policies::may_set(d, caller, switch.name(), full, set)?;
     let mut set = set.clone();
     set.remove(MTU);
-    let options = record.policies.with_policies(&set).or_else(|what| refuse(Errno::INVAL, what))?;
-    policies::is_within(d, switch.name(), &options)
+    let policies = record.policies.with(&set).or_else(|what| refuse(Errno::INVAL, what))?;
+    let change = Change { policies: &policies, names: &|key| set.contains_key(key) };
+    policies::may_set(d, caller, switch.name(), full, &change)?;
+    policies::is_within(d, switch.name(), &policies)
 }
 
-/// Whether a port that comes to a switch may have the policies among its options.
+/// Whether a port that comes to a switch may have these policies.
 ///
 /// # Errors
 /// [`Refusal`], see [`policies::may_set`] and [`policies::is_within`].
-pub fn may_begin_with(d: &Daemon, caller: Caller, at: &SwitchPort, options: &PortOptions) -> Result<(), Refusal> {
+pub fn may_begin_with(d: &Daemon, caller: Caller, at: &SwitchPort, policies: &Policies) -> Result<(), Refusal> {
     if is_trusted(caller) {
         return Ok(());
     }
-    policies::may_set(d, caller, &at.switch, &at.full(), &options.policy_values())?;
-    policies::is_within(d, &at.switch, options)
+    let change = Change { policies, names: &|key| policies.get(key).is_some() };
+    policies::may_set(d, caller, &at.switch, &at.full(), &change)?;
+    policies::is_within(d, &at.switch, policies)
 }
 
 fn configure(caller: Caller) -> Result<(), Refusal> {
@@ -484,6 +486,7 @@ mod sharing;
 mod tests;
 
 pub use files::{configured_folders, place, unreached};
+use policies::Change;
 pub use quota::{
     allowance, may_connect, may_have_bytes, may_have_memory, may_have_rings, may_leave_unread, may_subscribe,
     may_trace, most_addresses,

@@ -290,17 +290,16 @@ impl Vlans {
     ///
     /// # Errors
     /// What contradicts itself, or is no VLAN.
-    pub fn of_words(
+    pub fn given(
         access: Option<VlanId>,
-        trunk: Option<&str>,
+        trunk: Option<&VlanSet>,
         native: Option<VlanId>,
-        protocol: Option<&str>,
+        protocol: Option<Protocol>,
     ) -> Result<Option<Vlans>, BadVlans> {
-        let protocol = protocol.map(str::parse).transpose()?;
         let vlans = match (access, trunk, native) {
             (Some(_), None, Some(_)) | (Some(_), Some(_), _) => return Err(BadVlans::AccessAndTrunk),
             (Some(vlan), None, None) => Vlans::access(vlan)?,
-            (None, Some(set), native) => Vlans::trunk(set.parse()?, native)?,
+            (None, Some(set), native) => Vlans::trunk(set.clone(), native)?,
             (None, None, Some(_)) => return Err(BadVlans::NativeAlone),
             (None, None, None) if protocol.is_some() => return Err(BadVlans::ProtocolAlone),
             (None, None, None) => return Ok(None),
@@ -412,12 +411,13 @@ mod tests {
     /// Objective: words that contradict each other, or are no VLANs, are refused by name.
     #[test]
     fn refused() {
-        let of = Vlans::of_words;
+        let of = Vlans::given;
+        let two: VlanSet = "2".parse().unwrap();
         assert_eq!(of(None, None, None, None), Ok(None));
-        assert_eq!(of(Some(1), Some("2"), None, None), Err(BadVlans::AccessAndTrunk));
+        assert_eq!(of(Some(1), Some(&two), None, None), Err(BadVlans::AccessAndTrunk));
         assert_eq!(of(Some(1), None, Some(2), None), Err(BadVlans::AccessAndTrunk));
         assert_eq!(of(None, None, Some(2), None), Err(BadVlans::NativeAlone));
-        assert_eq!(of(None, None, None, Some("802.1ad")), Err(BadVlans::ProtocolAlone));
+        assert_eq!(of(None, None, None, Some(Protocol::Dot1ad)), Err(BadVlans::ProtocolAlone));
         assert_eq!(of(Some(4095), None, None, None), Err(BadVlans::Number("4095".into())));
         for text in ["", "0", "1-", "-", "5,x", "1-4095", "1 2"] {
             assert!(text.parse::<VlanSet>().is_err(), "{text:?}");
@@ -425,6 +425,6 @@ mod tests {
         assert_eq!("9-8".parse::<VlanSet>(), Err(BadVlans::Range("9-8".into())));
         assert_eq!("all".parse::<VlanSet>().unwrap().to_string(), "1-4094");
         assert_eq!("1, 2,4-6".parse::<VlanSet>().unwrap().to_string(), "1,2,4-6");
-        assert!(matches!(of(Some(1), None, None, Some("vlan")), Err(BadVlans::Protocol(_))));
+        assert!(matches!("vlan".parse::<Protocol>(), Err(BadVlans::Protocol(_))));
     }
 }

@@ -9,7 +9,7 @@ use netvale_wire::flow::FlowKey;
 use crate::fdb::PortId;
 use crate::holding::Holding;
 use crate::owners::OwnerId;
-use crate::policies::{Policies, PolicyState};
+use crate::policies::{CompiledPolicies, PolicyState};
 use crate::trace::Trace;
 
 /// A port to attach.
@@ -28,7 +28,7 @@ pub struct Port {
     /// How many addresses its owner may have in the forwarding table; `None` is as many as there is room for.
     pub most_addresses: Option<u32>,
     /// What its operator wants of it, if anything.
-    pub policies: Option<Arc<Policies>>,
+    pub policies: Option<Arc<CompiledPolicies>>,
 }
 
 /// A port in the table.

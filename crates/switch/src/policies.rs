@@ -19,9 +19,11 @@ const MESSAGES: (u64, u64) = (500, 256);
 /// For how long a port is blocked after a loop was seen.
 pub const BLOCKED: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Policies of a port.
+/// A port's policies in the form that workers read. What an operator gives is another type, that of the control
+/// protocol: this one has what comes into being with the port (its link, its part of a group, rules that count), limits
+/// in tokens instead of words, and no defaults left to look up.
 #[derive(Clone)]
-pub struct Policies {
+pub struct CompiledPolicies {
     /// Its VLANs. Without any, the port is in VLAN 1 if the switch has VLANs at all.
     pub vlans: Option<Vlans>,
     /// Addresses that are behind it and nowhere else, in wire order, first byte lowest.
@@ -56,10 +58,10 @@ pub struct Policies {
     pub filters: [Filters; 2],
 }
 
-impl Default for Policies {
+impl Default for CompiledPolicies {
     /// None.
-    fn default() -> Policies {
-        Policies {
+    fn default() -> CompiledPolicies {
+        CompiledPolicies {
             vlans: None,
             addresses: Vec::new(),
             most_addresses: None,

@@ -17,9 +17,9 @@ use crate::elsewhere::Knows;
 use crate::entry::{Entry, Monitor, MonitorRings, Port};
 use crate::fdb::{DEFAULT_ENTRIES, Fdb, PortId};
 use crate::owners::OwnerId;
-use crate::policed::Policed;
-use crate::policies::{Policies, PolicyState};
+use crate::policies::{CompiledPolicies, PolicyState};
 use crate::snooping::Snooping;
+use crate::summary::PolicySummary;
 use crate::trace::Trace;
 
 /// Maximum number of ports of a switch (netmap's limit).
@@ -56,7 +56,7 @@ pub(crate) struct Table {
     /// The existing ports, in order.
     all: Vec<Arc<Entry>>,
     /// What any port's policies mean for all; `None` if no port has one.
-    policed: Option<Box<Policed>>,
+    policed: Option<Box<PolicySummary>>,
 }
 
 impl Table {
@@ -71,13 +71,13 @@ impl Table {
 
     /// What any port's policies mean for all, if one has some.
     #[inline]
-    pub(crate) fn policed(&self) -> Option<&Policed> {
+    pub(crate) fn policed(&self) -> Option<&PolicySummary> {
         self.policed.as_deref()
     }
 
     fn from(by_id: Vec<Option<Arc<Entry>>>) -> Table {
         let all: Vec<_> = by_id.iter().flatten().cloned().collect();
-        let policed = Policed::of(&all);
+        let policed = PolicySummary::of(&all);
         Table { by_id, all, policed }
     }
 }
@@ -197,7 +197,7 @@ impl Switch {
 
     /// The forwarding table of a switch with these policies.
     #[inline]
-    pub(crate) fn fdb_of(&self, policed: Option<&Policed>) -> &Fdb {
+    pub(crate) fn fdb_of(&self, policed: Option<&PolicySummary>) -> &Fdb {
         policed.filter(|policed| policed.vlans).and_then(|_| self.vlan_fdb.get()).unwrap_or(&self.fdb)
     }
 
@@ -248,7 +248,12 @@ impl Switch {
     }
 
     /// Sets what a port's operator wants of it, while frames pass. `egresses` replace the port's, if there are some.
-    pub fn set_policies(&self, id: PortId, policies: Option<Arc<Policies>>, egresses: Option<Vec<Arc<dyn Egress>>>) {
+    pub fn set_policies(
+        &self,
+        id: PortId,
+        policies: Option<Arc<CompiledPolicies>>,
+        egresses: Option<Vec<Arc<dyn Egress>>>,
+    ) {
         self.has_table_for(policies.as_deref());
         self.restrict(id, policies.as_deref());
         let had_vlans = self.has_vlans();
@@ -279,7 +284,7 @@ impl Switch {
     /// Its ports, as far as groups are concerned.
     pub fn groups_of(&self) -> GroupPorts {
         let table = self.table.load();
-        let none = Policed::none();
+        let none = PolicySummary::none();
         let policed = table.policed().unwrap_or(&none);
         let ports = table.all().iter().map(|entry| {
             let policies = policed.policies(entry);
@@ -290,7 +295,7 @@ impl Switch {
     }
 
     /// Makes the table of addresses by VLAN, and room for messages about groups, if these policies need them.
-    fn has_table_for(&self, policies: Option<&Policies>) {
+    fn has_table_for(&self, policies: Option<&CompiledPolicies>) {
         if policies.is_some_and(|policies| policies.multicast.needs_groups()) {
             self.snooping.get_or_init(Arc::default);
         }
@@ -311,14 +316,14 @@ impl Switch {
         self.table.load().policed().is_some_and(|policed| policed.vlans)
     }
 
-    fn restrict(&self, id: PortId, policies: Option<&Policies>) {
+    fn restrict(&self, id: PortId, policies: Option<&CompiledPolicies>) {
         let most = policies.and_then(|policies| policies.most_addresses);
         let keeps = policies.is_some_and(|policies| policies.sticky);
         self.tables().for_each(|fdb| fdb.restrict(id, most, keeps));
     }
 
     /// A port's policies.
-    pub fn policies(&self, id: PortId) -> Option<Arc<Policies>> {
+    pub fn policies(&self, id: PortId) -> Option<Arc<CompiledPolicies>> {
         self.table.load().get(id)?.port.policies.clone()
     }
 

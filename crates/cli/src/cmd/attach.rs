@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
+use netvale_control::options::GivenRule;
 use netvale_control::options::kind::Kind;
 use netvale_control::types::AttachParams;
 use netvale_portspec::{AttachSpec, LocalPort};
 
-use super::filter::compiled;
+use super::filter::compile;
 use crate::{CliError, Ctx, out};
 
 mod netns;
@@ -110,8 +111,10 @@ fn has_interface(name: &str) -> bool {
 
 fn params(args: &Args) -> Result<AttachParams, CliError> {
     let mut options = args.options.0.clone();
-    for rules in [&mut options.filter_in, &mut options.filter_out].into_iter().flatten() {
-        *rules = rules.iter().map(|rule| compiled(rule)).collect::<Result<_, _>>()?;
+    for rule in options.policies.sources_mut() {
+        if let GivenRule::Source { drops, expression } = &**rule {
+            *rule = compile(*drops, expression)?.into();
+        }
     }
     options.socket_user = options.socket_user.map(|user| number_of(user, "/etc/passwd"));
     options.socket_group = options.socket_group.map(|group| number_of(group, "/etc/group"));

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use netvale_control::options::Rule;
-use netvale_control::types::{Direction, PortInfo, PortOptions};
+use netvale_control::options::{Rule, Written};
+use netvale_control::types::{Direction, Policies, PortInfo};
 use netvale_daemon::config::Config;
 use serde_json::{Map, Value};
 
@@ -131,9 +131,15 @@ fn number(text: &str, count: usize) -> Result<usize, CliError> {
 /// The expression cannot be compiled.
 pub fn compiled(rule: &str) -> Result<String, CliError> {
     let Some((action, expression)) = Rule::source(rule) else { return Ok(rule.to_owned()) };
-    let program = libpcap::compile(expression)?;
-    let rule = Rule { drops: action == "drop", program, expression: Some(expression.to_owned()) };
-    Ok(rule.to_string())
+    compile(action == "drop", expression).map(|rule| rule.to_string())
+}
+
+/// The rule for what an expression says.
+///
+/// # Errors
+/// It cannot be compiled.
+pub fn compile(drops: bool, expression: &str) -> Result<Rule, CliError> {
+    Ok(Rule { drops, program: libpcap::compile(expression)?, expression: Some(expression.to_owned()) })
 }
 
 /// What the rules of a configuration are compiled.
@@ -141,8 +147,8 @@ pub fn compiled(rule: &str) -> Result<String, CliError> {
 /// # Errors
 /// One of them cannot be compiled.
 pub fn programs(config: &Config) -> Result<BTreeMap<String, String>, CliError> {
-    let sources = config.options().flat_map(PortOptions::sources);
-    sources.map(|rule| Ok((rule.clone(), compiled(rule)?))).collect()
+    let sources = config.policies().flat_map(Policies::sources).map(Written::text);
+    sources.map(|rule| Ok((rule.to_owned(), compiled(rule)?))).collect()
 }
 
 /// The rules of a port, a line each.

@@ -1,37 +1,20 @@
 //! Policies that a switch's ports begin with, and which the ports' users may make narrower only.
 
 use netvale_policy::guard::{Check, Checks};
+use netvale_policy::vlan::Vlans;
 
+use super::Policies;
 use super::misfit::Misfit;
-use super::policies::PortPolicies;
-use super::{AttachOption, OPTIONS, PortOptions};
+use super::policies::{Rules, is_on};
 
-impl PortOptions {
-    /// The same options, with those policies of `defaults` of which they say nothing, and beside which they can stand.
-    #[must_use]
-    pub fn over(&self, defaults: &PortOptions) -> PortOptions {
-        let policies = || OPTIONS.iter().filter(|option| option.is_policy());
-        let own: Vec<&AttachOption> = policies().filter(|option| option.given(self).is_some()).collect();
-        let stands = |option: &AttachOption| {
-            own.iter().all(|own| {
-                own.key != option.key && !own.excludes.contains(&option.key) && !option.excludes.contains(&own.key)
-            })
-        };
-        let mut all = self.clone();
-        for option in policies().filter(|option| stands(option)) {
-            // A value of the other options, so that it has the option's shape.
-            let _ = option.given(defaults).map(|value| option.put(&mut all, value));
-        }
-        all
-    }
-
-    /// The first policy that allows more than `most` does.
+impl Policies {
+    /// The first one that allows more than `most` does.
     ///
     /// # Errors
     /// [`Misfit`] names options that contradict each other.
-    pub fn beyond(&self, most: &PortOptions) -> Result<Option<&'static str>, Misfit> {
-        let Some(limits) = most.policies()? else { return Ok(None) };
-        let policies = self.read_policies()?;
+    pub fn beyond(&self, most: &Policies) -> Result<Option<&'static str>, Misfit> {
+        [most, self].into_iter().try_for_each(|policies| policies.check().and_then(|()| policies.check_rules()))?;
+        let vlans = if self.access.is_some() { "access" } else { "trunk" };
         let same = [
             ("addresses", is_same(&self.addresses, &most.addresses)),
             ("mcast_snooping", is_same(&self.mcast_snooping, &most.mcast_snooping)),
@@ -44,9 +27,9 @@ impl PortOptions {
             ("filter_in", begins_with(&self.filter_in, &most.filter_in)),
             ("filter_out", begins_with(&self.filter_out, &most.filter_out)),
             ("guard", has_checks(self.guard.as_deref(), most.guard.as_deref())),
-            (if self.access.is_some() { "access" } else { "trunk" }, has_only_vlans(&policies, &limits)),
+            (vlans, has_only_vlans(self.vlans()?, most.vlans()?)),
         ];
-        let all = same.into_iter().chain(switches(&policies, &limits)).chain(numbers(&policies, &limits));
+        let all = same.into_iter().chain(switches(self, most)).chain(numbers(self, most));
         Ok(all.into_iter().find(|(_, fits)| !fits).map(|(key, _)| key))
     }
 }
@@ -57,40 +40,40 @@ fn is_same<T: PartialEq>(is: &Option<T>, most: &Option<T>) -> bool {
 }
 
 /// The first rule that matches decides: others behind the first ones decide about what these leave.
-fn begins_with(is: &Option<Vec<String>>, most: &Option<Vec<String>>) -> bool {
+fn begins_with(is: &Rules, most: &Rules) -> bool {
     is.as_deref().unwrap_or_default().starts_with(most.as_deref().unwrap_or_default())
 }
 
-fn has_checks(is: Option<&str>, most: Option<&str>) -> bool {
-    let checks = |words: Option<&str>| words.and_then(|words| words.parse::<Checks>().ok());
-    let has = |checks: Option<Checks>, check| checks.is_some_and(|checks| checks.has(check));
-    Check::ALL.into_iter().all(|check| !has(checks(most), check) || has(checks(is), check))
+fn has_checks(is: Option<&Checks>, most: Option<&Checks>) -> bool {
+    let has = |checks: Option<&Checks>, check| checks.is_some_and(|checks| checks.has(check));
+    Check::ALL.into_iter().all(|check| !has(most, check) || has(is, check))
 }
 
-fn has_only_vlans(is: &PortPolicies, most: &PortPolicies) -> bool {
-    let Some(most) = &most.vlans else { return true };
-    is.vlans.as_ref().is_some_and(|is| is.are_among(most))
+fn has_only_vlans(is: Option<Vlans>, most: Option<Vlans>) -> bool {
+    most.is_none_or(|most| is.is_some_and(|is| is.are_among(&most)))
 }
 
-fn switches(is: &PortPolicies, most: &PortPolicies) -> [(&'static str, bool); 8] {
+fn switches(is: &Policies, most: &Policies) -> [(&'static str, bool); 8] {
     // What is on takes something from the port, or gives it something.
-    let takes = |is: bool, most: bool| is || !most;
+    let takes = |is: Option<bool>, most: Option<bool>| is_on(is) || !is_on(most);
     let gives = |is: bool, most: bool| !is || most;
+    let learns = |policies: &Policies| policies.learning != Some(false);
+    let [is_flood, most_flood] = [is, most].map(Policies::floods);
     [
         ("sticky", takes(is.sticky, most.sticky)),
         ("locked", takes(is.locked, most.locked)),
         ("isolated", takes(is.isolated, most.isolated)),
         ("loop_guard", takes(is.loop_guard, most.loop_guard)),
-        ("learning", gives(is.learning, most.learning)),
-        ("flood", gives(is.flood[0], most.flood[0])),
-        ("mcast_flood", gives(is.flood[1], most.flood[1])),
-        ("bcast_flood", gives(is.flood[2], most.flood[2])),
+        ("learning", gives(learns(is), learns(most))),
+        ("flood", gives(is_flood[0], most_flood[0])),
+        ("mcast_flood", gives(is_flood[1], most_flood[1])),
+        ("bcast_flood", gives(is_flood[2], most_flood[2])),
     ]
 }
 
-fn numbers(is: &PortPolicies, most: &PortPolicies) -> [(&'static str, bool); 11] {
-    let bits = |rate: &PortPolicies| [rate.rate_in, rate.rate_out].map(|rate| rate.map(|(rate, _)| rate.bits()));
-    let bytes = |rate: &PortPolicies| [rate.rate_in, rate.rate_out].map(|rate| rate.map(|(_, burst)| burst.bytes()));
+fn numbers(is: &Policies, most: &Policies) -> [(&'static str, bool); 11] {
+    let bits = |policies: &Policies| policies.rates().map(|rate| rate.map(|(rate, _)| rate.bits()));
+    let bytes = |policies: &Policies| policies.rates().map(|rate| rate.map(|(_, burst)| burst.bytes()));
     let [rate_in, rate_out] = bits(is);
     let [burst_in, burst_out] = bytes(is);
     let [most_in, most_out] = bits(most);
@@ -103,11 +86,11 @@ fn numbers(is: &PortPolicies, most: &PortPolicies) -> [(&'static str, bool); 11]
         ("rate_out", is_at_most(rate_out, most_out)),
         ("burst_out", is_at_most(burst_out, most_burst_out)),
         ("pps_out", is_at_most(is.pps_out, most.pps_out)),
-        ("queue_out", !waits || is.queue_out.bytes() <= most.queue_out.bytes()),
+        ("queue_out", !waits || is.queue().bytes() <= most.queue().bytes()),
         ("max_addresses", is_at_most(is.max_addresses, most.max_addresses)),
-        ("storm_unknown", is_at_most(is.storm[0], most.storm[0])),
-        ("storm_mcast", is_at_most(is.storm[1], most.storm[1])),
-        ("storm_bcast", is_at_most(is.storm[2], most.storm[2])),
+        ("storm_unknown", is_at_most(is.storm_unknown, most.storm_unknown)),
+        ("storm_mcast", is_at_most(is.storm_mcast, most.storm_mcast)),
+        ("storm_bcast", is_at_most(is.storm_bcast, most.storm_bcast)),
     ]
 }
 
@@ -121,8 +104,8 @@ mod tests {
 
     use super::*;
 
-    fn options(values: &Value) -> PortOptions {
-        PortOptions::default().with_policies(values.as_object().expect("an object")).expect("policies")
+    fn options(values: &Value) -> Policies {
+        Policies::default().with(values.as_object().expect("an object")).expect("policies")
     }
 
     /// Objective: for each policy, what is narrower passes, and what is wider is named.

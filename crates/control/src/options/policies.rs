@@ -1,18 +1,17 @@
-//! The policies of a port, read out of its options.
+//! The policies of a port: whether they agree, what they say together, and others in their place.
 
-use netvale_policy::guard::{Addresses, BadAddresses, BadChecks, Guard};
-use netvale_policy::impair::{self, Spec};
+use netvale_policy::guard::Guard;
+use netvale_policy::impair::Spec;
 use netvale_policy::snoop::{BadRouter, Multicast, Router};
 use netvale_policy::units::{Rate, Size};
 use netvale_policy::vlan::{BadVlans, Vlans};
 use serde_json::{Map, Value};
 
 use super::burst::usual_burst;
-use super::group::RateGroup;
 use super::misfit::Misfit;
-use super::rule::{BadRule, Rule};
-use super::{AttachOption, OPTIONS, PortOptions};
-use crate::mac::Mac;
+use super::rule::GivenRule;
+use super::written::Written;
+use super::{Access, AttachOption, Holder, OPTIONS, Policies};
 
 /// The part of a second of whose bytes wait for a rate if nothing is said, and bounds of that.
 const QUEUE_PART: u64 = 20;
@@ -22,226 +21,236 @@ const MOST_QUEUE: u64 = 64 << 20;
 const MOST_UNDER_WAY: u64 = 1 << 30;
 const MOST_FRAMES: u32 = 1 << 24;
 
-/// Policies of a port.
-#[derive(Clone, Debug)]
-pub struct PortPolicies {
-    /// VLANs, if something is said of them.
-    pub vlans: Option<Vlans>,
-    /// Addresses that are behind it and nowhere else.
-    pub addresses: Vec<Mac>,
-    /// Checks of what it sends.
-    pub guard: Option<Guard>,
-    /// Rules for what it sends, and for what it gets.
-    pub filters: [Vec<Rule>; 2],
-    /// How many may be learned behind it.
-    pub max_addresses: Option<u32>,
-    /// Whether addresses are learned.
-    pub learning: bool,
-    /// Whether they stay.
-    pub sticky: bool,
-    /// Whether only known ones may send.
-    pub locked: bool,
-    /// Whether it reaches only ports that are not isolated.
-    pub isolated: bool,
-    /// Whether it gets frames for unknown addresses, for groups, and for all.
-    pub flood: [bool; 3],
-    /// How many of these it may send in a second.
-    pub storm: [Option<u32>; 3],
-    /// Whether loops block it.
-    pub loop_guard: bool,
-    /// What is said of multicast groups.
-    pub multicast: Multicast,
-    /// Bits a second that it may send, and bytes together.
-    pub rate_in: Option<(Rate, Size)>,
-    /// Frames a second that it may send.
-    pub pps_in: Option<u32>,
-    /// A group with which it shares a rate.
-    pub group: Option<RateGroup>,
-    /// Bits a second that it may get, and bytes together.
-    pub rate_out: Option<(Rate, Size)>,
-    /// Frames a second that it may get.
-    pub pps_out: Option<u32>,
-    /// Bytes that wait for these rates.
-    pub queue_out: Size,
-    /// What the links do on which it sends and gets.
-    pub links: [Option<Spec>; 2],
+/// A filter's rules: their texts, and what these were read as.
+pub type Rules = Option<Vec<Written<GivenRule>>>;
+
+/// All policies there are.
+fn all() -> impl Iterator<Item = (&'static AttachOption, &'static Access<Policies>)> {
+    OPTIONS.iter().filter_map(|option| match &option.holder {
+        Holder::Policies(access) => Some((option, access)),
+        Holder::PortOptions(_) => None,
+    })
 }
 
-impl PortOptions {
-    /// Its policies; `None` if there are none.
-    ///
-    /// # Errors
-    /// [`Misfit`] names options that contradict each other.
-    pub fn policies(&self) -> Result<Option<PortPolicies>, Misfit> {
-        let policies = self.read_policies()?;
-        Ok(self.has_policies().then_some(policies))
+impl Policies {
+    /// Those that are given, and their values.
+    pub fn given(&self) -> impl Iterator<Item = (&'static str, Value)> {
+        all().filter_map(|(option, access)| Some((option.key, (access.given)(self)?)))
     }
 
-    /// Checks what it has, as far as that goes before rules are compiled.
-    ///
-    /// # Errors
-    /// As [`PortOptions::policies`].
-    pub fn check_policies(&self) -> Result<(), Misfit> {
-        let is_compiled = |rule: &String| Rule::source(rule).is_none();
-        let compiled = |rules: &Option<Vec<String>>| {
-            rules.as_ref().map(|rules| rules.iter().filter(|rule| is_compiled(rule)).cloned().collect())
-        };
-        let [filter_in, filter_out] = [&self.filter_in, &self.filter_out].map(compiled);
-        PortOptions { filter_in, filter_out, ..self.clone() }.read_policies().map(drop)
-    }
-
-    /// The rules that are still to be compiled.
-    pub fn sources(&self) -> impl Iterator<Item = &String> {
-        let rules = [&self.filter_in, &self.filter_out].into_iter().flatten().flatten();
-        rules.filter(|rule| Rule::source(rule).is_some())
-    }
-
-    /// Puts rules that are compiled in place of those that are not, as far as `program` has them.
-    pub fn compile_rules(&mut self, program: impl Fn(&str) -> Option<String>) {
-        for rule in [&mut self.filter_in, &mut self.filter_out].into_iter().flatten().flatten() {
-            if let Some(compiled) = Rule::source(rule).and_then(|_| program(rule)) {
-                *rule = compiled;
-            }
-        }
-    }
-
-    /// Whether it has some that decide what becomes of frames.
+    /// The same as an object.
     #[must_use]
-    pub fn has_policies(&self) -> bool {
-        OPTIONS.iter().any(|option| option.is_for_frames() && option.given(self).is_some())
+    pub fn values(&self) -> Map<String, Value> {
+        self.given().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// The options that are policies, as they were given.
+    /// The value of one, if it is given.
     #[must_use]
-    pub fn policy_values(&self) -> Map<String, Value> {
-        let policies = OPTIONS.iter().filter(|option| option.is_policy());
-        policies.filter_map(|option| Some((option.key.to_owned(), option.given(self)?))).collect()
+    pub fn get(&self, key: &str) -> Option<Value> {
+        self.given().find(|(given, _)| *given == key).map(|(_, value)| value)
     }
 
-    /// The same options with other policies: null is the default. What is not named stays.
+    /// Whether some decide what becomes of frames.
+    #[must_use]
+    pub fn are_for_frames(&self) -> bool {
+        all().any(|(option, access)| option.is_for_frames() && (access.given)(self).is_some())
+    }
+
+    /// The same with others in their place: null is the default. What is not named stays.
     ///
     /// # Errors
     /// A sentence that names what is no policy, or has no such value.
-    pub fn with_policies(&self, set: &Map<String, Value>) -> Result<PortOptions, String> {
-        let mut values = self.policy_values();
-        for (key, value) in set {
-            match AttachOption::find(key).filter(|option| option.is_policy()) {
-                None => return Err(format!("{key} cannot be set while frames pass; {}", known())),
-                Some(_) if value.is_null() => drop(values.remove(key)),
-                Some(_) => drop(values.insert(key.clone(), value.clone())),
-            }
+    pub fn with(&self, set: &Map<String, Value>) -> Result<Policies, String> {
+        if let Some(key) = set.keys().find(|key| !all().any(|(option, _)| option.key == **key)) {
+            let keys: Vec<_> = all().map(|(option, _)| option.key).collect();
+            return Err(format!("{key} cannot be set while frames pass; these can: {}", keys.join(", ")));
         }
-        self.with_only(&values)
-    }
-
-    /// The same options with these policies and no others.
-    ///
-    /// # Errors
-    /// As [`PortOptions::with_policies`].
-    pub fn with_only(&self, values: &Map<String, Value>) -> Result<PortOptions, String> {
         let mut new = self.clone();
-        for option in OPTIONS.iter().filter(|option| option.is_policy()) {
-            option.clear(&mut new);
-            if let Some(value) = values.get(option.key) {
-                option.put(&mut new, value.clone())?;
+        for (option, access) in all() {
+            match set.get(option.key) {
+                None => {}
+                Some(Value::Null) => (access.copy)(&Policies::default(), &mut new),
+                Some(value) => option.put_in(access, &mut new, value.clone())?,
             }
         }
         Ok(new)
     }
 
-    fn queue(&self) -> Result<Size, Misfit> {
-        let bad = |bad: netvale_policy::units::Error| Misfit::policy("queue_out", bad.to_string());
-        let rate = self.rate_out.as_deref().and_then(|rate| rate.parse::<Rate>().ok()).map_or(0, Rate::bits);
-        let usual = (rate / 8 / QUEUE_PART).clamp(LEAST_QUEUE, MOST_QUEUE);
-        let asked = self.queue_out.as_deref().map(str::parse::<Size>).transpose().map_err(bad)?;
-        match asked {
-            Some(_) if self.rate_out.is_none() && self.pps_out.is_none() => {
-                Err(Misfit::policy("queue_out", "nothing waits without a rate: say rate_out or pps_out, too"))
-            }
-            Some(size) if size.bytes() > MOST_QUEUE => {
-                Err(Misfit::policy("queue_out", format!("more than {}", Size::from_bytes(MOST_QUEUE))))
-            }
-            asked => Ok(asked.unwrap_or(Size::from_bytes(usual))),
-        }
+    /// The same, with those of `defaults` of which they say nothing, and beside which they can stand.
+    #[must_use]
+    pub fn over(&self, defaults: &Policies) -> Policies {
+        let own: Vec<_> =
+            all().filter(|(_, access)| (access.given)(self).is_some()).map(|(option, _)| option).collect();
+        let stands = |option: &AttachOption| {
+            own.iter().all(|own| {
+                own.key != option.key && !own.excludes.contains(&option.key) && !option.excludes.contains(&own.key)
+            })
+        };
+        let mut both = self.clone();
+        all().filter(|(option, _)| stands(option)).for_each(|(_, access)| (access.copy)(defaults, &mut both));
+        both
     }
 
-    fn multicast(&self) -> Result<Multicast, Misfit> {
-        let bad = |bad: BadRouter| Misfit::policy("mcast_router", bad.to_string());
-        let router: Option<Router> = self.mcast_router.map(|word| word.to_string().parse()).transpose().map_err(bad)?;
-        let on = |option: Option<bool>| option.unwrap_or(false);
-        Ok(Multicast {
-            snooping: on(self.mcast_snooping),
-            querier: on(self.mcast_querier),
-            router: router.unwrap_or_default(),
-            fast_leave: on(self.mcast_fast_leave),
-        })
+    /// The rules for what the port sends, and for what it gets.
+    #[must_use]
+    pub fn rules(&self) -> [&Rules; 2] {
+        [&self.filter_in, &self.filter_out]
     }
 
-    /// Whether policies stand beside others that exclude them.
-    fn exclude(&self) -> Result<(), Misfit> {
-        for option in OPTIONS.iter().filter(|option| option.is_policy() && option.given(self).is_some()) {
-            let given = |key: &&&str| AttachOption::find(key).is_some_and(|other| other.given(self).is_some());
-            if let Some(other) = option.excludes.iter().find(given) {
-                return Err(Misfit::policy(option.key, format!("not beside {other}: {}", option.why)));
-            }
+    /// The rules that are still to be compiled.
+    pub fn sources(&self) -> impl Iterator<Item = &Written<GivenRule>> {
+        self.rules().into_iter().flatten().flatten().filter(|rule| rule.compiled().is_err())
+    }
+
+    /// The same, for their compiled form to be put in their place.
+    pub fn sources_mut(&mut self) -> impl Iterator<Item = &mut Written<GivenRule>> {
+        let rules = [&mut self.filter_in, &mut self.filter_out].into_iter().flatten().flatten();
+        rules.filter(|rule| rule.compiled().is_err())
+    }
+}
+
+/// What they say together.
+impl Policies {
+    /// Checks that they agree. Rules may still have to be compiled.
+    ///
+    /// # Errors
+    /// [`Misfit`] names one that contradicts another.
+    pub fn check(&self) -> Result<(), Misfit> {
+        self.exclude()?;
+        self.vlans()?;
+        self.guard()?;
+        self.multicast()?;
+        self.check_rates()?;
+        check_link("link_in", self.link_in.as_deref())?;
+        check_link("link_out", self.link_out.as_deref())?;
+        self.check_learning()
+    }
+
+    /// Checks that all rules are compiled.
+    ///
+    /// # Errors
+    /// [`Misfit`] names the filter that has one that is not.
+    pub fn check_rules(&self) -> Result<(), Misfit> {
+        for (key, rules) in [("filter_in", &self.filter_in), ("filter_out", &self.filter_out)] {
+            let mut rules = rules.iter().flatten();
+            rules.try_for_each(|rule| rule.compiled().map(drop)).map_err(|bad| Misfit::policy(key, bad.to_string()))?;
         }
         Ok(())
     }
 
-    pub(super) fn read_policies(&self) -> Result<PortPolicies, Misfit> {
-        self.exclude()?;
-        let on = |option: Option<bool>, default| option.unwrap_or(default);
-        let trunk = self.trunk.as_deref();
-        let vlans = Vlans::of_words(self.access, trunk, self.native, self.vlan_protocol.as_deref());
-        let bad = |bad: BadAddresses| Misfit::policy("addresses", bad.to_string());
-        let addresses: Addresses =
-            self.addresses.as_deref().map(str::parse).transpose().map_err(bad)?.unwrap_or_default();
-        let policies = PortPolicies {
-            vlans: vlans.map_err(|bad| Misfit::policy(vlan_key(&bad), bad.to_string()))?,
-            addresses: addresses.macs().iter().map(|mac| Mac(mac.0)).collect(),
-            guard: guard(self.guard.as_deref(), addresses)?,
-            filters: [rules("filter_in", self.filter_in.as_ref())?, rules("filter_out", self.filter_out.as_ref())?],
-            max_addresses: self.max_addresses,
-            learning: on(self.learning, true),
-            sticky: on(self.sticky, false),
-            locked: on(self.locked, false),
-            isolated: on(self.isolated, false),
-            flood: [self.flood, self.mcast_flood, self.bcast_flood].map(|flood| on(flood, true)),
-            storm: [self.storm_unknown, self.storm_mcast, self.storm_bcast],
-            loop_guard: on(self.loop_guard, false),
-            multicast: self.multicast()?,
-            rate_in: rate("rate_in", self.rate_in.as_deref(), "burst_in", self.burst_in.as_deref())?,
-            pps_in: self.pps_in,
-            group: self.rate_group.as_deref().and_then(|text| text.parse().ok()),
-            rate_out: rate("rate_out", self.rate_out.as_deref(), "burst_out", self.burst_out.as_deref())?,
-            pps_out: self.pps_out,
-            queue_out: self.queue()?,
-            links: [spec("link_in", self.link_in.as_deref())?, spec("link_out", self.link_out.as_deref())?],
-        };
-        policies.agree()
+    /// VLANs, if something is said of them.
+    ///
+    /// # Errors
+    /// [`Misfit`] names what contradicts something else.
+    pub fn vlans(&self) -> Result<Option<Vlans>, Misfit> {
+        let protocol = self.vlan_protocol.as_deref().copied();
+        let vlans = Vlans::given(self.access, self.trunk.as_deref(), self.native, protocol);
+        vlans.map_err(|bad| Misfit::policy(vlan_key(&bad), bad.to_string()))
     }
-}
 
-/// What can be set.
-fn known() -> String {
-    let keys: Vec<_> = OPTIONS.iter().filter(|option| option.is_policy()).map(|option| option.key).collect();
-    format!("these can: {}", keys.join(", "))
-}
+    /// Checks of what the port sends, if there are any.
+    ///
+    /// # Errors
+    /// [`Misfit`] if addresses are missing that they compare with.
+    pub fn guard(&self) -> Result<Option<Guard>, Misfit> {
+        let Some(checks) = self.guard.as_deref() else { return Ok(None) };
+        let addresses = self.addresses.as_deref().cloned().unwrap_or_default();
+        Guard::new(*checks, addresses).map(Some).map_err(|bad| Misfit::policy("guard", bad.to_string()))
+    }
 
-impl PortPolicies {
-    fn agree(self) -> Result<PortPolicies, Misfit> {
-        if !self.learning && self.sticky {
+    /// What is said of multicast groups.
+    ///
+    /// # Errors
+    /// [`Misfit`] if a number says nothing about routers.
+    pub fn multicast(&self) -> Result<Multicast, Misfit> {
+        let bad = |bad: BadRouter| Misfit::policy("mcast_router", bad.to_string());
+        let router: Option<Router> = self.mcast_router.map(|word| word.to_string().parse()).transpose().map_err(bad)?;
+        Ok(Multicast {
+            snooping: is_on(self.mcast_snooping),
+            querier: is_on(self.mcast_querier),
+            router: router.unwrap_or_default(),
+            fast_leave: is_on(self.mcast_fast_leave),
+        })
+    }
+
+    /// Whether the port gets frames for unknown addresses, for groups, and for all.
+    #[must_use]
+    pub fn floods(&self) -> [bool; 3] {
+        [self.flood, self.mcast_flood, self.bcast_flood].map(|flood| flood != Some(false))
+    }
+
+    /// How many of these it may send in a second.
+    #[must_use]
+    pub fn storms(&self) -> [Option<u32>; 3] {
+        [self.storm_unknown, self.storm_mcast, self.storm_bcast]
+    }
+
+    /// Bits a second that the port may send, and that it may get, and bytes together.
+    #[must_use]
+    pub fn rates(&self) -> [Option<(Rate, Size)>; 2] {
+        let both = [(&self.rate_in, &self.burst_in), (&self.rate_out, &self.burst_out)];
+        both.map(|(rate, burst)| {
+            let rate = **rate.as_ref()?;
+            Some((rate, burst.as_deref().copied().unwrap_or_else(|| usual_burst(rate))))
+        })
+    }
+
+    /// Bytes that wait for what the port may get.
+    #[must_use]
+    pub fn queue(&self) -> Size {
+        let rate = self.rate_out.as_deref().map_or(0, |rate| rate.bits());
+        let usual = (rate / 8 / QUEUE_PART).clamp(LEAST_QUEUE, MOST_QUEUE);
+        self.queue_out.as_deref().copied().unwrap_or(Size::from_bytes(usual))
+    }
+
+    fn check_rates(&self) -> Result<(), Misfit> {
+        for (burst, is_lone, rate) in [
+            ("burst_in", self.burst_in.is_some() && self.rate_in.is_none(), "rate_in"),
+            ("burst_out", self.burst_out.is_some() && self.rate_out.is_none(), "rate_out"),
+        ] {
+            if is_lone {
+                return Err(Misfit::policy(burst, format!("a burst belongs to a rate: say {rate}, too")));
+            }
+        }
+        if self.queue_out.is_some() && self.rate_out.is_none() && self.pps_out.is_none() {
+            return Err(Misfit::policy("queue_out", "nothing waits without a rate: say rate_out or pps_out, too"));
+        }
+        if self.queue().bytes() > MOST_QUEUE {
+            return Err(Misfit::policy("queue_out", format!("more than {}", Size::from_bytes(MOST_QUEUE))));
+        }
+        Ok(())
+    }
+
+    fn check_learning(&self) -> Result<(), Misfit> {
+        let is_off = self.learning == Some(false);
+        if is_off && is_on(self.sticky) {
             return Err(Misfit::policy("sticky", "addresses that are learned stay, but learning is off"));
         }
-        if !self.learning && self.max_addresses.is_some() {
+        if is_off && self.max_addresses.is_some() {
             return Err(Misfit::policy("max_addresses", "a limit of learned addresses, but learning is off"));
         }
         if self.max_addresses == Some(0) {
             let what = "no address could be behind the port: 'learning off' and 'locked on' say that";
             return Err(Misfit::policy("max_addresses", what));
         }
-        Ok(self)
+        Ok(())
     }
+
+    /// Whether some stand beside others that exclude them.
+    fn exclude(&self) -> Result<(), Misfit> {
+        let given: Vec<_> = self.given().map(|(key, _)| key).collect();
+        for option in given.iter().filter_map(|key| AttachOption::find(key)) {
+            if let Some(other) = option.excludes.iter().find(|other| given.contains(other)) {
+                return Err(Misfit::policy(option.key, format!("not beside {other}: {}", option.why)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a policy is on that is off unless something else is said.
+pub(super) fn is_on(policy: Option<bool>) -> bool {
+    policy == Some(true)
 }
 
 fn vlan_key(bad: &BadVlans) -> &'static str {
@@ -253,48 +262,15 @@ fn vlan_key(bad: &BadVlans) -> &'static str {
     }
 }
 
-fn guard(checks: Option<&str>, addresses: Addresses) -> Result<Option<Guard>, Misfit> {
-    let Some(checks) = checks else { return Ok(None) };
-    let checks = checks.parse().map_err(|bad: BadChecks| Misfit::policy("guard", bad.to_string()))?;
-    Guard::new(checks, addresses).map(Some).map_err(|bad| Misfit::policy("guard", bad.to_string()))
-}
-
-fn spec(key: &'static str, words: Option<&str>) -> Result<Option<Spec>, Misfit> {
-    let bad = |bad: impair::Error| Misfit::policy(key, bad.to_string());
-    let spec: Option<Spec> = words.map(str::parse).transpose().map_err(bad)?;
-    match spec {
-        Some(spec) if spec.bytes().bytes() > MOST_UNDER_WAY => {
+fn check_link(key: &'static str, link: Option<&Spec>) -> Result<(), Misfit> {
+    match link {
+        Some(link) if link.bytes().bytes() > MOST_UNDER_WAY => {
             Err(Misfit::policy(key, format!("more than {} under way", Size::from_bytes(MOST_UNDER_WAY))))
         }
-        Some(spec) if spec.limit() > MOST_FRAMES => {
+        Some(link) if link.limit() > MOST_FRAMES => {
             Err(Misfit::policy(key, format!("more than {MOST_FRAMES} frames under way")))
         }
-        spec => Ok(spec),
-    }
-}
-
-fn rules(key: &'static str, texts: Option<&Vec<String>>) -> Result<Vec<Rule>, Misfit> {
-    let rule = |text: &String| text.parse().map_err(|bad: BadRule| Misfit::policy(key, bad.to_string()));
-    texts.into_iter().flatten().map(rule).collect()
-}
-
-fn rate(
-    key: &'static str,
-    rate: Option<&str>,
-    burst_key: &'static str,
-    burst: Option<&str>,
-) -> Result<Option<(Rate, Size)>, Misfit> {
-    let bad = |key| move |what: netvale_policy::units::Error| Misfit::policy(key, what.to_string());
-    let rate: Option<Rate> = rate.map(str::parse).transpose().map_err(bad(key))?;
-    let burst: Option<Size> = burst.map(str::parse).transpose().map_err(bad(burst_key))?;
-    match (rate, burst) {
-        (Some(rate), _) if rate.bits() == 0 => {
-            Err(Misfit::policy(key, "a rate of 0 lets nothing pass: detach the port"))
-        }
-        (_, Some(burst)) if burst.bytes() == 0 => Err(Misfit::policy(burst_key, "a burst of 0 lets nothing pass")),
-        (None, Some(_)) => Err(Misfit::policy(burst_key, format!("a burst belongs to a rate: say {key}, too"))),
-        (Some(rate), burst) => Ok(Some((rate, burst.unwrap_or_else(|| usual_burst(rate))))),
-        (None, None) => Ok(None),
+        _ => Ok(()),
     }
 }
 
@@ -304,23 +280,23 @@ mod tests {
 
     use super::*;
 
-    fn of(values: Value) -> Result<Option<PortPolicies>, String> {
-        let options = PortOptions::default().with_policies(values.as_object().expect("an object"))?;
-        options.policies().map_err(|misfit| misfit.to_string())
+    fn of(values: Value) -> Result<Policies, String> {
+        let policies = Policies::default().with(values.as_object().expect("an object"))?;
+        policies.check().map(|()| policies).map_err(|misfit| misfit.to_string())
     }
 
     /// Objective: what is said is what there is; defaults are the switch's usual ways, and nothing said is no policy.
     #[test]
     fn read() {
-        assert!(of(json!({})).unwrap().is_none());
-        let policies =
-            of(json!({"access": 10, "flood": false, "storm_bcast": 5, "rate_in": "1gbit"})).unwrap().unwrap();
-        assert_eq!(policies.vlans, Some(Vlans::access(10).unwrap()));
-        assert_eq!((policies.flood, policies.storm), ([false, true, true], [None, None, Some(5)]));
-        let (rate, burst) = policies.rate_in.unwrap();
-        assert_eq!((rate.bits(), burst.bytes(), policies.learning), (1_000_000_000, 1_250_000, true));
-        let slow = of(json!({"rate_in": "10mbit", "burst_in": "3kb"})).unwrap().unwrap();
-        assert_eq!(slow.rate_in.map(|(_, burst)| burst.bytes()), Some(3072));
+        assert!(!of(json!({})).unwrap().are_for_frames() && !of(json!({"info": "x"})).unwrap().are_for_frames());
+        let policies = of(json!({"access": 10, "flood": false, "storm_bcast": 5, "rate_in": "1gbit"})).unwrap();
+        assert!(policies.are_for_frames());
+        assert_eq!(policies.vlans(), Ok(Some(Vlans::access(10).unwrap())));
+        assert_eq!((policies.floods(), policies.storms()), ([false, true, true], [None, None, Some(5)]));
+        let (rate, burst) = policies.rates()[0].unwrap();
+        assert_eq!((rate.bits(), burst.bytes(), policies.learning), (1_000_000_000, 1_250_000, None));
+        let slow = of(json!({"rate_in": "10mbit", "burst_in": "3kb"})).unwrap();
+        assert_eq!(slow.rates()[0].map(|(_, burst)| burst.bytes()), Some(3072));
     }
 
     /// Objective: each contradiction is refused, and the text names the option.
@@ -347,10 +323,23 @@ mod tests {
     /// Objective: a policy that is set stays while another is set; null takes it away, and nothing else.
     #[test]
     fn one_after_another() {
-        let set = |options: &PortOptions, values: Value| options.with_policies(values.as_object().unwrap()).unwrap();
-        let first = set(&PortOptions { rings: 2, ..PortOptions::default() }, json!({"access": 10, "isolated": true}));
+        let set = |policies: &Policies, values: Value| policies.with(values.as_object().unwrap()).unwrap();
+        let first = set(&Policies::default(), json!({"access": 10, "isolated": true}));
         let second = set(&first, json!({"access": null, "trunk": "1-3"}));
-        assert_eq!(Value::from(second.policy_values()), json!({"isolated": true, "trunk": "1-3"}));
-        assert_eq!(second.rings, 2);
+        assert_eq!(Value::from(second.values()), json!({"isolated": true, "trunk": "1-3"}));
+    }
+
+    /// Objective: a text is kept as it was given, in JSON and in comparisons, whatever else says the same; one that
+    /// cannot be read, and an option that is no policy, are refused where they are read.
+    #[test]
+    fn texts_stay() {
+        let values = json!({"trunk": "1,2,3", "rate_in": "1000mbit", "filter_in": ["drop  1,6 0 0 1"]});
+        let policies: Policies = serde_json::from_value(values.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&policies).unwrap(), values);
+        assert_ne!(policies.rate_in, Some(Rate::from_bits(1_000_000_000).into()));
+        for (wrong, key) in [(json!({"rate_in": "fast"}), "rate_in"), (json!({"mtu": 9000}), "mtu")] {
+            let why = serde_json::from_value::<Policies>(wrong).unwrap_err().to_string();
+            assert!(why.starts_with(key), "{why}");
+        }
     }
 }

@@ -14,6 +14,8 @@ use std::str::FromStr;
 
 use netvale_policy::bpf::{Program, Unparsed};
 
+use super::written::Written;
+
 /// Characters of an expression.
 const MOST: usize = 1024;
 
@@ -26,6 +28,27 @@ pub struct Rule {
     pub program: Program,
     /// What it was compiled from, for people.
     pub expression: Option<String>,
+}
+
+/// A rule as it is given.
+#[derive(Clone, Debug)]
+pub enum GivenRule {
+    /// An expression that is still to be compiled.
+    Source {
+        /// Whether frames that fit are dropped.
+        drops: bool,
+        /// What fits.
+        expression: String,
+    },
+    /// The compiled rule.
+    Compiled(Rule),
+}
+
+/// A rule that is compiled, in place of one that was not.
+impl From<Rule> for Written<GivenRule> {
+    fn from(rule: Rule) -> Self {
+        Written::of(rule.to_string(), GivenRule::Compiled(rule))
+    }
 }
 
 /// Why a text is no rule.
@@ -54,6 +77,32 @@ impl Rule {
         let (action, rest) = text.trim().split_once(char::is_whitespace)?;
         let is_program = rest.trim_start().split(',').next().is_some_and(|count| count.trim().parse::<u16>().is_ok());
         (matches!(action, "drop" | "pass") && !(is_program && rest.contains(','))).then(|| (action, rest.trim()))
+    }
+}
+
+impl FromStr for GivenRule {
+    type Err = BadRule;
+
+    fn from_str(text: &str) -> Result<GivenRule, BadRule> {
+        match Rule::source(text) {
+            Some((action, expression)) => {
+                Ok(GivenRule::Source { drops: action == "drop", expression: expression.to_owned() })
+            }
+            None => text.parse().map(GivenRule::Compiled),
+        }
+    }
+}
+
+impl GivenRule {
+    /// The rule, which has to be compiled.
+    ///
+    /// # Errors
+    /// [`BadRule::NotCompiled`] if it is not.
+    pub fn compiled(&self) -> Result<&Rule, BadRule> {
+        match self {
+            GivenRule::Compiled(rule) => Ok(rule),
+            GivenRule::Source { .. } => Err(BadRule::NotCompiled),
+        }
     }
 }
 

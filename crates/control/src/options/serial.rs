@@ -4,33 +4,39 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
-use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use super::{AttachOption, OPTIONS, PortOptions};
+use super::{AttachOption, OPTIONS, Policies, PortOptions};
 
 static KEYS: LazyLock<Vec<&'static str>> = LazyLock::new(|| OPTIONS.iter().map(|option| option.key).collect());
 
 impl Serialize for PortOptions {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for option in OPTIONS {
-            if let Some(value) = option.given(self) {
-                map.serialize_entry(option.key, &value)?;
-            }
-        }
-        map.end()
+        serializer.collect_map(OPTIONS.iter().filter_map(|option| Some((option.key, option.given(self)?))))
+    }
+}
+
+impl Serialize for Policies {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.given())
     }
 }
 
 impl<'de> Deserialize<'de> for PortOptions {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Keys)
+        deserializer.deserialize_map(Keys(|_| true))
     }
 }
 
-struct Keys;
+impl<'de> Deserialize<'de> for Policies {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Keys(AttachOption::is_policy)).map(|options| options.policies)
+    }
+}
+
+/// Reads the options that may stand there.
+struct Keys(fn(&AttachOption) -> bool);
 
 impl<'de> Visitor<'de> for Keys {
     type Value = PortOptions;
@@ -41,7 +47,7 @@ impl<'de> Visitor<'de> for Keys {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PortOptions, A::Error> {
         let (mut options, mut seen) = (PortOptions::default(), Vec::new());
-        while let Some(option) = map.next_key_seed(Key)? {
+        while let Some(option) = map.next_key_seed(Key(self.0))? {
             if seen.contains(&option.key) {
                 return Err(Error::duplicate_field(option.key));
             }
@@ -52,15 +58,19 @@ impl<'de> Visitor<'de> for Keys {
     }
 }
 
-/// Reads a key, so that an unknown one is an error where it stands.
-struct Key;
+/// Reads a key, so that one that may not stand there is an error where it stands.
+struct Key(fn(&AttachOption) -> bool);
 
 impl<'de> DeserializeSeed<'de> for Key {
     type Value = &'static AttachOption;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         let key = String::deserialize(deserializer)?;
-        AttachOption::find(&key).ok_or_else(|| Error::unknown_field(&key, &KEYS))
+        let option = AttachOption::find(&key).ok_or_else(|| Error::unknown_field(&key, &KEYS))?;
+        if (self.0)(option) {
+            return Ok(option);
+        }
+        Err(Error::custom(format_args!("{key} is no policy: it belongs into a [[port]]")))
     }
 }
 

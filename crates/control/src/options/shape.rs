@@ -77,7 +77,7 @@ impl Shape {
             Shape::Written(syntax) => value.as_str().is_some_and(syntax.check),
             Shape::List(syntax) => {
                 let fits = |value: &Value| value.as_str().is_some_and(syntax.check);
-                value.as_array().is_some_and(|list| !list.is_empty() && list.len() <= MOST && list.iter().all(fits))
+                value.as_array().is_some_and(|list| (1..=MOST).contains(&list.len()) && list.iter().all(fits))
             }
             Shape::Number(least, most) => number.is_some_and(|number| (least..=most).contains(&number)),
             Shape::OneOf(choices) => number.is_some_and(|number| choices.contains(&number)),
@@ -92,6 +92,15 @@ impl Shape {
                 value.as_array().is_some_and(|list| (1..=MOST).contains(&list.len()) && list.iter().all(fits))
             }
             Shape::Policies => value.as_object().is_some_and(|tables| tables.values().all(Value::is_object)),
+        }
+    }
+
+    /// The same of a value whose texts are yet to be read: the option's type does that.
+    pub(super) fn admits_unread(self, value: &Value) -> bool {
+        match self {
+            Shape::Written(_) => value.is_string(),
+            Shape::List(_) => value.as_array().is_some_and(|list| (1..=MOST).contains(&list.len())),
+            shape => shape.admits(value),
         }
     }
 

@@ -6,72 +6,59 @@ use netvale_policy::units::{Rate, Size};
 use netvale_policy::vlan::{Protocol, VlanSet};
 
 use super::group::RateGroup;
-use super::rule::Rule;
+use super::rule::GivenRule;
 use super::shape::Syntax;
+use super::written::{Label, Notation};
+
+/// Whether a text is one of those.
+fn is<T: Notation>(text: &str) -> bool {
+    T::read(text).is_some()
+}
 
 /// What a port is, for people.
-pub static INFO: Syntax = Syntax {
-    what: "up to 128 bytes of text, without control characters",
-    example: "shop/web-1",
-    check: |text| (1..=128).contains(&text.len()) && !text.contains(netvale_portspec::is_hidden),
-};
+pub static INFO: Syntax =
+    Syntax { what: "up to 128 bytes of text, without control characters", example: "shop/web-1", check: is::<Label> };
 
 /// VLANs of a trunk.
-pub static VLANS: Syntax = Syntax {
-    what: "VLANs such as 10,20-30, or all",
-    example: "10,20-30",
-    check: |text| text.parse::<VlanSet>().is_ok(),
-};
+pub static VLANS: Syntax = Syntax { what: "VLANs such as 10,20-30, or all", example: "10,20-30", check: is::<VlanSet> };
 
 /// The protocol of tags.
-pub static VLAN_PROTOCOL: Syntax =
-    Syntax { what: "802.1q or 802.1ad", example: "802.1ad", check: |text| text.parse::<Protocol>().is_ok() };
+pub static VLAN_PROTOCOL: Syntax = Syntax { what: "802.1q or 802.1ad", example: "802.1ad", check: is::<Protocol> };
 
 /// Addresses of a port.
 pub static ADDRESSES: Syntax = Syntax {
     what: "Ethernet addresses, IP addresses and prefixes, such as 02:00:00:00:00:0a,10.0.0.5,2001:db8::/64",
     example: "02:00:00:00:00:0a,10.0.0.5",
-    check: |text| text.parse::<Addresses>().is_ok(),
+    check: is::<Addresses>,
 };
 
 /// Checks of what a port sends.
 pub static CHECKS: Syntax = Syntax {
     what: "some of mac, ip, arp, nd, dhcp, ra, with commas between them, or all",
     example: "dhcp,ra",
-    check: |text| text.parse::<Checks>().is_ok(),
+    check: is::<Checks>,
 };
 
 /// A rule of a filter.
-pub static RULE: Syntax = Syntax {
-    what: "a rule such as 'drop not arp'",
-    example: "drop not arp",
-    check: |text| Rule::source(text).is_some() || text.parse::<Rule>().is_ok(),
-};
+pub static RULE: Syntax =
+    Syntax { what: "a rule such as 'drop not arp'", example: "drop not arp", check: is::<GivenRule> };
 
 /// What a link does to frames.
 pub static LINK: Syntax = Syntax {
     what: "words of netem such as 'delay 70ms 5ms loss 1%'",
     example: "delay 70ms 5ms loss 1%",
-    check: |text| text.parse::<Spec>().is_ok(),
+    check: is::<Spec>,
 };
 
 /// A group, and its rate.
 pub static GROUP: Syntax = Syntax {
     what: "a name and a rate such as 'tenant1 100mbit' or 'tenant1 100mbit burst 1mb'",
     example: "tenant1 100mbit",
-    check: |text| text.parse::<RateGroup>().is_ok(),
+    check: is::<RateGroup>,
 };
 
 /// A rate, not 0.
-pub static RATE: Syntax = Syntax {
-    what: "a rate above 0 such as 100mbit",
-    example: "100mbit",
-    check: |text| text.parse::<Rate>().is_ok_and(|rate| rate.bits() > 0),
-};
+pub static RATE: Syntax = Syntax { what: "a rate above 0 such as 100mbit", example: "100mbit", check: is::<Rate> };
 
 /// A size, not 0.
-pub static SIZE: Syntax = Syntax {
-    what: "a size above 0 such as 64kb",
-    example: "64kb",
-    check: |text| text.parse::<Size>().is_ok_and(|size| size.bytes() > 0),
-};
+pub static SIZE: Syntax = Syntax { what: "a size above 0 such as 64kb", example: "64kb", check: is::<Size> };

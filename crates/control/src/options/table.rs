@@ -1,60 +1,91 @@
 //! Every option of an attached port, defined once.
 
+use netvale_policy::guard::{Addresses, Checks};
+use netvale_policy::impair::Spec;
+use netvale_policy::units::{Rate, Size};
+use netvale_policy::vlan::{Protocol, VlanSet};
+
 use super::field::Field;
-use super::{AttachOption, Heading, KindType, OptionsOf, Shape, syntax};
+use super::policies::Rules;
+use super::written::{Label, Written};
+use super::{Access, AttachOption, Heading, Holder, KindType, OptionsOf, RateGroup, Shape, syntax};
 use crate::mac::Mac;
 
-/// Makes [`PortOptions`], [`OPTIONS`] and the typed views of one kind's options out of the same rows. A row's
-/// documentation is that of the field, the help, the manual page and the reference.
+/// Makes [`PortOptions`], [`Policies`], [`OPTIONS`] and the typed views of one kind's options out of the same rows. A
+/// row's documentation is that of the field, the help, the manual page and the reference.
 macro_rules! options {
-    ($(
-        $(#[doc = $doc:literal])+
-        $field:ident: $type:ty = $key:literal {
-            value: $value:literal $shape:expr,
-            $(for: $every:ident,)?
-            under: $heading:ident,
-            default: $default:literal,
-            $(excludes: $excludes:expr, because $why:literal,)?
-        }
-    )+) => {
+    (
+        $(
+            $(#[doc = $doc:literal])+
+            $field:ident: $type:ty = $key:literal { $($row:tt)+ }
+        )+
+        policies:
+        $(
+            $(#[doc = $policy_doc:literal])+
+            $policy:ident: $policy_type:ty = $policy_key:literal { $($policy_row:tt)+ }
+        )+
+    ) => {
         /// How a port is attached, all kinds together: what comes in and goes out. A number that is 0, a switch that is
         /// false and what is none count as omitted.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct PortOptions {
             $( $(#[doc = $doc])+ pub $field: $type, )+
+            /// Its policies.
+            pub policies: Policies,
+        }
+
+        /// The policies of a port, as they are given. Their text is read once, and they stay as they are on the way from
+        /// a request or a file to the switch. What is none is the default.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct Policies {
+            $( $(#[doc = $policy_doc])+ pub $policy: $policy_type, )+
         }
 
         /// All options, in the order in which the help has them.
-        pub static OPTIONS: &[AttachOption] = &[$(
-            AttachOption {
-                key: $key,
-                doc: concat!($($doc),+),
-                value_name: $value,
-                shape: $shape,
-                is_for_all: options!(@for_all $($every)?),
-                heading: Heading::$heading,
-                default: $default,
-                excludes: options!(@or [$($excludes)?] &[]),
-                why: options!(@or [$($why)?] ""),
-                given: |options| options.$field.given(),
-                put: |options, value| options.$field.put(value),
-                clear: |options| options.$field.clear(),
-            },
-        )+];
+        pub static OPTIONS: &[AttachOption] = &[
+            $( options!(@option PortOptions $field $key concat!($($doc),+), $($row)+), )+
+            $( options!(@option Policies $policy $policy_key concat!($($policy_doc),+), for: every, $($policy_row)+), )+
+        ];
 
         $(
             impl<K: KindType> OptionsOf<'_, K> {
                 $(#[doc = $doc])+
                 #[must_use]
                 pub fn $field(&self) -> $type {
-                    const { assert!(options!(@for_all $($every)?) || K::KIND.takes($key), "the kind takes the option") };
+                    const {
+                        assert!(options!(@is_for_all $($row)+) || K::KIND.takes($key), "the kind takes the option");
+                    }
                     Clone::clone(&self.0.$field)
                 }
             }
         )+
     };
-    (@for_all every) => { true };
-    (@for_all) => { false };
+    (@option $holder:ident $field:ident $key:literal $doc:expr,
+        $(for: $every:ident,)?
+        value: $value:literal $shape:expr,
+        under: $heading:ident,
+        default: $default:literal,
+        $(excludes: $excludes:expr, because $why:literal,)?
+    ) => {
+        AttachOption {
+            key: $key,
+            doc: $doc,
+            value_name: $value,
+            shape: $shape,
+            is_for_all: options!(@is_for_all $(for: $every,)?),
+            heading: Heading::$heading,
+            default: $default,
+            excludes: options!(@or [$($excludes)?] &[]),
+            why: options!(@or [$($why)?] ""),
+            holder: Holder::$holder(Access {
+                given: |holder| holder.$field.given(),
+                put: |holder, value| holder.$field.put(value),
+                copy: |from, to| to.$field.clone_from(&from.$field),
+            }),
+        }
+    };
+    (@is_for_all for: every, $($rest:tt)*) => { true };
+    (@is_for_all $($rest:tt)*) => { false };
     (@or [] $default:expr) => { $default };
     (@or [$value:expr] $default:expr) => { $value };
 }
@@ -66,15 +97,15 @@ const VLAN: Shape = Shape::Number(1, 4094);
 options! {
     /// The port's name on the switch.
     name: Option<String> = "name" {
-        value: "NAME" Shape::Text,
         for: every,
+        value: "NAME" Shape::Text,
         under: General,
         default: "made from PORT",
     }
     /// Hold senders back when this port is full, instead of dropping.
     lossless: bool = "lossless" {
-        value: "" Shape::Flag,
         for: every,
+        value: "" Shape::Flag,
         under: General,
         default: "",
     }
@@ -292,25 +323,25 @@ options! {
         under: Tunnels,
         default: "",
     }
+
+    policies:
+
     /// What the port is, for people: shown beside its name. 'netvale-cni' says the container's name.
-    info: Option<String> = "info" {
+    info: Option<Written<Label>> = "info" {
         value: "TEXT" Shape::Written(&syntax::INFO),
-        for: every,
         under: About,
         default: "",
     }
     /// The VLAN of the port, which takes and gets its frames without tags.
     access: Option<u16> = "access" {
         value: "VLAN" VLAN,
-        for: every,
         under: Vlans,
         default: "VLAN 1, once a port of the switch has VLANs",
         excludes: &["trunk", "native"], because "a port has one VLAN, or is a trunk of several",
     }
     /// The VLANs of which the port takes and gets tagged frames.
-    trunk: Option<String> = "trunk" {
+    trunk: Option<Written<VlanSet>> = "trunk" {
         value: "VLANS" Shape::Written(&syntax::VLANS),
-        for: every,
         under: Vlans,
         default: "",
         excludes: &["access"], because "a port has one VLAN, or is a trunk of several",
@@ -318,123 +349,106 @@ options! {
     /// The VLAN of a trunk's frames without a tag ('pvid untagged').
     native: Option<u16> = "native" {
         value: "VLAN" VLAN,
-        for: every,
         under: Vlans,
         default: "a trunk takes tagged frames only",
         excludes: &["access"], because "the frames of an access port have no tags anyway",
     }
     /// The protocol of its tags. With 802.1ad, tags that its peer's frames have are payload (QinQ).
-    vlan_protocol: Option<String> = "vlan_protocol" {
+    vlan_protocol: Option<Written<Protocol>> = "vlan_protocol" {
         value: "802.1q|802.1ad" Shape::Written(&syntax::VLAN_PROTOCOL),
-        for: every,
         under: Vlans,
         default: "802.1q",
     }
     /// Addresses that are the port's. Ethernet addresses are behind it and behind no other port of the switch; both
     /// these and IP addresses are what 'guard' compares with.
-    addresses: Option<String> = "addresses" {
+    addresses: Option<Written<Addresses>> = "addresses" {
         value: "ADDRESSES" Shape::Written(&syntax::ADDRESSES),
-        for: every,
         under: Security,
         default: "",
     }
     /// What is checked of frames that the port sends: their Ethernet source (mac), their IP source (ip), what they say
     /// of addresses in ARP and neighbour discovery (arp, nd), by 'addresses'; that they are no DHCP server's (dhcp) and
     /// no router's (ra).
-    guard: Option<String> = "guard" {
+    guard: Option<Written<Checks>> = "guard" {
         value: "CHECKS" Shape::Written(&syntax::CHECKS),
-        for: every,
         under: Security,
         default: "nothing",
     }
     /// Number of addresses that may be learned behind the port; frames from further ones are dropped.
     max_addresses: Option<u32> = "max_addresses" {
         value: "N" ANY,
-        for: every,
         under: Security,
         default: "as many as its user may have",
     }
     /// Whether addresses are learned.
     learning: Option<bool> = "learning" {
         value: "on|off" Shape::Switch,
-        for: every,
         under: Security,
         default: "on",
     }
     /// Whether addresses that were learned here stay: they neither expire nor move to another port.
     sticky: Option<bool> = "sticky" {
         value: "on|off" Shape::Switch,
-        for: every,
         under: Security,
         default: "off",
     }
     /// Whether frames are taken only from addresses that are known to be behind the port.
     locked: Option<bool> = "locked" {
         value: "on|off" Shape::Switch,
-        for: every,
         under: Security,
         default: "off",
     }
     /// Whether the port reaches only ports that are not isolated.
     isolated: Option<bool> = "isolated" {
         value: "on|off" Shape::Switch,
-        for: every,
         under: Security,
         default: "off",
     }
     /// Whether the port gets frames for addresses that nobody knows.
     flood: Option<bool> = "flood" {
         value: "on|off" Shape::Switch,
-        for: every,
         under: Security,
         default: "on",
     }
     /// Whether it gets frames for groups.
     mcast_flood: Option<bool> = "mcast_flood" {
         value: "on|off" Shape::Switch,
-        for: every,
         under: Security,
         default: "on",
     }
     /// Whether it gets frames for all.
     bcast_flood: Option<bool> = "bcast_flood" {
         value: "on|off" Shape::Switch,
-        for: every,
         under: Security,
         default: "on",
     }
     /// Frames for addresses that nobody knows that the port may send in a second.
     storm_unknown: Option<u32> = "storm_unknown" {
         value: "FRAMES" LEAST_ONE,
-        for: every,
         under: Security,
         default: "as many as it likes",
     }
     /// Frames for groups that it may send in a second.
     storm_mcast: Option<u32> = "storm_mcast" {
         value: "FRAMES" LEAST_ONE,
-        for: every,
         under: Security,
         default: "as many as it likes",
     }
     /// Frames for all that it may send in a second.
     storm_bcast: Option<u32> = "storm_bcast" {
         value: "FRAMES" LEAST_ONE,
-        for: every,
         under: Security,
         default: "as many as it likes",
     }
     /// Whether the port is blocked for 10 s when addresses move to it again and again: there is a loop.
     loop_guard: Option<bool> = "loop_guard" {
         value: "on|off" Shape::Switch,
-        for: every,
         under: Security,
         default: "off",
     }
     /// Whether the port gets only the multicast groups that somebody behind it wants, once a querier is known.
     mcast_snooping: Option<bool> = "mcast_snooping" {
         value: "on|off" Shape::Switch,
-        for: every,
         under: Multicast,
         default: "off",
     }
@@ -442,7 +456,6 @@ options! {
     /// so.
     mcast_querier: Option<bool> = "mcast_querier" {
         value: "on|off" Shape::Switch,
-        for: every,
         under: Multicast,
         default: "off",
     }
@@ -450,101 +463,87 @@ options! {
     /// there; 2: always.
     mcast_router: Option<u32> = "mcast_router" {
         value: "0|1|2" Shape::Number(0, 2),
-        for: every,
         under: Multicast,
         default: "1",
     }
     /// Whether a leave is believed without asking who else is behind the port.
     mcast_fast_leave: Option<bool> = "mcast_fast_leave" {
         value: "on|off" Shape::Switch,
-        for: every,
         under: Multicast,
         default: "off",
     }
     /// Bits a second that the port may send. Its peer waits where it can; what a network interface brings is dropped.
-    rate_in: Option<String> = "rate_in" {
+    rate_in: Option<Written<Rate>> = "rate_in" {
         value: "RATE" Shape::Written(&syntax::RATE),
-        for: every,
         under: Rates,
         default: "as many as it likes",
     }
     /// Bytes that it may send together.
-    burst_in: Option<String> = "burst_in" {
+    burst_in: Option<Written<Size>> = "burst_in" {
         value: "SIZE" Shape::Written(&syntax::SIZE),
-        for: every,
         under: Rates,
         default: "what the rate allows in 10 ms, at least 128kb",
     }
     /// Frames a second that it may send.
     pps_in: Option<u32> = "pps_in" {
         value: "FRAMES" LEAST_ONE,
-        for: every,
         under: Rates,
         default: "as many as it likes",
     }
     /// A group of ports that share a rate: what they may send together, each an equal part if all want more. Setting
     /// another rate changes it for all.
-    rate_group: Option<String> = "rate_group" {
+    rate_group: Option<Written<RateGroup>> = "rate_group" {
         value: "NAME RATE" Shape::Written(&syntax::GROUP),
-        for: every,
         under: Rates,
         default: "none",
     }
     /// Bits a second that the port may get. Further frames wait, and are dropped when 'queue_out' is full; those for a
     /// lossless port hold their senders back then.
-    rate_out: Option<String> = "rate_out" {
+    rate_out: Option<Written<Rate>> = "rate_out" {
         value: "RATE" Shape::Written(&syntax::RATE),
-        for: every,
         under: Rates,
         default: "as many as it takes",
     }
     /// Bytes that it may get together.
-    burst_out: Option<String> = "burst_out" {
+    burst_out: Option<Written<Size>> = "burst_out" {
         value: "SIZE" Shape::Written(&syntax::SIZE),
-        for: every,
         under: Rates,
         default: "what the rate allows in 10 ms, at least 128kb",
     }
     /// Frames a second that it may get.
     pps_out: Option<u32> = "pps_out" {
         value: "FRAMES" LEAST_ONE,
-        for: every,
         under: Rates,
         default: "as many as it takes",
     }
     /// Bytes of frames that wait for these rates, with 48 beside each.
-    queue_out: Option<String> = "queue_out" {
+    queue_out: Option<Written<Size>> = "queue_out" {
         value: "SIZE" Shape::Written(&syntax::SIZE),
-        for: every,
         under: Rates,
         default: "what the rate allows in 50 ms, 256kb to 64mb",
     }
     /// Rules for what the port sends, in order; the first that a frame fits decides: 'drop' or 'pass', and what fits in
     /// the language of pcap-filter(7).
-    filter_in: Option<Vec<String>> = "filter_in" {
+    filter_in: Rules = "filter_in" {
         value: "RULE" Shape::List(&syntax::RULE),
-        for: every,
         under: Filters,
         default: "everything passes",
     }
     /// Rules for what the port gets.
-    filter_out: Option<Vec<String>> = "filter_out" {
+    filter_out: Rules = "filter_out" {
         value: "RULE" Shape::List(&syntax::RULE),
-        for: every,
         under: Filters,
         default: "everything passes",
     }
     /// The link on which the port's peer sends, in the words of netem: 'delay 70ms 5ms loss 1%'.
-    link_in: Option<String> = "link_in" {
+    link_in: Option<Written<Spec>> = "link_in" {
         value: "WORDS" Shape::Written(&syntax::LINK),
-        for: every,
         under: Links,
         default: "frames come as they are sent",
     }
     /// The link on which it gets frames.
-    link_out: Option<String> = "link_out" {
+    link_out: Option<Written<Spec>> = "link_out" {
         value: "WORDS" Shape::Written(&syntax::LINK),
-        for: every,
         under: Links,
         default: "frames come as they are sent",
     }

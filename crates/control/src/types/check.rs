@@ -16,7 +16,7 @@ impl AttachParams {
         let spec = AttachSpec::parse(&self.port).map_err(text("port"))?;
         let kind = spec.kind();
         OPTIONS.iter().try_for_each(|option| self.check_option(option, kind))?;
-        self.options.check_policies()?;
+        self.options.policies.check()?;
         if let Some(name) = &self.options.name {
             Ident::parse(name).map_err(text("name"))?;
         }

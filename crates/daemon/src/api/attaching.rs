@@ -152,7 +152,7 @@ pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: 
     let full = at.full();
     faults::make_way(d, &full);
     permission::admit(d, caller, Request::Bring(&at))?;
-    permission::may_begin_with(d, caller, &at, &p.options)?;
+    permission::may_begin_with(d, caller, &at, &p.options.policies)?;
     ports::brought_tap::attach(d, &Asked::new(at, &spec, &p.options, caller), queues)?;
     Ok(full)
 }
@@ -168,7 +168,7 @@ fn attach_to_switch(
     let full = at.full();
     faults::make_way(d, &full);
     permission::admit(d, caller, Request::Attach(&at, spec))?;
-    permission::may_begin_with(d, caller, &at, options)?;
+    permission::may_begin_with(d, caller, &at, &options.policies)?;
     ports::attach(d, &Asked::new(at, spec, options, caller))?;
     Ok(full)
 }

@@ -127,7 +127,7 @@ fn summary(record: &Record, name: &str) -> PortInfo {
         region: record.rings().map(|r| region_info(r.mem.region(), r.mem_id)),
         vnet_hdr: record.hdr_len(),
         lossless: record.lossless,
-        policies: record.policies.policy_values(),
+        policies: record.policies.values(),
         rules: policies::rules(record),
         drops: record.drops(),
         ..PortInfo::default()

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use netvale_control::options::Written;
+use netvale_control::types::Policies;
+
 use super::field::unique;
 use super::{Config, ConfigError, File, Setting};
 
@@ -31,7 +34,10 @@ impl Overrides {
         }
         config.allow_dirs = unique(config.allow_dirs.iter().map(|dir| self.here.join(dir)));
         let mut config = File(config).into_config();
-        config.options_mut().for_each(|options| options.compile_rules(|rule| self.programs.get(rule).cloned()));
+        for rule in config.policies_mut().flat_map(Policies::sources_mut) {
+            let compiled = self.programs.get(rule.text()).and_then(|text| Written::read(text));
+            compiled.into_iter().for_each(|compiled| *rule = compiled);
+        }
         Ok(Config { overrides: self.clone(), ..config })
     }
 

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use netvale_control::options::{Misfit, OPTIONS, RateGroup};
-use netvale_control::types::{AttachParams, PortOptions};
+use netvale_control::types::{AttachParams, Policies};
 use serde::{Deserialize, Serialize};
 
 use super::Config;
@@ -15,7 +14,7 @@ const ALL: &str = "*";
 /// Policies by the names of switches; `*` is all of them, of which another table says more.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(transparent)]
-pub struct SwitchPolicies(BTreeMap<String, PortOptions>);
+pub struct SwitchPolicies(BTreeMap<String, Policies>);
 
 /// What is wrong in the table of a switch.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,60 +35,53 @@ impl fmt::Display for WrongDefault {
 impl SwitchPolicies {
     /// Those of the ports of that switch.
     #[must_use]
-    pub fn of(&self, switch: &str) -> PortOptions {
+    pub fn of(&self, switch: &str) -> Policies {
         let all = self.0.get(ALL).cloned().unwrap_or_default();
         self.0.get(switch).map_or_else(|| all.clone(), |own| own.over(&all))
     }
 
-    /// Whether the ports of some switch begin in the rate group of these options, with another rate.
+    /// Whether the ports of some switch begin in the rate group of these policies, with another rate.
     #[must_use]
-    pub fn has_other_rate(&self, options: &PortOptions) -> bool {
-        let group = |options: &PortOptions| options.rate_group.as_deref()?.parse::<RateGroup>().ok();
-        let Some(own) = group(options) else { return false };
-        self.0.values().filter_map(group).any(|usual| usual.name == own.name && usual != own)
+    pub fn has_other_rate(&self, policies: &Policies) -> bool {
+        let Some(own) = policies.rate_group.as_deref() else { return false };
+        let usual = self.0.values().filter_map(|policies| policies.rate_group.as_deref());
+        usual.into_iter().any(|usual| usual.name == own.name && usual != own)
     }
 
     /// The same port, with what it begins with. One on no switch has no policies.
     #[must_use]
-    pub fn under(&self, port: AttachParams) -> AttachParams {
-        if port.switch.is_empty() {
-            return port;
+    pub fn under(&self, mut port: AttachParams) -> AttachParams {
+        if !port.switch.is_empty() {
+            port.options.policies = port.options.policies.over(&self.of(&port.switch));
         }
-        let options = port.options.over(&self.of(&port.switch));
-        AttachParams { options, ..port }
+        port
     }
 
     /// The first mistake.
     pub(super) fn wrong(&self) -> Option<WrongDefault> {
-        self.0.iter().find_map(|(switch, options)| {
-            let wrong = |key, what| WrongDefault { switch: switch.clone(), key, what };
-            let other = OPTIONS.iter().find(|option| !option.is_policy() && option.given(options).is_some());
-            if let Some(option) = other {
-                let text = format!("{} is no policy: it belongs into a [[port]]", option.key);
-                return Some(wrong(option.key, text));
-            }
-            let together = |options: &PortOptions| options.check_policies().err();
-            let misfit: Option<Misfit> = together(options).or_else(|| together(&self.of(switch)));
-            misfit.map(|misfit| wrong(misfit.key, misfit.to_string()))
+        self.0.iter().find_map(|(switch, policies)| {
+            let misfit = policies.check().and_then(|()| self.of(switch).check()).err()?;
+            Some(WrongDefault { switch: switch.clone(), key: misfit.key, what: misfit.to_string() })
         })
     }
 }
 
 impl Config {
-    /// The options of all its ports, and those that others begin with.
-    pub fn options(&self) -> impl Iterator<Item = &PortOptions> {
-        self.ports.iter().map(|port| &port.options).chain(self.switch.policies.0.values())
+    /// The policies of all its ports, and those that others begin with.
+    pub fn policies(&self) -> impl Iterator<Item = &Policies> {
+        self.ports.iter().map(|port| &port.options.policies).chain(self.switch.policies.0.values())
     }
 
     /// The same, to be changed.
-    pub(super) fn options_mut(&mut self) -> impl Iterator<Item = &mut PortOptions> {
-        self.ports.iter_mut().map(|port| &mut port.options).chain(self.switch.policies.0.values_mut())
+    pub(super) fn policies_mut(&mut self) -> impl Iterator<Item = &mut Policies> {
+        self.ports.iter_mut().map(|port| &mut port.options.policies).chain(self.switch.policies.0.values_mut())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::File;
+    use super::*;
 
     /// Objective: a switch has its own policies before those of all; a port's own go before both.
     #[test]
@@ -98,12 +90,13 @@ mod tests {
             [switch.policies.vale1]\nisolated = false\n\
             [[port]]\nswitch = 'vale1'\nport = 'a'\nrate_in = '2gbit'\n[[port]]\nswitch = 'vale2'\nport = 'b'";
         let config = File::parse(text).unwrap().into_config();
-        let said = |options: &netvale_control::types::PortOptions| (options.isolated, options.rate_in.clone());
+        let rate = |policies: &Policies| Some(policies.rate_in.as_ref()?.text().to_owned());
+        let said = |policies: &Policies| (policies.isolated, rate(policies));
         let of = |switch: &str| said(&config.switch.policies.of(switch));
         assert_eq!(of("vale0"), (Some(true), Some("1gbit".into())));
         assert_eq!(of("vale1"), (Some(false), Some("1gbit".into())));
-        assert_eq!(said(&config.ports[0].options), (Some(false), Some("2gbit".into())));
-        assert_eq!(said(&config.ports[1].options), (Some(true), Some("1gbit".into())));
+        assert_eq!(said(&config.ports[0].options.policies), (Some(false), Some("2gbit".into())));
+        assert_eq!(said(&config.ports[1].options.policies), (Some(true), Some("1gbit".into())));
     }
 
     /// Objective: what is no policy, is unknown, or contradicts itself is named with its line.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use netvale_control::options::{AttachOption, Rule};
-use netvale_control::types::{AttachParams, PortOptions};
+use netvale_control::options::{AttachOption, GivenRule, Rule, Written};
+use netvale_control::types::{AttachParams, Policies};
 use netvale_portspec::is_hidden;
 use serde_json::{Map, Value, json};
 
@@ -47,16 +47,19 @@ fn port(params: &AttachParams) -> Value {
 }
 
 /// A filter's rule in words, as it was given, if that is known; `netvale apply` and `netvale up` compile it again.
-fn in_words(rule: &str) -> String {
-    let expression = rule.parse::<Rule>().ok().and_then(|rule| rule.expression);
-    let action = rule.split_whitespace().next().unwrap_or_default();
-    expression.map_or_else(|| rule.to_owned(), |expression| format!("{action} {expression}"))
+fn in_words(rule: &Written<GivenRule>) -> String {
+    match &**rule {
+        GivenRule::Compiled(Rule { drops, expression: Some(expression), .. }) => {
+            format!("{} {expression}", if *drops { "drop" } else { "pass" })
+        }
+        _ => rule.text().to_owned(),
+    }
 }
 
 /// The compiled rules of ports by their words, as [`text`] writes them.
-pub fn programs<'a>(policies: impl Iterator<Item = &'a PortOptions>) -> BTreeMap<String, String> {
-    let rules = policies.flat_map(|policies| [&policies.filter_in, &policies.filter_out]).flatten().flatten();
-    rules.map(|rule| (in_words(rule), rule.clone())).collect()
+pub fn programs<'a>(policies: impl Iterator<Item = &'a Policies>) -> BTreeMap<String, String> {
+    let rules = policies.flat_map(Policies::rules).flatten().flatten();
+    rules.map(|rule| (in_words(rule), rule.text().to_owned())).collect()
 }
 
 fn is_rules(key: &str) -> bool {
@@ -66,7 +69,8 @@ fn is_rules(key: &str) -> bool {
 /// The rules of a port in words.
 fn rules(value: &Value) -> Value {
     let list = value.as_array().into_iter().flatten();
-    list.map(|rule| rule.as_str().map_or_else(|| rule.clone(), |rule| in_words(rule).into())).collect()
+    let words = |rule: &Value| Some(in_words(&Written::read(rule.as_str()?)?).into());
+    list.map(|rule| words(rule).unwrap_or_else(|| rule.clone())).collect()
 }
 
 /// The same as text, with rules in words. `above` are lines of comments; `of_port` says something of a port by its
@@ -168,7 +172,8 @@ mod tests {
         let text = text(&json(&config, &config.ports), &[], |_| None);
         assert!(text.contains(r#"filter_in = ["drop not (host 10.0.0.1)","pass 1,6 0 0 1"]"#), "{text}");
         let again = File::parse(&text).unwrap_or_else(|e| panic!("{e} in {text}")).into_config();
-        assert_eq!(again.ports[0].options.sources().collect::<Vec<_>>(), ["drop not (host 10.0.0.1)"]);
+        let sources = again.ports[0].options.policies.sources().map(Written::text);
+        assert_eq!(sources.collect::<Vec<_>>(), ["drop not (host 10.0.0.1)"]);
         assert!(words(&config.ports[0], &[]).ends_with(r#"filter_in ["drop not (host 10.0.0.1)","pass 1,6 0 0 1"]"#));
     }
 

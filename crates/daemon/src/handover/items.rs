@@ -4,7 +4,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use netvale_control::types::{AttachParams, PortKind, PortOptions, SubscribeParams};
+use netvale_control::types::{AttachParams, Policies, PortKind, SubscribeParams};
 use netvale_fdio::state::{Fd, State};
 use netvale_mem::layout::{PoolSize, RegionSizes};
 use netvale_mem::region::{Binding, RegionState};
@@ -231,7 +231,7 @@ pub struct PortItem {
     pub lossless: bool,
     /// Its policies.
     #[serde(default)]
-    pub policies: PortOptions,
+    pub policies: Policies,
     /// How many frames each rule of its filters decided about.
     #[serde(default)]
     pub rules: Vec<u64>,

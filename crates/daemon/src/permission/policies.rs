@@ -1,10 +1,9 @@
 //! Which policies users may set of their ports: none that reaches beyond the port on a switch that others meet on, none
 //! that allows more than what the switch's ports begin with, and rules that cost others no more time than frames do.
 
-use netvale_control::options::{AttachOption, Rule};
-use netvale_control::types::PortOptions;
+use netvale_control::options::AttachOption;
+use netvale_control::types::Policies;
 use rustix::io::Errno;
-use serde_json::{Map, Value};
 
 use super::controls;
 use crate::caller::Caller;
@@ -15,38 +14,39 @@ use crate::refusal::{Refusal, refuse};
 /// them.
 pub const MOST_INSTRUCTIONS: usize = 4096;
 
+/// Policies of a port that are set.
+pub struct Change<'a> {
+    /// What it has afterwards.
+    pub policies: &'a Policies,
+    /// Whether one is named, be it for its default.
+    pub names: &'a dyn Fn(&str) -> bool,
+}
+
 /// Whether the caller, who is not trusted, may set those policies of a port on that switch.
 ///
 /// # Errors
 /// [`Refusal`]: `EACCES` for what is the switch's owner's, `ENOSPC` for rules that are too long together.
-pub fn may_set(
-    d: &Daemon,
-    caller: Caller,
-    switch: &str,
-    full: &str,
-    policies: &Map<String, Value>,
-) -> Result<(), Refusal> {
+pub fn may_set(d: &Daemon, caller: Caller, switch: &str, full: &str, change: &Change<'_>) -> Result<(), Refusal> {
     let reaches_beyond = |key: &str| AttachOption::find(key).is_some_and(AttachOption::reaches_beyond);
-    let beyond = policies.iter().find(|(key, value)| !value.is_null() && reaches_beyond(key));
+    let beyond = change.policies.given().find(|(key, _)| (change.names)(key) && reaches_beyond(key));
     if let Some((key, _)) = beyond.filter(|_| !owns_switch(d, caller, switch)) {
         let text = format!("{key} reaches beyond the port: on switch {switch}, only its owner and root set that");
         return refuse(Errno::ACCESS, text);
     }
-    may_have_rules(d, caller, switch, full, policies)
+    may_have_rules(d, caller, switch, full, change)
 }
 
 /// Whether a port of a user's, who is not trusted, allows no more than what ports of that switch begin with.
 ///
 /// # Errors
 /// [`Refusal`]: `EACCES` names the policy that does.
-pub fn is_within(d: &Daemon, switch: &str, options: &PortOptions) -> Result<(), Refusal> {
+pub fn is_within(d: &Daemon, switch: &str, policies: &Policies) -> Result<(), Refusal> {
     let most = d.config.switch.policies.of(switch);
-    let beyond = options.over(&most).beyond(&most).or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))?;
+    let beyond = policies.over(&most).beyond(&most).or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))?;
     // A group has one rate, on all switches.
-    let regroups = || d.config.switch.policies.has_other_rate(options).then_some("rate_group");
+    let regroups = || d.config.switch.policies.has_other_rate(policies).then_some("rate_group");
     let Some(key) = beyond.or_else(regroups) else { return Ok(()) };
-    let usual = AttachOption::find(key).and_then(|option| option.given(&most));
-    let usual = usual.map(|usual| format!(" ({usual})")).unwrap_or_default();
+    let usual = most.get(key).map(|usual| format!(" ({usual})")).unwrap_or_default();
     let text = format!("{key} would allow more than switch {switch} does{usual}: ask root or the daemon's own user");
     refuse(Errno::ACCESS, text)
 }
@@ -62,22 +62,19 @@ fn may_have_rules(
     caller: Caller,
     switch: &str,
     full: &str,
-    policies: &Map<String, Value>,
+    Change { policies, names }: &Change<'_>,
 ) -> Result<(), Refusal> {
     let usual =
         |switch: &str, counts: &dyn Fn(&str) -> bool| instructions(&d.config.switch.policies.of(switch), counts);
     let mut has = 0;
-    let mut more = 0usize;
     for (name, record) in d.ports.iter().filter(|(_, record)| record.owner.uid == caller.uid) {
         // What is set takes the place of what the port has.
-        let stays = |key: &str| name != full || !policies.contains_key(key);
+        let stays = |key: &str| name != full || !names(key);
         let usual = record.switch.as_ref().map_or(0, |switch| usual(switch.name(), &stays));
         has += instructions(&record.policies, stays).saturating_sub(usual);
     }
-    for rules in ["filter_in", "filter_out"].iter().filter_map(|key| policies.get(*key)?.as_array()) {
-        more += rules.iter().filter_map(Value::as_str).map(length).sum::<usize>();
-    }
-    more = more.saturating_sub(usual(switch, &|key| policies.get(key).is_some_and(Value::is_array)));
+    let usual = usual(switch, &|key| names(key) && policies.get(key).is_some());
+    let more = instructions(policies, names).saturating_sub(usual);
     if more == 0 || has + more <= MOST_INSTRUCTIONS {
         return Ok(());
     }
@@ -90,13 +87,8 @@ fn may_have_rules(
 }
 
 /// Instructions of the rules of a port, of the directions that count.
-fn instructions(policies: &PortOptions, counts: impl Fn(&str) -> bool) -> usize {
-    let both = [("filter_in", &policies.filter_in), ("filter_out", &policies.filter_out)];
-    let rules = both.into_iter().filter(|(key, _)| counts(key)).flat_map(|(_, rules)| rules.iter().flatten());
-    rules.map(|rule| length(rule)).sum()
-}
-
-/// What is no rule is refused where it is read.
-fn length(rule: &str) -> usize {
-    rule.parse::<Rule>().map_or(0, |rule| rule.program.insns().len())
+fn instructions(policies: &Policies, counts: impl Fn(&str) -> bool) -> usize {
+    let both = ["filter_in", "filter_out"].into_iter().zip(policies.rules());
+    let rules = both.filter(|(key, _)| counts(key)).flat_map(|(_, rules)| rules.iter().flatten());
+    rules.filter_map(|rule| rule.compiled().ok()).map(|rule| rule.program.insns().len()).sum()
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use netvale_control::options::OptionsOf;
 use netvale_control::options::kind::KindType;
-use netvale_control::types::{KindRequest, PortOptions};
+use netvale_control::types::{KindRequest, Policies, PortOptions};
 use netvale_control::{Reply, RpcError};
 use netvale_fdio::state::State;
 use netvale_portspec::AttachSpec;
@@ -66,9 +66,8 @@ impl<'a> Asked<'a> {
     }
 
     /// Its policies: options that every kind takes.
-    pub fn policies(&self) -> PortOptions {
-        // They have been checked.
-        PortOptions::default().with_only(&self.options.policy_values()).unwrap_or_default()
+    pub fn policies(&self) -> &'a Policies {
+        &self.options.policies
     }
 
     /// The refusal of a kind that got another kind's specification.

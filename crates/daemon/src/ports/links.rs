@@ -4,8 +4,9 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use netvale_control::options::PortPolicies;
+use netvale_control::types::Policies;
 use netvale_policy::bucket::Limit;
+use netvale_policy::impair::Spec;
 use netvale_port::domain::TimeDomain;
 use netvale_port::link::{Link, LinkEnd, LinkSettings};
 use netvale_port::{Egress, RingCounters};
@@ -13,6 +14,7 @@ use netvale_switch::{Forwarder, LinkTask, PortId, Switch};
 use rustix::io::Errno;
 
 use super::handed::domain_of;
+use super::policies::limits;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::permission;
@@ -24,26 +26,20 @@ use crate::worker::Job;
 const ROUNDS: u32 = 64;
 
 /// What a port's links are like: the one on which it sends, and the one on which it gets frames.
-pub fn settings(policies: Option<&PortPolicies>) -> [Option<LinkSettings>; 2] {
-    let Some(policies) = policies else { return [None, None] };
+pub fn settings(policies: &Policies) -> [Option<LinkSettings>; 2] {
     let seed = RandomState::new().hash_one(1);
-    let bits = policies.rate_out.map(|(rate, burst)| Limit::bits(rate.bits(), burst.bytes()));
-    let frames = policies.pps_out.map(|frames| Limit::frames(frames.into(), frames.div_ceil(100).into()));
-    let rates: Vec<_> = bits.into_iter().chain(frames).collect();
-    let of = |impair: &Option<netvale_policy::impair::Spec>, rates: Vec<Limit>| {
-        let bytes = match impair {
-            Some(spec) => spec.bytes().bytes(),
-            None => policies.queue_out.bytes(),
-        };
+    let rates = limits(policies.rates()[1], policies.pps_out);
+    let of = |impair: Option<&Spec>, rates: Vec<Limit>| {
+        let bytes = impair.map_or_else(|| policies.queue(), Spec::bytes).bytes();
         (impair.is_some() || !rates.is_empty()).then(|| LinkSettings {
-            impair: impair.clone(),
+            impair: impair.cloned(),
             rates,
             bytes,
             frames: None,
             seed,
         })
     };
-    [of(&policies.links[0], Vec::new()), of(&policies.links[1], rates)]
+    [of(policies.link_in.as_deref(), Vec::new()), of(policies.link_out.as_deref(), rates)]
 }
 
 /// Links that are made, and whose far ends no worker has yet.
@@ -82,7 +78,7 @@ impl Links {
     pub fn make(
         d: &Daemon,
         owner: Caller,
-        policies: Option<&PortPolicies>,
+        policies: &Policies,
         ingress: &[Arc<RingCounters>],
         egresses: &[Arc<dyn Egress>],
     ) -> Result<Links, Refusal> {
@@ -148,7 +144,7 @@ impl Links {
 ///
 /// # Errors
 /// [`Refusal`] when memory or descriptors are missing; nothing has changed then.
-pub fn change(d: &mut Daemon, full: &str, policies: Option<&PortPolicies>) -> Result<Vec<PortLink>, Refusal> {
+pub fn change(d: &mut Daemon, full: &str, policies: &Policies) -> Result<Vec<PortLink>, Refusal> {
     let Some(record) = d.ports.get(full) else { return Ok(Vec::new()) };
     let (Some(switch), Some(id)) = (record.switch.clone(), record.id) else { return Ok(Vec::new()) };
     let wanted = settings(policies);

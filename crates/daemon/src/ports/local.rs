@@ -7,8 +7,8 @@ use netvale_control::attach::{
     AttachRequest, FLAG_CUT, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_SHARED, OffsetsAsked,
 };
 use netvale_control::options::{OptionsOf, kind};
+use netvale_control::types::Policies;
 use netvale_control::types::PortKind;
-use netvale_control::types::PortOptions;
 use netvale_fdio::state::State;
 use netvale_mem::region::{Binding, RingRanges};
 use netvale_port::ring_in::RingIngress;
@@ -123,7 +123,8 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         tracing::warn!(at = at.full(), "a local port: the interface of that name is attached as netmap:{}", at.port);
     }
     let name = PortName::parse(&at.full()).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
-    make(d, at, &PortSpec::from(name), &request(asked.options()?), asked.caller, Some(asked.policies())).map(|_| ())
+    make(d, at, &PortSpec::from(name), &request(asked.options()?), asked.caller, Some(asked.policies().clone()))
+        .map(|_| ())
 }
 
 /// The request of a program that would make the same port.
@@ -150,7 +151,7 @@ fn make(
     spec: &PortSpec,
     request: &AttachRequest,
     owner: Caller,
-    attached: Option<PortOptions>,
+    attached: Option<Policies>,
 ) -> Result<Option<u32>, Refusal> {
     let persistent = attached.is_some();
     let sizes = Sizes::new(request, &spec.conf)?;

@@ -202,16 +202,16 @@ fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     let place = own_name(&at.port);
     let record = d.ports.get(&place).ok_or_else(|| Refusal::internal("a persistent port without a record"))?;
     let owner = record.owner;
-    let options = record.policies.over(&d.config.switch.policies.of(&at.switch));
+    let policies = record.policies.over(&d.config.switch.policies.of(&at.switch));
     let (ingress, egresses) = (record.ingress.clone(), record.egresses.clone());
-    let (mut links, policies) = prepare(d, owner, &options, &ingress, &egresses)?;
+    let (mut links, compiled) = prepare(d, owner, &policies, &ingress, &egresses)?;
     let switch = make_switch(d, &at.switch, uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), false, owner);
-    let id = switch.attach(Port { policies, rings: ingress.len(), ..port })?;
+    let id = switch.attach(Port { policies: compiled, rings: ingress.len(), ..port })?;
     let links = links.place(d, domain_of(owner), &switch, id, &egresses);
     if let Some(record) = d.ports.get_mut(&place) {
         record.links = links;
-        record.policies = options;
+        record.policies = policies;
     }
     rehome(d, &place, &switch, Some(id));
     rename(d, &at.port, &at.full());

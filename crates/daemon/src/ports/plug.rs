@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use netvale_control::types::{EventName, PortKind, PortOptions};
+use netvale_control::types::{EventName, Policies, PortKind};
 use netvale_mem::region::RingRanges;
 use netvale_port::domain::TimeDomain;
 use netvale_port::gro::GroEgress;
 use netvale_port::{Egress, Ingress, RingCounters};
-use netvale_switch::{Forwarder, Policies, Port, Switch};
+use netvale_switch::{CompiledPolicies, Forwarder, Port, Switch};
 use rustix::io::Errno;
 
 use super::handed::{Handed, domain_of};
 use super::kind::Asked;
 use super::links::Links;
-use super::policies;
+use super::policies::{self, Known};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
 use crate::permission;
@@ -41,20 +41,20 @@ pub struct NewPort {
     pub lossless: bool,
     /// Whether successive TCP segments are merged for it.
     pub gro: bool,
-    /// Its policies, among other options; its switch has others that it begins with.
-    pub policies: PortOptions,
+    /// Its policies; its switch has others that it begins with.
+    pub policies: Policies,
 }
 
 impl NewPort {
     /// Creates a port with the owner and `lossless` of the request.
     pub fn new(behind: impl Attached, asked: &Asked<'_>) -> NewPort {
         let new = NewPort::of(Box::new(behind), asked.caller);
-        NewPort { lossless: asked.lossless(), policies: asked.policies(), ..new }
+        NewPort { lossless: asked.lossless(), policies: asked.policies().clone(), ..new }
     }
 
     /// Creates a port of that owner's without options.
     pub fn of(behind: Box<dyn Attached>, owner: Caller) -> NewPort {
-        let (domain, policies) = (domain_of(owner), PortOptions::default());
+        let (domain, policies) = (domain_of(owner), Policies::default());
         NewPort { behind, owner, domain, persistent: true, lossless: false, gro: false, policies }
     }
 
@@ -75,25 +75,22 @@ pub fn on_switch(d: &Daemon, name: &str, egresses: Vec<Arc<dyn Egress>>, lossles
     Port { name: name.to_owned(), egresses, lossless, owner: owner.uid, most_addresses, ..Port::default() }
 }
 
-/// What a port's options ask for between it and its switch: its links, and what the switch is told of it.
+/// What a port's policies ask for between it and its switch: its links, and what the switch is told of it.
 ///
 /// # Errors
 /// [`Refusal`] if they contradict each other, or there is no room for its links or in its group.
 pub fn prepare(
     d: &mut Daemon,
     owner: Caller,
-    options: &PortOptions,
+    policies: &Policies,
     ingress: &[Arc<RingCounters>],
     egresses: &[Arc<dyn Egress>],
-) -> Result<(Links, Option<Arc<Policies>>), Refusal> {
-    let parsed = policies::parse(options)?;
-    let links = Links::make(d, owner, parsed.as_ref(), ingress, egresses)?;
-    let share = policies::join(d, owner.uid, parsed.as_ref())?;
-    let for_switch = parsed.map(|parsed| {
-        let policies = policies::for_switch(parsed, links.sends(), &mut policies::new_rule);
-        Arc::new(Policies { group: share, ..policies })
-    });
-    Ok((links, for_switch))
+) -> Result<(Links, Option<Arc<CompiledPolicies>>), Refusal> {
+    let compiled = policies::compile(policies, Known::default())?;
+    let links = Links::make(d, owner, policies, ingress, egresses)?;
+    let group = policies::join(d, owner.uid, policies)?;
+    let compiled = compiled.map(|compiled| CompiledPolicies { link: links.sends(), group, ..compiled });
+    Ok((links, compiled.map(Arc::new)))
 }
 
 /// Puts a port on its switch and its ingresses on workers.
@@ -110,10 +107,10 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: N
     let egresses = handed.queues(egresses)?;
     let egress = egresses.iter().map(|e| Arc::clone(e.counters())).collect();
     let ingress: Vec<_> = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
-    let (mut links, for_switch) = prepare(d, owner, &policies, &ingress, &egresses)?;
+    let (mut links, compiled) = prepare(d, owner, &policies, &ingress, &egresses)?;
     let switch = make_switch(d, &at.switch, owner.uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), lossless, owner);
-    let id = switch.attach(Port { policies: for_switch, rings: ingresses.len(), ..port })?;
+    let id = switch.attach(Port { policies: compiled, rings: ingresses.len(), ..port })?;
     let forwarders = ingresses.into_iter().enumerate();
     let forwarders = forwarders.map(|(ring, i)| Forwarder::new(Arc::clone(&switch), id, ring, i));
     let placed = forwarders.map(|forwarder| d.workers.place_for(domain, Box::new(forwarder))).collect();

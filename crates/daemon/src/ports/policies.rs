@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use netvale_control::options::{AttachOption, MTU, PortPolicies, RateGroup, Rule};
-use netvale_control::types::{Direction, EventName, PortOptions, RuleInfo, SetParams};
+use netvale_control::options::{AttachOption, GivenRule, MTU, Misfit, RateGroup, Rule, Rules, Written};
+use netvale_control::types::{Direction, EventName, Mac, Policies, PortOptions, RuleInfo, SetParams};
 use netvale_policy::bucket::{Limit, MEMBERS, Share};
-use netvale_port::link::Link;
-use netvale_switch::Policies;
+use netvale_policy::units::{Rate, Size};
+use netvale_switch::CompiledPolicies;
 use netvale_switch::filters::{self, Filters};
 use netvale_switch::policies::Classes;
 use rustix::io::Errno;
@@ -20,40 +20,25 @@ use crate::permission::is_trusted;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::events::Happened;
 
-/// The policies that options say.
-///
-/// # Errors
-/// [`Refusal`] names options that contradict each other.
-pub fn parse(options: &PortOptions) -> Result<Option<PortPolicies>, Refusal> {
-    options.policies().or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))
-}
+/// The rules of a port as they were given, of which those that stay go on counting.
+#[derive(Default)]
+pub struct Known<'a>([Vec<(&'a Written<GivenRule>, Arc<filters::Rule>)>; 2]);
 
-/// A rule for what a port sends (0) or gets (1).
-pub type MakeRule<'a> = dyn FnMut(usize, Rule) -> Arc<filters::Rule> + 'a;
-
-/// A rule that begins to count.
-pub fn new_rule(_dir: usize, rule: Rule) -> Arc<filters::Rule> {
-    filters::Rule::new(rule.drops, rule.program)
-}
-
-/// The rules of a port by their texts, of which those that stay go on counting.
-struct Known<'a>([Vec<(&'a String, Arc<filters::Rule>)>; 2]);
-
-impl Known<'_> {
-    fn of<'a>(options: &'a PortOptions, policies: Option<&Policies>) -> Known<'a> {
-        let of = |dir: usize, texts: &'a Option<Vec<String>>| {
-            let rules = policies.map_or(&[][..], |policies| policies.filters[dir].rules());
-            texts.iter().flatten().zip(rules.iter().cloned()).collect()
+impl<'a> Known<'a> {
+    fn of(policies: &'a Policies, compiled: Option<&CompiledPolicies>) -> Known<'a> {
+        let of = |dir: usize, given: &'a Rules| {
+            let rules = compiled.map_or(&[][..], |compiled| compiled.filters[dir].rules());
+            given.iter().flatten().zip(rules.iter().cloned()).collect()
         };
-        Known([of(0, &options.filter_in), of(1, &options.filter_out)])
+        let [sent, got] = policies.rules();
+        Known([of(0, sent), of(1, got)])
     }
 
-    fn rule(&mut self, dir: usize, rule: Rule) -> Arc<filters::Rule> {
-        let text = rule.to_string();
+    fn rule(&mut self, dir: usize, given: &Written<GivenRule>, rule: &Rule) -> Arc<filters::Rule> {
         let known = &mut self.0[dir];
-        match known.iter().position(|(known, _)| **known == text) {
+        match known.iter().position(|(known, _)| *known == given) {
             Some(at) => known.swap_remove(at).1,
-            None => new_rule(dir, rule),
+            None => filters::Rule::new(rule.drops, rule.program.clone()),
         }
     }
 }
@@ -62,8 +47,8 @@ impl Known<'_> {
 ///
 /// # Errors
 /// [`Refusal`] if the group has another rate, or as many members as there can be.
-pub fn join(d: &mut Daemon, uid: u32, policies: Option<&PortPolicies>) -> Result<Option<Arc<Share>>, Refusal> {
-    let Some(wanted) = policies.and_then(|policies| policies.group.as_ref()) else { return Ok(None) };
+pub fn join(d: &mut Daemon, uid: u32, policies: &Policies) -> Result<Option<Arc<Share>>, Refusal> {
+    let Some(wanted) = policies.rate_group.as_deref() else { return Ok(None) };
     if let Some(known) = d.groups.get(uid, &wanted.name).filter(|known| *known != wanted) {
         let text = format!(
             "rate_group: {} has another rate ({known}): 'netvale port set' changes it for all its ports",
@@ -83,45 +68,68 @@ fn share(d: &mut Daemon, uid: u32, wanted: &RateGroup) -> Result<Arc<Share>, Ref
 /// Gives the other ports of a group its new rate.
 fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<(), Refusal> {
     let is_other = |record: &Record| {
-        let known: Option<RateGroup> = record.policies.rate_group.as_deref().and_then(|text| text.parse().ok());
-        record.owner.uid == uid && known.is_some_and(|known| known.name == group.name && known != *group)
+        let known = record.policies.rate_group.as_deref();
+        record.owner.uid == uid && known.is_some_and(|known| known.name == group.name && known != group)
     };
     let others = d.ports.iter().filter(|(name, record)| *name != full && is_other(record));
     let others: Vec<_> = others.map(|(name, record)| (name.to_owned(), record.policies.clone())).collect();
-    for (name, options) in others {
-        put(d, &name, &PortOptions { rate_group: Some(group.to_string()), ..options })?;
+    for (name, policies) in others {
+        put(d, &name, &Policies { rate_group: Some(group.clone().into()), ..policies })?;
     }
     Ok(())
 }
 
-/// What a port's switch is told of its policies.
-pub fn for_switch(policies: PortPolicies, link: Option<Arc<Link>>, rule: &mut MakeRule<'_>) -> Policies {
-    let [sent, got] = policies.filters;
-    let mut filters = |dir, rules: Vec<Rule>| Filters::new(rules.into_iter().map(|one| rule(dir, one)).collect());
-    let filters = [filters(0, sent), filters(1, got)];
+/// The form in which a port's switch gets its policies, but for its link and its group. `None` if they do nothing to
+/// frames. Rules that are `known` go on counting.
+///
+/// # Errors
+/// [`Refusal`] names policies that contradict each other, and rules that are not compiled.
+pub fn compile(policies: &Policies, known: Known<'_>) -> Result<Option<CompiledPolicies>, Refusal> {
+    let compiled = policies.check().and_then(|()| compile_all(policies, known));
+    let compiled = compiled.or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))?;
+    Ok(policies.are_for_frames().then_some(compiled))
+}
+
+fn compile_all(policies: &Policies, known: Known<'_>) -> Result<CompiledPolicies, Misfit> {
     // Storms are cut off after a tenth of a second.
     let storm =
-        policies.storm.map(|limit| limit.map(|frames| Limit::frames(frames.into(), frames.div_ceil(10).into())));
-    let bits = policies.rate_in.map(|(rate, burst)| Limit::bits(rate.bits(), burst.bytes()));
-    let frames = policies.pps_in.map(|frames| Limit::frames(frames.into(), frames.div_ceil(100).into()));
-    Policies {
-        vlans: policies.vlans,
-        addresses: policies.addresses.iter().map(|mac| word_of(*mac)).collect(),
+        policies.storms().map(|limit| limit.map(|frames| Limit::frames(frames.into(), frames.div_ceil(10).into())));
+    let addresses = policies.addresses.iter().flat_map(|addresses| addresses.macs());
+    Ok(CompiledPolicies {
+        vlans: policies.vlans()?,
+        addresses: addresses.map(|mac| word_of(Mac(mac.0))).collect(),
         most_addresses: policies.max_addresses,
-        learning: policies.learning,
-        sticky: policies.sticky,
-        locked: policies.locked,
-        isolated: policies.isolated,
-        flood: Classes(policies.flood),
+        learning: policies.learning != Some(false),
+        sticky: policies.sticky == Some(true),
+        locked: policies.locked == Some(true),
+        isolated: policies.isolated == Some(true),
+        flood: Classes(policies.floods()),
         storm: Classes(storm),
-        loop_guard: policies.loop_guard,
-        multicast: policies.multicast,
+        loop_guard: policies.loop_guard == Some(true),
+        multicast: policies.multicast()?,
         group: None,
-        link,
-        guard: policies.guard,
-        filters,
-        rates: bits.into_iter().chain(frames).collect(),
-    }
+        link: None,
+        guard: policies.guard()?,
+        filters: compile_filters(policies, known)?,
+        rates: limits(policies.rates()[0], policies.pps_in),
+    })
+}
+
+fn compile_filters(policies: &Policies, mut known: Known<'_>) -> Result<[Filters; 2], Misfit> {
+    policies.check_rules()?;
+    let mut filters = |dir: usize, given: &Rules| {
+        let compiled = given.iter().flatten().filter_map(|given| Some((given, given.compiled().ok()?)));
+        Filters::new(compiled.map(|(given, rule)| known.rule(dir, given, rule)).collect())
+    };
+    let [sent, got] = policies.rules();
+    Ok([filters(0, sent), filters(1, got)])
+}
+
+/// A rate in bits, and one in frames, of which a hundredth of a second may pass together.
+pub fn limits(bits: Option<(Rate, Size)>, frames: Option<u32>) -> Vec<Limit> {
+    let bits = bits.map(|(rate, burst)| Limit::bits(rate.bits(), burst.bytes()));
+    let frames = frames.map(|frames| Limit::frames(frames.into(), frames.div_ceil(100).into()));
+    bits.into_iter().chain(frames).collect()
 }
 
 /// Changes policies of a port while frames pass.
@@ -137,18 +145,18 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
     if record.id.is_none() {
         return Err(missing());
     }
-    let mut policies = asked.set.clone();
-    let mtu = policies.remove(MTU).map(|value| read_mtu(&value)).transpose()?;
-    let options = record.policies.with_policies(&policies).or_else(|what| refuse(Errno::INVAL, what))?;
+    let mut set = asked.set.clone();
+    let mtu = set.remove(MTU).map(|value| read_mtu(&value)).transpose()?;
+    let policies = record.policies.with(&set).or_else(|what| refuse(Errno::INVAL, what))?;
     // What is taken away is as the switch's ports begin.
     let usual = record.switch.as_ref().map(|switch| d.config.switch.policies.of(switch.name())).unwrap_or_default();
-    let options = options.over(&usual);
+    let policies = policies.over(&usual);
     let mtu_before = record.declared.as_ref().and_then(|declared| declared.params.options.mtu);
     if let Some(mtu) = mtu {
         put_mtu(d, &asked.port, mtu)?;
     }
-    if !policies.is_empty() {
-        if let Err(why) = put(d, &asked.port, &options) {
+    if !set.is_empty() {
+        if let Err(why) = put(d, &asked.port, &policies) {
             // All of it, or nothing. That it was the MTU a moment ago makes this unlikely to fail.
             let _ = mtu.map(|_| put_mtu(d, &asked.port, mtu_before));
             return Err(why);
@@ -157,7 +165,7 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
             record.policies_are_set |= is_trusted(caller);
         }
     }
-    tracing::info!(port = asked.port, uid = caller.uid, policies = %JsonValue::from(options.policy_values()), "policies were set");
+    tracing::info!(port = asked.port, uid = caller.uid, policies = %JsonValue::from(policies.values()), "policies were set");
     tell(d, &asked.port, Some(caller), &asked.set);
     Ok(())
 }
@@ -191,47 +199,46 @@ pub fn tell(d: &mut Daemon, full: &str, by: Option<Caller>, set: &Map<String, Js
     d.events.tell(if let Some(caller) = by { changed.by(caller) } else { changed });
 }
 
-/// Gives a port the policies of these options and no others, while frames pass.
+/// Gives a port these policies and no others, while frames pass.
 ///
 /// # Errors
 /// [`Refusal`] if they contradict each other; nothing has changed then.
-pub fn put(d: &mut Daemon, full: &str, options: &PortOptions) -> Result<(), Refusal> {
-    let (parsed, values) = (parse(options)?, options.policy_values());
-    let with = |old: &PortOptions| old.with_only(&values).or_else(|what| refuse(Errno::INVAL, what));
-    let Some(uid) = d.ports.get(full).map(|record| record.owner.uid) else { return Ok(()) };
-    let group = parsed.as_ref().and_then(|parsed| parsed.group.clone());
-    let share = group.as_ref().map(|wanted| share(d, uid, wanted)).transpose()?;
-    let old_links = links::change(d, full, parsed.as_ref())?;
+pub fn put(d: &mut Daemon, full: &str, policies: &Policies) -> Result<(), Refusal> {
+    let Some(record) = d.ports.get(full) else { return Ok(()) };
+    let uid = record.owner.uid;
+    let before = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
+    let compiled = compile(policies, Known::of(&record.policies, before.as_deref()))?;
+    let group = policies.rate_group.as_deref().map(|wanted| share(d, uid, wanted)).transpose()?;
+    let old_links = links::change(d, full, policies)?;
     let Some(record) = d.ports.get_mut(full) else { return Ok(()) };
     if let (Some(switch), Some(id)) = (&record.switch, record.id) {
-        let before = switch.policies(id);
-        let mut known = Known::of(&record.policies, before.as_deref());
         let link = record.links[0].as_ref().map(|known| Arc::clone(&known.link));
-        let policies = parsed.map(|parsed| for_switch(parsed, link, &mut |dir, rule| known.rule(dir, rule)));
-        let policies = policies.map(|policies| Arc::new(Policies { group: share, ..policies }));
-        switch.set_policies(id, policies, Some(links::egresses(record)));
+        let compiled = compiled.map(|compiled| Arc::new(CompiledPolicies { link, group, ..compiled }));
+        switch.set_policies(id, compiled, Some(links::egresses(record)));
     }
-    record.policies = with(&record.policies)?;
+    record.policies = policies.clone();
     if let Some(declared) = &mut record.declared {
-        declared.params.options = with(&declared.params.options)?;
+        declared.params.options.policies = policies.clone();
     }
     links::end(d, old_links);
     tunnel::ask_port(d, full);
-    group.map_or(Ok(()), |group| regroup(d, full, uid, &group))
+    policies.rate_group.as_deref().map_or(Ok(()), |group| regroup(d, full, uid, group))
 }
 
 /// The rules of a port, and how many frames each decided about.
 pub fn rules(record: &Record) -> Vec<RuleInfo> {
     let policies = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
     let Some(policies) = policies else { return Vec::new() };
-    let texts = [&record.policies.filter_in, &record.policies.filter_out].map(|texts| texts.iter().flatten());
-    let rules = texts.into_iter().zip(&policies.filters).zip([Direction::In, Direction::Out]);
-    let info = |dir, (text, rule): (&String, &Arc<filters::Rule>)| {
-        let known: Option<Rule> = text.parse().ok();
-        let expression = known.and_then(|rule| rule.expression).unwrap_or_else(|| rule.program.to_string());
+    let given = record.policies.rules().map(|given| given.iter().flatten());
+    let rules = given.into_iter().zip(&policies.filters).zip([Direction::In, Direction::Out]);
+    let info = |dir, given: &GivenRule, rule: &filters::Rule| {
+        let known = given.compiled().ok().and_then(|rule| rule.expression.clone());
+        let expression = known.unwrap_or_else(|| rule.program.to_string());
         RuleInfo { dir, drops: rule.drops, expression, frames: rule.frames() }
     };
-    rules.flat_map(|((texts, rules), dir)| texts.zip(rules.rules()).map(move |one| info(dir, one))).collect()
+    rules
+        .flat_map(|((given, rules), dir)| given.zip(rules.rules()).map(move |(given, rule)| info(dir, given, rule)))
+        .collect()
 }
 
 /// Goes on counting where another process stopped.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use netvale_control::types::{AttachParams, Drops, PortOptions};
+use netvale_control::types::{AttachParams, Drops, Policies};
 use netvale_port::handed_over::HandOverQueue;
 use netvale_port::link::Link;
 use netvale_port::{Egress, RingCounters};
@@ -68,8 +68,8 @@ pub struct PortRecord<B: ?Sized> {
     pub is_received: bool,
     /// Whether it holds senders back.
     pub lossless: bool,
-    /// Its policies, among options of which nothing else counts.
-    pub policies: PortOptions,
+    /// Its policies.
+    pub policies: Policies,
     /// Whether root or the daemon's own user has set some of a port that may be another user's.
     pub policies_are_set: bool,
     /// Whether its workers are kept awake.
@@ -100,7 +100,7 @@ impl<B: ?Sized> PortRecord<B> {
             persistent: true,
             is_received: true,
             lossless: false,
-            policies: PortOptions::default(),
+            policies: Policies::default(),
             policies_are_set: false,
             links: [None, None],
             egresses: Vec::new(),

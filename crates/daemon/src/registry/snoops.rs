@@ -186,13 +186,13 @@ mod tests {
     use netvale_policy::snoop::{Family, Multicast};
     use netvale_port::Egress;
     use netvale_port::loopback::loopback;
-    use netvale_switch::{Forwarder, Policies, Port, PortId, Work};
+    use netvale_switch::{CompiledPolicies, Forwarder, Port, PortId, Work};
 
     use super::*;
 
     fn attach(switch: &Switch, name: &str) -> PortId {
         let multicast = Multicast { snooping: true, ..Multicast::default() };
-        let policies = Some(Arc::new(Policies { multicast, ..Policies::default() }));
+        let policies = Some(Arc::new(CompiledPolicies { multicast, ..CompiledPolicies::default() }));
         switch.attach(Port { name: name.to_owned(), policies, ..Port::default() }).unwrap()
     }
 

@@ -19,8 +19,8 @@ use crate::classify::FLOOD;
 use crate::clock::now;
 use crate::entry::Entry;
 use crate::fdb::{Fdb, Learned, PortId};
-use crate::policed::Policed;
-use crate::policies::{Class, KINDS, Policies, protocol};
+use crate::policies::{Class, CompiledPolicies, KINDS, protocol};
+use crate::summary::PolicySummary;
 use crate::table::{Switch, Table};
 
 /// The same conversation as the frame before.
@@ -34,9 +34,9 @@ struct Conversation {
 /// Decides about the frames of one port.
 pub(super) struct Judge<'a> {
     pub(super) table: &'a Table,
-    pub(super) policed: &'a Policed,
+    pub(super) policed: &'a PolicySummary,
     pub(super) me: &'a Entry,
-    pub(super) policies: &'a Policies,
+    pub(super) policies: &'a CompiledPolicies,
     pub(super) fdb: &'a Fdb,
     /// Bytes of long frames that are looked at, and whether all are.
     want: usize,
@@ -61,7 +61,7 @@ const LEAST: usize = 64;
 const CONTROL: usize = 96;
 
 impl<'a> Judge<'a> {
-    pub(super) fn new(table: &'a Table, policed: &'a Policed, me: &'a Entry, switch: &'a Switch) -> Judge<'a> {
+    pub(super) fn new(table: &'a Table, policed: &'a PolicySummary, me: &'a Entry, switch: &'a Switch) -> Judge<'a> {
         let (policies, fdb) = (policed.policies(me), switch.fdb_of(Some(policed)));
         let listener = if policed.snoops { switch.snooping_of().map(Listener::new) } else { None };
         let filtered = policed.is_filtered || !policies.filters[0].rules().is_empty();
@@ -402,7 +402,7 @@ fn addresses(head: &[u8]) -> Option<(u64, u64)> {
 
 /// Whether a port gets a frame that goes to all, or to a group.
 #[inline]
-pub(super) fn takes_flood(to: &Policies, me: PortId, id: PortId, planned: &Planned, sets: &Sets) -> bool {
+pub(super) fn takes_flood(to: &CompiledPolicies, me: PortId, id: PortId, planned: &Planned, sets: &Sets) -> bool {
     let wanted = if to.multicast.snooping { sets.has(planned.members, id) } else { None };
     id != me && wanted.unwrap_or(*to.flood.of(planned.class))
 }

@@ -7,7 +7,7 @@ use netvale_policy::snoop::{self, Groups, Message, PortSet, Router};
 use netvale_port::DropReason;
 
 use crate::entry::Entry;
-use crate::policies::Policies;
+use crate::policies::CompiledPolicies;
 use crate::snooping::Snooping;
 
 /// What is known of groups.
@@ -25,7 +25,7 @@ impl Listener<'_> {
     #[inline]
     pub(super) fn members(
         &self,
-        policies: &Policies,
+        policies: &CompiledPolicies,
         me: &Entry,
         vlan: u16,
         head: &[u8],
@@ -39,7 +39,13 @@ impl Listener<'_> {
 
     /// Reports go where routers are; queries go everywhere, if they may.
     #[cold]
-    fn hear(&self, policies: &Policies, me: &Entry, vlan: u16, head: &[u8]) -> Result<Option<&PortSet>, DropReason> {
+    fn hear(
+        &self,
+        policies: &CompiledPolicies,
+        me: &Entry,
+        vlan: u16,
+        head: &[u8],
+    ) -> Result<Option<&PortSet>, DropReason> {
         let (message, family) = snoop::message(head);
         let groups = self.groups.as_ref();
         let to = match message {

@@ -16,8 +16,8 @@ use super::{ForPolicies, Forwarder, IDENTITY, Sender, Work, deliver, deliver_or_
 use crate::clock::now;
 use crate::entry::Entry;
 use crate::filters::Filters;
-use crate::policed::Policed;
-use crate::policies::Policies;
+use crate::policies::CompiledPolicies;
+use crate::summary::PolicySummary;
 use crate::table::Table;
 
 /// The frames of a batch that were not looked at yet, as their port may send no more for now.
@@ -47,7 +47,7 @@ impl Rest {
 impl Forwarder {
     /// Forwards the frames taken, as far as their port may send.
     #[inline(never)]
-    pub(super) fn forward_policed(&mut self, table: &Table, policed: &Policed, work: &mut Work) {
+    pub(super) fn forward_policed(&mut self, table: &Table, policed: &PolicySummary, work: &mut Work) {
         let Some(me) = table.get(self.from) else { return };
         let batch = self.source.frames();
         if !me.traces.is_empty() {
@@ -88,7 +88,7 @@ impl Forwarder {
         match (table.get(self.from), table.policed()) {
             (Some(me), Some(policed)) => self.forward_rest(&table, policed, me, work),
             // Its policies are gone: what is left goes on as it is.
-            (Some(me), None) => self.forward_rest(&table, &Policed::none(), me, work),
+            (Some(me), None) => self.forward_rest(&table, &PolicySummary::none(), me, work),
             (None, _) => self.rest = Rest::default(),
         }
         before - self.rest.frames.len()
@@ -109,7 +109,7 @@ impl Forwarder {
     }
 
     #[inline]
-    fn forward_rest(&mut self, table: &Table, policed: &Policed, me: &Arc<Entry>, work: &mut Work) {
+    fn forward_rest(&mut self, table: &Table, policed: &PolicySummary, me: &Arc<Entry>, work: &mut Work) {
         if me.traces.is_empty() {
             // All of them, or what is left of a port whose trace has ended.
             self.forward_range(table, policed, me, work);
@@ -118,7 +118,7 @@ impl Forwarder {
         }
     }
 
-    pub(super) fn forward_range(&mut self, table: &Table, policed: &Policed, me: &Arc<Entry>, work: &mut Work) {
+    pub(super) fn forward_range(&mut self, table: &Table, policed: &PolicySummary, me: &Arc<Entry>, work: &mut Work) {
         if me.state.is_blocked() {
             let left = std::mem::take(&mut self.rest).frames;
             return self.source.ingress().counters().dropped(DropReason::Loop, left.len() as u64);
@@ -146,7 +146,7 @@ impl Forwarder {
     }
 
     /// The end of the frames that the port may send now. What it may not send at all is dropped.
-    pub(super) fn permitted(&mut self, policies: &Policies, me: &Entry) -> usize {
+    pub(super) fn permitted(&mut self, policies: &CompiledPolicies, me: &Entry) -> usize {
         let frames = self.rest.frames.clone();
         if frames.start < self.rest.paid {
             return self.rest.paid.min(frames.end);
@@ -195,7 +195,7 @@ impl Forwarder {
     fn plan(
         &mut self,
         table: &Table,
-        policed: &Policed,
+        policed: &PolicySummary,
         me: &Entry,
         range: Range<usize>,
         memory: &mut ForPolicies,
@@ -218,7 +218,7 @@ impl Forwarder {
     fn deliver_planned(
         &mut self,
         table: &Table,
-        policed: &Policed,
+        policed: &PolicySummary,
         me: &Arc<Entry>,
         range: Range<usize>,
         plan: &mut Plan,
@@ -279,7 +279,7 @@ fn hand_over(
 
 /// Lets a batch pass as a whole if its port may send all of it; this is so nearly always, unless the port is at its
 /// limit.
-fn may_pass(policies: &Policies, me: &Entry, now: u64, batch: &Batch) -> bool {
+fn may_pass(policies: &CompiledPolicies, me: &Entry, now: u64, batch: &Batch) -> bool {
     let together = batch.weight();
     let buckets = || policies.rates.iter().zip(&me.state.rates);
     let may = policies.group.is_none() && buckets().all(|(limit, bucket)| bucket.may_all(limit, now, together));
@@ -290,7 +290,7 @@ fn may_pass(policies: &Policies, me: &Entry, now: u64, batch: &Batch) -> bool {
 }
 
 /// Whether a port takes every frame from `me` that goes to it alone.
-fn takes_all(policed: &Policed, me: &Entry, to: &Entry) -> bool {
+fn takes_all(policed: &PolicySummary, me: &Entry, to: &Entry) -> bool {
     let (mine, its) = (policed.policies(me), policed.policies(to));
     let is_apart = mine.isolated && its.isolated;
     !is_apart && !to.state.is_blocked() && its.filters[1].rules().is_empty()
@@ -316,7 +316,7 @@ fn filter(source: &Source, to: &Entry, filters: &Filters, list: &mut [u16], plan
 
 /// Puts, in place of frames for a port, the variants in which it gets them, without those that it does not get. Returns
 /// their number.
-fn select(policed: &Policed, me: &Entry, to: &Entry, list: &mut [u16], plan: &mut Plan) -> usize {
+fn select(policed: &PolicySummary, me: &Entry, to: &Entry, list: &mut [u16], plan: &mut Plan) -> usize {
     let (mine, its) = (policed.policies(me), policed.policies(to));
     let (is_apart, is_blocked) = (mine.isolated && its.isolated, to.state.is_blocked());
     let mut count = 0;

@@ -9,7 +9,7 @@ use netvale_port::DropReason;
 
 use super::{Forwarder, IDENTITY, Sender, Work, deliver};
 use crate::entry::Entry;
-use crate::policed::Policed;
+use crate::summary::PolicySummary;
 use crate::table::Table;
 use crate::trace::{Record, Traced};
 
@@ -84,7 +84,7 @@ impl Forwarder {
 
     /// Forwards the frames that were not looked at yet, as far as their port may send.
     #[cold]
-    pub(super) fn forward_traced(&mut self, table: &Table, policed: &Policed, me: &Arc<Entry>, work: &mut Work) {
+    pub(super) fn forward_traced(&mut self, table: &Table, policed: &PolicySummary, me: &Arc<Entry>, work: &mut Work) {
         let paid = self.pay(policed, me);
         let end = self.rest.frames.end;
         while self.rest.frames.start < paid && !self.held.is_waiting() {
@@ -110,7 +110,7 @@ impl Forwarder {
 
     /// The end of the frames that the port may send now, all together as without a trace. What it may not send at all
     /// is dropped.
-    fn pay(&mut self, policed: &Policed, me: &Entry) -> usize {
+    fn pay(&mut self, policed: &PolicySummary, me: &Entry) -> usize {
         let end = self.rest.frames.end;
         // The frames of a blocked port are dropped without being paid for.
         let paid =
@@ -133,7 +133,7 @@ impl Forwarder {
     }
 
     /// Forwards the first frame that was not looked at yet, alone, and tells what became of it.
-    fn forward_one(&mut self, table: &Table, policed: &Policed, me: &Arc<Entry>, work: &mut Work) {
+    fn forward_one(&mut self, table: &Table, policed: &PolicySummary, me: &Arc<Entry>, work: &mut Work) {
         let traced = self.traced(me, self.rest.frames.start);
         steps::begin();
         self.forward_range(table, policed, me, work);

@@ -11,7 +11,7 @@ use netvale_mem::offsets::OffsetRule;
 use netvale_policy::guard::Guard;
 use netvale_policy::vlan::Vlans;
 use netvale_port::{DropReason, Egress};
-use netvale_switch::{Policies, Switch, Work};
+use netvale_switch::{CompiledPolicies, Switch, Work};
 use proptest::prelude::*;
 
 /// Objective: every kind of bad slot has its own named drop, and the good frames around it pass.
@@ -340,9 +340,13 @@ fn headers_changed_under_policies() {
     let (mut bad, mut good) = (attach(&switch, "bad", make), attach(&switch, "good", make));
     let guard = Guard::new("mac".parse().unwrap(), "02:00:00:00:00:01".parse().unwrap()).unwrap();
     let trunk = |vlans: &str| Some(Vlans::trunk(vlans.parse().unwrap(), None).unwrap());
-    let guarded = Policies { vlans: trunk("10"), guard: Some(guard), ..Policies::default() };
+    let guarded = CompiledPolicies { vlans: trunk("10"), guard: Some(guard), ..CompiledPolicies::default() };
     switch.set_policies(bad.id, Some(Arc::new(guarded)), None);
-    switch.set_policies(good.id, Some(Arc::new(Policies { vlans: trunk("10,99"), ..Policies::default() })), None);
+    switch.set_policies(
+        good.id,
+        Some(Arc::new(CompiledPolicies { vlans: trunk("10,99"), ..CompiledPolicies::default() })),
+        None,
+    );
     let header = |source: u8, vlan: u8| [&mac(source)[..], &[0x81, 0, 0, vlan]].concat();
     let (right, mut work, stop) = (header(1, 10), Work::default(), AtomicBool::new(false));
     let (ring, buffers) = (bad.tx.mem().clone(), (0..64).map(|i| bad.tx.slot(i).buf_idx).collect::<Vec<_>>());

@@ -10,7 +10,7 @@ use netvale_policy::snoop::{Message, Multicast, Router, Settings, Snoop};
 use netvale_policy::vlan::Vlans;
 use netvale_port::DropReason;
 use netvale_switch::snooping::Snooping;
-use netvale_switch::{Passed, Policies, QueryTask, Switch, Task, Work};
+use netvale_switch::{CompiledPolicies, Passed, QueryTask, Switch, Task, Work};
 use netvale_wire::{MacAddr, Sum};
 
 /// Long after hosts had the time to answer a query.
@@ -25,7 +25,7 @@ struct Bed {
 }
 
 impl Bed {
-    fn new(of: impl Fn(usize) -> Policies) -> Bed {
+    fn new(of: impl Fn(usize) -> CompiledPolicies) -> Bed {
         let switch = Switch::new("vale-test");
         let make = Make { slots: 128, buf_size: 256, ..Make::default() };
         let ports = std::array::from_fn(|n| attach(&switch, &format!("p{n}"), make));
@@ -45,7 +45,7 @@ impl Bed {
         bed
     }
 
-    fn set(&self, port: usize, policies: Policies) {
+    fn set(&self, port: usize, policies: CompiledPolicies) {
         self.switch.set_policies(self.ports[port].id, Some(Arc::new(policies)), None);
     }
 
@@ -79,8 +79,8 @@ impl Bed {
     }
 }
 
-fn snooping(multicast: Multicast) -> Policies {
-    Policies { multicast: Multicast { snooping: true, ..multicast }, ..Policies::default() }
+fn snooping(multicast: Multicast) -> CompiledPolicies {
+    CompiledPolicies { multicast: Multicast { snooping: true, ..multicast }, ..CompiledPolicies::default() }
 }
 
 /// A frame to the group 239.1.1.N.
@@ -114,7 +114,7 @@ const JOIN: u8 = 0x16;
 #[test]
 fn groups() {
     let mut bed = Bed::new(|n| match n {
-        3 => Policies::default(),
+        3 => CompiledPolicies::default(),
         2 => snooping(Multicast { router: Router::Never, ..Multicast::default() }),
         _ => snooping(Multicast::default()),
     });
@@ -169,7 +169,7 @@ fn queries() {
         1 => Vlans::trunk("10,20".parse().unwrap(), None),
         _ => Vlans::access(20),
     };
-    let mut bed = Bed::new(|n| Policies { vlans: Some(vlans(n).unwrap()), ..snooping(Multicast::default()) });
+    let mut bed = Bed::new(|n| CompiledPolicies { vlans: Some(vlans(n).unwrap()), ..snooping(Multicast::default()) });
     let snooping = Arc::clone(bed.snooping());
     let bell = Arc::new(Doorbell::new().unwrap());
     let mut task = QueryTask::new(Arc::clone(&bed.switch), Arc::clone(&snooping), bell);

@@ -10,7 +10,7 @@ use netvale_policy::bpf::{Insn, Program};
 use netvale_policy::vlan::Vlans;
 use netvale_port::DropReason;
 use netvale_switch::filters::{Filters, Rule};
-use netvale_switch::policies::Policies;
+use netvale_switch::policies::CompiledPolicies;
 use netvale_switch::{Switch, Work};
 use netvale_wire::vnet::VnetHdr;
 use netvale_wire::{MacAddr, build};
@@ -95,7 +95,7 @@ impl Bench {
         Bench { switch, from, with, plain, work: Work::default() }
     }
 
-    fn set(&self, port: &TestPort, policies: Policies) {
+    fn set(&self, port: &TestPort, policies: CompiledPolicies) {
         self.switch.set_policies(port.id, Some(Arc::new(policies)), None);
     }
 
@@ -134,14 +134,17 @@ fn each_datagram_of_a_segment() {
         for marked_one in [None, Some(0), Some(1), Some(count - 1)] {
             let begins: Vec<_> = (0..count).map(|i| if Some(i) == marked_one { MARK } else { [1, 1] }).collect();
             for vlans in [false, true] {
-                let policies = |access| Policies { vlans: vlans.then_some(access).flatten(), ..Policies::default() };
+                let policies = |access| CompiledPolicies {
+                    vlans: vlans.then_some(access).flatten(),
+                    ..CompiledPolicies::default()
+                };
                 let access = || Vlans::access(10).ok();
                 let mut bench = Bench::new();
                 bench.set(&bench.plain, policies(access()));
                 bench.set(&bench.with, policies(access()));
                 bench.set(
                     &bench.from,
-                    Policies { filters: [drops(marked()), Filters::default()], ..policies(access()) },
+                    CompiledPolicies { filters: [drops(marked()), Filters::default()], ..policies(access()) },
                 );
                 let got = bench.send(&segment, &udp(255, &begins));
                 let whole = [1, count];
@@ -154,7 +157,7 @@ fn each_datagram_of_a_segment() {
                 bench.set(&bench.from, policies(access()));
                 bench.set(
                     &bench.with,
-                    Policies { filters: [Filters::default(), drops(marked())], ..policies(access()) },
+                    CompiledPolicies { filters: [Filters::default(), drops(marked())], ..policies(access()) },
                 );
                 let got = bench.send(&segment, &udp(255, &begins));
                 let left = if marked_one.is_some() { [0, count] } else { whole };
@@ -169,11 +172,14 @@ fn each_datagram_of_a_segment() {
 #[test]
 fn segments_that_are_retagged() {
     let mut bench = Bench::new();
-    bench.set(&bench.from, Policies { vlans: Vlans::trunk("10".parse().unwrap(), None).ok(), ..Policies::default() });
+    bench.set(
+        &bench.from,
+        CompiledPolicies { vlans: Vlans::trunk("10".parse().unwrap(), None).ok(), ..CompiledPolicies::default() },
+    );
     let out = [Filters::default(), drops(marked())];
     let access = || Vlans::access(10).ok();
-    bench.set(&bench.with, Policies { vlans: access(), filters: out, ..Policies::default() });
-    bench.set(&bench.plain, Policies { vlans: access(), ..Policies::default() });
+    bench.set(&bench.with, CompiledPolicies { vlans: access(), filters: out, ..CompiledPolicies::default() });
+    bench.set(&bench.plain, CompiledPolicies { vlans: access(), ..CompiledPolicies::default() });
     for (begins, left) in [([[1, 1]; 5], [1, 5]), ([[1, 1], MARK, [1, 1], [1, 1], [1, 1]], [0, 5])] {
         let mut frame = udp(255, &begins);
         frame.splice(12..12, [0x81, 0, 0, 10]);
@@ -198,14 +204,17 @@ fn sums_that_are_filled_in_later() {
     ];
     for (what, filters, got) in filters {
         let mut bench = Bench::new();
-        bench.set(&bench.from, Policies { filters, ..Policies::default() });
+        bench.set(&bench.from, CompiledPolicies { filters, ..CompiledPolicies::default() });
         assert_eq!(bench.send(&over_mark, &frame), got, "{what}");
         assert_eq!(bench.lost(DropReason::BadVnetHeader), u64::from(got == [0, 0]), "{what}");
         assert_eq!(bench.send(&own, &frame), [1, 1], "{what}");
         assert_eq!(bench.send(&own, &udp(255, &[MARK])), if got == [0, 0] { got } else { [1, 1] }, "{what}");
     }
     let mut bench = Bench::new();
-    bench.set(&bench.with, Policies { filters: [Filters::default(), drops(marked())], ..Policies::default() });
+    bench.set(
+        &bench.with,
+        CompiledPolicies { filters: [Filters::default(), drops(marked())], ..CompiledPolicies::default() },
+    );
     assert_eq!(bench.send(&over_mark, &frame), [0, 1]);
     assert_eq!(bench.send(&own, &frame), [1, 1]);
     assert_eq!(bench.lost(DropReason::BadVnetHeader), 1);

@@ -12,7 +12,7 @@ use netvale_policy::vlan::{Protocol, Tagging, Vlans};
 use netvale_port::{DropReason, Egress};
 use netvale_switch::filters::{Filters, Rule};
 use netvale_switch::policies::Classes;
-use netvale_switch::{Passed, Policies, Switch, Task, Work};
+use netvale_switch::{CompiledPolicies, Passed, Switch, Task, Work};
 use proptest::prelude::*;
 
 fn ports<const N: usize>(switch: &Arc<Switch>) -> [TestPort; N] {
@@ -20,7 +20,7 @@ fn ports<const N: usize>(switch: &Arc<Switch>) -> [TestPort; N] {
     std::array::from_fn(|n| attach(switch, &format!("p{n}"), make))
 }
 
-fn set(switch: &Switch, port: &TestPort, policies: Policies) {
+fn set(switch: &Switch, port: &TestPort, policies: CompiledPolicies) {
     switch.set_policies(port.id, Some(Arc::new(policies)), None);
 }
 
@@ -113,7 +113,7 @@ proptest! {
         let (switch, mut work) = (Switch::new("vale-test"), Work::default());
         let mut ports: [TestPort; 5] = ports(&switch);
         for (port, vlans) in ports.iter().zip(&vlans) {
-            switch.set_policies(port.id, vlans.clone().map(|v| Arc::new(Policies { vlans: Some(v), ..Policies::default() })), None);
+            switch.set_policies(port.id, vlans.clone().map(|v| Arc::new(CompiledPolicies { vlans: Some(v), ..CompiledPolicies::default() })), None);
         }
         let vlans = vlans.into_iter().map(Option::unwrap_or_default).collect();
         let mut model = Model { vlans, table: HashMap::new() };
@@ -145,9 +145,9 @@ proptest! {
     fn batches_are_in_order(sent in proptest::collection::vec((any_sent(), 1usize..6), 1..30), filtered: bool) {
         let (switch, mut work) = (Switch::new("vale-test"), Work::default());
         let mut ports: [TestPort; 5] = ports(&switch);
-        let trunk = || Policies { vlans: Some(Vlans::trunk("1-3".parse().unwrap(), Some(1)).unwrap()), ..Policies::default() };
+        let trunk = || CompiledPolicies { vlans: Some(Vlans::trunk("1-3".parse().unwrap(), Some(1)).unwrap()), ..CompiledPolicies::default() };
         ports[..2].iter().for_each(|port| set(&switch, port, trunk()));
-        set(&switch, &ports[2], Policies { vlans: Some(Vlans::access(2).unwrap()), ..Policies::default() });
+        set(&switch, &ports[2], CompiledPolicies { vlans: Some(Vlans::access(2).unwrap()), ..CompiledPolicies::default() });
         let vlans = [trunk().vlans, trunk().vlans, Some(Vlans::access(2).unwrap()), None, None];
         let mut model = Model { vlans: vlans.map(Option::unwrap_or_default).into(), table: HashMap::new() };
         // They are known, so that most frames go to one port.
@@ -158,7 +158,7 @@ proptest! {
             }
         }
         if filtered {
-            set(&switch, &ports[0], Policies { filters: [odd_only(), Filters::default()], ..trunk() });
+            set(&switch, &ports[0], CompiledPolicies { filters: [odd_only(), Filters::default()], ..trunk() });
         }
         let mut expected = vec![Vec::new(); 5];
         let all = sent.iter().flat_map(|(one, times)| std::iter::repeat_n(one, *times));
@@ -196,7 +196,11 @@ fn addresses_by_vlan() {
     let (switch, mut work) = (Switch::new("vale-test"), Work::default());
     let mut ports: [TestPort; 5] = ports(&switch);
     for (port, vlan) in ports.iter().zip([1, 2, 1, 2, 2]) {
-        set(&switch, port, Policies { vlans: Some(Vlans::access(vlan).unwrap()), ..Policies::default() });
+        set(
+            &switch,
+            port,
+            CompiledPolicies { vlans: Some(Vlans::access(vlan).unwrap()), ..CompiledPolicies::default() },
+        );
     }
     for port in &mut ports[..2] {
         assert!(port.send(&frame(255, 7, 0, 60)));
@@ -225,7 +229,7 @@ fn nobody_gets_it() {
     let switch = Switch::new("vale-test");
     let mut work = Work::default();
     let mut ports: [TestPort; 3] = ports(&switch);
-    let access = |vlan| Policies { vlans: Some(Vlans::access(vlan).unwrap()), ..Policies::default() };
+    let access = |vlan| CompiledPolicies { vlans: Some(Vlans::access(vlan).unwrap()), ..CompiledPolicies::default() };
     set(&switch, &ports[0], access(10));
     for (to, vlan, lost) in [(255, 20, 1), (77, 20, 2), (255, 10, 2), (77, 10, 2)] {
         set(&switch, &ports[1], access(vlan));
@@ -235,7 +239,7 @@ fn nobody_gets_it() {
         assert_eq!(ports[0].sent.drops(DropReason::NoPort), lost, "to {to} with VLAN {vlan} beside it");
     }
     // Of several in a batch, only those.
-    set(&switch, &ports[1], Policies { flood: Classes([false, true, true]), ..access(10) });
+    set(&switch, &ports[1], CompiledPolicies { flood: Classes([false, true, true]), ..access(10) });
     send(&mut ports[0], &mut work, &[frame(255, 1, 0, 60), frame(77, 1, 0, 60), frame(255, 1, 0, 60)]);
     assert_eq!((ports[1].take().len(), ports[0].sent.drops(DropReason::NoPort)), (2, 3));
 }
@@ -253,17 +257,17 @@ fn port_security() {
     let from = |n: u8| frame(255, n, 0, 60);
     let drops = |port: &TestPort, reason| port.sent.drops(reason);
     // Static: an address is behind its port from the beginning, and nowhere else.
-    set(&switch, &ports[0], Policies { addresses: vec![word(mac(1))], ..Policies::default() });
+    set(&switch, &ports[0], CompiledPolicies { addresses: vec![word(mac(1))], ..CompiledPolicies::default() });
     send(&mut ports[1], &mut work, &[frame(1, 2, 0, 60)]);
     assert_eq!([0, 2, 3].map(|i: usize| ports[i].take().len()), [1, 0, 0]);
     send(&mut ports[1], &mut work, &[from(1)]);
     assert_eq!(drops(&ports[1], DropReason::AddressTaken), 1);
     // A limit: two addresses, and the third is dropped, again and again.
-    set(&switch, &ports[2], Policies { most_addresses: Some(2), ..Policies::default() });
+    set(&switch, &ports[2], CompiledPolicies { most_addresses: Some(2), ..CompiledPolicies::default() });
     send(&mut ports[2], &mut work, &[from(20), from(21), from(22), from(20), from(22)]);
     assert_eq!(drops(&ports[2], DropReason::AddressLimit), 2);
     // Sticky: what was learned there does not move.
-    set(&switch, &ports[2], Policies { sticky: true, ..Policies::default() });
+    set(&switch, &ports[2], CompiledPolicies { sticky: true, ..CompiledPolicies::default() });
     send(&mut ports[3], &mut work, &[from(20)]);
     assert_eq!(drops(&ports[3], DropReason::AddressTaken), 1);
     for _ in 0..150 {
@@ -272,13 +276,13 @@ fn port_security() {
     send(&mut ports[3], &mut work, &[from(20)]);
     assert_eq!(drops(&ports[3], DropReason::AddressTaken), 2, "nor does it expire");
     // Locked: only known sources.
-    set(&switch, &ports[3], Policies { locked: true, ..Policies::default() });
+    set(&switch, &ports[3], CompiledPolicies { locked: true, ..CompiledPolicies::default() });
     send(&mut ports[3], &mut work, &[from(30)]);
     switch.learn(0, word(mac(30)), ports[3].id);
     send(&mut ports[3], &mut work, &[from(30)]);
     assert_eq!(drops(&ports[3], DropReason::Locked), 1);
     // Learning off.
-    set(&switch, &ports[3], Policies { learning: false, ..Policies::default() });
+    set(&switch, &ports[3], CompiledPolicies { learning: false, ..CompiledPolicies::default() });
     send(&mut ports[3], &mut work, &[from(33)]);
     assert_eq!(switch.addresses().lookup(word(mac(33))), None);
 }
@@ -292,20 +296,24 @@ fn unlearned_sources() {
         assert!(port.send_with(&frame(255, source, 0, 60), netvale_abi::slot::NS_NO_LEARN));
         port.forward(&mut work);
     };
-    set(&switch, &ports[0], Policies { addresses: vec![word(mac(1))], sticky: true, ..Policies::default() });
+    set(
+        &switch,
+        &ports[0],
+        CompiledPolicies { addresses: vec![word(mac(1))], sticky: true, ..CompiledPolicies::default() },
+    );
     send(&mut ports[1], 1);
     assert_eq!(ports[1].sent.drops(DropReason::AddressTaken), 1);
     switch.learn(0, word(mac(5)), ports[0].id);
     send(&mut ports[1], 5);
     assert_eq!(ports[1].sent.drops(DropReason::AddressTaken), 2);
-    set(&switch, &ports[1], Policies { locked: true, ..Policies::default() });
+    set(&switch, &ports[1], CompiledPolicies { locked: true, ..CompiledPolicies::default() });
     send(&mut ports[1], 7);
     assert_eq!(ports[1].sent.drops(DropReason::Locked), 1);
-    set(&switch, &ports[1], Policies { most_addresses: Some(2), ..Policies::default() });
+    set(&switch, &ports[1], CompiledPolicies { most_addresses: Some(2), ..CompiledPolicies::default() });
     send(&mut ports[1], 7);
     assert_eq!(ports[1].sent.drops(DropReason::AddressLimit), 1);
     switch.learn(0, word(mac(7)), ports[1].id);
-    set(&switch, &ports[3], Policies::default());
+    set(&switch, &ports[3], CompiledPolicies::default());
     send(&mut ports[1], 7);
     send(&mut ports[3], 33);
     assert_eq!(ports[2].take().len(), 2, "those that may pass");
@@ -317,7 +325,7 @@ fn unlearned_sources() {
 fn locked_addresses_stay() {
     let (switch, mut work) = (Switch::new("vale-test"), Work::default());
     let mut ports: [TestPort; 2] = ports(&switch);
-    set(&switch, &ports[0], Policies { locked: true, ..Policies::default() });
+    set(&switch, &ports[0], CompiledPolicies { locked: true, ..CompiledPolicies::default() });
     switch.learn(0, word(mac(1)), ports[0].id);
     for n in 0..200 {
         switch.advance();
@@ -334,7 +342,7 @@ fn a_batch_brings_bounded_news() {
     let learned = |switch: &Switch| ALL.filter(|n| switch.addresses().lookup(word(mac(*n))).is_some()).count();
     let frames: Vec<_> = ALL.map(|n| frame(255, n, 0, 60)).collect();
     let make = Make { slots: 256, buf_size: 256, ..Make::default() };
-    for policies in [None, Some(Policies::default())] {
+    for policies in [None, Some(CompiledPolicies::default())] {
         let switch = Switch::new("vale-test");
         let mut work = Work::default();
         let mut ports: [TestPort; 3] = std::array::from_fn(|n| attach(&switch, &format!("p{n}"), make));
@@ -347,14 +355,14 @@ fn a_batch_brings_bounded_news() {
         }
         assert_eq!(counts, [32, 64, 96, 128, 160, 192, 200]);
 
-        set(&switch, &ports[0], Policies { sticky: true, ..Policies::default() });
+        set(&switch, &ports[0], CompiledPolicies { sticky: true, ..CompiledPolicies::default() });
         send(&mut ports[2], &mut work, &frames);
         assert_eq!(ports[2].sent.drops(DropReason::AddressTaken), 200);
     }
     let switch = Switch::new("vale-test");
     let mut work = Work::default();
     let mut ports: [TestPort; 2] = std::array::from_fn(|n| attach(&switch, &format!("p{n}"), make));
-    set(&switch, &ports[0], Policies { most_addresses: Some(100), ..Policies::default() });
+    set(&switch, &ports[0], CompiledPolicies { most_addresses: Some(100), ..CompiledPolicies::default() });
     send(&mut ports[0], &mut work, &frames);
     assert_eq!((ports[1].take().len(), ports[0].sent.drops(DropReason::AddressLimit)), (100, 100));
 }
@@ -380,8 +388,10 @@ fn sums_where_they_belong() {
     let make = Make { slots: 64, hdr_len: 12, ..Make::default() };
     let mut sender = attach(&switch, "a", make);
     let mut receiver = attach(&switch, "b", Make { slots: 64, ..Make::default() });
-    let trunk =
-        || Policies { vlans: Some(Vlans::trunk("10,99".parse().unwrap(), None).unwrap()), ..Policies::default() };
+    let trunk = || CompiledPolicies {
+        vlans: Some(Vlans::trunk("10,99".parse().unwrap(), None).unwrap()),
+        ..CompiledPolicies::default()
+    };
     [&sender, &receiver].iter().for_each(|port| set(&switch, port, trunk()));
     let wrong = [(14, 0), (14, 2), (18, 12), (34, 0), (38, 0), (38, 2), (40, 4)];
     for (start, offset) in wrong {
@@ -400,7 +410,7 @@ fn sums_where_they_belong() {
 fn rates_let_go_of_what_waits() {
     let (switch, mut work) = (Switch::new("vale-test"), Work::default());
     let mut ports: [TestPort; 2] = ports(&switch);
-    set(&switch, &ports[0], Policies { rates: vec![Limit::frames(1, 10)], ..Policies::default() });
+    set(&switch, &ports[0], CompiledPolicies { rates: vec![Limit::frames(1, 10)], ..CompiledPolicies::default() });
     let frames: Vec<_> = (0..100).map(|i| frame(255, 1, i, 60)).collect();
     send(&mut ports[0], &mut work, &frames);
     assert!(ports[0].forwarder.is_held());
@@ -414,7 +424,7 @@ fn rates_let_go_of_what_waits() {
 
     // A lossless receiver that is full.
     let full = attach(&switch, "full", Make { lossless: true, ..Make::default() });
-    set(&switch, &ports[0], Policies { rates: vec![Limit::frames(1, 10)], ..Policies::default() });
+    set(&switch, &ports[0], CompiledPolicies { rates: vec![Limit::frames(1, 10)], ..CompiledPolicies::default() });
     switch.learn(0, word(mac(9)), full.id);
     let frames: Vec<_> = (0..100).map(|i| frame(9, 1, i, 60)).collect();
     send(&mut ports[0], &mut work, &frames);
@@ -425,7 +435,7 @@ fn rates_let_go_of_what_waits() {
     let done = full.received.counters().frames() + full.received.counters().drops(DropReason::NoRoom);
     assert_eq!(done + waiting as u64 + dropped, 100);
     // If nobody goes on in its place, it goes on itself, also with long frames.
-    set(&switch, &ports[0], Policies { learning: false, ..Policies::default() });
+    set(&switch, &ports[0], CompiledPolicies { learning: false, ..CompiledPolicies::default() });
     let mut full = full;
     while ports[0].forwarder.is_held() {
         full.take();
@@ -444,9 +454,9 @@ fn deep_filters_and_tags() {
     let mut ports: [TestPort; 2] = std::array::from_fn(|n| attach(&switch, &format!("p{n}"), make));
     let insn = |code, k| Insn { code, jt: 0, jf: 0, k };
     let deep = Program::verify(&[insn(0x30, 1000), insn(0x16, 0)]).unwrap();
-    let vlans = |vlans: Vlans| Policies { vlans: Some(vlans), ..Policies::default() };
+    let vlans = |vlans: Vlans| CompiledPolicies { vlans: Some(vlans), ..CompiledPolicies::default() };
     let filters = [Filters::new(vec![Rule::new(true, deep)]), Filters::default()];
-    set(&switch, &ports[0], Policies { filters, ..vlans(Vlans::access(10).unwrap()) });
+    set(&switch, &ports[0], CompiledPolicies { filters, ..vlans(Vlans::access(10).unwrap()) });
     set(&switch, &ports[1], vlans(Vlans::trunk("10".parse().unwrap(), None).unwrap()));
     let frames: Vec<_> = (0..250).map(|i| frame(255, 1, i, 1400 + usize::from(i))).collect();
     send(&mut ports[0], &mut work, &frames);
@@ -459,9 +469,9 @@ fn deep_filters_and_tags() {
 fn isolated_and_floods() {
     let (switch, mut work) = (Switch::new("vale-test"), Work::default());
     let mut ports: [TestPort; 4] = ports(&switch);
-    let isolated = || Policies { isolated: true, ..Policies::default() };
+    let isolated = || CompiledPolicies { isolated: true, ..CompiledPolicies::default() };
     ports[..2].iter().for_each(|port| set(&switch, port, isolated()));
-    set(&switch, &ports[3], Policies { flood: Classes([false, true, false]), ..Policies::default() });
+    set(&switch, &ports[3], CompiledPolicies { flood: Classes([false, true, false]), ..CompiledPolicies::default() });
     send(&mut ports[1], &mut work, &[frame(255, 2, 0, 60)]);
     assert_eq!([0, 2, 3].map(|i: usize| ports[i].take().len()), [0, 1, 0]);
     let mut multicast = frame(9, 1, 0, 60);
@@ -477,7 +487,7 @@ fn storms() {
     let (switch, mut work) = (Switch::new("vale-test"), Work::default());
     let mut ports: [TestPort; 2] = ports(&switch);
     let limit = Some(Limit::frames(1, 5));
-    set(&switch, &ports[0], Policies { storm: Classes([None, None, limit]), ..Policies::default() });
+    set(&switch, &ports[0], CompiledPolicies { storm: Classes([None, None, limit]), ..CompiledPolicies::default() });
     let frames: Vec<_> = (0..40).map(|i| frame(if i % 2 == 0 { 255 } else { 9 }, 1, i, 60)).collect();
     send(&mut ports[0], &mut work, &frames);
     let (passed, dropped) = (ports[1].take().len(), ports[0].sent.drops(DropReason::Storm));
@@ -491,7 +501,7 @@ fn storms() {
 fn loops() {
     let (switch, mut work) = (Switch::new("vale-test"), Work::default());
     let mut ports: [TestPort; 3] = ports(&switch);
-    set(&switch, &ports[1], Policies { loop_guard: true, ..Policies::default() });
+    set(&switch, &ports[1], CompiledPolicies { loop_guard: true, ..CompiledPolicies::default() });
     for i in 0..60 {
         send(&mut ports[i % 2], &mut work, &[frame(255, 9, 0, 60)]);
         ports[2].take();
@@ -502,7 +512,7 @@ fn loops() {
     send(&mut ports[2], &mut work, &[frame(255, 5, 0, 60)]);
     assert_eq!([0, 1].map(|i: usize| ports[i].take().is_empty()), [false, true]);
     assert_eq!(switch.policy_state(ports[1].id).unwrap().loops(), 1);
-    set(&switch, &ports[1], Policies::default());
+    set(&switch, &ports[1], CompiledPolicies::default());
     send(&mut ports[2], &mut work, &[frame(255, 5, 0, 60)]);
     assert_eq!(ports[1].take().len(), 1, "without the guard it is open again");
 }
@@ -514,7 +524,7 @@ fn rates_hold_back() {
     let (switch, mut work) = (Switch::new("vale-test"), Work::default());
     let mut ports: [TestPort; 2] = ports(&switch);
     let rates = vec![Limit::bits(80_000_000, 1000), Limit::frames(1_000_000, 1000)];
-    set(&switch, &ports[0], Policies { rates, ..Policies::default() });
+    set(&switch, &ports[0], CompiledPolicies { rates, ..CompiledPolicies::default() });
     let frames: Vec<_> = (0..100).map(|i| frame(255, 1, i, 250)).collect();
     let begun = std::time::Instant::now();
     send(&mut ports[0], &mut work, &frames);

@@ -15,7 +15,7 @@ use netvale_mem::{PortShape, Region};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
 use netvale_port::{Batch, Egress, RingCounters, Scratch};
-use netvale_switch::{Forwarder, Passed, Policies, Port, PortId, Switch, Work};
+use netvale_switch::{CompiledPolicies, Forwarder, Passed, Port, PortId, Switch, Work};
 
 const QUEUES: usize = 4;
 const RECEIVER: u8 = 9;
@@ -146,7 +146,7 @@ fn bed(rings: u32, policed: bool) -> (Arc<Switch>, Sender, Receiver) {
     let switch = Switch::new("vale0");
     let sender = Sender::attach(&switch, rings);
     let receiver = Receiver::attach(&switch);
-    let policies = policed.then(|| Arc::new(Policies { isolated: true, ..Policies::default() }));
+    let policies = policed.then(|| Arc::new(CompiledPolicies { isolated: true, ..CompiledPolicies::default() }));
     switch.set_policies(sender.id, policies, None);
     (switch, sender, receiver)
 }

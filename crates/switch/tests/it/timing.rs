@@ -10,7 +10,7 @@ use netvale_mem::latency::set_sampling;
 use netvale_policy::bucket::Limit;
 use netvale_port::link::{Link, LinkSettings};
 use netvale_switch::trace::{Trace, TraceOptions};
-use netvale_switch::{Forwarder, Passed, Policies, Switch, Work};
+use netvale_switch::{CompiledPolicies, Forwarder, Passed, Switch, Work};
 
 /// While it lives, one of that many batches is timed, in this process: one test at a time.
 struct Sampling(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
@@ -193,7 +193,7 @@ fn forgotten() {
 fn at_a_rate() {
     let (_alone, switch) = (sampling(1), Switch::new("vale0"));
     let (mut a, mut b) = pair_on(&switch, Make::default());
-    let policies = Policies { rates: vec![Limit::frames(10, 1)], ..Policies::default() };
+    let policies = CompiledPolicies { rates: vec![Limit::frames(10, 1)], ..CompiledPolicies::default() };
     switch.set_policies(a.id, Some(Arc::new(policies)), None);
     let begun = Instant::now();
     send(&mut a, 4);
@@ -215,7 +215,11 @@ fn over_a_link() {
     let settings =
         LinkSettings { impair: Some("delay 20ms".parse().unwrap()), bytes: 1 << 16, ..LinkSettings::default() };
     let (link, end) = Link::new(settings, 1, None, Arc::clone(&a.sent)).unwrap();
-    switch.set_policies(a.id, Some(Arc::new(Policies { link: Some(link), ..Policies::default() })), None);
+    switch.set_policies(
+        a.id,
+        Some(Arc::new(CompiledPolicies { link: Some(link), ..CompiledPolicies::default() })),
+        None,
+    );
     let begun = Instant::now();
     send(&mut a, 5);
     let (put, took) = (timed(&a), begun.elapsed());

@@ -12,7 +12,7 @@ use netvale_policy::vlan::Vlans;
 use netvale_port::DropReason;
 use netvale_switch::filters::{Filters, Rule};
 use netvale_switch::trace::{Record, Trace, TraceOptions};
-use netvale_switch::{Policies, Switch, Work};
+use netvale_switch::{CompiledPolicies, Switch, Work};
 use proptest::prelude::*;
 
 const OPTIONS: TraceOptions = TraceOptions { filter: None, only_drops: false, one_of: 1, room: 256 };
@@ -110,15 +110,15 @@ fn policies() {
     let switch = Switch::new("vale0");
     let [mut a, b] = ports(&switch, 16);
     let rule = Rule::new(true, to_host_2());
-    let policies = Policies {
+    let policies = CompiledPolicies {
         vlans: Some(Vlans::access(7).unwrap()),
         filters: [Filters::new(vec![rule]), Filters::default()],
-        ..Policies::default()
+        ..CompiledPolicies::default()
     };
     switch.set_policies(a.id, Some(Arc::new(policies)), None);
     switch.set_policies(
         b.id,
-        Some(Arc::new(Policies { vlans: Some(Vlans::access(7).unwrap()), ..Policies::default() })),
+        Some(Arc::new(CompiledPolicies { vlans: Some(Vlans::access(7).unwrap()), ..CompiledPolicies::default() })),
         None,
     );
     let trace = traced(&switch, "p0", OPTIONS);
@@ -175,13 +175,13 @@ fn steps_with(trace: &Trace, step: Step) -> usize {
 }
 
 /// The policies of that number.
-fn policies_of(number: u8) -> Option<Policies> {
+fn policies_of(number: u8) -> Option<CompiledPolicies> {
     Some(match number {
-        1 => Policies { vlans: Some(Vlans::access(2).unwrap()), ..Policies::default() },
-        2 => Policies { isolated: true, ..Policies::default() },
+        1 => CompiledPolicies { vlans: Some(Vlans::access(2).unwrap()), ..CompiledPolicies::default() },
+        2 => CompiledPolicies { isolated: true, ..CompiledPolicies::default() },
         3 => {
             let filters = [Filters::default(), Filters::new(vec![Rule::new(true, to_host_2())])];
-            Policies { filters, ..Policies::default() }
+            CompiledPolicies { filters, ..CompiledPolicies::default() }
         }
         _ => return None,
     })

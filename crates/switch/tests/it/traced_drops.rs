@@ -24,7 +24,7 @@ use netvale_ptnet::seats::RxSeat;
 use netvale_switch::filters::{Filters, Rule};
 use netvale_switch::policies::Classes;
 use netvale_switch::trace::{Record, Trace, TraceOptions};
-use netvale_switch::{Forwarder, Passed, Policies, Port, Switch, Work};
+use netvale_switch::{CompiledPolicies, Forwarder, Passed, Port, Switch, Work};
 use netvale_tap::TapEgress;
 use netvale_vxlan::endpoint::SendOptions;
 use netvale_vxlan::{Endpoint, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions};
@@ -75,17 +75,17 @@ fn told(why: DropReason) -> Told {
         DropReason::Vlan => Frame(|| Bed::under(access(7)).send(&[tagged(9)])),
         DropReason::BadTag => Frame(|| Bed::under(access(7)).send(&[tagged(4095)])),
         DropReason::Filter => {
-            Frame(|| Bed::under(Policies { filters: [all(), Filters::default()], ..none() }).send(&[known()]))
+            Frame(|| Bed::under(CompiledPolicies { filters: [all(), Filters::default()], ..none() }).send(&[known()]))
         }
         DropReason::Rate => Frame(no_time),
         DropReason::Storm => {
-            Frame(|| Bed::under(Policies { storm: Classes([few(); 3]), ..none() }).send(&vec![flood(); 9]))
+            Frame(|| Bed::under(CompiledPolicies { storm: Classes([few(); 3]), ..none() }).send(&vec![flood(); 9]))
         }
         DropReason::AddressTaken => Frame(address_taken),
-        DropReason::AddressLimit => {
-            Frame(|| Bed::under(Policies { most_addresses: Some(1), ..none() }).send(&[flood(), frame(255, 5, 0, 60)]))
-        }
-        DropReason::Locked => Frame(|| Bed::under(Policies { locked: true, ..none() }).send(&[flood()])),
+        DropReason::AddressLimit => Frame(|| {
+            Bed::under(CompiledPolicies { most_addresses: Some(1), ..none() }).send(&[flood(), frame(255, 5, 0, 60)])
+        }),
+        DropReason::Locked => Frame(|| Bed::under(CompiledPolicies { locked: true, ..none() }).send(&[flood()])),
         DropReason::Isolated => Frame(isolated),
         DropReason::Loop => Frame(looped),
         DropReason::SpoofedMac => Frame(|| guarded("mac", ethernet(ALIEN, 0x1234, &[0; 46]))),
@@ -151,7 +151,7 @@ impl Bed {
     }
 
     /// The sender has these policies; where the other one is, is known.
-    fn under(policies: Policies) -> Bed {
+    fn under(policies: CompiledPolicies) -> Bed {
         let bed = Bed::new();
         bed.switch.learn(0, word(2), bed.b.id);
         bed.switch.set_policies(bed.a.id, Some(Arc::new(policies)), None);
@@ -163,7 +163,7 @@ impl Bed {
         let settings =
             LinkSettings { impair: Some(words.parse().unwrap()), rates: Vec::new(), bytes, frames: None, seed: 7 };
         let (link, end) = Link::new(settings, 1, None, Arc::default()).unwrap();
-        (Bed::under(Policies { link: Some(link), ..none() }), end)
+        (Bed::under(CompiledPolicies { link: Some(link), ..none() }), end)
     }
 
     fn send(&mut self, frames: &[Vec<u8>]) -> Vec<Record> {
@@ -218,8 +218,8 @@ fn until(mut f: impl FnMut() -> Vec<Record>) -> Vec<Record> {
     }
 }
 
-fn none() -> Policies {
-    Policies::default()
+fn none() -> CompiledPolicies {
+    CompiledPolicies::default()
 }
 
 fn few() -> Option<Limit> {
@@ -244,8 +244,8 @@ fn word(n: u8) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
-fn access(vlan: u16) -> Policies {
-    Policies { vlans: Some(Vlans::access(vlan).unwrap()), ..none() }
+fn access(vlan: u16) -> CompiledPolicies {
+    CompiledPolicies { vlans: Some(Vlans::access(vlan).unwrap()), ..none() }
 }
 
 /// A rule that drops everything.
@@ -367,26 +367,26 @@ impl Ingress for NoTime {
 }
 
 fn no_time() -> Vec<Record> {
-    let mut bed = Bed::under(Policies { rates: vec![Limit::frames(1, 1)], ..none() });
+    let mut bed = Bed::under(CompiledPolicies { rates: vec![Limit::frames(1, 1)], ..none() });
     bed.from(Box::new(NoTime(ingress_of(&vec![flood(); 9]))))
 }
 
 fn address_taken() -> Vec<Record> {
     let mut bed = Bed::new();
-    let policies = Policies { addresses: vec![word(1)], ..none() };
+    let policies = CompiledPolicies { addresses: vec![word(1)], ..none() };
     bed.switch.set_policies(bed.b.id, Some(Arc::new(policies)), None);
     bed.send(&[flood()])
 }
 
 fn isolated() -> Vec<Record> {
-    let isolated = || Policies { isolated: true, ..none() };
+    let isolated = || CompiledPolicies { isolated: true, ..none() };
     let mut bed = Bed::under(isolated());
     bed.switch.set_policies(bed.b.id, Some(Arc::new(isolated())), None);
     bed.send(&[known()])
 }
 
 fn looped() -> Vec<Record> {
-    let mut bed = Bed::under(Policies { loop_guard: true, ..none() });
+    let mut bed = Bed::under(CompiledPolicies { loop_guard: true, ..none() });
     until(|| {
         assert!(bed.b.send(&flood()));
         bed.b.forward(&mut bed.work);
@@ -398,7 +398,7 @@ fn looped() -> Vec<Record> {
 
 fn guarded(checks: &str, frame: Vec<u8>) -> Vec<Record> {
     let guard = Guard::new(checks.parse().unwrap(), GUARDED.parse().unwrap()).unwrap();
-    Bed::under(Policies { guard: Some(guard), ..none() }).send(&[frame])
+    Bed::under(CompiledPolicies { guard: Some(guard), ..none() }).send(&[frame])
 }
 
 fn rogue_query() -> Vec<Record> {
@@ -407,7 +407,7 @@ fn rogue_query() -> Vec<Record> {
     let builder = builder.ipv4([10, 0, 0, 1], [224, 0, 0, 1], 1);
     builder.write(&mut query, etherparse::ip_number::IGMP, &[0x11, 100, 0xee, 0x9b, 0, 0, 0, 0]).unwrap();
     let multicast = Multicast { snooping: true, router: Router::Never, ..Multicast::default() };
-    Bed::under(Policies { multicast, ..none() }).send(&[query])
+    Bed::under(CompiledPolicies { multicast, ..none() }).send(&[query])
 }
 
 fn link_loss() -> Vec<Record> {

@@ -13,7 +13,7 @@ use netvale::Port;
 use netvale_control::attach::{AttachReply, REPLY_LEN};
 use netvale_control::client::Client;
 use netvale_control::succession::{Succession, VERSION};
-use netvale_control::types::{AttachParams, Latency, PortOptions};
+use netvale_control::types::{AttachParams, Latency, Policies, PortOptions};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use sequence::{Came, LIMIT, Reader, Sender, frame, open};
 use up::Up;
@@ -240,7 +240,8 @@ fn successors_that_fail() {
 fn very_many_ports() {
     let d = Up::start(&[]);
     let mut client = Client::connect(d.dir()).expect("it answers");
-    let options = PortOptions { access: Some(7), ..PortOptions::default() };
+    let policies = Policies { access: Some(7), ..Policies::default() };
+    let options = PortOptions { policies, ..PortOptions::default() };
     for number in 0..1200 {
         let switch = format!("vale{}", number / 240);
         let port = format!("null:n{number}");

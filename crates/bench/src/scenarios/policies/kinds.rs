@@ -5,7 +5,7 @@ use netvale_policy::bucket::Limit;
 use netvale_policy::guard::Guard;
 use netvale_policy::vlan::Vlans;
 use netvale_switch::filters::{Filters, Rule};
-use netvale_switch::{Policies, PortId, Switch};
+use netvale_switch::{CompiledPolicies, PortId, Switch};
 
 use super::*;
 use crate::scenarios::embedded::word;
@@ -67,8 +67,8 @@ impl Kind {
         ENDS.iter().for_each(|(port, _)| switch.set_policies(*port, None, None));
     }
 
-    fn policies(self, station: u16, sends: bool) -> Result<Policies> {
-        let mut policies = Policies::default();
+    fn policies(self, station: u16, sends: bool) -> Result<CompiledPolicies> {
+        let mut policies = CompiledPolicies::default();
         if self.has(Kind::Vlan) || self == Kind::Trunk {
             policies.vlans = Some(self.vlans(sends).map_err(|e| failed(&e))?);
         }

@@ -2,7 +2,7 @@
 //! line.
 
 use netvale_port::link::{Link, LinkSettings};
-use netvale_switch::{Forwarder, Policies, Switch, Work};
+use netvale_switch::{CompiledPolicies, Forwarder, Switch, Work};
 
 use super::kinds::Kind;
 use super::*;
@@ -91,7 +91,7 @@ fn line(switch: &Arc<Switch>) -> Result<Forwarder> {
     let settings = LinkSettings { impair, rates: Vec::new(), bytes: BYTES, frames: None, seed: 1 };
     let (link, end) = Link::new(settings, 1, None, Arc::default()).map_err(|error| failed(&error))?;
     let far = Forwarder::of_link(Arc::clone(switch), 0, end);
-    let policies = Policies { link: Some(link), ..Policies::default() };
+    let policies = CompiledPolicies { link: Some(link), ..CompiledPolicies::default() };
     switch.set_policies(0, Some(Arc::new(policies)), None);
     Kind::None.set(switch)?;
     Ok(far)

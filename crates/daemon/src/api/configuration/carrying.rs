@@ -118,9 +118,9 @@ fn prefixed(why: Refusal, what: &str) -> Refusal {
 /// Changes a port's options while frames pass.
 fn adjust(d: &mut Daemon, full: &str, old: &AttachParams, new: &AttachParams) -> Result<(), Refusal> {
     let (was, PortOptions { lossless, mtu, .. }) = (&old.options, new.options.clone());
-    if new.options.policy_values() != was.policy_values() {
-        policies::put(d, full, &new.options)?;
-        policies::tell(d, full, None, &new.options.policy_values());
+    if new.options.policies != was.policies {
+        policies::put(d, full, &new.options.policies)?;
+        policies::tell(d, full, None, &new.options.policies.values());
     }
     if mtu != was.mtu {
         policies::put_mtu(d, full, mtu)?;

@@ -105,7 +105,7 @@ fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
     for option in adjusts.iter().filter_map(|key| AttachOption::find(key)) {
         option.copy(wanted, &mut as_new);
     }
-    as_new = as_new.with_only(&wanted.policy_values()).unwrap_or(as_new);
+    as_new.policies = wanted.policies.clone();
     // The stack behind an interface is a port of its own.
     if !as_new.host {
         as_new.lossless = wanted.lossless;

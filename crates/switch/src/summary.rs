@@ -6,10 +6,10 @@ use netvale_policy::vlan::{Tagging, VlanId, Vlans};
 
 use crate::entry::Entry;
 use crate::fdb::PortId;
-use crate::policies::{KINDS, Policies, kind};
+use crate::policies::{CompiledPolicies, KINDS, kind};
 
 /// A switch of which at least one port has policies, or is traced.
-pub(crate) struct Policed {
+pub(crate) struct PolicySummary {
     /// Whether none has policies.
     pub(crate) is_only_traced: bool,
     /// Whether frames belong to VLANs.
@@ -26,14 +26,14 @@ pub(crate) struct Policed {
     /// Addresses that are behind one port and nowhere else, in order.
     pinned: Vec<(u64, PortId)>,
     /// Those of ports of which nothing is said.
-    blank: Policies,
+    blank: CompiledPolicies,
     default_vlans: Vlans,
 }
 
-impl Policed {
+impl PolicySummary {
     /// A switch of which no port has any.
-    pub(crate) fn none() -> Policed {
-        Policed {
+    pub(crate) fn none() -> PolicySummary {
+        PolicySummary {
             is_only_traced: true,
             vlans: false,
             snoops: false,
@@ -42,12 +42,12 @@ impl Policed {
             is_deep: false,
             looks_at_payload: false,
             pinned: Vec::new(),
-            blank: Policies::default(),
+            blank: CompiledPolicies::default(),
             default_vlans: Vlans::default(),
         }
     }
 
-    pub(crate) fn of(entries: &[Arc<Entry>]) -> Option<Box<Policed>> {
+    pub(crate) fn of(entries: &[Arc<Entry>]) -> Option<Box<PolicySummary>> {
         if entries.iter().all(|entry| entry.port.policies.is_none() && entry.traces.is_empty()) {
             return None;
         }
@@ -65,7 +65,7 @@ impl Policed {
         let is_deep = policies().any(|(_, policies)| policies.filters[1].are_deep());
         let looks_at_payload = policies().any(|(_, policies)| policies.filters[1].reach_payload());
         let snoops = policies().any(|(_, policies)| policies.multicast.needs_groups());
-        Some(Box::new(Policed {
+        Some(Box::new(PolicySummary {
             is_only_traced,
             vlans,
             snoops,
@@ -74,25 +74,25 @@ impl Policed {
             is_deep,
             looks_at_payload,
             pinned,
-            ..Policed::none()
+            ..PolicySummary::none()
         }))
     }
 
     /// The policies of a port.
     #[inline]
-    pub(crate) fn policies<'a>(&'a self, of: &'a Entry) -> &'a Policies {
+    pub(crate) fn policies<'a>(&'a self, of: &'a Entry) -> &'a CompiledPolicies {
         of.port.policies.as_deref().unwrap_or(&self.blank)
     }
 
     /// The VLANs of a port of a switch that has some.
     #[inline]
-    pub(crate) fn vlans<'a>(&'a self, of: &'a Policies) -> &'a Vlans {
+    pub(crate) fn vlans<'a>(&'a self, of: &'a CompiledPolicies) -> &'a Vlans {
         of.vlans.as_ref().unwrap_or(&self.default_vlans)
     }
 
     /// The kind of tag with which frames of a VLAN leave a port; `None` if they do not.
     #[inline]
-    pub(crate) fn kind(&self, of: &Policies, vlan: VlanId) -> Option<usize> {
+    pub(crate) fn kind(&self, of: &CompiledPolicies, vlan: VlanId) -> Option<usize> {
         if self.vlans { self.vlans(of).tagging(vlan).map(kind) } else { Some(0) }
     }
 
