@@ -21,6 +21,7 @@ mod counted;
 mod crowd;
 mod disturb;
 mod error;
+mod frames;
 mod interrupt;
 mod measure;
 mod options;

@@ -37,11 +37,10 @@ pub use misfit::Misfit;
 pub(crate) use misfit::Why;
 pub use netvale_portspec::kinds as kind;
 use netvale_portspec::kinds::{Kind, KindType};
-pub use policies::Rules;
-pub use rule::{BadRule, GivenRule, Rule};
+pub use rule::{BadRule, GivenRule, GivenRules, Rule};
 pub use shape::{Shape, Syntax, mode, numbers, owners_mode};
 pub use table::{OPTIONS, Policies, PortOptions};
-pub use written::{Label, Notation, Written};
+pub use written::{InfoText, Notation, Written};
 
 /// An option.
 pub struct AttachOption {
@@ -62,17 +61,17 @@ pub struct AttachOption {
     pub excludes: &'static [&'static str],
     /// Why they cannot.
     pub why: &'static str,
-    holder: Holder,
+    holder: OptionHolder,
 }
 
 /// What an option is a field of.
-enum Holder {
-    PortOptions(Access<PortOptions>),
-    Policies(Access<Policies>),
+enum OptionHolder {
+    PortOptions(OptionAccess<PortOptions>),
+    Policies(OptionAccess<Policies>),
 }
 
 /// How an option's value gets into what it is a field of, and out of it.
-struct Access<T> {
+struct OptionAccess<T> {
     /// None if it counts as omitted.
     given: fn(&T) -> Option<Value>,
     /// Takes a value whose shape has been checked, but for the syntax of texts. False if it is none of the field's.
@@ -200,7 +199,7 @@ impl AttachOption {
     /// Whether it is a policy, which can be changed while frames pass.
     #[must_use]
     pub fn is_policy(&self) -> bool {
-        matches!(self.holder, Holder::Policies(_))
+        matches!(self.holder, OptionHolder::Policies(_))
     }
 
     /// Whether it decides which frames of others come to the port, or makes the switch another one for everybody:
@@ -244,16 +243,16 @@ impl AttachOption {
     #[must_use]
     pub fn given(&self, options: &PortOptions) -> Option<Value> {
         match &self.holder {
-            Holder::PortOptions(access) => (access.given)(options),
-            Holder::Policies(access) => (access.given)(&options.policies),
+            OptionHolder::PortOptions(access) => (access.given)(options),
+            OptionHolder::Policies(access) => (access.given)(&options.policies),
         }
     }
 
     /// Gives some options the value that it has among others.
     pub fn copy(&self, from: &PortOptions, to: &mut PortOptions) {
         match &self.holder {
-            Holder::PortOptions(access) => (access.copy)(from, to),
-            Holder::Policies(access) => (access.copy)(&from.policies, &mut to.policies),
+            OptionHolder::PortOptions(access) => (access.copy)(from, to),
+            OptionHolder::Policies(access) => (access.copy)(&from.policies, &mut to.policies),
         }
     }
 
@@ -263,12 +262,12 @@ impl AttachOption {
     /// Name, value and what is expected, if the value has not the option's shape.
     pub fn put(&self, options: &mut PortOptions, value: Value) -> Result<(), String> {
         match &self.holder {
-            Holder::PortOptions(access) => self.put_in(access, options, value),
-            Holder::Policies(access) => self.put_in(access, &mut options.policies, value),
+            OptionHolder::PortOptions(access) => self.put_in(access, options, value),
+            OptionHolder::Policies(access) => self.put_in(access, &mut options.policies, value),
         }
     }
 
-    fn put_in<T>(&self, access: &Access<T>, holder: &mut T, value: Value) -> Result<(), String> {
+    fn put_in<T>(&self, access: &OptionAccess<T>, holder: &mut T, value: Value) -> Result<(), String> {
         if self.shape.admits_unread(&value) && (access.put)(holder, value.clone()) {
             return Ok(());
         }

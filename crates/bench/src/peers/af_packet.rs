@@ -1,8 +1,8 @@
 //! AF_PACKET over a veth pair: the kernel's raw path without a switch.
 
+use crate::frames::frame;
 use crate::peers::packets;
 use crate::prelude::*;
-use crate::scenarios::traffic::frame;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 
 const NAME: &str = "af-packet-veth";

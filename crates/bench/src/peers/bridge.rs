@@ -4,9 +4,9 @@
 //! queueing discipline, or one write a frame on a TAP, which knows no batches) and takes what arrives. The figure is
 //! what both receive.
 
+use crate::frames::frame;
 use crate::peers::packets;
 use crate::prelude::*;
-use crate::scenarios::traffic::frame;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 use crate::sys::tapdev::TapDevice;
 

@@ -2,11 +2,11 @@
 //!
 //! Frames come from and go to packet sockets at veths into the bridges; TCP runs between namespaces at such veths.
 
+use crate::frames::frame;
 use crate::peers::across::{OneWay, stream};
 use crate::peers::iperf;
 use crate::peers::underlay::{self, Underlay, VNI, vtep};
 use crate::prelude::*;
-use crate::scenarios::traffic::frame;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 
 /// The peer.

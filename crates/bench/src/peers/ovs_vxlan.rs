@@ -5,6 +5,7 @@
 //! sleep for want of frames, and a program that sleeps, too. The underlay's veth belongs to DPDK's net_af_xdp, the
 //! fastest of what OVS can put there.
 
+use crate::frames::frame;
 use crate::peers::across::{OneWay, stream};
 use crate::peers::iperf;
 use crate::peers::open_vswitch::{NEEDS, SWITCH_PAGES, Switch};
@@ -12,7 +13,6 @@ use crate::peers::station::Station;
 use crate::peers::testpmd::{self, Place};
 use crate::peers::underlay::{self, ETHTOOL, INTERFACE, Underlay, VNI, vtep};
 use crate::prelude::*;
-use crate::scenarios::traffic::frame;
 use crate::sys::rawsock::batch;
 
 /// The longest wait for the first frame, connecting and learning addresses included.

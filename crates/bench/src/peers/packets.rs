@@ -4,8 +4,8 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::frames::frame;
 use crate::prelude::*;
-use crate::scenarios::traffic::frame;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 
 /// The role of a sender.

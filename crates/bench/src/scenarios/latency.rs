@@ -3,8 +3,8 @@
 //! While polling, one thread has both ports and takes the time from sync to arrival. Sleeping, two threads play
 //! ping-pong and half a round trip is the one-way time, as in the peers.
 
-use super::traffic::LINE;
 use super::*;
+use crate::frames::LINE;
 use crate::peers::pingpong::{self, Game, Side, empty_histogram};
 
 /// Round trips between two looks at the clock of the window.

@@ -24,13 +24,14 @@ pub mod vhost;
 pub mod vxlan;
 
 use crate::crowd;
+use crate::frames::{address, frame};
 use crate::measure::Measure;
 use crate::peers::packets;
 use crate::prelude::*;
 use crate::sys::worker::Role;
 use own::{Daemon, VALE, failed};
 use stations::{FIRST_SENDER, Plan, Stations};
-use traffic::{Receiver, SLOTS, Sender, Touch, address, frame};
+use traffic::{Receiver, SLOTS, Sender, Touch};
 
 /// The roles of our own worker processes, by name.
 pub const ROLES: &[(&str, Role)] = &[

@@ -6,7 +6,8 @@ use libc::{POLLIN, POLLOUT};
 
 use super::own::open;
 use super::*;
-use crate::sys::netmap_api::{ApiPort, LINE};
+use crate::frames::LINE;
+use crate::sys::netmap_api::ApiPort;
 use crate::sys::pcap_api::{Capture, Tally};
 
 /// The role of a sender with a netvale port.

@@ -8,11 +8,10 @@ use netvale_mem::RingMem;
 use netvale_mem::appl::AppRing;
 
 use super::*;
+use crate::frames::LINE;
 
 /// An empty virtio-net header.
 const HEADER: [u8; 12] = [0; 12];
-/// The first cache line of a frame, as far as the shortest frame goes: what testpmd's forwarding modes touch, too.
-pub const LINE: usize = 60;
 /// Slots of a ring: buffers of both directions stay in a second-level cache of 2 MiB, at 1,500 bytes, too.
 pub const SLOTS: u32 = 512;
 /// The number of frames ahead that the applications prefetch buffers, as DPDK's and netmap's do: another core wrote
@@ -88,22 +87,6 @@ impl Touch {
             Self::All => "all bytes of each frame written and read",
         }
     }
-}
-
-/// A locally administered address. Stations are numbered from 0 to 65,535.
-pub fn address(station: u16) -> [u8; 6] {
-    let [high, low] = station.to_be_bytes();
-    [2, 0, 0, 0, high, low]
-}
-
-/// A frame between two stations.
-pub fn frame(to: u16, from: u16, len: u32) -> Vec<u8> {
-    let mut bytes = vec![0u8; (len as usize).max(LINE)];
-    bytes[..6].copy_from_slice(&address(to));
-    bytes[6..12].copy_from_slice(&address(from));
-    // An experimental EtherType (IEEE 802, local experimental 1).
-    bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
-    bytes
 }
 
 /// Bytes 6 to 13 of every frame: the sender's address, without the station's number. What follows may be a tag that the

@@ -11,9 +11,7 @@ use netvale_abi::{NETMAP_API, NetmapIf, NetmapRing, NetmapSlot};
 use netvale_portspec::PortName;
 
 use crate::error::{BenchError, Result};
-
-/// Bytes of a frame that are written and read.
-pub const LINE: usize = 60;
+use crate::frames::LINE;
 
 /// A registered, mapped port with one ring each way.
 pub struct ApiPort {

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use libc::{c_char, c_int, c_uint, c_void, timeval};
 
 use crate::error::{BenchError, Result};
-use crate::sys::netmap_api::LINE;
+use crate::frames::LINE;
 
 const ERRBUF_SIZE: usize = 256;
 

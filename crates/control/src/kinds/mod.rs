@@ -74,7 +74,7 @@ of_kinds! {
 impl KindStats {
     /// About how many counters it has.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn counters(&self) -> usize {
         match self {
             KindStats::Vxlan(tunnel) => 4 * tunnel.remotes.len(),
         }

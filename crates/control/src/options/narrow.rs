@@ -5,7 +5,8 @@ use netvale_policy::vlan::Vlans;
 
 use super::Policies;
 use super::misfit::Misfit;
-use super::policies::{Rules, is_on};
+use super::policies::is_on;
+use super::rule::GivenRules;
 
 impl Policies {
     /// The first one that allows more than `most` does.
@@ -40,7 +41,7 @@ fn is_same<T: PartialEq>(is: &Option<T>, most: &Option<T>) -> bool {
 }
 
 /// The first rule that matches decides: others behind the first ones decide about what these leave.
-fn begins_with(is: &Rules, most: &Rules) -> bool {
+fn begins_with(is: &GivenRules, most: &GivenRules) -> bool {
     is.as_deref().unwrap_or_default().starts_with(most.as_deref().unwrap_or_default())
 }
 

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 
 use super::burst::usual_burst;
 use super::misfit::Misfit;
-use super::rule::GivenRule;
+use super::rule::{GivenRule, GivenRules};
 use super::written::Written;
-use super::{Access, AttachOption, Holder, OPTIONS, Policies};
+use super::{AttachOption, OPTIONS, OptionAccess, OptionHolder, Policies};
 
 /// The part of a second of whose bytes wait for a rate if nothing is said, and bounds of that.
 const QUEUE_PART: u64 = 20;
@@ -21,14 +21,11 @@ const MOST_QUEUE: u64 = 64 << 20;
 const MOST_UNDER_WAY: u64 = 1 << 30;
 const MOST_FRAMES: u32 = 1 << 24;
 
-/// A filter's rules: their texts, and what these were read as.
-pub type Rules = Option<Vec<Written<GivenRule>>>;
-
 /// All policies there are.
-fn all() -> impl Iterator<Item = (&'static AttachOption, &'static Access<Policies>)> {
+fn all() -> impl Iterator<Item = (&'static AttachOption, &'static OptionAccess<Policies>)> {
     OPTIONS.iter().filter_map(|option| match &option.holder {
-        Holder::Policies(access) => Some((option, access)),
-        Holder::PortOptions(_) => None,
+        OptionHolder::Policies(access) => Some((option, access)),
+        OptionHolder::PortOptions(_) => None,
     })
 }
 
@@ -93,7 +90,7 @@ impl Policies {
 
     /// The rules for what the port sends, and for what it gets.
     #[must_use]
-    pub fn rules(&self) -> [&Rules; 2] {
+    pub fn rules(&self) -> [&GivenRules; 2] {
         [&self.filter_in, &self.filter_out]
     }
 

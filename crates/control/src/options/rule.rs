@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 use netvale_policy::bpf::{Program, Unparsed};
 
-use super::written::Written;
+use super::written::{Notation, Written};
 
 /// Characters of an expression.
 const MOST: usize = 1024;
@@ -42,6 +42,15 @@ pub enum GivenRule {
     },
     /// The compiled rule.
     Compiled(Rule),
+}
+
+/// A filter's rules: their texts, and what these were read as.
+pub type GivenRules = Option<Vec<Written<GivenRule>>>;
+
+impl Notation for GivenRule {
+    fn read(text: &str) -> Option<GivenRule> {
+        text.parse().ok()
+    }
 }
 
 /// A rule that is compiled, in place of one that was not.

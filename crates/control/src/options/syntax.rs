@@ -8,7 +8,7 @@ use netvale_policy::vlan::{Protocol, VlanSet};
 use super::group::RateGroup;
 use super::rule::GivenRule;
 use super::shape::Syntax;
-use super::written::{Label, Notation};
+use super::written::{InfoText, Notation};
 
 /// Whether a text is one of those.
 fn is<T: Notation>(text: &str) -> bool {
@@ -16,8 +16,11 @@ fn is<T: Notation>(text: &str) -> bool {
 }
 
 /// What a port is, for people.
-pub static INFO: Syntax =
-    Syntax { what: "up to 128 bytes of text, without control characters", example: "shop/web-1", check: is::<Label> };
+pub static INFO: Syntax = Syntax {
+    what: "up to 128 bytes of text, without control characters",
+    example: "shop/web-1",
+    check: is::<InfoText>,
+};
 
 /// VLANs of a trunk.
 pub static VLANS: Syntax = Syntax { what: "VLANs such as 10,20-30, or all", example: "10,20-30", check: is::<VlanSet> };

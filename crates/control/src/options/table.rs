@@ -6,9 +6,9 @@ use netvale_policy::units::{Rate, Size};
 use netvale_policy::vlan::{Protocol, VlanSet};
 
 use super::field::Field;
-use super::policies::Rules;
-use super::written::{Label, Written};
-use super::{Access, AttachOption, Heading, Holder, KindType, OptionsOf, RateGroup, Shape, syntax};
+use super::rule::GivenRules;
+use super::written::{InfoText, Written};
+use super::{AttachOption, Heading, KindType, OptionAccess, OptionHolder, OptionsOf, RateGroup, Shape, syntax};
 use crate::mac::Mac;
 
 /// Makes [`PortOptions`], [`Policies`], [`OPTIONS`] and the typed views of one kind's options out of the same rows. A
@@ -34,8 +34,8 @@ macro_rules! options {
             pub policies: Policies,
         }
 
-        /// The policies of a port, as they are given. Their text is read once, and they stay as they are on the way from
-        /// a request or a file to the switch. What is none is the default.
+        /// The policies of a port, as they are given. Their text is read once, and they stay as they are on the way
+        /// from a request or a file to the switch. What is none is the default.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Policies {
             $( $(#[doc = $policy_doc])+ pub $policy: $policy_type, )+
@@ -77,7 +77,7 @@ macro_rules! options {
             default: $default,
             excludes: options!(@or [$($excludes)?] &[]),
             why: options!(@or [$($why)?] ""),
-            holder: Holder::$holder(Access {
+            holder: OptionHolder::$holder(OptionAccess {
                 given: |holder| holder.$field.given(),
                 put: |holder, value| holder.$field.put(value),
                 copy: |from, to| to.$field.clone_from(&from.$field),
@@ -327,7 +327,7 @@ options! {
     policies:
 
     /// What the port is, for people: shown beside its name. 'netvale-cni' says the container's name.
-    info: Option<Written<Label>> = "info" {
+    info: Option<Written<InfoText>> = "info" {
         value: "TEXT" Shape::Written(&syntax::INFO),
         under: About,
         default: "",
@@ -524,13 +524,13 @@ options! {
     }
     /// Rules for what the port sends, in order; the first that a frame fits decides: 'drop' or 'pass', and what fits in
     /// the language of pcap-filter(7).
-    filter_in: Rules = "filter_in" {
+    filter_in: GivenRules = "filter_in" {
         value: "RULE" Shape::List(&syntax::RULE),
         under: Filters,
         default: "everything passes",
     }
     /// Rules for what the port gets.
-    filter_out: Rules = "filter_out" {
+    filter_out: GivenRules = "filter_out" {
         value: "RULE" Shape::List(&syntax::RULE),
         under: Filters,
         default: "everything passes",

@@ -11,7 +11,6 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::group::RateGroup;
-use super::rule::GivenRule;
 
 /// A value that is read from text.
 pub trait Notation: Sized {
@@ -91,11 +90,11 @@ impl<'de, T: Notation> Deserialize<'de> for Written<T> {
 
 /// Up to 128 bytes for people, without control characters: there is nothing to read in them.
 #[derive(Clone, Copy, Debug)]
-pub struct Label;
+pub struct InfoText;
 
-impl Notation for Label {
-    fn read(text: &str) -> Option<Label> {
-        ((1..=128).contains(&text.len()) && !text.contains(netvale_portspec::is_hidden)).then_some(Label)
+impl Notation for InfoText {
+    fn read(text: &str) -> Option<InfoText> {
+        ((1..=128).contains(&text.len()) && !text.contains(netvale_portspec::is_hidden)).then_some(InfoText)
     }
 }
 
@@ -123,4 +122,4 @@ macro_rules! parsed {
     )+};
 }
 
-parsed! { VlanSet Protocol Addresses Checks GivenRule RateGroup Spec }
+parsed! { VlanSet Protocol Addresses Checks RateGroup Spec }

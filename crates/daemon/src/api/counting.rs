@@ -139,7 +139,7 @@ fn details(record: &Record, name: &str) -> PortDetails {
 
 fn counters_in(port: &PortDetails) -> usize {
     let rules = port.policies.as_ref().map_or(0, |policies| policies.in_rules.len() + policies.out_rules.len());
-    let of_kind = port.of_kind.as_ref().map_or(0, KindStats::len);
+    let of_kind = port.of_kind.as_ref().map_or(0, KindStats::counters);
     let parts = port.latency.as_ref().map_or(0, |latency| latency.parts.len());
     8 + 3 * (port.ingress.len() + port.egress.len())
         + port.in_drops.len()

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use netvale_control::types::Policies;
 use netvale_policy::bucket::Limit;
 use netvale_policy::impair::Spec;
+use netvale_policy::units::{Rate, Size};
 use netvale_port::domain::TimeDomain;
 use netvale_port::link::{Link, LinkEnd, LinkSettings};
 use netvale_port::{Egress, RingCounters};
@@ -14,7 +15,6 @@ use netvale_switch::{Forwarder, LinkTask, PortId, Switch};
 use rustix::io::Errno;
 
 use super::handed::domain_of;
-use super::policies::limits;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::permission;
@@ -24,6 +24,13 @@ use crate::worker::Job;
 
 /// How often a worker is asked to deliver what is under way on a link that ends.
 const ROUNDS: u32 = 64;
+
+/// A rate in bits, and one in frames, of which a hundredth of a second may pass together.
+pub fn limits(bits: Option<(Rate, Size)>, frames: Option<u32>) -> Vec<Limit> {
+    let bits = bits.map(|(rate, burst)| Limit::bits(rate.bits(), burst.bytes()));
+    let frames = frames.map(|frames| Limit::frames(frames.into(), frames.div_ceil(100).into()));
+    bits.into_iter().chain(frames).collect()
+}
 
 /// What a port's links are like: the one on which it sends, and the one on which it gets frames.
 pub fn settings(policies: &Policies) -> [Option<LinkSettings>; 2] {

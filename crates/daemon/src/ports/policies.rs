@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use netvale_control::options::{AttachOption, GivenRule, MTU, Misfit, RateGroup, Rule, Rules, Written};
+use netvale_control::options::{AttachOption, GivenRule, GivenRules, MTU, Misfit, RateGroup, Rule, Written};
 use netvale_control::types::{Direction, EventName, Mac, Policies, PortOptions, RuleInfo, SetParams};
 use netvale_policy::bucket::{Limit, MEMBERS, Share};
-use netvale_policy::units::{Rate, Size};
 use netvale_switch::CompiledPolicies;
 use netvale_switch::filters::{self, Filters};
 use netvale_switch::policies::Classes;
@@ -26,7 +25,7 @@ pub struct Known<'a>([Vec<(&'a Written<GivenRule>, Arc<filters::Rule>)>; 2]);
 
 impl<'a> Known<'a> {
     fn of(policies: &'a Policies, compiled: Option<&CompiledPolicies>) -> Known<'a> {
-        let of = |dir: usize, given: &'a Rules| {
+        let of = |dir: usize, given: &'a GivenRules| {
             let rules = compiled.map_or(&[][..], |compiled| compiled.filters[dir].rules());
             given.iter().flatten().zip(rules.iter().cloned()).collect()
         };
@@ -111,25 +110,18 @@ fn compile_all(policies: &Policies, known: Known<'_>) -> Result<CompiledPolicies
         link: None,
         guard: policies.guard()?,
         filters: compile_filters(policies, known)?,
-        rates: limits(policies.rates()[0], policies.pps_in),
+        rates: links::limits(policies.rates()[0], policies.pps_in),
     })
 }
 
 fn compile_filters(policies: &Policies, mut known: Known<'_>) -> Result<[Filters; 2], Misfit> {
     policies.check_rules()?;
-    let mut filters = |dir: usize, given: &Rules| {
+    let mut filters = |dir: usize, given: &GivenRules| {
         let compiled = given.iter().flatten().filter_map(|given| Some((given, given.compiled().ok()?)));
         Filters::new(compiled.map(|(given, rule)| known.rule(dir, given, rule)).collect())
     };
     let [sent, got] = policies.rules();
     Ok([filters(0, sent), filters(1, got)])
-}
-
-/// A rate in bits, and one in frames, of which a hundredth of a second may pass together.
-pub fn limits(bits: Option<(Rate, Size)>, frames: Option<u32>) -> Vec<Limit> {
-    let bits = bits.map(|(rate, burst)| Limit::bits(rate.bits(), burst.bytes()));
-    let frames = frames.map(|frames| Limit::frames(frames.into(), frames.div_ceil(100).into()));
-    bits.into_iter().chain(frames).collect()
 }
 
 /// Changes policies of a port while frames pass.
@@ -165,7 +157,8 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
             record.policies_are_set |= is_trusted(caller);
         }
     }
-    tracing::info!(port = asked.port, uid = caller.uid, policies = %JsonValue::from(policies.values()), "policies were set");
+    let shown = JsonValue::from(policies.values());
+    tracing::info!(port = asked.port, uid = caller.uid, policies = %shown, "policies were set");
     tell(d, &asked.port, Some(caller), &asked.set);
     Ok(())
 }

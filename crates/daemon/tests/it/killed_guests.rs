@@ -80,9 +80,12 @@ fn traffic(managed: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
     assert!(again.0 <= TIMES as u32 * BURST, "{} frames came again", again.0);
 }
 
+/// Plays a guest at a socket, with a program on its switch. What it calls kills the daemon.
+type Play<'a> = dyn FnMut(&Path, &mut dyn End, &mut dyn FnMut()) + 'a;
+
 /// Attaches the device `kind` of a guest, with a policy, beside two programs' ports, and has `play` play a guest there,
 /// again and again. Each daemon is killed under it: the port says why its guest is gone, and all else goes on.
-fn lost(kind: &str, mut options: Value, play: &mut dyn FnMut(&Path, &mut dyn End, &mut dyn FnMut())) {
+fn lost(kind: &str, mut options: Value, play: &mut Play<'_>) {
     let managed = Daemon::managed(MORE);
     options["storm_mcast"] = json!(1000);
     let path = attach(&managed, kind, options);

@@ -73,6 +73,11 @@ fn any_sent() -> impl Strategy<Value = Sent> {
     })
 }
 
+/// A port's policies that are its VLANs.
+fn with_vlans(vlans: Vlans) -> CompiledPolicies {
+    CompiledPolicies { vlans: Some(vlans), ..CompiledPolicies::default() }
+}
+
 /// A switch with VLANs in a few lines.
 struct Model {
     vlans: Vec<Vlans>,
@@ -113,7 +118,8 @@ proptest! {
         let (switch, mut work) = (Switch::new("vale-test"), Work::default());
         let mut ports: [TestPort; 5] = ports(&switch);
         for (port, vlans) in ports.iter().zip(&vlans) {
-            switch.set_policies(port.id, vlans.clone().map(|v| Arc::new(CompiledPolicies { vlans: Some(v), ..CompiledPolicies::default() })), None);
+            let policies = vlans.clone().map(|vlans| Arc::new(with_vlans(vlans)));
+            switch.set_policies(port.id, policies, None);
         }
         let vlans = vlans.into_iter().map(Option::unwrap_or_default).collect();
         let mut model = Model { vlans, table: HashMap::new() };
@@ -145,9 +151,9 @@ proptest! {
     fn batches_are_in_order(sent in proptest::collection::vec((any_sent(), 1usize..6), 1..30), filtered: bool) {
         let (switch, mut work) = (Switch::new("vale-test"), Work::default());
         let mut ports: [TestPort; 5] = ports(&switch);
-        let trunk = || CompiledPolicies { vlans: Some(Vlans::trunk("1-3".parse().unwrap(), Some(1)).unwrap()), ..CompiledPolicies::default() };
+        let trunk = || with_vlans(Vlans::trunk("1-3".parse().unwrap(), Some(1)).unwrap());
         ports[..2].iter().for_each(|port| set(&switch, port, trunk()));
-        set(&switch, &ports[2], CompiledPolicies { vlans: Some(Vlans::access(2).unwrap()), ..CompiledPolicies::default() });
+        set(&switch, &ports[2], with_vlans(Vlans::access(2).unwrap()));
         let vlans = [trunk().vlans, trunk().vlans, Some(Vlans::access(2).unwrap()), None, None];
         let mut model = Model { vlans: vlans.map(Option::unwrap_or_default).into(), table: HashMap::new() };
         // They are known, so that most frames go to one port.
@@ -196,11 +202,7 @@ fn addresses_by_vlan() {
     let (switch, mut work) = (Switch::new("vale-test"), Work::default());
     let mut ports: [TestPort; 5] = ports(&switch);
     for (port, vlan) in ports.iter().zip([1, 2, 1, 2, 2]) {
-        set(
-            &switch,
-            port,
-            CompiledPolicies { vlans: Some(Vlans::access(vlan).unwrap()), ..CompiledPolicies::default() },
-        );
+        set(&switch, port, with_vlans(Vlans::access(vlan).unwrap()));
     }
     for port in &mut ports[..2] {
         assert!(port.send(&frame(255, 7, 0, 60)));
@@ -229,7 +231,7 @@ fn nobody_gets_it() {
     let switch = Switch::new("vale-test");
     let mut work = Work::default();
     let mut ports: [TestPort; 3] = ports(&switch);
-    let access = |vlan| CompiledPolicies { vlans: Some(Vlans::access(vlan).unwrap()), ..CompiledPolicies::default() };
+    let access = |vlan| with_vlans(Vlans::access(vlan).unwrap());
     set(&switch, &ports[0], access(10));
     for (to, vlan, lost) in [(255, 20, 1), (77, 20, 2), (255, 10, 2), (77, 10, 2)] {
         set(&switch, &ports[1], access(vlan));
@@ -454,10 +456,9 @@ fn deep_filters_and_tags() {
     let mut ports: [TestPort; 2] = std::array::from_fn(|n| attach(&switch, &format!("p{n}"), make));
     let insn = |code, k| Insn { code, jt: 0, jf: 0, k };
     let deep = Program::verify(&[insn(0x30, 1000), insn(0x16, 0)]).unwrap();
-    let vlans = |vlans: Vlans| CompiledPolicies { vlans: Some(vlans), ..CompiledPolicies::default() };
     let filters = [Filters::new(vec![Rule::new(true, deep)]), Filters::default()];
-    set(&switch, &ports[0], CompiledPolicies { filters, ..vlans(Vlans::access(10).unwrap()) });
-    set(&switch, &ports[1], vlans(Vlans::trunk("10".parse().unwrap(), None).unwrap()));
+    set(&switch, &ports[0], CompiledPolicies { filters, ..with_vlans(Vlans::access(10).unwrap()) });
+    set(&switch, &ports[1], with_vlans(Vlans::trunk("10".parse().unwrap(), None).unwrap()));
     let frames: Vec<_> = (0..250).map(|i| frame(255, 1, i, 1400 + usize::from(i))).collect();
     send(&mut ports[0], &mut work, &frames);
     let expected: Vec<_> = frames.iter().map(|frame| tagged(frame, &[tag(Protocol::Dot1q, 10)])).collect();
