@@ -287,7 +287,7 @@ fn set_policies(d: &Daemon, full: &str, set: &Map<String, Value>, caller: Caller
     let mut set = set.clone();
     set.remove(MTU);
     let policies = record.policies.with(&set).or_else(|what| refuse(Errno::INVAL, what))?;
-    let change = Change { policies: &policies, names: &|key| set.contains_key(key) };
+    let change = NewPolicies { policies: &policies, names: &|key| set.contains_key(key) };
     policies::may_set(d, caller, switch.name(), full, &change)?;
     policies::is_within(d, switch.name(), &policies)
 }
@@ -300,7 +300,7 @@ pub fn may_begin_with(d: &Daemon, caller: Caller, at: &SwitchPort, policies: &Po
     if is_trusted(caller) {
         return Ok(());
     }
-    let change = Change { policies, names: &|key| policies.get(key).is_some() };
+    let change = NewPolicies { policies, names: &|key| policies.get(key).is_some() };
     policies::may_set(d, caller, &at.switch, &at.full(), &change)?;
     policies::is_within(d, &at.switch, policies)
 }
@@ -486,7 +486,7 @@ mod sharing;
 mod tests;
 
 pub use files::{configured_folders, place, unreached};
-use policies::Change;
+use policies::NewPolicies;
 pub use quota::{
     allowance, may_connect, may_have_bytes, may_have_memory, may_have_rings, may_leave_unread, may_subscribe,
     may_trace, most_addresses,

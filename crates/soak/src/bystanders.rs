@@ -14,8 +14,6 @@ use crate::world::World;
 
 /// A bystander may wait so long for a frame, on a machine that is busy with attackers. Longer is a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The pair whose frames no daemon moves.
-const COMPARED: &str = "pipe";
 /// Numbers of flows between those of two kinds.
 const FLOWS: u32 = 16;
 
@@ -157,10 +155,10 @@ impl Bystanders {
     /// Waits that were too long: those that can be judged by now, or all.
     pub fn waits(&mut self, all: bool) -> Vec<String> {
         for (number, one) in self.all.iter().enumerate() {
-            self.waits.add(number, one.books.waits(), one.kind.name == COMPARED);
+            self.waits.add(number, one.kind, one.books.waits());
         }
         let mut wrong = Vec::new();
-        for WaitOf { pair, wait } in self.waits.judged(all) {
+        for WaitOf { pair, wait, .. } in self.waits.judged(all) {
             let one = &mut self.all[pair];
             one.longest_wait[wait.flow] = one.longest_wait[wait.flow].max(wait.own);
             if wait.is_too_long() {

@@ -1,5 +1,6 @@
 //! What a daemon has: descriptors, threads, memory, files. Compared when nobody but the bystanders is there.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -19,15 +20,47 @@ const OWN_KB: u64 = 16 << 10;
 /// The same with all that it shares.
 const RESIDENT_KB: u64 = 48 << 10;
 
+/// How many there are of each name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NameCounts(BTreeMap<String, usize>);
+
+impl NameCounts {
+    /// How many there are.
+    pub fn all(&self) -> usize {
+        self.0.values().sum()
+    }
+
+    /// Those of which there are more than before.
+    fn beyond(&self, before: &NameCounts) -> String {
+        let more = self.0.iter().filter_map(|(name, &now)| {
+            let then = before.0.get(name).copied().unwrap_or(0);
+            (now > then).then(|| format!("{name} {then} to {now}"))
+        });
+        more.collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl<S: AsRef<str>> FromIterator<S> for NameCounts {
+    /// Numbers in names, which are those of inodes and queues, are left out.
+    fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Self {
+        let mut counts = BTreeMap::new();
+        for name in names {
+            let name = name.as_ref().replace(|digit: char| digit.is_ascii_digit(), "");
+            *counts.entry(name).or_default() += 1;
+        }
+        NameCounts(counts)
+    }
+}
+
 /// What a daemon has.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
-    /// Open descriptors.
-    pub descriptors: usize,
+    /// Open descriptors, by what they are.
+    pub descriptors: NameCounts,
     /// Threads.
-    pub threads: usize,
-    /// Shared mappings.
-    pub mappings: usize,
+    pub threads: NameCounts,
+    /// Shared mappings, by what they are of.
+    pub mappings: NameCounts,
     /// Memory of its own, in kilobytes (RssAnon).
     pub own_kb: u64,
     /// All its memory, in kilobytes (VmRSS).
@@ -42,7 +75,7 @@ impl Counts {
     /// What a daemon has now.
     pub fn of(daemon: &Netvale) -> Counts {
         let path = |what: &str| format!("/proc/{}/{what}", daemon.id());
-        let entries = |what: &str| fs::read_dir(path(what)).map_or(0, Iterator::count);
+        let entries = |what: &str| fs::read_dir(path(what)).into_iter().flatten().flatten().map(|entry| entry.path());
         let text = |what: &str| fs::read_to_string(path(what)).unwrap_or_default();
         let status = text("status");
         let kilobytes = |key: &str| {
@@ -55,9 +88,9 @@ impl Counts {
         let mut ports: Vec<String> = listed.unwrap_or_default().into_iter().map(|port| port.name).collect();
         ports.sort();
         Counts {
-            descriptors: entries("fd"),
-            threads: entries("task"),
-            mappings: text("maps").lines().filter(is_shared).count(),
+            descriptors: entries("fd").flat_map(fs::read_link).map(|target| target.display().to_string()).collect(),
+            threads: entries("task").flat_map(|task| fs::read_to_string(task.join("comm"))).map(trimmed).collect(),
+            mappings: text("maps").lines().filter(is_shared).map(mapped_file).collect(),
             own_kb: kilobytes("RssAnon:"),
             resident_kb: kilobytes("VmRSS:"),
             files: daemon.files(),
@@ -73,14 +106,18 @@ impl Counts {
                 more.push(format!("{what}: {then} before, {now} now"));
             }
         };
-        let number = |n: usize| n as u64;
-        let fds = [self, before].map(|counts| number(counts.descriptors));
-        check(fds[0] <= fds[1], "descriptors", fds[0], fds[1]);
-        check(self.threads <= before.threads, "threads", number(self.threads), number(before.threads));
-        check(self.mappings <= before.mappings, "shared mappings", number(self.mappings), number(before.mappings));
         check(self.own_kb <= before.own_kb + OWN_KB, "memory of its own (KB)", self.own_kb, before.own_kb);
         let resident = [self.resident_kb, before.resident_kb];
         check(resident[0] <= resident[1] + RESIDENT_KB, "resident memory (KB)", resident[0], resident[1]);
+        for (what, now, then) in [
+            ("descriptors", &self.descriptors, &before.descriptors),
+            ("threads", &self.threads, &before.threads),
+            ("shared mappings", &self.mappings, &before.mappings),
+        ] {
+            if now.all() > then.all() {
+                more.push(format!("{what}: {} before, {} now ({})", then.all(), now.all(), now.beyond(then)));
+            }
+        }
         for (what, now, then) in [("files", &self.files, &before.files), ("ports", &self.ports, &before.ports)] {
             if now != then {
                 more.push(format!("{what}: {then:?} before, {now:?} now"));
@@ -88,6 +125,15 @@ impl Counts {
         }
         more
     }
+}
+
+fn trimmed(name: String) -> String {
+    name.trim_end().to_owned()
+}
+
+/// The file of a line of /proc/PID/maps.
+fn mapped_file(line: &str) -> String {
+    line.split_ascii_whitespace().skip(5).collect::<Vec<_>>().join(" ")
 }
 
 /// Removes the persistent ports that attackers made: such a port stays for its user, within the quota, when its maker
@@ -120,7 +166,8 @@ pub fn settles(daemon: &Netvale, before: &Counts) -> (Counts, Vec<String>) {
 /// Waits until what a daemon has stays the same for a while, longer than it waits before it gives memory back.
 pub fn rests(daemon: &Netvale) -> Counts {
     const SAME: u32 = 30;
-    let key = |counts: &Counts| (counts.descriptors, counts.threads, counts.mappings, counts.ports.clone());
+    let key =
+        |counts: &Counts| (counts.descriptors.all(), counts.threads.all(), counts.mappings.all(), counts.ports.clone());
     let (mut last, mut same) = (Counts::of(daemon), 0);
     until(LIMIT, Duration::from_millis(100), || {
         let now = Counts::of(daemon);
@@ -138,9 +185,16 @@ mod tests {
     /// Objective: less is no leak, some memory is none, and anything else more is named.
     #[test]
     fn leaks() {
-        let before = Counts { descriptors: 9, threads: 3, mappings: 2, own_kb: 1000, ..Counts::default() };
-        assert!(Counts { descriptors: 8, own_kb: 9000, ..before.clone() }.beyond(&before).is_empty());
-        let now = Counts { descriptors: 10, threads: 4, own_kb: 99_000, files: vec!["x".into()], ..before.clone() };
-        assert_eq!(now.beyond(&before).len(), 4);
+        let names = |names: &[&str]| names.iter().collect::<NameCounts>();
+        let descriptors = names(&["socket:[12]", "socket:[13]", "anon_inode:[eventfd]"]);
+        let before = Counts { descriptors, threads: names(&["main"]), own_kb: 1000, ..Counts::default() };
+        let less = names(&["anon_inode:[eventfd]", "socket:[99]"]);
+        assert!(Counts { descriptors: less, own_kb: 9000, ..before.clone() }.beyond(&before).is_empty());
+        let descriptors = names(&["socket:[14]", "socket:[15]", "anon_inode:[eventfd]", "/dev/net/tun"]);
+        let now = Counts { descriptors, threads: names(&["main", "worker/1"]), own_kb: 99_000, ..before.clone() };
+        let more = Counts { files: vec!["x".into()], ..now }.beyond(&before);
+        assert_eq!(more.len(), 4, "{more:?}");
+        assert!(more.contains(&"descriptors: 3 before, 4 now (/dev/net/tun 0 to 1)".to_owned()), "{more:?}");
+        assert!(more.contains(&"threads: 1 before, 2 now (worker/ 0 to 1)".to_owned()), "{more:?}");
     }
 }

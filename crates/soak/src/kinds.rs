@@ -36,27 +36,36 @@ pub struct Kind {
     /// Attackers get its frames, too, and send again what their rings full of nonsense make of them: shorter, partly
     /// overwritten, twice. That says nothing about the daemon.
     pub is_sent_again: bool,
+    /// The kernel's network stack moves its frames, too.
+    pub is_by_stack: bool,
+    /// No daemon moves its frames: what it waits for, others wait for, too.
+    pub is_compared: bool,
 }
 
 const fn kind(name: &'static str, make: Make) -> Kind {
-    Kind { name, make, needs_second: false, is_sent_again: false }
+    Kind { name, make, needs_second: false, is_sent_again: false, is_by_stack: false, is_compared: false }
+}
+
+const fn by_stack(name: &'static str, make: Make) -> Kind {
+    Kind { is_by_stack: true, ..kind(name, make) }
 }
 
 /// All of them.
 pub const KINDS: &[Kind] = &[
     Kind { is_sent_again: true, ..kind("local, attacked switch", attacked) },
     kind("local", local),
-    kind("pipe", pipe),
+    Kind { is_compared: true, ..kind("pipe", pipe) },
+    Kind { is_compared: true, ..by_stack("sockets", sockets) },
     kind("persistent", persistent),
-    kind("tap", tap),
-    kind("interface", interface),
+    by_stack("tap", tap),
+    by_stack("interface", interface),
     Kind { needs_second: true, ..kind("vhost and virtio", vhost) },
     kind("ptnet", ptnet),
     kind("e1000", e1000),
     kind("echo", echo),
     kind("replay", replay),
     kind("extmem", extmem),
-    kind("tunnel", tunnel),
+    by_stack("tunnel", tunnel),
 ];
 
 /// With a monitor of what one of them receives. The other one broadcasts, too, so attackers' ports get frames of
@@ -83,6 +92,20 @@ fn local(w: &World) -> Result<Pair, String> {
 
 fn pipe(w: &World) -> Result<Pair, String> {
     Ok(two([w.end(0, "netmap:soak{1", (13, 14))?, w.end(0, "netmap:soak}1", (14, 13))?], &[]))
+}
+
+/// Two sockets of this host's.
+fn sockets(_: &World) -> Result<Pair, String> {
+    let bound = || UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0));
+    let joined = || -> std::io::Result<[UdpSocket; 2]> {
+        let ends = [bound()?, bound()?];
+        ends[0].connect(ends[1].local_addr()?)?;
+        ends[1].connect(ends[0].local_addr()?)?;
+        ends.iter().try_for_each(|end| end.set_nonblocking(true))?;
+        Ok(ends)
+    };
+    let [a, b] = joined().map_err(|e| e.to_string())?;
+    Ok(two([Box::new(Socket(a)), Box::new(Socket(b))], &[]))
 }
 
 fn persistent(w: &World) -> Result<Pair, String> {

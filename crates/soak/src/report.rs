@@ -141,12 +141,12 @@ impl Report {
         for Life { daemon, ended_at, ended_by, rests, first: a, last: b } in &self.lives {
             line(format_args!(
                 "| {daemon}, {ended_by} at {ended_at} s | {rests} | {} → {} | {} → {} | {} → {} | {} → {} | {} → {} |",
-                a.descriptors,
-                b.descriptors,
-                a.threads,
-                b.threads,
-                a.mappings,
-                b.mappings,
+                a.descriptors.all(),
+                b.descriptors.all(),
+                a.threads.all(),
+                b.threads.all(),
+                a.mappings.all(),
+                b.mappings.all(),
                 a.own_kb,
                 b.own_kb,
                 a.resident_kb,

@@ -1,15 +1,16 @@
-//! Long waits of bystanders, beside those of the pair whose frames no daemon moves: what both wait for is not the
-//! daemon's.
+//! Long waits of bystanders, beside those of the pairs whose frames no daemon moves: what both wait for is not the
+//! daemon's. What the stack moves is compared with sockets, too.
 
 use std::time::{Duration, Instant};
 
+use crate::kinds::Kind;
 use crate::pairs::LongWait;
 
 /// A longer wait is a failure.
 const PROMPT: Duration = Duration::from_millis(100);
 /// The part of a wait that is the daemon's at least; of a machine that took more, nothing can be told.
 const OWN: f64 = 0.4;
-/// When a wait is judged: the other pair's may end a little later.
+/// When a wait is judged: that of another pair may end a little later.
 const RIPE: Duration = Duration::from_secs(2);
 
 /// Whose wait it was, by numbers.
@@ -17,28 +18,27 @@ const RIPE: Duration = Duration::from_secs(2);
 pub struct WaitOf {
     /// The pair.
     pub pair: usize,
+    /// See [`Kind`].
+    pub is_by_stack: bool,
     /// What it was.
     pub wait: LongWait,
 }
 
-/// Waits that are not judged yet, and those of the pair that others are compared with.
+/// Waits that are not judged yet, and those of pairs that others are compared with.
 #[derive(Debug, Default)]
 pub struct LongWaits {
     pending: Vec<WaitOf>,
-    compared: Vec<LongWait>,
+    compared: Vec<WaitOf>,
 }
 
 impl LongWaits {
-    /// Takes note of waits.
-    pub fn add(&mut self, pair: usize, waits: Vec<LongWait>, is_compared: bool) {
-        if is_compared {
-            self.compared.extend(waits);
-        } else {
-            self.pending.extend(waits.into_iter().map(|wait| WaitOf { pair, wait }));
-        }
+    /// Takes note of waits of a pair of that kind.
+    pub fn add(&mut self, pair: usize, kind: &Kind, waits: Vec<LongWait>) {
+        let all = if kind.is_compared { &mut self.compared } else { &mut self.pending };
+        all.extend(waits.into_iter().map(|wait| WaitOf { pair, is_by_stack: kind.is_by_stack, wait }));
     }
 
-    /// Those that can be judged by now, or all: each is shorter by what the other pair waited at that time.
+    /// Those that can be judged by now, or all: each is shorter by what a pair without a daemon waited at that time.
     pub fn judged(&mut self, all: bool) -> Vec<WaitOf> {
         let mut judged = Vec::new();
         self.pending.retain(|one| {
@@ -46,11 +46,12 @@ impl LongWaits {
             judged.extend(is_ripe.then_some(*one));
             !is_ripe
         });
-        for WaitOf { wait, .. } in &mut judged {
-            let meanwhile = self.compared.iter().filter(|other| wait.overlaps(other)).map(|other| other.own);
+        for WaitOf { is_by_stack, wait, .. } in &mut judged {
+            let alike = self.compared.iter().filter(|other| *is_by_stack || !other.is_by_stack);
+            let meanwhile = alike.filter(|other| wait.overlaps(&other.wait)).map(|other| other.wait.own);
             wait.own = wait.own.saturating_sub(meanwhile.max().unwrap_or_default());
         }
-        self.compared.retain(|other| other.until.elapsed() < 30 * RIPE);
+        self.compared.retain(|other| other.wait.until.elapsed() < 30 * RIPE);
         judged
     }
 }
@@ -73,8 +74,14 @@ impl LongWait {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::KINDS;
 
-    /// Objective: a wait is shorter by what the other pair waited at the same time, and not by what it waited before.
+    fn kind(name: &str) -> &'static Kind {
+        KINDS.iter().find(|kind| kind.name == name).expect("a kind")
+    }
+
+    /// Objective: a wait is shorter by what the other pair waited at the same time, and not by what it waited before;
+    /// what sockets waited counts for what the stack moves alone.
     #[test]
     fn beside_the_other_pair() {
         let start = Instant::now();
@@ -83,13 +90,18 @@ mod tests {
             LongWait { flow: 0, until: start + Duration::from_millis(until), whole, own: whole }
         };
         let mut waits = LongWaits::default();
-        waits.add(0, vec![wait(500, 800)], true);
-        waits.add(1, vec![wait(100, 400), wait(600, 950), wait(550, 980)], false);
+        waits.add(0, kind("pipe"), vec![wait(500, 800)]);
+        waits.add(2, kind("sockets"), vec![wait(100, 350)]);
+        waits.add(1, kind("local"), vec![wait(100, 400), wait(600, 950), wait(550, 980)]);
+        waits.add(3, kind("tap"), vec![wait(100, 400), wait(600, 950)]);
         assert!(waits.judged(false).is_empty());
         let judged = waits.judged(true);
-        assert_eq!(judged.iter().map(|one| one.wait.own.as_millis()).collect::<Vec<_>>(), [300, 50, 130]);
+        assert_eq!(judged.iter().map(|one| one.wait.own.as_millis()).collect::<Vec<_>>(), [300, 50, 130, 50, 50]);
         // Of the last one the machine took most.
-        assert_eq!(judged.iter().map(|one| one.wait.is_too_long()).collect::<Vec<_>>(), [true, false, false]);
+        assert_eq!(
+            judged.iter().map(|one| one.wait.is_too_long()).collect::<Vec<_>>(),
+            [true, false, false, false, false]
+        );
         assert!(waits.judged(true).is_empty());
     }
 }

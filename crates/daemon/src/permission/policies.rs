@@ -15,7 +15,7 @@ use crate::refusal::{Refusal, refuse};
 pub const MOST_INSTRUCTIONS: usize = 4096;
 
 /// Policies of a port that are set.
-pub struct Change<'a> {
+pub struct NewPolicies<'a> {
     /// What it has afterwards.
     pub policies: &'a Policies,
     /// Whether one is named, be it for its default.
@@ -26,7 +26,7 @@ pub struct Change<'a> {
 ///
 /// # Errors
 /// [`Refusal`]: `EACCES` for what is the switch's owner's, `ENOSPC` for rules that are too long together.
-pub fn may_set(d: &Daemon, caller: Caller, switch: &str, full: &str, change: &Change<'_>) -> Result<(), Refusal> {
+pub fn may_set(d: &Daemon, caller: Caller, switch: &str, full: &str, change: &NewPolicies<'_>) -> Result<(), Refusal> {
     let reaches_beyond = |key: &str| AttachOption::find(key).is_some_and(AttachOption::reaches_beyond);
     let beyond = change.policies.given().find(|(key, _)| (change.names)(key) && reaches_beyond(key));
     if let Some((key, _)) = beyond.filter(|_| !owns_switch(d, caller, switch)) {
@@ -62,7 +62,7 @@ fn may_have_rules(
     caller: Caller,
     switch: &str,
     full: &str,
-    Change { policies, names }: &Change<'_>,
+    NewPolicies { policies, names }: &NewPolicies<'_>,
 ) -> Result<(), Refusal> {
     let usual =
         |switch: &str, counts: &dyn Fn(&str) -> bool| instructions(&d.config.switch.policies.of(switch), counts);

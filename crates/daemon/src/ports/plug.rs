@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::handed::{Handed, domain_of};
 use super::kind::Asked;
 use super::links::Links;
-use super::policies::{self, Known};
+use super::policies::{self, KnownRules};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
 use crate::permission;
@@ -86,7 +86,7 @@ pub fn prepare(
     ingress: &[Arc<RingCounters>],
     egresses: &[Arc<dyn Egress>],
 ) -> Result<(Links, Option<Arc<CompiledPolicies>>), Refusal> {
-    let compiled = policies::compile(policies, Known::default())?;
+    let compiled = policies::compile(policies, KnownRules::default())?;
     let links = Links::make(d, owner, policies, ingress, egresses)?;
     let group = policies::join(d, owner.uid, policies)?;
     let compiled = compiled.map(|compiled| CompiledPolicies { link: links.sends(), group, ..compiled });

@@ -21,16 +21,16 @@ use crate::registry::events::Happened;
 
 /// The rules of a port as they were given, of which those that stay go on counting.
 #[derive(Default)]
-pub struct Known<'a>([Vec<(&'a Written<GivenRule>, Arc<filters::Rule>)>; 2]);
+pub struct KnownRules<'a>([Vec<(&'a Written<GivenRule>, Arc<filters::Rule>)>; 2]);
 
-impl<'a> Known<'a> {
-    fn of(policies: &'a Policies, compiled: Option<&CompiledPolicies>) -> Known<'a> {
+impl<'a> KnownRules<'a> {
+    fn of(policies: &'a Policies, compiled: Option<&CompiledPolicies>) -> KnownRules<'a> {
         let of = |dir: usize, given: &'a GivenRules| {
             let rules = compiled.map_or(&[][..], |compiled| compiled.filters[dir].rules());
             given.iter().flatten().zip(rules.iter().cloned()).collect()
         };
         let [sent, got] = policies.rules();
-        Known([of(0, sent), of(1, got)])
+        KnownRules([of(0, sent), of(1, got)])
     }
 
     fn rule(&mut self, dir: usize, given: &Written<GivenRule>, rule: &Rule) -> Arc<filters::Rule> {
@@ -83,13 +83,13 @@ fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<()
 ///
 /// # Errors
 /// [`Refusal`] names policies that contradict each other, and rules that are not compiled.
-pub fn compile(policies: &Policies, known: Known<'_>) -> Result<Option<CompiledPolicies>, Refusal> {
+pub fn compile(policies: &Policies, known: KnownRules<'_>) -> Result<Option<CompiledPolicies>, Refusal> {
     let compiled = policies.check().and_then(|()| compile_all(policies, known));
     let compiled = compiled.or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))?;
     Ok(policies.are_for_frames().then_some(compiled))
 }
 
-fn compile_all(policies: &Policies, known: Known<'_>) -> Result<CompiledPolicies, Misfit> {
+fn compile_all(policies: &Policies, known: KnownRules<'_>) -> Result<CompiledPolicies, Misfit> {
     // Storms are cut off after a tenth of a second.
     let storm =
         policies.storms().map(|limit| limit.map(|frames| Limit::frames(frames.into(), frames.div_ceil(10).into())));
@@ -114,7 +114,7 @@ fn compile_all(policies: &Policies, known: Known<'_>) -> Result<CompiledPolicies
     })
 }
 
-fn compile_filters(policies: &Policies, mut known: Known<'_>) -> Result<[Filters; 2], Misfit> {
+fn compile_filters(policies: &Policies, mut known: KnownRules<'_>) -> Result<[Filters; 2], Misfit> {
     policies.check_rules()?;
     let mut filters = |dir: usize, given: &GivenRules| {
         let compiled = given.iter().flatten().filter_map(|given| Some((given, given.compiled().ok()?)));
@@ -200,7 +200,7 @@ pub fn put(d: &mut Daemon, full: &str, policies: &Policies) -> Result<(), Refusa
     let Some(record) = d.ports.get(full) else { return Ok(()) };
     let uid = record.owner.uid;
     let before = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
-    let compiled = compile(policies, Known::of(&record.policies, before.as_deref()))?;
+    let compiled = compile(policies, KnownRules::of(&record.policies, before.as_deref()))?;
     let group = policies.rate_group.as_deref().map(|wanted| share(d, uid, wanted)).transpose()?;
     let old_links = links::change(d, full, policies)?;
     let Some(record) = d.ports.get_mut(full) else { return Ok(()) };
