@@ -67,10 +67,10 @@ ln -sfn libnetmap.so.0 "$to/lib/libnetmap.so"
 install -m 644 "$built/libnetmap.a" "$to/lib/libnetmap.a"
 install -d "$to/lib/netvale/pcap" "$to/lib/pkgconfig" "$to/include/net"
 ln -sfn ../libnetmap.so.0 "$to/lib/netvale/libnetmap.so.0"
-install -m 644 crates/capi/include/net/*.h "$to/include/net/"
-install -m 644 crates/capi/include/libnetmap.h crates/capi/include/netvale.h "$to/include/"
+install -m 644 crates/programs/capi/include/net/*.h "$to/include/net/"
+install -m 644 crates/programs/capi/include/libnetmap.h crates/programs/capi/include/netvale.h "$to/include/"
 version=$(release)
-sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" crates/capi/libnetmap.pc.in >"$to/lib/pkgconfig/libnetmap.pc"
+sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" crates/programs/capi/libnetmap.pc.in >"$to/lib/pkgconfig/libnetmap.pc"
 chmod 644 "$to/lib/pkgconfig/libnetmap.pc"
 
 # The library that stands before the system's libpcap, by libpcap's names, in a folder of its own: only programs that `netvale run`

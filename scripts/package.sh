@@ -69,7 +69,7 @@ stage_links() {
     done
     ln -sfn "${1/#lib\//../../}/$2" "$stage/links/pcap/libpcap-system.so"
     ln -sfn libnetmap.so.0 "$stage/links/dev/libnetmap.so"
-    sed "s|@PREFIX@|/usr|; s|@VERSION@|$version|; s|^libdir=.*|libdir=\${prefix}/$1|" crates/capi/libnetmap.pc.in \
+    sed "s|@PREFIX@|/usr|; s|@VERSION@|$version|; s|^libdir=.*|libdir=\${prefix}/$1|" crates/programs/capi/libnetmap.pc.in \
         >"$stage/pkgconfig/libnetmap.pc"
 }
 
@@ -186,9 +186,9 @@ make_rpm() {
 rpms() {
     stage_links lib64 libpcap.so.1
     mkdir -p "$out"
-    make_rpm crates/cli
-    make_rpm crates/capi
-    make_rpm crates/capi --variant devel
+    make_rpm crates/tools/cli
+    make_rpm crates/programs/capi
+    make_rpm crates/programs/capi --variant devel
     printf '%s\n' "$out"/*.rpm
 }
 

@@ -31,7 +31,7 @@ make_in_tree() {
         # Mirrors may lag behind, and nothing of it is installed here.
         chroot "$tree" apt-get -q -o Acquire::Check-Valid-Until=false update &&
         chroot "$tree" env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $packages &&
-        cp -r "$root/crates/capi/include/net" "$root/crates/capi/include/libnetmap.h" "$tree/usr/include/" &&
+        cp -r "$root/crates/programs/capi/include/net" "$root/crates/programs/capi/include/libnetmap.h" "$tree/usr/include/" &&
         cp -r "$root/tests/judges" "$tree$judges" &&
         mount -t proc proc "$tree/proc" && mount --rbind /dev "$tree/dev" &&
         # A folder for temporary files that the caller has is not there.

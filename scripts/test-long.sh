@@ -40,7 +40,7 @@ stage_image() {
 stage_kind() {
     local work patch=docs/internals/loop.patch files crates
     files=$(grep -c '^diff --git' $patch)
-    crates=$(sed -n 's|^diff --git a/crates/\([^/]*\)/.*|\1|p' $patch | sort -u | wc -l)
+    crates=$(sed -n 's#^diff --git a/\(crates/[^ ]*\)/\(src\|tests\)/.*#\1#p' $patch | sort -u | wc -l)
     if [ "$files" -gt 8 ] || [ "$crates" -gt 3 ]; then
         echo "a kind of port takes $files files of $crates crates"
         return 1

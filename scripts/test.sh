@@ -30,7 +30,7 @@ stage_doc() {
 stage_loom() {
     local manifest packages=()
     export CARGO_TARGET_DIR=$target_dir/loom RUSTFLAGS="--cfg loom"
-    for manifest in $(grep -l '^loom\b' crates/*/Cargo.toml); do
+    for manifest in $(grep -l '^loom\b' crates/*/Cargo.toml crates/*/*/Cargo.toml); do
         packages+=(-p "$(sed -n 's/^name = "\(.*\)"/\1/p' "$manifest" | head -n 1)")
     done
     [ ${#packages[@]} != 0 ] || skip "no crate has loom models"

@@ -4,7 +4,7 @@
 //! `struct sock_filter` of a little-endian machine, then the frame.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
-#[path = "../../../crates/policy/tests/it/with_programs/bpf/pcap.rs"]
+#[path = "../../../crates/core/policy/tests/it/with_programs/bpf/pcap.rs"]
 mod pcap;
 
 use std::sync::LazyLock;

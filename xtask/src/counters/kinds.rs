@@ -15,7 +15,7 @@ use proc_macro2::{Delimiter, TokenTree};
 use super::tokens::{Level, Scope, is_punct, is_word, levels, line};
 
 /// Where the kinds are listed.
-pub const LIST: &str = "crates/portspec/src/kinds/mod.rs";
+pub const LIST: &str = "crates/kinds/portspec/src/kinds/mod.rs";
 /// The macro with a row for each: `Tap(TapName) "tap" tap [Tap]`.
 const MACRO: &str = "kinds";
 /// Folders that belong to the kinds.
@@ -178,13 +178,15 @@ mod tests {
         for path in [
             "crates/daemon/src/ports/a.rs",
             "crates/kinds/x/src/a.rs",
-            "crates/tap/src/a.rs",
+            "crates/kinds/tap/src/a.rs",
             "xtask/src/a.rs",
-            "crates/bench/src/a.rs",
+            "crates/dev/bench/src/a.rs",
         ] {
             assert!(kinds.may_be_named_in(path), "{path}");
         }
-        for path in ["crates/portspec/src/attach.rs", "crates/cli/src/tap.rs", "crates/daemon/src/bench/a.rs"] {
+        for path in
+            ["crates/kinds/portspec/src/attach.rs", "crates/tools/cli/src/tap.rs", "crates/daemon/src/bench/a.rs"]
+        {
             assert!(!kinds.may_be_named_in(path), "{path}");
         }
     }

@@ -20,7 +20,7 @@ impl Tree {
         let root = std::env::temp_dir().join(format!("netvale-xtask-{name}-{}", std::process::id()));
         let tree = Self(root);
         tree.write("ARCHITECTURE.md", "## The nouns\n\n| noun | what |\n|---|---|\n| **ring, slot** | x |\n");
-        tree.write("crates/portspec/src/kinds/mod.rs", ATTACH);
+        tree.write("crates/kinds/portspec/src/kinds/mod.rs", ATTACH);
         tree.write("xtask/src/main.rs", "fn main() {}\n");
         tree.write("fuzz/a.rs", "");
         for page in ["README.md", "CONTRIBUTING.md", "Makefile"] {

@@ -1,5 +1,5 @@
 //! Monitors: of every kind of port, hostile ones and those of hostile programs, and what is left when anybody dies.
-//! When they see what stands in crates/capi/tests/c/monitor_*.c.
+//! When they see what stands in crates/programs/capi/tests/c/monitor_*.c.
 
 use crate::common;
 

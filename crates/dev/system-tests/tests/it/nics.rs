@@ -1,0 +1,330 @@
+//! Network interfaces and the host's stack behind them, in network namespaces of their own.
+
+use crate::common::libs;
+
+use std::process::Command;
+
+/// A cable between this namespace, where it is `va` with 10.5.0.1, and another, where it is `vb` with 10.5.0.2. A veth
+/// leaves checksums to the receiver, which a real interface does not: that is switched off. The daemon runs here. At
+/// the end, all of it is gone with the shell.
+const BEGIN: &str = r#"
+there() { nsenter -t $there -n "$@"; }
+until_ok() { for i in $(seq 100); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; echo "time is up: $*"; exit 1; }
+fails() { if "$@" >/dev/null 2>&1; then echo "not refused: $*"; exit 1; fi; }
+reach() { busybox ping -c 1 -W 1 10.5.0.2; }
+nv() { "$netvale" --run-dir "$dir" "$@"; }
+elsewhere() { [ "$(readlink /proc/$1/ns/net)" != "$(readlink /proc/self/ns/net)" ]; }
+unshare -n sleep 300 & there=$!
+trap 'kill $there $daemon $program $server 2>/dev/null || true' EXIT
+ip link add va type veth peer name vb
+until_ok elsewhere $there
+ip link set vb netns $there
+there ip addr add 10.5.0.2/24 dev vb
+there ip link set vb up
+ip addr add 10.5.0.1/24 dev va
+ip link set va up
+ethtool -K va tx off >/dev/null
+there ethtool -K vb tx off >/dev/null
+until_ok reach
+"$netvale" up --run-dir "$dir" 2>"$dir/log" & daemon=$!
+until_ok nv list
+"#;
+
+/// Cables within this namespace, quiet ones, for programs that have both ends.
+const CABLES: &str = r#"
+cable() { ip link add $1 type veth peer name $2; for n in $1 $2; do echo 1 >/proc/sys/net/ipv6/conf/$n/disable_ipv6; ip link set $n up; done; }
+export NETVALE_RUN_DIR="$dir"
+"#;
+
+/// Runs a C program of crates/programs/capi/tests/c, linked and preloaded, where `script` says `program`.
+fn run_c(name: &str, script: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let linked = libs::compile(name, folder.path()).display().to_string();
+    run(&format!("{CABLES}program() {{ NETVALE_VERBOSE=1 \"$linked\" \"$@\"; }}\n{script}"), &[("linked", &linked)]);
+    let alone = folder.path().join("alone");
+    let source = netvale_system_tests::root().join(format!("crates/programs/capi/tests/c/{name}.c"));
+    let libraries = ["-L", netvale_system_tests::programs().to_str().expect("text"), "-lnetmap", "-lpthread"];
+    libs::compile_alone(&source, &alone, &libraries);
+    let (alone, dir) = (alone.display().to_string(), netvale_system_tests::programs().display().to_string());
+    let preloaded = "program() { NETVALE_VERBOSE=1 nv run --lib-dir \"$libs\" -- \"$alone\" \"$@\"; }";
+    run(&format!("{CABLES}{preloaded}\n{script}"), &[("alone", &alone), ("libs", &dir)]);
+}
+
+/// Objective: every control request about an interface gives what netmap gives, in each of the interface's states.
+#[test]
+fn interface_requests() {
+    run_c("interface_requests", "program va vale9");
+}
+
+/// Objective: every request to every kind of port is answered as netmap answers it.
+#[test]
+fn every_request() {
+    run_c("every_request", "cable nva nvb; cable nvc nvd; program vale9 nva nvb nvc");
+}
+
+/// Objective: two interfaces that are opened separately lie in one region, and exchange buffers.
+#[test]
+fn two_interfaces() {
+    run_c("two_interfaces", "cable nva nvb; cable nvc nvd; program nva nvb nvc nvd");
+}
+
+/// Objective: the rings of a queue, and host rings, are several descriptors' and processes', a direction each.
+#[test]
+fn directions() {
+    run_c("directions", "cable nva nvb; program nva nvb");
+}
+
+/// Objective: frames whose VLAN tag the sender's stack leaves beside them have it in them, for a program and behind a
+/// switch; those that nobody receives come to the stack with one tag, as they were.
+#[test]
+fn tags_beside_frames() {
+    let script = r#"
+cable nva nvb
+for kind in 8100 88a8; do
+    program netmap:nva nva nvb $kind
+    nv attach vale0 netmap:nva
+    program vale0:x nva nvb $kind
+    nv detach vale0 nva
+    program stack nva nvb $kind
+done
+"#;
+    run_c("tags_beside", script);
+}
+
+/// Objective: an interface that is above others says that frames come to it without their tags.
+#[test]
+fn tags_of_a_bridge() {
+    let script = r#"
+cable nva nvb
+ip link add nvbr type bridge
+ip link set nvb master nvbr
+ip link add link nva name nvmac type macvlan
+for name in nvbr nvmac; do
+    ip link set $name up
+    nv attach vale0 netmap:$name
+    nv show vale0:$name | tr -s ' \n' ' ' | grep "frames come without their VLAN tags"
+    grep "$name: frames come without their VLAN tags" "$dir/log"
+done
+nv attach vale0 netmap:va
+fails sh -c "'$netvale' --run-dir '$dir' show vale0:va | grep tags"
+"#;
+    run(&format!("{CABLES}{script}"), &[]);
+}
+
+/// Objective: host rings are as many as asked for; the stack's flows are spread over them, each on one; each leads to
+/// the stack, and can be opened alone.
+#[test]
+fn host_rings() {
+    let script = r#"
+mac=$(there ip -o link show vb | sed 's/.*ether \([0-9a-f:]*\).*/\1/')
+ip neigh replace 10.5.0.2 lladdr $mac dev va nud permanent
+program va 10.5.0.1 10.5.0.2 $mac
+"#;
+    run_c("host_rings", script);
+}
+
+/// Objective: a sync kloop moves frames of an interface, with and without eventfds.
+#[test]
+fn kloop_on_an_interface() {
+    run_c("kloop", "cable nva nvb; program nva nvb");
+}
+
+/// Runs a script in a network namespace of its own; none when this cannot be done here.
+fn run(script: &str, more: &[(&str, &str)]) -> Option<String> {
+    if !is_root() {
+        netvale_harness::skip("XDP programs need root");
+        return None;
+    }
+    for program in ["busybox", "ethtool", "nsenter"] {
+        let dirs = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/bin";
+        if !std::env::split_paths(&dirs).any(|d| d.join(program).exists()) {
+            netvale_harness::skip(&format!("{program} is not installed"));
+            return None;
+        }
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new("timeout");
+    command.args(["100", "unshare", "-n", "sh", "-ec", &format!("{BEGIN}{script}")]);
+    command.env("netvale", netvale_system_tests::netvale()).env("dir", dir.path()).envs(more.iter().copied());
+    let output = command.output().expect("unshare runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let log = || std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
+    assert!(output.status.success(), "{text}\nThe daemon: {}", log());
+    Some(text)
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+}
+
+/// Objective: with interface and host rings open, frames reach the stack and leave it only as far as the program moves
+/// them; a process that dies, by whatever signal, leaves the interface as it was.
+#[test]
+fn host_rings_and_sudden_death() {
+    let script = r#"
+"$netvale" --run-dir "$dir" bridge -i netmap:va -i netmap:va^ >/dev/null 2>&1 & program=$!
+until_ok nv show netmap:va^
+until_ok reach
+# Nobody moves frames: nothing passes.
+kill -STOP $program; fails reach; kill -CONT $program
+until_ok reach
+there busybox nc -l -p 5000 -e md5sum >/dev/null & server=$!
+dd if=/dev/urandom of="$dir/file" bs=64k count=32 2>/dev/null
+until_ok busybox nc 10.5.0.2 5000 -e dd "if=$dir/file" bs=64k
+wait $server
+# The program dies.
+kill -9 $program
+until_ok fails nv show netmap:va
+reach
+# The daemon dies.
+"$netvale" --run-dir "$dir" bridge -i netmap:va -i netmap:va^ >/dev/null 2>&1 & program=$!
+until_ok nv show netmap:va^
+ip link show va | grep -q xdp
+kill -9 $daemon
+until_ok reach
+fails sh -c 'ip link show va | grep -q xdp'
+fails ip link show nvhost0
+"#;
+    run(script, &[]);
+}
+
+/// Objective: an interface and the stack behind it are ports of a switch, and both go when the interface is detached.
+#[test]
+fn interface_and_stack_on_a_switch() {
+    let script = r#"
+nv attach vale0 netmap:va --host
+until_ok reach
+nv show vale0:va^ | grep "stack behind interface va"
+nv detach vale0 va
+fails nv show vale0:va^
+reach
+"#;
+    run(script, &[]);
+}
+
+/// Objective: two interfaces are joined by exchanging buffers, and a second program is told who is in its way.
+#[test]
+fn bridge_of_two_interfaces() {
+    let script = r#"
+unshare -n sleep 300 & far=$!
+trap 'kill $there $far $daemon $program 2>/dev/null || true' EXIT
+ip link add vc type veth peer name vd
+until_ok elsewhere $far
+ip link set vd netns $far
+nsenter -t $far -n ip addr add 10.5.0.3/24 dev vd
+nsenter -t $far -n ip link set vd up
+ip link set vc up
+"$netvale" --run-dir "$dir" bridge -i netmap:va -i netmap:vc >/dev/null 2>&1 & program=$!
+until_ok there busybox ping -c 1 -W 1 10.5.0.3
+nv bridge -i netmap:va -i netmap:vc 2>&1 | grep "queue 0 of va is in use"
+"#;
+    run(script, &[]);
+}
+
+/// The example program of that name, built if it is not there or old.
+fn example(name: &str) -> String {
+    let mut cargo = Command::new(env!("CARGO"));
+    let built = cargo.args(["build", "--quiet", "--package", "netvale", "--example", name]).status();
+    assert!(built.expect("cargo runs").success());
+    let programs = netvale_system_tests::programs();
+    programs.join("examples").join(name).display().to_string()
+}
+
+/// Objective: the firewall of the examples lets through what no rule names.
+#[test]
+fn firewall() {
+    let script = r#"
+NETVALE_RUN_DIR="$dir" "$firewall" va tcp,10.5.0.2,-,10.5.0.1,5000 & program=$!
+until_ok nv show 'netmap:va*'
+until_ok reach
+for port in 5000 5001; do busybox nc -l -p $port -e echo from $port & server="$server $!"; done
+until_ok sh -c 'nsenter -t $0 -n busybox nc -w 2 10.5.0.1 5001 </dev/null | grep "from 5001"' $there
+if there busybox nc -w 1 10.5.0.1 5000; then
+    nv show 'netmap:va*'
+    exit 1
+fi
+"#;
+    run(script, &[("firewall", &example("firewall"))]);
+}
+
+/// Objective: where no daemon runs, a program that may opens interfaces itself, and exchanges buffers between two of
+/// them.
+#[test]
+fn without_a_daemon() {
+    let script = r#"
+kill $daemon; until_ok fails nv list
+nv pkt-gen -i netmap:va -f rx -n 3 >"$dir/rx" 2>&1 & program=$!
+until_ok sh -c 'ip link show va | grep -q xdp'
+for i in 1 2 3; do there busybox ping -c 1 -W 1 10.5.0.1 >/dev/null 2>&1 || true; done
+wait $program
+grep "^Received [3-9] packets" "$dir/rx" || { cat "$dir/rx"; exit 1; }
+fails sh -c 'ip link show va | grep -q xdp'
+nv pkt-gen -i netmap:va^ -f rx -n 1 2>&1 | grep "no netvale daemon runs"
+nv pkt-gen -i netmap:nosuch0 -f rx -n 1 2>&1 | grep "there is no interface nosuch0"
+"#;
+    run(script, &[]);
+}
+
+/// Objective: a user without any privilege gets an interface from the daemon if that lets him, and works on it alone.
+#[test]
+fn unprivileged_users() {
+    let script = r#"
+kill $daemon; until_ok fails nv list
+cp "$netvale" "$dir/nv"; chmod 755 "$dir"
+as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all "$dir/nv" --run-dir "$dir/run" "$@"; }
+mkdir -m 755 "$dir/run"
+"$netvale" up --run-dir "$dir/run" --socket-mode 666 2>"$dir/log" & daemon=$!
+until_ok as_nobody list
+as_nobody pkt-gen -i netmap:va -f tx -n 10 2>&1 | grep "allow-nic"
+kill $daemon; until_ok fails as_nobody list
+"$netvale" up --run-dir "$dir/run" --socket-mode 666 --allow-nic va 2>"$dir/log" & daemon=$!
+until_ok as_nobody list
+as_nobody pkt-gen -i netmap:va -f tx -n 1000 -l 60 2>&1 | grep "Sent 1000 packets"
+"#;
+    run(script, &[]);
+}
+
+/// Objective: a C program in netmap's style joins an interface and the stack behind it, and puts both on a switch as
+/// vale-ctl does.
+#[test]
+fn netmap_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = libs::compile("host_bridge", folder.path()).display().to_string();
+    let script = r#"
+export NETVALE_RUN_DIR="$dir"
+"$host_bridge" va >"$dir/out" 2>&1 & program=$!
+until_ok grep ready "$dir/out" || { cat "$dir/out"; exit 1; }
+until_ok reach
+kill -STOP $program; fails reach; kill -CONT $program
+until_ok reach
+kill $program; until_ok fails nv show netmap:va
+"$host_bridge" attach vale0:va
+nv show vale0:va^ | grep "stack behind interface va"
+until_ok reach
+"$host_bridge" detach vale0:va
+fails nv show vale0:va^
+"#;
+    run(script, &[("host_bridge", &program)]);
+}
+
+/// Objective: monitors of interfaces and of host rings see what passes, in netmap's order, on the rings and with the
+/// flags that netmap has them on and with; each step stands in the programs.
+#[test]
+fn monitors() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = |name| libs::compile(name, folder.path()).display().to_string();
+    let (kinds, order, host) = (program("monitor_kinds"), program("monitor_order"), program("monitor_host"));
+    let script = r#"
+export NETVALE_RUN_DIR="$dir"
+ip link add wa type veth peer name wb
+for name in wa wb; do
+    echo 1 >/proc/sys/net/ipv6/conf/$name/disable_ipv6
+    ip link set $name up
+done
+"$kinds" wa wb
+"$order" wa wb
+"$host" wa
+until_ok sh -c '! "$netvale" --run-dir "$dir" list | grep wa'
+"#;
+    run(script, &[("kinds", &kinds), ("order", &order), ("host", &host)]);
+}

@@ -1,0 +1,188 @@
+//! The unit of the service manager, `dist/netvale.service`: how much it leaves to the daemon, and that it is enough.
+
+use crate::common;
+use crate::common::confinement;
+use crate::common::up;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, Output, Stdio};
+
+use common::stdout;
+use netvale_harness::net::{cable, inside};
+use up::until;
+
+const UNIT: &str = include_str!("../../../../../dist/netvale.service");
+/// Most exposure that systemd-analyze(1) may see, in tenths of 10. The daemon's has 4 of them for sockets of IP,
+/// which tunnels take (its own sandbox leaves UDP of them), and 2 for openat2(2), by which users' files and sockets are
+/// looked up.
+const MOST: [(&str, &str); 2] =
+    [("dist/netvale.service", "--threshold=26"), ("dist/netvale-metrics.service", "--threshold=20")];
+const KINDS: &str = include_str!("../../../../../scripts/packages-kinds.txt");
+const SANDBOX: [&str; 2] = [
+    include_str!("../../../../daemon/src/system/sandbox.rs"),
+    include_str!("../../../../daemon/src/system/sandbox/arguments.rs"),
+];
+const USER: u32 = 70_310;
+
+fn analyze(arguments: &[&str]) -> Option<Output> {
+    match Command::new("systemd-analyze").args(arguments).env("SYSTEMD_PAGER", "").output() {
+        Ok(output) => Some(output),
+        Err(_) => {
+            netvale_harness::skip("systemd-analyze is not installed");
+            None
+        }
+    }
+}
+
+/// Objective: systemd knows every line of the units, and rates what they leave open as above or less.
+#[test]
+fn exposure() {
+    for (unit, most) in MOST {
+        let unit = netvale_system_tests::root().join(unit).display().to_string();
+        let Some(output) = analyze(&["security", "--offline=yes", "--no-pager", most, &unit]) else { return };
+        let (table, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{table}{said}");
+        assert_eq!(said, "", "{table}");
+    }
+}
+
+/// The values of a setting, in their order.
+fn settings(name: &str) -> Vec<&'static str> {
+    UNIT.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).collect()
+}
+
+/// systemd's groups of calls, with what is in them.
+fn groups() -> Option<BTreeMap<String, Vec<String>>> {
+    let text = stdout(&analyze(&["syscall-filter", "--no-pager"])?);
+    let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut group = String::new();
+    for line in text.lines() {
+        match line.trim() {
+            name if line.starts_with('@') => group = name.to_owned(),
+            member if !member.is_empty() && !member.starts_with('#') => {
+                groups.entry(group.clone()).or_default().push(member.to_owned());
+            }
+            _ => {}
+        }
+    }
+    Some(groups)
+}
+
+fn calls(groups: &BTreeMap<String, Vec<String>>, name: &str) -> BTreeSet<String> {
+    match groups.get(name) {
+        Some(members) => members.iter().flat_map(|member| calls(groups, member)).collect(),
+        None => BTreeSet::from([name.to_owned()]),
+    }
+}
+
+/// Objective: the unit's filter of system calls leaves all that the daemon's own leaves, and what it takes to get
+/// there; and none of those that change users, modules or mounts.
+#[test]
+fn system_calls() {
+    let Some(groups) = groups() else { return };
+    let mut left = BTreeSet::new();
+    for line in settings("SystemCallFilter") {
+        let of = |names: &str| names.split_whitespace().flat_map(|name| calls(&groups, name)).collect::<BTreeSet<_>>();
+        match line.strip_prefix('~') {
+            Some(taken) => left = &left - &of(taken),
+            None => left.extend(of(line)),
+        }
+    }
+    let words = SANDBOX.iter().flat_map(|source| source.split("libc::SYS_").skip(1));
+    let name =
+        |word: &str| word.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default().to_owned();
+    let used: BTreeSet<_> = words.map(name).collect();
+    assert!(used.len() > 60, "{used:?}");
+    let missing: Vec<_> = used.difference(&left).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    // Filters by mode bits take all of the call away, as its bits are in memory.
+    assert!(!UNIT.lines().any(|line| line == "RestrictSUIDSGID=yes"), "openat2(2)");
+    for entering in
+        ["execve", "capset", "landlock_restrict_self", "seccomp", "prctl", "socketpair", "fchownat", "chmod"]
+    {
+        assert!(left.contains(entering), "{entering}");
+    }
+    for taken in ["setuid", "mount", "init_module", "ptrace", "keyctl", "kexec_load", "chroot", "perf_event_open"] {
+        assert!(!left.contains(taken), "{taken}");
+    }
+}
+
+/// Objective: the unit leaves the daemon every kind of socket that its own sandbox leaves it.
+#[test]
+fn address_families() {
+    let left = settings("RestrictAddressFamilies").concat();
+    let left: BTreeSet<_> = left.split(' ').collect();
+    let words = SANDBOX.iter().flat_map(|source| source.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+    let used: BTreeSet<_> = words.filter(|word| word.starts_with("AF_")).collect();
+    assert!(used.contains("AF_INET6"), "{used:?}");
+    assert_eq!(left, used);
+}
+
+/// Objective: every kind of port is in the table by which scripts/packages-inside.sh attaches them under the unit,
+/// which parses.
+#[test]
+fn every_kind_is_tried() {
+    use netvale_portspec::AttachSpec;
+    let rows: Vec<Vec<_>> = KINDS
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|row| row.split('|').map(str::trim).collect())
+        .collect();
+    for row in &rows {
+        let [kind, options, _, _, _] = row[..] else { panic!("five columns are expected: {row:?}") };
+        let port =
+            AttachSpec::parse(options.split(' ').next().unwrap_or_default()).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(kind, if port.prefix().is_empty() { "local" } else { port.prefix() }, "{row:?}");
+    }
+    let tried = |kind: &str| rows.iter().any(|row| row[0] == if kind.is_empty() { "local" } else { kind });
+    let missing: Vec<_> = AttachSpec::PREFIXES.iter().filter(|kind| !tried(kind)).collect();
+    assert!(missing.is_empty(), "scripts/packages-kinds.txt lacks {missing:?}");
+}
+
+/// Objective: with the user and capabilities of the unit, TAPs and interfaces work.
+#[test]
+fn capabilities() {
+    if !rustix::process::geteuid().is_root() {
+        netvale_harness::skip("only root becomes another user");
+        return;
+    }
+    if !inside(&["--net"]).unwrap_or_else(|why| panic!("{why}")) {
+        return;
+    }
+    cable("nva", "nvb", 1).unwrap_or_else(|why| panic!("{why}"));
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(folder.path(), Some(USER), Some(USER)).unwrap();
+    let mut names = settings("AmbientCapabilities").concat().to_lowercase();
+    // Where the limit cannot be lifted as the unit does.
+    if rustix::process::getrlimit(rustix::process::Resource::Memlock).maximum.is_some() {
+        names.push_str(" cap_ipc_lock");
+    }
+    let kept = names.split(' ').map(|name| name.replace("cap_", "+")).collect::<Vec<_>>().join(",");
+    let user = USER.to_string();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--inh-caps", &kept, "--ambient-caps", &kept]);
+    command.args(["--bounding-set", &format!("-all,{kept}"), "--no-new-privs"]);
+    let program = folder.path().join("netvale");
+    netvale_system_tests::copy_netvale(&program);
+    command.arg(&program).arg("--run-dir").arg(folder.path()).arg("up").stderr(Stdio::null());
+    let daemon = up::Guarded(command.spawn().unwrap().into());
+    let run = |line: &str| {
+        Command::new(&program)
+            .arg("--run-dir")
+            .arg(folder.path())
+            .args(line.split(' '))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    };
+    until("it answers", || run("list").status.success());
+    stdout(&run("attach vale0 tap:nv0"));
+    stdout(&run("attach vale0 netmap:nva"));
+    stdout(&run("pkt-gen -i vale0:a -f tx -n 100"));
+    for thread in confinement::threads(daemon.0.id()) {
+        thread.assert_confined();
+        thread.assert_user(USER);
+    }
+    stdout(&run("stop"));
+    daemon.output();
+}

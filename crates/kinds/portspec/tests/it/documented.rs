@@ -1,0 +1,66 @@
+//! The tables of kinds of ports in the README and the reference, and the pages that say more of a kind, against the
+//! kinds' rows.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use netvale_portspec::AttachSpec;
+use netvale_portspec::kinds::Kind;
+
+const README: &str = include_str!("../../../../README.md");
+const NAMES: &str = include_str!("../../../../../docs/reference/port-names.md");
+/// The page with the reference's table, for kinds of which no other page says more.
+const PAGE_OF_NAMES: &str = "reference/port-names.md";
+
+/// The rows of the table of ports.
+fn rows(text: &str) -> Vec<&str> {
+    let begins = |line: &&str| !line.starts_with("| port | what it is |");
+    text.lines().skip_while(begins).skip(2).take_while(|line| line.starts_with("| ")).collect()
+}
+
+/// What names of its kind begin with; those of local ports with nothing.
+fn prefix(kind: &Kind) -> &'static str {
+    AttachSpec::parse(kind.example).expect("an example").prefix()
+}
+
+/// The row whose first cell has ports of that kind.
+fn row_of<'a>(rows: &[&'a str], kind: &Kind, local: &str) -> Option<&'a str> {
+    let written = if prefix(kind).is_empty() { local.to_owned() } else { format!("`{}:", prefix(kind)) };
+    rows.iter().find(|row| row.split('|').nth(1).is_some_and(|cell| cell.contains(&written))).copied()
+}
+
+/// Objective: the reference's table has a row for each kind, with a link to the page that says more, and none for what
+/// is no kind.
+#[test]
+fn reference_has_each_kind() {
+    let rows = rows(NAMES);
+    for kind in Kind::ALL {
+        let row = row_of(&rows, kind, "`NAME`").unwrap_or_else(|| panic!("no row for {kind}"));
+        let name = kind.page.split_once('/').map_or(kind.page, |(_, name)| name);
+        assert!(kind.page == PAGE_OF_NAMES || row.contains(name), "{kind}: {} is not linked in {row}", kind.page);
+    }
+    let first = rows.iter().filter_map(|row| row.split('|').nth(1));
+    let named = first.flat_map(|cell| cell.split('`').skip(1).step_by(2)).filter_map(|name| name.split_once(':'));
+    let named: BTreeSet<_> = named.map(|(word, _)| word).collect();
+    let known: BTreeSet<_> = AttachSpec::PREFIXES.iter().copied().filter(|prefix| !prefix.is_empty()).collect();
+    assert_eq!(named, known);
+}
+
+/// Objective: the README's table has each kind of which a page of its own says more.
+#[test]
+fn readme_has_each_kind() {
+    let rows = rows(README);
+    for kind in Kind::ALL.iter().filter(|kind| kind.page != PAGE_OF_NAMES) {
+        assert!(row_of(&rows, kind, "`vale0:a`").is_some(), "no row for {kind}");
+    }
+}
+
+/// Objective: the page that says more of a kind is there, and has a port of that kind in it.
+#[test]
+fn pages_are_there() {
+    for kind in Kind::ALL {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs").join(kind.page);
+        let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{kind}: {}: {e}", file.display()));
+        assert!(text.contains(&format!("{}:", prefix(kind))), "{kind}: {} has no such port", kind.page);
+    }
+}
