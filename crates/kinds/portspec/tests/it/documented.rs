@@ -7,7 +7,7 @@ use std::path::Path;
 use netvale_portspec::AttachSpec;
 use netvale_portspec::kinds::Kind;
 
-const README: &str = include_str!("../../../../README.md");
+const README: &str = include_str!("../../../../../README.md");
 const NAMES: &str = include_str!("../../../../../docs/reference/port-names.md");
 /// The page with the reference's table, for kinds of which no other page says more.
 const PAGE_OF_NAMES: &str = "reference/port-names.md";
