@@ -9,7 +9,6 @@ use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
 use netvale_port::service::{self, AskedToPause};
-use netvale_ptnet::port::News;
 use netvale_switch::{PortId, Switch};
 use rustix::io::Errno;
 
@@ -42,7 +41,6 @@ use crate::rings::local::LocalPort;
 use crate::rings::switched::Rings;
 use crate::stalls::Watched;
 use crate::system::freed::FreedMemory;
-use crate::system::keep;
 use crate::system::sandbox::Reach;
 
 /// The state of the daemon. Each registry is responsible for its own map; a function of `ports` or `api` does what
@@ -165,11 +163,6 @@ impl Daemon {
         store.forget_gone(INTERFACE, |name| interfaces.known(name).is_none());
         let is_used = |uid: &str| uid.parse().is_ok_and(|uid| regions.known_common(uid).is_some());
         store.forget_gone(&regions_key(COMMON_REGION), |uid| !is_used(uid));
-    }
-
-    /// Whom threads of ports tell that something changed, if a service manager keeps it.
-    pub(crate) fn news_if_kept(&self) -> Option<News> {
-        keep::is_there().then(|| News(Arc::new(self.on_news())))
     }
 
     /// What threads of ports call when something changed that the main thread has to look at.

@@ -4,7 +4,6 @@
 //! log, a pause after a peer that broke the rules, an end within a time limit.
 
 use std::fmt::Display;
-use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver};
@@ -17,7 +16,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::listener::{Listener, OpenError, RETRY, Site, SocketFile};
+use crate::listener::{OpenError, RETRY, SocketFile};
 
 mod pause;
 
@@ -61,6 +60,8 @@ pub trait Protocol: Send + 'static {
     type Connection;
     /// What is shown of a peer, apart from whether it is connected.
     type Detail: Clone + Default + Send + 'static;
+    /// What another process needs to go on with a peer after this one was killed ([`Peer::keep`]).
+    type Kept: Clone + PartialEq + Send + 'static;
     /// What a peer is called in messages.
     const PEER: &'static str;
 
@@ -72,7 +73,7 @@ pub trait Protocol: Send + 'static {
     ///
     /// # Errors
     /// An error when the peer broke a rule; its text names the rule.
-    fn serve(&mut self, connection: Self::Connection, peer: &Peer<Self::Detail>) -> Result<(), String>;
+    fn serve(&mut self, connection: Self::Connection, peer: &Peer<Self::Detail, Self::Kept>) -> Result<(), String>;
 
     /// The fault of a peer that is [restored](Service::restore), which workers know already.
     fn fault(&self, _connection: &Self::Connection) -> Option<Fault> {
@@ -134,13 +135,36 @@ impl<D> Told<D> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<D>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
+    }
+}
+
+/// What is kept of a service's peer for the case that this process is killed.
+#[derive(Clone)]
+pub struct Kept<K> {
+    /// How often that changed: its descriptors alone may have.
+    pub changes: u64,
+    /// What the peer's protocol [said](Peer::keep) last; `None`: there is no peer, or nothing is kept of it.
+    pub last: Option<K>,
+}
+
+impl<K> Kept<K> {
+    /// There is no peer any more.
+    fn forget(&mut self) {
+        self.changes += u64::from(self.last.take().is_some());
+    }
+}
+
+impl<K> Default for Kept<K> {
+    fn default() -> Self {
+        Kept { changes: 0, last: None }
     }
 }
 
 /// A peer that is being served.
-pub struct Peer<D> {
+pub struct Peer<D, K = ()> {
     told: Told<D>,
+    kept: Arc<Mutex<Kept<K>>>,
     control: Arc<Control>,
     fault: Fault,
     ends: OwnedFd,
@@ -210,11 +234,16 @@ fn any_of<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<OwnedFd, Errno> {
     Ok(any)
 }
 
-impl<D> Peer<D> {
-    fn new(told: &Told<D>, control: &Arc<Control>, fault: Option<Fault>) -> Result<Self, Errno> {
+impl<D, K: PartialEq> Peer<D, K> {
+    fn new(
+        told: &Told<D>,
+        kept: &Arc<Mutex<Kept<K>>>,
+        control: &Arc<Control>,
+        fault: Option<Fault>,
+    ) -> Result<Self, Errno> {
         let fault = fault.map_or_else(Fault::new, Ok)?;
         let ends = any_of([control.any.as_fd(), fault.as_fd()])?;
-        Ok(Peer { told: told.clone(), control: Arc::clone(control), fault, ends })
+        Ok(Peer { told: told.clone(), kept: Arc::clone(kept), control: Arc::clone(control), fault, ends })
     }
 
     /// Whether the peer is to be continued by another process, perhaps: [`Pause::with`] says what that needs. Then
@@ -245,8 +274,15 @@ impl<D> Peer<D> {
         self.control.stop.as_fd()
     }
 
-    /// The peer changed what a successor would have to know ([`Service::on_change`]).
-    pub fn changed(&self) {
+    /// Keeps what another process needs to go on with the peer after this one was killed, if it has changed. It is said
+    /// here, by the peer's own thread, since a device can be read in no other while it serves messages.
+    pub fn keep(&self, now: Option<K>) {
+        let mut kept = lock(&self.kept);
+        if kept.last == now {
+            return;
+        }
+        *kept = Kept { changes: kept.changes + 1, last: now };
+        drop(kept);
         self.control.changed();
     }
 
@@ -256,83 +292,79 @@ impl<D> Peer<D> {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A running service. Dropping it ends the connection and the thread, and removes the socket.
-pub struct Service<D> {
+pub struct Service<D, K = ()> {
     told: Told<D>,
+    kept: Arc<Mutex<Kept<K>>>,
     control: Arc<Control>,
     /// Disconnected when the thread ends.
     running: Option<Receiver<()>>,
     file: Option<SocketFile>,
 }
 
-impl<D: Clone + Default + Send + 'static> Service<D> {
+impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static> Service<D, K> {
     /// Starts a service in a thread named `thread`; `at` is its name in the log, `file` the socket that is removed at
     /// the end.
     ///
     /// # Errors
     /// Fails if no descriptor or thread can be created.
-    pub fn start<P: Protocol<Detail = D>>(
+    pub fn start<P: Protocol<Detail = D, Kept = K>>(
         thread: &str,
         at: impl Display,
         file: Option<SocketFile>,
         protocol: P,
     ) -> Result<Self, OpenError> {
-        Self::begin((thread, at.to_string()), file, protocol, State::default(), None)
+        Self::begin((thread, at.to_string()), file, protocol, (State::default(), Kept::default()), None)
     }
 
     /// Restores a service of another process. It goes on where that one stopped, once the result's second part is
     /// dropped: until then the other one may go on itself, and the file is its. The first peer of `protocol` counts as
-    /// connected if `told` says so.
+    /// connected if `told` says so; `kept` is what is kept of it.
     ///
     /// # Errors
     /// Like [`Service::start`].
-    pub fn restore<P: Protocol<Detail = D>>(
+    pub fn restore<P: Protocol<Detail = D, Kept = K>>(
         thread: &str,
         at: impl Display,
         file: Option<SocketFile>,
         protocol: P,
         told: State<D>,
+        kept: Kept<K>,
     ) -> Result<(Self, Paused), OpenError> {
         let (turn, paused) = Paused::before_begin(file.as_ref().map(SocketFile::claim));
-        Ok((Self::begin((thread, at.to_string()), file, protocol, told, Some(turn))?, paused))
+        Ok((Self::begin((thread, at.to_string()), file, protocol, (told, kept), Some(turn))?, paused))
     }
 
-    fn begin<P: Protocol<Detail = D>>(
+    fn begin<P: Protocol<Detail = D, Kept = K>>(
         (thread, at): (&str, String),
         file: Option<SocketFile>,
         protocol: P,
-        told: State<D>,
+        (told, kept): (State<D>, Kept<K>),
         turn: Option<Turn>,
     ) -> Result<Self, OpenError> {
         let failed = |source| OpenError::step(&at, "start a thread")(source);
         let (told, control) = (Told(Arc::new(Mutex::new(told))), Arc::new(Control::new().map_err(failed)?));
         let (alive, running) = mpsc::channel();
-        let (told_too, control_too) = (told.clone(), Arc::clone(&control));
-        let server = Server { protocol, at: at.clone(), told: told_too, control: control_too };
-        let broken = told.clone();
+        let kept = Arc::new(Mutex::new(kept));
+        let (told_too, kept_too, control_too) = (told.clone(), Arc::clone(&kept), Arc::clone(&control));
+        let server = Server { protocol, at: at.clone(), told: told_too, kept: kept_too, control: control_too };
+        let (broken, broken_kept) = (told.clone(), Arc::clone(&kept));
         let run = move || {
             turn.into_iter().for_each(Turn::wait);
             if catch_unwind(AssertUnwindSafe(|| server.run())).is_err() {
                 let last_error = Some(BROKEN.to_owned());
                 *broken.lock() = State { last_error, ..State::default() };
+                lock(&broken_kept).forget();
             }
             drop(alive);
         };
         let started = std::thread::Builder::new().name(thread.into()).spawn(run);
         started.map_err(|e| failed(Errno::from_io_error(&e).unwrap_or(Errno::AGAIN)))?;
-        Ok(Service { told, control, running: Some(running), file })
-    }
-
-    /// Starts a service for virtual machines that connect to the socket at `site`; `serve` serves each of them.
-    ///
-    /// # Errors
-    /// [`OpenError`] if the socket or the thread cannot be created.
-    pub fn of_machines<F>(thread: &str, site: &Site, serve: F) -> Result<Self, OpenError>
-    where
-        F: FnMut(OwnedFd, &Peer<D>) -> Result<(), String> + Send + 'static,
-    {
-        let (listener, file) = Listener::listen(site)?;
-        Self::start(thread, site.path().display(), Some(file), Machines { listener, serve, detail: PhantomData })
+        Ok(Service { told, kept, control, running: Some(running), file })
     }
 
     /// Has the service's thread call this whenever a peer that connects, changes something, or leaves changed what a
@@ -364,9 +396,14 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
     pub fn state(&self) -> State<D> {
         self.told.lock().clone()
     }
+
+    /// What is kept of its peer. It changes whenever [`Service::on_change`] says so.
+    pub fn kept(&self) -> Kept<K> {
+        lock(&self.kept).clone()
+    }
 }
 
-impl<D> Drop for Service<D> {
+impl<D, K> Drop for Service<D, K> {
     fn drop(&mut self) {
         drop(self.file.take());
         self.control.stop.ring();
@@ -379,35 +416,11 @@ impl<D> Drop for Service<D> {
     }
 }
 
-/// The protocol of virtual machines that connect.
-struct Machines<F, D> {
-    listener: Listener,
-    serve: F,
-    detail: PhantomData<D>,
-}
-
-impl<F, D> Protocol for Machines<F, D>
-where
-    F: FnMut(OwnedFd, &Peer<D>) -> Result<(), String> + Send + 'static,
-    D: Clone + Default + Send + 'static,
-{
-    type Connection = OwnedFd;
-    type Detail = D;
-    const PEER: &'static str = "virtual machine";
-
-    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<OwnedFd, String>> {
-        self.listener.accept(stop).map(Ok)
-    }
-
-    fn serve(&mut self, connection: OwnedFd, peer: &Peer<D>) -> Result<(), String> {
-        (self.serve)(connection, peer)
-    }
-}
-
 struct Server<P: Protocol> {
     protocol: P,
     at: String,
     told: Told<P::Detail>,
+    kept: Arc<Mutex<Kept<P::Kept>>>,
     control: Arc<Control>,
 }
 
@@ -447,6 +460,7 @@ impl<P: Protocol> Server<P> {
                 Err(why) if last.as_ref() != Some(why) => tracing::warn!(at = self.at, why, "no {}", P::PEER),
                 Err(_) => {}
             }
+            lock(&self.kept).forget();
             let mut state = self.told.lock();
             let failed = ended.is_err();
             *state = State { connections: state.connections, last_error: ended.err(), ..State::default() };
@@ -467,7 +481,7 @@ impl<P: Protocol> Server<P> {
 
     /// Serves a peer until it leaves. Returns how it ended, and whether a doorbell of it blocked.
     fn serve(&mut self, connection: P::Connection, is_news: bool) -> (Result<(), String>, bool) {
-        let peer = match Peer::new(&self.told, &self.control, self.protocol.fault(&connection)) {
+        let peer = match Peer::new(&self.told, &self.kept, &self.control, self.protocol.fault(&connection)) {
             Ok(peer) => peer,
             Err(e) => return (Err(e.to_string()), false),
         };

@@ -12,7 +12,7 @@ use netvale_portspec::AttachSpec;
 use netvale_ptnet::backend::Backend;
 use netvale_ptnet::header::Config;
 use netvale_ptnet::instance::sizes;
-use netvale_ptnet::port::{News, PtnetOptions, PtnetPort, Transport};
+use netvale_ptnet::port::{PtnetOptions, PtnetPort, Transport};
 use netvale_ptnet::seats::Seats;
 use netvale_ptnet::vfio::memory_path;
 use rustix::io::Errno;
@@ -78,7 +78,7 @@ impl Attached for DevicePort {
     }
 
     fn save(&self) -> std::io::Result<Option<State>> {
-        Ok(self.0.save()?.map(|state| State::of(&state)).transpose()?)
+        Ok(Some(State::of(&self.0.save())?))
     }
 
     fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
@@ -99,8 +99,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let (seats, queues) = Seats::new(config.tx_rings, config.rx_rings)?;
     let site = site(&d.config, asked.caller, path.as_str(), &o)?;
     let domain = domain_of_site(d, asked.caller, &site);
-    let news = d.news_if_kept();
-    let device = Device { site, config, vfio_user: o.vfio_user(), backend: Arc::new(seats), news };
+    let device = Device { site, config, vfio_user: o.vfio_user(), backend: Arc::new(seats) };
     let device = open(d, device, asked.continued())?;
     plug(d, &asked.at, queues, NewPort::new(device, asked).in_domain(domain).with_gro(o.gro()))
 }
@@ -124,8 +123,6 @@ pub struct Device {
     pub vfio_user: bool,
     /// What its rings are connected to.
     pub backend: Arc<dyn Backend>,
-    /// Who is told what has changed of a guest that may outlive this process.
-    pub news: Option<News>,
 }
 
 /// Opens a device's socket, or continues a device of another process.
@@ -133,9 +130,9 @@ pub struct Device {
 /// # Errors
 /// [`Refusal`] when that fails.
 pub fn open(d: &mut Daemon, device: Device, continued: Option<State>) -> Result<DevicePort, Refusal> {
-    let Device { site, config, vfio_user, backend, news } = device;
+    let Device { site, config, vfio_user, backend } = device;
     let transport = if vfio_user { Transport::VfioUser } else { Transport::Ivshmem };
-    let options = PtnetOptions { site, config, transport, news };
+    let options = PtnetOptions { site, config, transport };
     if let Some(state) = continued {
         let (port, paused) = PtnetPort::restore(&options, backend, state.read()?)?;
         paused.into_iter().for_each(|paused| d.held.push(Box::new(paused)));
@@ -146,8 +143,9 @@ pub fn open(d: &mut Daemon, device: Device, continued: Option<State>) -> Result<
     Ok(watched(d, port))
 }
 
-/// The device, which tells when its guest comes and goes.
+/// The device, which tells when its guest comes, changes and goes.
 fn watched(d: &Daemon, port: PtnetPort) -> DevicePort {
+    port.on_change(d.on_news());
     port.on_peer(d.on_news());
     DevicePort(port)
 }

@@ -74,7 +74,7 @@ impl Attached for DevicePort {
     }
 
     fn save(&self) -> std::io::Result<Option<State>> {
-        Ok(self.0.save()?.map(|state| State::of(&state)).transpose()?)
+        Ok(self.0.save().map(|state| State::of(&state)).transpose()?)
     }
 
     fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {

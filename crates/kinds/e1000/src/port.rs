@@ -125,6 +125,7 @@ impl Server {
 impl Protocol for Server {
     type Connection = Connected;
     type Detail = ();
+    type Kept = ();
     const PEER: &'static str = "virtual machine";
 
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Connected, String>> {

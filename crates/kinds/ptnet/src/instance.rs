@@ -64,7 +64,7 @@ pub struct Instance {
 }
 
 /// What another process must know to continue a device.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceState {
     /// Number of the last command that was read.
     pub seen: u32,

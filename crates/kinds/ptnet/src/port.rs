@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use thiserror::Error;
 
-use self::state::GuestNow;
+use self::state::GuestState;
 pub use self::state::PortState;
 use crate::backend::Backend;
 pub use crate::guest::Guest;
@@ -45,18 +45,6 @@ pub struct PtnetOptions {
     pub config: Config,
     /// How guests reach it.
     pub transport: Transport,
-    /// Who is told when what must be kept has changed, so that the port goes on after this process is killed.
-    pub news: Option<News>,
-}
-
-/// Who is told that something has changed.
-#[derive(Clone)]
-pub struct News(pub Arc<dyn Fn() + Send + Sync>);
-
-impl std::fmt::Debug for News {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("News")
-    }
 }
 
 /// How a guest gets at the rings.
@@ -108,7 +96,7 @@ pub struct PtnetPort {
 
 /// How the guests of a port are served.
 enum Serving {
-    Ivshmem(Box<Service<Guest>>, Arc<Listener>, GuestNow),
+    Ivshmem(Box<Service<Guest, GuestState>>, Arc<Listener>),
     VfioUser(Box<Devices>),
 }
 
@@ -141,8 +129,7 @@ impl PtnetPort {
             let (listener, file) = Listener::listen(&options.site)?;
             let listener = Arc::new(listener);
             let server = Server::new(options, behind, &listener);
-            let now = server.now.clone();
-            Serving::Ivshmem(Box::new(Service::start(THREAD, path.display(), Some(file), server)?), listener, now)
+            Serving::Ivshmem(Box::new(Service::start(THREAD, path.display(), Some(file), server)?), listener)
         } else {
             Serving::VfioUser(Box::new(Devices::new(&options.site, config, behind)?))
         };
@@ -195,6 +182,9 @@ enum Connection {
     Continued(OwnedFd, Box<Instance>, Fault),
 }
 
+/// A guest that is served, by ivshmem.
+type GuestPeer = Peer<Guest, GuestState>;
+
 /// The control thread's part, by ivshmem.
 struct Server {
     backend: Arc<dyn Backend>,
@@ -203,7 +193,6 @@ struct Server {
     listener: Arc<Listener>,
     /// The first guest, if another process served one.
     first: Option<Connection>,
-    now: GuestNow,
 }
 
 /// Pause between two checks of a guest's commands: a guest that rings without end gets no larger share of a core.
@@ -212,6 +201,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 impl Protocol for Server {
     type Connection = Connection;
     type Detail = Guest;
+    type Kept = GuestState;
     const PEER: &'static str = "virtual machine";
 
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Self::Connection, String>> {
@@ -225,22 +215,19 @@ impl Protocol for Server {
         if let Connection::Continued(.., fault) = connection { Some(fault.clone()) } else { None }
     }
 
-    fn serve(&mut self, connection: Connection, peer: &Peer<Guest>) -> Result<(), String> {
-        let device = self.device(connection, peer);
-        let ended = device.and_then(|(connection, mut device)| self.serve_guest(&connection, &mut device, peer));
-        self.now.set(None);
-        ended
+    fn serve(&mut self, connection: Connection, peer: &GuestPeer) -> Result<(), String> {
+        let (connection, mut device) = self.device(connection, peer)?;
+        self.serve_guest(&connection, &mut device, peer)
     }
 }
 
 impl Server {
     fn new(options: &PtnetOptions, backend: Arc<dyn Backend>, listener: &Arc<Listener>) -> Server {
         let place = options.site.place.clone();
-        let now = GuestNow::new(options.news.clone());
-        Server { backend, config: options.config, place, listener: Arc::clone(listener), first: None, now }
+        Server { backend, config: options.config, place, listener: Arc::clone(listener), first: None }
     }
 
-    fn serve_guest(&self, connection: &OwnedFd, device: &mut Instance, peer: &Peer<Guest>) -> Result<(), String> {
+    fn serve_guest(&self, connection: &OwnedFd, device: &mut Instance, peer: &GuestPeer) -> Result<(), String> {
         loop {
             let commands = device.doorbells().last().ok_or("a device without doorbells")?;
             let mut three = [peer.ends(), connection.as_fd(), commands.as_fd()]
@@ -266,7 +253,7 @@ impl Server {
     }
 
     /// Makes a new device, and announces it to the other end; or takes over one that the other end has already.
-    fn device(&self, connection: Connection, peer: &Peer<Guest>) -> Result<(OwnedFd, Instance), String> {
+    fn device(&self, connection: Connection, peer: &GuestPeer) -> Result<(OwnedFd, Instance), String> {
         let fault = peer.fault();
         let connection = match connection {
             Connection::New(connection) => connection,
@@ -280,14 +267,14 @@ impl Server {
         ivshmem::send(connection.as_fd(), peer.stops(), &greeting)
             .map_err(|e| format!("its device cannot be described: {e}"))?;
         // Without descriptors for it, the guest is just not kept.
-        self.now.set(state::of(&connection, &device, InstanceState::UNKNOWN).ok());
+        peer.keep(state::of(&connection, &device, InstanceState::UNKNOWN).ok());
         drop(greeting);
         Ok((connection, device))
     }
 }
 
 /// Pauses if that is why the service must stop: afterwards it goes on. `false` if it is not.
-fn pauses(connection: &OwnedFd, device: &Instance, peer: &Peer<Guest>) -> bool {
+fn pauses(connection: &OwnedFd, device: &Instance, peer: &GuestPeer) -> bool {
     let pause = peer.asked_to_pause();
     pause.map(|pause| pause.with(state::say(connection, device))).is_some()
 }

@@ -146,6 +146,7 @@ struct Server<D, F> {
 impl<D: Served, F: FnMut(&Peer<D::Detail>) -> Made<D> + Send + 'static> Protocol for Server<D, F> {
     type Connection = Came<D>;
     type Detail = D::Detail;
+    type Kept = ();
     const PEER: &'static str = "virtual machine";
 
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Came<D>, String>> {

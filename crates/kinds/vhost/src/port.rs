@@ -3,14 +3,14 @@
 pub mod state;
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::KickCounts;
 use netvale_port::listener::{Listener, OpenError, Site, connect};
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
-use netvale_port::service::{self, Paused, Peer, Protocol, Service};
+use netvale_port::service::{self, Kept, Paused, Peer, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use netvale_virtio::device::live::Live;
 use netvale_virtio::{MAX_PAIRS, Queues};
@@ -21,7 +21,7 @@ use crate::proto::device::{Device, NetConfig, OfferedMtu};
 use crate::proto::message::{Message, Refused};
 use crate::proto::wire::{Received, send};
 
-use state::{Front, Known, Now, UnreadState, VhostState};
+use state::{Connected, Front, UnreadState, VhostState};
 
 /// How the port and its front end connect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,12 +92,11 @@ impl FrontEnd {
 
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct VhostPort {
-    pub(crate) service: Service<FrontEnd>,
+    pub(crate) service: Service<FrontEnd, Connected>,
     pub(crate) seats: Seats,
     options: VhostOptions,
     mtu: OfferedMtu,
     pub(crate) listener: Option<Arc<Listener>>,
-    pub(crate) now: Now,
 }
 
 impl VhostPort {
@@ -112,10 +111,9 @@ impl VhostPort {
             Mode::Client => (None, None),
         };
         let server = Server::new(options, &seats, listener.clone());
-        let now = Arc::clone(&server.now);
         let mtu = server.config.mtu.clone();
         let service = Service::start(THREAD, options.site.path().display(), file, server)?;
-        Ok((VhostPort { service, seats, options: options.clone(), mtu, listener, now }, queues))
+        Ok((VhostPort { service, seats, options: options.clone(), mtu, listener }, queues))
     }
 
     /// Restores a port where another process's stopped, or ended without notice. It goes on once the last part of the
@@ -136,7 +134,7 @@ impl VhostPort {
             None => (None, None),
         };
         let mut server = Server::new(options, &seats, listener.clone());
-        server.now.lock().unwrap_or_else(PoisonError::into_inner).changes = state.changes;
+        let mut kept = Kept { changes: state.changes, last: None };
         let mut told =
             service::State { last_error: state.last_error, connections: state.connections, ..Default::default() };
         if let Some(peer) = state.peer {
@@ -144,7 +142,7 @@ impl VhostPort {
             match Front::restore(peer, server.config.clone(), seats.clone()) {
                 Ok(front) => {
                     (told.connected, told.now) = (true, front.told());
-                    *server.now.lock().unwrap_or_else(PoisonError::into_inner) = front.noted(state.changes);
+                    kept.last = front.kept();
                     server.restored = Some(front);
                 }
                 // Nobody else goes on with it: the port does without.
@@ -155,10 +153,9 @@ impl VhostPort {
         for (seat, (sent, received)) in seats.iter().zip(state.kicks) {
             seat.kicks.add(sent, 0, received);
         }
-        let now = Arc::clone(&server.now);
         let mtu = server.config.mtu.clone();
-        let (service, paused) = Service::restore(THREAD, options.site.path().display(), file, server, told)?;
-        Ok((VhostPort { service, seats, options: options.clone(), mtu, listener, now }, queues, paused))
+        let (service, paused) = Service::restore(THREAD, options.site.path().display(), file, server, told, kept)?;
+        Ok((VhostPort { service, seats, options: options.clone(), mtu, listener }, queues, paused))
     }
 
     /// The options it was created with.
@@ -220,20 +217,19 @@ struct Server {
     listener: Option<Arc<Listener>>,
     /// Another process's front end, which comes before all others.
     restored: Option<Front>,
-    now: Now,
 }
 
 impl Server {
     fn new(options: &VhostOptions, seats: &[Arc<Seat<Live>>], listener: Option<Arc<Listener>>) -> Server {
         let config = NetConfig { mac: options.mac, pairs: options.pairs, mtu: options.mtu.into() };
-        let (site, now) = (options.site.clone(), Now::default());
-        Server { seats: seats.to_vec(), config, site, listener, restored: None, now }
+        Server { seats: seats.to_vec(), config, site: options.site.clone(), listener, restored: None }
     }
 }
 
 impl Protocol for Server {
     type Connection = Front;
     type Detail = FrontEnd;
+    type Kept = Connected;
     const PEER: &'static str = "front end";
 
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Front, String>> {
@@ -251,18 +247,17 @@ impl Protocol for Server {
         front.device.as_ref().map(Device::fault)
     }
 
-    fn serve(&mut self, front: Front, peer: &Peer<FrontEnd>) -> Result<(), String> {
+    fn serve(&mut self, front: Front, peer: &Peer<FrontEnd, Connected>) -> Result<(), String> {
         let Front { socket, mut inbox, device } = front;
         let mut device =
             device.unwrap_or_else(|| Device::new(self.config.clone(), self.seats.clone(), peer.fault().clone()));
-        let known = Known::new(&self.now);
-        known.update(&socket, &device, peer);
+        peer.keep(Some(Connected::to(&socket, &device)));
         loop {
             match inbox.receive(socket.as_fd(), peer.ends()).map_err(|e| e.to_string())? {
                 Received::Message(m) => {
                     answer(socket.as_fd(), &mut device, m).map_err(|e| e.to_string())?;
                     peer.told().update(|told| *told = FrontEnd::of(&device));
-                    known.update(&socket, &device, peer);
+                    peer.keep(Some(Connected::to(&socket, &device)));
                 }
                 Received::Stopped if !peer.is_stopped() && peer.fault().reason().is_none() => {
                     if let Some(pause) = peer.asked_to_pause() {

@@ -152,6 +152,7 @@ mod tests {
     impl Protocol for Alone {
         type Connection = ();
         type Detail = ();
+        type Kept = ();
         const PEER: &'static str = "nobody";
 
         fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<(), String>> {

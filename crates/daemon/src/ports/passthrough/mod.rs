@@ -96,6 +96,7 @@ impl Attached for PassthroughPort {
         if self.pipe.is_some() { self.device.ask_to_pause() } else { Vec::new() }
     }
 
+    /// The memory of a pipe is shared with its other end: it does not outlive this process.
     fn save(&self) -> std::io::Result<Option<State>> {
         if self.pipe.is_some() { Ok(None) } else { self.device.save() }
     }
@@ -285,10 +286,8 @@ fn pass(
     o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
 ) -> Result<(), Refusal> {
-    // The memory of a pipe is shared with its other end: it does not outlive this process.
-    let news = d.news_if_kept().filter(|_| passing.backend.memory().is_none());
     let domain = domain_of_site(d, caller, &site);
-    let device = Device { site, config, vfio_user: o.vfio_user(), backend: passing.backend, news };
+    let device = Device { site, config, vfio_user: o.vfio_user(), backend: passing.backend };
     let device = ptnet::open(d, device, passing.continued)?;
     begin(d, caller, domain)?;
     let placed: Vec<TaskId> = passing.tasks.into_iter().map(|task| d.workers.place_for(domain, task)).collect();

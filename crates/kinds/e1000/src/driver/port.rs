@@ -157,6 +157,7 @@ struct Driver {
 impl Protocol for Driver {
     type Connection = Function;
     type Detail = Driven;
+    type Kept = ();
     const PEER: &'static str = "card";
 
     fn next(&mut self, _stop: BorrowedFd<'_>) -> Option<Result<Function, String>> {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_port::listener::Listener;
-use netvale_port::service::{AskedToPause, Paused, Service, State};
+use netvale_port::service::{AskedToPause, Kept, Paused, Service, State};
 use netvale_vfio_user::session::Session;
 use netvale_vfio_user::state::ClientState;
 use serde::{Deserialize, Serialize};
@@ -97,7 +97,7 @@ impl E1000Port {
         let listener = Arc::new(listener);
         let server = Server { first: guest, ..Server::new(options.card, &listener, &shared) };
         let at = options.site.path().display();
-        let (service, paused) = Service::restore(THREAD, at, Some(file), server, told)?;
+        let (service, paused) = Service::restore(THREAD, at, Some(file), server, told, Kept::default())?;
         let queues = queues(&shared);
         Ok((E1000Port { options: options.clone(), shared, service, listener }, queues, paused))
     }

@@ -1,15 +1,15 @@
 //! A port that goes on in another process, with the guest that is connected to it.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_port::listener::Listener;
-use netvale_port::service::{AskedToPause, Paused, Service, State};
+use netvale_port::service::{AskedToPause, Kept, Paused, Service, State};
 use serde::{Deserialize, Serialize};
 
-use super::{Connection, News, PtnetOptions, PtnetPort, Server, Serving, Transport};
+use super::{Connection, PtnetOptions, PtnetPort, Server, Serving, Transport};
 use crate::backend::Backend;
 use crate::guest::{Guest, THREAD};
 use crate::instance::{Instance, InstanceState};
@@ -43,7 +43,7 @@ struct IvshmemState {
 }
 
 /// A guest by ivshmem.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct GuestState {
     connection: Fd,
     memory: Fd,
@@ -72,30 +72,6 @@ pub(super) fn of(connection: &OwnedFd, device: &Instance, instance: InstanceStat
     })
 }
 
-/// The guest that is connected now, if somebody keeps that: its rings say themselves how far they have come.
-#[derive(Clone)]
-pub(super) struct GuestNow(Option<(News, Arc<Mutex<Option<GuestState>>>)>);
-
-impl GuestNow {
-    pub(super) fn new(news: Option<News>) -> GuestNow {
-        GuestNow(news.map(|news| (news, Arc::default())))
-    }
-
-    /// Has this kept.
-    pub(super) fn set(&self, guest: Option<GuestState>) {
-        if let Some((news, now)) = &self.0 {
-            *now.lock().unwrap_or_else(PoisonError::into_inner) = guest;
-            (news.0)();
-        }
-    }
-
-    /// `None`: nobody keeps it.
-    fn get(&self) -> Option<Option<GuestState>> {
-        let (_, now) = self.0.as_ref()?;
-        Some(now.lock().unwrap_or_else(PoisonError::into_inner).clone())
-    }
-}
-
 impl PtnetPort {
     /// Asks the control threads to pause, which [`PtnetPort::save_parked`] then waits for.
     pub fn ask_to_pause(&self) -> Vec<AskedToPause> {
@@ -112,7 +88,7 @@ impl PtnetPort {
     /// A sentence that says why it cannot be continued now.
     pub fn save_parked(&self) -> std::io::Result<(PortState, Vec<Paused>)> {
         let (serving, paused) = match &self.serving {
-            Serving::Ivshmem(service, listener, _) => {
+            Serving::Ivshmem(service, listener) => {
                 let held_up = || std::io::Error::other("its guest holds it up: try again");
                 let mut paused = service.pause().ok_or_else(held_up)?;
                 let guest = paused.take::<Said>().transpose()?;
@@ -130,21 +106,26 @@ impl PtnetPort {
         Ok((PortState { version: VERSION, serving, kicks }, paused))
     }
 
-    /// What another process must know to go on after this one was killed; `None` if nobody keeps that.
-    /// It changes whenever [`PtnetOptions::news`] is told.
-    ///
-    /// # Errors
-    /// When the process is out of descriptors.
-    pub fn save(&self) -> std::io::Result<Option<PortState>> {
+    /// What another process must know to go on after this one was killed: rings say themselves how far they have come.
+    /// It changes whenever [`PtnetPort::on_change`] says so.
+    pub fn save(&self) -> PortState {
         let serving = match &self.serving {
-            Serving::Ivshmem(service, listener, now) => now.get().map(|guest| {
+            Serving::Ivshmem(service, listener) => {
+                let guest = service.kept().last;
                 let service = service.state().with(guest.is_some());
                 ServingState::Ivshmem(Box::new(IvshmemState { listener: Fd::shared(listener), service, guest }))
-            }),
-            Serving::VfioUser(devices) => Some(ServingState::VfioUser(Box::new(devices.save()))),
+            }
+            Serving::VfioUser(devices) => ServingState::VfioUser(Box::new(devices.save())),
         };
-        let Some(serving) = serving else { return Ok(None) };
-        Ok(Some(PortState { version: VERSION, serving, kicks: Default::default() }))
+        PortState { version: VERSION, serving, kicks: Default::default() }
+    }
+
+    /// Has a thread of the port call this whenever [`PtnetPort::save`] changed. Only the first call counts.
+    pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
+        match &self.serving {
+            Serving::Ivshmem(service, _) => service.on_change(call),
+            Serving::VfioUser(devices) => devices.ptnet.on_change(call),
+        }
     }
 
     /// Restores a port of another process; `backend` gets its guest's rings. Its threads wait until the last result is
@@ -187,7 +168,7 @@ fn restore_ivshmem(
 ) -> Result<(Serving, Paused), BadState> {
     let (listener, file) = Listener::restore(state.listener.take()?, &options.site)?;
     let listener = Arc::new(listener);
-    let mut server = Server::new(options, backend, &listener);
+    let (mut server, mut kept) = (Server::new(options, backend, &listener), Kept::default());
     if let Some(guest) = state.guest {
         let GuestState { connection, memory, bells, instance } = guest;
         let fault = Fault::new()?;
@@ -195,13 +176,12 @@ fn restore_ivshmem(
         let device = Instance::restore(&options.config, &server.backend, descriptors, instance, &fault);
         let device = device.map_err(|e| BadState::new(e).of("the guest's device"))?;
         let connection = connection.take()?;
-        server.now.set(of(&connection, &device, InstanceState::UNKNOWN).ok());
+        kept.last = of(&connection, &device, InstanceState::UNKNOWN).ok();
         server.first = Some(Connection::Continued(connection, Box::new(device), fault));
     }
-    let now = server.now.clone();
     let at = options.site.path().display();
-    let (service, paused) = Service::restore(THREAD, at, Some(file), server, state.service)?;
-    Ok((Serving::Ivshmem(Box::new(service), listener, now), paused))
+    let (service, paused) = Service::restore(THREAD, at, Some(file), server, state.service, kept)?;
+    Ok((Serving::Ivshmem(Box::new(service), listener), paused))
 }
 
 #[cfg(test)]
@@ -233,8 +213,7 @@ mod tests {
     fn forged() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let options =
-            PtnetOptions { site: path.clone().into(), config: CONFIG, transport: Transport::Ivshmem, news: None };
+        let options = PtnetOptions { site: path.clone().into(), config: CONFIG, transport: Transport::Ivshmem };
         let port = PtnetPort::new(&options, seats()).unwrap();
         let _guest = UnixStream::connect(&path).unwrap();
         let until = Instant::now() + Duration::from_secs(30);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_port::listener::{Listener, Site};
-use netvale_port::service::{AskedToPause, Paused, Service, State};
+use netvale_port::service::{AskedToPause, Kept, Paused, Service, State};
 use netvale_vfio_user::session::Session;
 use netvale_vfio_user::state::ClientState;
 use serde::{Deserialize, Serialize};
@@ -102,9 +102,11 @@ impl Devices {
         let listeners = [Arc::new(ptnet), Arc::new(memory)];
         let server = memory_server(&listeners[1], config, &machine, shown_device);
         let at = beside.path().display();
-        let (memory, held_memory) = Service::restore(THREAD, at, Some(memory_file), server, told_shown)?;
+        let (memory, held_memory) =
+            Service::restore(THREAD, at, Some(memory_file), server, told_shown, Kept::default())?;
         let server = ptnet_server(&listeners[0], config, &machine, backend, device);
-        let (ptnet, held) = Service::restore(THREAD, site.path().display(), Some(ptnet_file), server, told)?;
+        let (ptnet, held) =
+            Service::restore(THREAD, site.path().display(), Some(ptnet_file), server, told, Kept::default())?;
         Ok((Devices { ptnet, memory, listeners, machine }, [held, held_memory]))
     }
 }

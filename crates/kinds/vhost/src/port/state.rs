@@ -2,11 +2,11 @@
 //! ([`VhostPort::save`]), or exactly, while the workers are parked ([`VhostPort::save_parked`]).
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
-use netvale_port::service::{AskedToPause, Paused, Peer};
+use netvale_port::service::{AskedToPause, Kept, Paused};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +66,7 @@ impl VhostPort {
         let Some(mut paused) = self.service.pause() else { return Ok(None) };
         let said = paused.said.take().and_then(|said| said.downcast::<std::io::Result<UnreadState>>().ok());
         let unread = said.map(|unread| *unread).transpose()?;
-        let Some(mut state) = self.save()? else { return Ok(None) };
+        let Some(mut state) = self.save() else { return Ok(None) };
         state.kicks = self.seats.iter().map(|seat| (seat.kicks.sent(), seat.kicks.received())).collect();
         match (unread, &mut state.peer) {
             (Some(unread), Some(peer)) => {
@@ -84,25 +84,22 @@ impl VhostPort {
     /// What another process needs to go on with the port after this one ended without notice: all but where running
     /// queues are, and numbers of kicks. It changes whenever [`VhostPort::on_change`] says so. `None`: it could not go
     /// on, as the guest's memory lies in too many files.
-    ///
-    /// # Errors
-    /// When the process is out of descriptors.
-    pub fn save(&self) -> std::io::Result<Option<VhostState>> {
+    pub fn save(&self) -> Option<VhostState> {
         let told = self.service.state();
-        let Noted { changes, front } = self.now.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let peer = match front {
-            Connected::Nobody => None,
-            Connected::Unknown => return Ok(None),
-            Connected::To(peer) => Some(PeerState::clone(&peer)),
+        let Kept { changes, last } = self.service.kept();
+        let peer = match last {
+            None => None,
+            Some(Connected::Unknown) => return None,
+            Some(Connected::To(peer)) => Some(PeerState::clone(&peer)),
         };
-        Ok(Some(VhostState {
+        Some(VhostState {
             listener: self.listener.as_ref().map(Fd::shared),
             connections: told.connections,
             last_error: told.last_error,
             changes,
             kicks: vec![(0, 0); self.seats.len()],
             peer,
-        }))
+        })
     }
 
     /// Has the port's thread call this whenever [`VhostPort::save`] changed. Only the first call counts.
@@ -125,12 +122,9 @@ impl VhostPort {
     }
 }
 
-/// What is known of the front end, for other threads.
-#[derive(Clone, Default)]
+/// What is kept of a connected front end.
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Connected {
-    /// There is none.
-    #[default]
-    Nobody,
     /// Nobody could go on with it.
     Unknown,
     /// What it set up.
@@ -139,52 +133,9 @@ pub(crate) enum Connected {
 
 impl Connected {
     /// What a front end has set up by now.
-    fn to(socket: &Arc<OwnedFd>, device: &Device) -> Connected {
+    pub(crate) fn to(socket: &Arc<OwnedFd>, device: &Device) -> Connected {
         let peer = |device| PeerState { socket: Fd::shared(socket), device, unread: UnreadState::default() };
         device.state().map_or(Connected::Unknown, |device| Connected::To(Arc::new(peer(device))))
-    }
-}
-
-/// What is known of the front end, and how often that changed.
-#[derive(Clone, Default)]
-pub(crate) struct Noted {
-    pub(crate) changes: u64,
-    front: Connected,
-}
-
-/// Shared by the port and its thread.
-pub(crate) type Now = Arc<Mutex<Noted>>;
-
-/// Writes it. Dropping this says that the front end is gone.
-pub(crate) struct Known<'a>(&'a Now);
-
-impl<'a> Known<'a> {
-    pub(crate) fn new(now: &'a Now) -> Self {
-        Known(now)
-    }
-
-    fn set(&self, to: Connected) {
-        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *noted = Noted { changes: noted.changes + 1, front: to };
-    }
-
-    /// The front end may have changed its device.
-    pub(crate) fn update(&self, socket: &Arc<OwnedFd>, device: &Device, peer: &Peer<FrontEnd>) {
-        let to = Connected::to(socket, device);
-        let is_same = match (&to, &self.0.lock().unwrap_or_else(PoisonError::into_inner).front) {
-            (Connected::To(now), Connected::To(before)) => now == before,
-            _ => false,
-        };
-        if !is_same {
-            self.set(to);
-            peer.changed();
-        }
-    }
-}
-
-impl Drop for Known<'_> {
-    fn drop(&mut self) {
-        self.set(Connected::Nobody);
     }
 }
 
@@ -215,12 +166,9 @@ impl Front {
         Ok(Front { socket: Arc::new(socket), inbox, device: Some(device) })
     }
 
-    /// What is noted of a front end that another process left.
-    pub(crate) fn noted(&self, changes: u64) -> Noted {
-        Noted {
-            changes,
-            front: self.device.as_ref().map_or(Connected::Nobody, |device| Connected::to(&self.socket, device)),
-        }
+    /// What is kept of a front end that another process left.
+    pub(crate) fn kept(&self) -> Option<Connected> {
+        self.device.as_ref().map(|device| Connected::to(&self.socket, device))
     }
 
     pub(crate) fn told(&self) -> FrontEnd {

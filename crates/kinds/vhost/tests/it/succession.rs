@@ -209,7 +209,7 @@ fn an_end_without_notice() {
     });
     let (_driver, mut driver_end) = connected(&device, DriverOptions::default());
     assert!(changes.load(Ordering::Relaxed) > 0);
-    let state = device.port.save().unwrap().expect("a state");
+    let state = device.port.save().expect("a state");
     let (mut up, mut down) = (Stream::default(), Stream::default());
     up.send(&driver_end, 100);
     down.send(&device.end, 50);
@@ -229,7 +229,7 @@ fn an_end_without_notice() {
 
     let device = Device::new(1);
     let (_driver, _end) = connected(&device, DriverOptions { packed: true, ..DriverOptions::default() });
-    let state = device.port.save().unwrap().expect("a state");
+    let state = device.port.save().expect("a state");
     std::mem::forget(device.given().1);
     let (port, _queues, begins) = VhostPort::restore(&device.options, sent(&state)).unwrap();
     drop(begins);
@@ -246,7 +246,7 @@ fn an_exchanged_descriptor_is_a_change() {
     let device = Device::new(1);
     let (raw, _memory) = started(&device.path());
     raw.sync();
-    let saved = || written(&device.port.save().unwrap().expect("a state"));
+    let saved = || written(&device.port.save().expect("a state"));
     let changes = || saved().0["changes"].as_u64().unwrap();
     let before = changes();
     for count in 1..4 {

@@ -5,7 +5,7 @@ pub mod state;
 use std::cell::Cell;
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use netvale_fdio::state::BadState;
 use netvale_mem::fault::Fault;
@@ -13,7 +13,7 @@ use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_port::listener::OpenError;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
-use netvale_port::service::{self, AskedToPause, Paused, Peer, Protocol, Service};
+use netvale_port::service::{self, AskedToPause, Kept, Paused, Peer, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -108,8 +108,7 @@ pub struct Driven {
 
 /// A port. Dropping it ends the connection and the thread.
 pub struct VirtioPort {
-    service: Service<Driven>,
-    up: Arc<Mutex<Option<DeviceState>>>,
+    service: Service<Driven, DeviceState>,
 }
 
 impl VirtioPort {
@@ -121,10 +120,8 @@ impl VirtioPort {
     pub fn new<T: Transport>(transport: T, options: DriverOptions) -> Result<(VirtioPort, Queues), DriverError> {
         let at = transport.to_string();
         let (pairs, queues) = seats(&at, options)?;
-        let up = Arc::default();
-        let driver = Driver { transport, options, pairs, restored: None, up: Arc::clone(&up) };
-        let service = Service::start("netvale-virtio", &at, None, driver)?;
-        Ok((VirtioPort { service, up }, queues))
+        let driver = Driver { transport, options, pairs, restored: None };
+        Ok((VirtioPort { service: Service::start("netvale-virtio", &at, None, driver)? }, queues))
     }
 
     /// Restores a port where another process's stopped. It goes on once the last part of the result is dropped: until
@@ -141,28 +138,26 @@ impl VirtioPort {
         let (pairs, queues) = seats(&at, options)?;
         let mut told =
             service::State { connections: state.connections, last_error: state.last_error, ..Default::default() };
-        let (mut restored, mut up) = (None, None);
+        let (mut restored, mut kept) = (None, Kept::default());
         if let Some(device) = state.device {
             let part = |why: BadState| why.of("its device cannot be continued");
             let (by, lent) = LentDevice::restore(device, options, &pairs).map_err(part)?;
             (told.connected, told.now) = (true, lent.told(options));
-            up = lent.state_at_any_time(by.as_fd(), &lent.calls).ok();
+            kept.last = lent.state_at_any_time(by.as_fd(), &lent.calls).ok();
             let unreached = || BadState::new("the device cannot be reached by what is said to reach it");
             let connection = transport.restore(by).ok_or_else(unreached).map_err(part)?;
             restored = Some(Reached { connection, restored: Some(lent) });
         }
-        let up = Arc::new(Mutex::new(up));
-        let driver = Driver { transport, options, pairs, restored, up: Arc::clone(&up) };
-        let (service, paused) = Service::restore("netvale-virtio", &at, None, driver, told)?;
-        Ok((VirtioPort { service, up }, queues, paused))
+        let driver = Driver { transport, options, pairs, restored };
+        let (service, paused) = Service::restore("netvale-virtio", &at, None, driver, told, kept)?;
+        Ok((VirtioPort { service }, queues, paused))
     }
 
     /// What another process needs to go on with the device after this one was killed. It changes whenever
     /// [`VirtioPort::on_change`] says so. `None`: there is no device, or nobody else can reach it.
     pub fn save(&self) -> Option<DriverState> {
         let service::State { connections, last_error, .. } = self.service.state();
-        let device = self.up.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        device.map(|device| DriverState { connections, last_error, device: Some(device) })
+        self.service.kept().last.map(|device| DriverState { connections, last_error, device: Some(device) })
     }
 
     /// Has the port's thread call this whenever [`VirtioPort::save`] changed. Only the first call counts.
@@ -236,8 +231,6 @@ struct Driver<T: Transport> {
     pairs: Vec<Pair>,
     /// Another process's device, which comes before all others.
     restored: Option<Reached<T::Connection>>,
-    /// The device that runs, for the case that this process is killed.
-    up: Arc<Mutex<Option<DeviceState>>>,
 }
 
 /// A device that is reached.
@@ -249,6 +242,7 @@ struct Reached<C> {
 impl<T: Transport> Protocol for Driver<T> {
     type Connection = Reached<T::Connection>;
     type Detail = Driven;
+    type Kept = DeviceState;
     const PEER: &'static str = "device";
 
     fn next(&mut self, _stop: BorrowedFd<'_>) -> Option<Result<Self::Connection, String>> {
@@ -263,7 +257,7 @@ impl<T: Transport> Protocol for Driver<T> {
         reached.restored.as_ref().map(|lent| lent.fault.clone())
     }
 
-    fn serve(&mut self, reached: Self::Connection, peer: &Peer<Driven>) -> Result<(), String> {
+    fn serve(&mut self, reached: Self::Connection, peer: &Peer<Driven, DeviceState>) -> Result<(), String> {
         let Reached { connection, mut restored } = reached;
         let calls = match &mut restored {
             Some(lent) => std::mem::take(&mut lent.calls),
@@ -274,7 +268,7 @@ impl<T: Transport> Protocol for Driver<T> {
             }
         };
         let restored = Cell::new(restored);
-        let session = Session { options: self.options, pairs: &self.pairs, calls, peer, restored, up: &self.up };
+        let session = Session { options: self.options, pairs: &self.pairs, calls, peer, restored };
         self.transport.serve(connection, &session).map_err(|e| e.to_string())
     }
 }
@@ -284,9 +278,8 @@ pub struct Session<'a> {
     options: DriverOptions,
     pairs: &'a [Pair],
     calls: Vec<Doorbell>,
-    peer: &'a Peer<Driven>,
+    peer: &'a Peer<Driven, DeviceState>,
     restored: Cell<Option<LentDevice>>,
-    up: &'a Mutex<Option<DeviceState>>,
 }
 
 /// A device's queues that the workers have.
@@ -385,7 +378,7 @@ impl Session<'_> {
         news: impl Fn(bool) -> Result<(), E>,
     ) -> Result<(), E> {
         // Without descriptors for it, the device is just not kept.
-        self.keep(by.and_then(|by| lent.state_at_any_time(by, &self.calls).ok()));
+        self.peer.keep(by.and_then(|by| lent.state_at_any_time(by, &self.calls).ok()));
         self.peer.told().update(|was| *was = lent.told(self.options));
         if lent.unrung {
             lent.kicks.iter().for_each(|kick| kick.ring());
@@ -394,15 +387,9 @@ impl Session<'_> {
             Some(by) => device_state(&lent, by, &self.calls, self.pairs),
             None => Ok(None),
         });
-        self.keep(None);
+        self.peer.keep(None);
         self.take_back();
         ended
-    }
-
-    /// Has this kept for the case that the process is killed.
-    fn keep(&self, up: Option<DeviceState>) {
-        *self.up.lock().unwrap_or_else(PoisonError::into_inner) = up;
-        self.peer.changed();
     }
 
     /// Until the device ends, breaks the rules, or the port is to end.

@@ -30,7 +30,7 @@ pub struct DriverState {
 }
 
 /// A device.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceState {
     features: u64,
     /// What it is reached by.
@@ -44,7 +44,7 @@ pub struct DeviceState {
 }
 
 /// Its queues: a receive queue and a transmit queue for each pair.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum QueuesState {
     /// They stopped there.
