@@ -53,11 +53,12 @@ impl Kinds {
     /// Whether a file at this path may name kinds.
     pub fn may_be_named_in(&self, path: &str) -> bool {
         let Some(below) = path.strip_prefix("crates/") else { return true };
-        let mut folders = below.split('/');
-        let mut crate_folders = folders.clone().take_while(|folder| *folder != "src");
+        // The folder that a crate shares with others says nothing about it.
+        let (of_crate, inside) = below.split_once("/src/").unwrap_or((below, ""));
+        let own_crate = of_crate.rsplit('/').next().unwrap_or(of_crate);
         let is_own = |folder: &str| OWN.contains(&folder) || self.names.iter().any(|name| name == folder);
         let is_rig = below.ends_with("/fuzzing.rs");
-        is_rig || crate_folders.any(|folder| DEVELOPMENT.contains(&folder)) || folders.any(is_own)
+        is_rig || DEVELOPMENT.contains(&own_crate) || [own_crate].into_iter().chain(inside.split('/')).any(is_own)
     }
 
     /// The line of the first mention of a kind on a level.
@@ -177,7 +178,7 @@ mod tests {
         let kinds = Kinds::read(ATTACH).expect("kinds");
         for path in [
             "crates/daemon/src/ports/a.rs",
-            "crates/kinds/x/src/a.rs",
+            "crates/tools/x/src/kinds/a.rs",
             "crates/kinds/tap/src/a.rs",
             "xtask/src/a.rs",
             "crates/dev/bench/src/a.rs",

@@ -318,7 +318,7 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
         file: Option<SocketFile>,
         protocol: P,
     ) -> Result<Self, OpenError> {
-        Self::begin((thread, at.to_string()), file, protocol, (State::default(), Kept::default()), None)
+        Self::begin((thread, at.to_string()), file, protocol, State::default(), Kept::default(), None)
     }
 
     /// Restores a service of another process. It goes on where that one stopped, once the result's second part is
@@ -336,23 +336,30 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
         kept: Kept<K>,
     ) -> Result<(Self, Paused), OpenError> {
         let (turn, paused) = Paused::before_begin(file.as_ref().map(SocketFile::claim));
-        Ok((Self::begin((thread, at.to_string()), file, protocol, (told, kept), Some(turn))?, paused))
+        Ok((Self::begin((thread, at.to_string()), file, protocol, told, kept, Some(turn))?, paused))
     }
 
     fn begin<P: Protocol<Detail = D, Kept = K>>(
         (thread, at): (&str, String),
         file: Option<SocketFile>,
         protocol: P,
-        (told, kept): (State<D>, Kept<K>),
+        told: State<D>,
+        kept: Kept<K>,
         turn: Option<Turn>,
     ) -> Result<Self, OpenError> {
         let failed = |source| OpenError::step(&at, "start a thread")(source);
         let (told, control) = (Told(Arc::new(Mutex::new(told))), Arc::new(Control::new().map_err(failed)?));
         let (alive, running) = mpsc::channel();
         let kept = Arc::new(Mutex::new(kept));
-        let (told_too, kept_too, control_too) = (told.clone(), Arc::clone(&kept), Arc::clone(&control));
-        let server = Server { protocol, at: at.clone(), told: told_too, kept: kept_too, control: control_too };
-        let (broken, broken_kept) = (told.clone(), Arc::clone(&kept));
+        let server = Server {
+            protocol,
+            at: at.clone(),
+            told: told.clone(),
+            kept: Arc::clone(&kept),
+            control: Arc::clone(&control),
+        };
+        let broken = told.clone();
+        let broken_kept = Arc::clone(&kept);
         let run = move || {
             turn.into_iter().for_each(Turn::wait);
             if catch_unwind(AssertUnwindSafe(|| server.run())).is_err() {

@@ -168,7 +168,8 @@ fn restore_ivshmem(
 ) -> Result<(Serving, Paused), BadState> {
     let (listener, file) = Listener::restore(state.listener.take()?, &options.site)?;
     let listener = Arc::new(listener);
-    let (mut server, mut kept) = (Server::new(options, backend, &listener), Kept::default());
+    let mut server = Server::new(options, backend, &listener);
+    let mut kept = Kept::default();
     if let Some(guest) = state.guest {
         let GuestState { connection, memory, bells, instance } = guest;
         let fault = Fault::new()?;

@@ -138,7 +138,8 @@ impl VirtioPort {
         let (pairs, queues) = seats(&at, options)?;
         let mut told =
             service::State { connections: state.connections, last_error: state.last_error, ..Default::default() };
-        let (mut restored, mut kept) = (None, Kept::default());
+        let mut restored = None;
+        let mut kept = Kept::default();
         if let Some(device) = state.device {
             let part = |why: BadState| why.of("its device cannot be continued");
             let (by, lent) = LentDevice::restore(device, options, &pairs).map_err(part)?;
