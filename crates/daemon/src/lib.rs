@@ -115,6 +115,7 @@ const ENDING_LIMIT: Duration = Duration::from_secs(5);
 /// # Errors
 /// [`StartError`] if the daemon cannot start; once it serves, it does not fail.
 pub fn run(config: Config) -> Result<(), StartError> {
+    system::freed::keep_limits();
     let (dir, user) = (config.run_dir.clone(), other_user(&config)?);
     let place = Place::take(&config, &dir)?;
     let signals = signals(&config)?;

@@ -1,5 +1,8 @@
 //! Memory of ports that are gone. The allocator keeps what lies below anything that is still in use: tens of megabytes
 //! after a capture, which has many small buffers. So it is asked for all of it once nothing goes any more.
+//!
+//! That leaves out the heaps that it makes for threads. It keeps the last part of each, and the more of it the larger
+//! a block once was that the daemon freed: half a megabyte a thread stayed for good. So that limit stays where it is.
 #![allow(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -31,6 +34,25 @@ impl FreedMemory {
         rest
     }
 }
+
+/// From this size on, blocks are mappings of their own, and the last part of a heap goes back: the allocator's
+/// defaults, before it raises them by itself.
+#[cfg(target_env = "gnu")]
+const LIMIT: libc::c_int = 128 << 10;
+
+/// Has the allocator's limits stay where they are.
+#[cfg(target_env = "gnu")]
+pub(crate) fn keep_limits() {
+    // SAFETY: it takes no pointer, and the allocator's own locks.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LIMIT);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, LIMIT);
+    }
+}
+
+/// musl's allocator has no such limits.
+#[cfg(not(target_env = "gnu"))]
+pub(crate) fn keep_limits() {}
 
 #[cfg(target_env = "gnu")]
 fn give_back() {
@@ -71,5 +93,31 @@ mod tests {
         assert!(own() + BLOCKS.0 * BLOCKS.1 / 2 < kept, "{} of {kept} bytes are left", own());
         assert!(freed.since.is_none());
         drop(last);
+    }
+
+    /// Objective: most of what threads had and freed goes back while they are there, after a large block was freed, too.
+    #[test]
+    #[cfg(target_env = "gnu")]
+    fn threads_keep_nothing() {
+        const THREADS: usize = 8;
+        keep_limits();
+        drop(vec![1u8; 30 << 20]);
+        let before = own();
+        let freed = std::sync::Barrier::new(THREADS + 1);
+        let end = std::sync::Barrier::new(THREADS + 1);
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    drop((0..64).map(|_| vec![1u8; 32 << 10]).collect::<Vec<_>>());
+                    freed.wait();
+                    end.wait();
+                });
+            }
+            freed.wait();
+            give_back();
+            let kept = own().saturating_sub(before);
+            end.wait();
+            assert!(kept < 4 << 20, "{kept} of {} bytes are left", THREADS * 64 * (32 << 10));
+        });
     }
 }
