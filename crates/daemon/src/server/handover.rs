@@ -13,7 +13,7 @@ use rustix::stdio::{stderr, stdout};
 
 use super::{Client, Server, connection};
 use crate::api::handover::continuing::{self, Connected};
-use crate::api::handover::give::{self, Gift};
+use crate::api::handover::give::{self, Gift, ItemSink};
 use crate::api::handover::kept;
 use crate::caller::Caller;
 use crate::handover::items::{ClientItem, ConnectionItem, Item, ProcessItem};
@@ -35,11 +35,10 @@ impl Server {
         let pid = caller.pid;
         self.daemon.events.tell(Happened::to_all(EventName::DaemonHandover).with("pid", pid));
         self.collect_events();
-        let parked = self.park_with(Some(successor));
         let Some((Client::Attach { fd, .. }, _)) = self.clients.get(&successor) else { return false };
-        let given = parked.and_then(|(parked, gift)| {
-            give::send(fd, &gift.items)?;
-            Ok((parked, gift))
+        let given = fd.try_clone().map_err(|e| e.to_string()).and_then(|to| {
+            let given = self.give(Some(successor), &mut |item| give::send(&to, &item))?;
+            give::let_go(&to).map(|()| given)
         });
         match given {
             Ok((parked, gift)) => {
@@ -51,7 +50,9 @@ impl Server {
             Err(why) => {
                 tracing::error!(pid, why, "a successor could not go on: this daemon does");
                 self.daemon.events.tell(Happened::to_all(EventName::DaemonHandoverFailed).why(&why));
-                let _ = wire::send(fd.as_fd(), &Item::Failed(why));
+                if let Some((Client::Attach { fd, .. }, _)) = self.clients.get(&successor) {
+                    let _ = wire::send(fd.as_fd(), &Item::Failed(why));
+                }
                 self.hang_up(successor);
                 false
             }
@@ -62,9 +63,13 @@ impl Server {
     /// nothing may be touched any more.
     pub(super) fn leave_kept(&mut self) -> bool {
         let Some(mut store) = self.daemon.store.take() else { return false };
-        match self.park_with(None) {
-            Ok((parked, mut gift)) => {
-                let items = gift.items.drain(..).filter(|item| !matches!(item, Item::Process(_))).collect();
+        let mut items = Vec::new();
+        let mut keep = |item| {
+            items.extend(Some(item).filter(|item| !matches!(item, Item::Process(_))));
+            Ok(())
+        };
+        match self.give(None, &mut keep) {
+            Ok((parked, gift)) => {
                 if let Err(e) = store.save_counters(None).and_then(|()| store.save(&Touched::all(), items)) {
                     tracing::error!("some ports are kept as they were known last: {e}");
                 }
@@ -125,12 +130,13 @@ impl Server {
         self.counted.0.saturating_duration_since(now)
     }
 
-    /// Parks the workers and collects all that there is.
-    fn park_with(&mut self, successor: Option<u64>) -> Result<(Parked, Gift), String> {
+    /// Parks the workers and gives all that there is. What does not change while frames pass is given before.
+    fn give(&mut self, successor: Option<u64>, sink: ItemSink<'_>) -> Result<(Parked, Gift), String> {
+        give::regions(&self.daemon, sink).map_err(|e| e.to_string())?;
         let parked = self.daemon.workers.park();
         let mut parked = parked.map_err(|late| self.held_up(&late))?;
         let waiting = std::mem::take(&mut parked.waiting);
-        let gift = self.gift(successor, waiting).map_err(|e| e.to_string())?;
+        let gift = self.give_parked(successor, waiting, sink).map_err(|e| e.to_string())?;
         Ok((parked, gift))
     }
 
@@ -151,18 +157,18 @@ impl Server {
         std::mem::forget((parked, gift.paused));
     }
 
-    fn gift(&self, successor: Option<u64>, waiting: Waiting) -> std::io::Result<Gift> {
-        let mut gift = give::items(&self.daemon, waiting)?;
-        gift.items.push(Item::Process(ProcessItem {
+    fn give_parked(&self, successor: Option<u64>, waiting: Waiting, sink: ItemSink<'_>) -> std::io::Result<Gift> {
+        let gift = give::items(&self.daemon, waiting, sink)?;
+        sink(Item::Process(ProcessItem {
             lock: Fd::copy_of(&self.listeners.lock)?,
             attach: Fd::copy_of(&self.listeners.attach)?,
             control: Fd::copy_of(&self.listeners.control)?,
             output: [Fd::copy_of(stdout())?, Fd::copy_of(stderr())?],
             kept: self.daemon.store.as_ref().map(Store::names).unwrap_or_default(),
             own: self.listeners.own.clone(),
-        }));
+        }))?;
         for (id, (client, caller)) in self.clients.iter().filter(|(id, _)| Some(**id) != successor) {
-            gift.items.extend(self.item_of(Caller { client: *id, ..*caller }, client)?);
+            self.item_of(Caller { client: *id, ..*caller }, client)?.map_or(Ok(()), &mut *sink)?;
         }
         Ok(gift)
     }

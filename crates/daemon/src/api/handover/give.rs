@@ -1,4 +1,4 @@
-//! The predecessor's part.
+//! The predecessor's part. Each item goes to a *sink*, which sends it or keeps it, as soon as it is known.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -25,49 +25,56 @@ use crate::worker::TaskId;
 /// Frames that wait for room, by task.
 pub type Waiting = BTreeMap<TaskId, Vec<WaitingFrames>>;
 
-/// What is to be handed over.
+/// Takes an item.
+pub type ItemSink<'a> = &'a mut dyn FnMut(Item) -> std::io::Result<()>;
+
+/// What was handed over, besides the items.
 #[derive(Default)]
 pub struct Gift {
-    /// The items.
-    pub items: Vec<Item>,
     /// Threads that pause, besides the workers, until this is dropped.
     pub paused: Vec<Box<dyn Any>>,
     /// Ports that do not go on.
     pub others: Vec<String>,
 }
 
-/// All items of the registries.
+/// All regions. Only the main thread changes what is said of one, so that frames may pass meanwhile.
 ///
 /// # Errors
-/// When the daemon is out of descriptors or memory.
-pub fn items(d: &Daemon, waiting: Vec<(TaskId, Vec<WaitingFrames>)>) -> std::io::Result<Gift> {
+/// When the daemon is out of descriptors or memory; what the sink returns.
+pub fn regions(d: &Daemon, give: ItemSink<'_>) -> std::io::Result<()> {
+    for (entry, region) in d.regions.iter() {
+        give(region_item(entry, region.save()?))?;
+    }
+    Ok(())
+}
+
+/// All other items of the registries, each as soon as it is known: the successor goes on with it meanwhile.
+///
+/// # Errors
+/// When the daemon is out of descriptors or memory; what the sink returns.
+pub fn items(d: &Daemon, waiting: Vec<(TaskId, Vec<WaitingFrames>)>, give: ItemSink<'_>) -> std::io::Result<Gift> {
     let waiting: Waiting = waiting.into_iter().collect();
-    let mut all = Vec::new();
-    let mut paused = Vec::new();
-    let mut others = Vec::new();
+    let mut gift = Gift::default();
     // All pause in the time of one.
     let asked: Vec<_> = d.ports.iter().flat_map(|(_, record)| record.behind.ask_to_pause()).collect();
-    for (entry, region) in d.regions.iter() {
-        all.push(region_item(entry, region.save()?));
-    }
-    all.extend(d.switches.iter().map(|switch| switch_item(d, switch, true)));
-    all.extend(d.captures.kept().into_iter().map(Item::Captures));
-    all.extend(ports::nic::continued::interfaces(d)?);
+    d.switches.iter().try_for_each(|switch| give(switch_item(d, switch, true)))?;
+    d.captures.kept().into_iter().try_for_each(|captures| give(Item::Captures(captures)))?;
+    ports::nic::continued::interfaces(d)?.into_iter().try_for_each(&mut *give)?;
     for (name, record) in d.ports.iter() {
         let of_port = |e: std::io::Error| std::io::Error::new(e.kind(), format!("port {name}: {e}"));
         let mut parked = record.behind.save_parked().map_err(of_port)?;
-        paused.extend(parked.iter_mut().flat_map(|parked| parked.paused.drain(..)));
-        others.extend(parked.is_none().then(|| name.to_owned()));
+        gift.paused.extend(parked.iter_mut().flat_map(|parked| parked.paused.drain(..)));
+        gift.others.extend(parked.is_none().then(|| name.to_owned()));
         let mut item = port_item(d, name, record, parked.map(|parked| parked.state), &waiting)?;
         count_lost(record, &waiting, &mut item);
-        all.push(Item::Port(Box::new(item)));
+        give(Item::Port(Box::new(item)))?;
     }
     for (name, pipe) in d.pipes.iter() {
-        all.push(Item::Pipe(pipe.save(name)?));
+        give(Item::Pipe(pipe.save(name)?))?;
     }
-    all.extend(ports::nic::continued::open_rings(d)?);
+    ports::nic::continued::open_rings(d)?.into_iter().try_for_each(&mut *give)?;
     drop(asked);
-    Ok(Gift { items: all, paused, others })
+    Ok(gift)
 }
 
 /// A region.
@@ -162,24 +169,31 @@ pub fn end(d: &mut Daemon, others: &[String]) {
     d.captures.wait_for_ending();
 }
 
-/// Sends all items, and waits until the successor is ready to continue them, which it then does.
+/// Sends an item.
+///
+/// # Errors
+/// A sentence that says that the successor does not take it.
+pub fn send(to: &OwnedFd, item: &Item) -> std::io::Result<()> {
+    wire::send(to.as_fd(), item)
+        .map_err(|e| std::io::Error::other(format!("the successor does not take what it is sent: {e}")))
+}
+
+/// All items were sent: waits until the successor is ready to continue them, which it then does.
 ///
 /// # Errors
 /// A sentence that says why it does not.
-pub fn send(to: &OwnedFd, items: &[Item]) -> Result<(), String> {
-    let fails = |e: std::io::Error| format!("the successor does not take what it is sent: {e}");
-    for item in items.iter().chain([&Item::End]) {
-        wire::send(to.as_fd(), item).map_err(fails)?;
-    }
+pub fn let_go(to: &OwnedFd) -> Result<(), String> {
+    send(to, &Item::End).map_err(|e| e.to_string())?;
+    let fails = |e: rustix::io::Errno| format!("the successor does not take what it is sent: {e}");
     let mut answer = [0u8; 1024];
     let answered = nap(to.as_fd(), wire::LIMIT);
     match closing::receive(to, &mut answer) {
         Ok((0, _)) => Err("the successor ended".to_owned()),
         Ok((got, _)) if answer.get(..got) == Some(READY) => {
-            rustix::net::send(to, GO, SendFlags::NOSIGNAL).map(drop).map_err(|e| fails(e.into()))
+            rustix::net::send(to, GO, SendFlags::NOSIGNAL).map(drop).map_err(fails)
         }
         Ok((got, _)) => Err(String::from_utf8_lossy(answer.get(..got).unwrap_or_default()).into_owned()),
         Err(_) if !answered => Err(format!("the successor was not ready within {} s", wire::LIMIT.as_secs())),
-        Err(e) => Err(fails(e.into())),
+        Err(e) => Err(fails(e)),
     }
 }
