@@ -95,7 +95,7 @@ mod tests {
         drop(last);
     }
 
-    /// Objective: most of what threads had and freed goes back while they are there, after a large block was freed, too.
+    /// Objective: most of what threads freed goes back while they are there, after a large block was freed, too.
     #[test]
     #[cfg(target_env = "gnu")]
     fn threads_keep_nothing() {
