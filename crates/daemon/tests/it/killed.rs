@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use common::ports::{attach, number, numbered, open, show};
 use common::{Daemon, LIMIT, frame, receive, send, until};
 use netvale::{Options, Port};
+use netvale_control::succession::VERSION;
+use netvale_harness::Pretender;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -72,6 +74,28 @@ fn restarted_and_killed() {
         d.is_restarted(signal, || ());
         assert_eq!(counted(), (20, json!("vale0:a")), "{signal:?}");
     }
+}
+
+/// Objective: a daemon that is killed after any part of what it hands over to another one is continued by the next one
+/// that its service manager starts.
+#[test]
+fn killed_while_it_hands_over() {
+    let d = Daemon::managed("");
+    let [mut a, mut b] = ["vale0:a", "vale0:b"].map(|name| d.open(name).unwrap());
+    let mut most = 0;
+    loop {
+        let pretender = Pretender::connect(d.dir()).unwrap();
+        assert_eq!(pretender.hello(VERSION).unwrap().status, 0);
+        let mut taken = 0;
+        d.is_killed_while(|| taken = pretender.take(most).unwrap());
+        send(&mut a, &frame(255, 1, most as u8));
+        assert_eq!(receive(&mut b), frame(255, 1, most as u8), "after {most}");
+        if taken < most {
+            break;
+        }
+        most += 1;
+    }
+    assert!(most > 3, "the process, a region, a switch, two ports");
 }
 
 /// Objective: frames on their way to a program that is slower than their sender now and then, in front of a lossless

@@ -8,6 +8,7 @@
 //! | [`manager`] | a service manager that keeps descriptors |
 //! | [`net`] | network namespaces, and interfaces in them |
 //! | [`packet`] | packet sockets |
+//! | [`pretender`] | a successor that goes on with nothing |
 //! | [`process`] | a program that does not outlive its owner |
 //! | [`shapes`] | values on both sides of the bounds of settings |
 //!
@@ -19,6 +20,7 @@ pub mod launch;
 pub mod manager;
 pub mod net;
 pub mod packet;
+pub mod pretender;
 pub mod process;
 pub mod shapes;
 
@@ -30,6 +32,7 @@ use thiserror::Error;
 pub use daemon::Daemon;
 pub use launch::Launch;
 pub use manager::Manager;
+pub use pretender::Pretender;
 pub use process::Process;
 
 /// A step that failed.

@@ -108,6 +108,14 @@ impl Daemon {
         self.is_restarted(Signal::KILL, || ());
     }
 
+    /// The process is killed once the service manager keeps what it has, and `busy` has it do something.
+    pub fn is_killed_while(&self, busy: impl FnOnce()) {
+        self.0.is_kept().unwrap();
+        busy();
+        self.0.end(Signal::KILL).unwrap();
+        self.0.start_again().unwrap();
+    }
+
     /// Another process goes on in this one's place. On a machine that is so busy that a thread does not pause in time,
     /// the running one goes on, and another process tries it.
     pub fn is_succeeded(&self) {

@@ -4,17 +4,14 @@ use crate::common;
 use crate::common::sequence;
 use crate::common::up;
 
-use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::stderr;
 use netvale::Port;
-use netvale_control::attach::{AttachReply, REPLY_LEN};
 use netvale_control::client::Client;
-use netvale_control::succession::{Succession, VERSION};
+use netvale_control::succession::VERSION;
 use netvale_control::types::{AttachParams, Latency, Policies, PortOptions};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use netvale_harness::Pretender;
 use sequence::{Came, LIMIT, Reader, Sender, frame, open};
 use up::Up;
 
@@ -163,46 +160,11 @@ fn monitors() {
     }
 }
 
-/// A successor as the daemon sees it.
-struct Pretender(OwnedFd);
-
-impl Pretender {
-    fn connect(dir: &Path) -> Pretender {
-        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-        let fd = fd.expect("a socket");
-        let address = SocketAddrUnix::new(dir.join("attach.sock")).expect("short");
-        rustix::net::connect(&fd, &address).expect("it listens");
-        Pretender(fd)
-    }
-
-    fn say(&self, bytes: &[u8]) {
-        rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL).expect("it takes messages");
-    }
-
-    fn hear(&self) -> Vec<u8> {
-        let mut bytes = vec![0; 1 << 17];
-        let got = netvale_fdio::receive(&self.0, &mut bytes, RecvFlags::empty()).expect("it answers");
-        bytes.truncate(got.bytes);
-        bytes
-    }
-
-    /// Asks whether a state of that version is handed over.
-    fn hello(&self, version: u32) -> AttachReply {
-        self.say(&Succession::Hello(version).encode());
-        let answer = self.hear();
-        assert_eq!(answer.len(), REPLY_LEN);
-        AttachReply::decode(&answer).expect("a reply")
-    }
-
-    /// Takes everything.
-    fn take(&self) {
-        self.say(&Succession::Begin.encode());
-        let mut items = 0;
-        while self.hear() != b".\"end\"" {
-            items += 1;
-        }
-        assert!(items > 3, "the process, a region, a switch, a port");
-    }
+/// A successor that is told that everything is handed over.
+fn pretender(d: &Up) -> Pretender {
+    let pretender = Pretender::connect(d.dir()).expect("it listens");
+    assert_eq!(pretender.hello(VERSION).expect("it answers").status, 0);
+    pretender
 }
 
 /// Objective: a daemon whose successor gets everything and then fails, hangs up or says nothing goes on, and nobody
@@ -214,17 +176,15 @@ fn successors_that_fail() {
     let mut to = open(d.dir(), "vale0:to");
     let from = Sender::start(d.dir().into(), "vale0:from", Duration::ZERO);
     let (mut came, pid) = (Came::default(), d.pid());
-    let hello = |version| Pretender::connect(d.dir()).hello(version);
-    assert_eq!(hello(VERSION).status, 0);
-    let refused = hello(1000);
+    let refused = Pretender::connect(d.dir()).and_then(|pretender| pretender.hello(1000)).expect("it answers");
     assert!(refused.status != 0 && refused.text.contains("the successor takes 1000"), "{}", refused.text);
     for fails in [true, false, true, false] {
         came.read(&mut to);
-        let pretender = Pretender::connect(d.dir());
-        assert_eq!(pretender.hello(VERSION).status, 0);
-        pretender.take();
+        let pretender = pretender(&d);
+        let taken = pretender.take(usize::MAX).expect("it hands over");
+        assert!(taken > 3, "the process, a region, a switch, a port");
         if fails {
-            pretender.say(b"port vale0:to: something is wrong with it");
+            pretender.say(b"port vale0:to: something is wrong with it").expect("it listens");
         }
         drop(pretender);
         let next = came.next;
@@ -232,6 +192,59 @@ fn successors_that_fail() {
         assert_eq!(d.pid(), pid);
     }
     d.upgrade();
+    all_came(from, came, &mut to);
+}
+
+/// Objective: a successor that dies after any part of what it is sent leaves the daemon, and what is under way, as it
+/// was.
+#[test]
+fn successors_that_die_on_the_way() {
+    let d = Up::start(&[]);
+    d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
+    let mut to = open(d.dir(), "vale0:to");
+    let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
+    let (mut came, pid) = (Came::default(), d.pid());
+    let mut most = 0;
+    while pretender(&d).take(most).expect("it hands over") == most {
+        let next = came.next;
+        came.read_up_to(&mut to, next + 50);
+        assert_eq!(d.pid(), pid);
+        most += 1;
+    }
+    assert!(most > 3, "the process, a region, a switch, a port");
+    d.upgrade();
+    all_came(from, came, &mut to);
+}
+
+/// Objective: connections to both sockets that come and go during upgrades are answered, each of them, and leave
+/// nothing.
+#[test]
+fn connections_that_come_and_go() {
+    const EACH: usize = 5000;
+    let d = Up::start(&[]);
+    d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
+    let mut to = open(d.dir(), "vale0:to");
+    let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
+    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", d.pid())).expect("it runs").count();
+    d.upgrade();
+    let (mut came, before) = (Came::default(), descriptors());
+    let mut upgrades = 0;
+    std::thread::scope(|scope| {
+        let attach = scope.spawn(|| (0..EACH).for_each(|_| drop(pretender(&d))));
+        let control = scope.spawn(|| {
+            (0..EACH).for_each(|_| drop(Client::connect(d.dir()).expect("it listens").version().expect("it answers")));
+        });
+        while !(attach.is_finished() && control.is_finished()) {
+            let next = came.next;
+            came.read_up_to(&mut to, next + 50);
+            d.upgrade();
+            upgrades += 1;
+        }
+        attach.join().expect("all are answered");
+        control.join().expect("all are answered");
+    });
+    assert!(upgrades > 2, "{upgrades} upgrades");
+    up::until("no descriptor is left", || descriptors() <= before);
     all_came(from, came, &mut to);
 }
 

@@ -1,0 +1,70 @@
+//! A successor as a daemon sees it, which goes on with nothing.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use netvale_control::attach::{AttachReply, REPLY_LEN};
+use netvale_control::succession::Succession;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+/// What comes after all items.
+const END: &[u8] = b".\"end\"";
+
+/// A connection to a daemon's attach socket.
+#[derive(Debug)]
+pub struct Pretender(OwnedFd);
+
+impl Pretender {
+    /// Connects to the daemon in that run directory.
+    ///
+    /// # Errors
+    /// Nobody listens there.
+    pub fn connect(dir: &Path) -> io::Result<Pretender> {
+        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        rustix::net::connect(&fd, &SocketAddrUnix::new(dir.join("attach.sock"))?)?;
+        Ok(Pretender(fd))
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// The daemon has closed the connection.
+    pub fn say(&self, bytes: &[u8]) -> io::Result<()> {
+        rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Receives a message; its descriptors are closed.
+    fn hear(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; 1 << 17];
+        let got = netvale_fdio::receive(&self.0, &mut bytes, RecvFlags::empty())?;
+        bytes.truncate(got.bytes);
+        if bytes.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
+    }
+
+    /// Asks whether a state of that version is handed over.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or not with a reply.
+    pub fn hello(&self, version: u32) -> io::Result<AttachReply> {
+        self.say(&Succession::Hello(version).encode())?;
+        let answer = self.hear()?;
+        let reply = AttachReply::decode(&answer).ok().filter(|_| answer.len() == REPLY_LEN);
+        reply.ok_or_else(|| io::Error::other("the daemon's answer is no reply"))
+    }
+
+    /// Takes that many messages of what is handed over. Returns how many there were, if fewer.
+    ///
+    /// # Errors
+    /// The daemon ends first.
+    pub fn take(&self, most: usize) -> io::Result<usize> {
+        self.say(&Succession::Begin.encode())?;
+        for taken in 0..most {
+            if self.hear()? == END {
+                return Ok(taken);
+            }
+        }
+        Ok(most)
+    }
+}
