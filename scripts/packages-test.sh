@@ -132,7 +132,7 @@ inside() {
 begin_containers() {
     local release
     for release in $releases; do
-        inside "$release" &
+        { inside "$release" && echo fine >"$work/outcome-$release"; } &
         containers+=("$!")
     done
 }
@@ -142,7 +142,9 @@ test_container() {
     [ ${#containers[@]} -gt 0 ] || begin_containers
     for release in $releases; do
         container=${containers[0]} containers=("${containers[@]:1}")
-        if wait "$container"; then
+        # Its number may be another process's by now: then the shell knows nothing of it any more.
+        wait "$container" 2>/dev/null || true
+        if [ -e "$work/outcome-$release" ]; then
             sed -n "s/^container:/$release:/p" "$work/log-$release"
         else
             cat "$work/log-$release" >&2
