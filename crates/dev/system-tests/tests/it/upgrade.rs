@@ -203,7 +203,8 @@ fn successors_that_die_on_the_way() {
     d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
     let mut to = open(d.dir(), "vale0:to");
     let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
-    let (mut came, pid) = (Came::default(), d.pid());
+    let mut came = Came::default();
+    let pid = d.pid();
     let mut most = 0;
     while pretender(&d).take(most).expect("it hands over") == most {
         let next = came.next;
@@ -227,7 +228,8 @@ fn connections_that_come_and_go() {
     let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
     let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", d.pid())).expect("it runs").count();
     d.upgrade();
-    let (mut came, before) = (Came::default(), descriptors());
+    let mut came = Came::default();
+    let before = descriptors();
     let mut upgrades = 0;
     std::thread::scope(|scope| {
         let attach = scope.spawn(|| (0..EACH).for_each(|_| drop(pretender(&d))));
