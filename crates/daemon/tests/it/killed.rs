@@ -84,10 +84,14 @@ fn killed_while_it_hands_over() {
     let [mut a, mut b] = ["vale0:a", "vale0:b"].map(|name| d.open(name).unwrap());
     let mut most = 0;
     loop {
-        let pretender = Pretender::connect(d.dir()).unwrap();
-        assert_eq!(pretender.hello(VERSION).unwrap().status, 0);
         let mut taken = 0;
-        d.is_killed_while(|| taken = pretender.take(most).unwrap());
+        // What was handed over and not taken lives as long as the connection: the lock of the run directory, too.
+        d.is_killed_while(|| {
+            let pretender = Pretender::connect(d.dir()).unwrap();
+            assert_eq!(pretender.hello(VERSION).unwrap().status, 0);
+            taken = pretender.take(most).unwrap();
+            pretender
+        });
         send(&mut a, &frame(255, 1, most as u8));
         assert_eq!(receive(&mut b), frame(255, 1, most as u8), "after {most}");
         if taken < most {

@@ -108,11 +108,13 @@ impl Daemon {
         self.is_restarted(Signal::KILL, || ());
     }
 
-    /// The process is killed once the service manager keeps what it has, and `busy` has it do something.
-    pub fn is_killed_while(&self, busy: impl FnOnce()) {
+    /// The process is killed once the service manager keeps what it has, and `busy` has it do something with what is
+    /// returned, which ends before the next one starts.
+    pub fn is_killed_while<T>(&self, busy: impl FnOnce() -> T) {
         self.0.is_kept().unwrap();
-        busy();
+        let with = busy();
         self.0.end(Signal::KILL).unwrap();
+        drop(with);
         self.0.start_again().unwrap();
     }
 
