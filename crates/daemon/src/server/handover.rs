@@ -65,7 +65,9 @@ impl Server {
         let Some(mut store) = self.daemon.store.take() else { return false };
         let mut items = Vec::new();
         let mut keep = |item| {
-            items.extend(Some(item).filter(|item| !matches!(item, Item::Process(_))));
+            if !matches!(item, Item::Process(_)) {
+                items.push(item);
+            }
             Ok(())
         };
         match self.give(None, &mut keep) {

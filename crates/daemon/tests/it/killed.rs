@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use common::ports::{attach, number, numbered, open, show};
 use common::{Daemon, LIMIT, frame, receive, send, until};
 use netvale::{Options, Port};
-use netvale_control::succession::VERSION;
 use netvale_harness::Pretender;
 use rustix::process::Signal;
 use serde_json::json;
@@ -87,8 +86,7 @@ fn killed_while_it_hands_over() {
         let mut taken = 0;
         // What was handed over and not taken lives as long as the connection: the lock of the run directory, too.
         d.is_killed_while(|| {
-            let pretender = Pretender::connect(d.dir()).unwrap();
-            assert_eq!(pretender.hello(VERSION).unwrap().status, 0);
+            let pretender = Pretender::admitted(d.dir()).unwrap();
             taken = pretender.take(most).unwrap();
             pretender
         });

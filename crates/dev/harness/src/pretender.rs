@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use netvale_control::attach::{AttachReply, REPLY_LEN};
-use netvale_control::succession::Succession;
+use netvale_control::succession::{Succession, VERSION};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 /// What comes after all items.
@@ -52,6 +52,18 @@ impl Pretender {
         let answer = self.hear()?;
         let reply = AttachReply::decode(&answer).ok().filter(|_| answer.len() == REPLY_LEN);
         reply.ok_or_else(|| io::Error::other("the daemon's answer is no reply"))
+    }
+
+    /// Connects to the daemon in that run directory, which is asked whether it hands over what this version takes.
+    ///
+    /// # Errors
+    /// As [`Pretender::connect`] and [`Pretender::hello`]; the daemon refuses.
+    pub fn admitted(dir: &Path) -> io::Result<Pretender> {
+        let pretender = Pretender::connect(dir)?;
+        match pretender.hello(VERSION)? {
+            AttachReply { status: 0, .. } => Ok(pretender),
+            refused => Err(io::Error::other(refused.text)),
+        }
     }
 
     /// Takes that many messages of what is handed over. Returns how many there were, if fewer.

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use common::stderr;
 use netvale::Port;
 use netvale_control::client::Client;
-use netvale_control::succession::VERSION;
 use netvale_control::types::{AttachParams, Latency, Policies, PortOptions};
 use netvale_harness::Pretender;
 use sequence::{Came, LIMIT, Reader, Sender, frame, open};
@@ -160,13 +159,6 @@ fn monitors() {
     }
 }
 
-/// A successor that is told that everything is handed over.
-fn pretender(d: &Up) -> Pretender {
-    let pretender = Pretender::connect(d.dir()).expect("it listens");
-    assert_eq!(pretender.hello(VERSION).expect("it answers").status, 0);
-    pretender
-}
-
 /// Objective: a daemon whose successor gets everything and then fails, hangs up or says nothing goes on, and nobody
 /// notices but by the delay; then another one can go on.
 #[test]
@@ -180,7 +172,7 @@ fn successors_that_fail() {
     assert!(refused.status != 0 && refused.text.contains("the successor takes 1000"), "{}", refused.text);
     for fails in [true, false, true, false] {
         came.read(&mut to);
-        let pretender = pretender(&d);
+        let pretender = Pretender::admitted(d.dir()).expect("it answers");
         let taken = pretender.take(usize::MAX).expect("it hands over");
         assert!(taken > 3, "the process, a region, a switch, a port");
         if fails {
@@ -206,7 +198,7 @@ fn successors_that_die_on_the_way() {
     let mut came = Came::default();
     let pid = d.pid();
     let mut most = 0;
-    while pretender(&d).take(most).expect("it hands over") == most {
+    while Pretender::admitted(d.dir()).and_then(|pretender| pretender.take(most)).expect("it hands over") == most {
         let next = came.next;
         came.read_up_to(&mut to, next + 50);
         assert_eq!(d.pid(), pid);
@@ -232,7 +224,7 @@ fn connections_that_come_and_go() {
     let before = descriptors();
     let mut upgrades = 0;
     std::thread::scope(|scope| {
-        let attach = scope.spawn(|| (0..EACH).for_each(|_| drop(pretender(&d))));
+        let attach = scope.spawn(|| (0..EACH).for_each(|_| drop(Pretender::admitted(d.dir()).expect("it answers"))));
         let control = scope.spawn(|| {
             (0..EACH).for_each(|_| drop(Client::connect(d.dir()).expect("it listens").version().expect("it answers")));
         });
