@@ -24,7 +24,7 @@ const PART: u32 = 10;
 /// and before that as much as comes together in this time.
 const AHEAD: Duration = Duration::from_secs(1);
 /// How long all batches are looked at after one that took long.
-const LOOKS_FOR: Duration = Duration::from_secs(1);
+pub const LOOKS_FOR: Duration = Duration::from_secs(1);
 /// Of that many small batches, one is timed, in no order that slow frames could keep clear of.
 const SAMPLE: u32 = 16;
 /// How many slow calls of the last 32 are the far end's doing: a host takes the CPU away from one now and then.

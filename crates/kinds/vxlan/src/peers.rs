@@ -1,6 +1,5 @@
 //! The VTEPs that a tunnel knows, and the counters of what passed between it and each.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +60,8 @@ pub struct Peer {
 #[derive(Debug, Default)]
 pub struct Peers {
     list: Vec<Peer>,
-    places: HashMap<Words, usize>,
+    /// Where each is in the list, by address: to search takes less than to hash for the few that there mostly are.
+    places: Vec<(Words, usize)>,
     flood: Vec<Words>,
 }
 
@@ -74,10 +74,11 @@ impl Peers {
             let words = ip::words(ip);
             let kept = before.get(words).map(|peer| (Arc::clone(&peer.counters), Arc::clone(&peer.pace)));
             let (counters, pace) = kept.unwrap_or_default();
-            peers.places.insert(words, peers.list.len());
+            peers.places.push((words, peers.list.len()));
             peers.list.push(Peer { ip, floods, counters, pace });
             peers.flood.extend(floods.then_some(words));
         }
+        peers.places.sort_unstable();
         peers
     }
 
@@ -85,7 +86,8 @@ impl Peers {
     #[inline]
     #[must_use]
     pub fn get(&self, words: Words) -> Option<&Peer> {
-        self.list.get(*self.places.get(&words)?)
+        let found = self.places.binary_search_by_key(&words, |(words, _)| *words).ok()?;
+        self.list.get(self.places[found].1)
     }
 
     /// All of them.
