@@ -24,8 +24,8 @@ use crate::framing::Lines;
 use crate::request::Request;
 use crate::types::{
     AllStats, AllStatsParams, Applied, ApplyParams, AttachParams, DetachParams, Done, Event, Evicted, Exported,
-    GroupsInfo, ListParams, NOTIFICATION, PortInfo, SetParams, ShowParams, StatsReply, SubscribeParams, Subscribed,
-    SwitchInfo, TableEntry, TableParams, TraceBeginParams, TraceBegun, TraceRead, Version, VxlanSetParams,
+    GroupsInfo, ListParams, NOTIFICATION, PortInfo, SetParams, ShowParams, SubscribeParams, Subscribed, SwitchInfo,
+    TableEntry, TableParams, TraceBeginParams, TraceBegun, TraceRead, Version, VxlanSetParams,
 };
 
 mod admission;
@@ -253,15 +253,7 @@ impl Client {
         }
     }
 
-    /// Reads all counters.
-    ///
-    /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
-    pub fn stats(&mut self) -> Result<StatsReply, ClientError> {
-        self.call(&Request::Stats)
-    }
-
-    /// Reads all counters in detail, in as many requests as it takes.
+    /// Reads all counters, in as many requests as it takes.
     ///
     /// # Errors
     /// [`ClientError`] if there is no answer, or a refusal.

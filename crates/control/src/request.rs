@@ -8,8 +8,8 @@ use crate::kinds::{KindReply, KindRequest};
 use crate::params::params_of;
 use crate::types::{
     AllStats, AllStatsParams, Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, GroupsInfo,
-    ListParams, NoParams, PortInfo, SetParams, ShowParams, StatsReply, SubscribeParams, Subscribed, SwitchInfo,
-    TableEntry, TableParams, TraceBeginParams, TraceBegun, TraceRead, Version,
+    ListParams, NoParams, PortInfo, SetParams, ShowParams, SubscribeParams, Subscribed, SwitchInfo, TableEntry,
+    TableParams, TraceBeginParams, TraceBegun, TraceRead, Version,
 };
 
 /// Names of the methods before those of single kinds of ports.
@@ -24,7 +24,6 @@ const FIRST: &[&str] = &[
     "port.list",
     "port.show",
     "port.evicted",
-    "stats",
     "stats.all",
     "subscribe",
     "unsubscribe",
@@ -71,10 +70,7 @@ pub enum Request {
     /// Lists programs that lost their ports. Answer: [`Reply::Evicted`].
     #[serde(rename = "port.evicted")]
     PortEvicted,
-    /// Reads all counters. Answer: [`Reply::Stats`].
-    #[serde(rename = "stats")]
-    Stats,
-    /// Reads all counters in detail, for metrics. Answer: [`Reply::AllStats`].
+    /// Reads all counters. Answer: [`Reply::AllStats`].
     #[serde(rename = "stats.all")]
     StatsAll(AllStatsParams),
     /// Has events told on this connection from now on. Answer: [`Reply::Subscribed`].
@@ -121,8 +117,6 @@ pub enum Reply {
     Ports(Vec<PortInfo>),
     /// To `port.evicted`, newest first.
     Evicted(Vec<Evicted>),
-    /// To `stats`.
-    Stats(StatsReply),
     /// To `stats.all`.
     AllStats(Box<AllStats>),
     /// To `subscribe`.
@@ -152,7 +146,6 @@ impl Request {
             "version" => none(Request::Version),
             "switch.list" => none(Request::SwitchList),
             "port.evicted" => none(Request::PortEvicted),
-            "stats" => none(Request::Stats),
             "unsubscribe" => none(Request::Unsubscribe),
             "trace.read" => none(Request::TraceRead),
             "config.export" => none(Request::ConfigExport),
@@ -203,7 +196,6 @@ mod tests {
             Request::PortList(ListParams { switch: Some(switch) }),
             Request::PortShow(ShowParams { port }),
             Request::PortEvicted,
-            Request::Stats,
             Request::StatsAll(AllStatsParams { after: Some("vale0:a".into()) }),
             Request::Subscribe(SubscribeParams { only: vec!["vale0".into()], snapshot: true, ..Default::default() }),
             Request::Unsubscribe,
@@ -238,7 +230,7 @@ mod tests {
     fn bad_params() {
         for (method, params, word) in [
             ("version", json!({"x": 1}), "x"),
-            ("stats", json!([1]), "stats"),
+            ("stats.all", json!([1]), "stats.all"),
             ("port.list", json!({"swich": "vale0"}), "swich"),
             ("port.show", json!({}), "port"),
             ("switch.table", json!({"switch": 7}), "switch"),

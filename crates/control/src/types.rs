@@ -13,7 +13,6 @@ mod check;
 mod config;
 mod events;
 mod port;
-mod stats;
 mod stats_all;
 mod trace;
 
@@ -26,10 +25,9 @@ pub use port::{
     AttachParams, DetachParams, Direction, Evicted, ListParams, Owner, PortInfo, PortKind, PortState, RegionInfo,
     RingInfo, RuleInfo, SetParams, ShowParams,
 };
-pub use stats::{PortStats, StatsReply, WorkerStats};
 pub use stats_all::{
     AllStats, AllStatsParams, Latency, LatencyPart, MulticastStats, PolicyStats, PortDetails, RegionStats, RingStats,
-    RuleStats, SwitchStats,
+    RuleStats, SwitchStats, WorkerStats,
 };
 pub use trace::{TraceBeginParams, TraceBegun, TraceRead, TraceStep, TracedFrame, TracedRule};
 

@@ -73,7 +73,7 @@ const METHODS: [&str; 15] = [
     "port.list",
     "port.show",
     "port.evicted",
-    "stats",
+    "stats.all",
     "config.apply",
     "config.export",
     "shutdown",

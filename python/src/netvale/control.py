@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Mapping
 
 from .errors import ControlError, NetvaleError
-from .views import Address, Evicted, Groups, Port, Stats, Switch, Version, made
+from .views import Address, Evicted, Groups, Port, Stats, Switch, Version, made, summed
 
 
 SYSTEM = Path("/run/netvale")
@@ -140,7 +140,12 @@ class Control:
 
     def stats(self) -> Stats:
         """All counters at one moment."""
-        return made(Stats, self.call("stats"))
+        answer = self.call("stats.all")
+        ports, after = answer["ports"], answer.get("next")
+        while after:
+            rest = self.call("stats.all", {"after": after})
+            ports, after = ports + rest["ports"], rest.get("next")
+        return made(Stats, {**answer, "ports": [summed(port) for port in ports]})
 
     def shutdown(self) -> None:
         """Ends the daemon."""

@@ -146,6 +146,14 @@ class Stats:
     stalls: int = 0
 
 
+def summed(port: Mapping[str, Any]) -> dict[str, Any]:
+    """A port of ``stats.all`` with what its rings have counted, and its drops, in sums."""
+    ways = ("in", "out")
+    sums = {f"{way}_{what}": sum(ring[what] for ring in port[way]) for way in ways for what in ("frames", "bytes")}
+    drops = sum(frames for way in ways for frames in port.get(f"{way}_drops", {}).values())
+    return {**port, **sums, "drops": drops}
+
+
 @functools.lru_cache(maxsize=None)
 def _fields(kind: Hashable) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)

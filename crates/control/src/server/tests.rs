@@ -72,7 +72,7 @@ fn errors() {
     assert_eq!(code(r#"{"jsonrpc": "2.0", "method": "foobar, "params": "bar", "baz]"#), (null.clone(), -32700));
     assert_eq!(code(r#"{"jsonrpc": "2.0", "method": 1, "params": "bar"}"#), (null.clone(), -32600));
     assert_eq!(code(r#"{"jsonrpc": "2.0", "method": "foobar", "id": "1"}"#), (json!("1"), -32601));
-    assert_eq!(code(r#"{"jsonrpc":"2.0","id":1,"method":"stats","params":{"x":1}}"#), (json!(1), -32602));
+    assert_eq!(code(r#"{"jsonrpc":"2.0","id":1,"method":"stats.all","params":{"x":1}}"#), (json!(1), -32602));
     for bad in [
         r#"{"id":1,"method":"version"}"#,
         r#"{"jsonrpc":"1.0","id":1,"method":"version"}"#,
@@ -149,7 +149,7 @@ impl Handler for Big {
 /// Objective: requests that arrive together cannot make the daemon hold answers without bound.
 #[test]
 fn bounded_output() {
-    let line = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"stats\"}\n";
+    let line = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"stats.all\"}\n";
     let out = Connection::default().feed(line.repeat(100).as_bytes(), &mut Big);
     assert!(out.close && out.bytes.len() < MAX_OUTPUT + (2 << 20), "{}", out.bytes.len());
     let last = out.bytes.trim_ascii().rsplit(|&b| b == b'\n').next().unwrap();

@@ -1,8 +1,10 @@
-//! All counters at one moment, in detail: what metrics are made of.
+//! All counters at one moment: what `netvale top` shows, and what metrics are made of.
+
+use std::iter::Sum;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Drops, PortKind, PortState, SwitchInfo, WorkerStats};
+use super::{Drops, PortKind, PortState, SwitchInfo};
 use crate::kinds::{Detail, KindStats};
 
 /// Parameters of `stats.all`.
@@ -123,6 +125,24 @@ pub struct PortDetails {
 }
 
 impl PortDetails {
+    /// What passed all its rings into the switch.
+    #[must_use]
+    pub fn sent(&self) -> RingStats {
+        self.ingress.iter().sum()
+    }
+
+    /// What passed all its rings out of the switch.
+    #[must_use]
+    pub fn got(&self) -> RingStats {
+        self.egress.iter().sum()
+    }
+
+    /// Frames that were dropped, for any reason, in both directions.
+    #[must_use]
+    pub fn drops(&self) -> u64 {
+        self.in_drops.values().chain(self.out_drops.values()).sum()
+    }
+
     /// What ports of one kind alone have counted, if it is of that kind.
     #[must_use]
     pub fn of_kind<S: Detail<KindStats>>(&self) -> Option<&S> {
@@ -184,6 +204,16 @@ pub struct RingStats {
     pub batches: u64,
 }
 
+impl<'a> Sum<&'a RingStats> for RingStats {
+    fn sum<I: Iterator<Item = &'a RingStats>>(rings: I) -> RingStats {
+        rings.fold(RingStats::default(), |sum, ring| RingStats {
+            frames: sum.frames + ring.frames,
+            bytes: sum.bytes + ring.bytes,
+            batches: sum.batches + ring.batches,
+        })
+    }
+}
+
 /// What a port's policies have counted, besides drops.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyStats {
@@ -212,6 +242,33 @@ pub struct RuleStats {
     pub drops: bool,
     /// Number of frames that it decided about.
     pub frames: u64,
+}
+
+/// How a worker spent its time since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStats {
+    /// Number, from 0.
+    pub index: u32,
+    /// CPU it is pinned to, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<u32>,
+    /// Nanoseconds spent forwarding.
+    pub busy_ns: u64,
+    /// Nanoseconds spent polling without finding work.
+    pub polled_ns: u64,
+    /// Nanoseconds asleep.
+    pub slept_ns: u64,
+    /// Part of the time asleep during which frames waited for room at a receiver.
+    #[serde(default)]
+    pub waited_ns: u64,
+    /// Part of the time forwarding and polling during which other threads had its CPU.
+    #[serde(default)]
+    pub preempted_ns: u64,
+    /// Number of ingresses it owns.
+    pub ingresses: u64,
+    /// How often it was held up: a part of its work took longer than 100 ms.
+    #[serde(default)]
+    pub stalls: u64,
 }
 
 /// A region.

@@ -5,7 +5,7 @@ use netvale_control::types::{Applied, ApplyParams, AttachParams, Done, EventName
 use netvale_control::{ErrorCode, Reply, Request, RpcError};
 
 use super::attaching::attach;
-use super::counting::{all_stats, stats};
+use super::counting::all_stats;
 use super::inspect::{last_eviction, list_evicted, list_groups, list_ports, list_switches, list_table, show};
 use super::{configuration, events, trace};
 use crate::caller::Caller;
@@ -97,7 +97,6 @@ impl Rpc<'_> {
             Request::OfKind(p) => ports::answer(self.daemon, &p, self.caller)?,
             Request::TraceBegin(p) => Reply::TraceBegun(trace::begin(self.daemon, &p, self.caller)?),
             Request::TraceRead => Reply::Traced(trace::read(self.daemon, self.caller)?),
-            Request::Stats => Reply::Stats(stats(self.daemon, self.caller)),
             Request::StatsAll(p) => Reply::AllStats(Box::new(all_stats(self.daemon, &p, self.caller))),
             Request::Subscribe(p) => Reply::Subscribed(Box::new(events::subscribe(self.daemon, p, self.caller)?)),
             Request::Unsubscribe => {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_control::types::{
     AllStats, AllStatsParams, Direction, Drops, KindStats, Latency, LatencyPart, MulticastStats, PolicyStats,
-    PortDetails, PortState, PortStats, RegionStats, RingStats, RuleStats, StatsReply, SwitchStats, WorkerStats,
+    PortDetails, PortState, RegionStats, RingStats, RuleStats, SwitchStats, WorkerStats,
 };
 use netvale_mem::latency::{PARTS, bounds};
 use netvale_port::RingCounters;
@@ -24,18 +24,7 @@ use crate::worker::Worker;
 /// below what a connection may leave unread, and the main thread has time for others in between.
 const MOST_COUNTERS: usize = 30_000;
 
-/// Reads the counters of the ports that the caller sees, and of the workers.
-pub fn stats(d: &Daemon, caller: Caller) -> StatsReply {
-    StatsReply {
-        now_ns: now_ns(),
-        ports: seen(d, caller).map(|(name, record)| sum_of(record, name)).collect(),
-        workers: workers(d, caller),
-        refused: refused(d, caller),
-        stalls: d.watched.stalls(),
-    }
-}
-
-/// Reads all counters in detail, those of ports as far as the caller sees them.
+/// Reads all counters, those of ports as far as the caller sees them.
 pub fn all_stats(d: &Daemon, params: &AllStatsParams, caller: Caller) -> AllStats {
     let (mut ports, mut next, mut counters) = (Vec::new(), None, 0);
     let after = params.after.as_deref();
@@ -209,28 +198,6 @@ fn policies(record: &Record) -> Option<PolicyStats> {
         in_link,
         out_link,
     })
-}
-
-fn sum_of(record: &Record, name: &str) -> PortStats {
-    let total = |rings: &[Arc<RingCounters>]| {
-        rings.iter().fold((0, 0), |(frames, bytes), ring| (frames + ring.frames(), bytes + ring.bytes()))
-    };
-    let ((in_frames, in_bytes), (out_frames, out_bytes)) = (total(&record.ingress), total(&record.egress));
-    let (kicks_sent, kicks_suppressed, kicks_received) = kicks(record);
-    let rings = record.ingress.iter().chain(&record.egress);
-    PortStats {
-        name: name.to_owned(),
-        switch: record.switch.as_ref().map(|switch| switch.name().to_owned()),
-        kind: record.behind.kind(),
-        in_frames,
-        in_bytes,
-        out_frames,
-        out_bytes,
-        drops: rings.flat_map(|ring| ring.all_drops()).map(|(_, frames)| frames).sum(),
-        kicks_sent,
-        kicks_suppressed,
-        kicks_received,
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::common;
 use std::os::unix::fs::PermissionsExt;
 
 use common::users::as_user;
-use common::{Daemon, LIMIT, frame, receive, send};
+use common::{Daemon, LIMIT, frame, passed, receive, send, stats};
 use netvale::Interest;
 use serde_json::{Value, json};
 
@@ -42,8 +42,8 @@ fn programs_go_on() {
     assert_eq!((actions, &reply["result"]["unchanged"]), (vec!["set", "detach", "attach"], &json!(1)), "{reply}");
     send(&mut a, &frame(255, 1, 8));
     assert_eq!(receive(&mut b)[14], 8);
-    let counted = d.call("stats", json!({}))["result"]["ports"][0].clone();
-    assert_eq!((&counted["name"], &counted["in_frames"]), (&json!("vale0:a"), &json!(2)));
+    let counted = stats(&d)["ports"][0].take();
+    assert_eq!((&counted["name"], passed(&counted, "in")), (&json!("vale0:a"), 2));
     assert!(gone.wait(Interest::Rx, Some(LIMIT)).is_err(), "who has a port that goes is told");
     let taken = apply(&d, &(text + "[[port]]\nswitch = 'vale0'\nport = 'b'\n"), json!({"prune": true}));
     let message = taken["error"]["message"].as_str().unwrap();

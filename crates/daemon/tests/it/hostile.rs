@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use common::users::as_user;
-use common::{Daemon, until};
+use common::{Daemon, stats, until};
 use netvale_abi::slot::NS_MOREFRAG;
 use rustix::net::SendFlags;
 use rustix::process::Signal;
@@ -237,7 +237,7 @@ fn unfinished_frame() {
     };
     stretch(&mut from, NS_MOREFRAG);
     let awake = || {
-        let worker = d.call("stats", json!({}))["result"]["workers"][0].clone();
+        let worker = stats(&d)["workers"][0].take();
         ["busy_ns", "polled_ns"].map(|what| worker[what].as_u64().unwrap()).iter().sum::<u64>()
     };
     until("the worker sleeps", || {

@@ -6,7 +6,7 @@ use crate::common;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::{Daemon, LIMIT, cable, frame, inside, ip, receive, send, until};
+use common::{Daemon, LIMIT, cable, frame, inside, ip, receive, send, stats, until};
 use netvale::slot::NS_TXMON;
 use netvale::{Error, Interest, Options, Port};
 use netvale_mem::mirror::Moment;
@@ -32,8 +32,7 @@ fn is_silent(monitor: &mut Port) -> bool {
 }
 
 fn tasks(d: &Daemon) -> u64 {
-    let stats: Value = d.call("stats", json!({}));
-    stats["result"]["workers"].as_array().unwrap().iter().map(|w| w["ingresses"].as_u64().unwrap()).sum()
+    stats(d)["workers"].as_array().unwrap().iter().map(|w| w["ingresses"].as_u64().unwrap()).sum()
 }
 
 fn refused(d: &Daemon, name: &str) -> i32 {

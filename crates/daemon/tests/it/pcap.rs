@@ -5,7 +5,7 @@ use crate::common;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Daemon, frame, receive, send, until};
+use common::{Daemon, frame, passed, receive, send, stats, until};
 use netvale_pcapport::{Format, Reader, Writer};
 use serde_json::{Value, json};
 
@@ -121,7 +121,7 @@ fn capture() {
         for tag in 0..FRAMES {
             send(&mut a, &frame(255, 1, tag));
         }
-        until("all is taken", || d.call("stats", json!({}))["result"]["ports"][1]["out_frames"] == FRAMES);
+        until("all is taken", || passed(&stats(&d)["ports"][1], "out") == u64::from(FRAMES));
         if name == "out.pcap" {
             d.call("port.detach", json!({"switch": "vale0", "port": "file"}));
         } else {

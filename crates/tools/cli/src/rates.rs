@@ -2,7 +2,7 @@
 //!
 //! "In" is into the switch, what a port sends; "out" is what the switch delivers to it.
 
-use netvale_control::types::{PortStats, StatsReply, WorkerStats};
+use netvale_control::types::{AllStats, PortDetails, WorkerStats};
 use serde::Serialize;
 
 /// The rates between two samples.
@@ -51,7 +51,7 @@ impl PortRates {
 /// A port that the earlier sample lacks began at zero. A counter that fell belongs to a new port of the same name, and
 /// began at zero, too.
 #[must_use]
-pub fn between(earlier: &StatsReply, later: &StatsReply) -> Option<Rates> {
+pub fn between(earlier: &AllStats, later: &AllStats) -> Option<Rates> {
     let passed_ns = later.now_ns.checked_sub(earlier.now_ns).filter(|&passed| passed > 0)?;
     let seconds = passed_ns as f64 / 1e9;
     let ports = later.ports.iter().map(|port| {
@@ -73,52 +73,60 @@ pub fn between(earlier: &StatsReply, later: &StatsReply) -> Option<Rates> {
     })
 }
 
-fn port_rates(before: Option<&PortStats>, port: &PortStats, seconds: f64) -> PortRates {
-    let fresh = PortStats::default();
+fn port_rates(before: Option<&PortDetails>, port: &PortDetails, seconds: f64) -> PortRates {
+    let fresh = PortDetails::default();
     let before = before.filter(|before| same_life(before, port)).unwrap_or(&fresh);
-    let passed = |count: fn(&PortStats) -> u64| count(port).saturating_sub(count(before)) as f64;
-    let (in_frames, out_frames) = (passed(|port| port.in_frames), passed(|port| port.out_frames));
+    let passed = |count: fn(&PortDetails) -> u64| count(port).saturating_sub(count(before)) as f64;
+    let (in_frames, out_frames) = (passed(|port| port.sent().frames), passed(|port| port.got().frames));
     let frames = in_frames + out_frames;
     PortRates {
         port: port.name.clone(),
         in_pps: in_frames / seconds,
-        in_bps: 8.0 * passed(|port| port.in_bytes) / seconds,
+        in_bps: 8.0 * passed(|port| port.sent().bytes) / seconds,
         out_pps: out_frames / seconds,
-        out_bps: 8.0 * passed(|port| port.out_bytes) / seconds,
-        drops_ps: passed(|port| port.drops) / seconds,
+        out_bps: 8.0 * passed(|port| port.got().bytes) / seconds,
+        drops_ps: passed(PortDetails::drops) / seconds,
         kicks_per_packet: (frames > 0.0).then(|| passed(kicks) / frames),
     }
 }
 
-fn kicks(port: &PortStats) -> u64 {
+fn kicks(port: &PortDetails) -> u64 {
     port.kicks_sent.saturating_add(port.kicks_received)
 }
 
 /// Counters never fall while a port lives.
-fn same_life(before: &PortStats, port: &PortStats) -> bool {
-    before.in_frames <= port.in_frames && before.out_frames <= port.out_frames && before.drops <= port.drops
+fn same_life(before: &PortDetails, port: &PortDetails) -> bool {
+    before.sent().frames <= port.sent().frames
+        && before.got().frames <= port.got().frames
+        && before.drops() <= port.drops()
 }
 
 #[cfg(test)]
 mod tests {
+    use netvale_control::types::RingStats;
+
     use super::*;
 
-    fn port(name: &str, frames: u64) -> PortStats {
-        PortStats {
+    fn port(name: &str, frames: u64) -> PortDetails {
+        // Of two rings each way.
+        let rings = |frames| {
+            let ring = |frames| RingStats { frames, bytes: frames * 60, batches: 1 };
+            vec![ring(frames / 8), ring(frames - frames / 8)]
+        };
+        PortDetails {
             name: name.into(),
-            in_frames: frames,
-            in_bytes: frames * 60,
-            out_frames: frames / 2,
-            out_bytes: frames * 30,
-            drops: frames / 4,
+            ingress: rings(frames),
+            egress: rings(frames / 2),
+            in_drops: [("rate".to_owned(), frames / 8)].into(),
+            out_drops: [("no-room".to_owned(), frames / 8)].into(),
             kicks_sent: frames / 16,
             kicks_received: frames / 16,
-            ..PortStats::default()
+            ..PortDetails::default()
         }
     }
 
-    fn sample(now_ns: u64, ports: Vec<PortStats>) -> StatsReply {
-        StatsReply {
+    fn sample(now_ns: u64, ports: Vec<PortDetails>) -> AllStats {
+        AllStats {
             now_ns,
             ports,
             workers: vec![WorkerStats {
@@ -127,7 +135,7 @@ mod tests {
                 preempted_ns: now_ns / 20,
                 ..WorkerStats::default()
             }],
-            ..StatsReply::default()
+            ..AllStats::default()
         }
     }
 

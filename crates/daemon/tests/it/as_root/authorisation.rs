@@ -190,13 +190,13 @@ const ROWS: &[(&str, Ask)] = &[
         call(&q.world.d, 0, "port.detach", json!({"switch": "vale0", "port": "a"}));
         may
     }),
-    ("sees the owner's port: `port.list`, `port.show`, `stats`, `port.evicted`", |q| {
+    ("sees the owner's port: `port.list`, `port.show`, `stats.all`, `port.evicted`", |q| {
         let (name, lists) = (q.world.attached(), |reply: &Value, key: &str| {
             reply.as_array().unwrap().iter().any(|port| port[key] == "vale0:a")
         });
         let told = [
             lists(&q.call("port.list", json!({}))["result"], "name"),
-            lists(&q.call("stats", json!({}))["result"]["ports"], "name"),
+            lists(&q.call("stats.all", json!({}))["result"]["ports"], "name"),
             q.call("port.show", json!({"port": name}))["result"]["name"] == name,
         ];
         assert!(told.iter().all(|one| *one == told[0]), "{told:?}");

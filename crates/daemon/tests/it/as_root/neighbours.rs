@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use common::users::as_user;
-use common::{Daemon, frame, receive, request, send, until};
+use common::{Daemon, frame, receive, request, send, stats, until};
 use netvale::{Options, Port};
 use netvale_abi::nmreq::{NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_NEWIF, NR_REG_ALL_NIC};
 use netvale_harness::attacks::bells::{block, watch};
@@ -181,7 +181,7 @@ fn unread_answers() {
     bob.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     bob.write_all(ask.as_bytes()).unwrap();
     assert!(bob.read(&mut [0; 256]).unwrap() > 0);
-    assert!(d.call("stats", json!({}))["result"]["refused"].as_u64().unwrap() > 0);
+    assert!(stats(&d)["refused"].as_u64().unwrap() > 0);
 }
 
 /// As many watches of a wake-up as make ringing it take milliseconds.
@@ -256,8 +256,7 @@ fn lines_of_the_log() {
     let skipped = || log().lines().filter_map(left_out).sum::<usize>();
     let (counted, written) = (skipped(), lines(ALICE));
     assert!(counted > 0 && written >= 5 && written + counted <= 300, "{written} written, {counted} left out");
-    let stats = as_user(ALICE, || d.call("stats", json!({})));
-    assert_eq!(stats["result"]["refused"], 300);
+    assert_eq!(as_user(ALICE, || stats(&d))["refused"], 300);
     until("all are accounted for", || skipped() + lines(ALICE) == 300);
 }
 

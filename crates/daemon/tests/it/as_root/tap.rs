@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::ports::beside_slow_frames;
-use common::{Daemon, LIMIT, frame, ip, receive, send, until};
+use common::{Daemon, LIMIT, frame, ip, receive, send, stats, until};
 use netvale::{Interest, Port};
 use netvale_harness::attacks::filters::Listeners;
 use serde_json::{Value, json};
@@ -233,7 +233,7 @@ fn sleeps_and_wakes() {
     let d = Daemon::start("workers = 1\nspin_us = 0");
     let mut a = d.open("vale0:a").unwrap();
     tap(&d, "nvt0", json!({}));
-    let slept = || d.call("stats", json!({}))["result"]["workers"][0]["slept_ns"].as_u64().unwrap();
+    let slept = || stats(&d)["workers"][0]["slept_ns"].as_u64().unwrap();
     for round in 0..5u8 {
         let before = slept();
         // Nothing comes meanwhile.

@@ -318,11 +318,20 @@ pub fn carry(from: &mut Port, other: &mut Port, frames: &[Vec<u8>]) -> Vec<Vec<u
     came
 }
 
+/// All counters.
+pub fn stats(d: &Daemon) -> Value {
+    d.call("stats.all", json!({}))["result"].take()
+}
+
+/// Frames that passed a port's rings: `in`, or `out`.
+pub fn passed(port: &Value, way: &str) -> u64 {
+    port[way].as_array().unwrap().iter().map(|ring| ring["frames"].as_u64().unwrap()).sum()
+}
+
 /// The only worker has nothing to do, and notices.
 pub fn falls_asleep(d: &Daemon) {
     let awake = || -> u64 {
-        let stats: Value = d.call("stats", json!({}));
-        let worker = &stats["result"]["workers"][0];
+        let worker = stats(d)["workers"][0].take();
         worker["busy_ns"].as_u64().unwrap() + worker["polled_ns"].as_u64().unwrap()
     };
     until("the worker sleeps", || {

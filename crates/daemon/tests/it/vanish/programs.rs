@@ -118,7 +118,7 @@ impl Peer for Asking {
         ("asked", "connected", |p| say(&p.0, LIST)),
         ("the answer half read", "asked", |p| p.0.read_exact(&mut [0; 10]).unwrap()),
         ("asked for what is refused", "connected", |p| say(&p.0, REFUSED)),
-        ("asked without an id", "connected", |p| say(&p.0, b"{\"jsonrpc\":\"2.0\",\"method\":\"stats\"}\n")),
+        ("asked without an id", "connected", |p| say(&p.0, b"{\"jsonrpc\":\"2.0\",\"method\":\"stats.all\"}\n")),
         ("more asked than is read", "connected", |p| (0..500).for_each(|_| p.say_if_room(LIST))),
         ("a line without an end", "connected", |p| (0..20).for_each(|_| p.say_if_room(&[b' '; 4096]))),
     ];

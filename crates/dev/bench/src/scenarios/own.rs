@@ -1,7 +1,7 @@
 //! The parts that our own sides of scenarios share: a daemon in a process of its own, and ports opened from it.
 
 use netvale_control::client::Client;
-use netvale_control::types::{AttachParams, PortStats, StatsReply};
+use netvale_control::types::{AllStats, AttachParams, PortDetails};
 use netvale_daemon::config::File;
 use tempfile::TempDir;
 
@@ -71,21 +71,21 @@ impl Daemon {
     }
 
     /// The daemon's counters.
-    pub fn stats(&self) -> Result<StatsReply> {
-        self.control()?.stats().map_err(|error| failed(&error))
+    pub fn stats(&self) -> Result<AllStats> {
+        self.control()?.all_stats().map_err(|error| failed(&error))
     }
 
     /// Frames dropped at all ports.
     pub fn drops(&self) -> Result<u64> {
-        Ok(self.stats()?.ports.iter().map(|port| port.drops).sum())
+        Ok(self.stats()?.ports.iter().map(PortDetails::drops).sum())
     }
 
     /// Waits until its switches have taken `frames` frames in.
     pub fn wait_for_frames(&self, frames: u64) -> Result<()> {
         let arrived = || {
             // Where there is no switch, what comes from the other end goes out.
-            let beside = |port: &PortStats| if port.switch.is_none() { port.out_frames } else { 0 };
-            let taken: u64 = self.stats()?.ports.iter().map(|port| port.in_frames + beside(port)).sum();
+            let beside = |port: &PortDetails| if port.switch.is_none() { port.got().frames } else { 0 };
+            let taken: u64 = self.stats()?.ports.iter().map(|port| port.sent().frames + beside(port)).sum();
             Ok((taken >= frames).then_some(()))
         };
         interrupt::poll_until(START_LIMIT, arrived)?.ok_or_else(|| BenchError::NoTraffic("the daemon's switch".into()))

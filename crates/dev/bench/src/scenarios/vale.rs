@@ -1,6 +1,6 @@
 //! Frames across the switch: in the daemon, or embedded in the program that sends and receives.
 
-use netvale_control::types::{PortStats, StatsReply};
+use netvale_control::types::{AllStats, PortDetails};
 
 use super::*;
 
@@ -34,13 +34,13 @@ pub const SCENARIO: Scenario = Scenario {
 
 /// The worker's costs between two looks at its counters, and kicks in both directions for a thousand frames that
 /// crossed.
-fn with_costs(sample: Sample, before: &StatsReply, after: &StatsReply) -> Sample {
-    let busy = |stats: &StatsReply| stats.workers.iter().map(|worker| worker.busy_ns).sum::<u64>();
-    let sum = |of: fn(&PortStats) -> u64| {
-        let all = |stats: &StatsReply| stats.ports.iter().map(of).sum::<u64>();
+fn with_costs(sample: Sample, before: &AllStats, after: &AllStats) -> Sample {
+    let busy = |stats: &AllStats| stats.workers.iter().map(|worker| worker.busy_ns).sum::<u64>();
+    let sum = |of: fn(&PortDetails) -> u64| {
+        let all = |stats: &AllStats| stats.ports.iter().map(of).sum::<u64>();
         (all(after) - all(before)) as f64
     };
-    let frames = sum(|port| port.in_frames).max(1.0);
+    let frames = sum(|port| port.sent().frames).max(1.0);
     let busy = (busy(after) - busy(before)) as f64;
     let kicks = 1000.0 * sum(|port| port.kicks_sent + port.kicks_received) / frames;
     let percent = 100.0 * busy / (after.now_ns - before.now_ns).max(1) as f64;

@@ -13,7 +13,8 @@ use rustix::net::SendFlags;
 
 use super::{Attacker, pause, text};
 
-const METHODS: &[&str] = &["version", "switch.list", "switch.table", "port.list", "port.show", "port.attach", "stats"];
+const METHODS: &[&str] =
+    &["version", "switch.list", "switch.table", "port.list", "port.show", "port.attach", "stats.all"];
 
 fn control(a: &Attacker) -> Result<UnixStream, String> {
     let stream = UnixStream::connect(a.dir.join(CONTROL_SOCKET)).map_err(text)?;

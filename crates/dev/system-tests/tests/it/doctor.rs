@@ -117,6 +117,6 @@ fn shares() {
     let report = json(&command.output().expect("the binary starts"));
     let worker = &row(&report, "workers")["figures"]["workers"][0];
     assert_eq!((&worker["busy"], &worker["asleep"]), (&0.25.into(), &0.75.into()), "{report}");
-    let is_look = |request: &Request| matches!(request, Request::Version | Request::Stats | Request::PortList(_));
+    let is_look = |request: &Request| matches!(request, Request::Version | Request::StatsAll(_) | Request::PortList(_));
     assert!(daemon.requests().iter().all(is_look), "{:?}", daemon.requests());
 }

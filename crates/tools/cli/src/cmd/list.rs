@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use netvale_control::client::Client;
-use netvale_control::types::{Evicted, PortInfo, PortStats, StatsReply, SwitchInfo};
+use netvale_control::types::{AllStats, Evicted, PortDetails, PortInfo, PortKind, SwitchInfo};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -39,7 +39,43 @@ struct Listing {
 struct Port {
     #[serde(flatten)]
     info: PortInfo,
-    counters: PortStats,
+    counters: PortSums,
+}
+
+/// A port's counters, summed over its rings.
+#[derive(Debug, Serialize)]
+struct PortSums {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    switch: Option<String>,
+    kind: PortKind,
+    in_frames: u64,
+    in_bytes: u64,
+    out_frames: u64,
+    out_bytes: u64,
+    drops: u64,
+    kicks_sent: u64,
+    kicks_suppressed: u64,
+    kicks_received: u64,
+}
+
+impl From<PortDetails> for PortSums {
+    fn from(port: PortDetails) -> PortSums {
+        let (sent, got) = (port.sent(), port.got());
+        PortSums {
+            in_frames: sent.frames,
+            in_bytes: sent.bytes,
+            out_frames: got.frames,
+            out_bytes: got.bytes,
+            drops: port.drops(),
+            name: port.name,
+            switch: port.switch,
+            kind: port.kind,
+            kicks_sent: port.kicks_sent,
+            kicks_suppressed: port.kicks_suppressed,
+            kicks_received: port.kicks_received,
+        }
+    }
 }
 
 /// Runs the subcommand.
@@ -59,7 +95,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         }
     }
     let infos = daemon.ask(|client| client.ports(args.switch.as_deref()))?;
-    let ports = with_counters(infos, daemon.ask(Client::stats)?);
+    let ports = with_counters(infos, daemon.ask(Client::all_stats)?);
     let mut evicted = daemon.ask(Client::evicted)?;
     evicted.retain(|one| args.switch.as_ref().is_none_or(|switch| one.port.starts_with(&format!("{switch}:"))));
     let listing = Listing { switches, ports, evicted };
@@ -72,10 +108,10 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 }
 
 /// Joins by name. A port that came between the two questions has no counters yet.
-fn with_counters(infos: Vec<PortInfo>, mut stats: StatsReply) -> Vec<Port> {
+fn with_counters(infos: Vec<PortInfo>, mut stats: AllStats) -> Vec<Port> {
     let mut counters = |name: &str| {
         let found = stats.ports.iter().position(|port| port.name == name);
-        found.map(|index| stats.ports.swap_remove(index)).unwrap_or_default()
+        found.map(|index| stats.ports.swap_remove(index)).unwrap_or_default().into()
     };
     infos.into_iter().map(|info| Port { counters: counters(&info.name), info }).collect()
 }
@@ -169,7 +205,7 @@ fn flags(info: &PortInfo) -> String {
 
 #[cfg(test)]
 mod tests {
-    use netvale_control::types::{Owner, PortKind, PortState, RegionInfo};
+    use netvale_control::types::{Owner, PortState, RegionInfo, RingStats};
 
     use super::*;
 
@@ -186,8 +222,13 @@ mod tests {
             region: Some(RegionInfo { id: 2, bytes: 4 << 20, ..RegionInfo::default() }),
             ..info("vale0:a")
         };
-        let counters = PortStats { name: "vale0:nv0".into(), in_frames: 10, drops: 1, ..PortStats::default() };
-        let stats = StatsReply { ports: vec![counters], ..StatsReply::default() };
+        let counters = PortDetails {
+            name: "vale0:nv0".into(),
+            ingress: vec![RingStats { frames: 10, ..RingStats::default() }],
+            out_drops: [("no-room".to_owned(), 1)].into(),
+            ..PortDetails::default()
+        };
+        let stats = AllStats { ports: vec![counters], ..AllStats::default() };
         let owner = Owner { uid: 1000, pid: 77 };
         let gone = Evicted { port: "vale0:b".into(), owner, reason: "it is gone".into(), age_seconds: 5 };
         let listing =

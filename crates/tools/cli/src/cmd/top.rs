@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netvale_control::client::Client;
-use netvale_control::types::StatsReply;
+use netvale_control::types::AllStats;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -117,12 +117,12 @@ impl View {
 /// No daemon answers, or the terminal cannot be used.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let mut daemon = ctx.daemon()?;
-    if args.batch || args.json { batch(args, &mut || daemon.ask(Client::stats)) } else { live(args, &mut daemon) }?;
+    if args.batch || args.json { batch(args, &mut || daemon.ask(Client::all_stats)) } else { live(args, &mut daemon) }?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The source of readings.
-type Read<'a> = dyn FnMut() -> Result<StatsReply, CliError> + 'a;
+type Read<'a> = dyn FnMut() -> Result<AllStats, CliError> + 'a;
 
 fn batch(args: &Args, read: &mut Read<'_>) -> Result<(), CliError> {
     let mut state = State::new(args.sort);
@@ -151,7 +151,7 @@ fn live(args: &Args, daemon: &mut Daemon) -> Result<(), CliError> {
     let stop = crate::signals::stop_flag()?;
     let mut state = State::new(args.sort);
     state.chosen.clone_from(&args.port);
-    state.take(daemon.ask(Client::stats)?);
+    state.take(daemon.ask(Client::all_stats)?);
     state.show(args.view);
     let mut terminal = ratatui::try_init().map_err(|error| terminal_error(&error))?;
     let result = watch(args, &mut state, daemon, &mut terminal, &stop);
@@ -187,24 +187,22 @@ fn watch(
         if Instant::now() >= next {
             next = Instant::now() + delay(args);
             if !state.paused {
-                left -= u64::from(state.take(daemon.ask(Client::stats)?));
+                left -= u64::from(state.take(daemon.ask(Client::all_stats)?));
                 details(state, daemon)?;
             }
         }
     }
 }
 
-/// Reads what only the view needs that is shown.
+/// Reads the rings of the port that is looked at, if they are shown.
 fn details(state: &mut State, daemon: &mut Daemon) -> Result<(), CliError> {
-    match (state.view, &state.chosen) {
-        (View::Drops | View::Latency, _) => state.take_all(daemon.ask(Client::all_stats)?),
-        (View::Rings, Some(name)) => match daemon.ask(|client| client.show(name)) {
+    if let (View::Rings, Some(name)) = (state.view, &state.chosen) {
+        match daemon.ask(|client| client.show(name)) {
             Ok(port) => state.port = Some(port),
             // It has gone.
             Err(error) if error.kind() == Kind::Refused => state.port = None,
             Err(error) => return Err(error),
-        },
-        _ => {}
+        }
     }
     Ok(())
 }

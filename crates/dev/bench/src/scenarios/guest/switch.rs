@@ -39,7 +39,7 @@ impl Switch {
     pub fn counters(&self) -> Result<[u64; 3]> {
         let stats = self.daemon.stats()?;
         let port = stats.ports.iter().find(|port| port.name == "vale0:guest2");
-        Ok(port.map_or([0; 3], |port| [port.in_frames, port.out_frames, port.kicks_received]))
+        Ok(port.map_or([0; 3], |port| [port.sent().frames, port.got().frames, port.kicks_received]))
     }
 
     /// A port that sends datagrams to the first guest as fast as the switch takes them.

@@ -12,8 +12,8 @@ use netvale_control::error::{ErrorCode, RpcError};
 use netvale_control::request::{Reply, Request};
 use netvale_control::server::{Connection, Handler};
 use netvale_control::types::{
-    Evicted, Mac, Owner, PortInfo, PortKind, PortState, PortStats, RegionInfo, RingInfo, StatsReply, SwitchInfo,
-    TableEntry, WorkerStats,
+    AllStats, Evicted, Mac, Owner, PortDetails, PortInfo, PortKind, PortState, RegionInfo, RingInfo, RingStats,
+    SwitchInfo, TableEntry, WorkerStats,
 };
 
 /// A second of the fake daemon's clock.
@@ -103,7 +103,7 @@ impl Handler for Answers {
             }
             Request::PortAttach(_) => Ok(Reply::Port(Box::new(port("vale0:web")))),
             Request::PortDetach(of) if of.port == "a" => Ok(Reply::Done(Default::default())),
-            Request::Stats => Ok(Reply::Stats(self.stats())),
+            Request::StatsAll(_) => Ok(Reply::AllStats(Box::new(self.stats()))),
             Request::Shutdown => {
                 self.stop.store(true, Ordering::SeqCst);
                 Ok(Reply::Done(Default::default()))
@@ -116,29 +116,28 @@ impl Handler for Answers {
 }
 
 impl Answers {
-    fn stats(&mut self) -> StatsReply {
+    fn stats(&mut self) -> AllStats {
         self.seconds += 1;
         let frames = self.seconds * 1_000_000;
-        let sender = PortStats {
+        let rings = |frames| vec![RingStats { frames, bytes: frames * 60, batches: frames / 32 }];
+        let sender = PortDetails {
             name: "vale0:a".into(),
-            in_frames: frames,
-            in_bytes: frames * 60,
+            ingress: rings(frames),
             kicks_received: frames / 1000,
-            ..PortStats::default()
+            ..PortDetails::default()
         };
-        let receiver = PortStats {
+        let receiver = PortDetails {
             name: "vale0:b".into(),
-            out_frames: frames - frames / 4,
-            out_bytes: (frames - frames / 4) * 60,
-            drops: frames / 4,
-            ..PortStats::default()
+            egress: rings(frames - frames / 4),
+            out_drops: [("no-room".to_owned(), frames / 4)].into(),
+            ..PortDetails::default()
         };
         let worker = WorkerStats { busy_ns: self.seconds * SECOND / 4, ..WorkerStats::default() };
-        StatsReply {
+        AllStats {
             now_ns: self.seconds * SECOND,
             ports: vec![sender, receiver],
             workers: vec![worker],
-            ..StatsReply::default()
+            ..AllStats::default()
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use netvale_control::client::Client;
-use netvale_control::types::{PortInfo, PortKind, StatsReply};
+use netvale_control::types::{AllStats, PortInfo, PortKind};
 
 use crate::CliError;
 use crate::ctx::Daemon;
@@ -12,7 +12,7 @@ use crate::ctx::Daemon;
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     /// All counters.
-    pub stats: StatsReply,
+    pub stats: AllStats,
     /// The ports, with their drops by reason.
     pub ports: Vec<PortInfo>,
 }
@@ -23,7 +23,7 @@ impl Reading {
     /// # Errors
     /// It does not answer, or refuses.
     pub fn take(daemon: &mut Daemon) -> Result<Reading, CliError> {
-        Ok(Reading { stats: daemon.ask(Client::stats)?, ports: daemon.ask(|client| client.ports(None))? })
+        Ok(Reading { stats: daemon.ask(Client::all_stats)?, ports: daemon.ask(|client| client.ports(None))? })
     }
 }
 
@@ -154,7 +154,7 @@ mod tests {
 
     fn reading(now_ns: u64, busy_ns: u64, ports: Vec<PortInfo>) -> Reading {
         let worker = WorkerStats { busy_ns, polled_ns: busy_ns / 4, ..WorkerStats::default() };
-        Reading { stats: StatsReply { now_ns, workers: vec![worker], ..StatsReply::default() }, ports }
+        Reading { stats: AllStats { now_ns, workers: vec![worker], ..AllStats::default() }, ports }
     }
 
     /// Objective: shares and rates are of the time that passed by the daemon's clock; a new port's counter began at

@@ -150,27 +150,27 @@ fn keys(state: &State) -> Line<'static> {
 #[cfg(test)]
 mod tests {
     use netvale_control::types::{
-        AllStats, Latency, LatencyPart, PortDetails, PortInfo, PortStats, RingInfo, StatsReply, WorkerStats,
+        AllStats, Latency, LatencyPart, PortDetails, PortInfo, RingInfo, RingStats, WorkerStats,
     };
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     use super::*;
 
-    fn sample(seconds: u64, workers: usize) -> StatsReply {
+    fn sample(seconds: u64, workers: usize) -> AllStats {
         let now_ns = seconds * 1_000_000_000;
-        let port = PortStats {
+        let ring = RingStats { frames: seconds * 14_880_000, bytes: seconds * 892_800_000, batches: seconds };
+        let port = PortDetails {
             name: "vale0:a".into(),
-            in_frames: seconds * 14_880_000,
-            in_bytes: seconds * 892_800_000,
-            drops: seconds * 10,
-            ..PortStats::default()
+            ingress: vec![ring],
+            in_drops: [("rate".to_owned(), seconds * 10)].into(),
+            ..PortDetails::default()
         };
-        StatsReply {
+        AllStats {
             now_ns,
             ports: vec![port],
             workers: vec![WorkerStats { busy_ns: now_ns / 2, ..WorkerStats::default() }; workers],
-            ..StatsReply::default()
+            ..AllStats::default()
         }
     }
 
@@ -243,10 +243,11 @@ mod tests {
             let cells: Vec<_> = terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
             cells.concat()
         };
+        let with = |seconds, port| AllStats { ports: vec![port], ..sample(seconds, 1) };
         state.show(View::Drops);
         let drops = [("no-room".to_owned(), 7)].into();
         let port = PortDetails { name: "vale0:a".into(), out_drops: drops, ..PortDetails::default() };
-        state.take_all(AllStats { ports: vec![port], ..AllStats::default() });
+        state.take(with(2, port));
         let text = drawn(&state);
         assert!(text.contains("REASON") && text.contains("no-room") && text.contains("4 rings"), "{text}");
         state.show(View::Latency);
@@ -254,7 +255,7 @@ mod tests {
         let parts = vec![LatencyPart { up_to_ns: Some(2_000), frames: 8 }];
         let latency = Some(Latency { sum_ns: 12_000, parts });
         let port = PortDetails { name: "vale0:a".into(), latency, ..PortDetails::default() };
-        state.take_all(AllStats { ports: vec![port], ..AllStats::default() });
+        state.take(with(3, port));
         let text = drawn(&state);
         assert!(text.contains("TIMED") && text.contains("8   1.500µs   2.000µs"), "{text}");
         state.show(View::Workers);

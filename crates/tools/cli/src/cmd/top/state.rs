@@ -1,6 +1,6 @@
 //! The state that `top` shows and its keys change. Pure.
 
-use netvale_control::types::{AllStats, PortInfo, StatsReply};
+use netvale_control::types::{AllStats, PortInfo};
 
 use super::drops::{self, DropRow};
 use super::latency::{self, LatencyRow};
@@ -29,8 +29,7 @@ pub struct State {
     pub latency: Vec<LatencyRow>,
     /// What workers did with their time.
     pub workers: Vec<Shares>,
-    last: Option<StatsReply>,
-    last_all: Option<AllStats>,
+    last: Option<AllStats>,
     rates: Rates,
 }
 
@@ -49,15 +48,17 @@ impl State {
             latency: Vec::new(),
             workers: Vec::new(),
             last: None,
-            last_all: None,
             rates: Rates::default(),
         }
     }
 
     /// Takes a reading; says whether there are rates now, which needs two.
-    pub fn take(&mut self, sample: StatsReply) -> bool {
-        let rates = self.last.as_ref().and_then(|last| rates::between(last, &sample));
-        self.workers = self.last.as_ref().map_or_else(Vec::new, |last| workers::between(last, &sample));
+    pub fn take(&mut self, sample: AllStats) -> bool {
+        let last = self.last.as_ref();
+        let rates = last.and_then(|last| rates::between(last, &sample));
+        self.workers = last.map_or_else(Vec::new, |last| workers::between(last, &sample));
+        self.drops = drops::rows(last, &sample);
+        self.latency = latency::rows(last, &sample);
         self.last = Some(sample);
         let known = rates.is_some();
         self.rates = rates.unwrap_or_default();
@@ -65,21 +66,10 @@ impl State {
         known
     }
 
-    /// Takes a reading of all counters, for drops by reason and for how long frames take.
-    pub fn take_all(&mut self, all: AllStats) {
-        self.drops = drops::rows(self.last_all.as_ref(), &all);
-        self.latency = latency::rows(self.last_all.as_ref(), &all);
-        self.last_all = Some(all);
-    }
-
     /// Shows something else.
     pub fn show(&mut self, view: View) {
         self.view = view;
         self.scroll = 0;
-        // What was read long ago says nothing about now.
-        self.last_all = None;
-        self.drops.clear();
-        self.latency.clear();
         self.port = None;
         if self.chosen.is_none() {
             self.chosen = self.rates.ports.first().map(|port| port.port.clone());
@@ -161,18 +151,18 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use netvale_control::types::PortStats;
+    use netvale_control::types::{PortDetails, RingStats};
 
     use super::*;
 
-    fn sample(now_ns: u64, ports: &[(&str, u64, u64)]) -> StatsReply {
-        let port = |&(name, in_frames, drops): &(&str, u64, u64)| PortStats {
+    fn sample(now_ns: u64, ports: &[(&str, u64, u64)]) -> AllStats {
+        let port = |&(name, frames, drops): &(&str, u64, u64)| PortDetails {
             name: name.into(),
-            in_frames,
-            drops,
-            ..PortStats::default()
+            ingress: vec![RingStats { frames, ..RingStats::default() }],
+            in_drops: [("rate".to_owned(), drops)].into(),
+            ..PortDetails::default()
         };
-        StatsReply { now_ns, ports: ports.iter().map(port).collect(), workers: Vec::new(), ..StatsReply::default() }
+        AllStats { now_ns, ports: ports.iter().map(port).collect(), ..AllStats::default() }
     }
 
     fn names(state: &State) -> Vec<&str> {

@@ -1,6 +1,6 @@
 //! What workers did with their time, from two readings. Pure.
 
-use netvale_control::types::{StatsReply, WorkerStats};
+use netvale_control::types::{AllStats, WorkerStats};
 
 /// A worker's time in percent, and how it stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -21,7 +21,7 @@ pub struct Shares {
 
 /// The workers of the later reading.
 #[must_use]
-pub fn between(earlier: &StatsReply, later: &StatsReply) -> Vec<Shares> {
+pub fn between(earlier: &AllStats, later: &AllStats) -> Vec<Shares> {
     let passed = later.now_ns.saturating_sub(earlier.now_ns).max(1) as f64;
     let of = |worker: &WorkerStats| {
         let before = earlier.workers.iter().find(|before| before.index == worker.index).copied().unwrap_or_default();
@@ -58,7 +58,7 @@ mod tests {
                 waited_ns: tenths(2),
                 ..WorkerStats::default()
             };
-            StatsReply { now_ns: tenths(10), workers: vec![worker], ..StatsReply::default() }
+            AllStats { now_ns: tenths(10), workers: vec![worker], ..AllStats::default() }
         };
         let all = between(&sample(1), &sample(3));
         let shares: Vec<_> = all.iter().map(|s| [s.busy, s.lost, s.polled, s.waited, s.slept]).collect();
