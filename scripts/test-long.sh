@@ -12,7 +12,7 @@ oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
 # The tarball builds with nothing but itself and a compiler.
 stage_dist() {
-    local work archive
+    local archive
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     archive=$(scripts/package-dist.sh "$work") || return 1
@@ -38,7 +38,7 @@ stage_image() {
 
 # The kind of port that docs/internals/adding-a-port-kind.md adds: it works, and takes no more files than the page says.
 stage_kind() {
-    local work patch=docs/internals/loop.patch files crates
+    local patch=docs/internals/loop.patch files crates
     files=$(grep -c '^diff --git' $patch)
     crates=$(sed -n 's#^diff --git a/\(crates/[^ ]*\)/\(src\|tests\)/.*#\1#p' $patch | sort -u | wc -l)
     if [ "$files" -gt 8 ] || [ "$crates" -gt 3 ]; then
