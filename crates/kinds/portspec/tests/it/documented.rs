@@ -64,3 +64,22 @@ fn pages_are_there() {
         assert!(text.contains(&format!("{}:", prefix(kind))), "{kind}: {} has no such port", kind.page);
     }
 }
+
+/// Objective: the patch that adds a kind, for people who want to add one, fits the tree: what it expects is there.
+#[test]
+fn the_example_of_a_kind_applies() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    if root.join("crates/kinds/portspec/src/kinds/looped.rs").exists() {
+        return; // This is a tree to which it was applied.
+    }
+    let patch = std::fs::read_to_string(root.join("docs/internals/loop.patch")).expect("the patch");
+    for file in patch.split("diff --git a/").skip(1).filter(|file| !file.contains("\nnew file")) {
+        let name = file.split(' ').next().expect("a name");
+        let text = std::fs::read_to_string(root.join(name)).expect(name);
+        for hunk in file.split("\n@@ ").skip(1) {
+            let before = hunk.lines().skip(1).filter_map(|line| line.strip_prefix([' ', '-']));
+            let before = before.collect::<Vec<_>>().join("\n");
+            assert!(text.contains(&before), "{name} has not what the patch expects:\n{before}");
+        }
+    }
+}
