@@ -10,8 +10,7 @@ use netvale_mem::layout::{PoolSize, RegionSizes};
 use netvale_mem::region::{Binding, RegionState};
 use serde::{Deserialize, Serialize};
 
-use super::captures::UserCaptures;
-use super::interfaces::{InterfaceItem, OpenInterfaceItem};
+use super::kinds::{InterfaceItem, OpenInterfaceItem, UserCaptures};
 pub use super::parts::{CallerItem, Counts};
 use crate::caller::Caller;
 

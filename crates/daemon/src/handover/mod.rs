@@ -7,11 +7,9 @@
 //! What the service manager keeps has no version of its own: it is read like a configuration, and what cannot be read
 //! is attached anew.
 
-pub mod captures;
-pub mod frames;
-pub mod interfaces;
 pub mod items;
-mod parts;
+pub mod kinds;
+pub mod parts;
 pub mod store;
 pub mod touched;
 pub mod wire;

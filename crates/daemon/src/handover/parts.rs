@@ -1,10 +1,19 @@
-//! What several items say: a caller, the counters of a ring.
+//! What several items say: a caller, the counters of a ring, and frames that wait for room, in a file of their own, as
+//! there may be megabytes of them.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 
 use netvale_mem::drops::{DropReason, RingCounters};
 use netvale_mem::latency::Histogram;
+use rustix::fs::MemfdFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::caller::Caller;
+
+/// Most bytes of a file of frames: a batch of the longest frames for each of many rings.
+const MOST: u64 = 256 << 20;
 
 /// A caller: connection, user, process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -84,6 +93,37 @@ impl Counts {
     }
 }
 
+/// Writes frames to a file, each behind its length in four bytes.
+///
+/// # Errors
+/// When there is no memory or no descriptor.
+pub fn pack_frames<'a>(frames: impl Iterator<Item = &'a Vec<u8>>) -> std::io::Result<OwnedFd> {
+    let mut file = File::from(rustix::fs::memfd_create("netvale-frames", MemfdFlags::CLOEXEC)?);
+    for frame in frames {
+        file.write_all(&(frame.len() as u32).to_le_bytes())?;
+        file.write_all(frame)?;
+    }
+    Ok(file.into())
+}
+
+/// Reads the frames of such a file; those behind an incomplete one are left out.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn unpack_frames(fd: OwnedFd) -> std::io::Result<Vec<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    let mut file = File::from(fd);
+    std::io::Seek::rewind(&mut file)?;
+    file.take(MOST).read_to_end(&mut bytes)?;
+    let (mut rest, mut frames) = (&bytes[..], Vec::new());
+    while let Some((len, behind)) = rest.split_first_chunk() {
+        let Some((frame, next)) = behind.split_at_checked(u32::from_le_bytes(*len) as usize) else { break };
+        frames.push(frame.to_vec());
+        rest = next;
+    }
+    Ok(frames)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +144,15 @@ mod tests {
         let older: Counts = serde_json::from_str(r#"{"frames":1,"bytes":60,"drops":[]}"#).unwrap();
         older.add_to(&after);
         assert_eq!((after.frames(), after.batches()), (10, 2));
+    }
+
+    /// Objective: frames come back as they were, and a length that is too large ends the list.
+    #[test]
+    fn frames_there_and_back() {
+        let frames = vec![vec![1u8; 60], Vec::new(), vec![2; 70_000]];
+        assert_eq!(unpack_frames(pack_frames(frames.iter()).unwrap()).unwrap(), frames);
+        let fd = pack_frames(frames[..1].iter()).unwrap();
+        rustix::io::pwrite(&fd, &u32::MAX.to_le_bytes(), 64).unwrap();
+        assert_eq!(unpack_frames(fd).unwrap(), frames[..1]);
     }
 }

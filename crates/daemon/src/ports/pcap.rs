@@ -23,8 +23,8 @@ use super::plug::{NewPort, plug};
 use crate::caller::Caller;
 use crate::config::Config;
 use crate::daemon::{Attached, Daemon};
-use crate::handover::captures::{FileState, FilesState, Progress, UserCaptures};
 use crate::handover::items::ParkedPort;
+use crate::handover::kinds::{FileState, FilesState, Progress, UserCaptures};
 use crate::permission::{self, unreached};
 use crate::refusal::{Refusal, refuse};
 

@@ -9,7 +9,7 @@ use netvale_pcapport::limit::PORTION;
 use netvale_pcapport::{Allowance, CaptureStatus};
 use netvale_port::folder::Place;
 
-use crate::handover::captures::{KeptCapture, UserCaptures};
+use crate::handover::kinds::{KeptCapture, UserCaptures};
 
 /// Upper bound on waiting at the daemon's end for captures to reach their files.
 const CLOSING: Duration = Duration::from_secs(5);

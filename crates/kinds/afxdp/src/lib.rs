@@ -10,7 +10,6 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`bpf`] | the program, and how it is attached |
-//! | `continued` | what another process had open |
 //! | [`iface`] | what the kernel says of an interface |
 //! | [`ring`] | rings that the kernel shares |
 //! | [`sizes`] | how large a port is |
@@ -21,7 +20,6 @@
 //! | [`through`] | a queue as a netmap program sees it: its rings, without a copy |
 
 pub mod bpf;
-mod continued;
 pub mod iface;
 pub mod nic;
 pub mod outlet;

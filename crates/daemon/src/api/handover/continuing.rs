@@ -18,10 +18,10 @@ use crate::api::attaching;
 use crate::api::opening::Held;
 use crate::caller::{Caller, is_trusted_user};
 use crate::daemon::{Daemon, Record};
-use crate::handover::frames;
 use crate::handover::items::{
     ClientItem, ConnectionItem, CountersItem, Counts, Item, PortItem, RegionItem, SwitchItem, VLAN_SHIFT,
 };
+use crate::handover::parts::unpack_frames;
 use crate::ports::nic::continued::Interface;
 use crate::ports::{self, continuation};
 use crate::refusal::{Refusal, refuse};
@@ -209,7 +209,7 @@ fn region(d: &mut Daemon, item: RegionItem) -> Result<Arc<Region>, Refusal> {
 }
 
 fn port(d: &mut Daemon, item: &mut PortItem, state: State) -> Result<(), Refusal> {
-    let waiting = item.frames.take().map(|file| frames::unpack(file.take()?)).transpose()?.unwrap_or_default();
+    let waiting = item.frames.take().map(|file| unpack_frames(file.take()?)).transpose()?.unwrap_or_default();
     continuation::continue_port(d, item, state)?;
     if d.ports.get(&item.name).is_some_and(|record| record.policies != item.policies) {
         ports::policies::put(d, &item.name, &item.policies)?;

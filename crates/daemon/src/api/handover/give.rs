@@ -15,7 +15,8 @@ use rustix::net::SendFlags;
 use super::{GO, READY};
 use crate::daemon::{Daemon, Record};
 use crate::handover::items::{Counts, Item, PortItem, RegionItem, SwitchItem, VLAN_SHIFT};
-use crate::handover::{frames, wire};
+use crate::handover::parts::pack_frames;
+use crate::handover::wire;
 use crate::ports::{self, plug};
 use crate::registry::ports::PortLink;
 use crate::registry::regions::Entry;
@@ -128,7 +129,7 @@ pub fn port_item(
     let places = |held: &[WaitingFrames]| held.iter().map(|w| (w.port.clone(), w.ring, w.frames.len())).collect();
     let all_held = || record.placed.iter().flat_map(held);
     let has_frames = all_held().next().is_some();
-    let frames = has_frames.then(|| frames::pack(all_held().flat_map(|w| &w.frames))).transpose()?;
+    let frames = has_frames.then(|| pack_frames(all_held().flat_map(|w| &w.frames))).transpose()?;
     let on_switch = |switch: &Switch| Some((switch.name().to_owned(), switch.port_name(record.id?)?));
     Ok(PortItem {
         name: name.to_owned(),

@@ -17,8 +17,8 @@ use rustix::io::Errno;
 
 use super::{hold, stack};
 use crate::daemon::Daemon;
-use crate::handover::interfaces::{InterfaceItem, OpenInterfaceItem, StackItem};
 use crate::handover::items::Item;
+use crate::handover::kinds::{InterfaceItem, OpenInterfaceItem, StackItem};
 use crate::ports::memory;
 use crate::refusal::{Refusal, refuse};
 use crate::rings::nic::{NicPort, OpenQueue};

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::{Captured, Replayed, limit, on_switch, replay_options, replayed_as, unreadable};
 use crate::daemon::Daemon;
-use crate::handover::captures::{FileState, FilesState, Progress};
+use crate::handover::kinds::{FileState, FilesState, Progress};
 use crate::permission;
 use crate::ports::kind::Asked;
 use crate::refusal::{Refusal, refuse};

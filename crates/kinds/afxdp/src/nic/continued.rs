@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::Mapping;
-use rustix::net::AddressFamily;
+use rustix::net::{AddressFamily, sockopt};
 use serde::{Deserialize, Serialize};
 
 use super::sending::Senders;
@@ -13,7 +13,6 @@ use super::tags::TagsLeft;
 use super::{LostTags, Nic, Opened};
 use crate::bpf::barrier::Barrier;
 use crate::bpf::{Mode, Program};
-use crate::continued::is_socket;
 use crate::iface::{Interface, name_of};
 use crate::socket::{Buffers, Socket};
 
@@ -119,4 +118,10 @@ impl Nic {
         let queue = self.take(number, buffers).map_err(|_| BadState::new("a queue is continued twice"))?;
         Ok(Opened { socket: Socket::adopt(socket, entries, memory), queue: Arc::new(queue) })
     }
+}
+
+/// Checks that it is a socket of that family.
+fn is_socket(fd: &OwnedFd, family: AddressFamily) -> Result<(), BadState> {
+    let is_it = sockopt::socket_domain(fd) == Ok(family);
+    is_it.then_some(()).ok_or_else(|| BadState::new("a descriptor is no such socket"))
 }
