@@ -146,7 +146,8 @@ impl<'a> Nic<'a> {
 
 #[derive(Default)]
 struct Console {
-    text: Mutex<(String, bool)>,
+    /// The text, and how many pipes may bring more.
+    text: Mutex<(String, usize)>,
     grown: Condvar,
 }
 
@@ -280,8 +281,10 @@ impl Guest {
     fn spawn(mut command: Command, dir: tempfile::TempDir) -> Guest {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("QEMU starts");
-        let console = Arc::new(Console::default());
-        for pipe in [child.stdout.take().map(boxed), child.stderr.take().map(boxed)].into_iter().flatten() {
+        let pipes = [child.stdout.take().map(boxed), child.stderr.take().map(boxed)].into_iter().flatten();
+        let pipes: Vec<_> = pipes.collect();
+        let console = Arc::new(Console { text: Mutex::new((String::new(), pipes.len())), ..Console::default() });
+        for pipe in pipes {
             let console = Arc::clone(&console);
             std::thread::spawn(move || console.fill_from(pipe));
         }
@@ -298,7 +301,7 @@ impl Guest {
                 return std::mem::replace(&mut state.0, rest);
             }
             let left = LIMIT.saturating_sub(start.elapsed());
-            assert!(!left.is_zero() && !state.1, "the guest does not say {text:?}: {}", state.0);
+            assert!(!left.is_zero() && state.1 > 0, "the guest does not say {text:?}: {}", state.0);
             state = self.console.grown.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -336,7 +339,7 @@ impl Console {
             let n = pipe.read(&mut chunk).unwrap_or(0);
             let mut state = self.text.lock().unwrap_or_else(PoisonError::into_inner);
             state.0.push_str(&String::from_utf8_lossy(&chunk[..n]));
-            state.1 |= n == 0;
+            state.1 -= usize::from(n == 0);
             self.grown.notify_all();
             if n == 0 {
                 return;
