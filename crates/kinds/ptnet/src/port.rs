@@ -1,6 +1,4 @@
 //! A ptnet port: a socket, and a device for each virtual machine that connects there.
-//!
-//! *News* ([`News`]): that what must be kept has changed.
 
 mod state;
 
