@@ -243,7 +243,7 @@ tell_state() {
     for host in "${!zebras[@]}" "${!daemons[@]}"; do
         echo "--- $host"
         tail -n 5 "$work/$host"/*.log
-        [ -z "${daemons[$host]:-}" ] || in_space "$host" "$NETVALE" --run-dir "$work/$host/run" metrics | grep '_drop.* [1-9]'
+        [ -z "${daemons[$host]:-}" ] || at "$host" metrics | grep '_drop.* [1-9]'
         [ -z "${zebras[$host]:-}" ] || in_space "$host" "$NETVALE" evpn --show 2>&1 | head -n 20
         bridge -n "$host" fdb show | grep -v permanent | awk 'NR <= 20; END { print NR " entries of the kernel" }'
     done >&2 2>/dev/null || true

@@ -13,7 +13,7 @@ mod check;
 mod config;
 mod events;
 mod port;
-mod stats_all;
+mod stats;
 mod trace;
 
 pub use crate::kinds::*;
@@ -25,7 +25,7 @@ pub use port::{
     AttachParams, DetachParams, Direction, Evicted, ListParams, Owner, PortInfo, PortKind, PortState, RegionInfo,
     RingInfo, RuleInfo, SetParams, ShowParams,
 };
-pub use stats_all::{
+pub use stats::{
     AllStats, AllStatsParams, Latency, LatencyPart, MulticastStats, PolicyStats, PortDetails, RegionStats, RingStats,
     RuleStats, SwitchStats, WorkerStats,
 };
