@@ -9,6 +9,7 @@ use crate::kinds::{KINDS, Kind};
 use crate::pairs::{Books, Flow, PairClock, Running};
 use crate::report::FlowCounts;
 use crate::shares::PairMoment;
+use crate::stalls::Watch;
 use crate::waits::{LongWaits, WaitOf};
 use crate::world::World;
 
@@ -147,13 +148,13 @@ impl Bystanders {
     }
 
     /// What is wrong now, and was not when last asked.
-    pub fn check(&mut self, w: &World) -> Vec<String> {
+    pub fn check(&mut self, w: &World, watch: &Watch) -> Vec<String> {
         let wrong: Vec<String> = self.all.iter_mut().flat_map(|one| one.check(w)).collect();
-        [wrong, self.waits(false)].concat()
+        [wrong, self.waits(false, watch)].concat()
     }
 
-    /// Waits that were too long: those that can be judged by now, or all.
-    pub fn waits(&mut self, all: bool) -> Vec<String> {
+    /// Waits that were too long: those that can be judged by now, or all; and the daemons' threads during each.
+    pub fn waits(&mut self, all: bool, watch: &Watch) -> Vec<String> {
         for (number, one) in self.all.iter().enumerate() {
             self.waits.add(number, one.kind, one.books.waits());
         }
@@ -165,9 +166,9 @@ impl Bystanders {
                 let [whole, own] = [wait.whole, wait.own].map(|time| time.as_millis());
                 let flow = &one.flows[wait.flow].name;
                 let name = one.kind.name;
-                wrong.push(format!(
-                    "{name}, {flow}: no frame for {whole} ms, of which the machine took all but {own} ms"
-                ));
+                let wait_of =
+                    format!("{name}, {flow}: no frame for {whole} ms, of which the machine took all but {own} ms");
+                wrong.push([vec![wait_of], watch.during(wait.since(), wait.until)].concat().join("\n  "));
             }
         }
         wrong

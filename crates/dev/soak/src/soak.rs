@@ -257,14 +257,14 @@ impl Soak {
             self.fail([format!("the {name} ended by itself: {how}")]);
             self.restart(number, "ended by itself");
         }
-        let wrong = self.bystanders.check(&self.world);
+        let wrong = self.bystanders.check(&self.world, &self.watch);
         self.fail(wrong);
     }
 
     fn kill(&mut self, number: usize) {
         let counts = self.report.attacks.entry(format!("{} killed", NAMES[number])).or_default();
         (counts.made, counts.took_hold, counts.killed) = (counts.made + 1, counts.took_hold + 1, counts.killed + 1);
-        let wrong = self.bystanders.check(&self.world);
+        let wrong = self.bystanders.check(&self.world, &self.watch);
         self.fail(wrong);
         self.restart(number, "killed");
     }
@@ -335,7 +335,7 @@ impl Soak {
 
     fn end(mut self) -> Report {
         self.look();
-        let waits = self.bystanders.waits(true);
+        let waits = self.bystanders.waits(true, &self.watch);
         self.fail(waits);
         self.report.stalls = self.watch.found();
         self.world.machine.look_at([0; 2]);

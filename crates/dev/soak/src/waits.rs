@@ -57,7 +57,8 @@ impl LongWaits {
 }
 
 impl LongWait {
-    fn since(&self) -> Instant {
+    /// When it began.
+    pub fn since(&self) -> Instant {
         self.until.checked_sub(self.whole).unwrap_or(self.until)
     }
 
