@@ -66,9 +66,25 @@ impl FairShare {
     }
 }
 
-/// FairShares by attack and bystander.
+/// A loss is found when frames are sent again, so long after they were lost at most.
+const FOUND: Duration = Duration::from_millis(400);
+
+/// Attacks that are over, and are judged once it is known whether a bystander's frames were lost in them.
+#[derive(Debug)]
+struct EndedAttack {
+    attacks: Vec<String>,
+    from: Vec<PairMoment>,
+    to: Vec<PairMoment>,
+    time: Duration,
+    at: Instant,
+}
+
+/// Fair shares by attack and bystander.
 #[derive(Debug, Default)]
-pub struct FairShares(BTreeMap<String, BTreeMap<&'static str, FairShare>>);
+pub struct FairShares {
+    judged: BTreeMap<String, BTreeMap<&'static str, FairShare>>,
+    ended: Vec<EndedAttack>,
+}
 
 /// An attack, or several, from its beginning on.
 pub struct BegunAttack {
@@ -85,25 +101,37 @@ impl BegunAttack {
 
 impl FairShares {
     /// Adds what the bystanders of those names had while those attacks were made.
-    pub fn add(&mut self, attacks: &[&str], names: &[&'static str], begun: &BegunAttack, now: &[PairMoment]) {
+    pub fn add(&mut self, attacks: &[&str], names: &[&'static str], begun: BegunAttack, now: &[PairMoment]) {
+        self.judge(names, now, FOUND);
+        let attacks = attacks.iter().map(|attack| (*attack).to_owned()).collect();
         let time = begun.at.elapsed();
-        for attack in attacks {
-            let shares = self.0.entry((*attack).to_owned()).or_default();
-            for (name, (from, to)) in names.iter().zip(begun.moments.iter().zip(now)) {
-                shares.entry(name).or_default().add(*from, *to, time);
+        self.ended.push(EndedAttack { attacks, from: begun.moments, to: now.to_vec(), time, at: Instant::now() });
+    }
+
+    /// Judges the attacks that ended so long ago: not for who has found a loss since.
+    fn judge(&mut self, names: &[&'static str], now: &[PairMoment], ago: Duration) {
+        let ripe = self.ended.extract_if(.., |ended| ended.at.elapsed() >= ago);
+        for EndedAttack { attacks, from, to, time, .. } in ripe {
+            for attack in attacks {
+                let shares = self.judged.entry(attack).or_default();
+                for (index, name) in names.iter().enumerate() {
+                    let until = PairMoment { lost: now[index].lost, ..to[index] };
+                    shares.entry(name).or_default().add(from[index], until, time);
+                }
             }
         }
     }
 
     /// For each attack who had least, and how much of their share in percent.
-    pub fn least(&self) -> BTreeMap<String, LeastShare> {
+    pub fn least(&mut self, names: &[&'static str], now: &[PairMoment]) -> BTreeMap<String, LeastShare> {
+        self.judge(names, now, Duration::ZERO);
         let least = |shares: &BTreeMap<&'static str, FairShare>| {
             let of = |(name, share): (&&'static str, &FairShare)| {
                 Some(LeastShare { percent: share.percent()?, bystander: (*name).to_owned(), ms: share.ms })
             };
             shares.iter().filter_map(of).min_by_key(|least| least.percent)
         };
-        self.0.iter().filter_map(|(attack, shares)| Some((attack.clone(), least(shares)?))).collect()
+        self.judged.iter().filter_map(|(attack, shares)| Some((attack.clone(), least(shares)?))).collect()
     }
 }
 
@@ -154,5 +182,22 @@ mod tests {
         assert_eq!(of(moment(1000, 0, 1300), 2000), None);
         assert_eq!(of(moment(1000, 500, 0), 400), None);
         assert_eq!(of(PairMoment { lost: 1, ..moment(1000, 500, 0) }, 2000), None);
+    }
+
+    /// Objective: frames that turn out to be lost after an attack are no share that was taken, and other bystanders are
+    /// judged all the same.
+    #[test]
+    fn losses_are_found_later() {
+        let names = ["one", "other"];
+        let begun = || BegunAttack { at: Instant::now() - Duration::from_secs(1), moments: vec![moment(0, 0, 0); 2] };
+        let ended = [moment(1000, 500, 0), moment(1000, 900, 0)];
+        let found = [PairMoment { lost: 3, ..ended[0] }, ended[1]];
+        let mut shares = FairShares::default();
+        shares.add(&["flood"], &names, begun(), &ended);
+        let least = shares.least(&names, &found).remove("flood").expect("judged");
+        assert_eq!((least.bystander.as_str(), least.percent), ("other", 90));
+        let mut shares = FairShares::default();
+        shares.add(&["flood"], &names, begun(), &ended);
+        assert_eq!(shares.least(&names, &ended)["flood"].percent, 50);
     }
 }

@@ -186,7 +186,7 @@ impl Soak {
         }
         std::thread::sleep(life);
         let names: Vec<&str> = deeds.iter().map(|deed| deed.name()).collect();
-        self.shares.add(&names, &self.bystanders.names(), &begun, &self.bystanders.moments(&self.world));
+        self.shares.add(&names, &self.bystanders.names(), begun, &self.bystanders.moments(&self.world));
         if let Some(daemon) = killed {
             self.kill(daemon);
         }
@@ -340,7 +340,8 @@ impl Soak {
         self.report.stalls = self.watch.found();
         self.world.machine.look_at([0; 2]);
         self.report.flows = self.bystanders.counts();
-        self.report.least = self.shares.least();
+        let moments = self.bystanders.moments(&self.world);
+        self.report.least = self.shares.least(&self.bystanders.names(), &moments);
         self.report.corrupt = self.bystanders.corrupt(false);
         self.report.sent_again = self.bystanders.corrupt(true);
         self.report.damages = self.bystanders.damages(self.begun);
