@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use netvale_mem::calls::own_time;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::WorkerStats;
 use crate::stalls::{Watched, nanoseconds};
@@ -29,6 +30,13 @@ pub(super) struct Clock {
     awake: Duration,
     /// The thread's CPU time when it was last read.
     used: Duration,
+    /// The last tick of the kernel's clock that was seen.
+    tick: Timespec,
+}
+
+/// The time of the kernel's last tick, which costs no system call and no look at the processor's counter.
+fn tick() -> Timespec {
+    clock_gettime(ClockId::MonotonicCoarse)
 }
 
 /// Adds to a counter that one thread writes.
@@ -50,7 +58,14 @@ impl WorkerStats {
 impl Clock {
     pub(super) fn new(watched: Arc<Watched>) -> Clock {
         let (since, zero) = (Instant::now(), Duration::ZERO);
-        Clock { watched, since, is_busy: false, looks: 0, idle_for: zero, awake: zero, used: zero }
+        Clock { watched, since, is_busy: false, looks: 0, idle_for: zero, awake: zero, used: zero, tick: tick() }
+    }
+
+    /// Whether the kernel's clock has ticked since this was last asked: a few milliseconds have passed.
+    #[inline]
+    pub(super) fn has_ticked(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.tick, tick());
+        before != self.tick
     }
 
     fn turn(&mut self, into: &AtomicU64) -> Duration {
