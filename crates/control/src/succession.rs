@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmut
 use crate::attach::{BadMessage, Head, read};
 
 /// Version of what is handed over. A successor continues only what a daemon of the same version has.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Length of a [`Succession`] in bytes.
 pub const SUCCESSION_LEN: usize = size_of::<Wire>();

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::kind::{Asked, Continuation, nowhere, place_of};
 use super::{attach, brought_tap, kind_of, local, monitor, nic, passthrough, persistent};
 use crate::daemon::Daemon;
-use crate::handover::items::{ConnectionItem, HoldItem, Item, PortItem};
+use crate::handover::items::{Item, PortItem};
 use crate::refusal::{Refusal, refuse};
 
 /// The ways. The first that is for a port is its way.
@@ -42,13 +42,11 @@ pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<()
     attach(d, &Asked::new(at, &spec, &params.options, item.owner.into()).continuing(state))
 }
 
-/// Whether an item is continued once all other ports are there and in use.
+/// Whether an item is continued once all other ports are there and in use. No frame waits for a connection.
 pub fn is_last(item: &Item) -> bool {
     match item {
         Item::Port(port) => way_of(port).is_some_and(|way| way.is_last),
-        Item::Client(client) => {
-            matches!(client.connection, ConnectionItem::Attach { holds: Some((HoldItem::Monitor { .. }, _)) })
-        }
+        Item::Client(_) => true,
         _ => false,
     }
 }

@@ -135,10 +135,11 @@ impl Server {
     /// Parks the workers and gives all that there is. What does not change while frames pass is given before.
     fn give(&mut self, successor: Option<u64>, sink: ItemSink<'_>) -> Result<(Parked, Gift), String> {
         give::regions(&self.daemon, sink).map_err(|e| e.to_string())?;
+        self.give_clients(successor, sink).map_err(|e| e.to_string())?;
         let parked = self.daemon.workers.park();
         let mut parked = parked.map_err(|late| self.held_up(&late))?;
         let waiting = std::mem::take(&mut parked.waiting);
-        let gift = self.give_parked(successor, waiting, sink).map_err(|e| e.to_string())?;
+        let gift = self.give_parked(waiting, sink).map_err(|e| e.to_string())?;
         Ok((parked, gift))
     }
 
@@ -159,7 +160,16 @@ impl Server {
         std::mem::forget((parked, gift.paused));
     }
 
-    fn give_parked(&self, successor: Option<u64>, waiting: Waiting, sink: ItemSink<'_>) -> std::io::Result<Gift> {
+    /// All connections but the successor's. The main thread alone changes what is said of one.
+    fn give_clients(&self, successor: Option<u64>, sink: ItemSink<'_>) -> std::io::Result<()> {
+        let others = self.clients.iter().filter(|(id, _)| Some(**id) != successor);
+        for (id, (client, caller)) in others {
+            self.item_of(Caller { client: *id, ..*caller }, client)?.map_or(Ok(()), &mut *sink)?;
+        }
+        Ok(())
+    }
+
+    fn give_parked(&self, waiting: Waiting, sink: ItemSink<'_>) -> std::io::Result<Gift> {
         let gift = give::items(&self.daemon, waiting, sink)?;
         sink(Item::Process(ProcessItem {
             lock: Fd::copy_of(&self.listeners.lock)?,
@@ -169,9 +179,6 @@ impl Server {
             kept: self.daemon.store.as_ref().map(Store::names).unwrap_or_default(),
             own: self.listeners.own.clone(),
         }))?;
-        for (id, (client, caller)) in self.clients.iter().filter(|(id, _)| Some(**id) != successor) {
-            self.item_of(Caller { client: *id, ..*caller }, client)?.map_or(Ok(()), &mut *sink)?;
-        }
         Ok(gift)
     }
 

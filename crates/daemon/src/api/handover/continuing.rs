@@ -167,7 +167,7 @@ impl Continued {
         last.sort_by_key(Item::rank);
         for item in last {
             if let Err(why) = self.add_now(d, item) {
-                tracing::error!(why, "a monitor is lost");
+                tracing::error!(why, "is lost");
             }
         }
         // Their memory is in use by now.

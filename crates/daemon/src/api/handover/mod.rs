@@ -5,12 +5,15 @@
 //! successor                       predecessor
 //! Hello, with the version    ──►  refuses another version
 //! starts workers, sandbox         forwards
-//! Begin                      ──►  parks its workers
-//!                            ◄──  items
+//! Begin                      ──►
+//!                            ◄──  regions and connections
+//!                                 parks its workers
+//!                            ◄──  all other items
 //! continues them
 //! READY                      ──►  if this does not come, its workers go on, as if nothing had been
 //!                            ◄──  GO: it never goes on after that
 //! its workers go on               ends
+//! continues the connections
 //! ```
 
 pub mod continuing;
