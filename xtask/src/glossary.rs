@@ -1,7 +1,7 @@
 //! `glossary`: fails when a public type's noun is explained nowhere.
 //!
 //! The noun is the last word of the type's name: the ingress of `RingIngress`. It has a line in the glossary
-//! (ARCHITECTURE.md, "The nouns"), or the documentation of the type's module says what it is, or it is a plain word
+//! (docs/internals/glossary.md), or the documentation of the type's module says what it is, or it is a plain word
 //! that needs no explanation here. Names that end in a participle (`Started`) describe and name nothing. No word has
 //! two lines.
 
@@ -14,9 +14,9 @@ use crate::Findings;
 use crate::source::whole_words;
 
 /// Where the glossary is.
-pub const GLOSSARY: &str = "ARCHITECTURE.md";
+pub const GLOSSARY: &str = "docs/internals/glossary.md";
 /// Its heading.
-const HEADING: &str = "## The nouns";
+const HEADING: &str = "# Glossary";
 /// Words that mean here what they mean everywhere, one a line.
 const PLAIN: &str = "xtask/plain-words.txt";
 
@@ -137,7 +137,7 @@ fn docs(attributes: &[Attribute]) -> String {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "# A\n\n## The nouns\n\n| noun | what |\n|---|---|\n| **ring, slot** | x |\n| **wake set** | y |\n\n| **other** | z |\n";
+    const TEXT: &str = "# A\n\n# Glossary\n\n| noun | what |\n|---|---|\n| **ring, slot** | x |\n| **wake set** | y |\n\n| **other** | z |\n";
 
     /// Objective: the first table below the heading has the words, also those of two words.
     #[test]

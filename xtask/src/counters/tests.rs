@@ -19,7 +19,7 @@ impl Tree {
     fn new(name: &str) -> Self {
         let root = std::env::temp_dir().join(format!("netvale-xtask-{name}-{}", std::process::id()));
         let tree = Self(root);
-        tree.write("ARCHITECTURE.md", "## The nouns\n\n| noun | what |\n|---|---|\n| **ring, slot** | x |\n");
+        tree.write(crate::glossary::GLOSSARY, "# Glossary\n\n| noun | what |\n|---|---|\n| **ring, slot** | x |\n");
         tree.write("crates/kinds/portspec/src/kinds/mod.rs", ATTACH);
         tree.write("xtask/src/main.rs", "fn main() {}\n");
         tree.write("fuzz/a.rs", "");
