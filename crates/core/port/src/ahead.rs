@@ -3,7 +3,7 @@
 use netvale_mem::RingMem;
 use netvale_mem::lease::Lease;
 
-/// Prefetches the buffers of slots a few frames before they are filled: the receiver's core read them last.
+/// Prefetches the buffers of slots a few frames before they are filled: they last were in the receiver's cache.
 pub(crate) struct Ahead<const HDR: usize> {
     slot: u32,
     left: u32,

@@ -1,4 +1,4 @@
-//! An egress whose frames come back out of an ingress.
+//! An egress that returns its frames through an ingress.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,7 +20,7 @@ struct Frame {
     no_learn: bool,
 }
 
-/// Shared by both ends to wake the one that sleeps.
+/// The wake-up state shared by both ends.
 struct Wake {
     need_kick: AtomicU32,
     doorbell: Doorbell,
@@ -33,20 +33,20 @@ pub struct LoopbackEgress {
     counters: Arc<RingCounters>,
 }
 
-/// Returns what was delivered to the paired [`LoopbackEgress`]: bytes, order, offloads and all.
+/// Returns the frames delivered to the paired [`LoopbackEgress`]: bytes, order and offloads.
 pub struct LoopbackIngress {
     from: Receiver<Frame>,
-    /// The batch, from `take` to `release`, and a frame that was looked at but not taken yet.
+    /// The batch, from `take` to `release`, and a frame peeked at but not taken yet.
     frames: Vec<Frame>,
     next: Option<Frame>,
     wake: Arc<Wake>,
     counters: Arc<RingCounters>,
 }
 
-/// Creates a pair that holds up to `capacity` frames, at least one.
+/// Creates a pair with a capacity of `capacity` frames, at least one.
 ///
 /// # Errors
-/// Whatever eventfd(2) returns.
+/// The error of eventfd(2).
 pub fn loopback(capacity: usize) -> std::io::Result<(LoopbackEgress, LoopbackIngress)> {
     let (to, from) = sync_channel(capacity.max(1));
     let wake = Arc::new(Wake { need_kick: AtomicU32::new(0), doorbell: Doorbell::new()? });
@@ -103,8 +103,8 @@ impl Ingress for LoopbackIngress {
                 self.counters.dropped(DropReason::TooLong, 1);
                 continue;
             };
-            // SAFETY: the bytes are private memory of `len` bytes on the heap, which stays in place when the Vec is
-            // moved to `frames`, and is neither written nor freed before `release`.
+            // SAFETY: `len` bytes of private memory on the heap, which stay in place when the Vec is moved to `frames`,
+            // and are neither written nor freed before `release`.
             unsafe { batch.push(frame.bytes.as_ptr(), len) };
             batch.set_offload(frame.offload);
             if frame.no_learn {
@@ -148,7 +148,7 @@ mod tests {
     use crate::Source;
     use crate::tests::{bytes, deliver, taken};
 
-    /// Objective: what goes in comes out, in order, with its marks; what does not fit is left to the caller.
+    /// Objective: frames come out in order, with their marks; frames that do not fit are left to the caller.
     #[test]
     fn through() {
         let (egress, ingress) = loopback(3).unwrap();
@@ -171,8 +171,8 @@ mod tests {
         assert_eq!(bytes(source.take(&mut spare)), frames[3..]);
     }
 
-    /// Objective: frames wake an armed sleeper and leave one that is not armed alone; frames that are already there
-    /// keep it from sleeping.
+    /// Objective: frames wake an armed sleeper, and not a disarmed one; frames that are already there keep it from
+    /// sleeping.
     #[test]
     fn wakes() {
         let (egress, mut ingress) = loopback(8).unwrap();

@@ -30,9 +30,9 @@ pub struct RingEgress {
     /// Whether large UDP datagrams are delivered uncut. This needs a header.
     uso: bool,
     counters: Arc<RingCounters>,
-    /// Rung by the receiver when it makes room, if it can be asked to.
+    /// Rung by the receiver when it makes room, if it supports that.
     room_bell: Option<Arc<Doorbell>>,
-    /// The ring returns to its region only when nobody delivers to it any more.
+    /// Keeps the ring from returning to its region during deliveries.
     _mem: Arc<PortMem>,
 }
 
@@ -45,14 +45,13 @@ impl RingEgress {
         RingEgress { rx, hdr_len: hdr_len.into(), uso: true, counters, room_bell: None, _mem: mem }
     }
 
-    /// For receivers that know the header but not its latest addition: large UDP frames are cut into datagrams for them
-    /// (USO).
+    /// For receivers that know the header but not its latest addition: cuts large UDP frames into datagrams (USO).
     #[must_use]
     pub fn without_uso(self) -> Self {
         RingEgress { uso: false, ..self }
     }
 
-    /// For a receiver that rings `bell` when it makes room and was asked to say so.
+    /// For a receiver that can be asked to ring `bell` when it makes room.
     #[must_use]
     pub fn with_room_bell(self, bell: Arc<Doorbell>) -> Self {
         RingEgress { room_bell: Some(bell), ..self }
@@ -71,7 +70,7 @@ impl RingEgress {
         Form::of(frame, self.hdr_len.get() > 0 && !cut)
     }
 
-    /// Like [`crate::Egress::reserve`], for an egress that stays lent until the reservation is dropped.
+    /// Like [`crate::Egress::reserve`], for an egress lent until the reservation is dropped.
     #[inline]
     pub fn reserve_at<'b>(at: Loan<'b, Self>, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
         let lease = at.takes_plain(batch).then(|| at.lease(picks.len() as u32, |room| room))?;
@@ -86,8 +85,8 @@ impl RingEgress {
         &self.rx
     }
 
-    /// Delivers frames of one slot each unchanged: the common case, without a branch per feature. Their slots get the
-    /// flags `mark`.
+    /// Delivers single-slot frames unchanged: the common case, without a branch per feature. Their slots get the flags
+    /// `mark`.
     #[inline]
     fn deliver_plain(&self, batch: &Batch, picks: &[u16], mark: u16) -> usize {
         let Some(lease) = self.lease(picks.len() as u32, |room| room) else { return self.without_room(picks) };
@@ -114,8 +113,8 @@ impl RingEgress {
     }
 
     /// Copies as many picks as the lease has slots, each behind a header that asks for no offload; `WHOLE`: all are
-    /// single pieces. This is a function of its own because its loop runs out of registers when inlined, which costs
-    /// ten instructions a frame.
+    /// single pieces. A separate function, as its loop runs out of registers when inlined, which costs ten instructions
+    /// a frame.
     #[inline(never)]
     fn fill_plain<const HDR: usize, const WHOLE: bool>(&self, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
         let ring = &self.rx.side().ring;
@@ -125,7 +124,7 @@ impl RingEgress {
         for &pick in picks.get(..lease.count as usize).unwrap_or(picks) {
             ahead.step(ring);
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
-            // The header's length may have changed since room was reserved for the frames.
+            // The header's length may have changed since the reservation.
             let fits = HDR == 0 || frame.len() + HDR <= ring.room(0) as usize;
             match ring.buf(ring.slot_word(slot).buf_idx).filter(|_| fits) {
                 Some(buf) => {
@@ -153,8 +152,8 @@ impl RingEgress {
         self.count(u64::from(lease.count) - bad, bytes, bad);
     }
 
-    /// Like `fill_plain`, for rings whose slots say at which offset in their buffers they take frames. A frame that
-    /// does not fit there is lost, as in netmap: its slot arrives empty.
+    /// Like `fill_plain`, for rings whose slots give an offset for the frame. A frame that does not fit behind it is
+    /// lost, as in netmap: its slot arrives empty.
     #[cold]
     fn fill_at_offsets(&self, rule: &OffsetRule, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
         let (ring, header) = (&self.rx.side().ring, [0u8; 12]);
@@ -201,7 +200,7 @@ impl RingEgress {
     }
 
     /// Empties a slot whose frame was lost after it had found room. Where frames have headers, the slot gets a blank
-    /// one, so that a receiver that subtracts the header's length from the slot's is left with 0 bytes.
+    /// one: a receiver that subtracts the header's length from the slot's is left with 0 bytes.
     #[cold]
     fn blank(&self, slot: u32) {
         let side = self.rx.side();
@@ -209,12 +208,12 @@ impl RingEgress {
         let offset = side.offsets.rule().map_or(0, |rule| self.agreed_offset(&rule, slot));
         let header = [0u8; 12];
         let lead = header.get(..self.hdr_len.get() as usize).unwrap_or(&header);
-        // There may be no such buffer, or no room in it behind the receiver's offset.
+        // The buffer may not exist, or lack room behind the receiver's offset.
         let told = ring.write(buf_idx, offset, lead) || ring.buf(buf_idx).is_none();
         ring.set_len_flags(slot, if told { lead.len() as u16 } else { 0 }, 0);
     }
 
-    /// Blanks the slots of a lease that no frame used, as one turned out bad, and that cannot be given back.
+    /// Blanks the slots of a lease that no frame used, because a frame turned out bad, and that cannot be given back.
     #[cold]
     fn blank_from(&self, mut slot: u32, count: u32) {
         for _ in 0..count {
@@ -223,7 +222,7 @@ impl RingEgress {
         }
     }
 
-    /// Bytes that fit into a slot whose offset is the initial one.
+    /// Bytes that fit into a slot with the initial offset.
     #[inline]
     fn slot_size(&self) -> u32 {
         let side = self.rx.side();
@@ -248,7 +247,7 @@ impl RingEgress {
         batch.is_plain(self.slot_size().saturating_sub(self.hdr_len.get()))
     }
 
-    /// Whether every frame fits into one slot unchanged, also if some are in pieces.
+    /// Whether every frame fits into one slot unchanged, even if some are in pieces.
     fn takes_in_one(&self, batch: &Batch) -> bool {
         batch.is_short(self.slot_size().saturating_sub(self.hdr_len.get()))
     }
@@ -316,12 +315,12 @@ impl RingEgress {
         }
     }
 
-    /// Whether nobody reads the ring.
+    /// Whether the ring has no reader.
     pub fn is_idle(&self) -> bool {
         self.rx.side().offsets.is_idle()
     }
 
-    /// Frames that found no room: those that nobody would read are done with.
+    /// Handles frames that found no room: without a reader, they count as finished.
     #[cold]
     fn without_room(&self, picks: &[u16]) -> usize {
         if !self.is_idle() {
@@ -336,7 +335,7 @@ impl RingEgress {
         count
     }
 
-    /// Number of slots a frame takes here; 0 when it can never be delivered.
+    /// Number of slots that a frame takes here; 0 if it can never be delivered.
     fn slots_for(&self, frame: &FrameRef<'_>) -> u32 {
         let size = self.slot_size();
         if size <= self.hdr_len.get() {
@@ -374,7 +373,7 @@ impl RingEgress {
     }
 }
 
-/// A monitor's ring that receives copies of what the watched port sends: they are marked so (netmap.h, `NS_TXMON`).
+/// A monitor's ring for copies of frames that the watched port sends, marked `NS_TXMON` (netmap.h).
 pub struct SentCopies(pub Arc<RingEgress>);
 
 /// Writes frames into the slots of a lease one after another, each into as many slots as it needs.
@@ -424,8 +423,8 @@ impl<'a> SlotWriter<'a> {
         }
     }
 
-    /// Like `put`, for rings whose slots say at which offset they take bytes. A frame that finds less room in its slots
-    /// than expected is lost, and the slots arrive empty.
+    /// Like `put`, for rings whose slots give an offset. A frame that finds less room in its slots than expected is
+    /// lost, and the slots arrive empty.
     #[cold]
     fn put_at_offsets(
         &mut self,

@@ -1,4 +1,4 @@
-//! A link against what it is told: order, times, losses, bounds.
+//! A link against its settings: order, times, losses, bounds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,13 +24,13 @@ fn frames(count: u16, len: usize) -> Vec<Vec<u8>> {
     (0..count).map(|n| [n.to_be_bytes().repeat(7), vec![n as u8; len.saturating_sub(14)]].concat()).collect()
 }
 
-/// Takes everything until nothing is under way; a time at which each frame had come.
+/// Takes frames until nothing is in flight, with the time by which each had arrived.
 fn drain(link: &Link, source: &mut Source<LinkEnd>) -> Vec<(Vec<u8>, Instant)> {
     let (mut got, mut spare, begun) = (Vec::new(), Box::default(), Instant::now());
     while link.under_way() > 0 {
         assert!(begun.elapsed() < Duration::from_secs(30), "frames stay");
         let taken = bytes(source.take(&mut spare));
-        // Not before: the thread may have waited for its CPU until they came.
+        // Taken late on purpose: the thread may have waited for its CPU until the frames came.
         let now = Instant::now();
         got.extend(taken.into_iter().map(|frame| (frame, now)));
         source.release(&mut spare);
@@ -68,7 +68,7 @@ fn wakes() {
     assert!(source.arm(), "there are news");
 }
 
-/// Objective: what is lost is counted by name, and its room is free again; the rest arrives.
+/// Objective: lost frames are counted by name, and their room is free again; the rest arrives.
 #[test]
 fn loss() {
     let (link, mut source) = link("loss 50% seed 3");
@@ -84,7 +84,8 @@ fn loss() {
     assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
 }
 
-/// Objective: duplicates come twice, damage is one bit of one of them, reordered frames come too; nothing else changes.
+/// Objective: duplicates arrive twice, damage is one bit of one of them, reordered frames arrive too; nothing else
+/// changes.
 #[test]
 fn duplicates_and_damage() {
     let (link, mut source) = link("duplicate 100% corrupt 50% seed 5");
@@ -103,7 +104,8 @@ fn duplicates_and_damage() {
     assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
 }
 
-/// Objective: more than may be under way is dropped by name, in bytes and in frames, and none of what is under way.
+/// Objective: frames beyond the limits in flight, in bytes or in frames, are dropped by name; no frame in flight is
+/// dropped.
 #[test]
 fn bounds() {
     let (link, mut source) = link("delay 50ms limit 30");
@@ -116,7 +118,7 @@ fn bounds() {
     assert_eq!(link.counters().drops(DropReason::LinkFull), 27);
 }
 
-/// Objective: frames of any length pass the end of the ring of bytes again and again, from several threads at the same
+/// Objective: frames of any length wrap around the ring of bytes again and again, from several threads at the same
 /// time, each whole and each once.
 #[test]
 fn threads() {
@@ -149,8 +151,8 @@ fn threads() {
     assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
 }
 
-/// Objective: a link that is only slow lets pass directly what it may, keeps the rest in order, and says how long it
-/// lasts; a full one lets its senders wait.
+/// Objective: a link with nothing but a rate passes allowed frames directly, keeps the rest in order, and says how long
+/// they wait; a full one lets its senders wait.
 #[test]
 fn slow() {
     let rates = vec![Limit::bits(8_000_000, 5000)];
@@ -175,8 +177,8 @@ fn slow() {
     assert!(flushed.elapsed() < Duration::from_secs(1));
 }
 
-/// Objective: all that a link can come to need is known from the beginning: more frames than there are bytes for need
-/// nothing, other settings have no more than there is, and those that need more are told apart.
+/// Objective: a link knows all its memory from the start: frames beyond the bytes allowed need no more, other settings
+/// get no more, and settings that need more are recognised.
 #[test]
 fn memory() {
     let bytes = 1 << 20;
@@ -197,7 +199,7 @@ fn memory() {
     assert_eq!((drain(&link, &mut source).len(), link.memory()), (100, before));
 }
 
-/// Objective: a segment takes a link's time for all frames that it becomes, with their headers.
+/// Objective: a segment takes a link's time for all frames that it is cut into, with their headers.
 #[test]
 fn segments() {
     let (link, mut source) = link("rate 800kbit");
@@ -210,7 +212,7 @@ fn segments() {
     assert!(got[2].1.duration_since(begun) >= Duration::from_micros(36_480));
 }
 
-/// Objective: the marks of a frame come out of the link with it.
+/// Objective: a frame's marks cross the link with it.
 #[test]
 fn marks() {
     let (link, mut source) = link("delay 1us");
@@ -224,8 +226,8 @@ fn marks() {
     assert_eq!(got, [false, false, true, false]);
 }
 
-/// Objective: a reader that is done with frames immediately never sees fewer of them than it has: the books are even
-/// when all have come, and never show more than there can be.
+/// Objective: a reader that finishes frames immediately never sees its count fall below what it holds; the counts
+/// balance once all frames have arrived, and never exceed the limits.
 #[test]
 fn books() {
     let (link, mut source) = link("loss 100%");
@@ -242,7 +244,7 @@ fn books() {
     assert_eq!(link.counters().drops(DropReason::LinkLoss), 20_000);
 }
 
-/// Objective: frames that are put when the far end is gone are counted once the link is.
+/// Objective: frames delivered after the far end has gone are counted once the link goes.
 #[test]
 fn left() {
     let (link, source) = link("delay 1ms");

@@ -11,8 +11,8 @@ use netvale_mem::{PortShape, Region};
 use super::RingEgress;
 use crate::tests::deliver;
 
-/// Objective: a frame of as many bytes as the longest buffer has, which no slot's length of 16 bits can say, arrives in
-/// two slots with all of its bytes; one that is a byte shorter in one. So it is with a header in front.
+/// Objective: a frame as long as the longest buffer, too long for a slot's 16-bit length, arrives complete in two
+/// slots; one a byte shorter arrives in one. The same holds with a header in front.
 #[test]
 fn as_long_as_a_buffer() {
     for hdr_len in [0, 10, 12] {
