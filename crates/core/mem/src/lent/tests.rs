@@ -3,10 +3,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
-/// Long enough for a limit to pass, short enough to wait for it.
+/// Long enough to exceed a limit, short enough to wait for.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// Counts how often a content was dropped.
+/// Counts the drops of a content.
 struct Content(Arc<AtomicU64>);
 
 impl Drop for Content {
@@ -15,7 +15,7 @@ impl Drop for Content {
     }
 }
 
-/// Objective: workers find a content from when it is put in until it is taken out, and nothing before and after.
+/// Objective: workers find a content from its putting in until its taking out, and an empty cell before and after.
 #[test]
 fn put_and_take() {
     let lent = Lent::<u32>::default();
@@ -44,8 +44,8 @@ fn a_borrower_stays() {
     assert_eq!(lent.take(), Ok(Some(2)));
 }
 
-/// Objective: a loan leaves in place of the guard it was made from, once, wherever it is dropped; one of a plain
-/// reference has nothing to leave.
+/// Objective: a loan leaves in place of its guard, once, wherever it is dropped; a loan of a plain reference leaves
+/// nothing.
 #[test]
 fn a_loan_stays() {
     let lent = Lent::<u32, Many>::with(1);
@@ -59,7 +59,7 @@ fn a_loan_stays() {
     assert_eq!(lent.take(), Ok(Some(3)));
 }
 
-/// Objective: a worker waits only for a moment for the control thread, and reports that there may be a content.
+/// Objective: a worker waits only briefly for the control thread, and reports that a content may be present.
 #[test]
 fn the_control_thread_stays() {
     let lent = Lent::<u32>::with(1);
@@ -87,8 +87,8 @@ fn many() {
     assert_eq!(lent.take(), Ok(Some(1)));
 }
 
-/// Objective: a content that could not be taken out within the limit is used by no later thread, and dropped by the
-/// next one: a worker.
+/// Objective: a content that could not be taken out within the limit is not used again; the next thread, a worker,
+/// drops it.
 #[test]
 fn a_worker_drops_what_is_retired() {
     let (lent, dropped) = (Arc::new(Lent::<_>::default()), Arc::<AtomicU64>::default());
@@ -104,7 +104,7 @@ fn a_worker_drops_what_is_retired() {
     assert!(worker.enter().is_ok(), "the next one is as good as new");
 }
 
-/// Objective: the same in mode `Many`, where the control thread is the next one.
+/// Objective: the same in mode `Many`, with the control thread as the next one.
 #[test]
 fn the_control_thread_drops_what_is_retired() {
     let (lent, dropped) = (Lent::<_, Many>::default(), Arc::<AtomicU64>::default());
@@ -121,7 +121,7 @@ fn the_control_thread_drops_what_is_retired() {
     assert!(lent.enter().is_ok());
 }
 
-/// A count that two threads must not change together, and whether it is still to be used.
+/// A count that two threads must not change together, and whether it is still valid.
 struct Tally {
     count: u64,
     total: Arc<AtomicU64>,
@@ -141,8 +141,8 @@ impl Drop for Tally {
     }
 }
 
-/// Objective: under full use by workers of both kinds, a content is taken away and put back 10,000 times: no work done
-/// on it is lost, nobody uses it outside, nobody waits forever, and the control thread never longer than a batch takes
+/// Objective: under full use by workers of both kinds, a content is taken out and put back 10,000 times: no work on it
+/// is lost, it is not used outside, no thread waits forever, and the control thread never longer than a batch takes
 /// (with room for a busy machine).
 #[test]
 fn taken_away_and_put_back() {
@@ -189,7 +189,7 @@ fn taken_away_and_put_back() {
     assert!(done.load(Ordering::Relaxed) > 0 && longest < LIMIT, "{longest:?}");
 }
 
-/// Objective: the same where workers are inside together.
+/// Objective: the same with several workers inside together.
 #[test]
 fn taken_away_from_many() {
     let rounds = if cfg!(miri) { 50 } else { 10_000 };

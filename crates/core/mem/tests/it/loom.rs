@@ -8,10 +8,10 @@ use loom::thread;
 use netvale_mem::lease::Leases;
 use netvale_mem::notify::{arm, disarm, wanted};
 
-/// Objective: a sleeper that armed and found no news is always rung for the news that follow: no lost wake-up.
+/// Objective: a sleeper that armed and found no news is always woken for later news: no lost wake-up.
 ///
-/// Steps: one thread publishes, checks `need_kick`, rings; the other arms, re-checks, and would sleep. Sleeping without
-/// news and without a ring at the end of both is the lost wake-up.
+/// Steps: one thread publishes, checks `need_kick`, rings; the other arms, re-checks, and would sleep. A sleeper that
+/// at the end has neither news nor a ring has lost a wake-up.
 #[test]
 fn no_lost_wake_up() {
     loom::model(|| {
@@ -55,7 +55,7 @@ fn no_lost_wake_up_twice() {
                 }
             })
         };
-        // First look, awake; then sleep for what is newer.
+        // First look, awake; then sleeps for newer values.
         let seen = news.load(Ordering::Acquire);
         arm(&need_kick);
         let asleep = news.load(Ordering::Acquire) == seen;
@@ -65,8 +65,8 @@ fn no_lost_wake_up_twice() {
     });
 }
 
-/// Objective: a ring that is drained takes no news with it: a sleeper that was woken, stops asking, drains its bell,
-/// looks, and goes to sleep again has seen all news by then, or is rung.
+/// Objective: draining a doorbell loses no news: a sleeper that wakes, disarms, drains its doorbell, looks, and sleeps
+/// again has seen all news by then, or is woken.
 #[test]
 fn nothing_is_drained_away() {
     loom::model(|| {
@@ -94,11 +94,11 @@ fn nothing_is_drained_away() {
     });
 }
 
-/// Objective: with two producers, everything completed becomes visible, positions only grow, and no two publications
+/// Objective: with two producers, all completed slots become visible, positions only grow, and no two publications
 /// overlap.
 ///
-/// Steps: two threads each lease one slot and complete it; afterwards both slots are visible, the last publication says
-/// so.
+/// Steps: two threads each lease one slot and complete it; afterwards both slots are visible, as the last publication
+/// says.
 #[test]
 fn leases_publish_everything_in_order() {
     loom::model(|| {
@@ -123,11 +123,10 @@ fn leases_publish_everything_in_order() {
     });
 }
 
-/// Objective: a worker whose frames found no room, and that asked to be told, is told: it never sleeps while there is
-/// room and nobody rings.
+/// Objective: a worker that waits for room and asked for a wake-up gets one: it never sleeps on while there is room.
 ///
-/// Steps: the ring is full; the receiver releases a slot and rings if it was asked; the worker asks, tries once more,
-/// and would sleep.
+/// Steps: the ring is full; the receiver releases a slot and rings if asked; the worker asks, tries once more, and
+/// would sleep.
 #[test]
 fn a_worker_that_waits_for_room_is_told() {
     loom::model(|| {
@@ -159,8 +158,8 @@ fn a_worker_that_waits_for_room_is_told() {
     });
 }
 
-/// Objective: the same when one producer takes the steps for two rings at a time, holding both, and the other completes
-/// in them one by one in the other order.
+/// Objective: the same if one producer takes each step for two rings, holding both, and the other completes leases in
+/// them one by one in the other order.
 ///
 /// Steps: both lease a slot in each of two rings; one stages, the other completes; afterwards both slots of both rings
 /// are visible.
