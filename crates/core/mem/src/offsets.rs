@@ -1,4 +1,5 @@
-//! Offsets of frames in the buffers of a ring (netmap.h, `NETMAP_REQ_OPT_OFFSETS`), and whether the ring takes frames.
+//! Offsets at which frames begin in the buffers of a ring (netmap.h, `NETMAP_REQ_OPT_OFFSETS`), and whether the ring
+//! takes frames.
 //!
 //! With offsets, a slot's `ptr` holds the frame's offset in its buffer. The application may write it at any time, so it
 //! is read once and limited to the ring's maximum. Rings without offsets, nearly all, cost one load of a word per
