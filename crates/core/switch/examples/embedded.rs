@@ -14,7 +14,7 @@ use netvale_switch::{Forwarder, Passed, Port, Switch, Work};
 
 const SLOTS: u32 = 256;
 
-/// A port of the switch: the forwarder of its tx ring, and the two rings as its application uses them.
+/// A port of the switch: the forwarder of its tx ring, and the application's side of the two rings.
 fn port(switch: &Arc<Switch>, name: &str) -> Result<(Forwarder, AppRing, AppRing), Box<dyn std::error::Error>> {
     let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: SLOTS, rx_slots: SLOTS };
     let mem = Region::private(RegionSizes::for_port(2, SLOTS, DEFAULT_BUF_SIZE, 0, 0))?.port(shape).map(Arc::new)?;

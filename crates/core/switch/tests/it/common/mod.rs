@@ -22,11 +22,11 @@ pub struct TestPort {
     pub rx: AppRing,
     pub sent: Arc<RingCounters>,
     pub received: Arc<RingEgress>,
-    /// Rung by the receiver when it was asked to say that it makes room.
+    /// Rung by the receiver when it makes room, after a request.
     pub room: Arc<Doorbell>,
 }
 
-/// How a port is made.
+/// The shape of a port to make.
 #[derive(Clone, Copy)]
 pub struct Make {
     pub slots: u32,
@@ -84,7 +84,7 @@ impl TestPort {
         self.send_with(frame, 0)
     }
 
-    /// The same with these flags of its slots.
+    /// The same with these slot flags.
     pub fn send_with(&mut self, frame: &[u8], flags: u16) -> bool {
         let size = self.tx.mem().buf_size() as usize;
         let pieces: Vec<&[u8]> = if frame.is_empty() { vec![frame] } else { frame.chunks(size).collect() };
@@ -101,7 +101,7 @@ impl TestPort {
         true
     }
 
-    /// Publishes what was queued and forwards until nothing is left to do.
+    /// Publishes the queued frames and forwards until no work is left.
     pub fn forward(&mut self, work: &mut Work) {
         self.tx.sync();
         while let Passed::Frames(_) = self.forwarder.pass(work) {}
@@ -128,7 +128,7 @@ impl TestPort {
     }
 }
 
-/// A frame of `len` bytes from and to these hosts, its last bytes `tag`.
+/// A frame of `len` bytes between these hosts, its last bytes `tag`.
 pub fn frame(to: u8, from: u8, tag: u16, len: usize) -> Vec<u8> {
     let mut f = vec![0; len.max(16)];
     f[..6].copy_from_slice(&mac(to));
