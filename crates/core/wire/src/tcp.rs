@@ -16,7 +16,7 @@ pub(crate) mod at {
 
 /// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
-/// Where the checksum is, in bytes from the start of the header.
+/// Offset of the checksum, in bytes from the start of the header.
 pub const CHECKSUM_OFFSET: u16 = at::CHECKSUM as u16;
 /// Flag: no more data from the sender.
 pub const FIN: u8 = 0x01;
@@ -30,7 +30,7 @@ pub const CWR: u8 = 0x80;
 pub struct Header<B>(B);
 
 impl<'a> Header<&'a [u8; HEADER_LEN]> {
-    /// Views the header at the start of `bytes`, within which it ends, options included.
+    /// Views the header at the start of `bytes`, which must contain all of it, options included.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let header = Self(bytes.first_chunk().ok_or(Malformed::Truncated)?);
