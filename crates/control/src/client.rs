@@ -42,7 +42,7 @@ const MAX_REPLY_LINE: usize = 64 << 20;
 
 /// A connection to a daemon.
 ///
-/// After an error other than a refusal the connection is closed, since it is unknown what the daemon has seen of it;
+/// After an error other than a refusal the connection is closed, since the daemon may have seen part of the request;
 /// connect again.
 #[derive(Debug)]
 pub struct Client {
@@ -51,7 +51,7 @@ pub struct Client {
     last_id: u64,
     socket: PathBuf,
     timeout: Duration,
-    /// Events that came before an answer.
+    /// Events that arrived before an answer.
     events: VecDeque<Event>,
 }
 
@@ -69,7 +69,7 @@ struct Answer<T> {
     error: Option<RpcError>,
     #[serde(default)]
     id: serde_json::Value,
-    /// Of a notification, which answers nothing.
+    /// The method of a notification, which is not an answer.
     method: Option<String>,
     params: Option<Value>,
 }
@@ -83,7 +83,7 @@ impl Client {
         Self::connect_within(run_dir, DEFAULT_TIMEOUT)
     }
 
-    /// Like [`Client::connect`], with another time limit, above zero.
+    /// Like [`Client::connect`], with its own time limit, above zero.
     ///
     /// # Errors
     /// [`ClientError`] of the kind [`Failure::Unreachable`] if no daemon answers.
@@ -106,7 +106,7 @@ impl Client {
         }
     }
 
-    /// Why nobody could connect to a socket in a run directory, if so; nobody is connected.
+    /// The reason why no connection to a socket in a run directory is possible, if any; does not connect.
     pub fn obstacle(run_dir: &Path, socket: &str) -> Option<ClientError> {
         let socket = run_dir.join(socket);
         let kind = match dirs::presence(&socket) {
@@ -122,14 +122,13 @@ impl Client {
         self.timeout = timeout;
     }
 
-    /// The daemon's process; none if it does not answer, or lies in a PID namespace that is not visible from here.
+    /// The daemon's process; `None` if it does not answer, or lies in a PID namespace that is not visible from here.
     ///
-    /// It is the kernel that says so, of the process that said last that it listens at the socket: a daemon cannot name
-    /// a process of somebody else's, whose options or limits would then be taken for its own. The kernel noted that
-    /// when this connection was made. With a service manager's socket, this may have been before the daemon was there,
-    /// and then it is the manager's process, or that of a daemon that has ended since. What the daemon says of itself
-    /// tells one from the other, and is used for nothing else: in another PID namespace it has another number. A newer
-    /// connection has the right process, as a daemon listens anew before it answers anybody.
+    /// The number comes from the kernel, which knows the last process that called listen(2) on the socket: a daemon
+    /// cannot name a foreign process, whose options or limits would then be taken for its own. The kernel recorded it
+    /// when this connection was made. With a service manager's socket, that may be the manager's process, or that of an
+    /// earlier daemon. The daemon's own answer only tells these cases apart: in another PID namespace its number
+    /// differs. A newer connection has the right process, as a daemon calls listen(2) again before its first answer.
     pub fn daemon_pid(&mut self) -> Option<u32> {
         let says = self.version().ok()?.pid;
         let listener = self.listener();
@@ -169,7 +168,7 @@ impl Client {
         self.call(&Request::SwitchTable(TableParams { switch: switch.into() }))
     }
 
-    /// Reads who wants which multicast groups of a switch.
+    /// Reads a switch's multicast groups and their members.
     ///
     /// # Errors
     /// [`ClientError`] if there is no answer, or a refusal.
@@ -202,7 +201,8 @@ impl Client {
         self.call(&Request::PortList(ListParams { switch: switch.map(str::to_owned) }))
     }
 
-    /// Changes policies of the port of that full name, while frames pass; null is the default. All change, or none.
+    /// Changes policies of the port with this full name, while frames pass; null restores a default. All change, or
+    /// none.
     ///
     /// # Errors
     /// [`ClientError`] if there is no answer, or a refusal.
@@ -210,7 +210,7 @@ impl Client {
         self.call(&Request::PortSet(SetParams { port: port.into(), set }))
     }
 
-    /// Says where addresses are behind a tunnel.
+    /// Sets the addresses behind a tunnel's endpoints.
     ///
     /// # Errors
     /// [`ClientError`] if there is no answer, or a refusal.
@@ -218,7 +218,7 @@ impl Client {
         self.call(&Request::OfKind(params.into()))
     }
 
-    /// Begins to trace what becomes of frames, until the connection ends.
+    /// Starts to trace frames, until the connection ends.
     ///
     /// # Errors
     /// [`ClientError`] if there is no answer, or a refusal.
@@ -226,7 +226,7 @@ impl Client {
         self.call(&Request::TraceBegin(params))
     }
 
-    /// Reads what was traced since the last time.
+    /// Reads the traced frames since the last call.
     ///
     /// # Errors
     /// [`ClientError`] if there is no answer, or a refusal.
@@ -267,8 +267,7 @@ impl Client {
         Ok(all)
     }
 
-    /// Has events told on this connection from now on: [`Client::next_event`] returns them, also between other
-    /// requests.
+    /// Subscribes this connection to events: [`Client::next_event`] returns them, also between other requests.
     ///
     /// # Errors
     /// [`ClientError`] if there is no answer, or a refusal.
@@ -276,7 +275,7 @@ impl Client {
         self.call(&Request::Subscribe(params))
     }
 
-    /// Waits for the next event, for as long as `limit`. `None`: there was none.
+    /// Waits for the next event, up to `limit`. `None`: there was none.
     ///
     /// # Errors
     /// [`ClientError`] if the connection was lost: the daemon has ended.
@@ -295,15 +294,15 @@ impl Client {
         }
     }
 
-    /// Makes the daemon what a configuration file says, or only asks what would change.
+    /// Applies a configuration file to the daemon, or only asks for the changes it would make.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal: nothing has changed then but what the message names.
+    /// [`ClientError`] if there is no answer, or a refusal: then only the changes named in the message were made.
     pub fn apply(&mut self, params: ApplyParams) -> Result<Applied, ClientError> {
         self.call(&Request::ConfigApply(params))
     }
 
-    /// Writes a configuration file of what is there.
+    /// Exports the daemon's configuration as a file.
     ///
     /// # Errors
     /// [`ClientError`] if there is no answer, or a refusal.
@@ -311,7 +310,7 @@ impl Client {
         self.call(&Request::ConfigExport)
     }
 
-    /// Asks the daemon to end. The answer comes before it has ended; [`Client::wait_closed`] waits for that.
+    /// Asks the daemon to end. The answer precedes the end; [`Client::wait_closed`] waits for that.
     ///
     /// # Errors
     /// [`ClientError`] if there is no answer, or a refusal.
@@ -319,10 +318,10 @@ impl Client {
         self.call(&Request::Shutdown).map(|Done {}| ())
     }
 
-    /// Waits until the daemon has closed this connection, as it does when it ends.
+    /// Waits until the daemon has closed this connection, which it does when it ends.
     ///
     /// # Errors
-    /// [`ClientError::Timeout`] when it has not done so after `limit`.
+    /// [`ClientError::Timeout`] if it is still open after `limit`.
     pub fn wait_closed(mut self, limit: Duration) -> Result<(), ClientError> {
         let deadline = Instant::now() + limit;
         self.timeout = limit;
@@ -342,7 +341,7 @@ impl Client {
     pub fn call<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
         let result = self.exchange(request);
         if !matches!(result, Ok(_) | Err(ClientError::Refused(_))) {
-            // A late answer must not be taken for that of the next request. Fails only if the socket is closed already.
+            // A late answer must not be taken for that of the next request. Fails only if the socket is already closed.
             let _ = self.stream.shutdown(std::net::Shutdown::Both);
         }
         result
@@ -356,7 +355,7 @@ impl Client {
         line.push(b'\n');
         self.send(&line, deadline)?;
         let answer = self.answer::<T>(deadline)?;
-        // An error without an id answers a request the daemon could not read.
+        // An error without an id answers a request that the daemon could not read.
         let ours = answer.id == self.last_id || (answer.id.is_null() && answer.error.is_some());
         match (ours, answer.result, answer.error) {
             (false, ..) => Err(self.protocol("an answer to another request")),
@@ -376,7 +375,7 @@ impl Client {
         }
     }
 
-    /// Keeps an event; other notifications are none of this client's.
+    /// Keeps an event; other notifications do not concern this client.
     fn notified(&mut self, method: Option<String>, params: Option<Value>) -> Result<(), ClientError> {
         if method.as_deref() == Some(NOTIFICATION) {
             let event = serde_json::from_value(params.unwrap_or_default()).map_err(|error| self.protocol(error))?;
@@ -428,7 +427,7 @@ impl Client {
         }
     }
 
-    /// Time left; never zero, which would mean forever.
+    /// Remaining time; never zero, which would mean forever.
     fn left(&self, deadline: Instant) -> Result<Duration, ClientError> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.timed_out()) } else { Ok(left.max(Duration::from_millis(1))) }

@@ -1,4 +1,4 @@
-//! Encoding and decoding of messages; unknown or impossible values are refused.
+//! Encodes and decodes messages; unknown or impossible values are refused.
 
 use std::ops::Range;
 
@@ -139,7 +139,7 @@ impl AttachReply {
     /// Decodes a message.
     ///
     /// # Errors
-    /// [`BadMessage`] if the bytes are not a valid reply. Offsets are checked against the region's size where it is
+    /// [`BadMessage`] if the bytes are not a valid reply. Offsets are checked against the region's size when it is
     /// mapped.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let m: wire::Reply = wire::read(bytes, REPLY_MAGIC)?;
@@ -200,7 +200,7 @@ impl AttachReply {
     }
 }
 
-/// The range of rings that a client is bound to, out of `rings`.
+/// The range of rings bound to a client, out of `rings`.
 fn bound([first, count]: [U32; 2], rings: u32) -> Result<Range<u32>, BadMessage> {
     let first = first.get();
     let end = first.checked_add(count.get()).filter(|&end| end <= rings);

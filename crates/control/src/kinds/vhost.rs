@@ -9,7 +9,7 @@ use crate::mac::Mac;
 pub struct VhostInfo {
     /// Path of its socket.
     pub path: String,
-    /// Whether it connects there instead of listening.
+    /// Whether it connects instead of listening.
     pub client: bool,
     /// Number of queue pairs.
     pub pairs: u32,
