@@ -1,4 +1,4 @@
-//! Frames of many protocols, by themselves and behind tags and labels.
+//! Frames of many protocols, alone and behind tags and labels.
 
 use etherparse::{
     ArpHardwareId, ArpOperation, ArpPacket, EtherType, IpDscp, IpFragOffset, IpHeaders, IpNumber, Ipv4Extensions,
@@ -9,7 +9,7 @@ const V4: u16 = 0x0800;
 const V6: u16 = 0x86dd;
 const PAYLOAD: &[u8] = b"abcdefgh";
 
-/// What is behind a link layer: its EtherType, and its bytes.
+/// A packet without its link layer: its EtherType, and its bytes.
 type Packet = (u16, Vec<u8>);
 
 /// A few hundred frames.
@@ -73,7 +73,7 @@ fn raw(headers: IpHeaders, protocol: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The first bytes of TCP, UDP and SCTP, and enough after them to be looked at.
+/// The first bytes of TCP, UDP and SCTP, and some more for programs to read.
 fn transport(src: u16, dst: u16, flags: u8) -> Vec<u8> {
     let ports = [src.to_be_bytes(), dst.to_be_bytes()].concat();
     [&ports[..], &[0x80, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 1, 0, 0, 0, 0, 0], b"GET / HTTP/1.1"].concat()
@@ -144,7 +144,7 @@ fn ipv6() -> Vec<Packet> {
     packets.into_iter().map(|packet| (V6, packet)).collect()
 }
 
-/// Packets that are no IP.
+/// Packets of other protocols than IP.
 fn others() -> Vec<Packet> {
     let arp = |operation, src: [u8; 4], dst: [u8; 4]| {
         let (request, reply) = ([2, 0, 0, 0, 0, 1], [0; 6]);
