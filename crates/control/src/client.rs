@@ -147,7 +147,7 @@ impl Client {
     /// Asks for name and version of the daemon.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn version(&mut self) -> Result<Version, ClientError> {
         self.call(&Request::Version)
     }
@@ -155,7 +155,7 @@ impl Client {
     /// Lists all switches, by name.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn switches(&mut self) -> Result<Vec<SwitchInfo>, ClientError> {
         self.call(&Request::SwitchList)
     }
@@ -163,7 +163,7 @@ impl Client {
     /// Reads a switch's forwarding table.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn table(&mut self, switch: &str) -> Result<Vec<TableEntry>, ClientError> {
         self.call(&Request::SwitchTable(TableParams { switch: switch.into() }))
     }
@@ -171,7 +171,7 @@ impl Client {
     /// Reads a switch's multicast groups and their members.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn groups(&mut self, switch: &str) -> Result<GroupsInfo, ClientError> {
         self.call(&Request::SwitchGroups(TableParams { switch: switch.into() }))
     }
@@ -179,7 +179,7 @@ impl Client {
     /// Attaches a port; the answer does not list its rings.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn attach(&mut self, params: AttachParams) -> Result<PortInfo, ClientError> {
         self.call(&Request::PortAttach(Box::new(params)))
     }
@@ -187,7 +187,7 @@ impl Client {
     /// Detaches a port; `port` is its name on the switch.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn detach(&mut self, switch: &str, port: &str) -> Result<(), ClientError> {
         let params = DetachParams { switch: switch.into(), port: port.into() };
         self.call(&Request::PortDetach(params)).map(|Done {}| ())
@@ -196,7 +196,7 @@ impl Client {
     /// Lists ports without their rings, by name: those of one switch, or all, pipes included.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn ports(&mut self, switch: Option<&str>) -> Result<Vec<PortInfo>, ClientError> {
         self.call(&Request::PortList(ListParams { switch: switch.map(str::to_owned) }))
     }
@@ -205,7 +205,7 @@ impl Client {
     /// none.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn set(&mut self, port: &str, set: Map<String, Value>) -> Result<PortInfo, ClientError> {
         self.call(&Request::PortSet(SetParams { port: port.into(), set }))
     }
@@ -213,7 +213,7 @@ impl Client {
     /// Sets the addresses behind a tunnel's endpoints.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn vxlan_set(&mut self, params: VxlanSetParams) -> Result<Done, ClientError> {
         self.call(&Request::OfKind(params.into()))
     }
@@ -221,7 +221,7 @@ impl Client {
     /// Starts to trace frames, until the connection ends.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn trace_begin(&mut self, params: TraceBeginParams) -> Result<TraceBegun, ClientError> {
         self.call(&Request::TraceBegin(params))
     }
@@ -229,7 +229,7 @@ impl Client {
     /// Reads the traced frames since the last call.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn trace_read(&mut self) -> Result<TraceRead, ClientError> {
         self.call(&Request::TraceRead)
     }
@@ -237,7 +237,7 @@ impl Client {
     /// Describes one port with its rings, by its full name, e.g. `vale0:a`.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn show(&mut self, port: &str) -> Result<PortInfo, ClientError> {
         self.call(&Request::PortShow(ShowParams { port: port.into() }))
     }
@@ -245,7 +245,7 @@ impl Client {
     /// Lists programs that lost their ports, newest first. The list of a daemon older than this method is empty.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn evicted(&mut self) -> Result<Vec<Evicted>, ClientError> {
         match self.call(&Request::PortEvicted) {
             Err(ClientError::Refused(why)) if why.is(ErrorCode::MethodNotFound) => Ok(Vec::new()),
@@ -256,7 +256,7 @@ impl Client {
     /// Reads all counters, in as many requests as it takes.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn all_stats(&mut self) -> Result<AllStats, ClientError> {
         let mut all: AllStats = self.call(&Request::StatsAll(AllStatsParams::default()))?;
         while let Some(after) = all.next.take() {
@@ -270,7 +270,7 @@ impl Client {
     /// Subscribes this connection to events: [`Client::next_event`] returns them, also between other requests.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn subscribe(&mut self, params: SubscribeParams) -> Result<Subscribed, ClientError> {
         self.call(&Request::Subscribe(params))
     }
@@ -297,7 +297,7 @@ impl Client {
     /// Applies a configuration file to the daemon, or only asks for the changes it would make.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal: then only the changes named in the message were made.
+    /// [`ClientError`] without an answer, or on a refusal: then only the changes named in the message were made.
     pub fn apply(&mut self, params: ApplyParams) -> Result<Applied, ClientError> {
         self.call(&Request::ConfigApply(params))
     }
@@ -305,7 +305,7 @@ impl Client {
     /// Exports the daemon's configuration as a file.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn export(&mut self) -> Result<Exported, ClientError> {
         self.call(&Request::ConfigExport)
     }
@@ -313,7 +313,7 @@ impl Client {
     /// Asks the daemon to end. The answer precedes the end; [`Client::wait_closed`] waits for that.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn shutdown(&mut self) -> Result<(), ClientError> {
         self.call(&Request::Shutdown).map(|Done {}| ())
     }
@@ -337,7 +337,7 @@ impl Client {
     /// Sends a request and reads its result as `T`.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn call<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
         let result = self.exchange(request);
         if !matches!(result, Ok(_) | Err(ClientError::Refused(_))) {

@@ -48,7 +48,7 @@ impl Bringing {
     /// Passes a device's queues to be attached. Returns the port's full name.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn attach(self, params: AttachParams, queues: &[OwnedFd]) -> Result<String, ClientError> {
         let lost = |e: rustix::io::Errno| ClientError::Lost { socket: self.socket.clone(), source: e.into() };
         if queues.is_empty() || queues.len() > MAX_BROUGHT {

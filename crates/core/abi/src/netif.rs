@@ -24,9 +24,9 @@ pub struct NetmapIf {
     /// Index of the first extra buffer, 0 for none. Each one's first `u32` is the next one's index; 0 ends the list.
     /// Written by the host at registration, then by the application: the listed buffers are freed at close.
     pub ni_bufs_head: u32,
-    /// Number of host tx rings; at least 1, also where the port has none.
+    /// Number of host tx rings; at least 1, even for a port without any.
     pub ni_host_tx_rings: u32,
-    /// Number of host rx rings; at least 1, also where the port has none.
+    /// Number of host rx rings; at least 1, even for a port without any.
     pub ni_host_rx_rings: u32,
     /// Reserved, zero.
     pub ni_spare1: [u32; 3],

@@ -1,4 +1,4 @@
-//! The host's side of an application's rings: intake of what it sends, delivery of what it receives.
+//! The host's side of an application's rings: intake of sent frames, delivery of received ones.
 //!
 //! Private copies (`hwcur`, leases) decide; the application's `head` is a snapshot checked against them. An application
 //! with a bad ring stops its own ring, which is counted, and affects nothing else.

@@ -197,7 +197,7 @@ impl RingMem {
         while left >= AT_ONCE {
             all |= word(at, 0) | word(at, 1) | word(at, 2) | word(at, 3);
             all |= word(at, 4) | word(at, 5) | word(at, 6) | word(at, 7);
-            // SAFETY: at most one slot behind the ring's last one, of which all lie in one mapping.
+            // SAFETY: at most one slot behind the ring's last one; all slots lie in one mapping.
             at = unsafe { at.add(AT_ONCE * SLOT) };
             left -= AT_ONCE;
         }

@@ -244,7 +244,7 @@ impl Snoop {
         Expiry { changed, next_ns: domains.min(self.table.next()) }
     }
 
-    /// Returns a due query: call it until there is none. Without the setting `querier` there never is one.
+    /// Returns a due query: call it until it returns `None`, as it always does without the setting `querier`.
     pub fn next_query(&mut self, now_ns: u64) -> Option<Query> {
         for (&(vlan, family), domain) in &mut self.domains {
             if domain.take_general_query(now_ns, &self.settings) {

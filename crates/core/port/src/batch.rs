@@ -163,7 +163,7 @@ impl Batch {
         fits
     }
 
-    /// Adds a frame of several pieces, in order. Returns whether it fitted: false if there are no pieces or more than
+    /// Adds a frame of several pieces, in order. Returns whether it fitted: false without pieces, with more than
     /// [`MAX_FRAGS`], or if the batch is full.
     ///
     /// # Safety

@@ -1,4 +1,5 @@
-//! Where frames go: the trait the switch delivers to, and the two egresses of rings, which can deliver in steps.
+//! Egresses, the destinations of frames: the trait the switch delivers to, and the two egresses of rings, which can
+//! deliver in steps.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Where frames come from, and how safe code reads them.
+//! Ingresses, the sources of frames, and safe access to their frames.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;

@@ -1,4 +1,4 @@
-//! What a switch sees of its ports: batches of frames taken from an [`Ingress`] and delivered to an [`Egress`].
+//! A switch's view of its ports: batches of frames taken from an [`Ingress`] and delivered to an [`Egress`].
 //!
 //! Both traits are narrow and batched: one dynamic call moves up to [`BATCH`] frames. A kind of port (local
 //! application, TAP, capture file, virtqueue, …) is an adapter that implements them; the switch knows nothing else. The
@@ -66,7 +66,7 @@
 //!     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
 //!         let (mut queue, mut done) = (self.queue.lock().unwrap(), 0);
 //!         for frame in picks.iter().filter_map(|&pick| batch.get(pick.into())) {
-//!             // A checksum, or a segmentation, may be left to do.
+//!             // A checksum, or a segmentation, may be pending.
 //!             let room = Room { free: 64 - queue.len(), all: 64, bytes: MAX_FRAME, lead: 0 };
 //!             let put = scratch.soften_into(&frame, &self.counters, &room, |bytes| {
 //!                 if queue.len() == 64 {
@@ -142,7 +142,7 @@
 //! # // SAFETY: the frame outlives the batch.
 //! # unsafe { batch.push(bytes.as_ptr(), 60) };
 //! # assert_eq!(to.deliver(&batch, &[0], &mut Scratch::new()), 1);
-//! // As a switch would that sends everything back here.
+//! // Like a switch that sends everything back here.
 //! let (mut source, mut spare, mut scratch) = (Source::new(Box::new(from)), Box::default(), Scratch::new());
 //! let frames = source.take(&mut spare);
 //! assert_eq!(to.deliver(frames, &[0], &mut scratch), 1);

@@ -275,7 +275,7 @@ fn make_room(folder: &Folder, place: &Place) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Whether a file is that of the listening socket, which can be told only by connecting. Anyone who can write the
+/// Whether a file is that of the listening socket; connecting is the only way to find out. Anyone who can write the
 /// folder may have exchanged it, and would be admitted to another socket of this user.
 fn leads_to(file: &Found, listener: &OwnedFd) -> Result<bool, Errno> {
     // A file with wider permissions than it was made with is another.

@@ -1,4 +1,4 @@
-//! The *origin* of frames: the sending port and its owner, for receivers that remember which sender told them a thing.
+//! The *origin* of frames: the sending port and its owner, for receivers that record the source of what they learn.
 
 /// The sender of a delivery's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

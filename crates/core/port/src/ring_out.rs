@@ -376,7 +376,7 @@ impl RingEgress {
 /// A monitor's ring for copies of frames that the watched port sends, marked `NS_TXMON` (netmap.h).
 pub struct SentCopies(pub Arc<RingEgress>);
 
-/// Writes frames into the slots of a lease one after another, each into as many slots as it needs.
+/// Writes frames into the slots of a lease, one after another, each into one or more slots.
 struct SlotWriter<'a> {
     egress: &'a RingEgress,
     slot: u32,

@@ -88,7 +88,7 @@ pub fn header_bytes(offload: &Offload) -> [u8; 12] {
 pub enum PutResult {
     /// The frame found room.
     Done,
-    /// There is no room now.
+    /// No room at present.
     Full,
     /// The frame is too long, and never finds room.
     TooLong,

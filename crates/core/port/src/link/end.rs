@@ -19,7 +19,7 @@ use crate::{Batch, DropReason, Ingress, RingCounters};
 /// Frames decided about in one pass, at most: the worker has other work, too.
 const MOST_DECIDED: usize = 2 * BATCH;
 
-/// The ingress from which a link's frames come.
+/// The ingress at the far end of a link.
 pub struct LinkEnd {
     shared: Arc<Shared>,
     readers: Vec<Reader>,

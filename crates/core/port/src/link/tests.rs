@@ -38,7 +38,7 @@ fn drain(link: &Link, source: &mut Source<LinkEnd>) -> Vec<(Vec<u8>, Instant)> {
     got
 }
 
-/// Objective: frames come after their delay and not before, in order, byte for byte; the end says how long to sleep.
+/// Objective: frames arrive after their delay and not before, in order, byte for byte; the end gives the time to sleep.
 #[test]
 fn delay() {
     let (link, mut source) = link("delay 20ms");

@@ -78,7 +78,7 @@ fn copies_are_private() {
         // SAFETY: the stage is not used any more once the batch ends.
         let mut staging = unsafe { Staging::new(&frames, &mut stage) };
         staging.head(0, want);
-        // SAFETY: as above; nobody refers to these bytes.
+        // SAFETY: as above; no reference to these bytes exists.
         unsafe { at.add(7).write(!first[7]) };
         if deep {
             assert_eq!(staging.whole().map(<[u8]>::len), Some(len));
@@ -140,7 +140,7 @@ fn room() {
     }
     let long = vec![frame(5, 60_000); 5];
     let long = batch(&long, usize::MAX);
-    // SAFETY: as above; what was there is forgotten.
+    // SAFETY: as above; the earlier contents are discarded.
     let mut staging = unsafe { Staging::new(&long, &mut stage) };
     let deep = (0..5).take_while(|&i| !staging.head(i, 64).is_empty() && staging.whole().is_some()).count();
     assert!((1..5).contains(&deep), "{deep}");
