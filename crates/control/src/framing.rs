@@ -55,8 +55,7 @@ impl Lines {
         self.bytes.get(self.start..).unwrap_or(&[])
     }
 
-    /// Returns the next whole line without its `
-    /// `, or `None` when more bytes are needed.
+    /// Returns the next whole line without its `\n`, or `None` if more bytes are needed.
     ///
     /// # Errors
     /// [`LineTooLong`], as soon as it is detected, and at every later call.

@@ -1,4 +1,4 @@
-//! An e1000: how to attach a virtual machine to it.
+//! An e1000, with the data for attaching a virtual machine.
 
 use serde::{Deserialize, Serialize};
 

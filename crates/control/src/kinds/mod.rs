@@ -54,11 +54,11 @@ macro_rules! of_kinds {
 of_kinds! {
     /// Details of a port that only its kind has.
     PortDetail
-    /// A vhost-user device: how to attach a virtual machine to it.
+    /// A vhost-user device, with the data for attaching a virtual machine.
     Vhost(VhostInfo) "vhost"
-    /// A ptnet device: how to attach a virtual machine to it.
+    /// A ptnet device, with the data for attaching a virtual machine.
     Ptnet(PtnetInfo) "ptnet"
-    /// An e1000: how to attach a virtual machine to it.
+    /// An e1000, with the data for attaching a virtual machine.
     E1000(E1000Info) "e1000"
     /// A VXLAN tunnel: its endpoints.
     Vxlan(VxlanInfo) "vxlan"

@@ -1,4 +1,4 @@
-//! A vhost-user device: how to attach a virtual machine to it.
+//! A vhost-user device, with the data for attaching a virtual machine.
 
 use serde::{Deserialize, Serialize};
 

@@ -58,7 +58,7 @@ fn mark() {
     let _ = HERE.try_with(|here| here.0.calls.store(COUNT.get(), Ordering::Relaxed));
 }
 
-/// Whether calls are watched: programs that only use the library pay nothing.
+/// Whether calls are watched; programs without a watch pay nothing.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
 /// Marks the calls of this process from now on, for [`lasting`].

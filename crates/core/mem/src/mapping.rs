@@ -195,7 +195,7 @@ impl Mapping {
         self.watch.iter().for_each(|watch| watch.blame(fault));
     }
 
-    /// Simulates a loss of its memory, for tests of the blame.
+    /// Simulates a loss of its memory, to test which peer is blamed.
     #[doc(hidden)]
     pub fn lose(&self) {
         self.watch.iter().for_each(Watch::lose);

@@ -43,7 +43,7 @@ impl Watch {
         }
     }
 
-    /// Simulates a loss of its memory, for tests of the blame.
+    /// Simulates a loss of its memory, to test which peer is blamed.
     #[doc(hidden)]
     pub fn lose(&self) {
         self.place.lose();

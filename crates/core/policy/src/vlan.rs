@@ -307,7 +307,7 @@ impl Vlans {
         Ok(Some(vlans.with_protocol(protocol.unwrap_or_default())))
     }
 
-    /// The VLAN of a frame that begins with `head`, which holds at least its first 20 bytes.
+    /// The VLAN of a frame that begins with `head`: its first 20 bytes or more, or all of a shorter one.
     ///
     /// A tag with number 0 gives only a priority: the frame belongs to the native VLAN.
     ///

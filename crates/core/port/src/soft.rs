@@ -215,7 +215,7 @@ impl Scratch {
         });
         match (softened, result) {
             (Err(why), _) => counters.dropped(why, 1),
-            // Segments without room behind others that found some are lost, as on a wire.
+            // Earlier segments found room: those without room are lost, as on a wire.
             (Ok(_), PutResult::Full) if any => counters.dropped(DropReason::NoRoom, 1),
             (Ok(_), other) => return other,
         }

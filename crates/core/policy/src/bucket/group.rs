@@ -12,8 +12,8 @@ use super::{Bucket, Limit, PARTS, Weight};
 pub const MEMBERS: usize = 256;
 /// Bytes by which a member may be ahead: two of the longest frames.
 const AHEAD: u64 = 128 << 10;
-/// Time, in nanoseconds at the group's rate, for which a member keeps the share that it did not use: a sender whose
-/// queue is empty until the next answers arrive has not given up its share.
+/// Time in nanoseconds, at the group's rate, for which a member keeps an unused share: a sender whose queue is empty
+/// until the next answers arrive has not given it up.
 const CREDIT: f64 = 1e8;
 /// A member that does not ask again within this time, in nanoseconds, no longer waits.
 const PATIENCE: u64 = 50_000_000;
