@@ -1,6 +1,6 @@
 //! The caller of a request.
 
-/// A connection, and the credentials that the kernel vouches for.
+/// A connection with the credentials that the kernel vouches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// Number of the connection.
@@ -19,7 +19,7 @@ impl Caller {
     }
 }
 
-/// Whether that user is root, or the daemon's own.
+/// Whether the user is root or the daemon's own.
 pub fn is_trusted_user(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }

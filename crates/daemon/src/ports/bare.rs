@@ -1,4 +1,4 @@
-//! Rings with nothing behind them (netmap's `NR_REG_NULL`), which are on no switch and have no name.
+//! Rings with no backend (netmap's `NR_REG_NULL`), on no switch and without a name.
 
 use netvale_control::attach::{AttachRequest, Pools};
 use netvale_fdio::state::State;
@@ -62,10 +62,10 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<O
     Ok((reply, fds, Box::new(bare)))
 }
 
-/// Continues what a connection holds.
+/// Restores a connection's hold.
 ///
 /// # Errors
-/// [`Refusal`] if its memory is not there, or its bells are none.
+/// [`Refusal`] if its memory is gone, or a bell is not a doorbell.
 pub fn continue_hold(
     d: &mut Daemon,
     rings: State,

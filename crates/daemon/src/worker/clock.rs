@@ -1,4 +1,4 @@
-//! Where a worker's time goes.
+//! Accounting of a worker's time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,25 +10,25 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use super::WorkerStats;
 use crate::stalls::{Watched, nanoseconds};
 
-/// For so long an idle worker reads the clock only every few polls.
+/// An idle worker reads the clock at every poll only after this long.
 const OFTEN: Duration = Duration::from_micros(5);
-/// Number of busy rounds between two looks at the clock.
+/// Number of busy rounds between two clock reads.
 const ROUNDS: u32 = 128;
 
-/// Time awake after which it is compared with the thread's CPU time, which takes a system call.
+/// Interval, in time awake, of comparisons with the thread's CPU time, which takes a system call.
 const COMPARED: Duration = Duration::from_millis(10);
 
-/// Accounts for the worker's time only at the changes between busy, idle and asleep, so that a busy worker need not
-/// read the clock.
+/// Accounts for a worker's time only at changes between busy, idle and asleep, so a busy worker need not read the
+/// clock.
 pub(super) struct Clock {
     watched: Arc<Watched>,
     since: Instant,
     is_busy: bool,
     looks: u32,
     idle_for: Duration,
-    /// Time awake since the thread's CPU time was last read.
+    /// Time awake since the last read of the thread's CPU time.
     awake: Duration,
-    /// The thread's CPU time when it was last read.
+    /// The thread's CPU time at the last read.
     used: Duration,
     /// The last tick of the kernel's clock that was seen.
     tick: Timespec,
@@ -39,13 +39,13 @@ fn tick() -> Timespec {
     clock_gettime(ClockId::MonotonicCoarse)
 }
 
-/// Adds to a counter that one thread writes.
+/// Adds to a counter with a single writer.
 pub(super) fn add(to: &AtomicU64, time: Duration) {
     to.store(to.load(Ordering::Relaxed) + time.as_nanos() as u64, Ordering::Release);
 }
 
 impl WorkerStats {
-    /// Nanoseconds spent asleep until now. It never falls.
+    /// Nanoseconds spent asleep until now, monotonic.
     pub fn slept(&self) -> u64 {
         let since = self.asleep_since.load(Ordering::Acquire);
         let slept = self.slept_ns.load(Ordering::Acquire);
@@ -86,7 +86,7 @@ impl Clock {
         spent
     }
 
-    /// Finds out how much of the time awake another thread had the CPU.
+    /// Computes how much of the time awake another thread had the CPU.
     fn compare(&mut self, stats: &WorkerStats) {
         let used = own_time();
         let mine = used.saturating_sub(std::mem::replace(&mut self.used, used));
@@ -96,15 +96,15 @@ impl Clock {
     #[inline]
     pub(super) fn busy(&mut self, stats: &WorkerStats) {
         self.looks = self.looks.wrapping_add(1);
-        // Nearly all the time since the clock was last read belongs to this first batch. Later it is read once in a
-        // while, so that `netvale top` sees a worker that is never idle.
+        // Nearly all the time since the last read belongs to this first batch. Later reads are occasional, to show
+        // `netvale top` a worker that is never idle.
         if !self.is_busy || self.looks.is_multiple_of(ROUNDS) {
             self.turn_awake(stats, &stats.busy_ns);
             self.is_busy = true;
         }
     }
 
-    /// Returns how long nothing has been found. The clock is read only every few polls while polls cost next to
+    /// Returns for how long polls have found nothing. The clock is read only every few polls while polls cost next to
     /// nothing.
     pub(super) fn idle(&mut self, stats: &WorkerStats) -> Duration {
         if self.is_busy {
@@ -127,9 +127,9 @@ impl Clock {
         stats.sleeps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns how long the sleep was.
+    /// Returns the length of the sleep.
     pub(super) fn after_sleep(&mut self, stats: &WorkerStats) -> Duration {
-        // Before the sleep is added to the others: a reader may miss it for a moment, and never has it twice.
+        // Before the sleep is added to the sum: a reader may miss it for a moment, but never counts it twice.
         stats.asleep_since.store(0, Ordering::Release);
         let slept = self.turn(&stats.slept_ns);
         (self.looks, self.idle_for) = (0, Duration::ZERO);
@@ -141,8 +141,7 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// Objective: the time asleep is told while a sleep lasts, is that of the worker's clock once it is over, and never
-    /// falls.
+    /// Objective: the time asleep includes a current sleep, equals the worker's clock after it, and never decreases.
     #[test]
     fn a_sleep_that_lasts() {
         let (stats, mut clock) = (WorkerStats::default(), Clock::new(Watched::new("a test".into())));
@@ -163,8 +162,8 @@ mod tests {
         }
     }
 
-    /// Objective: whenever somebody looks, while a worker sleeps and wakes all the time, the time asleep does not fall
-    /// and is not above the time that has passed.
+    /// Objective: at any moment, while a worker sleeps and wakes all the time, the time asleep does not decrease and
+    /// does not exceed the elapsed time.
     #[test]
     fn never_falls() {
         let (stats, begun) = (Arc::new(WorkerStats::default()), Instant::now());

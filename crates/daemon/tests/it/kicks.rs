@@ -1,4 +1,4 @@
-//! A guest that does nothing but kick.
+//! A guest that only kicks.
 
 use crate::common;
 
@@ -14,8 +14,8 @@ use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::started::Kick;
 use serde_json::json;
 
-/// Objective: a storm of kicks of queues without work costs the other ports of the same worker neither frames nor their
-/// lives.
+/// Objective: a storm of kicks without work costs the other ports of the same worker no frames, and does not evict
+/// them.
 #[test]
 fn kick_storm() {
     let d = Daemon::start("workers = 1");

@@ -1,5 +1,5 @@
-//! Monitors: of every kind of port, hostile ones and those of hostile programs, and what is left when anybody dies.
-//! When they see what stands in crates/programs/capi/tests/c/monitor_*.c.
+//! Monitors of every kind of port, hostile monitors and monitors of hostile programs, and cleanup after any death.
+//! crates/programs/capi/tests/c/monitor_*.c test the times of their copies.
 
 use crate::common;
 
@@ -16,7 +16,7 @@ use netvale_wire::vnet::VnetHdr;
 use netvale_wire::{MacAddr, build};
 use serde_json::{Value, json};
 
-/// The next frame, and whether it is marked as sent by the watched port.
+/// Receives the next frame, and whether it is marked as sent by the target.
 fn watched(monitor: &mut Port) -> (Vec<u8>, bool) {
     assert!(monitor.wait(Interest::Rx, Some(LIMIT)).unwrap(), "no copy came");
     let ring = monitor.rx().iter_mut().find(|ring| ring.space() > 0).unwrap();
@@ -43,7 +43,7 @@ fn refused(d: &Daemon, name: &str) -> i32 {
     }
 }
 
-/// Ring `id` of the region that a port lies in.
+/// Ring `id` of a port's region.
 fn ring_at(port: &Port, id: u32, slots: u32) -> RingSide {
     let r = port.info();
     let places = Places {
@@ -58,8 +58,7 @@ fn ring_at(port: &Port, id: u32, slots: u32) -> RingSide {
     places.ring(port.mapping(), id, slots).unwrap()
 }
 
-/// Objective: monitors that nobody reads lose frames, counted, and neither the watched ports nor other monitors lose
-/// any.
+/// Objective: monitors that do not read lose counted frames; their targets and other monitors lose nothing.
 #[test]
 fn monitors_that_do_not_read() {
     let d = Daemon::start("workers = 2");
@@ -73,7 +72,7 @@ fn monitors_that_do_not_read() {
             assert_eq!(receive(&mut b), frame(255, 1, i as u8));
             assert_eq!(watched(&mut reader), (frame(255, 1, i as u8).to_vec(), false));
         }
-        // Copies that a program has made are handed on a moment later.
+        // Copies made by a program are forwarded a moment later.
         let lost = |p: &&Value| p["kind"] == "monitor" && p["drops"]["no-room"].as_u64() == Some(500 - 63);
         until("three have lost what they had no room for", || {
             d.call("port.list", json!({}))["result"].as_array().unwrap().iter().filter(lost).count() == 3
@@ -82,8 +81,8 @@ fn monitors_that_do_not_read() {
     until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
 }
 
-/// Objective: whatever a program writes into the ring for copies, or its name, the daemon and other ports go on, and
-/// all is gone with it.
+/// Objective: whatever a program writes into the ring for copies, or into its name, the daemon and other ports
+/// continue, and everything is removed with the program.
 #[test]
 fn hostile_mirrors() {
     let d = Daemon::start("workers = 1");
@@ -125,8 +124,8 @@ fn hostile_mirrors() {
     until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
 }
 
-/// Objective: a monitor ends with its port, of whatever kind, and a Rust program is told so; a later one of the same
-/// name works.
+/// Objective: a monitor ends with its target, of any kind, and a Rust program is notified; a later one of the same name
+/// works.
 #[test]
 fn the_port_goes_first() {
     let d = Daemon::start("");
@@ -145,8 +144,7 @@ fn the_port_goes_first() {
     }
 }
 
-/// Objective: where a region has no room for copies, the monitor is refused by name, and nothing is left of the
-/// attempt.
+/// Objective: a monitor without room for copies in the region is refused by name, and leaves nothing behind.
 #[test]
 fn no_room_for_copies() {
     let d = Daemon::start("");
@@ -163,7 +161,7 @@ fn no_room_for_copies() {
     until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
 }
 
-/// Objective: frames of several slots are seen whole, also by those without copying, and behind the port's header.
+/// Objective: frames of several slots are seen whole, also by zero-copy monitors, and after the port's header.
 #[test]
 fn long_frames() {
     let d = Daemon::start("");
@@ -189,8 +187,8 @@ fn long_frames() {
     assert_eq!(watched(&mut m).0, with_header);
 }
 
-/// Objective: copies have the header that the watched port's frames have, with what is left to do: of sent and of
-/// received ones, with copying and without.
+/// Objective: copies have the header of the target's frames with the pending offload, for sent and received frames,
+/// with and without zero copy.
 #[test]
 fn headers() {
     let d = Daemon::start("");
@@ -232,7 +230,7 @@ fn receive_on_any(port: &mut Port) -> Vec<u8> {
 mod as_root {
     use super::*;
 
-    /// Objective: a TAP on a switch is watched like any port, in all ways.
+    /// Objective: a TAP on a switch can be watched like any port, in all modes.
     #[test]
     fn tap() {
         if !inside(&["--net"]) {
@@ -257,8 +255,8 @@ mod as_root {
         assert!(matches!(m.wait(Interest::Rx, Some(LIMIT)), Err(Error::Closed)));
     }
 
-    /// Objective: an interface with several queues is watched queue by queue, also by rings of it that are opened
-    /// later; on a switch, by its own name as the wire sees it and by the port's name as the switch does.
+    /// Objective: an interface with several queues is watched queue by queue, including rings opened later; on a
+    /// switch, its own name shows the wire's view and the port's name the switch's.
     #[test]
     fn interface() {
         if !inside(&["--net"]) {

@@ -1,4 +1,4 @@
-//! Workers and what they are asked for.
+//! Workers and their commands.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,10 +17,10 @@ use netvale_switch::{Forwarder, Passed, Port, Settings, Switch, Task, Work};
 const LIMIT: Duration = Duration::from_secs(20);
 static FRAME: [u8; 60] = [255; 60];
 
-/// An ingress that brings a number of frames, one per batch.
+/// An ingress that yields a number of frames, one per batch.
 struct Bringer {
     left: Arc<AtomicU64>,
-    /// If not, its descriptor stays readable once it is.
+    /// If false, its descriptor stays readable from the first event on.
     cheap: bool,
     bell: Doorbell,
     counters: Arc<RingCounters>,
@@ -68,14 +68,14 @@ impl Ingress for Bringer {
     }
 }
 
-/// An egress that has room, or has none.
+/// An egress with or without room.
 #[derive(Default)]
 struct Gate {
     open: AtomicBool,
     counters: Arc<RingCounters>,
-    /// What says that there is room; none says nothing.
+    /// Signals room; `None`: no signal.
     bell: Option<Doorbell>,
-    /// How often it was asked to say so, and no more.
+    /// Number of requests for a signal.
     asked: AtomicU64,
     done: AtomicU64,
 }
@@ -116,7 +116,7 @@ impl Egress for Gate {
     }
 }
 
-/// What forwards from `ingress` to a lossless receiver.
+/// Creates the forwarder from `ingress` to a lossless receiver.
 fn to<E: Egress + 'static>(gate: &Arc<E>, ingress: Bringer) -> Box<Forwarder> {
     let switch = Switch::with("vale0", Settings { table_entries: 16, ..Settings::default() });
     let attach = |name: &str, egresses| {
@@ -136,14 +136,14 @@ fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(LIMIT, Duration::from_millis(1), done), "time is up: {what}");
 }
 
-/// Objective: a request is carried out at whatever moment of a worker's falling asleep it comes.
+/// Objective: a command is executed even if it arrives at any moment of falling asleep.
 #[test]
 fn no_request_is_lost() {
     for spin in [0, 5, 20] {
         let worker = start(spin);
         worker.add(1, to(&Arc::<Gate>::default(), Bringer::new(0, false)));
         for request in 0..20_000u32 {
-            // Not always at the same moment.
+            // Vary the moment.
             (0..request % 64).for_each(|_| std::hint::spin_loop());
             let done = worker.drain(1).recv_timeout(Duration::from_secs(20));
             assert_eq!(done, Ok(()), "request {request} with a spin budget of {spin} us");
@@ -152,9 +152,9 @@ fn no_request_is_lost() {
     }
 }
 
-/// Objective: while frames wait for a lossless receiver that does not read, their worker sleeps nearly all of the time,
-/// whether more frames are behind them or a descriptor stays readable; what else it has is done as soon as it is asked
-/// for; and once there is room, the frames arrive.
+/// Objective: while frames wait for a lossless receiver that does not read, their worker sleeps nearly all the time,
+/// whether more frames follow or a descriptor stays readable; other commands are executed promptly; once there is room,
+/// the frames arrive.
 #[test]
 fn frames_that_wait_let_their_worker_sleep() {
     for cheap in [true, false] {
@@ -185,8 +185,8 @@ fn frames_that_wait_let_their_worker_sleep() {
     }
 }
 
-/// Objective: a task whose descriptor reports an error for good, as a TAP's does whose interface is gone, still
-/// delivers what it has, and then lets its worker sleep; others are served.
+/// Objective: a task whose descriptor has a permanent error, like a TAP without interface, still delivers its frames,
+/// then lets its worker sleep; others are served.
 #[test]
 fn an_error_that_lasts_lets_the_worker_sleep() {
     let worker = start(50);
@@ -200,7 +200,7 @@ fn an_error_that_lasts_lets_the_worker_sleep() {
     worker.add(2, to(&other, late));
     drop(writer);
     until("all that there was arrives", || gate.counters.frames() == 10);
-    // Time asleep is counted when a sleep is over.
+    // A sleep is counted when it is over.
     let slept = || worker.stats().slept_ns.load(Ordering::Relaxed);
     let (began, before) = (Instant::now(), slept());
     until("it has slept for two seconds", || slept() - before > 2_000_000_000);
@@ -212,15 +212,15 @@ fn an_error_that_lasts_lets_the_worker_sleep() {
     until("the other one's frame arrives", || other.counters.frames() == 1);
 }
 
-/// Objective: a worker that sleeps while frames wait is woken by the receiver that makes room; the time counts as
-/// waited for a receiver; afterwards the receiver's doorbell, which nobody reads here, wakes it no more.
+/// Objective: a receiver that makes room wakes the sleeping worker of waiting frames; the time counts as waited for a
+/// receiver; later rings of the receiver's doorbell, unread here, wake it no more.
 #[test]
 fn a_receiver_that_makes_room_wakes_the_worker() {
     let worker = start(0);
     let gate = Arc::new(Gate { bell: Some(Doorbell::new().unwrap()), ..Gate::default() });
     worker.add(1, to(&gate, Bringer::new(10, true)));
     let (count, stats) = (|of: &AtomicU64| of.load(Ordering::Relaxed), worker.stats());
-    // It looks once more after it has asked: with room by then, it would not sleep.
+    // It checks again after its request: with room, it would not sleep.
     let is_asleep = || stats.slept() > count(&stats.slept_ns);
     until("it asks, and sleeps", || count(&gate.asked) > count(&gate.done) && is_asleep());
     gate.open.store(true, Ordering::Relaxed);
@@ -236,7 +236,7 @@ fn a_receiver_that_makes_room_wakes_the_worker() {
     });
 }
 
-/// Objective: a receiver that rings without end, and makes no room, keeps nobody else's frames.
+/// Objective: a receiver that rings without pause and makes no room delays no other frames.
 #[test]
 fn a_receiver_that_rings_without_end() {
     let worker = start(0);
@@ -265,8 +265,7 @@ fn a_receiver_that_rings_without_end() {
     assert_eq!(gate.counters.frames(), 0);
 }
 
-/// Objective: of two workers that never sleep and have one CPU between them, each counts what the other takes, and no
-/// more than that.
+/// Objective: of two workers that never sleep and share a CPU, each counts the time of the other, and no more.
 #[test]
 fn time_without_a_cpu() {
     let start = || Worker::start(0, Some(0), Polling::Always, Fault::new().unwrap(), TimeDomain::TRUSTED).unwrap();
@@ -284,7 +283,7 @@ fn time_without_a_cpu() {
     }
 }
 
-/// An egress with a mistake in it.
+/// A faulty egress.
 #[derive(Default)]
 struct Mistake(Arc<RingCounters>);
 
@@ -298,7 +297,7 @@ impl Egress for Mistake {
     }
 }
 
-/// Objective: a task that panics is lost, and named; the worker goes on with the others, and takes new ones.
+/// Objective: a panicking task is lost and reported; its worker continues with the others, and accepts new ones.
 #[test]
 fn a_panic_costs_one_task() {
     let fault = Fault::new().unwrap();
@@ -322,7 +321,7 @@ fn a_panic_costs_one_task() {
     assert!(worker.take_broken().is_empty());
 }
 
-/// A task with a mistake in one of its parts.
+/// A task that panics in one of its methods.
 struct Broken {
     part: &'static str,
     bell: Doorbell,
@@ -348,7 +347,7 @@ impl Task<Work> for Broken {
 
     fn disarm(&mut self) {
         self.disarmed += 1;
-        // The first time is before it is the worker's.
+        // The first call precedes its placement on the worker.
         if self.disarmed > 1 {
             self.reach("disarm");
         }
@@ -369,8 +368,7 @@ impl Drop for Broken {
     }
 }
 
-/// Objective: so it is whatever part of a task panics; one that panics when it is dropped does not keep others from
-/// being dropped.
+/// Objective: the same for a panic in any method of a task; a panic on drop does not keep others from being dropped.
 #[test]
 fn a_panic_in_any_part() {
     for part in ["pass", "arm", "disarm", "woken", "drop"] {

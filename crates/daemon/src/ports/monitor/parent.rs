@@ -1,4 +1,4 @@
-//! The port that a monitor watches, and the rings that the monitor gets.
+//! The target of a monitor, and the monitor's rings.
 
 use std::sync::Arc;
 
@@ -19,15 +19,15 @@ use crate::rings::local::LocalPort;
 use crate::rings::pipe::pipe_and_end;
 use crate::rings::sizes::DEFAULT_SLOTS;
 
-/// Number of tx rings of a monitor, from which nothing is taken: netmap gives it one.
+/// Number of tx rings of a monitor, which are never read: netmap gives it one.
 pub const TX_RINGS: u32 = 1;
 
-/// The properties of a port that a monitor watches.
+/// Properties of a watched port.
 pub struct Parent {
     pub watched: Watched,
     /// Its name, as programs use it.
     pub name: String,
-    /// Number of its rings, in the direction that has more of them.
+    /// Number of its rings, in the direction with more of them.
     pub rings: u32,
     /// Number of host rings that can be watched.
     pub host: u32,
@@ -35,11 +35,11 @@ pub struct Parent {
     pub rx_slots: u32,
     pub hdr_len: u32,
     pub buf_size: u32,
-    /// The region that its rings lie in, if it has rings.
+    /// The region of its rings, if it has rings.
     pub memory: Option<(Arc<Region>, u32)>,
 }
 
-/// The number of a monitor's rings, host rings included, and the range of those that a specification names.
+/// Number of a monitor's rings, host rings included, and the range in its specification.
 pub struct Wanted {
     pub host: u32,
     pub rings: RingRanges,
@@ -152,7 +152,7 @@ fn parent_nic(d: &Daemon, ifname: &str, caller: Caller) -> Result<Parent, Refusa
 }
 
 impl Parent {
-    /// A port with rings in a region.
+    /// Properties of a port with rings in a region.
     fn of_rings(watched: Watched, name: &str, region: &Region, shape: PortShape) -> Parent {
         Parent {
             watched,

@@ -1,4 +1,4 @@
-//! Capture files where another process stopped: it said how far it had come, or it was killed, and has noted it.
+//! Restores capture files at another process's position: reported at a hand-over, or noted before a kill.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::permission;
 use crate::ports::kind::Asked;
 use crate::refusal::{Refusal, refuse};
 
-/// Continues files where another process stopped.
+/// Restores files at another process's position.
 pub(super) fn continue_port(
     d: &mut Daemon,
     asked: &Asked<'_>,
