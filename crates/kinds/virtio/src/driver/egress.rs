@@ -1,4 +1,4 @@
-//! Towards the device: the transmit queue as an egress. A frame is copied into as many buffers as it takes.
+//! The transmit queue as an egress. A frame is copied into as many buffers as it takes.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -13,14 +13,14 @@ use super::ram::{BUF, QueueRam};
 use super::started::Started;
 use super::{DeviceViolation, DriverQueue};
 
-/// Frames whose buffers are fetched together.
+/// Frames whose buffers are prefetched together.
 const GROUP: usize = 32;
 
 impl Started {
-    /// Takes back what the device has sent.
+    /// Takes back buffers that the device has sent.
     fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         let reclaimed = self.queue.reclaim();
-        // Before these buffers are posted again: where they were posted before is forgotten.
+        // Noted before the buffers are posted again, which overwrites their old place.
         self.ram.note(self.queue.done());
         reclaimed
     }
@@ -61,7 +61,7 @@ impl Started {
         let hdr_len = self.framing.hdr_len;
         if self.framing.to_device(frame) == Form::AsIs {
             let header = header_bytes(&frame.offload());
-            // SAFETY: `put` hands out room in our buffers.
+            // SAFETY: `put` passes room in our buffers.
             return put(ring, (hdr_len, &header), frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
         let (queue, ram, blank) = ring;
@@ -70,7 +70,7 @@ impl Started {
             put((queue, ram, blank), (hdr_len, &[0; 12]), bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);
-                // SAFETY: `put` hands out room in our buffers; `rest` is private.
+                // SAFETY: `put` passes room in our buffers; `rest` is private.
                 unsafe { copy_bytes(rest.as_ptr(), to, n) };
                 n
             })
@@ -78,8 +78,8 @@ impl Started {
     }
 }
 
-/// Frames of one piece that fit a buffer each, with nothing left to do, as long as there are free buffers. Returns how
-/// many, and their bytes. A function of its own, so that its loop has all registers.
+/// Sends frames of one piece that fit one buffer and have no offloads, while buffers are free. Returns their number and
+/// bytes. A separate function, to give its loop all registers.
 #[inline(never)]
 fn send_plain(s: &mut Started, batch: &Batch, picks: &[u16]) -> (usize, u64) {
     let hdr_len = s.framing.hdr_len;
@@ -116,7 +116,7 @@ fn send_plain(s: &mut Started, batch: &Batch, picks: &[u16]) -> (usize, u64) {
     (done, bytes)
 }
 
-/// Header and frame into a chain of buffers, and the chain to the device.
+/// Writes header and frame to a chain of buffers, and posts the chain.
 fn put(
     (queue, ram, blank): (&mut DriverQueue, &QueueRam, &mut [bool]),
     (hdr_len, header): (usize, &[u8; 12]),
@@ -138,7 +138,7 @@ fn put(
         }
         let skip = hdr_len.saturating_sub(at);
         let n = (need - at).min(size);
-        // SAFETY: the buffer has `size` bytes, and the header, which is shorter, comes to lie in the first one.
+        // SAFETY: the buffer has `size` bytes; the header is shorter and lies in the first buffer.
         unsafe {
             copy_bytes(header.as_ptr(), to, skip);
             read(at + skip - hdr_len, to.add(skip), n - skip);

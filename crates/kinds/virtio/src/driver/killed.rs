@@ -1,36 +1,36 @@
-//! Rings of a driver that was killed. How far it had come, and whose which buffer is, was known to that process only;
-//! it is found from the rings, while the device goes on with them.
+//! Restores the rings of a killed driver. Only that process knew its position and the owner of each buffer; both are
+//! recovered from the rings, while the device continues.
 //!
-//! A driver notes its position ([`QueueRam::note`]) before it posts buffers again that it got back. So what has been
-//! shown to the device behind that position is all there, whether the device is done with it or not, and all other
-//! buffers are free. What had been taken, but not noted, is received again: a batch at most.
+//! A driver notes its position ([`QueueRam::note`]) before it posts returned buffers again. So everything shown to the
+//! device after that position is intact, used or not, and all other buffers are free. Buffers taken but not noted are
+//! received again: at most a batch.
 //!
-//! That is so if the device gives buffers back in the order in which it got them, as they do that copy frames. One that
-//! does not may lose and damage frames of what is under way; where it is noticed, here or when it gives back a buffer
-//! that it is not thought to have, the device is connected anew. So it is with whatever else a device may write.
+//! This holds for devices that return buffers in order, as those do that copy frames. Another device may lose or damage
+//! frames in flight. If that is noticed, here or when it returns a buffer that it is not known to have, the device is
+//! connected anew; the same goes for any other inconsistency that a device may write.
 
 use super::ids::BuffersState;
 use super::ram::QueueRam;
 use super::{DriverFeatures, DriverQueue, QueueState};
 use crate::queue::ring_index::{AVAIL, RingIndex};
 
-/// In the second word of a descriptor of a split ring: another one follows.
+/// In the second word of a split ring's descriptor: another one follows.
 const NEXT: u64 = 1 << 32;
 
-/// What has been shown to the device: chains of buffers in order, and the position behind them.
+/// The chains of buffers shown to the device, in order, and the position after them.
 struct Shown {
     chains: Vec<Vec<u16>>,
     next: u16,
 }
 
-/// Whether all that a process said of a queue still holds: nobody went on from there.
+/// Whether a queue's saved state is still current: no process has continued from it.
 pub fn is_there(ram: &QueueRam, features: DriverFeatures, state: &QueueState) -> bool {
     let (done, _) = ram.noted();
     let shown = if features.queue.packed { packed(ram, done).map(|shown| shown.next) } else { Some(ram.avail_idx()) };
     (shown, done) == (Some(state.next), state.done)
 }
 
-/// Goes on with a queue. `None`: its rings say what cannot be.
+/// Restores a queue. `None` if its rings are inconsistent.
 pub fn continued(ram: &QueueRam, features: DriverFeatures) -> Option<DriverQueue> {
     let (size, (done, turn)) = (ram.size(), ram.noted());
     let shown = if features.queue.packed { packed(ram, done) } else { split(ram, done) };
@@ -65,8 +65,8 @@ fn split(ram: &QueueRam, done: u16) -> Option<Shown> {
     Some(Shown { chains, next })
 }
 
-/// A chain begins with the descriptor whose buffer has the number that all its descriptors have; of the first one, the
-/// device may have overwritten all but the address.
+/// Recovers the chains of a packed ring. A chain begins at the descriptor whose buffer has the number that all its
+/// descriptors hold; the device may have overwritten all of the first descriptor but the address.
 fn packed(ram: &QueueRam, done: u16) -> Option<Shown> {
     let (n, mut at) = (ram.size(), RingIndex::of(done));
     if at.at >= n {
@@ -97,7 +97,7 @@ fn in_any_order(n: u16, posted: Vec<Vec<u16>>) -> Option<BuffersState> {
     Some(BuffersState::Any { free, posted })
 }
 
-/// Buffers are posted in the order of their numbers, beginning with that whose turn it is.
+/// Checks that buffers are posted in the order of their numbers, from `oldest` on.
 fn in_order(n: u16, chains: &[Vec<u16>], oldest: u16) -> Option<BuffersState> {
     let mut ids = chains.iter().flatten().zip(0..);
     ids.all(|(id, i)| *id == oldest.wrapping_add(i) & (n - 1)).then_some(())?;
