@@ -1,4 +1,4 @@
-//! The protocol beside another implementation of it: the front end of the `vhost` crate, which small VMMs are built on.
+//! The protocol against another implementation: the front end of the `vhost` crate, the base of small VMMs.
 
 use crate::common;
 use crate::common::raw;
@@ -30,7 +30,7 @@ const OURS: Protocol = Protocol::MQ
     .union(Protocol::CONFIGURE_MEM_SLOTS)
     .union(Protocol::STATUS);
 
-/// Negotiates all that we offer, and asks for an answer to everything.
+/// Negotiates all our features, and asks for an answer to everything.
 fn negotiated(path: &std::path::Path, queues: u64) -> Frontend {
     let mut front = Frontend::connect(path, queues).unwrap();
     front.set_owner().unwrap();
@@ -43,8 +43,8 @@ fn negotiated(path: &std::path::Path, queues: u64) -> Frontend {
     front
 }
 
-/// Objective: who asks for features before it owns the device, as QEMU does, is not offered a configuration space, of
-/// which QEMU would warn; the others are, as they read the address there.
+/// Objective: a front end that asks for features before it owns the device, as QEMU does, is not offered a
+/// configuration space, as QEMU would warn about it; others are, as they read the address there.
 #[test]
 fn configuration_offered() {
     for owned in [false, true] {
@@ -62,7 +62,7 @@ fn configuration_offered() {
 }
 
 /// Objective: a driver set up by that front end sends, with memory as a table and as hot-plugged slots; each request it
-/// knows of netvale's is answered as it expects.
+/// knows is answered as it expects.
 #[test]
 fn a_queue_by_the_other_front_end() {
     for slots in [false, true] {
@@ -127,7 +127,7 @@ fn a_queue_by_the_other_front_end() {
     }
 }
 
-/// Objective: a log set up by that front end is taken.
+/// Objective: a log set up by that front end is accepted.
 #[test]
 fn a_log_by_the_other_front_end() {
     let rig = rig();
@@ -139,7 +139,7 @@ fn a_log_by_the_other_front_end() {
     assert_eq!(rig.device.state().last_error, None);
 }
 
-/// Objective: the number of queue pairs is what the port was made with.
+/// Objective: the number of queue pairs is the port's option.
 #[test]
 fn number_of_queues() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A port goes on in another process: its front end sees nothing, no frame is lost, doubled or out of order.
+//! A port is restored in another process: its front end notices nothing; no frame is lost, doubled or reordered.
 
 use crate::common;
 use crate::common::processes;
@@ -17,8 +17,8 @@ use processes::{Device, Driver, Stream, all_options, connected, other, sent, wri
 use raw::{Raw, started};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Objective: in every layout, frames of both directions cross ten changes of the device's process, those that lie in
-/// the rings meanwhile included; the driver keeps its connection. Changes that fail are not noticed either.
+/// Objective: in every layout, frames of both directions, including those in the rings, survive ten changes of the
+/// device's process; the driver keeps its connection. Failed changes are not noticed, either.
 #[test]
 fn a_device_goes_on() {
     for options in all_options() {
@@ -49,8 +49,8 @@ fn a_device_goes_on() {
     }
 }
 
-/// Objective: in every layout, frames of both directions cross ten changes of the driver's process, and of the device's
-/// in between; neither end notices. Changes that fail are not noticed either.
+/// Objective: in every layout, frames of both directions survive ten changes of the driver's process, with changes of
+/// the device's between them; neither end notices. Failed changes are not noticed, either.
 #[test]
 fn a_driver_goes_on() {
     for mut options in all_options() {
@@ -86,7 +86,7 @@ fn a_driver_goes_on() {
     }
 }
 
-/// Objective: a driver that goes on alone waits for its device, and a sleeping one is woken by it.
+/// Objective: a restored driver without a device waits for it, and the device wakes it from sleep.
 #[test]
 fn a_driver_without_its_device() {
     let mut device = Device::new(1);
@@ -105,8 +105,7 @@ fn a_driver_without_its_device() {
     assert_eq!(driver.port.state().connections, 1);
 }
 
-/// Objective: an end that sleeps is woken by the other one after a change of process, and what kicks were counted
-/// stays.
+/// Objective: after a change of process, each end wakes the other from sleep, and the counts of kicks remain.
 #[test]
 fn sleepers_are_woken() {
     for packed in [false, true] {
@@ -142,8 +141,8 @@ fn wait(end: &mut End) {
     end.ingress.woken();
 }
 
-/// Objective: a port without a front end goes on, too: with its socket, and with the number of front ends so far; the
-/// next one is served, and the file is removed at the end.
+/// Objective: a port without a front end is restored with its socket and the number of front ends so far; the next one
+/// is served, and the file is removed at the end.
 #[test]
 fn without_a_front_end() {
     let mut device = Device::new(2);
@@ -164,8 +163,7 @@ fn without_a_front_end() {
     assert!(!path.exists());
 }
 
-/// Objective: a message of which a part has come is whole in the next process, at whichever byte it was cut, and its
-/// descriptor with it.
+/// Objective: a partly received message is completed in the next process, wherever it was cut, with its descriptor.
 #[test]
 fn half_a_message() {
     for cut in 1..20 {
@@ -196,9 +194,8 @@ fn send_with(raw: &Raw, bytes: &[u8], fd: OwnedFd) {
     assert_eq!(sent, Ok(bytes.len()));
 }
 
-/// Objective: what is kept at any time is enough to go on after an end without notice: split rings say where they are;
-/// the port's thread says when it changed; the front end of a packed ring without a record is disconnected, and the
-/// reason told.
+/// Objective: state saved at any time is enough to resume after an end without notice: split rings show their position;
+/// the port's thread reports changes; the front end of a packed ring without a record is disconnected with the reason.
 #[test]
 fn an_end_without_notice() {
     let mut device = Device::new(1);
@@ -239,8 +236,8 @@ fn an_end_without_notice() {
     assert!(why.contains("nothing says where packed queue 0 stopped"), "{why}");
 }
 
-/// Objective: a front end that exchanges a descriptor, with the same numbers, has changed what is kept; one that says
-/// what is known has not.
+/// Objective: a front end that replaces a descriptor, with the same numbers, changes the saved state; one that repeats
+/// known values does not.
 #[test]
 fn an_exchanged_descriptor_is_a_change() {
     let device = Device::new(1);
