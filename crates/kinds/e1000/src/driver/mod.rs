@@ -1,4 +1,4 @@
-//! A user-space driver of the card: for a card on a guest's bus or, with any access to the registers, in a guest's place.
+//! A user-space driver of the card: for a card on a guest's bus or, given access to the registers, in a guest's place.
 //!
 //! Descriptor `i` always has buffer `i` of its ring: sending a frame is one copy and one store. The three modes
 //! ([`DriverOptions`]) differ in the number of register writes: one per batch, as in usual drivers; one for the next
