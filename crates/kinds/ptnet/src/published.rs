@@ -2,8 +2,7 @@
 //!
 //! The *memory device* (1b36:000c) shows netmap's memory and describes its parts; the *ptnet device* (1b36:000d) has
 //! the registers of the ptnet paper. A guest's driver for them has status blocks of its own, in its own memory, and
-//! writes their addresses to the device. Registers are 32 bits wide; reads of another width give zero, writes are
-//! ignored.
+//! tells the device their addresses. Registers are 32 bits wide; reads of another width give zero, writes are ignored.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
