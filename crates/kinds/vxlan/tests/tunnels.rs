@@ -1,4 +1,4 @@
-//! Tunnels between addresses of the loopback interface: frames come as they were sent, in order, and nothing else does.
+//! Tunnels between addresses of the loopback interface: frames arrive unchanged and in order, and nothing else does.
 #![allow(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn ip(n: u8) -> IpAddr {
-    // Of these tests' own, so that others can run beside them.
+    // Addresses of these tests' own: others can run beside them.
     let [a, b, ..] = std::process::id().to_le_bytes();
     IpAddr::from([127, 1 | a, b, n])
 }
@@ -69,7 +69,7 @@ impl End {
         }
     }
 
-    /// Frames as they come, with what is left to do on each, until there are that many.
+    /// Waits for `count` frames. Returns them as they arrive, each with its pending offload.
     fn receive(&mut self, count: usize) -> Vec<(Vec<u8>, VnetHdr)> {
         let (mut frames, mut spare, until) = (Vec::new(), Box::new(Batch::new()), Instant::now() + LIMIT);
         while frames.len() < count {
@@ -89,7 +89,7 @@ impl End {
         frames
     }
 
-    /// What a worker does that finds nothing.
+    /// Sleeps like a worker that finds no frames.
     fn sleep(&mut self, limit: Duration) {
         if self.source.arm() {
             return;
@@ -109,7 +109,7 @@ impl End {
         self.egress.counters().drops(why) + self.source.ingress().counters().drops(why)
     }
 
-    /// Looks once, for what is dropped.
+    /// Takes once, for drops.
     fn look(&mut self) {
         let mut spare = Box::new(Batch::new());
         assert!(self.source.take(&mut spare).is_empty());
@@ -117,7 +117,7 @@ impl End {
     }
 }
 
-/// Objective: frames of all lengths arrive as they were sent, in order; a batch of one flow does in one message.
+/// Objective: frames of all lengths arrive unchanged and in order; a batch of one flow leaves in one message.
 #[test]
 fn frames_arrive() {
     let (one, two) = (endpoint(1, 4789), endpoint(2, 4789));
@@ -136,7 +136,8 @@ fn frames_arrive() {
     assert_eq!(b.bytes(many.len()), many);
 }
 
-/// Objective: a flood of new sources teaches a tunnel a bounded number of them with each batch; who speaks on is learned.
+/// Objective: a flood of new sources teaches a tunnel a limited number per batch; a source that keeps sending is
+/// learned.
 #[test]
 fn a_flood_of_sources_is_learned_in_parts() {
     let (one, two) = (endpoint(1, 4789), endpoint(2, 4789));
@@ -175,8 +176,8 @@ fn datagram(to: u8, port: u16, len: usize, tag: u8) -> Vec<u8> {
     bytes
 }
 
-/// Objective: flows of all kinds in one batch, in turn and in runs, to two VTEPs and to both: each VTEP gets what is
-/// for it, each flow in order, and every frame once.
+/// Objective: flows of all kinds in one batch, interleaved and in runs, to two VTEPs and to both: each VTEP gets its
+/// frames, each flow in order, and every frame once.
 #[test]
 fn flows_mixed() {
     let (one, two, three) = (endpoint(41, 4789), endpoint(42, 4789), endpoint(43, 4789));
@@ -212,7 +213,7 @@ fn flows_mixed() {
     }
 }
 
-/// Calls `f` with a batch of frames, on each of which the same is left to do.
+/// Calls `f` with a batch of frames that all have the same pending offload.
 fn with_batch(frames: &[Vec<u8>], left: &VnetHdr, f: impl FnOnce(&Batch, &[u16])) {
     let (_, ingress) = netvale_port::loopback::loopback(1).unwrap();
     let mut source = Source::new(Box::new(ingress));
@@ -221,7 +222,8 @@ fn with_batch(frames: &[Vec<u8>], left: &VnetHdr, f: impl FnOnce(&Batch, &[u16])
     f(source.frames(), &(0..count as u16).collect::<Vec<_>>());
 }
 
-/// Objective: where an address is, is learned; then its frames go there only. Unknown addresses, and groups, go to all.
+/// Objective: the VTEP of an address is learned; then frames for it go there only. Those for unknown and group
+/// addresses go to all.
 #[test]
 fn learned() {
     let hub: Vec<_> = (11..=13).map(|n| endpoint(n, 4789)).collect();
@@ -242,7 +244,8 @@ fn learned() {
     assert_eq!(known.iter().map(|(entry, _)| entry.vtep).collect::<Vec<_>>(), [ip(11)]);
 }
 
-/// Objective: a frame from an unknown VTEP, of an unknown VNI, or none at all, is dropped by name.
+/// Objective: a frame from an unknown VTEP, of an unknown VNI, or without a valid header, is dropped under its own
+/// counter.
 #[test]
 fn strangers() {
     let (one, two) = (endpoint(21, 4789), endpoint(22, 4789));
@@ -273,7 +276,7 @@ fn strangers() {
     }
 }
 
-/// A frame whose IPv4 packet has that type of service.
+/// A frame with that type of service in its IPv4 packet.
 fn packet(class: u8, tag: u8) -> Vec<u8> {
     let mut frame = datagram(2, 1000, 60, tag);
     frame[15] = class;
@@ -294,7 +297,7 @@ fn class_of_next(socket: &UdpSocket) -> (u8, Vec<u8>) {
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: the header points to a part and to control data that are there, and outlive the call.
+    // SAFETY: the header points to a live part and live control data, which outlive the call.
     let got = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, 0) };
     bytes.truncate(usize::try_from(got).expect("a packet"));
     // The only control message: length, level and kind, value.
@@ -302,8 +305,8 @@ fn class_of_next(socket: &UdpSocket) -> (u8, Vec<u8>) {
     (control[2] as u8, bytes)
 }
 
-/// Objective: RFC 6040: the codepoint of a frame's packet is the datagram's, beside the class that is asked for, in
-/// batches of all of them; a mark on the way is said inside, and drops what takes no marks.
+/// Objective: RFC 6040: a datagram has the codepoint of its frame's packet, beside the configured class, in batches of
+/// all codepoints. A mark on the way is copied inside, and drops packets without support for marks.
 #[test]
 fn congestion() {
     let one = endpoint(71, 4789);
@@ -337,8 +340,8 @@ fn congestion() {
     }
 }
 
-/// Objective: several VNIs share an address and port: frames of each come to its own tunnel in order, whichever worker
-/// reads them.
+/// Objective: several VNIs share an address and port: each tunnel gets its frames in order, whichever worker reads
+/// them.
 #[test]
 fn several_networks() {
     let (one, two) = (endpoint(31, 4789), endpoint(32, 4789));
@@ -361,8 +364,8 @@ fn several_networks() {
     drop(again);
 }
 
-/// Objective: a long TCP segment is cut to what fits, with right checksums, whatever size was asked for; a missing
-/// checksum is filled in.
+/// Objective: a long TCP segment is cut to fit, with right checksums, whatever size was requested; a missing checksum
+/// is filled in.
 #[test]
 fn work_left_to_do() {
     let (one, two) = (endpoint(41, 4789), endpoint(42, 4789));
@@ -423,7 +426,7 @@ fn work_left_to_do() {
     assert_eq!(next, payload as u32);
 }
 
-/// Objective: who sends a packet that does not fit is told; nothing else is sent in its place.
+/// Objective: the sender of a packet that does not fit gets a reply; nothing else is sent in its place.
 #[test]
 fn too_long() {
     let (one, two) = (endpoint(51, 4789), endpoint(52, 4789));
@@ -437,7 +440,7 @@ fn too_long() {
     assert_eq!(a.drops(DropReason::TooLong), 1);
 }
 
-/// Objective: what is given is used, and nothing learned takes its place; a change that cannot be changes nothing.
+/// Objective: given items are used, and learned ones do not replace them; an impossible change changes nothing.
 #[test]
 fn given() {
     let hub: Vec<_> = (61..=63).map(|n| endpoint(n, 4789)).collect();
