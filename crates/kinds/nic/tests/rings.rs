@@ -1,4 +1,4 @@
-//! A queue of an interface whose kernel is this test: the other sides of its rings, in plain memory.
+//! A queue of an interface with this test as its kernel: the other sides of its rings, in plain memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -55,12 +55,12 @@ impl Receiving {
         (kernel, Source::new(Box::new(ingress)), map)
     }
 
-    /// Buffers that the kernel has: a side that looks for the first time sees them all.
+    /// Number of buffers that the kernel has: a new side sees them all.
     fn buffers(&self) -> u32 {
         Ring::<u64>::map(self.fill_memory.as_fd(), 0, &AT, ENTRIES, false).unwrap().ready()
     }
 
-    /// A frame in as many buffers as there are pieces. None: the driver has no buffers left.
+    /// Receives a frame in one buffer per piece. `None`: the driver is out of buffers.
     fn receive(&mut self, pieces: &[&[u8]]) -> Option<()> {
         if (self.buffers() as usize) < pieces.len() {
             return None;
@@ -77,7 +77,7 @@ impl Receiving {
     }
 }
 
-/// Frames that a source has now.
+/// The frames that a source has now.
 fn frames(source: &mut Source<NicIngress>) -> Vec<Vec<u8>> {
     let mut spare = Box::default();
     let batch = source.take(&mut spare);
@@ -91,8 +91,8 @@ fn frames(source: &mut Source<NicIngress>) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Objective: frames come in order and as they are, of one buffer or of several; buffers go back, each once, so that
-/// the kernel never runs out of them.
+/// Objective: frames arrive in order and unchanged, in one buffer or several; each buffer goes back once, so the kernel
+/// never runs out.
 #[test]
 fn received() {
     let (mut kernel, mut source, _map) = Receiving::new();
@@ -113,7 +113,7 @@ fn received() {
     assert_eq!((counters.frames(), counters.bytes()), (100, bytes));
 }
 
-/// Objective: a frame whose end has not come is kept until it has, with its buffers.
+/// Objective: an incomplete frame is kept with its buffers until its end arrives.
 #[test]
 fn unended() {
     let (mut kernel, mut source, _map) = Receiving::new();
@@ -130,7 +130,7 @@ fn unended() {
     assert_eq!(kernel.buffers(), 32);
 }
 
-/// Goes on with a queue in its rings' memory.
+/// Restores a queue in its rings' memory.
 fn go_on(kernel: &Receiving, map: &Arc<Mapping>, settled: &Settled) -> Result<Source<NicIngress>, BadState> {
     let rx = Ring::map(kernel.rx_memory.as_fd(), 0, &AT, ENTRIES, false).unwrap();
     let fill = Ring::map(kernel.fill_memory.as_fd(), 0, &AT, ENTRIES, true).unwrap();
@@ -140,8 +140,8 @@ fn go_on(kernel: &Receiving, map: &Arc<Mapping>, settled: &Settled) -> Result<So
     NicIngress::continued(receiver, Arc::clone(map), BUFFERS, settled, Arc::new(())).map(|i| Source::new(Box::new(i)))
 }
 
-/// Objective: the next process that has a queue gets its frames, each once, also one of which only the beginning has
-/// arrived; no buffer is lost.
+/// Objective: the successor of a queue gets each frame once, including one of which only the first pieces have arrived;
+/// no buffer is lost.
 #[test]
 fn continued() {
     let (mut kernel, mut source, map) = Receiving::new();
@@ -165,8 +165,7 @@ fn continued() {
     }
 }
 
-/// Objective: a buffer in two places, one that is not the queue's, a piece elsewhere and impossible indices are
-/// refused.
+/// Objective: a buffer in two places, a foreign buffer, a piece elsewhere and impossible indices are refused.
 #[test]
 fn continued_forgeries() {
     let (mut kernel, _source, map) = Receiving::new();
@@ -194,7 +193,7 @@ fn continued_forgeries() {
     assert_eq!(refused(&kernel, &[], &[]), "the indices of a ring cannot be right");
 }
 
-/// Objective: the buffers to send from are checked in the same way.
+/// Objective: send buffers are checked likewise.
 #[test]
 fn continued_sending() {
     let (_memory, map, socket) = memory();
@@ -215,7 +214,7 @@ fn continued_sending() {
     assert_eq!(egress.free(), Some((vec![40, 43], true)));
 }
 
-/// Objective: a descriptor of a place outside the port's memory is no frame, and costs no other.
+/// Objective: a descriptor outside the port's memory is not a frame, and does not affect others.
 #[test]
 fn outside() {
     let (mut kernel, mut source, map) = Receiving::new();
@@ -227,8 +226,8 @@ fn outside() {
     assert_eq!(came, [vec![5; 60]]);
 }
 
-/// Objective: frames are sent from buffers of the port's own, in pieces that fit; buffers are used again once they are
-/// sent; what has no room stays the switch's, and what can never go is dropped by name.
+/// Objective: frames are sent from the port's own buffers, in pieces that fit; buffers are reused once sent. Frames
+/// without room stay the switch's; frames that can never be sent are dropped under their own counter.
 #[test]
 fn sent() {
     for (multi_buffer, length) in [(false, 1500_usize), (true, 5000)] {
@@ -245,11 +244,11 @@ fn sent() {
         let batch = source.take(&mut spare);
         let pieces = length.div_ceil(2048);
         let room = 3 / pieces;
-        // As long as there are buffers, then not.
+        // Until the buffers are used up.
         let picks = vec![0; room + 1];
         assert_eq!(egress.deliver(batch, &picks, &mut scratch), room);
         assert_eq!(egress.deliver(batch, &[0], &mut scratch), 0);
-        // They are sent.
+        // The kernel has sent them.
         let (mut got, mut count) = (Vec::new(), 0);
         while kernel_tx.ready() > 0 {
             let desc = kernel_tx.take();
