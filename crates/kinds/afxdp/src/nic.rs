@@ -27,7 +27,7 @@ const FREED_WITHIN: Duration = Duration::from_millis(500);
 /// The same for a queue that only this process had: on a busy machine the kernel takes longer.
 const OWN_FREED_WITHIN: Duration = Duration::from_secs(5);
 
-/// The reason why an interface or one of its queues could not be opened.
+/// An error opening an interface or one of its queues.
 #[derive(Debug, Error)]
 pub enum NicError {
     /// There is no such interface.

@@ -64,7 +64,7 @@ pub struct Limit {
     pub shared: Option<Arc<Allowance>>,
 }
 
-/// The reason why a capture ended before its port.
+/// The limit that ended a capture before its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {

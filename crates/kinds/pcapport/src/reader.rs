@@ -27,7 +27,7 @@ pub struct Frame<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The reason why a capture cannot be read, or not to its end.
+/// An error reading a capture, at its start or later.
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The file does not exist or may not be read.

@@ -74,7 +74,7 @@ impl Default for ReplayOptions {
     }
 }
 
-/// The reason why a replay cannot begin.
+/// An error starting a replay.
 #[derive(Debug, Error)]
 pub enum ReplayError {
     /// The file is not a capture, or cannot be opened.

@@ -9,7 +9,7 @@ pub const MAX_CAPTURED: u32 = 262_144;
 
 const BUFFER: usize = 64 * 1024;
 
-/// The reason why reading stops, without the position, which the reader adds.
+/// An error that ends reading; the reader adds its position.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The first bytes are of neither format.

@@ -33,7 +33,7 @@ const HAS_CAPABILITIES: u16 = 1 << 4;
 /// More than fit in 192 bytes: a longer list is circular.
 const MOST_CAPABILITIES: usize = 48;
 
-/// The reason why a function cannot be driven.
+/// An error driving a function.
 #[derive(Debug, Error)]
 pub enum PciError {
     /// There is no function with this address.

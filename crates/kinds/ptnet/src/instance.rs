@@ -20,7 +20,7 @@ use thiserror::Error;
 use crate::backend::{Backend, Fresh};
 use crate::header::{Config, Header};
 
-/// The reason why a device could not be created.
+/// An error creating or restoring a device.
 #[derive(Debug, Error)]
 pub enum InstanceError {
     /// The memory could not be created.

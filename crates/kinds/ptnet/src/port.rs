@@ -55,7 +55,7 @@ pub enum Transport {
     VfioUser,
 }
 
-/// The reason why a port could not be created.
+/// An error creating a port.
 #[derive(Debug, Error)]
 pub enum PtnetError {
     /// The number of rings is out of range.

@@ -22,7 +22,7 @@ const PERSISTENT: u16 = 0x0800;
 pub(crate) const DETACHED: u16 = 0x0400;
 const NAPI_FRAGS: u16 = 0x0020;
 
-/// The reason why a descriptor is not a usable queue of a TAP.
+/// The reason why a descriptor is unfit as a queue of a TAP.
 #[derive(Debug, Error)]
 pub enum Unfit {
     /// Zero queues, or more than an interface has.

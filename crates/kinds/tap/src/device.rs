@@ -41,7 +41,7 @@ pub struct TapOptions {
     pub no_offloads: bool,
 }
 
-/// The reason why a TAP could not be opened.
+/// An error opening a TAP.
 #[derive(Debug, Error)]
 pub enum TapError {
     /// The TUN device node is missing.

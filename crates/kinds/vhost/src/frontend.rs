@@ -25,7 +25,7 @@ use crate::features::PROTOCOL_FEATURES;
 use crate::proto::message::{Message, Refused, protocol, put_region, request};
 use crate::proto::wire::{Received, receive, send};
 
-/// The reason for a missing device.
+/// An error that leaves the driver without a device.
 #[derive(Debug, Error)]
 pub enum NoBackEnd {
     /// The back end violated the protocol, or the connection failed.

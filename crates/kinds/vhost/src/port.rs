@@ -48,7 +48,7 @@ pub struct VhostOptions {
     pub mtu: u16,
 }
 
-/// The reason why a port could not be created.
+/// An error creating a port.
 #[derive(Debug, Error)]
 pub enum VhostError {
     /// The number of queue pairs is out of range.

@@ -64,7 +64,7 @@ mod status {
     pub const NEEDS_RESET: u8 = 64;
 }
 
-/// The reason for a missing device.
+/// An error that leaves the driver without a device.
 #[derive(Debug, Error)]
 pub enum NoDevice {
     /// The function cannot be driven.

@@ -40,7 +40,7 @@ pub struct RegionSpec {
     pub offset: u64,
 }
 
-/// The reason why a region cannot be used.
+/// An error in a region or its mapping.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MemoryError {
     /// Zero bytes.

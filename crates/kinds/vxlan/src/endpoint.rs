@@ -28,7 +28,7 @@ pub const SOURCES: usize = 16;
 /// Shift of the ECN codepoint, above the socket's number.
 pub const ECN_SHIFT: u32 = SOURCES.ilog2();
 
-/// The reason why a tunnel could not be created.
+/// An error creating a tunnel.
 #[derive(Debug, Error)]
 pub enum EndpointError {
     /// Another socket has the address and port.

@@ -89,7 +89,7 @@ pub struct GivenAddress {
     pub sequence: u32,
 }
 
-/// The reason why a change was refused.
+/// The reason for refusing a change.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ChangeError {
     /// A VTEP cannot have that address.

@@ -20,7 +20,7 @@ use crate::port::Queues;
 use crate::regs::{SPACE, STATUS, STATUS_LU};
 use crate::vfio::{DEVICE, VENDOR};
 
-/// The reason why a card is not driven.
+/// An error driving a card.
 #[derive(Debug, Error)]
 pub enum DriverError {
     /// Access to the bus failed.

@@ -22,7 +22,7 @@ const TCTL_COLLISIONS: u32 = 0x0f << 4 | 0x40 << 12;
 const TIPG: u32 = 0x0410;
 const GAPS: u32 = 10 | 8 << 10 | 6 << 20;
 
-/// The reason why a card does not run.
+/// An error starting a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NotStarted {
     /// The reset bit does not clear.

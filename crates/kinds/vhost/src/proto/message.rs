@@ -71,7 +71,7 @@ pub mod protocol {
     pub const STATUS: u64 = 1 << 16;
 }
 
-/// The reason why a message is refused; it ends the connection.
+/// The reason for refusing a message; it ends the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
     /// The flags are of another version.

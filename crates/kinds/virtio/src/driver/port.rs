@@ -31,7 +31,7 @@ use state::{DeviceSaid, DeviceState, DriverState, device_state};
 pub trait Transport: Display + Send + 'static {
     /// An open connection to the device.
     type Connection: Send;
-    /// The reason for a missing device.
+    /// An error that leaves the driver without a device.
     type Error: Display + From<LendError>;
 
     /// Connects to the device. A failure is retried.
@@ -53,7 +53,7 @@ pub trait Transport: Display + Send + 'static {
     fn serve(&mut self, connection: Self::Connection, session: &Session<'_>) -> Result<(), Self::Error>;
 }
 
-/// The reason why queues were not lent to workers.
+/// An error lending queues to workers.
 #[derive(Debug, Error)]
 pub enum LendError {
     /// A queue of the previous device has not been handed back.
@@ -64,7 +64,7 @@ pub enum LendError {
     System(#[from] Errno),
 }
 
-/// The reason why a port could not be created.
+/// An error creating a port.
 #[derive(Debug, Error)]
 pub enum DriverError {
     /// Too many queue pairs, or zero.

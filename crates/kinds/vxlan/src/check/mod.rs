@@ -51,7 +51,7 @@ pub struct Asker {
     pub timeout: Duration,
 }
 
-/// The reason why this host cannot probe.
+/// An error that keeps this host from probing.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// The address is not in this network namespace.

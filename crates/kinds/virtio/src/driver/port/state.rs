@@ -65,7 +65,7 @@ impl QueuesState {
 /// Answer of the port's thread about its device. `None` inside: another process cannot resume it.
 pub(super) type DeviceSaid = std::io::Result<Option<DeviceState>>;
 
-/// Saves the device exactly. The workers must be parked.
+/// Saves the device with its exact positions. The workers must be parked.
 pub(super) fn device_state(lent: &LentDevice, by: BorrowedFd<'_>, calls: &[Doorbell], pairs: &[Pair]) -> DeviceSaid {
     let mut queues = Vec::new();
     for (rx, tx) in pairs.iter().take(lent.sizes.len() / 2) {
