@@ -1,4 +1,4 @@
-//! AF_XDP sockets: one a queue, with the buffers of a netmap region as its frames.
+//! AF_XDP sockets: one per queue, with the buffers of a netmap region as its frames.
 //!
 //! The region is registered unchanged, as memory with unaligned chunks, so a frame may begin wherever a buffer does.
 //! The kernel keeps 256 bytes before a received frame for XDP programs. They are the last ones of the previous buffer,

@@ -8,8 +8,8 @@
 //! | 0 | none | the protocol version |
 //! | the guest's peer number | none | the guest's identity |
 //! | -1 | memfd | the memory |
-//! | the host's peer number, once a vector | eventfd | the target of the guest's doorbells |
-//! | the guest's own number, once a vector | eventfd | an interrupt of the guest |
+//! | the host's peer number, once per vector | eventfd | the target of the guest's doorbells |
+//! | the guest's own number, once per vector | eventfd | an interrupt of the guest |
 //!
 //! Guests send nothing. The only peers are the guest and this server, the host: memory is never shared between guests.
 

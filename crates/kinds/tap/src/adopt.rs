@@ -1,10 +1,11 @@
 //! Takes over queues opened by another program. Descriptors may be anything; those that cannot serve a port are
 //! *unfit*.
 //!
-//! The first questions about a descriptor are answered by the kernel alone: a file system in user space would have
-//! others answer, and may delay that. Once it is known as an open TUN device, its driver answers. All settings that
-//! frames depend on are made anew. One cannot be checked: packets without the driver's own header (`IFF_NO_PI`),
-//! because another flag of the same value hides it. If an interface has that header, its owner loses its frames.
+//! The kernel alone answers the first queries about a descriptor: a file system in user space would pass them to
+//! another program, which may delay its answer. Once the descriptor is known as an open TUN device, its driver answers.
+//! All settings that frames depend on are made anew. One setting cannot be checked: packets without the driver's own
+//! header (`IFF_NO_PI`), because another flag of the same value hides it. If an interface has that header, its owner
+//! loses its frames.
 
 use std::os::fd::{AsFd, OwnedFd};
 

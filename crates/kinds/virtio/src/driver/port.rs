@@ -262,7 +262,7 @@ impl<T: Transport> Protocol for Driver<T> {
         let Reached { connection, mut restored } = reached;
         let calls = match &mut restored {
             Some(lent) => std::mem::take(&mut lent.calls),
-            // Doorbells that the device rings, two a pair.
+            // Doorbells that the device rings, two per pair.
             None => {
                 let calls = (0..2 * self.pairs.len()).map(|_| Doorbell::shared(peer.fault()));
                 calls.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?
@@ -311,7 +311,7 @@ impl Session<'_> {
         self.options
     }
 
-    /// Doorbells that the device rings, two a pair: receive, transmit.
+    /// Doorbells that the device rings, two per pair: receive, transmit.
     pub fn calls(&self) -> &[Doorbell] {
         &self.calls
     }

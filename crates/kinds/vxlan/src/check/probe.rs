@@ -23,7 +23,7 @@ const DATA: usize = 56;
 /// this.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Packets taken off a socket between two looks at the clock: a VTEP that sends without end cannot keep the check from
+/// Packets taken off a socket between two checks of the clock: a VTEP that sends without end cannot keep the check from
 /// ending.
 const AT_ONCE: usize = 64;
 
@@ -275,7 +275,7 @@ mod tests {
     mod as_root {
         use super::*;
 
-        /// Objective: a VTEP's unsolicited datagrams are taken a limited number at a time, with a look at the clock
+        /// Objective: a VTEP's unsolicited datagrams are taken a limited number at a time, with the clock checked
         /// between; the round trip is found beside them.
         #[test]
         fn many_datagrams() {
