@@ -68,7 +68,7 @@ pub struct Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// Its file has reached this many bytes.
+    /// Its file has reached its limit, this many bytes.
     Limit(u64),
     /// Its user's captures have used all their portions, this many.
     Quota(u64),

@@ -24,7 +24,7 @@ use crate::sys;
 use crate::table::{Entry, Put, Table};
 use crate::too_long::Replies;
 
-/// Number of learned addresses.
+/// Capacity for learned addresses.
 const ROOM: usize = 16_384;
 /// Most given addresses, and most given neighbours, of a tunnel.
 pub const MAX_GIVEN: usize = 1 << 18;
