@@ -41,13 +41,13 @@ pub unsafe extern "C" fn nmport_mmap(d: *mut PortDesc) -> c_int {
 /// The `i`-th ring offset of a `netmap_if`.
 ///
 /// # Safety
-/// It has that many.
+/// The `netmap_if` has that many.
 unsafe fn ring_ofs(nifp: *const NetmapIf, i: u32) -> isize {
     // SAFETY: the caller's: the offsets follow the structure.
     unsafe { nifp.add(1).cast::<isize>().add(i as usize).read_volatile() }
 }
 
-/// First and last of the `count` rings from `from` on that are bound; (1, 0) when none is.
+/// First and last of the `count` rings from `from` on that are bound; (1, 0) without any.
 ///
 /// # Safety
 /// The `netmap_if` has them.
@@ -60,7 +60,7 @@ unsafe fn bound(nifp: *const NetmapIf, from: u32, count: u32) -> (u16, u16) {
     }
 }
 
-/// Takes back what [`nmport_mmap`] did.
+/// Undoes [`nmport_mmap`].
 ///
 /// # Safety
 /// `d` is a port.
@@ -76,8 +76,7 @@ pub unsafe extern "C" fn nmport_undo_mmap(d: *mut PortDesc) {
     }
 }
 
-/// Copies a frame into a tx ring, the rings taking turns. 0, or -1 when there is no room or the frame is longer than a
-/// ring.
+/// Copies a frame into a tx ring, rings in turn. Returns 0, or -1 without room or for a frame longer than a ring.
 ///
 /// # Safety
 /// `d` is an open port, `buf` has `size` bytes.
