@@ -1,4 +1,4 @@
-//! A bridge between two ports: frames that come in at one leave at the other.
+//! A bridge between two ports: frames received on one leave on the other.
 //!
 //! `cargo run --release -p netvale --example bridge -- vale0:x vale1:x`, with `netvale up` running. Between ports that
 //! share a region, such as a port and its pipes (`vale0:x`, `vale0:x{1`), buffers are swapped and no byte is copied.
@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 
 use netvale::{Interest, Port, RxRing, TxRing, swap_buffers};
 
-/// Moves the frames that are there and find room. Returns whether anything moved.
+/// Moves the available frames for which there is room. Returns whether anything moved.
 fn forward(rx: &mut RxRing, tx: &mut TxRing, frame: &mut [u8]) -> bool {
     let n = rx.space().min(tx.space());
     for k in 0..n {
         let (from, to) = (rx.at(k), tx.at(k));
         let slot = rx.slot(from);
         if !swap_buffers(rx, from, tx, to) {
-            // The regions differ: one copy. A slot never holds more than a buffer.
+            // Separate regions: one copy. A slot never holds more than a buffer.
             let len = rx.read(from, frame);
             tx.mem().write(tx.slot(to).buf_idx, 0, &frame[..len]);
             tx.set_len(to, len as u16, slot.flags);
         }
     }
-    // The sender's slots first: until then the receiver's still name the buffers.
+    // The sender's slots first: until then the receiver's slots still name the same buffers.
     tx.advance(n);
     tx.sync();
     rx.advance(n);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use netvale::{Interest, Port};
 
-/// How long to look for frames before sleeping: longer than a wake-up takes.
+/// Upper bound on polling before sleeping: longer than a wake-up takes.
 const SPIN: Duration = Duration::from_micros(100);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     port.set_spin(SPIN);
     let (mut frames, mut bytes, mut last) = (0u64, 0u64, Instant::now());
     loop {
-        // Fails when the daemon ends; `false` means that no frame came.
+        // Fails when the daemon ends; `false` means that no frame arrived.
         port.wait(Interest::Rx, Some(SECOND))?;
         for ring in port.rx() {
             let n = ring.space();
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 bytes += u64::from(slot.len);
                 frames += u64::from(slot.flags & netvale::slot::NS_MOREFRAG == 0);
             }
-            // The slots go back with the next sync, which `wait` does.
+            // `wait` syncs next, which returns the slots.
             ring.advance(n);
         }
         if last.elapsed() >= SECOND {

@@ -14,26 +14,26 @@ pub use rx::RxRing;
 pub(crate) use tx::TxKind;
 pub use tx::TxRing;
 
-/// A ring that can be waited for.
+/// A ring to wait for.
 trait Awaited {
-    /// What polling it has brought.
+    /// State of its adaptive polling.
     fn spin(&mut self) -> &mut Spin;
 
     /// Whether it is ready, after an update.
     fn look(&mut self) -> bool;
 
-    /// Asks to be woken. Returns whether it is ready already.
+    /// Asks to be woken. Returns whether the ring is ready already.
     fn ask(&mut self) -> bool;
 
-    /// Stops asking. Returns whether there had been a kick.
+    /// Stops asking. Returns whether a kick arrived.
     fn awake(&self) -> bool;
 
     /// Becomes readable on a kick.
     fn fd(&self) -> BorrowedFd<'_>;
 }
 
-/// Polls for up to `most`, as long as that pays, then sleeps for up to `limit` until the ring is ready. Returns whether
-/// it is.
+/// Polls for up to `most`, as long as polling pays, then sleeps for up to `limit` until the ring is ready. Returns
+/// whether it is ready.
 fn wait_on<R: Awaited>(ring: &mut R, most: Duration, limit: Duration) -> bool {
     ring.spin().set_most(most);
     ring.look() || poll_for(ring, R::spin, R::look) || sleep_on(ring, limit)
