@@ -11,8 +11,7 @@ const GUIDE: &str = include_str!("../../../../../docs/guide/observe.md");
 const DASHBOARD: &str = include_str!("../../../../../dist/grafana/netvale.json");
 const ALERTS: &str = include_str!("../../../../../dist/prometheus/netvale.rules.yml");
 
-/// Objective: the page has a row for each family, in their order, with its type, labels, unit and meaning, and no
-/// other.
+/// Objective: the page has exactly one row for each family, in order, with its type, labels, unit and meaning.
 #[test]
 fn page_is_the_table() {
     let rows: Vec<_> = PAGE.lines().filter(|line| line.starts_with("| `netvale_")).collect();
@@ -57,8 +56,7 @@ fn queries_are_documented() {
     all.iter().for_each(|query| are_known("the dashboard", query.as_str().expect("a query")));
 }
 
-/// Objective: names are what Prometheus' naming rules ask for: of the alphabet, with base units, and no family is there
-/// twice.
+/// Objective: names follow Prometheus' naming rules: its alphabet, base units, and no family twice.
 #[test]
 fn names_are_names() {
     let names: BTreeSet<_> = all().map(|family| family.sample()).collect();

@@ -30,8 +30,8 @@ fn frame(len: u32, steps: Vec<TraceStep>) -> TracedFrame {
     TracedFrame { port: "vale0:a".into(), len, head: "0102030405".into(), steps, ..TracedFrame::default() }
 }
 
-/// Objective: samples of a port are numbered, stand for all frames between them, and have as much of a frame as is
-/// asked for.
+/// Objective: a port's samples are numbered, represent all frames between them, and contain the requested length of a
+/// frame.
 #[test]
 fn frames() {
     let (socket, mut agent) = agent();
@@ -49,7 +49,7 @@ fn frames() {
     });
 }
 
-/// Objective: a frame for several ports, one of which dropped it, went to the others.
+/// Objective: a frame for several ports, one of which dropped it, is reported as sent to the others.
 #[test]
 fn where_frames_went() {
     let (_socket, mut agent) = agent();
@@ -62,7 +62,7 @@ fn where_frames_went() {
     assert_eq!(agent.output(&[TraceStep::Link]), Output::Unknown);
 }
 
-/// Objective: counters of all ports are sent, numbered; what is known of a port that is gone is forgotten.
+/// Objective: counters of all ports are sent, numbered; the state of a removed port is forgotten.
 #[test]
 fn counters() {
     let (socket, mut agent) = agent();
