@@ -1,4 +1,4 @@
-//! What the kernel says of a device, as far as mirrors are concerned.
+//! The kernel's description of a device, reduced to the needs of mirrors.
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
@@ -13,19 +13,19 @@ use super::{MARK, vxlan};
 /// A device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Its number.
+    /// Interface index.
     pub index: u32,
     /// Its name.
     pub name: String,
     /// Its kind.
     pub kind: Kind,
-    /// The bridge that it is a port of.
+    /// The bridge whose port it is.
     pub controller: Option<u32>,
     /// Whether it is up.
     pub is_up: bool,
-    /// Whether its bridge takes frames from it.
+    /// Whether its bridge accepts frames from it.
     pub is_open: bool,
-    /// Whether the agent has made it.
+    /// Whether the agent made it.
     pub is_marked: bool,
 }
 
@@ -50,7 +50,7 @@ impl Device {
     }
 }
 
-/// Finds a device by its name.
+/// Finds a device by name.
 pub(super) fn find(netlink: &mut Netlink, name: &str) -> rustix::io::Result<Option<Device>> {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(name.to_owned()));

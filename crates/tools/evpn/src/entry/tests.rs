@@ -7,7 +7,7 @@ use super::*;
 /// Kind and value.
 type Attribute<'a> = (u16, &'a [u8]);
 
-/// A neighbour message as the kernel sends it: header, `ndmsg`, attributes.
+/// A neighbour message as sent by the kernel: header, `ndmsg`, attributes.
 fn message(kind: u16, family: u8, device: u32, state: u16, flags: u8, attributes: &[Attribute<'_>]) -> Vec<u8> {
     let mut body = vec![family, 0, 0, 0];
     body.extend(device.to_ne_bytes());
@@ -44,7 +44,8 @@ const LLADDR: u16 = 2;
 const MASTER: u16 = 9;
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
-/// Objective: what zebra puts on a VXLAN device (8.4.4 on Linux 6.18: these flags and states) is read as it is meant.
+/// Objective: entries that zebra puts on a VXLAN device (8.4.4 on Linux 6.18: these flags and states) are read
+/// correctly.
 #[test]
 fn of_zebra() {
     let (vtep, master) = ([10, 0, 0, 2], 7u32.to_ne_bytes());
@@ -72,7 +73,7 @@ fn of_zebra() {
     assert_eq!(all(&bytes), expected.map(Some));
 }
 
-/// Objective: the devices' own addresses, groups, and VTEPs that none can have are no entries; a local neighbour is.
+/// Objective: the devices' own addresses, groups, and impossible VTEPs are no entries; a local neighbour is.
 #[test]
 fn left_out() {
     let master: Attribute<'_> = (MASTER, &[7, 0, 0, 0]);
@@ -97,8 +98,7 @@ fn left_out() {
 }
 
 proptest! {
-    /// Objective: whatever bytes come, reading them ends, without a panic; what is read can be one station's and one
-    /// host's.
+    /// Objective: parsing any bytes ends without a panic; any entry read is a possible station's or host's.
     #[test]
     fn any_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 16u16..32, family in prop_oneof![Just(2u8), Just(7), Just(10)]) {
         if bytes.len() >= 17 {
@@ -112,7 +112,7 @@ proptest! {
         }
     }
 
-    /// Objective: the same of messages that are whole, with attributes of any kind and length.
+    /// Objective: the same for well-formed messages with attributes of any kind and length.
     #[test]
     fn any_attributes(family in prop_oneof![Just(2u8), Just(7), Just(10)], state: u16, flags: u8,
         attributes in proptest::collection::vec((0u16..17, proptest::collection::vec(any::<u8>(), 0..20)), 0..6)) {
