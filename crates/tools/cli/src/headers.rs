@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use netvale_wire::layers::{SCTP, TCP, UDP};
 use netvale_wire::{Layers, ethernet};
 
-/// Addresses and ports, as far as they are known.
+/// Addresses and ports, as far as known.
 pub fn of(head: &[u8]) -> String {
     let Ok(ether) = ethernet::Header::parse(head) else { return "no Ethernet header".to_owned() };
     let macs = format!("{} > {}", ether.src(), ether.dst());

@@ -27,7 +27,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// The switches and ports; the object of `--json`.
+/// The object of `--json`: the switches and ports.
 #[derive(Debug, Default, Serialize)]
 struct Listing {
     switches: Vec<SwitchInfo>,
@@ -81,7 +81,7 @@ impl From<PortDetails> for PortSums {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, or there is no such switch.
+/// No daemon answers, or the switch does not exist.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let mut daemon = ctx.daemon()?;
     let mut switches = daemon.ask(Client::switches)?;
@@ -107,7 +107,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Joins by name. A port that came between the two questions has no counters yet.
+/// Joins by name. A port added between the two requests has no counters yet.
 fn with_counters(infos: Vec<PortInfo>, mut stats: AllStats) -> Vec<Port> {
     let mut counters = |name: &str| {
         let found = stats.ports.iter().position(|port| port.name == name);
@@ -209,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: columns are aligned, what a port lacks is a dash, and counters go with their port.
+    /// Objective: columns are aligned, a missing value is a dash, and counters go with their port.
     #[test]
     fn table() {
         let switch =
@@ -248,7 +248,7 @@ vale0:b  1000   77    5  it is gone
         assert_eq!(text, expected);
     }
 
-    /// Objective: a fresh daemon's list says what to do next.
+    /// Objective: a fresh daemon's list suggests the next step.
     #[test]
     fn empty() {
         assert!(render(&Listing::default(), None).contains("netvale attach"));

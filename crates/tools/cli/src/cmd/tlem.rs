@@ -1,4 +1,4 @@
-//! `netvale tlem`: join two ports by a link that is emulated, with the options of netmap's tlem.
+//! `netvale tlem`: joins two ports by an emulated link, with the options of netmap's tlem.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -66,7 +66,7 @@ Examples:
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The options are none of tlem's, or a port cannot be opened.
+/// An option is not tlem's, or a port cannot be opened.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let [a, b] = &args.interface[..] else {
         return Err(CliError::usage("tlem joins two ports", "give -i twice"));
@@ -104,7 +104,7 @@ fn links(args: &Args) -> Result<[UnderWay; 2], CliError> {
     Ok([UnderWay::new(forth, args.seed), UnderWay::new(back, args.seed.wrapping_add(1))])
 }
 
-/// Takes what has come, and sends what is due. Returns what was sent.
+/// Takes received frames, and sends those that are due. Returns the frames sent.
 fn round(link: &mut UnderWay, rx: &mut [RxRing], tx: &mut [TxRing], burst: u32, begun: Instant) -> Moved {
     let now = begun.elapsed().as_nanos() as u64;
     for rx in rx {

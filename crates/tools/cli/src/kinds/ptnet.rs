@@ -38,7 +38,7 @@ mod tests {
     use super::super::installed::sample;
     use super::*;
 
-    /// Objective: a ptnet device has all its vectors; by vfio-user, a QEMU that does not know that is named.
+    /// Objective: a ptnet device has all its vectors; a QEMU without vfio-user gets a note.
     #[test]
     fn ptnet() {
         let info = PtnetInfo { path: "/run/s".into(), vectors: 5, ..PtnetInfo::default() };

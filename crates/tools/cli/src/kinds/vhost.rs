@@ -48,12 +48,12 @@ fn qemu(v: &VhostInfo, memory: &str, installed: Installed) -> String {
     )
 }
 
-/// What a guest's interface has unless it is told otherwise.
+/// A guest interface's MTU by default.
 const ORDINARY_MTU: u32 = 1500;
 
 fn libvirt(v: &VhostInfo, memory: &str) -> String {
     let (path, mac, pairs) = (&v.path, v.mac, v.pairs);
-    // libvirt sets the MTU of the host's interface, which this kind does not have, and fails; the guest sets its own.
+    // libvirt sets the MTU of the host's interface, which this kind lacks, and fails; the guest sets its own.
     let mtu = if v.mtu == ORDINARY_MTU {
         String::new()
     } else {
@@ -93,7 +93,7 @@ mod tests {
         VhostInfo { path: "/run/s".into(), client, pairs, mac, mtu: 1500 }
     }
 
-    /// Objective: what a program needs is there: shared memory, the socket, who listens, queues.
+    /// Objective: the arguments contain everything necessary: shared memory, the socket, the listening side, queues.
     #[test]
     fn what_is_needed() {
         let arguments =
@@ -117,8 +117,8 @@ mod tests {
         assert_eq!(arguments(Vmm::Uml, &info(1, false), ""), "virtio_uml.device=/run/s:1");
     }
 
-    /// Objective: an old QEMU without KVM gets a device without vectors, whatever its queues, and its owner is told;
-    /// one that is managed by libvirt is told what its guest needs. Nobody else is told anything.
+    /// Objective: an old QEMU without KVM gets a device without vectors, for any number of queues, and its owner gets a
+    /// note; so does the owner of a guest under libvirt. Others get none.
     #[test]
     fn old_without_kvm() {
         for pairs in [1, 4] {

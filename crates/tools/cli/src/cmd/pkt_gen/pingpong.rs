@@ -12,9 +12,9 @@ use super::sender::SEQUENCE_AT;
 use super::{Job, SPIN, pin};
 use crate::{CliError, out};
 
-/// The longest wait for an answer before the next frame is sent.
+/// Maximum wait for an answer before the next frame is sent.
 const LOST: Duration = Duration::from_millis(500);
-/// Number of looks between two checks for Ctrl-C and the daemon.
+/// Number of polls between two checks for Ctrl-C and the daemon.
 const LOOKS: u32 = 1 << 16;
 
 #[derive(Serialize)]
@@ -66,10 +66,10 @@ fn histogram() -> Result<Histogram<u64>, CliError> {
         .map_err(|e| CliError::failed(format!("cannot make a histogram: {e}"), "report it"))
 }
 
-/// Sends a frame, waits for its echo, and so on.
+/// Sends a frame, waits for its echo, and repeats.
 ///
 /// # Errors
-/// Bad addresses; the daemon is gone.
+/// Bad addresses; the daemon has ended.
 pub fn ping(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
     let (mut tx, mut rx) = (first(tx)?, first(rx)?);
     let mut source = Source::new(job.args, 0)?;
@@ -107,7 +107,7 @@ pub fn ping(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -
     Line::new("sum", &all, lost).print(job.args.json)
 }
 
-/// Between two looks: polls and sleeps as the options say. Returns whether it may have slept.
+/// Polls or sleeps as the options say. Returns whether it may have slept.
 fn rest(job: &Job<'_>, rx: &mut RxRing, limit: Duration) -> bool {
     if !job.args.poll {
         rx.wait(if job.args.sleep { Duration::ZERO } else { SPIN }, limit);
@@ -115,7 +115,7 @@ fn rest(job: &Job<'_>, rx: &mut RxRing, limit: Duration) -> bool {
     !job.args.poll
 }
 
-/// Waits for the echo of `number`. Other frames are read and forgotten.
+/// Waits for the echo of `number`. Other frames are discarded.
 fn echo(job: &Job<'_>, rx: &mut RxRing, number: u64, start: Instant) -> Option<Duration> {
     let mut looks = 0u32;
     loop {
@@ -137,10 +137,10 @@ fn echo(job: &Job<'_>, rx: &mut RxRing, number: u64, start: Instant) -> Option<D
     }
 }
 
-/// Sends back what comes, its Ethernet addresses swapped.
+/// Returns received frames, with their Ethernet addresses swapped.
 ///
 /// # Errors
-/// The daemon is gone.
+/// The daemon has ended.
 pub fn pong(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
     let (mut tx, mut rx) = (first(tx)?, first(rx)?);
     pin(job.args, 0);

@@ -14,10 +14,10 @@ use crate::{CliError, out};
 /// The time without a frame after which -W stops a receiver.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Receives on each ring from a thread of its own.
+/// Receives on each ring, each from its own thread.
 ///
 /// # Errors
-/// The daemon is gone.
+/// The daemon has ended.
 pub fn run(job: &Job<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
     let counts: Vec<Counts> = rings.iter().map(|_| Counts::default()).collect();
     let (gaps, reordered) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -50,9 +50,9 @@ pub fn run(job: &Job<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn Fn() 
 struct Receiver<'a> {
     job: &'a Job<'a>,
     ring: RxRing,
-    /// Bytes of a frame whose last slot has not come yet.
+    /// Bytes of a frame whose last slot is still missing.
     partial: u64,
-    /// Sequence number expected next.
+    /// The next expected sequence number.
     next: u64,
 }
 
@@ -83,7 +83,7 @@ impl Receiver<'_> {
         let _ = self.ring.sync();
     }
 
-    /// Examines a frame's bytes as the options ask.
+    /// Examines a frame's bytes as requested by the options.
     #[inline]
     fn look(&mut self, i: u32, order: Option<(&AtomicU64, &AtomicU64)>) {
         let args = self.job.args;
@@ -109,7 +109,7 @@ impl Receiver<'_> {
                 .chunks(16)
                 .map(|c| c.iter().map(|b| format!("{b:02x} ")).collect::<String>() + "\n")
                 .collect();
-            // A reader that went away ends the program through the reporter.
+            // A reader that has closed ends the program through the reporter.
             let _ = out::text(hex);
         }
     }

@@ -1,13 +1,13 @@
-//! What workers did with their time, from two readings. Pure.
+//! The workers' time, from two readings. Pure.
 
 use netvale_control::types::{AllStats, WorkerStats};
 
-/// A worker's time in percent, and how it stands.
+/// A worker's time in percent, and its own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shares {
-    /// What the worker says of itself.
+    /// The worker's counters.
     pub worker: WorkerStats,
-    /// Forwarding, but for the time that it lost.
+    /// Forwarding, less lost time.
     pub busy: f64,
     /// While other threads had its CPU.
     pub lost: f64,
@@ -45,7 +45,7 @@ pub fn between(earlier: &AllStats, later: &AllStats) -> Vec<Shares> {
 mod tests {
     use super::*;
 
-    /// Objective: each part of a worker's time is in one place, and together they are all of it.
+    /// Objective: the parts of a worker's time do not overlap, and add up to the whole.
     #[test]
     fn parts() {
         let sample = |seconds: u64| {
