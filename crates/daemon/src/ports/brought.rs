@@ -1,4 +1,4 @@
-//! Regions in a file passed by a client (netmap's extmem).
+//! Regions brought by a client, in a file of its own (netmap's extmem).
 //!
 //! The file stays the client's: it may write, punch or truncate it at any time, and the file system may make reads
 //! arbitrarily slow. So only memory files are accepted, and their mapping is watched ([`netvale_mem::watch`]).

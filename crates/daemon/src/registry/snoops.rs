@@ -1,4 +1,4 @@
-//! Multicast group membership of each snooping switch.
+//! Snoops: the multicast group membership of each snooping switch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};

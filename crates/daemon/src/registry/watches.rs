@@ -1,4 +1,4 @@
-//! Watched ports of each monitor.
+//! Watches: the ports that each monitor watches.
 
 use std::collections::BTreeMap;
 
