@@ -83,7 +83,8 @@ mod tests {
 
     /// Returns every line, and whether the stream ended in an error.
     fn read<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, bool) {
-        let (mut lines, mut out) = (Lines::new(LIMIT), Vec::new());
+        let mut lines = Lines::new(LIMIT);
+        let mut out = Vec::new();
         for chunk in chunks {
             lines.push(chunk);
             loop {

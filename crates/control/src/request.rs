@@ -180,7 +180,8 @@ mod tests {
     use serde_json::json;
 
     fn all() -> Vec<Request> {
-        let (switch, port) = ("vale0".to_owned(), "a".to_owned());
+        let switch = "vale0".to_owned();
+        let port = "a".to_owned();
         let options = PortOptions { rings: 2, mtu: Some(9000), repeat: true, speed: Some(0.5), ..Default::default() };
         vec![
             Request::Version,

@@ -114,7 +114,8 @@ impl Connection {
             };
             if let Some(error) = end {
                 append(&mut out.bytes, Some(Answer::One(failure(Value::Null, error))));
-                (self.closed, out.close) = (true, true);
+                self.closed = true;
+                out.close = true;
                 break;
             }
         }

@@ -14,7 +14,8 @@ pub struct Caller {
 impl Caller {
     /// The daemon itself as the caller, for the ports of its configuration.
     pub fn daemon() -> Caller {
-        let (uid, pid) = (rustix::process::getuid().as_raw(), rustix::process::getpid().as_raw_nonzero().get());
+        let uid = rustix::process::getuid().as_raw();
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
         Caller { client: 0, uid, pid }
     }
 }

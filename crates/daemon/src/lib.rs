@@ -115,7 +115,8 @@ const ENDING_LIMIT: Duration = Duration::from_secs(5);
 /// [`StartError`] if the daemon cannot start. A daemon that serves does not fail.
 pub fn run(config: Config) -> Result<(), StartError> {
     system::freed::keep_limits();
-    let (dir, user) = (config.run_dir.clone(), other_user(&config)?);
+    let dir = config.run_dir.clone();
+    let user = other_user(&config)?;
     let place = Place::take(&config, &dir)?;
     let signals = signals(&config)?;
     raise_limits();

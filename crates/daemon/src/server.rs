@@ -141,7 +141,9 @@ impl Server {
         let links = iface::news().ok();
         links.iter().try_for_each(|links| add(links.as_fd(), LINKS))?;
         let reserve = Some(rustix::io::fcntl_dupfd_cloexec(&epoll, 0)?);
-        let (clients, next, watchdog) = (HashMap::new(), FIRST_CLIENT, Watchdog::find());
+        let clients = HashMap::new();
+        let next = FIRST_CLIENT;
+        let watchdog = Watchdog::find();
         Ok(Server {
             daemon,
             listeners,
@@ -209,7 +211,8 @@ impl Server {
     /// Does periodic work. Returns the time until the next call.
     fn tick(&mut self) -> Duration {
         let now = Instant::now();
-        let (watchdog, workers) = (&mut self.watchdog, self.daemon.workers.all());
+        let watchdog = &mut self.watchdog;
+        let workers = self.daemon.workers.all();
         let go_on = |limit| workers.iter().all(|worker| worker.goes_on(now, limit));
         let watchdog = watchdog.as_mut().map_or(Duration::MAX, |watchdog| watchdog.tick(now, go_on));
         let counters = self.keep_counters(now);
@@ -379,7 +382,8 @@ impl Server {
 
     fn serve(&mut self, id: u64) {
         let Some((client, caller)) = self.clients.get_mut(&id) else { return };
-        let (caller, mut shutdown) = (*caller, false);
+        let caller = *caller;
+        let mut shutdown = false;
         let keep = match client {
             Client::Attach { fd, holds } => opening::serve(&mut self.daemon, fd, holds, caller),
             Client::Control { fd, conn, unsent, ended } => {
@@ -395,7 +399,8 @@ impl Server {
         if shutdown {
             tracing::info!(uid = caller.uid, pid = caller.pid, "asked to end");
             self.tell_ending("asked for");
-            (self.running, self.is_asked_to_end) = (false, true);
+            self.running = false;
+            self.is_asked_to_end = true;
         }
         if !keep || self.is_unread(id) {
             self.hang_up(id);

@@ -149,11 +149,13 @@ impl AttachReply {
             2 => Role::Monitor,
             _ => return Err(BadMessage::Field("role")),
         };
-        let (tx_rings, rx_rings) = (m.tx_rings.get(), m.rx_rings.get());
+        let tx_rings = m.tx_rings.get();
+        let rx_rings = m.rx_rings.get();
         if tx_rings.saturating_add(rx_rings) > MAX_PORT_RINGS {
             return Err(BadMessage::Field("number of rings"));
         }
-        let (tx_bound, rx_bound) = (bound(m.tx_bound, tx_rings)?, bound(m.rx_bound, rx_rings)?);
+        let tx_bound = bound(m.tx_bound, tx_rings)?;
+        let rx_bound = bound(m.rx_bound, rx_rings)?;
         if tx_bound.len() + rx_bound.len() > MAX_RINGS {
             return Err(BadMessage::Field("number of bound rings"));
         }

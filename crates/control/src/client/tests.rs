@@ -259,7 +259,8 @@ fn events() {
     client.subscribe(SubscribeParams::default()).unwrap();
     assert_eq!(client.switches().unwrap(), []);
     let mut next = |limit| client.next_event(limit).map(|event| event.map(|event| event.sequence));
-    let (long, short) = (Duration::from_secs(10), Duration::from_millis(5));
+    let long = Duration::from_secs(10);
+    let short = Duration::from_millis(5);
     for sequence in 1..=4 {
         assert_eq!(next(long).unwrap(), Some(sequence));
     }

@@ -46,7 +46,8 @@ impl<'de> Visitor<'de> for Keys {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PortOptions, A::Error> {
-        let (mut options, mut seen) = (PortOptions::default(), Vec::new());
+        let mut options = PortOptions::default();
+        let mut seen = Vec::new();
         while let Some(option) = map.next_key_seed(Key(self.0))? {
             if seen.contains(&option.key) {
                 return Err(Error::duplicate_field(option.key));

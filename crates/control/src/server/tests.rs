@@ -89,7 +89,8 @@ fn errors() {
 /// Objective: bytes that are not UTF-8 are a parse error, and the connection stays open.
 #[test]
 fn not_utf8() {
-    let (mut connection, mut fake) = (Connection::default(), Fake::default());
+    let mut connection = Connection::default();
+    let mut fake = Fake::default();
     let out = connection.feed(b"{\"jsonrpc\":\"2.0\",\"id\":\"\xff\",\"method\":\"version\"}\n", &mut fake);
     assert!(!out.close && String::from_utf8(out.bytes).unwrap().contains("-32700"));
     let out = connection.feed(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"version\"}\r\n", &mut fake);
@@ -126,7 +127,8 @@ fn batches() {
 /// Objective: a line that is too long is answered by an error and ends the connection; earlier requests are executed.
 #[test]
 fn long_line() {
-    let (mut connection, mut fake) = (Connection::default(), Fake::default());
+    let mut connection = Connection::default();
+    let mut fake = Fake::default();
     let mut bytes = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"version\"}\n".to_vec();
     bytes.resize(bytes.len() + MAX_REQUEST_LINE + 1, b' ');
     let out = connection.feed(&bytes, &mut fake);
@@ -173,8 +175,10 @@ proptest! {
     /// Objective: no bytes cause a panic, every answer is a line of JSON, and the pieces of the bytes do not matter.
     #[test]
     fn any_bytes(bytes in bytes(), size in 1..50usize) {
-        let (mut whole, mut cut) = (Connection::default(), Connection::default());
-        let (mut asked, mut asked_cut) = (Fake::default(), Fake::default());
+        let mut whole = Connection::default();
+        let mut cut = Connection::default();
+        let mut asked = Fake::default();
+        let mut asked_cut = Fake::default();
         let out = whole.feed(&bytes, &mut asked);
         let mut pieces = Vec::new();
         for chunk in bytes.chunks(size) {

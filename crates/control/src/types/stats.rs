@@ -174,7 +174,8 @@ impl Latency {
     /// The bounds of parts, in nanoseconds: 1, 2 and 5 of each power of ten from 500 ns to 1 s.
     pub const BOUNDS_NS: [u64; 20] = {
         let mut bounds = [500; 20];
-        let (mut i, mut ten) = (1, 1_000);
+        let mut i = 1;
+        let mut ten = 1_000;
         while i < bounds.len() {
             bounds[i] = ten * [5, 1, 2][i % 3];
             if i % 3 == 0 {

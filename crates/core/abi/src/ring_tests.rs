@@ -120,7 +120,8 @@ fn errors_name_the_rule_that_was_broken() {
 
 #[test]
 fn a_fresh_tx_ring_takes_all_but_one_slot() {
-    let (n, tail) = (8, 7);
+    let n = 8;
+    let tail = 7;
     assert_eq!(ring_space(0, tail, n), n - 1);
     assert_eq!(tx_check(tail, tail, 0, tail, n), Ok(tail));
     assert!(tx_check(tail, 0, 0, tail, n).is_err());

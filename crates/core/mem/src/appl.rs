@@ -124,7 +124,8 @@ impl AppRing {
     /// Index of the slot `k` after `head`; `k` is at most the ring's size.
     #[inline]
     pub fn at(&self, k: u32) -> u32 {
-        let (i, n) = (self.head + k, self.num_slots());
+        let i = self.head + k;
+        let n = self.num_slots();
         if i >= n { i - n } else { i }
     }
 
@@ -210,7 +211,9 @@ impl AppRing {
 
     #[inline]
     fn take_header(&mut self) {
-        let (n, published, tail) = (self.num_slots(), self.side.csb.head(), self.side.csb.hwtail());
+        let n = self.num_slots();
+        let published = self.side.csb.head();
+        let tail = self.side.csb.hwtail();
         self.published = if published < n { published } else { 0 };
         self.tail = if tail < n { tail } else { self.published };
         let (head, cur, _) = self.side.ring.indices();
@@ -262,7 +265,9 @@ impl AppRing {
     pub fn resume(&mut self) {
         let head = self.side.csb.head();
         if head < self.num_slots() {
-            (self.head, self.cur, self.published) = (head, head, head);
+            self.head = head;
+            self.cur = head;
+            self.published = head;
         }
         let _ = self.refresh();
     }
@@ -397,7 +402,8 @@ mod tests {
     #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
     fn kicks_only_when_armed() {
         let p = port(8);
-        let (to_host, to_app) = (bell(), bell());
+        let to_host = bell();
+        let to_app = bell();
         let mut app = AppRing::new(p.tx[0].clone(), Dir::Tx, to_host.try_clone().unwrap());
         let mut host = HostTx::new(p.tx[0].clone(), to_app.try_clone().unwrap());
         host.disarm();

@@ -53,10 +53,12 @@ unsafe fn ends<T: Copy, const N: usize>(src: *const u8, dst: *mut u8, len: usize
     let size = size_of::<[T; N]>();
     // SAFETY: size <= len, so [0, size) and [len - size, len) both lie inside [0, len); no access needs an alignment.
     unsafe {
-        let (first, last) = (src.cast::<T>(), src.add(len - size).cast::<T>());
+        let first = src.cast::<T>();
+        let last = src.add(len - size).cast::<T>();
         let first: [T; N] = std::array::from_fn(|i| first.add(i).read_unaligned());
         let last: [T; N] = std::array::from_fn(|i| last.add(i).read_unaligned());
-        let (to, to_last) = (dst.cast::<T>(), dst.add(len - size).cast::<T>());
+        let to = dst.cast::<T>();
+        let to_last = dst.add(len - size).cast::<T>();
         for i in 0..N {
             to.add(i).write_unaligned(first[i]);
             to_last.add(i).write_unaligned(last[i]);

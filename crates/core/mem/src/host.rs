@@ -172,7 +172,8 @@ impl HostRx {
     /// Continues at the indices in the ring's status block. The ring must not be in use yet.
     #[must_use]
     pub fn going_on(self) -> Self {
-        let (ring, csb) = (&self.side.ring, &self.side.csb);
+        let ring = &self.side.ring;
+        let csb = &self.side.csb;
         HostRx { leases: Leases::continued(ring.num_slots(), csb.hwcur(), csb.hwtail()), ..self }
     }
 

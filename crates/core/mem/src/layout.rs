@@ -106,7 +106,8 @@ pub const fn ring_bytes(slots: u32) -> u32 {
 
 /// Rounds `bytes` (below 2⁶³) up to whole cache lines; saturates at the largest object size.
 const fn lines(bytes: u64) -> u32 {
-    let (bytes, most) = (bytes.next_multiple_of(LINE), u32::MAX as u64 / LINE * LINE);
+    let bytes = bytes.next_multiple_of(LINE);
+    let most = u32::MAX as u64 / LINE * LINE;
     if bytes > most { most as u32 } else { bytes as u32 }
 }
 

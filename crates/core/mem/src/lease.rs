@@ -61,7 +61,9 @@ impl Leases {
     /// `consumed`, and sees those before `tail`. Both are slot indices that a peer may have written.
     pub fn continued(slots: u32, consumed: u32, tail: u32) -> Self {
         let this = Self::new(slots);
-        let (slots, consumed, tail) = (this.slots, u64::from(consumed) % this.slots, u64::from(tail) % this.slots);
+        let slots = this.slots;
+        let consumed = u64::from(consumed) % this.slots;
+        let tail = u64::from(tail) % this.slots;
         let published = consumed + (tail + slots - consumed) % slots;
         this.consumed.store(consumed, Ordering::Relaxed);
         this.published.store(published, Ordering::Relaxed);

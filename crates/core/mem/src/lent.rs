@@ -284,7 +284,8 @@ impl<T, M: Mode> Lent<T, M> {
     fn wait(&self) -> Result<(), Away> {
         let mut wait = WaitLimit::of_worker(GLANCE);
         loop {
-            let (recall, users) = (self.recall.load(Ordering::SeqCst), self.users.load(Ordering::SeqCst));
+            let recall = self.recall.load(Ordering::SeqCst);
+            let users = self.users.load(Ordering::SeqCst);
             let is_for_control = recall & WANTED != 0 || users & CONTROL != 0;
             if !is_for_control {
                 match self.step_in() {

@@ -137,7 +137,8 @@ impl Mapping {
     /// mmap(2).
     pub fn joined(first: (BorrowedFd<'_>, u64, usize), second: (BorrowedFd<'_>, usize)) -> rustix::io::Result<Self> {
         const HUGE: usize = 2 << 20;
-        let ((file, offset, len), (behind, rest)) = (first, second);
+        let (file, offset, len) = first;
+        let (behind, rest) = second;
         let too_much = rustix::io::Errno::NOMEM;
         let size = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
         if len == 0 || offset.checked_add(len as u64).is_none_or(|end| end > size) || !len.is_multiple_of(4096) {
@@ -150,7 +151,8 @@ impl Mapping {
         // SAFETY: a new mapping at an address of the kernel's choice overlaps none of our mappings.
         let reserved = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), flags)? };
         let before = reserved.align_offset(HUGE);
-        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: 0 <= before < HUGE and all + HUGE = room, so the parts cut off at both ends, and the mappings
         // between, lie in the reservation, which no other code knows yet. The kernel has moved no byte of it.
         let mapped = unsafe {
@@ -175,7 +177,8 @@ impl Mapping {
     #[must_use]
     pub fn watched(mut self) -> Self {
         if self.backing == Backing::Mmap {
-            let (start, len) = (self.whole.0.as_ptr() as usize, self.whole.1);
+            let start = self.whole.0.as_ptr() as usize;
+            let len = self.whole.1;
             // SAFETY: this mapping, reached by raw pointers only; `drop` ends the watch before it unmaps it.
             self.watch = Some(unsafe { Watch::new(start, len) });
         }

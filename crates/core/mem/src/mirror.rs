@@ -57,16 +57,23 @@ impl Mirror {
     fn copy_to(&mut self, named: u32, of: &RingSide, first: u32, count: u32) {
         if self.named != named {
             let ring = self.places.ring(&self.map, named - 1, of.ring.num_slots());
-            (self.named, self.ring, self.begun, self.lost) = (named, ring, 0, false);
+            self.named = named;
+            self.ring = ring;
+            self.begun = 0;
+            self.lost = false;
         }
         let Some(to) = self.ring.clone() else { return };
-        let (n, start, tail) = (to.ring.num_slots(), to.csb.head(), to.csb.hwtail());
+        let n = to.ring.num_slots();
+        let start = to.csb.head();
+        let tail = to.csb.hwtail();
         if start >= n || tail >= n {
             return;
         }
         self.begun = self.begun.min(ring_space(start, tail, n));
-        let (mut whole, mut at) = (start, (start + self.begun) % n);
-        let (mask, size) = (of.ring.offset_mask(), of.ring.buf_size());
+        let mut whole = start;
+        let mut at = (start + self.begun) % n;
+        let mask = of.ring.offset_mask();
+        let size = of.ring.buf_size();
         let mut from = first;
         for _ in 0..count {
             let slot = of.ring.slot_word(from);
@@ -76,7 +83,9 @@ impl Mirror {
             from = of.ring.next(from);
             if self.lost || at == tail {
                 // Drops the whole frame, not only its end.
-                (self.lost, self.begun, at) = (more != 0, 0, whole);
+                self.lost = more != 0;
+                self.begun = 0;
+                at = whole;
                 continue;
             }
             let place = to.ring.slot_word(at).buf_idx;
@@ -86,7 +95,8 @@ impl Mirror {
             at = to.ring.next(at);
             self.begun += 1;
             if more == 0 {
-                (whole, self.begun) = (at, 0);
+                whole = at;
+                self.begun = 0;
             }
         }
         to.csb.publish_head(whole, whole);
@@ -108,7 +118,8 @@ mod tests {
     fn pair(slots: u32) -> Pair {
         let region = Region::private(RegionSizes::for_port(4, slots, 128, 0, 0)).unwrap();
         let shape = |tx_rings| PortShape { tx_rings, rx_rings: 0, tx_slots: slots, rx_slots: slots };
-        let (port, to) = (region.port(shape(1)).unwrap(), region.port(shape(1)).unwrap());
+        let port = region.port(shape(1)).unwrap();
+        let to = region.port(shape(1)).unwrap();
         let mirror = Mirror::new(region.mapping(), region.places(), Moment::Passing);
         Pair { port, to, mirror }
     }
@@ -133,7 +144,9 @@ mod tests {
         /// Lengths of the copies that the host finds and returns.
         fn take(&self) -> Vec<u16> {
             let side = &self.to.tx[0];
-            let (mut at, head, mut found) = (side.csb.hwcur(), side.csb.head(), Vec::new());
+            let mut at = side.csb.hwcur();
+            let head = side.csb.head();
+            let mut found = Vec::new();
             while at != head {
                 let slot = side.ring.slot_word(at);
                 let mut first = [0];

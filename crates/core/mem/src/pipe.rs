@@ -127,7 +127,8 @@ impl PipeTx {
     /// Index of the slot `k` after `head`.
     #[inline]
     pub fn at(&self, k: u32) -> u32 {
-        let (i, n) = (self.head + k, self.own.ring.num_slots());
+        let i = self.head + k;
+        let n = self.own.ring.num_slots();
         if i >= n { i - n } else { i }
     }
 
@@ -180,7 +181,8 @@ impl PipeTx {
     /// Reads the receiver's `head` once. A value outside its slots is ignored, and gives no room.
     #[inline]
     fn look(&mut self) -> bool {
-        let (ring, head) = (&self.own.ring, self.peer.csb.head());
+        let ring = &self.own.ring;
+        let head = self.peer.csb.head();
         if head == self.released {
             return false;
         }
@@ -188,7 +190,8 @@ impl PipeTx {
         if head >= ring.num_slots() || from(head) > from(self.moved) {
             return false;
         }
-        (self.released, self.tail) = (head, ring.prev(head));
+        self.released = head;
+        self.tail = ring.prev(head);
         true
     }
 
@@ -258,7 +261,8 @@ mod tests {
 
     fn ends(slots: u32) -> (PortMem, PipeTx, AppRing) {
         let port = port(slots, slots);
-        let (a, b) = (port.tx[0].clone(), port.rx[0].clone());
+        let a = port.tx[0].clone();
+        let b = port.rx[0].clone();
         let mut tx = PipeTx::new(a, b.clone(), Doorbell::new().unwrap()).unwrap();
         tx.resume();
         let rx = AppRing::new(b, Dir::Rx, Doorbell::new().unwrap());
@@ -298,7 +302,8 @@ mod tests {
     #[test]
     fn room_follows_the_receiver() {
         let (port, mut tx, mut rx) = ends(8);
-        let (mut seq, mut sent) = (1, Sent::new());
+        let mut seq = 1;
+        let mut sent = Sent::new();
         fill(&mut tx, 7, &mut seq, |_| false, &mut sent);
         assert_eq!((tx.sync(), tx.space()), (7, 0));
         assert_eq!(port.tx[0].ring.indices(), (7, 7, 7));
@@ -334,7 +339,8 @@ mod tests {
     #[test]
     fn frames_are_shown_whole() {
         let (_port, mut tx, mut rx) = ends(8);
-        let (mut seq, mut sent) = (1, Sent::new());
+        let mut seq = 1;
+        let mut sent = Sent::new();
         let mut put = |tx: &mut PipeTx, more| {
             fill(tx, 1, &mut seq, |_| more, &mut sent);
             (tx.sync(), tx.space())
@@ -381,7 +387,8 @@ mod tests {
             let (port, mut tx, mut rx) = ends(slots);
             let before = named_bufs(&port);
             let mut sent = Sent::new();
-            let (mut seq, mut known) = (1u16, 0);
+            let mut seq = 1u16;
+            let mut known = 0;
             for (send, n) in ops {
                 if send {
                     prop_assert_eq!(tx.space(), slots - 1 - known);

@@ -197,7 +197,8 @@ impl Region {
     ) -> Result<Arc<Self>, RegionError> {
         let layout = Layout::in_room(sizes, room)?;
         let memory = |source| RegionError::Memory { bytes: layout.total, source };
-        let (len, csb_len) = (usize::try_from(room), layout.total - room);
+        let len = usize::try_from(room);
+        let csb_len = layout.total - room;
         let len = len.map_err(|_| memory(rustix::io::Errno::NOMEM))?;
         let (csb, csb_map, _) = sealed_memfd(name, csb_len, Pages::Ordinary).map_err(memory)?;
         let map = Mapping::joined((file.as_fd(), offset, len), (csb.as_fd(), csb_map.len())).map_err(memory)?;
@@ -355,7 +356,8 @@ impl Region {
     }
 
     fn check_slots(&self, slots: u32) -> Result<(), RegionError> {
-        let (least, most) = (*RING_SLOTS_RANGE.start(), self.layout.max_slots().min(*RING_SLOTS_RANGE.end()));
+        let least = *RING_SLOTS_RANGE.start();
+        let most = self.layout.max_slots().min(*RING_SLOTS_RANGE.end());
         if slots < least || slots > most {
             return Err(RegionError::Slots { slots, least, most });
         }

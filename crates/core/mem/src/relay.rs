@@ -74,7 +74,8 @@ impl RelayEnd {
     /// First slot that the application has not released, according to its current `head`. A head outside its slots is
     /// ignored.
     fn head(&self) -> u32 {
-        let (n, head) = (self.side.ring.num_slots(), self.side.csb.head());
+        let n = self.side.ring.num_slots();
+        let head = self.side.csb.head();
         let from = |i| ring_space(self.released, i, n);
         if head < n && from(head) <= from(self.hwtail) { head } else { self.released }
     }
@@ -141,7 +142,8 @@ pub struct Relay {
 impl Relay {
     /// Creates a relay; `None` if the rings do not share their buffers, or differ in size.
     pub fn new(from: HostTx, to: RelayEnd) -> Option<Relay> {
-        let (tx, rx) = (&from.side().ring, &to.side.ring);
+        let tx = &from.side().ring;
+        let rx = &to.side.ring;
         let fit = tx.shares_buffers_with(rx) && tx.num_slots() == rx.num_slots();
         let tail = from.side().csb.hwtail().min(tx.num_slots() - 1);
         fit.then_some(Relay { from, to, tail })
@@ -196,7 +198,8 @@ impl Relay {
     /// The sender's tail once everything before `at` is taken, and everything before `head` is released at the other
     /// end. The sender's slots stay its own.
     fn tail(&self, at: u32, head: u32) -> u32 {
-        let (n, free) = (self.from.side().ring.num_slots(), self.to.room(head));
+        let n = self.from.side().ring.num_slots();
+        let free = self.to.room(head);
         let tail = if at + free >= n { at + free - n } else { at + free };
         if free > ring_space(at, self.tail, n) { tail } else { self.tail }
     }
@@ -213,8 +216,10 @@ impl Relay {
 
     #[inline]
     fn slot(&mut self, at: u32, done: &mut Relayed) {
-        let (tx, rx) = (&self.from.side().ring, &self.to.side.ring);
-        let (full, empty) = (tx.slot_word(at), rx.slot_word(self.to.filled));
+        let tx = &self.from.side().ring;
+        let rx = &self.to.side.ring;
+        let full = tx.slot_word(at);
+        let empty = rx.slot_word(self.to.filled);
         let names = |slot: &NetmapSlot| (RESERVED_BUFS..tx.num_bufs()).contains(&slot.buf_idx);
         if !names(&full) {
             done.bad_slots += 1;
@@ -287,7 +292,8 @@ mod tests {
 
     fn ends(slots: u32) -> (PortMem, AppRing, Relay, AppRing) {
         let port = port(slots, slots);
-        let (a, b) = (port.tx[0].clone(), port.rx[0].clone());
+        let a = port.tx[0].clone();
+        let b = port.rx[0].clone();
         let to = RelayEnd::new(b.clone(), 0, bell(), Arc::default());
         let relay = Relay::new(HostTx::new(a.clone(), bell()), to).unwrap();
         let app = |side, dir| AppRing::new(side, dir, Doorbell::new().unwrap());
@@ -331,9 +337,11 @@ mod tests {
         ) {
             let (port, mut tx, mut relay, mut rx) = ends(slots);
             let before = named_bufs(&port);
-            let (mut sent, mut seq) = (VecDeque::new(), 1u16);
+            let mut sent = VecDeque::new();
+            let mut seq = 1u16;
             // Slots that the relay has given to the receiver, and those of them that it knew to be unread.
-            let (mut relayed, mut known) = (0, 0);
+            let mut relayed = 0;
+            let mut known = 0;
             for (what, n) in ops {
                 match what {
                     0 => {
@@ -355,7 +363,8 @@ mod tests {
                         relay.disarm();
                         let done = relay.pass().unwrap();
                         prop_assert!(done.bad_slots + done.bad_lengths + done.bad_places == 0);
-                        (relayed, known) = (sent.len(), sent.len() as u32);
+                        relayed = sent.len();
+                        known = sent.len() as u32;
                         prop_assert!(!relay.from().has_news() && !relay.arm());
                         // Unread slots will be released, and the sender is to learn it.
                         prop_assert_eq!(port.rx[0].csb.kern_need_kick().load(Ordering::Relaxed) != 0, known > 0);
@@ -389,7 +398,8 @@ mod tests {
                 let side = if send { &port.tx[0] } else { &port.rx[0] };
                 side.csb.publish_head(word % 9, word % 9);
                 side.ring.set_slot_word(word % 8, word, word as u16, word as u16);
-                let (before, tail) = (relay.from().hwcur(), relay.to().hwtail());
+                let before = relay.from().hwcur();
+                let tail = relay.to().hwtail();
                 let _ = relay.pass();
                 for i in 0..ring_space(tail, relay.to().hwtail(), 8) {
                     let slot = port.rx[0].ring.slot_word((tail + i) % 8);

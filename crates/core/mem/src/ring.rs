@@ -190,7 +190,9 @@ impl RingMem {
         #[cfg(fuzzing)]
         crate::probe::read();
         let to = to.min(self.place.slots);
-        let (mut at, mut left, mut all) = (self.slot_ptr(from), to.saturating_sub(from) as usize, 0u64);
+        let mut at = self.slot_ptr(from);
+        let mut left = to.saturating_sub(from) as usize;
+        let mut all = 0u64;
         // SAFETY: `left` slots from `from` on lie in the ring; their first words are aligned, and accessed atomically.
         let word =
             |at: *mut u8, k: usize| unsafe { AtomicU64::from_ptr(at.add(k * SLOT).cast()).load(Ordering::Relaxed) };
@@ -237,7 +239,8 @@ impl RingMem {
         const BUF: u64 = u32::MAX as u64;
         const LEN: u64 = (u16::MAX as u64) << 32;
         let n = self.place.slots.min(to.place.slots);
-        let (mut i, mut left) = (if from < n { from } else { 0 }, count);
+        let mut i = if from < n { from } else { 0 };
+        let mut left = count;
         while left > 0 {
             let run = left.min(n - i);
             for k in i as usize..(i + run) as usize {
@@ -249,7 +252,8 @@ impl RingMem {
                     let word = |ring: &RingMem| AtomicU64::from_ptr(ring.slots.as_ptr().add(k * SLOT).cast());
                     (word(self), word(to))
                 };
-                let (f, e) = (full.load(Ordering::Relaxed), empty.load(Ordering::Relaxed));
+                let f = full.load(Ordering::Relaxed);
+                let e = empty.load(Ordering::Relaxed);
                 empty.store(f | CHANGED, Ordering::Relaxed);
                 full.store(e & BUF | f & LEN | CHANGED, Ordering::Relaxed);
             }

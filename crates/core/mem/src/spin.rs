@@ -196,7 +196,8 @@ mod tests {
     /// more for twice as long, up to the limit.
     #[test]
     fn failures_make_trials_rare() {
-        let (mut spin, mut now) = (Spin::new(MOST), Instant::now());
+        let mut spin = Spin::new(MOST);
+        let mut now = Instant::now();
         for _ in 0..MOST_CREDIT {
             let end = fails(&mut spin, now).unwrap();
             assert_eq!(end - now, MOST);
@@ -213,7 +214,8 @@ mod tests {
     /// than the limit.
     #[test]
     fn successes_are_remembered() {
-        let (mut spin, mut now) = (Spin::new(MOST), Instant::now());
+        let mut spin = Spin::new(MOST);
+        let mut now = Instant::now();
         while let Some(end) = fails(&mut spin, now) {
             now = end;
         }
@@ -233,7 +235,8 @@ mod tests {
     /// Objective: a thread that lost its CPU while polling does not poll for a while, however well it went before.
     #[test]
     fn another_thread_ran_here() {
-        let (mut spin, now) = (Spin::new(MOST), Instant::now());
+        let mut spin = Spin::new(MOST);
+        let now = Instant::now();
         (0..10).for_each(|_| pays(&mut spin, now));
         assert!(spin.begin_at(now));
         let back = now + GAP + STEP;

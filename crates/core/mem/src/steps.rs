@@ -102,7 +102,11 @@ impl Steps {
     }
 
     fn clear(&mut self, is_open: bool) {
-        (self.len, self.more, self.has_drop, self.is_open, self.left_out) = (0, 0, false, is_open, None);
+        self.len = 0;
+        self.more = 0;
+        self.has_drop = false;
+        self.is_open = is_open;
+        self.left_out = None;
     }
 
     fn add(&mut self, step: Step) {

@@ -150,7 +150,8 @@ impl Place {
     /// The range, if it is watched and contains `at`. A place that changes hands meanwhile cannot be the one looked
     /// for.
     fn has(&self, at: usize) -> Option<(usize, usize)> {
-        let (start, len) = (self.start.load(Ordering::Acquire), self.len.load(Ordering::Acquire));
+        let start = self.start.load(Ordering::Acquire);
+        let len = self.len.load(Ordering::Acquire);
         let same = self.start.load(Ordering::Acquire) == start;
         (start != 0 && same && at.wrapping_sub(start) < len).then_some((start, len))
     }
@@ -193,10 +194,8 @@ unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, 
     let places = std::iter::from_fn(|| block.inspect(|b| block = b.next())).flat_map(|b| &b.places);
     for place in places {
         let Some((start, len)) = place.has(at) else { continue };
-        let (prot, flags) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
-        );
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
         // SAFETY: replaces one of this process's mappings, which lives as long as it is watched (`Watch::new`), by one
         // of the same size.
         let mapped = unsafe { libc::mmap(start as *mut libc::c_void, len, prot, flags, -1, 0) };

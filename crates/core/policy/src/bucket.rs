@@ -140,7 +140,8 @@ mod tests {
 
     /// Sends frames of `len` bytes for `time`, waiting as the bucket requires; returns the number passed.
     fn greedy(bucket: &Bucket, limit: &Limit, len: usize, time: u64) -> u64 {
-        let (mut now, mut passed) = (7, 0);
+        let mut now = 7;
+        let mut passed = 0;
         while now < time {
             passed += bucket.take(limit, now, std::iter::repeat_n(Weight::frame(len), 32)) as u64;
             now += bucket.wait(limit, now).max(1);
@@ -155,7 +156,8 @@ mod tests {
         for (rate, len) in
             [(10_000u64, 60usize), (10_000_000, 1514), (1_000_000_000, 65_000), (100_000_000_000, 60_000)]
         {
-            let (bucket, burst) = (Bucket::default(), 3 * len as u64);
+            let bucket = Bucket::default();
+            let burst = 3 * len as u64;
             let time = 10 * SECOND;
             let got = greedy(&bucket, &Limit::bits(rate, burst), len, time) * len as u64 * 8;
             let expected = rate * 10 + burst * 8;
@@ -169,7 +171,8 @@ mod tests {
     /// Objective: after a pause there is one burst; a frame longer than the burst passes if there is any token.
     #[test]
     fn bursts() {
-        let (bucket, limit) = (Bucket::default(), Limit::bits(8_000_000, 10_000));
+        let bucket = Bucket::default();
+        let limit = Limit::bits(8_000_000, 10_000);
         let take = |now, len, n| bucket.take(&limit, now, std::iter::repeat_n(Weight::frame(len), n));
         assert_eq!(take(SECOND, 1000, 100), 10);
         assert_eq!(take(SECOND, 1000, 100), 0);
@@ -197,7 +200,8 @@ mod tests {
         #[test]
         fn together(lens in proptest::collection::vec(0usize..2000, 1..50), burst in 1u64..100_000, before in 0u64..100_000) {
             for limit in [Limit::bits(8_000_000, burst), Limit::frames(1_000_000, burst)] {
-                let (one, all) = (Bucket::default(), Bucket::default());
+                let one = Bucket::default();
+                let all = Bucket::default();
                 let before = Weight::frame(before as usize);
                 [&one, &all].iter().for_each(|bucket| bucket.charge(&limit, SECOND, [before].into_iter()));
                 let weights = || lens.iter().map(|&len| Weight::frame(len));

@@ -129,7 +129,8 @@ impl Guard {
 
     /// Creates a guard that makes `checks` against `addresses`. Addresses that no check uses are ignored.
     pub fn new(checks: Checks, addresses: Addresses) -> Result<Self, BadGuard> {
-        let (no_mac, no_ip) = (addresses.macs().is_empty(), addresses.prefixes().is_empty());
+        let no_mac = addresses.macs().is_empty();
+        let no_ip = addresses.prefixes().is_empty();
         if checks.has(Check::Mac) && no_mac {
             return Err(BadGuard::NoMac);
         }

@@ -266,7 +266,8 @@ impl fmt::Display for Time {
 impl fmt::Display for Share {
     /// Shows the shortest percentage that reads back as this share.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (parts, whole) = (u128::from(self.0), u128::from(u32::MAX));
+        let parts = u128::from(self.0);
+        let whole = u128::from(u32::MAX);
         let percent = |unit: u128| (parts * 100 * unit + whole / 2) / whole;
         let is_exact = |unit: &u128| (percent(*unit) * whole + 50 * unit) / (100 * unit) == parts;
         // Eight places distinguish all shares: a share is more than two units of the eighth place of a percent.

@@ -109,7 +109,8 @@ impl FromStr for VlanSet {
         };
         for range in ranges.split(',') {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last) = (vlan_id(first)?, vlan_id(last)?);
+            let first = vlan_id(first)?;
+            let last = vlan_id(last)?;
             if last < first {
                 return Err(BadVlans::Range(range.trim().chars().take(20).collect()));
             }
@@ -121,7 +122,8 @@ impl FromStr for VlanSet {
 
 impl fmt::Display for VlanSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (mut vlans, mut sep) = (self.iter().peekable(), "");
+        let mut vlans = self.iter().peekable();
+        let mut sep = "";
         if vlans.peek().is_none() {
             return f.write_str("none");
         }
@@ -206,7 +208,8 @@ impl Vlan {
     /// The tag for a frame of this VLAN.
     #[must_use]
     pub const fn tag(self, protocol: Protocol) -> [u8; 4] {
-        let ([a, b], [c, d]) = (protocol.bytes(), (self.priority | self.id).to_be_bytes());
+        let [a, b] = protocol.bytes();
+        let [c, d] = (self.priority | self.id).to_be_bytes();
         [a, b, c, d]
     }
 }

@@ -32,7 +32,8 @@ impl<const HDR: usize> Ahead<HDR> {
     pub(crate) fn step(&mut self, ring: &RingMem) {
         if self.left > 0 {
             Self::ask(ring, self.slot);
-            (self.slot, self.left) = (ring.next(self.slot), self.left - 1);
+            self.slot = ring.next(self.slot);
+            self.left = self.left - 1;
         }
     }
 }

@@ -208,7 +208,8 @@ impl Batch {
             self.frags.push(Frag { ptr: first.0, len: first.1 });
             rest.pieces_from(at, |frag| self.frags.push(frag));
             frame.len += (rest.len() - at) as u32;
-            (frame.frags, frame.pieces) = (begin as u16, (self.frags.len() - begin) as u16);
+            frame.frags = begin as u16;
+            frame.pieces = (self.frags.len() - begin) as u16;
         }
         self.longest = self.longest.max(frame.len);
         self.bytes += u64::from(frame.len);
@@ -452,7 +453,8 @@ impl FrameRef<'_> {
             let n = (len - at).min(room - done);
             // SAFETY: at + n <= len bytes of a piece, readable by the contract of `push`; `to` has n bytes left.
             unsafe { copy_bytes(ptr.add(at), to.add(done), n) };
-            (done, at) = (done + n, 0);
+            done = done + n;
+            at = 0;
             if done == room {
                 break;
             }

@@ -43,7 +43,8 @@ mod tests {
     /// Objective: each change counts; only the first one after arming rings.
     #[test]
     fn rings_once() {
-        let (changes, bell) = (Changes::default(), Arc::new(Doorbell::new().unwrap()));
+        let changes = Changes::default();
+        let bell = Arc::new(Doorbell::new().unwrap());
         changes.note();
         changes.arm(&bell);
         assert!(!bell.drain());

@@ -161,7 +161,8 @@ mod tests {
     fn continues() {
         let (egress, ingress) = echo(8).unwrap();
         let memory = ingress.region().save().unwrap().memory;
-        let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
+        let mut source = Source::new(Box::new(ingress));
+        let mut spare = Box::default();
         assert_eq!(deliver(&*egress, &[frame(1, 2, 60), frame(1, 2, 61)], |_| {}), 2);
         assert_eq!(bytes(source.take(&mut spare)).len(), 2);
         source.release(&mut spare);

@@ -50,7 +50,8 @@ impl Work {
                 break;
             }
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
-            let (known, offload) = (self.copy(&frame), frame.offload());
+            let known = self.copy(&frame);
+            let offload = frame.offload();
             let bytes = self.look.get(..known).unwrap_or(&[]);
             let fits = growing.as_ref().is_some_and(|g| g.used + frame.pieces() <= MAX_FRAGS);
             if let Some(g) = growing.as_mut().filter(|_| fits)

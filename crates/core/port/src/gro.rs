@@ -76,7 +76,8 @@ fn deliver_merged(work: &mut Work, to: &dyn Egress, batch: &Batch, picks: &[u16]
 
 /// Whether any neighbours look mergeable. If not, there is nothing to gather.
 fn may_merge(batch: &Batch, picks: &[u16]) -> bool {
-    let (mut bytes, mut last) = ([0; MAX_HEADERS], None::<Part>);
+    let mut bytes = [0; MAX_HEADERS];
+    let mut last = None::<Part>;
     let mut follows = |frame: FrameRef<'_>| {
         let known = frame.copy_out(0, &mut bytes);
         let part = bytes.get(..known).and_then(|bytes| Part::of(bytes, frame.len()));

@@ -185,7 +185,8 @@ impl<I: Ingress + ?Sized> Source<I> {
         }
         self.stage = None;
         self.batch.clear();
-        (self.kept, self.is_taken) = (None, false);
+        self.kept = None;
+        self.is_taken = false;
         std::mem::swap(&mut self.batch, spare);
     }
 
@@ -231,7 +232,9 @@ impl<I: Ingress + ?Sized> Source<I> {
         if let Some(mut stage) = self.stage.take() {
             stage.keep();
             self.end();
-            (self.kept, self.is_taken, self.stage) = (Some(Kept::default()), true, Some(stage));
+            self.kept = Some(Kept::default());
+            self.is_taken = true;
+            self.stage = Some(stage);
             return;
         }
         let kept = Kept::of(self.batch.iter());
@@ -253,7 +256,8 @@ impl<I: Ingress + ?Sized> Source<I> {
         self.batch.clear();
         // SAFETY: `kept` is stored beside the batch, and replaced or dropped only after the batch was cleared.
         unsafe { kept.describe(&mut self.batch) };
-        (self.kept, self.is_taken) = (Some(kept), true);
+        self.kept = Some(kept);
+        self.is_taken = true;
         self.batch.len()
     }
 

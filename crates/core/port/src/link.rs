@@ -157,7 +157,9 @@ impl Link {
         counters: Arc<RingCounters>,
     ) -> Result<(Arc<Link>, LinkEnd), LinkError> {
         let lanes = (0..lanes_for(threads)).map(|_| Lane::new(settings.bytes).ok_or(LinkError::Memory));
-        let (bytes, frames, memory) = (settings.bytes, settings.frames(), settings.memory(threads));
+        let bytes = settings.bytes;
+        let frames = settings.frames();
+        let memory = settings.memory(threads);
         let shared = Arc::new(Shared {
             lanes: lanes.collect::<Result<_, _>>()?,
             used: AtomicU64::new(0),

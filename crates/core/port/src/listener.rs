@@ -82,7 +82,8 @@ impl OpenError {
 
     /// Creates the error of a place that cannot be opened.
     pub fn of_folder(place: &Place) -> impl FnOnce(Errno) -> OpenError {
-        let (path, is_kept) = (place.path().to_owned(), place.user().is_some());
+        let path = place.path().to_owned();
+        let is_kept = place.user().is_some();
         move |source| match source {
             Errno::LOOP | Errno::XDEV if is_kept => OpenError::Way(path),
             _ => OpenError::step(path, "open its folder")(source),

@@ -64,13 +64,16 @@ fn copy(frame: &FrameRef<'_>) -> Frame {
 
 impl Egress for LoopbackEgress {
     fn deliver(&self, batch: &Batch, picks: &[u16], _scratch: &mut Scratch) -> usize {
-        let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
+        let mut done = 0;
         for &pick in picks {
             if let Some(frame) = batch.get(pick.into()) {
                 if self.to.try_send(copy(&frame)).is_err() {
                     break;
                 }
-                (frames, bytes) = (frames + 1, bytes + frame.len() as u64);
+                frames = frames + 1;
+                bytes = bytes + frame.len() as u64;
             }
             done += 1;
         }
@@ -96,7 +99,8 @@ impl LoopbackIngress {
 impl Ingress for LoopbackIngress {
     // SAFETY: frames lie in `frames` until `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
-        let (mut frames, mut bytes) = (0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
         while batch.room() > 0 && self.look() {
             let Some(frame) = self.next.take() else { break };
             let Ok(len) = u32::try_from(frame.bytes.len()) else {
@@ -110,7 +114,8 @@ impl Ingress for LoopbackIngress {
             if frame.no_learn {
                 batch.set_no_learn();
             }
-            (frames, bytes) = (frames + 1, bytes + u64::from(len));
+            frames = frames + 1;
+            bytes = bytes + u64::from(len);
             self.frames.push(frame);
         }
         self.counters.passed(frames, bytes);

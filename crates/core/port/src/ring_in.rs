@@ -247,12 +247,16 @@ impl<S: Intake> RingIngress<S> {
     fn multi<B: Begin>(&self, begin: B, first: u32, head: u32, batch: &mut Batch) -> Next {
         let ring = &self.tx.side().ring;
         let mut pieces = [(std::ptr::null(), 0u32); MAX_FRAGS];
-        let (mut i, mut count, mut wrong, mut flags) = (first, 0usize, None, 0);
+        let mut i = first;
+        let mut count = 0usize;
+        let mut wrong = None;
+        let mut flags = 0;
         loop {
             if i == head && count > 0 {
                 return self.unfinished(first, head, count);
             }
-            let (slot, at) = (ring.slot_word(i), i);
+            let slot = ring.slot_word(i);
+            let at = i;
             i = ring.next(i);
             flags |= slot.flags;
             match self.piece(begin, at, &slot, count == 0) {

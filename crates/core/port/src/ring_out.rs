@@ -119,7 +119,8 @@ impl RingEgress {
     fn fill_plain<const HDR: usize, const WHOLE: bool>(&self, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
         let ring = &self.rx.side().ring;
         let mut slot = lease.slot;
-        let (mut bytes, mut bad) = (0u64, 0u64);
+        let mut bytes = 0u64;
+        let mut bad = 0u64;
         let mut ahead = Ahead::<HDR>::new(ring, lease);
         for &pick in picks.get(..lease.count as usize).unwrap_or(picks) {
             ahead.step(ring);
@@ -156,10 +157,13 @@ impl RingEgress {
     /// lost, as in netmap: its slot arrives empty.
     #[cold]
     fn fill_at_offsets(&self, rule: &OffsetRule, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
-        let (ring, header) = (&self.rx.side().ring, [0u8; 12]);
+        let ring = &self.rx.side().ring;
+        let header = [0u8; 12];
         let lead = (self.hdr_len.get() as usize).min(header.len());
         let mut slot = lease.slot;
-        let (mut bytes, mut bad, mut long) = (0u64, 0u64, 0u64);
+        let mut bytes = 0u64;
+        let mut bad = 0u64;
+        let mut long = 0u64;
         for &pick in picks.iter().take(lease.count as usize) {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             let buf_idx = ring.slot_word(slot).buf_idx;
@@ -204,7 +208,8 @@ impl RingEgress {
     #[cold]
     fn blank(&self, slot: u32) {
         let side = self.rx.side();
-        let (ring, buf_idx) = (&side.ring, side.ring.slot_word(slot).buf_idx);
+        let ring = &side.ring;
+        let buf_idx = side.ring.slot_word(slot).buf_idx;
         let offset = side.offsets.rule().map_or(0, |rule| self.agreed_offset(&rule, slot));
         let header = [0u8; 12];
         let lead = header.get(..self.hdr_len.get() as usize).unwrap_or(&header);
@@ -288,7 +293,10 @@ impl RingEgress {
                 self.write_frame(&frame, &mut out, scratch);
             }
         }
-        let (frames, bytes, bad, long) = (out.frames, out.bytes, out.bad, out.long);
+        let frames = out.frames;
+        let bytes = out.bytes;
+        let bad = out.bad;
+        let long = out.long;
         let left = out.left;
         let used = lease.count - left;
         let next = out.slot;
@@ -436,7 +444,9 @@ impl<'a> SlotWriter<'a> {
         let ring = &self.egress.rx.side().ring;
         let all = header.0 as usize + len;
         let slots = all.div_ceil(self.egress.slot_size().max(1) as usize).clamp(1, MAX_FRAGS).min(self.left as usize);
-        let (mut offsets, mut room, mut slot) = ([0u32; MAX_FRAGS], 0, self.slot);
+        let mut offsets = [0u32; MAX_FRAGS];
+        let mut room = 0;
+        let mut slot = self.slot;
         for offset in offsets.iter_mut().take(slots) {
             *offset = self.egress.agreed_offset(rule, slot);
             room += ring.room(*offset) as usize;
@@ -448,7 +458,8 @@ impl<'a> SlotWriter<'a> {
         }
         for _ in 0..slots {
             self.egress.blank(self.slot);
-            (self.slot, self.left) = (ring.next(self.slot), self.left - 1);
+            self.slot = ring.next(self.slot);
+            self.left = self.left - 1;
         }
         self.long += 1;
     }
@@ -463,12 +474,17 @@ impl<'a> SlotWriter<'a> {
     ) {
         let ring = &self.egress.rx.side().ring;
         let room = |k: usize, lead: u32| ring.room(offset(k)).saturating_sub(lead) as usize;
-        let (mut left, mut count) = (len.saturating_sub(room(0, hdr_len)), 1);
+        let mut left = len.saturating_sub(room(0, hdr_len));
+        let mut count = 1;
         while left > 0 && count < MAX_FRAGS {
-            (left, count) = (left.saturating_sub(room(count, 0)), count + 1);
+            left = left.saturating_sub(room(count, 0));
+            count = count + 1;
         }
         let count = (count as u16) << NS_PORT_SHIFT;
-        let (mut at, mut lead, mut ok, mut k) = (0usize, hdr_len, true, 0);
+        let mut at = 0usize;
+        let mut lead = hdr_len;
+        let mut ok = true;
+        let mut k = 0;
         loop {
             if self.left == 0 {
                 return;
@@ -483,12 +499,19 @@ impl<'a> SlotWriter<'a> {
             at += n;
             let more = if at < len { NS_MOREFRAG } else { 0 };
             ring.set_len_flags(self.slot, (n as u32 + lead) as u16, count | more | self.mark);
-            (self.slot, self.left, lead) = (ring.next(self.slot), self.left - 1, 0);
+            self.slot = ring.next(self.slot);
+            self.left = self.left - 1;
+            lead = 0;
             if more == 0 {
                 break;
             }
         }
-        if ok { (self.frames, self.bytes) = (self.frames + 1, self.bytes + len as u64) } else { self.bad += 1 }
+        if ok {
+            self.frames = self.frames + 1;
+            self.bytes = self.bytes + len as u64;
+        } else {
+            self.bad += 1
+        }
     }
 }
 

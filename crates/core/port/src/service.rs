@@ -183,7 +183,8 @@ struct Control {
 
 impl Control {
     fn new() -> Result<Control, Errno> {
-        let (stop, pauses) = (Doorbell::new()?, Pauses::new()?);
+        let stop = Doorbell::new()?;
+        let pauses = Pauses::new()?;
         let any = any_of([stop.as_fd(), pauses.bell.as_fd()])?;
         Ok(Control { stop, pauses, any, on_change: OnceLock::new(), on_peer: OnceLock::new() })
     }
@@ -347,7 +348,8 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
         turn: Option<Turn>,
     ) -> Result<Self, OpenError> {
         let failed = |source| OpenError::step(&at, "start a thread")(source);
-        let (told, control) = (Told(Arc::new(Mutex::new(told))), Arc::new(Control::new().map_err(failed)?));
+        let told = Told(Arc::new(Mutex::new(told)));
+        let control = Arc::new(Control::new().map_err(failed)?);
         let (alive, running) = mpsc::channel();
         let kept = Arc::new(Mutex::new(kept));
         let server = Server {

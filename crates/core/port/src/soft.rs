@@ -42,7 +42,8 @@ impl Form {
             Offload::None => Form::AsIs,
             Offload::CsumPartial { .. } => Form::Checksum,
             Offload::Gso(gso) => {
-                let (hdr_len, size) = (usize::from(gso.hdr_len), usize::from(gso.gso_size).max(1));
+                let hdr_len = usize::from(gso.hdr_len);
+                let size = usize::from(gso.gso_size).max(1);
                 let payload = frame.len().saturating_sub(hdr_len);
                 let count = payload.div_ceil(size).max(1);
                 let longest = size.min(payload);
@@ -206,7 +207,8 @@ impl Scratch {
         if self.whole && !room.takes(Form::of(frame, false)) {
             return PutResult::Full;
         }
-        let (mut result, mut any) = (PutResult::Done, false);
+        let mut result = PutResult::Done;
+        let mut any = false;
         let softened = self.soften(frame, |bytes| {
             if result == PutResult::Done {
                 result = put(bytes);
@@ -230,7 +232,8 @@ fn segments(frame: &[u8], gso: &Gso, place: &mut [u8], mut out: impl FnMut(&[u8]
     while let Some(segment) = cutter.next_segment() {
         let part = payload.get(segment.payload()).unwrap_or(&[]);
         let header = segment.finish_checksum(Sum::of(part));
-        let (h, end) = (header.len(), header.len() + part.len());
+        let h = header.len();
+        let end = header.len() + part.len();
         let Some(bytes) = place.get_mut(..end) else { return Err(DropReason::TooLong) };
         bytes[..h].copy_from_slice(header);
         bytes[h..].copy_from_slice(part);

@@ -158,7 +158,9 @@ impl Stage {
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.variants.clear();
-        (self.last, self.used_lines, self.used_deep) = (None, 0, 0);
+        self.last = None;
+        self.used_lines = 0;
+        self.used_deep = 0;
         if !self.own.is_empty() {
             self.own.clear();
         }
@@ -309,10 +311,12 @@ impl<'s> Staging<'s> {
         takes: &mut impl FnMut(usize, &[u8], usize) -> bool,
     ) -> usize {
         let Some(like) = self.stage.first_bytes() else { return frames.start };
-        let (start, Stage { variants, lines, used_lines, .. }) = (Start::of(like, retag), &mut *self.stage);
+        let start = Start::of(like, retag);
+        let Stage { variants, lines, used_lines, .. } = &mut *self.stage;
         let lens = if LONG { HEAD + 1..=MAX_FRAME - TAG } else { LEAST_ALIKE..=HEAD };
         let last = frames.end.min(frames.start + (lines.len() - *used_lines) / LINES);
-        let (mut next, mut used) = (frames.start, *used_lines);
+        let mut next = frames.start;
+        let mut used = *used_lines;
         let base = UnsafeCell::raw_get(lines.as_ptr().cast::<UnsafeCell<u8>>());
         for frame in self.frames.range(frames.start..last) {
             if !frame.is_bare() || !lens.contains(&frame.len()) {
@@ -388,7 +392,8 @@ impl<'s> Staging<'s> {
     /// Copies the head with another tag into an area of its own.
     #[inline]
     fn retagged(&mut self, head: Head, retag: Retag) -> Option<(*const u8, u32)> {
-        let (len, stripped) = (head.len as usize, if retag.strip { TAG } else { 0 });
+        let len = head.len as usize;
+        let stripped = if retag.strip { TAG } else { 0 };
         if len < ADDRESSES + stripped || len - stripped > HEAD {
             return self.retagged_deep(head, retag);
         }

@@ -92,7 +92,9 @@ mod tests {
     /// wakes.
     #[test]
     fn who_wakes() {
-        let (set, peer, other) = (WakeSet::new().unwrap(), Doorbell::new().unwrap(), Doorbell::new().unwrap());
+        let set = WakeSet::new().unwrap();
+        let peer = Doorbell::new().unwrap();
+        let other = Doorbell::new().unwrap();
         set.add_peer(&peer).unwrap();
         set.add(&other).unwrap();
         assert!(!is_ready(&set));

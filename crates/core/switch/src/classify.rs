@@ -24,7 +24,8 @@ pub struct Groups {
 
 impl Default for Groups {
     fn default() -> Self {
-        let (next, lists) = ([END; BATCH], [(END, END); MAX_PORTS + 1]);
+        let next = [END; BATCH];
+        let lists = [(END, END); MAX_PORTS + 1];
         Groups { next, lists, active: Vec::with_capacity(MAX_PORTS), only: None }
     }
 }
@@ -74,7 +75,8 @@ impl Groups {
         destination: impl Fn(u64, &Fdb) -> u8,
     ) {
         self.reset();
-        let (mut last, mut last_to) = ((u64::MAX, u64::MAX), NOWHERE);
+        let mut last = (u64::MAX, u64::MAX);
+        let mut last_to = NOWHERE;
         let mut uniform = true;
         let mut news = MOST_NEWS;
         for (i, frame) in frames {
@@ -154,11 +156,13 @@ impl Groups {
     /// registers it needs.
     #[inline(never)]
     pub fn own<'a>(&self, port: PortId, picks: &'a mut [u16]) -> &'a [u16] {
-        let (mut next, mut n) = (self.lists[usize::from(port)].0, 0);
+        let mut next = self.lists[usize::from(port)].0;
+        let mut n = 0;
         for place in &mut *picks {
             let Some(&behind) = self.next.get(usize::from(next)) else { break };
             *place = next;
-            (next, n) = (behind, n + 1);
+            next = behind;
+            n = n + 1;
         }
         &picks[..n]
     }

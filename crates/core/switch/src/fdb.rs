@@ -95,8 +95,11 @@ impl Fdb {
     pub fn new(entries: usize, key: (u64, u64), sticky: bool) -> Self {
         let lines = Self::entries_of(entries) / WAYS;
         let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
-        let (lines, key) = ((0..lines).map(|_| line()).collect(), (key.0, key.1 | 1));
-        let (tick, owners, refused) = (AtomicU8::new(0), Owners::default(), AtomicU64::new(0));
+        let lines = (0..lines).map(|_| line()).collect();
+        let key = (key.0, key.1 | 1);
+        let tick = AtomicU8::new(0);
+        let owners = Owners::default();
+        let refused = AtomicU64::new(0);
         Fdb { lines, key, vlans: None, tick, owners, sticky: AtomicBool::new(sticky), refused, beside: Arc::default() }
     }
 
@@ -261,12 +264,14 @@ impl Fdb {
 
     /// Records a known address, perhaps behind another port.
     fn refresh(&self, entry: &AtomicU64, old: u64, fresh: u64) -> Learned {
-        let (port, other) = (port_of(fresh), port_of(old));
+        let port = port_of(fresh);
+        let other = port_of(old);
         if other == port {
             self.replace(entry, old, fresh);
             return Learned::Known;
         }
-        let (before, now) = (self.owner_of(old), self.owner_of(fresh));
+        let before = self.owner_of(old);
+        let now = self.owner_of(fresh);
         if self.owners.keeps(other) || before != now && self.sticky.load(Ordering::Relaxed) {
             return self.refuse(Learned::Kept(other));
         }

@@ -71,8 +71,11 @@ struct ForPolicies {
 
 impl Default for Work {
     fn default() -> Self {
-        let (open, stepless) = (Vec::with_capacity(MAX_PORTS), Vec::with_capacity(MAX_PORTS));
-        let (spare, groups, scratch) = (Box::default(), Box::default(), Scratch::new());
+        let open = Vec::with_capacity(MAX_PORTS);
+        let stepless = Vec::with_capacity(MAX_PORTS);
+        let spare = Box::default();
+        let groups = Box::default();
+        let scratch = Scratch::new();
         Work { spare, scratch, groups, picks: [0; BATCH], open, stepless, policed: None }
     }
 }
@@ -117,7 +120,8 @@ impl Forwarder {
 
     /// Moves it to port `from` of `switch`. On a switch without such a port its frames are dropped.
     pub fn rehome(&mut self, switch: Arc<Switch>, from: PortId) {
-        (self.switch, self.from) = (switch, from);
+        self.switch = switch;
+        self.from = from;
     }
 
     /// Whether frames wait for room, or until their port may send again.
@@ -138,7 +142,8 @@ impl Forwarder {
             return;
         }
         let table = self.switch.table();
-        let (mut next, mut places) = (0, Vec::new());
+        let mut next = 0;
+        let mut places = Vec::new();
         for w in &waiting {
             let to = table.all().iter().find(|to| to.port.name == w.port);
             places.extend(to.map(|to| (to, w.ring, next..next + w.frames.len())));

@@ -83,7 +83,8 @@ impl LinkTask {
         if self.left() > 0 {
             self.to.counters().dropped(DropReason::NoRoom, self.left() as u64);
         }
-        (self.done, self.since) = (0, None);
+        self.done = 0;
+        self.since = None;
         self.source.release(&mut work.spare);
     }
 }

@@ -45,7 +45,8 @@ impl Mix {
         x = x.wrapping_mul(self.factors[0]) & ALL;
         x ^= x >> SECOND_SHIFT;
         x = x.wrapping_mul(self.factors[1]) & ALL;
-        let (upper, word) = ((x >> WORD) as usize, x & ((1 << WORD) - 1));
+        let upper = (x >> WORD) as usize;
+        let word = x & ((1 << WORD) - 1);
         // Further lines are chosen by bits that are in the entry, too.
         (((x as usize) << (BITS - WORD) | upper) & (lines - 1), word)
     }
@@ -73,7 +74,8 @@ mod tests {
         /// Objective: line and word identify VLAN and address, for any key and number of lines.
         #[test]
         fn is_a_permutation(key: (u64, u64), vlan in 0u16..4096, mac in 0u64..1 << 48, log in 11u32..20) {
-            let (mix, mac) = (Mix::new(key), mac & !1);
+            let mix = Mix::new(key);
+            let mac = mac & !1;
             let (line, word) = mix.place(vlan, mac, 1 << log);
             prop_assert!(line < 1 << log && word < 1 << 48);
             prop_assert_eq!(mix.unplace(line, word), (vlan, mac));

@@ -360,7 +360,8 @@ impl Switch {
                 return Err(AttachError::Exists { switch: self.name.clone(), port: port.name.clone() });
             }
             let free = by_id.iter().position(Option::is_none).ok_or_else(|| AttachError::Full(self.name.clone()))?;
-            let (id, owner) = (free as PortId, owner_of(by_id, &port));
+            let id = free as PortId;
+            let owner = owner_of(by_id, &port);
             self.tables().for_each(|fdb| fdb.own(id, owner, port.most_addresses.unwrap_or(u32::MAX)));
             self.restrict(id, port.policies.as_deref());
             by_id[free] = Some(Arc::new(Entry {
@@ -512,7 +513,8 @@ mod tests {
     fn changed_while_frames_pass() {
         let switch = Switch::new("vale0");
         let join = |name: &str| switch.attach(Port { name: name.into(), ..Port::default() }).unwrap();
-        let (a, b) = (join("a"), join("b"));
+        let a = join("a");
+        let b = join("b");
         let holds = |id| switch.table().get(id).unwrap().may_hold(OwnerId::new(9));
         let lossless = |id| switch.table().get(id).unwrap().port.lossless;
         switch.set_lossless(a, true);

@@ -69,7 +69,8 @@ impl Trace {
     /// Creates a trace.
     #[must_use]
     pub fn new(options: TraceOptions) -> Trace {
-        let (records, lost) = (ArrayQueue::new(options.room.max(1)), AtomicU64::new(0));
+        let records = ArrayQueue::new(options.room.max(1));
+        let lost = AtomicU64::new(0);
         Trace { options, records, lost, seed: spread(now()), _wanted: Tracing::new() }
     }
 
@@ -89,7 +90,8 @@ impl Trace {
     /// random place in it: regular traffic is not examined always or never at the same beat.
     pub(crate) fn ahead(&self, number: u64) -> u64 {
         let one_of = u64::from(self.options.one_of.max(1));
-        let (run, place) = (number / one_of, number % one_of);
+        let run = number / one_of;
+        let place = number % one_of;
         let chosen = |run: u64| spread(run ^ self.seed) % one_of;
         chosen(run).checked_sub(place).unwrap_or_else(|| one_of - place + chosen(run + 1))
     }
@@ -124,7 +126,8 @@ pub(crate) fn spread(n: u64) -> u64 {
 impl Record {
     /// A record of steps without a frame.
     pub(crate) fn without_frame(from: PortId, ring: usize, steps: Steps) -> Record {
-        let (ring, left) = (ring as u16, VnetHdr::default());
+        let ring = ring as u16;
+        let left = VnetHdr::default();
         Record { at: now(), from, ring, len: 0, pieces: 0, left, head: [0; HEAD], steps }
     }
 }

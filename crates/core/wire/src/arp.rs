@@ -97,7 +97,8 @@ mod tests {
     #[test]
     fn fields_read_back_as_written() {
         let mut bytes = [0xee; LEN];
-        let (mac, ip) = (MacAddr([2, 0, 0, 0, 0, 1]), Ipv4Addr::new(10, 0, 0, 1));
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        let ip = Ipv4Addr::new(10, 0, 0, 1);
         let mut packet = Packet::init(&mut bytes).unwrap();
         packet.set_operation(REQUEST);
         packet.set_sender(mac, ip);

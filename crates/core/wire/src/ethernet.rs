@@ -76,7 +76,8 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
     /// Exchanges source and destination, for a frame that goes back.
     #[inline]
     pub fn swap_addrs(&mut self) {
-        let (dst, src) = (self.dst(), self.src());
+        let dst = self.dst();
+        let src = self.src();
         self.set_dst(src);
         self.set_src(dst);
     }

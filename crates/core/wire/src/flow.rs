@@ -97,7 +97,8 @@ impl FlowKey {
     #[must_use]
     pub fn hash_plain(&self, &Plain([_, _, c, d, e]): &Plain) -> u32 {
         let end = |addr: u32, port: u16| End { high: 0, low: addr.swap_bytes().into(), port: port.swap_bytes() };
-        let (from, to) = (end((d >> 16) as u32, (e >> 32) as u16), end(e as u32, (e >> 48) as u16));
+        let from = end((d >> 16) as u32, (e >> 32) as u16);
+        let to = end(e as u32, (e >> 48) as u16);
         self.hash_ends(from, to, (c >> 56) as u16)
     }
 

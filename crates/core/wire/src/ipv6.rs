@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn fields_read_back_as_written() {
         let mut bytes = [0xee; HEADER_LEN];
-        let (src, dst) = (Ipv6Addr::LOCALHOST, Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2));
+        let src = Ipv6Addr::LOCALHOST;
+        let dst = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
         let mut header = Header::init(&mut bytes).unwrap();
         header.set_payload_len(0x1234);
         header.set_next_header(17);

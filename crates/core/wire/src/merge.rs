@@ -145,7 +145,8 @@ impl Part {
         let headers = Headers::find(prefix).ok().filter(|h| h.kind.is_tcp())?;
         let Headers { kind, l3, l4, end } = headers;
         let header = tcp::Header::parse(prefix.get(l4..)?).ok()?;
-        let (flags, seq) = (header.flags(), header.seq());
+        let flags = header.flags();
+        let seq = header.seq();
         let payload = len.checked_sub(end).filter(|&n| n > 0)?;
         let mut ident = 0;
         // Options and extension headers are rare; bytes behind the packet are padding, which must not become payload.
@@ -170,7 +171,8 @@ impl Part {
         let Headers { kind, l4, .. } = part.headers;
         let right = match offload {
             Offload::None => {
-                let (prefix, covered) = (bytes.get(..len.min(MAX_HEADERS))?, bytes.get(l4..len)?);
+                let prefix = bytes.get(..len.min(MAX_HEADERS))?;
+                let covered = bytes.get(l4..len)?;
                 pseudo(prefix, covered.len() as u16)?.add_bytes(covered).checksum() == 0
             }
             Offload::CsumPartial { start, offset } => usize::from(start) == l4 && offset == kind.csum_offset(),

@@ -121,7 +121,8 @@ impl VnetHdr {
         if self.gso_type != vnet::GSO_NONE {
             return self.check_gso(frame_len, frame_prefix).map(Offload::Gso);
         }
-        let (start, offset) = (self.csum_start, self.csum_offset);
+        let start = self.csum_start;
+        let offset = self.csum_offset;
         if usize::from(start) < ethernet::HEADER_LEN || usize::from(start) >= frame_len {
             return Err(BadVnet::CsumStart);
         }

@@ -92,7 +92,10 @@ mod tests {
     #[test]
     fn fields_are_where_etherparse_puts_them() {
         let mut known = etherparse::TcpHeader::new(0x1234, 0x5678, 0x9abc_def0, 7);
-        (known.fin, known.psh, known.cwr, known.checksum) = (true, true, true, 0xbeef);
+        known.fin = true;
+        known.psh = true;
+        known.cwr = true;
+        known.checksum = 0xbeef;
         known.set_options_raw(&[1, 1, 1, 1]).unwrap();
         let mut bytes = known.to_bytes();
         let header = Header::parse(&bytes).unwrap();

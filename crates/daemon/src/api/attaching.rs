@@ -144,7 +144,8 @@ pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: 
     if !matches!(spec.needs(), Needs::Tap(_)) {
         return Err(bad(format!("{}: only a TAP can be handed over", p.port)));
     }
-    let (asked, came) = (usize::from(request.queues), queues.all().len());
+    let asked = usize::from(request.queues);
+    let came = queues.all().len();
     if asked != came {
         return Err(bad(format!("{asked} queues are announced, and {came} descriptors came")));
     }

@@ -26,7 +26,9 @@ const MOST_COUNTERS: usize = 30_000;
 
 /// Reads all counters; those of ports only if the caller sees the port.
 pub fn all_stats(d: &Daemon, params: &AllStatsParams, caller: Caller) -> AllStats {
-    let (mut ports, mut next, mut counters) = (Vec::new(), None, 0);
+    let mut ports = Vec::new();
+    let mut next = None;
+    let mut counters = 0;
     let after = params.after.as_deref();
     for (name, record) in seen(d, caller).filter(|(name, _)| after.is_none_or(|after| *name > after)) {
         if counters > MOST_COUNTERS {
@@ -165,7 +167,8 @@ fn latency(rings: &[Arc<RingCounters>]) -> Option<Latency> {
 
 /// Kicks of all rings together.
 fn kicks(record: &Record) -> Kicks {
-    let (rings, behind) = (record.rings(), &record.behind);
+    let rings = record.rings();
+    let behind = &record.behind;
     let sent = (0..record.ingress.len()).map(|i| match rings.and_then(|rings| rings.tx.get(i)) {
         Some(tx) => (tx.kicks.sent(), tx.kicks.suppressed(), tx.kicks.received()),
         None => behind.ring_kicks(Direction::In, i),
@@ -182,7 +185,8 @@ fn kicks(record: &Record) -> Kicks {
 }
 
 fn policies(record: &Record) -> Option<PolicyStats> {
-    let (switch, id) = (record.switch.as_ref()?, record.id?);
+    let switch = record.switch.as_ref()?;
+    let id = record.id?;
     let known = switch.policies(id)?;
     let state = switch.policy_state(id)?;
     let rules = |filters: &Filters| {

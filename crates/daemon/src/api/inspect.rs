@@ -174,7 +174,8 @@ fn ring_out(d: &Daemon, record: &Record, i: usize, counters: &RingCounters) -> R
         let (kicks_sent, kicks_suppressed, _) = record.behind.ring_kicks(Direction::Out, i);
         return with_any_indices(d, RingInfo { kicks_sent, kicks_suppressed, ..base }, record, i);
     };
-    let (kicks, side) = (rx.host().kicks(), rx.host().side());
+    let kicks = rx.host().kicks();
+    let side = rx.host().side();
     RingInfo { kicks_sent: kicks.sent(), kicks_suppressed: kicks.suppressed(), ..with_indices(base, side, region) }
 }
 

@@ -115,7 +115,8 @@ pub fn unpack_frames(fd: OwnedFd) -> std::io::Result<Vec<Vec<u8>>> {
     let mut file = File::from(fd);
     std::io::Seek::rewind(&mut file)?;
     file.take(MOST).read_to_end(&mut bytes)?;
-    let (mut rest, mut frames) = (&bytes[..], Vec::new());
+    let mut rest = &bytes[..];
+    let mut frames = Vec::new();
     while let Some((len, behind)) = rest.split_first_chunk() {
         let Some((frame, next)) = behind.split_at_checked(u32::from_le_bytes(*len) as usize) else { break };
         frames.push(frame.to_vec());

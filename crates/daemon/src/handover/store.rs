@@ -131,11 +131,13 @@ impl Store {
         let parts = item.len().div_ceil(PART).max(fds.len().div_ceil(MOST_FDS)).max(1);
         let (id, generation) = before.map_or_else(|| (self.new_id(), 0), |b| (b.id, b.generation + 1));
         let saved = Saved { id, generation, item, parts };
-        let (mut bytes, mut fds) = (&saved.item[..], fds);
+        let mut bytes = &saved.item[..];
+        let mut fds = fds;
         for name in saved.names() {
             let (part, rest) = bytes.split_at(bytes.len().min(PART));
             let (some, others) = fds.split_at(fds.len().min(MOST_FDS));
-            (bytes, fds) = (rest, others);
+            bytes = rest;
+            fds = others;
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let (to, from) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
             wire::send_part(to.as_fd(), &[], part, some)?;
@@ -174,7 +176,8 @@ impl Store {
 
     /// Takes an earlier daemon's items from the kept descriptors. They stay kept until the first save.
     pub fn found(kept: &mut Kept) -> (Store, Vec<Item>) {
-        let (mut store, mut complete) = (Store::default(), BTreeMap::new());
+        let mut store = Store::default();
+        let mut complete = BTreeMap::new();
         for ((id, generation), mut parts) in parts_of(kept, &mut store.earlier) {
             store.next = store.next.max(id);
             let count = parts.first().map_or(0, |(_, of, _)| *of);
@@ -315,7 +318,8 @@ mod tests {
     #[test]
     fn found() {
         let text = |owner| serde_json::to_vec(&switch("vale0", owner)).unwrap();
-        let (first, second) = (text(2)[..9].to_vec(), text(2)[9..].to_vec());
+        let first = text(2)[..9].to_vec();
+        let second = text(2)[9..].to_vec();
         let all = [
             ("nv.1.0.0.1", text(1)),
             ("nv.2.7.0.2", first),

@@ -37,7 +37,8 @@ pub fn send(to: BorrowedFd<'_>, item: &Item) -> std::io::Result<()> {
     loop {
         let (part, rest) = bytes.split_at(bytes.len().min(PART));
         let (some, others) = fds.split_at(fds.len().min(MOST_FDS));
-        (bytes, fds) = (rest, others);
+        bytes = rest;
+        fds = others;
         let is_last = bytes.is_empty() && fds.is_empty();
         send_part(to, &[if is_last { LAST } else { MORE }], part, some)?;
         if is_last {

@@ -102,7 +102,8 @@ pub fn may_have_rings(d: &Daemon, caller: Caller, rings: usize) -> Result<(), Re
     if is_trusted(caller) {
         return Ok(());
     }
-    let (has, more) = (descriptors_of(d, caller.uid), PER_PORT + PER_RING * rings);
+    let has = descriptors_of(d, caller.uid);
+    let more = PER_PORT + PER_RING * rings;
     let most = d.config.quota.descriptors;
     if has + more <= most {
         return Ok(());
@@ -127,7 +128,8 @@ fn descriptors_of(d: &Daemon, uid: u32) -> usize {
 /// Checks that the caller may have another port.
 pub(super) fn may_have_port(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     if let Some(pause) = d.evictions.pause(caller.uid) {
-        let (uid, seconds) = (caller.uid, pause.as_secs() + 1);
+        let uid = caller.uid;
+        let seconds = pause.as_secs() + 1;
         return refuse(
             Errno::AGAIN,
             format!("a doorbell of user {uid}, or memory, held up a thread: wait {seconds} s"),

@@ -55,7 +55,8 @@ fn attached(d: &Daemon, caller: Caller, port: &str) -> i32 {
 }
 
 fn opened(d: &Daemon, caller: Caller, port: &str, flags: u32) -> i32 {
-    let (spec, request) = (PortSpec::parse(port).unwrap(), AttachRequest { flags, ..AttachRequest::default() });
+    let spec = PortSpec::parse(port).unwrap();
+    let request = AttachRequest { flags, ..AttachRequest::default() };
     errno(admit(d, caller, Request::Open(&spec, &request)))
 }
 

@@ -26,7 +26,8 @@ struct BareRings {
 
 impl Attachment for BareRings {
     fn describe(&self, _d: &Daemon) -> Result<Description, Refusal> {
-        let (rings, binding) = (&self.local.rings, &self.binding);
+        let rings = &self.local.rings;
+        let binding = &self.binding;
         let shape = rings.mem.shape();
         rings.reply(binding.nifp(), binding.extra_bufs(), 0..shape.tx_rings, 0..shape.rx_rings)
     }
@@ -57,7 +58,8 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<O
     let binding = rings.mem.bind(&request.name, all.tx, all.rx, request.extra_bufs)?;
     let bare = BareRings { local: LocalPort::unheld(rings), binding };
     let (mut reply, fds) = bare.describe(d)?;
-    (reply.alone, reply.max_offset) = (true, max_offset);
+    reply.alone = true;
+    reply.max_offset = max_offset;
     d.regions.add_bare(mem_id);
     Ok((reply, fds, Box::new(bare)))
 }

@@ -115,7 +115,9 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>, queues: Strangers) -> Result<()
     let held = || Held { queues: queues.clone(), uid: asked.caller.uid };
     // Dropped last if the port cannot be created.
     let last = held();
-    let (uso, gro, notes) = (adopted.has_uso, o.gro(), notes(&adopted, o.netns().as_deref()));
+    let uso = adopted.has_uso;
+    let gro = o.gro();
+    let notes = notes(&adopted, o.netns().as_deref());
     let behind = BroughtTap { link: link.clone(), notes, uso, gro, queues: held() };
     let done = plug(d, &asked.at, of(&queues, &link), NewPort::new(behind, asked).with_gro(gro));
     drop(queues);
@@ -161,7 +163,8 @@ fn shared(queues: Vec<OwnedFd>) -> Vec<Arc<OwnedFd>> {
 }
 
 fn of(queues: &[Arc<OwnedFd>], link: &Link) -> Queues {
-    let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+    let mut egress = Vec::<Arc<dyn Egress>>::new();
+    let mut ingresses = Vec::<Box<dyn Ingress>>::new();
     for queue in queues {
         egress.push(Arc::new(TapEgress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));
         ingresses.push(Box::new(TapIngress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));

@@ -101,7 +101,8 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 
 /// Details for `netvale vm`.
 fn info(port: &E1000Port) -> E1000Info {
-    let (o, crossings) = (port.options(), port.crossings());
+    let o = port.options();
+    let crossings = port.crossings();
     let [register_reads, register_writes, interrupts] =
         [&crossings.reads, &crossings.writes, &*crossings.interrupts].map(|n| n.load(Ordering::Relaxed));
     E1000Info {

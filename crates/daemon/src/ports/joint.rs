@@ -67,7 +67,8 @@ fn far_end(
     bells: &Bells,
     hdr_len: &HdrLen,
 ) -> Result<Box<dyn Ingress>, Refusal> {
-    let (end, wake) = (FarEnd::new(Arc::clone(ring)), bells.wake.try_clone()?);
+    let end = FarEnd::new(Arc::clone(ring));
+    let wake = bells.wake.try_clone()?;
     Ok(Box::new(RingIngress::new(Arc::clone(mem), end, wake, hdr_len.clone(), Arc::default())))
 }
 
@@ -104,7 +105,8 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
         return refuse(Errno::INVAL, format!("{port} is on no switch"));
     };
     let between = rings_between(d, rings, caller)?;
-    let (over, back) = (far_ends(rings)?, far_ends(&between)?);
+    let over = far_ends(rings)?;
+    let back = far_ends(&between)?;
     let egress: Vec<_> = between.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let joint = Joint {
         port: port.to_owned(),

@@ -190,7 +190,9 @@ fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Re
     let (local, ingresses) = continued(d, owner, state)?;
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
-    let (persistent, lossless, policies) = (item.persistent, item.lossless, item.policies.clone());
+    let persistent = item.persistent;
+    let lossless = item.lossless;
+    let policies = item.policies.clone();
     let new = NewPort { persistent, lossless, policies, ..NewPort::of(Box::new(local), owner) };
     plug(d, &at, (egress, ingresses), new)
 }
@@ -264,7 +266,8 @@ pub fn bind(
     let bound = agreed.and_then(|max| Ok((max, local.bind(full, &rings, request.extra_bufs)?)));
     match bound {
         Ok((max_offset, (mut reply, fds, binding))) => {
-            (reply.alone, reply.max_offset) = (local.holds_alone(caller.client), max_offset);
+            reply.alone = local.holds_alone(caller.client);
+            reply.max_offset = max_offset;
             let owner = d.ports.get(full).filter(|_| was_idle).map(|record| record.owner.uid);
             owner.into_iter().for_each(|uid| tell_open(d, full, uid, caller));
             Ok((reply, fds, Box::new(OpenRings { port: lasting, rings, binding })))

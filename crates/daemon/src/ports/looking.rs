@@ -91,7 +91,8 @@ fn state(record: &Record, before: PortLook) -> (PortLook, Option<String>) {
 /// Only the number is known: an unlearned address costs a worker no more than counting it.
 fn switches(d: &Daemon, found: &mut Looks, news: &mut Vec<Happened>) {
     for switch in d.switches.iter() {
-        let (name, now) = (switch.name(), switch.refused());
+        let name = switch.name();
+        let now = switch.refused();
         let more = now.saturating_sub(d.looks.refused.get(name).copied().unwrap_or_default());
         if let Some(owner) = d.switches.owner(name).filter(|_| more > 0) {
             news.push(Happened::to(EventName::AddressRefused, owner).on(name).with("frames", more));
@@ -121,7 +122,8 @@ mod tests {
     #[test]
     fn comings_and_goings() {
         let at = |connected, connections| PortLook { connected, connections, ..PortLook::default() };
-        let (came, went) = ("guest.connected", "guest.left");
+        let came = "guest.connected";
+        let went = "guest.left";
         for (before, now, expected) in [
             (at(false, 0), at(false, 0), &[][..]),
             (at(false, 0), at(true, 1), &[came]),

@@ -156,7 +156,8 @@ fn on_switch(
     replay: Option<(Replayed, PcapIngress)>,
     capture: Option<Captured>,
 ) -> Result<(), Refusal> {
-    let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+    let mut egress = Vec::<Arc<dyn Egress>>::new();
+    let mut ingresses = Vec::<Box<dyn Ingress>>::new();
     let mut files = Files { replay: None, capture };
     if let Some((replayed, ingress)) = replay {
         files.replay = Some(replayed);
@@ -203,7 +204,8 @@ fn replay(
 }
 
 fn replayed_as(path: &Path, file: File, ingress: PcapIngress) -> Result<(Replayed, PcapIngress), Refusal> {
-    let (status, noted) = (Arc::clone(ingress.status()), ingress.noted().try_clone_to_owned()?);
+    let status = Arc::clone(ingress.status());
+    let noted = ingress.noted().try_clone_to_owned()?;
     Ok((Replayed { path: path.to_owned(), file, status, noted }, ingress))
 }
 

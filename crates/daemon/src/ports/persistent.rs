@@ -87,7 +87,8 @@ pub const CONTINUATION: Continuation = Continuation {
 /// # Errors
 /// [`Refusal`] if its memory or descriptors are inconsistent, or the switch is full.
 fn continue_port(d: &mut Daemon, port: &str, item: &PortItem, state: State) -> Result<(), Refusal> {
-    let (owner, nowhere) = (Caller::from(item.owner), nowhere());
+    let owner = Caller::from(item.owner);
+    let nowhere = nowhere();
     let (local, ingresses) = continued(d, owner, state)?;
     let record = record(d, local, ingresses, &nowhere, owner)?;
     let record = PortRecord { policies: item.policies.clone(), ..record };
@@ -202,7 +203,8 @@ fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     let record = d.ports.get(&place).ok_or_else(|| Refusal::internal("a persistent port without a record"))?;
     let owner = record.owner;
     let policies = record.policies.over(&d.config.switch.policies.of(&at.switch));
-    let (ingress, egresses) = (record.ingress.clone(), record.egresses.clone());
+    let ingress = record.ingress.clone();
+    let egresses = record.egresses.clone();
     let (mut links, compiled) = prepare(d, owner, &policies, &ingress, &egresses)?;
     let switch = make_switch(d, &at.switch, uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), false, owner);
@@ -250,7 +252,8 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
 /// Makes its forwarders send from port `id` of `switch`.
 fn rehome(d: &mut Daemon, place: &str, switch: &Arc<Switch>, id: Option<PortId>) {
     let Some(record) = d.ports.get_mut(place) else { return };
-    (record.switch, record.id) = (id.is_some().then(|| Arc::clone(switch)), id);
+    record.switch = id.is_some().then(|| Arc::clone(switch));
+    record.id = id;
     d.workers.rehome(&record.placed, switch, id.unwrap_or_default());
 }
 
@@ -267,14 +270,18 @@ fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Re
     }
     let region = memory::region(d, mem_id, caller)?;
     let Some(known) = d.persistent.get(port) else { return Ok(()) };
-    let (place, nowhere) = (known.place().to_owned(), Arc::clone(known.nowhere()));
+    let place = known.place().to_owned();
+    let nowhere = Arc::clone(known.nowhere());
     let Some(record) = d.ports.get(&place) else { return Ok(()) };
     let Some(rings) = record.rings().filter(|r| r.mem_id != mem_id) else { return Ok(()) };
     if record.switch.is_some() || is_held(d, &place) {
         return Ok(());
     }
-    let (shape, hdr_len, owner) = (rings.mem.shape(), rings.hdr_len.clone(), record.owner);
-    let (policies, policies_are_set) = (record.policies.clone(), record.policies_are_set);
+    let shape = rings.mem.shape();
+    let hdr_len = rings.hdr_len.clone();
+    let owner = record.owner;
+    let policies = record.policies.clone();
+    let policies_are_set = record.policies_are_set;
     // The port's user will open it again, and get all of the region.
     permission::may_move_to(caller, owner.uid)?;
     let new = unattached(d, &(region, mem_id), shape, hdr_len, &nowhere, owner)?;

@@ -45,7 +45,8 @@ impl Attachment for OpenEnd {
         drop(binding);
         let Some(pipe) = d.pipes.get_mut(&name) else { return };
         pipe.held_by[end & 1].remove(client);
-        let (idle, uid) = (pipe.held_by[end & 1].is_empty(), pipe.uid);
+        let idle = pipe.held_by[end & 1].is_empty();
+        let uid = pipe.uid;
         if idle {
             tell_idle(d, &end_name(&name, end), uid);
         }
@@ -70,7 +71,8 @@ pub fn continue_pipe(d: &mut Daemon, item: PipeItem) -> Result<(), Refusal> {
         return Ok(());
     }
     let owner = Caller { uid: item.uid, ..Caller::daemon() };
-    let (name, region) = (item.name.clone(), memory::continued(d, item.region, owner)?);
+    let name = item.name.clone();
+    let region = memory::continued(d, item.region, owner)?;
     d.pipes.insert(name, Pipe::continued(&region, item)?);
     Ok(())
 }
@@ -148,7 +150,8 @@ fn open_end(
     let max_offset = request.offsets.as_ref().map_or(Ok(0), |asked| begin_offsets(pipe, end, asked))?;
     let binding = pipe.end(end).bind(&request.name, 0..1, 0..1, request.extra_bufs)?;
     let (mut reply, fds) = pipe.reply(end, &binding)?;
-    (reply.alone, reply.max_offset) = (pipe.held_by[end & 1].is_empty(), max_offset);
+    reply.alone = pipe.held_by[end & 1].is_empty();
+    reply.max_offset = max_offset;
     pipe.held_by[end & 1].add(caller.client, shares);
     let uid = pipe.uid;
     tracing::info!(pipe = name, end, uid = caller.uid, pid = caller.pid, "opened");
@@ -204,7 +207,8 @@ pub fn show(name: &str, pipe: &Pipe) -> PortInfo {
         with_indices(RingInfo { dir, index: end as u32, ..RingInfo::default() }, side, pipe.end(end).region())
     };
     let rings = [0, 1].into_iter().flat_map(|end| {
-        let (tx, rx) = (pipe.end(end).tx.first(), pipe.end(end).rx.first());
+        let tx = pipe.end(end).tx.first();
+        let rx = pipe.end(end).rx.first();
         tx.map(|s| ring(end, Direction::In, s)).into_iter().chain(rx.map(|s| ring(end, Direction::Out, s)))
     });
     let open = |end: usize| if pipe.held_by[end].is_empty() { "not open" } else { "open" };

@@ -54,7 +54,8 @@ impl NewPort {
 
     /// Creates a port without options for an owner.
     pub fn of(behind: Box<dyn Attached>, owner: Caller) -> NewPort {
-        let (domain, policies) = (domain_of(owner), Policies::default());
+        let domain = domain_of(owner);
+        let policies = Policies::default();
         NewPort { behind, owner, domain, persistent: true, lossless: false, gro: false, policies }
     }
 
@@ -116,7 +117,8 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: N
     let placed = forwarders.map(|forwarder| d.workers.place_for(domain, Box::new(forwarder))).collect();
     let links = links.place(d, domain, &switch, id, &egresses);
     let handed = handed.place(d, &switch, id);
-    let (switch, id) = (Some(switch), Some(id));
+    let switch = Some(switch);
+    let id = Some(id);
     let base = PortRecord::new(behind, owner);
     let base = PortRecord { switch, id, persistent, lossless, policies, links, egresses, handed, ..base };
     d.ports.insert(&at.full(), PortRecord { placed, ingress, egress, ..base });
@@ -148,7 +150,8 @@ pub fn drop_switch(d: &mut Daemon, switch: &Switch) {
 pub fn tell_attached(d: &mut Daemon, full: &str) {
     d.looks.forget(full);
     let Some(record) = d.ports.get(full) else { return };
-    let (owner, kind) = (record.owner, record.behind.kind());
+    let owner = record.owner;
+    let kind = record.behind.kind();
     let place = record.switch.as_ref().zip(record.id).zip(full.split(':').nth(1));
     if let Some(((switch, id), port)) = place {
         let is_controlled_by = &|caller| permission::controls(caller, owner.uid);

@@ -102,7 +102,8 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let detail = format!("interface {}, offloads: checksum, {offloads}", tap.name());
     let name = tap.name().to_owned();
     let queues: Vec<_> = tap.into_queues().into_iter().map(Arc::new).collect();
-    let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+    let mut egress = Vec::<Arc<dyn Egress>>::new();
+    let mut ingresses = Vec::<Box<dyn Ingress>>::new();
     let link = Link::default();
     link.on_change(d.on_news());
     for queue in &queues {

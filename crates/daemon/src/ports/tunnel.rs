@@ -86,7 +86,8 @@ impl Attached for VxlanPort {
     }
 
     fn describe(&self, info: &mut PortInfo) {
-        let (tunnel, peers) = (&self.tunnel, self.tunnel.peers());
+        let tunnel = &self.tunnel;
+        let peers = self.tunnel.peers();
         let tunnel = VxlanInfo {
             vni: tunnel.options().vni,
             local: tunnel.endpoint().local(),
@@ -101,7 +102,8 @@ impl Attached for VxlanPort {
     }
 
     fn count(&self, port: &mut PortDetails) {
-        let (tunnel, peers) = (&self.tunnel, self.tunnel.peers());
+        let tunnel = &self.tunnel;
+        let peers = self.tunnel.peers();
         let tunnel = TunnelStats {
             vni: tunnel.options().vni,
             local: tunnel.endpoint().local(),

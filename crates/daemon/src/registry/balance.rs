@@ -35,7 +35,8 @@ pub(super) fn best(loads: &[Load], workers: usize, period: u64) -> Option<Move> 
     let mut sums = vec![(0, 0); workers];
     for load in loads {
         let (time, tasks) = sums.get_mut(load.worker)?;
-        (*time, *tasks) = (*time + load.time, *tasks + 1);
+        *time = *time + load.time;
+        *tasks = *tasks + 1;
     }
     let (to, &(least, _)) = sums.iter().enumerate().min_by_key(|(_, sum)| **sum)?;
     let worth = |load: &Load| load.time.min(sums[load.worker].0.saturating_sub(load.time + least));
@@ -121,7 +122,8 @@ mod tests {
                 };
                 let tasks: Vec<_> = (0..at.len()).map(got).collect();
                 if let Some(Move { task, to }) = best(&loads(&tasks), workers, 10_000) {
-                    (at[task as usize - 1], last) = (to, period);
+                    at[task as usize - 1] = to;
+                    last = period;
                 }
             }
             assert!(last < 10, "{wanted:?} on {workers}: moved in period {last}");

@@ -58,7 +58,8 @@ impl Captured {
             if !kept.status.wait_closed(Duration::ZERO) {
                 return true;
             }
-            let (before, now) = (kept.portions.unwrap_or_else(|| kept.status.portions()), kept.now());
+            let before = kept.portions.unwrap_or_else(|| kept.status.portions());
+            let now = kept.now();
             allowance.correct(before, now);
             kept.portions = Some(now);
             now > 0

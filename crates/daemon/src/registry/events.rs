@@ -112,7 +112,8 @@ impl Happened {
         }
         let Happened { name, switch, port, by, why, details, .. } = self;
         let by = by.map(|caller| Owner { uid: caller.uid, pid: caller.pid });
-        let (time, name) = (wall_clock(), name.as_str());
+        let time = wall_clock();
+        let name = name.as_str();
         let rest = Rest { time, now_ns: now_ns(), name, switch, port, by, why, details };
         // Serialising strings, numbers and maps cannot fail.
         let text = serde_json::to_string(&rest).unwrap_or_default();
@@ -210,7 +211,8 @@ impl Events {
     /// last event.
     pub fn subscribe(&mut self, caller: Caller, params: SubscribeParams, sequence: u64) -> u64 {
         let new = || {
-            let (waiting, params) = (VecDeque::new(), SubscribeParams::default());
+            let waiting = VecDeque::new();
+            let params = SubscribeParams::default();
             Subscription { caller, params, sequence, waiting, bytes: 0, lost: 0 }
         };
         let one = self.0.entry(caller.client).or_insert_with(new);

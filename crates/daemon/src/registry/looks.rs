@@ -61,7 +61,8 @@ impl Looks {
 
     /// Marks a poll as done.
     pub fn done(&mut self, now: Instant) {
-        (self.last, self.is_due) = (Some(now), false);
+        self.last = Some(now);
+        self.is_due = false;
     }
 
     /// Brings the next poll forward: something may have changed.
@@ -78,7 +79,8 @@ mod tests {
     /// nothing is polled.
     #[test]
     fn pauses() {
-        let (mut looks, now) = (Looks::default(), Instant::now());
+        let mut looks = Looks::default();
+        let now = Instant::now();
         looks.hasten();
         assert_eq!(looks.left(now), Duration::MAX);
         looks.done(now);

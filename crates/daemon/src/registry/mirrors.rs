@@ -185,7 +185,8 @@ impl Mirrors {
 
     /// Removes the copy rings of those rings of a port, which no program holds any more.
     pub(crate) fn end(&mut self, workers: &mut Workers, of: &PortMem, rings: &RingRanges) {
-        let (region, first) = (place_of(of.region()), of.csb_first());
+        let region = place_of(of.region());
+        let first = of.csb_first();
         let is_one = |ring: u32| {
             let ring = ring.wrapping_sub(first);
             rings.tx.contains(&ring) || rings.rx.contains(&ring.wrapping_sub(of.shape().tx_rings))

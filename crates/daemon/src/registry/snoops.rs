@@ -113,7 +113,8 @@ fn settings(switch: &str, querier: bool) -> Settings {
 
 impl SnoopingSwitch {
     fn tick(&mut self, now: u64) -> Duration {
-        let (mut changed, mut read) = (self.settle(now), 0);
+        let mut changed = self.settle(now);
+        let mut read = 0;
         self.snooping.begin_to_read();
         while read < READ
             && let Some(heard) = self.snooping.read()
@@ -201,7 +202,8 @@ mod tests {
         let (to, from_ring) = loopback(1).unwrap();
         let ip = [0x45, 0xc0, 0, 24, 0, 0, 0, 0, 1, 103, 0xce, 0xb1, 10, 0, 0, 1, 224, 0, 0, 13];
         let frame = [&[1, 0, 0x5e, 0, 0, 13, 2, 0, 0, 0, 0, 1, 8, 0][..], &ip, &[0x20, 0, 0xdf, 0xff]].concat();
-        let (mut batch, mut work) = (Box::<netvale_port::Batch>::default(), Work::default());
+        let mut batch = Box::<netvale_port::Batch>::default();
+        let mut work = Work::default();
         batch.lend(&frame, |batch| assert_eq!(to.deliver(batch, &[0], &mut work.scratch), 1));
         Forwarder::new(Arc::clone(switch), from, 0, Box::new(from_ring)).pass(&mut work);
     }
@@ -210,7 +212,8 @@ mod tests {
     /// before a look; the new port's own messages count.
     #[test]
     fn numbers_are_used_again() {
-        let (mut snoops, switch) = (Snoops::new().unwrap(), Switch::new("vale0"));
+        let mut snoops = Snoops::new().unwrap();
+        let switch = Switch::new("vale0");
         let old = attach(&switch, "old");
         let snooping = Arc::clone(switch.snooping().unwrap());
         snoops.begin(&switch, &snooping, 0, Arc::new(Doorbell::new().unwrap()));

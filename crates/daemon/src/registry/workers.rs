@@ -302,7 +302,8 @@ impl Workers {
         let tasks = || self.tasks.iter().filter(|(_, place)| place.worker < self.all.len());
         tasks().for_each(|(_, place)| sums[place.worker] += place.count.last);
         let load = |(&task, place): (&TaskId, &Place)| {
-            let (sum, busy) = (sums[place.worker].max(1), self.busy[place.worker].last);
+            let sum = sums[place.worker].max(1);
+            let busy = self.busy[place.worker].last;
             let time = u128::from(place.count.last) * u128::from(busy) / u128::from(sum);
             let stays = place.stays_until.is_some_and(|until| now < until);
             Load { task, worker: place.worker, time: time as u64, stays }
@@ -443,7 +444,8 @@ mod tests {
             assert!(netvale_harness::until(Duration::from_secs(60), Duration::from_millis(1), tick));
         };
         ticks_until(&mut |workers| at(workers)[0] != at(workers)[2]);
-        let (mut periods, mut last) = (0, Instant::now());
+        let mut periods = 0;
+        let mut last = Instant::now();
         ticks_until(&mut |workers| {
             assert_ne!(at(workers)[0], at(workers)[2]);
             periods += u32::from(std::mem::replace(&mut last, workers.ended) != workers.ended);

@@ -65,7 +65,8 @@ impl LocalPort {
     /// # Errors
     /// Fails if the daemon is out of descriptors.
     pub(crate) fn state(&self) -> std::io::Result<RingsState> {
-        let (mem, shape) = (&self.rings.mem, self.rings.mem.shape());
+        let mem = &self.rings.mem;
+        let shape = self.rings.mem.shape();
         let held = [&self.tx_held, &self.rx_held].map(|rings| rings.iter().map(Holders::list).collect());
         Ok(RingsState {
             region: self.rings.mem_id,

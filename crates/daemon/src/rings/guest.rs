@@ -98,7 +98,8 @@ impl HeldRings {
             let bell = device.bell(ring).ok_or_else(|| Refusal::internal("a ring without a bell"))?;
             fds.extend([bell.try_clone_to_owned()?, bell.try_clone_to_owned()?]);
         }
-        let (tx_bound, rx_bound) = (self.tx.clone(), self.rx.clone());
+        let tx_bound = self.tx.clone();
+        let rx_bound = self.rx.clone();
         Ok((AttachReply { tx_bound, rx_bound, hdr_len: self.port.hdr_len, alone: self.alone, ..described }, fds))
     }
 }

@@ -38,7 +38,8 @@ impl LocalPort {
     pub(crate) fn unheld(rings: Rings) -> LocalPort {
         let shape = rings.mem.shape();
         let nobody = |n: u32| vec![Holders::default(); n as usize];
-        let (tx_held, rx_held) = (nobody(shape.tx_rings), nobody(shape.rx_rings));
+        let tx_held = nobody(shape.tx_rings);
+        let rx_held = nobody(shape.rx_rings);
         let local = LocalPort { rings, tx_held, rx_held, is_joint: false };
         local.look_who_reads();
         local

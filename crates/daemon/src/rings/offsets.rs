@@ -107,7 +107,8 @@ pub(crate) fn begin(region: &Region, asked: &OffsetsAsked, rings: &[Asked]) -> R
 
 /// The free slots of a ring: from the first up to (not including) the second; all if the two are equal.
 fn free_slots(ring: &Asked) -> (u32, u32) {
-    let (csb, n) = (&ring.side.csb, ring.side.ring.num_slots());
+    let csb = &ring.side.csb;
+    let n = ring.side.ring.num_slots();
     let inside = |i: u32| if i < n { i } else { 0 };
     if ring.is_rx { (inside(csb.hwtail()), inside(csb.head())) } else { (inside(csb.head()), inside(csb.hwcur())) }
 }

@@ -122,19 +122,24 @@ impl Pipe {
         for (end, rules) in ends.iter().zip(&item.offsets) {
             set_offset_rules(end.tx.iter().chain(&end.rx), rules);
         }
-        let (uid, mem_id, held_by) = (item.uid, item.region, item.held.map(Holders::from_list));
+        let uid = item.uid;
+        let mem_id = item.region;
+        let held_by = item.held.map(Holders::from_list);
         Ok(Pipe { uid, mem_id, ends, moved_by: MovedBy::Ends(lanes), held_by })
     }
 
     /// Restores holders and number of a virtual machine's pipe, created by its port.
     pub fn go_on(&mut self, item: PipeItem) {
-        (self.uid, self.mem_id, self.held_by) = (item.uid, item.region, item.held.map(Holders::from_list));
+        self.uid = item.uid;
+        self.mem_id = item.region;
+        self.held_by = item.held.map(Holders::from_list);
     }
 
     /// Creates a pipe whose end `guest` is a virtual machine's.
     pub fn to_guest(backend: Arc<PipeBackend>, guest: usize, mem_id: u32, uid: u32) -> Pipe {
         let beside = backend.beside();
-        let (theirs, ours) = (Arc::clone(&beside.guest), Arc::clone(&beside.other));
+        let theirs = Arc::clone(&beside.guest);
+        let ours = Arc::clone(&beside.other);
         let ends = if guest == 0 { [theirs, ours] } else { [ours, theirs] };
         Pipe { uid, mem_id, ends, moved_by: MovedBy::Workers(guest, backend), held_by: Default::default() }
     }
@@ -161,7 +166,8 @@ impl Pipe {
     pub fn far_end(&self) -> Option<String> {
         let far = self.guest_end()? ^ 1;
         let held = !self.held_by.get(far)?.is_empty();
-        let (name, open) = (if far == 0 { '{' } else { '}' }, if held { "open" } else { "not open" });
+        let name = if far == 0 { '{' } else { '}' };
+        let open = if held { "open" } else { "not open" };
         Some(format!("the other end ({name}) is {open}"))
     }
 
@@ -183,7 +189,8 @@ impl Pipe {
     /// # Errors
     /// [`Refusal`] if the daemon is out of descriptors.
     pub fn reply(&self, end: usize, binding: &Binding) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
-        let (own, peer) = (self.end(end), self.end(end ^ 1));
+        let own = self.end(end);
+        let peer = self.end(end ^ 1);
         let base = AttachReply {
             nifp: binding.nifp(),
             csb_first: own.csb_first(),
@@ -195,7 +202,8 @@ impl Pipe {
         };
         match &self.moved_by {
             MovedBy::Ends(lanes) => {
-                let (out, back) = (&lanes[end & 1], &lanes[(end ^ 1) & 1]);
+                let out = &lanes[end & 1];
+                let back = &lanes[(end ^ 1) & 1];
                 // The tx ring rings `arrived` of its own lane and waits for that lane's `room`; the rx ring vice versa.
                 let bells = [(&out.arrived, &out.room), (&back.room, &back.arrived)];
                 let fds = descriptors(own.region(), bells.into_iter())?;

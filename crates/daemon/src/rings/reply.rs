@@ -40,7 +40,8 @@ pub fn region_descriptors(region: &Region) -> Result<Vec<OwnedFd>, Refusal> {
 
 /// The part of a reply that depends on the port's memory.
 pub fn region_reply(mem: &PortMem) -> AttachReply {
-    let (layout, shape) = (mem.region().layout(), mem.shape());
+    let layout = mem.region().layout();
+    let shape = mem.shape();
     let (port_flags, file_offset) = mem.region().apart().map_or((0, 0), |(offset, _)| (IN_FILE, offset));
     AttachReply {
         port_flags,

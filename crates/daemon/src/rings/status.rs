@@ -7,7 +7,8 @@ use netvale_port::RingCounters;
 
 /// Describes a region.
 pub(crate) fn region_info(region: &Region, id: u32) -> RegionInfo {
-    let (layout, bufs) = (region.layout(), region.layout().sizes.bufs);
+    let layout = region.layout();
+    let bufs = region.layout().sizes.bufs;
     RegionInfo { id, bytes: layout.total, buf_size: bufs.size, bufs: bufs.num, huge: region.is_huge() }
 }
 

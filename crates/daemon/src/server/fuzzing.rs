@@ -76,7 +76,8 @@ impl Rig {
     /// Sends a message on a connection and lets the daemon serve it; discards the answers.
     pub fn send(&mut self, which: usize, message: &[u8], fds: &[BorrowedFd<'_>]) {
         let Some((id, _, theirs)) = self.theirs.get(which) else { return };
-        let (id, before) = (*id, self.tunnels());
+        let id = *id;
+        let before = self.tunnels();
         let _ = netvale_fdio::send(theirs, message, fds, SendFlags::DONTWAIT);
         self.server.event(id);
         self.theirs.iter().filter(|(other, ..)| *other == id).for_each(|(_, _, theirs)| drain(theirs));
@@ -148,7 +149,8 @@ impl Rig {
     /// # Panics
     /// Panics if one is violated.
     pub fn check(&self, users: &[u32]) {
-        let (d, s) = (&self.server.daemon, &self.server);
+        let d = &self.server.daemon;
+        let s = &self.server;
         assert!(s.running, "a user without rights ended the daemon");
         assert!(s.clients.len() <= MAX_CLIENTS);
         let quota = &d.config.quota;

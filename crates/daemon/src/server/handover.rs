@@ -231,7 +231,9 @@ fn client_item(caller: Caller, client: &Client) -> std::io::Result<Option<Client
             (fd, ConnectionItem::Attach { holds: Some(holds) })
         }
         Client::Control { fd, conn, unsent, ended } => {
-            let (pending, unsent, ended) = (conn.pending().to_vec(), unsent.clone(), *ended);
+            let pending = conn.pending().to_vec();
+            let unsent = unsent.clone();
+            let ended = *ended;
             (fd, ConnectionItem::Control { pending, unsent, ended, events: None })
         }
     };

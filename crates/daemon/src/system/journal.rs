@@ -122,7 +122,8 @@ mod tests {
         let mut fields = Vec::new();
         while !entry.is_empty() {
             let end = entry.iter().position(|b| *b == b'\n').unwrap();
-            let (name, rest) = (text(&entry[..end]), &entry[end + 1..]);
+            let name = text(&entry[..end]);
+            let rest = &entry[end + 1..];
             let length = u64::from_le_bytes(rest[..8].try_into().unwrap()) as usize;
             fields.push((name, text(&rest[8..8 + length])));
             assert_eq!(rest[8 + length], b'\n');

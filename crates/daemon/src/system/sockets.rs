@@ -107,7 +107,8 @@ pub(super) fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error)
 /// [`SocketError::NotGiven`] if it cannot be given to that user.
 pub fn give_run_dir(dir: &Path, lock: &OwnedFd, user: User) -> Result<(), SocketError> {
     let io = |what| move |e: rustix::io::Errno| failed(what, dir)(e.into());
-    let (uid, gid) = (user.uid, user.gid);
+    let uid = user.uid;
+    let gid = user.gid;
     let folder =
         rustix::fs::open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(io("cannot open"))?;
     let found = rustix::fs::fstat(&folder).map_err(io("cannot look at"))?;
@@ -198,8 +199,10 @@ pub fn change(path: &Path, from: &SocketAccess, to: &SocketAccess) -> Result<(),
     if (&from.owner, &from.group) == (&to.owner, &to.group) {
         return Ok(());
     }
-    let (user, group) = (geteuid().as_raw().to_string(), getegid().as_raw().to_string());
-    let (owner, group) = (to.owner.clone().unwrap_or(user), to.group.clone().unwrap_or(group));
+    let user = geteuid().as_raw().to_string();
+    let group = getegid().as_raw().to_string();
+    let owner = to.owner.clone().unwrap_or(user);
+    let group = to.group.clone().unwrap_or(group);
     set_owner(path, &SocketAccess { owner: Some(owner), group: Some(group), mode: to.mode })
 }
 

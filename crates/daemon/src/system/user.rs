@@ -56,8 +56,10 @@ impl User {
     fn parse(users: &str, name: &str) -> Option<User> {
         let of = |line: &str| {
             let mut fields = line.split(':');
-            let (known, number) = (fields.next()?, fields.nth(1)?);
-            let (uid, gid) = (number.parse().ok()?, fields.next()?.parse().ok()?);
+            let known = fields.next()?;
+            let number = fields.nth(1)?;
+            let uid = number.parse().ok()?;
+            let gid = fields.next()?.parse().ok()?;
             (known == name || number == name).then_some((uid, gid))
         };
         let number = || name.parse().ok().map(|id| (id, id));

@@ -45,7 +45,8 @@ mod tests {
     #[test]
     fn twice_a_period() {
         let mut watchdog = Watchdog::new(Duration::from_secs(2));
-        let (start, mut asked) = (watchdog.next, 0);
+        let start = watchdog.next;
+        let mut asked = 0;
         let mut tick = |ms| {
             watchdog.tick(start + Duration::from_millis(ms), |limit| {
                 assert_eq!(limit, Duration::from_secs(1));

@@ -57,7 +57,8 @@ impl WorkerStats {
 
 impl Clock {
     pub(super) fn new(watched: Arc<Watched>) -> Clock {
-        let (since, zero) = (Instant::now(), Duration::ZERO);
+        let since = Instant::now();
+        let zero = Duration::ZERO;
         Clock { watched, since, is_busy: false, looks: 0, idle_for: zero, awake: zero, used: zero, tick: tick() }
     }
 
@@ -109,7 +110,9 @@ impl Clock {
     pub(super) fn idle(&mut self, stats: &WorkerStats) -> Duration {
         if self.is_busy {
             self.turn_awake(stats, &stats.busy_ns);
-            (self.is_busy, self.looks, self.idle_for) = (false, 0, Duration::ZERO);
+            self.is_busy = false;
+            self.looks = 0;
+            self.idle_for = Duration::ZERO;
         }
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(8) || self.idle_for > OFTEN {
@@ -132,7 +135,8 @@ impl Clock {
         // Before the sleep is added to the sum: a reader may miss it for a moment, but never counts it twice.
         stats.asleep_since.store(0, Ordering::Release);
         let slept = self.turn(&stats.slept_ns);
-        (self.looks, self.idle_for) = (0, Duration::ZERO);
+        self.looks = 0;
+        self.idle_for = Duration::ZERO;
         slept
     }
 }
@@ -144,7 +148,8 @@ mod tests {
     /// Objective: the time asleep includes a current sleep, equals the worker's clock after it, and never decreases.
     #[test]
     fn a_sleep_that_lasts() {
-        let (stats, mut clock) = (WorkerStats::default(), Clock::new(Watched::new("a test".into())));
+        let stats = WorkerStats::default();
+        let mut clock = Clock::new(Watched::new("a test".into()));
         let mut last = 0;
         for _ in 0..3 {
             clock.before_sleep(&stats);
@@ -166,9 +171,11 @@ mod tests {
     /// does not exceed the elapsed time.
     #[test]
     fn never_falls() {
-        let (stats, begun) = (Arc::new(WorkerStats::default()), Instant::now());
+        let stats = Arc::new(WorkerStats::default());
+        let begun = Instant::now();
         let sleeper = {
-            let (stats, mut clock) = (Arc::clone(&stats), Clock::new(Watched::new("a test".into())));
+            let stats = Arc::clone(&stats);
+            let mut clock = Clock::new(Watched::new("a test".into()));
             std::thread::spawn(move || {
                 for _ in 0..100_000 {
                     clock.before_sleep(&stats);

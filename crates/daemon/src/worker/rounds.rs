@@ -210,7 +210,8 @@ impl Loop {
     fn commands(&mut self) -> bool {
         self.shared.pending.store(false, Ordering::Relaxed);
         let commands = std::mem::take(&mut *self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner));
-        let (mut stop, mut parked) = (false, None);
+        let mut stop = false;
+        let mut parked = None;
         let mut commands = commands.into_iter();
         while let Some(command) = commands.next() {
             match command {

@@ -102,11 +102,15 @@ fn vhost() {
 fn vhost_called(by_socket: bool) {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "vhost", json!({}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
-    let (socket, stop, fault) = (UnixStream::connect(&path).unwrap(), Doorbell::new().unwrap(), Fault::new().unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
+    let socket = UnixStream::connect(&path).unwrap();
+    let stop = Doorbell::new().unwrap();
+    let fault = Fault::new().unwrap();
     let calls = [(); 2].map(|()| Doorbell::new().unwrap());
     let running = Frontend::new(socket.as_fd(), stop.as_fd(), &fault).start(DriverOptions::default(), &calls).unwrap();
-    let (mut queues, _memory) = (running.pairs, running.ram);
+    let mut queues = running.pairs;
+    let _memory = running.ram;
     let (rx, tx) = &mut queues[0];
     let error = Doorbell::new().unwrap();
     let mut m = Message::new(request::SET_VRING_ERR, 0u64.to_le_bytes().to_vec());
@@ -142,7 +146,8 @@ fn vhost_called(by_socket: bool) {
 fn ptnet() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "ptnet", json!({}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let guest = Guest::connect(&path).unwrap();
     assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
     // Both rings need interrupts: nm_csb_atok.appl_need_kick.
@@ -160,7 +165,8 @@ fn ptnet() {
 fn published_device() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "ptnet", json!({"vfio_user": true}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let mut plugged = Plugged::new(&path);
     let mut driver = Driver::probe(&mut plugged, false);
     driver.open();
@@ -174,7 +180,8 @@ fn published_device() {
 fn e1000() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "e1000", json!({"mac": "02:00:00:00:00:09"}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let mut guest = Card::new(&path, CardOptions::default()).unwrap();
     // Earlier interrupts (the link is up) are cleared; it waits for frames.
     guest.ingress.woken();
@@ -217,7 +224,8 @@ fn back_end(connection: OwnedFd, stop: &Doorbell) {
 fn virtio() {
     let d = Daemon::start("workers = 1");
     let (listener, _file) = Listener::listen(&d.path("virtio.sock").into()).unwrap();
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let stop = Doorbell::new().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -235,7 +243,8 @@ fn virtio() {
 #[test]
 fn program() {
     let d = Daemon::start("workers = 1");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let mut bad = d.open("vale0:bad").unwrap();
     assert!(!bad.rx()[0].arm());
     block(bad.rx()[0].wake_fd()).unwrap();

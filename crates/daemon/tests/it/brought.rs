@@ -107,7 +107,8 @@ fn cut_short() {
     let d = Daemon::start("");
     let file = memfd(MemfdFlags::empty());
     let (conn, lost) = asked(&d, "vale0:lost", &file, (0, LEN)).unwrap();
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     rustix::fs::ftruncate(&file, 0).unwrap();
     for tag in 0..100 {
         send(&mut a, &frame(255, 1, tag));
@@ -179,7 +180,8 @@ mod as_root {
         let file = File::options().read(true).write(true).create_new(true).open(folder.join("file")).unwrap();
         file.set_len(LEN).unwrap();
         refused(&d, &file, (0, LEN), "full");
-        let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+        let mut a = d.open("vale0:a").unwrap();
+        let mut b = d.open("vale0:b").unwrap();
         send(&mut a, &frame(255, 1, 1));
         assert_eq!(receive(&mut b), frame(255, 1, 1));
         drop(file);

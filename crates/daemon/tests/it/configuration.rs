@@ -31,8 +31,9 @@ fn head(d: &Daemon) -> String {
 #[test]
 fn programs_go_on() {
     let d = Daemon::start("[[port]]\nswitch = 'vale0'\nport = 'a'\n[[port]]\nswitch = 'vale0'\nport = 'gone'\n");
-    let (mut a, mut b, mut gone) =
-        (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap(), d.open("vale0:gone").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
+    let mut gone = d.open("vale0:gone").unwrap();
     send(&mut a, &frame(255, 1, 7));
     assert_eq!((receive(&mut b)[14], receive(&mut gone)[14]), (7, 7));
     let text = head(&d) + "[switch]\nageing_s = 60\n[[port]]\nswitch = 'vale0'\nport = 'a'\n";

@@ -44,7 +44,9 @@ fn echo_and_null() {
     attach(&d, "echo:", json!({}));
     attach(&d, "null:", json!({}));
     let mut port = open(&d, "vale0:a");
-    let (mut sent, mut back, mut place) = (0u32, 0u32, vec![0; 2048]);
+    let mut sent = 0u32;
+    let mut back = 0u32;
+    let mut place = vec![0; 2048];
     std::thread::scope(|scope| {
         let others = scope.spawn(|| taken_over(&d));
         while !others.is_finished() || back < sent {

@@ -78,7 +78,8 @@ fn policies() {
     let policy = |d: &Daemon, port: &str| d.call("port.show", json!({"port": port}))["result"]["policies"].take();
     asked(&d, NETMAP_REQ_VALE_NEWIF, "p0");
     asked(&d, NETMAP_REQ_VALE_ATTACH, "vale0:p0");
-    let (mut port, mut a) = (d.open("netmap:p0").unwrap(), d.open("vale0:a").unwrap());
+    let mut port = d.open("netmap:p0").unwrap();
+    let mut a = d.open("vale0:a").unwrap();
     set(&d, "vale0:p0", json!({"isolated": true}));
     send(&mut a, &frame(255, 1, 1));
     assert_eq!(receive(&mut port), frame(255, 1, 1));
@@ -96,7 +97,8 @@ fn policies() {
     d.is_robbed();
     d.is_succeeded();
     assert_eq!(policy(&d, "vale1:p0"), known);
-    let (mut port, mut c) = (d.open("netmap:p0").unwrap(), d.open("vale1:c").unwrap());
+    let mut port = d.open("netmap:p0").unwrap();
+    let mut c = d.open("vale1:c").unwrap();
     send(&mut port, &frame(255, 2, 4));
     send(&mut c, &frame(255, 3, 5));
     assert_eq!(receive(&mut port), frame(255, 3, 5));
@@ -123,7 +125,8 @@ fn frames_behind_a_link() {
     };
     attach("a", json!({"link_in": "delay 500ms"}));
     attach("b", json!({"lossless": true, "slots": 64}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     for n in 0..150 {
         assert!(a.wait(Interest::Tx, None).unwrap());
         send(&mut a, &frame(255, 1, n));

@@ -149,7 +149,8 @@ fn nothing_but_memory() {
     };
     let mut got = Batch::new();
     let mut pass = |n: u32| {
-        let (mut sent, mut received) = (0, 0);
+        let mut sent = 0;
+        let mut received = 0;
         until("all arrive", || {
             // Many polls: on a busy machine each may cost a time slice.
             while sent < n && sent - received < 500 {

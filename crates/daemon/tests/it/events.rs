@@ -235,7 +235,8 @@ fn guests() {
 fn faults_tunnels_loops() {
     let d = Daemon::start("");
     let mut told = subscribed(&d, &["port.evicted", "tunnel", "loop", "address"]);
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     assert!(!b.rx()[0].arm());
     rustix::io::ioctl_fionbio(b.rx()[0].wake_fd().as_fd(), false).unwrap();
     rustix::io::write(b.rx()[0].wake_fd().as_fd(), &(u64::MAX - 1).to_ne_bytes()).unwrap();
@@ -260,7 +261,8 @@ fn faults_tunnels_loops() {
     set(&[2, 3], &[], false);
     set(&[2], &[3], false);
     set(&[4], &[], true);
-    let (added, removed) = ("tunnel.vtep-added", "tunnel.vtep-removed");
+    let added = "tunnel.vtep-added";
+    let removed = "tunnel.vtep-removed";
     for (name, n) in [(added, 2), (added, 3), (removed, 3), (added, 4), (removed, 2)] {
         assert_eq!(expect(&mut told, name, "vale1:t").details["vtep"], format!("127.0.0.{n}"));
     }
@@ -298,15 +300,19 @@ fn faults_tunnels_loops() {
 
 /// The events on a raw connection, and the reported number of lost ones. The sequence numbers agree.
 fn read_to(stream: UnixStream, last: &str) -> (u64, u64) {
-    let (mut got, mut lost, mut sequence) = (0, 0, 0);
+    let mut got = 0;
+    let mut lost = 0;
+    let mut sequence = 0;
     for line in BufReader::new(stream).lines() {
         let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
         let event: Event = serde_json::from_value(line["params"].clone()).unwrap();
         if event.name == "events.lost" {
             let more = event.details["lost"].as_u64().unwrap();
-            (lost, sequence) = (lost + more, sequence + more);
+            lost = lost + more;
+            sequence = sequence + more;
         } else {
-            (got, sequence) = (got + 1, sequence + 1);
+            got = got + 1;
+            sequence = sequence + 1;
         }
         assert_eq!(event.sequence, sequence, "{event:?}");
         if event.port.as_deref() == Some(last) {
@@ -322,7 +328,8 @@ fn silent(d: &Daemon, params: Value) -> UnixStream {
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "subscribe", "params": params});
     writeln!(stream, "{request}").unwrap();
-    let (mut byte, mut line) = ([0], Vec::new());
+    let mut byte = [0];
+    let mut line = Vec::new();
     while byte != *b"\n" {
         stream.read_exact(&mut byte).unwrap();
         line.push(byte[0]);
@@ -402,7 +409,8 @@ fn one_that_does_not_read() {
 fn too_many() {
     let d = Daemon::start(&format!("{USERS}[quota]\nsubscriptions = 5\nconnections = 1000\n"));
     let mut clients: Vec<_> = as_user(ALICE, || (0..50).map(|_| client(&d)).collect());
-    let (mut done, mut refused) = (0, 0);
+    let mut done = 0;
+    let mut refused = 0;
     for _ in 0..200 {
         for client in &mut clients {
             match client.subscribe(named(&["port"])) {

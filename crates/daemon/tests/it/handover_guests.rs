@@ -34,7 +34,8 @@ fn burst(name: u8, from: &mut dyn End, to: &mut dyn End, number: u32) {
 /// Sends numbered frames both ways, in bursts, across several replacements; between them, a successor ends after it has
 /// received everything.
 fn traffic(line: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
-    let (rounds, done) = (AtomicU32::new(0), AtomicBool::new(false));
+    let rounds = AtomicU32::new(0);
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let taking = scope.spawn(|| {
             for _ in 0..TIMES {

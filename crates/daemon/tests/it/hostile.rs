@@ -98,7 +98,8 @@ fn descriptors_that_linger() {
         pass(other.as_fd(), b"{}\n", &[inner.as_fd()]);
         drop((inner, outer, fd));
         // The same with a message that looks like a hang-up.
-        let ((inner, outer), (fd, peer)) = (UnixStream::pair().unwrap(), lingering());
+        let (inner, outer) = UnixStream::pair().unwrap();
+        let (fd, peer) = lingering();
         pass(outer.as_fd(), b"x", &[fd.as_fd()]);
         peers.push(peer);
         let last = netvale::raw::connect_to(Some(d.dir())).unwrap();
@@ -141,7 +142,8 @@ fn connections_without_end() {
     let stopped = Stopped::new(&d);
     as_user(USER, || {
         for _ in 0..8 {
-            let (one, (fd, peer)) = (connect(), lingering());
+            let one = connect();
+            let (fd, peer) = lingering();
             pass(one.as_fd(), b"{}\n", &[fd.as_fd()]);
             peers.push(peer);
         }
@@ -226,7 +228,8 @@ fn out_of_descriptors() {
 #[test]
 fn unfinished_frame() {
     let d = Daemon::start("workers = 1");
-    let (mut from, mut to) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut from = d.open("vale0:a").unwrap();
+    let mut to = d.open("vale0:b").unwrap();
     // A frame of two slots, the second of which follows later; their contents do not matter.
     let stretch = |from: &mut netvale::Port, flags: u16| {
         let ring = &mut from.tx()[0];

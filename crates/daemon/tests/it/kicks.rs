@@ -22,7 +22,8 @@ fn kick_storm() {
     let path = d.path("guest.sock");
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": format!("vhost:{}", path.display())}));
     assert_eq!(reply["result"]["kind"], "vhost", "{reply}");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
 
     let socket = UnixStream::connect(&path).unwrap();
     let stop = Doorbell::new().unwrap();
@@ -30,7 +31,8 @@ fn kick_storm() {
     let running = Frontend::new(socket.as_fd(), stop.as_fd(), &Fault::new().unwrap())
         .start(DriverOptions::default(), &calls)
         .unwrap();
-    let (queues, _memory) = (running.pairs, running.ram);
+    let queues = running.pairs;
+    let _memory = running.ram;
     let kicks: Vec<_> = queues.into_iter().flat_map(|(rx, tx)| [rx.kick, tx.kick]).collect();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -30,7 +30,8 @@ fn captures() {
         attach(&d, &format!("pcap:out={}", file.display()), json!({"name": file.extension().unwrap().to_str()}));
     }
     let mut port = open(&d, "vale0:a");
-    let (mut sent, mut settled) = (0u32, Vec::new());
+    let mut sent = 0u32;
+    let mut settled = Vec::new();
     let send = |port: &mut Port, sent: &mut u32, end: &dyn Fn(u32) -> bool| {
         while !end(*sent) {
             if port.tx()[0].send(&numbered(*sent)) {
@@ -63,7 +64,9 @@ fn captures() {
             assert!(all.starts_with(&before[i]), "{name}: what was in the file is gone");
         }
         // A batch at most may repeat after a kill.
-        let (mut again, mut gaps, mut next) = (0, 0, 0);
+        let mut again = 0;
+        let mut gaps = 0;
+        let mut next = 0;
         for &number in &all {
             again += usize::from(number < next);
             gaps += usize::from(number > next);
@@ -76,7 +79,8 @@ fn captures() {
 
 /// Numbers of the complete frames in a file being written.
 fn numbers_so_far(path: &Path) -> Vec<u32> {
-    let (mut reader, mut all) = (Reader::open(path).unwrap(), Vec::new());
+    let mut reader = Reader::open(path).unwrap();
+    let mut all = Vec::new();
     while let Ok(Some(frame)) = reader.next_frame() {
         all.push(number(frame.bytes));
     }
@@ -98,7 +102,9 @@ fn replays() {
     attach(&d, "a", json!({"lossless": true, "slots": 1024}));
     let mut port = open(&d, "vale0:a");
     attach(&d, &format!("pcap:in={}", file.display()), json!({"name": "file"}));
-    let (mut next, mut again, mut place) = (0, 0, vec![0; 2048]);
+    let mut next = 0;
+    let mut again = 0;
+    let mut place = vec![0; 2048];
     let mut receive = |port: &mut Port, next: &mut u32| {
         let _ = port.wait(Interest::Rx, Some(Duration::from_millis(100))).unwrap();
         while let Some(n) = port.rx()[0].recv(&mut place) {

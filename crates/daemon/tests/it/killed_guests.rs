@@ -55,7 +55,9 @@ impl Again {
 
 /// Sends numbered frames both ways, in bursts, while the daemon is killed repeatedly.
 fn traffic(managed: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
-    let (rounds, done, mut again) = (AtomicU32::new(0), AtomicBool::new(false), Again::default());
+    let rounds = AtomicU32::new(0);
+    let done = AtomicBool::new(false);
+    let mut again = Again::default();
     std::thread::scope(|scope| {
         let killing = scope.spawn(|| {
             for _ in 0..TIMES {
@@ -184,7 +186,8 @@ fn virtio() {
         json!({"vector": true, "rings": 2}),
     ];
     for mut options in layouts {
-        let (managed, far) = (Daemon::managed(MORE), Daemon::start(""));
+        let managed = Daemon::managed(MORE);
+        let far = Daemon::start("");
         // Its frames wait until the driver has posted its first buffers.
         let path = attach(&far, "vhost", json!({"rings": 2, "lossless": true}));
         options["name"] = json!("guest");

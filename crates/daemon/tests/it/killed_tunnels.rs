@@ -24,7 +24,8 @@ fn host(n: u8) -> Ipv4Addr {
 /// from a control plane survive, also a requested end.
 #[test]
 fn killed() {
-    let (managed, far) = (Daemon::managed(MORE), Daemon::start(""));
+    let managed = Daemon::managed(MORE);
+    let far = Daemon::start("");
     let [here, there] = [100, 101].map(host);
     attach(&managed, &format!("vxlan:7,local={here}"), json!({"name": "vx", "evpn": true}));
     attach(&far, &format!("vxlan:7,local={there},remote={here}"), json!({"name": "vx"}));

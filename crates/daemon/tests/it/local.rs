@@ -16,7 +16,9 @@ use serde_json::json;
 #[test]
 fn frames_cross() {
     let d = Daemon::start("workers = 2");
-    let (mut a, mut b, mut c) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap(), d.open("vale0:c").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
+    let mut c = d.open("vale0:c").unwrap();
     for round in 0..50 {
         send(&mut a, &frame(255, 1, round));
         assert_eq!(receive(&mut b), frame(255, 1, round));
@@ -114,7 +116,8 @@ fn refusals() {
 #[test]
 fn pipes() {
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("netmap:p{1").unwrap(), d.open("netmap:p}1").unwrap());
+    let mut a = d.open("netmap:p{1").unwrap();
+    let mut b = d.open("netmap:p}1").unwrap();
     assert!(matches!(d.open("netmap:p{1"), Err(Error::Refused { errno: libc::EBUSY, .. })));
     let echo = std::thread::spawn(move || {
         for _ in 0..5000 {
@@ -126,7 +129,8 @@ fn pipes() {
         }
         b
     });
-    let (mut sent, mut got) = (0u32, 0u32);
+    let mut sent = 0u32;
+    let mut got = 0u32;
     while got < 5000 {
         while sent < 5000 && a.tx()[0].send(&sent.to_be_bytes()) {
             sent += 1;
@@ -156,7 +160,8 @@ fn pipes_share_their_parents_region() {
     assert_eq!(parent.info().mem_id, pipe.info().mem_id);
     let other = d.open("vale0:b").unwrap();
     assert_ne!(parent.info().mem_id, other.info().mem_id, "ports are isolated from each other");
-    let (rx, tx) = (&parent.rx()[0], &pipe.tx()[0]);
+    let rx = &parent.rx()[0];
+    let tx = &pipe.tx()[0];
     let places = (rx.mem().place(), tx.mem().place());
     assert_eq!((places.0.bufs, places.0.num_bufs), (places.1.bufs, places.1.num_bufs));
 }
@@ -183,7 +188,8 @@ fn one_ring_each() {
 #[test]
 fn monitors() {
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let mut both = d.open("vale0:a/z").unwrap();
     let mut sent = d.open("vale0:a/t").unwrap();
     send(&mut a, &frame(255, 1, 7));
@@ -247,7 +253,8 @@ fn malformed_attach_messages() {
 #[test]
 fn a_port_that_stops_reading() {
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let _deaf = Port::open_with("vale0:deaf", &Options { lossless: true, ..d.options() }).unwrap();
     for round in 0..200 {
         send(&mut a, &frame(255, 1, round as u8));
@@ -273,7 +280,8 @@ fn buffers_change_places() {
     let mut a = d.open("vale0:a").unwrap();
     send(&mut a, &frame(255, 1, 42));
     assert!(x.wait(Interest::Rx, Some(LIMIT)).unwrap());
-    let (rx, tx) = (&mut x.rx()[0], &mut master.tx()[0]);
+    let rx = &mut x.rx()[0];
+    let tx = &mut master.tx()[0];
     let buffer = rx.slot(rx.at(0)).buf_idx;
     assert!(netvale::swap_buffers(rx, rx.at(0), tx, tx.at(0)), "two mappings of one region");
     assert_eq!(tx.slot(tx.at(0)).buf_idx, buffer);

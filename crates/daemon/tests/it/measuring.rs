@@ -57,7 +57,8 @@ fn null_swallows_and_counts() {
 fn echo_sends_back() {
     let d = Daemon::start("workers = 2");
     assert_eq!(attach(&d, "echo:", json!({}))["result"]["name"], "vale0:echo");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     for tag in 0..200 {
         let to = if tag % 2 == 0 { 255 } else { 9 };
         send(&mut a, &frame(to, 1, tag));

@@ -63,7 +63,8 @@ fn ring_at(port: &Port, id: u32, slots: u32) -> RingSide {
 fn monitors_that_do_not_read() {
     let d = Daemon::start("workers = 2");
     for (a, b) in [("vale0:a", "vale0:b"), ("netmap:p{1", "netmap:p}1")] {
-        let (mut a, mut b) = (d.open(a).unwrap(), d.open(b).unwrap());
+        let mut a = d.open(a).unwrap();
+        let mut b = d.open(b).unwrap();
         let name = |port: &Port, flags| format!("{}/{flags}", port.name());
         let _deaf = [d.open(&name(&a, "t")).unwrap(), d.open(&name(&b, "r")).unwrap(), d.open(&name(&b, "z")).unwrap()];
         let mut reader = d.open(&name(&b, "r")).unwrap();
@@ -86,9 +87,12 @@ fn monitors_that_do_not_read() {
 #[test]
 fn hostile_mirrors() {
     let d = Daemon::start("workers = 1");
-    let (mut x, mut y) = (d.open("vale0:x").unwrap(), d.open("vale0:y").unwrap());
-    let (mut a, mut b) = (d.open("netmap:h{1").unwrap(), d.open("netmap:h}1").unwrap());
-    let (mut sent, mut z) = (d.open("netmap:h{1/t").unwrap(), d.open("netmap:h}1/z").unwrap());
+    let mut x = d.open("vale0:x").unwrap();
+    let mut y = d.open("vale0:y").unwrap();
+    let mut a = d.open("netmap:h{1").unwrap();
+    let mut b = d.open("netmap:h}1").unwrap();
+    let mut sent = d.open("netmap:h{1/t").unwrap();
+    let mut z = d.open("netmap:h}1/z").unwrap();
     let own = ring_at(&a, a.info().csb_first, a.info().tx_slots);
     let name = own.csb.mirror(Moment::Passing).load(Ordering::Acquire);
     let mirror = ring_at(&a, name - 1, own.ring.num_slots());
@@ -131,7 +135,8 @@ fn the_port_goes_first() {
     let d = Daemon::start("");
     for (a, b) in [("vale0:a", "vale0:b"), ("netmap:p{1", "netmap:p}1")] {
         for flags in ["r", "z"] {
-            let (mut a, mut b) = (d.open(a).unwrap(), d.open(b).unwrap());
+            let mut a = d.open(a).unwrap();
+            let mut b = d.open(b).unwrap();
             let mut m = d.open(&format!("{}/{flags}", b.name())).unwrap();
             send(&mut a, &frame(255, 1, 1));
             assert_eq!(receive(&mut b), frame(255, 1, 1));
@@ -168,7 +173,8 @@ fn long_frames() {
     let options = |hdr_len| Options { buf_size: 256, hdr_len, ..d.options() };
     let body: Vec<u8> = [255; 6].into_iter().chain((0..1400u32).map(|i| i as u8)).collect();
     for (a, b) in [("vale0:a", "vale0:b"), ("netmap:p{1", "netmap:p}1")] {
-        let (mut a, mut b) = (Port::open_with(a, &options(0)).unwrap(), Port::open_with(b, &options(0)).unwrap());
+        let mut a = Port::open_with(a, &options(0)).unwrap();
+        let mut b = Port::open_with(b, &options(0)).unwrap();
         let mut copies = [format!("{}/r", b.name()), format!("{}/z", b.name()), format!("{}/t", a.name())]
             .map(|n| d.open(&n).unwrap());
         for _ in 0..50 {
@@ -266,7 +272,8 @@ mod as_root {
         let d = Daemon::start("");
         let open = |name: &str| Port::open_with(name, &Options { slots: 0, ..d.options() });
         let mut first = open("netmap:mona-0").unwrap();
-        let (mut all, mut one) = (open("netmap:mona/t").unwrap(), open("netmap:mona-1/rt").unwrap());
+        let mut all = open("netmap:mona/t").unwrap();
+        let mut one = open("netmap:mona-1/rt").unwrap();
         assert_eq!((all.tx().len(), all.rx().len(), one.tx().len(), one.rx().len()), (1, 2, 1, 1));
         let mut second = open("netmap:mona-1").unwrap();
         send(&mut first, &frame(255, 1, 3));
@@ -285,8 +292,10 @@ mod as_root {
 
         let reply = d.call("port.attach", json!({"switch": "vale0", "port": "netmap:mona"}));
         assert_eq!(reply["result"]["kind"], "nic", "{reply}");
-        let (mut a, mut far) = (d.open("vale0:a").unwrap(), open("netmap:monb").unwrap());
-        let (mut wire, mut port) = (d.open("netmap:mona/rt").unwrap(), d.open("vale0:mona/rt").unwrap());
+        let mut a = d.open("vale0:a").unwrap();
+        let mut far = open("netmap:monb").unwrap();
+        let mut wire = d.open("netmap:mona/rt").unwrap();
+        let mut port = d.open("vale0:mona/rt").unwrap();
         send(&mut a, &frame(255, 1, 5));
         assert_eq!(receive_on_any(&mut far), frame(255, 1, 5));
         assert_eq!(watched(&mut wire), (frame(255, 1, 5).to_vec(), true), "sent on the wire");

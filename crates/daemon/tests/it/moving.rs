@@ -59,7 +59,8 @@ struct Place {
 impl Place {
     fn new(slots: u32) -> Place {
         let switch = Switch::new("vale-test");
-        let (mem, room) = (memory(slots), Arc::new(bell()));
+        let mem = memory(slots);
+        let room = Arc::new(bell());
         let rx = mem.rx[0].clone();
         let egress = RingEgress::new(mem, HostRx::new(rx.clone(), bell()), 0, Arc::<RingCounters>::default());
         let egresses = vec![Arc::new(egress.with_room_bell(Arc::clone(&room))) as _];
@@ -96,7 +97,8 @@ impl Place {
 
 /// Creates the tx ring of a place's sender, and its forwarder.
 fn sender(place: &Place) -> (AppRing, Forwarder) {
-    let (mem, doorbell) = (memory(SENDER_SLOTS), bell());
+    let mem = memory(SENDER_SLOTS);
+    let doorbell = bell();
     let tx = mem.tx[0].clone();
     let ring = AppRing::new(tx.clone(), Dir::Tx, doorbell.try_clone().unwrap());
     let ingress = RingIngress::new(mem, HostTx::new(tx, bell()), doorbell, 0, Arc::default());
@@ -164,7 +166,8 @@ fn move_while_frames_pass(
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for i in 0..MOVES {
-                let (from, to) = (&workers[i % workers.len()], &workers[(i + 1) % workers.len()]);
+                let from = &workers[i % workers.len()];
+                let to = &workers[(i + 1) % workers.len()];
                 until("the worker answers", || from.move_to(1, to));
                 then(i, to);
             }
@@ -223,7 +226,8 @@ fn moves_among_other_commands() {
         let (mut ring, forwarder) = sender(&place);
         let workers: [Worker; 3] = workers(5);
         workers[0].add(1, Box::new(forwarder));
-        let (switch, from) = (Arc::clone(&place.switch), place.sender);
+        let switch = Arc::clone(&place.switch);
+        let from = place.sender;
         move_while_frames_pass(&mut place, &mut ring, &workers, |i, worker| match i % 4 {
             0 => assert_eq!(worker.drain(1).recv_timeout(LIMIT), Ok(())),
             1 => worker.keep_awake(1, i % 8 == 1),
@@ -323,7 +327,9 @@ fn what_cannot_move_stays() {
     let workers = [start(0), start(1)];
     assert!(!workers[0].move_to(1, &workers[1]), "there is no such task");
     let task = Idle::default();
-    let (kept, todo, is_there) = (Arc::downgrade(&task.kept), Arc::clone(&task.todo), Arc::clone(&task.is_there));
+    let kept = Arc::downgrade(&task.kept);
+    let todo = Arc::clone(&task.todo);
+    let is_there = Arc::clone(&task.is_there);
     todo.store(1, Ordering::Release);
     workers[0].add(1, Box::new(task));
     until("the worker is held up", || is_there.load(Ordering::Acquire));
@@ -350,7 +356,8 @@ fn nothing_is_left_behind() {
         let kept = Arc::downgrade(&task.kept);
         first.add(1, Box::new(task));
         std::thread::scope(|scope| {
-            let (from, to) = (&first, &second);
+            let from = &first;
+            let to = &second;
             scope.spawn(move || from.move_to(1, to));
         });
         if i % 2 == 0 {

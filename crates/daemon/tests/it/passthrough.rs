@@ -72,7 +72,8 @@ fn pipe() {
 fn full_pipes_sleep() {
     let d = Daemon::start("workers = 1");
     let path = passthrough(&d, "netmap:p}1", json!({"slots": 16}));
-    let (mut program, mut guest) = (d.open("netmap:p{1").unwrap(), Port::as_guest(&path, 0).unwrap());
+    let mut program = d.open("netmap:p{1").unwrap();
+    let mut guest = Port::as_guest(&path, 0).unwrap();
     // A ring's worth, except one slot: the worker forwards as much as it can, then room is exhausted.
     let fill = |port: &mut Port, from: u8| {
         for n in 0..15 {
@@ -156,7 +157,8 @@ fn nonsense_in_a_pipe() {
     });
     d.call("port.detach", json!({"switch": "netmap", "port": "p{1"}));
     let path = passthrough(&d, "netmap:p{1", json!({}));
-    let (mut program, mut guest) = (d.open("netmap:p}1").unwrap(), Port::as_guest(&path, 0).unwrap());
+    let mut program = d.open("netmap:p}1").unwrap();
+    let mut guest = Port::as_guest(&path, 0).unwrap();
     send(&mut guest, &frame(255, 1, 1));
     assert_eq!(receive(&mut program), frame(255, 1, 1));
 }

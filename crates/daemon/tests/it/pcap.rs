@@ -20,7 +20,8 @@ fn record(path: &Path, format: Format) {
 }
 
 fn frames(path: &Path) -> Vec<Vec<u8>> {
-    let (mut reader, mut all) = (Reader::open(path).unwrap(), Vec::new());
+    let mut reader = Reader::open(path).unwrap();
+    let mut all = Vec::new();
     while let Some(frame) = reader.next_frame().unwrap() {
         all.push(frame.bytes.to_vec());
     }
@@ -134,7 +135,8 @@ fn capture() {
 #[test]
 fn both_from_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
-    let (from, to) = (folder.path().join("in.pcap"), folder.path().join("out.pcap"));
+    let from = folder.path().join("in.pcap");
+    let to = folder.path().join("out.pcap");
     record(&from, Format::Pcap);
     let port = format!("pcap:in={},out={}", from.display(), to.display());
     let d = Daemon::start(&format!(
@@ -153,7 +155,8 @@ fn both_from_the_configuration() {
 #[test]
 fn cut_file() {
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let file = d.path("in.pcap");
     record(&file, Format::Pcap);
     let bytes = std::fs::read(&file).unwrap();
@@ -193,7 +196,8 @@ fn refusals() {
 #[test]
 fn full_disk() {
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let full = attach(&d, "pcap:out=/dev/full", json!({"name": "file"}));
     let text = full["error"].to_string();
     assert!(text.contains("No space left") && text.contains("make room"), "{full}");

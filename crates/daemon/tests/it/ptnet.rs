@@ -43,9 +43,11 @@ fn ping(a: &mut Port, b: &mut Port, tag: u8) {
 #[test]
 fn guests_and_programs() {
     let d = Daemon::start("workers = 2");
-    let (one, two) = (attach(&d, "one", json!({"rings": 2})), attach(&d, "two", json!({"slots": 64})));
+    let one = attach(&d, "one", json!({"rings": 2}));
+    let two = attach(&d, "two", json!({"slots": 64}));
     let mut local = d.open("vale0:local").unwrap();
-    let (mut a, mut b) = (Port::as_guest(&one, 0).unwrap(), Port::as_guest(&two, 0).unwrap());
+    let mut a = Port::as_guest(&one, 0).unwrap();
+    let mut b = Port::as_guest(&two, 0).unwrap();
     for i in 0..200 {
         ping(&mut a, &mut b, i);
         assert_eq!(receive(&mut local), frame(255, 1, i));
@@ -160,7 +162,8 @@ fn noise(state: &mut u64) -> u32 {
 fn nonsense_everywhere() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "mad", json!({"slots": 64, "rings": 2, "vnet_hdr": 12}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let mad = Guest::connect(&path).unwrap();
     let whole = Words::new(mad.memory(), 0, mad.memory().len() / 4).unwrap();
     // Everything except buffers, which are opaque anyway.
@@ -201,7 +204,8 @@ fn nonsense_everywhere() {
 fn held_interrupts() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "one", json!({}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     for _ in 0..2 {
         let guest = Guest::connect(&path).unwrap();
         assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
@@ -304,7 +308,8 @@ fn published_devices() {
     let mut local = d.open("vale0:local").unwrap();
     let mut guest = Published::connect(&path);
     // Send: a frame in slot 0, length 60, head and cur 1, a kick.
-    let (tx, rx) = (guest.ring(0), guest.ring(2));
+    let tx = guest.ring(0);
+    let rx = guest.ring(2);
     let buffer = guest.buffer(tx, 0);
     for (i, four) in frame(255, 9, 5).chunks(4).enumerate() {
         guest.netmap.store(buffer + i, u32::from_le_bytes(four.try_into().unwrap()));

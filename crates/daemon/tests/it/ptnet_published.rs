@@ -25,7 +25,8 @@ const HEADER_LEN: u64 = 44;
 /// Attaches a port on switch vale0. Returns its socket.
 fn attach(d: &Daemon, name: &str, mut options: Value) -> PathBuf {
     let path = d.path(&format!("{name}.sock"));
-    (options["name"], options["vfio_user"]) = (json!(name), json!(true));
+    options["name"] = json!(name);
+    options["vfio_user"] = json!(true);
     let port = format!("ptnet:{}", path.display());
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
     assert_eq!(reply["result"]["kind"], "ptnet", "{reply}");
@@ -104,7 +105,8 @@ fn two_queues() {
 fn several_slots() {
     let d = Daemon::start("");
     let path = attach(&d, "pub", json!({"slots": 128, "vnet_hdr": 12, "mtu": 9000}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), Plugged::new(&path));
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = Plugged::new(&path);
     let mut driver = Driver::probe(&mut b, true);
     driver.open();
     let long: Vec<u8> = frame(255, 9, 1).into_iter().chain((0..8_900u32).map(|i| i as u8)).collect();
@@ -249,7 +251,8 @@ fn orders_that_no_driver_has() {
     assert_eq!(obeyed(&mut p, 0), errno(Errno::INVAL));
     assert_eq!(obeyed(&mut p, 77), errno(Errno::INVAL));
     // Outside of the memory, across its end, unaligned, only one of the two, at the end of the address space.
-    let (gh, hg) = (GUEST_AT + CSB_AT, GUEST_AT + CSB_AT + 4096);
+    let gh = GUEST_AT + CSB_AT;
+    let hg = GUEST_AT + CSB_AT + 4096;
     let end = GUEST_AT + published::GUEST_BYTES;
     for (gh, hg) in [(0xdead_0000, hg), (gh, end - 64), (gh + 4, hg), (gh, 0), (0, hg), (u64::MAX - 63, hg), (!0, !0)] {
         p.set_csb(gh, hg);
@@ -330,7 +333,8 @@ fn noise(state: &mut u64) -> u32 {
 fn nonsense_everywhere() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "mad", json!({"slots": 64, "rings": 2, "vnet_hdr": 12}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let mut mad = Plugged::new(&path);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -47,8 +47,11 @@ fn to(port: &str) -> TraceStep {
 #[test]
 fn whose_frames() {
     let d = Daemon::start(USERS);
-    let (mut a, mut b) = (open(&d, ALICE, "vale0:a"), open(&d, BOB, "vale0:b"));
-    let (mut alice, mut bob, mut root) = (client(&d, ALICE), client(&d, BOB), client(&d, 0));
+    let mut a = open(&d, ALICE, "vale0:a");
+    let mut b = open(&d, BOB, "vale0:b");
+    let mut alice = client(&d, ALICE);
+    let mut bob = client(&d, BOB);
+    let mut root = client(&d, 0);
     assert_eq!(alice.trace_begin(of("vale0")).unwrap().ports, ["vale0:a"]);
     assert_eq!(bob.trace_begin(of("vale0:b")).unwrap().ports, ["vale0:b"]);
     assert_eq!(root.trace_begin(of("vale0")).unwrap().ports, ["vale0:a", "vale0:b"]);
@@ -72,8 +75,10 @@ fn whose_frames() {
 #[test]
 fn one_that_does_not_read() {
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
-    let (mut stalled, mut reading) = (client(&d, 0), client(&d, 0));
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
+    let mut stalled = client(&d, 0);
+    let mut reading = client(&d, 0);
     for client in [&mut stalled, &mut reading] {
         client.trace_begin(of("vale0:a")).unwrap();
     }
@@ -84,11 +89,13 @@ fn one_that_does_not_read() {
             told(&mut reading, 100);
         }
     }
-    let (mut frames, mut lost) = (0, 0);
+    let mut frames = 0;
+    let mut lost = 0;
     loop {
         let read = stalled.trace_read().unwrap();
         assert!(read.frames.len() <= 256);
-        (frames, lost) = (frames + read.frames.len(), lost + read.lost);
+        frames = frames + read.frames.len();
+        lost = lost + read.lost;
         if read.frames.is_empty() {
             break;
         }
@@ -141,7 +148,8 @@ fn not_found(error: &ClientError) -> bool {
 #[test]
 fn bad_requests() {
     let d = Daemon::start("");
-    let (mut a, _b) = (d.open("vale0:a").unwrap(), d.open("vale1:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let _b = d.open("vale1:b").unwrap();
     let mut client = client(&d, 0);
     assert!(not_found(&client.trace_read().unwrap_err()));
     client.trace_begin(TraceBeginParams { filter: Some("1,6 0 0 1".into()), ..of("vale0:a") }).unwrap();
@@ -168,7 +176,8 @@ fn bad_requests() {
 #[test]
 fn ports_that_go() {
     let d = Daemon::start("");
-    let (a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let mut client = client(&d, 0);
     client.trace_begin(of("vale0")).unwrap();
     assert_eq!(client.trace_read().unwrap().ports, 2);

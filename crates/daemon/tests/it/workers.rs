@@ -159,14 +159,18 @@ fn no_request_is_lost() {
 fn frames_that_wait_let_their_worker_sleep() {
     for cheap in [true, false] {
         let worker = start(50);
-        let (gate, other) = (Arc::<Gate>::default(), Arc::<Gate>::default());
+        let gate = Arc::<Gate>::default();
+        let other = Arc::<Gate>::default();
         other.open.store(true, Ordering::Relaxed);
-        let (waiting, late) = (Bringer::new(1000, cheap), Bringer::new(0, true));
+        let waiting = Bringer::new(1000, cheap);
+        let late = Bringer::new(0, true);
         waiting.bell.ring();
-        let (more, bell) = (Arc::clone(&late.left), late.bell.try_clone().unwrap());
+        let more = Arc::clone(&late.left);
+        let bell = late.bell.try_clone().unwrap();
         worker.add(1, to(&gate, waiting));
         worker.add(2, to(&other, late));
-        let (stats, mut before) = (worker.stats(), [0; 3]);
+        let stats = worker.stats();
+        let mut before = [0; 3];
         until("it sleeps for 20 ms, not in too many pieces, and looks for no more than a tenth of that", || {
             let now = [&stats.slept_ns, &stats.polled_ns, &stats.sleeps].map(|count| count.load(Ordering::Relaxed));
             let [slept, polled, sleeps] = [0, 1, 2].map(|i| now[i] - before[i]);
@@ -190,19 +194,22 @@ fn frames_that_wait_let_their_worker_sleep() {
 #[test]
 fn an_error_that_lasts_lets_the_worker_sleep() {
     let worker = start(50);
-    let (gate, other) = (Arc::<Gate>::default(), Arc::<Gate>::default());
+    let gate = Arc::<Gate>::default();
+    let other = Arc::<Gate>::default();
     [&gate, &other].iter().for_each(|gate| gate.open.store(true, Ordering::Relaxed));
     let (from, writer) = std::io::pipe().unwrap();
     let broken = Bringer { bell: Doorbell::from_fd(from.into()), ..Bringer::new(10, false) };
     let late = Bringer::new(0, true);
-    let (more, bell) = (Arc::clone(&late.left), late.bell.try_clone().unwrap());
+    let more = Arc::clone(&late.left);
+    let bell = late.bell.try_clone().unwrap();
     worker.add(1, to(&gate, broken));
     worker.add(2, to(&other, late));
     drop(writer);
     until("all that there was arrives", || gate.counters.frames() == 10);
     // A sleep is counted when it is over.
     let slept = || worker.stats().slept_ns.load(Ordering::Relaxed);
-    let (began, before) = (Instant::now(), slept());
+    let began = Instant::now();
+    let before = slept();
     until("it has slept for two seconds", || slept() - before > 2_000_000_000);
     assert!(began.elapsed() < LIMIT / 2);
     let sleeps = worker.stats().sleeps.load(Ordering::Relaxed);
@@ -219,7 +226,8 @@ fn a_receiver_that_makes_room_wakes_the_worker() {
     let worker = start(0);
     let gate = Arc::new(Gate { bell: Some(Doorbell::new().unwrap()), ..Gate::default() });
     worker.add(1, to(&gate, Bringer::new(10, true)));
-    let (count, stats) = (|of: &AtomicU64| of.load(Ordering::Relaxed), worker.stats());
+    let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+    let stats = worker.stats();
     // It checks again after its request: with room, it would not sleep.
     let is_asleep = || stats.slept() > count(&stats.slept_ns);
     until("it asks, and sleeps", || count(&gate.asked) > count(&gate.done) && is_asleep());
@@ -244,7 +252,8 @@ fn a_receiver_that_rings_without_end() {
     let other = Arc::<Gate>::default();
     other.open.store(true, Ordering::Relaxed);
     let late = Bringer::new(0, true);
-    let (more, bell) = (Arc::clone(&late.left), late.bell.try_clone().unwrap());
+    let more = Arc::clone(&late.left);
+    let bell = late.bell.try_clone().unwrap();
     worker.add(1, to(&gate, Bringer::new(10, true)));
     worker.add(2, to(&other, late));
     until("it asks", || gate.asked.load(Ordering::Relaxed) > 0);
@@ -273,7 +282,8 @@ fn time_without_a_cpu() {
     let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
     until("each has polled for 100 ms, and lost a fifth of it", || {
         workers.iter().map(Worker::stats).all(|stats| {
-            let (polled, lost) = (count(&stats.polled_ns), count(&stats.preempted_ns));
+            let polled = count(&stats.polled_ns);
+            let lost = count(&stats.preempted_ns);
             polled > 100_000_000 && lost > polled / 5
         })
     });
@@ -307,9 +317,11 @@ fn a_panic_costs_one_task() {
         gate.open.store(true, Ordering::Relaxed);
         gate
     };
-    let (before, after) = (open(), open());
+    let before = open();
+    let after = open();
     let bringer = Bringer::new(0, true);
-    let (more, bell) = (Arc::clone(&bringer.left), bringer.bell.try_clone().unwrap());
+    let more = Arc::clone(&bringer.left);
+    let bell = bringer.bell.try_clone().unwrap();
     worker.add(1, to(&before, bringer));
     worker.add(2, to(&Arc::new(Mistake::default()), Bringer::new(3, true)));
     until("the panic is reported", || fault.reason().is_some());

@@ -45,8 +45,10 @@ impl Manager {
         let dir = crate::scratch("manager")?;
         let socket = UnixDatagram::bind(dir.path().join("notify")).map_err(failed())?;
         socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(failed())?;
-        let (kept, stop) = (Kept::default(), Arc::new(AtomicBool::new(false)));
-        let (list, stopped) = (Arc::clone(&kept), Arc::clone(&stop));
+        let kept = Kept::default();
+        let stop = Arc::new(AtomicBool::new(false));
+        let list = Arc::clone(&kept);
+        let stopped = Arc::clone(&stop);
         let barriers = (AtomicU64::new(0), Arc::<AtomicU64>::default());
         let came = Arc::clone(&barriers.1);
         std::thread::spawn(move || listen(&socket, &list, &came, &stopped));

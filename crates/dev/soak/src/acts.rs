@@ -38,7 +38,8 @@ pub const ACTS: &[(&str, Act)] = &[
 
 /// Ports of all kinds come and go.
 fn storm(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
-    let (start, first) = (Instant::now(), w.first());
+    let start = Instant::now();
+    let first = w.first();
     let socket = |kind: &str| format!("{kind}:{}", first.path("storm.sock").display());
     let capture = format!("pcap:out={}", w.file("storm.pcap").display());
     let ports = [
@@ -166,12 +167,16 @@ fn change_of(port: String, replace: bool, keeps: &str, rng: &mut Rng) -> Result<
             0 => set.flood.add.push(nowhere(rng).into()),
             1 => set.flood.remove.push(nowhere(rng).into()),
             2 => {
-                let (mac, vtep, sticky) = (mac(rng), nowhere(rng).into(), rng.one_in(4));
+                let mac = mac(rng);
+                let vtep = nowhere(rng).into();
+                let sticky = rng.one_in(4);
                 set.addresses.add.push(VxlanAddress { mac, vtep, sticky, sequence: rng.below(9) as u32 });
             }
             3 => set.addresses.remove.push(mac(rng)),
             4 => {
-                let (ip, mac, router) = (nowhere(rng).into(), mac(rng), rng.one_in(4));
+                let ip = nowhere(rng).into();
+                let mac = mac(rng);
+                let router = rng.one_in(4);
                 set.neighbors.add.push(VxlanNeighbor { ip, mac, router });
             }
             _ => set.neighbors.remove.push(nowhere(rng).into()),
@@ -183,7 +188,8 @@ fn change_of(port: String, replace: bool, keeps: &str, rng: &mut Rng) -> Result<
 /// A control plane keeps changing the attacked tunnel and a bystander's: VTEPs that do not exist, and addresses behind
 /// them.
 fn vteps(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
-    let (start, mut client) = (Instant::now(), w.first().control()?);
+    let start = Instant::now();
+    let mut client = w.first().control()?;
     let tunnels = [(format!("{ATTACKED}:{ATTACKED_TUNNEL}"), ATTACKING_VTEP), ("vale11:tunnel".to_owned(), VTEPS[1])];
     while start.elapsed() < life {
         let (port, keeps) = &tunnels[rng.index(2)];
@@ -207,7 +213,8 @@ fn vteps(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
 /// Captures numbered frames into a file, and reads them back.
 fn capture(w: &World, rng: &mut Rng, _life: Duration) -> Result<(), String> {
     const FRAMES: u64 = 300;
-    let (file, daemon) = (w.file("capture.pcap"), w.first());
+    let file = w.file("capture.pcap");
+    let daemon = w.first();
     let mut port = w.open(0, "vale22:a")?;
     daemon.attach("vale22", &format!("pcap:out={}", file.display()), json!({"name": "file"}))?;
     let first = rng.below(1 << 40);

@@ -58,7 +58,8 @@ impl Bystander {
             self.books = Arc::new(Books::of(pair.flows.len()));
         }
         self.longest_wait.resize(pair.flows.len(), Duration::ZERO);
-        (self.flows, self.ports) = (pair.flows.clone(), pair.ports.clone());
+        self.flows = pair.flows.clone();
+        self.ports = pair.ports.clone();
         self.lost_before = self.lost();
         self.seen = received(&self.books).into_iter().map(|frames| (frames, Instant::now())).collect();
         self.epoch += 1;
@@ -74,7 +75,8 @@ impl Bystander {
         let mut wrong = Vec::new();
         for ((flow, now), (frames, since)) in self.flows.iter().zip(received(&self.books)).zip(&mut self.seen) {
             if now > *frames {
-                (*frames, *since) = (now, Instant::now());
+                *frames = now;
+                *since = Instant::now();
             } else if since.elapsed() > PATIENCE {
                 wrong.push(format!("{name}, {}: no frame for {} s", flow.name, since.elapsed().as_secs()));
                 *since = Instant::now();

@@ -122,7 +122,8 @@ impl Rings {
 
     /// Uses the first of those rings; `keep` owns everything that must live as long.
     pub fn among(tx: Vec<TxRing>, rx: Vec<RxRing>, wrap: Wrap, keep: Box<dyn Any + Send>) -> Box<dyn End> {
-        let (tx, rx) = (tx.into_iter().next(), rx.into_iter().next());
+        let tx = tx.into_iter().next();
+        let rx = rx.into_iter().next();
         Box::new(Rings { tx, rx, wrap, room: vec![0; 2 * LONGEST], announced: None, _keep: keep })
     }
 

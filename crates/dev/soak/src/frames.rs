@@ -214,7 +214,8 @@ mod tests {
     /// counted.
     #[test]
     fn counts() {
-        let (tally, mut expected) = (Tally::default(), Expected::new(3, 1, None));
+        let tally = Tally::default();
+        let mut expected = Expected::new(3, 1, None);
         for sequence in [0, 1, 5, 5, 4, 6] {
             expected.count(number(sequence), &tally);
         }
@@ -222,7 +223,8 @@ mod tests {
         expected.count(Number { flow: 2, ..number(9) }, &tally);
         let counts = [&tally.received, &tally.lost, &tally.disordered, &tally.stale].map(Tally::get);
         assert_eq!(counts, [4, 3, 2, 1]);
-        let (tally, mut expected) = (Tally::default(), Expected::new(3, 1, Some(10)));
+        let tally = Tally::default();
+        let mut expected = Expected::new(3, 1, Some(10));
         for sequence in [7, 8, 9, 0, 1, 3, 2] {
             expected.count(number(sequence), &tally);
         }

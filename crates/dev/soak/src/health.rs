@@ -169,7 +169,8 @@ pub fn rests(daemon: &Netvale) -> Counts {
     const SAME: u32 = 30;
     let key =
         |counts: &Counts| (counts.descriptors.all(), counts.threads.all(), counts.mappings.all(), counts.ports.clone());
-    let (mut last, mut same) = (Counts::of(daemon), 0);
+    let mut last = Counts::of(daemon);
+    let mut same = 0;
     until(LIMIT, Duration::from_millis(100), || {
         let now = Counts::of(daemon);
         same = if key(&now) == key(&last) { same + 1 } else { 0 };

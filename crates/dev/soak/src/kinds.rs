@@ -132,7 +132,8 @@ fn tap(w: &World) -> Result<Pair, String> {
     let quiet = format!("/proc/sys/net/ipv6/conf/{NAME}/disable_ipv6");
     std::fs::write(&quiet, "1").map_err(|e| format!("{quiet}: {e}"))?;
     let address = |[a, b, c, d]: [u8; 4]| format!("{a}.{b}.{c}.{d}");
-    let (stack, behind) = (address(STACK.0), address(BEHIND.0));
+    let stack = address(STACK.0);
+    let behind = address(BEHIND.0);
     let hardware = |n: u8| station(n).map(|byte| format!("{byte:02x}")).join(":");
     for line in [
         format!("link set {NAME} address {}", hardware(18)),
@@ -162,7 +163,8 @@ fn interface(w: &World) -> Result<Pair, String> {
         outcome.is_ok()
     });
     outcome?;
-    let (attached, opened) = (format!("vale4:{}", CABLE[0]), format!("netmap:{}", CABLE[1]));
+    let attached = format!("vale4:{}", CABLE[0]);
+    let opened = format!("netmap:{}", CABLE[1]);
     let ends = [w.end(0, "vale4:a", (18, 19))?, w.end(0, &opened, (19, 18))?];
     Ok(two(ends, &[(0, "vale4:a"), (0, &attached), (0, &opened)]))
 }
@@ -188,7 +190,8 @@ fn e1000(w: &World) -> Result<Pair, String> {
     w.first().attach("vale7", &format!("e1000:{}", socket.display()), json!({"name": "guest"}))?;
     let guest = Card::new(&socket, DriverOptions::default()).map_err(|e| e.to_string())?;
     // The card accepts frames for its own address.
-    let (own, mac) = (station(24), guest.mac);
+    let own = station(24);
+    let mac = guest.mac;
     let program = Rings::of(w.open(0, "vale7:a")?, Wrap::ethernet(mac, own));
     Ok(two([program, CardEnd::of(guest, Wrap::ethernet(own, mac))], &[(0, "vale7:a"), (0, "vale7:guest")]))
 }

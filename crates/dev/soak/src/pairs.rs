@@ -201,7 +201,8 @@ impl Turns {
             let (number, epoch) = if flow.cycle.is_some() { (replayed::FLOW, 0) } else { (number(i), epoch) };
             Expected::new(number, epoch, flow.cycle)
         });
-        let (expected, next) = (expected.collect(), vec![(0, Instant::now()); pair.flows.len()]);
+        let expected = expected.collect();
+        let next = vec![(0, Instant::now()); pair.flows.len()];
         let arrivals = vec![None; pair.flows.len()];
         Turns { expected, pair, clock, arrivals, first, epoch, books, next, payload: Vec::new() }
     }
@@ -239,7 +240,8 @@ impl Turns {
             if !end.send(&self.payload) {
                 break;
             }
-            (*next, *since) = (*next + 1, Instant::now());
+            *next = *next + 1;
+            *since = Instant::now();
             self.books.tallies[index].sent.fetch_add(1, Ordering::Relaxed);
             self.books.offered.fetch_add(u64::from(is_judged && !is_stuck), Ordering::Relaxed);
         }

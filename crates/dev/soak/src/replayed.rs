@@ -20,7 +20,8 @@ const ETHERNET: usize = 14;
 /// Writes the file.
 pub fn write(path: &Path) -> Result<(), String> {
     let mut writer = Writer::create(path, Format::Pcap).map_err(|e| e.to_string())?;
-    let (mut payload, header) = (Vec::new(), [[0xff; 6], [2, 0x5a, 0, 0, 1, 1]].concat());
+    let mut payload = Vec::new();
+    let header = [[0xff; 6], [2, 0x5a, 0, 0, 1, 1]].concat();
     for sequence in 0..FRAMES {
         Number { flow: FLOW, epoch: 0, sequence }.payload(&mut payload);
         let frame = [&header[..], &[0x88, 0xb5], &payload].concat();

@@ -97,7 +97,8 @@ impl Soak {
         }
         let watch =
             Watch::start(bystanders.books(), Arc::clone(&world.machine.gone.processes)).map_err(|e| e.to_string())?;
-        let (begun, rng) = (Instant::now(), Rng::new(seed));
+        let begun = Instant::now();
+        let rng = Rng::new(seed);
         let mut this = Soak {
             world,
             bystanders,
@@ -263,7 +264,9 @@ impl Soak {
 
     fn kill(&mut self, number: usize) {
         let counts = self.report.attacks.entry(format!("{} killed", NAMES[number])).or_default();
-        (counts.made, counts.took_hold, counts.killed) = (counts.made + 1, counts.took_hold + 1, counts.killed + 1);
+        counts.made = counts.made + 1;
+        counts.took_hold = counts.took_hold + 1;
+        counts.killed = counts.killed + 1;
         let wrong = self.bystanders.check(&self.world, &self.watch);
         self.fail(wrong);
         self.restart(number, "killed");
@@ -301,7 +304,9 @@ impl Soak {
     fn bury(&mut self, number: usize, how: &str) {
         let Observed { first, last, rests } = std::mem::take(&mut self.observed[number]);
         let Some(first) = first else { return };
-        let (daemon, ended_by, ended_at) = (NAMES[number].into(), how.into(), self.begun.elapsed().as_secs());
+        let daemon = NAMES[number].into();
+        let ended_by = how.into();
+        let ended_at = self.begun.elapsed().as_secs();
         self.report.lives.push(Life { daemon, ended_at, ended_by, rests, first, last });
     }
 
@@ -320,7 +325,8 @@ impl Soak {
                 }
                 Some(first) => {
                     let (counts, leaks) = settles(daemon, first);
-                    (observed.last, observed.rests) = (counts, observed.rests + 1);
+                    observed.last = counts;
+                    observed.rests = observed.rests + 1;
                     leaks
                 }
             };

@@ -137,7 +137,8 @@ fn waits(books: &Books, progress: &mut Progress, is_up: bool) -> [Duration; 2] {
     for (tally, (frames, since)) in books.tallies.iter().zip(progress.iter_mut()) {
         let now = Tally::get(&tally.received);
         if now != *frames || !is_up {
-            (*frames, *since) = (now, Instant::now());
+            *frames = now;
+            *since = Instant::now();
         }
     }
     let waits = || progress.iter().map(|(_, since)| since.elapsed());
@@ -158,7 +159,8 @@ fn threads(process: u32) -> String {
         let read = |what: &str| fs::read_to_string(task.path().join(what)).unwrap_or_default();
         let status = read("status");
         let state = status.lines().find_map(|line| line.strip_prefix("State:\t")?.chars().next()).unwrap_or('?');
-        let (call, place) = (read("syscall"), read("wchan"));
+        let call = read("syscall");
+        let place = read("wchan");
         let call = call.split(' ').next().unwrap_or_default().trim();
         let name = read("comm");
         let name = name.trim();

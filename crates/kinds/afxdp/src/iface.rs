@@ -353,7 +353,8 @@ fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     /// Without `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
     const TYPE: u16 = 0x3fff;
     while let Some(&[l0, l1, t0, t1]) = attributes.first_chunk() {
-        let (len, kind) = (usize::from(u16::from_ne_bytes([l0, l1])), u16::from_ne_bytes([t0, t1]) & TYPE);
+        let len = usize::from(u16::from_ne_bytes([l0, l1]));
+        let kind = u16::from_ne_bytes([t0, t1]) & TYPE;
         let value = attributes.get(4..len)?;
         if kind == wanted {
             return Some(value);

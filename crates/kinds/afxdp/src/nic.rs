@@ -298,7 +298,8 @@ impl Nic {
         entries: u32,
         (memory, buffers): (&Arc<Mapping>, Buffers),
     ) -> Result<Opened, NicError> {
-        let (name, queues) = (|| self.interface.name.clone(), self.interface.queues);
+        let name = || self.interface.name.clone();
+        let queues = self.interface.queues;
         if number >= queues {
             return Err(NicError::NoQueue { name: name(), queues, queue: number });
         }

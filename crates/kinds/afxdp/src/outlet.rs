@@ -54,14 +54,16 @@ impl Outlet {
         // SAFETY: a new descriptor, ours.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let on: libc::c_int = 1;
-        let (at, len) = (std::ptr::from_ref(&on).cast(), size_of_val(&on) as libc::socklen_t);
+        let at = std::ptr::from_ref(&on).cast();
+        let len = size_of_val(&on) as libc::socklen_t;
         // SAFETY: the option takes a number and copies it.
         let set = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, at, len) };
         // SAFETY: zeros are a valid sockaddr_ll.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_ifindex = index.cast_signed();
-        let (at, len) = (std::ptr::from_ref(&address).cast(), size_of_val(&address) as libc::socklen_t);
+        let at = std::ptr::from_ref(&address).cast();
+        let len = size_of_val(&address) as libc::socklen_t;
         // SAFETY: an address of that family and length; the kernel copies it.
         let bound = unsafe { libc::bind(fd.as_raw_fd(), at, len) };
         if set < 0 || bound < 0 {
@@ -75,7 +77,10 @@ impl Outlet {
         let header = [0u8; TAP_HEADER];
         let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 1 + MAX_FRAGS];
         iov[0] = libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: self.header };
-        let (mut i, mut used, mut bytes, mut wrong) = (at, 0usize, 0u64, None);
+        let mut i = at;
+        let mut used = 0usize;
+        let mut bytes = 0u64;
+        let mut wrong = None;
         loop {
             if used as u32 == left {
                 return SendResult::Incomplete;
@@ -89,7 +94,9 @@ impl Outlet {
                 (None, _) => wrong = Some(DropReason::BadBuffer),
                 (_, None) => wrong = Some(DropReason::EndlessFrame),
             }
-            (used, bytes, i) = (used + 1, bytes + u64::from(slot.len), ring.next(i));
+            used = used + 1;
+            bytes = bytes + u64::from(slot.len);
+            i = ring.next(i);
             // A frame without an end, once too long, is not waited for.
             if slot.flags & NS_MOREFRAG == 0 || used > MAX_FRAGS {
                 break;

@@ -215,7 +215,8 @@ mod tests {
             rustix::io::pwrite(&memory, &start.to_ne_bytes(), at).unwrap();
         }
         let side = |produces| Ring::map(memory.as_fd(), 0, &AT, SIZE, produces).unwrap();
-        let (producer, consumer) = (side(true), side(false));
+        let producer = side(true);
+        let consumer = side(false);
         (memory, producer, consumer)
     }
 
@@ -226,7 +227,9 @@ mod tests {
         fn as_a_queue(start in prop_oneof![Just(0), Just(u32::MAX - 20), any::<u32>()],
                       steps in proptest::collection::vec((0..4u8, 0..12u32), 1..200)) {
             let (_memory, mut producer, mut consumer) = both(start);
-            let (mut put, mut shown, mut taken) = (VecDeque::new(), VecDeque::new(), 0u32);
+            let mut put = VecDeque::new();
+            let mut shown = VecDeque::new();
+            let mut taken = 0u32;
             let mut next = 0u64;
             for (what, count) in steps {
                 match what {

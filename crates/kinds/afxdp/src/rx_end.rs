@@ -39,9 +39,12 @@ impl RxEnd {
 
     /// Resumes at an earlier owner's position in the status block.
     pub fn resume(&mut self) {
-        let (n, head, hwtail) = (self.side.ring.num_slots(), self.side.csb.head(), self.side.csb.hwtail());
+        let n = self.side.ring.num_slots();
+        let head = self.side.csb.head();
+        let hwtail = self.side.csb.hwtail();
         if head < n && hwtail < n {
-            (self.head, self.hwtail) = (head, hwtail);
+            self.head = head;
+            self.hwtail = hwtail;
         }
     }
 
@@ -56,7 +59,9 @@ impl RxEnd {
     /// Continues a ring that another process [settled](RxEnd::settle).
     #[must_use]
     pub fn continued(self) -> RxEnd {
-        let (n, head, hwtail) = (self.side.ring.num_slots(), self.side.csb.hwcur(), self.side.csb.hwtail());
+        let n = self.side.ring.num_slots();
+        let head = self.side.csb.hwcur();
+        let hwtail = self.side.csb.hwtail();
         if head < n && hwtail < n { RxEnd { head, hwtail, ..self } } else { self }
     }
 
@@ -101,7 +106,8 @@ impl RxEnd {
     /// # Errors
     /// [`BadHead`]: the ring stops until its head is valid.
     pub fn released(&mut self, forward: Option<&Outlet>) -> Result<bool, BadHead> {
-        let (head, n) = (self.side.csb.head(), self.side.ring.num_slots());
+        let head = self.side.csb.head();
+        let n = self.side.ring.num_slots();
         if head >= n || ring_space(self.head, head, n) > ring_space(self.head, self.hwtail, n) {
             return if self.bad.replace(head) == Some(head) { Ok(false) } else { Err(BadHead) };
         }
@@ -115,7 +121,8 @@ impl RxEnd {
     /// Sends the marked frames of the next `left` slots. A frame without room is lost, as on a wire.
     #[cold]
     fn forward(&self, outlet: &Outlet, mut left: u32) {
-        let (ring, mut at) = (&self.side.ring, self.head);
+        let ring = &self.side.ring;
+        let mut at = self.head;
         while left > 0 {
             let marked = ring.slot_word(at).flags & NS_FORWARD != 0;
             let slots = match marked.then(|| outlet.send(ring, at, left)) {
@@ -139,7 +146,8 @@ impl RxEnd {
     pub fn fill(&mut self, len: usize, size: usize) {
         let mut left = len;
         loop {
-            let (n, buf) = (left.min(size), self.side.ring.slot_word(self.hwtail).buf_idx);
+            let n = left.min(size);
+            let buf = self.side.ring.slot_word(self.hwtail).buf_idx;
             left -= n;
             self.put(buf, n as u16, if left > 0 { NS_MOREFRAG } else { 0 });
             if left == 0 {

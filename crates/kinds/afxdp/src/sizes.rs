@@ -57,7 +57,8 @@ impl Needs {
 
     /// Whether a region has room for it.
     pub fn fit(&self, region: &Region) -> bool {
-        let ((ifs, rings, bufs), layout) = (region.free(), region.layout());
+        let (ifs, rings, bufs) = region.free();
+        let layout = region.layout();
         ifs > 0
             && rings >= self.rings()
             && bufs >= self.bufs()
@@ -70,7 +71,8 @@ impl Needs {
     /// one host ring each way.
     pub fn common(&self) -> RegionSizes {
         let others = self.rings().saturating_sub(self.host.0.saturating_add(self.host.1)).saturating_add(2);
-        let (rings, slots) = (self.rings().saturating_add(others.saturating_mul(ROOM - 1)), self.slots());
+        let rings = self.rings().saturating_add(others.saturating_mul(ROOM - 1));
+        let slots = self.slots();
         let least = RegionSizes::COMMON;
         let fits = RegionSizes::for_port(rings, slots, DEFAULT_BUF_SIZE, 0, self.extra_bufs);
         let larger = |least: PoolSize, fits: PoolSize| PoolSize {

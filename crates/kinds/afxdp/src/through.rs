@@ -172,7 +172,8 @@ impl ThroughTx {
 
     /// Gives filled slots to the kernel.
     fn give(&mut self) -> u32 {
-        let (head, n) = (self.tx.side().csb.head(), self.tx.side().ring.num_slots());
+        let head = self.tx.side().csb.head();
+        let n = self.tx.side().ring.num_slots();
         let from = |i| ring_space(self.tx.hwcur(), i, n);
         // Slots of the kernel's are not the program's to fill: a head among them is invalid.
         if head >= n || from(head) < from(self.given) {
@@ -187,7 +188,8 @@ impl ThroughTx {
         if let Some(mirrors) = &mut self.mirrors {
             mirrors[0].copy(self.tx.side(), self.given, most);
         }
-        let (mut frames, mut bytes) = (0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
         for _ in 0..most {
             let slot = self.tx.side().ring.slot_word(self.given);
             let sent = self.desc(slot.buf_idx, slot.len, slot.flags);
@@ -244,7 +246,8 @@ impl ThroughTx {
 
     /// Returns slots with sent frames to the program, in order.
     fn complete(&mut self) -> u32 {
-        let (mut at, mut count) = (self.tx.hwcur(), 0);
+        let mut at = self.tx.hwcur();
+        let mut count = 0;
         while at != self.given && self.done.get(at as usize) == Some(&true) {
             if let Some(done) = self.done.get_mut(at as usize) {
                 *done = false;
@@ -398,7 +401,9 @@ impl ThroughRx {
     /// Moves received buffers to slots, and publishes the slots to the program.
     fn receive(&mut self) -> u32 {
         let count = self.receiver.rx.ready();
-        let (mut frames, mut bytes, first) = (0, 0, self.end.hwtail());
+        let mut frames = 0;
+        let mut bytes = 0;
+        let first = self.end.hwtail();
         for _ in 0..count {
             let desc = self.receiver.rx.take();
             // A buffer that was posted, so a slot is free for it.

@@ -39,7 +39,8 @@ impl Delay {
     }
 
     fn expire(&mut self) {
-        (self.latest, self.next) = (None, None);
+        self.latest = None;
+        self.next = None;
     }
 
     fn deadline(&self) -> Option<u64> {
@@ -227,12 +228,15 @@ mod tests {
         for (mut c, interval) in [(Causes::new(None), 500), (Causes::new(Some(1000)), 1000)] {
             c.set_interval(500);
             c.unmask(!0);
-            let (mut now, mut last, mut count) = (0, None, 0);
+            let mut now = 0;
+            let mut last = None;
+            let mut count = 0;
             while now < 10_000_000 {
                 c.set(ICR_RXT0);
                 if c.update(now) {
                     assert!(last.is_none_or(|last| now - last >= interval * THROTTLE), "at {now}");
-                    (last, count) = (Some(now), count + 1);
+                    last = Some(now);
+                    count = count + 1;
                     c.read();
                     c.update(now);
                 }

@@ -83,7 +83,9 @@ impl Core {
     /// block is outside the memory.
     pub fn go_on(&mut self, memory: Memory, has_block: bool, bell: Option<Doorbell>, is_message: bool) -> bool {
         self.paravirt = has_block.then(|| memory.paravirt_as_it_is(self.e1000.csb())).flatten();
-        (self.memory, self.line.bell, self.line.is_message) = (memory, bell, is_message);
+        self.memory = memory;
+        self.line.bell = bell;
+        self.line.is_message = is_message;
         self.paravirt.is_some() == has_block
     }
 
@@ -135,7 +137,8 @@ impl Core {
 
     /// Finds the status block at the driver's address.
     fn find_paravirt(&mut self) {
-        let (at, heads) = (self.e1000.csb(), self.e1000.heads());
+        let at = self.e1000.csb();
+        let heads = self.e1000.heads();
         self.paravirt = (at != 0).then(|| self.memory.paravirt(at, heads)).flatten();
         if self.asleep.load(Ordering::SeqCst) {
             self.paravirt.iter().for_each(Paravirt::arm);
@@ -229,7 +232,8 @@ impl Core {
 
     /// Disconnects interrupts.
     fn disconnect(&mut self) {
-        (self.line.is_message, self.line.bell) = (false, None);
+        self.line.is_message = false;
+        self.line.bell = None;
     }
 
     /// Connects interrupts to a doorbell; `None` disconnects them.
@@ -305,11 +309,13 @@ impl Shared {
     /// # Errors
     /// `EINVAL` if the state is inconsistent; otherwise as [`Shared::new`].
     pub fn continued(card: &Card, state: CoreState, crossings: [u64; 3]) -> Result<Arc<Shared>, Errno> {
-        let (age, up) = (Duration::from_nanos(state.now), rustix::time::clock_gettime(ClockId::Monotonic));
+        let age = Duration::from_nanos(state.now);
+        let up = rustix::time::clock_gettime(ClockId::Monotonic);
         let is_possible = age.as_secs() <= up.tv_sec.unsigned_abs() && state.e1000.is_possible(card);
         let began = Instant::now().checked_sub(age).filter(|_| is_possible).ok_or(Errno::INVAL)?;
         let mut core = Core::new(state.e1000, began)?;
-        (core.told, core.line.pin_ready) = (state.told, state.pin_ready);
+        core.told = state.told;
+        core.line.pin_ready = state.pin_ready;
         Self::with(core, crossings)
     }
 
@@ -327,11 +333,13 @@ impl Shared {
     fn with(core: Core, [reads, writes, interrupts]: [u64; 3]) -> Result<Arc<Shared>, Errno> {
         core.line.raised.store(interrupts, Ordering::Relaxed);
         let timer = rustix::io::fcntl_dupfd_cloexec(&core.line.timer, 0)?;
-        let (reads, writes) = (reads.into(), writes.into());
+        let reads = reads.into();
+        let writes = writes.into();
         let crossings = Crossings { reads, writes, interrupts: Arc::clone(&core.line.raised) };
         let asleep = Arc::clone(&core.asleep);
         let (sent, received) = Default::default();
-        let (core, wake) = (Lent::with(core), WakeSet::new()?);
+        let core = Lent::with(core);
+        let wake = WakeSet::new()?;
         let owes = AtomicBool::new(false);
         Ok(Arc::new(Shared { core, wake, asleep, timer, crossings, sent, received, owes }))
     }

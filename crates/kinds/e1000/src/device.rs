@@ -101,7 +101,8 @@ pub struct E1000 {
 impl E1000 {
     /// Creates a card with its cable plugged in.
     pub fn new(card: Card) -> E1000 {
-        let (eeprom, phy) = (Eeprom::new(card.mac, card.subsystem), Phy::new(true));
+        let eeprom = Eeprom::new(card.mac, card.subsystem);
+        let phy = Phy::new(true);
         Self::powered_up(card, eeprom, phy, Causes::new(card.forced_interval))
     }
 

@@ -109,7 +109,8 @@ impl Eeprom {
         let rises = value & SK != 0 && self.control & SK == 0;
         self.control = value;
         if value & CS == 0 {
-            (self.serial, self.out) = (Serial::Command(0, 0), false);
+            self.serial = Serial::Command(0, 0);
+            self.out = false;
         } else if rises {
             self.clock(value & DI != 0);
         }
@@ -120,7 +121,8 @@ impl Eeprom {
             // Zeros before the start bit.
             Serial::Command(0, 0) if !bit => Serial::Command(0, 0),
             Serial::Command(bits, n) => {
-                let (bits, n) = (bits << 1 | u32::from(bit), n + 1);
+                let bits = bits << 1 | u32::from(bit);
+                let n = n + 1;
                 match n {
                     3 if bits != READ => Serial::Deaf,
                     n if n == 3 + ADDRESS_BITS => {

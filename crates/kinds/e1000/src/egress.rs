@@ -42,7 +42,9 @@ impl E1000Egress {
 
     fn deliver_to(&self, core: &mut Core, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let counters = &self.shared.received;
-        let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
+        let mut done = 0;
         core.look_for_room();
         let memory = core.memory.clone();
         let mut finder = memory.finder();
@@ -56,7 +58,10 @@ impl E1000Egress {
                 soften(core, &mut finder, &frame, scratch, counters)
             };
             match put {
-                PutResult::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                PutResult::Done => {
+                    frames = frames + 1;
+                    bytes = bytes + frame.len() as u64;
+                }
                 PutResult::TooLong => counters.dropped(DropReason::TooLong, 1),
                 PutResult::Full => break,
             }
@@ -121,7 +126,8 @@ fn put(
     let tag = (has_tag && core.e1000.strips_tags()).then(|| u16::from_be_bytes([head[14], head[15]]));
     let stripped = len - if tag.is_some() { TAG } else { 0 };
     let crc = core.e1000.rx_crc() as usize;
-    let (total, size) = (stripped.max(SHORTEST) + crc, core.e1000.rx_buffer() as usize);
+    let total = stripped.max(SHORTEST) + crc;
+    let size = core.e1000.rx_buffer() as usize;
     let count = total.div_ceil(size);
     if count > MOST || count > core.e1000.rx_owned() as usize {
         core.e1000.rx_missed();
@@ -168,7 +174,8 @@ fn put_many(
 ) {
     let size = core.e1000.rx_buffer() as usize;
     let count = total.div_ceil(size);
-    let (mut places, mut results) = ([None; MOST], [(0, 0); MOST]);
+    let mut places = [None; MOST];
+    let mut results = [(0, 0); MOST];
     for (k, place) in places.iter_mut().take(count).enumerate() {
         *place = core.e1000.rx_address(k as u32).and_then(|at| {
             let n = size.min(total - k * size);
@@ -179,7 +186,8 @@ fn put_many(
     let found = places.iter().take(count).enumerate().filter_map(|(k, place)| Some((k, (*place)?)));
     let mut filled = 0;
     for ((k, (at, to)), result) in found.zip(&mut results) {
-        let (from, n) = (k * size, size.min(total - k * size));
+        let from = k * size;
+        let n = size.min(total - k * size);
         fill(&mut read, len, tag.is_some(), from, to, n);
         let ends = if k + 1 == count { EOP } else { 0 };
         let tagged = tag.map_or(0, |tag| u64::from(tag) << SPECIAL | VP << STATUS);

@@ -59,7 +59,8 @@ impl Filter {
 
     fn is_exact(&self, to: [u8; 6]) -> bool {
         let [a, b, c, d, e, f] = to;
-        let (low, high) = (u32::from_le_bytes([a, b, c, d]), u32::from(u16::from_le_bytes([e, f])));
+        let low = u32::from_le_bytes([a, b, c, d]);
+        let high = u32::from(u16::from_le_bytes([e, f]));
         let fits = |pair: &[u32]| pair[0] == low && pair[1] & (RAH_AV | 0xffff) == RAH_AV | high;
         self.addresses.chunks_exact(2).any(fits)
     }
@@ -117,7 +118,9 @@ mod tests {
     #[test]
     fn addresses() {
         let mut f = Filter::new(MAC);
-        let (other, group, all) = ([2, 0, 0, 9, 9, 9], [0x33, 0x33, 0, 0, 0x12, 0x34], [0xff; 6]);
+        let other = [2, 0, 0, 9, 9, 9];
+        let group = [0x33, 0x33, 0, 0, 0x12, 0x34];
+        let all = [0xff; 6];
         let takes = |f: &Filter, to, rctl| f.takes(&head(to, None), 60, rctl, VET);
         assert!(!takes(&f, MAC, RCTL_UPE | RCTL_MPE));
         let cases = [(0, [true, false, false, false]), (RCTL_UPE, [true, true, false, false])];

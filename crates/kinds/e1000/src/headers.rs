@@ -45,7 +45,8 @@ pub fn prepare(
     let mut done = Prepared { head: 0, skip: 0, offload: Offload::None };
     if let Some(context) = &offload.segments {
         let gso = segments(context, head.get_mut(..have).unwrap_or_default(), len).ok_or(ImpossibleRequest)?;
-        (done.skip, done.offload) = (usize::from(gso.hdr_len), Offload::Gso(gso));
+        done.skip = usize::from(gso.hdr_len);
+        done.offload = Offload::Gso(gso);
     } else {
         if let Some(sum) = &offload.ip {
             done.skip = ip_checksum(sum, head.get_mut(..have).unwrap_or_default());
@@ -65,7 +66,8 @@ pub fn prepare(
 /// The checksum left to the frame's receiver; no offload if it lies outside the frame: the controller writes nowhere
 /// else.
 fn left(sum: &Sum, len: usize) -> Offload {
-    let (start, at) = (u16::from(sum.start), u16::from(sum.at));
+    let start = u16::from(sum.start);
+    let at = u16::from(sum.at);
     if start < 14 || at < start || usize::from(at) + 2 > len {
         return Offload::None;
     }
@@ -84,7 +86,8 @@ fn ip_checksum(sum: &Sum, head: &mut [u8]) -> usize {
 /// Stores lengths and the pseudo header's sum for a packet of this length: drivers leave that to the controller
 /// (§3.5.4). Returns the segmentation to do.
 fn segments(context: &Context, head: &mut [u8], len: usize) -> Option<Gso> {
-    let (l3, l4) = (usize::from(context.ip.start), usize::from(context.transport.start));
+    let l3 = usize::from(context.ip.start);
+    let l4 = usize::from(context.transport.start);
     let ip_header = if context.is_v4 { 20 } else { 40 };
     if l4 < l3 + ip_header || head.len() < l4 + 8 || len <= l4 {
         return None;
@@ -203,7 +206,8 @@ mod tests {
         };
         let mut good = 0;
         for _ in 0..100_000 {
-            let (a, b) = (noise(), noise());
+            let a = noise();
+            let b = noise();
             let byte = |shift: u32| (a >> shift) as u8 & if b & 1 == 0 { 0x3f } else { 0xff };
             let sum = |at: u32| Sum { start: byte(at), at: byte(at + 8), end: (a >> 48) as u16 & 0x1ff };
             let context = Context { ip: sum(0), transport: sum(16), segment: b as u16, is_tcp: b & 2 != 0, ..TCP4 };
@@ -251,7 +255,8 @@ mod tests {
         assert_eq!((done.head, done.skip), (16, 12));
         assert_eq!(head[..16], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xa8, 0x20, 0x64]);
         assert_eq!(done.offload, Offload::CsumPartial { start: 38, offset: 16 });
-        let (mut head, mut plain) = (tcp4(), tcp4());
+        let mut head = tcp4();
+        let mut plain = tcp4();
         let cut = TxOffload { vlan: Some(5), ..offload(Some(TCP4)) };
         let done = prepare(&cut, 0x8100, &mut head, MAX_HEADERS, 3054).unwrap();
         prepare(&offload(Some(TCP4)), 0x8100, &mut plain, MAX_HEADERS, 3054).unwrap();

@@ -102,7 +102,9 @@ impl E1000Ingress {
         self.waits = None;
         let memory = core.memory.clone();
         let mut finder = memory.finder();
-        (self.epoch, self.taken, self.may_wait) = (core.epoch, 0, true);
+        self.epoch = core.epoch;
+        self.taken = 0;
+        self.may_wait = true;
         self.reported.clear();
         while self.taken < owned && (self.taken as usize) < MOST && batch.has_room_for_frags() {
             let position = core.e1000.tx_position();
@@ -112,7 +114,8 @@ impl E1000Ingress {
                 self.waits = (self.taken == 0).then_some((core.epoch, owned));
                 break;
             };
-            (self.taken, self.may_wait) = (walk.count, walk.may_wait);
+            self.taken = walk.count;
+            self.may_wait = walk.may_wait;
             let head = self.heads.get(batch.len()).filter(|_| walk.ends);
             if let Some(Err(why)) = head.map(|head| push(&mut finder, core, head, batch)) {
                 self.shared.sent.dropped(why, 1);
@@ -242,7 +245,8 @@ fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: 
     for &(address, len) in packet.pieces() {
         let passed = skip.min(len);
         skip -= passed;
-        let (address, len) = (address.checked_add(passed.into()).ok_or(DropReason::BadBuffer)?, len - passed);
+        let address = address.checked_add(passed.into()).ok_or(DropReason::BadBuffer)?;
+        let len = len - passed;
         if len > 0 {
             add((finder.at(address, len.into()).ok_or(DropReason::BadBuffer)?, len));
         }

@@ -63,7 +63,9 @@ impl<'a> Finder<'a> {
     #[cold]
     fn elsewhere(&mut self, address: u64, len: u64) -> Option<*mut u8> {
         let (map, from) = self.dma.find(address, len)?;
-        (self.start, self.size, self.first) = (address - from, map.len() as u64, map.start().as_ptr());
+        self.start = address - from;
+        self.size = map.len() as u64;
+        self.first = map.start().as_ptr();
         map.at(from, len, 1).map(std::ptr::NonNull::as_ptr)
     }
 

@@ -58,9 +58,12 @@ impl Phy {
     pub fn reset(&mut self) {
         self.registers = [0; 32];
         // Autonegotiation, full duplex, 1,000 Mbit/s; abilities advertised; those of a gigabit master.
-        (self.registers[CONTROL], self.registers[4], self.registers[9]) = (0x1140, 0x0de1, 0x0300);
+        self.registers[CONTROL] = 0x1140;
+        self.registers[4] = 0x0de1;
+        self.registers[9] = 0x0300;
         // Crossover and FIFOs as the driver of a copper PHY expects them.
-        (self.registers[16], self.registers[20]) = (0x0068, 0x0c60);
+        self.registers[16] = 0x0068;
+        self.registers[20] = 0x0c60;
     }
 
     /// Plugs the cable in or out. Returns whether the link changed.
@@ -104,7 +107,8 @@ impl Phy {
 
     /// Handles a write of MDIC; the access completes immediately. Returns whether the link changed.
     pub fn access(&mut self, value: u32) -> bool {
-        let (number, before) = ((value >> 16 & 0x1f) as usize, self.is_linked());
+        let number = (value >> 16 & 0x1f) as usize;
+        let before = self.is_linked();
         let kept = value & !(READY | ERROR | 0xffff);
         self.mdic = if value >> 21 & 0x1f != ADDRESS {
             kept | READY | ERROR

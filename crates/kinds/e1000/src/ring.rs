@@ -84,7 +84,9 @@ impl Ring {
 
     /// Number of descriptors that the device owns; zero if head or tail lies outside the ring.
     pub fn owned(&self) -> u32 {
-        let (head, tail, n) = (u32::from(self.head), u32::from(self.tail), self.count());
+        let head = u32::from(self.head);
+        let tail = u32::from(self.tail);
+        let n = self.count();
         if head >= n || tail >= n {
             0
         } else if tail >= head {
@@ -110,7 +112,8 @@ impl Ring {
     /// The index `k` descriptors after the head.
     #[inline]
     fn ahead(&self, k: u32) -> Option<u32> {
-        let (n, index) = (self.count(), u32::from(self.head) + k);
+        let n = self.count();
+        let index = u32::from(self.head) + k;
         // Divisions are slow, and rarely needed here.
         if index < n { Some(index) } else { index.checked_rem(n) }
     }

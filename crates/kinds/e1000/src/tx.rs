@@ -108,7 +108,11 @@ impl Packet {
         }
         let total = self.len.saturating_add(len);
         match self.pieces.get_mut(self.count).filter(|_| total <= LONGEST) {
-            Some(piece) => (*piece, self.count, self.len) = ((address, len), self.count + 1, total),
+            Some(piece) => {
+                *piece = (address, len);
+                self.count = self.count + 1;
+                self.len = total;
+            }
             None => self.is_absurd = true,
         }
     }
@@ -201,7 +205,8 @@ impl Assembler {
 
     /// Returns to `position`: descriptors since then are processed again.
     pub fn rewind(&mut self, position: TxPosition) {
-        (self.context, self.fresh) = (position.context, position.fresh);
+        self.context = position.context;
+        self.fresh = position.fresh;
         if !position.fresh {
             self.give_up();
         }
@@ -254,8 +259,10 @@ impl Assembler {
     fn begin(&mut self) {
         if self.fresh {
             // Pieces after the count are unused.
-            (self.packet.count, self.packet.len) = (0, 0);
-            (self.packet.offload, self.packet.is_absurd) = (NOTHING, false);
+            self.packet.count = 0;
+            self.packet.len = 0;
+            self.packet.offload = NOTHING;
+            self.packet.is_absurd = false;
         }
     }
 

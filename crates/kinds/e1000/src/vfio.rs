@@ -40,7 +40,8 @@ impl E1000Device {
     /// Number of interrupt vectors of each kind.
     pub fn vectors() -> [u32; KINDS] {
         let mut counts = [0; KINDS];
-        (counts[INTX], counts[MSI]) = (1, 1);
+        counts[INTX] = 1;
+        counts[MSI] = 1;
         counts
     }
 
@@ -72,7 +73,8 @@ impl E1000Device {
     /// The process is out of descriptors.
     pub fn go_on(&mut self, host: &Host, address: u32, has_block: bool) -> std::io::Result<bool> {
         self.address = address & (SPACE - 1);
-        let (message, pin) = (host.irqs.bell(MSI, 0), host.irqs.bell(INTX, 0));
+        let message = host.irqs.bell(MSI, 0);
+        let pin = host.irqs.bell(INTX, 0);
         let bell = message.or(pin).map(Doorbell::try_clone).transpose()?;
         let memory = Memory::of(&host.dma);
         Ok(self.with(|core| core.go_on(memory, has_block, bell, message.is_some())) == Some(true))
@@ -138,7 +140,8 @@ impl Device for E1000Device {
     }
 
     fn interrupts_changed(&mut self, host: &Host) {
-        let (message, pin) = (host.irqs.bell(MSI, 0), host.irqs.bell(INTX, 0));
+        let message = host.irqs.bell(MSI, 0);
+        let pin = host.irqs.bell(INTX, 0);
         self.with(|core| {
             if let Err(e) = core.connect(message.or(pin), message.is_some()) {
                 tracing::warn!("an interrupt cannot be connected: {e}");

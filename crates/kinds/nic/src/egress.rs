@@ -104,12 +104,17 @@ impl NicEgress {
         scratch: &mut Scratch,
         meter: &mut Meter<'_, Machine>,
     ) -> usize {
-        let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
+        let mut done = 0;
         s.reclaim();
         for &pick in picks {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             match self.send(s, &frame, scratch) {
-                PutResult::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                PutResult::Done => {
+                    frames = frames + 1;
+                    bytes = bytes + frame.len() as u64;
+                }
                 PutResult::TooLong => self.counters.dropped(DropReason::TooLong, 1),
                 PutResult::Full => break,
             }
@@ -180,7 +185,8 @@ impl Sending {
             return PutResult::Full;
         }
         for i in 0..count {
-            let (at, n) = (i * room, room.min(len - i * room));
+            let at = i * room;
+            let n = room.min(len - i * room);
             let Some(addr) = self.free.pop().and_then(|index| self.buffers.at(index)) else { break };
             let Some(place) = self.memory.at(addr, n as u64, 1) else { break };
             read(at, place.as_ptr(), n);

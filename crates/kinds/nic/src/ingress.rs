@@ -48,8 +48,10 @@ impl NicIngress {
     }
 
     fn with(receiver: Receiver, memory: Arc<Mapping>, buffers: Buffers, queue: Keep) -> NicIngress {
-        let (taken, pieces) = (Vec::with_capacity(2 * BATCH), Vec::with_capacity(MAX_FRAGS));
-        let (counters, settled) = (Arc::default(), Arc::default());
+        let taken = Vec::with_capacity(2 * BATCH);
+        let pieces = Vec::with_capacity(MAX_FRAGS);
+        let counters = Arc::default();
+        let settled = Arc::default();
         NicIngress { receiver, memory, buffers, taken, pieces, counters, settled, _queue: queue }
     }
 
@@ -93,7 +95,8 @@ impl NicIngress {
 
     /// Adds frames of one piece, and those of several once their last piece has arrived.
     fn fill(&mut self, batch: &mut Batch) -> (u64, u64) {
-        let (mut frames, mut bytes) = (0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
         for _ in 0..self.receiver.rx.ready() {
             // A frame that has begun is read to its end.
             let full = !batch.has_room_for_frags() || self.taken.len() >= 2 * BATCH;

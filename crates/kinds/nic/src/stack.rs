@@ -135,7 +135,8 @@ impl StackTx {
 
     /// Moves the available frames. Returns the number of slots.
     fn move_slots(&mut self) -> usize {
-        let (head, n) = (self.tx.side().csb.head(), self.tx.side().ring.num_slots());
+        let head = self.tx.side().csb.head();
+        let n = self.tx.side().ring.num_slots();
         if self.stuck == Some(head) {
             return 0;
         }
@@ -146,7 +147,8 @@ impl StackTx {
             return 0;
         }
         self.full = false;
-        let (mut at, mut moved) = (self.tx.hwcur(), 0);
+        let mut at = self.tx.hwcur();
+        let mut moved = 0;
         let left = ring_space(at, head, n);
         while moved < left.min(MOST) {
             let slots = match self.outlet.send(&self.tx.side().ring, at, left - moved) {
@@ -241,11 +243,13 @@ impl StackRx {
         let mut spare = [0u8; 1];
         let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2 + MAX_FRAGS];
         iov[0] = libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: TAP_HEADER };
-        let (mut at, mut usable) = (self.end.hwtail(), 0);
+        let mut at = self.end.hwtail();
+        let mut usable = 0;
         for place in iov.iter_mut().skip(1).take(room) {
             let Some(buf) = ring.buf(ring.slot_word(at).buf_idx) else { break };
             *place = libc::iovec { iov_base: buf.as_ptr().cast(), iov_len: size };
-            (at, usable) = (ring.next(at), usable + 1);
+            at = ring.next(at);
+            usable = usable + 1;
         }
         // A byte after the last buffer reveals a longer frame.
         iov[1 + usable] = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: 1 };
@@ -271,10 +275,16 @@ impl<W> Task<W> for StackRx {
         if self.end.released(Some(&self.wire)).is_err() {
             self.counters.dropped(DropReason::BadHead, 1);
         }
-        let (mut frames, mut bytes, mut looked, first) = (0, 0, 0, self.end.hwtail());
+        let mut frames = 0;
+        let mut bytes = 0;
+        let mut looked = 0;
+        let first = self.end.hwtail();
         while looked < MOST {
             match self.read() {
-                Read::Frame(n) => (frames, bytes) = (frames + 1, bytes + n as u64),
+                Read::Frame(n) => {
+                    frames = frames + 1;
+                    bytes = bytes + n as u64;
+                }
                 Read::Lost(why) => self.counters.dropped(why, 1),
                 Read::Nothing => break,
             }

@@ -48,7 +48,8 @@ struct Receiving {
 impl Receiving {
     fn new() -> (Receiving, Source<NicIngress>, Arc<Mapping>) {
         let (memory, map, socket) = memory();
-        let ((rx, kernel_rx, rx_memory), (fill, kernel_fill, fill_memory)) = (ring(false), ring(true));
+        let (rx, kernel_rx, rx_memory) = ring(false);
+        let (fill, kernel_fill, fill_memory) = ring(true);
         let receiver = Receiver { rx, fill, socket };
         let ingress = NicIngress::new(receiver, Arc::clone(&map), BUFFERS, 2..34, Arc::new(()));
         let kernel = Receiving { memory, rx: kernel_rx, rx_memory, fill: kernel_fill, fill_memory };
@@ -97,9 +98,11 @@ fn frames(source: &mut Source<NicIngress>) -> Vec<Vec<u8>> {
 fn received() {
     let (mut kernel, mut source, _map) = Receiving::new();
     assert_eq!(kernel.buffers(), 32);
-    let (mut sent, mut came) = (Vec::new(), Vec::new());
+    let mut sent = Vec::new();
+    let mut came = Vec::new();
     for round in 0..50u8 {
-        let (short, long) = (vec![round; 60 + usize::from(round)], vec![round ^ 0xff; 1700]);
+        let short = vec![round; 60 + usize::from(round)];
+        let long = vec![round ^ 0xff; 1700];
         kernel.receive(&[&short]).unwrap();
         kernel.receive(&[&long, &short, &long]).unwrap();
         sent.push(short.clone());
@@ -118,7 +121,8 @@ fn received() {
 fn unended() {
     let (mut kernel, mut source, _map) = Receiving::new();
     kernel.receive(&[&[1; 100], &[2; 100]]).unwrap();
-    let (first, second) = (kernel.fill.take() + HEADROOM, [3u8; 100]);
+    let first = kernel.fill.take() + HEADROOM;
+    let second = [3u8; 100];
     kernel.fill.release();
     rustix::io::pwrite(&kernel.memory, &second, first).unwrap();
     kernel.rx.put(Desc { addr: first, len: 100, options: CONTINUES });
@@ -175,7 +179,8 @@ fn continued_forgeries() {
     };
     assert_eq!(refused(&kernel, &[], &[]), "");
     assert_eq!(refused(&kernel, &[2], &[]), "a buffer is in two places", "it is in the fill ring");
-    let (free, other) = (kernel.fill.take() + HEADROOM, kernel.fill.take() + HEADROOM);
+    let free = kernel.fill.take() + HEADROOM;
+    let other = kernel.fill.take() + HEADROOM;
     kernel.fill.release();
     let index = BUFFERS.index(free).unwrap();
     assert_eq!(refused(&kernel, &[index], &[(free, 10)]), "");
@@ -197,7 +202,8 @@ fn continued_forgeries() {
 #[test]
 fn continued_sending() {
     let (_memory, map, socket) = memory();
-    let ((mut tx, _, _a), (completion, mut done, _b)) = (ring::<Desc>(true), ring::<u64>(false));
+    let (mut tx, _, _a) = ring::<Desc>(true);
+    let (completion, mut done, _b) = ring::<u64>(false);
     let at = |index| BUFFERS.at(index).unwrap();
     tx.put(Desc { addr: at(41), len: 60, options: 0 });
     tx.publish();
@@ -233,14 +239,16 @@ fn sent() {
     for (multi_buffer, length) in [(false, 1500_usize), (true, 5000)] {
         let (mut kernel, mut source, _map) = Receiving::new();
         let (file, map, socket) = memory();
-        let ((tx, mut kernel_tx, _), (completion, mut kernel_completion, _)) = (ring::<Desc>(true), ring::<u64>(false));
+        let (tx, mut kernel_tx, _) = ring::<Desc>(true);
+        let (completion, mut kernel_completion, _) = ring::<u64>(false);
         let sender = Sender { tx, completion, socket };
         let egress = NicEgress::new(sender, map, BUFFERS, 40..43, (multi_buffer, Arc::new(())));
         let frame: Vec<u8> = (0..length).map(|i| (i % 255) as u8).collect();
         let pieces: Vec<&[u8]> = frame.chunks(1700).collect();
         kernel.receive(&pieces).unwrap();
         kernel.receive(&[&[9; 13]]).unwrap();
-        let (mut spare, mut scratch) = (Box::default(), Scratch::new());
+        let mut spare = Box::default();
+        let mut scratch = Scratch::new();
         let batch = source.take(&mut spare);
         let pieces = length.div_ceil(2048);
         let room = 3 / pieces;
@@ -249,7 +257,8 @@ fn sent() {
         assert_eq!(egress.deliver(batch, &picks, &mut scratch), room);
         assert_eq!(egress.deliver(batch, &[0], &mut scratch), 0);
         // The kernel has sent them.
-        let (mut got, mut count) = (Vec::new(), 0);
+        let mut got = Vec::new();
+        let mut count = 0;
         while kernel_tx.ready() > 0 {
             let desc = kernel_tx.take();
             let mut bytes = vec![0; desc.len as usize];

@@ -232,10 +232,13 @@ impl PcapEgress {
         counters: Arc<RingCounters>,
     ) -> std::io::Result<Self> {
         let (full, to_recorder) = sync_channel(SMALL.1 + LARGE.1 + 1);
-        let (pool, status) = (Arc::new(Pool::new()), Arc::new(status));
+        let pool = Arc::new(Pool::new());
+        let status = Arc::new(status);
         let cut_off = status.lost().saturating_sub(writer.lost());
-        let (flushed, kept) = ((written.bytes(), writer.written()), noted.as_fd().try_clone_to_owned()?);
-        let (pool_too, status_too) = (Arc::clone(&pool), Arc::clone(&status));
+        let flushed = (written.bytes(), writer.written());
+        let kept = noted.as_fd().try_clone_to_owned()?;
+        let pool_too = Arc::clone(&pool);
+        let status_too = Arc::clone(&status);
         let mut recorder = Recorder {
             writer,
             written,
@@ -271,7 +274,8 @@ impl PcapEgress {
     fn send(&self, batch: &Batch, picks: &[u16], now: Duration) -> usize {
         let sizes = || picks.iter().map(|&p| batch.get(p.into()).map_or(0, |f| self.keep(&f)));
         let Some(mut chunk) = self.pool.get(sizes().next().unwrap_or(0), sizes().sum()) else { return 0 };
-        let (mut done, mut bytes) = (0, 0);
+        let mut done = 0;
+        let mut bytes = 0;
         for &pick in picks {
             if let Some(frame) = batch.get(pick.into()) {
                 let Some(place) = chunk.add(self.keep(&frame), frame.len() as u32, now) else { break };

@@ -165,7 +165,8 @@ mod tests {
             let mut file = encoder.bytes().to_vec();
             encoder.clear();
             for n in 0..9_usize {
-                let (time, frame) = (Duration::new(7, n as u32), vec![n as u8; n]);
+                let time = Duration::new(7, n as u32);
+                let frame = vec![n as u8; n];
                 let direction = [None, Some(Direction::In), Some(Direction::Out)][n % 3];
                 encoder.frame(n as u32 % 2, time, &frame, 100, direction);
                 assert!(encoder.bytes().len() as u64 <= encoder.size_of(n), "{n}");

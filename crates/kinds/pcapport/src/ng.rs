@@ -46,7 +46,8 @@ impl Clock {
     const DEFAULT: Clock = Clock { resolution: 6, offset: 0 };
 
     fn time(self, ticks: u64) -> Duration {
-        let (ticks, n) = (u128::from(ticks), u32::from(self.resolution & 0x7f));
+        let ticks = u128::from(ticks);
+        let n = u32::from(self.resolution & 0x7f);
         let nanos = match (self.resolution & 0x80 != 0, n) {
             // 64 + 30 bits at most.
             (true, _) => (ticks * 1_000_000_000) >> n,

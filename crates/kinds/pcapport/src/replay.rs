@@ -236,7 +236,8 @@ impl PcapIngress {
         );
         // Detached: it ends when the ingress is dropped, or with the file.
         std::thread::Builder::new().name("netvale-replay".into()).spawn(move || feeder.run(reader, &file))?;
-        let (current, began) = (None, None);
+        let current = None;
+        let began = None;
         Ok(PcapIngress { filled, empty, current, mark, alarm, began, status, counters, noted, noted_at: mark })
     }
 
@@ -251,7 +252,10 @@ impl PcapIngress {
             return;
         }
         match self.filled.try_recv() {
-            Ok((mark, chunk)) => (self.mark, self.current) = (mark, Some((chunk, 0))),
+            Ok((mark, chunk)) => {
+                self.mark = mark;
+                self.current = Some((chunk, 0));
+            }
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => {
                 if !self.status.finished.swap(true, Ordering::Release) {
@@ -280,7 +284,8 @@ impl Ingress for PcapIngress {
         }
         let elapsed = self.elapsed();
         let Some((chunk, next)) = &mut self.current else { return };
-        let (mut frames, mut bytes) = (0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
         while let Some((entry, data)) = chunk.get(*next) {
             if entry.time > elapsed {
                 self.alarm.set(entry.time - elapsed);
@@ -294,7 +299,9 @@ impl Ingress for PcapIngress {
             if !unsafe { batch.push(data.as_ptr(), data.len() as u32) } {
                 break;
             }
-            (*next, frames, bytes) = (*next + 1, frames + 1, bytes + data.len() as u64);
+            *next = *next + 1;
+            frames = frames + 1;
+            bytes = bytes + data.len() as u64;
         }
         self.counters.passed(frames, bytes);
     }

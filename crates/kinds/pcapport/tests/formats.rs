@@ -320,7 +320,8 @@ fn not_captures() {
 #[test]
 fn beyond_the_formats() {
     for format in FORMATS {
-        let (late, long) = (Duration::MAX, vec![1; MAX_CAPTURED as usize + 1]);
+        let late = Duration::MAX;
+        let long = vec![1; MAX_CAPTURED as usize + 1];
         let bytes = written(format, &[(late, long)]);
         let mut reader = Reader::new(&bytes[..]).unwrap();
         let frame = reader.next_frame().unwrap().unwrap();

@@ -321,9 +321,12 @@ mod tests {
     /// A configuration space with capabilities at these offsets, each with the offset of the next.
     fn space(first: u8, list: &[(u8, u8, u8)]) -> [u8; 256] {
         let mut space = [0xee; 256];
-        (space[6], space[7], space[0x34]) = (0x10, 0, first);
+        space[6] = 0x10;
+        space[7] = 0;
+        space[0x34] = first;
         for &(at, id, next) in list {
-            (space[usize::from(at)], space[usize::from(at) + 1]) = (id, next);
+            space[usize::from(at)] = id;
+            space[usize::from(at) + 1] = next;
         }
         space
     }

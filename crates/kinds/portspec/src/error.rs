@@ -54,7 +54,9 @@ impl ParseError {
 
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (text, column, expected) = (printable(&self.text), self.column(), &self.expected);
+        let text = printable(&self.text);
+        let column = self.column();
+        let expected = &self.expected;
         if !f.alternate() {
             return write!(f, "{text}\n{:column$}^ expected {expected}", "");
         }

@@ -174,7 +174,9 @@ impl Conf {
 
 impl Extmem {
     pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
-        let (mut set, mut file, start) = (Assigned::default(), None, cursor.pos());
+        let mut set = Assigned::default();
+        let mut file = None;
+        let start = cursor.pos();
         assignments(cursor, "file", |c, at, key| {
             if key != "file" {
                 return set.take(c, at, EXTMEM, key);
@@ -199,7 +201,8 @@ impl Extmem {
 
 impl Offset {
     pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
-        let (mut set, start) = (Assigned::default(), cursor.pos());
+        let mut set = Assigned::default();
+        let start = cursor.pos();
         assignments(cursor, "initial", |c, at, key| set.take(c, at, OFFSET, key))?;
         let missing = || cursor.fail_at(start, "'initial=' and a number among the values of 'offset'");
         Ok(Self { initial: set.get("initial").ok_or_else(missing)?, bits: OffsetBits::new(set.number(&["bits"])) })

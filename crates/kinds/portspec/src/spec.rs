@@ -144,7 +144,8 @@ impl PortSpec {
 
     /// Takes `@N` and `/flags`, in any order, up to anything else.
     fn take_memory_and_flags(&mut self, cursor: &mut Cursor<'_>) -> Parsed<()> {
-        let (mut chosen, mut letters) = (false, String::new());
+        let mut chosen = false;
+        let mut letters = String::new();
         loop {
             let start = cursor.pos();
             if cursor.eat("/") {

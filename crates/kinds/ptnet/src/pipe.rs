@@ -32,7 +32,8 @@ struct Far {
 
 impl Far {
     fn new(side: Option<&RingSide>, bells: (Doorbell, Doorbell)) -> Result<Far, Errno> {
-        let (doorbell, wake) = (bells.0, Arc::new(bells.1));
+        let doorbell = bells.0;
+        let wake = Arc::new(bells.1);
         Ok(Far { side: side.ok_or(Errno::INVAL)?.clone(), doorbell, wake, kicks: Arc::default() })
     }
 }
@@ -92,7 +93,8 @@ impl PipeBackend {
     pub fn restore(config: &Config, fault: Fault, state: PipeState) -> Result<PipeBackend, BadState> {
         let layout = Layout::device(both(config)).map_err(|e| BadState::new(RegionError::from(e)))?;
         let region = Region::adopt(state.memory.take()?, layout, &state.used_bufs).map_err(BadState::new)?;
-        let (guest, other) = (shape(config), shape_of_other(config));
+        let guest = shape(config);
+        let other = shape_of_other(config);
         let first = guest.tx_rings + guest.rx_rings;
         let guest = Arc::new(region.continue_port(guest, (0, 0), 0).map_err(BadState::new)?);
         let other = Arc::new(region.continue_port(other, (0, 0), first).map_err(BadState::new)?);
@@ -198,7 +200,8 @@ impl Backend for PipeBackend {
 
     fn empty(&self) -> Result<(), InUse> {
         let mut at = self.at();
-        let (there, back) = (self.seats[FROM_GUEST].disconnect(), self.seats[TO_GUEST].disconnect());
+        let there = self.seats[FROM_GUEST].disconnect();
+        let back = self.seats[TO_GUEST].disconnect();
         // The position shown to the program is known even if a worker does not hand its relay back.
         match &there {
             Ok(relay) => at[FROM_GUEST] = relay.as_ref().map_or(at[FROM_GUEST], |relay| relay.to().hwtail()),
@@ -229,10 +232,12 @@ impl Backend for PipeBackend {
 impl PipeBackend {
     /// Connects rings relayed by another process.
     fn go_on(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
-        let ([there, back], filled) = (&self.far, self.filled.ok_or(Errno::INVAL)?);
+        let [there, back] = &self.far;
+        let filled = self.filled.ok_or(Errno::INVAL)?;
         let (side, wake) = rings.tx(0)?;
         let from = HostTx::counted(side, wake, Arc::clone(&self.seats[FROM_GUEST].kicks)).going_on();
-        let (wake, kicks) = (Arc::clone(&there.wake), Arc::clone(&there.kicks));
+        let wake = Arc::clone(&there.wake);
+        let kicks = Arc::clone(&there.kicks);
         let to = RelayEnd::continued(there.side.clone(), filled[FROM_GUEST], wake, kicks);
         self.seats[FROM_GUEST].connect(Relay::new(from, to).ok_or(Errno::INVAL)?)?;
         let (side, wake) = rings.rx(0)?;
@@ -249,7 +254,8 @@ fn shape_of_other(config: &Config) -> PortShape {
 
 /// The sizes of a device's memory with a second pair of rings, and their buffers.
 fn both(config: &Config) -> RegionSizes {
-    let (alone, double) = (sizes(config), |n: u32| n.saturating_mul(2));
+    let alone = sizes(config);
+    let double = |n: u32| n.saturating_mul(2);
     RegionSizes {
         rings: PoolSize { num: double(alone.rings.num), ..alone.rings },
         bufs: PoolSize { num: double(alone.bufs.num), ..alone.bufs },

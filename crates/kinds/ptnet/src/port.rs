@@ -119,7 +119,8 @@ impl PtnetPort {
     pub fn new(options: &PtnetOptions, backend: Arc<dyn Backend>) -> Result<PtnetPort, PtnetError> {
         Self::check(&options.config)?;
         // Reports invalid sizes now, not when a guest connects.
-        let (path, config) = (options.site.path(), options.config);
+        let path = options.site.path();
+        let config = options.config;
         let fault = Fault::new().map_err(OpenError::step(path, "make an eventfd"))?;
         drop(Instance::new(&config, &backend, &fault)?);
         let behind = Arc::clone(&backend);

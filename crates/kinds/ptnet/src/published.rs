@@ -246,7 +246,8 @@ impl PtnetDevice {
     pub fn go_on(&mut self, host: &Host, registers: &Registers) -> Result<(), Errno> {
         self.set(reg::FEATURES, registers.features, host);
         self.set_header_len(registers.hdr_len);
-        (self.csb, self.result) = (registers.csb, registers.result);
+        self.csb = registers.csb;
+        self.result = registers.result;
         self.interrupts_changed(host);
         if registers.running {
             self.connect(&self.csbs(host)?, true)?;
@@ -453,6 +454,8 @@ impl Device for PtnetDevice {
     fn reset(&mut self, _host: &Host) {
         self.stop();
         self.hdr_len.set(0);
-        (self.features, self.csb, self.result) = (0, [0; 4], 0);
+        self.features = 0;
+        self.csb = [0; 4];
+        self.result = 0;
     }
 }

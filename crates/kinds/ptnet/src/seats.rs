@@ -120,13 +120,15 @@ impl Backend for Seats {
     }
 
     fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
-        let (mem, hdr_len) = (rings.mem, &rings.hdr_len);
+        let mem = rings.mem;
+        let hdr_len = &rings.hdr_len;
         for (i, seat) in self.tx.iter().enumerate() {
             let (side, wake) = rings.tx(i)?;
             let host = HostTx::counted(side, wake, Arc::clone(&seat.kicks));
             let host = if rings.goes_on { host.going_on() } else { host };
             // The guest rings the seat's doorbell; the ring's own doorbell is unused.
-            let (mute, counters) = (Doorbell::new()?, Arc::clone(&seat.counters));
+            let mute = Doorbell::new()?;
+            let counters = Arc::clone(&seat.counters);
             let ring = RingIngress::new(Arc::clone(mem), host, mute, hdr_len.clone(), counters);
             seat.put(ring).map_err(|InUse| Errno::BUSY)?;
         }

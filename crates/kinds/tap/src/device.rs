@@ -94,7 +94,9 @@ impl Tap {
         if count > MAX_QUEUES {
             return Err(TapError::Queues(count));
         }
-        let (mut name, mut queues, mut uso) = (options.name.clone(), Vec::new(), true);
+        let mut name = options.name.clone();
+        let mut queues = Vec::new();
+        let mut uso = true;
         for _ in 0..count {
             let (fd, actual) = open_queue(&name, count > 1)?;
             uso &= set_offloads(fd.as_fd(), &actual, options.no_offloads)?;

@@ -73,7 +73,9 @@ impl TapEgress {
 
 impl Egress for TapEgress {
     fn deliver(&self, batch: &Batch, picks: &[u16], _scratch: &mut Scratch) -> usize {
-        let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
+        let mut done = 0;
         let mut meter = self.pace.begin(picks.len());
         for &pick in picks {
             if !meter.goes_on() {
@@ -83,7 +85,10 @@ impl Egress for TapEgress {
             }
             if let Some(frame) = batch.get(usize::from(pick)) {
                 match self.write(&frame) {
-                    Written::Yes => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                    Written::Yes => {
+                        frames = frames + 1;
+                        bytes = bytes + frame.len() as u64;
+                    }
                     Written::No(why) => self.counters.dropped(why, 1),
                     Written::Full => break,
                 }

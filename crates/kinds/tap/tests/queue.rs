@@ -38,7 +38,9 @@ fn unfinished() -> Vec<u8> {
     frame[46] = 0x50;
     let mut header = [0; HDR];
     // NEEDS_CSUM; start of the checksummed bytes, and offset of the checksum from there.
-    (header[0], header[6], header[8]) = (1, 34, 16);
+    header[0] = 1;
+    header[6] = 34;
+    header[8] = 16;
     [&header, &frame[..]].concat()
 }
 
@@ -53,7 +55,9 @@ fn frames_pass() {
     for frame in &frames {
         rustix::io::write(&stack, &with_header(frame)).unwrap();
     }
-    let (mut spare, mut scratch, mut back) = (Box::default(), Scratch::new(), Vec::new());
+    let mut spare = Box::default();
+    let mut scratch = Scratch::new();
+    let mut back = Vec::new();
     for looked in [32, 8, 0] {
         let batch = source.take(&mut spare);
         assert_eq!(batch.len(), looked);
@@ -95,7 +99,8 @@ fn headers() {
     let mut bytes = [0; 256];
     let n = rustix::io::read(&stack, &mut bytes).unwrap();
     // A TAP does not use num_buffers, the last field.
-    let (sent, got) = (unfinished(), &bytes[..n]);
+    let sent = unfinished();
+    let got = &bytes[..n];
     assert_eq!((&got[..10], &got[HDR..]), (&sent[..10], &sent[HDR..]));
 }
 
@@ -112,7 +117,9 @@ fn full_and_gone() {
     }
     let mut spare = Box::default();
     let batch = source.take(&mut spare);
-    let (picks, mut scratch, mut sent) = ([0, 1, 2, 3, 4, 5, 6, 7], Scratch::new(), 0);
+    let picks = [0, 1, 2, 3, 4, 5, 6, 7];
+    let mut scratch = Scratch::new();
+    let mut sent = 0;
     loop {
         let done = egress.deliver(batch, &picks, &mut scratch);
         sent += done as u64;

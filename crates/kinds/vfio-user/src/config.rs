@@ -89,7 +89,8 @@ impl ConfigSpace {
 
     /// Adds a capability. Returns its offset; `None` if it does not fit.
     pub fn capability(&mut self, id: u8, body: &[u8], writable: &[u8]) -> Option<usize> {
-        let (at, len) = (self.next, 2 + body.len());
+        let at = self.next;
+        let len = 2 + body.len();
         if at + len > SIZE {
             return None;
         }
@@ -100,7 +101,8 @@ impl ConfigSpace {
         self.put(link, &[at as u8]);
         // Status: the list of capabilities is present.
         self.bytes[0x06] |= 0x10;
-        (self.last, self.next) = (at, (at + len).next_multiple_of(4));
+        self.last = at;
+        self.next = (at + len).next_multiple_of(4);
         Some(at)
     }
 

@@ -128,7 +128,9 @@ impl Dma {
     /// # Errors
     /// The process is out of descriptors, or has more files than are kept.
     pub(crate) fn state(&self) -> std::io::Result<(Vec<WindowState>, Vec<Fd>)> {
-        let (mut ids, mut fds, mut windows) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ids = Vec::new();
+        let mut fds = Vec::new();
+        let mut windows = Vec::new();
         for Window { place, map } in self.windows.values() {
             let mut state = WindowState { place: *place, file: None };
             if let Some(mapped) = map {
@@ -229,7 +231,8 @@ mod tests {
     /// Objective: a loss of a window's memory is attributed to the client.
     #[test]
     fn losses_are_blamed() {
-        let (fault, (fd, ..)) = (Fault::new().unwrap(), sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap());
+        let fault = Fault::new().unwrap();
+        let (fd, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
         let mut dma = Dma::new(&fault);
         dma.map(place(0x1000, 0x4000), Some(&fd)).unwrap();
         dma.find(0x1000, 1).unwrap().0.lose();

@@ -113,7 +113,8 @@ mod tests {
         let counts = [0, 2, 0, 0, 1, 3, 0];
         let all: Vec<_> = (0u16..7).map(|i| message(i, usize::from(i) * 40)).collect();
         for cut in 1..200 {
-            let (mut inbox, mut got) = (Inbox::default(), 0);
+            let mut inbox = Inbox::default();
+            let mut got = 0;
             for (bytes, fds) in all.iter().zip(counts) {
                 for (k, piece) in bytes.chunks(cut).enumerate() {
                     put(&mut inbox, piece, if k == 0 { fds } else { 0 }).unwrap();

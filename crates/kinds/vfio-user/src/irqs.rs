@@ -107,7 +107,8 @@ impl Irqs {
     pub fn set(&mut self, set: Set, data: &[u8], fds: Vec<OwnedFd>) -> Result<Changed, Errno> {
         let kind = usize::try_from(set.index).map_err(|_| Errno::INVAL)?;
         let vectors = self.vectors.get_mut(kind).ok_or(Errno::INVAL)?;
-        let (start, count) = (set.start as usize, set.count as usize);
+        let start = set.start as usize;
+        let count = set.count as usize;
         let all = count == 0 && start == 0 && set.flags & DATA_NONE != 0;
         let range = if all { 0..vectors.len() } else { start..start.saturating_add(count) };
         let chosen = vectors.get_mut(range.clone()).ok_or(Errno::INVAL)?;

@@ -116,7 +116,8 @@ impl<D: Device> Session<D> {
     }
 
     fn version(&mut self, mut b: Body<'_>) -> Done {
-        let (major, minor) = (b.u16()?, b.u16()?);
+        let major = b.u16()?;
+        let minor = b.u16()?;
         if major != 0 {
             return Err(Failed::Refused(Refused::Version(major)));
         }
@@ -146,7 +147,8 @@ impl<D: Device> Session<D> {
     }
 
     fn dma_map(&mut self, mut b: Body<'_>, fds: &[OwnedFd]) -> Done {
-        let (_argsz, flags) = (b.u32()?, b.u32()?);
+        let _argsz = b.u32()?;
+        let flags = b.u32()?;
         let place = Place { flags, offset: b.u64()?, address: b.u64()?, size: b.u64()? };
         self.host.dma.map(place, fds.first())?;
         self.device.memory_changed(&self.host);
@@ -154,7 +156,10 @@ impl<D: Device> Session<D> {
     }
 
     fn dma_unmap(&mut self, mut b: Body<'_>, payload: &[u8]) -> Done {
-        let (_argsz, flags, address, size) = (b.u32()?, b.u32()?, b.u64()?, b.u64()?);
+        let _argsz = b.u32()?;
+        let flags = b.u32()?;
+        let address = b.u64()?;
+        let size = b.u64()?;
         // "All of it", as in vfio; the specification defines no flags.
         if flags & 0b10 != 0 {
             self.host.dma.clear();
@@ -166,7 +171,9 @@ impl<D: Device> Session<D> {
     }
 
     fn region_info(&mut self, mut b: Body<'_>) -> Done {
-        let (argsz, _flags, index) = (b.u32()?, b.u32()?, b.u32()?);
+        let argsz = b.u32()?;
+        let _flags = b.u32()?;
+        let index = b.u32()?;
         let mut fds = Vec::new();
         let (size, memory) = match index {
             CONFIG => (crate::config::SIZE as u64, None),
@@ -196,7 +203,9 @@ impl<D: Device> Session<D> {
     }
 
     fn irq_info(&mut self, mut b: Body<'_>) -> Done {
-        let (_argsz, _flags, index) = (b.u32()?, b.u32()?, b.u32()?);
+        let _argsz = b.u32()?;
+        let _flags = b.u32()?;
+        let index = b.u32()?;
         let kind = index as usize;
         if kind >= KINDS {
             return Err(Errno::INVAL.into());
@@ -209,7 +218,8 @@ impl<D: Device> Session<D> {
     }
 
     fn set_irqs(&mut self, mut b: Body<'_>, fds: Vec<OwnedFd>) -> Done {
-        let (_argsz, flags) = (b.u32()?, b.u32()?);
+        let _argsz = b.u32()?;
+        let flags = b.u32()?;
         let set = Set { flags, index: b.u32()?, start: b.u32()?, count: b.u32()? };
         match self.host.irqs.set(set, b.r.rest(), fds)? {
             Changed::Bells => self.device.interrupts_changed(&self.host),
@@ -221,7 +231,9 @@ impl<D: Device> Session<D> {
 
     /// Offset, region and length of an access inside the region.
     fn access(&mut self, b: &mut Body<'_>) -> Result<(u64, u32, usize), Failed> {
-        let (offset, region, count) = (b.u64()?, b.u32()?, b.u32()? as usize);
+        let offset = b.u64()?;
+        let region = b.u32()?;
+        let count = b.u32()? as usize;
         let size = match region {
             CONFIG => crate::config::SIZE as u64,
             i if (i as usize) < BARS => self.device.bar(i as usize).size,

@@ -58,7 +58,8 @@ impl<D: Device> Session<D> {
         let (windows, files) = dma.state()?;
         let vectors = irqs.connected().map(|(kind, vector, bell)| Ok((kind, vector, Fd::copy_of(bell)?)));
         let vectors = vectors.collect::<std::io::Result<_>>()?;
-        let (greeted, masked) = (self.greeted, irqs.masked);
+        let greeted = self.greeted;
+        let masked = irqs.masked;
         let mut state = SessionState { greeted, windows, files, vectors, masked, config, ..SessionState::default() };
         for (at, fds) in self.inbox.left(&mut state.unread) {
             state.unread_fds.push((at, Fd::copies_of(fds)?));

@@ -195,7 +195,8 @@ impl<'a> Frontend<'a> {
         options: DriverOptions,
     ) -> Result<Started, NoBackEnd> {
         let index = u64::from(i);
-        let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
+        let layout = QueueFeatures::of(features);
+        let in_order = features & IN_ORDER != 0;
         let vector = Path::of(features, options.vector).vector.is_some();
         let queue = DriverQueue::new(&ram, DriverFeatures { queue: layout, in_order, vector });
         let kick = Doorbell::shared(self.fault).map_err(NoBackEnd::System)?;
@@ -234,7 +235,8 @@ mod tests {
         let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
         let (_port, _queues) = VhostPort::new(&options).unwrap();
         let socket = try_connect(&path.into()).unwrap();
-        let (stop, fault) = (Doorbell::new().unwrap(), Fault::new().unwrap());
+        let stop = Doorbell::new().unwrap();
+        let fault = Fault::new().unwrap();
         let calls = [(); 2].map(|()| Doorbell::new().unwrap());
         let running =
             Frontend::new(socket.as_fd(), stop.as_fd(), &fault).start(DriverOptions::default(), &calls).unwrap();

@@ -169,7 +169,8 @@ impl Record {
             Queue::Packed(q) => {
                 let word = self.indices().load(Ordering::Acquire);
                 let index = |idx: u64, wrap: u64| RingIndex { at: (word >> idx) as u16, wrap: word >> wrap & 1 != 0 };
-                let (new, old) = (index(0, 32), index(16, 40));
+                let new = index(0, 32);
+                let old = index(16, 40);
                 if new.at >= q.size() || old.at >= q.size() {
                     return None;
                 }

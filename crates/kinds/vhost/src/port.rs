@@ -141,7 +141,8 @@ impl VhostPort {
             let is_lost = peer.device.is_lost();
             match Front::restore(peer, server.config.clone(), seats.clone()) {
                 Ok(front) => {
-                    (told.connected, told.now) = (true, front.told());
+                    told.connected = true;
+                    told.now = front.told();
                     kept.last = front.kept();
                     server.restored = Some(front);
                 }
@@ -197,8 +198,9 @@ fn seats(options: &VhostOptions) -> Result<(Seats, Queues), VhostError> {
     if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
         return Err(VhostError::Pairs(options.pairs));
     }
-    let (mut seats, mut egress, mut ingress) =
-        (Vec::new(), Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+    let mut seats = Vec::new();
+    let mut egress = Vec::<Arc<dyn Egress>>::new();
+    let mut ingress = Vec::<Box<dyn Ingress>>::new();
     for _ in 0..options.pairs {
         let rx = Arc::<Seat<Live>>::default();
         let tx = Arc::new(Seat::woken().map_err(OpenError::step(options.site.path(), "make a descriptor to wait on"))?);

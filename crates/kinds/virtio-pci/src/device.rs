@@ -141,7 +141,8 @@ impl Transport for OnBus {
 
     fn serve(&mut self, (): (), session: &Session<'_>) -> Result<(), NoDevice> {
         let bell = || Doorbell::new().map_err(NoDevice::System);
-        let (changed, wanted) = (bell()?, bell()?);
+        let changed = bell()?;
+        let wanted = bell()?;
         let device = PciDevice::open(&self.0)?;
         let (running, registers) =
             device.start(session.options(), session.calls(), &changed, &wanted, session.fault())?;
@@ -345,7 +346,8 @@ impl PciDevice {
             return Err(NoDevice::MissingFeature("a queue of that size"));
         }
         c.write16(at::QUEUE_SIZE, ram.size());
-        let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
+        let layout = QueueFeatures::of(features);
+        let in_order = features & IN_ORDER != 0;
         let vectored = Path::of(features, options.vector).vector.is_some();
         let queue = DriverQueue::new(&ram, DriverFeatures { queue: layout, in_order, vector: vectored });
         c.write64(at::QUEUE_DESC, ram.device_address(ram.desc()));
@@ -369,7 +371,8 @@ fn structure(function: &Function, kind: u8) -> Result<Option<(Bar, u32)>, PciErr
         let at = capability.at;
         if capability.id == VENDOR_CAPABILITY && function.config8(at + 3) == kind {
             let bar = function.config8(at + 4).into();
-            let (offset, len) = (function.config32(at + 8), function.config32(at + 12));
+            let offset = function.config32(at + 8);
+            let len = function.config32(at + 12);
             return Ok(Some((function.bar(bar, offset.into(), len.into())?, function.config32(at + 16))));
         }
     }

@@ -368,7 +368,8 @@ mod tests {
     /// Objective: regions of one file keep one descriptor, and only a limited number of files is kept.
     #[test]
     fn kept_files() {
-        let (one, mut m) = (file(0x2000), GuestMemory::default());
+        let one = file(0x2000);
+        let mut m = GuestMemory::default();
         m = m.with(spec(0, 0x1000, 0, 0), &one).unwrap();
         m = m.with(spec(0x1000, 0x1000, 0x1000, 0x1000), &one.try_clone().unwrap()).unwrap();
         let files = m.files().unwrap();

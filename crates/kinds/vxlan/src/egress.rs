@@ -162,9 +162,11 @@ fn length_of(frame: &FrameRef<'_>) -> usize {
 impl Egress for TunnelEgress {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let Some(mut sender) = self.sender() else { return 0 };
-        let (table, peers) = (self.tunnel.table.load(), self.tunnel.peers.load());
+        let table = self.tunnel.table.load();
+        let peers = self.tunnel.peers.load();
         let (whole, longest) = self.tunnel.limits();
-        let (sources, header) = (&self.tunnel.sources, &self.tunnel.header);
+        let sources = &self.tunnel.sources;
+        let header = &self.tunnel.header;
         let job = Job { batch, picks, peers: &peers, counters: &self.counters, sources, header, whole };
         let mut pass = Pass { job, table: &table, now: now(), from: scratch.origin(), longest, last: None };
         for (pick, frame) in picks.iter().enumerate() {

@@ -227,7 +227,9 @@ impl Endpoint {
             (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS)
         };
         sys::set(&socket, level, name, 1).map_err(failed)?;
-        let (turn, members, sources) = (Lent::with(()), ArcSwap::default(), Mutex::default());
+        let turn = Lent::with(());
+        let members = ArcSwap::default();
+        let sources = Mutex::default();
         Ok(Endpoint { local, port, socket, turn, members, changing: Mutex::default(), sources })
     }
 

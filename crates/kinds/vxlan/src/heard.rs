@@ -237,7 +237,8 @@ mod tests {
     /// takes another's address without saying so.
     #[test]
     fn routers() {
-        let (heard, ip) = (Heard::new(7), IpAddr::from(Ipv6Addr::LOCALHOST));
+        let heard = Heard::new(7);
+        let ip = IpAddr::from(Ipv6Addr::LOCALHOST);
         let hear = |mac, router| {
             heard.hear(&Said { has: Some((ip, mac)), router, wants: None }, OWN, 10);
             (all(&heard, 10).first().map(|one| (one.mac, one.router)), heard.changes().count())

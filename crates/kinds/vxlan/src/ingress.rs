@@ -125,8 +125,10 @@ impl TunnelIngress {
     /// Takes frames out of the messages, while the batch has room.
     fn fill(&mut self, batch: &mut Batch) {
         let tunnel = Arc::clone(&self.tunnel);
-        let (table, peers) = (tunnel.table.load(), tunnel.peers.load());
-        let (now, (whole, _)) = (now(), tunnel.limits());
+        let table = tunnel.table.load();
+        let peers = tunnel.peers.load();
+        let now = now();
+        let (whole, _) = tunnel.limits();
         let pass = Pass {
             tunnel: &tunnel,
             table: &table,
@@ -164,7 +166,9 @@ impl Pass<'_> {
         if message.len == 0 {
             self.counters.dropped(DropReason::BadVxlan, 1);
         }
-        let (mut frames, mut bytes, mut stopped) = (0, 0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
+        let mut stopped = 0;
         for (i, datagram) in message.datagrams().enumerate().skip(first) {
             if batch.room() == 0 {
                 stopped = i;
@@ -172,7 +176,8 @@ impl Pass<'_> {
             }
             if let Some(frame) = self.frame(datagram, message) {
                 self.push(frame, message, batch);
-                (frames, bytes) = (frames + 1, bytes + frame.len() as u64);
+                frames = frames + 1;
+                bytes = bytes + frame.len() as u64;
             }
         }
         if let Some(peer) = self.peers.get(message.from) {

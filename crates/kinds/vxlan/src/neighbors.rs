@@ -117,7 +117,8 @@ pub fn read(head: &[u8]) -> Option<Said> {
     match ethertype {
         ethernet::ARP => {
             let packet = arp::Packet::parse(head.get(l3..)?).ok()?;
-            let ((mac, from), (_, wanted)) = (packet.sender(), packet.target());
+            let (mac, from) = packet.sender();
+            let (_, wanted) = packet.target();
             let says = !from.is_unspecified() && mac.to_word() == sender;
             let asks = packet.operation() == arp::REQUEST && from != wanted;
             let has = says.then_some((from.into(), sender));
@@ -330,7 +331,8 @@ mod tests {
             mac: A + (u64::from(n) << 8),
             router: n.is_multiple_of(2),
         };
-        let (known, all) = (Known::default(), (1..=3000).map(one).collect::<Vec<_>>());
+        let known = Known::default();
+        let all = (1..=3000).map(one).collect::<Vec<_>>();
         known.change(&all, &[]);
         known.change(&[Neighbor { mac: B, ..one(7) }], &[one(7).ip, one(8).ip, one(9000).ip]);
         assert_eq!((known.count(), known.all().count()), (2999, 2999));

@@ -54,7 +54,8 @@ pub fn whole_again(message: &mut Message) {
     let first = message.datagrams().next().and_then(|datagram| datagram.get(header::LEN..)).unwrap_or_default();
     let is_cut = message.each > 0 && packet_end(first).is_some_and(|end| end > first.len());
     if is_cut {
-        (message.inner, message.each) = (message.each, 0);
+        message.inner = message.each;
+        message.each = 0;
     }
 }
 
@@ -112,7 +113,8 @@ mod tests {
             let mut message = Message::empty();
             let bytes: Vec<u8> = frames.iter().flat_map(|frame| [&header::encode(7)[..], frame].concat()).collect();
             message.data[..bytes.len()].copy_from_slice(&bytes);
-            (message.len, message.each) = (bytes.len(), each);
+            message.len = bytes.len();
+            message.each = each;
             whole_again(&mut message);
             (message.datagrams().count(), message.each, message.inner)
         };

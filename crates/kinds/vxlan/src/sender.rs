@@ -295,7 +295,8 @@ impl Sender {
         let mut head = at + frame.len();
         while let Some(segment) = cutter.next_segment() {
             let part = segment.payload();
-            let (from, len) = (at + headers + part.start, part.len());
+            let from = at + headers + part.start;
+            let len = part.len();
             let sum = Sum::of(self.private.get(from..from + len)?);
             let written = segment.finish_checksum(sum);
             self.private.get_mut(head..head + headers)?.copy_from_slice(written);

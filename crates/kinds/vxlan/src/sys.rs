@@ -45,7 +45,8 @@ pub fn set(socket: &impl AsFd, level: libc::c_int, name: libc::c_int, value: lib
 
 /// Reads an integer option.
 pub fn get(socket: &impl AsFd, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
-    let (mut value, mut len) = (0, 4);
+    let mut value = 0;
+    let mut len = 4;
     // SAFETY: `value` has the four bytes of `len`, and both outlive the call.
     match unsafe { libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) } {
         0 => Ok(value),
@@ -182,7 +183,9 @@ impl Message {
     pub fn copy_of(&mut self, datagram: &[u8], from: Words, ecn: u8) {
         let len = datagram.len().min(self.data.len());
         self.data[..len].copy_from_slice(&datagram[..len]);
-        (self.len, self.each, self.inner) = (len, 0, 0);
+        self.len = len;
+        self.each = 0;
+        self.inner = 0;
         self.from = from;
         self.ecn = ecn;
     }
@@ -239,12 +242,15 @@ impl Receiver {
             self.controls[i] = [NO_CONTROL; CONTROLS];
             self.parts[i] = libc::iovec { iov_base: message.data.as_mut_ptr().cast(), iov_len: message.data.len() };
             let header = &mut self.headers[i].msg_hdr;
-            (header.msg_name, header.msg_namelen) = ((&raw mut self.names[i]).cast(), size_of::<Name>() as u32);
-            (header.msg_iov, header.msg_iovlen) = (&raw mut self.parts[i], 1);
-            (header.msg_control, header.msg_controllen) =
-                ((&raw mut self.controls[i]).cast(), (CONTROLS * CONTROL) as _);
+            header.msg_name = (&raw mut self.names[i]).cast();
+            header.msg_namelen = size_of::<Name>() as u32;
+            header.msg_iov = &raw mut self.parts[i];
+            header.msg_iovlen = 1;
+            header.msg_control = (&raw mut self.controls[i]).cast();
+            header.msg_controllen = (CONTROLS * CONTROL) as _;
         }
-        let (fd, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT as _);
+        let fd = socket.as_fd().as_raw_fd();
+        let flags = libc::MSG_DONTWAIT as _;
         // SAFETY: the first `most` headers point to names, parts and control data of `self`, and to buffers of `into`;
         // all are borrowed exclusively, are not moved, and have the given lengths.
         let got = unsafe { libc::recvmmsg(fd, self.headers.as_mut_ptr(), most as u32, flags, std::ptr::null_mut()) };
@@ -378,7 +384,8 @@ impl Outbox {
             let parts = &mut self.parts[self.begins[i]..next];
             let header = &mut self.headers[i].msg_hdr;
             header.msg_name = (&raw mut self.names[i]).cast();
-            (header.msg_iov, header.msg_iovlen) = (parts.as_mut_ptr(), parts.len() as _);
+            header.msg_iov = parts.as_mut_ptr();
+            header.msg_iovlen = parts.len() as _;
             let controls = &mut self.controls[i];
             let count = controls.iter().take_while(|control| control.len > 0).count();
             header.msg_control = if count > 0 { (&raw mut *controls).cast() } else { std::ptr::null_mut() };
@@ -388,7 +395,8 @@ impl Outbox {
         if headers.is_empty() {
             return (0, None);
         }
-        let (fd, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT as _);
+        let fd = socket.as_fd().as_raw_fd();
+        let flags = libc::MSG_DONTWAIT as _;
         // SAFETY: the headers point to names, parts and control data of `self`, which are not moved during the call;
         // the bytes of parts are readable by the contract of `add`.
         let sent = unsafe { libc::sendmmsg(fd, headers.as_mut_ptr(), headers.len() as u32, flags) };

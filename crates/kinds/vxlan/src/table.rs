@@ -285,7 +285,8 @@ impl Slot {
             return None;
         }
         let (state, words) = self.read(mac)?;
-        let (given, sticky) = (state & GIVEN != 0, state & STICKY != 0);
+        let given = state & GIVEN != 0;
+        let sticky = state & STICKY != 0;
         Some(Entry { mac, vtep: ip::of(words), given, sticky, seen: (state & SEEN) as u32 })
     }
 }

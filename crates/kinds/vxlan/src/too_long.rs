@@ -166,7 +166,8 @@ mod tests {
         let reply = answer(&frame, 1350).unwrap();
         let bytes = reply.bytes();
         assert_eq!(bytes[..12], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
-        let (header, icmp) = (&bytes[14..34], &bytes[34..]);
+        let header = &bytes[14..34];
+        let icmp = &bytes[34..];
         assert_eq!((Sum::of(header).fold(), Sum::of(icmp).fold()), (0xffff, 0xffff));
         assert_eq!((&header[12..16], &header[16..20]), (&[10, 0, 0, 2][..], &[10, 0, 0, 1][..]));
         assert_eq!((&icmp[..2], &icmp[6..8]), (&[3, 4][..], &[5, 0x46][..]));
@@ -175,7 +176,8 @@ mod tests {
 
         let frame = packet(true, 6);
         let reply = answer(&frame, 1330).unwrap();
-        let (header, icmp) = (&reply.bytes()[14..54], &reply.bytes()[54..]);
+        let header = &reply.bytes()[14..54];
+        let icmp = &reply.bytes()[54..];
         let [src, dst] = [8, 24].map(|at| Ipv6Addr::from(<[u8; 16]>::try_from(&header[at..at + 16]).unwrap()));
         assert_eq!((src, dst), ("fd00::2".parse().unwrap(), "fd00::1".parse().unwrap()));
         assert_eq!(pseudo_v6(src, dst, ICMPV6, icmp.len() as u32).add_bytes(icmp).fold(), 0xffff);

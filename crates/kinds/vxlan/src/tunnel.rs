@@ -218,7 +218,8 @@ impl Tunnel {
     /// The known addresses without expired ones, and the seconds since each was last seen.
     #[must_use]
     pub fn addresses(&self) -> Vec<(Entry, u32)> {
-        let (now, table) = (now(), self.table.load());
+        let now = now();
+        let table = self.table.load();
         let with_age = |entry: Entry| (entry, now.saturating_sub(entry.seen));
         table.entries().into_iter().map(with_age).filter(|(e, age)| e.given || *age < self.options.ageing).collect()
     }
@@ -406,7 +407,8 @@ impl Tunnel {
 
     /// Learns another process's learned addresses.
     pub fn learn_all(&self, learned: &[(u64, IpAddr)]) {
-        let (now, table) = (now(), self.table.load());
+        let now = now();
+        let table = self.table.load();
         for (mac, vtep) in learned.iter().filter(|(mac, vtep)| is_station(*mac) && ip::is_host(*vtep)) {
             table.learn(*mac, ip::words(*vtep), now, self.options.ageing);
         }

@@ -71,7 +71,9 @@ impl End {
 
     /// Waits for `count` frames. Returns them as they arrive, each with its pending offload.
     fn receive(&mut self, count: usize) -> Vec<(Vec<u8>, VnetHdr)> {
-        let (mut frames, mut spare, until) = (Vec::new(), Box::new(Batch::new()), Instant::now() + LIMIT);
+        let mut frames = Vec::new();
+        let mut spare = Box::new(Batch::new());
+        let until = Instant::now() + LIMIT;
         while frames.len() < count {
             assert!(Instant::now() < until, "{} of {count} frames came", frames.len());
             let batch = self.source.take(&mut spare);
@@ -120,8 +122,10 @@ impl End {
 /// Objective: frames of all lengths arrive unchanged and in order; a batch of one flow leaves in one message.
 #[test]
 fn frames_arrive() {
-    let (one, two) = (endpoint(1, 4789), endpoint(2, 4789));
-    let (a, mut b) = (end(&one, options(7, &[2])), end(&two, options(7, &[1])));
+    let one = endpoint(1, 4789);
+    let two = endpoint(2, 4789);
+    let a = end(&one, options(7, &[2]));
+    let mut b = end(&two, options(7, &[1]));
     let lengths = (14..1000).step_by(37).chain([60; 200]).chain([1000, 60, 1000, 999, 1000]);
     let frames: Vec<_> = lengths.enumerate().map(|(i, len)| frame(0xff, 1, len, i as u8)).collect();
     a.send(&frames);
@@ -140,8 +144,10 @@ fn frames_arrive() {
 /// learned.
 #[test]
 fn a_flood_of_sources_is_learned_in_parts() {
-    let (one, two) = (endpoint(1, 4789), endpoint(2, 4789));
-    let (a, mut b) = (end(&one, options(7, &[2])), end(&two, options(7, &[1])));
+    let one = endpoint(1, 4789);
+    let two = endpoint(2, 4789);
+    let a = end(&one, options(7, &[2]));
+    let mut b = end(&two, options(7, &[1]));
     let frames: Vec<_> = (0..100).map(|from| frame(0xff, from, 60, 0)).collect();
     with_batch(&frames, &VnetHdr::default(), |batch, picks| {
         assert_eq!(a.egress.deliver(batch, picks, &mut Scratch::new()), picks.len())
@@ -180,7 +186,9 @@ fn datagram(to: u8, port: u16, len: usize, tag: u8) -> Vec<u8> {
 /// frames, each flow in order, and every frame once.
 #[test]
 fn flows_mixed() {
-    let (one, two, three) = (endpoint(41, 4789), endpoint(42, 4789), endpoint(43, 4789));
+    let one = endpoint(41, 4789);
+    let two = endpoint(42, 4789);
+    let three = endpoint(43, 4789);
     let a = end(&one, options(7, &[42, 43]));
     let mut ends = [end(&two, options(7, &[41])), end(&three, options(7, &[41]))];
     let station = |n: u8| u64::from_le_bytes([2, 0, 0, 0, 0, n, 0, 0]);
@@ -248,8 +256,10 @@ fn learned() {
 /// counter.
 #[test]
 fn strangers() {
-    let (one, two) = (endpoint(21, 4789), endpoint(22, 4789));
-    let (a, mut b) = (end(&one, options(7, &[22])), end(&two, options(7, &[])));
+    let one = endpoint(21, 4789);
+    let two = endpoint(22, 4789);
+    let a = end(&one, options(7, &[22]));
+    let mut b = end(&two, options(7, &[]));
     a.send(&[frame(0xff, 1, 60, 1)]);
     b.sleep(Duration::from_secs(5));
     b.look();
@@ -344,7 +354,8 @@ fn congestion() {
 /// them.
 #[test]
 fn several_networks() {
-    let (one, two) = (endpoint(31, 4789), endpoint(32, 4789));
+    let one = endpoint(31, 4789);
+    let two = endpoint(32, 4789);
     let from: Vec<_> = [1, 2, 3].map(|vni| end(&one, options(vni, &[32]))).into();
     let mut to: Vec<_> = [1, 2, 3].map(|vni| end(&two, options(vni, &[31]))).into();
     assert!(matches!(Tunnel::new(Arc::clone(&two), options(2, &[])), Err(EndpointError::VniInUse(2))));
@@ -368,9 +379,11 @@ fn several_networks() {
 /// is filled in.
 #[test]
 fn work_left_to_do() {
-    let (one, two) = (endpoint(41, 4789), endpoint(42, 4789));
+    let one = endpoint(41, 4789);
+    let two = endpoint(42, 4789);
     let sending = TunnelOptions { mtu: Some(1450), ..options(7, &[42]) };
-    let (a, mut b) = (end(&one, sending), end(&two, options(7, &[41])));
+    let a = end(&one, sending);
+    let mut b = end(&two, options(7, &[41]));
     let payload = 10_000usize;
     let mut tcp = frame(2, 1, 54 + payload, 5);
     tcp[12..14].copy_from_slice(&[8, 0]);
@@ -429,9 +442,11 @@ fn work_left_to_do() {
 /// Objective: the sender of a packet that does not fit gets a reply; nothing else is sent in its place.
 #[test]
 fn too_long() {
-    let (one, two) = (endpoint(51, 4789), endpoint(52, 4789));
+    let one = endpoint(51, 4789);
+    let two = endpoint(52, 4789);
     let sending = TunnelOptions { mtu: Some(1450), ..options(7, &[52]) };
-    let (mut a, _b) = (end(&one, sending), end(&two, options(7, &[51])));
+    let mut a = end(&one, sending);
+    let _b = end(&two, options(7, &[51]));
     let mut packet = frame(2, 1, 1500, 5);
     packet[12..34].copy_from_slice(&[8, 0, 0x45, 0, 5, 0xce, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
     a.send(&[packet]);

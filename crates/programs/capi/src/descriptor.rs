@@ -78,7 +78,8 @@ struct Shared<R> {
 
 impl<R: Ring> Lane<R> {
     fn new(ring: R) -> Self {
-        let (header, wake) = (ring.mem().clone(), ring.wake());
+        let header = ring.mem().clone();
+        let wake = ring.wake();
         Lane { ring: Mutex::new(Shared { ring, sleepers: 0, resting: false }), header, wake, full: Full::default() }
     }
 

@@ -87,7 +87,8 @@ impl Extmem {
             // The CSB behind the pools stays out of the program's memory.
             let len = r.csb_atok.min(room);
             let at = start as *mut libc::c_void;
-            let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_SHARED | libc::MAP_FIXED;
             let from = r.file_offset as libc::off_t;
             // SAFETY: the program gave this memory away for the purpose (netmap.h, nmreq_opt_extmem); all `len` bytes
             // of it were probed, and it holds nothing of netvale's.

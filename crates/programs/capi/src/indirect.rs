@@ -109,7 +109,8 @@ impl Batch<'_> {
     }
 
     fn copy_alone(&self, k: usize) -> bool {
-        let (from, to) = (self.from[k], self.to[k]);
+        let from = self.from[k];
+        let to = self.to[k];
         // SAFETY: `to` is a piece of a buffer in the live mapping, as long as it says.
         unsafe { user::move_bytes(from.iov_base.cast(), to.iov_base.cast(), to.iov_len) }.is_ok()
     }

@@ -80,9 +80,12 @@ fn register_legacy(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, nmr: &mut N
     register::register(fd, descriptor, port_name(&field)?, &mut reg, &mut Options::default())?;
     nmr.nr_offset = u32::try_from(reg.nr_offset).map_err(|_| Errno::OVERFLOW)?;
     nmr.nr_memsize = u32::try_from(reg.nr_memsize).unwrap_or(u32::MAX);
-    (nmr.nr_tx_slots, nmr.nr_rx_slots) = (reg.nr_tx_slots, reg.nr_rx_slots);
-    (nmr.nr_tx_rings, nmr.nr_rx_rings) = (reg.nr_tx_rings, reg.nr_rx_rings);
-    (nmr.nr_arg2, nmr.nr_arg3) = (reg.nr_mem_id, reg.nr_extra_bufs);
+    nmr.nr_tx_slots = reg.nr_tx_slots;
+    nmr.nr_rx_slots = reg.nr_rx_slots;
+    nmr.nr_tx_rings = reg.nr_tx_rings;
+    nmr.nr_rx_rings = reg.nr_rx_rings;
+    nmr.nr_arg2 = reg.nr_mem_id;
+    nmr.nr_arg3 = reg.nr_extra_bufs;
     Ok(())
 }
 

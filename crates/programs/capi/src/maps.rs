@@ -41,7 +41,8 @@ impl Inode {
     /// The error of fstat(2).
     pub fn of(fd: BorrowedFd<'_>) -> Result<Inode, Errno> {
         let stat = rustix::fs::fstat(fd)?;
-        let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+        let major = rustix::fs::major(stat.st_dev);
+        let minor = rustix::fs::minor(stat.st_dev);
         Ok(Inode { major, minor, inode: stat.st_ino })
     }
 

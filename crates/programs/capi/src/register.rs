@@ -109,9 +109,12 @@ fn finish(
     reg.nr_offset = r.nifp;
     // A region in the program's own file consists of the pools only.
     reg.nr_memsize = if r.port_flags & IN_FILE == 0 { r.memsize } else { r.csb_atok };
-    (reg.nr_tx_slots, reg.nr_rx_slots) = (r.tx_slots, r.rx_slots);
-    (reg.nr_tx_rings, reg.nr_rx_rings) = ((r.tx_rings - r.host_tx_rings) as u16, (r.rx_rings - r.host_rx_rings) as u16);
-    (reg.nr_host_tx_rings, reg.nr_host_rx_rings) = (r.host_tx_rings as u16, r.host_rx_rings as u16);
+    reg.nr_tx_slots = r.tx_slots;
+    reg.nr_rx_slots = r.rx_slots;
+    reg.nr_tx_rings = (r.tx_rings - r.host_tx_rings) as u16;
+    reg.nr_rx_rings = (r.rx_rings - r.host_rx_rings) as u16;
+    reg.nr_host_tx_rings = r.host_tx_rings as u16;
+    reg.nr_host_rx_rings = r.host_rx_rings as u16;
     reg.nr_mem_id = u16::try_from(r.mem_id).unwrap_or(u16::MAX);
     reg.nr_extra_bufs = r.extra_bufs;
     if reg.nr_flags & NR_ZCOPY_MON != 0 {
@@ -127,7 +130,8 @@ fn read_offsets(addr: u64) -> Result<OffsetsAsked, Errno> {
     let option: NmreqOptOffsets = user::read(addr)?;
     // A value that does not fit is refused as too large all the same.
     let small = |v: u64| u32::try_from(v).unwrap_or(u32::MAX);
-    let (max, initial) = (small(option.nro_max_offset), small(option.nro_initial_offset));
+    let max = small(option.nro_max_offset);
+    let initial = small(option.nro_initial_offset);
     Ok(OffsetsAsked { bits: option.nro_offset_bits, max, initial })
 }
 

@@ -46,7 +46,8 @@ impl Full {
     /// Whether the tail has stood still long enough, without a pause.
     fn stands(&self, now: u64) -> bool {
         let nanos = |d: Duration| d.as_nanos() as u64;
-        let (since, seen) = (self.since.load(Ordering::Relaxed), self.seen.swap(now, Ordering::Relaxed));
+        let since = self.since.load(Ordering::Relaxed);
+        let seen = self.seen.swap(now, Ordering::Relaxed);
         if since == 0 || now.saturating_sub(seen) > nanos(GAP) {
             self.since.store(now, Ordering::Relaxed);
             return false;
@@ -97,7 +98,8 @@ mod tests {
     /// Objective: a ring counts as stuck after 100 ms of checks close together, not before, and not after a pause.
     #[test]
     fn stuck() {
-        let (full, ms) = (Full::default(), |n: u64| 1 + n * 1_000_000);
+        let full = Full::default();
+        let ms = |n: u64| 1 + n * 1_000_000;
         assert!((0..=100).all(|n| !full.stands(ms(n))));
         assert!(full.stands(ms(101)));
         assert!(!full.stands(ms(1000)) && !full.stands(ms(1005)) && !full.stands(ms(1014)));

@@ -43,7 +43,8 @@ impl Rule {
             "udp" => Some(UDP),
             other => given(other)?,
         };
-        let (src, src_port) = (given(src)?, given(src_port)?);
+        let src = given(src)?;
+        let src_port = given(src_port)?;
         Ok(Rule { protocol, src, src_port, dst: given(dst)?, dst_port: given(dst_port)? })
     }
 

@@ -232,11 +232,13 @@ pub(crate) fn rings(
         places.ring(map, id, slots).ok_or(Error::Inconsistent("a ring outside the region"))
     };
     let mut bell = || bells.next().ok_or(Error::Inconsistent("too few descriptors"));
-    let (mut tx, mut rx) = (Vec::new(), Vec::new());
+    let mut tx = Vec::new();
+    let mut rx = Vec::new();
     let of_nic = |i: u32, rings: u32| reply.nic_entries > 0 && i < rings;
     for i in reply.tx_bound.clone() {
         let own = side(reply.csb_first, i, reply.tx_slots)?;
-        let (doorbell, wake) = (bell()?, bell()?);
+        let doorbell = bell()?;
+        let wake = bell()?;
         if of_nic(i, reply.tx_rings - reply.host_tx_rings) {
             tx.push(nics::tx(reply, map, own, (doorbell, wake))?);
             continue;
@@ -254,7 +256,8 @@ pub(crate) fn rings(
     }
     for i in reply.rx_bound.clone() {
         let own = side(reply.csb_first, reply.tx_rings + i, reply.rx_slots)?;
-        let (doorbell, wake) = (bell()?, bell()?);
+        let doorbell = bell()?;
+        let wake = bell()?;
         if of_nic(i, reply.rx_rings - reply.host_rx_rings) {
             rx.push(nics::rx(reply, map, own, (doorbell, wake))?);
             continue;

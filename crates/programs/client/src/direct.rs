@@ -95,7 +95,8 @@ fn ranges(spec: &PortSpec, queues: u32) -> (Range<u32>, RingRanges) {
 
 /// The reply that a daemon would send.
 fn reply(nic: &Nic, mem: &PortMem, binding: &Binding, mem_id: u32, rings: &RingRanges) -> AttachReply {
-    let (layout, shape) = (mem.region().layout(), mem.shape());
+    let layout = mem.region().layout();
+    let shape = mem.shape();
     let bufs = layout.sizes.bufs;
     AttachReply {
         role: Role::Switch,

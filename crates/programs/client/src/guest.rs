@@ -32,7 +32,8 @@ pub(crate) fn open_passthrough(spec: &PortSpec, device: &Path, options: &Options
         Rings::OneNic(_) => 0..0,
         _ => 0..rings,
     };
-    let (tx, rx) = (bound(reply.tx_rings, Directions::Rx), bound(reply.rx_rings, Directions::Tx));
+    let tx = bound(reply.tx_rings, Directions::Rx);
+    let rx = bound(reply.rx_rings, Directions::Tx);
     let reply = AttachReply { tx_bound: tx, rx_bound: rx, hdr_len: options.hdr_len, alone: true, ..reply };
     let len = usize::try_from(reply.memsize).map_err(|_| Error::Inconsistent("memory too large for this machine"))?;
     let map =

@@ -67,11 +67,13 @@ fn drops(counters: &RingCounters) -> Vec<(&'static str, u64)> {
 /// nothing happens.
 #[inline]
 pub fn swap_buffers(rx: &RxRing, rx_slot: u32, tx: &TxRing, tx_slot: u32) -> bool {
-    let (from, to) = (rx.mem(), tx.mem());
+    let from = rx.mem();
+    let to = tx.mem();
     if !from.shares_buffers_with(to) {
         return false;
     }
-    let (full, empty) = (from.slot_word(rx_slot), to.slot_word(tx_slot));
+    let full = from.slot_word(rx_slot);
+    let empty = to.slot_word(tx_slot);
     let changed = netvale_abi::slot::NS_BUF_CHANGED;
     to.set_slot_word(tx_slot, full.buf_idx, full.len, full.flags | changed);
     from.set_slot_word(rx_slot, empty.buf_idx, 0, changed);

@@ -162,6 +162,7 @@ impl Passthrough {
 fn rings_of(header: &Header) -> Option<u32> {
     let of = |at: usize| header.get(at).copied().filter(|n| (1..=64).contains(n));
     let known = [header[0], header[1]] == ptnet::MAGIC && header[2] == ptnet::VERSION;
-    let (tx, rx) = (of(word(offset_of!(PtnetHeader, tx_rings)))?, of(word(offset_of!(PtnetHeader, rx_rings)))?);
+    let tx = of(word(offset_of!(PtnetHeader, tx_rings)))?;
+    let rx = of(word(offset_of!(PtnetHeader, rx_rings)))?;
     known.then_some(tx + rx)
 }

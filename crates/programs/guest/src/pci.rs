@@ -74,7 +74,8 @@ fn polled(folder: &Path) -> Result<Guest, Error> {
         let map = Mapping::of_function(file.as_fd(), 0, len.unwrap_or(all));
         Ok(Arc::new(map.map_err(Error::system("map the device's memory"))?))
     };
-    let (registers, memory) = (map(BARS.0, Some(REGISTERS))?, map(BARS.1, None)?);
+    let registers = map(BARS.0, Some(REGISTERS))?;
+    let memory = map(BARS.1, None)?;
     let (_, count) = header(&memory)?;
     let vectors = (0..count).map(|_| ticking()).collect::<rustix::io::Result<Vec<_>>>();
     let vectors = vectors.map_err(Error::system("make a timer"))?;
@@ -85,7 +86,8 @@ fn polled(folder: &Path) -> Result<Guest, Error> {
 fn interrupting(address: &str) -> Result<Guest, Error> {
     let function = Function::open(address)?;
     function.enable()?;
-    let (registers, memory) = (Arc::new(function.memory(BARS.0)?), Arc::new(function.memory(BARS.1)?));
+    let registers = Arc::new(function.memory(BARS.0)?);
+    let memory = Arc::new(function.memory(BARS.1)?);
     let (_, count) = header(&memory)?;
     let vectors = (0..count).map(|_| Doorbell::new()).collect::<rustix::io::Result<Vec<_>>>();
     let vectors = vectors.map_err(Error::system("make an eventfd"))?;

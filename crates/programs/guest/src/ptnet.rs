@@ -58,7 +58,8 @@ impl Guest {
         let map = Arc::new(Mapping::map(memory.as_fd(), len).map_err(Error::system("map the memory"))?);
         let (header, count) = header(&map)?;
         let bells = || (0..count).map(|_| bell(&connection)).collect::<Result<Vec<_>, _>>();
-        let (doorbells, vectors) = (bells()?, bells()?);
+        let doorbells = bells()?;
+        let vectors = bells()?;
         Ok(Guest { keep: connection, map, header, doorbells, vectors })
     }
 
@@ -87,7 +88,8 @@ impl Guest {
     /// # Errors
     /// [`Error::System`] without an answer.
     pub fn command(&self, what: u32, features: u32, extra_bufs: u32) -> Result<u32, Error> {
-        let (words, bells) = (&self.header, self.doorbells.last().zip(self.vectors.last()));
+        let words = &self.header;
+        let bells = self.doorbells.last().zip(self.vectors.last());
         let (doorbell, news) = bells.ok_or(Error::Device("no doorbells"))?;
         let number = words.load(at!(number)).wrapping_add(1);
         words.store(at!(wanted), features);
@@ -121,7 +123,8 @@ impl Guest {
         }
         let header: Vec<u32> = (0..size_of::<PtnetHeader>() / 4).map(|i| self.header.load(i)).collect();
         let reply = AttachReply::of_device(&header);
-        let (tx_bound, rx_bound) = (0..reply.tx_rings.min(64), 0..reply.rx_rings.min(64));
+        let tx_bound = 0..reply.tx_rings.min(64);
+        let rx_bound = 0..reply.rx_rings.min(64);
         let reply = AttachReply { tx_bound, rx_bound, hdr_len, alone: true, ..reply };
         let pairs = self.doorbells.into_iter().zip(self.vectors).flat_map(|(doorbell, wake)| [doorbell, wake]);
         Ok(Running { reply, map: self.map, bells: pairs.collect(), keep: self.keep })
@@ -162,7 +165,9 @@ fn bell(connection: &OwnedFd) -> Result<Doorbell, Error> {
 
 /// Receives a number, and the descriptor that came with it.
 fn recv(connection: &OwnedFd) -> Result<(i64, Option<OwnedFd>), Error> {
-    let (mut bytes, mut got, mut fd) = ([0u8; 8], 0, None);
+    let mut bytes = [0u8; 8];
+    let mut got = 0;
+    let mut fd = None;
     while got < bytes.len() {
         let limit = Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(connection, PollFlags::IN)], Some(&limit));

@@ -108,7 +108,8 @@ pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<Published, Error> {
     let r = |at| registers.read(at);
     let (memory_folder, memory) = memory_device(r(reg::MEMORY_ID)?)?;
     let map = mapped(&memory_folder)?;
-    let (tx_rings, rx_rings) = (r(reg::TX_RINGS)?, r(reg::RX_RINGS)?);
+    let tx_rings = r(reg::TX_RINGS)?;
+    let rx_rings = r(reg::RX_RINGS)?;
     if tx_rings == 0 || rx_rings == 0 || tx_rings.saturating_add(rx_rings) > 32 {
         return Err(Error::Device("rings that cannot be"));
     }
@@ -192,7 +193,8 @@ fn rings(
     csbs: &Arc<Mapping>,
     registers: &Arc<Registers>,
 ) -> Result<(Vec<Ticking>, Vec<Ticking>), Error> {
-    let (n_tx, n_rx) = (reply.tx_rings, reply.rx_rings);
+    let n_tx = reply.tx_rings;
+    let n_rx = reply.rx_rings;
     // Behind the netmap_if: offsets of tx rings, an absent host ring, rx rings (netmap.h).
     let count = 2 * (n_tx + n_rx + 2) as usize;
     let offsets = Words::new(map, reply.nifp.saturating_add(56), count).ok_or(Error::Device("no netmap_if"))?;
@@ -211,7 +213,8 @@ fn rings(
         Doorbell::file(file.into(), reg::KICKS + 4 * u64::from(i)).map_err(Error::system("make a doorbell"))
     };
     let wake = || ticking().map_err(Error::system("make a timer"));
-    let (mut tx, mut rx) = (Vec::new(), Vec::new());
+    let mut tx = Vec::new();
+    let mut rx = Vec::new();
     for i in 0..n_tx {
         let ring = AppRing::new(side(i, i, reply.tx_slots)?, Dir::Tx, bell(i)?);
         tx.push((ring, wake()?));

@@ -42,7 +42,8 @@ on_handle! {
     }
     /// The next frame; null without one.
     fn pcap_next(p, h, header: *mut PktHdr) -> *const u8 = c"pcap_next" {
-        let (mut head, mut data) = (std::ptr::null_mut::<PktHdr>(), std::ptr::null());
+        let mut head = std::ptr::null_mut::<PktHdr>();
+        let mut data = std::ptr::null();
         if read::next_ex(h, &raw mut head, &raw mut data) != 1 {
             return std::ptr::null();
         }

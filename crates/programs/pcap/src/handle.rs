@@ -364,7 +364,8 @@ impl Active {
     }
 
     fn has_more_than_held(&mut self) -> bool {
-        let (at, held) = (self.ring, self.held);
+        let at = self.ring;
+        let held = self.held;
         self.port.rx().iter().enumerate().any(|(i, r)| r.space() > if i == at { held } else { 0 })
     }
 }

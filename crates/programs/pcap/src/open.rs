@@ -148,7 +148,8 @@ pub unsafe extern "C" fn pcap_lookupnet(
         match text(name).filter(|n| is_port(n)) {
             None => sys::lookupnet(name, net, mask, errbuf),
             Some(port) => {
-                (*net, *mask) = (0, 0);
+                *net = 0;
+                *mask = 0;
                 put_text(errbuf, &format!("{port}: no IPv4 address assigned"));
                 sys::ERROR
             }

@@ -81,7 +81,9 @@ impl Active {
         let mut whole = std::mem::take(&mut self.whole);
         whole.clear();
         let ring = self.port.rx().get(at)?;
-        let (mut len, mut k, mut last) = (0u32, 0, false);
+        let mut len = 0u32;
+        let mut k = 0;
+        let mut last = false;
         while !last && k < ring.space() {
             let i = ring.at(k);
             let slot = ring.slot(i);
@@ -91,7 +93,8 @@ impl Active {
             let got = ring.read(i, &mut whole[from..]);
             whole.truncate(from + got);
             len += u32::from(slot.len);
-            (k, last) = (k + 1, slot.flags & NS_MOREFRAG == 0);
+            k = k + 1;
+            last = slot.flags & NS_MOREFRAG == 0;
         }
         let frame = Frame { at: whole.as_ptr(), there: whole.len() as u32, len, slots: k };
         self.whole = whole;

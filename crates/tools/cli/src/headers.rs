@@ -26,7 +26,8 @@ pub fn of(head: &[u8]) -> String {
 
 /// VLAN tags, outermost first.
 fn tags(head: &[u8]) -> String {
-    let (mut text, mut at) = (String::new(), 12);
+    let mut text = String::new();
+    let mut at = 12;
     while let Some(&[a, b, c, d]) = head.get(at..).and_then(<[u8]>::first_chunk::<4>)
         && matches!([a, b], [0x81, 0x00] | [0x88, 0xa8])
         && at < 24

@@ -77,7 +77,8 @@ fn port_rates(before: Option<&PortDetails>, port: &PortDetails, seconds: f64) ->
     let fresh = PortDetails::default();
     let before = before.filter(|before| same_life(before, port)).unwrap_or(&fresh);
     let passed = |count: fn(&PortDetails) -> u64| count(port).saturating_sub(count(before)) as f64;
-    let (in_frames, out_frames) = (passed(|port| port.sent().frames), passed(|port| port.got().frames));
+    let in_frames = passed(|port| port.sent().frames);
+    let out_frames = passed(|port| port.got().frames);
     let frames = in_frames + out_frames;
     PortRates {
         port: port.name.clone(),
@@ -172,7 +173,8 @@ mod tests {
     /// Objective: without a time difference, or with a restarted clock, there are no rates, and no division by zero.
     #[test]
     fn no_time() {
-        let (early, late) = (sample(5, vec![port("a", 1)]), sample(9, vec![port("a", 1)]));
+        let early = sample(5, vec![port("a", 1)]);
+        let late = sample(9, vec![port("a", 1)]);
         assert_eq!(between(&early, &early), None);
         assert_eq!(between(&late, &early), None);
         let idle = between(&early, &late).expect("time passed");

@@ -93,7 +93,8 @@ fn bad(text: String) -> CniError {
 fn prefix(text: &str) -> Result<Prefix, CniError> {
     let wrong = || bad(format!("{text:?} is no address with a prefix, such as 10.1.0.2/24"));
     let (address, length) = text.split_once('/').ok_or_else(wrong)?;
-    let (address, length) = (IpAddr::from_str(address).map_err(|_| wrong())?, length.parse().map_err(|_| wrong())?);
+    let address = IpAddr::from_str(address).map_err(|_| wrong())?;
+    let length = length.parse().map_err(|_| wrong())?;
     if length > if address.is_ipv4() { 32 } else { 128 } {
         return Err(wrong());
     }
@@ -145,7 +146,10 @@ impl Addresses {
             let any: IpAddr = if gateway.is_ipv4() { [0u8; 4].into() } else { [0u8; 16].into() };
             let to = Prefix { address: any, length: 0 };
             if self.routes.iter().all(|route| route.to != to) {
-                let (mtu, advmss, priority, table) = (None, None, None, None);
+                let mtu = None;
+                let advmss = None;
+                let priority = None;
+                let table = None;
                 self.routes.push(Route { to, gateway: Some(gateway), mtu, advmss, priority, table });
                 self.said.push(json!({"dst": format!("{any}/0"), "gw": gateway.to_string()}));
             }

@@ -223,7 +223,8 @@ impl Agent {
     }
 
     fn read_kernel(&mut self) -> Result<(), AgentError> {
-        let (instances, is_touched) = (&mut self.instances, &mut self.is_touched);
+        let instances = &mut self.instances;
+        let is_touched = &mut self.is_touched;
         let read = self.events.read(MAX_DATAGRAMS, &mut |message| match seen(&message) {
             Some(Seen::Is(entry)) => instances.values_mut().for_each(|one| one.see(entry, false)),
             Some(Seen::Gone(entry)) => instances.values_mut().for_each(|one| one.see(entry, true)),
@@ -263,8 +264,11 @@ impl Agent {
         match Session::connect(&self.options.run_dir) {
             Ok(session) => {
                 info!("connected to the daemon");
-                (self.session, self.since, self.keeps) = (Some(session), now, true);
-                (self.backoff, self.tick_at) = (BACKOFF[0], now);
+                self.session = Some(session);
+                self.since = now;
+                self.keeps = true;
+                self.backoff = BACKOFF[0];
+                self.tick_at = now;
                 self.instances.values_mut().for_each(Instance::reconnected);
             }
             Err(error) => {
@@ -281,9 +285,11 @@ impl Agent {
     fn unless_lost(&mut self, result: Result<(), SessionError>, now: Instant) {
         let Err(error) = result else { return };
         warn!("{error}");
-        (self.session, self.since) = (None, now);
+        self.session = None;
+        self.since = now;
         // Not immediately: a daemon that ends each connection must not cause a busy loop.
-        (self.backoff, self.retry_at) = (BACKOFF[0], now + BACKOFF[0]);
+        self.backoff = BACKOFF[0];
+        self.retry_at = now + BACKOFF[0];
     }
 
     fn tick(&mut self, now: Instant) -> Result<(), AgentError> {

@@ -178,7 +178,9 @@ pub fn all(netlink: &mut Netlink) -> rustix::io::Result<Vec<Device>> {
 /// The existing devices, if they match the plan, and whether the VXLAN device accepts frames.
 fn continued(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Option<(Devices, bool)> {
     let [bridge, tunnel, locals, _] = names.each_ref().map(|name| seen::find(netlink, name).ok().flatten());
-    let (bridge, tunnel, locals) = (bridge?, tunnel?, locals?);
+    let bridge = bridge?;
+    let tunnel = tunnel?;
+    let locals = locals?;
     let wanted = Kind::Tunnel { vni: plan.vni, local: Some(plan.local), udp_port: plan.udp_port, learns: false };
     let is_right = bridge.kind == Kind::Bridge
         && tunnel.kind == wanted
@@ -257,7 +259,8 @@ fn mark(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError
 fn up(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError> {
     let mut message = LinkMessage::default();
     message.header.index = index;
-    (message.header.flags, message.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
     netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change).map_err(kernel("bring up", name))
 }
 
@@ -287,7 +290,8 @@ fn join(netlink: &mut Netlink, name: &str, index: u32, bridge: u32, closed: bool
 /// Sets a port's state, which takes the bridge's own message.
 fn disable(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError> {
     let mut message = LinkMessage::default();
-    (message.header.interface_family, message.header.index) = (AddressFamily::Bridge, index);
+    message.header.interface_family = AddressFamily::Bridge;
+    message.header.index = index;
     let state = DefaultNla::new(BRPORT_STATE, vec![BridgePortState::Disabled.into()]);
     message.attributes.push(LinkAttribute::ProtoInfoBridge(vec![LinkProtoInfoBridge::Other(state)]));
     netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change).map_err(kernel("close", name))

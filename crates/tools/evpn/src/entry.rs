@@ -88,8 +88,10 @@ fn entry(message: &NeighbourMessage) -> Option<Entry> {
 
 /// An entry of a forwarding table: a bridge's if the message names the bridge, else a VXLAN device's.
 fn forwarding(message: &NeighbourMessage) -> Option<Entry> {
-    let (device, flags) = (message.header.ifindex, message.header.flags);
-    let (mac, sticky) = (mac_of(message)?, flags.contains(NeighbourFlags::Sticky));
+    let device = message.header.ifindex;
+    let flags = message.header.flags;
+    let mac = mac_of(message)?;
+    let sticky = flags.contains(NeighbourFlags::Sticky);
     let is_bridges = message.attributes.iter().any(|a| matches!(a, NeighbourAttribute::Controller(_)));
     if is_bridges {
         // Permanent entries are the devices' own addresses.
@@ -113,7 +115,8 @@ fn neighbor(message: &NeighbourMessage) -> Option<Entry> {
     );
     let mac = mac_of(message).filter(|&mac| is_valid && is_station(mac));
     let has = |flag| header.flags.contains(flag);
-    let (remote, router) = (has(NeighbourFlags::ExtLearned), has(NeighbourFlags::Router));
+    let remote = has(NeighbourFlags::ExtLearned);
+    let router = has(NeighbourFlags::Router);
     Some(Entry::Neighbor { device: header.ifindex, ip, mac, remote, router })
 }
 

@@ -145,7 +145,8 @@ impl Feed {
                 self.drop_told(key, changes);
             } else if let Entry::Vacant(place) = self.held.entry(key) {
                 place.insert(now);
-                (self.last_withdrawal, self.is_judged) = (Some(now), false);
+                self.last_withdrawal = Some(now);
+                self.is_judged = false;
                 let due = now + LONGEST_PAUSE.min(hold);
                 self.look_at = Some(self.look_at.map_or(due, |at| at.min(due)));
             }

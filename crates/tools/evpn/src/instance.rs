@@ -148,7 +148,9 @@ impl Instance {
 
     /// Resets the state after a connection to a possibly different daemon.
     pub fn reconnected(&mut self) {
-        (self.generation, self.is_told, self.is_present) = (None, false, false);
+        self.generation = None;
+        self.is_told = false;
+        self.is_present = false;
         self.listed.forget();
     }
 
@@ -275,7 +277,8 @@ impl Instance {
         if !self.needs_mirror || is_early {
             return;
         }
-        (self.needs_mirror, self.mirrored_at) = (false, Some(now));
+        self.needs_mirror = false;
+        self.mirrored_at = Some(now);
         let acts = self.listed.plan(&self.tables, keeps);
         for act in acts {
             debug!(vni = self.port.vni, ?act, "local");

@@ -101,7 +101,8 @@ impl Netlink {
     fn send(&mut self, request: RouteNetlinkMessage, flags: u16) -> rustix::io::Result<()> {
         self.number = self.number.wrapping_add(1);
         let mut header = NetlinkHeader::default();
-        (header.flags, header.sequence_number) = (NLM_F_REQUEST | flags, self.number);
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = self.number;
         let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];

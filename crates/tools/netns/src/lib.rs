@@ -157,7 +157,8 @@ pub fn make_tap(namespace: &Namespace, options: &TapOptions) -> Result<Tap, Netn
         let link = netlink.link(tap.name())?;
         netlink.hand_to(link.index, namespace.file.as_fd(), &options.name)
     });
-    let (place, name) = (namespace.place.clone(), options.name.clone());
+    let place = namespace.place.clone();
+    let name = options.name.clone();
     moved.map(|()| tap).map_err(|source| NetnsError::Move { place, name, source })
 }
 

@@ -100,7 +100,8 @@ impl Netlink {
     pub fn bring_up(&mut self, index: u32) -> rustix::io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
-        (message.header.flags, message.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
+        message.header.flags = LinkFlags::Up;
+        message.header.change_mask = LinkFlags::Up;
         self.0.request(RouteNetlinkMessage::SetLink(message), Mode::Change)
     }
 
@@ -111,7 +112,8 @@ impl Netlink {
     pub fn add_address(&mut self, index: u32, own: Prefix) -> rustix::io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.family = family(own.address);
-        (message.header.prefix_len, message.header.index) = (own.length, index);
+        message.header.prefix_len = own.length;
+        message.header.index = index;
         message.attributes.push(AddressAttribute::Local(own.address));
         message.attributes.push(AddressAttribute::Address(own.address));
         match own.address {
@@ -201,7 +203,9 @@ fn route_of(answer: &RouteNetlinkMessage, index: u32) -> Option<(Prefix, Option<
         AddressFamily::Inet6 => [0u8; 16].into(),
         _ => return None,
     };
-    let (mut to, mut gateway, mut is_ours) = (any, None, false);
+    let mut to = any;
+    let mut gateway = None;
+    let mut is_ours = false;
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Destination(address) => to = ip(address)?,

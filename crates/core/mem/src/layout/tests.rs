@@ -81,7 +81,8 @@ fn is_sound(l: &Layout) -> bool {
 #[cfg_attr(miri, ignore = "too many for Miri")]
 fn no_overflow() {
     let rooms = [0, PAGE, PAGE + 1, 1 << 30, MAX_REGION, MAX_REGION + PAGE, u64::MAX - PAGE + 1, u64::MAX];
-    let (mut laid, mut refused) = (0u64, 0u64);
+    let mut laid = 0u64;
+    let mut refused = 0u64;
     let mut all = |result: Result<Layout, LayoutError>| match result {
         Ok(l) => {
             assert!(is_sound(&l), "{l:?}");

@@ -53,7 +53,8 @@ impl<'a, T> From<&'a T> for Loan<'a, T> {
 impl<'a, T> From<Guard<'a, T, Many>> for Loan<'a, T> {
     #[inline]
     fn from(guard: Guard<'a, T, Many>) -> Self {
-        let (content, lent) = (NonNull::from(&*guard), guard.lent);
+        let content = NonNull::from(&*guard);
+        let lent = guard.lent;
         // The loan leaves in place of the guard.
         std::mem::forget(guard);
         Loan { content, lent: Some(lent), reference: PhantomData }

@@ -32,7 +32,8 @@ fn put_and_take() {
 #[test]
 fn a_borrower_stays() {
     let lent = Arc::new(Lent::with(1));
-    let (mut one, mut other) = (Borrower::new(Arc::clone(&lent)), Borrower::new(Arc::clone(&lent)));
+    let mut one = Borrower::new(Arc::clone(&lent));
+    let mut other = Borrower::new(Arc::clone(&lent));
     assert_eq!(one.content(), None);
     *one.enter().unwrap() += 1;
     assert_eq!((one.enter().copied(), one.content().copied(), one.is_inside()), (Ok(2), Some(2), true));
@@ -49,7 +50,8 @@ fn a_borrower_stays() {
 #[test]
 fn a_loan_stays() {
     let lent = Lent::<u32, Many>::with(1);
-    let (loan, own) = (Loan::from(lent.enter().unwrap()), 2);
+    let loan = Loan::from(lent.enter().unwrap());
+    let own = 2;
     assert_eq!((*loan, *Loan::from(&own)), (1, 2));
     assert_eq!(lent.take_within(SHORT), Err(InUse));
     std::thread::scope(|s| s.spawn(move || drop(loan)).join().unwrap());
@@ -78,7 +80,8 @@ fn the_control_thread_stays() {
 #[test]
 fn many() {
     let lent = Lent::<u32, Many>::with(1);
-    let (one, other) = (lent.enter().unwrap(), lent.enter().unwrap());
+    let one = lent.enter().unwrap();
+    let other = lent.enter().unwrap();
     assert_eq!((*one, *other), (1, 1));
     drop(one);
     assert_eq!(lent.control_within(SHORT, 0).map(|_| ()), Err(InUse));
@@ -91,7 +94,8 @@ fn many() {
 /// drops it.
 #[test]
 fn a_worker_drops_what_is_retired() {
-    let (lent, dropped) = (Arc::new(Lent::<_>::default()), Arc::<AtomicU64>::default());
+    let lent = Arc::new(Lent::<_>::default());
+    let dropped = Arc::<AtomicU64>::default();
     lent.put(Content(Arc::clone(&dropped))).unwrap();
     let mut worker = Borrower::new(Arc::clone(&lent));
     worker.enter().unwrap();
@@ -107,7 +111,8 @@ fn a_worker_drops_what_is_retired() {
 /// Objective: the same in mode `Many`, with the control thread as the next one.
 #[test]
 fn the_control_thread_drops_what_is_retired() {
-    let (lent, dropped) = (Lent::<_, Many>::default(), Arc::<AtomicU64>::default());
+    let lent = Lent::<_, Many>::default();
+    let dropped = Arc::<AtomicU64>::default();
     lent.put(Content(Arc::clone(&dropped))).unwrap();
     let worker = lent.enter().unwrap();
     assert!(lent.take_within(SHORT).is_err());
@@ -147,8 +152,11 @@ impl Drop for Tally {
 #[test]
 fn taken_away_and_put_back() {
     let rounds = if cfg!(miri) { 50 } else { 10_000 };
-    let (lent, total, stop) = (Arc::new(Lent::<Tally>::default()), Arc::<AtomicU64>::default(), AtomicBool::new(false));
-    let (done, mut longest) = (AtomicU64::new(0), Duration::ZERO);
+    let lent = Arc::new(Lent::<Tally>::default());
+    let total = Arc::<AtomicU64>::default();
+    let stop = AtomicBool::new(false);
+    let done = AtomicU64::new(0);
+    let mut longest = Duration::ZERO;
     std::thread::scope(|s| {
         s.spawn(|| {
             let mut worker = Borrower::new(Arc::clone(&lent));
@@ -193,7 +201,9 @@ fn taken_away_and_put_back() {
 #[test]
 fn taken_away_from_many() {
     let rounds = if cfg!(miri) { 50 } else { 10_000 };
-    let (lent, stop, done) = (Lent::<_, Many>::default(), AtomicBool::new(false), AtomicU64::new(0));
+    let lent = Lent::<_, Many>::default();
+    let stop = AtomicBool::new(false);
+    let done = AtomicU64::new(0);
     let total = std::thread::scope(|s| {
         for _ in 0..2 {
             s.spawn(|| {

@@ -161,7 +161,8 @@ impl PortMem {
             Some(side) if range.contains(&i) => side.ring.place().ring.wrapping_sub(at),
             _ => 0,
         };
-        let (n_tx, n_rx) = (self.shape.tx_rings, self.shape.rx_rings);
+        let n_tx = self.shape.tx_rings;
+        let n_rx = self.shape.rx_rings;
         let tx_offsets = (0..n_tx).map(|i| bound(&self.tx, i, &tx));
         let rx_offsets = (0..n_rx).map(|i| bound(&self.rx, i, &rx));
         let all = tx_offsets.chain(missing(self.host.0)).chain(rx_offsets).chain(missing(self.host.1));

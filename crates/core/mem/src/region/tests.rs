@@ -67,7 +67,8 @@ fn exhaustion_is_named() {
 #[test]
 fn renewed_beside_another() {
     let r = region();
-    let (ours, other) = (r.port(SHAPE).unwrap(), r.port(PortShape { rx_rings: 0, ..SHAPE }).unwrap());
+    let ours = r.port(SHAPE).unwrap();
+    let other = r.port(PortShape { rx_rings: 0, ..SHAPE }).unwrap();
     let swapped = ours.tx[0].ring.slot(3).buf_idx;
     ours.tx[0].ring.set_slot_word(3, other.tx[1].ring.slot(0).buf_idx, 60, 0);
     other.tx[1].ring.set_slot_word(0, swapped, 60, 0);

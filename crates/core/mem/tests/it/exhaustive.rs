@@ -69,7 +69,9 @@ impl Model {
 
 /// Runs a sequence in both. Returns whether all of it was possible.
 fn run(n: u32, steps: &[Step]) -> bool {
-    let (leases, mut model, mut held) = (Leases::new(n), Model::default(), Vec::<Option<Lease>>::new());
+    let leases = Leases::new(n);
+    let mut model = Model::default();
+    let mut held = Vec::<Option<Lease>>::new();
     for &step in steps {
         match step {
             Step::Reserve(want, head) => {
@@ -113,7 +115,8 @@ fn leases() {
         for k in 0..all.len().pow(DEPTH as u32) {
             let mut rest = k;
             for step in &mut steps {
-                (*step, rest) = (all[rest % all.len()], rest / all.len());
+                *step = all[rest % all.len()];
+                rest = rest / all.len();
             }
             ran += u64::from(run(n, &steps));
         }

@@ -19,7 +19,9 @@ fn no_lost_wake_up() {
         let need_kick = Arc::new(AtomicU32::new(0));
         let rung = Arc::new(AtomicU32::new(0));
         let waker = {
-            let (news, need_kick, rung) = (news.clone(), need_kick.clone(), rung.clone());
+            let news = news.clone();
+            let need_kick = need_kick.clone();
+            let rung = rung.clone();
             thread::spawn(move || {
                 news.store(1, Ordering::Release);
                 if wanted(&need_kick) {
@@ -45,7 +47,9 @@ fn no_lost_wake_up_twice() {
         let need_kick = Arc::new(AtomicU32::new(0));
         let rung = Arc::new(AtomicU32::new(0));
         let waker = {
-            let (news, need_kick, rung) = (news.clone(), need_kick.clone(), rung.clone());
+            let news = news.clone();
+            let need_kick = need_kick.clone();
+            let rung = rung.clone();
             thread::spawn(move || {
                 for n in 1..=2 {
                     news.store(n, Ordering::Release);
@@ -72,7 +76,9 @@ fn nothing_is_drained_away() {
     loom::model(|| {
         let [news, need_kick, bell] = [(); 3].map(|()| Arc::new(AtomicU32::new(0)));
         let waker = {
-            let (news, need_kick, bell) = (news.clone(), need_kick.clone(), bell.clone());
+            let news = news.clone();
+            let need_kick = need_kick.clone();
+            let bell = bell.clone();
             thread::spawn(move || {
                 for n in 1..=2 {
                     news.store(n, Ordering::Release);
@@ -113,7 +119,8 @@ fn leases_publish_everything_in_order() {
             });
         };
         let other = {
-            let (leases, visible) = (leases.clone(), visible.clone());
+            let leases = leases.clone();
+            let visible = visible.clone();
             thread::spawn(move || produce(leases, visible))
         };
         produce(leases.clone(), visible.clone());

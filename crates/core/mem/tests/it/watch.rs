@@ -70,7 +70,8 @@ fn be_first() {
 #[test]
 fn many_mappings_and_the_handler_before() {
     be_first();
-    let (common, cut) = (file(2), CUT.map(|i| (i, file(2))));
+    let common = file(2);
+    let cut = CUT.map(|i| (i, file(2)));
     let files: Vec<_> = (0..MANY).map(|i| cut.iter().find(|(k, _)| *k == i).map_or(&common, |(_, fd)| fd)).collect();
     let fault = Fault::new().unwrap();
     let map = |fd: &OwnedFd| Mapping::of_peer(fd.as_fd(), 0, 2 * PAGE).unwrap();
@@ -132,7 +133,8 @@ fn huge_pages_given_back() {
         eprintln!("needs a free huge page (vm.nr_hugepages)");
         return;
     }
-    let (map, fault) = (map.watched(), Fault::new().unwrap());
+    let map = map.watched();
+    let fault = Fault::new().unwrap();
     map.blame(&fault);
     // It stays reserved for this file until it is used.
     assert_eq!((peek(&map), map.is_damaged()), (0, false));

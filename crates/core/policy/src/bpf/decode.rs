@@ -266,7 +266,8 @@ fn conditional(at: usize, insn: &Insn, len: usize) -> Result<Op, Unverified> {
         0x40 => Test::Set,
         _ => return Err(Unverified::UnknownCode { at, code: insn.code }),
     };
-    let (yes, no) = (target(at, insn.jt.into(), len)?, target(at, insn.jf.into(), len)?);
+    let yes = target(at, insn.jt.into(), len)?;
+    let no = target(at, insn.jf.into(), len)?;
     Ok(if insn.code & WITH_X != 0 { Op::IfX { test, yes, no } } else { Op::If { test, k: insn.k, yes, no } })
 }
 

@@ -92,7 +92,9 @@ pub(super) fn run_parts(ops: &[Op], first: &[u8], second: &[u8]) -> u32 {
 }
 
 fn steps(ops: &[Op], frame: impl Frame) -> Result<u32, Stop> {
-    let (mut a, mut x, mut cells) = (0_u32, 0_u32, [0_u32; CELLS]);
+    let mut a = 0_u32;
+    let mut x = 0_u32;
+    let mut cells = [0_u32; CELLS];
     let mut at = 0_usize;
     // A verified program never runs out of instructions.
     while let Some(op) = ops.get(at) {

@@ -70,7 +70,8 @@ fn refusals_are_sentences() {
 /// to it.
 #[test]
 fn cells_are_written_on_each_way_to_where_they_are_read() {
-    let (store, load) = (insn(0x02, 0, 0, 7), insn(0x60, 0, 0, 7));
+    let store = insn(0x02, 0, 0, 7);
+    let load = insn(0x60, 0, 0, 7);
     let around = [insn(0x15, 1, 0, 0), store, load, RETURN_A];
     assert_eq!(refusal(&around), Unverified::UnwrittenCell { at: 2, cell: 7 });
     let both = [insn(0x15, 0, 2, 0), store, insn(0x05, 0, 0, 1), store, load, RETURN_A];
@@ -169,7 +170,8 @@ fn a_jump_may_lead_between_a_load_and_its_comparison() {
 #[test]
 fn the_reach_covers_fixed_places_and_ip_headers() {
     let reach = |insns: &[Insn]| Program::verify(&[insns, &[RETURN]].concat()).unwrap().reach();
-    let (header, port) = (insn(0xb1, 0, 0, 14), insn(0x48, 0, 0, 16));
+    let header = insn(0xb1, 0, 0, 14);
+    let port = insn(0x48, 0, 0, 16);
     assert_eq!(Program::parse(IP).unwrap().reach(), Some(14));
     assert_eq!(reach(&[]), Some(0));
     assert_eq!(reach(&[header]), Some(15));

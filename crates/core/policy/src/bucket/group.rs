@@ -86,7 +86,8 @@ impl Share {
     /// Number of frames of these weights, in order, that may pass at `now` (nanoseconds). If not all may, this member
     /// waits.
     pub fn may(&self, now: u64, weights: impl Iterator<Item = Weight> + Clone) -> usize {
-        let (group, me) = (&*self.group, self.me());
+        let group = &*self.group;
+        let me = self.me();
         let wanted = weights.clone().count();
         let mut may = group.bucket.may(&group.limit, now, weights.clone());
         if let Some(least) = group.least(now, self.number) {
@@ -138,7 +139,8 @@ mod tests {
     fn compete(lens: &[usize], rate: u64) -> Vec<u64> {
         let group = Group::new(Limit::bits(rate, 128 << 10));
         let shares: Vec<_> = lens.iter().map(|_| group.join().unwrap()).collect();
-        let (mut now, mut got) = (0, vec![0; lens.len()]);
+        let mut now = 0;
+        let mut got = vec![0; lens.len()];
         while now < 10 * SECOND {
             for ((share, &len), got) in shares.iter().zip(lens).zip(&mut got) {
                 let frames = || std::iter::repeat_n(Weight::frame(len), 256);
@@ -159,7 +161,8 @@ mod tests {
             [(&[1500, 1500][..], 10_000_000), (&[60, 1500, 65_000], 1_000_000_000), (&[9000; 5], 100_000_000)]
         {
             let got = compete(lens, rate);
-            let (sum, mean) = (got.iter().sum::<u64>(), got.iter().sum::<u64>() as f64 / got.len() as f64);
+            let sum = got.iter().sum::<u64>();
+            let mean = got.iter().sum::<u64>() as f64 / got.len() as f64;
             assert!(got.iter().all(|&part| (part as f64 / mean - 1.0).abs() < 0.05), "{got:?}");
             let expected = rate / 8 * 10;
             assert!(sum.abs_diff(expected) < expected / 20, "{sum} of {expected}");
@@ -171,8 +174,11 @@ mod tests {
     #[test]
     fn parts_that_nobody_wants() {
         let group = Group::new(Limit::bits(80_000_000, 128 << 10));
-        let (a, b, _idle) = (group.join().unwrap(), group.join().unwrap(), group.join().unwrap());
-        let (mut now, mut got) = (0, [0u64; 2]);
+        let a = group.join().unwrap();
+        let b = group.join().unwrap();
+        let _idle = group.join().unwrap();
+        let mut now = 0;
+        let mut got = [0u64; 2];
         while now < 4 * SECOND {
             let active = if now < 2 * SECOND { &[&a][..] } else { &[&a, &b][..] };
             for (share, got) in active.iter().zip(&mut got) {

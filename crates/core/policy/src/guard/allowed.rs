@@ -17,7 +17,8 @@ pub(super) struct Allowed {
 
 impl Allowed {
     pub fn of(addresses: &Addresses) -> Self {
-        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        let mut v4 = Vec::new();
+        let mut v6 = Vec::new();
         for prefix in addresses.prefixes() {
             match prefix.addr() {
                 IpAddr::V4(addr) => v4.push((addr.to_bits(), mask32(prefix.len()))),

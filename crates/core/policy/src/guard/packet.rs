@@ -159,7 +159,8 @@ fn walk(packet: &[u8], mut next: u8, whole: bool) -> Upper<'_> {
         let Some(after) = rest.get(extension_len(next, units)..) else {
             return Upper::Hidden;
         };
-        (next, rest) = (following, after);
+        next = following;
+        rest = after;
     }
     Upper::Hidden
 }

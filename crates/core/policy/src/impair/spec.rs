@@ -277,7 +277,8 @@ fn further_shares(f: &mut fmt::Formatter<'_>, shares: &[(Share, Share)]) -> fmt:
 
 impl fmt::Display for BitErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (mut digits, mut places) = (self.0, 18);
+        let mut digits = self.0;
+        let mut places = 18;
         while places > 0 && digits.is_multiple_of(10) {
             digits /= 10;
             places -= 1;

@@ -140,12 +140,14 @@ fn delay(value: &str) -> Result<Delay, Error> {
     match split(value)[..] {
         [text] | ["const" | "constant", text] => Ok(Delay { mean: Time::from_nanos(time(text)?), ..Delay::default() }),
         ["uniform", min, max] => {
-            let (min, max) = (time(min)?, time(max)?);
+            let min = time(min)?;
+            let max = time(max)?;
             let range = max.checked_sub(min).ok_or_else(wrong)?;
             Ok(jittered(min + range / 2, range / 2, Shape::Uniform))
         }
         ["exp", average, min] => {
-            let (average, min) = (time(average)?, time(min)?);
+            let average = time(average)?;
+            let min = time(min)?;
             let jitter = average.checked_sub(min).ok_or_else(wrong)?;
             Ok(jittered(average, jitter, if jitter == 0 { Shape::Uniform } else { Shape::Exponential }))
         }

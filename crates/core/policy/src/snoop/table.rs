@@ -103,7 +103,8 @@ impl Table {
         }
         let until = now_ns.saturating_add(self.interval.saturating_mul(self.count.into()));
         member.expires = member.expires.min(until);
-        (member.ask_at, member.asks_left) = (now_ns, self.count);
+        member.ask_at = now_ns;
+        member.asks_left = self.count;
         self.wake = self.wake.min(member.expires);
         self.questions.insert((now_ns, key, port));
     }
@@ -148,7 +149,8 @@ impl Table {
 
     fn keep(&mut self, keep: impl Fn(&Key, &Member) -> bool) -> bool {
         let mut ended = false;
-        let (questions, per_port) = (&mut self.questions, &mut self.per_port);
+        let questions = &mut self.questions;
+        let per_port = &mut self.per_port;
         self.groups.retain(|key, members| {
             members.retain_mut(|member| {
                 let stays = keep(key, member);

@@ -231,7 +231,8 @@ fn no_router_is_there() {
 #[test]
 fn neighbours_are_the_ports() {
     let from = |src: &str, message: Vec<u8>| ipv6(src, 58, &message);
-    let (source, target) = (link_layer(1, OWN), link_layer(2, OWN));
+    let source = link_layer(1, OWN);
+    let target = link_layer(2, OWN);
     let alien = link_layer(1, ALIEN);
     let nonce = [14, 1, 1, 2, 3, 4, 5, 6];
     let long = [&[24, 20][..], &[0; 158], &source].concat();

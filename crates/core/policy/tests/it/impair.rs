@@ -42,7 +42,8 @@ fn deviation(values: &[f64]) -> f64 {
 
 /// Correlation of each value with the one before, from -1 to 1.
 fn autocorrelation(values: &[f64]) -> f64 {
-    let (mean, deviation) = (mean(values), deviation(values));
+    let mean = mean(values);
+    let deviation = deviation(values);
     let products: f64 = values.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum();
     products / (values.len() - 1) as f64 / deviation.powi(2)
 }
@@ -80,7 +81,8 @@ fn random_loss() {
 /// Objective: losses of the model of Gilbert and Elliott have the rate and the burst lengths of its theory.
 #[test]
 fn gemodel_loss() {
-    let (p, r) = (0.01, 0.25);
+    let p = 0.01;
+    let r = 0.25;
     let correlation: f64 = 1.0 - p - r;
     let alike = (1.0 + correlation) / (1.0 - correlation);
     let bad = p / (p + r);
@@ -100,11 +102,16 @@ fn gemodel_loss() {
 /// Objective: losses of the chain of four states have the rate of its stationary state.
 #[test]
 fn state_loss() {
-    let (p13, p31, p32, p23, p14) = (0.01, 0.3, 0.2, 0.4, 0.02);
+    let p13 = 0.01;
+    let p31 = 0.3;
+    let p32 = 0.2;
+    let p23 = 0.4;
+    let p14 = 0.02;
     let losses = losses("loss state 1% 30% 20% 40% 2%");
     // The chain returns from 3 to 1 as often as it goes from 1 to 3, and likewise for 3 and 2, and for 1 and 4.
     let three = p13 / p31;
-    let (two, four) = (three * p32 / p23, p14);
+    let two = three * p32 / p23;
+    let four = p14;
     assert_share(count(&losses), (three + four) / (1.0 + two + three + four), 4.0);
     // With a single chance, frames are lost by it.
     let alone = self::losses("loss state 10%");
@@ -175,7 +182,9 @@ fn correlated_delays() {
 /// Objective: duplicates, and frames with a damaged bit anywhere, have the configured rates.
 #[test]
 fn duplicates_and_damage() {
-    let (mut twice, mut damaged, mut parts) = (0, 0, [0_u32; 8]);
+    let mut twice = 0;
+    let mut damaged = 0;
+    let mut parts = [0_u32; 8];
     for fate in fates("duplicate 2% corrupt 5%") {
         let Fate::Sent { again, flip, .. } = fate else { panic!("a link that loses nothing has lost a frame") };
         twice += usize::from(again);
@@ -245,7 +254,8 @@ fn ordered_delays() {
         let mut model = Model::new(&words.parse().unwrap(), 1);
         (0..10_000).map(|frame| due(model.decide(frame * 1000, 60))).collect()
     };
-    let (free, ordered) = (dues("delay 10ms 5ms"), dues("delay 10ms 5ms ordered"));
+    let free = dues("delay 10ms 5ms");
+    let ordered = dues("delay 10ms 5ms ordered");
     assert!(!free.is_sorted());
     assert!(ordered.is_sorted());
     assert!(free.iter().zip(&ordered).all(|(free, ordered)| free <= ordered));

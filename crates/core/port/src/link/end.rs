@@ -42,9 +42,13 @@ impl LinkEnd {
     pub(super) fn new(shared: Arc<Shared>, room: usize) -> Option<LinkEnd> {
         let readers = shared.lanes.iter().map(|_| Reader::default()).collect();
         let damaged = vec![0; MAX_FRAME].into_boxed_slice();
-        let (taken, schedule) = (Vec::with_capacity(BATCH), Schedule::new(room)?);
+        let taken = Vec::with_capacity(BATCH);
+        let schedule = Schedule::new(room)?;
         let current = shared.current.load_full();
-        let (model, most, changes, is_hurried) = (None, 0, 0, false);
+        let model = None;
+        let most = 0;
+        let changes = 0;
+        let is_hurried = false;
         let mut end = LinkEnd { shared, readers, model, most, room, changes, schedule, taken, damaged, is_hurried };
         end.adopt(&current);
         Some(end)
@@ -72,7 +76,8 @@ impl LinkEnd {
 
     /// Decides about new frames.
     fn decide(&mut self) {
-        let (mut lost, mut full) = (0, 0);
+        let mut lost = 0;
+        let mut full = 0;
         for _ in 0..MOST_DECIDED {
             let Some((number, found)) = self.earliest() else { break };
             let has_room = self.schedule.len() < self.most;
@@ -103,7 +108,8 @@ impl LinkEnd {
 
     fn send(&mut self, number: usize, found: &Found, due: u64, flip: Option<u32>) {
         let Found { position, size, len, .. } = *found;
-        let (lane, size) = (number as u16, size as u32);
+        let lane = number as u16;
+        let size = size as u32;
         // Damage to the headers of a later frame becomes damage to the segment's headers.
         let flip = flip.and_then(|flip| flip.checked_rem(len * 8)).unwrap_or(NO_FLIP);
         self.schedule.push(UnderWay { due, lane, position, size, flip });
@@ -188,7 +194,8 @@ impl Ingress for LinkEnd {
         if self.schedule.next().is_none() {
             return;
         }
-        let (now, mut has_damaged) = (self.shared.now(), false);
+        let now = self.shared.now();
+        let mut has_damaged = false;
         while let Some(&next) = self.schedule.next() {
             let may = self.is_flushed() || next.due <= now && self.slowed(now) == 0;
             // SAFETY: this method's own contract.
@@ -202,14 +209,16 @@ impl Ingress for LinkEnd {
     }
 
     fn release(&mut self) {
-        let (mut frames, mut bytes) = (0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
         for frame in self.taken.drain(..) {
             let number = usize::from(frame.lane);
             let (Some(lane), Some(reader)) = (self.shared.lanes.get(number), self.readers.get_mut(number)) else {
                 continue;
             };
             if reader.done(lane, frame.position) {
-                (frames, bytes) = (frames + 1, bytes + u64::from(frame.size));
+                frames = frames + 1;
+                bytes = bytes + u64::from(frame.size);
             }
         }
         if frames > 0 {

@@ -150,7 +150,8 @@ impl Writer<'_> {
     /// `room` bytes. The reader sees them once they are [published](Writer::publish).
     pub(super) fn put(&mut self, batch: &Batch, picks: &[u16], now: u64, room: u64) -> Put {
         let lane = self.0;
-        let (mut at, head) = (lane.tail.load(Ordering::Relaxed), lane.head.load(Ordering::Acquire));
+        let mut at = lane.tail.load(Ordering::Relaxed);
+        let head = lane.head.load(Ordering::Acquire);
         let mut put = Put { frames: 0, bytes: 0, tail: at };
         for &pick in picks {
             let Some(frame) = batch.get(pick.into()) else { break };
@@ -180,7 +181,8 @@ impl Writer<'_> {
                 frame.copy_out_raw(0, to.add(HEADER as usize), frame.len());
             }
             at += gap + size;
-            (put.frames, put.bytes) = (put.frames + 1, put.bytes + size);
+            put.frames = put.frames + 1;
+            put.bytes = put.bytes + size;
         }
         put.tail = at;
         put

@@ -49,7 +49,8 @@ impl Schedule {
 
     /// Creates a schedule with room for `frames`, the only allocation. `None` if there is no memory.
     pub(super) fn new(frames: usize) -> Option<Schedule> {
-        let (mut queue, mut others) = (VecDeque::new(), BinaryHeap::new());
+        let mut queue = VecDeque::new();
+        let mut others = BinaryHeap::new();
         queue.try_reserve_exact(frames).ok()?;
         others.try_reserve_exact(frames).ok()?;
         Some(Schedule { queue, others, count: 0 })

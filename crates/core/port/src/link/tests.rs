@@ -26,7 +26,9 @@ fn frames(count: u16, len: usize) -> Vec<Vec<u8>> {
 
 /// Takes frames until nothing is in flight, with the time by which each had arrived.
 fn drain(link: &Link, source: &mut Source<LinkEnd>) -> Vec<(Vec<u8>, Instant)> {
-    let (mut got, mut spare, begun) = (Vec::new(), Box::default(), Instant::now());
+    let mut got = Vec::new();
+    let mut spare = Box::default();
+    let begun = Instant::now();
     while link.under_way() > 0 {
         assert!(begun.elapsed() < Duration::from_secs(30), "frames stay");
         let taken = bytes(source.take(&mut spare));
@@ -136,7 +138,8 @@ fn threads() {
                 })
             })
             .collect();
-        let (mut got, mut spare) = (0u64, Box::default());
+        let mut got = 0u64;
+        let mut spare = Box::default();
         while !senders.iter().all(std::thread::ScopedJoinHandle::is_finished) || link.under_way() > 0 {
             for frame in bytes(source.take(&mut spare)) {
                 assert!(frame.iter().all(|byte| *byte == frame[0]) && frame.len() >= 20);
@@ -159,7 +162,9 @@ fn slow() {
     let (to, from) = crate::loopback::loopback(10_000).unwrap();
     let slow = LinkSettings { impair: None, rates, bytes: 1 << 20, frames: None, seed: 0 };
     let (link, end) = Link::new(slow, 1, Some(Arc::new(to)), Arc::default()).unwrap();
-    let (mut source, mut direct, mut spare) = (Source::new(Box::new(end)), Source::new(Box::new(from)), Box::default());
+    let mut source = Source::new(Box::new(end));
+    let mut direct = Source::new(Box::new(from));
+    let mut spare = Box::default();
     let sent = frames(40, 1000);
     let begun = Instant::now();
     assert_eq!(deliver(&*link, &sent, |_| {}), 40);
@@ -217,7 +222,8 @@ fn segments() {
 fn marks() {
     let (link, mut source) = link("delay 1us");
     assert_eq!(deliver(&*link, &frames(4, 60), Batch::set_no_learn), 4);
-    let (mut spare, mut got) = (Box::default(), Vec::new());
+    let mut spare = Box::default();
+    let mut got = Vec::new();
     while link.under_way() > 0 {
         let batch = source.take(&mut spare);
         got.extend((0..batch.len()).filter_map(|i| Some(batch.get(i)?.no_learn())));

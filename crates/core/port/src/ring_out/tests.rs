@@ -25,7 +25,8 @@ fn as_long_as_a_buffer() {
             let host = HostRx::new(mem.rx[0].clone(), Doorbell::new().unwrap());
             let egress = RingEgress::new(Arc::clone(&mem), host, hdr_len, Arc::default());
             assert_eq!(deliver(&egress, std::slice::from_ref(&frame), |_| {}), 1);
-            let (ring, csb) = (&mem.rx[0].ring, &mem.rx[0].csb);
+            let ring = &mem.rx[0].ring;
+            let csb = &mem.rx[0].csb;
             assert_eq!(csb.hwtail(), slots, "{len} bytes behind {hdr_len}");
             let mut came = Vec::new();
             for i in 0..slots {

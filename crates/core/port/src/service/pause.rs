@@ -100,7 +100,8 @@ impl Pauses {
 
     /// Asks the thread to pause, without waiting: many threads then pause in the time of one.
     pub(super) fn ask(&self) {
-        let ((said, answer), (sender, resume)) = (mpsc::sync_channel(1), mpsc::sync_channel(1));
+        let (said, answer) = mpsc::sync_channel(1);
+        let (sender, resume) = mpsc::sync_channel(1);
         *lock(&self.asked) = Some(Pause { said, resume });
         *lock(&self.pending) = Some(Pending { answer, resume: sender, until: Instant::now() + LIMIT });
         self.bell.ring();

@@ -70,9 +70,11 @@ fn copies_are_private() {
     for (len, want, deep, private) in
         [(60, 64, false, 60), (HEAD, 64, false, HEAD), (500, 64, false, 64), (5000, 64, true, 5000)]
     {
-        let (first, mut memory) = (frame(3, len), frame(3, len));
+        let first = frame(3, len);
+        let mut memory = frame(3, len);
         let at = memory.as_mut_ptr();
-        let (mut frames, mut stage) = (Batch::new(), Stage::new());
+        let mut frames = Batch::new();
+        let mut stage = Stage::new();
         // SAFETY: `memory` outlives the batch, and is only changed through the same pointer.
         assert!(unsafe { frames.push(at, len as u32) });
         // SAFETY: the stage is not used any more once the batch ends.
@@ -100,14 +102,16 @@ fn copies_are_private() {
 fn offloads_move() {
     let gso = |by: i32| {
         let at = |at: i32| (at + by) as u16;
-        let (hdr_len, csum_start) = (at(58), at(38));
+        let hdr_len = at(58);
+        let csum_start = at(38);
         Offload::Gso(Gso { kind: GsoKind::Tcp4, gso_size: 1000, hdr_len, csum_start, csum_offset: 16, ecn: false })
     };
     let sum = |by: i32| Offload::CsumPartial { start: (38 + by) as u16, offset: 6 };
     let frames = [frame(4, 1200)];
     for (retag, by) in RETAGS.into_iter().zip([0, 4, -4, 0]) {
         for offload in [gso, sum] {
-            let (mut frames, mut stage) = (batch(&frames, usize::MAX), Stage::new());
+            let mut frames = batch(&frames, usize::MAX);
+            let mut stage = Stage::new();
             frames.set_offload(offload(0));
             // SAFETY: the stage ends before the frames.
             let mut staging = unsafe { Staging::new(&frames, &mut stage) };
@@ -116,7 +120,8 @@ fn offloads_move() {
             assert_eq!(stage.variants().get(0).unwrap().offload(), offload(by), "{retag:?}");
         }
     }
-    let (mut frames, mut stage) = (batch(&frames, usize::MAX), Stage::new());
+    let mut frames = batch(&frames, usize::MAX);
+    let mut stage = Stage::new();
     frames.set_offload(Offload::CsumPartial { start: 16, offset: 0 });
     // SAFETY: the stage ends before the frames.
     let mut staging = unsafe { Staging::new(&frames, &mut stage) };
@@ -131,7 +136,8 @@ fn offloads_move() {
 #[test]
 fn room() {
     let frames: Vec<_> = (0..BATCH).map(|i| frame(i as u8, HEAD)).collect();
-    let (all, mut stage) = (batch(&frames, usize::MAX), Stage::new());
+    let all = batch(&frames, usize::MAX);
+    let mut stage = Stage::new();
     // SAFETY: the stage is not read once the batch has gone.
     let mut staging = unsafe { Staging::new(&all, &mut stage) };
     for i in 0..BATCH {
@@ -163,7 +169,8 @@ fn pieces() {
     let frame = frame(8, 4 * MAX_FRAGS);
     for (count, fits) in [(MAX_FRAGS - 1, true), (MAX_FRAGS, false)] {
         let pieces: Vec<_> = frame.chunks(4).take(count).map(|piece| (piece.as_ptr(), 4)).collect();
-        let (mut frames, mut stage) = (Batch::new(), Stage::new());
+        let mut frames = Batch::new();
+        let mut stage = Stage::new();
         // SAFETY: `frame` outlives the batch.
         assert!(unsafe { frames.push_frags(&pieces) });
         // SAFETY: the stage is not read once the batch has gone.
@@ -176,7 +183,8 @@ fn pieces() {
 /// Objective: kept variants have the same bytes and pending offloads, without the frames.
 #[test]
 fn kept() {
-    let (mut memory, mut stage) = (vec![frame(9, 700), frame(10, 60)], Stage::new());
+    let mut memory = vec![frame(9, 700), frame(10, 60)];
+    let mut stage = Stage::new();
     let mut frames = batch(&memory, usize::MAX);
     frames.set_offload(Offload::CsumPartial { start: 34, offset: 6 });
     // SAFETY: `keep` is called, and with it the variants stay, before the frames change.
@@ -213,7 +221,8 @@ proptest! {
     /// ends a run differs from the previous one in its first bytes or in kind; refused frames have no variant.
     #[test]
     fn runs(sent in proptest::collection::vec(any_frame(), 1..60), retag in 0usize..4, want in proptest::option::of(20usize..HEAD), odd: bool) {
-        let (retag, mut frames) = (RETAGS[retag], Batch::new());
+        let retag = RETAGS[retag];
+        let mut frames = Batch::new();
         for (bytes, kind) in &sent {
             let (first, rest) = bytes.split_at(if *kind == 1 { 10 } else { 0 });
             let pieces = [(first.as_ptr(), first.len() as u32), (rest.as_ptr(), rest.len() as u32)];
@@ -226,7 +235,9 @@ proptest! {
                 _ => {}
             }
         }
-        let (mut stage, mut expected, mut next) = (Stage::new(), Vec::new(), 0);
+        let mut stage = Stage::new();
+        let mut expected = Vec::new();
+        let mut next = 0;
         // SAFETY: the stage is not read once the batch has gone.
         let mut staging = unsafe { Staging::new(&frames, &mut stage) };
         while next < sent.len() {

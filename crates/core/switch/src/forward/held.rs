@@ -78,8 +78,10 @@ const ROOM: usize = 4 * BATCH;
 
 impl Held {
     pub(super) fn new() -> Self {
-        let (waiting, picks) = (Vec::with_capacity(MAX_PORTS), Vec::with_capacity(ROOM));
-        let (from, now) = (OwnerId::new(0), Instant::now());
+        let waiting = Vec::with_capacity(MAX_PORTS);
+        let picks = Vec::with_capacity(ROOM);
+        let from = OwnerId::new(0);
+        let now = Instant::now();
         Held { waiting, picks, from, begun: now, since: now, asked: None, is_last: false }
     }
 

@@ -60,7 +60,8 @@ const CONTROL: usize = 96;
 
 impl<'a> Judge<'a> {
     pub(super) fn new(table: &'a Table, policed: &'a PolicySummary, me: &'a Entry, switch: &'a Switch) -> Judge<'a> {
-        let (policies, fdb) = (policed.policies(me), switch.fdb_of(Some(policed)));
+        let policies = policed.policies(me);
+        let fdb = switch.fdb_of(Some(policed));
         let listener = if policed.snoops { switch.snooping_of().map(Listener::new) } else { None };
         let filtered = policed.is_filtered || !policies.filters[0].rules().is_empty();
         let least = if listener.is_some() { CONTROL } else { LEAST };
@@ -69,7 +70,8 @@ impl<'a> Judge<'a> {
         let guarded = policies.guard.as_ref().is_some_and(|guard| guard.head_len() > ALIKE);
         let looks_deeper = guarded || !policies.filters[0].rules().is_empty();
         let looks_at_payload = policed.looks_at_payload || policies.filters[0].reach_payload();
-        let (last, retag) = (None, Retag::NONE);
+        let last = None;
+        let retag = Retag::NONE;
         Judge {
             table,
             policed,
@@ -116,7 +118,8 @@ impl<'a> Judge<'a> {
     /// Plans frames that begin like the last planned one: decisions on the first bytes hold for them, too.
     #[inline]
     fn plan_run(&self, range: Range<usize>, like: Planned, staging: &mut Staging<'_>, plan: &mut Plan) -> usize {
-        let (mut first, start) = (like, range.start);
+        let mut first = like;
+        let start = range.start;
         let kind = like.variants.iter().position(|&variant| variant != NO_VARIANT).unwrap_or(0);
         first.variants[kind] = staging.variants() as u16;
         let want = (!self.is_deep).then_some(self.want);

@@ -107,7 +107,8 @@ impl Plan {
     /// Begins another range.
     #[inline]
     pub(super) fn begin(&mut self) {
-        (self.only, self.sets.used) = (NOWHERE, 0);
+        self.only = NOWHERE;
+        self.sets.used = 0;
         self.runs.clear();
     }
 

@@ -154,7 +154,8 @@ impl Forwarder {
         if policies.rates.is_empty() && policies.group.is_none() {
             return frames.end;
         }
-        let (now, batch) = (now(), self.source.frames());
+        let now = now();
+        let batch = self.source.frames();
         if frames.len() == batch.len() && may_pass(policies, me, now, batch) {
             self.rest.until = now;
             return frames.end;
@@ -290,7 +291,8 @@ fn may_pass(policies: &CompiledPolicies, me: &Entry, now: u64, batch: &Batch) ->
 
 /// Whether a port takes every frame from `me` addressed to it alone.
 fn takes_all(policed: &PolicySummary, me: &Entry, to: &Entry) -> bool {
-    let (mine, its) = (policed.policies(me), policed.policies(to));
+    let mine = policed.policies(me);
+    let its = policed.policies(to);
     let is_apart = mine.isolated && its.isolated;
     !is_apart && !to.state.is_blocked() && its.filters[1].rules().is_empty()
 }
@@ -315,8 +317,10 @@ fn filter(source: &Source, to: &Entry, filters: &Filters, list: &mut [u16], plan
 
 /// Replaces frames for a port by the variants that it gets, without those it does not take. Returns their number.
 fn select(policed: &PolicySummary, me: &Entry, to: &Entry, list: &mut [u16], plan: &mut Plan) -> usize {
-    let (mine, its) = (policed.policies(me), policed.policies(to));
-    let (is_apart, is_blocked) = (mine.isolated && its.isolated, to.state.is_blocked());
+    let mine = policed.policies(me);
+    let its = policed.policies(to);
+    let is_apart = mine.isolated && its.isolated;
+    let is_blocked = to.state.is_blocked();
     let mut count = 0;
     for i in 0..list.len() {
         let Some(&frame) = list.get(i) else { break };

@@ -28,7 +28,8 @@ impl Timing {
     fn begin(&mut self) {
         let one_of = sampling();
         if self.one_of != one_of {
-            (self.one_of, self.skip) = (one_of, gap(one_of));
+            self.one_of = one_of;
+            self.skip = gap(one_of);
         }
         self.begun = (one_of > 0 && self.skip == 0).then(now);
     }

@@ -95,7 +95,8 @@ impl Forwarder {
                 Some(next) => next,
                 None => paid,
             };
-            (self.rest.frames.end, self.rest.paid) = (until, until);
+            self.rest.frames.end = until;
+            self.rest.paid = until;
             if traced == Some(start) {
                 self.forward_one(table, policed, me, work);
             } else if policed.is_only_traced {
@@ -104,7 +105,8 @@ impl Forwarder {
                 self.forward_range(table, policed, me, work);
             }
             let next = if self.rest.is_empty() { until } else { self.rest.frames.start };
-            (self.rest.frames, self.rest.paid) = (next..end, paid);
+            self.rest.frames = next..end;
+            self.rest.paid = paid;
         }
     }
 
@@ -153,7 +155,8 @@ impl Forwarder {
             self.source.unstage(&mut policed.stage);
         }
         self.rest.frames.start = range.end;
-        let (batch, counters) = (self.source.frames(), self.source.ingress().counters());
+        let batch = self.source.frames();
+        let counters = self.source.ingress().counters();
         work.groups.classify_range(batch, range.clone(), self.from, self.switch.fdb(), counters);
         match work.groups.only().and_then(|id| table.get(id)) {
             Some(to) => {

@@ -66,7 +66,8 @@ fn held_by_slow_reader(
     a.tx.sync();
     a.forwarder.pass(work);
     assert!(a.forwarder.is_held());
-    let (began, mut read) = (Instant::now(), 0);
+    let began = Instant::now();
+    let mut read = 0;
     while a.forwarder.is_held() {
         std::thread::sleep(pace);
         b.rx.sync();
@@ -228,7 +229,9 @@ fn one_that_was_stopped_is_waited_for_once() {
 #[test]
 fn one_that_claims_to_sleep() {
     let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
-    let (began, sent, mut read) = (Instant::now(), 200, 0);
+    let began = Instant::now();
+    let sent = 200;
+    let mut read = 0;
     send(&mut a, 0..sent, &mut work);
     while a.forwarder.is_held() {
         // Reading all frames at this pace would take 400 ms.

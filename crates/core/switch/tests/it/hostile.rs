@@ -22,7 +22,8 @@ fn bad_slots_are_named_drops() {
     let mut good = attach(&switch, "good", Make::default());
     let mut work = Work::default();
     let mut poke = |f: &dyn Fn(&common::TestPort, u32), why: DropReason| {
-        let (before, i) = (bad.sent.drops(why), bad.tx.at(1));
+        let before = bad.sent.drops(why);
+        let i = bad.tx.at(1);
         (0..3).for_each(|t| assert!(bad.send(&frame(255, 1, t, 60))));
         let kept = bad.tx.slot(i).buf_idx;
         f(&bad, i);
@@ -272,12 +273,14 @@ proptest! {
             }
         }
         bad.rx.sync();
-        let (mut expected, mut frame) = (sent.into_iter(), 0usize);
+        let mut expected = sent.into_iter();
+        let mut frame = 0usize;
         let n = bad.rx.space();
         for k in 0..ring.num_slots() {
             let i = bad.rx.at(k);
             let slot = ring.slot(i);
-            let (at, len) = (rule.of(slot.ptr) as usize, if k < n { usize::from(slot.len) } else { 0 });
+            let at = rule.of(slot.ptr) as usize;
+            let len = if k < n { usize::from(slot.len) } else { 0 };
             prop_assert!(at + len <= 256);
             let mut bytes = [0u8; 256];
             prop_assert!(ring.read(slot.buf_idx, 0, &mut bytes));
@@ -336,7 +339,8 @@ fn slots_changed_while_forwarding() {
 fn headers_changed_under_policies() {
     let switch = Switch::new("vale-test");
     let make = Make { slots: 64, buf_size: 512, ..Make::default() };
-    let (mut bad, mut good) = (attach(&switch, "bad", make), attach(&switch, "good", make));
+    let mut bad = attach(&switch, "bad", make);
+    let mut good = attach(&switch, "good", make);
     let guard = Guard::new("mac".parse().unwrap(), "02:00:00:00:00:01".parse().unwrap()).unwrap();
     let trunk = |vlans: &str| Some(Vlans::trunk(vlans.parse().unwrap(), None).unwrap());
     let guarded = CompiledPolicies { vlans: trunk("10"), guard: Some(guard), ..CompiledPolicies::default() };
@@ -347,9 +351,13 @@ fn headers_changed_under_policies() {
         None,
     );
     let header = |source: u8, vlan: u8| [&mac(source)[..], &[0x81, 0, 0, vlan]].concat();
-    let (right, mut work, stop) = (header(1, 10), Work::default(), AtomicBool::new(false));
-    let (ring, buffers) = (bad.tx.mem().clone(), (0..64).map(|i| bad.tx.slot(i).buf_idx).collect::<Vec<_>>());
-    let (mut got, mut refused) = (0, 0);
+    let right = header(1, 10);
+    let mut work = Work::default();
+    let stop = AtomicBool::new(false);
+    let ring = bad.tx.mem().clone();
+    let buffers = (0..64).map(|i| bad.tx.slot(i).buf_idx).collect::<Vec<_>>();
+    let mut got = 0;
+    let mut refused = 0;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let headers = [right.clone(), header(7, 10), right.clone(), header(1, 99)];

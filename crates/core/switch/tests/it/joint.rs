@@ -22,7 +22,8 @@ fn over(port: &TestPort, switch: &Arc<Switch>, from: &TestPort) -> Forwarder {
 fn joined() -> ([TestPort; 2], [TestPort; 2], [Forwarder; 2]) {
     let switches = [Switch::new("vale-x"), Switch::new("vale-y")];
     let make = |i: usize, name| attach(&switches[i], name, Make::default());
-    let (stations, sides) = ([make(0, "a"), make(1, "b")], [make(0, "v"), make(1, "v")]);
+    let stations = [make(0, "a"), make(1, "b")];
+    let sides = [make(0, "v"), make(1, "v")];
     let there = over(&sides[0], &switches[1], &sides[1]);
     let back = over(&sides[1], &switches[0], &sides[0]);
     (stations, sides, [there, back])

@@ -158,7 +158,9 @@ fn monitors_copy() {
     switch.monitor("a", "m", one(), one()).unwrap();
     assert!(switch.monitor("nobody", "m", one(), one()).is_err());
     let mut work = Work::default();
-    let (f1, f2, f3) = (frame(255, 1, 1, 60), frame(1, 2, 2, 60), frame(2, 3, 3, 60));
+    let f1 = frame(255, 1, 1, 60);
+    let f2 = frame(1, 2, 2, 60);
+    let f3 = frame(2, 3, 3, 60);
     a.send(&f1);
     a.forward(&mut work);
     b.send(&f2);

@@ -161,7 +161,8 @@ fn spoilt_under_way() {
     a.tx.sync();
     let host = HostTx::new(a.mem.tx[0].clone(), bell());
     let ingress = RingIngress::new(Arc::clone(&a.mem), host, bell(), 12, Arc::default());
-    let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
+    let mut source = Source::new(Box::new(ingress));
+    let mut spare = Box::default();
     let batch = source.take(&mut spare);
     // No longer an internet protocol.
     assert!(a.tx.mem().write(first, 12 + 14, &[0xff; 20]));

@@ -34,7 +34,8 @@ fn tagged(frame: &[u8], tags: &[[u8; 4]]) -> Vec<u8> {
 }
 
 fn tag(protocol: Protocol, control: u16) -> [u8; 4] {
-    let ([a, b], [c, d]) = (protocol.bytes(), control.to_be_bytes());
+    let [a, b] = protocol.bytes();
+    let [c, d] = control.to_be_bytes();
     [a, b, c, d]
 }
 
@@ -115,7 +116,8 @@ proptest! {
     #[test]
     fn vlans_as_modelled(vlans in proptest::collection::vec(any_vlans(), 5), sent in proptest::collection::vec(any_sent(), 1..40)) {
         prop_assume!(vlans.iter().any(Option::is_some));
-        let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+        let switch = Switch::new("vale-test");
+        let mut work = Work::default();
         let mut ports: [TestPort; 5] = ports(&switch);
         for (port, vlans) in ports.iter().zip(&vlans) {
             let policies = vlans.clone().map(|vlans| Arc::new(with_vlans(vlans)));
@@ -149,7 +151,8 @@ proptest! {
     /// as frame by frame; so does the rest that passes a filter.
     #[test]
     fn batches_are_in_order(sent in proptest::collection::vec((any_sent(), 1usize..6), 1..30), filtered: bool) {
-        let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+        let switch = Switch::new("vale-test");
+        let mut work = Work::default();
         let mut ports: [TestPort; 5] = ports(&switch);
         let trunk = || with_vlans(Vlans::trunk("1-3".parse().unwrap(), Some(1)).unwrap());
         ports[..2].iter().for_each(|port| set(&switch, port, trunk()));
@@ -199,7 +202,8 @@ fn odd_only() -> Filters {
 /// Objective: the same address in two VLANs is behind two ports; once there are no VLANs, the table starts empty.
 #[test]
 fn addresses_by_vlan() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 5] = ports(&switch);
     for (port, vlan) in ports.iter().zip([1, 2, 1, 2, 2]) {
         set(&switch, port, with_vlans(Vlans::access(vlan).unwrap()));
@@ -254,7 +258,8 @@ fn send(port: &mut TestPort, work: &mut Work, frames: &[Vec<u8>]) {
 /// Objective: each rule of port security drops exactly the frames that it should, by its name.
 #[test]
 fn port_security() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 4] = ports(&switch);
     let from = |n: u8| frame(255, n, 0, 60);
     let drops = |port: &TestPort, reason| port.sent.drops(reason);
@@ -292,7 +297,8 @@ fn port_security() {
 /// Objective: a sender that asks not to learn its sources evades no rule of port security.
 #[test]
 fn unlearned_sources() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 4] = ports(&switch);
     let mut send = |port: &mut TestPort, source: u8| {
         assert!(port.send_with(&frame(255, source, 0, 60), netvale_abi::slot::NS_NO_LEARN));
@@ -325,7 +331,8 @@ fn unlearned_sources() {
 /// Objective: the address of a locked port does not expire while it is in use.
 #[test]
 fn locked_addresses_stay() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 2] = ports(&switch);
     set(&switch, &ports[0], CompiledPolicies { locked: true, ..CompiledPolicies::default() });
     switch.learn(0, word(mac(1)), ports[0].id);
@@ -385,7 +392,8 @@ fn summed(start: u16, offset: u16) -> Vec<u8> {
 /// Objective: a pending checksum must be the transport's, and does not rewrite bytes on which a policy decided.
 #[test]
 fn sums_where_they_belong() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let make = Make { slots: 64, hdr_len: 12, ..Make::default() };
     let mut sender = attach(&switch, "a", make);
     let mut receiver = attach(&switch, "b", Make { slots: 64, ..Make::default() });
@@ -409,7 +417,8 @@ fn sums_where_they_belong() {
 /// are then counted.
 #[test]
 fn rates_let_go_of_what_waits() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 2] = ports(&switch);
     set(&switch, &ports[0], CompiledPolicies { rates: vec![Limit::frames(1, 10)], ..CompiledPolicies::default() });
     let frames: Vec<_> = (0..100).map(|i| frame(255, 1, i, 60)).collect();
@@ -450,7 +459,8 @@ fn rates_let_go_of_what_waits() {
 /// Objective: long frames that a filter reads as a whole, and that get a tag, all arrive.
 #[test]
 fn deep_filters_and_tags() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let make = Make { slots: 512, buf_size: 2048, ..Make::default() };
     let mut ports: [TestPort; 2] = std::array::from_fn(|n| attach(&switch, &format!("p{n}"), make));
     let insn = |code, k| Insn { code, jt: 0, jf: 0, k };
@@ -467,7 +477,8 @@ fn deep_filters_and_tags() {
 /// Objective: isolated ports reach others, but not each other; a port gets only the floods that it takes.
 #[test]
 fn isolated_and_floods() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 4] = ports(&switch);
     let isolated = || CompiledPolicies { isolated: true, ..CompiledPolicies::default() };
     ports[..2].iter().for_each(|port| set(&switch, port, isolated()));
@@ -484,13 +495,15 @@ fn isolated_and_floods() {
 /// Objective: a storm of each class is cut off at its limit; other classes pass.
 #[test]
 fn storms() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 2] = ports(&switch);
     let limit = Some(Limit::frames(1, 5));
     set(&switch, &ports[0], CompiledPolicies { storm: Classes([None, None, limit]), ..CompiledPolicies::default() });
     let frames: Vec<_> = (0..40).map(|i| frame(if i % 2 == 0 { 255 } else { 9 }, 1, i, 60)).collect();
     send(&mut ports[0], &mut work, &frames);
-    let (passed, dropped) = (ports[1].take().len(), ports[0].sent.drops(DropReason::Storm));
+    let passed = ports[1].take().len();
+    let dropped = ports[0].sent.drops(DropReason::Storm);
     // One frame more than the burst passes: a bucket may be in debt by a frame.
     assert!((25..=26).contains(&passed) && passed as u64 + dropped == 40, "{passed} {dropped}");
 }
@@ -499,7 +512,8 @@ fn storms() {
 /// port.
 #[test]
 fn loops() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 3] = ports(&switch);
     set(&switch, &ports[1], CompiledPolicies { loop_guard: true, ..CompiledPolicies::default() });
     for i in 0..60 {
@@ -521,7 +535,8 @@ fn loops() {
 /// requires; its worker may sleep until then.
 #[test]
 fn rates_hold_back() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 2] = ports(&switch);
     let rates = vec![Limit::bits(80_000_000, 1000), Limit::frames(1_000_000, 1000)];
     set(&switch, &ports[0], CompiledPolicies { rates, ..CompiledPolicies::default() });

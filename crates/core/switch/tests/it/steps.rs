@@ -132,7 +132,8 @@ fn send(sender: &mut TestPort, work: &mut Work, frames: &[Vec<u8>]) {
 #[test]
 fn to_all_kinds() {
     let (mut sender, mut stations) = stations();
-    let (mut work, mut sent) = (Work::default(), [0; 6]);
+    let mut work = Work::default();
+    let mut sent = [0; 6];
     for round in 0..40 {
         let hosts = |k: u16| 1 + (k * 7 + round) % 13 % 6;
         let frames: Vec<_> = (0..97).map(|k| frame(hosts(k) as u8, 100, round * 97 + k, 60 + usize::from(k))).collect();

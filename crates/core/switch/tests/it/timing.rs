@@ -69,7 +69,8 @@ fn all_of_a_batch() {
     exchange(&mut a, &mut b, 5);
     assert_eq!(timed(&a), 5);
     assert_eq!(timed(&b), 0, "what it gets is the sender's");
-    let (sum, most) = (a.sent.latency().sum(), begun.elapsed().as_nanos() as u64);
+    let sum = a.sent.latency().sum();
+    let most = begun.elapsed().as_nanos() as u64;
     assert!(sum > 0 && sum <= 5 * most, "{sum} of {most}");
     // Room for ten slots is left, and no frame more.
     send(&mut a, 15);
@@ -119,7 +120,8 @@ fn waiting() {
     // Two of five find room.
     assert!(matches!(a.forwarder.pass(&mut work), Passed::Held), "they wait");
     assert_eq!(timed(&a) - before, 2);
-    let (at_once, wait) = (a.sent.latency().sum(), Duration::from_millis(3));
+    let at_once = a.sent.latency().sum();
+    let wait = Duration::from_millis(3);
     let asleep = Instant::now();
     while asleep.elapsed() < wait {
         std::hint::spin_loop();
@@ -133,7 +135,8 @@ fn waiting() {
 
 /// Passes until no frame waits.
 fn finish(port: &mut TestPort) {
-    let (begun, mut work) = (Instant::now(), Work::default());
+    let begun = Instant::now();
+    let mut work = Work::default();
     while port.forwarder.is_held() {
         port.forwarder.pass(&mut work);
         assert!(begun.elapsed() < Duration::from_secs(10), "it waits");
@@ -191,7 +194,8 @@ fn forgotten() {
 /// Objective: frames that wait until their port may send again are timed until they are sent.
 #[test]
 fn at_a_rate() {
-    let (_alone, switch) = (sampling(1), Switch::new("vale0"));
+    let _alone = sampling(1);
+    let switch = Switch::new("vale0");
     let (mut a, mut b) = pair_on(&switch, Make::default());
     let policies = CompiledPolicies { rates: vec![Limit::frames(10, 1)], ..CompiledPolicies::default() };
     switch.set_policies(a.id, Some(Arc::new(policies)), None);
@@ -202,14 +206,16 @@ fn at_a_rate() {
     let all = begun.elapsed();
     assert_eq!((timed(&a), b.take().len()), (4, 4));
     // One is the burst, one more may be owed, and the last two are sent 100 ms apart.
-    let (least, sum) = (Duration::from_millis(100), Duration::from_nanos(a.sent.latency().sum()));
+    let least = Duration::from_millis(100);
+    let sum = Duration::from_nanos(a.sent.latency().sum());
     assert!(sum >= least && sum <= 4 * all, "{sum:?} of {all:?}");
 }
 
 /// Objective: frames put on a link are timed until they are there, and not again when they leave it.
 #[test]
 fn over_a_link() {
-    let (_alone, switch) = (sampling(1), Switch::new("vale0"));
+    let _alone = sampling(1);
+    let switch = Switch::new("vale0");
     let (mut a, mut b) = pair_on(&switch, Make::default());
     let wait = Duration::from_millis(20);
     let settings =
@@ -222,11 +228,13 @@ fn over_a_link() {
     );
     let begun = Instant::now();
     send(&mut a, 5);
-    let (put, took) = (timed(&a), begun.elapsed());
+    let put = timed(&a);
+    let took = begun.elapsed();
     assert_eq!((put, b.take().len()), (5, 0));
     assert!(a.sent.latency().sum() <= 5 * took.as_nanos() as u64);
     let mut out = Forwarder::of_link(switch, a.id, end);
-    let (mut got, mut work) = (0, Work::default());
+    let mut got = 0;
+    let mut work = Work::default();
     while got < 5 {
         _ = out.pass(&mut work);
         got += b.take().len();

@@ -84,8 +84,8 @@ fn drops() {
     let switch = Switch::new("vale0");
     let [mut a, mut b] = ports(&switch, 4);
     send(&mut b, &[frame(255, 2, 0, 60)]);
-    let (trace, drops) =
-        (traced(&switch, "p0", OPTIONS), traced(&switch, "p0", TraceOptions { only_drops: true, ..OPTIONS }));
+    let trace = traced(&switch, "p0", OPTIONS);
+    let drops = traced(&switch, "p0", TraceOptions { only_drops: true, ..OPTIONS });
     // A ring of four slots has room for three; one of them is taken.
     for _ in 0..2 {
         send(&mut a, &[frame(2, 1, 0, 60), frame(2, 1, 0, 60)]);
@@ -145,10 +145,11 @@ fn some_of_many() {
 /// waiting as usual.
 #[test]
 fn waiting() {
-    let (switch, mut work) = (Switch::new("vale0"), Work::default());
+    let switch = Switch::new("vale0");
+    let mut work = Work::default();
     let make = Make { slots: 4, ..Make::default() };
-    let (mut a, mut b) =
-        (attach(&switch, "p0", Make { slots: 16, ..make }), attach(&switch, "p1", Make { lossless: true, ..make }));
+    let mut a = attach(&switch, "p0", Make { slots: 16, ..make });
+    let mut b = attach(&switch, "p1", Make { lossless: true, ..make });
     send(&mut b, &[frame(255, 2, 0, 60)]);
     let trace = traced(&switch, "p0", OPTIONS);
     (0..5).for_each(|n| assert!(a.send(&frame(2, 1, n, 60))));
@@ -193,7 +194,8 @@ type Outcome = (HashMap<usize, Vec<Vec<u8>>>, Vec<(Vec<(&'static str, u64)>, u64
 type Sent = (usize, Vec<(u8, u8, usize)>);
 
 fn outcome(policies: [u8; 3], sent: &[Sent], slots: u32, by: usize, one_of: Option<u32>) -> Outcome {
-    let (switch, mut work) = (Switch::new("vale0"), Work::default());
+    let switch = Switch::new("vale0");
+    let mut work = Work::default();
     let mut ports: [TestPort; 3] = ports(&switch, slots);
     for (port, number) in ports.iter().zip(policies) {
         switch.set_policies(port.id, policies_of(number).map(Arc::new), None);
@@ -230,7 +232,8 @@ proptest! {
         // Decisions of policies for one frame may hold for a later one of its batch, so batches have one frame there.
         let has_policies = policies.iter().any(|&number| policies_of(number).is_some());
         let (slots, by) = if one_of == 1 { (16, 1) } else { (256, if has_policies { 1 } else { usize::MAX }) };
-        let (plain, traced) = (outcome(policies, &sent, slots, by, None), outcome(policies, &sent, slots, by, Some(one_of)));
+        let plain = outcome(policies, &sent, slots, by, None);
+        let traced = outcome(policies, &sent, slots, by, Some(one_of));
         prop_assert_eq!(&plain.0, &traced.0);
         prop_assert_eq!(&plain.1, &traced.1);
         prop_assert_eq!(plain.2, 0);

@@ -143,7 +143,8 @@ impl Bed {
 
     fn made(a: Make, b: Make) -> Bed {
         let switch = Switch::new("vale0");
-        let (a, b) = (attach(&switch, "a", a), attach(&switch, "b", b));
+        let a = attach(&switch, "a", a);
+        let b = attach(&switch, "b", b);
         let trace = Arc::new(Trace::new(TraceOptions { filter: None, only_drops: true, one_of: 1, room: 256 }));
         ["a", "b"].iter().for_each(|port| switch.trace(port, &trace).unwrap());
         Bed { switch, a, b, trace, work: Work::default() }

@@ -33,7 +33,8 @@ fn order_is_kept_and_nothing_is_lost() {
     std::thread::scope(|scope| {
         for (n, mut port) in senders {
             scope.spawn(move || {
-                let (mut work, mut next) = (Work::default(), 0u16);
+                let mut work = Work::default();
+                let mut next = 0u16;
                 while next < FRAMES || port.forwarder.is_held() || port.tx.space() < 63 {
                     assert!(start.elapsed() < LIMIT, "sender {n} is stuck at {next}");
                     while next < FRAMES && port.send(&frame(100, n, next, 60)) {

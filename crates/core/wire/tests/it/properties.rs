@@ -147,7 +147,8 @@ proptest! {
         src_port in any::<u16>(),
         dst_port in any::<u16>(),
     ) {
-        let (src_mac, dst_mac) = (MacAddr([2; 6]), MacAddr([4; 6]));
+        let src_mac = MacAddr([2; 6]);
+        let dst_mac = MacAddr([4; 6]);
         let mut frame = [0; 80];
         let [src, dst] = v6.map(Into::into);
         build::udp6(&mut frame, &build::Udp { src_mac, dst_mac, src, dst, src_port, dst_port, ttl: 64, payload: &[] }).unwrap();

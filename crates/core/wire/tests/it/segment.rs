@@ -148,7 +148,8 @@ proptest! {
     ) {
         let finished = frame(kind, false, &payload);
         let gso = gso_of(kind, &finished, 1000);
-        let (start, offset) = (gso.csum_start, gso.csum_offset);
+        let start = gso.csum_start;
+        let offset = gso.csum_offset;
         let at = usize::from(start + offset);
         let mut bytes = finished.clone();
         let partial = pseudo_sum(kind, (bytes.len() - usize::from(start)) as u16);
@@ -162,7 +163,8 @@ proptest! {
         for cut in cuts {
             let (piece, tail) = rest.split_at_mut(cut - from);
             pieces.push(piece);
-            (rest, from) = (tail, cut);
+            rest = tail;
+            from = cut;
         }
         pieces.push(rest);
         let mut streamed = Completion::new(start, offset);

@@ -117,7 +117,8 @@ fn prefixed(why: Refusal, what: &str) -> Refusal {
 
 /// Changes a port's options during operation.
 fn adjust(d: &mut Daemon, full: &str, old: &AttachParams, new: &AttachParams) -> Result<(), Refusal> {
-    let (was, PortOptions { lossless, mtu, .. }) = (&old.options, new.options.clone());
+    let was = &old.options;
+    let PortOptions { lossless, mtu, .. } = new.options.clone();
     if new.options.policies != was.policies {
         policies::put(d, full, &new.options.policies)?;
         policies::tell(d, full, None, &new.options.policies.values());

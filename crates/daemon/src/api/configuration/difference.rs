@@ -91,7 +91,8 @@ fn change(port: Wanted, known: Option<&Declared>, prune: bool) -> Result<Step, C
         return Ok(Step::Keep(port));
     }
     if !known.from_file && !prune {
-        let (is, text) = (words(&old, &["name"]), "detach it, or let --prune replace it");
+        let is = words(&old, &["name"]);
+        let text = "detach it, or let --prune replace it";
         return conflict(format!("{full} was attached by hand, as {is}: {text}"));
     }
     Ok(if is_adjustable(&old, &port.params) { Step::Adjust(port, old) } else { Step::Reattach(port, old) })
@@ -100,7 +101,8 @@ fn change(port: Wanted, known: Option<&Declared>, prune: bool) -> Result<Step, C
 /// Whether all changed options can be set during operation: policies, holding senders back, and adjustable options of
 /// the kind.
 fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
-    let (mut as_new, wanted) = (old.options.clone(), &new.options);
+    let mut as_new = old.options.clone();
+    let wanted = &new.options;
     let adjusts = AttachSpec::parse(&old.port).map_or(&[][..], |spec| spec.kind().adjusts);
     for option in adjusts.iter().filter_map(|key| AttachOption::find(key)) {
         option.copy(wanted, &mut as_new);

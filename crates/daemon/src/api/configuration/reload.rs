@@ -53,7 +53,8 @@ fn read(path: &Path) -> std::io::Result<String> {
     if !FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode).is_file() {
         return Err(std::io::Error::other("it is not a file"));
     }
-    let (mut text, most) = (String::new(), MAX_TRUSTED_LINE as u64);
+    let mut text = String::new();
+    let most = MAX_TRUSTED_LINE as u64;
     std::fs::File::from(fd).take(most + 1).read_to_string(&mut text)?;
     if text.len() as u64 > most {
         return Err(std::io::Error::other(format!("it has more than {} MiB", most >> 20)));

@@ -141,7 +141,8 @@ fn change_sockets(d: &Daemon, from: &SocketAccess, to: &SocketAccess) -> Result<
 /// # Errors
 /// [`Refusal`] if the sockets cannot be changed; then nothing changes.
 pub(super) fn put(d: &mut Daemon, config: Config) -> Result<(), Refusal> {
-    let (from, to) = (d.config.sockets.clone(), config.sockets.clone());
+    let from = d.config.sockets.clone();
+    let to = config.sockets.clone();
     change_sockets(d, &from, &to).or_else(|why| {
         // The first one may have changed already.
         let _ = change_sockets(d, &to, &from);

@@ -97,7 +97,8 @@ proptest! {
     /// keep their tasks; a repeated application does nothing.
     #[test]
     fn one_after_the_other(first in file(), second in file()) {
-        let (mut d, expected) = (started(&first), started(&second));
+        let mut d = started(&first);
+        let expected = started(&second);
         let before = tasks(&d);
         let dry = apply(&mut d, &ApplyParams { dry_run: true, ..params(&second) }).unwrap();
         prop_assert_eq!(&tasks(&d), &before);
@@ -192,7 +193,8 @@ fn by_hand_or_from_the_file() {
 #[test]
 fn refused_before() {
     let mut d = started("[[port]]\nswitch = 'vale0'\nport = 'a'\n");
-    let (before, there) = (export(&d), tempfile::tempdir().unwrap());
+    let before = export(&d);
+    let there = tempfile::tempdir().unwrap();
     d.reach = Reach::of([there.path()]);
     let many: String = (0..255).map(|n| format!("[[port]]\nswitch = 'vale1'\nport = 'null:n{n}'\n")).collect();
     let switches: String = (0..65).map(|n| format!("[[port]]\nswitch = 'vale{n}'\nport = 'null:n'\n")).collect();
@@ -228,7 +230,10 @@ fn not_taken_back() {
     let file = dir.path().join("frames.pcap");
     let mut pcap = [0u8; 24];
     pcap[..4].copy_from_slice(&0xa1b2_c3d4_u32.to_le_bytes());
-    (pcap[4], pcap[6], pcap[16..20][2], pcap[20]) = (2, 4, 4, 1);
+    pcap[4] = 2;
+    pcap[6] = 4;
+    pcap[16..20][2] = 4;
+    pcap[20] = 1;
     std::fs::write(&file, pcap).unwrap();
     let port = format!("[[port]]\nswitch = 'vale0'\nport = 'pcap:in={}'\nname = 'replay'\n", file.display());
     let mut d = started(&(port + "[[port]]\nswitch = 'vale0'\nport = 'web'\n"));

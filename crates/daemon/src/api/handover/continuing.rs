@@ -201,7 +201,8 @@ fn region(d: &mut Daemon, item: RegionItem) -> Result<Arc<Region>, Refusal> {
     let asked = |offset, len| FileAsked { offset, len };
     let place = |[device, inode, offset, len]: [u64; 4]| FilePlace { device, inode, asked: asked(offset, len) };
     let place = item.file.map(place);
-    let (id, uid) = (item.id, item.uid);
+    let id = item.id;
+    let uid = item.uid;
     let region = Region::restore(item.state())?;
     d.regions.add(id, uid, &region, place)?;
     Ok(region)

@@ -114,7 +114,8 @@ pub(super) fn pools_info(d: &mut Daemon, name: &str, body: &mut Body, caller: Ca
     }
     let mem_id = body.u16(offset_of!(NmreqPoolsInfo, nr_mem_id)).into();
     let facts = facts(d, name, &AttachRequest { mem_id, flags: FLAG_NETMAP, ..AttachRequest::default() }, caller)?;
-    let (l, s) = (facts.layout, facts.layout.sizes);
+    let l = facts.layout;
+    let s = facts.layout.sizes;
     body.put64(offset_of!(NmreqPoolsInfo, nr_memsize), l.total);
     body.put16(offset_of!(NmreqPoolsInfo, nr_mem_id), facts.mem_id);
     body.put64(offset_of!(NmreqPoolsInfo, nr_if_pool_offset), l.if_pool);

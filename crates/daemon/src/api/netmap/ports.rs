@@ -125,7 +125,8 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut Body) -> R
 /// With a name, returns that port's position; without, the first port at or after the position in the body, and its
 /// name.
 pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut Body, caller: Caller) -> Result<String, Refusal> {
-    let (bridge_at, port_at) = (offset_of!(NmreqValeList, nr_bridge_idx), offset_of!(NmreqValeList, nr_port_idx));
+    let bridge_at = offset_of!(NmreqValeList, nr_bridge_idx);
+    let port_at = offset_of!(NmreqValeList, nr_port_idx);
     if !name.is_empty() && SwitchName::of_port(name).is_none() {
         return refuse(Errno::INVAL, format!("{name}: a port of a switch is named SWITCH:PORT"));
     }

@@ -73,7 +73,8 @@ fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watc
     let pipe = d.pipes.get(key).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
     let region = Arc::clone(pipe.end(end).region());
     let domain = domain_of_region(d, &region);
-    let (own, other) = (pipe.end(end), pipe.end(end ^ 1));
+    let own = pipe.end(end);
+    let other = pipe.end(end ^ 1);
     let (sent, received, moment) = match watching.released {
         false => (own.tx.first(), other.tx.first(), Moment::Passing),
         true => (other.rx.first(), own.rx.first(), Moment::Released),
@@ -92,7 +93,8 @@ fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watc
 /// which return sent slots immediately.
 fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &Watching) -> Result<(), Refusal> {
     let port = d.interfaces.port(client).ok_or_else(|| Refusal::internal("an interface vanished"))?;
-    let (mem, queues) = (Arc::clone(&port.mem), port.nic.interface().queues as usize);
+    let mem = Arc::clone(&port.mem);
+    let queues = port.nic.interface().queues as usize;
     let domain = domain_of_region(d, mem.region());
     let ways = [(&mem.tx, port.tx.clone(), &watching.sent), (&mem.rx, port.rx.clone(), &watching.received)];
     for (is_rx, (sides, bound, to)) in [false, true].into_iter().zip(ways) {

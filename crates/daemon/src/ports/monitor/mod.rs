@@ -125,7 +125,8 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     let egress = |on: bool| if on { rings.rx.as_slice() } else { &[] };
     let sent = bound(egress(directions != Directions::Rx), &rx, |e| Arc::new(SentCopies(Arc::clone(e))));
     let received = bound(egress(directions != Directions::Tx), &rx, |e| Arc::clone(e) as Arc<dyn Egress>);
-    let (what, released) = (parent.watched, flags.zero_copy);
+    let what = parent.watched;
+    let released = flags.zero_copy;
     let watching = Watching { what, released, sent, received, client: caller.client, uid: caller.uid };
     let mut held = Holders::default();
     held.add(caller.client, false);
@@ -158,7 +159,8 @@ fn monitor_rings(
         Some(shared) => shared,
         None => {
             let buf_size = if request.buf_size == 0 { parent.buf_size } else { request.buf_size };
-            let (rings, most) = (shape.tx_rings + shape.rx_rings, shape.tx_slots.max(shape.rx_slots));
+            let rings = shape.tx_rings + shape.rx_rings;
+            let most = shape.tx_slots.max(shape.rx_slots);
             let sizes = RegionSizes::for_port(rings, most, buf_size, 0, request.extra_bufs.min(1 << 20));
             memory::make(d, sizes, Pages::Ordinary, caller)?
         }
@@ -175,7 +177,8 @@ fn monitor_name(d: &Daemon, parent: &Parent, flags: Monitor) -> String {
     let number = d.watches.of(&parent.watched).count();
     let name = parent.name.strip_prefix("netmap:").unwrap_or(&parent.name);
     let letter = |on: bool, letter: &'static str| if on { letter } else { "" };
-    let (z, both) = (flags.zero_copy, flags.zero_copy || flags.directions == Directions::Both);
+    let z = flags.zero_copy;
+    let both = flags.zero_copy || flags.directions == Directions::Both;
     let r = letter(both || flags.directions == Directions::Rx, "r");
     let t = letter(both || flags.directions == Directions::Tx, "t");
     format!("{name}/{}{r}{t}#{number}", letter(z, "z"))

@@ -92,12 +92,14 @@ pub fn parent(d: &Daemon, spec: &PortSpec, caller: Caller) -> Result<Parent, Ref
 fn parent_port(d: &Daemon, full: &str) -> Result<Parent, Refusal> {
     let idle = || format!("there is no port {full} in use that could be watched: 'netvale list' shows the ports");
     let record = d.ports.get(full).ok_or_else(|| Refusal::new(Errno::INVAL, idle()))?;
-    let (watched, hdr_len) = (Watched::Port(full.to_owned()), record.hdr_len());
+    let watched = Watched::Port(full.to_owned());
+    let hdr_len = record.hdr_len();
     if let Some(local) = record.behind.get::<LocalPort>() {
         if local.is_unheld() && !d.persistent.is_joined(full) {
             return refuse(Errno::INVAL, idle());
         }
-        let (shape, region) = (local.rings.mem.shape(), local.rings.mem.region());
+        let shape = local.rings.mem.shape();
+        let region = local.rings.mem.region();
         let memory = Some((Arc::clone(region), local.rings.mem_id));
         return Ok(Parent { hdr_len, memory, ..Parent::of_rings(watched, full, region, shape) });
     }
@@ -124,7 +126,8 @@ fn parent_pipe(d: &Daemon, name: &str, key: String, end: usize) -> Result<Parent
     if pipe.guest_end().is_some() {
         return refuse(Errno::OPNOTSUPP, format!("an end of pipe {key} is a virtual machine's: it has no monitors"));
     }
-    let (mem, mem_id) = (pipe.end(end), pipe.mem_id);
+    let mem = pipe.end(end);
+    let mem_id = pipe.mem_id;
     Ok(Parent {
         memory: Some((Arc::clone(mem.region()), mem_id)),
         ..Parent::of_rings(Watched::Pipe(key, end), name, mem.region(), mem.shape())
@@ -138,7 +141,8 @@ fn parent_nic(d: &Daemon, ifname: &str, caller: Caller) -> Result<Parent, Refusa
     find(ifname)?;
     let mut open = d.interfaces.ports_on(ifname).map(|(_, port)| port);
     if let Some(port) = open.find(|port| controls(caller, port.owner.uid)) {
-        let (mem, queues) = (&port.mem, port.nic.interface().queues);
+        let mem = &port.mem;
+        let queues = port.nic.interface().queues;
         let watched = Watched::Nic(ifname.to_owned());
         let parent = Parent::of_rings(watched, &format!("netmap:{ifname}"), mem.region(), mem.shape());
         let memory = Some((Arc::clone(mem.region()), port.mem_id));

@@ -238,7 +238,8 @@ pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: C
     }
     let options = PortOptions { host: rings.mode == NR_REG_NIC_SW, ..PortOptions::default() };
     let spec = AttachSpec::Netmap(spec.ok_or_else(missing)?);
-    let (full, switch) = (at.full(), at.switch.clone());
+    let full = at.full();
+    let switch = at.switch.clone();
     attach(d, &Asked::new(at, &spec, &options, caller))?;
     if let Some(record) = d.ports.get_mut(&full) {
         let params = AttachParams { switch, port: spec.to_string(), options };
@@ -286,7 +287,8 @@ fn continue_stack(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), R
     let stack = d.interfaces.stack(&interface).ok_or_else(missing)?;
     let behind = Box::new(StackPort { interface: nic, gro, _open: stack.continue_ring(0) });
     let PortItem { persistent, lossless, .. } = *item;
-    let (owner, policies) = (item.owner.into(), item.policies.clone());
+    let owner = item.owner.into();
+    let policies = item.policies.clone();
     plug(d, &at, stack_queues(&stack)?, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
 }
 

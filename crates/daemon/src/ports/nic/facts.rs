@@ -33,8 +33,11 @@ pub(crate) fn of_interface(
     }
     let interface = find(ifname)?;
     if let Some(port) = d.interfaces.port_on(ifname) {
-        let (shape, host, own) = (port.mem.shape(), port.mem.host_rings(), port.owner.uid == caller.uid);
-        let (layout, mem_id) = (*port.mem.region().layout(), port.mem_id);
+        let shape = port.mem.shape();
+        let host = port.mem.host_rings();
+        let own = port.owner.uid == caller.uid;
+        let layout = *port.mem.region().layout();
+        let mem_id = port.mem_id;
         let (layout, mem_id) = if own { (layout, mem_id) } else { common(d, &needs(shape, host), caller)? };
         return Ok(Facts { shape, host, layout, mem_id });
     }

@@ -101,7 +101,8 @@ pub fn open(
     let queues = nic.interface().queues;
     let (shape, host) = shape_of(d, &nic, request, spec)?;
     let bound = wanted_both(spec, (queues, host.0), (queues, host.1))?;
-    let (tx, rx) = (bound.tx.clone(), bound.rx.clone());
+    let tx = bound.tx.clone();
+    let rx = bound.rx.clone();
     if tx.len() + rx.len() > MAX_RINGS {
         return refuse(Errno::NOMEM, format!("{ifname}: at most {MAX_RINGS} rings can be open together"));
     }

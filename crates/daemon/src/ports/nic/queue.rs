@@ -63,7 +63,8 @@ impl SwitchQueue {
     /// # Errors
     /// [`Refusal`] if memory is short, or the kernel refuses.
     pub(super) fn open(nic: &Arc<Nic>, number: u32, entries: u32) -> Result<(SwitchQueue, NicIngress), Refusal> {
-        let (name, buffers) = (&nic.interface().name, buffers(entries));
+        let name = &nic.interface().name;
+        let buffers = buffers(entries);
         // A file, since another process may have to take it over.
         let made = sealed_memfd("netvale-queue", bytes(&buffers) as u64, Pages::Ordinary);
         let missing = |e| Refusal::new(e, format!("no memory for {} frames of interface {name}: {e}", buffers.count));
@@ -77,7 +78,8 @@ impl SwitchQueue {
         let egress = NicEgress::new(sender, Arc::clone(&memory), buffers, 1 + entries..buffers.count, ours);
         let queue = Arc::clone(&opened.queue);
         let ingress = NicIngress::new(receiver, memory, buffers, 1..1 + entries, queue);
-        let (egress, settled) = (Arc::new(egress), ingress.settled());
+        let egress = Arc::new(egress);
+        let settled = ingress.settled();
         let multi_buffer = got.multi_buffer;
         Ok((SwitchQueue { number, multi_buffer, opened, memory: file, egress, settled }, ingress))
     }
@@ -121,14 +123,16 @@ impl SwitchQueue {
         if entries > *netvale_mem::layout::RING_SLOTS_RANGE.end() {
             return Err(BadState::new("rings have no such number of entries").into());
         }
-        let (name, buffers) = (&nic.interface().name, buffers(entries));
+        let name = &nic.interface().name;
+        let buffers = buffers(entries);
         let file = memory.take()?;
         let wrong = |e: Errno| Refusal::new(e, format!("the memory of queue {number} cannot be used: {e}"));
         let memory = Arc::new(Mapping::map(file.as_fd(), bytes(&buffers)).map_err(wrong)?);
         let opened = nic.continue_queue(number, entries, (&memory, buffers), socket.take()?)?;
         let (mut receiver, sender) = halves(&opened, name)?;
         let settled = Settled { taken, pieces };
-        let (receives, sends) = (1..1 + entries, 1 + entries..buffers.count);
+        let receives = 1..1 + entries;
+        let sends = 1 + entries..buffers.count;
         let free = match free {
             Some(free) => {
                 settled.check(&receiver, &buffers, receives)?;

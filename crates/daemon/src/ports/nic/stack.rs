@@ -83,11 +83,14 @@ pub(crate) fn host_rings(
     };
     for i in port.tx.clone().filter(|&i| i >= queues) {
         let side = port.mem.tx.get(i as usize).ok_or_else(|| Refusal::internal("a host ring without memory"))?;
-        let (bells, counters) = (bells(port)?, Arc::<RingCounters>::default());
-        let (side, wake) = (side.clone(), bells.wake.try_clone()?);
+        let bells = bells(port)?;
+        let counters = Arc::<RingCounters>::default();
+        let side = side.clone();
+        let wake = bells.wake.try_clone()?;
         let end = if continues { HostTx::continued } else { HostTx::new };
         let host = port.mem.region().touch(move || end(side, wake))?;
-        let (kicks, doorbell) = (host.kicks(), bells.doorbell.try_clone()?);
+        let kicks = host.kicks();
+        let doorbell = bells.doorbell.try_clone()?;
         let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;
         let ring = furnished(port, RingRanges { tx: i..i + 1, rx: 0..0 }, continues)?;
         let task = StackTx::new(ring, host, doorbell, queue, Arc::clone(&counters));
@@ -96,7 +99,8 @@ pub(crate) fn host_rings(
     }
     for i in port.rx.clone().filter(|&i| i >= queues) {
         let side = port.mem.rx.get(i as usize).ok_or_else(|| Refusal::internal("a host ring without memory"))?;
-        let (bells, counters) = (bells(port)?, Arc::<RingCounters>::default());
+        let bells = bells(port)?;
+        let counters = Arc::<RingCounters>::default();
         let wire = Outlet::wire(interface.index).map_err(failed("send past the stack"))?;
         let side = side.clone();
         let wake = bells.wake.try_clone()?;

@@ -73,7 +73,8 @@ pub struct Inward {
 impl Inward {
     /// Whether the guest's share of the buffers may leave the kernel short of them.
     fn lacks_buffers(&self) -> bool {
-        let (end, n) = (self.through.end(), self.through.end().side().ring.num_slots());
+        let end = self.through.end();
+        let n = self.through.end().side().ring.num_slots();
         end.room() < n / 2
     }
 }
@@ -156,8 +157,10 @@ impl NicBackend {
 
     fn halves(&self, rings: &Fresh<'_>, opened: &Opened, buffers: Buffers) -> Result<(ThroughTx, ThroughRx), Errno> {
         let queue = opened.queue.address().queue as usize;
-        let (out, back) = (self.tx.get(queue).ok_or(Errno::INVAL)?, self.rx.get(queue).ok_or(Errno::INVAL)?);
-        let (receiver, sender) = (opened.socket.receiver()?, opened.socket.sender()?);
+        let out = self.tx.get(queue).ok_or(Errno::INVAL)?;
+        let back = self.rx.get(queue).ok_or(Errno::INVAL)?;
+        let receiver = opened.socket.receiver()?;
+        let sender = opened.socket.sender()?;
         let (side, wake) = rings.tx(queue)?;
         let host = HostTx::counted(side, wake, Arc::clone(&out.kicks));
         let tx = ThroughTx::new(host, (sender, buffers))?.counted(Arc::clone(&out.counters));

@@ -77,7 +77,8 @@ fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
         vlans.iter().for_each(|&vlan| _ = switch.forget_elsewhere(vlan, one.mac, id));
     }
     let is_small = before.min(port.tunnel.count_given()) <= MOST_KEPT || !port.evpn;
-    let (lost, new) = (flooded(&peers), flooded(&port.tunnel.peers()));
+    let lost = flooded(&peers);
+    let new = flooded(&port.tunnel.peers());
     d.changes.everything |= p.replace || !p.flood.add.is_empty() || !p.flood.remove.is_empty() || is_small;
     let uid = d.ports.get(&p.port).map_or(0, |record| record.owner.uid);
     let mut tell = |name, vtep: &IpAddr| d.events.tell(Happened::to(name, uid).at(&p.port).with("vtep", vtep));
@@ -163,7 +164,8 @@ fn due(d: &mut Daemon) -> Vec<(u64, String)> {
 /// Rearms the bell after an unrelated change, or a spurious ring.
 fn rearm(d: &Daemon, port: &str) {
     if let Ok(on) = find(d, port) {
-        let (news, before) = (d.tunnels.news(), generation(&on));
+        let news = d.tunnels.news();
+        let before = generation(&on);
         on.switch.changes().arm(news);
         on.port.tunnel.heard().changes().arm(news);
         if generation(&on) != before {
@@ -180,7 +182,9 @@ pub(super) fn add_remote(port: &VxlanPort, switch: &Switch, id: PortId, full: &s
     let sequence = |mac| port.tunnel.given_address(mac).map(|given| given.sequence).filter(|sequence| *sequence > 0);
     for entry in entries.iter_mut().filter(|entry| entry.port == full) {
         if let Some((remote, _)) = known.remove(&entry.mac) {
-            (entry.vtep, entry.given, entry.sequence) = (Some(remote.vtep), remote.given, sequence(remote.mac));
+            entry.vtep = Some(remote.vtep);
+            entry.given = remote.given;
+            entry.sequence = sequence(remote.mac);
         }
     }
     let vlan = switch.vlans_of(id).first().copied().filter(|vlan| *vlan > 0);

@@ -62,7 +62,8 @@ fn wire() {
 #[test]
 fn who_is_told_what() {
     let mut events = Events::default();
-    let (all, none) = (SubscribeParams::default(), SubscribeParams::default());
+    let all = SubscribeParams::default();
+    let none = SubscribeParams::default();
     for (client, uid, params) in [
         (1, 70_001, all),
         (2, 70_002, none),
@@ -110,7 +111,8 @@ fn gaps() {
     let most = most as u64;
     let names: Vec<_> =
         all.iter().skip(most as usize - 1).map(|e| (e.sequence, e.name.as_str(), e.details.get("lost"))).collect();
-    let (ten, one) = (json!(10), json!(1));
+    let ten = json!(10);
+    let one = json!(1);
     let lost = "events.lost";
     assert_eq!(
         names,

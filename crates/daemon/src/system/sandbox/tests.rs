@@ -167,7 +167,8 @@ mod as_root {
             netvale_harness::skip("some attempts take root");
             return;
         }
-        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
         for file in [folder.path().join("others"), outside.path().join("file")] {
             std::fs::write(&file, "x").unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();

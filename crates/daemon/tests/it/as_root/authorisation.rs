@@ -46,7 +46,8 @@ fn world() -> World {
     let more = "allow_dirs = ['/nowhere']\n[switch]\nshared = ['vale9']\n[sockets]\nmode = '0666'";
     let d = Daemon::start_as(DAEMON, dir, more);
     let by_owner = |name| open(&d, OWNER, name).unwrap();
-    let (port, pipe) = (by_owner("vale0:mine"), by_owner("netmap:p{1"));
+    let port = by_owner("vale0:mine");
+    let pipe = by_owner("netmap:p{1");
     World { d, port, pipe }
 }
 

@@ -94,7 +94,8 @@ fn contradictions() {
         return;
     }
     let d = Daemon::start("");
-    let (one, two) = (Tap::open(&options("nvb1")).unwrap(), Tap::open(&options("nvb2")).unwrap());
+    let one = Tap::open(&options("nvb1")).unwrap();
+    let two = Tap::open(&options("nvb2")).unwrap();
     let queues: Vec<OwnedFd> = one.into_queues().into_iter().chain(two.into_queues()).collect();
     let refused = |p: AttachParams, queues: &[OwnedFd], why: &str| {
         let error = hand_over(&d, p, queues).unwrap_err().to_string();
@@ -160,7 +161,8 @@ fn deleted_interface() {
         return;
     }
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let tap = Tap::open(&options("nvb0")).unwrap();
     hand_over(&d, params("tap:nvb0", PortOptions::default()), &tap.into_queues()).unwrap();
     ip("link del nvb0");
@@ -220,7 +222,8 @@ fn copies() {
     };
     assert!(netvale_harness::until(LIMIT, Duration::ZERO, is_gone), "the worker is not free again");
     gone(&d, "vale0:nvb0", "made blocking");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     for tag in 0..20 {
         send(&mut a, &frame(255, 1, tag));
         assert_eq!(receive(&mut b), frame(255, 1, tag));

@@ -36,10 +36,12 @@ fn tap_queues() {
     let tap = |name: &str, queues| {
         Tap::open(&TapOptions { name: name.into(), queues, ..TapOptions::default() }).unwrap().into_queues()
     };
-    let (several, one) = (tap("nvt0", 2), tap("nvt1", 1));
+    let several = tap("nvt0", 2);
+    let one = tap("nvt1", 1);
     let again = |fds: &[OwnedFd]| fds.iter().map(|fd| fd.try_clone().unwrap()).collect::<Vec<_>>();
     let refused = |name: &str, fds: Vec<OwnedFd>| Tap::restore(name, true, fds).unwrap_err().to_string();
-    let (rw, nonblock) = (OFlags::RDWR, OFlags::NONBLOCK);
+    let rw = OFlags::RDWR;
+    let nonblock = OFlags::NONBLOCK;
     assert!(refused("nvt0", Vec::new()).contains("0 descriptors came"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::PATH)]).contains("reading and writing"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::RDONLY)]).contains("reading and writing"));
@@ -72,7 +74,8 @@ fn interfaces() {
         return;
     }
     common::cable("nva", "nvb", 2);
-    let (a, b) = (Nic::open("nva").unwrap(), Nic::open("nvb").unwrap());
+    let a = Nic::open("nva").unwrap();
+    let b = Nic::open("nvb").unwrap();
     let (said, own) = written(&a.save().unwrap());
     let (_, others) = written(&b.save().unwrap());
     let program = a.interface().program();

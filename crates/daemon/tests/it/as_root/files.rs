@@ -132,7 +132,8 @@ fn record(path: &Path) {
 }
 
 fn frames(path: &Path) -> usize {
-    let (mut reader, mut count) = (Reader::open(path).unwrap(), 0);
+    let mut reader = Reader::open(path).unwrap();
+    let mut count = 0;
     while reader.next_frame().unwrap().is_some() {
         count += 1;
     }
@@ -144,7 +145,8 @@ fn frames(path: &Path) -> usize {
 fn exchanged_folders() {
     for daemon in [0, DAEMON] {
         let w = world(daemon);
-        let (folder, moved) = (w.mine("in"), w.mine("out"));
+        let folder = w.mine("in");
+        let moved = w.mine("out");
         let victims = ["s", "s.mem"].map(|name| w.elsewhere.join(name));
         for (port, options) in listening(&folder.join("s")) {
             for as_link in [true, false] {
@@ -193,7 +195,8 @@ fn exchanged_sockets() {
 fn links_in_place_of_files() {
     for daemon in [0, DAEMON] {
         let w = world(daemon);
-        let (link, there) = (w.mine("link"), w.elsewhere.join("there"));
+        let link = w.mine("link");
+        let there = w.elsewhere.join("there");
         let nothing = w.elsewhere.join("nothing");
         record(&there);
         let before = std::fs::read(&there).unwrap();
@@ -222,7 +225,8 @@ fn links_in_place_of_files() {
 #[test]
 fn links_on_the_way() {
     let w = world(0);
-    let (way, link) = (w.mine("way"), w.mine("link"));
+    let way = w.mine("way");
+    let link = w.mine("link");
     std::fs::create_dir(&way).unwrap();
     open_to(&way, USER, 0o777);
     symlink(&w.elsewhere, &link).unwrap();
@@ -349,7 +353,8 @@ fn is_connected(listener: &UnixListener) -> bool {
 #[test]
 fn connecting() {
     let w = world(0);
-    let (path, hidden) = (w.mine("s"), w.elsewhere.join("hidden"));
+    let path = w.mine("s");
+    let hidden = w.elsewhere.join("hidden");
     std::fs::create_dir(&hidden).unwrap();
     open_to(&hidden, 0, 0o700);
     let ports = [("virtio", json!({})), ("vhost", json!({"client": true}))];

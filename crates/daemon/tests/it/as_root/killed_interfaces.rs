@@ -52,8 +52,12 @@ fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
     let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
     socket.connect((PEER, 9)).unwrap();
     socket.set_nonblocking(true).unwrap();
-    let (mut sent, mut there, mut back, mut came) = (0u64, 0u64, 0u64, Came::default());
-    let (mut last, mut place) = (Instant::now(), vec![0; 4096]);
+    let mut sent = 0u64;
+    let mut there = 0u64;
+    let mut back = 0u64;
+    let mut came = Came::default();
+    let mut last = Instant::now();
+    let mut place = vec![0; 4096];
     let mut round = |more: bool, sent: &mut u64, back: &mut u64| {
         if more && *sent < *back + WINDOW && socket.send(&sent.to_le_bytes()).is_ok() {
             *sent += 1;
@@ -62,7 +66,8 @@ fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
         while let Some(n) = port.rx()[0].recv(&mut place) {
             let Some(got) = number(&place[..n]) else { continue };
             came.missing += got.saturating_sub(there);
-            (came.there, last) = (came.there + u64::from(got < there), Instant::now());
+            came.there = came.there + u64::from(got < there);
+            last = Instant::now();
             there = there.max(got + 1);
             until("room", || {
                 port.tx()[0].sync();
@@ -73,7 +78,8 @@ fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
         while let Ok(n) = socket.recv(&mut place) {
             let got = u64::from_le_bytes(place[..n].try_into().unwrap());
             came.missing += got.saturating_sub(*back);
-            (came.back, last) = (came.back + u64::from(got < *back), Instant::now());
+            came.back = came.back + u64::from(got < *back);
+            last = Instant::now();
             *back = (*back).max(got + 1);
         }
         assert!(last.elapsed() < common::LIMIT, "{sent} sent, {there} there, {back} back");

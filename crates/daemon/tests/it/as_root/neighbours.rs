@@ -50,7 +50,8 @@ fn lossless_within_one_user() {
     let d = daemon(SHARED);
     let lossless = Options { lossless: true, slots: 16, ..d.options() };
     let mut slow = open(ALICE, "vale0:slow", &lossless).unwrap();
-    let (mut sender, mut other) = (opened(&d, BOB, "vale0:sender"), opened(&d, BOB, "vale0:other"));
+    let mut sender = opened(&d, BOB, "vale0:sender");
+    let mut other = opened(&d, BOB, "vale0:other");
     send(&mut slow, &frame(255, 1, 0));
     assert_eq!([receive(&mut sender), receive(&mut other)], [frame(255, 1, 0); 2]);
     send(&mut other, &frame(255, 2, 0));
@@ -68,7 +69,8 @@ fn lossless_within_one_user() {
 #[test]
 fn made_up_sources() {
     let d = daemon(SHARED);
-    let (mut alice, mut bob) = (opened(&d, ALICE, "vale0:a"), opened(&d, BOB, "vale0:b"));
+    let mut alice = opened(&d, ALICE, "vale0:a");
+    let mut bob = opened(&d, BOB, "vale0:b");
     let mut root = opened(&d, 0, "vale0:c");
     let announce = |port: &mut Port, hears: &mut Port| {
         send(port, &frame(255, 1, 7));
@@ -253,7 +255,8 @@ fn lines_of_the_log() {
     assert_eq!(lines(BOB), 1);
     until("what is left out is counted", || log().contains("lines about this user were left out"));
     let skipped = || log().lines().filter_map(left_out).sum::<usize>();
-    let (counted, written) = (skipped(), lines(ALICE));
+    let counted = skipped();
+    let written = lines(ALICE);
     assert!(counted > 0 && written >= 5 && written + counted <= 300, "{written} written, {counted} left out");
     assert_eq!(as_user(ALICE, || stats(&d))["refused"], 300);
     until("all are accounted for", || skipped() + lines(ALICE) == 300);

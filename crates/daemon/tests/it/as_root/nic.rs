@@ -52,7 +52,8 @@ fn both_ways() {
     }
     let d = Daemon::start("");
     cable("nva", "nvb", 1);
-    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let mut a = open(&d, "netmap:nva").unwrap();
+    let mut b = open(&d, "netmap:nvb").unwrap();
     assert_eq!(a.info().mem_id, b.info().mem_id, "both in one region");
     assert!(notes(&d, "netmap:nva").contains("in the driver"), "{}", notes(&d, "netmap:nva"));
     let frames = frames();
@@ -72,7 +73,8 @@ fn a_ring_at_once() {
     }
     let d = Daemon::start("");
     cable("nva", "nvb", 1);
-    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let mut a = open(&d, "netmap:nva").unwrap();
+    let mut b = open(&d, "netmap:nvb").unwrap();
     let count = a.tx()[0].space();
     for i in 0..count {
         assert!(a.tx()[0].send(&frame(1, 2, i as u8)));
@@ -98,7 +100,8 @@ fn buffers_are_exchanged() {
         a.tx()[0].sync();
         assert!(b.wait(Interest::Rx, Some(common::LIMIT)).unwrap());
         assert!(c.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
-        let (rx, tx) = (&b.rx()[0], &c.tx()[0]);
+        let rx = &b.rx()[0];
+        let tx = &c.tx()[0];
         assert!(netvale::swap_buffers(rx, rx.at(0), tx, tx.at(0)));
         b.rx()[0].advance(1);
         c.tx()[0].advance(1);
@@ -129,7 +132,8 @@ fn without_a_daemon() {
         common::send(&mut a, &frame(1, 2, tag));
         assert!(b.wait(Interest::Rx, Some(common::LIMIT)).unwrap());
         assert!(c.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
-        let (rx, tx) = (&b.rx()[0], &c.tx()[0]);
+        let rx = &b.rx()[0];
+        let tx = &c.tx()[0];
         assert!(netvale::swap_buffers(rx, rx.at(0), tx, tx.at(0)));
         b.rx()[0].advance(1);
         c.tx()[0].advance(1);
@@ -167,7 +171,8 @@ fn on_a_switch() {
     cable("nva", "nvb", 1);
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": "netmap:nva", "options": {}}));
     assert_eq!(reply["result"]["kind"], "nic", "{reply}");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = open(&d, "netmap:nvb").unwrap();
     common::send(&mut a, &frame(255, 1, 1));
     assert_eq!(receive(&mut b), frame(255, 1, 1));
     for tag in 0..200 {
@@ -214,7 +219,8 @@ fn jumbo_frames() {
     cable("nva", "nvb", 1);
     ip("link set nva mtu 9000");
     ip("link set nvb mtu 9000");
-    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let mut a = open(&d, "netmap:nva").unwrap();
+    let mut b = open(&d, "netmap:nvb").unwrap();
     let frames: Vec<Vec<u8>> = (0..100u32)
         .map(|i| {
             let mut frame: Vec<u8> = (0..9014 - i * 50).map(|k| (k * 3 + i) as u8).collect();
@@ -232,7 +238,8 @@ fn refusals() {
     if !inside() {
         return;
     }
-    let (d, other) = (Daemon::start(""), Daemon::start(""));
+    let d = Daemon::start("");
+    let other = Daemon::start("");
     cable("nva", "nvb", 1);
     assert!(refused(open(&d, "netmap:nosuch0")).contains("no interface nosuch0"));
     let _held = open(&other, "netmap:nva").unwrap();
@@ -260,7 +267,8 @@ fn nonsense_in_host_rings() {
     let d = Daemon::start("workers = 1");
     cable("nva", "nvb", 1);
     let mut host = open(&d, "netmap:nva^").unwrap();
-    let (mut x, mut y) = (d.open("vale0:x").unwrap(), d.open("vale0:y").unwrap());
+    let mut x = d.open("vale0:x").unwrap();
+    let mut y = d.open("vale0:y").unwrap();
     let dropped = |why: &str| {
         let shown = d.call("port.show", json!({"port": "netmap:nva^"}));
         let rings = shown["result"]["rings"].as_array().unwrap().clone();
@@ -332,7 +340,8 @@ fn deleted_interface() {
     let d = Daemon::start("workers = 1");
     cable("nva", "nvb", 1);
     let mut a = open(&d, "netmap:nva").unwrap();
-    let (mut x, mut y) = (d.open("vale0:x").unwrap(), d.open("vale0:y").unwrap());
+    let mut x = d.open("vale0:x").unwrap();
+    let mut y = d.open("vale0:y").unwrap();
     ip("link del nva");
     for tag in 0..20 {
         a.tx()[0].send(&frame(1, 2, tag));
@@ -351,7 +360,8 @@ fn link_flaps() {
     }
     let d = Daemon::start("");
     cable("nva", "nvb", 1);
-    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let mut a = open(&d, "netmap:nva").unwrap();
+    let mut b = open(&d, "netmap:nvb").unwrap();
     let frames = &frames()[..1000];
     for end in ["nva", "nvb", "nva"] {
         assert!(carry(&mut a, &mut b, frames) == frames);
@@ -389,7 +399,8 @@ fn fewer_queues() {
     }
     let d = Daemon::start("");
     cable("nva", "nvb", 2);
-    let (mut first, mut second) = (open(&d, "netmap:nva-0").unwrap(), open(&d, "netmap:nva-1").unwrap());
+    let mut first = open(&d, "netmap:nva-0").unwrap();
+    let mut second = open(&d, "netmap:nva-1").unwrap();
     let mut b = open(&d, "netmap:nvb-0").unwrap();
     let changed = Command::new("ethtool").args(["-L", "nva", "rx", "1", "tx", "1"]).output().unwrap();
     for tag in 0..100 {
@@ -451,7 +462,8 @@ fn transparent_forwarding() {
                     let mem = ring.mem();
                     mem.set_flags(mem.flags() | netvale_abi::ring::NR_FORWARD);
                     for k in 0..ring.space() {
-                        let (i, slot) = (ring.at(k), ring.slot(ring.at(k)));
+                        let i = ring.at(k);
+                        let slot = ring.slot(ring.at(k));
                         let forward = if mark.load(Relaxed) { netvale_abi::slot::NS_FORWARD } else { 0 };
                         ring.mem().set_len_flags(i, slot.len, slot.flags | forward);
                     }

@@ -117,7 +117,8 @@ fn deleted_interface() {
         return;
     }
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     tap(&d, "nvt0", json!({}));
     ip("link del nvt0");
     for tag in 0..20 {

@@ -23,7 +23,8 @@ impl Daemon {
     /// Requests a hand-over and hangs up after the last item: the daemon resumes. On a busy machine the request may
     /// fail instead.
     pub fn is_robbed(&self) {
-        let (fd, mut bytes) = (successor(self), vec![0; 1 << 17]);
+        let fd = successor(self);
+        let mut bytes = vec![0; 1 << 17];
         rustix::net::send(&fd, &Succession::Begin.encode(), SendFlags::NOSIGNAL).unwrap();
         loop {
             assert!(netvale_mem::notify::nap(fd.as_fd(), LIMIT), "nothing comes");
@@ -88,8 +89,11 @@ pub fn ping_pong(port: &mut Port, during: impl FnOnce() + Send) -> u64 {
 }
 
 fn rounds(socket: &UdpSocket, port: &mut Port, during: &ScopedJoinHandle<'_, ()>) -> u64 {
-    let (mut sent, mut there, mut back) = (0u64, 0u64, 0u64);
-    let (mut last, mut more) = (Instant::now(), 500);
+    let mut sent = 0u64;
+    let mut there = 0u64;
+    let mut back = 0u64;
+    let mut last = Instant::now();
+    let mut more = 500;
     let mut place = vec![0; 4096];
     while more > 0 || back < sent {
         if during.is_finished() && more > 0 {
@@ -105,7 +109,8 @@ fn rounds(socket: &UdpSocket, port: &mut Port, during: &ScopedJoinHandle<'_, ()>
         while let Some(n) = port.rx()[0].recv(&mut place) {
             if let Some(got) = number(&place[..n]) {
                 assert_eq!(got, there, "on the way there");
-                (there, last) = (there + 1, Instant::now());
+                there = there + 1;
+                last = Instant::now();
                 until("room", || {
                     port.tx()[0].sync();
                     port.tx()[0].send(&answer(&place[..n]))
@@ -115,7 +120,8 @@ fn rounds(socket: &UdpSocket, port: &mut Port, during: &ScopedJoinHandle<'_, ()>
         port.sync();
         while let Ok(n) = socket.recv(&mut place) {
             assert_eq!(place[..n], back.to_le_bytes(), "on the way back");
-            (back, last) = (back + 1, Instant::now());
+            back = back + 1;
+            last = Instant::now();
         }
         assert!(last.elapsed() < LIMIT, "{sent} sent, {there} there, {back} back");
     }

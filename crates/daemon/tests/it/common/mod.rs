@@ -301,7 +301,9 @@ pub fn frames() -> Vec<Vec<u8>> {
 /// Sends all frames as room permits, while `other` receives. Returns the received ones. No more frames are in flight
 /// than a veth holds without being polled.
 pub fn carry(from: &mut Port, other: &mut Port, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let (mut sent, mut came, mut place) = (0, Vec::new(), vec![0; 16_384]);
+    let mut sent = 0;
+    let mut came = Vec::new();
+    let mut place = vec![0; 16_384];
     until("all frames", || {
         while frames.get(sent).is_some_and(|frame| sent < came.len() + 200 && from.tx()[0].send(frame)) {
             sent += 1;
@@ -335,7 +337,8 @@ pub fn falls_asleep(d: &Daemon) {
         worker["busy_ns"].as_u64().unwrap() + worker["polled_ns"].as_u64().unwrap()
     };
     until("the worker sleeps", || {
-        let (before, start) = (awake(), std::time::Instant::now());
+        let before = awake();
+        let start = std::time::Instant::now();
         while start.elapsed() < std::time::Duration::from_millis(20) {
             std::thread::yield_now();
         }

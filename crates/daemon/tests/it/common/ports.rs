@@ -51,7 +51,8 @@ pub fn number(frame: &[u8]) -> u32 {
 
 /// Returns the numbers of the frames in a file.
 pub fn numbers(path: &Path) -> Vec<u32> {
-    let (mut reader, mut all) = (Reader::open(path).unwrap(), Vec::new());
+    let mut reader = Reader::open(path).unwrap();
+    let mut all = Vec::new();
     while let Some(frame) = reader.next_frame().unwrap() {
         all.push(number(frame.bytes));
     }

@@ -144,7 +144,8 @@ impl Plugged {
     pub fn picture(&mut self) -> Picture {
         let which = [reg::NIFP, reg::TX_RINGS, reg::RX_RINGS, reg::TX_SLOTS, reg::RX_SLOTS, reg::MEMORY_ID];
         let registers: Vec<u32> = which.map(|at| self.register(at)).to_vec();
-        let (nifp, offsets) = (registers[0] as usize / 4, (registers[1] + registers[2] + 2) as usize);
+        let nifp = registers[0] as usize / 4;
+        let offsets = (registers[1] + registers[2] + 2) as usize;
         // Without the spare words before the offsets.
         let words = (nifp..nifp + SPARE).chain(nifp + OFFSETS..nifp + OFFSETS + 2 * offsets);
         let netmap_if = words.map(|i| self.netmap.load(i)).collect();
@@ -198,11 +199,13 @@ impl<'a> Driver<'a> {
         let p = plugged;
         p.set(reg::FEATURES, wants_header.into());
         let _acknowledged = p.register(reg::FEATURES);
-        let (tx_rings, rx_rings) = (p.register(reg::TX_RINGS), p.register(reg::RX_RINGS));
+        let tx_rings = p.register(reg::TX_RINGS);
+        let rx_rings = p.register(reg::RX_RINGS);
         // Two pages for the status blocks, zeroed.
         (0..2048).for_each(|i| p.ram.store(CSB_AT as usize / 4 + i, 0));
         p.set_csb(GUEST_AT + CSB_AT, GUEST_AT + CSB_AT + 4096);
-        let (high, low) = (p.register(reg::MAC_HIGH).to_be_bytes(), p.register(reg::MAC_LOW).to_be_bytes());
+        let high = p.register(reg::MAC_HIGH).to_be_bytes();
+        let low = p.register(reg::MAC_LOW).to_be_bytes();
         let mac = [high[2], high[3], low[0], low[1], low[2], low[3]];
         p.interrupts(tx_rings + rx_rings);
         let nifp = p.register(reg::NIFP);
@@ -272,7 +275,8 @@ impl<'a> Driver<'a> {
         // Both sides begin at the positions of the status blocks.
         for (k, kring) in self.krings.iter_mut().enumerate() {
             let ram = &self.plugged.ram;
-            (kring.head, kring.tail) = (ram.load(atok(k, HEAD)), ram.load(ktoa(k, TAIL)));
+            kring.head = ram.load(atok(k, HEAD));
+            kring.tail = ram.load(ktoa(k, TAIL));
             assert_eq!((kring.head, ram.load(atok(k, CUR)), ram.load(ktoa(k, HEAD))), (0, 0, 0));
         }
         self.came = vec![VecDeque::new(); self.rx_rings as usize];

@@ -38,7 +38,8 @@ pub trait Peer: Sized + 'static {
 
     /// Uses the service: most peers pass frames both ways.
     fn exchange(mut self, local: &mut Port) {
-        let (there, back) = (frame(255, 9, 77), frame(9, 8, 78));
+        let there = frame(255, 9, 77);
+        let back = frame(9, 8, 78);
         until("a frame comes from the peer", || {
             self.send(&there);
             let _ = local.wait(Interest::Rx, Some(Duration::from_millis(10))).unwrap();
@@ -78,7 +79,8 @@ pub fn offer(port: &mut Port, frame: &[u8]) {
 
 /// Takes the received frames of a program's port.
 pub fn frames_at(port: &mut Port) -> Vec<Vec<u8>> {
-    let (mut frames, mut place) = (Vec::new(), [0; 4096]);
+    let mut frames = Vec::new();
+    let mut place = [0; 4096];
     for ring in port.rx() {
         let _ = ring.sync();
         while let Some(n) = ring.recv(&mut place) {
@@ -130,7 +132,8 @@ pub fn walk<P: Peer>() {
     for (state, ..) in P::STATES {
         for how in [How::Closes, How::Killed, How::FallsSilent] {
             let victim = Victim::start::<P>(&d, state, how);
-            let (gone, seen) = (Instant::now(), others.passed());
+            let gone = Instant::now();
+            let seen = others.passed();
             serve::<P>(d.dir(), &mut local);
             let took = gone.elapsed();
             assert!(took < BOUND, "{}: {state}, {how:?}: the next one waited {took:?}", P::NAME);
@@ -264,9 +267,12 @@ struct Bystanders {
 
 impl Bystanders {
     fn start(d: &Daemon) -> Bystanders {
-        let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
-        let (over, passed) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
-        let (ends, counts) = (Arc::clone(&over), Arc::clone(&passed));
+        let mut a = d.open("vale0:a").unwrap();
+        let mut b = d.open("vale0:b").unwrap();
+        let over = Arc::<AtomicBool>::default();
+        let passed = Arc::<AtomicU64>::default();
+        let ends = Arc::clone(&over);
+        let counts = Arc::clone(&passed);
         let run = move || {
             for i in (0..=255).cycle() {
                 let sent = Instant::now();

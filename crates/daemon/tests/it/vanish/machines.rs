@@ -247,7 +247,8 @@ impl Peer for Published {
     fn exchange(mut self, local: &mut Port) {
         let mut driver = self.probe();
         driver.start();
-        let (there, back) = (frame(255, 9, 77), frame(9, 8, 78));
+        let there = frame(255, 9, 77);
+        let back = frame(9, 8, 78);
         until("a frame comes from the driver", || {
             driver.send(0, &there);
             let _ = local.wait(netvale::Interest::Rx, Some(std::time::Duration::from_millis(10))).unwrap();

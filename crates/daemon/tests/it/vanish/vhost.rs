@@ -105,7 +105,8 @@ impl<const LISTENS: bool> Peer for Vmm<LISTENS> {
     ];
 
     fn attach(d: &Daemon) {
-        let (path, options) = (socket_in(d.dir(), Self::NAME), json!({"name": "victim", "client": LISTENS}));
+        let path = socket_in(d.dir(), Self::NAME);
+        let options = json!({"name": "victim", "client": LISTENS});
         let port = format!("vhost:{}", path.display());
         let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
         assert_eq!(reply["result"]["kind"], "vhost", "{reply}");
@@ -133,7 +134,8 @@ impl<const LISTENS: bool> Peer for Vmm<LISTENS> {
         let mut frames = Vec::new();
         while self.used[0] != self.number(0, 0x202) {
             let entry = 0x204 + 8 * u64::from(self.used[0] % COUNT);
-            let (id, len) = (self.number(0, entry), usize::from(self.number(0, entry + 4)));
+            let id = self.number(0, entry);
+            let len = usize::from(self.number(0, entry + 4));
             let mut bytes = vec![0; len];
             pread(&self.memory, &mut bytes, BUFFERS[0] + u64::from(id) * BUFFER).unwrap();
             frames.push(bytes.split_off(HEADER));
@@ -255,7 +257,8 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
 
     /// Makes a descriptor available, with that length and those flags.
     fn give(&mut self, queue: usize, id: u16, word: u64) {
-        let (rings, place) = (RINGS[queue], self.available[queue] % COUNT);
+        let rings = RINGS[queue];
+        let place = self.available[queue] % COUNT;
         let descriptor = [BUFFERS[queue] + u64::from(id) * BUFFER, word];
         self.put(rings + 16 * u64::from(id), &descriptor.map(u64::to_le_bytes).concat());
         self.put(rings + 0x104 + 2 * u64::from(place), &id.to_le_bytes());

@@ -24,7 +24,8 @@ use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 /// This process is not root, and cannot become that user; `act` panics.
 pub fn as_user<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> T {
     let run = || {
-        let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
+        let user = Uid::from_raw(uid);
+        let group = Gid::from_raw(uid);
         set_thread_res_gid(group, group, group).expect("only root becomes another user");
         set_thread_res_uid(user, user, user).expect("only root becomes another user");
         act()

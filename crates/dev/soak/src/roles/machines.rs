@@ -138,7 +138,8 @@ pub fn floods_e1000(a: &mut Attacker) -> Result<(), String> {
 
 /// Writes random values into random registers, under traffic.
 pub fn scribbles_e1000(a: &mut Attacker) -> Result<(), String> {
-    let (guest, mut scratch) = (card(a)?, Scratch::new());
+    let guest = card(a)?;
+    let mut scratch = Scratch::new();
     while a.goes_on() {
         let frame = a.frame();
         burst::deliver(&guest.egress, &frame, 8, &mut scratch);
@@ -155,12 +156,14 @@ pub fn scribbles_e1000(a: &mut Attacker) -> Result<(), String> {
 
 /// Removes pages of the guest's memory, under traffic.
 pub fn punches_e1000(a: &mut Attacker) -> Result<(), String> {
-    let (guest, mut scratch) = (card(a)?, Scratch::new());
+    let guest = card(a)?;
+    let mut scratch = Scratch::new();
     let pages = guest.ram.mapping().len() as u64 / 4096;
     while a.goes_on() {
         let frame = a.frame();
         burst::deliver(&guest.egress, &frame, 8, &mut scratch);
-        let (how, at) = (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 4096 * a.rng.below(pages));
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let at = 4096 * a.rng.below(pages);
         rustix::fs::fallocate(guest.ram.as_fd(), how, at, 4096).map_err(text)?;
         a.is_up();
         pause();

@@ -137,7 +137,8 @@ pub fn rings(a: &mut Attacker) -> Result<(), String> {
 /// Uses both ends of a pipe.
 pub fn pipes(a: &mut Attacker) -> Result<(), String> {
     let end = |a: &Attacker, way: char| a.open(&format!("netmap:{}{way}1", a.name)).map_err(text);
-    let (mut from, mut to) = (end(a, '{')?, end(a, '}')?);
+    let mut from = end(a, '{')?;
+    let mut to = end(a, '}')?;
     while a.goes_on() {
         flood(a, &mut from.tx()[0]);
         drain(&mut to);

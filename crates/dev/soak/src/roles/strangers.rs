@@ -122,7 +122,8 @@ pub fn connections(a: &mut Attacker) -> Result<(), String> {
 pub fn lingers(a: &mut Attacker) -> Result<(), String> {
     let mut peers = Vec::new();
     while a.goes_on() && peers.len() < 50 {
-        let (to_control, to_attach) = (control(a)?, netvale::raw::connect_to(Some(&a.dir)).map_err(text)?);
+        let to_control = control(a)?;
+        let to_attach = netvale::raw::connect_to(Some(&a.dir)).map_err(text)?;
         for line in [to_control.as_fd(), to_attach.as_fd()] {
             let (fd, peer) = lingering().map_err(text)?;
             peers.push(peer);

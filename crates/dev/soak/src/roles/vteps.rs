@@ -69,7 +69,8 @@ fn strange(rng: &mut Rng, frame: &[u8]) -> Vec<u8> {
 /// A VTEP known to the tunnel and an unknown one: datagrams of all lengths and contents. A few go to the bystanders'
 /// sockets.
 pub fn nonsense(a: &mut Attacker) -> Result<(), String> {
-    let (known, stranger) = (socket(ATTACKING_VTEP)?, socket("127.0.0.66")?);
+    let known = socket(ATTACKING_VTEP)?;
+    let stranger = socket("127.0.0.66")?;
     while a.goes_on() {
         for _ in 0..BURST / 4 {
             let frame = a.frame();

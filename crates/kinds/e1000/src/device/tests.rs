@@ -126,7 +126,8 @@ fn any_access() {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        let (at, value) = ((state >> 40) as u32 & (SPACE - 1) & !3, state as u32);
+        let at = (state >> 40) as u32 & (SPACE - 1) & !3;
+        let value = state as u32;
         if state & 1 == 0 {
             e.write(at, value);
         } else {

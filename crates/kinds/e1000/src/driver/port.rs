@@ -109,8 +109,10 @@ impl DriverPort {
         }
         // Reports an error in it immediately.
         drop(open(address)?);
-        let (rings, fault) = (Arc::<Rings>::default(), Fault::new()?);
-        let (link, call) = (Arc::new(Doorbell::new()?), Doorbell::new()?);
+        let rings = Arc::<Rings>::default();
+        let fault = Fault::new()?;
+        let link = Arc::new(Doorbell::new()?);
+        let call = Doorbell::new()?;
         let copy = call.try_clone().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))?;
         let ingress = DriverIngress::new(Arc::clone(&rings), fault.clone(), copy, Arc::clone(&link));
         let egress = DriverEgress::new(Arc::clone(&rings), fault.clone());

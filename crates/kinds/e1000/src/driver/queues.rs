@@ -62,14 +62,19 @@ impl DriverEgress {
         picks: &[u16],
         scratch: &mut Scratch,
     ) -> Result<usize, DeviceViolation> {
-        let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
+        let mut done = 0;
         if (tx.free() as usize) < picks.len() {
             tx.reclaim()?;
         }
         for &pick in picks {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             match self.send(tx, &frame, scratch) {
-                PutResult::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                PutResult::Done => {
+                    frames = frames + 1;
+                    bytes = bytes + frame.len() as u64;
+                }
                 PutResult::TooLong => self.counters.dropped(DropReason::TooLong, 1),
                 PutResult::Full => break,
             }
@@ -181,7 +186,8 @@ impl Ingress for DriverIngress {
     // SAFETY: frames lie in the driver's buffers, which live while this thread is inside: until `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
         let Ok(rx) = self.rx.enter() else { return };
-        let (before, mut taken) = ((batch.len(), batch.bytes()), 0);
+        let before = (batch.len(), batch.bytes());
+        let mut taken = 0;
         if !rx.is_broken
             && let Err(why) = fill(rx, batch, &mut taken, &self.counters)
         {

@@ -87,7 +87,8 @@ impl RxRing {
         let Some(csb) = &self.csb else {
             return Ok(self.ram.word(Direction::Receive, self.next, 1).load(Ordering::Acquire) & DONE != 0);
         };
-        let (head, mask) = (csb.hwtail(), self.ram.slots() - 1);
+        let head = csb.hwtail();
+        let mask = self.ram.slots() - 1;
         if head > mask || head.wrapping_sub(self.next) & mask > self.told.wrapping_sub(self.next) & mask {
             return Err(DeviceViolation::Head(head));
         }

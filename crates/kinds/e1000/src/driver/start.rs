@@ -95,7 +95,8 @@ fn reset(registers: &dyn Registers) -> Result<(), NotStarted> {
 }
 
 fn address(low: u32, high: u32) -> [u8; 6] {
-    let (l, h) = (low.to_le_bytes(), high.to_le_bytes());
+    let l = low.to_le_bytes();
+    let h = high.to_le_bytes();
     [l[0], l[1], l[2], l[3], h[0], h[1]]
 }
 

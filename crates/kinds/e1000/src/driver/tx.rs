@@ -32,7 +32,8 @@ pub struct TxRing {
 impl TxRing {
     /// Creates an empty ring.
     pub fn new(ram: &Arc<Ram>, registers: &Arc<dyn Registers>, csb: Option<Csb>, combine: u32) -> TxRing {
-        let (ram, registers) = (Arc::clone(ram), Arc::clone(registers));
+        let ram = Arc::clone(ram);
+        let registers = Arc::clone(registers);
         TxRing { ram, registers, csb, next: 0, done: 0, told: 0, on_way: false, combine, is_broken: false }
     }
 
@@ -127,7 +128,8 @@ impl TxRing {
     fn write_tail(&mut self) {
         // Descriptors before the register, which may reach a device by another path.
         fence(Ordering::SeqCst);
-        (self.told, self.on_way) = (self.next, true);
+        self.told = self.next;
+        self.on_way = true;
         self.registers.write(TDT, self.next);
     }
 }

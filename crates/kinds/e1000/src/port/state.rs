@@ -72,7 +72,8 @@ impl E1000Port {
     /// State for restoring the port after this process is killed: its guest must connect again. It changes whenever
     /// [`E1000Port::on_peer`] calls.
     pub fn save(&self) -> PortState {
-        let (listener, service) = (Fd::shared(&self.listener), self.service.state());
+        let listener = Fd::shared(&self.listener);
+        let service = self.service.state();
         PortState { version: VERSION, listener, core: None, crossings: [0; 3], service, guest: None }
     }
 

@@ -55,7 +55,8 @@ impl Pair {
         let card = Card { mac: [2, 0, 0, 0, 0, 9], subsystem: 0, forced_interval: None };
         let shared = Shared::new(E1000::new(card)).unwrap();
         let ram = Arc::new(Ram::new(options.slots).unwrap());
-        let (mut dma, call) = (Dma::default(), Doorbell::new().unwrap());
+        let mut dma = Dma::default();
+        let call = Doorbell::new().unwrap();
         let fd = ram.as_fd().try_clone_to_owned().unwrap();
         dma.map(Place { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, Some(&fd)).unwrap();
         let mut inside = shared.enter();
@@ -66,7 +67,8 @@ impl Pair {
         let direct = Arc::new(Direct { shared: Arc::clone(&shared), tails: AtomicU64::new(0) });
         let started = start(&(Arc::clone(&direct) as Arc<dyn Registers>), &ram, options).unwrap();
         assert_eq!(started.mac, card.mac);
-        let (rings, fault) = (Arc::<Rings>::default(), Fault::new().unwrap());
+        let rings = Arc::<Rings>::default();
+        let fault = Fault::new().unwrap();
         rings.put(started.tx, started.rx).unwrap();
         let link = Arc::new(Doorbell::new().unwrap());
         let egress = DriverEgress::new(Arc::clone(&rings), fault.clone());
@@ -83,7 +85,8 @@ impl Pair {
 
 fn frame(tag: u32, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|i| (i as u32 * 7 + tag) as u8).collect();
-    (bytes[0], bytes[12]) = (2, 8);
+    bytes[0] = 2;
+    bytes[12] = 8;
     bytes
 }
 

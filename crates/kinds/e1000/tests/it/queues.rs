@@ -117,7 +117,8 @@ fn bytes(batch: &Batch, i: usize) -> Vec<u8> {
 #[test]
 fn sending() {
     let card = Card0::new();
-    let (mut ingress, mut spare) = (source(&card), Box::default());
+    let mut ingress = source(&card);
+    let mut spare = Box::default();
     card.fill(BUFFERS, 4096);
     card.descriptor(TX, 0, BASE + BUFFERS, 100 | WHOLE);
     card.descriptor(TX, 1, BASE + BUFFERS + 200, 20 | WHOLE);
@@ -159,9 +160,12 @@ fn sending() {
 /// Objective: a tag is removed as the driver configured it, and the frame keeps the minimum length.
 #[test]
 fn tags_are_taken_out() {
-    let (from, to) = (Card0::new(), Card0::new());
-    let (mut ingress, mut spare) = (source(&from), Box::default());
-    let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&to.shared)), Scratch::new());
+    let from = Card0::new();
+    let to = Card0::new();
+    let mut ingress = source(&from);
+    let mut spare = Box::default();
+    let egress = E1000Egress::new(Arc::clone(&to.shared));
+    let mut scratch = Scratch::new();
     from.descriptor(TX, 0, BASE + BUFFERS, 60 | WHOLE);
     from.write(TDT, 1);
     let batch = ingress.take(&mut spare);
@@ -179,9 +183,12 @@ fn tags_are_taken_out() {
 /// missed and counted.
 #[test]
 fn receiving() {
-    let (from, to) = (Card0::new(), Card0::new());
-    let (mut ingress, mut spare) = (source(&from), Box::default());
-    let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&to.shared)), Scratch::new());
+    let from = Card0::new();
+    let to = Card0::new();
+    let mut ingress = source(&from);
+    let mut spare = Box::default();
+    let egress = E1000Egress::new(Arc::clone(&to.shared));
+    let mut scratch = Scratch::new();
     from.fill(BUFFERS, 4096);
     for (i, len) in [60, 1514, 700].into_iter().enumerate() {
         from.descriptor(TX, i as u64, BASE + BUFFERS, len | WHOLE);
@@ -213,10 +220,14 @@ fn receiving() {
 /// bounded, and a reset card works.
 #[test]
 fn nonsense() {
-    let (card, peer) = (Card0::new(), Card0::new());
-    let (mut ingress, mut spare) = (source(&card), Box::default());
-    let (mut other, mut more) = (source(&peer), Box::default());
-    let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&card.shared)), Scratch::new());
+    let card = Card0::new();
+    let peer = Card0::new();
+    let mut ingress = source(&card);
+    let mut spare = Box::default();
+    let mut other = source(&peer);
+    let mut more = Box::default();
+    let egress = E1000Egress::new(Arc::clone(&card.shared));
+    let mut scratch = Scratch::new();
     (0..32).for_each(|i| peer.descriptor(TX, i, BASE + BUFFERS + i * 8, (60 + i * 47) | WHOLE));
     peer.write(TDT, 32);
     let frames = other.take(&mut more);
@@ -230,7 +241,8 @@ fn nonsense() {
     };
     let mut sent = 0;
     for _ in 0..20_000 {
-        let (n, m) = (noise(), noise());
+        let n = noise();
+        let m = noise();
         let near = BASE + n % (SIZE + 4096);
         let address = if n % 7 == 0 { m } else { near };
         let len = if n % 5 == 0 { m & 0xf_ffff } else { m & 0x7ff };
@@ -285,9 +297,12 @@ impl Card0 {
 /// interrupts, and the block shows done descriptors whether they ask for a report or not.
 #[test]
 fn status_block() {
-    let (from, to) = (Card0::new(), Card0::new());
-    let (mut ingress, mut spare) = (source(&from), Box::default());
-    let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&to.shared)), Scratch::new());
+    let from = Card0::new();
+    let to = Card0::new();
+    let mut ingress = source(&from);
+    let mut spare = Box::default();
+    let egress = E1000Egress::new(Arc::clone(&to.shared));
+    let mut scratch = Scratch::new();
     from.with_block();
     to.with_block();
     assert_eq!(from.word(TX_AT.1, 2), 0, "nobody sleeps");
@@ -339,7 +354,8 @@ fn status_block_by_message() {
     let bell = Doorbell::new().unwrap();
     card.with_block();
     card.with(|core| core.connect(Some(&bell), true)).unwrap();
-    let (mut ingress, mut spare) = (source(&card), Box::default());
+    let mut ingress = source(&card);
+    let mut spare = Box::default();
     let mut send = |i: u64| {
         card.descriptor(TX, i, BASE + BUFFERS, 60 | WHOLE);
         card.set_word(TX_AT.0, 0, i as u32 + 1);
@@ -378,7 +394,8 @@ fn status_blocks_that_are_none() {
         assert_eq!((card.read(CSBAL), card.with(|core| core.paravirt().is_none())), (0, true), "{at:#x}");
     }
     card.with_block();
-    let (mut ingress, mut spare) = (source(&card), Box::default());
+    let mut ingress = source(&card);
+    let mut spare = Box::default();
     for head in [64, 0x1_0001, 0xffff, u32::MAX] {
         card.set_word(TX_AT.0, 0, head);
         let batch = ingress.take(&mut spare);
@@ -396,7 +413,8 @@ fn status_blocks_that_are_none() {
 #[test]
 fn loopback() {
     let card = Card0::new();
-    let (mut ingress, mut spare) = (source(&card), Box::default());
+    let mut ingress = source(&card);
+    let mut spare = Box::default();
     let mac = card.read(RCTL) | RCTL_LBM_MAC;
     let phy = |value: u32| (MDIC, 0x0400_0000 | 1 << 21 | value);
     for (k, (on, off)) in [((RCTL, mac), (RCTL, mac & !RCTL_LBM)), (phy(0x4140), phy(0x1140))].into_iter().enumerate() {
@@ -427,7 +445,8 @@ fn loopback() {
 /// device, the connection must end, and the next guest's card works.
 #[test]
 fn a_worker_that_stays() {
-    let (card, fault) = (Card0::new(), Fault::new().unwrap());
+    let card = Card0::new();
+    let fault = Fault::new().unwrap();
     let host = Host { dma: Dma::new(&fault), irqs: Irqs::new(E1000Device::vectors(), &fault) };
     let read = |device: &mut E1000Device| {
         let mut status = [0; 4];

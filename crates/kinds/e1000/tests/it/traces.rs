@@ -12,7 +12,8 @@ use netvale_e1000::regs::{ICR, IMS, STATUS, STATUS_LU};
 const CARD: Card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: SUBSYSTEM, forced_interval: None };
 
 fn replay(name: &str, trace: &str, core: &mut Core) -> (usize, usize) {
-    let (mut reads, mut writes) = (0, 0);
+    let mut reads = 0;
+    let mut writes = 0;
     for (i, line) in trace.lines().enumerate().filter(|(_, line)| !line.starts_with('#')) {
         let mut words = line.split_whitespace();
         let what = words.next().unwrap();

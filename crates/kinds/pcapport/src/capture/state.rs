@@ -81,7 +81,8 @@ impl Notes {
 
     /// The state of the file, which is cut back if the last write was not completed.
     fn repair(self, file: &mut File) -> Result<CaptureState, BadState> {
-        let (at, mut state) = (file.stream_position()?, self.after);
+        let at = file.stream_position()?;
+        let mut state = self.after;
         if state.error.is_some() {
             // The file ended somewhere in a frame.
             state.bytes = state.bytes.min(file.metadata()?.len());
@@ -99,7 +100,8 @@ impl Notes {
             file.set_len(begin)?;
         }
         file.seek(SeekFrom::Start(begin))?;
-        (state.bytes, state.written) = (begin, frames);
+        state.bytes = begin;
+        state.written = frames;
         Ok(state)
     }
 }
@@ -153,7 +155,8 @@ impl PcapEgress {
     ) -> Result<PcapEgress, BadState> {
         is_open_for_writing(&file)?;
         if file.metadata()?.is_file() && state.error.is_none() {
-            let (at, said) = (file.stream_position()?, state.bytes);
+            let at = file.stream_position()?;
+            let said = state.bytes;
             if at != said {
                 return Err(elsewhere(at, said));
             }
@@ -183,7 +186,8 @@ impl PcapEgress {
         // The portions for the file's content were taken, and at most one more.
         let least = state.bytes.div_ceil(PORTION).max(1);
         state.portions = state.portions.clamp(least, least + 1);
-        let (shared, portions) = (limit.shared.clone(), state.portions);
+        let shared = limit.shared.clone();
+        let portions = state.portions;
         let egress = Self::go_on(file, path, options, limit, (state, noted), counters)?;
         shared.iter().for_each(|shared| shared.correct(0, portions));
         Ok(egress)
@@ -243,7 +247,8 @@ mod tests {
     /// A capture with that many frames in its file, and a duplicate of its descriptor.
     fn captured(path: &Path, frames: usize) -> (PcapEgress, File) {
         let file = File::create(path).unwrap();
-        let (again, options) = (file.try_clone().unwrap(), CaptureOptions::of(path));
+        let again = file.try_clone().unwrap();
+        let options = CaptureOptions::of(path);
         let egress = PcapEgress::new(file, path, options, Arc::default()).unwrap();
         let all: Vec<Vec<u8>> = (0..frames).map(|i| vec![i as u8; 60]).collect();
         assert_eq!(deliver(&egress, &all), frames);

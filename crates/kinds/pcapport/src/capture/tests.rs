@@ -81,7 +81,8 @@ fn several_workers() {
     let start = Barrier::new(WORKERS.into());
     let accepted: Vec<usize> = std::thread::scope(|s| {
         let work = |worker: u8| {
-            let (start, egress) = (&start, &egress);
+            let start = &start;
+            let egress = &egress;
             move || {
                 start.wait();
                 let mut sent = 0u32;
@@ -154,7 +155,8 @@ fn full_disk() {
     let egress = PcapEgress::new(writer.into(), Path::new("out.pcap"), options, Arc::default()).unwrap();
     drop(reader);
     let status = Arc::clone(egress.status());
-    let (begun, mut sent) = (std::time::Instant::now(), 0);
+    let begun = std::time::Instant::now();
+    let mut sent = 0;
     while status.error().is_none() || egress.counters().drops(DropReason::Device) == 0 {
         sent += deliver(&egress, &[vec![1; 60]]) as u64;
         assert!(begun.elapsed() < LIMIT, "no error");

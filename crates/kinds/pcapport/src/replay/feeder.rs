@@ -118,7 +118,8 @@ impl Feeder {
     }
 
     fn pass(&mut self, reader: &mut Reader<At>) -> Result<Pass, Gone> {
-        let (mut sent, first) = (0, self.mark.frame);
+        let mut sent = 0;
+        let first = self.mark.frame;
         loop {
             let frame = match reader.next_frame() {
                 Ok(Some(frame)) => frame,

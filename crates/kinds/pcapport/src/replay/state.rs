@@ -177,9 +177,12 @@ impl PcapIngress {
         // The first error, so it is stored.
         state.error.into_iter().for_each(|text| drop(status.error.set(ReadError::Earlier(text))));
         // These channels have no other ends.
-        let ((_, filled), (empty, _)) = (sync_channel(0), sync_channel(0));
+        let (_, filled) = sync_channel(0);
+        let (empty, _) = sync_channel(0);
         let alarm = Arc::new(Alarm::new().map_err(std::io::Error::from)?);
-        let (status, current, began) = (Arc::new(status), None, None);
+        let status = Arc::new(status);
+        let current = None;
+        let began = None;
         let mut this =
             PcapIngress { filled, empty, current, mark, alarm, began, status, counters, noted, noted_at: mark };
         this.note_all();
@@ -213,7 +216,8 @@ mod tests {
         let path = capture(&dir, 3000);
         let options = ReplayOptions { passes: 3, pace: Pace::Fast };
         for step in [1, 500, 1024, 3000, 7000] {
-            let (mut source, mut came) = (open(&path, 3, Pace::Fast), Vec::new());
+            let mut source = open(&path, 3, Pace::Fast);
+            let mut came = Vec::new();
             for _ in 0..3 {
                 drive(&mut source, step, |f| came.push(f.to_vec()));
                 let under_way = source.take(&mut Box::default()).len();
@@ -237,7 +241,8 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, &whole[..whole.len() - 3]).unwrap();
         let options = ReplayOptions { passes: 1, pace: Pace::Recorded(Speed::ONE) };
-        let (begun, mut at) = (Instant::now(), Vec::new());
+        let begun = Instant::now();
+        let mut at = Vec::new();
         let mut source = open(&path, 1, options.pace);
         for _ in 0..4 {
             drive(&mut source, 7, |_| at.push(begun.elapsed()));
@@ -258,7 +263,8 @@ mod tests {
     fn other_memory() {
         let dir = tempfile::tempdir().unwrap();
         let path = capture(&dir, 5);
-        let (file, other) = (File::open(&path).unwrap(), File::open("/dev/null").unwrap());
+        let file = File::open(&path).unwrap();
+        let other = File::open("/dev/null").unwrap();
         let result = PcapIngress::after_a_kill(file, other.into(), &path, ReplayOptions::default(), Arc::default());
         assert!(matches!(result, Err(ReplayError::System(_))));
     }

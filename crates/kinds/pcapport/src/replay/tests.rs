@@ -30,7 +30,9 @@ pub(super) fn open(path: &Path, passes: u64, pace: Pace) -> Source<PcapIngress> 
 /// Acts as the worker of an ingress that is not cheap, until it has finished or sent `most` frames. A lost wake-up
 /// shows as a late one.
 pub(super) fn drive(source: &mut Source<PcapIngress>, most: usize, mut each: impl FnMut(&[u8])) -> usize {
-    let (mut spare, mut bytes, mut taken) = (Box::default(), vec![0; 65_550], 0);
+    let mut spare = Box::default();
+    let mut bytes = vec![0; 65_550];
+    let mut taken = 0;
     while !source.ingress().status.finished() && taken < most {
         let batch = source.take(&mut spare);
         let idle = batch.is_empty();
@@ -97,7 +99,8 @@ fn paced() {
     let rate = Pace::Rate(NonZeroU64::new(2000).unwrap());
     for pace in [Pace::Recorded(Speed::new(2.0).unwrap()), rate] {
         let mut source = open(&path, 1, pace);
-        let (begun, mut n) = (Instant::now(), 0u32);
+        let begun = Instant::now();
+        let mut n = 0u32;
         let taken = drive(&mut source, usize::MAX, |_| {
             assert!(begun.elapsed() >= Duration::from_micros(500) * n, "{pace:?}: frame {n} came early");
             n += 1;
@@ -167,7 +170,8 @@ fn continued() {
     let path = capture(&dir, 3000);
     let options = ReplayOptions { passes: 3, pace: Pace::Fast };
     for step in [1, 500, 1024, 2999, 3000, 7000] {
-        let (mut source, mut came) = (open(&path, 3, Pace::Fast), Vec::new());
+        let mut source = open(&path, 3, Pace::Fast);
+        let mut came = Vec::new();
         for _ in 0..4 {
             drive(&mut source, step, |f| came.push(f.to_vec()));
             source = go_on(source, &path, options);
@@ -187,7 +191,8 @@ fn continued_in_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 40);
     let pace = Pace::Recorded(Speed::ONE);
-    let (begun, mut at) = (Instant::now(), Vec::new());
+    let begun = Instant::now();
+    let mut at = Vec::new();
     let mut source = open(&path, 2, pace);
     for _ in 0..5 {
         drive(&mut source, 10, |_| at.push(begun.elapsed()));

@@ -60,7 +60,9 @@ impl VxlanSpec {
 impl AfterColon for VxlanSpec {
     fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
         let vni = cursor.number(10, 0..=MAX_VNI, "a VNI")? as u32;
-        let (mut local, mut remotes, mut port) = (None, BTreeSet::new(), None);
+        let mut local = None;
+        let mut remotes = BTreeSet::new();
+        let mut port = None;
         while cursor.eat(",") {
             if local.is_none() && cursor.eat("local=") {
                 local = Some(address(cursor)?);

@@ -267,7 +267,8 @@ fn names_are_limited_as_netmaps_are() {
     assert_eq!(name.ni_name_field(), *b"aaaaaaaaaaaaaaa\0");
     assert_eq!(PortName::parse(&format!("netmap:{longest}a")).unwrap_err().offset(), 70);
 
-    let (switch, port) = ("vale".repeat(10), "b".repeat(20));
+    let switch = "vale".repeat(10);
+    let port = "b".repeat(20);
     assert!(PortName::parse(&format!("{switch}:{port}{{1")).is_ok());
     let error = PortName::parse(&format!("{switch}:{port}{{12")).unwrap_err();
     assert_eq!((error.offset(), error.found()), (63, Some('2')));

@@ -272,7 +272,8 @@ mod tests {
     /// restart them.
     #[test]
     fn unknown_positions() {
-        let (fault, backend) = (Fault::new().unwrap(), seats());
+        let fault = Fault::new().unwrap();
+        let backend = seats();
         let device = Instance::new(&CONFIG, &backend, &fault).unwrap();
         let said = serde_json::from_value(json!({"seen": 0, "rings": "unknown"})).unwrap();
         let connection = OwnedFd::from(UnixStream::pair().unwrap().0);

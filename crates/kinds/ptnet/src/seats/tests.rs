@@ -47,7 +47,9 @@ fn take_and_put<Q>(take: impl Fn() -> Result<Option<Q>, InUse>, put: impl Fn(Q) 
 /// Steps: the guest numbers its frames; the worker checks the numbers between taking a batch and releasing it.
 #[test]
 fn a_tx_ring_comes_and_goes_under_traffic() {
-    let (seat, mem, stop) = (Arc::new(Seat::woken().unwrap()), memory(), AtomicBool::new(false));
+    let seat = Arc::new(Seat::woken().unwrap());
+    let mem = memory();
+    let stop = AtomicBool::new(false);
     let host = HostTx::new(mem.tx[0].clone(), bell());
     let ring = RingIngress::new(Arc::clone(&mem), host, bell(), 0, Arc::clone(&seat.counters));
     seat.put(ring).unwrap();
@@ -71,7 +73,8 @@ fn a_tx_ring_comes_and_goes_under_traffic() {
             sent
         });
         let worker = s.spawn(move || {
-            let (mut batch, mut seen) = (Batch::new(), 0u64);
+            let mut batch = Batch::new();
+            let mut seen = 0u64;
             let mut last = false;
             loop {
                 batch.clear();
@@ -131,13 +134,16 @@ fn take_steps(seat: &RxSeat, batch: &Batch, picks: &[u16]) -> Option<usize> {
 /// frames reported as delivered.
 #[test]
 fn an_rx_ring_comes_and_goes_under_traffic() {
-    let (seat, mem, stop) = (RxSeat::default(), memory(), AtomicBool::new(false));
+    let seat = RxSeat::default();
+    let mem = memory();
+    let stop = AtomicBool::new(false);
     let ring = RingEgress::new(Arc::clone(&mem), HostRx::new(mem.rx[0].clone(), bell()), 0, Arc::clone(&seat.counters));
     seat.put(ring).unwrap();
     let mut guest = AppRing::new(mem.rx[0].clone(), Dir::Rx, bell());
     let (longest, found) = std::thread::scope(|s| {
         let workers: [_; 3] = std::array::from_fn(|i| {
-            let (seat, stop) = (&seat, &stop);
+            let seat = &seat;
+            let stop = &stop;
             s.spawn(move || {
                 let mut scratch = Scratch::new();
                 with_batch(8, |batch, picks| {
@@ -177,7 +183,8 @@ fn an_rx_ring_comes_and_goes_under_traffic() {
 
 /// A seat with a ring, and the guest.
 fn seated() -> (RxSeat, AppRing) {
-    let (seat, mem) = (RxSeat::default(), memory());
+    let seat = RxSeat::default();
+    let mem = memory();
     let host = HostRx::counted(mem.rx[0].clone(), bell(), Arc::clone(&seat.kicks));
     seat.put(RingEgress::new(Arc::clone(&mem), host, 0, Arc::clone(&seat.counters))).unwrap();
     (seat, AppRing::new(mem.rx[0].clone(), Dir::Rx, bell()))

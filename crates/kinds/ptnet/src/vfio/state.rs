@@ -90,7 +90,8 @@ impl Devices {
         backend: Arc<dyn Backend>,
         state: DevicesState,
     ) -> Result<(Devices, [Paused; 2]), BadState> {
-        let (told, told_shown) = (state.ptnet.told(), state.shown.told());
+        let told = state.ptnet.told();
+        let told_shown = state.shown.told();
         let DevicesState { memory, ptnet, shown } = state;
         let machine = memory.map(|memory| Machine::restore(&config, memory)).transpose()?.unwrap_or_default();
         let machine = Arc::new(machine);
@@ -118,7 +119,8 @@ fn restore_ptnet(
     backend: &Arc<dyn Backend>,
     client: ClientState<Option<Registers>>,
 ) -> Result<Came<PtnetDevice>, BadState> {
-    let (registers, fault) = (client.device.ok_or_else(|| BadState::new("its registers are missing"))?, Fault::new()?);
+    let registers = client.device.ok_or_else(|| BadState::new("its registers are missing"))?;
+    let fault = Fault::new()?;
     let device = PtnetDevice::continued(config, machine, backend, &fault).map_err(BadState::new)?;
     let mut session = Session::restore(device, PtnetDevice::vectors(config), &fault, client.session)?;
     let (device, host) = session.device();
@@ -132,7 +134,8 @@ fn restore_memory(
     machine: &Arc<Machine>,
     client: ClientState<Option<Registers>>,
 ) -> Result<Came<MemoryDevice>, BadState> {
-    let (device, fault) = (MemoryDevice::new(config, machine).map_err(BadState::new)?, Fault::new()?);
+    let device = MemoryDevice::new(config, machine).map_err(BadState::new)?;
+    let fault = Fault::new()?;
     let session = Session::restore(device, MemoryDevice::VECTORS, &fault, client.session)?;
     Ok(Came::Continued(client.connection.take()?, Box::new(session), fault))
 }

@@ -101,8 +101,10 @@ impl Server {
     fn start() -> Server {
         let dir = tempfile::tempdir().unwrap();
         let listener = std::os::unix::net::UnixListener::bind(dir.path().join("s")).unwrap();
-        let (stop, ended) = (Arc::new(Doorbell::new().unwrap()), Arc::<Mutex<Vec<Ended>>>::default());
-        let (stopped, list) = (Arc::clone(&stop), Arc::clone(&ended));
+        let stop = Arc::new(Doorbell::new().unwrap());
+        let ended = Arc::<Mutex<Vec<Ended>>>::default();
+        let stopped = Arc::clone(&stop);
+        let list = Arc::clone(&ended);
         let thread = std::thread::spawn(move || {
             loop {
                 let (socket, _) = listener.accept().unwrap();
@@ -240,7 +242,8 @@ fn flood() {
     let (mut client, ours) = std::os::unix::net::UnixStream::pair().unwrap();
     rustix::net::sockopt::set_socket_send_buffer_size(&client, 1 << 20).unwrap();
     ours.set_nonblocking(true).unwrap();
-    let (mut session, stop) = (greeted(), Doorbell::new().unwrap());
+    let mut session = greeted();
+    let stop = Doorbell::new().unwrap();
     let numbers = |all: &[u32]| all.iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<_>>();
     // The first vector rings the doorbell that should end everything.
     let fds = vec![stop.as_fd().try_clone_to_owned().unwrap()];
@@ -337,7 +340,8 @@ fn in_pieces() {
     let (mut client, ours) = std::os::unix::net::UnixStream::pair().unwrap();
     client.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
     ours.set_nonblocking(true).unwrap();
-    let (ours, (file, ..)) = (OwnedFd::from(ours), sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap());
+    let ours = OwnedFd::from(ours);
+    let (file, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
     let header = |id, command| Header { id, command, ..Header::default() };
     let write = |at: u32, data: u32| {
         let numbers = [at, 0, 0, 4, data].map(u32::to_ne_bytes).concat();

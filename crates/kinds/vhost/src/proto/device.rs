@@ -210,7 +210,8 @@ impl Device {
             request::GET_MAX_MEM_SLOTS => return number(MAX_REGIONS as u64),
             request::SET_MEM_TABLE => self.set_memory_table(m)?,
             request::ADD_MEM_REG => {
-                let (spec, fds) = (m.region(8)?, m.take_fds(1)?);
+                let spec = m.region(8)?;
+                let fds = m.take_fds(1)?;
                 let fd = fds.first().ok_or(Refused::Size(m.request))?;
                 // QEMU before 8.2 sends it once per queue pair.
                 if !self.memory.has(&spec) {
@@ -378,7 +379,8 @@ impl Device {
             return Err(Refused::Time { request: m.request, queue: i });
         }
         let v = &mut self.vrings[i as usize];
-        (v.addresses, v.log) = (Some(addresses), (head >> 32) as u32 & LOG_RING != 0);
+        v.addresses = Some(addresses);
+        v.log = (head >> 32) as u32 & LOG_RING != 0;
         self.tell_logs()
     }
 
@@ -409,7 +411,8 @@ impl Device {
         let features = QueueFeatures::of(self.features);
         let enabled_at_once = !has(PROTOCOL_FEATURES);
         let log = self.live_log();
-        let (v, seat) = (&mut self.vrings[i], &self.seats[i]);
+        let v = &mut self.vrings[i];
+        let seat = &self.seats[i];
         let addresses = v.addresses.ok_or_else(bad)?;
         let mut queue = Queue::new(&self.memory, v.size, addresses, v.base, features).ok_or_else(bad)?;
         let begin = std::mem::take(&mut v.begin);
@@ -459,7 +462,8 @@ impl Device {
 
     /// Takes a queue away from the workers. Returns its position.
     fn halt(&mut self, i: usize) -> Result<u32, Refused> {
-        let (v, seat) = (&mut self.vrings[i], &self.seats[i]);
+        let v = &mut self.vrings[i];
+        let seat = &self.seats[i];
         if let (true, Some(wake), Some(kick)) = (v.started, &seat.wake, &v.kick) {
             wake.remove(kick);
         }
@@ -470,7 +474,8 @@ impl Device {
 
     fn stop(&mut self, i: usize) -> Result<u32, Refused> {
         let base = self.halt(i)?;
-        (self.vrings[i].base, self.vrings[i].kick) = (base, None);
+        self.vrings[i].base = base;
+        self.vrings[i].kick = None;
         Ok(base)
     }
 

@@ -166,7 +166,9 @@ pub struct Message {
 /// An invalid version or size.
 pub fn header(bytes: &[u8; HEADER]) -> Result<(u32, u32, usize), Refused> {
     let word = |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
-    let (request, flags, size) = (word(0), word(4), word(8));
+    let request = word(0);
+    let flags = word(4);
+    let size = word(8);
     if flags & 3 != VERSION {
         return Err(Refused::Version(flags));
     }

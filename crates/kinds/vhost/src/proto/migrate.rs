@@ -39,7 +39,8 @@ impl Device {
     pub(super) fn tell_logs(&self) -> Result<(), Refused> {
         for (i, v) in self.vrings.iter().enumerate() {
             if let Some(live) = self.queue(i)?.as_mut() {
-                (live.log, live.log_ring) = (self.live_log(), v.log);
+                live.log = self.live_log();
+                live.log_ring = v.log;
             }
         }
         Ok(())

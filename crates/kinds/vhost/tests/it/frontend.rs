@@ -72,7 +72,8 @@ fn a_queue_by_the_other_front_end() {
         let (_, config) = front.get_config(0, 12, VhostUserConfigFlags::WRITABLE, &[0; 12]).unwrap();
         assert_eq!(config[..8], [2, 2, 2, 2, 2, 2, 1, 0], "address, link");
         let (ram, mut queues) = Ram::new(&[8, 8]).unwrap();
-        let (spec, fd) = (ram.spec(), ram.file().unwrap());
+        let spec = ram.spec();
+        let fd = ram.file().unwrap();
         let region = VhostUserMemoryRegionInfo {
             guest_phys_addr: spec.guest,
             memory_size: spec.size,
@@ -101,7 +102,8 @@ fn a_queue_by_the_other_front_end() {
             avail_ring_addr: at.avail,
             log_addr: None,
         };
-        let (kick, call) = (EventFd::new(0).unwrap(), EventFd::new(0).unwrap());
+        let kick = EventFd::new(0).unwrap();
+        let call = EventFd::new(0).unwrap();
         front.set_vring_num(1, 8).unwrap();
         front.set_vring_addr(1, &config).unwrap();
         front.set_vring_base(1, 0).unwrap();

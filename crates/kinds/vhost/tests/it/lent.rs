@@ -47,7 +47,8 @@ fn take(ingress: &mut dyn Ingress) -> Batch {
 /// and the worker learns that the control thread waits.
 #[test]
 fn stopped_while_held() {
-    let (mut rig, memory) = (rig(), file());
+    let mut rig = rig();
+    let memory = file();
     let raw = start(&rig, &memory);
     let batch = take(&mut *rig.end.ingress);
     assert!(!rig.end.ingress.is_wanted());
@@ -65,7 +66,8 @@ fn stopped_while_held() {
 /// kept out while the batch is held, and then served; the old queue is out of use.
 #[test]
 fn never_handed_back() {
-    let (mut rig, memory) = (rig(), file());
+    let mut rig = rig();
+    let memory = file();
     let raw = start(&rig, &memory);
     let batch = take(&mut *rig.end.ingress);
     let began = Instant::now();
@@ -93,7 +95,8 @@ fn never_handed_back() {
 /// and puts it back, lose and double no frame, and all are given back.
 #[test]
 fn set_again_and_again() {
-    let (mut rig, memory) = (rig(), file());
+    let mut rig = rig();
+    let memory = file();
     let raw = start(&rig, &memory);
     let stop = std::sync::atomic::AtomicBool::new(false);
     let relaxed = std::sync::atomic::Ordering::Relaxed;

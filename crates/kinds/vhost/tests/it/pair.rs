@@ -40,7 +40,8 @@ fn all_options() -> Vec<DriverOptions> {
     for bits in 0..64u16 {
         let on = |bit: u16| bits & bit != 0;
         let size = if on(8) { 8 } else { 256 };
-        let (in_order, vector) = (on(16), on(32));
+        let in_order = on(16);
+        let vector = on(32);
         let options = DriverOptions {
             packed: on(1),
             mergeable: on(2),
@@ -85,7 +86,9 @@ fn segment(payload: usize) -> (Vec<u8>, Offload) {
     bytes[23] = 6;
     bytes[46] = 0x50;
     bytes[47] = 0x10;
-    let (kind, gso_size, hdr_len) = (GsoKind::Tcp4, 1448, 54);
+    let kind = GsoKind::Tcp4;
+    let gso_size = 1448;
+    let hdr_len = 54;
     (bytes, Offload::Gso(Gso { kind, gso_size, hdr_len, csum_start: 34, csum_offset: 16, ecn: false }))
 }
 

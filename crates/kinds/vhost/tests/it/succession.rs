@@ -24,7 +24,8 @@ fn a_device_goes_on() {
     for options in all_options() {
         let mut device = Device::new(1);
         let (driver, mut driver_end) = connected(&device, options);
-        let (mut up, mut down) = (Stream::default(), Stream::default());
+        let mut up = Stream::default();
+        let mut down = Stream::default();
         for round in 0..10u32 {
             for batch in [1, 7, 13] {
                 up.send(&driver_end, batch + round);
@@ -41,7 +42,8 @@ fn a_device_goes_on() {
             up.receive_all(&mut device.end);
             down.receive_all(&mut driver_end);
         }
-        let (state, driven) = (device.port.state(), driver.state());
+        let state = device.port.state();
+        let driven = driver.state();
         assert!(state.connected && state.connections == 1 && state.last_error.is_none(), "{options:?}: {state:?}");
         assert!(driven.now.running && driven.connections == 1, "{options:?}: {driven:?}");
         drop((driver, driver_end));
@@ -58,7 +60,8 @@ fn a_driver_goes_on() {
         options.offloads = !options.vector;
         let mut device = Device::new(1);
         let mut driver = Driver::new(&device, options);
-        let (mut up, mut down) = (Stream::default(), Stream::default());
+        let mut up = Stream::default();
+        let mut down = Stream::default();
         for round in 0..10u32 {
             for batch in [1, 7, 11] {
                 up.send(&driver.end, batch + round);
@@ -80,7 +83,8 @@ fn a_driver_goes_on() {
             up.receive_all(&mut device.end);
             down.receive_all(&mut driver.end);
         }
-        let (state, driven) = (device.port.state(), driver.port.state());
+        let state = device.port.state();
+        let driven = driver.port.state();
         assert!(state.connected && state.connections == 1 && state.last_error.is_none(), "{options:?}: {state:?}");
         assert!(driven.now.running && driven.connections == 1, "{options:?}: {driven:?}");
     }
@@ -111,7 +115,8 @@ fn sleepers_are_woken() {
     for packed in [false, true] {
         let mut device = Device::new(1);
         let (_driver, mut driver_end) = connected(&device, DriverOptions { packed, ..DriverOptions::default() });
-        let (mut up, mut down) = (Stream::default(), Stream::default());
+        let mut up = Stream::default();
+        let mut down = Stream::default();
         let mut calls = 0;
         for _ in 0..10 {
             assert!(!device.end.ingress.arm());
@@ -207,7 +212,8 @@ fn an_end_without_notice() {
     let (_driver, mut driver_end) = connected(&device, DriverOptions::default());
     assert!(changes.load(Ordering::Relaxed) > 0);
     let state = device.port.save().expect("a state");
-    let (mut up, mut down) = (Stream::default(), Stream::default());
+    let mut up = Stream::default();
+    let mut down = Stream::default();
     up.send(&driver_end, 100);
     down.send(&device.end, 50);
     up.receive_all(&mut device.end);

@@ -174,14 +174,16 @@ impl Live {
             // SAFETY: `place` passes room in a buffer of the guest.
             let put = place(self, &header, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })?;
             if put == PutResult::Done {
-                (tally.frames, tally.bytes) = (tally.frames + 1, tally.bytes + frame.len() as u64);
+                tally.frames = tally.frames + 1;
+                tally.bytes = tally.bytes + frame.len() as u64;
             }
             return Ok(put);
         }
         if scratch.may_have_to_wait() && !self.has_room_for(frame)? {
             return Ok(PutResult::Full);
         }
-        let (mut result, mut any) = (Ok(PutResult::Done), false);
+        let mut result = Ok(PutResult::Done);
+        let mut any = false;
         let softened = scratch.soften(frame, |bytes| {
             if result != Ok(PutResult::Done) {
                 return;
@@ -195,7 +197,8 @@ impl Live {
             });
             if result == Ok(PutResult::Done) {
                 any = true;
-                (tally.frames, tally.bytes) = (tally.frames + 1, tally.bytes + bytes.len() as u64);
+                tally.frames = tally.frames + 1;
+                tally.bytes = tally.bytes + bytes.len() as u64;
             }
         });
         match (softened, result) {
@@ -264,7 +267,8 @@ unsafe fn write_plain_header(at: *mut u8, hdr_len: usize) {
     // SAFETY: 8 + 2 or 8 + 4 bytes, writable as promised, at any alignment. The read only decides whether to write an
     // identical header: a driver that changes it meanwhile spoils its own frame.
     unsafe {
-        let (first_at, last_at) = (at.cast::<u64>(), at.add(8).cast::<u32>());
+        let first_at = at.cast::<u64>();
+        let last_at = at.add(8).cast::<u32>();
         if hdr_len != 12 {
             first_at.write_unaligned(0);
             last_at.cast::<u16>().write_unaligned(0);
@@ -289,7 +293,8 @@ fn place(
     let hdr_len = live.framing.hdr_len;
     let need = hdr_len + len;
     let start = live.queue.position();
-    let (mut chains, mut used) = ([(Chain::default(), 0u32); MAX_CHAINS], 0);
+    let mut chains = [(Chain::default(), 0u32); MAX_CHAINS];
+    let mut used = 0;
     // Addresses of the two bytes of num_buffers.
     let mut count_at = [None::<NonNull<u8>>; 2];
     let mut at = 0;
@@ -339,7 +344,8 @@ fn fill(
     count_at: &mut [Option<NonNull<u8>>; 2],
     read: &mut impl FnMut(usize, *mut u8, usize) -> usize,
 ) -> usize {
-    let (mut to, mut room) = (p.ptr, (p.len as usize).min(need - at));
+    let mut to = p.ptr;
+    let mut room = (p.len as usize).min(need - at);
     if at < hdr_len {
         let n = room.min(hdr_len - at);
         // SAFETY: `n` bytes of the piece, and of the header.
@@ -351,7 +357,9 @@ fn fill(
             }
         }
         // SAFETY: n <= room <= the piece's length: inside of it, or its end.
-        (at, to, room) = (at + n, unsafe { to.add(n) }, room - n);
+        at = at + n;
+        to = unsafe { to.add(n) };
+        room = room - n;
     }
     if room > 0 { at + read(at - hdr_len, to.as_ptr(), room) } else { at }
 }

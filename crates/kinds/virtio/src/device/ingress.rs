@@ -100,8 +100,11 @@ impl Live {
     #[cold]
     fn push_pieces(&self, batch: &mut Batch) {
         let hdr_len = self.framing.hdr_len;
-        let (mut header, mut got) = ([0u8; 12], 0);
-        let (mut pieces, mut count, mut total) = ([(std::ptr::null::<u8>(), 0u32); MAX_FRAGS], 0, 0usize);
+        let mut header = [0u8; 12];
+        let mut got = 0;
+        let mut pieces = [(std::ptr::null::<u8>(), 0u32); MAX_FRAGS];
+        let mut count = 0;
+        let mut total = 0usize;
         let mut fits = !self.pieces.is_cut();
         for p in self.pieces.readable() {
             let skip = (hdr_len - got).min(p.len as usize);
@@ -115,7 +118,8 @@ impl Live {
                     Some(place) => *place = (unsafe { p.ptr.as_ptr().cast_const().add(skip) }, rest as u32),
                     None => fits = false,
                 }
-                (count, total) = (count + 1, total + rest);
+                count = count + 1;
+                total = total + rest;
             }
         }
         if got < hdr_len || total == 0 {
@@ -141,7 +145,8 @@ impl Live {
 pub(crate) unsafe fn read_header(at: *const u8, hdr_len: usize) -> [u8; 12] {
     // SAFETY: 8 + 2 or 8 + 4 bytes, readable as promised.
     unsafe {
-        let ([a, b, c, d, e, f, g, h], last) = (peek::<u64>(at).to_ne_bytes(), at.add(8));
+        let [a, b, c, d, e, f, g, h] = peek::<u64>(at).to_ne_bytes();
+        let last = at.add(8);
         let [i, j, k, l] = match hdr_len {
             12 => peek::<u32>(last).to_ne_bytes(),
             _ => [peek::<u8>(last), peek::<u8>(last.add(1)), 0, 0],

@@ -26,7 +26,8 @@ impl Started {
     }
 
     fn deliver_to(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Result<usize, DeviceViolation> {
-        let (mut frames, mut bytes) = (0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
         if self.queue.free() < picks.len() {
             self.reclaim()?;
         }
@@ -43,7 +44,10 @@ impl Started {
                 put = self.send(&frame, scratch);
             }
             match put {
-                PutResult::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                PutResult::Done => {
+                    frames = frames + 1;
+                    bytes = bytes + frame.len() as u64;
+                }
                 PutResult::TooLong => self.counters.dropped(DropReason::TooLong, 1),
                 PutResult::Full => break,
             }
@@ -83,7 +87,8 @@ impl Started {
 #[inline(never)]
 fn send_plain(s: &mut Started, batch: &Batch, picks: &[u16]) -> (usize, u64) {
     let hdr_len = s.framing.hdr_len;
-    let (mut done, mut bytes) = (0, 0);
+    let mut done = 0;
+    let mut bytes = 0;
     for group in picks.chunks(GROUP) {
         let mut ids = [0u16; GROUP];
         let mut count = 0;
@@ -130,7 +135,8 @@ fn put(
         return PutResult::TooLong;
     }
     let Some(first) = queue.take(count) else { return PutResult::Full };
-    let (mut id, mut at) = (Some(first), 0);
+    let mut id = Some(first);
+    let mut at = 0;
     while let Some(i) = id {
         let to = ram.buf(i).as_ptr();
         if let Some(blank) = blank.get_mut(usize::from(i)) {

@@ -208,7 +208,8 @@ impl Buffers for Ordered {
         let first = self.next;
         *self.lens.get_mut(usize::from(first))? = count;
         self.next = (first + count) & self.mask;
-        (self.free, self.first) = (self.free - count, first);
+        self.free = self.free - count;
+        self.first = first;
         Some(first)
     }
 
@@ -250,11 +251,14 @@ impl Buffers for Ordered {
     }
 
     fn state(&self) -> BuffersState {
-        let (mut first, mut left, mut posted) = (self.oldest, self.posted, Vec::new());
+        let mut first = self.oldest;
+        let mut left = self.posted;
+        let mut posted = Vec::new();
         while left > 0 {
             let len = self.len(first).clamp(1, left);
             posted.push(len);
-            (first, left) = ((first + len) & self.mask, left - len);
+            first = (first + len) & self.mask;
+            left = left - len;
         }
         BuffersState::Ordered { oldest: self.oldest, posted }
     }
@@ -267,7 +271,9 @@ impl Buffers for Ordered {
         if *oldest > ids.mask {
             return None;
         }
-        (ids.oldest, ids.posted, ids.free) = (*oldest, total, n - total);
+        ids.oldest = *oldest;
+        ids.posted = total;
+        ids.free = n - total;
         ids.next = *oldest;
         for len in posted {
             *ids.lens.get_mut(usize::from(ids.next))? = *len;

@@ -99,7 +99,8 @@ impl Started {
         batch: &mut Batch,
     ) -> Result<bool, DeviceViolation> {
         let mut pieces = [begin; MAX_FRAGS];
-        let (mut used, mut total) = (1, begin.1 as usize);
+        let mut used = 1;
+        let mut total = begin.1 as usize;
         for _ in 1..count {
             // The device publishes all buffers of a frame together (§5.1.6.3.1).
             let more = match rest.next() {
@@ -113,7 +114,8 @@ impl Started {
             if let Some(place) = pieces.get_mut(used) {
                 *place = (self.ram.buf(more.id).as_ptr().cast_const(), more.len);
             }
-            (used, total) = (used + 1, total + more.len as usize);
+            used = used + 1;
+            total = total + more.len as usize;
         }
         let fits = used <= MAX_FRAGS && total <= MAX_FRAME;
         // SAFETY: our buffers, which stay ours until `release`.

@@ -32,7 +32,8 @@ pub fn is_there(ram: &QueueRam, features: DriverFeatures, state: &QueueState) ->
 
 /// Restores a queue. `None` if its rings are inconsistent.
 pub fn continued(ram: &QueueRam, features: DriverFeatures) -> Option<DriverQueue> {
-    let (size, (done, turn)) = (ram.size(), ram.noted());
+    let size = ram.size();
+    let (done, turn) = ram.noted();
     let shown = if features.queue.packed { packed(ram, done) } else { split(ram, done) };
     let Shown { chains, next } = shown?;
     let buffers = if features.in_order { in_order(size, &chains, turn)? } else { in_any_order(size, chains)? };
@@ -46,8 +47,10 @@ pub fn continued(ram: &QueueRam, features: DriverFeatures) -> Option<DriverQueue
 }
 
 fn split(ram: &QueueRam, done: u16) -> Option<Shown> {
-    let (n, next) = (ram.size(), ram.avail_idx());
-    let (mut chains, mut left) = (Vec::new(), n);
+    let n = ram.size();
+    let next = ram.avail_idx();
+    let mut chains = Vec::new();
+    let mut left = n;
     for i in 0..next.wrapping_sub(done) {
         let mut id = ram.avail_entry(done.wrapping_add(i));
         let mut chain = Vec::new();
@@ -68,7 +71,8 @@ fn split(ram: &QueueRam, done: u16) -> Option<Shown> {
 /// Recovers the chains of a packed ring. A chain begins at the descriptor whose buffer has the number that all its
 /// descriptors hold; the device may have overwritten all of the first descriptor but the address.
 fn packed(ram: &QueueRam, done: u16) -> Option<Shown> {
-    let (n, mut at) = (ram.size(), RingIndex::of(done));
+    let n = ram.size();
+    let mut at = RingIndex::of(done);
     if at.at >= n {
         return None;
     }
@@ -78,7 +82,8 @@ fn packed(ram: &QueueRam, done: u16) -> Option<Shown> {
         if ((rest >> 48) as u16 & AVAIL != 0) != at.wrap {
             break;
         }
-        let (id, buffer) = ((rest >> 32) as u16, ram.id_at(addr)?);
+        let id = (rest >> 32) as u16;
+        let buffer = ram.id_at(addr)?;
         match chains.last_mut() {
             Some(chain) if chain.first() == Some(&id) => chain.push(buffer),
             _ => chains.push(vec![buffer]),

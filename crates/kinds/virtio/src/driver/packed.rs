@@ -48,14 +48,18 @@ impl<B: Buffers> PackedDriver<B> {
         let ids = B::continued(ram.size(), &state.buffers)?;
         let mut queue = PackedDriver::empty(ram, features, ids);
         queue.count(&state.buffers);
-        let (next, done) = (RingIndex::of(state.next), RingIndex::of(state.done));
-        (queue.next, queue.shown, queue.done) = (next, next, done);
+        let next = RingIndex::of(state.next);
+        let done = RingIndex::of(state.done);
+        queue.next = next;
+        queue.shown = next;
+        queue.done = done;
         (next.at < queue.n && done.at < queue.n).then_some(queue)
     }
 
     /// See [`super::DriverQueue::state`].
     pub fn state(&self) -> QueueState {
-        let (next, done) = (self.next.bits(), self.done.bits());
+        let next = self.next.bits();
+        let done = self.done.bits();
         QueueState { size: self.n, next, done, buffers: self.ids.state() }
     }
 
@@ -94,7 +98,8 @@ impl<B: Buffers> PackedDriver<B> {
     }
 
     fn empty(ram: &QueueRam, features: DriverFeatures, ids: B) -> Self {
-        let (n, start) = (ram.size(), RingIndex { at: 0, wrap: true });
+        let n = ram.size();
+        let start = RingIndex { at: 0, wrap: true };
         PackedDriver {
             n,
             ring: ram.desc(),
@@ -147,7 +152,9 @@ impl<B: Buffers> PackedDriver<B> {
     /// See [`super::DriverQueue::post`].
     #[inline]
     pub fn post(&mut self, ram: &QueueRam, first: u16, write: impl Fn(u16) -> bool, len: impl Fn(u16) -> u32) {
-        let (mut id, mut count, mut index) = (first, 0u16, self.next);
+        let mut id = first;
+        let mut count = 0u16;
+        let mut index = self.next;
         loop {
             let next = self.ids.next(id);
             let turn = if index.wrap { AVAIL } else { USED };
@@ -166,7 +173,8 @@ impl<B: Buffers> PackedDriver<B> {
                 AtomicU64::from_ptr(at.cast()).store(ram.guest(id), Ordering::Relaxed);
                 AtomicU64::from_ptr(at.add(8).cast()).store(rest, Ordering::Release);
             }
-            (count, index) = (count + 1, index.after(1, self.n));
+            count = count + 1;
+            index = index.after(1, self.n);
             match next {
                 Some(behind) => id = behind,
                 None => break,

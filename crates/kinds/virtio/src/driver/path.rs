@@ -21,7 +21,9 @@ impl Path {
     /// has one buffer, and its header is empty: no checksums or segments are left to us.
     pub fn of(features: u64, vector: bool) -> Path {
         let has = |bit: u64| features & bit != 0;
-        let (packed, mergeable, in_order) = (has(RING_PACKED), has(MRG_RXBUF), has(IN_ORDER));
+        let packed = has(RING_PACKED);
+        let mergeable = has(MRG_RXBUF);
+        let in_order = has(IN_ORDER);
         let fits = vector && in_order && !mergeable && !has(GUEST_CSUM);
         Path { packed, mergeable, in_order, vector: fits.then(Simd::best) }
     }

@@ -143,7 +143,8 @@ impl VirtioPort {
         if let Some(device) = state.device {
             let part = |why: BadState| why.of("its device cannot be continued");
             let (by, lent) = LentDevice::restore(device, options, &pairs).map_err(part)?;
-            (told.connected, told.now) = (true, lent.told(options));
+            told.connected = true;
+            told.now = lent.told(options);
             kept.last = lent.state_at_any_time(by.as_fd(), &lent.calls).ok();
             let unreached = || BadState::new("the device cannot be reached by what is said to reach it");
             let connection = transport.restore(by).ok_or_else(unreached).map_err(part)?;
@@ -211,7 +212,8 @@ fn seats(at: &str, options: DriverOptions) -> Result<(Vec<Pair>, Queues), Driver
         return Err(step("the size of a queue is a power of two from 8 to 4096")(Errno::INVAL).into());
     }
     let mut pairs = Vec::new();
-    let (mut egress, mut ingress) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+    let mut egress = Vec::<Arc<dyn Egress>>::new();
+    let mut ingress = Vec::<Box<dyn Ingress>>::new();
     for _ in 0..options.pairs {
         let rx = Arc::new(Seat::woken().map_err(step("make a descriptor to wait on"))?);
         let tx = Arc::<Seat<Started>>::default();
@@ -349,7 +351,8 @@ impl Session<'_> {
         news: impl Fn(bool) -> Result<(), E>,
     ) -> Result<(), E> {
         let Running { features, pairs: started, ram } = running;
-        let (mut sizes, mut kicks) = (Vec::new(), Vec::new());
+        let mut sizes = Vec::new();
+        let mut kicks = Vec::new();
         for queue in started.iter().flat_map(|(rx, tx)| [rx, tx]) {
             sizes.push(queue.ram.size());
             if let Kick::Bell(bell) = &queue.kick {

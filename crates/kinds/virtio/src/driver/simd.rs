@@ -349,7 +349,8 @@ mod tests {
         #[repr(align(64))]
         struct Line([u64; 8]);
         for seed in 0..400u64 {
-            let (first, flags) = ((seed * 37 % 1000) as u16, 0x8082u16);
+            let first = (seed * 37 % 1000) as u16;
+            let flags = 0x8082u16;
             let mut line = Line([seed; 8]);
             for k in 0..4u64 {
                 let name = (u64::from(first) + k) | u64::from(flags) << 16;

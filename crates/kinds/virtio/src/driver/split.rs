@@ -59,7 +59,10 @@ impl<B: Buffers> SplitDriver<B> {
         let mut queue = SplitDriver::empty(ram, features, ids);
         // The device may have changed the rings: all entries are written again.
         queue.listed.fill(NONE);
-        (queue.next, queue.shown, queue.done, queue.seen) = (state.next, state.next, state.done, state.done);
+        queue.next = state.next;
+        queue.shown = state.next;
+        queue.done = state.done;
+        queue.seen = state.done;
         (queue.next.wrapping_sub(queue.done) <= queue.n).then_some(queue)
     }
 
@@ -229,7 +232,8 @@ impl<B: Buffers> SplitDriver<B> {
     #[inline]
     pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, DeviceViolation> {
         let Some(simd) = self.vector else { return Ok(0) };
-        let (mut got, filled) = (0, usize::from(self.filled()?));
+        let mut got = 0;
+        let filled = usize::from(self.filled()?);
         while got + WIDE <= filled
             && let Some(place) = into.get_mut(got..got + WIDE)
         {

@@ -117,7 +117,9 @@ impl Pieces {
 
     #[inline]
     fn clear(&mut self) {
-        (self.readable, self.len, self.overflow) = (0, 0, false);
+        self.readable = 0;
+        self.len = 0;
+        self.overflow = false;
     }
 
     /// Begins a take or a delivery: resets the count of descriptors.
@@ -194,7 +196,8 @@ impl Pieces {
         match memory.guest(desc.addr, len, &mut self.hint) {
             Some((ptr, n)) if n == len && n > 0 => {
                 self.list[0] = Piece { ptr, len: desc.len };
-                (self.readable, self.len) = (usize::from(desc.flags & WRITE == 0), 1);
+                self.readable = usize::from(desc.flags & WRITE == 0);
+                self.len = 1;
                 Ok(())
             }
             _ => self.add_pieces(memory, desc),
@@ -211,7 +214,8 @@ impl Pieces {
     /// Adds a buffer that a descriptor names.
     #[inline]
     fn add(&mut self, memory: &GuestMemory, desc: Desc) -> Result<(), DriverViolation> {
-        let (mut at, mut left) = (desc.addr, u64::from(desc.len));
+        let mut at = desc.addr;
+        let mut left = u64::from(desc.len);
         let writes = desc.flags & WRITE != 0;
         if !writes && self.len > self.readable {
             return Err(DriverViolation::Order);
@@ -451,7 +455,8 @@ mod tests {
     #[test]
     fn together_as_one_by_one() {
         for packed in [false, true] {
-            let (mut one, mut all) = (ring(packed), ring(packed));
+            let mut one = ring(packed);
+            let mut all = ring(packed);
             for round in 0..60u16 {
                 let chain = |k: u16| (Chain { id: (round + k) % SIZE, count: 1 + k % 2 }, u32::from(round * k % 3));
                 let chains: Vec<_> = (0..round % 5).map(chain).collect();
@@ -471,7 +476,8 @@ mod tests {
     /// A split queue of that size whose memory is 64 pages in as many regions, then nothing.
     fn large(size: u16) -> (Queue, GuestMemory, OwnedFd) {
         let file = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
-        let (page, rings) = (0x1000u64, 0x20_0000u64);
+        let page = 0x1000u64;
+        let rings = 0x20_0000u64;
         ftruncate(&file, rings + 64 * page).unwrap();
         let region = |guest, size, offset| RegionSpec { guest, size, user: guest, offset };
         let mut table = vec![(region(0, rings, 0), file.try_clone().unwrap())];

@@ -51,7 +51,8 @@ impl Packed {
         let driver_event = memory.user(at.avail, 4, 4)?;
         let device_event = memory.user(at.used, 4, 4)?;
         // Bits 0–14 index, bit 15 wrap counter, of the next to take; the same above for the next to give back.
-        let (next, done) = (RingIndex::of(base as u16), RingIndex::of((base >> 16) as u16));
+        let next = RingIndex::of(base as u16);
+        let done = RingIndex::of((base >> 16) as u16);
         // A transport that knows only one half passes 0 for the other.
         let done = if base >> 16 == 0 { next } else { done };
         if next.at >= size || done.at >= size {
@@ -87,7 +88,8 @@ impl Packed {
 
     #[inline]
     fn is_available(&self, flags: u16) -> bool {
-        let (avail, used) = (flags & AVAIL != 0, flags & USED != 0);
+        let avail = flags & AVAIL != 0;
+        let used = flags & USED != 0;
         avail == self.next.wrap && used != self.next.wrap
     }
 
@@ -287,7 +289,9 @@ impl Packed {
 
     /// Resumes at `index`, with nothing in flight.
     pub fn resume(&mut self, index: RingIndex) {
-        (self.next, self.done, self.shown) = (index, index, index);
+        self.next = index;
+        self.done = index;
+        self.shown = index;
     }
 }
 

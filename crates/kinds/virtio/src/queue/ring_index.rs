@@ -87,7 +87,8 @@ mod tests {
                 }
             }
         }
-        let (a, b) = (RingIndex { at: 0, wrap: true }, RingIndex { at: 1, wrap: true });
+        let a = RingIndex { at: 0, wrap: true };
+        let b = RingIndex { at: 1, wrap: true };
         assert!(!b.is_wanted(DISABLE << 16, a, size, true) && b.is_wanted(ENABLE << 16, a, size, true));
     }
 }

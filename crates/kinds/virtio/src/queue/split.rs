@@ -299,7 +299,8 @@ impl Split {
 
     /// Resumes after the entries shown as used, with nothing in flight.
     pub fn resume(&mut self) {
-        (self.next, self.seen) = (self.done, self.done);
+        self.next = self.done;
+        self.seen = self.done;
     }
 
     /// See [`super::Queue::device_area`].

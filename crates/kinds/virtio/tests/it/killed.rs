@@ -37,7 +37,8 @@ impl Rig {
         let memory = GuestMemory::new(vec![(ram.spec(), ram.file().unwrap())]).unwrap();
         let base = if packed { 0x8000_8000 } else { 0 };
         let device = Queue::new(&memory, SIZE, at, base, queue).unwrap();
-        let (file, driver) = (ram.file().unwrap(), DriverQueue::new(&queue_ram, features));
+        let file = ram.file().unwrap();
+        let driver = DriverQueue::new(&queue_ram, features);
         Rig { features, ram, file, memory, at, device, queue_ram, driver }
     }
 
@@ -72,7 +73,8 @@ fn until() -> impl Strategy<Value = Until> {
 
 /// The device fills the next buffers with numbers, while it has any, and gives them back.
 fn device_sends(rig: &mut Rig, count: usize, number: &mut u32) {
-    let (mut pieces, mut chains) = (Pieces::default(), Vec::new());
+    let mut pieces = Pieces::default();
+    let mut chains = Vec::new();
     while chains.len() < count
         && let Some(chain) = rig.device.next(&rig.memory, &mut pieces).unwrap()
     {
@@ -140,11 +142,14 @@ fn driver_sends(rig: &mut Rig, counts: &[usize], enough: usize, until: Until, fi
 
 /// The device takes frames, and gives their buffers back. Returns the number and the buffer count of each.
 fn device_takes(rig: &mut Rig, most: usize) -> Vec<(u32, usize)> {
-    let (mut pieces, mut frames, mut chains) = (Pieces::default(), Vec::new(), Vec::new());
+    let mut pieces = Pieces::default();
+    let mut frames = Vec::new();
+    let mut chains = Vec::new();
     while frames.len() < most
         && let Some(chain) = rig.device.next(&rig.memory, &mut pieces).unwrap()
     {
-        let (mut bytes, at) = ([0; 4], rig.offset(pieces.readable()[0]));
+        let mut bytes = [0; 4];
+        let at = rig.offset(pieces.readable()[0]);
         assert_eq!(rustix::io::pread(&rig.file, &mut bytes, at), Ok(4));
         frames.push((u32::from_le_bytes(bytes), pieces.readable().len()));
         chains.push((chain, 0));
@@ -168,7 +173,8 @@ proptest! {
         let mut rig = Rig::new(packed, in_order, event_idx);
         rig.driver.post_free(&rig.queue_ram, BUF);
         rig.driver.publish();
-        let (mut sent, mut next) = (0, 0);
+        let mut sent = 0;
+        let mut next = 0;
         for (count, most, until) in steps {
             device_sends(&mut rig, count, &mut sent);
             let numbers = driver_takes(&mut rig, most, until);
@@ -190,7 +196,8 @@ proptest! {
         steps in prop::collection::vec((prop::collection::vec(1..4usize, 0..6), 1..=8usize, 0..6usize, until()), 1..60),
     ) {
         let mut rig = Rig::new(packed, in_order, event_idx);
-        let (mut expected, mut first) = (VecDeque::new(), 0);
+        let mut expected = VecDeque::new();
+        let mut first = 0;
         for (counts, enough, most, until) in steps {
             let sent = driver_sends(&mut rig, &counts, enough, until, first);
             expected.extend((first..first + sent).zip(counts));
@@ -253,7 +260,8 @@ fn round_and_round() {
         let mut rig = Rig::new(packed, in_order, true);
         rig.driver.post_free(&rig.queue_ram, BUF);
         rig.driver.publish();
-        let (mut sent, mut next) = (0, 0);
+        let mut sent = 0;
+        let mut next = 0;
         for round in 0..40_000 {
             device_sends(&mut rig, 5, &mut sent);
             let until = [Until::End, Until::Shown, Until::Noted, Until::Taken][round % 4];

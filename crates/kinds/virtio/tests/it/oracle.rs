@@ -126,7 +126,8 @@ proptest! {
     /// Objective: buffers that we give back read the same as those of the other implementation.
     #[test]
     fn same_used_ring(used in prop::collection::vec((0..8u16, 0..2000u32), 1..40)) {
-        let (one, two) = (file(), file());
+        let one = file();
+        let two = file();
         let ours = GuestMemory::new(vec![(RegionSpec { guest: 0, size: SIZE, user: USER, offset: 0 }, one.try_clone().unwrap())]).unwrap();
         let at = Addresses { desc: USER + TABLE, avail: USER + AVAIL, used: USER + USED };
         let mut queue = OurQueue::new(&ours, QUEUE, at, 0, QueueFeatures::default()).unwrap();

@@ -48,9 +48,12 @@ pub fn take(socket: &impl AsFd, quote: &mut [u8]) -> Option<(PathError, usize)> 
     let mut part = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: quote.len() };
     // SAFETY: all zeros are a valid value: null pointers and numbers.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
-    (header.msg_control, header.msg_controllen) = ((&raw mut control).cast(), CONTROL as _);
-    let (fd, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT);
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = (&raw mut control).cast();
+    header.msg_controllen = CONTROL as _;
+    let fd = socket.as_fd().as_raw_fd();
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
     // SAFETY: the header points to `part` and `control`, and `part` to `quote`: all are borrowed exclusively and have
     // the given lengths.
     let got = unsafe { libc::recvmsg(fd, &raw mut header, flags) };
@@ -67,7 +70,8 @@ fn parse(control: &[u8]) -> Option<PathError> {
         (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
     );
     let &[origin, kind, code, _] = control.get(HEADER + 4..)?.first_chunk()?;
-    let (errno, info) = (int(HEADER)?.cast_signed(), int(HEADER + 8)?);
+    let errno = int(HEADER)?.cast_signed();
+    let info = int(HEADER + 8)?;
     let from = address(control.get(HEADER + 16..)?);
     is_error.then(|| PathError { cause: cause(errno, [origin, kind, code], info), from })
 }
@@ -130,7 +134,8 @@ mod tests {
     fn causes() {
         let v4 = [2, 0, 0, 0, 10, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0];
         let v6 = [&[10, 0, 0, 0, 0, 0, 0, 0, 0xfd, 9][..], &[0; 13], &[1], &[0; 4]].concat();
-        let (by4, by6) = (Some("10.0.0.9".parse().unwrap()), Some("fd09::1".parse().unwrap()));
+        let by4 = Some("10.0.0.9".parse().unwrap());
+        let by6 = Some("fd09::1".parse().unwrap());
         let four = |kind, code| parse(&control(0, libc::IP_RECVERR, [2, kind, code], 111, 1400, &v4)).unwrap();
         let six = |kind, code| parse(&control(41, libc::IPV6_RECVERR, [3, kind, code], 111, 1400, &v6)).unwrap();
         assert_eq!(four(3, 4), PathError { cause: Cause::TooBig(1400), from: by4 });

@@ -145,7 +145,8 @@ pub fn check(asker: &Asker, vtep: IpAddr) -> Result<Report, CheckError> {
     (report.round_trip, report.failure) = reach(&mut probe, asker).map_err(failed)?;
     if let (Some(round_trip), None, Some(known)) = (report.round_trip, report.failure, report.known_mtu) {
         let (mtu, failure) = fits(&mut probe, asker, known, round_trip).map_err(failed)?;
-        (report.path_mtu, report.failure) = (mtu, failure);
+        report.path_mtu = mtu;
+        report.failure = failure;
     }
     Ok(report)
 }

@@ -103,7 +103,8 @@ impl Probe {
     /// Sends a VXLAN header without a frame, and a short echo request. Returns the round trip, and the network's error.
     pub fn reach(&mut self, timeout: Duration) -> io::Result<(Option<Duration>, Option<PathError>)> {
         let begin = Instant::now();
-        let (mut until, mut round_trip) = (begin + timeout, None);
+        let mut until = begin + timeout;
+        let mut round_trip = None;
         for sent in [self.send_header(), self.send_echo(self.least())] {
             if let Err(errno) = sent {
                 return refused(errno).map(|error| (None, Some(error)));

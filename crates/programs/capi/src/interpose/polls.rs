@@ -224,7 +224,8 @@ pub unsafe extern "C" fn select(
     // SAFETY: the program's. Linux stores the remaining time there.
     if let (Some(t), Some(limit)) = (unsafe { timeout.as_mut() }, limit) {
         let left = limit.saturating_sub(start.elapsed());
-        (t.tv_sec, t.tv_usec) = (left.as_secs() as i64, left.subsec_micros().into());
+        t.tv_sec = left.as_secs() as i64;
+        t.tv_usec = left.subsec_micros().into();
     }
     ready
 }

@@ -47,8 +47,10 @@ pub unsafe extern "C" fn nmport_extmem(d: *mut PortDesc, base: *mut c_void, size
 
 /// netmap's numbers for a private region, and buffers for the rest of the memory.
 fn defaults(size: u64) -> NmreqPoolsInfo {
-    let (ifs, if_size) = (2u32, 1024u32);
-    let (rings, ring_size) = (4u32, 5 * 4096u32);
+    let ifs = 2u32;
+    let if_size = 1024u32;
+    let rings = 4u32;
+    let ring_size = 5 * 4096u32;
     let fixed = u64::from(ifs * if_size + rings * ring_size) + 4096;
     let bufs = size.saturating_sub(fixed) / u64::from(DEFAULT_BUF_SIZE);
     NmreqPoolsInfo {

@@ -72,7 +72,8 @@ unsafe fn map(d: *mut PortDesc) -> Result<*mut MemDesc, Errno> {
 pub unsafe fn release(d: *mut PortDesc) {
     // SAFETY: the caller's; the list is changed under its lock.
     unsafe {
-        let (ctx, m) = ((*d).ctx, (*d).mem);
+        let ctx = (*d).ctx;
+        let m = (*d).mem;
         nmctx_lock(ctx);
         (*m).refcount -= 1;
         if (*m).refcount <= 0 {

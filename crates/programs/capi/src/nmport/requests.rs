@@ -99,7 +99,9 @@ pub unsafe extern "C" fn nmreq_register_decode(
             Ok(parsed) => {
                 let from = parsed.to_register();
                 let r = &mut *reg;
-                (r.nr_mode, r.nr_ringid, r.nr_flags) = (from.nr_mode, from.nr_ringid, from.nr_flags);
+                r.nr_mode = from.nr_mode;
+                r.nr_ringid = from.nr_ringid;
+                r.nr_flags = from.nr_flags;
                 if part.contains('@') {
                     r.nr_mem_id = from.nr_mem_id;
                 }

@@ -84,7 +84,8 @@ pub unsafe extern "C" fn nmport_undo_mmap(d: *mut PortDesc) {
 pub unsafe extern "C" fn nmport_inject(d: *mut PortDesc, buf: *const c_void, size: size_t) -> c_int {
     // SAFETY: the caller's; rings and buffers are where netmap's rules say, in a region of the program's own.
     unsafe {
-        let (first, last) = ((*d).first_tx_ring, (*d).last_tx_ring);
+        let first = (*d).first_tx_ring;
+        let last = (*d).last_tx_ring;
         let count = u32::from(last) + 1 - u32::from(first).min(u32::from(last) + 1);
         for k in 0..count {
             let index = first + ((u32::from((*d).cur_tx_ring - first) + k) % count) as u16;
@@ -103,8 +104,10 @@ pub unsafe extern "C" fn nmport_inject(d: *mut PortDesc, buf: *const c_void, siz
 unsafe fn put(ring: *mut NetmapRing, buf: *const u8, size: usize) -> bool {
     // SAFETY: the caller's.
     unsafe {
-        let (slots, buf_size) = ((*ring).num_slots, (*ring).nr_buf_size as usize);
-        let (tail, mut i) = ((&raw const (*ring).tail).read_volatile(), (*ring).head);
+        let slots = (*ring).num_slots;
+        let buf_size = (*ring).nr_buf_size as usize;
+        let tail = (&raw const (*ring).tail).read_volatile();
+        let mut i = (*ring).head;
         let mut done = 0;
         loop {
             if i == tail {

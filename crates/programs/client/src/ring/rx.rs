@@ -114,7 +114,8 @@ impl RxRing {
 
     /// Receives the next whole frame, at most `into.len()` bytes of it. `None` without a frame.
     pub fn recv(&mut self, into: &mut [u8]) -> Option<usize> {
-        let (mut used, mut slots) = (0, 0);
+        let mut used = 0;
+        let mut slots = 0;
         loop {
             if slots == self.space() {
                 return None;

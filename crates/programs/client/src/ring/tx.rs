@@ -166,7 +166,8 @@ impl TxRing {
 
     /// Length in bytes of the longest frame that the ring takes.
     pub fn longest(&self) -> usize {
-        let (slots, size) = (self.num_slots() - 1, self.mem().room(0));
+        let slots = self.num_slots() - 1;
+        let size = self.mem().room(0);
         let bytes = match &self.kind {
             TxKind::Nic(n) => n.through.longest(),
             _ => slots.min(NETMAP_MAX_FRAGS as u32).saturating_mul(size),

@@ -202,7 +202,8 @@ impl<'a> Recorder<'a> {
     }
 
     fn append(&mut self, seen: &Seen<'_>, kept: &[u8]) {
-        let (before, len) = (self.encoder.bytes().len(), seen.frame.len());
+        let before = self.encoder.bytes().len();
+        let len = seen.frame.len();
         self.encoder.frame(seen.port as u32, seen.time, kept, len as u32, Some(seen.direction));
         self.current.bytes += (self.encoder.bytes().len() - before) as u64;
         self.current.packets += 1;
@@ -248,7 +249,8 @@ impl<'a> Recorder<'a> {
         let written = self.current.sink.write(self.encoder.bytes(), self.stop);
         self.encoder.clear();
         for count in &mut self.counts {
-            let (frames, bytes) = (std::mem::take(&mut count.pending), std::mem::take(&mut count.pending_bytes));
+            let frames = std::mem::take(&mut count.pending);
+            let bytes = std::mem::take(&mut count.pending_bytes);
             if written.is_ok() {
                 count.written += frames;
                 count.bytes += bytes;

@@ -86,7 +86,8 @@ pub(super) fn between(
     moved: &mut [Moved],
     mut edit: impl FnMut(&RingMem, u32),
 ) -> bool {
-    let ((a_tx, a_rx), (b_tx, b_rx)) = (a.rings(), b.rings());
+    let (a_tx, a_rx) = a.rings();
+    let (b_tx, b_rx) = b.rings();
     let forth = rings(a_rx, b_tx, burst, swap, &mut edit);
     let back = rings(b_rx, a_tx, burst, swap, &mut edit);
     for (sum, new) in moved.iter_mut().zip([forth, back]) {

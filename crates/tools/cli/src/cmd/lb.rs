@@ -172,7 +172,8 @@ impl Spreader {
 
     /// Distributes up to a burst. Returns the number of finished slots.
     fn spread(&mut self, rx: &RxRing, moved: &mut [Moved]) -> u32 {
-        let (mut at, mut frames) = (0, 0);
+        let mut at = 0;
+        let mut frames = 0;
         while frames < self.burst
             && let Some((slots, bytes)) = frame_at(rx, at)
         {
@@ -186,7 +187,8 @@ impl Spreader {
             if let Some(sum) = moved.get_mut(lane) {
                 *sum = Moved { frames: sum.frames + 1, bytes: sum.bytes + bytes };
             }
-            (at, frames) = (at + slots, frames + 1);
+            at = at + slots;
+            frames = frames + 1;
         }
         at
     }

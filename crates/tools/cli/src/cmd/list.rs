@@ -61,7 +61,8 @@ struct PortSums {
 
 impl From<PortDetails> for PortSums {
     fn from(port: PortDetails) -> PortSums {
-        let (sent, got) = (port.sent(), port.got());
+        let sent = port.sent();
+        let got = port.got();
         PortSums {
             in_frames: sent.frames,
             in_bytes: sent.bytes,
@@ -167,7 +168,8 @@ fn evicted(evicted: &[Evicted]) -> String {
         ("REASON", Align::Left),
     ];
     let row = |one: &Evicted| {
-        let (uid, pid) = (one.owner.uid.to_string(), one.owner.pid.to_string());
+        let uid = one.owner.uid.to_string();
+        let pid = one.owner.pid.to_string();
         [one.port.clone(), uid, pid, one.age_seconds.to_string(), one.reason.clone()]
     };
     grid::render(heads, evicted.iter().map(row))

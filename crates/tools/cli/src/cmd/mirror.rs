@@ -85,7 +85,8 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let mut sources = Sources::open(&names, ctx)?;
     let conditions: Vec<_> =
         args.seconds.map(Condition::Duration).into_iter().chain(args.count.map(Condition::Packets)).collect();
-    let (start, ended) = (Instant::now(), mirror(&mut sources, &mut tunnel, &filter, &Limits::of(&conditions)));
+    let start = Instant::now();
+    let ended = mirror(&mut sources, &mut tunnel, &filter, &Limits::of(&conditions));
     sources.ask();
     let dropped = (0..names.len()).map(|port| sources.lost(port)).sum();
     report(args, tunnel.totals(), dropped, start.elapsed())?;
@@ -107,7 +108,8 @@ fn monitor(name: &str) -> Result<String, CliError> {
 }
 
 fn mirror(sources: &mut Sources, tunnel: &mut Tunnel, filter: &Filter, limits: &Limits) -> Result<(), CliError> {
-    let (start, stop) = (Instant::now(), crate::signals::stop_pipe()?);
+    let start = Instant::now();
+    let stop = crate::signals::stop_pipe()?;
     // A script that waits for this line may continue.
     netvale_control::note!("mirroring from now on");
     while let Some(left) = limits.left(start) {

@@ -70,7 +70,9 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     run::wait_link(args.wait_link, &stop);
     let mut replay =
         Replay { args, port: &mut port, stop: &stop, start: Instant::now(), sum: Sum::default(), unsynced: 0 };
-    let (mut pacer, mut passes, progress) = (Pacer::new(pace(args)), 0, Progress::spinner());
+    let mut pacer = Pacer::new(pace(args));
+    let mut passes = 0;
+    let progress = Progress::spinner();
     let ended = loop {
         let passed = replay.pass(reader, &mut pacer, &progress);
         passes += 1;
@@ -83,7 +85,8 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     };
     drop(progress);
     replay.flush();
-    let (sum, seconds) = (replay.sum, replay.start.elapsed().as_secs_f64());
+    let sum = replay.sum;
+    let seconds = replay.start.elapsed().as_secs_f64();
     report(args, sum, seconds)?;
     ended.map(|()| ExitCode::SUCCESS)
 }

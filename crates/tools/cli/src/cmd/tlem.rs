@@ -77,12 +77,15 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         ports.iter_mut().for_each(run::describe);
     }
     let stop = crate::signals::stop_flag()?;
-    let (pace, begun) = (Pace { poll_always: false, ..args.usual.pace(&stop) }, Instant::now());
+    let pace = Pace { poll_always: false, ..args.usual.pace(&stop) };
+    let begun = Instant::now();
     let names = [format!("{a} -> {b}"), format!("{b} -> {a}")];
     run::forward(&pace, &names, &mut ports, |ports, moved| {
         let [a, b] = ports else { return false };
-        let ((a_tx, a_rx), (b_tx, b_rx)) = (a.rings(), b.rings());
-        let (ways, mut any) = ([(a_rx, b_tx), (b_rx, a_tx)], false);
+        let (a_tx, a_rx) = a.rings();
+        let (b_tx, b_rx) = b.rings();
+        let ways = [(a_rx, b_tx), (b_rx, a_tx)];
+        let mut any = false;
         for ((link, (rx, tx)), sum) in links.iter_mut().zip(ways).zip(moved) {
             let new = round(link, rx, tx, args.burst, begun);
             *sum = Moved { frames: sum.frames + new.frames, bytes: sum.bytes + new.bytes };

@@ -94,7 +94,8 @@ fn successor(args: &Args, ctx: &Ctx, pid: u32) -> io::Result<Command> {
     for variable in std::fs::read(proc.join("environ")).map(words).into_iter().flatten() {
         let bytes = variable.into_vec();
         let Some(at) = bytes.iter().position(|&b| b == b'=') else { continue };
-        let (name, value) = (OsString::from_vec(bytes[..at].to_vec()), OsString::from_vec(bytes[at + 1..].to_vec()));
+        let name = OsString::from_vec(bytes[..at].to_vec());
+        let value = OsString::from_vec(bytes[at + 1..].to_vec());
         if VARIABLES.iter().any(|known| name == *known) {
             command.env(name, value);
         }

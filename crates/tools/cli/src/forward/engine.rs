@@ -19,10 +19,12 @@ impl<T: FnMut(&RingMem, u32)> Edit for T {}
 
 /// Slots and bytes of the frame `at` slots after the head; `None` if its last slot is still missing.
 pub fn frame_at(rx: &RxRing, at: u32) -> Option<(u32, u64)> {
-    let (mut slots, mut bytes) = (0, 0);
+    let mut slots = 0;
+    let mut bytes = 0;
     while at + slots < rx.space() {
         let slot = rx.slot(rx.at(at + slots));
-        (slots, bytes) = (slots + 1, bytes + u64::from(slot.len));
+        slots = slots + 1;
+        bytes = bytes + u64::from(slot.len);
         if slot.flags & NS_MOREFRAG == 0 {
             return Some((slots, bytes));
         }
@@ -42,7 +44,8 @@ pub fn move_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, swap: bool, mut 
         return recut_frames(rx, tx, most, edit);
     }
     let zero_copy = swap && rx.mem().shares_buffers_with(tx.mem());
-    let (mut moved, mut slots) = (Moved::default(), 0);
+    let mut moved = Moved::default();
+    let mut slots = 0;
     while moved.frames < u64::from(most)
         && let Some((n, bytes)) = frame_at(rx, slots)
         && slots + n <= tx.space()
@@ -129,7 +132,9 @@ mod tests {
             let (mut a, mut a_far) = Port::pipe_pair(32, sizes.0 * 64).unwrap();
             let (mut b_far, mut b) = Port::pipe_pair(32, sizes.1 * 64).unwrap();
             let frames: Vec<Vec<u8>> = lens.iter().enumerate().map(|(i, &n)| vec![i as u8; n]).collect();
-            let (mut next, mut got, mut buf) = (0, Vec::new(), vec![0; 1000]);
+            let mut next = 0;
+            let mut got = Vec::new();
+            let mut buf = vec![0; 1000];
             for _ in 0..10_000 {
                 while next < frames.len() && a.tx()[0].send(&frames[next]) { next += 1; }
                 a.sync();
@@ -150,9 +155,11 @@ mod tests {
         fn swapping_keeps_every_buffer(counts in proptest::collection::vec((1u32..20, 1u32..30), 1..30)) {
             // One end's own rx and tx rings are in one region.
             let (mut a, mut b) = Port::pipe_pair(16, 128).unwrap();
-            let (mut sent, mut back) = (0u32, 0u32);
+            let mut sent = 0u32;
+            let mut back = 0u32;
             let before = {
-                let (a_tx, b_tx) = (a.tx()[0].mem().clone(), b.tx()[0].mem().clone());
+                let a_tx = a.tx()[0].mem().clone();
+                let b_tx = b.tx()[0].mem().clone();
                 all_buffers(&[&a_tx, a.rx()[0].mem(), &b_tx, b.rx()[0].mem()])
             };
             for (n, most) in counts {
@@ -172,7 +179,8 @@ mod tests {
                 }
                 a.sync();
             }
-            let (a_tx, b_tx) = (a.tx()[0].mem().clone(), b.tx()[0].mem().clone());
+            let a_tx = a.tx()[0].mem().clone();
+            let b_tx = b.tx()[0].mem().clone();
             prop_assert_eq!(all_buffers(&[&a_tx, a.rx()[0].mem(), &b_tx, b.rx()[0].mem()]), before);
             prop_assert!(back > 0);
         }

@@ -58,7 +58,8 @@ impl Usual {
     /// The settings from these options, with sleeping and without a count. Pins the thread.
     pub fn pace<'a>(&self, stop: &'a AtomicBool) -> Pace<'a> {
         self.affinity.into_iter().for_each(pin);
-        let (limit, report) = (self.seconds.map(Duration::from_secs_f64), Duration::from_millis(self.report_ms.into()));
+        let limit = self.seconds.map(Duration::from_secs_f64);
+        let report = Duration::from_millis(self.report_ms.into());
         Pace { poll_always: false, limit, count: 0, report, json: self.json, stop }
     }
 }
@@ -112,7 +113,9 @@ pub fn forward(
     mut round: impl FnMut(&mut [Port], &mut [Moved]) -> bool,
 ) -> Result<(), CliError> {
     let mut moved = vec![Moved::default(); names.len()];
-    let (start, mut seen, mut last) = (Instant::now(), moved.clone(), Instant::now());
+    let start = Instant::now();
+    let mut seen = moved.clone();
+    let mut last = Instant::now();
     let mut spin = Spin::new(SPIN);
     let mut looks = 0u32;
     let ended = loop {
@@ -136,7 +139,8 @@ pub fn forward(
                 .map(|(m, s)| Moved { frames: m.frames - s.frames, bytes: m.bytes - s.bytes })
                 .collect();
             lines("rate", names, &since, now.duration_since(last)).print(pace.json)?;
-            (last, seen) = (now, moved.clone());
+            last = now;
+            seen = moved.clone();
         }
         if let Some(gone) = ports.iter().find(|p| p.connection().is_some_and(is_closed)) {
             break Err(CliError::failed(
@@ -224,7 +228,8 @@ pub fn drain(ring: &mut netvale::TxRing) -> u32 {
 pub fn describe(port: &mut Port) {
     let (tx, rx) = port.rings();
     let slots = tx.first().map_or(0, netvale::TxRing::num_slots);
-    let (tx, rx) = (tx.len(), rx.len());
+    let tx = tx.len();
+    let rx = rx.len();
     let info = port.info();
     netvale_control::note!(
         "{}: {tx} tx and {rx} rx rings of {slots} slots, {} bytes of virtio-net header",

@@ -148,9 +148,11 @@ mod tests {
         #[test]
         fn in_time(lens in proptest::collection::vec(1usize..400, 1..200)) {
             let mut link = UnderWay::new(&"delay 5us bytes 1kb".parse().unwrap(), 1);
-            let (mut expected, mut got) = (Vec::new(), Vec::new());
+            let mut expected = Vec::new();
+            let mut got = Vec::new();
             for (n, &len) in lens.iter().enumerate() {
-                let (now, full) = (n as u64 * 1000, link.full);
+                let now = n as u64 * 1000;
+                let full = link.full;
                 got.extend(send_all(&mut link, now));
                 link.put(now, len, |bytes| bytes.fill(n as u8));
                 if link.full == full {

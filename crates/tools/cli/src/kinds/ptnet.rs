@@ -7,7 +7,8 @@ use crate::CliError;
 
 /// Arguments for a machine.
 pub(super) fn arguments(p: &PtnetInfo, machine: Machine<'_>) -> Result<Printed, CliError> {
-    let (path, vectors) = (&p.path, p.vectors);
+    let path = &p.path;
+    let vectors = p.vectors;
     if let Some(second) = &p.memory {
         let other = "omit --vfio-user where the port is attached";
         return vfio_user::arguments(&[second, path], machine, other);

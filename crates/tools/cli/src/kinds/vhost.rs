@@ -16,7 +16,9 @@ pub(super) fn arguments(v: &VhostInfo, machine: Machine<'_>) -> Printed {
         Vmm::Qemu => Printed { text: qemu(v, memory, installed), notes: note("vectors=0 says that it has none") },
         Vmm::CloudHypervisor => {
             let mode = if v.client { ",vhost_mode=server" } else { "" };
-            let (path, mac, queues) = (&v.path, v.mac, 2 * v.pairs);
+            let path = &v.path;
+            let mac = v.mac;
+            let queues = 2 * v.pairs;
             let net = format!("vhost_user=true,socket={path}{mode},mac={mac},num_queues={queues},queue_size=1024");
             format!("--memory size={memory},shared=on --net {net}").into()
         }
@@ -29,7 +31,9 @@ pub(super) fn arguments(v: &VhostInfo, machine: Machine<'_>) -> Printed {
 }
 
 fn qemu(v: &VhostInfo, memory: &str, installed: Installed) -> String {
-    let (path, mac, pairs) = (&v.path, v.mac, v.pairs);
+    let path = &v.path;
+    let mac = v.mac;
+    let pairs = v.pairs;
     let meet = if v.client { ",server=on,wait=off" } else { installed.reconnect() };
     let queues = if pairs > 1 { format!(",queues={pairs}") } else { String::new() };
     let mq = if pairs > 1 { ",mq=on" } else { "" };
@@ -52,7 +56,9 @@ fn qemu(v: &VhostInfo, memory: &str, installed: Installed) -> String {
 const ORDINARY_MTU: u32 = 1500;
 
 fn libvirt(v: &VhostInfo, memory: &str) -> String {
-    let (path, mac, pairs) = (&v.path, v.mac, v.pairs);
+    let path = &v.path;
+    let mac = v.mac;
+    let pairs = v.pairs;
     // libvirt sets the MTU of the host's interface, which this kind lacks, and fails; the guest sets its own.
     let mtu = if v.mtu == ORDINARY_MTU {
         String::new()

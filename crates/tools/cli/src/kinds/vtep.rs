@@ -136,7 +136,8 @@ mod tests {
     #[test]
     fn changes() {
         let which = |mac| Which { port: "vale0:v".into(), vtep: [10, 0, 0, 2].into(), mac };
-        let (ip, mac) = (IpAddr::from([10, 0, 0, 2]), Mac([2, 0, 0, 0, 0, 9]));
+        let ip = IpAddr::from([10, 0, 0, 2]);
+        let mac = Mac([2, 0, 0, 0, 0, 9]);
         assert_eq!(change(&which(None), true).flood.add, [ip]);
         assert_eq!(change(&which(None), false).flood.remove, [ip]);
         let added = change(&which(Some(mac)), true);

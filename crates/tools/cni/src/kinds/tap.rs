@@ -25,7 +25,8 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub fn attach(config: &Config, container: &Container, port: &str, namespace: &Namespace) -> Result<(), CniError> {
     let daemon = Bringing::connect(&config.daemon_dir())?;
     let mac = config.mac(container.mac).map(|mac| mac.0);
-    let (queues, mtu) = (config.queues, config.asked_mtu());
+    let queues = config.queues;
+    let mtu = config.asked_mtu();
     let options = TapOptions { name: container.ifname.clone(), queues, mtu, mac, ..TapOptions::default() };
     let tap = make_tap(namespace, &options)?;
     let options = PortOptions {

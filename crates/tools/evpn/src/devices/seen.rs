@@ -34,18 +34,25 @@ impl Device {
     #[must_use]
     pub fn read(message: &RouteNetlinkMessage) -> Option<Device> {
         let RouteNetlinkMessage::NewLink(message) = message else { return None };
-        let (mut name, mut kind, mut controller) = (None, Kind::Other, None);
-        let (mut is_marked, mut is_open) = (false, false);
+        let mut name = None;
+        let mut kind = Kind::Other;
+        let mut controller = None;
+        let mut is_marked = false;
+        let mut is_open = false;
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(text) => name = Some(text.clone()),
                 LinkAttribute::IfAlias(text) => is_marked = text == MARK,
                 LinkAttribute::Controller(index) => controller = Some(*index),
-                LinkAttribute::LinkInfo(info) => (kind, is_open) = (kind_of(info), is_open_port(info)),
+                LinkAttribute::LinkInfo(info) => {
+                    kind = kind_of(info);
+                    is_open = is_open_port(info);
+                }
                 _ => {}
             }
         }
-        let (index, is_up) = (message.header.index, message.header.flags.contains(LinkFlags::Up));
+        let index = message.header.index;
+        let is_up = message.header.flags.contains(LinkFlags::Up);
         Some(Device { index, name: name?, kind, controller, is_up, is_open, is_marked })
     }
 }

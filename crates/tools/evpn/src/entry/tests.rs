@@ -27,7 +27,8 @@ fn message(kind: u16, family: u8, device: u32, state: u16, flags: u8, attributes
 }
 
 fn all(bytes: &[u8]) -> Vec<Option<Seen>> {
-    let (mut messages, mut found) = (Messages(bytes), Vec::new());
+    let mut messages = Messages(bytes);
+    let mut found = Vec::new();
     while let Ok(Some(message)) = messages.next() {
         if let NetlinkPayload::InnerMessage(inner) = message.payload {
             found.push(seen(&inner));
@@ -48,8 +49,10 @@ const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 /// correctly.
 #[test]
 fn of_zebra() {
-    let (vtep, master) = ([10, 0, 0, 2], 7u32.to_ne_bytes());
-    let (address, zero): (Attribute<'_>, Attribute<'_>) = ((LLADDR, &MAC.0), (LLADDR, &[0; 6]));
+    let vtep = [10, 0, 0, 2];
+    let master = 7u32.to_ne_bytes();
+    let address: Attribute<'_> = (LLADDR, &MAC.0);
+    let zero: Attribute<'_> = (LLADDR, &[0; 6]);
     let mut bytes = message(NEW, BRIDGE, 5, 2, 0x10, &[address, (MASTER, &master)]);
     bytes.extend(message(NEW, BRIDGE, 5, 2, 0x12, &[address, (DST, &vtep)]));
     bytes.extend(message(NEW, BRIDGE, 5, 0x40, 0x42, &[address, (DST, &vtep)]));
@@ -58,7 +61,8 @@ fn of_zebra() {
     bytes.extend(message(NEW, 2, 7, 0x40, 0x90, &[(DST, &[192, 168, 0, 1]), address]));
     bytes.extend(message(NEW, 2, 7, 0x20, 0, &[(DST, &[192, 168, 0, 1])]));
     bytes.extend(message(GONE, BRIDGE, 5, 2, 0x12, &[address, (DST, &vtep)]));
-    let (vtep, ip) = (IpAddr::from(vtep), IpAddr::from([192, 168, 0, 1]));
+    let vtep = IpAddr::from(vtep);
+    let ip = IpAddr::from([192, 168, 0, 1]);
     let remote = |sticky| Entry::Remote { device: 5, mac: MAC, vtep, sticky };
     let expected = [
         Seen::Is(Entry::Bridge { device: 5, mac: MAC, sticky: false }),

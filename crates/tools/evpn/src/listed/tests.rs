@@ -78,7 +78,8 @@ fn kept_and_dropped() {
 /// contains it.
 #[test]
 fn moves_away_and_back() {
-    let (mut tables, mut listed) = (local(), listed(&[MAC]));
+    let mut tables = local();
+    let mut listed = listed(&[MAC]);
     make_remote(&mut tables, MAC);
     listed.note(Key::Address(MAC), &tables);
     listed.note(Key::Neighbor(ip()), &tables);
@@ -94,7 +95,8 @@ fn moves_away_and_back() {
 /// however often it is listed.
 #[test]
 fn ip_moves_away() {
-    let (mut tables, mut listed) = (local(), listed(&[MAC]));
+    let mut tables = local();
+    let mut listed = listed(&[MAC]);
     make_remote(&mut tables, OTHER);
     listed.note(Key::Neighbor(ip()), &tables);
     for _ in 0..3 {
@@ -112,7 +114,8 @@ fn ip_moves_away() {
 /// removed there and given back to the address listed with it; then nothing is left to do.
 #[test]
 fn left_with_another() {
-    let (mut tables, mut listed) = (local(), listed(&[MAC]));
+    let mut tables = local();
+    let mut listed = listed(&[MAC]);
     make_remote(&mut tables, OTHER);
     listed.note(Key::Neighbor(ip()), &tables);
     let mut tables = local();

@@ -44,7 +44,8 @@ fn notifications() {
         r#"{"jsonrpc":"2.0","id":ID,"result":{"generation":9,"addresses":[{"mac":"02:00:00:00:00:01","ips":["fe80::1"]}]}}"#,
     ]);
     let mut session = Session::connect(dir.path()).unwrap();
-    let (mac, ip) = (Mac([2, 0, 0, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+    let mac = Mac([2, 0, 0, 0, 0, 1]);
+    let ip = IpAddr::from([10, 0, 0, 2]);
     let changes = [Change::Flood(ip), Change::Address(mac, ip, true), Change::NoNeighbor(ip)];
     session.set("vale0:vx", true, &changes).unwrap();
     assert_eq!(session.changed().get("vale0:vx"), Some(&9));

@@ -46,7 +46,8 @@ pub fn serve(client: &Visitor, handler: &dyn Handler, limits: Limits) {
         Ok(None) => return,
         Err(status) => (Answer::only(status, ""), false),
     };
-    let (head, deadline) = (answer.head(), Instant::now() + limits.answer);
+    let head = answer.head();
+    let deadline = Instant::now() + limits.answer;
     client.now(Owed::ToTake);
     let sent = send_all(client, head.as_bytes(), deadline).and_then(|()| match answer.body {
         _ if without_body => Ok(()),
@@ -146,7 +147,8 @@ fn part(socket: impl AsFd, deadline: Instant) {
     if shutdown(&socket, Shutdown::Write).is_err() {
         return;
     }
-    let (mut bytes, mut rest) = ([0; 4096], MAX_REST);
+    let mut bytes = [0; 4096];
+    let mut rest = MAX_REST;
     while let Ok(len @ 1..) = take(&socket, &mut bytes, deadline) {
         rest = rest.saturating_sub(len);
         if rest == 0 {

@@ -92,7 +92,8 @@ impl Head {
 /// Decodes percent-encoded text (RFC 3986 section 2.1).
 fn decoded(text: &str) -> Option<String> {
     let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16).map(|digit| digit as u8);
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         if *first == b'%' {
             bytes.push(16 * digit(after.first())? + digit(after.get(1))?);

@@ -57,7 +57,8 @@ impl Samples<'_> {
             self.0.encode_descriptor(family.name, family.help, family.unit.as_ref(), family.of.encoded())?;
         for (labels, latency) in samples {
             let one = &mut encoder.encode_family(&labels)?;
-            let (sum, parts) = (seconds(latency.sum_ns), parts(latency));
+            let sum = seconds(latency.sum_ns);
+            let parts = parts(latency);
             let frames = parts.iter().map(|(_, frames)| frames).sum();
             one.encode_histogram::<NoLabelSet>(sum, frames, &parts, None)?;
         }

@@ -77,7 +77,8 @@ impl Agent {
 
     /// Sends samples while a daemon runs.
     fn run_once(&mut self, is_known_missing: &mut bool, is_to_stop: &dyn Fn() -> bool) -> Result<(), ClientError> {
-        let (dir, switches) = (self.options.run_dir.clone(), self.options.switches.clone());
+        let dir = self.options.run_dir.clone();
+        let switches = self.options.switches.clone();
         let mut sessions = Sessions::begin(dir, self.options.rates.clone(), switches)?;
         if std::mem::take(is_known_missing) {
             tracing::info!("the daemon answers again");
@@ -116,7 +117,11 @@ impl Agent {
         source.pool = source.pool.wrapping_add(one_of);
         let mut head = bytes(&frame.head);
         head.truncate(self.options.header);
-        let (sequence, pool, lost, len, rate) = (source.flows, source.pool, self.lost, frame.len, one_of);
+        let sequence = source.flows;
+        let pool = source.pool;
+        let lost = self.lost;
+        let len = frame.len;
+        let rate = one_of;
         self.sender.put(&FlowSample { sequence, port, rate, pool, lost, output, len, head: &head }.encode());
     }
 

@@ -40,7 +40,8 @@ impl Sender {
         let sockets = collectors.iter().map(connect).collect::<io::Result<Vec<_>>>()?;
         let own = || sockets.first().and_then(|socket| socket.local_addr().ok()).map(|address| address.ip());
         let agent = agent.or_else(own).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let (samples, began) = (Xdr::default(), Instant::now());
+        let samples = Xdr::default();
+        let began = Instant::now();
         Ok(Sender { sockets, agent, sub_agent, began, sequence: 0, samples, count: 0, since: None, unsent: 0 })
     }
 
@@ -75,7 +76,8 @@ impl Sender {
         let mut datagram = self.head();
         datagram.0.append(&mut self.samples.0);
         self.sequence = self.sequence.wrapping_add(1);
-        (self.count, self.since) = (0, None);
+        self.count = 0;
+        self.since = None;
         for socket in &self.sockets {
             // The collector or the network is down: the next datagram's sequence number shows the loss.
             self.unsent += u64::from(socket.send(&datagram.0).is_err());
@@ -125,7 +127,8 @@ mod tests {
     /// samples, the samples.
     #[test]
     fn to_all() {
-        let (one, two) = (collector(), collector());
+        let one = collector();
+        let two = collector();
         let mut sender = Sender::new(&[one.1, two.1], None, 3).unwrap();
         sender.put(&[0, 0, 0, 9]);
         sender.put(&[0, 0, 0, 8]);
@@ -134,7 +137,8 @@ mod tests {
         sender.flush();
         sender.flush();
         for (socket, _) in [one, two] {
-            let (first, second) = (received(&socket), received(&socket));
+            let first = received(&socket);
+            let second = received(&socket);
             assert_eq!(first[..5], [5, 1, 0x7f00_0001, 3, 1]);
             assert_eq!(first[6..], [2, 9, 8]);
             assert_eq!((second[4], &second[6..]), (2, &[1, 7][..]));

@@ -111,7 +111,8 @@ impl Sessions {
     /// # Errors
     /// The daemon does not answer.
     pub fn read(&mut self, mut take: impl FnMut(&TracedFrame, u32)) -> Result<u64, ClientError> {
-        let (mut lost, mut ended) = (0, Vec::new());
+        let mut lost = 0;
+        let mut ended = Vec::new();
         for (key, client) in &mut self.traces {
             loop {
                 let read = match client.trace_read() {

@@ -111,7 +111,8 @@ impl Token {
     /// Whether a text is this token. The time of the comparison does not reveal how much of it is right.
     #[must_use]
     pub fn is(&self, text: &str) -> bool {
-        let (own, other) = (self.0.as_bytes(), text.as_bytes());
+        let own = self.0.as_bytes();
+        let other = text.as_bytes();
         let differs = own.iter().zip(other).fold(0, |differs, (a, b)| std::hint::black_box(differs | (a ^ b)));
         own.len() == other.len() && differs == 0
     }

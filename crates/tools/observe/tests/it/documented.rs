@@ -19,7 +19,8 @@ fn page_is_the_table() {
     let row = |family: &'static Family| {
         let labels: Vec<_> = family.labels.iter().map(|label| format!("`{label}`")).collect();
         let unit = family.unit.as_ref().map(|unit| unit.as_str().to_owned()).unwrap_or_default();
-        let (labels, unit) = (or_none(labels.join(", ")), or_none(unit));
+        let labels = or_none(labels.join(", "));
+        let unit = or_none(unit);
         format!("| `{}` | {} | {labels} | {unit} | {} |", family.sample(), family.of.word(), family.help)
     };
     assert_eq!(rows, all().map(row).collect::<Vec<_>>());

@@ -39,8 +39,9 @@ fn daemon(dir: &Path, mut counting: Counting, requests: u64) -> JoinHandle<()> {
     let listener = UnixListener::bind(&path).expect("a socket");
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
-        let (mut connection, mut bytes, last) =
-            (Connection::default(), [0; 4096], counting.0.load(Ordering::SeqCst) + requests);
+        let mut connection = Connection::default();
+        let mut bytes = [0; 4096];
+        let last = counting.0.load(Ordering::SeqCst) + requests;
         while let Ok(len @ 1..) = stream.read(&mut bytes) {
             let output = connection.feed(&bytes[..len], &mut counting);
             stream.write_all(&output.bytes).expect("sent");

@@ -48,7 +48,8 @@ fn daemon(dir: &Path) {
         for stream in listener.incoming() {
             let mut stream: UnixStream = stream.expect("a client");
             std::thread::spawn(move || {
-                let (mut connection, mut bytes) = (Connection::default(), [0; 4096]);
+                let mut connection = Connection::default();
+                let mut bytes = [0; 4096];
                 while let Ok(len @ 1..) = stream.read(&mut bytes) {
                     stream.write_all(&connection.feed(&bytes[..len], &mut Played).bytes).expect("sent");
                 }

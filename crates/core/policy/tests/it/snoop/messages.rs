@@ -43,7 +43,8 @@ fn ethernet(dst: IpAddr, packet: &[u8]) -> Vec<u8> {
 
 /// An IPv4 frame around `message`, with its checksum filled in if it is IGMP or PIM.
 pub fn over_v4(src: &str, dst: &str, protocol: u8, mut message: Vec<u8>) -> Vec<u8> {
-    let (src, dst): (Ipv4Addr, Ipv4Addr) = (src.parse().unwrap(), dst.parse().unwrap());
+    let src: Ipv4Addr = src.parse().unwrap();
+    let dst: Ipv4Addr = dst.parse().unwrap();
     let sum = internet_checksum(&message).to_be_bytes();
     message[2..4].copy_from_slice(&sum);
     let mut header = Ipv4Header::new(message.len() as u16 + 4, 1, protocol.into(), src.octets(), dst.octets()).unwrap();
@@ -55,7 +56,8 @@ pub fn over_v4(src: &str, dst: &str, protocol: u8, mut message: Vec<u8>) -> Vec<
 
 /// An IPv6 frame around `message` of `protocol`, behind a router alert.
 pub fn over_v6(src: &str, dst: &str, protocol: u8, mut message: Vec<u8>) -> Vec<u8> {
-    let (src, dst): (Ipv6Addr, Ipv6Addr) = (src.parse().unwrap(), dst.parse().unwrap());
+    let src: Ipv6Addr = src.parse().unwrap();
+    let dst: Ipv6Addr = dst.parse().unwrap();
     let len = (message.len() as u32).to_be_bytes();
     let pseudo = [&src.octets()[..], &dst.octets(), &len, &[0, 0, 0, protocol]].concat();
     let sum = internet_checksum(&[pseudo, message.clone()].concat()).to_be_bytes();

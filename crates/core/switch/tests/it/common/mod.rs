@@ -50,7 +50,8 @@ pub fn attach(switch: &Arc<Switch>, name: &str, make: Make) -> TestPort {
     let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: make.slots, rx_slots: make.slots };
     let sizes = RegionSizes::for_port(2, make.slots, make.buf_size, 0, 0);
     let mem = Arc::new(Region::private(sizes).unwrap().port(shape).unwrap());
-    let (tx, rx) = (mem.tx[0].clone(), mem.rx[0].clone());
+    let tx = mem.tx[0].clone();
+    let rx = mem.rx[0].clone();
     let room = Arc::new(bell());
     let egress = RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), bell()), make.hdr_len, Arc::default());
     let received = Arc::new(egress.with_room_bell(Arc::clone(&room)));
@@ -111,7 +112,8 @@ impl TestPort {
     /// Everything received so far.
     pub fn take(&mut self) -> Vec<Vec<u8>> {
         self.rx.sync();
-        let (mut frames, mut frame) = (Vec::new(), Vec::new());
+        let mut frames = Vec::new();
+        let mut frame = Vec::new();
         for k in 0..self.rx.space() {
             let slot = self.rx.slot(self.rx.at(k));
             let mut piece = vec![0; usize::from(slot.len)];

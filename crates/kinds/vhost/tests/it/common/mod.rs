@@ -65,7 +65,8 @@ pub fn give_with(scratch: &mut Scratch, end: &End, frames: &[(Vec<u8>, Offload)]
 
 /// Sends all of `frames` from one end to the other, in batches of `batch`.
 pub fn cross(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], batch: usize) -> Vec<(Vec<u8>, Offload)> {
-    let (mut sent, mut got) = (0, Vec::new());
+    let mut sent = 0;
+    let mut got = Vec::new();
     let start = Instant::now();
     while got.len() < frames.len() {
         assert!(start.elapsed() < LIMIT, "{sent} sent, {} received", got.len());

@@ -140,7 +140,10 @@ pub fn all_options() -> impl Iterator<Item = DriverOptions> {
     (0..32u16).map(|bits| {
         let on = |bit: u16| bits & bit != 0;
         let size = if on(8) { 32 } else { 256 };
-        let (packed, mergeable, event_idx, in_order) = (on(1), on(2), on(4), on(16));
+        let packed = on(1);
+        let mergeable = on(2);
+        let event_idx = on(4);
+        let in_order = on(16);
         DriverOptions { packed, mergeable, event_idx, size, in_order, ..DriverOptions::default() }
     })
 }

@@ -102,7 +102,8 @@ impl Raw {
 
 /// Starts the transmit queue of a front end whose frames the test makes itself: the ring has one of 60 bytes.
 pub fn started(path: &Path) -> (Raw, OwnedFd) {
-    let (raw, memory) = (Raw::new(path), file());
+    let raw = Raw::new(path);
+    let memory = file();
     raw.number(request::SET_FEATURES, VERSION_1);
     raw.memory(&[whole()], vec![memory.try_clone().unwrap()]);
     put(&memory, 0x1000, &[0x4000, 72]);

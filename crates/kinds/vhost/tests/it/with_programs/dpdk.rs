@@ -66,7 +66,8 @@ fn echo(end: &mut End) {
     });
     // Late echoes of the probe arrive before those of the frames sent now.
     let frames: Vec<_> = (0..3000u32).map(|i| (frame(64 + (i as usize * 13) % 1400, i as u8), Offload::None)).collect();
-    let (mut sent, mut got) = (0, 0);
+    let mut sent = 0;
+    let mut got = 0;
     let start = Instant::now();
     while got < frames.len() {
         assert!(start.elapsed() < LIMIT, "{sent} sent, {got} came back");

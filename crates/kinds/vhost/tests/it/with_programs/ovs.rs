@@ -26,7 +26,8 @@ struct Ovs {
 impl Ovs {
     fn start() -> Ovs {
         let mut ovs = Ovs { children: Vec::new(), dir: tempfile::tempdir().unwrap() };
-        let (db, socket) = (ovs.file("conf.db"), format!("unix:{}", ovs.file("db.sock").display()));
+        let db = ovs.file("conf.db");
+        let socket = format!("unix:{}", ovs.file("db.sock").display());
         run(ovs.inside("ovsdb-tool").arg("create").arg(&db).arg(SCHEMA));
         let mut database = ovs.inside("ovsdb-server");
         database.arg(format!("--remote=p{socket}")).arg(format!("--unixctl={}", ovs.file("db.ctl").display())).arg(&db);
@@ -99,11 +100,14 @@ const LOST: Duration = Duration::from_secs(3);
 /// ignored.
 fn pass(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], hello: &(Vec<u8>, Offload)) {
     for chunk in frames.chunks(64) {
-        let (mut sent, mut got, mut begun) = (0, Vec::new(), Instant::now());
+        let mut sent = 0;
+        let mut got = Vec::new();
+        let mut begun = Instant::now();
         until("all arrive", || {
             if begun.elapsed() > LOST {
                 // It drops frames while it changes its flows: start again.
-                (sent, begun) = (0, Instant::now());
+                sent = 0;
+                begun = Instant::now();
                 got.clear();
             }
             sent += give(from, &chunk[sent..]);
@@ -127,7 +131,8 @@ fn our_driver_on_ovs() {
         let (port, queues) = VirtioPort::new(BackEnd(ovs.file(name).into()), DriverOptions::default()).unwrap();
         (port, End::first(queues))
     };
-    let ((one, mut one_end), (two, mut two_end)) = (port("v0"), port("v1"));
+    let (one, mut one_end) = port("v0");
+    let (two, mut two_end) = port("v1");
     until("both run", || one.state().now.running && two.state().now.running);
     // The switch takes a while to forward; then it has learned both.
     let hello = |to, from| between(to, from, 60, 7);

@@ -132,7 +132,8 @@ impl LentDevice {
         let calls = calls.into_iter().map(bell).collect::<Result<Vec<_>, _>>()?;
         let kicks = kicks.into_iter().map(|fd| bell(fd).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
         let vector = Path::of(features, options.vector).vector.is_some();
-        let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
+        let layout = QueueFeatures::of(features);
+        let in_order = features & IN_ORDER != 0;
         let agreed = DriverFeatures { queue: layout, in_order, vector };
         let mut started = Vec::new();
         for (i, (ram, kick)) in rams.into_iter().zip(&kicks).enumerate() {

@@ -149,7 +149,8 @@ fn names(why: &str, key: &str) -> bool {
 fn every_option_for_every_kind() {
     for option in OPTIONS {
         for kind in Kind::ALL {
-            let (port, value) = (kind.example, good(option));
+            let port = kind.example;
+            let value = good(option);
             let all = [needed(option), vec![(option.key, value.clone())]].concat();
             ways(port, &all, |outcome, way| match outcome {
                 Ok(params) => {

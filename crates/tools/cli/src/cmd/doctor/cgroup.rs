@@ -54,7 +54,9 @@ pub fn quota(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>)
 /// hierarchy can limit CPU time.
 fn folder(line: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
     let mut parts = line.splitn(3, ':');
-    let (_, controllers, group) = (parts.next()?, parts.next()?, parts.next()?);
+    let _ = parts.next()?;
+    let controllers = parts.next()?;
+    let group = parts.next()?;
     let is_wanted = |kind: &str, options: &str| match controllers {
         "" => kind == "cgroup2",
         _ => kind == "cgroup" && controllers.split(',').any(|c| c == "cpu") && options.split(',').any(|o| o == "cpu"),
@@ -62,9 +64,11 @@ fn folder(line: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
     mounts.lines().find_map(|mount| {
         let (place, what) = mount.split_once(" - ")?;
         let mut what = what.split(' ');
-        let (kind, options) = (what.next()?, what.nth(1)?);
+        let kind = what.next()?;
+        let options = what.nth(1)?;
         let mut place = place.split(' ').skip(3);
-        let (root, top) = (place.next()?, Path::new(place.next()?));
+        let root = place.next()?;
+        let top = Path::new(place.next()?);
         // A container sees its own group as the top, whatever its name outside.
         let below = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
         is_wanted(kind, options).then(|| (top.to_path_buf(), top.join(below)))

@@ -52,7 +52,8 @@ impl Cpus {
     }
 
     fn about(&self) -> String {
-        let (allowed, online) = (self.allowed.len(), self.online);
+        let allowed = self.allowed.len();
+        let online = self.online;
         let mut text = match (allowed, online) {
             (1, 1) => "1 CPU".to_owned(),
             _ if allowed == online => format!("{online} CPUs"),
@@ -92,7 +93,8 @@ pub fn judge(cpus: Option<&Cpus>, workers: &[Load]) -> Row {
 }
 
 fn advise(row: Row, cpus: &Cpus, workers: &[Load]) -> Row {
-    let (count, allowed) = (workers.len(), cpus.allowed.len());
+    let count = workers.len();
+    let allowed = cpus.allowed.len();
     let awake = workers.iter().filter(|worker| 1.0 - worker.asleep() > AWAKE).count();
     // The workers, and one program that sends or receives.
     let wanted = (count.max(1) + 1).min(allowed);

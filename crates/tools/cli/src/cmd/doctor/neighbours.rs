@@ -53,7 +53,8 @@ impl Neighbours<'_> {
 
     /// Number of netvale's CPUs that others leave idle; `used` is their use of all CPUs.
     fn left(&self, used: f64) -> f64 {
-        let (allowed, online) = (self.cpus.allowed.len(), self.cpus.online);
+        let allowed = self.cpus.allowed.len();
+        let online = self.cpus.online;
         let Some(busy) = self.busy_here() else { return online as f64 - used };
         let is_ours = |used: &&Used| self.own.contains(&used.pid) || self.clients.contains(&used.pid);
         let ours: f64 = self.spent.processes.iter().filter(is_ours).map(|used| used.cpus).sum();

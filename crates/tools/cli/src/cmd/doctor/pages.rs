@@ -61,7 +61,8 @@ fn about(pages: &Pages, ordinary: u64, huge: u64) -> String {
         text.push_str(&format!(", transparent ones for shared memory: {shmem}"));
     }
     if ordinary + huge > 0 {
-        let (ordinary, huge) = (units::memory(ordinary), units::memory(huge));
+        let ordinary = units::memory(ordinary);
+        let huge = units::memory(huge);
         text.push_str(&format!("; ports have {ordinary} in ordinary pages, {huge} in huge ones"));
     }
     text
@@ -79,7 +80,8 @@ mod tests {
     /// Objective: only large regions in ordinary pages yield advice, with the number of pages to reserve.
     #[test]
     fn regions() {
-        let (small, large) = (4 << 20, 128 << 20);
+        let small = 4 << 20;
+        let large = 128 << 20;
         assert_eq!(judge(&pages(0, 0, "never"), small, 0).state, State::Ok);
         let row = judge(&pages(0, 8, "never"), large, 0);
         assert!(row.state == State::Advice && row.what_to_do.contains("vm.nr_hugepages=72"), "{row:?}");

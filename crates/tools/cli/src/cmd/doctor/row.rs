@@ -38,7 +38,9 @@ pub struct Row {
 impl Row {
     /// A fine row.
     pub fn ok(check: &'static str, found: impl Into<String>) -> Row {
-        let (why, what_to_do, figures) = (String::new(), String::new(), Map::new());
+        let why = String::new();
+        let what_to_do = String::new();
+        let figures = Map::new();
         Row { check, state: State::Ok, found: found.into(), why, what_to_do, figures }
     }
 

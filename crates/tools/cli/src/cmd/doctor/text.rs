@@ -86,7 +86,8 @@ impl Wrapped {
             if !is_empty && line.chars().count() + 1 + word.chars().count() > self.width {
                 self.text.push_str(&line);
                 self.text.push('\n');
-                (line, is_empty) = (" ".repeat(indent), true);
+                line = " ".repeat(indent);
+                is_empty = true;
             }
             if !is_empty {
                 line.push(' ');

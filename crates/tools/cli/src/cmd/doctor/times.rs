@@ -113,7 +113,12 @@ fn total(text: &str) -> Option<Total> {
         let Some((busy, steal, all)) = times(fields) else { continue };
         match name.parse() {
             Ok(cpu) => _ = total.each.insert(cpu, busy),
-            Err(_) => (total.busy, total.steal, total.all, is_known) = (busy, steal, all, true),
+            Err(_) => {
+                total.busy = busy;
+                total.steal = steal;
+                total.all = all;
+                is_known = true;
+            }
         }
     }
     is_known.then_some(total)
@@ -123,7 +128,8 @@ fn total(text: &str) -> Option<Total> {
 fn times(fields: &str) -> Option<(u64, u64, u64)> {
     let ticks: Vec<u64> = fields.split_whitespace().take(8).map(|field| field.parse().unwrap_or(0)).collect();
     let [user, nice, system, idle, iowait, irq, softirq, rest @ ..] = &ticks[..] else { return None };
-    let (busy, steal) = (user + nice + system + irq + softirq, rest.first().copied().unwrap_or(0));
+    let busy = user + nice + system + irq + softirq;
+    let steal = rest.first().copied().unwrap_or(0);
     Some((busy, steal, busy + idle + iowait + steal))
 }
 

@@ -52,7 +52,8 @@ impl WakeUp {
 }
 
 fn measure(cpus: Option<(usize, usize)>) -> Option<Trips> {
-    let (there, back) = (Doorbell::new().ok()?, Doorbell::new().ok()?);
+    let there = Doorbell::new().ok()?;
+    let back = Doorbell::new().ok()?;
     let stop = AtomicBool::new(false);
     let mut times = std::thread::scope(|scope| {
         let echo = || {
@@ -129,7 +130,8 @@ pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> Row {
     row.found = found;
     let apart = measured.apart.map(|(_, trips)| trips);
     let highest = |of: fn(Trips) -> f64| apart.map_or(of(free), |apart| of(apart).max(of(free)));
-    let (is_slow, is_late) = (highest(|trips| trips.p50_us) > HIGH_US, highest(|trips| trips.p99_us) > LATE_US);
+    let is_slow = highest(|trips| trips.p50_us) > HIGH_US;
+    let is_late = highest(|trips| trips.p99_us) > LATE_US;
     match (is_slow, is_late) {
         (false, false) => row,
         _ if is_crowded => row.advise(

@@ -84,7 +84,8 @@ pub fn of_port(port: &str) -> String {
 }
 
 fn decode(text: &str) -> Option<String> {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
         let digits = if *first == b'%' { Some(after.get(..2)?) } else { None };
         match digits {

@@ -55,7 +55,8 @@ mod tests {
             headers.write(&mut to, frame, is_cut, 0x0102_0304);
             to
         };
-        let (mut plain, mut tagged) = ([0; 60], [0; 60]);
+        let mut plain = [0; 60];
+        let mut tagged = [0; 60];
         plain[12..14].copy_from_slice(&[8, 0]);
         tagged[12..18].copy_from_slice(&[0x81, 0, 0, 5, 8, 0]);
         assert_eq!(written(Headers::Tzsp, &plain, true), [1, 0, 0, 1, 1]);

@@ -51,7 +51,8 @@ fn words<'a>(text: &'a str, most: u32, what: &str) -> Result<(u32, IpAddr, Optio
     let mut words = text.split(',');
     let number = words.next().and_then(|word| word.parse().ok()).filter(|number| *number <= most);
     let number = number.ok_or_else(|| format!("{what} is a number up to {most}"))?;
-    let (mut remote, mut port) = (None, None);
+    let mut remote = None;
+    let mut port = None;
     for word in words {
         match word.split_once('=') {
             Some(("remote", value)) if remote.is_none() => {

@@ -145,7 +145,8 @@ mod tests {
     #[test]
     fn own() {
         let to = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let (vxlan, erspan) = (Headers::Vxlan(1), Headers::Erspan(1));
+        let vxlan = Headers::Vxlan(1);
+        let erspan = Headers::Erspan(1);
         assert!(is_own(&frame(UDP, false), vxlan, &to("10.0.0.2:4789")));
         assert!(is_own(&frame(UDP, true), vxlan, &to("10.0.0.2:1")));
         assert!(is_own(&frame(GRE, false), erspan, &to("10.0.0.2:0")));

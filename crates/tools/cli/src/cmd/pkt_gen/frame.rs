@@ -194,7 +194,8 @@ impl Source {
         let span = (self.sizes.1 - self.sizes.0 + 1) as u64;
         let len = self.sizes.0 + if span > 1 { (self.dice.roll() % span) as usize } else { 0 };
         let mut pick = |range: &Range, random: bool| range.nth(if random { self.dice.roll() >> 8 } else { self.made });
-        let (src, dst) = (pick(&self.src, self.random.0), pick(&self.dst, self.random.1));
+        let src = pick(&self.src, self.random.0);
+        let dst = pick(&self.dst, self.random.1);
         self.frame.clear();
         self.frame.resize(len, 0);
         let frame = &mut self.frame;
@@ -214,7 +215,8 @@ impl Source {
 
 /// The addresses and ports of a frame's headers.
 fn udp<A>((src_mac, dst_mac): (MacAddr, MacAddr), src: (A, u16), dst: (A, u16)) -> build::Udp<'static, A> {
-    let ((src, src_port), (dst, dst_port)) = (src, dst);
+    let (src, src_port) = src;
+    let (dst, dst_port) = dst;
     build::Udp { src_mac, dst_mac, src, dst, src_port, dst_port, ttl: 64, payload: PAYLOAD }
 }
 

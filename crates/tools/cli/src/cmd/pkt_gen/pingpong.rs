@@ -71,14 +71,18 @@ fn histogram() -> Result<Histogram<u64>, CliError> {
 /// # Errors
 /// Bad addresses; the daemon has ended.
 pub fn ping(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
-    let (mut tx, mut rx) = (first(tx)?, first(rx)?);
+    let mut tx = first(tx)?;
+    let mut rx = first(rx)?;
     let mut source = Source::new(job.args, 0)?;
     if source.frame().len() < SEQUENCE_AT + 8 {
         return Err(CliError::usage("a ping takes 50 bytes at least", "give -l 60"));
     }
     pin(job.args, 0);
-    let (mut all, mut recent) = (histogram()?, histogram()?);
-    let (mut sent, mut lost, mut last) = (0u64, 0, Instant::now());
+    let mut all = histogram()?;
+    let mut recent = histogram()?;
+    let mut sent = 0u64;
+    let mut lost = 0;
+    let mut last = Instant::now();
     let period = Duration::from_millis(u64::from(job.args.report_ms));
     while (job.count == 0 || sent < job.count) && !job.stop.load(Ordering::Relaxed) {
         source.frame_mut()[SEQUENCE_AT..SEQUENCE_AT + 8].copy_from_slice(&sent.to_be_bytes());
@@ -142,9 +146,11 @@ fn echo(job: &Job<'_>, rx: &mut RxRing, number: u64, start: Instant) -> Option<D
 /// # Errors
 /// The daemon has ended.
 pub fn pong(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
-    let (mut tx, mut rx) = (first(tx)?, first(rx)?);
+    let mut tx = first(tx)?;
+    let mut rx = first(rx)?;
     pin(job.args, 0);
-    let (mut answered, mut looks) = (0u64, 0u32);
+    let mut answered = 0u64;
+    let mut looks = 0u32;
     let mut frame = vec![0u8; 65_536];
     while (job.count == 0 || answered < job.count) && !job.stop.load(Ordering::Relaxed) {
         let _ = rx.sync();

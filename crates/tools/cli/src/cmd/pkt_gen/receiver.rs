@@ -20,7 +20,8 @@ const IDLE: Duration = Duration::from_secs(1);
 /// The daemon has ended.
 pub fn run(job: &Job<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
     let counts: Vec<Counts> = rings.iter().map(|_| Counts::default()).collect();
-    let (gaps, reordered) = (AtomicU64::new(0), AtomicU64::new(0));
+    let gaps = AtomicU64::new(0);
+    let reordered = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let order = sequence.then_some((&gaps, &reordered));
         let start = |(k, (ring, counts))| {
@@ -41,7 +42,8 @@ pub fn run(job: &Job<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn Fn() 
         watch(job, "Received", &counts, &handles, &over).map(|_| ())
     })?;
     if sequence && !job.args.json {
-        let (g, r) = (gaps.load(Ordering::Relaxed), reordered.load(Ordering::Relaxed));
+        let g = gaps.load(Ordering::Relaxed);
+        let r = reordered.load(Ordering::Relaxed);
         out::line(format_args!("Sequence: {g} frames missing, {r} out of order"))?;
     }
     if closed() { Err(super::gone()) } else { Ok(()) }
@@ -66,13 +68,15 @@ impl Receiver<'_> {
                 self.ring.wait(SPIN, Duration::from_millis(50));
                 continue;
             }
-            let (mut frames, mut bytes) = (0, 0);
+            let mut frames = 0;
+            let mut bytes = 0;
             for k in 0..n {
                 let i = self.ring.at(k);
                 let slot = self.ring.slot(i);
                 self.partial += u64::from(slot.len);
                 if slot.flags & NS_MOREFRAG == 0 {
-                    (frames, bytes) = (frames + 1, bytes + self.partial.saturating_sub(self.job.hdr_len as u64));
+                    frames = frames + 1;
+                    bytes = bytes + self.partial.saturating_sub(self.job.hdr_len as u64);
                     self.partial = 0;
                 }
                 self.look(i, order);

@@ -149,8 +149,10 @@ fn report(
 ) -> Result<Sum, CliError> {
     let period = Duration::from_millis(u64::from(job.args.report_ms));
     let begun = Instant::now();
-    let (mut last, mut seen) = (begun, Sum::default());
-    let (mut first, mut moved) = (None::<(Instant, Sum)>, Instant::now());
+    let mut last = begun;
+    let mut seen = Sum::default();
+    let mut first = None::<(Instant, Sum)>;
+    let mut moved = Instant::now();
     let mut latest = Sum::default();
     loop {
         let over = finished(&latest);
@@ -163,7 +165,8 @@ fn report(
         latest = sum;
         if now.duration_since(last) >= period {
             print(job, &Line::new("rate", &sum.since(&seen), now.duration_since(last)))?;
-            (last, seen) = (now, sum);
+            last = now;
+            seen = sum;
         }
         if over {
             break;

@@ -130,7 +130,8 @@ impl<'a> Sender<'a> {
     }
 
     fn fill_frags(&mut self, first: u32) {
-        let (frame, header) = (self.source.frame(), [0u8; 12]);
+        let frame = self.source.frame();
+        let header = [0u8; 12];
         let total = frame.len() + self.job.hdr_len;
         let each = total.div_ceil(self.frags as usize).max(self.job.hdr_len + 1);
         let mut at = 0;

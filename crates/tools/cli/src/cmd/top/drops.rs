@@ -63,7 +63,8 @@ mod tests {
             rows.into_iter().map(|row| (row.reason, row.dir, row.frames, row.rate)).collect()
         };
         let rate = ("rate".to_owned(), Direction::In, 5, None);
-        let (early, late) = (sample(0, 1), sample(2_000_000_000, 201));
+        let early = sample(0, 1);
+        let late = sample(2_000_000_000, 201);
         assert_eq!(told(rows(None, &early)), [rate.clone(), ("no-room".into(), Direction::Out, 1, None)]);
         let both = told(rows(Some(&early), &late));
         assert_eq!(both[0], ("no-room".into(), Direction::Out, 201, Some(100.0)));

@@ -52,7 +52,8 @@ fn since(earlier: Option<&Latency>, later: &Latency) -> Latency {
 
 /// The bound that this share of the frames does not exceed.
 fn within(timed: &Latency, percent: u64) -> Option<u64> {
-    let (all, mut seen) = (timed.frames(), 0);
+    let all = timed.frames();
+    let mut seen = 0;
     let part = timed.parts.iter().filter(|part| part.frames > 0).find(|part| {
         seen += part.frames;
         seen * 100 >= all * percent

@@ -68,7 +68,8 @@ fn workers(state: &State, width: u16) -> Vec<Line<'static>> {
 fn worker(index: usize, busy: f64, lost: f64) -> Vec<Span<'static>> {
     // Between 0 and BAR: the values are percentages.
     let cells = |percent: f64| ((percent / 100.0 * BAR as f64).round() as usize).min(BAR);
-    let (full, lost) = (cells(busy).min(BAR - cells(lost)), cells(lost));
+    let full = cells(busy).min(BAR - cells(lost));
+    let lost = cells(lost);
     let color = if busy > 90.0 { Color::Red } else { Color::Green };
     vec![
         Span::raw(format!("worker {index:<2} [")),

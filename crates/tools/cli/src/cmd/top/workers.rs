@@ -28,7 +28,8 @@ pub fn between(earlier: &AllStats, later: &AllStats) -> Vec<Shares> {
         let share = |nanos: fn(&WorkerStats) -> u64| {
             (100.0 * nanos(worker).saturating_sub(nanos(&before)) as f64 / passed).min(100.0)
         };
-        let (lost, waited) = (share(|w| w.preempted_ns), share(|w| w.waited_ns));
+        let lost = share(|w| w.preempted_ns);
+        let waited = share(|w| w.waited_ns);
         Shares {
             worker: *worker,
             busy: (share(|w| w.busy_ns) - lost).max(0.0),

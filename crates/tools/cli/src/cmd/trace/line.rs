@@ -39,7 +39,8 @@ fn bytes(hex: &str) -> Vec<u8> {
 
 /// The steps, in order.
 fn steps(steps: &[TraceStep]) -> String {
-    let (mut parts, mut rest) = (Vec::new(), steps);
+    let mut parts = Vec::new();
+    let mut rest = steps;
     while let Some((step, behind)) = rest.split_first() {
         rest = behind;
         let part = match step {

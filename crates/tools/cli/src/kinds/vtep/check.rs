@@ -209,7 +209,8 @@ mod tests {
 
     fn tunnel(mtu: u32) -> VxlanInfo {
         let local = [10, 0, 0, 1].into();
-        let (addresses, remotes) = (0, Vec::new());
+        let addresses = 0;
+        let remotes = Vec::new();
         VxlanInfo { vni: 100, local, port: 4789, mtu, evpn: false, instance: 0, addresses, remotes }
     }
 

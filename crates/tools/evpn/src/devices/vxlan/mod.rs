@@ -22,7 +22,10 @@ pub(super) fn data(plan: &Plan) -> InfoData {
 
 /// Parses the kernel's attributes of a device.
 pub(super) fn read(data: &[InfoVxlan]) -> Kind {
-    let (mut vni, mut local, mut udp_port, mut learns) = (0, None, 0, true);
+    let mut vni = 0;
+    let mut local = None;
+    let mut udp_port = 0;
+    let mut learns = true;
     for one in data {
         match one {
             InfoVxlan::Id(id) => vni = *id,

@@ -155,7 +155,8 @@ fn refuses() {
 #[test]
 fn slow_requests() {
     let served = serve(SHORT);
-    let (idle, mut half) = (served.connect(), served.connect());
+    let idle = served.connect();
+    let mut half = served.connect();
     half.write_all(b"GET /half HTTP").expect("sent");
     let begun = Instant::now();
     assert!(served.ask(b"GET /quick HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("/quick\n"));

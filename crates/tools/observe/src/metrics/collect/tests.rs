@@ -71,10 +71,12 @@ fn samples(text: &str) -> Vec<(String, BTreeMap<String, String>, f64)> {
 
 fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
     let name: String = line.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-    let (mut labels, mut rest) = (BTreeMap::new(), &line[name.len()..]);
+    let mut labels = BTreeMap::new();
+    let mut rest = &line[name.len()..];
     while let Some(text) = rest.strip_prefix(['{', ',']) {
         let (key, text) = text.split_once("=\"").expect("a label");
-        let (mut value, mut chars) = (String::new(), text.chars());
+        let mut value = String::new();
+        let mut chars = text.chars();
         loop {
             match chars.next().expect("a value ends") {
                 '"' => break,

@@ -9,7 +9,8 @@ fn agent() -> (UdpSocket, Agent) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let sender = Sender::new(&[socket.local_addr().unwrap()], None, 0).unwrap();
-    let (run_dir, switches) = (PathBuf::new(), Vec::new());
+    let run_dir = PathBuf::new();
+    let switches = Vec::new();
     let options = Options {
         run_dir,
         switches,
@@ -40,7 +41,8 @@ fn frames() {
     agent.frame(&frame(61, vec![TraceStep::Dropped("filter".into(), 1)]), 50);
     agent.sender.flush();
     let words = received(&socket);
-    let (a, b) = (agent.indices.of("vale0:a"), agent.indices.of("vale0:b"));
+    let a = agent.indices.of("vale0:a");
+    let b = agent.indices.of("vale0:b");
     assert_eq!(words[6], 2, "samples");
     assert_eq!(words[9..16], [1, a, 100, 100, 0, a, b]);
     assert_eq!(words[19..], {

@@ -87,7 +87,8 @@ fn ipv4() -> Vec<Packet> {
     };
     let raw_v4 =
         |header, protocol, payload: &[u8]| raw(IpHeaders::Ipv4(header, Ipv4Extensions::default()), protocol, payload);
-    let (here, there) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+    let here = [10, 0, 0, 1];
+    let there = [10, 0, 0, 2];
     let plain = |protocol, payload: &[u8]| raw_v4(header(here, there, 0), protocol, payload);
     let mut fragment = header(here, there, 0);
     fragment.fragment_offset = IpFragOffset::try_new(100).unwrap();
@@ -116,7 +117,8 @@ fn ipv4() -> Vec<Packet> {
 
 fn ipv6() -> Vec<Packet> {
     let address = |last| [0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
-    let (here, there) = (address(1), address(2));
+    let here = address(1);
+    let there = address(2);
     let header = Ipv6Header { hop_limit: 64, source: here, destination: there, ..Default::default() };
     let with = |extensions| IpHeaders::Ipv6(header.clone(), extensions);
     let plain = |protocol, payload: &[u8]| raw(with(Ipv6Extensions::default()), protocol, payload);
@@ -147,7 +149,8 @@ fn ipv6() -> Vec<Packet> {
 /// Packets of other protocols than IP.
 fn others() -> Vec<Packet> {
     let arp = |operation, src: [u8; 4], dst: [u8; 4]| {
-        let (request, reply) = ([2, 0, 0, 0, 0, 1], [0; 6]);
+        let request = [2, 0, 0, 0, 0, 1];
+        let reply = [0; 6];
         let kind = EtherType::IPV4;
         let packet = ArpPacket::new(ArpHardwareId::ETHERNET, kind, operation, &request, &src, &reply, &dst).unwrap();
         packet.to_bytes().to_vec()
