@@ -33,7 +33,7 @@ impl<const HDR: usize> Ahead<HDR> {
         if self.left > 0 {
             Self::ask(ring, self.slot);
             self.slot = ring.next(self.slot);
-            self.left = self.left - 1;
+            self.left -= 1;
         }
     }
 }

@@ -453,7 +453,7 @@ impl FrameRef<'_> {
             let n = (len - at).min(room - done);
             // SAFETY: at + n <= len bytes of a piece, readable by the contract of `push`; `to` has n bytes left.
             unsafe { copy_bytes(ptr.add(at), to.add(done), n) };
-            done = done + n;
+            done += n;
             at = 0;
             if done == room {
                 break;

@@ -72,8 +72,8 @@ impl Egress for LoopbackEgress {
                 if self.to.try_send(copy(&frame)).is_err() {
                     break;
                 }
-                frames = frames + 1;
-                bytes = bytes + frame.len() as u64;
+                frames += 1;
+                bytes += frame.len() as u64;
             }
             done += 1;
         }
@@ -114,8 +114,8 @@ impl Ingress for LoopbackIngress {
             if frame.no_learn {
                 batch.set_no_learn();
             }
-            frames = frames + 1;
-            bytes = bytes + u64::from(len);
+            frames += 1;
+            bytes += u64::from(len);
             self.frames.push(frame);
         }
         self.counters.passed(frames, bytes);

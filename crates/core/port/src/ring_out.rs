@@ -459,7 +459,7 @@ impl<'a> SlotWriter<'a> {
         for _ in 0..slots {
             self.egress.blank(self.slot);
             self.slot = ring.next(self.slot);
-            self.left = self.left - 1;
+            self.left -= 1;
         }
         self.long += 1;
     }
@@ -478,7 +478,7 @@ impl<'a> SlotWriter<'a> {
         let mut count = 1;
         while left > 0 && count < MAX_FRAGS {
             left = left.saturating_sub(room(count, 0));
-            count = count + 1;
+            count += 1;
         }
         let count = (count as u16) << NS_PORT_SHIFT;
         let mut at = 0usize;
@@ -500,15 +500,15 @@ impl<'a> SlotWriter<'a> {
             let more = if at < len { NS_MOREFRAG } else { 0 };
             ring.set_len_flags(self.slot, (n as u32 + lead) as u16, count | more | self.mark);
             self.slot = ring.next(self.slot);
-            self.left = self.left - 1;
+            self.left -= 1;
             lead = 0;
             if more == 0 {
                 break;
             }
         }
         if ok {
-            self.frames = self.frames + 1;
-            self.bytes = self.bytes + len as u64;
+            self.frames += 1;
+            self.bytes += len as u64;
         } else {
             self.bad += 1
         }

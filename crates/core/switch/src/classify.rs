@@ -162,7 +162,7 @@ impl Groups {
             let Some(&behind) = self.next.get(usize::from(next)) else { break };
             *place = next;
             next = behind;
-            n = n + 1;
+            n += 1;
         }
         &picks[..n]
     }

@@ -35,8 +35,8 @@ pub(super) fn best(loads: &[Load], workers: usize, period: u64) -> Option<Move> 
     let mut sums = vec![(0, 0); workers];
     for load in loads {
         let (time, tasks) = sums.get_mut(load.worker)?;
-        *time = *time + load.time;
-        *tasks = *tasks + 1;
+        *time += load.time;
+        *tasks += 1;
     }
     let (to, &(least, _)) = sums.iter().enumerate().min_by_key(|(_, sum)| **sum)?;
     let worth = |load: &Load| load.time.min(sums[load.worker].0.saturating_sub(load.time + least));

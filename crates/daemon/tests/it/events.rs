@@ -308,11 +308,11 @@ fn read_to(stream: UnixStream, last: &str) -> (u64, u64) {
         let event: Event = serde_json::from_value(line["params"].clone()).unwrap();
         if event.name == "events.lost" {
             let more = event.details["lost"].as_u64().unwrap();
-            lost = lost + more;
-            sequence = sequence + more;
+            lost += more;
+            sequence += more;
         } else {
-            got = got + 1;
-            sequence = sequence + 1;
+            got += 1;
+            sequence += 1;
         }
         assert_eq!(event.sequence, sequence, "{event:?}");
         if event.port.as_deref() == Some(last) {

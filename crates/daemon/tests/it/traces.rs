@@ -94,8 +94,8 @@ fn one_that_does_not_read() {
     loop {
         let read = stalled.trace_read().unwrap();
         assert!(read.frames.len() <= 256);
-        frames = frames + read.frames.len();
-        lost = lost + read.lost;
+        frames += read.frames.len();
+        lost += read.lost;
         if read.frames.is_empty() {
             break;
         }

@@ -240,7 +240,7 @@ impl Turns {
             if !end.send(&self.payload) {
                 break;
             }
-            *next = *next + 1;
+            *next += 1;
             *since = Instant::now();
             self.books.tallies[index].sent.fetch_add(1, Ordering::Relaxed);
             self.books.offered.fetch_add(u64::from(is_judged && !is_stuck), Ordering::Relaxed);

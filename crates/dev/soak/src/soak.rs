@@ -264,9 +264,9 @@ impl Soak {
 
     fn kill(&mut self, number: usize) {
         let counts = self.report.attacks.entry(format!("{} killed", NAMES[number])).or_default();
-        counts.made = counts.made + 1;
-        counts.took_hold = counts.took_hold + 1;
-        counts.killed = counts.killed + 1;
+        counts.made += 1;
+        counts.took_hold += 1;
+        counts.killed += 1;
         let wrong = self.bystanders.check(&self.world, &self.watch);
         self.fail(wrong);
         self.restart(number, "killed");
@@ -326,7 +326,7 @@ impl Soak {
                 Some(first) => {
                     let (counts, leaks) = settles(daemon, first);
                     observed.last = counts;
-                    observed.rests = observed.rests + 1;
+                    observed.rests += 1;
                     leaks
                 }
             };

@@ -94,8 +94,8 @@ impl Outlet {
                 (None, _) => wrong = Some(DropReason::BadBuffer),
                 (_, None) => wrong = Some(DropReason::EndlessFrame),
             }
-            used = used + 1;
-            bytes = bytes + u64::from(slot.len);
+            used += 1;
+            bytes += u64::from(slot.len);
             i = ring.next(i);
             // A frame without an end, once too long, is not waited for.
             if slot.flags & NS_MOREFRAG == 0 || used > MAX_FRAGS {

@@ -236,7 +236,7 @@ mod tests {
                 if c.update(now) {
                     assert!(last.is_none_or(|last| now - last >= interval * THROTTLE), "at {now}");
                     last = Some(now);
-                    count = count + 1;
+                    count += 1;
                     c.read();
                     c.update(now);
                 }

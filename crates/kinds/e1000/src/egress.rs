@@ -59,8 +59,8 @@ impl E1000Egress {
             };
             match put {
                 PutResult::Done => {
-                    frames = frames + 1;
-                    bytes = bytes + frame.len() as u64;
+                    frames += 1;
+                    bytes += frame.len() as u64;
                 }
                 PutResult::TooLong => counters.dropped(DropReason::TooLong, 1),
                 PutResult::Full => break,

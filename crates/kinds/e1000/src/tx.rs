@@ -110,7 +110,7 @@ impl Packet {
         match self.pieces.get_mut(self.count).filter(|_| total <= LONGEST) {
             Some(piece) => {
                 *piece = (address, len);
-                self.count = self.count + 1;
+                self.count += 1;
                 self.len = total;
             }
             None => self.is_absurd = true,

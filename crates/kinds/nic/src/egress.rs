@@ -112,8 +112,8 @@ impl NicEgress {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             match self.send(s, &frame, scratch) {
                 PutResult::Done => {
-                    frames = frames + 1;
-                    bytes = bytes + frame.len() as u64;
+                    frames += 1;
+                    bytes += frame.len() as u64;
                 }
                 PutResult::TooLong => self.counters.dropped(DropReason::TooLong, 1),
                 PutResult::Full => break,

@@ -249,7 +249,7 @@ impl StackRx {
             let Some(buf) = ring.buf(ring.slot_word(at).buf_idx) else { break };
             *place = libc::iovec { iov_base: buf.as_ptr().cast(), iov_len: size };
             at = ring.next(at);
-            usable = usable + 1;
+            usable += 1;
         }
         // A byte after the last buffer reveals a longer frame.
         iov[1 + usable] = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: 1 };
@@ -282,8 +282,8 @@ impl<W> Task<W> for StackRx {
         while looked < MOST {
             match self.read() {
                 Read::Frame(n) => {
-                    frames = frames + 1;
-                    bytes = bytes + n as u64;
+                    frames += 1;
+                    bytes += n as u64;
                 }
                 Read::Lost(why) => self.counters.dropped(why, 1),
                 Read::Nothing => break,

@@ -299,9 +299,9 @@ impl Ingress for PcapIngress {
             if !unsafe { batch.push(data.as_ptr(), data.len() as u32) } {
                 break;
             }
-            *next = *next + 1;
-            frames = frames + 1;
-            bytes = bytes + data.len() as u64;
+            *next += 1;
+            frames += 1;
+            bytes += data.len() as u64;
         }
         self.counters.passed(frames, bytes);
     }

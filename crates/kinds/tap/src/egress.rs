@@ -86,8 +86,8 @@ impl Egress for TapEgress {
             if let Some(frame) = batch.get(usize::from(pick)) {
                 match self.write(&frame) {
                     Written::Yes => {
-                        frames = frames + 1;
-                        bytes = bytes + frame.len() as u64;
+                        frames += 1;
+                        bytes += frame.len() as u64;
                     }
                     Written::No(why) => self.counters.dropped(why, 1),
                     Written::Full => break,

@@ -176,8 +176,8 @@ impl Pass<'_> {
             }
             if let Some(frame) = self.frame(datagram, message) {
                 self.push(frame, message, batch);
-                frames = frames + 1;
-                bytes = bytes + frame.len() as u64;
+                frames += 1;
+                bytes += frame.len() as u64;
             }
         }
         if let Some(peer) = self.peers.get(message.from) {

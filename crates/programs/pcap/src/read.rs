@@ -93,7 +93,7 @@ impl Active {
             let got = ring.read(i, &mut whole[from..]);
             whole.truncate(from + got);
             len += u32::from(slot.len);
-            k = k + 1;
+            k += 1;
             last = slot.flags & NS_MOREFRAG == 0;
         }
         let frame = Frame { at: whole.as_ptr(), there: whole.len() as u32, len, slots: k };

@@ -217,8 +217,8 @@ impl Ingress for LinkEnd {
                 continue;
             };
             if reader.done(lane, frame.position) {
-                frames = frames + 1;
-                bytes = bytes + u64::from(frame.size);
+                frames += 1;
+                bytes += u64::from(frame.size);
             }
         }
         if frames > 0 {

@@ -181,8 +181,8 @@ impl Writer<'_> {
                 frame.copy_out_raw(0, to.add(HEADER as usize), frame.len());
             }
             at += gap + size;
-            put.frames = put.frames + 1;
-            put.bytes = put.bytes + size;
+            put.frames += 1;
+            put.bytes += size;
         }
         put.tail = at;
         put

@@ -66,7 +66,7 @@ fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
         while let Some(n) = port.rx()[0].recv(&mut place) {
             let Some(got) = number(&place[..n]) else { continue };
             came.missing += got.saturating_sub(there);
-            came.there = came.there + u64::from(got < there);
+            came.there += u64::from(got < there);
             last = Instant::now();
             there = there.max(got + 1);
             until("room", || {
@@ -78,7 +78,7 @@ fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
         while let Ok(n) = socket.recv(&mut place) {
             let got = u64::from_le_bytes(place[..n].try_into().unwrap());
             came.missing += got.saturating_sub(*back);
-            came.back = came.back + u64::from(got < *back);
+            came.back += u64::from(got < *back);
             last = Instant::now();
             *back = (*back).max(got + 1);
         }

@@ -109,7 +109,7 @@ fn rounds(socket: &UdpSocket, port: &mut Port, during: &ScopedJoinHandle<'_, ()>
         while let Some(n) = port.rx()[0].recv(&mut place) {
             if let Some(got) = number(&place[..n]) {
                 assert_eq!(got, there, "on the way there");
-                there = there + 1;
+                there += 1;
                 last = Instant::now();
                 until("room", || {
                     port.tx()[0].sync();
@@ -120,7 +120,7 @@ fn rounds(socket: &UdpSocket, port: &mut Port, during: &ScopedJoinHandle<'_, ()>
         port.sync();
         while let Ok(n) = socket.recv(&mut place) {
             assert_eq!(place[..n], back.to_le_bytes(), "on the way back");
-            back = back + 1;
+            back += 1;
             last = Instant::now();
         }
         assert!(last.elapsed() < LIMIT, "{sent} sent, {there} there, {back} back");

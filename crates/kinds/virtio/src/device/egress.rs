@@ -174,8 +174,8 @@ impl Live {
             // SAFETY: `place` passes room in a buffer of the guest.
             let put = place(self, &header, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })?;
             if put == PutResult::Done {
-                tally.frames = tally.frames + 1;
-                tally.bytes = tally.bytes + frame.len() as u64;
+                tally.frames += 1;
+                tally.bytes += frame.len() as u64;
             }
             return Ok(put);
         }
@@ -197,8 +197,8 @@ impl Live {
             });
             if result == Ok(PutResult::Done) {
                 any = true;
-                tally.frames = tally.frames + 1;
-                tally.bytes = tally.bytes + bytes.len() as u64;
+                tally.frames += 1;
+                tally.bytes += bytes.len() as u64;
             }
         });
         match (softened, result) {
@@ -357,9 +357,9 @@ fn fill(
             }
         }
         // SAFETY: n <= room <= the piece's length: inside of it, or its end.
-        at = at + n;
+        at += n;
         to = unsafe { to.add(n) };
-        room = room - n;
+        room -= n;
     }
     if room > 0 { at + read(at - hdr_len, to.as_ptr(), room) } else { at }
 }

@@ -118,8 +118,8 @@ impl Live {
                     Some(place) => *place = (unsafe { p.ptr.as_ptr().cast_const().add(skip) }, rest as u32),
                     None => fits = false,
                 }
-                count = count + 1;
-                total = total + rest;
+                count += 1;
+                total += rest;
             }
         }
         if got < hdr_len || total == 0 {

@@ -45,8 +45,8 @@ impl Started {
             }
             match put {
                 PutResult::Done => {
-                    frames = frames + 1;
-                    bytes = bytes + frame.len() as u64;
+                    frames += 1;
+                    bytes += frame.len() as u64;
                 }
                 PutResult::TooLong => self.counters.dropped(DropReason::TooLong, 1),
                 PutResult::Full => break,

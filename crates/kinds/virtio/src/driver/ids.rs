@@ -208,7 +208,7 @@ impl Buffers for Ordered {
         let first = self.next;
         *self.lens.get_mut(usize::from(first))? = count;
         self.next = (first + count) & self.mask;
-        self.free = self.free - count;
+        self.free -= count;
         self.first = first;
         Some(first)
     }
@@ -258,7 +258,7 @@ impl Buffers for Ordered {
             let len = self.len(first).clamp(1, left);
             posted.push(len);
             first = (first + len) & self.mask;
-            left = left - len;
+            left -= len;
         }
         BuffersState::Ordered { oldest: self.oldest, posted }
     }

@@ -114,8 +114,8 @@ impl Started {
             if let Some(place) = pieces.get_mut(used) {
                 *place = (self.ram.buf(more.id).as_ptr().cast_const(), more.len);
             }
-            used = used + 1;
-            total = total + more.len as usize;
+            used += 1;
+            total += more.len as usize;
         }
         let fits = used <= MAX_FRAGS && total <= MAX_FRAME;
         // SAFETY: our buffers, which stay ours until `release`.

@@ -173,7 +173,7 @@ impl<B: Buffers> PackedDriver<B> {
                 AtomicU64::from_ptr(at.cast()).store(ram.guest(id), Ordering::Relaxed);
                 AtomicU64::from_ptr(at.add(8).cast()).store(rest, Ordering::Release);
             }
-            count = count + 1;
+            count += 1;
             index = index.after(1, self.n);
             match next {
                 Some(behind) => id = behind,

@@ -187,8 +187,8 @@ impl Spreader {
             if let Some(sum) = moved.get_mut(lane) {
                 *sum = Moved { frames: sum.frames + 1, bytes: sum.bytes + bytes };
             }
-            at = at + slots;
-            frames = frames + 1;
+            at += slots;
+            frames += 1;
         }
         at
     }

@@ -23,8 +23,8 @@ pub fn frame_at(rx: &RxRing, at: u32) -> Option<(u32, u64)> {
     let mut bytes = 0;
     while at + slots < rx.space() {
         let slot = rx.slot(rx.at(at + slots));
-        slots = slots + 1;
-        bytes = bytes + u64::from(slot.len);
+        slots += 1;
+        bytes += u64::from(slot.len);
         if slot.flags & NS_MOREFRAG == 0 {
             return Some((slots, bytes));
         }

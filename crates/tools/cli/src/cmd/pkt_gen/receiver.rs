@@ -75,8 +75,8 @@ impl Receiver<'_> {
                 let slot = self.ring.slot(i);
                 self.partial += u64::from(slot.len);
                 if slot.flags & NS_MOREFRAG == 0 {
-                    frames = frames + 1;
-                    bytes = bytes + self.partial.saturating_sub(self.job.hdr_len as u64);
+                    frames += 1;
+                    bytes += self.partial.saturating_sub(self.job.hdr_len as u64);
                     self.partial = 0;
                 }
                 self.look(i, order);
