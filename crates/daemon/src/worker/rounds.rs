@@ -323,6 +323,7 @@ impl Loop {
 
 #[cfg(test)]
 mod tests {
+    use netvale_mem::fault::Fault;
     use netvale_mem::notify::Doorbell;
     use netvale_port::domain::TimeDomain;
     use netvale_port::{Passed, Task};
