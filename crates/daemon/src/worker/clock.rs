@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use netvale_mem::calls::own_time;
-use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::WorkerStats;
 use crate::stalls::{Watched, nanoseconds};
@@ -30,13 +29,6 @@ pub(super) struct Clock {
     awake: Duration,
     /// The thread's CPU time at the last read.
     used: Duration,
-    /// The last tick of the kernel's clock that was seen.
-    tick: Timespec,
-}
-
-/// The time of the kernel's last tick, which costs no system call and no look at the processor's counter.
-fn tick() -> Timespec {
-    clock_gettime(ClockId::MonotonicCoarse)
 }
 
 /// Adds to a counter with a single writer.
@@ -59,14 +51,7 @@ impl Clock {
     pub(super) fn new(watched: Arc<Watched>) -> Clock {
         let since = Instant::now();
         let zero = Duration::ZERO;
-        Clock { watched, since, is_busy: false, looks: 0, idle_for: zero, awake: zero, used: zero, tick: tick() }
-    }
-
-    /// Whether the kernel's clock has ticked since this was last asked: a few milliseconds have passed.
-    #[inline]
-    pub(super) fn has_ticked(&mut self) -> bool {
-        let before = std::mem::replace(&mut self.tick, tick());
-        before != self.tick
+        Clock { watched, since, is_busy: false, looks: 0, idle_for: zero, awake: zero, used: zero }
     }
 
     fn turn(&mut self, into: &AtomicU64) -> Duration {
