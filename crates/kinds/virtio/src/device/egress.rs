@@ -356,8 +356,8 @@ fn fill(
                 *place = Some(unsafe { to.add(k) });
             }
         }
-        // SAFETY: n <= room <= the piece's length: inside of it, or its end.
         at += n;
+        // SAFETY: n <= room <= the piece's length: inside of it, or its end.
         to = unsafe { to.add(n) };
         room -= n;
     }
