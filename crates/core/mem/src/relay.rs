@@ -351,7 +351,7 @@ mod tests {
                         for k in 0..n {
                             let i = tx.at(k);
                             let buf = port.tx[0].ring.slot(i).buf_idx;
-                            let more = if seq % long != 0 { NS_MOREFRAG } else { 0 };
+                            let more = if !seq.is_multiple_of(long) { NS_MOREFRAG } else { 0 };
                             port.tx[0].ring.set_slot_word(i, buf, seq % 128, more);
                             sent.push_back((buf, seq % 128, more));
                             seq += 1;

@@ -116,7 +116,7 @@ fn leases() {
             let mut rest = k;
             for step in &mut steps {
                 *step = all[rest % all.len()];
-                rest = rest / all.len();
+                rest /= all.len();
             }
             ran += u64::from(run(n, &steps));
         }
