@@ -166,7 +166,7 @@ impl Continued {
         last.sort_by_key(Item::rank);
         for item in last {
             if let Err(why) = self.add_now(d, item) {
-                tracing::error!(why, "is lost");
+                tracing::error!(why, "cannot be continued");
             }
         }
         // Their ports use the memory by now.
