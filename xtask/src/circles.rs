@@ -15,7 +15,7 @@ use crate::modules::{self, Module, ModulePath};
 const EXCEPTIONS: &str = "xtask/circles-allowed.txt";
 
 /// Which module, at one level, uses which.
-type Uses = BTreeMap<String, BTreeSet<String>>;
+type ModuleUses = BTreeMap<String, BTreeSet<String>>;
 
 /// Checks all crates below `root`.
 pub fn run(root: &Path) -> Result<Findings, String> {
@@ -73,7 +73,7 @@ fn circles(modules: &[Module]) -> Vec<(String, String)> {
 }
 
 /// The shortest path from a module back to itself.
-fn way_back<'a>(uses: &'a Uses, from: &'a str) -> Option<Vec<&'a str>> {
+fn way_back<'a>(uses: &'a ModuleUses, from: &'a str) -> Option<Vec<&'a str>> {
     let mut ways = VecDeque::from([vec![from]]);
     let mut seen = BTreeSet::new();
     while let Some(way) = ways.pop_front() {
@@ -94,8 +94,8 @@ fn full_name(parent: &[String], name: &str) -> String {
 }
 
 /// The uses among the modules directly below `parent`. The crate's root is among them as `crate`.
-fn uses_at(modules: &[Module], parent: &[String]) -> Uses {
-    let mut uses = Uses::new();
+fn uses_at(modules: &[Module], parent: &[String]) -> ModuleUses {
+    let mut uses = ModuleUses::new();
     for module in modules {
         let Some(from) = side(&module.path, parent) else { continue };
         for target in &module.uses {
@@ -117,7 +117,7 @@ fn side(path: &ModulePath, parent: &[String]) -> Option<String> {
 }
 
 /// The groups of two or more modules that reach one another.
-fn knots(uses: &Uses) -> Vec<BTreeSet<&str>> {
+fn knots(uses: &ModuleUses) -> Vec<BTreeSet<&str>> {
     let reach: BTreeMap<&str, BTreeSet<&str>> = uses.keys().map(|name| (name.as_str(), reached(uses, name))).collect();
     let mut groups = Vec::new();
     let mut done = BTreeSet::new();
@@ -133,7 +133,7 @@ fn knots(uses: &Uses) -> Vec<BTreeSet<&str>> {
     groups
 }
 
-fn reached<'a>(uses: &'a Uses, from: &str) -> BTreeSet<&'a str> {
+fn reached<'a>(uses: &'a ModuleUses, from: &str) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut open = vec![from];
     while let Some(name) = open.pop() {

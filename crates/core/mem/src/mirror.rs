@@ -16,13 +16,13 @@ use netvale_abi::slot::NS_MOREFRAG;
 pub use crate::csb::Moment;
 use crate::mapping::Mapping;
 use crate::side::RingSide;
-use crate::view::Places;
+use crate::view::RegionLayout;
 
 /// The copying side of one ring. One thread moves that ring's frames at a time.
 #[derive(Debug)]
 pub struct Mirror {
     map: Arc<Mapping>,
-    places: Places,
+    places: RegionLayout,
     moment: Moment,
     /// The value of the word from which `ring` was found.
     named: u32,
@@ -40,7 +40,7 @@ pub fn name(ring: u32) -> u32 {
 
 impl Mirror {
     /// Creates the copying side for a ring of the region mapped at `map`.
-    pub fn new(map: &Arc<Mapping>, places: Places, moment: Moment) -> Mirror {
+    pub fn new(map: &Arc<Mapping>, places: RegionLayout, moment: Moment) -> Mirror {
         Mirror { map: Arc::clone(map), places, moment, named: 0, ring: None, begun: 0, lost: false }
     }
 

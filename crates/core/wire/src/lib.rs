@@ -59,7 +59,7 @@ pub use vnet::{BadVnet, VnetHdr};
 
 /// Why bytes are not the expected header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedPacket {
     /// The header does not end within the given bytes.
     #[error("the header runs past the end of the bytes given: give more of the frame")]
     Truncated,

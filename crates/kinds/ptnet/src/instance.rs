@@ -9,7 +9,7 @@ use netvale_abi::ptnet::{
 use netvale_mem::fault::Fault;
 use netvale_mem::layout::DEFAULT_BUF_SIZE;
 use netvale_mem::lent::InUse;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{Binding, RingSide};
 use netvale_mem::{Layout, PortMem, PortShape, Region, RegionError, RegionSizes};
@@ -105,7 +105,7 @@ impl Instance {
         let region = match backend.memory() {
             Some(beside) => Arc::clone(&beside.region),
             None => {
-                let region = Region::device("netvale-ptnet", sizes(config), Pages::Ordinary)?;
+                let region = Region::device("netvale-ptnet", sizes(config), PageKind::Ordinary)?;
                 region.mapping().blame(fault);
                 region
             }

@@ -8,7 +8,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::host::HostTx;
 use netvale_mem::layout::PoolSize;
 use netvale_mem::lent::InUse;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::region::{RegionError, RingSide};
 use netvale_mem::relay::{Relay, RelayEnd};
@@ -77,7 +77,7 @@ impl PipeBackend {
     /// # Errors
     /// [`InstanceError`] if the process is out of memory or descriptors.
     pub fn new(config: &Config, fault: Fault) -> Result<PipeBackend, InstanceError> {
-        let region = Region::device("netvale-ptnet", both(config), Pages::Ordinary)?;
+        let region = Region::device("netvale-ptnet", both(config), PageKind::Ordinary)?;
         // The guest's rings come first, as in a device's memory.
         let guest = Arc::new(region.port(shape(config))?);
         let other = Arc::new(region.port(shape_of_other(config))?);

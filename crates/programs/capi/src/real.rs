@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use libc::c_void;
 
 /// A function of the next library, looked up at its first call.
-pub struct Real {
+pub struct NextFunction {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
 }
 
-impl Real {
+impl NextFunction {
     /// The function of that name.
-    pub const fn new(name: &'static CStr) -> Real {
-        Real { name, found: AtomicPtr::new(std::ptr::null_mut()) }
+    pub const fn new(name: &'static CStr) -> NextFunction {
+        NextFunction { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
     /// The function's address; null if no library defines it.
@@ -45,7 +45,7 @@ macro_rules! real {
         /// As for the C library's function.
         #[inline]
         pub unsafe fn $name($($arg: $ty),*) -> $ret {
-            static REAL: Real = Real::new($symbol);
+            static REAL: NextFunction = NextFunction::new($symbol);
             let found = REAL.get();
             if found.is_null() {
                 crate::errno::set(libc::ENOSYS);

@@ -10,7 +10,7 @@ use netvale_afxdp::sizes::{self, Needs};
 use netvale_afxdp::socket::{Buffers, Socket};
 use netvale_control::attach::{AttachReply, Role};
 use netvale_guest::passthrough::device_of;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{Binding, RingRanges, RingSide};
 use netvale_mem::{Mapping, PortMem, Region};
@@ -60,7 +60,7 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let (region, mem_id) = region(&needs)?;
     let mem = Arc::new(region.port_in_part(shape, (0, 0), &rings)?);
     let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), options.extra_bufs)?;
-    let mut port = Opening {
+    let mut port = PortOpening {
         reply: reply(&nic, &mem, &binding, mem_id, &rings),
         map: Arc::clone(region.mapping()),
         sockets: Vec::new(),
@@ -71,7 +71,7 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     for queue in which {
         port.queue(&nic, queue, &mem, &rings)?;
     }
-    let Opening { reply, map, sockets, sending, mut tx, mut rx } = port;
+    let PortOpening { reply, map, sockets, sending, mut tx, mut rx } = port;
     nics::bind(&reply, ifname.as_str(), &mut tx, &mut rx)?;
     Ok(Port::new(
         spec.name.to_string(),
@@ -128,20 +128,20 @@ fn region(needs: &Needs) -> Result<(Arc<Region>, u32), Error> {
     if needs.is_usual() {
         let common = match shared.0.upgrade() {
             Some(common) => common,
-            None => Region::shared("netvale-direct", needs.common(), Pages::Ordinary)?,
+            None => Region::shared("netvale-direct", needs.common(), PageKind::Ordinary)?,
         };
         if needs.fit(&common) {
             shared.0 = Arc::downgrade(&common);
             return Ok((common, COMMON_REGION));
         }
     }
-    let region = Region::shared("netvale-direct", needs.region(), Pages::Ordinary)?;
+    let region = Region::shared("netvale-direct", needs.region(), PageKind::Ordinary)?;
     shared.1 = shared.1.checked_add(1).unwrap_or(COMMON_REGION + 1);
     Ok((region, shared.1))
 }
 
 /// The parts of a port during opening.
-struct Opening {
+struct PortOpening {
     reply: AttachReply,
     map: Arc<Mapping>,
     sockets: Vec<(Arc<Socket>, Arc<Queue>)>,
@@ -150,7 +150,7 @@ struct Opening {
     rx: Vec<RxRing>,
 }
 
-impl Opening {
+impl PortOpening {
     /// Opens a queue and makes its rings in the bound directions.
     fn queue(&mut self, nic: &Arc<Nic>, queue: u32, mem: &PortMem, rings: &RingRanges) -> Result<(), Error> {
         let buffers = Buffers { first: self.reply.buf_pool, stride: self.reply.buf_size, count: self.reply.num_bufs };

@@ -19,5 +19,5 @@ pub mod pci;
 pub mod ptnet;
 pub mod published;
 
-pub use error::Error;
-pub use ptnet::Guest;
+pub use error::GuestError;
+pub use ptnet::BareGuest;

@@ -5,8 +5,8 @@
 //! are the system's.
 //!
 //! ```text
-//!   program ──pcap_*──► this library: a netvale name or handle? ──no──► libpcap-system.so, a link to the system's libpcap
-//!                          │ yes
+//!   program ──pcap_*──► this library: a netvale name or handle? ──no──► libpcap-system.so,
+//!                          │ yes                                        a link to the system's libpcap
 //!                       netvale::Port: frames are read where they lie
 //! ```
 //!
@@ -46,7 +46,7 @@ macro_rules! on_handle {
             if let Some($h) = crate::handle::ours($p) {
                 return $body;
             }
-            static REAL: crate::sys::Real = crate::sys::Real::new($symbol);
+            static REAL: crate::sys::LibpcapFunction = crate::sys::LibpcapFunction::new($symbol);
             // SAFETY: a function of this name has this type in every libpcap.
             let f = unsafe {
                 std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn(*mut crate::sys::Pcap $(, $ty)*) $(-> $ret)?>(REAL.get())

@@ -24,7 +24,7 @@ pub struct PktHdr {
 }
 
 /// `pcap_handler`.
-pub type Handler = unsafe extern "C" fn(*mut u8, *const PktHdr, *const u8);
+pub type PcapHandler = unsafe extern "C" fn(*mut u8, *const PktHdr, *const u8);
 
 /// `struct bpf_insn`.
 #[repr(C)]
@@ -51,7 +51,7 @@ pub struct BpfProgram {
 /// `struct pcap_stat`.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Stat {
+pub struct PcapStat {
     /// Frames received.
     pub recv: c_uint,
     /// Frames dropped for lack of room.
@@ -62,9 +62,9 @@ pub struct Stat {
 
 /// `struct pcap_if`.
 #[repr(C)]
-pub struct Interface {
+pub struct PcapInterface {
     /// The next interface.
-    pub next: *mut Interface,
+    pub next: *mut PcapInterface,
     /// The interface's name.
     pub name: *mut c_char,
     /// A description.
@@ -99,15 +99,15 @@ pub const PRECISION_MICRO: c_int = 0;
 pub const PRECISION_NANO: c_int = 1;
 
 /// A function of the system's libpcap, looked up at its first call.
-pub struct Real {
+pub struct LibpcapFunction {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
 }
 
-impl Real {
+impl LibpcapFunction {
     /// The function of that name.
-    pub const fn new(name: &'static CStr) -> Real {
-        Real { name, found: AtomicPtr::new(std::ptr::null_mut()) }
+    pub const fn new(name: &'static CStr) -> LibpcapFunction {
+        LibpcapFunction { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
     /// The function's address. Ends the program if the system's libpcap has no such function, as the loader would.
@@ -139,7 +139,7 @@ macro_rules! real {
         /// As libpcap's manual says.
         #[inline]
         pub unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
-            static REAL: Real = Real::new($symbol);
+            static REAL: LibpcapFunction = LibpcapFunction::new($symbol);
             // SAFETY: a function of this name has this type in every libpcap.
             let f = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) $(-> $ret)?>(REAL.get()) };
             // SAFETY: passed on to the caller.
@@ -157,7 +157,7 @@ real! {
     fn bpf_validate(insns: *const BpfInsn, len: c_int) -> c_int = c"bpf_validate";
     fn create(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap = c"pcap_create";
     fn open_live(name: *const c_char, snaplen: c_int, promisc: c_int, ms: c_int, errbuf: *mut c_char) -> *mut Pcap = c"pcap_open_live";
-    fn findalldevs(list: *mut *mut Interface, errbuf: *mut c_char) -> c_int = c"pcap_findalldevs";
+    fn findalldevs(list: *mut *mut PcapInterface, errbuf: *mut c_char) -> c_int = c"pcap_findalldevs";
     fn lookupnet(name: *const c_char, net: *mut u32, mask: *mut u32, errbuf: *mut c_char) -> c_int = c"pcap_lookupnet";
     fn dump_open(p: *mut Pcap, name: *const c_char) -> *mut Dumper = c"pcap_dump_open";
     fn dump_open_append(p: *mut Pcap, name: *const c_char) -> *mut Dumper = c"pcap_dump_open_append";

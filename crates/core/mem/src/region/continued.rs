@@ -10,7 +10,7 @@ use std::sync::Arc;
 use netvale_fdio::state::Fd;
 use rustix::io::Errno;
 
-use super::{Apart, PortMem, PortShape, Region, RegionError};
+use super::{ClientFileParts, PortMem, PortShape, Region, RegionError};
 use crate::holes::may_be_mapped;
 use crate::layout::{Layout, RESERVED_BUFS, RegionSizes};
 use crate::mapping::Mapping;
@@ -37,7 +37,7 @@ impl Region {
     /// # Errors
     /// The system error if the process is out of descriptors.
     pub fn save(&self) -> std::io::Result<RegionState> {
-        let pools_len = |apart: &Apart| (apart.offset, self.layout.csb_atok);
+        let pools_len = |apart: &ClientFileParts| (apart.offset, self.layout.csb_atok);
         let files = self.fd.iter().chain(self.apart.as_ref().map(|apart| &apart.csb));
         Ok(RegionState {
             sizes: self.layout.sizes,
@@ -75,7 +75,7 @@ impl Region {
                 let csb_len = size(layout.total - room)?;
                 drop(Mapping::map(csb.as_fd(), csb_len).map_err(memory)?);
                 let map = Mapping::joined((fd.as_fd(), offset, size(room)?), (csb.as_fd(), csb_len)).map_err(memory)?;
-                (map, Some(Apart { offset, csb }))
+                (map, Some(ClientFileParts { offset, csb }))
             }
         };
         let this = Self::with(Arc::new(map.watched()), Some(fd), apart, layout, state.huge);
@@ -123,10 +123,10 @@ impl Region {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::mapping::Pages;
+    use crate::mapping::PageKind;
 
     fn region() -> Arc<Region> {
-        Region::shared("test", RegionSizes::for_port(2, 8, 64, 0, 4), Pages::Ordinary).unwrap()
+        Region::shared("test", RegionSizes::for_port(2, 8, 64, 0, 4), PageKind::Ordinary).unwrap()
     }
 
     const SHAPE: PortShape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: 8, rx_slots: 8 };

@@ -3,7 +3,7 @@
 mod frames;
 
 use frames::*;
-use netvale_policy::guard::{Addresses, BadGuard, Checks, Guard, Violation};
+use netvale_policy::guard::{AllowedAddresses, BadGuard, Checks, Guard, Violation};
 use proptest::prelude::*;
 
 /// A guard of the port's addresses that makes the checks named.
@@ -62,7 +62,8 @@ fn mac_is_the_source() {
     assert_eq!(verdict(&guard, &ethernet([0xff; 6], 0x1234, &[])), Err(Violation::SpoofedMac));
     assert_eq!(guard.check(&[2; 13], 13), Err(Violation::SpoofedMac));
     assert_eq!(guard.check(&[], 0), Err(Violation::SpoofedMac));
-    let many: Addresses = (1..=64).map(|n| format!("02:00:00:00:00:{n:x} ")).collect::<String>().parse().unwrap();
+    let many: AllowedAddresses =
+        (1..=64).map(|n| format!("02:00:00:00:00:{n:x} ")).collect::<String>().parse().unwrap();
     let guard = Guard::new("mac".parse().unwrap(), many).unwrap();
     assert!((0..=255).all(|n| guard.check(&ethernet([2, 0, 0, 0, 0, n], 0, &[]), 60).is_ok() == (1..=64).contains(&n)));
 }
@@ -445,7 +446,7 @@ proptest! {
     #[test]
     fn sources_are_compared(first: u32, len in 0u8..=32, src: u32) {
         let prefix = format!("{}/{len}", std::net::Ipv4Addr::from(first));
-        let Ok(addresses) = prefix.parse::<Addresses>() else { return Ok(()) };
+        let Ok(addresses) = prefix.parse::<AllowedAddresses>() else { return Ok(()) };
         let near = if len == 0 { src } else { first ^ (src >> 1 >> (len - 1).min(30)) };
         for src in [src, near] {
             let guard = Guard::new("ip".parse().unwrap(), addresses.clone()).unwrap();

@@ -4,7 +4,7 @@ use crate::common;
 
 use common::config;
 use netvale_wire::checksum::{pseudo_v4, pseudo_v6, update16, update32};
-use netvale_wire::vnet::{Form, VnetHdr};
+use netvale_wire::vnet::{VnetForm, VnetHdr};
 use netvale_wire::{FlowKey, Layers, MacAddr, Sum, arp, build, ethernet, ipv4, ipv6, tcp, udp};
 use proptest::prelude::*;
 
@@ -101,7 +101,7 @@ proptest! {
         ipv4::has_source_route(&bytes);
         prop_assert_eq!(arp::Packet::parse(&bytes).is_ok(), bytes.starts_with(&[0, 1, 8, 0, 6, 4]) && bytes.len() >= 28);
         prop_assert_eq!(udp::Header::parse(&bytes).is_ok(), bytes.len() >= 8);
-        prop_assert_eq!(VnetHdr::parse(&bytes, Form::Plain).is_ok(), bytes.len() >= 10);
+        prop_assert_eq!(VnetHdr::parse(&bytes, VnetForm::Plain).is_ok(), bytes.len() >= 10);
         let text = String::from_utf8(letters).unwrap();
         if let Ok(addr) = text.parse::<MacAddr>() {
             prop_assert_eq!(addr.to_string().parse(), Ok(addr));
