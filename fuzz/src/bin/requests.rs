@@ -115,7 +115,8 @@ fn fuzzed() -> Option<FuzzedDaemon> {
     std::fs::create_dir_all(&folder).ok()?;
     let folder = folder.to_str()?.to_owned();
     let config = format!(
-        "run_dir = {folder:?}\nallow_dirs = [{folder:?}]\nspin_us = 0\n[switch]\nshared = ['vales']\ntable_entries = 64\n\
+        "run_dir = {folder:?}\nallow_dirs = [{folder:?}]\nspin_us = 0\n\
+         [switch]\nshared = ['vales']\ntable_entries = 64\n\
          [quota]\nconnections = 6\nports = 5\nswitches = 2\nmemory_mib = 4\n"
     );
     let file = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
@@ -235,10 +236,8 @@ fn about_tunnel(input: &mut FuzzInput<'_>, sets: bool) -> String {
     let flood = changes(input, ip, ip);
     let addresses = changes(input, address, mac);
     let neighbors = changes(input, neighbor, ip);
-    format!(
-        r#""vxlan.set","params":{{"port":"{port}","replace":{},"flood":{flood},"addresses":{addresses},"neighbors":{neighbors}}}"#,
-        how & 1 != 0
-    )
+    let lists = format!(r#""flood":{flood},"addresses":{addresses},"neighbors":{neighbors}"#);
+    format!(r#""vxlan.set","params":{{"port":"{port}","replace":{},{lists}}}"#, how & 1 != 0)
 }
 
 /// A line of root's, who has tunnels.
@@ -274,9 +273,8 @@ fn line(input: &mut FuzzInput<'_>, folder: &str, here: &str) -> String {
                 0..=127 => String::new(),
                 n => format!(r#","options":{{"name":"n{}","rings":{},"slots":{}}}"#, n & 3, n >> 2 & 3, 8 << (n & 3)),
             };
-            return format!(
-                r#"{{"jsonrpc":"2.0","id":1,"method":"port.attach","params":{{"switch":"{switch}","port":"{port}"{options}}}}}"#
-            ) + "\n";
+            let params = format!(r#"{{"switch":"{switch}","port":"{port}"{options}}}"#);
+            return format!(r#"{{"jsonrpc":"2.0","id":1,"method":"port.attach","params":{params}}}"#) + "\n";
         }
         _ => match METHODS[usize::from(method >> 1) % METHODS.len()] {
             "port.detach" => format!(

@@ -86,7 +86,8 @@ fn fuzzed() -> Option<FuzzedTunnel> {
 }
 
 thread_local! {
-    static FUZZED: std::cell::RefCell<FuzzedTunnel> = std::cell::RefCell::new(fuzzed().expect("sockets of the loopback interface"));
+    static FUZZED: std::cell::RefCell<FuzzedTunnel> =
+        std::cell::RefCell::new(fuzzed().expect("sockets of the loopback interface"));
 }
 
 /// A TCP or UDP frame over IPv4 whose checksum is left to do, unless the input spoils it.

@@ -131,7 +131,8 @@ fn camel(name: &str) -> String {
 mod tests {
     use super::*;
 
-    const ATTACH: &str = "kinds! { /// A port.\n Local(LocalPort) \"\" local [Local] Local \"local\" Tap(TapName) \"tap\" tap [Tap] Tap \"tap\"
+    const ATTACH: &str = "kinds! { /// A port.\n Local(LocalPort) \"\" local [Local] Local \"local\" \
+        Tap(TapName) \"tap\" tap [Tap] Tap \"tap\"
         Netmap \"netmap\" netmap [Netmap] Nic \"nic\" VirtioPci \"virtio-pci\" virtio_pci [VirtioPci]
         E1000 \"e1000\" e1000 [E1000] opened: Pipe \"pipe\" }";
 

@@ -128,17 +128,21 @@ impl Mapping {
         Ok(Mapping { start, len, whole: (whole, all), backing: Backing::Mmap, watch: None, holes: None })
     }
 
-    /// Maps parts of two files one behind the other, each with its offset and length. The first file may be anyone's:
-    /// it can be truncated, which [`Mapping::watched`] survives. The second one cannot. A file of huge pages must be
-    /// used in whole pages.
+    /// Maps parts of two files one behind the other: `len` bytes at `offset` of `file`, and the first `rest` bytes of
+    /// `behind`. The first file may be anyone's: it can be truncated, which [`Mapping::watched`] survives. The second
+    /// one cannot. A file of huge pages must be used in whole pages.
     ///
     /// # Errors
     /// `EINVAL` if a file is too short, the second one could be truncated, or a length is 0; otherwise the error of
     /// mmap(2).
-    pub fn joined(first: (BorrowedFd<'_>, u64, usize), second: (BorrowedFd<'_>, usize)) -> rustix::io::Result<Self> {
+    pub fn joined(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        behind: BorrowedFd<'_>,
+        rest: usize,
+    ) -> rustix::io::Result<Self> {
         const HUGE: usize = 2 << 20;
-        let (file, offset, len) = first;
-        let (behind, rest) = second;
         let too_much = rustix::io::Errno::NOMEM;
         let size = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
         if len == 0 || offset.checked_add(len as u64).is_none_or(|end| end > size) || !len.is_multiple_of(4096) {

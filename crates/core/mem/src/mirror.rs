@@ -90,7 +90,7 @@ impl Mirror {
             }
             let place = to.ring.slot_word(at).buf_idx;
             let len = u32::from(slot.len).min(size - begin);
-            to.ring.copy_buf(place, &of.ring, (slot.buf_idx, begin), len as usize);
+            to.ring.copy_buf(place, &of.ring, slot.buf_idx, begin, len as usize);
             to.ring.set_len_flags(at, len as u16, more);
             at = to.ring.next(at);
             self.begun += 1;

@@ -136,7 +136,13 @@ mod tests {
         /// Objective: a rule survives its encoding, closed or not; no `ptr` gives an offset beyond the maximum; a
         /// stored offset is read back, and other bits of `ptr` stay.
         #[test]
-        fn rules(bits in 17u32..=64, max in 0u32..=65_536, initial in 0u32..=65_536, ptr in any::<u64>(), to in 0u32..=65_536) {
+        fn rules(
+            bits in 17u32..=64,
+            max in 0u32..=65_536,
+            initial in 0u32..=65_536,
+            ptr in any::<u64>(),
+            to in 0u32..=65_536,
+        ) {
             let rule = OffsetRule { bits, max, initial };
             let offsets = Offsets::default();
             prop_assert_eq!((offsets.rule(), offsets.initial(), offsets.is_closed()), (None, 0, false));

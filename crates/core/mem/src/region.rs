@@ -201,7 +201,7 @@ impl Region {
         let csb_len = layout.total - room;
         let len = len.map_err(|_| memory(rustix::io::Errno::NOMEM))?;
         let (csb, csb_map, _) = sealed_memfd(name, csb_len, PageKind::Ordinary).map_err(memory)?;
-        let map = Mapping::joined((file.as_fd(), offset, len), (csb.as_fd(), csb_map.len())).map_err(memory)?;
+        let map = Mapping::joined(file.as_fd(), offset, len, csb.as_fd(), csb_map.len()).map_err(memory)?;
         Ok(Self::with(Arc::new(map.watched()), Some(file), Some(ClientFileParts { offset, csb }), layout, false))
     }
 
@@ -329,10 +329,10 @@ impl Region {
     /// # Errors
     /// [`RegionError::Exhausted`] or [`RegionError::Slots`]; nothing is allocated then.
     pub fn port(self: &Arc<Self>, shape: PortShape) -> Result<PortMem, RegionError> {
-        self.port_in_part(shape, (0, 0), &RingRanges::all(shape))
+        self.port_in_part(shape, 0, 0, &RingRanges::all(shape))
     }
 
-    /// The same for a port whose last `host` rings of each direction are host rings. Only the rings in `used` get
+    /// The same for a port whose last `host_tx` and `host_rx` rings are host rings. Only the rings in `used` get
     /// buffers; the others get a place.
     ///
     /// # Errors
@@ -340,7 +340,8 @@ impl Region {
     pub fn port_in_part(
         self: &Arc<Self>,
         shape: PortShape,
-        host: (u32, u32),
+        host_tx: u32,
+        host_rx: u32,
         used: &RingRanges,
     ) -> Result<PortMem, RegionError> {
         self.check_slots(shape.tx_slots)?;
@@ -356,6 +357,7 @@ impl Region {
             }
             pools.rings.take_run(count).ok_or(RegionError::Exhausted { what: "rings", asked: count, free })?
         };
+        let host = (host_tx, host_rx);
         let mem = PortMem { region: Arc::clone(self), shape, host, ids, tx: Vec::new(), rx: Vec::new() };
         let used = used.clone();
         self.touch(move || mem.with_fresh_rings(&used))?

@@ -390,7 +390,10 @@ mod tests {
 
         /// Objective: whatever the two write into heads and slots, the other never receives an impossible value.
         #[test]
-        fn hostile_ends(words in proptest::collection::vec((any::<u32>(), any::<bool>()), 1..60), small in any::<bool>()) {
+        fn hostile_ends(
+            words in proptest::collection::vec((any::<u32>(), any::<bool>()), 1..60),
+            small in any::<bool>(),
+        ) {
             let (port, _tx, mut relay, _rx) = ends(8);
             let num = port.tx[0].ring.num_bufs();
             for (word, send) in words {

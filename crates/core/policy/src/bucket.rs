@@ -198,7 +198,11 @@ mod tests {
     proptest! {
         /// Objective: frames pass together exactly if each may pass, and take the same tokens.
         #[test]
-        fn together(lens in proptest::collection::vec(0usize..2000, 1..50), burst in 1u64..100_000, before in 0u64..100_000) {
+        fn together(
+            lens in proptest::collection::vec(0usize..2000, 1..50),
+            burst in 1u64..100_000,
+            before in 0u64..100_000,
+        ) {
             for limit in [RateLimit::bits(8_000_000, burst), RateLimit::frames(1_000_000, burst)] {
                 let one = Bucket::default();
                 let all = Bucket::default();
@@ -216,7 +220,13 @@ mod tests {
 
         /// Objective: rates of 1 and of 2^64 - 1, lengths and times of any size neither panic nor loop.
         #[test]
-        fn any_numbers(rate in 0u64.., burst in 0u64.., now in 0u64..1 << 60, len in 0usize..1 << 20, back in 0u64..SECOND) {
+        fn any_numbers(
+            rate in 0u64..,
+            burst in 0u64..,
+            now in 0u64..1 << 60,
+            len in 0usize..1 << 20,
+            back in 0u64..SECOND,
+        ) {
             for limit in [RateLimit::bits(rate, burst), RateLimit::frames(rate, burst)] {
                 let bucket = Bucket::default();
                 let frame = Weight::frame(len);

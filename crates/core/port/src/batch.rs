@@ -184,28 +184,29 @@ impl Batch {
         true
     }
 
-    /// Adds a frame that begins with the bytes `first` and continues with those of `rest` from offset `at`. Returns its
-    /// number, or `None` if there is no room.
+    /// Adds a frame that begins with `len` bytes at `first` and continues with those of `rest` from offset `at`.
+    /// Returns its number, or `None` if there is no room.
     ///
     /// # Safety
     /// As [`Batch::push`], for `first`; the batch must not be read any more once that of `rest` is cleared.
     #[inline]
     pub(crate) unsafe fn push_variant(
         &mut self,
-        first: (*const u8, u32),
+        first: *const u8,
+        len: u32,
         rest: &FrameRef<'_>,
         at: usize,
     ) -> Option<u16> {
         if self.frames.len() >= self.frames.capacity() {
             return None;
         }
-        let mut frame = BatchFrame { ptr: first.0, len: first.1, frags: 0, pieces: 1, offload: 0, no_learn: false };
+        let mut frame = BatchFrame { ptr: first, len, frags: 0, pieces: 1, offload: 0, no_learn: false };
         if rest.len() > at {
             let begin = self.frags.len();
             if begin + 1 + rest.pieces() > self.frags.capacity() {
                 return None;
             }
-            self.frags.push(Frag { ptr: first.0, len: first.1 });
+            self.frags.push(Frag { ptr: first, len });
             rest.pieces_from(at, |frag| self.frags.push(frag));
             frame.len += (rest.len() - at) as u32;
             frame.frags = begin as u16;

@@ -54,7 +54,7 @@ pub fn echo(slots: u32) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
 pub fn restore(slots: u32, memory: Vec<Fd>) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
     let (shape, sizes) = of(slots);
     let state = RegionState { sizes, huge: false, file: None, used_bufs: None, memory };
-    let mem = Arc::new(Region::restore(state)?.continue_port(shape, (0, 0), 0)?);
+    let mem = Arc::new(Region::restore(state)?.continue_port(shape, 0, 0, 0)?);
     ends(mem, HostRx::continued, FarEnd::continued)
 }
 

@@ -44,7 +44,8 @@ pub enum OpenError {
     NotYours(PathBuf),
     /// A link or another file system lies on a user's path.
     #[error(
-        "{0}: a link or another file system lies on its way; name the folder itself, and let 'allow_dirs' name it if it is mounted"
+        "{0}: a link or another file system lies on its way; name the folder itself, \
+         and let 'allow_dirs' name it if it is mounted"
     )]
     Way(PathBuf),
     /// The socket was exchanged while it was made.
@@ -52,7 +53,8 @@ pub enum OpenError {
     Exchanged(PathBuf),
     /// Only the daemon's user could be admitted.
     #[error(
-        "{0}: its file system has no access control lists, so no other user can be let in; choose a folder on another one (tmpfs, ext4, xfs, btrfs)"
+        "{0}: its file system has no access control lists, so no other user can be let in; \
+         choose a folder on another one (tmpfs, ext4, xfs, btrfs)"
     )]
     NoLists(PathBuf),
     /// A step failed.

@@ -426,8 +426,8 @@ impl<'a> SlotWriter<'a> {
 
     fn put(&mut self, hdr_len: u32, header: &[u8; 12], len: usize, copy: impl Fn(usize, &RingMem, u32, u32, usize)) {
         match self.offsets {
-            None => self.put_at((hdr_len, header), len, |_| 0, copy),
-            Some(rule) => self.put_at_offsets(&rule, (hdr_len, header), len, copy),
+            None => self.put_at(hdr_len, header, len, |_| 0, copy),
+            Some(rule) => self.put_at_offsets(&rule, hdr_len, header, len, copy),
         }
     }
 
@@ -437,12 +437,13 @@ impl<'a> SlotWriter<'a> {
     fn put_at_offsets(
         &mut self,
         rule: &OffsetRule,
-        header: (u32, &[u8; 12]),
+        hdr_len: u32,
+        header: &[u8; 12],
         len: usize,
         copy: impl Fn(usize, &RingMem, u32, u32, usize),
     ) {
         let ring = &self.egress.rx.side().ring;
-        let all = header.0 as usize + len;
+        let all = hdr_len as usize + len;
         let slots = all.div_ceil(self.egress.slot_size().max(1) as usize).clamp(1, MAX_FRAGS).min(self.left as usize);
         let mut offsets = [0u32; MAX_FRAGS];
         let mut room = 0;
@@ -452,9 +453,9 @@ impl<'a> SlotWriter<'a> {
             room += ring.room(*offset) as usize;
             slot = ring.next(slot);
         }
-        let leads = ring.room(offsets[0]) >= header.0;
+        let leads = ring.room(offsets[0]) >= hdr_len;
         if room >= all && leads {
-            return self.put_at(header, len, |k| offsets.get(k).copied().unwrap_or(0), copy);
+            return self.put_at(hdr_len, header, len, |k| offsets.get(k).copied().unwrap_or(0), copy);
         }
         for _ in 0..slots {
             self.egress.blank(self.slot);
@@ -467,7 +468,8 @@ impl<'a> SlotWriter<'a> {
     #[inline]
     fn put_at(
         &mut self,
-        (hdr_len, header): (u32, &[u8; 12]),
+        hdr_len: u32,
+        header: &[u8; 12],
         len: usize,
         offset: impl Fn(usize) -> u32,
         copy: impl Fn(usize, &RingMem, u32, u32, usize),

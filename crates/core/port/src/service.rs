@@ -323,7 +323,7 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
         file: Option<SocketFile>,
         protocol: P,
     ) -> Result<Self, OpenError> {
-        Self::begin((thread, at.to_string()), file, protocol, ServiceState::default(), KeptState::default(), None)
+        Self::begin(thread, at.to_string(), file, protocol, ServiceState::default(), KeptState::default(), None)
     }
 
     /// Restores another process's service. It starts once the result's second part is dropped: until then the other
@@ -341,11 +341,12 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
         kept: KeptState<K>,
     ) -> Result<(Self, PausedService), OpenError> {
         let (turn, paused) = PausedService::before_begin(file.as_ref().map(SocketFile::claim));
-        Ok((Self::begin((thread, at.to_string()), file, protocol, told, kept, Some(turn))?, paused))
+        Ok((Self::begin(thread, at.to_string(), file, protocol, told, kept, Some(turn))?, paused))
     }
 
     fn begin<P: Protocol<Detail = D, Kept = K>>(
-        (thread, at): (&str, String),
+        thread: &str,
+        at: String,
         file: Option<SocketFile>,
         protocol: P,
         told: ServiceState<D>,

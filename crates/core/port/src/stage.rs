@@ -343,7 +343,7 @@ impl<'s> Staging<'s> {
                     let first = (area.add(start.begin).cast_const(), (end - start.begin) as u32);
                     if !LONG {
                         variants.push_bare(first.0, first.1);
-                    } else if variants.push_variant(first, &frame, copied).is_none() {
+                    } else if variants.push_variant(first.0, first.1, &frame, copied).is_none() {
                         break;
                     }
                 }
@@ -384,7 +384,8 @@ impl<'s> Staging<'s> {
             return Err(DropReason::TooLong);
         }
         // SAFETY: `first` lies in memory of the stage's, and frames are cleared only after the stage (`new`).
-        let variant = unsafe { self.stage.variants.push_variant(first, &frame, behind) }.ok_or(DropReason::TooLong)?;
+        let variant =
+            unsafe { self.stage.variants.push_variant(first.0, first.1, &frame, behind) }.ok_or(DropReason::TooLong)?;
         self.stage.variants.set_offload(offload);
         Ok(variant)
     }

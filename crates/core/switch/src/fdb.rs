@@ -38,7 +38,7 @@ struct FdbLine([AtomicU64; WAYS]);
 #[derive(Debug)]
 pub struct Fdb {
     lines: Box<[FdbLine]>,
-    key: (u64, u64),
+    key: [u64; 2],
     /// Maps VLAN and address to a line and a word of the entry; `None` without VLANs.
     vlans: Option<Mix>,
     tick: AtomicU8,
@@ -92,11 +92,11 @@ pub enum LearnResult {
 impl Fdb {
     /// Creates a table of at least `entries` entries, its hash keyed with `key` (from a random source). If `sticky`, an
     /// address stays with its owner until it expires or its port leaves.
-    pub fn new(entries: usize, key: (u64, u64), sticky: bool) -> Self {
+    pub fn new(entries: usize, key: [u64; 2], sticky: bool) -> Self {
         let lines = Self::entries_of(entries) / WAYS;
         let line = || FdbLine(std::array::from_fn(|_| AtomicU64::new(0)));
         let lines = (0..lines).map(|_| line()).collect();
-        let key = (key.0, key.1 | 1);
+        let key = [key[0], key[1] | 1];
         let tick = AtomicU8::new(0);
         let owners = Owners::default();
         let refused = AtomicU64::new(0);
@@ -104,7 +104,7 @@ impl Fdb {
     }
 
     /// Creates a table of addresses by VLAN, with at least as many entries.
-    pub(crate) fn by_vlan(entries: usize, key: (u64, u64), sticky: bool) -> Self {
+    pub(crate) fn by_vlan(entries: usize, key: [u64; 2], sticky: bool) -> Self {
         let vlans = Some(Mix::new(key));
         Fdb { vlans, ..Fdb::new(entries.max(Mix::LINES * WAYS), key, sticky) }
     }
@@ -210,7 +210,7 @@ impl Fdb {
     #[inline]
     fn line(&self, mac: u64) -> &[AtomicU64; WAYS] {
         // Multiply-shift: the product's top bits are a universal hash for a secret odd factor.
-        let product = (mac ^ self.key.0).wrapping_mul(self.key.1);
+        let product = (mac ^ self.key[0]).wrapping_mul(self.key[1]);
         let line = ((product >> 32) * self.lines.len() as u64) >> 32;
         // A 32-bit fraction of the number of lines is below that number.
         &self.lines[line as usize].0
@@ -407,7 +407,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn fdb() -> Fdb {
-        Fdb::new(256, (0x1234_5678_9abc_def0, 0x0fed_cba9_8765_4321), false)
+        Fdb::new(256, [0x1234_5678_9abc_def0, 0x0fed_cba9_8765_4321], false)
     }
 
     proptest! {
@@ -485,7 +485,7 @@ mod tests {
     #[test]
     fn addresses_stay_with_their_owner() {
         for sticky in [false, true] {
-            let t = Fdb::new(256, (5, 7), sticky);
+            let t = Fdb::new(256, [5, 7], sticky);
             t.own(1, OwnerId::new(1), 100);
             t.own(2, OwnerId::new(1), 100);
             t.own(3, OwnerId::new(3), 100);

@@ -24,15 +24,18 @@ pub struct LinkTask {
     /// Number of finished frames of the batch, and the start of the others' wait.
     done: usize,
     since: Option<Instant>,
-    /// The port's ring that the link leads to; the port's traces record losses.
-    ring: (Arc<Switch>, PortId, usize),
+    switch: Arc<Switch>,
+    /// The port that the link leads to; its traces record losses.
+    port: PortId,
+    /// The port's ring that the link leads to.
+    ring: usize,
 }
 
 impl LinkTask {
     /// Creates the task of a link to `to`, the given ring of a port.
     #[must_use]
-    pub fn new(end: LinkEnd, to: Arc<dyn Egress>, ring: (Arc<Switch>, PortId, usize)) -> LinkTask {
-        LinkTask { source: Source::new(Box::new(end)), to, done: 0, since: None, ring }
+    pub fn new(end: LinkEnd, to: Arc<dyn Egress>, switch: Arc<Switch>, port: PortId, ring: usize) -> LinkTask {
+        LinkTask { source: Source::new(Box::new(end)), to, done: 0, since: None, switch, port, ring }
     }
 
     /// The same as [`LinkTask::move_on`], while a trace runs. Lost frames are recorded without their bytes.
@@ -40,11 +43,11 @@ impl LinkTask {
     fn move_on_noting(&mut self, work: &mut ForwardMemory) -> PassResult {
         steps::begin();
         let passed = self.move_on(work);
-        let (switch, port, ring) = &self.ring;
         if let Some(steps) = steps::end().filter(steps::Steps::has_drop)
-            && let Some(to) = switch.table().get(*port)
+            && let Some(to) = self.switch.table().get(self.port)
         {
-            to.traces.iter().for_each(|trace| trace.put_refused(&TraceRecord::without_frame(*port, *ring, steps)));
+            let record = TraceRecord::without_frame(self.port, self.ring, steps);
+            to.traces.iter().for_each(|trace| trace.put_refused(&record));
         }
         passed
     }

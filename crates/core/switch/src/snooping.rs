@@ -116,7 +116,7 @@ impl Snooping {
 
     /// Passes a message to the reader, if there is room for it.
     #[cold]
-    pub(crate) fn hear(&self, vlan: u16, (port, since): (PortId, u64), frame: &[u8]) {
+    pub(crate) fn hear(&self, vlan: u16, port: PortId, since: u64, frame: &[u8]) {
         let mut heard = HeardMessage { vlan, port, since, len: frame.len() as u16, bytes: [0; LONGEST] };
         let room = heard.bytes.get_mut(..frame.len());
         let has_room = room.map(|room| room.copy_from_slice(frame)).is_some() && self.heard.push(heard).is_ok();
@@ -144,9 +144,9 @@ mod tests {
         let bell = Arc::clone(&woken);
         snooping.wake_by(move || _ = bell.fetch_add(1, Ordering::Relaxed));
         for i in 0..MESSAGES + 5 {
-            snooping.hear(7, ((i % 3) as PortId, i as u64), &[i as u8; 60]);
+            snooping.hear(7, (i % 3) as PortId, i as u64, &[i as u8; 60]);
         }
-        snooping.hear(7, (1, 1), &[0; LONGEST + 1]);
+        snooping.hear(7, 1, 1, &[0; LONGEST + 1]);
         assert_eq!((snooping.lost(), woken.load(Ordering::Relaxed)), (6, 1));
         snooping.begin_to_read();
         for i in 0..MESSAGES {
@@ -155,7 +155,7 @@ mod tests {
             assert_eq!(heard.frame(), &[i as u8; 60][..]);
         }
         assert!(snooping.read().is_none());
-        snooping.hear(0, (1, 1), &[1; LONGEST]);
+        snooping.hear(0, 1, 1, &[1; LONGEST]);
         assert_eq!((snooping.read().unwrap().frame().len(), woken.load(Ordering::Relaxed)), (LONGEST, 2));
     }
 }

@@ -131,7 +131,7 @@ pub struct Switch {
     fdb: Fdb,
     /// Addresses by VLAN, created with the first VLAN.
     vlan_fdb: OnceLock<Fdb>,
-    key: (u64, u64),
+    key: [u64; 2],
     flows: [u64; 2],
     /// Multicast snooping, created with the first port that snoops.
     snooping: OnceLock<Arc<Snooping>>,
@@ -158,7 +158,7 @@ impl Switch {
         let SwitchSettings { table_entries, sticky, holds_others } = settings;
         // From the standard library's per-process random state.
         let random = RandomState::new();
-        let key = (random.hash_one(1u8), random.hash_one(2u8));
+        let key = [random.hash_one(1u8), random.hash_one(2u8)];
         let table = ArcSwap::from_pointee(PortTable::from(vec![None; MAX_PORTS]));
         let fdb = Fdb::new(table_entries, key, sticky);
         Arc::new(Switch {

@@ -158,7 +158,7 @@ impl Handed {
     /// Places the far ends on the user's worker. `id` is the port on `switch`.
     pub fn place(self, d: &mut Daemon, switch: &Arc<Switch>, id: PortId) -> Vec<TaskId> {
         let domain = self.domain;
-        let task = |(ring, (end, to))| Box::new(LinkTask::new(end, to, (Arc::clone(switch), id, ring)));
+        let task = |(ring, (end, to))| Box::new(LinkTask::new(end, to, Arc::clone(switch), id, ring));
         self.ends.into_iter().enumerate().map(task).map(|task| d.workers.place_for(domain, task)).collect()
     }
 }

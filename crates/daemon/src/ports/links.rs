@@ -138,10 +138,9 @@ impl Links {
         };
         let forwarder = |end| Box::new(Forwarder::of_link(Arc::clone(switch), id, end)) as Job;
         let sends = sends.map(|made| place(d, made, &forwarder));
-        let ring = || (Arc::clone(switch), id, 0);
-        let gets = gets
-            .zip(egresses.first())
-            .map(|(made, to)| place(d, made, &|end| Box::new(LinkTask::new(end, Arc::clone(to), ring())) as Job));
+        let gets = gets.zip(egresses.first()).map(|(made, to)| {
+            place(d, made, &|end| Box::new(LinkTask::new(end, Arc::clone(to), Arc::clone(switch), id, 0)) as Job)
+        });
         [sends, gets]
     }
 }

@@ -74,8 +74,8 @@ pub const KINDS: &[PairKind] = &[
 fn attacked(w: &World) -> Result<SoakPair, String> {
     let [a, b] = TARGETS;
     let announced = [&[0xff; 6][..], &station(a), &[0; 48]].concat();
-    let ends = [w.announcing("vale0:ba", [a, b], announced)?, w.end(0, "vale0:bb", (b, a))?];
-    let monitor = w.end(0, "vale0:bb/r", (a, b))?;
+    let ends = [w.announcing("vale0:ba", [a, b], announced)?, w.end(0, "vale0:bb", b, a)?];
+    let monitor = w.end(0, "vale0:bb/r", a, b)?;
     w.first().attach(ATTACKED, "null:", json!({}))?;
     let mut pair = two(ends, &[(0, "vale0:ba"), (0, "vale0:bb"), (0, "vale0:bb/r")]);
     pair.ends.push(monitor);
@@ -88,11 +88,11 @@ fn two([a, b]: [Box<dyn PairEnd>; 2], ports: &[(usize, &str)]) -> SoakPair {
 }
 
 fn local(w: &World) -> Result<SoakPair, String> {
-    Ok(two([w.end(0, "vale1:a", (11, 12))?, w.end(0, "vale1:b", (12, 11))?], &[(0, "vale1:a"), (0, "vale1:b")]))
+    Ok(two([w.end(0, "vale1:a", 11, 12)?, w.end(0, "vale1:b", 12, 11)?], &[(0, "vale1:a"), (0, "vale1:b")]))
 }
 
 fn pipe(w: &World) -> Result<SoakPair, String> {
-    Ok(two([w.end(0, "netmap:soak{1", (13, 14))?, w.end(0, "netmap:soak}1", (14, 13))?], &[]))
+    Ok(two([w.end(0, "netmap:soak{1", 13, 14)?, w.end(0, "netmap:soak}1", 14, 13)?], &[]))
 }
 
 /// Two sockets of this host.
@@ -122,7 +122,7 @@ fn persistent(w: &World) -> Result<SoakPair, String> {
         // nmreq_vale_attach.reg.nr_mode
         ask(NETMAP_REQ_VALE_ATTACH, &format!("vale2:{name}"), &[(16, NR_REG_ALL_NIC as u8)])?;
     }
-    Ok(two([w.end(0, "vale2:v0", (15, 16))?, w.end(0, "vale2:v1", (16, 15))?], &[(0, "vale2:v0"), (0, "vale2:v1")]))
+    Ok(two([w.end(0, "vale2:v0", 15, 16)?, w.end(0, "vale2:v1", 16, 15)?], &[(0, "vale2:v0"), (0, "vale2:v1")]))
 }
 
 /// A program on the switch, and a socket of the stack behind the TAP.
@@ -165,7 +165,7 @@ fn interface(w: &World) -> Result<SoakPair, String> {
     outcome?;
     let attached = format!("vale4:{}", CABLE[0]);
     let opened = format!("netmap:{}", CABLE[1]);
-    let ends = [w.end(0, "vale4:a", (18, 19))?, w.end(0, &opened, (19, 18))?];
+    let ends = [w.end(0, "vale4:a", 18, 19)?, w.end(0, &opened, 19, 18)?];
     Ok(two(ends, &[(0, "vale4:a"), (0, &attached), (0, &opened)]))
 }
 
@@ -174,7 +174,7 @@ fn vhost(w: &World) -> Result<SoakPair, String> {
     w.first().attach("vale5", &format!("vhost:{}", socket.display()), json!({"name": "device"}))?;
     w.daemons[1].attach("vale5", &format!("virtio:{}", socket.display()), json!({"name": "driver"}))?;
     let ports = [(0, "vale5:a"), (0, "vale5:device"), (1, "vale5:driver"), (1, "vale5:b")];
-    Ok(two([w.end(0, "vale5:a", (20, 21))?, w.end(1, "vale5:b", (21, 20))?], &ports))
+    Ok(two([w.end(0, "vale5:a", 20, 21)?, w.end(1, "vale5:b", 21, 20)?], &ports))
 }
 
 fn ptnet(w: &World) -> Result<SoakPair, String> {
@@ -182,7 +182,7 @@ fn ptnet(w: &World) -> Result<SoakPair, String> {
     w.first().attach("vale6", &format!("ptnet:{}", socket.display()), json!({"name": "guest"}))?;
     let guest = Port::as_guest(&socket, 0).map_err(|e| e.to_string())?;
     let guest = RingsEnd::of(guest, Wrap::ethernet(station(22), station(23)));
-    Ok(two([w.end(0, "vale6:a", (22, 23))?, guest], &[(0, "vale6:a"), (0, "vale6:guest")]))
+    Ok(two([w.end(0, "vale6:a", 22, 23)?, guest], &[(0, "vale6:a"), (0, "vale6:guest")]))
 }
 
 fn e1000(w: &World) -> Result<SoakPair, String> {
@@ -198,14 +198,14 @@ fn e1000(w: &World) -> Result<SoakPair, String> {
 
 fn echo(w: &World) -> Result<SoakPair, String> {
     w.first().attach("vale8", "echo:", json!({}))?;
-    let end = w.end(0, "vale8:a", (25, 26))?;
+    let end = w.end(0, "vale8:a", 25, 26)?;
     let ports = vec![(0, "vale8:a".to_owned()), (0, "vale8:echo".to_owned())];
     Ok(SoakPair { ends: vec![end], flows: vec![PairFlow::between("round", 0, 0)], ports })
 }
 
 /// A replayed file, and a program that receives its frames.
 fn replay(w: &World) -> Result<SoakPair, String> {
-    let end = w.end(0, "vale9:a", (27, 28))?;
+    let end = w.end(0, "vale9:a", 27, 28)?;
     let file = w.file(replayed::NAME);
     w.first().attach("vale9", &format!("pcap:in={}", file.display()), json!({"name": "file", "loop": true}))?;
     let flow = PairFlow { name: "heard".into(), from: None, to: 0, copies: None, cycle: Some(replayed::FRAMES) };
@@ -250,5 +250,5 @@ fn tunnel(w: &World) -> Result<SoakPair, String> {
         w.first().attach(switch, &format!("vxlan:11,local={local},remote={remote}"), json!({"name": "tunnel"}))?;
     }
     let ports = [(0, "vale11:a"), (0, "vale11:tunnel"), (0, "vale12:tunnel"), (0, "vale12:b")];
-    Ok(two([w.end(0, "vale11:a", (31, 32))?, w.end(0, "vale12:b", (32, 31))?], &ports))
+    Ok(two([w.end(0, "vale11:a", 31, 32)?, w.end(0, "vale12:b", 32, 31)?], &ports))
 }

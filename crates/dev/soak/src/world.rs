@@ -99,7 +99,7 @@ impl World {
     }
 
     /// A port as an end that sends from one station to another.
-    pub fn end(&self, daemon: usize, name: &str, (from, to): (u8, u8)) -> Result<Box<dyn PairEnd>, String> {
+    pub fn end(&self, daemon: usize, name: &str, from: u8, to: u8) -> Result<Box<dyn PairEnd>, String> {
         Ok(RingsEnd::of(self.open(daemon, name)?, Wrap::ethernet(station(to), station(from))))
     }
 }

@@ -151,7 +151,7 @@ impl Instance {
         if let RingsState::Running { index, extra_bufs, hdr_len } = state.rings {
             let mem = match this.backend.memory() {
                 Some(beside) => Arc::clone(&beside.guest),
-                None => Arc::new(this.region.continue_port(shape(config), (0, 0), 0)?),
+                None => Arc::new(this.region.continue_port(shape(config), 0, 0, 0)?),
             };
             if hdr_len != 0 && (hdr_len != 12 || !config.vnet_hdr) {
                 return Err(InstanceError::Forged("a header that it does not have"));

@@ -150,7 +150,7 @@ impl Laid {
 
     /// The layout of another process; writes nothing.
     pub(crate) fn continued(region: &Region, c: &Config) -> Result<Laid, InstanceError> {
-        let mem = Arc::new(region.renewed()?.continue_port(shape(c), (0, 0), 0)?);
+        let mem = Arc::new(region.renewed()?.continue_port(shape(c), 0, 0, 0)?);
         let binding = mem.continue_binding(0, 0)?;
         Ok(Laid { mem, binding })
     }

@@ -96,8 +96,8 @@ impl PipeBackend {
         let guest = shape(config);
         let other = shape_of_other(config);
         let first = guest.tx_rings + guest.rx_rings;
-        let guest = Arc::new(region.continue_port(guest, (0, 0), 0).map_err(BadState::new)?);
-        let other = Arc::new(region.continue_port(other, (0, 0), first).map_err(BadState::new)?);
+        let guest = Arc::new(region.continue_port(guest, 0, 0, 0).map_err(BadState::new)?);
+        let other = Arc::new(region.continue_port(other, 0, 0, first).map_err(BadState::new)?);
         let bell = |fd: Fd| -> Result<_, BadState> { Ok(Doorbell::given(fd.take()?, &fault)?) };
         let both = |[doorbell, wake]: [Fd; 2]| -> Result<_, BadState> { Ok((bell(doorbell)?, bell(wake)?)) };
         let [to_program, from_program] = state.bells;

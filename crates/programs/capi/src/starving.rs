@@ -84,8 +84,9 @@ fn warn() {
         return;
     }
     netvale_control::note!(
-        "netvale: a thread at {policy} priority {priority} has spun for {} ms on a full ring that the daemon does not empty: it may keep the \
-         daemon's worker from its CPU. Start the daemon with 'netvale up --rt-priority {}', or leave the worker a CPU of its own (--cpu).",
+        "netvale: a thread at {policy} priority {priority} has spun for {} ms on a full ring that the \
+         daemon does not empty: it may keep the daemon's worker from its CPU. Start the daemon with \
+         'netvale up --rt-priority {}', or leave the worker a CPU of its own (--cpu).",
         PATIENCE.as_millis(),
         (priority + 1).clamp(1, 99)
     );

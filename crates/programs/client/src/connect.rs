@@ -61,7 +61,8 @@ pub fn connect_to(run_dir: Option<&Path>) -> Result<OwnedFd, Error> {
 /// # Errors
 /// [`Error::Refused`] if the daemon refuses; another [`Error`] if its answer is unusable.
 pub fn attach(conn: BorrowedFd<'_>, request: &AttachRequest) -> Result<AttachedParts, Error> {
-    resumed(attached(ask(conn, &request.encode(), None)?)?)
+    let (bytes, fds) = ask(conn, &request.encode(), None)?;
+    resumed(attached(&bytes, fds)?)
 }
 
 /// Like [`attach`], with the region in the user's file. A region already in the file is used.
@@ -77,7 +78,7 @@ pub fn attach_in(
     let request = AttachRequest { file: Some(place), ..request.clone() }.encode();
     let begun = Instant::now();
     loop {
-        match ask(conn, &request, Some(file)).and_then(attached) {
+        match ask(conn, &request, Some(file)).and_then(|(bytes, fds)| attached(&bytes, fds)) {
             Err(Error::File { errno, .. }) if errno == AGAIN && begun.elapsed() < TIMEOUT => {
                 std::thread::sleep(PAUSE);
             }
@@ -100,7 +101,8 @@ fn resumed(mut attached: AttachedParts) -> Result<AttachedParts, Error> {
 /// # Errors
 /// Like [`attach`]; `ENXIO` if the connection holds no port.
 pub fn resume(conn: BorrowedFd<'_>) -> Result<AttachedParts, Error> {
-    attached(ask(conn, &Holding::Resume.encode(), None)?)
+    let (bytes, fds) = ask(conn, &Holding::Resume.encode(), None)?;
+    attached(&bytes, fds)
 }
 
 /// Releases the port of a connection; the connection can then be used for another port.
@@ -122,8 +124,8 @@ pub fn request(conn: BorrowedFd<'_>, request: &DeviceRequest) -> Result<DeviceRe
     Ok(DeviceReply::decode(&bytes)?)
 }
 
-fn attached((bytes, mut fds): (Vec<u8>, Vec<OwnedFd>)) -> Result<AttachedParts, Error> {
-    let reply = AttachReply::decode(&bytes)?;
+fn attached(bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<AttachedParts, Error> {
+    let reply = AttachReply::decode(bytes)?;
     match (reply.status, reply.port_flags) {
         (0, _) => {}
         (errno, flags) if flags & OFFSETS_AT_FAULT != 0 => return Err(Error::Offsets { errno, text: reply.text }),
@@ -142,7 +144,7 @@ fn attached((bytes, mut fds): (Vec<u8>, Vec<OwnedFd>)) -> Result<AttachedParts, 
         Some(csb) => mapped(csb, len, || {
             let room = usize::try_from(reply.csb_atok).map_err(|_| Errno::NOMEM)?;
             let rest = len.checked_sub(room).ok_or(Errno::INVAL)?;
-            Mapping::joined((region.as_fd(), reply.file_offset, room), (csb.as_fd(), rest))
+            Mapping::joined(region.as_fd(), reply.file_offset, room, csb.as_fd(), rest)
         })?,
     };
     let mut bells = fds.into_iter().map(Doorbell::from_fd);
@@ -240,7 +242,7 @@ pub(crate) fn rings(
         let doorbell = bell()?;
         let wake = bell()?;
         if of_nic(i, reply.tx_rings - reply.host_tx_rings) {
-            tx.push(nics::tx(reply, map, own, (doorbell, wake))?);
+            tx.push(nics::tx(reply, map, own, doorbell)?);
             continue;
         }
         let kind = match reply.role {
@@ -259,7 +261,7 @@ pub(crate) fn rings(
         let doorbell = bell()?;
         let wake = bell()?;
         if of_nic(i, reply.rx_rings - reply.host_rx_rings) {
-            rx.push(nics::rx(reply, map, own, (doorbell, wake))?);
+            rx.push(nics::rx(reply, map, own, doorbell, wake)?);
             continue;
         }
         let ring = AppRing::new(own, Dir::Rx, doorbell).mirrored(Mirror::new(map, places, Moment::Released));

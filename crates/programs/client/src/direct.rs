@@ -58,7 +58,7 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let used = (tx.len() as u32, rx.len() as u32);
     let needs = Needs { shape, host: (0, 0), used, buf_size: options.buf_size, extra_bufs: options.extra_bufs };
     let (region, mem_id) = region(&needs)?;
-    let mem = Arc::new(region.port_in_part(shape, (0, 0), &rings)?);
+    let mem = Arc::new(region.port_in_part(shape, 0, 0, &rings)?);
     let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), options.extra_bufs)?;
     let mut port = PortOpening {
         reply: reply(&nic, &mem, &binding, mem_id, &rings),
@@ -76,8 +76,10 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     Ok(Port::new(
         spec.name.to_string(),
         None,
-        (reply, map),
-        (tx, rx),
+        reply,
+        map,
+        tx,
+        rx,
         Some(Arc::new(Mutex::new((sending, sockets, binding, mem)))),
     ))
 }
@@ -158,17 +160,17 @@ impl PortOpening {
         if rings.rx.contains(&queue) {
             opened.receive()?;
         }
-        let fds = || -> Result<(Doorbell, Doorbell), Error> {
-            let copy = || rustix::io::fcntl_dupfd_cloexec(&*opened.socket, 0).map_err(Error::system("copy a socket"));
-            Ok((Doorbell::from_fd(copy()?), Doorbell::from_fd(copy()?)))
+        let copy = || -> Result<Doorbell, Error> {
+            let copy = rustix::io::fcntl_dupfd_cloexec(&*opened.socket, 0).map_err(Error::system("copy a socket"))?;
+            Ok(Doorbell::from_fd(copy))
         };
         let side = |sides: &[RingSide]| sides.get(queue as usize).cloned();
         if let Some(side) = side(&mem.tx).filter(|_| rings.tx.contains(&queue)) {
             self.sending.push(nic.send_on(queue)?);
-            self.tx.push(nics::tx(&self.reply, &self.map, side, fds()?)?);
+            self.tx.push(nics::tx(&self.reply, &self.map, side, copy()?)?);
         }
         if let Some(side) = side(&mem.rx).filter(|_| rings.rx.contains(&queue)) {
-            self.rx.push(nics::rx(&self.reply, &self.map, side, fds()?)?);
+            self.rx.push(nics::rx(&self.reply, &self.map, side, copy()?, copy()?)?);
         }
         self.sockets.push((opened.socket, opened.queue));
         Ok(())

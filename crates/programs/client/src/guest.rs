@@ -50,7 +50,7 @@ pub(crate) fn open_passthrough(spec: &PortSpec, device: &Path, options: &Options
     let (mut tx, mut rx) = rings(&reply, &map, &mut bells.into_iter())?;
     tx.iter_mut().for_each(TxRing::resume);
     rx.iter_mut().for_each(RxRing::resume);
-    Ok(Port::new(spec.name.to_string(), None, (reply, map), (tx, rx), Some(Arc::new(passthrough))))
+    Ok(Port::new(spec.name.to_string(), None, reply, map, tx, rx, Some(Arc::new(passthrough))))
 }
 
 /// Opens the device at an address of the PCI bus, which has no driver.
@@ -65,7 +65,7 @@ pub(crate) fn open_function(address: &str, hdr_len: u32) -> Result<Port, Error> 
             let PublishedDevice { reply, map, tx, rx, keep } = *device;
             let tx = tx.into_iter().map(|(ring, wake)| TxRing::new(TxKind::Switch(ring), wake));
             let rx = rx.into_iter().map(|(ring, wake)| RxRing::new(ring, wake));
-            Ok(Port::new("ptnet-pci".to_owned(), None, (reply, map), (tx.collect(), rx.collect()), Some(keep)))
+            Ok(Port::new("ptnet-pci".to_owned(), None, reply, map, tx.collect(), rx.collect(), Some(keep)))
         }
     }
 }
@@ -89,7 +89,7 @@ impl Port {
     pub fn of_guest(guest: BareGuest, hdr_len: u32) -> Result<Port, Error> {
         let running = guest.start(hdr_len)?;
         let (tx, rx) = rings(&running.reply, &running.map, &mut running.bells.into_iter())?;
-        Ok(Port::new("ptnet".to_owned(), None, (running.reply, running.map), (tx, rx), Some(running.keep)))
+        Ok(Port::new("ptnet".to_owned(), None, running.reply, running.map, tx, rx, Some(running.keep)))
     }
 }
 

@@ -64,7 +64,7 @@ impl Port {
             ..AttachRequest::default()
         };
         let a = attach(conn.as_fd(), &request)?;
-        Ok(Port::new(name.to_owned(), Some(conn), (a.reply, a.map), (a.tx, a.rx), None))
+        Ok(Port::new(name.to_owned(), Some(conn), a.reply, a.map, a.tx, a.rx, None))
     }
 
     /// Opens both ends of a pipe inside this program (and its forked children), without a daemon. If `slots` or
@@ -122,5 +122,5 @@ fn local_end(
     let rx = RxRing::new(ring, arrived_here);
     let map = Arc::clone(own.region().mapping());
     let keep = Arc::clone(ends) as Arc<dyn Any + Send + Sync>;
-    Ok(Port::new(name.to_owned(), None, (reply, map), (vec![tx], vec![rx]), Some(keep)))
+    Ok(Port::new(name.to_owned(), None, reply, map, vec![tx], vec![rx], Some(keep)))
 }

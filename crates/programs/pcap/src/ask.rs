@@ -115,7 +115,9 @@ on_handle! {
     /// Becomes readable when frames arrive and, under `netvale run`, writable when there is room to send.
     fn pcap_get_selectable_fd(p, h) -> c_int = c"pcap_get_selectable_fd" { selectable(h) }
     /// The descriptor needs no timeout.
-    fn pcap_get_required_select_timeout(p, _h) -> *const timeval = c"pcap_get_required_select_timeout" { std::ptr::null() }
+    fn pcap_get_required_select_timeout(p, _h) -> *const timeval = c"pcap_get_required_select_timeout" {
+        std::ptr::null()
+    }
 
     /// A capture file of this link type.
     fn pcap_dump_open(p, h, name: *const c_char) -> *mut Dumper = c"pcap_dump_open" {

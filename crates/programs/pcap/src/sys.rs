@@ -141,7 +141,9 @@ macro_rules! real {
         pub unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
             static REAL: LibpcapFunction = LibpcapFunction::new($symbol);
             // SAFETY: a function of this name has this type in every libpcap.
-            let f = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) $(-> $ret)?>(REAL.get()) };
+            let f = unsafe {
+                std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) $(-> $ret)?>(REAL.get())
+            };
             // SAFETY: passed on to the caller.
             unsafe { f($($arg),*) }
         }
@@ -149,14 +151,17 @@ macro_rules! real {
 }
 
 real! {
-    fn open_dead(linktype: c_int, snaplen: c_int, precision: c_uint) -> *mut Pcap = c"pcap_open_dead_with_tstamp_precision";
+    fn open_dead(linktype: c_int, snaplen: c_int, precision: c_uint) -> *mut Pcap =
+        c"pcap_open_dead_with_tstamp_precision";
     fn close(p: *mut Pcap) = c"pcap_close";
-    fn compile(p: *mut Pcap, program: *mut BpfProgram, text: *const c_char, optimize: c_int, mask: u32) -> c_int = c"pcap_compile";
+    fn compile(p: *mut Pcap, program: *mut BpfProgram, text: *const c_char, optimize: c_int, mask: u32) -> c_int =
+        c"pcap_compile";
     fn geterr(p: *mut Pcap) -> *mut c_char = c"pcap_geterr";
     fn bpf_filter(insns: *const BpfInsn, frame: *const u8, len: c_uint, caplen: c_uint) -> c_uint = c"bpf_filter";
     fn bpf_validate(insns: *const BpfInsn, len: c_int) -> c_int = c"bpf_validate";
     fn create(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap = c"pcap_create";
-    fn open_live(name: *const c_char, snaplen: c_int, promisc: c_int, ms: c_int, errbuf: *mut c_char) -> *mut Pcap = c"pcap_open_live";
+    fn open_live(name: *const c_char, snaplen: c_int, promisc: c_int, ms: c_int, errbuf: *mut c_char) -> *mut Pcap =
+        c"pcap_open_live";
     fn findalldevs(list: *mut *mut PcapInterface, errbuf: *mut c_char) -> c_int = c"pcap_findalldevs";
     fn lookupnet(name: *const c_char, net: *mut u32, mask: *mut u32, errbuf: *mut c_char) -> c_int = c"pcap_lookupnet";
     fn dump_open(p: *mut Pcap, name: *const c_char) -> *mut Dumper = c"pcap_dump_open";

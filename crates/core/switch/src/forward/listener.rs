@@ -57,7 +57,7 @@ impl GroupKnowledge<'_> {
             MessageClass::Other | MessageClass::Malformed => groups.and_then(|groups| groups.ports_of(vlan, head)),
         };
         if !matches!(message, MessageClass::Other) && me.state.may_report() {
-            self.snooping.hear(vlan, (me.id, me.since), head);
+            self.snooping.hear(vlan, me.id, me.since, head);
         }
         Ok(to)
     }

@@ -114,7 +114,10 @@ proptest! {
     /// Objective: for any VLANs of five ports, any tags and lengths, each port gets exactly the frames of a simple
     /// model, byte for byte; frames that their port refuses are counted by name.
     #[test]
-    fn vlans_as_modelled(vlans in proptest::collection::vec(any_vlans(), 5), sent in proptest::collection::vec(any_sent(), 1..40)) {
+    fn vlans_as_modelled(
+        vlans in proptest::collection::vec(any_vlans(), 5),
+        sent in proptest::collection::vec(any_sent(), 1..40),
+    ) {
         prop_assume!(vlans.iter().any(Option::is_some));
         let switch = Switch::new("vale-test");
         let mut work = ForwardMemory::default();

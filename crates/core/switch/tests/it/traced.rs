@@ -226,7 +226,10 @@ proptest! {
     #[test]
     fn nothing_changes(
         policies in prop_oneof![Just([0u8; 3]), [0u8..4, 0u8..4, 0u8..4]],
-        sent in proptest::collection::vec((0usize..3, proptest::collection::vec((1u8..5, 1u8..5, 14usize..250), 1..12)), 1..12),
+        sent in proptest::collection::vec(
+            (0usize..3, proptest::collection::vec((1u8..5, 1u8..5, 14usize..250), 1..12)),
+            1..12,
+        ),
         one_of in 1u32..7,
     ) {
         // Decisions of policies for one frame may hold for a later one of its batch, so batches have one frame there.

@@ -165,7 +165,7 @@ fn monitor_rings(
             memory::make(d, sizes, PageKind::Ordinary, caller)?
         }
     };
-    let mem = Arc::new(region.port_in_part(shape, (wanted.host, wanted.host), &RingRanges::all(shape))?);
+    let mem = Arc::new(region.port_in_part(shape, wanted.host, wanted.host, &RingRanges::all(shape))?);
     let (rings, _takes_nothing) = Rings::of(mem, mem_id, parent.hdr_len, d.evictions.new_fault(caller))?;
     let mem = Arc::clone(&rings.mem);
     region.touch(move || mem.tx.iter().for_each(|side| netvale_mem::notify::disarm(side.csb.kern_need_kick())))?;

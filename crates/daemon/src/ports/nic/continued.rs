@@ -152,7 +152,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
     let mem = match known {
         Some(mem) if (mem.shape(), mem.host_rings()) == (shape, item.host) => mem,
         Some(_) => return Err(wrong("its rings have two shapes")),
-        None => Arc::new(region.continue_port(shape, item.host, item.first)?),
+        None => Arc::new(region.continue_port(shape, item.host.0, item.host.1, item.first)?),
     };
     let [tx, rx] = item.rings;
     let queues = nic.interface().queues;

@@ -115,7 +115,7 @@ pub fn open(
     let (region, mem_id) = region_for(d, ifname, &spec.memory, request, &needs, caller)?;
     let mem = match hold::memory_in(d, ifname, &region) {
         Some(mem) => mem,
-        None => Arc::new(region.port_in_part(shape, host, &RingRanges::NONE)?),
+        None => Arc::new(region.port_in_part(shape, host.0, host.1, &RingRanges::NONE)?),
     };
     let binding = mem.bind(&spec.name.to_string(), tx, rx, request.extra_bufs)?;
     // Quotes mark the end of a name, and are not part of it.

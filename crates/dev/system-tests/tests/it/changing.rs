@@ -101,7 +101,11 @@ fn nulls(range: std::ops::Range<u32>) -> String {
 fn shown_done_and_written_down() {
     let first = "[[port]]\nswitch = 'vale0'\nport = 'web'\n";
     let d = Configured::start(first, &["--spin-us", "7"]);
-    let file = d.other("[switch]\nageing_s = 60\n[[port]]\nswitch = 'vale0'\nport = 'web'\nrings = 4\n[[port]]\nswitch = 'vale0'\nport = 'null:sink'\n");
+    let file = d.other(
+        "[switch]\nageing_s = 60\n\
+         [[port]]\nswitch = 'vale0'\nport = 'web'\nrings = 4\n\
+         [[port]]\nswitch = 'vale0'\nport = 'null:sink'\n",
+    );
     let lines =
         "~ switch.ageing_s: 300 → 60\n* vale0:web: web → web, rings 4 (attached again)\n+ vale0:sink: null:sink\n";
     let dry = stdout(&apply(&d, &file, &["--diff"]));
@@ -224,7 +228,8 @@ fn nothing_is_lost_beside() {
     if !net::inside(&["--net", "--mount"]).expect("inside") {
         return;
     }
-    let taps = "[[port]]\nswitch = 'vale0'\nport = 'tap:chga'\nmtu = 1400\n[[port]]\nswitch = 'vale0'\nport = 'tap:chgb'\nmtu = 1400\n";
+    let taps = "[[port]]\nswitch = 'vale0'\nport = 'tap:chga'\nmtu = 1400\n\
+                [[port]]\nswitch = 'vale0'\nport = 'tap:chgb'\nmtu = 1400\n";
     let d = Configured::start(taps, &["--workers", "1"]);
     let a = NamespaceHost::new().expect("a namespace");
     let b = NamespaceHost::new().expect("a namespace");

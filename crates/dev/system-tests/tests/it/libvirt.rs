@@ -145,7 +145,8 @@ impl World {
              <cmdline>console=ttyS0 quiet panic=-1 no_timer_check pci=nomsi number={number}</cmdline></os>
              <features><acpi/></features><cpu mode='maximum'/>
              <devices><emulator>/usr/bin/qemu-system-x86_64</emulator><controller type='usb' model='none'/>
-             <memballoon model='none'/><serial type='file'><source path='{console}'/></serial>{interfaces}</devices></domain>",
+             <memballoon model='none'/><serial type='file'><source path='{console}'/></serial>\
+             {interfaces}</devices></domain>",
             initrd.display()
         );
         std::fs::write(self.file("domain.xml"), xml).expect("written");

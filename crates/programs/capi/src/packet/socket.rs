@@ -182,7 +182,8 @@ pub fn listened(number: c_int) {
         let name = with_sockets(|s| s.bound.get(&number).and_then(|(index, _)| port_at(*index))).map(|(name, _)| name);
         let name = name.unwrap_or_default();
         netvale_control::note!(
-            "netvale: this packet socket is bound to port {name}; it can send, but receives nothing: receive through libpcap or /dev/netmap"
+            "netvale: this packet socket is bound to port {name}; it can send, \
+             but receives nothing: receive through libpcap or /dev/netmap"
         );
     }
 }

@@ -160,10 +160,14 @@ proptest! {
     /// Objective: a sequence of damaged messages at any times is handled, and the limits hold.
     #[test]
     fn damaged_messages_get_an_answer(
-        steps in prop::collection::vec((0..11usize, 0..90usize, any::<u8>(), any::<u8>(), 0..SECOND * 50, 0..4u16), 0..80),
+        steps in prop::collection::vec(
+            (0..11usize, 0..90usize, any::<u8>(), any::<u8>(), 0..SECOND * 50, 0..4u16),
+            0..80,
+        ),
     ) {
         let samples = samples();
-        let mut snoop = Snoop::new(SnoopSettings { querier: true, max_groups: 3, per_port: 2, ..SnoopSettings::new(SWITCH) });
+        let settings = SnoopSettings { querier: true, max_groups: 3, per_port: 2, ..SnoopSettings::new(SWITCH) };
+        let mut snoop = Snoop::new(settings);
         let mut now = 0;
         for (which, at, byte, port, wait, vlan) in steps {
             let mut frame = samples[which].clone();
@@ -175,13 +179,18 @@ proptest! {
             prop_assert!(snoop.tick(now).next_ns > now || snoop.next_query(now).is_some());
             while snoop.next_query(now).is_some() {}
             prop_assert!(snoop.tick(now).next_ns > now);
-            prop_assert!(snoop.memberships().map(|member| (member.vlan, member.group)).collect::<std::collections::BTreeSet<_>>().len() <= 3);
+            let groups: std::collections::BTreeSet<_> =
+                snoop.memberships().map(|member| (member.vlan, member.group)).collect();
+            prop_assert!(groups.len() <= 3);
         }
     }
 
     /// Objective: any bytes are handled, and so is any payload of a valid header.
     #[test]
-    fn any_bytes_get_an_answer(bytes in prop::collection::vec(any::<u8>(), 4..200), kind in prop::sample::select(vec![0x11u8, 0x22, 130, 143, 151, 0x30])) {
+    fn any_bytes_get_an_answer(
+        bytes in prop::collection::vec(any::<u8>(), 4..200),
+        kind in prop::sample::select(vec![0x11u8, 0x22, 130, 143, 151, 0x30]),
+    ) {
         let mut snoop = querying();
         is_control(&bytes);
         snoop.observe(0, 0, 0, &bytes);

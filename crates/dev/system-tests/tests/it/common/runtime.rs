@@ -21,7 +21,8 @@ case $CNI_COMMAND:$address in
 ADD:fail) echo '{"cniVersion": "1.0.0", "code": 111, "msg": "none are left"}'; exit 1 ;;
 ADD:nonsense) echo nonsense ;;
 ADD:hang) echo >"$(dirname "$0")/hangs"; exec sleep 300 ;;
-ADD:*) echo '{"cniVersion": "1.0.0", "ips": [{"address": "'"$address"'", "gateway": "10.1.0.1"}], "routes": [{"dst": "10.9.0.0/16"}]}' ;;
+ADD:*) echo '{"cniVersion": "1.0.0", "ips": [{"address": "'"$address"'", "gateway": "10.1.0.1"}],' \
+    '"routes": [{"dst": "10.9.0.0/16"}]}' ;;
 esac
 "#;
 
