@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use netvale_control::options::{Shape, owners_mode};
 use netvale_control::types::AttachParams;
-use netvale_switch::Settings;
+use netvale_switch::SwitchSettings;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
@@ -355,9 +355,9 @@ impl SwitchConfig {
 
     /// Settings for each new switch.
     #[must_use]
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> SwitchSettings {
         let SwitchConfig { table_entries, sticky_addresses: sticky, lossless_between_users: holds_others, .. } = *self;
-        Settings { table_entries, sticky, holds_others }
+        SwitchSettings { table_entries, sticky, holds_others }
     }
 }
 

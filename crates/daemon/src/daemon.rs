@@ -181,9 +181,9 @@ pub struct Peers {
     pub last_error: Option<String>,
 }
 
-impl<D> From<service::State<D>> for Peers {
-    fn from(state: service::State<D>) -> Peers {
-        let service::State { connected, connections, last_error, .. } = state;
+impl<D> From<service::ServiceState<D>> for Peers {
+    fn from(state: service::ServiceState<D>) -> Peers {
+        let service::ServiceState { connected, connections, last_error, .. } = state;
         Peers { connected, connections, last_error }
     }
 }

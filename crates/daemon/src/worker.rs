@@ -16,7 +16,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::Task;
 use netvale_port::domain::TimeDomain;
-use netvale_switch::{PortId, Switch, WaitingFrames, Work};
+use netvale_switch::{ForwardMemory, PortId, Switch, WaitingFrames};
 
 use crate::stalls::Watched;
 
@@ -38,7 +38,7 @@ const LEAVING: Duration = Duration::from_millis(200);
 pub type TaskId = u64;
 
 /// A task that a worker repeats.
-pub type Job = Box<dyn Task<Work>>;
+pub type Job = Box<dyn Task<ForwardMemory>>;
 
 /// When an idle worker goes to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use netvale_fuzz::fuzz_target;
 
 /// Carries out nothing, but remembers; refuses some.
 #[derive(Default)]
-struct Dummy(Vec<Request>);
+struct DummyHandler(Vec<Request>);
 
-impl Handler for Dummy {
+impl Handler for DummyHandler {
     fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
         self.0.push(request.clone());
         match request {
@@ -32,10 +32,10 @@ impl Handler for Dummy {
 fuzz_target!(|data: &[u8]| {
     let Some((&size, stream)) = data.split_first() else { return };
     let mut whole = Connection::default();
-    let mut asked = Dummy::default();
+    let mut asked = DummyHandler::default();
     let out = whole.feed(stream, &mut asked);
     let mut cut = Connection::default();
-    let mut asked_cut = Dummy::default();
+    let mut asked_cut = DummyHandler::default();
     let mut answers = Vec::new();
     let mut close = false;
     for piece in stream.chunks(usize::from(size).max(1)) {

@@ -12,7 +12,7 @@ use netvale_e1000::memory::Memory;
 use netvale_e1000::regs::*;
 use netvale_fuzz::fuzz_target;
 use netvale_fuzz::{bounded, meddle};
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_mem::words::Words;
 use netvale_port::{Batch, Egress, Scratch, Source};
 use netvale_vfio_user::dma::{Dma, Place};
@@ -29,23 +29,23 @@ const NEAR: [u32; 20] = [
     VET, RSRPD,
 ];
 
-struct Guest {
+struct E1000Guest {
     dma: Dma,
     words: Words,
 }
 
-fn guest() -> Option<Guest> {
-    let (fd, map, _) = sealed_memfd("fuzz", SIZE, Pages::Ordinary).ok()?;
+fn guest() -> Option<E1000Guest> {
+    let (fd, map, _) = sealed_memfd("fuzz", SIZE, PageKind::Ordinary).ok()?;
     let mut dma = Dma::default();
     // Two windows, so that things can lie across.
     for (offset, address) in [(0, BASE), (SIZE / 2, BASE + SIZE / 2)] {
         dma.map(Place { flags: 3, offset, address, size: SIZE / 2 }, Some(&fd)).ok()?;
     }
-    Some(Guest { dma, words: Words::new(&Arc::new(map), 0, SIZE as usize / 4)? })
+    Some(E1000Guest { dma, words: Words::new(&Arc::new(map), 0, SIZE as usize / 4)? })
 }
 
 thread_local! {
-    static GUEST: Option<Guest> = guest();
+    static GUEST: Option<E1000Guest> = guest();
 }
 
 /// A driver's way to a card that works, from which the input goes on.
@@ -66,7 +66,7 @@ fn up(core: &mut Core) {
     }
 }
 
-fn obey(core: &mut Core, guest: &Guest, [kind, a, b, c]: [u8; 4], value: u32) {
+fn obey(core: &mut Core, guest: &E1000Guest, [kind, a, b, c]: [u8; 4], value: u32) {
     let at = u32::from_le_bytes([a, b, c, 0]) & (SPACE - 1);
     match kind & 7 {
         0 => _ = core.write(at, value),

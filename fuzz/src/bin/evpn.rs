@@ -16,7 +16,7 @@ use netvale_evpn::entry::{Entry, Seen, is_host, is_station, seen};
 use netvale_evpn::feed::{Change, Feed};
 use netvale_evpn::listed::{Act, Listed};
 use netvale_evpn::tables::{Fact, Neighbor, Place, Remote, Tables};
-use netvale_fuzz::Input;
+use netvale_fuzz::FuzzInput;
 use netvale_fuzz::fuzz_target;
 use netvale_netlink::Messages;
 
@@ -37,7 +37,7 @@ const MASTER: u16 = 9;
 
 /// The kernel, the agent's parts that are one VNI's, and the daemon.
 #[derive(Default)]
-struct World {
+struct EvpnWorld {
     tables: Tables,
     feed: Feed,
     listed: Listed,
@@ -81,7 +81,7 @@ fn message(kind: u16, header: &[u8], attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
 }
 
 /// An entry as the kernel tells of it, and attributes of any kind behind it.
-fn entry(input: &mut Input<'_>) -> Vec<u8> {
+fn entry(input: &mut FuzzInput<'_>) -> Vec<u8> {
     let what = input.byte();
     let family = FAMILIES[usize::from(what >> 1 & 3)];
     let device = what >> 3 & 3;
@@ -103,7 +103,7 @@ fn entry(input: &mut Input<'_>) -> Vec<u8> {
 }
 
 /// A device, with attributes of any kind.
-fn device(input: &mut Input<'_>) -> Vec<u8> {
+fn device(input: &mut FuzzInput<'_>) -> Vec<u8> {
     let what = input.byte();
     let header = [what & 7, 0, 0, 0, what >> 3, 0, 0, 0, input.byte(), 0, 0, 0, 0, 0, 0, 0];
     let attributes: Vec<_> =
@@ -112,7 +112,7 @@ fn device(input: &mut Input<'_>) -> Vec<u8> {
 }
 
 /// The same bytes with one of them changed.
-fn spoilt(mut bytes: Vec<u8>, input: &mut Input<'_>) -> Vec<u8> {
+fn spoilt(mut bytes: Vec<u8>, input: &mut FuzzInput<'_>) -> Vec<u8> {
     let at = input.below(bytes.len());
     bytes[at] ^= input.byte();
     bytes
@@ -127,7 +127,7 @@ fn check(entry: Entry) {
     }
 }
 
-impl World {
+impl EvpnWorld {
     fn datagram(&mut self, bytes: &[u8]) {
         let mut messages = Messages(bytes);
         while let Ok(Some(message)) = messages.next() {
@@ -220,8 +220,8 @@ impl World {
     }
 
     /// The daemon lists addresses, and the kernel does what it is asked for. Then nothing more is to be done.
-    fn list(&mut self, input: &mut Input<'_>) {
-        let address = |input: &mut Input<'_>| {
+    fn list(&mut self, input: &mut FuzzInput<'_>) {
+        let address = |input: &mut FuzzInput<'_>| {
             let n = input.byte();
             let what = input.byte();
             let ips: Vec<IpAddr> = (0..what & 3).map(|_| IpAddr::from([10, 0, 0, input.byte() % 8])).collect();
@@ -261,8 +261,8 @@ impl World {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let mut world = World::default();
-    let mut input = Input(data);
+    let mut world = EvpnWorld::default();
+    let mut input = FuzzInput(data);
     let start = Instant::now();
     for _ in 0..MOST {
         if input.is_empty() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use netvale_abi::ptnet::{PtnetHeader, word};
 use netvale_fuzz::fuzz_target;
-use netvale_fuzz::{Input, bounded, meddle, words};
+use netvale_fuzz::{FuzzInput, bounded, meddle, words};
 use netvale_mem::Mapping;
 use netvale_mem::fault::Fault;
 use netvale_port::{Batch, Scratch};
@@ -26,10 +26,10 @@ const A_COMMAND: u64 = 1 << 16;
 const A_BATCH: u64 = 512;
 
 /// Seats, their queues, and memory for deliveries: made once, as none of it changes.
-type Made = (Arc<dyn Backend>, Queues, Scratch);
+type BackendParts = (Arc<dyn Backend>, Queues, Scratch);
 
 thread_local! {
-    static SEATS: std::cell::RefCell<Option<Made>> = std::cell::RefCell::new(
+    static SEATS: std::cell::RefCell<Option<BackendParts>> = std::cell::RefCell::new(
         Seats::new(1, 1).ok().map(|(seats, queues)| (Arc::new(seats) as Arc<dyn Backend>, queues, Scratch::new()))
     );
 }
@@ -55,7 +55,7 @@ fn serve(backend: &Arc<dyn Backend>, mut queues: Option<(&mut Queues, &mut Scrat
     let len = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_size) as usize;
     let Ok(map) = Mapping::map(std::os::fd::AsFd::as_fd(&fd), len).map(Arc::new) else { return };
     let memory = words(&map);
-    let mut input = Input(meddle(rest, &memory, 0, len / 4));
+    let mut input = FuzzInput(meddle(rest, &memory, 0, len / 4));
     let frame = [7u8; 60];
     let mut batch = Batch::new();
     let mut number = 0;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use netvale_fuzz::fuzz_target;
 use netvale_pcapport::{Format, Reader, Writer};
 
-type Frames = Vec<(Duration, u32, Vec<u8>)>;
+type PcapFrames = Vec<(Duration, u32, Vec<u8>)>;
 
 fuzz_target!(|data: &[u8]| {
     let frames = read(data);
@@ -23,7 +23,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-fn read(data: &[u8]) -> Frames {
+fn read(data: &[u8]) -> PcapFrames {
     let mut frames = Vec::new();
     let Ok(mut reader) = Reader::new(data) else { return frames };
     loop {
@@ -43,7 +43,7 @@ fn read(data: &[u8]) -> Frames {
     frames
 }
 
-fn written(format: Format, frames: &Frames) -> Vec<u8> {
+fn written(format: Format, frames: &PcapFrames) -> Vec<u8> {
     let mut file = Vec::new();
     let mut writer = Writer::new(&mut file, format).expect("memory takes all");
     for (time, orig_len, bytes) in frames {

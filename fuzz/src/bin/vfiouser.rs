@@ -8,7 +8,7 @@ use netvale_fuzz::fuzz_target;
 use netvale_mem::Region;
 use netvale_mem::RegionSizes;
 use netvale_mem::fault::Fault;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_port::{Batch, Scratch};
 use netvale_ptnet::backend::Backend;
 use netvale_ptnet::header::Config;
@@ -22,7 +22,7 @@ use rustix::event::{EventfdFlags, eventfd};
 const CONFIG: Config =
     Config { tx_rings: 1, rx_rings: 1, slots: 4, buf_size: 128, vnet_hdr: true, mac: [2; 6], mtu: 1500 };
 
-struct Shared {
+struct VfioUserState {
     /// A guest's memory.
     memory: Arc<Region>,
     backend: Arc<dyn Backend>,
@@ -31,14 +31,14 @@ struct Shared {
     scratch: Scratch,
 }
 
-fn shared() -> Option<Shared> {
-    let memory = Region::bar("fuzz", RegionSizes::for_port(2, 4, 128, 0, 0), Pages::Ordinary).ok()?;
+fn shared() -> Option<VfioUserState> {
+    let memory = Region::bar("fuzz", RegionSizes::for_port(2, 4, 128, 0, 0), PageKind::Ordinary).ok()?;
     let (seats, queues) = Seats::new(1, 1).ok()?;
-    Some(Shared { memory, backend: Arc::new(seats), queues, fault: Fault::new().ok()?, scratch: Scratch::new() })
+    Some(VfioUserState { memory, backend: Arc::new(seats), queues, fault: Fault::new().ok()?, scratch: Scratch::new() })
 }
 
 thread_local! {
-    static SHARED: std::cell::RefCell<Option<Shared>> = std::cell::RefCell::new(shared());
+    static SHARED: std::cell::RefCell<Option<VfioUserState>> = std::cell::RefCell::new(shared());
 }
 
 fn fd(memory: &Region, kind: u8) -> Option<OwnedFd> {
@@ -62,7 +62,7 @@ fn message(memory: &Region, data: &mut &[u8]) -> Option<Message> {
 
 fuzz_target!(|data: &[u8]| {
     SHARED.with_borrow_mut(|shared| {
-        let Some(Shared { memory, backend, queues, fault, scratch }) = shared else { return };
+        let Some(VfioUserState { memory, backend, queues, fault, scratch }) = shared else { return };
         let machine = Arc::<Machine>::default();
         let Ok(device) = PtnetDevice::new(&CONFIG, &machine, backend, Box::new(|_| ()), fault) else { return };
         let mut session = Session::new(device, PtnetDevice::vectors(&CONFIG), fault);

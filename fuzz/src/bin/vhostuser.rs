@@ -13,26 +13,26 @@ use netvale_vhost::proto::message::Message;
 use netvale_virtio::device::live::Live;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
-struct Shared {
+struct VhostUserState {
     memory: OwnedFd,
     wake: Arc<OwnedFd>,
     fault: Fault,
     scratch: Scratch,
 }
 
-fn shared() -> Option<Shared> {
+fn shared() -> Option<VhostUserState> {
     let memory = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
     rustix::fs::ftruncate(&memory, 0x4000).ok()?;
     let wake = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).ok()?);
     let fault = Fault::new().ok()?;
-    Some(Shared { memory, wake, fault, scratch: Scratch::new() })
+    Some(VhostUserState { memory, wake, fault, scratch: Scratch::new() })
 }
 
 thread_local! {
-    static SHARED: std::cell::RefCell<Option<Shared>> = std::cell::RefCell::new(shared());
+    static SHARED: std::cell::RefCell<Option<VhostUserState>> = std::cell::RefCell::new(shared());
 }
 
-fn fd(shared: &Shared, kind: u8) -> Option<OwnedFd> {
+fn fd(shared: &VhostUserState, kind: u8) -> Option<OwnedFd> {
     match kind & 3 {
         0 | 1 => rustix::io::fcntl_dupfd_cloexec(&shared.memory, 0).ok(),
         2 => eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok(),
@@ -41,7 +41,7 @@ fn fd(shared: &Shared, kind: u8) -> Option<OwnedFd> {
 }
 
 /// Request, flags, number and kind of descriptors, length of the payload, payload.
-fn message(shared: &Shared, data: &mut &[u8]) -> Option<Message> {
+fn message(shared: &VhostUserState, data: &mut &[u8]) -> Option<Message> {
     let [request, flags, fds, len, rest @ ..] = *data else { return None };
     let (payload, rest) = rest.split_at(usize::from(*len).min(rest.len()));
     *data = rest;

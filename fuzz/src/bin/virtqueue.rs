@@ -26,7 +26,7 @@ const QUEUE: u16 = 8;
 /// Reads of shared memory of one call: of each of eight chains eight descriptors, and a few of what each of them names.
 const MOST: u64 = 64 + 8 * 8 * 16;
 
-struct Rig {
+struct VirtqueueRig {
     /// The first region, as the guest sees it.
     words: Words,
     memory: Arc<GuestMemory>,
@@ -36,7 +36,7 @@ struct Rig {
     scratch: Scratch,
 }
 
-fn rig() -> Option<Rig> {
+fn rig() -> Option<VirtqueueRig> {
     let file = || {
         let fd = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
         rustix::fs::ftruncate(&fd, 2 * SIZE).ok()?;
@@ -46,7 +46,7 @@ fn rig() -> Option<Rig> {
     let first = file()?;
     let map = Mapping::of_peer(std::os::fd::AsFd::as_fd(&first), 0, SIZE as usize).ok().map(Arc::new)?;
     let memory = Arc::new(GuestMemory::new(vec![(spec(0), first), (spec(1), file()?)]).ok()?);
-    Some(Rig {
+    Some(VirtqueueRig {
         words: words(&map),
         memory,
         fault: Fault::new().ok()?,
@@ -57,7 +57,7 @@ fn rig() -> Option<Rig> {
 }
 
 thread_local! {
-    static RIG: std::cell::RefCell<Option<Rig>> = std::cell::RefCell::new(rig());
+    static RIG: std::cell::RefCell<Option<VirtqueueRig>> = std::cell::RefCell::new(rig());
 }
 
 fn fill(memory: &GuestMemory, data: &[u8]) {

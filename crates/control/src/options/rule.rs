@@ -12,7 +12,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use netvale_policy::bpf::{Program, Unparsed};
+use netvale_policy::bpf::{BpfTextError, FilterProgram};
 
 use super::written::{Notation, Written};
 
@@ -25,7 +25,7 @@ pub struct Rule {
     /// Whether matching frames are dropped.
     pub drops: bool,
     /// The program, verified.
-    pub program: Program,
+    pub program: FilterProgram,
     /// Its source, for people.
     pub expression: Option<String>,
 }
@@ -73,7 +73,7 @@ pub enum BadRule {
     NotCompiled,
     /// The action is not followed by a program.
     #[error(transparent)]
-    Program(#[from] Unparsed),
+    Program(#[from] BpfTextError),
     /// The expression is too long, or has control characters.
     #[error("the expression behind # has more than {MOST} characters, or some that cannot be shown")]
     Expression,
@@ -136,7 +136,7 @@ impl FromStr for Rule {
         if expression.as_ref().is_some_and(is_bad) {
             return Err(BadRule::Expression);
         }
-        Ok(Rule { drops, program: Program::parse(program.trim())?, expression })
+        Ok(Rule { drops, program: FilterProgram::parse(program.trim())?, expression })
     }
 }
 

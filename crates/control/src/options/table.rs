@@ -1,9 +1,9 @@
 //! Every option of an attached port, defined once.
 
-use netvale_policy::guard::{Addresses, Checks};
+use netvale_policy::guard::{AllowedAddresses, Checks};
 use netvale_policy::impair::Spec;
 use netvale_policy::units::{Rate, Size};
-use netvale_policy::vlan::{Protocol, VlanSet};
+use netvale_policy::vlan::{TagProtocol, VlanSet};
 
 use super::field::Field;
 use super::rule::GivenRules;
@@ -354,14 +354,14 @@ options! {
         excludes: &["access"], because "the frames of an access port have no tags anyway",
     }
     /// The protocol of its tags. With 802.1ad, tags that its peer's frames have are payload (QinQ).
-    vlan_protocol: Option<Written<Protocol>> = "vlan_protocol" {
+    vlan_protocol: Option<Written<TagProtocol>> = "vlan_protocol" {
         value: "802.1q|802.1ad" Shape::Written(&syntax::VLAN_PROTOCOL),
         under: Vlans,
         default: "802.1q",
     }
     /// Addresses that are the port's. Ethernet addresses are behind it and behind no other port of the switch; both
     /// these and IP addresses are what 'guard' compares with.
-    addresses: Option<Written<Addresses>> = "addresses" {
+    addresses: Option<Written<AllowedAddresses>> = "addresses" {
         value: "ADDRESSES" Shape::Written(&syntax::ADDRESSES),
         under: Security,
         default: "",

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::ops::Deref;
 
-use netvale_policy::guard::{Addresses, Checks};
+use netvale_policy::guard::{AllowedAddresses, Checks};
 use netvale_policy::impair::Spec;
 use netvale_policy::units::{Rate, Size};
-use netvale_policy::vlan::{Protocol, VlanSet};
+use netvale_policy::vlan::{TagProtocol, VlanSet};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -122,4 +122,4 @@ macro_rules! parsed {
     )+};
 }
 
-parsed! { VlanSet Protocol Addresses Checks RateGroup Spec }
+parsed! { VlanSet TagProtocol AllowedAddresses Checks RateGroup Spec }

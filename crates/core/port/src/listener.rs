@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use thiserror::Error;
 
 use crate::access::Access;
-use crate::folder::{Folder, Found, Place};
+use crate::folder::{Folder, FoundFile, UserPath};
 
 /// Pause after a peer that broke the rules, and between two attempts to connect: repeating a mistake immediately would
 /// waste a core.
@@ -44,7 +44,8 @@ pub enum OpenError {
     NotYours(PathBuf),
     /// A link or another file system lies on a user's path.
     #[error(
-        "{0}: a link or another file system lies on its way; name the folder itself, and let 'allow_dirs' name it if it is mounted"
+        "{0}: a link or another file system lies on its way; name the folder itself, \
+         and let 'allow_dirs' name it if it is mounted"
     )]
     Way(PathBuf),
     /// The socket was exchanged while it was made.
@@ -52,7 +53,8 @@ pub enum OpenError {
     Exchanged(PathBuf),
     /// Only the daemon's user could be admitted.
     #[error(
-        "{0}: its file system has no access control lists, so no other user can be let in; choose a folder on another one (tmpfs, ext4, xfs, btrfs)"
+        "{0}: its file system has no access control lists, so no other user can be let in; \
+         choose a folder on another one (tmpfs, ext4, xfs, btrfs)"
     )]
     NoLists(PathBuf),
     /// A step failed.
@@ -81,7 +83,7 @@ impl OpenError {
     }
 
     /// Creates the error of a place that cannot be opened.
-    pub fn of_folder(place: &Place) -> impl FnOnce(Errno) -> OpenError {
+    pub fn of_folder(place: &UserPath) -> impl FnOnce(Errno) -> OpenError {
         let path = place.path().to_owned();
         let is_kept = place.user().is_some();
         move |source| match source {
@@ -105,21 +107,21 @@ impl OpenError {
 
 /// A port's listening address, and the users who may connect.
 #[derive(Clone, Debug)]
-pub struct Site {
+pub struct ListenAddress {
     /// The socket.
-    pub place: Place,
+    pub place: UserPath,
     /// Access for users besides the daemon's own.
     pub access: Access,
 }
 
 /// Any path, for this process's user alone.
-impl From<PathBuf> for Site {
-    fn from(path: PathBuf) -> Site {
-        Site { place: path.into(), access: Access::default() }
+impl From<PathBuf> for ListenAddress {
+    fn from(path: PathBuf) -> ListenAddress {
+        ListenAddress { place: path.into(), access: Access::default() }
     }
 }
 
-impl Site {
+impl ListenAddress {
     /// Path of the socket.
     pub fn path(&self) -> &Path {
         self.place.path()
@@ -127,8 +129,8 @@ impl Site {
 
     /// Another socket in the same folder, for the same users.
     #[must_use]
-    pub fn beside(&self, suffix: &str) -> Site {
-        Site { place: self.place.beside(suffix), access: self.access.clone() }
+    pub fn beside(&self, suffix: &str) -> ListenAddress {
+        ListenAddress { place: self.place.beside(suffix), access: self.access.clone() }
     }
 }
 
@@ -141,7 +143,7 @@ pub struct Listener(OwnedFd);
 pub struct SocketFile {
     folder: Folder,
     /// The file as made: while it is held, no other file gets its inode number.
-    made: Found,
+    made: FoundFile,
     /// False while another process listens there, too.
     is_ours: Claim,
 }
@@ -180,7 +182,7 @@ impl Listener {
     ///
     /// # Errors
     /// [`OpenError`] if the path is not free for a socket, or a system call fails.
-    pub fn listen(site: &Site) -> Result<(Listener, SocketFile), OpenError> {
+    pub fn listen(site: &ListenAddress) -> Result<(Listener, SocketFile), OpenError> {
         let path = site.path();
         let step = |what| OpenError::step(path, what);
         let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
@@ -209,7 +211,7 @@ impl Listener {
     ///
     /// # Errors
     /// [`OpenError`] if the descriptor is not a listening socket, or its file is not at the path.
-    pub fn restore(fd: OwnedFd, site: &Site) -> Result<(Listener, SocketFile), OpenError> {
+    pub fn restore(fd: OwnedFd, site: &ListenAddress) -> Result<(Listener, SocketFile), OpenError> {
         let path = site.path();
         let listens = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
             && sockopt::socket_type(&fd) == Ok(SocketType::STREAM)
@@ -252,7 +254,7 @@ impl Drop for SocketFile {
 }
 
 /// Removes a leftover socket.
-fn make_room(folder: &Folder, place: &Place) -> Result<(), OpenError> {
+fn make_room(folder: &Folder, place: &UserPath) -> Result<(), OpenError> {
     let path = place.path();
     let step = |what| OpenError::step(path, what);
     let found = match folder.find() {
@@ -278,7 +280,7 @@ fn make_room(folder: &Folder, place: &Place) -> Result<(), OpenError> {
 
 /// Whether a file is that of the listening socket; connecting is the only way to find out. Anyone who can write the
 /// folder may have exchanged it, and would be admitted to another socket of this user.
-fn leads_to(file: &Found, listener: &OwnedFd) -> Result<bool, Errno> {
+fn leads_to(file: &FoundFile, listener: &OwnedFd) -> Result<bool, Errno> {
     // A file with wider permissions than it was made with is another.
     if file.kind() != FileType::Socket
         || file.owner() != rustix::process::geteuid().as_raw()
@@ -308,7 +310,7 @@ fn leads_to(file: &Found, listener: &OwnedFd) -> Result<bool, Errno> {
 }
 
 /// Connects to the socket at a place, once a listener is there. Returns `None` once `stop` is readable.
-pub fn connect(place: &Place, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
+pub fn connect(place: &UserPath, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
     loop {
         match try_connect(place) {
             Ok(connection) => return Some(connection),
@@ -324,7 +326,7 @@ pub fn connect(place: &Place, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
 /// # Errors
 /// The error of openat2(2), socket(2) or connect(2); `EAGAIN` if the listener's queue of connections is full, `EACCES`
 /// if the user may not connect.
-pub fn try_connect(place: &Place) -> rustix::io::Result<OwnedFd> {
+pub fn try_connect(place: &UserPath) -> rustix::io::Result<OwnedFd> {
     let Some(user) = place.user() else {
         let connection = socket()?;
         rustix::net::connect(&connection, &SocketAddrUnix::new(place.path())?)?;
@@ -337,7 +339,7 @@ pub fn try_connect(place: &Place) -> rustix::io::Result<OwnedFd> {
     connect_to(&found)
 }
 
-fn connect_to(file: &Found) -> rustix::io::Result<OwnedFd> {
+fn connect_to(file: &FoundFile) -> rustix::io::Result<OwnedFd> {
     let connection = socket()?;
     rustix::net::connect(&connection, &SocketAddrUnix::new(file.way())?)?;
     Ok(connection)

@@ -16,7 +16,7 @@ const PAUSE: u32 = 10;
 
 /// End of the time during which a port may not hold senders.
 #[derive(Debug)]
-pub(crate) struct Holding {
+pub(crate) struct HoldLimit {
     base: Instant,
     /// In milliseconds since `base`.
     until: AtomicU64,
@@ -24,13 +24,13 @@ pub(crate) struct Holding {
     stopped_at: AtomicU64,
 }
 
-impl Default for Holding {
-    fn default() -> Holding {
-        Holding { base: Instant::now(), until: AtomicU64::new(0), stopped_at: AtomicU64::new(u64::MAX) }
+impl Default for HoldLimit {
+    fn default() -> HoldLimit {
+        HoldLimit { base: Instant::now(), until: AtomicU64::new(0), stopped_at: AtomicU64::new(u64::MAX) }
     }
 }
 
-impl Holding {
+impl HoldLimit {
     /// Whether senders may be held back.
     pub(crate) fn is_allowed(&self) -> bool {
         self.now() >= self.until.load(Ordering::Relaxed)

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use netvale_control::types::{Direction, TraceBeginParams, TraceBegun, TraceRead, TraceStep, TracedFrame, TracedRule};
 use netvale_control::{ErrorCode, RpcError};
 use netvale_mem::steps::Step;
-use netvale_policy::bpf::Program;
+use netvale_policy::bpf::FilterProgram;
 use netvale_portspec::{PortName, SwitchName};
-use netvale_switch::trace::{HEAD, Record, Trace, TraceOptions, now};
+use netvale_switch::trace::{HEAD, Trace, TraceOptions, TraceRecord, now};
 use netvale_switch::{PortId, Switch};
 
 use crate::caller::Caller;
@@ -25,7 +25,7 @@ const AT_ONCE: usize = 256;
 pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<TraceBegun, RpcError> {
     permission::may_trace(d, caller)?;
     let wrong = |what: String| RpcError::new(ErrorCode::InvalidParams, what, "nothing is traced");
-    let parse = |text: &String| Program::parse(text).map_err(|why| wrong(format!("filter: {why}")));
+    let parse = |text: &String| FilterProgram::parse(text).map_err(|why| wrong(format!("filter: {why}")));
     let filter = p.filter.as_ref().map(parse).transpose()?;
     let mut ports = Vec::new();
     for of in &p.of {
@@ -117,7 +117,7 @@ pub fn read(d: &Daemon, caller: Caller) -> Result<TraceRead, RpcError> {
 /// A record with the names of its ports.
 struct Names<'a> {
     session: &'a Session,
-    record: &'a Record,
+    record: &'a TraceRecord,
 }
 
 impl Names<'_> {

@@ -3,8 +3,8 @@
 use netvale_control::attach::FileAsked;
 use netvale_control::types::PortKind;
 use netvale_mem::layout::RegionSizes;
-use netvale_mem::mapping::Pages;
-use netvale_switch::{Settings, Switch};
+use netvale_mem::mapping::PageKind;
+use netvale_switch::{Switch, SwitchSettings};
 
 use super::*;
 use crate::config::File;
@@ -94,7 +94,8 @@ fn attaching() {
 #[test]
 fn opening() {
     let mut d = daemon("");
-    let (region, id) = d.regions.make(7, RegionSizes::for_port(2, 64, 2048, 1, 0), Pages::Ordinary, ALICE.uid).unwrap();
+    let (region, id) =
+        d.regions.make(7, RegionSizes::for_port(2, 64, 2048, 1, 0), PageKind::Ordinary, ALICE.uid).unwrap();
     let mut pipe = Pipe::new(&region, id, 64, ALICE.uid).unwrap();
     pipe.held_by[0].add(ALICE.client, false);
     d.pipes.insert("netmap:p{1".to_owned(), pipe);
@@ -110,7 +111,11 @@ fn opening() {
         libc::EACCES,
         "a zero-copy monitor lies in the memory that it watches"
     );
-    d.persistent.add("v0", ALICE.uid, Switch::with("", Settings { table_entries: 8, ..Settings::default() }));
+    d.persistent.add(
+        "v0",
+        ALICE.uid,
+        Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() }),
+    );
     d.ports.insert("netmap:v0", PortRecord::new(Box::new(Thing { interface: None }) as Box<dyn Attached>, ALICE));
     for pipe in ["vale0:a{1", "netmap:v0{1"] {
         let by = |caller| opened(&d, caller, pipe, 0);
@@ -136,7 +141,11 @@ fn names_and_limits() {
     assert_eq!((opened(&d, BOB, "vale0:lo", FLAG_NETMAP), opened(&d, BOB, "vale0:lo", 0)), (libc::EINVAL, 0));
     let make = |d: &Daemon, name| errno(admit(d, BOB, Request::MakePersistent(name)));
     assert_eq!((make(&d, "lo"), make(&d, "v0")), (libc::EEXIST, 0));
-    d.persistent.add("v0", ALICE.uid, Switch::with("", Settings { table_entries: 8, ..Settings::default() }));
+    d.persistent.add(
+        "v0",
+        ALICE.uid,
+        Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() }),
+    );
     assert_eq!((make(&d, "v0"), opened(&d, ALICE, "vale0:v0", 0)), (libc::EEXIST, libc::EINVAL));
     for caller in [ALICE, BOB, ROOT] {
         let refused = if caller == BOB { libc::EACCES } else { 0 };
@@ -191,7 +200,8 @@ fn polling() {
 #[test]
 fn regions() {
     let mut d = daemon("");
-    let (region, id) = d.regions.make(7, RegionSizes::for_port(2, 64, 2048, 1, 0), Pages::Ordinary, ALICE.uid).unwrap();
+    let (region, id) =
+        d.regions.make(7, RegionSizes::for_port(2, 64, 2048, 1, 0), PageKind::Ordinary, ALICE.uid).unwrap();
     let by = |d: &Daemon, id, caller| errno(may_use_region(d.regions.get(id).unwrap(), caller));
     assert_eq!((by(&d, id, ALICE), by(&d, id, BOB), by(&d, id, ROOT)), (0, libc::EACCES, 0));
     let place = |offset| FilePlace { device: 1, inode: 1, asked: FileAsked { offset, len: 8192 } };

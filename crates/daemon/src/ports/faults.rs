@@ -87,8 +87,8 @@ mod tests {
     use std::time::Duration;
 
     use netvale_control::types::PortKind;
-    use netvale_port::{Passed, Task};
-    use netvale_switch::Work;
+    use netvale_port::{PassResult, Task};
+    use netvale_switch::ForwardMemory;
 
     use super::*;
     use crate::config::File;
@@ -103,8 +103,8 @@ mod tests {
         }
     }
 
-    impl Task<Work> for Mistaken {
-        fn pass(&mut self, _work: &mut Work) -> Passed {
+    impl Task<ForwardMemory> for Mistaken {
+        fn pass(&mut self, _work: &mut ForwardMemory) -> PassResult {
             panic!("a mistake, made for this test")
         }
 

@@ -10,7 +10,7 @@ use netvale_port::access::Access;
 use netvale_port::domain::TimeDomain;
 use netvale_port::handed_over::HandOverQueue;
 use netvale_port::link::LinkEnd;
-use netvale_port::listener::Site;
+use netvale_port::listener::ListenAddress;
 use netvale_switch::{LinkTask, PortId, Switch};
 use rustix::fs::{Mode, Stat, lstat, stat};
 use rustix::io::Errno;
@@ -36,7 +36,7 @@ pub fn domain_of(owner: Caller) -> TimeDomain {
 
 /// The domain of a device that others than its owner may connect to: that of its users. Members of a group, and all
 /// users, are unknown peers and share one domain, as do users for whom no worker is left.
-pub fn domain_of_site(d: &Daemon, owner: Caller, site: &Site) -> TimeDomain {
+pub fn domain_of_site(d: &Daemon, owner: Caller, site: &ListenAddress) -> TimeDomain {
     let Access { mode, users, groups } = &site.access;
     domain_of_peers(d, owner, users, groups.is_empty() && mode & OTHERS == 0)
 }
@@ -158,7 +158,7 @@ impl Handed {
     /// Places the far ends on the user's worker. `id` is the port on `switch`.
     pub fn place(self, d: &mut Daemon, switch: &Arc<Switch>, id: PortId) -> Vec<TaskId> {
         let domain = self.domain;
-        let task = |(ring, (end, to))| Box::new(LinkTask::new(end, to, (Arc::clone(switch), id, ring)));
+        let task = |(ring, (end, to))| Box::new(LinkTask::new(end, to, Arc::clone(switch), id, ring));
         self.ends.into_iter().enumerate().map(task).map(|task| d.workers.place_for(domain, task)).collect()
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use netvale_abi::nmreq::NR_REG_ALL_NIC;
 use netvale_control::types::PortKind;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
 use netvale_port::far_end::FarEnd;
 use netvale_port::ring_in::RingIngress;
@@ -90,7 +90,7 @@ fn rings_between(d: &Daemon, rings: &Rings, caller: Caller) -> Result<Rings, Ref
     let buf_size = rings.mem.region().layout().sizes.bufs.size;
     let sizes = RegionSizes::for_port(shape.rx_rings, shape.rx_slots, buf_size, 0, 0);
     permission::may_have_memory(d, caller, sizes)?;
-    let region = Region::shared("netvale-joint", sizes, Pages::Ordinary)?;
+    let region = Region::shared("netvale-joint", sizes, PageKind::Ordinary)?;
     Ok(Rings::new(&region, rings.mem_id, shape, rings.hdr_len.clone(), rings.fault.clone())?.0)
 }
 

@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use netvale_control::types::Policies;
-use netvale_policy::bucket::Limit;
+use netvale_policy::bucket::RateLimit;
 use netvale_policy::impair::Spec;
 use netvale_policy::units::{Rate, Size};
 use netvale_port::domain::TimeDomain;
@@ -26,9 +26,9 @@ use crate::worker::Job;
 const ROUNDS: u32 = 64;
 
 /// Limits in bits and in frames; the frame limit has a burst of a hundredth of a second.
-pub fn limits(bits: Option<(Rate, Size)>, frames: Option<u32>) -> Vec<Limit> {
-    let bits = bits.map(|(rate, burst)| Limit::bits(rate.bits(), burst.bytes()));
-    let frames = frames.map(|frames| Limit::frames(frames.into(), frames.div_ceil(100).into()));
+pub fn limits(bits: Option<(Rate, Size)>, frames: Option<u32>) -> Vec<RateLimit> {
+    let bits = bits.map(|(rate, burst)| RateLimit::bits(rate.bits(), burst.bytes()));
+    let frames = frames.map(|frames| RateLimit::frames(frames.into(), frames.div_ceil(100).into()));
     bits.into_iter().chain(frames).collect()
 }
 
@@ -36,7 +36,7 @@ pub fn limits(bits: Option<(Rate, Size)>, frames: Option<u32>) -> Vec<Limit> {
 pub fn settings(policies: &Policies) -> [Option<LinkSettings>; 2] {
     let seed = RandomState::new().hash_one(1);
     let rates = limits(policies.rates()[1], policies.pps_out);
-    let of = |impair: Option<&Spec>, rates: Vec<Limit>| {
+    let of = |impair: Option<&Spec>, rates: Vec<RateLimit>| {
         let bytes = impair.map_or_else(|| policies.queue(), Spec::bytes).bytes();
         (impair.is_some() || !rates.is_empty()).then(|| LinkSettings {
             impair: impair.cloned(),
@@ -138,10 +138,9 @@ impl Links {
         };
         let forwarder = |end| Box::new(Forwarder::of_link(Arc::clone(switch), id, end)) as Job;
         let sends = sends.map(|made| place(d, made, &forwarder));
-        let ring = || (Arc::clone(switch), id, 0);
-        let gets = gets
-            .zip(egresses.first())
-            .map(|(made, to)| place(d, made, &|end| Box::new(LinkTask::new(end, Arc::clone(to), ring())) as Job));
+        let gets = gets.zip(egresses.first()).map(|(made, to)| {
+            place(d, made, &|end| Box::new(LinkTask::new(end, Arc::clone(to), Arc::clone(switch), id, 0)) as Job)
+        });
         [sends, gets]
     }
 }

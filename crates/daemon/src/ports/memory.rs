@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use netvale_afxdp::iface::Interface;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::{Region, RegionSizes};
 use netvale_portspec::Memory;
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ pub type Numbered = (Arc<Region>, u32);
 ///
 /// # Errors
 /// [`Refusal`]: impossible sizes, the caller's quota, or no memory.
-pub fn make(d: &mut Daemon, sizes: RegionSizes, pages: Pages, caller: Caller) -> Result<Numbered, Refusal> {
+pub fn make(d: &mut Daemon, sizes: RegionSizes, pages: PageKind, caller: Caller) -> Result<Numbered, Refusal> {
     permission::may_have_memory(d, caller, sizes)?;
     let id = new_number(d)?;
     Ok(d.regions.make(id, sizes, pages, caller.uid)?)
@@ -71,7 +71,7 @@ pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Re
 /// Like [`region`]; also if memory is short.
 pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> Result<Numbered, Refusal> {
     match id {
-        0 => make(d, sizes.region(), Pages::Ordinary, caller),
+        0 => make(d, sizes.region(), PageKind::Ordinary, caller),
         id => Ok((region(d, id, caller)?, id)),
     }
 }
@@ -89,7 +89,7 @@ pub fn region_for(
 ) -> Result<Numbered, Refusal> {
     match memory {
         Memory::Auto => {
-            let pages = if huge { Pages::PreferHuge } else { Pages::Ordinary };
+            let pages = if huge { PageKind::PreferHuge } else { PageKind::Ordinary };
             make(d, sizes.region(), pages, caller)
         }
         other => region_named(d, other, caller),

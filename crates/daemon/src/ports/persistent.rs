@@ -14,7 +14,7 @@ use netvale_mem::PortShape;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{Egress, HdrLen, Ingress};
 use netvale_portspec::{Base, Conf, PortName, PortSpec};
-use netvale_switch::{Forwarder, Port, PortId, Settings, Switch};
+use netvale_switch::{AttachedPort, Forwarder, PortId, Switch, SwitchSettings};
 use rustix::io::Errno;
 
 use super::attachment::Opened;
@@ -71,7 +71,7 @@ pub fn make(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller)
 
 /// Creates a port-less switch.
 fn nowhere() -> Arc<Switch> {
-    Switch::with("", Settings { table_entries: 8, ..Settings::default() })
+    Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() })
 }
 
 /// Restores persistent ports, on a switch or not.
@@ -208,7 +208,7 @@ fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     let (mut links, compiled) = prepare(d, owner, &policies, &ingress, &egresses)?;
     let switch = make_switch(d, &at.switch, uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), false, owner);
-    let id = switch.attach(Port { policies: compiled, rings: ingress.len(), ..port })?;
+    let id = switch.attach(AttachedPort { policies: compiled, rings: ingress.len(), ..port })?;
     let links = links.place(d, domain_of(owner), &switch, id, &egresses);
     if let Some(record) = d.ports.get_mut(&place) {
         record.links = links;

@@ -8,7 +8,7 @@ use netvale_mem::region::RingRanges;
 use netvale_port::domain::TimeDomain;
 use netvale_port::gro::GroEgress;
 use netvale_port::{Egress, Ingress, RingCounters};
-use netvale_switch::{CompiledPolicies, Forwarder, Port, Switch};
+use netvale_switch::{AttachedPort, CompiledPolicies, Forwarder, Switch};
 use rustix::io::Errno;
 
 use super::handed::{Handed, domain_of};
@@ -71,9 +71,22 @@ impl NewPort {
 }
 
 /// Describes a port to its switch. The owner decides about the quota of addresses, and who waits for whom.
-pub fn on_switch(d: &Daemon, name: &str, egresses: Vec<Arc<dyn Egress>>, lossless: bool, owner: Caller) -> Port {
+pub fn on_switch(
+    d: &Daemon,
+    name: &str,
+    egresses: Vec<Arc<dyn Egress>>,
+    lossless: bool,
+    owner: Caller,
+) -> AttachedPort {
     let most_addresses = permission::most_addresses(d, owner);
-    Port { name: name.to_owned(), egresses, lossless, owner: owner.uid, most_addresses, ..Port::default() }
+    AttachedPort {
+        name: name.to_owned(),
+        egresses,
+        lossless,
+        owner: owner.uid,
+        most_addresses,
+        ..AttachedPort::default()
+    }
 }
 
 /// Prepares a port's policies: creates its links, and compiles the policies for the switch.
@@ -111,7 +124,7 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: N
     let (mut links, compiled) = prepare(d, owner, &policies, &ingress, &egresses)?;
     let switch = make_switch(d, &at.switch, owner.uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), lossless, owner);
-    let id = switch.attach(Port { policies: compiled, rings: ingresses.len(), ..port })?;
+    let id = switch.attach(AttachedPort { policies: compiled, rings: ingresses.len(), ..port })?;
     let forwarders = ingresses.into_iter().enumerate();
     let forwarders = forwarders.map(|(ring, i)| Forwarder::new(Arc::clone(&switch), id, ring, i));
     let placed = forwarders.map(|forwarder| d.workers.place_for(domain, Box::new(forwarder))).collect();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use netvale_control::options::{AttachOption, GivenRule, GivenRules, MTU, Misfit, RateGroup, Rule, Written};
 use netvale_control::types::{Direction, EventName, Mac, Policies, PortOptions, RuleInfo, SetParams};
-use netvale_policy::bucket::{Limit, MEMBERS, Share};
+use netvale_policy::bucket::{GroupShare, MEMBERS, RateLimit};
 use netvale_switch::CompiledPolicies;
 use netvale_switch::filters::{self, Filters};
 use netvale_switch::policies::Classes;
@@ -21,7 +21,7 @@ use crate::registry::events::Happened;
 
 /// A port's filter rules as configured; unchanged rules keep their counts.
 #[derive(Default)]
-pub struct KnownRules<'a>([Vec<(&'a Written<GivenRule>, Arc<filters::Rule>)>; 2]);
+pub struct KnownRules<'a>([Vec<(&'a Written<GivenRule>, Arc<filters::FilterRule>)>; 2]);
 
 impl<'a> KnownRules<'a> {
     fn of(policies: &'a Policies, compiled: Option<&CompiledPolicies>) -> KnownRules<'a> {
@@ -33,11 +33,11 @@ impl<'a> KnownRules<'a> {
         KnownRules([of(0, sent), of(1, got)])
     }
 
-    fn rule(&mut self, dir: usize, given: &Written<GivenRule>, rule: &Rule) -> Arc<filters::Rule> {
+    fn rule(&mut self, dir: usize, given: &Written<GivenRule>, rule: &Rule) -> Arc<filters::FilterRule> {
         let known = &mut self.0[dir];
         match known.iter().position(|(known, _)| *known == given) {
             Some(at) => known.swap_remove(at).1,
-            None => filters::Rule::new(rule.drops, rule.program.clone()),
+            None => filters::FilterRule::new(rule.drops, rule.program.clone()),
         }
     }
 }
@@ -46,7 +46,7 @@ impl<'a> KnownRules<'a> {
 ///
 /// # Errors
 /// [`Refusal`] if the group has another rate or is full.
-pub fn join(d: &mut Daemon, uid: u32, policies: &Policies) -> Result<Option<Arc<Share>>, Refusal> {
+pub fn join(d: &mut Daemon, uid: u32, policies: &Policies) -> Result<Option<Arc<GroupShare>>, Refusal> {
     let Some(wanted) = policies.rate_group.as_deref() else { return Ok(None) };
     if let Some(known) = d.groups.get(uid, &wanted.name).filter(|known| *known != wanted) {
         let text = format!(
@@ -58,7 +58,7 @@ pub fn join(d: &mut Daemon, uid: u32, policies: &Policies) -> Result<Option<Arc<
     share(d, uid, wanted).map(Some)
 }
 
-fn share(d: &mut Daemon, uid: u32, wanted: &RateGroup) -> Result<Arc<Share>, Refusal> {
+fn share(d: &mut Daemon, uid: u32, wanted: &RateGroup) -> Result<Arc<GroupShare>, Refusal> {
     let full =
         || Refusal::new(Errno::NOSPC, format!("rate_group: {} has {MEMBERS} ports, the most it can have", wanted.name));
     d.groups.get_or_make(uid, wanted).join().map(Arc::new).ok_or_else(full)
@@ -92,7 +92,7 @@ pub fn compile(policies: &Policies, known: KnownRules<'_>) -> Result<Option<Comp
 fn compile_all(policies: &Policies, known: KnownRules<'_>) -> Result<CompiledPolicies, Misfit> {
     // The burst of storm control is a tenth of a second.
     let storm =
-        policies.storms().map(|limit| limit.map(|frames| Limit::frames(frames.into(), frames.div_ceil(10).into())));
+        policies.storms().map(|limit| limit.map(|frames| RateLimit::frames(frames.into(), frames.div_ceil(10).into())));
     let addresses = policies.addresses.iter().flat_map(|addresses| addresses.macs());
     Ok(CompiledPolicies {
         vlans: policies.vlans()?,
@@ -224,7 +224,7 @@ pub fn rules(record: &Record) -> Vec<RuleInfo> {
     let Some(policies) = policies else { return Vec::new() };
     let given = record.policies.rules().map(|given| given.iter().flatten());
     let rules = given.into_iter().zip(&policies.filters).zip([Direction::In, Direction::Out]);
-    let info = |dir, given: &GivenRule, rule: &filters::Rule| {
+    let info = |dir, given: &GivenRule, rule: &filters::FilterRule| {
         let known = given.compiled().ok().and_then(|rule| rule.expression.clone());
         let expression = known.unwrap_or_else(|| rule.program.to_string());
         RuleInfo { dir, drops: rule.drops, expression, frames: rule.frames() }

@@ -6,7 +6,7 @@ use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::{Direction, Mac, PortInfo, PortKind, PtnetInfo};
 use netvale_fdio::state::State;
 use netvale_mem::region::RingSide;
-use netvale_port::listener::Site;
+use netvale_port::listener::ListenAddress;
 use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
 use netvale_ptnet::backend::Backend;
@@ -116,7 +116,7 @@ pub fn check(d: &Daemon, config: &Config, caller: Caller) -> Result<(), Refusal>
 /// Parameters of a device to open.
 pub struct Device {
     /// Its socket.
-    pub site: Site,
+    pub site: ListenAddress,
     /// Its configuration.
     pub config: Config,
     /// Whether guests connect by vfio-user.

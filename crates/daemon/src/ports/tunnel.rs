@@ -10,7 +10,7 @@ use netvale_control::types::{
     Mac, PortDetails, PortInfo, PortKind, TableEntry, TunnelStats, VxlanInfo, VxlanNeighbor, VxlanRemote,
 };
 use netvale_fdio::state::{Fd, State};
-use netvale_switch::{Knows, PortId, Switch};
+use netvale_switch::{AddressFinder, PortId, Switch};
 use netvale_vxlan::Tunnel;
 use netvale_vxlan::neighbors::Neighbor;
 use netvale_vxlan::peers::Peer;
@@ -55,7 +55,7 @@ pub struct VxlanState {
 /// A tunnel, as queried by its switch.
 struct Behind(Arc<Tunnel>);
 
-impl Knows for Behind {
+impl AddressFinder for Behind {
     fn knows(&self, mac: u64) -> bool {
         self.0.knows(mac)
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use netvale_pcapport::limit::PORTION;
 use netvale_pcapport::{Allowance, CaptureStatus};
-use netvale_port::folder::Place;
+use netvale_port::folder::UserPath;
 
 use crate::handover::kinds::{KeptCapture, UserCaptures};
 
@@ -33,7 +33,7 @@ struct Captured {
 
 /// A capture file, as long as its name leads to it.
 struct Kept {
-    place: Place,
+    place: UserPath,
     /// Its device and inode number.
     file: (u64, u64),
     status: Arc<CaptureStatus>,
@@ -87,7 +87,7 @@ impl Captures {
     }
 
     /// Remembers the file of a user's new capture, for which a portion was taken.
-    pub fn remember(&mut self, user: u32, place: Place, file: (u64, u64), status: &Arc<CaptureStatus>) {
+    pub fn remember(&mut self, user: u32, place: UserPath, file: (u64, u64), status: &Arc<CaptureStatus>) {
         let Some(Captured { allowance, files }) = self.users.get_mut(&user) else { return };
         // The file is overwritten.
         files.retain(|kept| {
@@ -142,7 +142,7 @@ impl Captures {
     }
 
     /// Restores a user's captures: `place` resolves a path that the user may still use.
-    pub fn restore(&mut self, item: UserCaptures, most: u64, place: impl Fn(&Path) -> Option<Place>) {
+    pub fn restore(&mut self, item: UserCaptures, most: u64, place: impl Fn(&Path) -> Option<UserPath>) {
         let allowance = Arc::new(Allowance::with_used(most, item.used.min(u64::MAX >> 2)));
         let mut files = Vec::new();
         for KeptCapture { path, file, portions } in item.files {
@@ -163,7 +163,7 @@ impl Captures {
     }
 
     /// Remembers the file of a user's restored capture.
-    pub fn remember_again(&mut self, user: u32, place: Place, file: (u64, u64), status: &Arc<CaptureStatus>) {
+    pub fn remember_again(&mut self, user: u32, place: UserPath, file: (u64, u64), status: &Arc<CaptureStatus>) {
         if let Some(captured) = self.users.get_mut(&user) {
             captured.files.push(Kept { place, file, status: Arc::clone(status), portions: None });
         }

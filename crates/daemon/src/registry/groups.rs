@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use netvale_control::options::RateGroup;
-use netvale_policy::bucket::{Group, Limit};
+use netvale_policy::bucket::{Group, RateLimit};
 
 /// All groups.
 #[derive(Default)]
@@ -26,7 +26,7 @@ impl Groups {
         {
             return group;
         }
-        let group = Group::new(Limit::bits(wanted.rate.bits(), wanted.burst.bytes()));
+        let group = Group::new(RateLimit::bits(wanted.rate.bits(), wanted.burst.bytes()));
         self.0.insert(key, (wanted.clone(), Arc::downgrade(&group)));
         group
     }

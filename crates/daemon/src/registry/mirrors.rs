@@ -15,8 +15,8 @@ use netvale_mem::region::{RingRanges, RingSide};
 use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::domain::TimeDomain;
 use netvale_port::ring_in::RingIngress;
-use netvale_port::{BATCH, DropReason, Egress, HdrLen, Passed, Source, Task};
-use netvale_switch::Work;
+use netvale_port::{BATCH, DropReason, Egress, HdrLen, PassResult, Source, Task};
+use netvale_switch::ForwardMemory;
 
 use super::workers::Workers;
 use crate::refusal::Refusal;
@@ -50,8 +50,8 @@ const NAP: Duration = Duration::from_micros(50);
 const LOOKS: u32 = 16;
 const DOUBLINGS: u32 = 4;
 
-impl Task<Work> for HandOn {
-    fn pass(&mut self, work: &mut Work) -> Passed {
+impl Task<ForwardMemory> for HandOn {
+    fn pass(&mut self, work: &mut ForwardMemory) -> PassResult {
         let batch = self.source.take(&mut work.spare);
         let frames = batch.len();
         for (_, egress) in self.to.load().iter() {
@@ -62,7 +62,7 @@ impl Task<Work> for HandOn {
         }
         self.source.release(&mut work.spare);
         self.idle = if frames == 0 { self.idle.saturating_add(1) } else { 0 };
-        Passed::count(frames)
+        PassResult::count(frames)
     }
 
     fn nap(&self) -> Option<Duration> {

@@ -11,7 +11,7 @@ use netvale_control::attach::FileAsked;
 use netvale_mem::fault::Fault;
 use netvale_mem::holes::HoleWaiter;
 use netvale_mem::layout::RegionSizes;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::toucher::Toucher;
 use netvale_mem::{Region, RegionError};
 use rustix::io::Errno;
@@ -101,7 +101,7 @@ impl Regions {
         &mut self,
         id: u32,
         sizes: RegionSizes,
-        pages: Pages,
+        pages: PageKind,
         uid: u32,
     ) -> Result<(Arc<Region>, u32), RegionError> {
         let region = Region::shared(&format!("netvale-{id}"), sizes, pages)?;
@@ -261,7 +261,7 @@ impl Regions {
         if let Some(region) = self.known_common(uid) {
             return Ok(region);
         }
-        let region = Region::shared(&format!("netvale-{COMMON_REGION}"), sizes, Pages::Ordinary)?;
+        let region = Region::shared(&format!("netvale-{COMMON_REGION}"), sizes, PageKind::Ordinary)?;
         self.add(COMMON_REGION, uid, &region, None)?;
         Ok(region)
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_switch::{Fdb, Settings, Switch};
+use netvale_switch::{Fdb, Switch, SwitchSettings};
 
 /// A switch with the user of its first port.
 struct Known {
@@ -16,14 +16,14 @@ struct Known {
 pub struct Switches {
     by_name: BTreeMap<String, Known>,
     touched: BTreeSet<String>,
-    settings: Settings,
+    settings: SwitchSettings,
     tick: Duration,
     next_tick: Instant,
 }
 
 impl Switches {
     /// Creates an empty registry. Each switch gets these settings; addresses expire after `ageing`.
-    pub fn new(settings: Settings, ageing: Duration) -> Switches {
+    pub fn new(settings: SwitchSettings, ageing: Duration) -> Switches {
         let tick = Fdb::tick_length(ageing);
         Switches {
             by_name: BTreeMap::new(),
@@ -96,7 +96,7 @@ impl Switches {
     }
 
     /// Changes the settings of all switches during operation. Existing forwarding tables keep their size.
-    pub fn treat(&mut self, settings: Settings, ageing: Duration) {
+    pub fn treat(&mut self, settings: SwitchSettings, ageing: Duration) {
         self.by_name.values().for_each(|known| known.switch.treat(settings.sticky, settings.holds_others));
         self.settings = settings;
         let tick = Fdb::tick_length(ageing);

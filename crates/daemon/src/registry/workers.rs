@@ -399,21 +399,21 @@ impl Drop for Workers {
 
 #[cfg(test)]
 mod tests {
-    use netvale_port::{Passed, Task};
-    use netvale_switch::Work;
+    use netvale_port::{PassResult, Task};
+    use netvale_switch::ForwardMemory;
 
     use super::*;
 
     /// A task that works for that long in each pass.
     struct Works(Duration);
 
-    impl Task<Work> for Works {
-        fn pass(&mut self, _work: &mut Work) -> Passed {
+    impl Task<ForwardMemory> for Works {
+        fn pass(&mut self, _work: &mut ForwardMemory) -> PassResult {
             let start = Instant::now();
             while start.elapsed() < self.0 {
                 std::hint::spin_loop();
             }
-            Passed::count(usize::from(!self.0.is_zero()))
+            PassResult::count(usize::from(!self.0.is_zero()))
         }
 
         fn arm(&mut self) -> bool {
@@ -481,10 +481,10 @@ mod tests {
     /// A task that reports its first pass.
     struct Begins(std::sync::mpsc::Sender<()>);
 
-    impl Task<Work> for Begins {
-        fn pass(&mut self, _work: &mut Work) -> Passed {
+    impl Task<ForwardMemory> for Begins {
+        fn pass(&mut self, _work: &mut ForwardMemory) -> PassResult {
             let _ = self.0.send(());
-            Passed::Idle
+            PassResult::Idle
         }
 
         fn arm(&mut self) -> bool {

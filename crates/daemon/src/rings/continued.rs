@@ -95,7 +95,7 @@ impl LocalPort {
         if !matches!(state.hdr_len, 0 | 10 | 12) {
             return refuse(Errno::INVAL, format!("a header of {} bytes", state.hdr_len));
         }
-        let mem = Arc::new(region.continue_port(shape, state.host, state.first)?);
+        let mem = Arc::new(region.continue_port(shape, state.host.0, state.host.1, state.first)?);
         set_offset_rules(all(&mem), &state.offsets);
         let hdr_len = HdrLen::from(state.hdr_len).with_segments_cut(state.is_cut);
         let (rings, ingresses) = Rings::continued(mem, state.region, hdr_len, fault, state.bells)?;

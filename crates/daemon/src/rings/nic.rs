@@ -15,7 +15,7 @@ use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, Ri
 use netvale_mem::PortMem;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::KickCounts;
-use netvale_mem::region::{Binding, Furnished, RingRanges};
+use netvale_mem::region::{Binding, FurnishedRings, RingRanges};
 use netvale_nic::stack::{OpenRing, Stack};
 use netvale_port::RingCounters;
 
@@ -40,11 +40,11 @@ pub fn mode_words(nic: &Nic, zero_copy: bool) -> String {
 /// A queue opened by programs. Both of its rings have buffers, as the kernel may hold some of either.
 pub(crate) struct OpenQueue {
     pub(crate) opened: Opened,
-    _rings: Furnished,
+    _rings: FurnishedRings,
 }
 
 impl OpenQueue {
-    pub(crate) fn new(opened: Opened, rings: Furnished) -> OpenQueue {
+    pub(crate) fn new(opened: Opened, rings: FurnishedRings) -> OpenQueue {
         OpenQueue { opened, _rings: rings }
     }
 

@@ -117,7 +117,7 @@ impl Pipe {
             Ok(Lane { arrived: Doorbell::from_fd(arrived.take()?), room: Doorbell::from_fd(room.take()?) })
         };
         let lanes = Box::new([lane()?, lane()?]);
-        let end = |first| region.continue_port(shape, (0, 0), first).map(Arc::new);
+        let end = |first| region.continue_port(shape, 0, 0, first).map(Arc::new);
         let ends = [end(item.first[0])?, end(item.first[1])?];
         for (end, rules) in ends.iter().zip(&item.offsets) {
             set_offset_rules(end.tx.iter().chain(&end.rx), rules);

@@ -9,8 +9,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use netvale_mem::spin::Spin;
-use netvale_port::Passed;
-use netvale_switch::{Forwarder, Work};
+use netvale_port::PassResult;
+use netvale_switch::{ForwardMemory, Forwarder};
 use rustix::event::epoll;
 
 use super::clock::{self, Clock};
@@ -47,7 +47,7 @@ pub(super) struct Loop {
     pub(super) always: bool,
     pub(super) epoll: OwnedFd,
     pub(super) entries: Vec<Entry>,
-    pub(super) work: Work,
+    pub(super) work: ForwardMemory,
     /// Whether any ingress needs epoll.
     pub(super) needs_epoll: bool,
     /// Whether any task keeps the worker awake.
@@ -114,7 +114,7 @@ impl Loop {
             always,
             epoll,
             entries: Vec::new(),
-            work: Work::default(),
+            work: ForwardMemory::default(),
             needs_epoll: false,
             awake: false,
             naps: 0,
@@ -138,7 +138,7 @@ impl Loop {
         let Some(at) = self.panicked.take() else { std::process::abort() };
         let id = self.entries[at].id;
         self.remove(id, mpsc::sync_channel(1).0);
-        self.work = Work::default();
+        self.work = ForwardMemory::default();
         self.shared.broken.lock().unwrap_or_else(PoisonError::into_inner).push(id);
         self.shared.fault.report("a task of a worker panicked");
     }
@@ -188,16 +188,16 @@ impl Loop {
                 continue;
             }
             let passed = noting(&mut self.panicked, at, || e.task.pass(&mut self.work));
-            e.held = passed == Passed::Held;
+            e.held = passed == PassResult::Held;
             match passed {
-                Passed::Frames(n) => frames += n,
-                Passed::Held => {}
-                Passed::Idle => e.ready = false,
+                PassResult::Frames(n) => frames += n,
+                PassResult::Held => {}
+                PassResult::Idle => e.ready = false,
             }
             if let Some(since) = &mut since {
                 let begun = std::mem::replace(since, Instant::now());
                 // A poll without work tells nothing about the load.
-                if matches!(passed, Passed::Frames(_)) {
+                if matches!(passed, PassResult::Frames(_)) {
                     clock::add(&e.taken, since.duration_since(begun) * TIMED);
                 }
             }
@@ -265,7 +265,7 @@ impl Loop {
     }
 
     /// Runs a part of a task between two rounds. Returns false if it panics; then the task is lost.
-    pub(super) fn guarded(&mut self, at: usize, part: impl FnOnce(&mut Entry, &mut Work, &OwnedFd)) -> bool {
+    pub(super) fn guarded(&mut self, at: usize, part: impl FnOnce(&mut Entry, &mut ForwardMemory, &OwnedFd)) -> bool {
         let Loop { entries, work, epoll, .. } = self;
         let is_done = catch_unwind(AssertUnwindSafe(|| part(&mut entries[at], work, epoll))).is_ok();
         if !is_done {
@@ -286,10 +286,10 @@ impl Loop {
             }
             while frames < MOST_LEFT {
                 match entry.task.pass(work) {
-                    Passed::Frames(n) => frames += n,
+                    PassResult::Frames(n) => frames += n,
                     // The next pass drops frames without room; a rate may hold others back for longer.
-                    Passed::Held if left == WithoutRoom::Drops => frames += 1,
-                    Passed::Held | Passed::Idle => break,
+                    PassResult::Held if left == WithoutRoom::Drops => frames += 1,
+                    PassResult::Held | PassResult::Idle => break,
                 }
             }
             // The ring may hold frames by now.

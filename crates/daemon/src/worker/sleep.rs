@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use netvale_port::Passed;
+use netvale_port::PassResult;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::clock::add;
@@ -87,7 +87,7 @@ impl Loop {
                     let _ = epoll::add(&*epoll, bell, epoll::EventData::new_u64(ROOM), epoll::EventFlags::IN);
                 }
                 // Room may have appeared just before the request.
-                e.held = e.task.pass(work) == Passed::Held;
+                e.held = e.task.pass(work) == PassResult::Held;
                 listen_to(epoll, e, epoll::EventFlags::empty());
                 !e.held
             });

@@ -14,7 +14,7 @@ use netvale::Port;
 use netvale_abi::ptnet::COMMAND_START;
 use netvale_e1000::driver::DriverOptions as CardOptions;
 use netvale_e1000::driver::remote::Guest as Card;
-use netvale_guest::Guest;
+use netvale_guest::BareGuest;
 use netvale_harness::attacks::bells::block;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
@@ -148,7 +148,7 @@ fn ptnet() {
     let path = attach(&d, "ptnet", json!({}));
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();
-    let guest = Guest::connect(&path).unwrap();
+    let guest = BareGuest::connect(&path).unwrap();
     assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
     // Both rings need interrupts: nm_csb_atok.appl_need_kick.
     let status = Words::new(guest.memory(), 0x1000, 32).unwrap();
@@ -157,7 +157,7 @@ fn ptnet() {
     serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
     assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
     // The next guest waits out the pause.
-    assert_eq!(Guest::connect(&path).unwrap().command(COMMAND_START, 0, 0).unwrap(), 0);
+    assert_eq!(BareGuest::connect(&path).unwrap().command(COMMAND_START, 0, 0).unwrap(), 0);
 }
 
 /// Objective: a hypervisor that blocks the vectors of a published device.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use netvale_pcapport::{Format, Reader, Writer};
 
-use crate::frames::{Number, Seen, read};
+use crate::frames::{FrameNumber, PayloadReading, read};
 
 /// The replayed file.
 pub const NAME: &str = "replayed.pcap";
@@ -23,7 +23,7 @@ pub fn write(path: &Path) -> Result<(), String> {
     let mut payload = Vec::new();
     let header = [[0xff; 6], [2, 0x5a, 0, 0, 1, 1]].concat();
     for sequence in 0..FRAMES {
-        Number { flow: FLOW, epoch: 0, sequence }.payload(&mut payload);
+        FrameNumber { flow: FLOW, epoch: 0, sequence }.payload(&mut payload);
         let frame = [&header[..], &[0x88, 0xb5], &payload].concat();
         writer.write(BETWEEN * sequence as u32, &frame).map_err(|e| e.to_string())?;
     }
@@ -36,7 +36,7 @@ pub fn numbers(path: &Path) -> Result<Vec<u64>, String> {
     let mut numbers = Vec::new();
     while let Some(frame) = reader.next_frame().map_err(|e| e.to_string())? {
         match read(frame.bytes.get(ETHERNET..).unwrap_or_default()) {
-            Seen::Frame(number) => numbers.push(number.sequence),
+            PayloadReading::Frame(number) => numbers.push(number.sequence),
             other => return Err(format!("frame {} of the capture: {other:?}", numbers.len())),
         }
     }

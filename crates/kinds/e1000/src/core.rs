@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use netvale_mem::lent::{Away, Guard, InUse, Lent};
+use netvale_mem::lent::{EntryError, InUse, Lent, LentGuard};
 use netvale_mem::notify::Doorbell;
 use netvale_port::RingCounters;
 use netvale_port::wake::WakeSet;
@@ -347,9 +347,9 @@ impl Shared {
     /// Admits a worker for a pass over a ring.
     ///
     /// # Errors
-    /// [`Away`] if the guest's accesses keep it out for too long.
+    /// [`EntryError`] if the guest's accesses keep it out for too long.
     #[inline]
-    pub fn enter(&self) -> Result<Guard<'_, Core>, Away> {
+    pub fn enter(&self) -> Result<LentGuard<'_, Core>, EntryError> {
         self.core.enter()
     }
 

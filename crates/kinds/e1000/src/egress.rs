@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use netvale_mem::copy::{copy_bytes, prefetch_write};
-use netvale_port::soft::{Form, PutResult, Room};
+use netvale_port::soft::{FrameForm, PutResult, SegmentRoom};
 use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::core::{Core, Shared};
@@ -51,7 +51,7 @@ impl E1000Egress {
         for &pick in picks {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             fetch(&mut finder, core);
-            let put = if Form::of(&frame, false) == Form::AsIs {
+            let put = if FrameForm::of(&frame, false) == FrameForm::AsIs {
                 // SAFETY: `put` passes room in the guest's memory.
                 put(core, &mut finder, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })
             } else {
@@ -92,7 +92,7 @@ fn soften(
     counters: &RingCounters,
 ) -> PutResult {
     let e1000 = &core.e1000;
-    let room = Room {
+    let room = SegmentRoom {
         free: e1000.rx_owned() as usize,
         all: (e1000.rx_size() as usize).saturating_sub(1),
         bytes: e1000.rx_buffer() as usize,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::nap;
-use netvale_port::listener::{Listener, OpenError, RETRY, Site};
-use netvale_port::service::{self, Peer, Protocol, Service};
+use netvale_port::listener::{ListenAddress, Listener, OpenError, RETRY};
+use netvale_port::service::{self, Protocol, Service, ServicePeer};
 use netvale_port::{Egress, Ingress};
 use netvale_vfio_user::Device;
 use netvale_vfio_user::ended::Ended;
@@ -26,7 +26,7 @@ use crate::vfio::E1000Device;
 #[derive(Clone, Debug)]
 pub struct E1000Options {
     /// The socket.
-    pub site: Site,
+    pub site: ListenAddress,
     /// The card.
     pub card: Card,
 }
@@ -67,7 +67,7 @@ impl E1000Port {
     }
 
     /// State of its virtual machines.
-    pub fn state(&self) -> service::State<()> {
+    pub fn state(&self) -> service::ServiceState<()> {
         self.service.state()
     }
 
@@ -147,7 +147,7 @@ impl Protocol for Server {
     }
 
     /// Serves a hypervisor: a new one finds the card in its state after power-up, a restored one as it was.
-    fn serve(&mut self, connection: Connected, peer: &Peer<()>) -> Result<(), String> {
+    fn serve(&mut self, connection: Connected, peer: &ServicePeer<()>) -> Result<(), String> {
         let (connection, mut session) = match connection {
             Connected::New(connection) => {
                 let device = E1000Device::new(Arc::clone(&self.shared), self.card.subsystem);

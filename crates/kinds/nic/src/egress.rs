@@ -9,8 +9,8 @@ use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
 use netvale_mem::lent::Lent;
 use netvale_port::batch::Batch;
-use netvale_port::pace::{Machine, Meter, Pace};
-use netvale_port::soft::{Form, PutResult, Room};
+use netvale_port::pace::{MachineClock, Meter, QueuePace};
+use netvale_port::soft::{FrameForm, PutResult, SegmentRoom};
 use rustix::io::Errno;
 
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
@@ -25,7 +25,7 @@ pub struct NicEgress {
     /// Never empty: it only excludes other workers.
     sending: Lent<Sending>,
     counters: Arc<RingCounters>,
-    pace: Pace,
+    pace: QueuePace,
 }
 
 struct Sending {
@@ -55,7 +55,7 @@ impl NicEgress {
         let most_free = free.len();
         let stopped = Ok(());
         let sending = Sending { sender, memory, buffers, free, most_free, multi_buffer, stopped, _queue: queue };
-        NicEgress { sending: Lent::with(sending), counters: Arc::default(), pace: Pace::default() }
+        NicEgress { sending: Lent::with(sending), counters: Arc::default(), pace: QueuePace::default() }
     }
 
     /// The buffers without a frame, and whether frames may take several. `None` while a worker uses it.
@@ -102,7 +102,7 @@ impl NicEgress {
         batch: &Batch,
         picks: &[u16],
         scratch: &mut Scratch,
-        meter: &mut Meter<'_, Machine>,
+        meter: &mut Meter<'_, MachineClock>,
     ) -> usize {
         let mut frames = 0;
         let mut bytes = 0;
@@ -130,7 +130,7 @@ impl NicEgress {
     }
 
     fn send(&self, s: &mut Sending, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
-        if Form::of(frame, false) == Form::AsIs {
+        if FrameForm::of(frame, false) == FrameForm::AsIs {
             // SAFETY: `put` passes room in our buffers.
             return s.put(frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
@@ -149,7 +149,7 @@ impl NicEgress {
 
 impl Sending {
     /// Makes the kernel take frames, within their time limit.
-    fn push(&mut self, meter: &mut Meter<'_, Machine>) -> Result<(), Errno> {
+    fn push(&mut self, meter: &mut Meter<'_, MachineClock>) -> Result<(), Errno> {
         self.sender.push_while(|frames| meter.took(frames))
     }
 
@@ -167,10 +167,10 @@ impl Sending {
     }
 
     /// The room for frames to cut.
-    fn room(&mut self) -> Room {
+    fn room(&mut self) -> SegmentRoom {
         let free = self.free.len().min(self.sender.tx.room() as usize);
         let all = self.most_free.min(self.sender.tx.size() as usize);
-        Room { free, all, bytes: self.buffers.chunk().unwrap_or(0) as usize, lead: 0 }
+        SegmentRoom { free, all, bytes: self.buffers.chunk().unwrap_or(0) as usize, lead: 0 }
     }
 
     /// Writes a frame to as many buffers as it takes.

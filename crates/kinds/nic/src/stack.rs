@@ -22,9 +22,9 @@ use netvale_afxdp::rx_end::RxEnd;
 use netvale_mem::host::HostTx;
 use netvale_mem::mirror::{Mirror, Moment};
 use netvale_mem::notify::{Doorbell, KickCounts, arm};
-use netvale_mem::region::Furnished;
+use netvale_mem::region::FurnishedRings;
 use netvale_port::batch::MAX_FRAGS;
-use netvale_port::{DropReason, Passed, RingCounters, Task};
+use netvale_port::{DropReason, PassResult, RingCounters, Task};
 use rustix::io::Errno;
 
 /// Maximum number of frames moved in one pass: each is a system call.
@@ -115,13 +115,13 @@ pub struct StackTx {
     full: bool,
     /// Copies frames for monitors.
     mirror: Mirror,
-    _ring: Furnished,
+    _ring: FurnishedRings,
 }
 
 impl StackTx {
     /// Creates the task; the program rings `doorbell`, and `queue` is the TAP's.
     pub fn new(
-        ring: Furnished,
+        ring: FurnishedRings,
         tx: HostTx,
         doorbell: Doorbell,
         queue: &Arc<OwnedFd>,
@@ -181,10 +181,10 @@ impl StackTx {
 }
 
 impl<W> Task<W> for StackTx {
-    fn pass(&mut self, _work: &mut W) -> Passed {
+    fn pass(&mut self, _work: &mut W) -> PassResult {
         match self.move_slots() {
-            0 if self.full => Passed::Held,
-            moved => Passed::count(moved),
+            0 if self.full => PassResult::Held,
+            moved => PassResult::count(moved),
         }
     }
 
@@ -217,13 +217,13 @@ pub struct StackRx {
     counters: Arc<RingCounters>,
     /// Copies frames for monitors.
     mirror: Mirror,
-    _ring: Furnished,
+    _ring: FurnishedRings,
 }
 
 impl StackRx {
     /// Creates the task; `end` is the ring, `queue` the TAP's; frames that the program forwards go to `wire`.
     pub fn new(
-        ring: Furnished,
+        ring: FurnishedRings,
         end: RxEnd,
         queue: &Arc<OwnedFd>,
         wire: Outlet,
@@ -271,7 +271,7 @@ impl StackRx {
 }
 
 impl<W> Task<W> for StackRx {
-    fn pass(&mut self, _work: &mut W) -> Passed {
+    fn pass(&mut self, _work: &mut W) -> PassResult {
         if self.end.released(Some(&self.wire)).is_err() {
             self.counters.dropped(DropReason::BadHead, 1);
         }
@@ -295,7 +295,7 @@ impl<W> Task<W> for StackRx {
             self.end.publish();
             self.counters.passed(frames, bytes);
         }
-        Passed::count(looked as usize)
+        PassResult::count(looked as usize)
     }
 
     fn settle(&mut self) {

@@ -7,7 +7,7 @@ use netvale_afxdp::ring::Ring;
 use netvale_afxdp::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender, Socket};
 use netvale_fdio::state::BadState;
 use netvale_mem::Mapping;
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_nic::continued::{Settled, check_sending};
 use netvale_nic::egress::NicEgress;
 use netvale_nic::ingress::NicIngress;
@@ -30,7 +30,7 @@ fn ring<T: Copy>(produces: bool) -> (Ring<T>, Ring<T>, OwnedFd) {
 
 /// The memory of a port, and its file.
 fn memory() -> (OwnedFd, Arc<Mapping>, Arc<Socket>) {
-    let (fd, map, _) = sealed_memfd("netvale-test", 4096 * 64, Pages::Ordinary).unwrap();
+    let (fd, map, _) = sealed_memfd("netvale-test", 4096 * 64, PageKind::Ordinary).unwrap();
     let map = Arc::new(map);
     let socket = Socket::adopt(eventfd(0, EventfdFlags::CLOEXEC).unwrap(), ENTRIES, &map);
     (fd, map, socket)

@@ -25,7 +25,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crossbeam_queue::ArrayQueue;
-use netvale_mem::noted::Noted;
+use netvale_mem::noted::NotedCounts;
 use netvale_port::{BATCH, Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::chunk::Chunk;
@@ -219,14 +219,14 @@ impl PcapEgress {
         writer.flush()?;
         // Anything but a regular file has no position.
         let written = Written::new(limit, at.stream_position().unwrap_or(0));
-        let noted = Noted::new().map_err(|e| named(e.into()))?;
+        let noted = NotedCounts::new().map_err(|e| named(e.into()))?;
         Self::start((writer, written), noted, CaptureStatus::default(), options, counters).map_err(named)
     }
 
     /// Starts the recorder.
     fn start(
         (writer, written): (Writer<File>, Written),
-        noted: Noted,
+        noted: NotedCounts,
         status: CaptureStatus,
         options: CaptureOptions,
         counters: Arc<RingCounters>,
@@ -327,7 +327,7 @@ struct Recorder {
     cut_off: u64,
     /// Whether nothing has arrived since everything was written and noted.
     is_flushed: bool,
-    noted: Noted,
+    noted: NotedCounts,
     pool: Arc<Pool>,
     status: Arc<CaptureStatus>,
 }

@@ -25,7 +25,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use netvale_mem::noted::Noted;
+use netvale_mem::noted::NotedCounts;
 use netvale_port::{Batch, Ingress, RingCounters};
 use rustix::fs::OFlags;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
@@ -174,7 +174,7 @@ pub struct PcapIngress {
     status: Arc<ReplayStatus>,
     counters: Arc<RingCounters>,
     /// Its notes, and the frame noted last.
-    noted: Noted,
+    noted: NotedCounts,
     noted_at: Mark,
 }
 
@@ -206,7 +206,7 @@ impl PcapIngress {
         }
         // Bytes before the position are not part of the replay.
         let at = (&file).stream_position()?;
-        let noted = Noted::new().map_err(std::io::Error::from)?;
+        let noted = NotedCounts::new().map_err(std::io::Error::from)?;
         Self::start((Arc::new(file), path, at), options, (Mark::default(), noted), ReplayStatus::default(), counters)
     }
 
@@ -214,7 +214,7 @@ impl PcapIngress {
     fn start(
         (file, path, at): (Arc<File>, &Path, u64),
         options: ReplayOptions,
-        (mark, noted): (Mark, Noted),
+        (mark, noted): (Mark, NotedCounts),
         status: ReplayStatus,
         counters: Arc<RingCounters>,
     ) -> Result<Self, ReplayError> {

@@ -9,7 +9,7 @@ use netvale_abi::ptnet::{
 use netvale_mem::fault::Fault;
 use netvale_mem::layout::DEFAULT_BUF_SIZE;
 use netvale_mem::lent::InUse;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{Binding, RingSide};
 use netvale_mem::{Layout, PortMem, PortShape, Region, RegionError, RegionSizes};
@@ -105,7 +105,7 @@ impl Instance {
         let region = match backend.memory() {
             Some(beside) => Arc::clone(&beside.region),
             None => {
-                let region = Region::device("netvale-ptnet", sizes(config), Pages::Ordinary)?;
+                let region = Region::device("netvale-ptnet", sizes(config), PageKind::Ordinary)?;
                 region.mapping().blame(fault);
                 region
             }
@@ -151,7 +151,7 @@ impl Instance {
         if let RingsState::Running { index, extra_bufs, hdr_len } = state.rings {
             let mem = match this.backend.memory() {
                 Some(beside) => Arc::clone(&beside.guest),
-                None => Arc::new(this.region.continue_port(shape(config), (0, 0), 0)?),
+                None => Arc::new(this.region.continue_port(shape(config), 0, 0, 0)?),
             };
             if hdr_len != 0 && (hdr_len != 12 || !config.vnet_hdr) {
                 return Err(InstanceError::Forged("a header that it does not have"));

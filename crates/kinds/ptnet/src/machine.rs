@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::Region;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::region::Binding;
 use netvale_mem::{Layout, PortMem, RegionError};
 use serde::{Deserialize, Serialize};
@@ -113,7 +113,7 @@ impl Share {
     pub(crate) fn new(machine: &Arc<Machine>, config: &Config) -> Result<Share, InstanceError> {
         let mut shared = lock(&machine.shared);
         if shared.memory.is_none() {
-            let region = Region::bar("netvale-ptnet", sizes(config), Pages::Ordinary)?;
+            let region = Region::bar("netvale-ptnet", sizes(config), PageKind::Ordinary)?;
             shared.memory = Some((region, Number::new()?));
         }
         let nothing = RegionError::Exhausted { what: "memory", asked: 1, free: 0 };
@@ -150,7 +150,7 @@ impl Laid {
 
     /// The layout of another process; writes nothing.
     pub(crate) fn continued(region: &Region, c: &Config) -> Result<Laid, InstanceError> {
-        let mem = Arc::new(region.renewed()?.continue_port(shape(c), (0, 0), 0)?);
+        let mem = Arc::new(region.renewed()?.continue_port(shape(c), 0, 0, 0)?);
         let binding = mem.continue_binding(0, 0)?;
         Ok(Laid { mem, binding })
     }

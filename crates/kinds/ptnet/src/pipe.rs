@@ -8,7 +8,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::host::HostTx;
 use netvale_mem::layout::PoolSize;
 use netvale_mem::lent::InUse;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::region::{RegionError, RingSide};
 use netvale_mem::relay::{Relay, RelayEnd};
@@ -77,7 +77,7 @@ impl PipeBackend {
     /// # Errors
     /// [`InstanceError`] if the process is out of memory or descriptors.
     pub fn new(config: &Config, fault: Fault) -> Result<PipeBackend, InstanceError> {
-        let region = Region::device("netvale-ptnet", both(config), Pages::Ordinary)?;
+        let region = Region::device("netvale-ptnet", both(config), PageKind::Ordinary)?;
         // The guest's rings come first, as in a device's memory.
         let guest = Arc::new(region.port(shape(config))?);
         let other = Arc::new(region.port(shape_of_other(config))?);
@@ -96,8 +96,8 @@ impl PipeBackend {
         let guest = shape(config);
         let other = shape_of_other(config);
         let first = guest.tx_rings + guest.rx_rings;
-        let guest = Arc::new(region.continue_port(guest, (0, 0), 0).map_err(BadState::new)?);
-        let other = Arc::new(region.continue_port(other, (0, 0), first).map_err(BadState::new)?);
+        let guest = Arc::new(region.continue_port(guest, 0, 0, 0).map_err(BadState::new)?);
+        let other = Arc::new(region.continue_port(other, 0, 0, first).map_err(BadState::new)?);
         let bell = |fd: Fd| -> Result<_, BadState> { Ok(Doorbell::given(fd.take()?, &fault)?) };
         let both = |[doorbell, wake]: [Fd; 2]| -> Result<_, BadState> { Ok((bell(doorbell)?, bell(wake)?)) };
         let [to_program, from_program] = state.bells;

@@ -10,9 +10,9 @@ use netvale_mem::Layout;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::nap;
 use netvale_mem::region::RingSide;
-use netvale_port::folder::Place;
-use netvale_port::listener::{Listener, OpenError, Site};
-use netvale_port::service::{self, Peer, Protocol, Service};
+use netvale_port::folder::UserPath;
+use netvale_port::listener::{ListenAddress, Listener, OpenError};
+use netvale_port::service::{self, Protocol, Service, ServicePeer};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -38,7 +38,7 @@ pub const SLOTS: std::ops::RangeInclusive<u32> = 4..=*netvale_mem::layout::RING_
 #[derive(Clone, Debug)]
 pub struct PtnetOptions {
     /// The socket.
-    pub site: Site,
+    pub site: ListenAddress,
     /// The offered device.
     pub config: Config,
     /// The guests' access to it.
@@ -146,7 +146,7 @@ impl PtnetPort {
     }
 
     /// State of its virtual machines.
-    pub fn state(&self) -> service::State<Guest> {
+    pub fn state(&self) -> service::ServiceState<Guest> {
         match &self.serving {
             Serving::Ivshmem(service, ..) => service.state(),
             Serving::VfioUser(devices) => devices.ptnet.state(),
@@ -182,13 +182,13 @@ enum Connection {
 }
 
 /// A guest served over ivshmem.
-type GuestPeer = Peer<Guest, GuestState>;
+type GuestPeer = ServicePeer<Guest, GuestState>;
 
 /// State of the control thread, for ivshmem.
 struct Server {
     backend: Arc<dyn Backend>,
     config: Config,
-    place: Place,
+    place: UserPath,
     listener: Arc<Listener>,
     /// The restored guest, served first.
     first: Option<Connection>,

@@ -376,7 +376,9 @@ impl PtnetDevice {
             host.dma.find(first, CSB).filter(|_| high | low != 0)
         };
         let [gh_high, gh_low, hg_high, hg_low] = self.csb;
-        Csb::apart(half(gh_high, gh_low)?, half(hg_high, hg_low)?)
+        let (atok_map, atok) = half(gh_high, gh_low)?;
+        let (ktoa_map, ktoa) = half(hg_high, hg_low)?;
+        Csb::apart(atok_map, atok, ktoa_map, ktoa)
     }
 
     /// Takes the rings from the workers, and lays them out for the next driver, which reads them before it starts them.

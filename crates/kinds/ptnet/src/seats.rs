@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netvale_mem::host::{HostRx, HostTx};
-use netvale_mem::lent::{Away, InUse, Lent, Many};
+use netvale_mem::lent::{EntryError, InUse, Lent, ManyWorkers};
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::region::RingSide;
 use netvale_port::ring_in::RingIngress;
@@ -19,7 +19,7 @@ use crate::backend::{Backend, Fresh};
 /// A seat of an rx ring, on which the guest receives. It is itself the switch's egress; workers share the ring.
 #[derive(Default)]
 pub struct RxSeat {
-    ring: Lent<RingEgress, Many>,
+    ring: Lent<RingEgress, ManyWorkers>,
     counters: Arc<RingCounters>,
     /// Counts of kicks, summed over all guests.
     kicks: Arc<KickCounts>,
@@ -46,8 +46,8 @@ impl Egress for RxSeat {
         match self.ring.enter() {
             Ok(ring) => return ring.deliver(batch, picks, scratch),
             // A change only takes longer on a busy machine; until it ends, frames for a lossless port wait.
-            Err(Away::Busy) => return 0,
-            Err(Away::Empty) => {}
+            Err(EntryError::Busy) => return 0,
+            Err(EntryError::Empty) => {}
         }
         self.counters.dropped(DropReason::Idle, picks.len() as u64);
         picks.len()

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use netvale_fdio::state::Fd;
 use netvale_mem::fault::Fault;
-use netvale_port::listener::{Listener, OpenError, Site};
-use netvale_port::service::{Peer, Protocol, Service};
+use netvale_port::listener::{ListenAddress, Listener, OpenError};
+use netvale_port::service::{Protocol, Service, ServicePeer};
 use netvale_vfio_user::Device;
 use netvale_vfio_user::ended::Ended;
 use netvale_vfio_user::serve::serve;
@@ -44,9 +44,9 @@ pub(crate) struct Devices {
 
 impl Devices {
     /// Serves the ptnet device at `site`, and the memory device beside it.
-    pub(crate) fn new(site: &Site, config: Config, backend: Arc<dyn Backend>) -> Result<Devices, OpenError> {
+    pub(crate) fn new(site: &ListenAddress, config: Config, backend: Arc<dyn Backend>) -> Result<Devices, OpenError> {
         let machine = Arc::<Machine>::default();
-        let start = |site: &Site| Listener::listen(site).map(|(listener, file)| (Arc::new(listener), file));
+        let start = |site: &ListenAddress| Listener::listen(site).map(|(listener, file)| (Arc::new(listener), file));
         let beside = site.beside(MEMORY);
         let (shown, shown_file) = start(&beside)?;
         let server = memory_server(&shown, config, &machine, None);
@@ -63,9 +63,9 @@ fn memory_server(
     config: Config,
     machine: &Arc<Machine>,
     first: Option<Came<MemoryDevice>>,
-) -> Server<MemoryDevice, impl FnMut(&Peer<()>) -> Made<MemoryDevice> + Send + 'static> {
+) -> Server<MemoryDevice, impl FnMut(&ServicePeer<()>) -> Made<MemoryDevice> + Send + 'static> {
     let machine = Arc::clone(machine);
-    let make = move |peer: &Peer<()>| {
+    let make = move |peer: &ServicePeer<()>| {
         let device = MemoryDevice::new(&config, &machine).map_err(|e| e.to_string())?;
         Ok(Session::new(device, MemoryDevice::VECTORS, peer.fault()))
     };
@@ -78,9 +78,9 @@ fn ptnet_server(
     machine: &Arc<Machine>,
     backend: Arc<dyn Backend>,
     first: Option<Came<PtnetDevice>>,
-) -> Server<PtnetDevice, impl FnMut(&Peer<Guest>) -> Made<PtnetDevice> + Send + 'static> {
+) -> Server<PtnetDevice, impl FnMut(&ServicePeer<Guest>) -> Made<PtnetDevice> + Send + 'static> {
     let machine = Arc::clone(machine);
-    let make = move |peer: &Peer<Guest>| {
+    let make = move |peer: &ServicePeer<Guest>| {
         let device = PtnetDevice::new(&config, &machine, &backend, Box::new(|_| ()), peer.fault());
         Ok(Session::new(device.map_err(|e| e.to_string())?, PtnetDevice::vectors(&config), peer.fault()))
     };
@@ -96,7 +96,7 @@ trait Served: Device + Send + Sized + 'static {
     type Detail: Clone + Default + Send + 'static;
 
     /// Starts showing its state in `_peer`.
-    fn shown(&mut self, _peer: &Peer<Self::Detail>) {}
+    fn shown(&mut self, _peer: &ServicePeer<Self::Detail>) {}
 
     /// Its guest-writable registers, if any.
     fn registers(&self) -> Option<Registers> {
@@ -111,7 +111,7 @@ impl Served for MemoryDevice {
 impl Served for PtnetDevice {
     type Detail = Guest;
 
-    fn shown(&mut self, peer: &Peer<Guest>) {
+    fn shown(&mut self, peer: &ServicePeer<Guest>) {
         let told = peer.told().clone();
         self.tells(Box::new(move |running| told.update(|guest: &mut Guest| guest.obeyed(running))));
     }
@@ -143,7 +143,7 @@ struct Server<D, F> {
     make: F,
 }
 
-impl<D: Served, F: FnMut(&Peer<D::Detail>) -> Made<D> + Send + 'static> Protocol for Server<D, F> {
+impl<D: Served, F: FnMut(&ServicePeer<D::Detail>) -> Made<D> + Send + 'static> Protocol for Server<D, F> {
     type Connection = Came<D>;
     type Detail = D::Detail;
     type Kept = ();
@@ -160,7 +160,7 @@ impl<D: Served, F: FnMut(&Peer<D::Detail>) -> Made<D> + Send + 'static> Protocol
         if let Came::Continued(.., fault) = came { Some(fault.clone()) } else { None }
     }
 
-    fn serve(&mut self, came: Came<D>, peer: &Peer<D::Detail>) -> Result<(), String> {
+    fn serve(&mut self, came: Came<D>, peer: &ServicePeer<D::Detail>) -> Result<(), String> {
         let (connection, mut session) = match came {
             Came::New(connection) => (connection, (self.make)(peer)?),
             Came::Continued(connection, session, _) => (connection, *session),

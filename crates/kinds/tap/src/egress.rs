@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvale_port::batch::{Batch, MAX_FRAGS};
-use netvale_port::pace::Pace;
+use netvale_port::pace::QueuePace;
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch, soft};
 use rustix::io::Errno;
 
@@ -20,7 +20,7 @@ pub struct TapEgress {
     queue: Arc<OwnedFd>,
     counters: Arc<RingCounters>,
     link: Link,
-    pace: Pace,
+    pace: QueuePace,
 }
 
 /// The result of writing a frame.
@@ -33,7 +33,7 @@ enum Written {
 impl TapEgress {
     /// Creates the egress of `queue`.
     pub fn new(queue: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
-        TapEgress { queue, counters, link: Link::default(), pace: Pace::default() }
+        TapEgress { queue, counters, link: Link::default(), pace: QueuePace::default() }
     }
 
     /// Sets the link to report the interface's state to.

@@ -195,7 +195,7 @@ impl Dma {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netvale_mem::mapping::{Pages, sealed_memfd};
+    use netvale_mem::mapping::{PageKind, sealed_memfd};
 
     fn place(address: u64, size: u64) -> Place {
         Place { flags: 3, offset: 0, address, size }
@@ -204,7 +204,7 @@ mod tests {
     /// Objective: memory is found at its address and nowhere else; overlaps and invalid windows are refused.
     #[test]
     fn windows() {
-        let (fd, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
+        let (fd, ..) = sealed_memfd("guest", 1 << 16, PageKind::Ordinary).unwrap();
         let mut dma = Dma::default();
         dma.map(place(0x1000, 0x4000), Some(&fd)).unwrap();
         dma.map(Place { offset: 0x4000, ..place(0x5000, 0x1000) }, Some(&fd)).unwrap();
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn losses_are_blamed() {
         let fault = Fault::new().unwrap();
-        let (fd, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
+        let (fd, ..) = sealed_memfd("guest", 1 << 16, PageKind::Ordinary).unwrap();
         let mut dma = Dma::new(&fault);
         dma.map(place(0x1000, 0x4000), Some(&fd)).unwrap();
         dma.find(0x1000, 1).unwrap().0.lose();
@@ -242,7 +242,7 @@ mod tests {
     /// Objective: a range removes all windows inside it, whatever its size, and none if it would cut one.
     #[test]
     fn ranges() {
-        let (fd, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
+        let (fd, ..) = sealed_memfd("guest", 1 << 16, PageKind::Ordinary).unwrap();
         let mut dma = Dma::default();
         for at in [0, 0x1000, 0x8000, 1 << 40] {
             dma.map(place(at, 0x1000), Some(&fd)).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
-use netvale_port::folder::Place;
+use netvale_port::folder::UserPath;
 use netvale_port::listener::try_connect;
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::path::Path;
@@ -60,7 +60,7 @@ pub enum NoBackEnd {
 }
 
 /// The back end listening at a socket.
-pub struct BackEnd(pub Place);
+pub struct BackEnd(pub UserPath);
 
 impl fmt::Display for BackEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::KickCounts;
-use netvale_port::listener::{Listener, OpenError, Site, connect};
+use netvale_port::listener::{ListenAddress, Listener, OpenError, connect};
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
-use netvale_port::service::{self, Kept, Paused, Peer, Protocol, Service};
+use netvale_port::service::{self, KeptState, PausedService, Protocol, Service, ServicePeer};
 use netvale_port::{Egress, Ingress};
 use netvale_virtio::device::live::Live;
 use netvale_virtio::{MAX_PAIRS, Queues};
@@ -37,7 +37,7 @@ pub enum Mode {
 #[derive(Clone, Debug)]
 pub struct VhostOptions {
     /// The socket.
-    pub site: Site,
+    pub site: ListenAddress,
     /// The side that listens at the socket.
     pub mode: Mode,
     /// Number of queue pairs, 1 to [`MAX_PAIRS`].
@@ -122,7 +122,7 @@ impl VhostPort {
     ///
     /// # Errors
     /// [`BadState`] if that was a different port, or its state is inconsistent.
-    pub fn restore(options: &VhostOptions, state: VhostState) -> Result<(VhostPort, Queues, Paused), BadState> {
+    pub fn restore(options: &VhostOptions, state: VhostState) -> Result<(VhostPort, Queues, PausedService), BadState> {
         let (seats, queues) = seats(options)?;
         if (options.mode == Mode::Server) != state.listener.is_some() || state.kicks.len() != seats.len() {
             return Err(BadState::new("a port that connects in another way, or has other queues"));
@@ -134,9 +134,12 @@ impl VhostPort {
             None => (None, None),
         };
         let mut server = Server::new(options, &seats, listener.clone());
-        let mut kept = Kept { changes: state.changes, last: None };
-        let mut told =
-            service::State { last_error: state.last_error, connections: state.connections, ..Default::default() };
+        let mut kept = KeptState { changes: state.changes, last: None };
+        let mut told = service::ServiceState {
+            last_error: state.last_error,
+            connections: state.connections,
+            ..Default::default()
+        };
         if let Some(peer) = state.peer {
             let is_lost = peer.device.is_lost();
             match Front::restore(peer, server.config.clone(), seats.clone()) {
@@ -170,7 +173,7 @@ impl VhostPort {
     }
 
     /// State of its front ends.
-    pub fn state(&self) -> service::State<FrontEnd> {
+    pub fn state(&self) -> service::ServiceState<FrontEnd> {
         self.service.state()
     }
 
@@ -215,7 +218,7 @@ fn seats(options: &VhostOptions) -> Result<(Seats, Queues), VhostError> {
 struct Server {
     seats: Seats,
     config: NetConfig,
-    site: Site,
+    site: ListenAddress,
     /// `None`: the front end listens.
     listener: Option<Arc<Listener>>,
     /// Another process's front end, served first.
@@ -250,7 +253,7 @@ impl Protocol for Server {
         front.device.as_ref().map(Device::fault)
     }
 
-    fn serve(&mut self, front: Front, peer: &Peer<FrontEnd, Connected>) -> Result<(), String> {
+    fn serve(&mut self, front: Front, peer: &ServicePeer<FrontEnd, Connected>) -> Result<(), String> {
         let Front { socket, mut inbox, device } = front;
         let mut device =
             device.unwrap_or_else(|| Device::new(self.config.clone(), self.seats.clone(), peer.fault().clone()));

@@ -1,7 +1,7 @@
 //! Feature bits of virtio and virtio-net, and their effect on frames (virtio 1.3 §5.1.3, §6).
 
 use netvale_port::FrameRef;
-use netvale_port::soft::Form;
+use netvale_port::soft::FrameForm;
 use netvale_wire::offload::{GsoKind, Offload};
 
 /// `VIRTIO_NET_F_CSUM`: the driver may leave checksums to the device.
@@ -123,19 +123,19 @@ impl Framing {
 
     /// The form in which the driver takes a frame.
     #[inline]
-    pub fn to_driver(&self, frame: &FrameRef<'_>) -> Form {
+    pub fn to_driver(&self, frame: &FrameRef<'_>) -> FrameForm {
         self.form(frame, &TO_DRIVER)
     }
 
     /// The form in which the device takes a frame from the driver.
     #[inline]
-    pub fn to_device(&self, frame: &FrameRef<'_>) -> Form {
+    pub fn to_device(&self, frame: &FrameRef<'_>) -> FrameForm {
         self.form(frame, &TO_DEVICE)
     }
 
     #[inline]
-    fn form(&self, frame: &FrameRef<'_>, leave: &Leave) -> Form {
+    fn form(&self, frame: &FrameRef<'_>, leave: &Leave) -> FrameForm {
         let needed = leave.needed(&frame.offload());
-        Form::of(frame, self.features & needed == needed)
+        FrameForm::of(frame, self.features & needed == needed)
     }
 }

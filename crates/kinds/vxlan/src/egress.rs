@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use netvale_mem::lent::Guard;
+use netvale_mem::lent::LentGuard;
 use netvale_port::origin::Origin;
 use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
-use netvale_wire::flow::{self, Plain};
+use netvale_wire::flow::{self, PlainFlow};
 use netvale_wire::{Offload, ethernet};
 
 use crate::ecn;
@@ -37,7 +37,7 @@ struct Pass<'a> {
     /// The longest frame that is sent.
     longest: usize,
     /// The last decision: the VTEP and the socket for frames of that flow.
-    last: Option<(Plain, Words, u8)>,
+    last: Option<(PlainFlow, Words, u8)>,
 }
 
 impl TunnelEgress {
@@ -48,7 +48,7 @@ impl TunnelEgress {
     }
 
     /// Memory for sending; waits for another worker's only if all are in use.
-    fn sender(&self) -> Option<Guard<'_, Sender>> {
+    fn sender(&self) -> Option<LentGuard<'_, Sender>> {
         let [first, second] = &self.tunnel.senders;
         first.enter_now().or_else(|_| second.enter_now()).or_else(|_| first.enter()).ok()
     }
@@ -73,7 +73,7 @@ impl TunnelEgress {
         {
             return Some((*vtep, *source | ecn << ECN_SHIFT));
         }
-        let plain = Plain::of(words)?;
+        let plain = PlainFlow::of(words)?;
         let vtep = self.vtep_of(pass, words[0])?;
         let source = source(self.tunnel.flows.hash_plain(&plain));
         pass.last = Some((plain, vtep, source));

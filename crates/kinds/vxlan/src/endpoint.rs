@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
-use netvale_mem::lent::{Guard, Lent};
-use netvale_port::pace::Pace;
+use netvale_mem::lent::{Lent, LentGuard};
+use netvale_port::pace::QueuePace;
 use netvale_port::wake::WakeSet;
 use thiserror::Error;
 
@@ -67,7 +67,7 @@ pub struct Sources {
     /// Whether the kernel cuts messages into datagrams (UDP GSO).
     gso: AtomicBool,
     /// Pacing of the workers' time for sending.
-    pub(crate) pace: Pace,
+    pub(crate) pace: QueuePace,
 }
 
 impl Sources {
@@ -84,7 +84,7 @@ impl Sources {
             sockets,
             class: options.dscp << 2,
             gso: AtomicBool::new(!options.no_checksum || !local.is_ipv4()),
-            pace: Pace::default(),
+            pace: QueuePace::default(),
         })
     }
 
@@ -291,7 +291,7 @@ impl Endpoint {
 
     /// The turn to read, unless another worker holds it.
     #[inline]
-    pub fn turn(&self) -> Option<Guard<'_, ()>> {
+    pub fn turn(&self) -> Option<LentGuard<'_, ()>> {
         self.turn.enter_now().ok()
     }
 

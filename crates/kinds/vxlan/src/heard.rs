@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 
 use netvale_mem::lent::Lent;
-use netvale_port::changes::Changes;
+use netvale_port::changes::ChangeCount;
 use netvale_port::origin::Origin;
 
 use crate::ip::{self, Words};
@@ -51,7 +51,7 @@ pub struct Heard {
     table: Lent<Claims>,
     key: u64,
     /// Counts new claims.
-    changes: Changes,
+    changes: ChangeCount,
 }
 
 impl Heard {
@@ -59,7 +59,7 @@ impl Heard {
     #[must_use]
     pub fn new(key: u64) -> Heard {
         let table = Claims { all: vec![HeardClaim::default(); LINES * LINE], count: 0 };
-        Heard { table: Lent::with(table), key: key | 1, changes: Changes::default() }
+        Heard { table: Lent::with(table), key: key | 1, changes: ChangeCount::default() }
     }
 
     /// Records a claim of an address. One of IPv6 counts only once its sender has said whether it is a router, since a
@@ -110,7 +110,7 @@ impl Heard {
 
     /// Counts new claims, for those who wait for one.
     #[must_use]
-    pub fn changes(&self) -> &Changes {
+    pub fn changes(&self) -> &ChangeCount {
         &self.changes
     }
 }

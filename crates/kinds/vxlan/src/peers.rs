@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use netvale_port::pace::Pace;
+use netvale_port::pace::QueuePace;
 
 use crate::ip::{self, Words};
 
@@ -53,7 +53,7 @@ pub struct Peer {
     /// Traffic between it and this tunnel.
     pub counters: Arc<PeerCounters>,
     /// Pacing of the workers' time for datagrams to it.
-    pub(crate) pace: Arc<Pace>,
+    pub(crate) pace: Arc<QueuePace>,
 }
 
 /// A list of VTEPs, replaced as a whole.

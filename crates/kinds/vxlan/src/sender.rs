@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use netvale_mem::steps::{Step, step};
 use netvale_port::batch::MAX_FRAME;
-use netvale_port::pace::Pace;
+use netvale_port::pace::QueuePace;
 use netvale_port::{Batch, DropReason, FrameRef, RingCounters};
 use netvale_wire::offload::{MAX_HEADERS, Offload};
 use netvale_wire::segment::{Segmenter, complete_checksum};
@@ -379,7 +379,7 @@ impl Sender {
     }
 
     /// Sends messages from one socket, within their time limit.
-    fn send_some(&mut self, job: &Job<'_>, messages: Range<usize>, pace: &Pace) {
+    fn send_some(&mut self, job: &Job<'_>, messages: Range<usize>, pace: &QueuePace) {
         let Range { start: mut first, end } = messages;
         let socket = job.sources.get(self.done[first].source.into());
         let mut meter = pace.begin(self.weight(first..end));
@@ -401,7 +401,7 @@ impl Sender {
         meter.end();
     }
 
-    /// Cost of these messages in frames, for a [`Pace`].
+    /// Cost of these messages in frames, for a [`QueuePace`].
     fn weight(&self, messages: Range<usize>) -> usize {
         self.done[messages].iter().map(Done::weight).sum()
     }

@@ -9,12 +9,12 @@ use netvale_abi::nmreq::{NmreqOptExtmem, NmreqPoolsInfo};
 use netvale_control::attach::{FileAsked, IN_FILE, Pools};
 use rustix::io::Errno;
 
-use crate::descriptor::Bound;
+use crate::descriptor::BoundPort;
 use crate::maps::{FileMemory, Inode};
 use crate::{real, user};
 
 /// The program's memory, and the pools it requests there.
-pub struct Extmem {
+pub struct ProgramExtmem {
     addr: u64,
     option: NmreqOptExtmem,
     /// The requested pools.
@@ -30,21 +30,21 @@ const PAGE: u64 = 4096;
 
 /// Memory that a region replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct ReplacedMemory {
     start: u64,
     len: u64,
     file: Inode,
 }
 
 /// The places of this program's regions, with their numbers.
-static PLACES: Mutex<Vec<(Place, u32)>> = Mutex::new(Vec::new());
+static PLACES: Mutex<Vec<(ReplacedMemory, u32)>> = Mutex::new(Vec::new());
 
-impl Extmem {
+impl ProgramExtmem {
     /// Reads the option at `addr`. Fields that the program left zero get netmap's numbers for a small region.
     ///
     /// # Errors
     /// `EFAULT` for unmapped memory, `ENOMEM` for an empty range, `EINVAL` for too little memory.
-    pub fn read(addr: u64) -> Result<Extmem, Errno> {
+    pub fn read(addr: u64) -> Result<ProgramExtmem, Errno> {
         let mut option: NmreqOptExtmem = user::read(addr)?;
         fill_in(&mut option.nro_info);
         let (start, len) = pages(option.nro_usrptr, option.nro_info.nr_memsize)?;
@@ -55,7 +55,7 @@ impl Extmem {
             user::probe(start, usize::try_from(len).map_err(|_| Errno::NOMEM)?)?;
         }
         let pools = pools(&option.nro_info, len)?;
-        Ok(Extmem { addr, option, pools, known, file, room: len })
+        Ok(ProgramExtmem { addr, option, pools, known, file, room: len })
     }
 
     /// The file for the region, and the place in it.
@@ -65,7 +65,7 @@ impl Extmem {
     }
 
     /// Whether the program's memory holds that region already.
-    fn is_there(&self, bound: &Bound) -> Result<bool, Errno> {
+    fn is_there(&self, bound: &BoundPort) -> Result<bool, Errno> {
         if self.known == Some(bound.reply.mem_id) {
             return Ok(true);
         }
@@ -80,7 +80,7 @@ impl Extmem {
     ///
     /// # Errors
     /// The error of mmap(2).
-    pub fn place(&self, bound: &Bound) -> Result<(), Errno> {
+    pub fn place(&self, bound: &BoundPort) -> Result<(), Errno> {
         let r = &bound.reply;
         let (start, room) = pages(self.option.nro_usrptr, self.option.nro_info.nr_memsize)?;
         if !self.is_there(bound)? {
@@ -96,7 +96,7 @@ impl Extmem {
             if mapped == libc::MAP_FAILED {
                 return Err(crate::errno::last());
             }
-            remember(Place { start, len: room, file: Inode::of(bound.region.as_fd())? }, r.mem_id);
+            remember(ReplacedMemory { start, len: room, file: Inode::of(bound.region.as_fd())? }, r.mem_id);
         }
         let info = self.addr + offset_of!(NmreqOptExtmem, nro_info) as u64;
         user::write_bytes(info, &user::bytes_of::<_, { size_of::<NmreqPoolsInfo>() }>(&self.option.nro_info))
@@ -154,7 +154,7 @@ fn known(start: u64, len: u64) -> Option<u32> {
     (Inode::at(start)? == same.0.file).then_some(same.1)
 }
 
-fn remember(place: Place, mem_id: u32) {
+fn remember(place: ReplacedMemory, mem_id: u32) {
     let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
     places.retain(|(p, _)| p.start != place.start);
     places.push((place, mem_id));

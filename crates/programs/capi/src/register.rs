@@ -18,9 +18,9 @@ use netvale_portspec::{PortName, PortSpec, Rings};
 use rustix::io::Errno;
 
 use crate::csb::UserCsb;
-use crate::descriptor::{Bound, Descriptor};
-use crate::extmem::Extmem;
-use crate::options::Options;
+use crate::descriptor::{BoundPort, Descriptor};
+use crate::extmem::ProgramExtmem;
+use crate::options::RequestOptions;
 use crate::user;
 
 /// Registers `name` on the connection `fd`; leaves `reg` as netmap would.
@@ -32,7 +32,7 @@ pub fn register(
     descriptor: &Descriptor,
     name: &str,
     reg: &mut NmreqRegister,
-    options: &mut Options,
+    options: &mut RequestOptions,
 ) -> Result<(), Errno> {
     let _one_at_a_time = descriptor.registering.lock().map_err(|_| Errno::IO)?;
     if descriptor.bound().is_some() {
@@ -41,7 +41,7 @@ pub fn register(
     if name.is_empty() && reg.nr_mode != NR_REG_NULL {
         return Err(Errno::NXIO);
     }
-    let extmem = options.find(NETMAP_REQ_OPT_EXTMEM).map(|o| Extmem::read(o.addr)).transpose();
+    let extmem = options.find(NETMAP_REQ_OPT_EXTMEM).map(|o| ProgramExtmem::read(o.addr)).transpose();
     options.set(NETMAP_REQ_OPT_EXTMEM, extmem.as_ref().map(drop).map_err(|e| *e));
     let extmem = extmem?;
     let offsets = options.find(NETMAP_REQ_OPT_OFFSETS);
@@ -73,7 +73,7 @@ pub fn register(
 }
 
 /// Registers a port in the program's own memory: in its existing region, or in a new one.
-fn attach_over(fd: BorrowedFd<'_>, request: AttachRequest, extmem: &Extmem) -> Result<Attached, netvale::Error> {
+fn attach_over(fd: BorrowedFd<'_>, request: AttachRequest, extmem: &ProgramExtmem) -> Result<Attached, netvale::Error> {
     let fresh = AttachRequest { mem_id: 0, pools: extmem.pools, ..request };
     if let Some((file, place)) = extmem.file() {
         match raw::attach_in(fd, &fresh, file, place) {
@@ -92,10 +92,10 @@ fn finish(
     descriptor: &Descriptor,
     attached: Attached,
     reg: &mut NmreqRegister,
-    options: &mut Options,
-    extmem: Option<&Extmem>,
+    options: &mut RequestOptions,
+    extmem: Option<&ProgramExtmem>,
 ) -> Result<(), Errno> {
-    let bound = Bound::new(attached, reg.nr_flags);
+    let bound = BoundPort::new(attached, reg.nr_flags);
     if let Some(csb) = options.find(NETMAP_REQ_OPT_CSB) {
         let done = enable_csb(&bound, csb.addr);
         options.set(NETMAP_REQ_OPT_CSB, done);
@@ -139,7 +139,7 @@ fn read_offsets(addr: u64) -> Result<OffsetsAsked, Errno> {
 ///
 /// # Errors
 /// `EINVAL` without `NR_EXCLUSIVE`, `EBUSY` if already in CSB mode, `EINVAL` and `EFAULT` for bad addresses.
-pub fn enable_csb(bound: &Bound, addr: u64) -> Result<(), Errno> {
+pub fn enable_csb(bound: &BoundPort, addr: u64) -> Result<(), Errno> {
     if bound.flags & NR_EXCLUSIVE == 0 {
         return Err(Errno::INVAL);
     }
@@ -160,7 +160,7 @@ pub fn enable_csb(bound: &Bound, addr: u64) -> Result<(), Errno> {
 pub fn resume(fd: BorrowedFd<'_>, descriptor: &Descriptor) {
     if let Ok(attached) = raw::resume(fd) {
         let flags = attached.reply.note.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
-        descriptor.bind(Bound::new(attached, flags));
+        descriptor.bind(BoundPort::new(attached, flags));
     }
 }
 

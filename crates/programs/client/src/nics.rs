@@ -25,16 +25,11 @@ fn buffers(reply: &AttachReply) -> Buffers {
     Buffers { first: reply.buf_pool, stride: reply.buf_size, count: reply.num_bufs }
 }
 
-/// Makes a tx ring whose first descriptor is its queue's socket.
+/// Makes a tx ring of a queue with this socket.
 ///
 /// # Errors
 /// [`Error::System`] if a system call fails.
-pub(crate) fn tx(
-    reply: &AttachReply,
-    map: &Arc<Mapping>,
-    side: RingSide,
-    (socket, _): (Doorbell, Doorbell),
-) -> Result<TxRing, Error> {
+pub(crate) fn tx(reply: &AttachReply, map: &Arc<Mapping>, side: RingSide, socket: Doorbell) -> Result<TxRing, Error> {
     let socket = Socket::adopt(socket.into_fd(), reply.nic_entries, map);
     let sender = socket.sender().map_err(Error::system("map the interface's rings"))?;
     let host = HostTx::new(side.clone(), bell()?);
@@ -46,7 +41,7 @@ pub(crate) fn tx(
     Ok(TxRing::new(TxKind::Nic(Box::new(NicTx { ring, through })), wake))
 }
 
-/// Makes an rx ring. Its first descriptor is its queue's socket; to the second its frames are forwarded.
+/// Makes an rx ring of a queue with this socket. Its frames are forwarded to `forward`.
 ///
 /// # Errors
 /// [`Error::System`] if a system call fails.
@@ -54,7 +49,8 @@ pub(crate) fn rx(
     reply: &AttachReply,
     map: &Arc<Mapping>,
     side: RingSide,
-    (socket, forward): (Doorbell, Doorbell),
+    socket: Doorbell,
+    forward: Doorbell,
 ) -> Result<RxRing, Error> {
     let socket = Socket::adopt(socket.into_fd(), reply.nic_entries, map);
     let receiver = socket.receiver().map_err(Error::system("map the interface's rings"))?;

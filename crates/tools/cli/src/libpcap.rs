@@ -5,7 +5,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 
 use libloading::{Library, Symbol};
-use netvale_policy::bpf::{Insn, Program};
+use netvale_policy::bpf::{FilterProgram, Insn};
 
 use crate::CliError;
 
@@ -48,14 +48,14 @@ const NO_MASK: u32 = u32::MAX;
 ///
 /// # Errors
 /// libpcap is missing or reports an error in the expression; or the program cannot be run here.
-pub fn compile(expression: &str) -> Result<Program, CliError> {
+pub fn compile(expression: &str) -> Result<FilterProgram, CliError> {
     let wrong = |why: String| CliError::usage(format!("{expression:?}: {why}"), "pcap-filter(7) has the language");
     let text = CString::new(expression).map_err(|_| wrong("it has a byte 0".into()))?;
     let library = library()?;
     // SAFETY: functions of these names have these types in every libpcap; the library stays open for as long as they
     // are used.
     let insns = unsafe { with_library(&library, &text) }.map_err(wrong)?;
-    Program::verify(&insns).map_err(|why| wrong(why.to_string()))
+    FilterProgram::verify(&insns).map_err(|why| wrong(why.to_string()))
 }
 
 fn library() -> Result<Library, CliError> {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use common::{Make, attach, frame, mac};
-use netvale_switch::{Passed, Switch, Work};
+use netvale_switch::{ForwardMemory, PassResult, Switch};
 
 const SENDERS: u8 = 4;
 const FRAMES: u16 = 4000;
@@ -33,7 +33,7 @@ fn order_is_kept_and_nothing_is_lost() {
     std::thread::scope(|scope| {
         for (n, mut port) in senders {
             scope.spawn(move || {
-                let mut work = Work::default();
+                let mut work = ForwardMemory::default();
                 let mut next = 0u16;
                 while next < FRAMES || port.forwarder.is_held() || port.tx.space() < 63 {
                     assert!(start.elapsed() < LIMIT, "sender {n} is stuck at {next}");
@@ -41,7 +41,7 @@ fn order_is_kept_and_nothing_is_lost() {
                         next += 1;
                     }
                     port.tx.sync();
-                    if !matches!(port.forwarder.pass(&mut work), Passed::Frames(_)) {
+                    if !matches!(port.forwarder.pass(&mut work), PassResult::Frames(_)) {
                         std::thread::yield_now();
                     }
                     port.tx.sync();
@@ -74,7 +74,7 @@ fn ports_come_and_go_under_load() {
                 switch.detach(port.id);
             }
         });
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         let mut tag = 0u16;
         while !comings.is_finished() {
             tag = tag.wrapping_add(1);

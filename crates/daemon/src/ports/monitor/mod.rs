@@ -12,12 +12,12 @@ use netvale_control::types::PortKind;
 use netvale_fdio::state::State;
 use netvale_mem::PortShape;
 use netvale_mem::layout::RegionSizes;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::region::RingRanges;
 use netvale_port::Egress;
 use netvale_port::ring_out::{RingEgress, SentCopies};
 use netvale_portspec::{Directions, Memory, Monitor, PortSpec};
-use netvale_switch::{MonitorRings, Settings, Switch};
+use netvale_switch::{MonitorRings, Switch, SwitchSettings};
 
 pub use self::continued::{CONTINUATION, continue_hold};
 pub use self::copies::watch_too;
@@ -162,10 +162,10 @@ fn monitor_rings(
             let rings = shape.tx_rings + shape.rx_rings;
             let most = shape.tx_slots.max(shape.rx_slots);
             let sizes = RegionSizes::for_port(rings, most, buf_size, 0, request.extra_bufs.min(1 << 20));
-            memory::make(d, sizes, Pages::Ordinary, caller)?
+            memory::make(d, sizes, PageKind::Ordinary, caller)?
         }
     };
-    let mem = Arc::new(region.port_in_part(shape, (wanted.host, wanted.host), &RingRanges::all(shape))?);
+    let mem = Arc::new(region.port_in_part(shape, wanted.host, wanted.host, &RingRanges::all(shape))?);
     let (rings, _takes_nothing) = Rings::of(mem, mem_id, parent.hdr_len, d.evictions.new_fault(caller))?;
     let mem = Arc::clone(&rings.mem);
     region.touch(move || mem.tx.iter().for_each(|side| netvale_mem::notify::disarm(side.csb.kern_need_kick())))?;
@@ -199,7 +199,7 @@ fn begin(d: &mut Daemon, local: LocalPort, watching: Watching, owner: Caller, fu
     let behind = Box::new(MonitorPort(local, Seen::of(&watching))) as Box<dyn Attached>;
     d.watches.insert(full, watching);
     // The receptions of a monitor are not traced.
-    let nowhere = Switch::with("", Settings { table_entries: 8, ..Settings::default() });
+    let nowhere = Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() });
     let handed = handed.place(d, &nowhere, 0);
     d.ports.insert(full, PortRecord { switch, egress, handed, persistent: false, ..PortRecord::new(behind, owner) });
     Ok(())

@@ -9,7 +9,7 @@ use netvale_afxdp::iface::Interface as Found;
 use netvale_afxdp::socket::BindResult;
 use netvale_fdio::state::Fd;
 use netvale_mem::PortShape;
-use netvale_mem::region::{Furnished, RingRanges};
+use netvale_mem::region::{FurnishedRings, RingRanges};
 use netvale_nic::stack::Stack;
 use netvale_tap::Tap;
 use netvale_tap::restore::name_of;
@@ -152,7 +152,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
     let mem = match known {
         Some(mem) if (mem.shape(), mem.host_rings()) == (shape, item.host) => mem,
         Some(_) => return Err(wrong("its rings have two shapes")),
-        None => Arc::new(region.continue_port(shape, item.host, item.first)?),
+        None => Arc::new(region.continue_port(shape, item.host.0, item.host.1, item.first)?),
     };
     let [tx, rx] = item.rings;
     let queues = nic.interface().queues;
@@ -174,7 +174,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
             None => {
                 let memory = (port.mem.region().mapping(), stack::buffers(&port));
                 let opened = port.nic.continue_queue(number, entries, memory, socket.take()?)?;
-                Arc::new(OpenQueue::new(opened, Furnished::of(&port.mem, hold::both(number))))
+                Arc::new(OpenQueue::new(opened, FurnishedRings::of(&port.mem, hold::both(number))))
             }
         };
         port.sockets.push(queue);

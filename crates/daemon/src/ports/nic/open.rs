@@ -8,7 +8,7 @@ use netvale_afxdp::sizes::{self, Needs};
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP, MAX_PORT_RINGS, MAX_RINGS};
 use netvale_control::types::PortKind;
 use netvale_mem::PortShape;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::region::{Binding, RingRanges};
 use netvale_portspec::{Memory, PortSpec};
 use rustix::io::Errno;
@@ -115,7 +115,7 @@ pub fn open(
     let (region, mem_id) = region_for(d, ifname, &spec.memory, request, &needs, caller)?;
     let mem = match hold::memory_in(d, ifname, &region) {
         Some(mem) => mem,
-        None => Arc::new(region.port_in_part(shape, host, &RingRanges::NONE)?),
+        None => Arc::new(region.port_in_part(shape, host.0, host.1, &RingRanges::NONE)?),
     };
     let binding = mem.bind(&spec.name.to_string(), tx, rx, request.extra_bufs)?;
     // Quotes mark the end of a name, and are not part of it.
@@ -223,7 +223,7 @@ fn region_for(
     if *memory == Memory::Auto
         && let Some(pools) = own_pools(&request.pools)
     {
-        return memory::make(d, pools, Pages::Ordinary, caller);
+        return memory::make(d, pools, PageKind::Ordinary, caller);
     }
     match memory {
         Memory::Id(id) if u32::from(id.get()) == COMMON_REGION => {
@@ -246,5 +246,5 @@ fn region_for(
             return Ok((common, COMMON_REGION));
         }
     }
-    memory::make(d, needs.region(), Pages::Ordinary, caller)
+    memory::make(d, needs.region(), PageKind::Ordinary, caller)
 }

@@ -9,7 +9,7 @@ use netvale_afxdp::{Nic, Opened};
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::Mapping;
 use netvale_mem::layout::DEFAULT_BUF_SIZE;
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_nic::continued::{Settled, check_sending, find_free, find_taken};
 use netvale_nic::egress::NicEgress;
 use netvale_nic::ingress::NicIngress;
@@ -66,7 +66,7 @@ impl SwitchQueue {
         let name = &nic.interface().name;
         let buffers = buffers(entries);
         // A file, since another process may have to take it over.
-        let made = sealed_memfd("netvale-queue", bytes(&buffers) as u64, Pages::Ordinary);
+        let made = sealed_memfd("netvale-queue", bytes(&buffers) as u64, PageKind::Ordinary);
         let missing = |e| Refusal::new(e, format!("no memory for {} frames of interface {name}: {e}", buffers.count));
         let (file, memory, _) = made.map_err(missing)?;
         let memory = Arc::new(memory);

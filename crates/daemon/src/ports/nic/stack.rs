@@ -11,7 +11,7 @@ use netvale_afxdp::rx_end::RxEnd;
 use netvale_afxdp::socket::Buffers;
 use netvale_mem::host::HostTx;
 use netvale_mem::notify::KickCounts;
-use netvale_mem::region::{Furnished, RingRanges};
+use netvale_mem::region::{FurnishedRings, RingRanges};
 use netvale_nic::stack::{Stack, StackRx, StackTx};
 use netvale_port::RingCounters;
 use netvale_tap::{Tap, TapOptions};
@@ -119,8 +119,8 @@ pub(crate) fn host_rings(
 }
 
 /// A host ring with its buffers; one that `continues` already has them.
-fn furnished(port: &NicPort, ring: RingRanges, continues: bool) -> Result<Furnished, Refusal> {
-    if continues { Ok(Furnished::of(&port.mem, ring)) } else { Ok(port.mem.furnish(ring)?) }
+fn furnished(port: &NicPort, ring: RingRanges, continues: bool) -> Result<FurnishedRings, Refusal> {
+    if continues { Ok(FurnishedRings::of(&port.mem, ring)) } else { Ok(port.mem.furnish(ring)?) }
 }
 
 /// Places the tasks of a port's host rings on workers.

@@ -11,11 +11,11 @@ use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::{Direction, PortInfo, PortKind};
 use netvale_fdio::state::State;
 use netvale_mem::Region;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::notify::Doorbell;
 use netvale_port::RingCounters;
-use netvale_port::listener::Site;
-use netvale_port::passage::Seated;
+use netvale_port::listener::ListenAddress;
+use netvale_port::passage::SeatTask;
 use netvale_port::service::AskedToPause;
 use netvale_portspec::{AttachSpec, Base, Flags, PortSpec, Rings};
 use netvale_ptnet::backend::{Backend, Fresh};
@@ -196,7 +196,7 @@ fn pipe(
     d: &mut Daemon,
     full: &str,
     (key, end): (String, usize),
-    site: Site,
+    site: ListenAddress,
     o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
     continued: Option<State>,
@@ -220,7 +220,7 @@ fn pipe(
     let backend = Arc::new(backend);
     let [out, back] = backend.seats();
     let counters = [vec![Arc::clone(&out.counters)], vec![Arc::clone(&back.counters)]];
-    let tasks: Vec<Job> = vec![Box::new(Seated(Arc::clone(out))), Box::new(Seated(Arc::clone(back)))];
+    let tasks: Vec<Job> = vec![Box::new(SeatTask(Arc::clone(out))), Box::new(SeatTask(Arc::clone(back)))];
     let pipe = Pipe::to_guest(Arc::clone(&backend), end, new_number(d)?, caller.uid);
     let pipe_behind = Some(Arc::clone(&backend));
     let passing = Passing { backend, nic: None, pipe: pipe_behind, tasks, counters, continued: device };
@@ -233,7 +233,7 @@ fn interface(
     d: &mut Daemon,
     full: &str,
     ifname: &str,
-    site: Site,
+    site: ListenAddress,
     o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
     continued: Option<State>,
@@ -253,8 +253,8 @@ fn interface(
     let backend = Arc::new(NicBackend::new(nic, entries(shape(&config)))?);
     try_out(&backend, &config)?;
     let boxed = |task: Job| task;
-    let tx = backend.tx.iter().map(|seat| boxed(Box::new(Seated(Arc::clone(seat)))));
-    let tasks = tx.chain(backend.rx.iter().map(|seat| boxed(Box::new(Seated(Arc::clone(seat)))))).collect();
+    let tx = backend.tx.iter().map(|seat| boxed(Box::new(SeatTask(Arc::clone(seat)))));
+    let tasks = tx.chain(backend.rx.iter().map(|seat| boxed(Box::new(SeatTask(Arc::clone(seat)))))).collect();
     let counters = [
         backend.tx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
         backend.rx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
@@ -279,7 +279,7 @@ fn with_rings(rings: u32, config: Config) -> Config {
 fn pass(
     d: &mut Daemon,
     full: &str,
-    site: Site,
+    site: ListenAddress,
     config: Config,
     passing: Passing,
     o: &OptionsOf<'_, kind::Ptnet>,
@@ -303,7 +303,7 @@ fn pass(
 
 /// Connects unused rings once, to find errors now rather than at a guest's connection.
 fn try_out(backend: &NicBackend, config: &Config) -> Result<(), Refusal> {
-    let region = Region::device("netvale-trial", sizes(config), Pages::Ordinary)?;
+    let region = Region::device("netvale-trial", sizes(config), PageKind::Ordinary)?;
     let mem = Arc::new(region.port(shape(config))?);
     let of = |_: usize, side: &netvale_mem::region::RingSide| Ok((side.clone(), Arc::new(Doorbell::new()?)));
     let connected = backend.connect(&Fresh { mem: &mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of });

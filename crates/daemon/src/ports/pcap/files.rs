@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use netvale_port::access::{Access, may_use};
-use netvale_port::folder::{Folder, Place};
+use netvale_port::folder::{Folder, UserPath};
 use netvale_port::listener::OpenError;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -63,7 +63,7 @@ impl Unopened {
 ///
 /// # Errors
 /// [`Unopened`].
-pub fn to_read(place: &Place) -> Result<File, Unopened> {
+pub fn to_read(place: &UserPath) -> Result<File, Unopened> {
     let file = folder(place)?.open_file(OFlags::RDONLY, Mode::empty())?;
     match place.user() {
         Some(user) if !may_use(&file, user, READ)? => Err(Unopened::NotYours(user)),
@@ -75,7 +75,7 @@ pub fn to_read(place: &Place) -> Result<File, Unopened> {
 ///
 /// # Errors
 /// [`Unopened`].
-pub fn to_write(place: &Place) -> Result<File, Unopened> {
+pub fn to_write(place: &UserPath) -> Result<File, Unopened> {
     let folder = folder(place)?;
     match folder.open_file(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
         Ok(file) => made(&folder, file, place.user()),
@@ -84,7 +84,7 @@ pub fn to_write(place: &Place) -> Result<File, Unopened> {
     }
 }
 
-fn folder(place: &Place) -> Result<Folder, Unopened> {
+fn folder(place: &UserPath) -> Result<Folder, Unopened> {
     place.open().map_err(|e| OpenError::of_folder(place)(e).into())
 }
 

@@ -9,7 +9,7 @@ use netvale_afxdp::Nic;
 use netvale_afxdp::iface::Interface;
 use netvale_afxdp::socket::{Buffers, HEADROOM, Receiver};
 use netvale_fdio::state::{Fd, State};
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_tap::{Tap, TapOptions};
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 
@@ -121,7 +121,7 @@ fn interfaces() {
 
 /// Queues of an interface `nic` restored as `heir`.
 fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
-    let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, Pages::Ordinary).unwrap().1);
+    let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, PageKind::Ordinary).unwrap().1);
     let buffers = Buffers { first: 0, stride: 2112, count: 400 };
     let opened = nic.queue(0, 64, (&memory, buffers)).unwrap();
     opened.receive().unwrap();
@@ -158,7 +158,7 @@ fn a_failed_heir_changes_nothing() {
     common::cable("nva", "nvb", 1);
     common::heirs::address("nvb");
     let nic = Nic::open("nva").unwrap();
-    let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, Pages::Ordinary).unwrap().1);
+    let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, PageKind::Ordinary).unwrap().1);
     let buffers = Buffers { first: 0, stride: 2112, count: 400 };
     let opened = nic.queue(0, 64, (&memory, buffers)).unwrap();
     opened.receive().unwrap();

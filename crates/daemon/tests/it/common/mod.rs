@@ -26,12 +26,12 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A daemon in a separate process: the test program's, as the ignored test [`play_the_daemon`]. Unless the test ends it
 /// otherwise, it must end cleanly on request.
-pub struct Daemon(netvale_harness::Daemon);
+pub struct Daemon(netvale_harness::TestDaemon);
 
 impl Deref for Daemon {
-    type Target = netvale_harness::Daemon;
+    type Target = netvale_harness::TestDaemon;
 
-    fn deref(&self) -> &netvale_harness::Daemon {
+    fn deref(&self) -> &netvale_harness::TestDaemon {
         &self.0
     }
 }
@@ -95,7 +95,7 @@ impl Daemon {
     }
 
     fn launch(dir: TempDir, manager: Option<Manager>, launch: Launch) -> Daemon {
-        Daemon(netvale_harness::Daemon::start_in(dir, launch, manager).unwrap())
+        Daemon(netvale_harness::TestDaemon::start_in(dir, launch, manager).unwrap())
     }
 
     /// Ends the process with that signal once the service manager keeps its state, and starts another one. `meanwhile`

@@ -11,7 +11,7 @@ use netvale_e1000::driver::ram::GUEST;
 use netvale_e1000::driver::remote::{Guest, give};
 use netvale_e1000::driver::{DriverOptions, Registers};
 use netvale_e1000::regs::{CTRL, CTRL_RST, IMC, RCTL, TDT};
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_port::Ingress;
 use netvale_ptnet::vfio::memory_path;
@@ -89,7 +89,7 @@ impl<const CARD: bool> Peer for Line<CARD> {
     }
 
     fn new(dir: &Path) -> Self {
-        let (memory, ..) = sealed_memfd("guest", SIZE, Pages::Ordinary).unwrap();
+        let (memory, ..) = sealed_memfd("guest", SIZE, PageKind::Ordinary).unwrap();
         let socket = UnixStream::connect(socket_in(dir, SOCKET)).unwrap();
         Line { dir: dir.into(), socket, memory, bell: Doorbell::new().unwrap() }
     }

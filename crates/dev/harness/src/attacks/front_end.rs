@@ -29,7 +29,7 @@ const USED: u64 = 0x2000;
 
 /// A connected front end; both queues are enabled and empty.
 #[derive(Debug)]
-pub struct FrontEnd {
+pub struct HostileFrontEnd {
     // Closed first.
     socket: UnixStream,
     memory: OwnedFd,
@@ -37,19 +37,19 @@ pub struct FrontEnd {
     calls: Vec<Doorbell>,
 }
 
-impl FrontEnd {
+impl HostileFrontEnd {
     /// Connects to a device, with these features besides the common ones. The queues share `bells` kicks and as many
     /// calls.
     ///
     /// # Errors
     /// The device closes the connection, or memory for the guest is unavailable.
-    pub fn connect(socket: &Path, features: u64, bells: usize) -> io::Result<FrontEnd> {
+    pub fn connect(socket: &Path, features: u64, bells: usize) -> io::Result<HostileFrontEnd> {
         let socket = UnixStream::connect(socket)?;
         socket.set_write_timeout(Some(Duration::from_secs(5)))?;
         let memory = rustix::fs::memfd_create("netvale-guest", MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&memory, SIZE)?;
         let made = || (0..bells).map(|_| Doorbell::new()).collect::<Result<Vec<_>, _>>();
-        let end = FrontEnd { socket, memory, kicks: made()?, calls: made()? };
+        let end = HostileFrontEnd { socket, memory, kicks: made()?, calls: made()? };
         end.negotiate(features)?;
         Ok(end)
     }

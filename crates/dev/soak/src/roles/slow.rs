@@ -9,7 +9,7 @@ use netvale_control::client::{Bringing, Client};
 use netvale_control::types::{AttachParams, PortOptions};
 use netvale_harness::attacks::bells::watch;
 use netvale_harness::attacks::filters::{LONGEST, Listeners, rule};
-use netvale_harness::attacks::holes::{Hollow, Idler};
+use netvale_harness::attacks::holes::{HollowRegion, Idler};
 use netvale_tap::{Tap, TapOptions};
 use serde_json::json;
 
@@ -49,7 +49,7 @@ fn patiently(a: &Attacker, extra_bufs: u32) -> Option<Port> {
 pub fn makes_holes(a: &mut Attacker) -> Result<(), String> {
     let _idler = Idler::start();
     while let Some(_port) = patiently(a, BUFFERS) {
-        let region = Hollow::longest().map_err(text)?;
+        let region = HollowRegion::longest().map_err(text)?;
         region.fill();
         let hole = region.begin();
         while a.goes_on() && !hole.is_made() {

@@ -7,7 +7,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_pci::{Bar, Function, PciError};
-use netvale_port::service::{self, Peer, Protocol, Service};
+use netvale_port::service::{self, Protocol, Service, ServicePeer};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use thiserror::Error;
@@ -127,7 +127,7 @@ impl DriverPort {
     }
 
     /// State of the current card, with counts of earlier ones.
-    pub fn state(&self) -> service::State<Driven> {
+    pub fn state(&self) -> service::ServiceState<Driven> {
         self.service.state()
     }
 }
@@ -166,14 +166,14 @@ impl Protocol for Driver {
         Some(open(&self.address).map_err(|e| e.to_string()))
     }
 
-    fn serve(&mut self, function: Function, peer: &Peer<Driven>) -> Result<(), String> {
+    fn serve(&mut self, function: Function, peer: &ServicePeer<Driven>) -> Result<(), String> {
         self.drive(function, peer).map_err(|e| e.to_string())
     }
 }
 
 impl Driver {
     /// Drives one card from start to end.
-    fn drive(&self, mut function: Function, peer: &Peer<Driven>) -> Result<(), DriverError> {
+    fn drive(&self, mut function: Function, peer: &ServicePeer<Driven>) -> Result<(), DriverError> {
         let registers: Arc<dyn Registers> = Arc::new(function.bar(0, 0, SPACE.into())?);
         let ram = Arc::new(Ram::new(self.options.slots)?);
         ram.mapping().blame(peer.fault());
@@ -196,7 +196,12 @@ impl Driver {
     }
 
     /// Waits until the card violates the protocol or is demanded back, or the port must end.
-    fn wait(&self, registers: &dyn Registers, wanted: BorrowedFd<'_>, peer: &Peer<Driven>) -> Result<(), DriverError> {
+    fn wait(
+        &self,
+        registers: &dyn Registers,
+        wanted: BorrowedFd<'_>,
+        peer: &ServicePeer<Driven>,
+    ) -> Result<(), DriverError> {
         loop {
             let all = [peer.ends(), self.fault.as_fd(), wanted, self.link.as_fd()];
             let mut fds = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use netvale_mem::copy::copy_bytes;
 use netvale_mem::fault::Fault;
-use netvale_mem::lent::{Away, Borrower, InUse, Lent};
+use netvale_mem::lent::{Borrower, EntryError, InUse, Lent};
 use netvale_mem::notify::Doorbell;
 use netvale_port::batch::BATCH;
-use netvale_port::soft::{Form, PutResult, Room};
+use netvale_port::soft::{FrameForm, PutResult, SegmentRoom};
 use netvale_port::{Batch, DropReason, Egress, FrameRef, Ingress, RingCounters, Scratch};
 
 use super::DeviceViolation;
@@ -87,11 +87,11 @@ impl DriverEgress {
 
     #[inline]
     fn send(&self, tx: &mut TxRing, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
-        if Form::of(frame, false) == Form::AsIs {
+        if FrameForm::of(frame, false) == FrameForm::AsIs {
             // SAFETY: `put` passes that much room in one of our buffers.
             return put(tx, frame.len(), |to, n| unsafe { frame.copy_out_raw(0, to, n) });
         }
-        let room = Room { free: tx.free() as usize, all: tx.size() as usize, bytes: BUF, lead: 0 };
+        let room = SegmentRoom { free: tx.free() as usize, all: tx.size() as usize, bytes: BUF, lead: 0 };
         scratch.soften_into(frame, &self.counters, &room, |bytes| {
             put(tx, bytes.len(), |to, n| {
                 let n = bytes.len().min(n);
@@ -210,7 +210,7 @@ impl Ingress for DriverIngress {
     }
 
     fn arm(&mut self) -> bool {
-        self.rx.visit(|rx| !rx.is_broken && rx.arm()).unwrap_or_else(Away::is_busy)
+        self.rx.visit(|rx| !rx.is_broken && rx.arm()).unwrap_or_else(EntryError::is_busy)
     }
 
     fn disarm(&mut self) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_mem::Mapping;
 use netvale_mem::csb::Csb;
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_mem::words::Words;
 use rustix::io::Errno;
 
@@ -36,7 +36,7 @@ impl Ram {
     /// The kernel's error when out of memory or descriptors.
     pub fn new(slots: u32) -> Result<Ram, Errno> {
         let len = Self::buffers_at(slots) + 2 * u64::from(slots) * BUF as u64;
-        let (fd, map, _) = sealed_memfd("netvale-e1000", len, Pages::Ordinary)?;
+        let (fd, map, _) = sealed_memfd("netvale-e1000", len, PageKind::Ordinary)?;
         let map = map.watched();
         let ram = Ram { fd, map: Arc::new(map), slots };
         for direction in [Direction::Transmit, Direction::Receive] {

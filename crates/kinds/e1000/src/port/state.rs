@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_port::listener::Listener;
-use netvale_port::service::{AskedToPause, Kept, Paused, Service, State};
+use netvale_port::service::{AskedToPause, KeptState, PausedService, Service, ServiceState};
 use netvale_vfio_user::session::Session;
 use netvale_vfio_user::state::ClientState;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ pub struct PortState {
     core: Option<CoreState>,
     /// Registers read and written, interrupts.
     crossings: [u64; 3],
-    service: State<()>,
+    service: ServiceState<()>,
     /// The guest, and its selected register (IOADDR).
     guest: Option<ClientState<u32>>,
 }
@@ -52,7 +52,7 @@ impl E1000Port {
     ///
     /// # Errors
     /// A sentence with the reason why it cannot be restored now.
-    pub fn save_parked(&self) -> std::io::Result<(PortState, Paused)> {
+    pub fn save_parked(&self) -> std::io::Result<(PortState, PausedService)> {
         let held_up = || std::io::Error::other("its guest holds it up: try again");
         let mut paused = self.service.pause().ok_or_else(held_up)?;
         let guest = paused.take::<Said>().transpose()?;
@@ -82,7 +82,7 @@ impl E1000Port {
     ///
     /// # Errors
     /// [`BadState`] with the inconsistent part.
-    pub fn restore(options: &E1000Options, state: PortState) -> Result<(E1000Port, Queues, Paused), BadState> {
+    pub fn restore(options: &E1000Options, state: PortState) -> Result<(E1000Port, Queues, PausedService), BadState> {
         if state.version != VERSION {
             return Err(BadState::new(format!("version {} of a card's state, not {VERSION}", state.version)));
         }
@@ -98,7 +98,7 @@ impl E1000Port {
         let listener = Arc::new(listener);
         let server = Server { first: guest, ..Server::new(options.card, &listener, &shared) };
         let at = options.site.path().display();
-        let (service, paused) = Service::restore(THREAD, at, Some(file), server, told, Kept::default())?;
+        let (service, paused) = Service::restore(THREAD, at, Some(file), server, told, KeptState::default())?;
         let queues = queues(&shared);
         Ok((E1000Port { options: options.clone(), shared, service, listener }, queues, paused))
     }

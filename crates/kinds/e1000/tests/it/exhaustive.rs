@@ -3,7 +3,7 @@
 
 use netvale_e1000::memory::Memory;
 use netvale_e1000::ring::{DESCRIPTOR, Register, Ring};
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_vfio_user::dma::{Dma, Place};
 
 const SIZE: u64 = 0x1000;
@@ -13,7 +13,7 @@ const AT: [u64; 3] = [0x1000, 0x2000, u64::MAX - 2 * SIZE + 1];
 /// Objective: a place is found exactly if all of it lies in one window, whatever the previous search.
 #[test]
 fn places() {
-    let (fd, _map, _) = sealed_memfd("netvale-test", 3 * SIZE, Pages::Ordinary).unwrap();
+    let (fd, _map, _) = sealed_memfd("netvale-test", 3 * SIZE, PageKind::Ordinary).unwrap();
     let mut dma = Dma::default();
     for (i, address) in AT.into_iter().enumerate() {
         dma.map(Place { flags: 3, offset: SIZE * i as u64, address, size: SIZE }, Some(&fd)).unwrap();

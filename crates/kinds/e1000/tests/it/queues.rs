@@ -12,7 +12,7 @@ use netvale_e1000::regs::*;
 use netvale_e1000::vfio::E1000Device;
 use netvale_mem::Mapping;
 use netvale_mem::fault::Fault;
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use netvale_port::{Batch, Egress, Scratch, Source};
@@ -39,7 +39,7 @@ struct Card0 {
 
 impl Card0 {
     fn new() -> Card0 {
-        let (fd, map, _) = sealed_memfd("guest", SIZE, Pages::Ordinary).unwrap();
+        let (fd, map, _) = sealed_memfd("guest", SIZE, PageKind::Ordinary).unwrap();
         let map = Arc::new(map);
         let mut dma = Dma::default();
         dma.map(Place { flags: 3, offset: 0, address: BASE, size: SIZE }, Some(&fd)).unwrap();
@@ -467,7 +467,7 @@ fn a_worker_that_stays() {
 #[test]
 fn memory_outlives_the_visit() {
     let card = Card0::new();
-    let (fd, ..) = sealed_memfd("guest", SIZE, Pages::Ordinary).unwrap();
+    let (fd, ..) = sealed_memfd("guest", SIZE, PageKind::Ordinary).unwrap();
     let mut dma = Dma::default();
     dma.map(Place { flags: 3, offset: 0, address: BASE, size: SIZE }, Some(&fd)).unwrap();
     let mapped = Arc::downgrade(dma.find(BASE, 1).unwrap().0);

@@ -15,7 +15,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use netvale_fdio::state::BadState;
-use netvale_mem::noted::{NUMBERS, Noted};
+use netvale_mem::noted::{NUMBERS, NotedCounts};
 use netvale_port::RingCounters;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
@@ -161,7 +161,7 @@ impl PcapEgress {
                 return Err(elsewhere(at, said));
             }
         }
-        Self::go_on(file, path, options, limit, (state, Noted::new()?), counters)
+        Self::go_on(file, path, options, limit, (state, NotedCounts::new()?), counters)
     }
 
     /// Restores a killed process's capture; `noted` is its [`PcapEgress::noted`]. Takes its portions of an allowance
@@ -177,7 +177,7 @@ impl PcapEgress {
         limit: Limit,
         counters: Arc<RingCounters>,
     ) -> Result<PcapEgress, BadState> {
-        let noted = Noted::continued(noted).map_err(|e| BadState::from(e).of("its file cannot be continued"))?;
+        let noted = NotedCounts::continued(noted).map_err(|e| BadState::from(e).of("its file cannot be continued"))?;
         is_open_for_writing(&file)?;
         if !file.metadata()?.is_file() {
             return Err(BadState::new("its file is no regular file"));
@@ -199,7 +199,7 @@ impl PcapEgress {
         path: &Path,
         options: CaptureOptions,
         limit: Limit,
-        (state, noted): (CaptureState, Noted),
+        (state, noted): (CaptureState, NotedCounts),
         counters: Arc<RingCounters>,
     ) -> Result<PcapEgress, BadState> {
         let CaptureState { ended, error, .. } = state;
@@ -287,7 +287,7 @@ mod tests {
                 if let Some(torn) = torn {
                     let after = CaptureState { bytes: state.bytes + 5000, written: 70, ..state.clone() };
                     let notes = Notes { after, before: (state.bytes, 20) };
-                    Noted::continued(copy(&first)).unwrap().write(notes.numbers(None));
+                    NotedCounts::continued(copy(&first)).unwrap().write(notes.numbers(None));
                     file.write_all(&vec![0xa5; torn]).unwrap();
                 }
                 let next = go_on(file, copy(&first), &path, Limit::default()).unwrap();

@@ -9,7 +9,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use netvale_mem::noted::{NUMBERS, Noted};
+use netvale_mem::noted::{NUMBERS, NotedCounts};
 use netvale_port::RingCounters;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -118,7 +118,7 @@ impl PcapIngress {
         state: ReplayState,
         counters: Arc<RingCounters>,
     ) -> Result<PcapIngress, ReplayError> {
-        Self::go_on(file, path, options, (state, Noted::new().map_err(std::io::Error::from)?), counters)
+        Self::go_on(file, path, options, (state, NotedCounts::new().map_err(std::io::Error::from)?), counters)
     }
 
     /// Restores a killed process's replay; `noted` is its [`PcapIngress::noted`]. Frames of the batch in flight are
@@ -133,7 +133,7 @@ impl PcapIngress {
         options: ReplayOptions,
         counters: Arc<RingCounters>,
     ) -> Result<PcapIngress, ReplayError> {
-        let noted = Noted::continued(noted).map_err(std::io::Error::from)?;
+        let noted = NotedCounts::continued(noted).map_err(std::io::Error::from)?;
         let state = state_of(noted.read());
         Self::go_on(file, path, options, (state, noted), counters)
     }
@@ -143,7 +143,7 @@ impl PcapIngress {
         file: File,
         path: &Path,
         options: ReplayOptions,
-        (state, noted): (ReplayState, Noted),
+        (state, noted): (ReplayState, NotedCounts),
         counters: Arc<RingCounters>,
     ) -> Result<PcapIngress, ReplayError> {
         if !file.metadata()?.is_file() {
@@ -167,7 +167,7 @@ impl PcapIngress {
 
     /// A replay without further frames.
     fn finished(
-        (mark, noted): (Mark, Noted),
+        (mark, noted): (Mark, NotedCounts),
         state: ReplayState,
         counters: Arc<RingCounters>,
     ) -> Result<PcapIngress, ReplayError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_port::listener::Listener;
-use netvale_port::service::{AskedToPause, Kept, Paused, Service, State};
+use netvale_port::service::{AskedToPause, KeptState, PausedService, Service, ServiceState};
 use serde::{Deserialize, Serialize};
 
 use super::{Connection, PtnetOptions, PtnetPort, Server, Serving, Transport};
@@ -38,7 +38,7 @@ enum ServingState {
 #[derive(Serialize, Deserialize)]
 struct IvshmemState {
     listener: Fd,
-    service: State<Guest>,
+    service: ServiceState<Guest>,
     guest: Option<GuestState>,
 }
 
@@ -86,7 +86,7 @@ impl PtnetPort {
     ///
     /// # Errors
     /// A sentence with the reason why it cannot be restored now.
-    pub fn save_parked(&self) -> std::io::Result<(PortState, Vec<Paused>)> {
+    pub fn save_parked(&self) -> std::io::Result<(PortState, Vec<PausedService>)> {
         let (serving, paused) = match &self.serving {
             Serving::Ivshmem(service, listener) => {
                 let held_up = || std::io::Error::other("its guest holds it up: try again");
@@ -137,7 +137,7 @@ impl PtnetPort {
         options: &PtnetOptions,
         backend: Arc<dyn Backend>,
         state: PortState,
-    ) -> Result<(PtnetPort, Vec<Paused>), BadState> {
+    ) -> Result<(PtnetPort, Vec<PausedService>), BadState> {
         Self::check(&options.config).map_err(BadState::new)?;
         if state.version != VERSION {
             return Err(BadState::new(format!("version {} of a ptnet port's state, not {VERSION}", state.version)));
@@ -165,11 +165,11 @@ fn restore_ivshmem(
     options: &PtnetOptions,
     backend: Arc<dyn Backend>,
     state: IvshmemState,
-) -> Result<(Serving, Paused), BadState> {
+) -> Result<(Serving, PausedService), BadState> {
     let (listener, file) = Listener::restore(state.listener.take()?, &options.site)?;
     let listener = Arc::new(listener);
     let mut server = Server::new(options, backend, &listener);
-    let mut kept = Kept::default();
+    let mut kept = KeptState::default();
     if let Some(guest) = state.guest {
         let GuestState { connection, memory, bells, instance } = guest;
         let fault = Fault::new()?;

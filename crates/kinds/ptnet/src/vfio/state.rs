@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
-use netvale_port::listener::{Listener, Site};
-use netvale_port::service::{AskedToPause, Kept, Paused, Service, State};
+use netvale_port::listener::{ListenAddress, Listener};
+use netvale_port::service::{AskedToPause, KeptState, PausedService, Service, ServiceState};
 use netvale_vfio_user::session::Session;
 use netvale_vfio_user::state::ClientState;
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ pub struct DevicesState {
 #[derive(Serialize, Deserialize)]
 struct DeviceState<D> {
     listener: Fd,
-    service: State<D>,
+    service: ServiceState<D>,
     client: Client,
 }
 
@@ -41,7 +41,7 @@ impl<D: Clone + Default + Send + 'static> DeviceState<D> {
     }
 
     /// State of its service after a restore.
-    fn told(&self) -> State<D> {
+    fn told(&self) -> ServiceState<D> {
         let told = self.service.clone();
         if self.client.is_some() { told } else { told.after_a_kill() }
     }
@@ -62,7 +62,7 @@ impl Devices {
     }
 
     /// Pauses the control threads until the last result is dropped, and returns the state for a successor.
-    pub(crate) fn save_parked(&self) -> std::io::Result<(DevicesState, [Paused; 2])> {
+    pub(crate) fn save_parked(&self) -> std::io::Result<(DevicesState, [PausedService; 2])> {
         let mut paused = [self.ptnet.pause().ok_or_else(held_up)?, self.memory.pause().ok_or_else(held_up)?];
         let [client, shown] = paused.each_mut().map(|paused| paused.take::<Said>().transpose());
         Ok((self.state(self.machine.save()?, client?, shown?), paused))
@@ -85,11 +85,11 @@ impl Devices {
     /// Restores another process's devices. Their threads wait until the last result is dropped; until then nothing is
     /// rung, sent, or written to the guest. After a killed process, the devices are new ones.
     pub(crate) fn restore(
-        site: &Site,
+        site: &ListenAddress,
         config: Config,
         backend: Arc<dyn Backend>,
         state: DevicesState,
-    ) -> Result<(Devices, [Paused; 2]), BadState> {
+    ) -> Result<(Devices, [PausedService; 2]), BadState> {
         let told = state.ptnet.told();
         let told_shown = state.shown.told();
         let DevicesState { memory, ptnet, shown } = state;
@@ -104,10 +104,10 @@ impl Devices {
         let server = memory_server(&listeners[1], config, &machine, shown_device);
         let at = beside.path().display();
         let (memory, held_memory) =
-            Service::restore(THREAD, at, Some(memory_file), server, told_shown, Kept::default())?;
+            Service::restore(THREAD, at, Some(memory_file), server, told_shown, KeptState::default())?;
         let server = ptnet_server(&listeners[0], config, &machine, backend, device);
         let (ptnet, held) =
-            Service::restore(THREAD, site.path().display(), Some(ptnet_file), server, told, Kept::default())?;
+            Service::restore(THREAD, site.path().display(), Some(ptnet_file), server, told, KeptState::default())?;
         Ok((Devices { ptnet, memory, listeners, machine }, [held, held_memory]))
     }
 }

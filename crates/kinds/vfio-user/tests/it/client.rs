@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use netvale_fdio::state::State;
 use netvale_mem::fault::Fault;
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
@@ -32,7 +32,7 @@ struct Toy {
 
 impl Toy {
     fn new() -> (Toy, netvale_mem::Mapping) {
-        let (memory, map, _) = sealed_memfd("toy", MEMORY, Pages::Ordinary).unwrap();
+        let (memory, map, _) = sealed_memfd("toy", MEMORY, PageKind::Ordinary).unwrap();
         let mut config = ConfigSpace::new(&Identity { id: (0x1b36, 0x000c), ..Identity::default() });
         config.bar(0, BarKind::Ports, 256);
         config.bar(1, BarKind::Memory, MEMORY);
@@ -157,7 +157,7 @@ fn another_client() {
     client.region_write(0, 0, &2u32.to_le_bytes()).unwrap();
     assert_eq!(bells.iter().map(Doorbell::drain).collect::<Vec<_>>(), [false, false, true, false]);
 
-    let (memory, map, _) = sealed_memfd("guest", 1 << 20, Pages::Ordinary).unwrap();
+    let (memory, map, _) = sealed_memfd("guest", 1 << 20, PageKind::Ordinary).unwrap();
     let map = Arc::new(map);
     let words = Words::new(&map, 0x2000, 2).unwrap();
     words.store(0, 77);
@@ -282,7 +282,7 @@ proptest! {
     fn any_messages(messages in proptest::collection::vec((0u16..20, proptest::collection::vec(any::<u8>(), 0..80), 0usize..3), 0..40)) {
         let mut session = greeted();
         for (command, payload, fds) in messages {
-            let (fd, ..) = sealed_memfd("any", 4096, Pages::Ordinary).unwrap();
+            let (fd, ..) = sealed_memfd("any", 4096, PageKind::Ordinary).unwrap();
             let fds = (0..fds).map(|_| fd.try_clone().unwrap()).collect();
             if session.handle(message(command, &payload, fds)).is_err() {
                 session = greeted();
@@ -341,7 +341,7 @@ fn in_pieces() {
     client.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
     ours.set_nonblocking(true).unwrap();
     let ours = OwnedFd::from(ours);
-    let (file, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
+    let (file, ..) = sealed_memfd("guest", 1 << 16, PageKind::Ordinary).unwrap();
     let header = |id, command| Header { id, command, ..Header::default() };
     let write = |at: u32, data: u32| {
         let numbers = [at, 0, 0, 4, data].map(u32::to_ne_bytes).concat();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
-use netvale_port::service::{AskedToPause, Kept, Paused};
+use netvale_port::service::{AskedToPause, KeptState, PausedService};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +62,7 @@ impl VhostPort {
     ///
     /// # Errors
     /// The process is out of descriptors.
-    pub fn save_parked(&self) -> std::io::Result<Option<(VhostState, Paused)>> {
+    pub fn save_parked(&self) -> std::io::Result<Option<(VhostState, PausedService)>> {
         let Some(mut paused) = self.service.pause() else { return Ok(None) };
         let said = paused.said.take().and_then(|said| said.downcast::<std::io::Result<UnreadState>>().ok());
         let unread = said.map(|unread| *unread).transpose()?;
@@ -86,7 +86,7 @@ impl VhostPort {
     /// guest's memory lies in too many files.
     pub fn save(&self) -> Option<VhostState> {
         let told = self.service.state();
-        let Kept { changes, last } = self.service.kept();
+        let KeptState { changes, last } = self.service.kept();
         let peer = match last {
             None => None,
             Some(Connected::Unknown) => return None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use netvale_mem::fault::Fault;
-use netvale_mem::lent::{Control, InUse};
+use netvale_mem::lent::{InUse, LentControl};
 use netvale_mem::notify::Doorbell;
 use netvale_port::batch::BATCH;
 use netvale_port::seat::Seat;
@@ -456,7 +456,7 @@ impl Device {
     }
 
     /// Gives access to a queue in its seat.
-    pub(super) fn queue(&self, i: usize) -> Result<Control<'_, Live>, Refused> {
+    pub(super) fn queue(&self, i: usize) -> Result<LentControl<'_, Live>, Refused> {
         self.seats[i].queue.control().map_err(in_use(i))
     }
 

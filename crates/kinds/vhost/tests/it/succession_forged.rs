@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 
 use common::{take, until};
 use netvale_fdio::state::{BadState, State};
-use netvale_port::service::Paused;
+use netvale_port::service::PausedService;
 use netvale_vhost::port::VhostPort;
 use netvale_vhost::proto::message::Message;
 use netvale_virtio::driver::options::DriverOptions;
@@ -21,7 +21,7 @@ use serde_json::Value;
 /// The expected word in the error, and the change.
 type Forgery<'a> = (&'a str, &'a dyn Fn(&mut Value, &mut Vec<OwnedFd>));
 
-type Restored<T> = Result<(T, netvale_virtio::Queues, Paused), BadState>;
+type Restored<T> = Result<(T, netvale_virtio::Queues, PausedService), BadState>;
 
 /// Objective: another process's state of a driver is checked, and an error names the wrong part.
 #[test]

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use netvale_mem::copy::{copy_bytes, peek, prefetch_write};
 use netvale_port::batch::Batch;
 use netvale_port::seat::ToPeer;
-use netvale_port::soft::{Form, header_bytes};
+use netvale_port::soft::{FrameForm, header_bytes};
 use netvale_port::{DropReason, FrameRef, Scratch};
 
 use super::live::Live;
@@ -169,7 +169,7 @@ impl Live {
         scratch: &mut Scratch,
         tally: &mut Tally,
     ) -> Result<PutResult, DriverViolation> {
-        if self.framing.to_driver(frame) == Form::AsIs {
+        if self.framing.to_driver(frame) == FrameForm::AsIs {
             let header = header_bytes(&frame.offload());
             // SAFETY: `place` passes room in a buffer of the guest.
             let put = place(self, &header, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })?;
@@ -219,7 +219,7 @@ impl Live {
 impl Live {
     /// Whether all segments of a frame have room, or never will.
     fn has_room_for(&mut self, frame: &FrameRef<'_>) -> Result<bool, DriverViolation> {
-        let Form::Segments { count, longest, .. } = Form::of(frame, false) else { return Ok(true) };
+        let FrameForm::Segments { count, longest, .. } = FrameForm::of(frame, false) else { return Ok(true) };
         let need = self.framing.hdr_len + longest;
         let start = self.queue.position();
         let before = self.pieces.walked();

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use netvale_mem::copy::{copy_bytes, prefetch_write};
 use netvale_port::batch::{Batch, MAX_FRAGS};
 use netvale_port::seat::ToPeer;
-use netvale_port::soft::{Form, PutResult, Room, header_bytes};
+use netvale_port::soft::{FrameForm, PutResult, SegmentRoom, header_bytes};
 use netvale_port::{DropReason, FrameRef, Scratch};
 
 use super::ram::{BUF, QueueRam};
@@ -63,13 +63,13 @@ impl Started {
     fn send(&mut self, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
         let ring = (&mut self.queue, &self.ram, &mut *self.blank);
         let hdr_len = self.framing.hdr_len;
-        if self.framing.to_device(frame) == Form::AsIs {
+        if self.framing.to_device(frame) == FrameForm::AsIs {
             let header = header_bytes(&frame.offload());
             // SAFETY: `put` passes room in our buffers.
             return put(ring, (hdr_len, &header), frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
         let (queue, ram, blank) = ring;
-        let room = Room { free: queue.free(), all: ram.size().into(), bytes: BUF as usize, lead: hdr_len };
+        let room = SegmentRoom { free: queue.free(), all: ram.size().into(), bytes: BUF as usize, lead: hdr_len };
         scratch.soften_into(frame, &self.counters, &room, |bytes| {
             put((queue, ram, blank), (hdr_len, &[0; 12]), bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);

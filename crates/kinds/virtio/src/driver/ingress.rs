@@ -9,7 +9,7 @@ use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 use netvale_wire::VnetHdr;
 use netvale_wire::offload::MAX_HEADERS;
-use netvale_wire::unfilled::{Unfilled, unfilled};
+use netvale_wire::unfilled::{UnfilledChecksum, unfilled};
 use netvale_wire::vnet::{F_DATA_VALID, F_NEEDS_CSUM, GSO_NONE};
 
 use super::ram::BUF;
@@ -155,7 +155,7 @@ fn fill_checksum(batch: &mut Batch, begin: *const u8, len: u32) {
     let Some(frame) = batch.len().checked_sub(1).and_then(|last| batch.get(last)) else { return };
     let mut prefix = [0; MAX_HEADERS];
     let known = frame.copy_out(0, &mut prefix).min(prefix.len());
-    let Some(Unfilled { offload, at, sum }) = unfilled(frame.len(), &prefix[..known]) else { return };
+    let Some(UnfilledChecksum { offload, at, sum }) = unfilled(frame.len(), &prefix[..known]) else { return };
     if at + sum.len() > len as usize {
         return;
     }

@@ -13,7 +13,7 @@ use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_port::listener::OpenError;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
-use netvale_port::service::{self, AskedToPause, Kept, Paused, Peer, Protocol, Service};
+use netvale_port::service::{self, AskedToPause, KeptState, PausedService, Protocol, Service, ServicePeer};
 use netvale_port::{Egress, Ingress};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -133,13 +133,16 @@ impl VirtioPort {
         mut transport: T,
         options: DriverOptions,
         state: DriverState,
-    ) -> Result<(VirtioPort, Queues, Paused), BadState> {
+    ) -> Result<(VirtioPort, Queues, PausedService), BadState> {
         let at = transport.to_string();
         let (pairs, queues) = seats(&at, options)?;
-        let mut told =
-            service::State { connections: state.connections, last_error: state.last_error, ..Default::default() };
+        let mut told = service::ServiceState {
+            connections: state.connections,
+            last_error: state.last_error,
+            ..Default::default()
+        };
         let mut restored = None;
-        let mut kept = Kept::default();
+        let mut kept = KeptState::default();
         if let Some(device) = state.device {
             let part = |why: BadState| why.of("its device cannot be continued");
             let (by, lent) = LentDevice::restore(device, options, &pairs).map_err(part)?;
@@ -158,7 +161,7 @@ impl VirtioPort {
     /// State for restoring the device after this process is killed. It changes whenever [`VirtioPort::on_change`]
     /// calls. `None` without a device, or if other processes cannot reach it.
     pub fn save(&self) -> Option<DriverState> {
-        let service::State { connections, last_error, .. } = self.service.state();
+        let service::ServiceState { connections, last_error, .. } = self.service.state();
         self.service.kept().last.map(|device| DriverState { connections, last_error, device: Some(device) })
     }
 
@@ -178,9 +181,9 @@ impl VirtioPort {
     ///
     /// # Errors
     /// The process is out of descriptors.
-    pub fn save_parked(&self) -> std::io::Result<Option<(DriverState, Paused)>> {
+    pub fn save_parked(&self) -> std::io::Result<Option<(DriverState, PausedService)>> {
         let Some(mut paused) = self.service.pause() else { return Ok(None) };
-        let service::State { connections, last_error, .. } = self.service.state();
+        let service::ServiceState { connections, last_error, .. } = self.service.state();
         let mut state = DriverState { connections, last_error, device: None };
         if let Some(said) = paused.said.take() {
             state.device = said.downcast::<DeviceSaid>().map_or(Ok(None), |said| *said)?;
@@ -197,7 +200,7 @@ impl VirtioPort {
     }
 
     /// State of the current device, with counts of earlier ones.
-    pub fn state(&self) -> service::State<Driven> {
+    pub fn state(&self) -> service::ServiceState<Driven> {
         self.service.state()
     }
 }
@@ -260,7 +263,7 @@ impl<T: Transport> Protocol for Driver<T> {
         reached.restored.as_ref().map(|lent| lent.fault.clone())
     }
 
-    fn serve(&mut self, reached: Self::Connection, peer: &Peer<Driven, DeviceState>) -> Result<(), String> {
+    fn serve(&mut self, reached: Self::Connection, peer: &ServicePeer<Driven, DeviceState>) -> Result<(), String> {
         let Reached { connection, mut restored } = reached;
         let calls = match &mut restored {
             Some(lent) => std::mem::take(&mut lent.calls),
@@ -281,7 +284,7 @@ pub struct Session<'a> {
     options: DriverOptions,
     pairs: &'a [Pair],
     calls: Vec<Doorbell>,
-    peer: &'a Peer<Driven, DeviceState>,
+    peer: &'a ServicePeer<Driven, DeviceState>,
     restored: Cell<Option<LentDevice>>,
 }
 

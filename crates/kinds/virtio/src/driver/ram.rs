@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, compiler_fenc
 
 use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use rustix::io::Errno;
 
 use crate::memory::RegionSpec;
@@ -39,7 +39,7 @@ impl Ram {
     /// The kernel's error when out of memory or descriptors.
     pub fn new(sizes: &[u16]) -> Result<(Ram, Vec<QueueRam>), Errno> {
         let len = sizes.iter().map(|n| QueueRam::bytes(*n)).sum::<usize>();
-        let (fd, map, _) = sealed_memfd("netvale-virtio", len as u64, Pages::Ordinary)?;
+        let (fd, map, _) = sealed_memfd("netvale-virtio", len as u64, PageKind::Ordinary)?;
         Ok(Ram::of(fd, map, sizes))
     }
 

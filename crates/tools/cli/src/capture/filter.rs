@@ -1,13 +1,13 @@
 //! Selection of frames: an expression of pcap-filter(7), and the length kept of a frame.
 
-use netvale_policy::bpf::Program;
+use netvale_policy::bpf::FilterProgram;
 
 use crate::{CliError, libpcap};
 
 /// Selects frames, and the part kept of each.
 #[derive(Debug, Default)]
 pub struct Filter {
-    program: Option<Program>,
+    program: Option<FilterProgram>,
     snaplen: usize,
 }
 

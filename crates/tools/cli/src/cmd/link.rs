@@ -67,8 +67,9 @@ fn value(words: &str) -> Result<Value, CliError> {
     if words == "off" {
         return Ok(Value::Null);
     }
-    let bad =
-        |why: netvale_policy::impair::Error| CliError::usage(why.to_string(), "'netvale link --help' lists the words");
+    let bad = |why: netvale_policy::impair::NetemError| {
+        CliError::usage(why.to_string(), "'netvale link --help' lists the words")
+    };
     Ok(words.parse::<Spec>().map_err(bad)?.to_string().into())
 }
 

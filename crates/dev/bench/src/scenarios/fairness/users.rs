@@ -4,7 +4,7 @@ use netvale_control::client::{Bringing, Client};
 use netvale_control::types::AttachParams;
 use netvale_harness::attacks::bells::watch;
 use netvale_harness::attacks::filters::{LONGEST, Listeners, rule};
-use netvale_harness::attacks::holes::{Hole, Hollow};
+use netvale_harness::attacks::holes::{Hole, HollowRegion};
 use netvale_tap::{Tap, TapOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
@@ -72,7 +72,7 @@ pub fn makes_holes(daemon: &Daemon) -> Result<Company> {
         }
         drop(hollow.take());
         let Some(port) = again.open(BUFFERS) else { return Ok(()) };
-        let region = Hollow::longest().map_err(BenchError::io("finding a region"))?;
+        let region = HollowRegion::longest().map_err(BenchError::io("finding a region"))?;
         region.fill();
         hollow = Some((region.begin(), port));
         Ok(())

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use netvale_fdio::state::{BadState, Fd, State};
-use netvale_port::service::Paused;
+use netvale_port::service::PausedService;
 use netvale_vhost::frontend::BackEnd;
 use netvale_vhost::port::state::VhostState;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
@@ -65,7 +65,7 @@ impl Device {
         self.options.site.path().to_owned()
     }
 
-    pub fn given(&self) -> (VhostState, Paused) {
+    pub fn given(&self) -> (VhostState, PausedService) {
         patiently(|| self.port.save_parked().unwrap())
     }
 
@@ -162,11 +162,14 @@ impl Driver {
         Driver { path: device.path(), options, port, end }
     }
 
-    pub fn given(&self) -> (DriverState, Paused) {
+    pub fn given(&self) -> (DriverState, PausedService) {
         patiently(|| self.port.save_parked().unwrap())
     }
 
-    pub fn restored(&self, state: DriverState) -> Result<(VirtioPort, netvale_virtio::Queues, Paused), BadState> {
+    pub fn restored(
+        &self,
+        state: DriverState,
+    ) -> Result<(VirtioPort, netvale_virtio::Queues, PausedService), BadState> {
         VirtioPort::restore(BackEnd(self.path.clone().into()), self.options, state)
     }
 

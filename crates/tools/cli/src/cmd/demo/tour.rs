@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use netvale_harness::net::{Host, ip};
+use netvale_harness::net::{NamespaceHost, ip};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
 /// Two hosts' TCP/IP stacks on one switch.
 fn tcp(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Vec<Figure>, CliError> {
     guide.station("Two network namespaces on it by TAP: ping and TCP")?;
-    let hosts = [Host::new().map_err(harness)?, Host::new().map_err(harness)?];
+    let hosts = [NamespaceHost::new().map_err(harness)?, NamespaceHost::new().map_err(harness)?];
     for (host, (name, address)) in hosts.iter().zip([("nv0", "10.99.0.1/24"), ("nv1", "10.99.0.2/24")]) {
         let port = format!("tap:{name}");
         guide.command(&format!(
