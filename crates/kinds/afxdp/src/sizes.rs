@@ -10,7 +10,7 @@ const ROOM: u32 = 4;
 
 /// The objects that a port needs in a region.
 #[derive(Clone, Copy, Debug)]
-pub struct Needs {
+pub struct RegionNeeds {
     /// The rings of the port.
     pub shape: PortShape,
     /// Number of tx and of rx rings that are host rings.
@@ -34,7 +34,7 @@ pub fn entries(shape: PortShape) -> u32 {
     shape.tx_slots.max(shape.rx_slots).next_power_of_two()
 }
 
-impl Needs {
+impl RegionNeeds {
     fn rings(&self) -> u32 {
         self.shape.tx_rings.saturating_add(self.shape.rx_rings)
     }
@@ -103,11 +103,11 @@ mod tests {
         for (queues, slots) in [(1, 0), (1, 4096), (8, 0), (30, 512)] {
             let shape = shape(queues, (1, 1), (slots, slots));
             let used = (shape.tx_rings, shape.rx_rings);
-            let needs = Needs { shape, host: (1, 1), used, buf_size: 0, extra_bufs: 0 };
+            let needs = RegionNeeds { shape, host: (1, 1), used, buf_size: 0, extra_bufs: 0 };
             let region = Region::private(needs.common()).unwrap();
             let ports: Vec<_> = (0..ROOM).map(|_| (needs.fit(&region), region.port(shape).unwrap())).collect();
             assert!(ports.iter().all(|(fit, _)| *fit), "{queues} queues");
-            let one = Needs { used: (1, 0), ..needs };
+            let one = RegionNeeds { used: (1, 0), ..needs };
             assert!(one.bufs() < needs.bufs());
         }
     }

@@ -15,7 +15,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use netvale_afxdp::socket::{Buffers, HEADROOM, Receiver, Sender};
+use netvale_afxdp::socket::{BufferLayout, HEADROOM, XdpReceiver, XdpSender};
 use netvale_fdio::state::BadState;
 
 /// State of a paused ingress, in addition to its rings.
@@ -57,7 +57,7 @@ impl Settled {
     ///
     /// # Errors
     /// [`BadState`] otherwise.
-    pub fn check(&self, receiver: &Receiver, buffers: &Buffers, own: Range<u32>) -> Result<(), BadState> {
+    pub fn check(&self, receiver: &XdpReceiver, buffers: &BufferLayout, own: Range<u32>) -> Result<(), BadState> {
         let mut seen = Seen::new(own);
         self.taken.iter().try_for_each(|&index| seen.add(Some(index)))?;
         // In this order, buffers that the kernel moves meanwhile are not seen twice.
@@ -73,7 +73,7 @@ impl Settled {
 ///
 /// # Errors
 /// [`BadState`] otherwise.
-pub fn check_sending(free: &[u32], sender: &Sender, buffers: &Buffers, own: Range<u32>) -> Result<(), BadState> {
+pub fn check_sending(free: &[u32], sender: &XdpSender, buffers: &BufferLayout, own: Range<u32>) -> Result<(), BadState> {
     let mut seen = Seen::new(own);
     free.iter().try_for_each(|&index| seen.add(Some(index)))?;
     // In this order, buffers that the kernel moves meanwhile are not seen twice.
@@ -91,7 +91,7 @@ pub fn check_sending(free: &[u32], sender: &Sender, buffers: &Buffers, own: Rang
 ///
 /// # Errors
 /// [`BadState`] unless the rings show each buffer in at most one place.
-pub fn find_taken(receiver: &mut Receiver, buffers: &Buffers, own: Range<u32>) -> Result<(), BadState> {
+pub fn find_taken(receiver: &mut XdpReceiver, buffers: &BufferLayout, own: Range<u32>) -> Result<(), BadState> {
     let taken = receiver.rx.given_back().wrapping_add(own.len() as u32).wrapping_sub(receiver.fill.shown());
     if taken > own.len() as u32 {
         return Err(BadState::new("the rings do not say which buffers were taken"));
@@ -113,7 +113,7 @@ const PAUSE: Duration = Duration::from_micros(500);
 ///
 /// # Errors
 /// [`BadState`] if the kernel keeps sending, or unless the rings show each buffer in at most one place.
-pub fn find_free(sender: &Sender, buffers: &Buffers, own: Range<u32>, limit: Duration) -> Result<Vec<u32>, BadState> {
+pub fn find_free(sender: &XdpSender, buffers: &BufferLayout, own: Range<u32>, limit: Duration) -> Result<Vec<u32>, BadState> {
     let begun = Instant::now();
     while !is_quiet(sender, true) {
         if begun.elapsed() >= limit {
@@ -137,7 +137,7 @@ pub fn find_free(sender: &Sender, buffers: &Buffers, own: Range<u32>, limit: Dur
 
 /// Whether the kernel has no send buffer: as many were sent or refused as were taken. With `all`, all must have been
 /// taken, too.
-fn is_quiet(sender: &Sender, all: bool) -> bool {
+fn is_quiet(sender: &XdpSender, all: bool) -> bool {
     let taken = sender.tx.given_back();
     let refused = sender.socket.statistics().map_or(0, |s| s.tx_invalid_descs as u32);
     let is_empty = !all || taken == sender.tx.shown();

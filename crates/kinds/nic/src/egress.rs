@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use netvale_afxdp::socket::{Buffers, CONTINUES, Desc, Sender};
+use netvale_afxdp::socket::{BufferLayout, CONTINUES, XdpDesc, XdpSender};
 use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
 use netvale_mem::lent::Lent;
@@ -29,9 +29,9 @@ pub struct NicEgress {
 }
 
 struct Sending {
-    sender: Sender,
+    sender: XdpSender,
     memory: Arc<Mapping>,
-    buffers: Buffers,
+    buffers: BufferLayout,
     free: Vec<u32>,
     /// Most buffers ever free at a time.
     most_free: usize,
@@ -45,9 +45,9 @@ struct Sending {
 impl NicEgress {
     /// Creates an egress that sends from the buffers numbered `own`, and from those returned to it.
     pub fn new(
-        sender: Sender,
+        sender: XdpSender,
         memory: Arc<Mapping>,
-        buffers: Buffers,
+        buffers: BufferLayout,
         own: impl IntoIterator<Item = u32>,
         (multi_buffer, queue): (bool, Arc<impl Any + Send + Sync>),
     ) -> NicEgress {
@@ -191,7 +191,7 @@ impl Sending {
             let Some(place) = self.memory.at(addr, n as u64, 1) else { break };
             read(at, place.as_ptr(), n);
             let options = if i + 1 < count { CONTINUES } else { 0 };
-            self.sender.tx.put(Desc { addr, len: n as u32, options });
+            self.sender.tx.put(XdpDesc { addr, len: n as u32, options });
         }
         PutResult::Done
     }

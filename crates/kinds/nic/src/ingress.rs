@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use netvale_afxdp::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver};
+use netvale_afxdp::socket::{BufferLayout, CONTINUES, XdpDesc, HEADROOM, XdpReceiver};
 use netvale_fdio::state::BadState;
 use netvale_mem::Mapping;
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
@@ -15,9 +15,9 @@ use crate::continued::Settled;
 
 /// The receive side of a queue, as an ingress.
 pub struct NicIngress {
-    receiver: Receiver,
+    receiver: XdpReceiver,
     memory: Arc<Mapping>,
-    buffers: Buffers,
+    buffers: BufferLayout,
     /// Buffers of the batch taken last.
     taken: Vec<u32>,
     /// Pieces of an incomplete frame.
@@ -34,9 +34,9 @@ unsafe impl Send for NicIngress {}
 impl NicIngress {
     /// Creates an ingress that receives into the buffers numbered `own`.
     pub fn new(
-        mut receiver: Receiver,
+        mut receiver: XdpReceiver,
         memory: Arc<Mapping>,
-        buffers: Buffers,
+        buffers: BufferLayout,
         own: std::ops::Range<u32>,
         queue: Keep,
     ) -> NicIngress {
@@ -47,7 +47,7 @@ impl NicIngress {
         Self::with(receiver, memory, buffers, queue)
     }
 
-    fn with(receiver: Receiver, memory: Arc<Mapping>, buffers: Buffers, queue: Keep) -> NicIngress {
+    fn with(receiver: XdpReceiver, memory: Arc<Mapping>, buffers: BufferLayout, queue: Keep) -> NicIngress {
         let taken = Vec::with_capacity(2 * BATCH);
         let pieces = Vec::with_capacity(MAX_FRAGS);
         let counters = Arc::default();
@@ -60,9 +60,9 @@ impl NicIngress {
     /// # Errors
     /// [`BadState`] if pieces of an incomplete frame are not in its buffers.
     pub fn continued(
-        receiver: Receiver,
+        receiver: XdpReceiver,
         memory: Arc<Mapping>,
-        buffers: Buffers,
+        buffers: BufferLayout,
         settled: &Settled,
         queue: Keep,
     ) -> Result<NicIngress, BadState> {
@@ -85,7 +85,7 @@ impl NicIngress {
     }
 
     /// The address of a frame's piece; `None` if the kernel put it outside its buffers.
-    fn place(&mut self, desc: Desc) -> Option<(*const u8, u32)> {
+    fn place(&mut self, desc: XdpDesc) -> Option<(*const u8, u32)> {
         let begin = desc.begin();
         let index = self.buffers.index(begin)?;
         self.taken.push(index);

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use netvale_afxdp::Nic;
 use netvale_afxdp::iface::Interface;
-use netvale_afxdp::nic::{Queue, Sending};
-use netvale_afxdp::sizes::{self, Needs};
-use netvale_afxdp::socket::{Buffers, Socket};
+use netvale_afxdp::nic::{NicQueue, SendClaim};
+use netvale_afxdp::sizes::{self, RegionNeeds};
+use netvale_afxdp::socket::{BufferLayout, XdpSocket};
 use netvale_control::attach::{AttachReply, Role};
 use netvale_guest::passthrough::device_of;
 use netvale_mem::mapping::Pages;
@@ -56,7 +56,7 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let slots = (spec.conf.tx_slots.max(options.slots), spec.conf.rx_slots.max(options.slots));
     let shape = sizes::shape(queues, (0, 0), slots);
     let used = (tx.len() as u32, rx.len() as u32);
-    let needs = Needs { shape, host: (0, 0), used, buf_size: options.buf_size, extra_bufs: options.extra_bufs };
+    let needs = RegionNeeds { shape, host: (0, 0), used, buf_size: options.buf_size, extra_bufs: options.extra_bufs };
     let (region, mem_id) = region(&needs)?;
     let mem = Arc::new(region.port_in_part(shape, (0, 0), &rings)?);
     let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), options.extra_bufs)?;
@@ -123,7 +123,7 @@ fn reply(nic: &Nic, mem: &PortMem, binding: &Binding, mem_id: u32, rings: &RingR
 }
 
 /// The region shared by this program's interfaces while it has room, otherwise a new one; returned with its number.
-fn region(needs: &Needs) -> Result<(Arc<Region>, u32), Error> {
+fn region(needs: &RegionNeeds) -> Result<(Arc<Region>, u32), Error> {
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     if needs.is_usual() {
         let common = match shared.0.upgrade() {
@@ -144,8 +144,8 @@ fn region(needs: &Needs) -> Result<(Arc<Region>, u32), Error> {
 struct Opening {
     reply: AttachReply,
     map: Arc<Mapping>,
-    sockets: Vec<(Arc<Socket>, Arc<Queue>)>,
-    sending: Vec<Sending>,
+    sockets: Vec<(Arc<XdpSocket>, Arc<NicQueue>)>,
+    sending: Vec<SendClaim>,
     tx: Vec<TxRing>,
     rx: Vec<RxRing>,
 }
@@ -153,7 +153,7 @@ struct Opening {
 impl Opening {
     /// Opens a queue and makes its rings in the bound directions.
     fn queue(&mut self, nic: &Arc<Nic>, queue: u32, mem: &PortMem, rings: &RingRanges) -> Result<(), Error> {
-        let buffers = Buffers { first: self.reply.buf_pool, stride: self.reply.buf_size, count: self.reply.num_bufs };
+        let buffers = BufferLayout { first: self.reply.buf_pool, stride: self.reply.buf_size, count: self.reply.num_bufs };
         let opened = nic.queue(queue, self.reply.nic_entries, (&self.map, buffers))?;
         if rings.rx.contains(&queue) {
             opened.receive()?;

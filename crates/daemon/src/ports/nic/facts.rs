@@ -1,7 +1,7 @@
 //! Properties of network interfaces for netmap's control requests, open or not. Queries need no privilege.
 
 use netvale_afxdp::iface::Interface;
-use netvale_afxdp::sizes::{self, Needs};
+use netvale_afxdp::sizes::{self, RegionNeeds};
 use netvale_control::attach::{AttachReply, AttachRequest};
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, Layout, PoolSize, RegionSizes};
 use netvale_mem::{PortShape, RegionError};
@@ -57,7 +57,7 @@ pub(crate) fn of_interface(
 }
 
 /// The region shared by the caller's interfaces, as it is, or as the first of them would create it.
-fn common(d: &Daemon, needs: &Needs, caller: Caller) -> Result<(Layout, u32), Refusal> {
+fn common(d: &Daemon, needs: &RegionNeeds, caller: Caller) -> Result<(Layout, u32), Refusal> {
     let layout = match d.regions.known_common(caller.uid) {
         Some(region) => *region.layout(),
         // A layout with more rings than a region can hold is refused at the open.
@@ -74,8 +74,8 @@ pub(crate) fn header(d: &Daemon, ifname: &str) -> Result<u32, Refusal> {
     }
 }
 
-fn needs(shape: PortShape, host: (u32, u32)) -> Needs {
-    Needs { shape, host, used: (shape.tx_rings, shape.rx_rings), buf_size: 0, extra_bufs: 0 }
+fn needs(shape: PortShape, host: (u32, u32)) -> RegionNeeds {
+    RegionNeeds { shape, host, used: (shape.tx_rings, shape.rx_rings), buf_size: 0, extra_bufs: 0 }
 }
 
 /// The properties of an open ptnet device, from the host's header.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use netvale_afxdp::Nic;
-use netvale_afxdp::sizes::{self, Needs};
+use netvale_afxdp::sizes::{self, RegionNeeds};
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP, MAX_PORT_RINGS, MAX_RINGS};
 use netvale_control::types::PortKind;
 use netvale_mem::PortShape;
@@ -111,7 +111,7 @@ pub fn open(
     }
     hold::are_free(d, &nic, &bound)?;
     let used = hold::new_rings(d, &nic, &bound);
-    let needs = Needs { shape, host, used, buf_size: request.buf_size, extra_bufs: extra_bufs(request) };
+    let needs = RegionNeeds { shape, host, used, buf_size: request.buf_size, extra_bufs: extra_bufs(request) };
     let (region, mem_id) = region_for(d, ifname, &spec.memory, request, &needs, caller)?;
     let mem = match hold::memory_in(d, ifname, &region) {
         Some(mem) => mem,
@@ -217,7 +217,7 @@ fn region_for(
     ifname: &str,
     memory: &Memory,
     request: &AttachRequest,
-    needs: &Needs,
+    needs: &RegionNeeds,
     caller: Caller,
 ) -> Result<Numbered, Refusal> {
     if *memory == Memory::Auto
@@ -235,7 +235,7 @@ fn region_for(
     let beside = d.interfaces.ports_on(ifname).filter(|(_, p)| p.owner.uid == caller.uid);
     let mut beside = beside.map(|(_, p)| (Arc::clone(p.mem.region()), p.mem_id));
     // All rings of the interface have room reserved there.
-    let there = Needs { shape: PortShape { tx_rings: 0, rx_rings: 0, ..needs.shape }, ..*needs };
+    let there = RegionNeeds { shape: PortShape { tx_rings: 0, rx_rings: 0, ..needs.shape }, ..*needs };
     if let Some(found) = beside.find(|(region, _)| there.fit(region)) {
         return Ok(found);
     }

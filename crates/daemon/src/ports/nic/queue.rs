@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use netvale_afxdp::socket::{Buffers, Receiver, Sender};
-use netvale_afxdp::{Nic, Opened};
+use netvale_afxdp::socket::{BufferLayout, XdpReceiver, XdpSender};
+use netvale_afxdp::{Nic, OpenNicQueue};
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::Mapping;
 use netvale_mem::layout::DEFAULT_BUF_SIZE;
@@ -23,7 +23,7 @@ pub(super) struct SwitchQueue {
     number: u32,
     /// Whether frames may take several buffers.
     multi_buffer: bool,
-    opened: Opened,
+    opened: OpenNicQueue,
     memory: OwnedFd,
     pub(super) egress: Arc<NicEgress>,
     settled: Arc<Mutex<Settled>>,
@@ -49,11 +49,11 @@ pub(super) struct QueueState {
 const QUIET: Duration = Duration::from_millis(300);
 
 /// Buffer 0 has no room before it for the kernel's headroom.
-fn buffers(entries: u32) -> Buffers {
-    Buffers { first: 0, stride: DEFAULT_BUF_SIZE, count: 1 + 2 * entries }
+fn buffers(entries: u32) -> BufferLayout {
+    BufferLayout { first: 0, stride: DEFAULT_BUF_SIZE, count: 1 + 2 * entries }
 }
 
-fn bytes(buffers: &Buffers) -> usize {
+fn bytes(buffers: &BufferLayout) -> usize {
     (buffers.count as usize * buffers.stride as usize).next_multiple_of(4096)
 }
 
@@ -158,7 +158,7 @@ impl SwitchQueue {
     }
 }
 
-fn halves(opened: &Opened, name: &str) -> Result<(Receiver, Sender), Refusal> {
+fn halves(opened: &OpenNicQueue, name: &str) -> Result<(XdpReceiver, XdpSender), Refusal> {
     let halves = opened.socket.receiver().and_then(|receiver| Ok((receiver, opened.socket.sender()?)));
     halves.map_err(|e| Refusal::new(e, format!("{name}: cannot map the socket's rings: {e}")))
 }

@@ -4,11 +4,11 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use netvale_afxdp::nic::{Queue, Sending};
+use netvale_afxdp::nic::{NicQueue, SendClaim};
 use netvale_afxdp::rx_end::RxEnd;
-use netvale_afxdp::socket::{Buffers, Socket};
+use netvale_afxdp::socket::{BufferLayout, XdpSocket};
 use netvale_afxdp::through::{ThroughRx, ThroughTx};
-use netvale_afxdp::{Nic, NicError, Opened};
+use netvale_afxdp::{Nic, NicError, OpenNicQueue};
 use netvale_mem::host::HostTx;
 use netvale_mem::lent::InUse;
 use netvale_mem::notify::{arm, disarm};
@@ -110,7 +110,7 @@ impl Passage for Inward {
 }
 
 /// Open sockets and queues of an interface, with the guest's right to send on them.
-type Open = Vec<(Arc<Socket>, Arc<Queue>, Sending)>;
+type Open = Vec<(Arc<XdpSocket>, Arc<NicQueue>, SendClaim)>;
 
 /// The interface behind a guest's rings: each ring uses the queue of the same number.
 pub struct NicBackend {
@@ -141,7 +141,7 @@ impl NicBackend {
     /// [`NicError`] that names the step that failed.
     pub fn connect(&self, rings: &Fresh<'_>) -> Result<(), NicError> {
         let layout = rings.mem.region().layout();
-        let buffers = Buffers { first: layout.buf_pool, stride: layout.sizes.bufs.size, count: layout.sizes.bufs.num };
+        let buffers = BufferLayout { first: layout.buf_pool, stride: layout.sizes.bufs.size, count: layout.sizes.bufs.num };
         for queue in 0..self.nic.interface().queues {
             let opened = self.nic.queue(queue, self.entries, (rings.mem.region().mapping(), buffers))?;
             opened.receive()?;
@@ -155,7 +155,7 @@ impl NicBackend {
         Ok(())
     }
 
-    fn halves(&self, rings: &Fresh<'_>, opened: &Opened, buffers: Buffers) -> Result<(ThroughTx, ThroughRx), Errno> {
+    fn halves(&self, rings: &Fresh<'_>, opened: &OpenNicQueue, buffers: BufferLayout) -> Result<(ThroughTx, ThroughRx), Errno> {
         let queue = opened.queue.address().queue as usize;
         let out = self.tx.get(queue).ok_or(Errno::INVAL)?;
         let back = self.rx.get(queue).ok_or(Errno::INVAL)?;

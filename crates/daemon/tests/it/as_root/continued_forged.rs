@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use netvale_afxdp::Nic;
 use netvale_afxdp::iface::Interface;
-use netvale_afxdp::socket::{Buffers, HEADROOM, Receiver};
+use netvale_afxdp::socket::{BufferLayout, HEADROOM, XdpReceiver};
 use netvale_fdio::state::{Fd, State};
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_tap::{Tap, TapOptions};
@@ -122,7 +122,7 @@ fn interfaces() {
 /// Queues of an interface `nic` restored as `heir`.
 fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
     let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, Pages::Ordinary).unwrap().1);
-    let buffers = Buffers { first: 0, stride: 2112, count: 400 };
+    let buffers = BufferLayout { first: 0, stride: 2112, count: 400 };
     let opened = nic.queue(0, 64, (&memory, buffers)).unwrap();
     opened.receive().unwrap();
     let _halves = (opened.socket.receiver().unwrap(), opened.socket.sender().unwrap());
@@ -159,7 +159,7 @@ fn a_failed_heir_changes_nothing() {
     common::heirs::address("nvb");
     let nic = Nic::open("nva").unwrap();
     let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, Pages::Ordinary).unwrap().1);
-    let buffers = Buffers { first: 0, stride: 2112, count: 400 };
+    let buffers = BufferLayout { first: 0, stride: 2112, count: 400 };
     let opened = nic.queue(0, 64, (&memory, buffers)).unwrap();
     opened.receive().unwrap();
     let mut receiver = opened.socket.receiver().unwrap();
@@ -168,7 +168,7 @@ fn a_failed_heir_changes_nothing() {
     receiver.fill.publish();
     opened.bind().unwrap();
     let stack = std::net::UdpSocket::bind("10.9.0.1:0").unwrap();
-    let comes = |receiver: &mut Receiver| {
+    let comes = |receiver: &mut XdpReceiver| {
         receiver.rx.release();
         stack.send_to(b"a frame", (common::heirs::PEER, 9)).unwrap();
         netvale_harness::until(std::time::Duration::from_millis(500), std::time::Duration::ZERO, || {
