@@ -10,8 +10,8 @@ use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
 use netvale_vfio_user::irqs::{INTX, KINDS, MSI};
 use netvale_vfio_user::{Bar, Device, Host};
 
-use crate::core::{Core, Shared};
-use crate::memory::Memory;
+use crate::core::{Core, SharedCore};
+use crate::memory::CardMemory;
 use crate::regs::SPACE;
 
 /// Base address registers: memory, and I/O ports (§4.1).
@@ -29,7 +29,7 @@ pub const DEVICE: u16 = 0x100e;
 /// The function.
 pub struct E1000Device {
     space: ConfigSpace,
-    shared: Arc<Shared>,
+    shared: Arc<SharedCore>,
     /// IOADDR.
     address: u32,
     /// An error if a worker did not leave the card for a guest's access.
@@ -45,8 +45,8 @@ impl E1000Device {
         counts
     }
 
-    /// Creates the function of a controller in its state after [`Shared::power_off`], with this subsystem device ID.
-    pub fn new(shared: Arc<Shared>, subsystem: u16) -> E1000Device {
+    /// Creates the function of a controller in its state after [`SharedCore::power_off`], with this subsystem device ID.
+    pub fn new(shared: Arc<SharedCore>, subsystem: u16) -> E1000Device {
         let who = Identity {
             id: (VENDOR, DEVICE),
             class: (2, 0, 0),
@@ -76,7 +76,7 @@ impl E1000Device {
         let message = host.irqs.bell(MSI, 0);
         let pin = host.irqs.bell(INTX, 0);
         let bell = message.or(pin).map(Doorbell::try_clone).transpose()?;
-        let memory = Memory::of(&host.dma);
+        let memory = CardMemory::of(&host.dma);
         Ok(self.with(|core| core.go_on(memory, has_block, bell, message.is_some())) == Some(true))
     }
 
@@ -159,7 +159,7 @@ impl Device for E1000Device {
 
     fn memory_changed(&mut self, host: &Host) {
         // Created and dropped outside: workers wait for the holder of the card.
-        let memory = Memory::of(&host.dma);
+        let memory = CardMemory::of(&host.dma);
         drop(self.with(|core| core.set_memory(memory)));
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netvale_e1000::device::Card;
-use netvale_e1000::driver::DriverOptions as CardOptions;
-use netvale_e1000::driver::remote::Guest;
+use netvale_e1000::driver::CardDriverOptions as CardOptions;
+use netvale_e1000::driver::remote::SimulatedGuest;
 use netvale_e1000::paravirt::SUBSYSTEM;
 use netvale_e1000::port::{E1000Options, E1000Port};
 use netvale_port::{BATCH, Batch, Egress, Ingress};
@@ -82,9 +82,9 @@ pub fn e1000(batch: u32, inward: bool) -> Result<Track> {
     let card = Card { mac: [2; 6], subsystem: SUBSYSTEM, forced_interval: None };
     let options = E1000Options { site: path.clone().into(), card };
     let (port, (card_egress, mut card_ingress)) = E1000Port::new(&options).map_err(|e| failed(&e))?;
-    let guest = Guest::new(&path, CardOptions { csb: true, ..CardOptions::default() }).map_err(|e| failed(&e))?;
+    let guest = SimulatedGuest::new(&path, CardOptions { csb: true, ..CardOptions::default() }).map_err(|e| failed(&e))?;
     card_ingress.disarm();
-    let Guest { egress, mut ingress, remote, ram, fault, .. } = guest;
+    let SimulatedGuest { egress, mut ingress, remote, ram, fault, .. } = guest;
     ingress.disarm();
     let driver_end: End = (Arc::new(egress), Box::new(ingress));
     let card_end: End = (card_egress, card_ingress);
