@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 
-use crate::Keep;
+use crate::QueueGuard;
 
 /// Shortest frame: the kernel refuses frames shorter than an Ethernet header.
 const SHORTEST: usize = 14;
@@ -23,12 +23,12 @@ const SHORTEST: usize = 14;
 /// The transmit side of a queue, as an egress.
 pub struct NicEgress {
     /// Never empty: it only excludes other workers.
-    sending: Lent<Sending>,
+    sending: Lent<NicEgressRings>,
     counters: Arc<RingCounters>,
     pace: Pace,
 }
 
-struct Sending {
+struct NicEgressRings {
     sender: XdpSender,
     memory: Arc<Mapping>,
     buffers: BufferLayout,
@@ -39,7 +39,7 @@ struct Sending {
     multi_buffer: bool,
     /// The reason why the kernel took nothing last time: the interface is down or gone.
     stopped: Result<(), Errno>,
-    _queue: Keep,
+    _queue: QueueGuard,
 }
 
 impl NicEgress {
@@ -54,7 +54,7 @@ impl NicEgress {
         let free: Vec<u32> = own.into_iter().collect();
         let most_free = free.len();
         let stopped = Ok(());
-        let sending = Sending { sender, memory, buffers, free, most_free, multi_buffer, stopped, _queue: queue };
+        let sending = NicEgressRings { sender, memory, buffers, free, most_free, multi_buffer, stopped, _queue: queue };
         NicEgress { sending: Lent::with(sending), counters: Arc::default(), pace: Pace::default() }
     }
 
@@ -64,7 +64,7 @@ impl NicEgress {
         Some((sending.free.clone(), sending.multi_buffer))
     }
 
-    fn deliver_to(&self, s: &mut Sending, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+    fn deliver_to(&self, s: &mut NicEgressRings, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let mut meter = self.pace.begin(picks.len());
         let mut rest = picks;
         let mut done = 0;
@@ -98,7 +98,7 @@ impl NicEgress {
     /// Sends as many of these frames as fit. Returns the number handled.
     fn send_some(
         &self,
-        s: &mut Sending,
+        s: &mut NicEgressRings,
         batch: &Batch,
         picks: &[u16],
         scratch: &mut Scratch,
@@ -129,7 +129,7 @@ impl NicEgress {
         done
     }
 
-    fn send(&self, s: &mut Sending, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
+    fn send(&self, s: &mut NicEgressRings, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
         if Form::of(frame, false) == Form::AsIs {
             // SAFETY: `put` passes room in our buffers.
             return s.put(frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
@@ -147,7 +147,7 @@ impl NicEgress {
     }
 }
 
-impl Sending {
+impl NicEgressRings {
     /// Makes the kernel take frames, within their time limit.
     fn push(&mut self, meter: &mut Meter<'_, Machine>) -> Result<(), Errno> {
         self.sender.push_while(|frames| meter.took(frames))

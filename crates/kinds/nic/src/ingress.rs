@@ -10,8 +10,8 @@ use netvale_mem::Mapping;
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, RingCounters};
 
-use crate::Keep;
-use crate::continued::Settled;
+use crate::QueueGuard;
+use crate::continued::PausedIngress;
 
 /// The receive side of a queue, as an ingress.
 pub struct NicIngress {
@@ -24,8 +24,8 @@ pub struct NicIngress {
     pieces: Vec<(*const u8, u32)>,
     counters: Arc<RingCounters>,
     /// State saved when its worker pauses.
-    settled: Arc<Mutex<Settled>>,
-    _queue: Keep,
+    settled: Arc<Mutex<PausedIngress>>,
+    _queue: QueueGuard,
 }
 
 // SAFETY: the pointers lie in `memory`, kept by this value, and are used by the thread that owns it.
@@ -38,7 +38,7 @@ impl NicIngress {
         memory: Arc<Mapping>,
         buffers: BufferLayout,
         own: std::ops::Range<u32>,
-        queue: Keep,
+        queue: QueueGuard,
     ) -> NicIngress {
         for at in own.filter_map(|index| buffers.at(index)) {
             receiver.fill.put(at - HEADROOM);
@@ -47,7 +47,7 @@ impl NicIngress {
         Self::with(receiver, memory, buffers, queue)
     }
 
-    fn with(receiver: XdpReceiver, memory: Arc<Mapping>, buffers: BufferLayout, queue: Keep) -> NicIngress {
+    fn with(receiver: XdpReceiver, memory: Arc<Mapping>, buffers: BufferLayout, queue: QueueGuard) -> NicIngress {
         let taken = Vec::with_capacity(2 * BATCH);
         let pieces = Vec::with_capacity(MAX_FRAGS);
         let counters = Arc::default();
@@ -55,7 +55,7 @@ impl NicIngress {
         NicIngress { receiver, memory, buffers, taken, pieces, counters, settled, _queue: queue }
     }
 
-    /// Restores a queue whose buffers [`Settled::check`] has found in their places.
+    /// Restores a queue whose buffers [`PausedIngress::check`] has found in their places.
     ///
     /// # Errors
     /// [`BadState`] if pieces of an incomplete frame are not in its buffers.
@@ -63,8 +63,8 @@ impl NicIngress {
         receiver: XdpReceiver,
         memory: Arc<Mapping>,
         buffers: BufferLayout,
-        settled: &Settled,
-        queue: Keep,
+        settled: &PausedIngress,
+        queue: QueueGuard,
     ) -> Result<NicIngress, BadState> {
         let mut this = Self::with(receiver, memory, buffers, queue);
         this.taken.extend_from_slice(&settled.taken);
@@ -80,7 +80,7 @@ impl NicIngress {
     }
 
     /// Where its state is saved when its worker pauses.
-    pub fn settled(&self) -> Arc<Mutex<Settled>> {
+    pub fn settled(&self) -> Arc<Mutex<PausedIngress>> {
         Arc::clone(&self.settled)
     }
 
@@ -167,7 +167,7 @@ impl Ingress for NicIngress {
     fn settle(&mut self) {
         let start = self.memory.start().as_ptr() as u64;
         let offset = |&(at, len): &(*const u8, u32)| (at as u64 - start, len);
-        let settled = Settled { taken: self.taken.clone(), pieces: self.pieces.iter().map(offset).collect() };
+        let settled = PausedIngress { taken: self.taken.clone(), pieces: self.pieces.iter().map(offset).collect() };
         *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = settled;
     }
 

@@ -8,7 +8,7 @@ use netvale_afxdp::socket::{BufferLayout, CONTINUES, XdpDesc, HEADROOM, XdpRecei
 use netvale_fdio::state::BadState;
 use netvale_mem::Mapping;
 use netvale_mem::mapping::{Pages, sealed_memfd};
-use netvale_nic::continued::{Settled, check_sending};
+use netvale_nic::continued::{PausedIngress, check_sending};
 use netvale_nic::egress::NicEgress;
 use netvale_nic::ingress::NicIngress;
 use netvale_port::{DropReason, Egress, Ingress, Scratch, Source};
@@ -135,7 +135,7 @@ fn unended() {
 }
 
 /// Restores a queue in its rings' memory.
-fn go_on(kernel: &Receiving, map: &Arc<Mapping>, settled: &Settled) -> Result<Source<NicIngress>, BadState> {
+fn go_on(kernel: &Receiving, map: &Arc<Mapping>, settled: &PausedIngress) -> Result<Source<NicIngress>, BadState> {
     let rx = XdpRing::map(kernel.rx_memory.as_fd(), 0, &AT, ENTRIES, false).unwrap();
     let fill = XdpRing::map(kernel.fill_memory.as_fd(), 0, &AT, ENTRIES, true).unwrap();
     let socket = XdpSocket::adopt(eventfd(0, EventfdFlags::CLOEXEC).unwrap(), ENTRIES, map);
@@ -174,7 +174,7 @@ fn continued() {
 fn continued_forgeries() {
     let (mut kernel, _source, map) = Receiving::new();
     let refused = |kernel: &Receiving, taken: &[u32], pieces: &[(u64, u32)]| {
-        let settled = Settled { taken: taken.to_vec(), pieces: pieces.to_vec() };
+        let settled = PausedIngress { taken: taken.to_vec(), pieces: pieces.to_vec() };
         go_on(kernel, &map, &settled).err().map(|e| e.to_string()).unwrap_or_default()
     };
     assert_eq!(refused(&kernel, &[], &[]), "");

@@ -10,7 +10,7 @@ use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::Mapping;
 use netvale_mem::layout::DEFAULT_BUF_SIZE;
 use netvale_mem::mapping::{Pages, sealed_memfd};
-use netvale_nic::continued::{Settled, check_sending, find_free, find_taken};
+use netvale_nic::continued::{PausedIngress, check_sending, find_free, find_taken};
 use netvale_nic::egress::NicEgress;
 use netvale_nic::ingress::NicIngress;
 use rustix::io::Errno;
@@ -26,7 +26,7 @@ pub(super) struct SwitchQueue {
     opened: OpenNicQueue,
     memory: OwnedFd,
     pub(super) egress: Arc<NicEgress>,
-    settled: Arc<Mutex<Settled>>,
+    settled: Arc<Mutex<PausedIngress>>,
 }
 
 /// State for another process.
@@ -106,7 +106,7 @@ impl SwitchQueue {
     /// Fails if the daemon is out of descriptors.
     pub(super) fn save_parked(&self) -> std::io::Result<Option<QueueState>> {
         let Some((free, multi_buffer)) = self.egress.free() else { return Ok(None) };
-        let Settled { taken, pieces } = self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let PausedIngress { taken, pieces } = self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(Some(QueueState { multi_buffer, free: Some(free), taken, pieces, ..self.save()? }))
     }
 
@@ -130,7 +130,7 @@ impl SwitchQueue {
         let memory = Arc::new(Mapping::map(file.as_fd(), bytes(&buffers)).map_err(wrong)?);
         let opened = nic.continue_queue(number, entries, (&memory, buffers), socket.take()?)?;
         let (mut receiver, sender) = halves(&opened, name)?;
-        let settled = Settled { taken, pieces };
+        let settled = PausedIngress { taken, pieces };
         let receives = 1..1 + entries;
         let sends = 1 + entries..buffers.count;
         let free = match free {
