@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
-use netvale_pci::{Bar, Function, PciError};
+use netvale_pci::{MappedBar, PciFunction, PciError};
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::path::Path;
 use netvale_virtio::driver::port::{LendError, Session, Transport};
@@ -163,19 +163,19 @@ impl Transport for OnBus {
 
 /// A device that was found.
 pub struct PciDevice {
-    function: Function,
-    common: Bar,
-    notify: Arc<Bar>,
+    function: PciFunction,
+    common: MappedBar,
+    notify: Arc<MappedBar>,
     multiplier: usize,
-    own: Option<Bar>,
+    own: Option<MappedBar>,
 }
 
 /// The control thread's state while the device runs.
 pub struct Registers {
-    common: Bar,
-    own: Option<Bar>,
+    common: MappedBar,
+    own: Option<MappedBar>,
     /// Kept open while the queues are used.
-    _function: Function,
+    _function: PciFunction,
 }
 
 impl Registers {
@@ -196,7 +196,7 @@ impl PciDevice {
     /// # Errors
     /// [`NoDevice`] if it is not a virtio-net device, or the kernel refuses.
     pub fn open(address: &str) -> Result<PciDevice, NoDevice> {
-        let function = Function::open(address)?;
+        let function = PciFunction::open(address)?;
         let (vendor, device) = function.id();
         if vendor != VENDOR || !DEVICES.contains(&device) {
             return Err(NoDevice::NotVirtio { vendor, device });
@@ -366,7 +366,7 @@ impl PciDevice {
 }
 
 /// A structure's registers, and the number after its capability (the notification structure's multiplier).
-fn structure(function: &Function, kind: u8) -> Result<Option<(Bar, u32)>, PciError> {
+fn structure(function: &PciFunction, kind: u8) -> Result<Option<(MappedBar, u32)>, PciError> {
     for capability in function.capabilities() {
         let at = capability.at;
         if capability.id == VENDOR_CAPABILITY && function.config8(at + 3) == kind {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use netvale_mem::fault::Fault;
 use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
-use netvale_pci::{Bar, Function, PciError};
+use netvale_pci::{MappedBar, PciFunction, PciError};
 use netvale_port::service::{self, Peer, Protocol, Service};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -69,7 +69,7 @@ impl CardDriverError {
     }
 }
 
-impl CardRegisters for Bar {
+impl CardRegisters for MappedBar {
     fn read(&self, at: u32) -> u32 {
         self.read32(at as usize)
     }
@@ -133,8 +133,8 @@ impl DriverPort {
 }
 
 /// The function at `address`, if it is a card.
-fn open(address: &str) -> Result<Function, CardDriverError> {
-    let function = Function::open(address)?;
+fn open(address: &str) -> Result<PciFunction, CardDriverError> {
+    let function = PciFunction::open(address)?;
     let (vendor, device) = function.id();
     if (vendor, device) != (VENDOR, DEVICE) {
         return Err(CardDriverError::NotACard { address: address.to_owned(), vendor, device });
@@ -157,23 +157,23 @@ struct CardDriver {
 }
 
 impl Protocol for CardDriver {
-    type Connection = Function;
+    type Connection = PciFunction;
     type Detail = CardStatus;
     type Kept = ();
     const PEER: &'static str = "card";
 
-    fn next(&mut self, _stop: BorrowedFd<'_>) -> Option<Result<Function, String>> {
+    fn next(&mut self, _stop: BorrowedFd<'_>) -> Option<Result<PciFunction, String>> {
         Some(open(&self.address).map_err(|e| e.to_string()))
     }
 
-    fn serve(&mut self, function: Function, peer: &Peer<CardStatus>) -> Result<(), String> {
+    fn serve(&mut self, function: PciFunction, peer: &Peer<CardStatus>) -> Result<(), String> {
         self.drive(function, peer).map_err(|e| e.to_string())
     }
 }
 
 impl CardDriver {
     /// Drives one card from start to end.
-    fn drive(&self, mut function: Function, peer: &Peer<CardStatus>) -> Result<(), CardDriverError> {
+    fn drive(&self, mut function: PciFunction, peer: &Peer<CardStatus>) -> Result<(), CardDriverError> {
         let registers: Arc<dyn CardRegisters> = Arc::new(function.bar(0, 0, SPACE.into())?);
         let ram = Arc::new(CardRam::new(self.options.slots)?);
         ram.mapping().blame(peer.fault());
