@@ -11,22 +11,22 @@ use netvale_mem::fault::Fault;
 use netvale_mem::mapping::Pages;
 use netvale_port::{Batch, Scratch};
 use netvale_ptnet::backend::Backend;
-use netvale_ptnet::header::Config;
-use netvale_ptnet::machine::Machine;
+use netvale_ptnet::header::PtnetConfig;
+use netvale_ptnet::machine::PtnetMachine;
 use netvale_ptnet::published::PtnetDevice;
-use netvale_ptnet::seats::{Queues, Seats};
+use netvale_ptnet::seats::{PtnetQueues, Seats};
 use netvale_vfio_user::session::Session;
 use netvale_vfio_user::wire::{Header, Message, command};
 use rustix::event::{EventfdFlags, eventfd};
 
-const CONFIG: Config =
-    Config { tx_rings: 1, rx_rings: 1, slots: 4, buf_size: 128, vnet_hdr: true, mac: [2; 6], mtu: 1500 };
+const CONFIG: PtnetConfig =
+    PtnetConfig { tx_rings: 1, rx_rings: 1, slots: 4, buf_size: 128, vnet_hdr: true, mac: [2; 6], mtu: 1500 };
 
 struct Shared {
     /// A guest's memory.
     memory: Arc<Region>,
     backend: Arc<dyn Backend>,
-    queues: Queues,
+    queues: PtnetQueues,
     fault: Fault,
     scratch: Scratch,
 }
@@ -63,7 +63,7 @@ fn message(memory: &Region, data: &mut &[u8]) -> Option<Message> {
 fuzz_target!(|data: &[u8]| {
     SHARED.with_borrow_mut(|shared| {
         let Some(Shared { memory, backend, queues, fault, scratch }) = shared else { return };
-        let machine = Arc::<Machine>::default();
+        let machine = Arc::<PtnetMachine>::default();
         let Ok(device) = PtnetDevice::new(&CONFIG, &machine, backend, Box::new(|_| ()), fault) else { return };
         let mut session = Session::new(device, PtnetDevice::vectors(&CONFIG), fault);
         let hello = Header { id: 0, command: command::VERSION, size: 20, flags: 0, error: 0 };

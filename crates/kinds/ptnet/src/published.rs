@@ -23,10 +23,10 @@ use netvale_vfio_user::{Bar, Device, Host};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, Fresh};
-use crate::header::Config;
+use crate::backend::{Backend, GuestRings};
+use crate::header::PtnetConfig;
 use crate::instance::InstanceError;
-use crate::machine::{Laid, Machine, Share};
+use crate::machine::{RingsLayout, PtnetMachine, MachineShare};
 
 /// Bytes of registers.
 const REGISTERS: u64 = 256;
@@ -49,7 +49,7 @@ fn give(value: u32, data: &mut [u8]) {
 /// The memory device.
 pub struct MemoryDevice {
     config: ConfigSpace,
-    share: Share,
+    share: MachineShare,
 }
 
 impl MemoryDevice {
@@ -60,8 +60,8 @@ impl MemoryDevice {
     ///
     /// # Errors
     /// [`InstanceError`].
-    pub fn new(config: &Config, machine: &Arc<Machine>) -> Result<MemoryDevice, InstanceError> {
-        let share = Share::new(machine, config)?;
+    pub fn new(config: &PtnetConfig, machine: &Arc<PtnetMachine>) -> Result<MemoryDevice, InstanceError> {
+        let share = MachineShare::new(machine, config)?;
         let who = Identity { id: (VENDOR, MEMORY_DEVICE), class: (5, 0x80, 0), ..Identity::default() };
         let mut space = ConfigSpace::new(&who);
         space.bar(IO, BarKind::Ports, REGISTERS);
@@ -118,11 +118,11 @@ impl Device for MemoryDevice {
 }
 
 /// Reports whether the guest's rings run.
-pub type Tell = Box<dyn Fn(Option<u32>) + Send>;
+pub type RunListener = Box<dyn Fn(Option<u32>) + Send>;
 
 /// Guest-writable registers of a ptnet device.
 #[derive(Serialize, Deserialize)]
-pub struct Registers {
+pub struct PtnetRegisters {
     features: u32,
     hdr_len: u32,
     csb: [u32; 4],
@@ -138,10 +138,10 @@ pub struct Registers {
 /// ran with the old one.
 pub struct PtnetDevice {
     space: ConfigSpace,
-    config: Config,
-    share: Share,
+    config: PtnetConfig,
+    share: MachineShare,
     /// The layout of the rings: made anew whenever they stop, and before they start.
-    laid: Laid,
+    laid: RingsLayout,
     backend: Arc<dyn Backend>,
     /// The doorbells that workers ring, tx rings first; they forward to the hypervisor's.
     wakes: Vec<Arc<Doorbell>>,
@@ -154,12 +154,12 @@ pub struct PtnetDevice {
     running: bool,
     /// Whether the last running rings were handed back.
     handed_back: Result<(), InUse>,
-    tell: Tell,
+    tell: RunListener,
 }
 
 impl PtnetDevice {
     /// Number of vectors of each kind.
-    pub fn vectors(config: &Config) -> [u32; KINDS] {
+    pub fn vectors(config: &PtnetConfig) -> [u32; KINDS] {
         let mut counts = [0; KINDS];
         counts[MSIX] = config.tx_rings + config.rx_rings;
         counts
@@ -171,13 +171,13 @@ impl PtnetDevice {
     /// # Errors
     /// [`InstanceError`].
     pub fn new(
-        config: &Config,
-        machine: &Arc<Machine>,
+        config: &PtnetConfig,
+        machine: &Arc<PtnetMachine>,
         backend: &Arc<dyn Backend>,
-        tell: Tell,
+        tell: RunListener,
         fault: &Fault,
     ) -> Result<PtnetDevice, InstanceError> {
-        Self::laid(config, machine, backend, tell, fault, Laid::new)
+        Self::laid(config, machine, backend, tell, fault, RingsLayout::new)
     }
 
     /// Like [`PtnetDevice::new`], for another process's device; [`PtnetDevice::go_on`] must follow.
@@ -185,25 +185,25 @@ impl PtnetDevice {
     /// # Errors
     /// [`InstanceError`].
     pub fn continued(
-        config: &Config,
-        machine: &Arc<Machine>,
+        config: &PtnetConfig,
+        machine: &Arc<PtnetMachine>,
         backend: &Arc<dyn Backend>,
         fault: &Fault,
     ) -> Result<PtnetDevice, InstanceError> {
-        Self::laid(config, machine, backend, Box::new(|_| ()), fault, Laid::continued)
+        Self::laid(config, machine, backend, Box::new(|_| ()), fault, RingsLayout::continued)
     }
 
     fn laid(
-        config: &Config,
-        machine: &Arc<Machine>,
+        config: &PtnetConfig,
+        machine: &Arc<PtnetMachine>,
         backend: &Arc<dyn Backend>,
-        tell: Tell,
+        tell: RunListener,
         fault: &Fault,
-        lay: fn(&Region, &Config) -> Result<Laid, InstanceError>,
+        lay: fn(&Region, &PtnetConfig) -> Result<RingsLayout, InstanceError>,
     ) -> Result<PtnetDevice, InstanceError> {
         let rings = config.tx_rings + config.rx_rings;
         let wakes = (0..rings).map(|_| Doorbell::shared(fault).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
-        let share = Share::new(machine, config)?;
+        let share = MachineShare::new(machine, config)?;
         share.region.mapping().blame(fault);
         let laid = lay(&share.region, config)?;
         let who = Identity { id: (VENDOR, PTNET_DEVICE), class: (2, 0, 0), ..Identity::default() };
@@ -229,8 +229,8 @@ impl PtnetDevice {
     }
 
     /// Its registers, for a successor.
-    pub fn registers(&self) -> Registers {
-        Registers {
+    pub fn registers(&self) -> PtnetRegisters {
+        PtnetRegisters {
             features: self.features,
             hdr_len: self.hdr_len.get(),
             csb: self.csb,
@@ -243,7 +243,7 @@ impl PtnetDevice {
     ///
     /// # Errors
     /// The rings cannot run; the error says why.
-    pub fn go_on(&mut self, host: &Host, registers: &Registers) -> Result<(), Errno> {
+    pub fn go_on(&mut self, host: &Host, registers: &PtnetRegisters) -> Result<(), Errno> {
         self.set(reg::FEATURES, registers.features, host);
         self.set_header_len(registers.hdr_len);
         self.csb = registers.csb;
@@ -257,7 +257,7 @@ impl PtnetDevice {
     }
 
     /// Sets the function to call when its rings start or stop.
-    pub fn tells(&mut self, tell: Tell) {
+    pub fn tells(&mut self, tell: RunListener) {
         self.tell = tell;
     }
 
@@ -339,7 +339,7 @@ impl PtnetDevice {
         }
         let c = self.config;
         let csbs = self.csbs(host)?;
-        self.laid = Laid::new(&self.share.region, &c).map_err(|_| Errno::NOMEM)?;
+        self.laid = RingsLayout::new(&self.share.region, &c).map_err(|_| Errno::NOMEM)?;
         for (i, csb) in csbs.iter().enumerate() {
             csb.reset(if i < self.laid.mem.tx.len() { c.slots - 1 } else { 0 });
             // netmap's host starts this way; a driver that only waits for interrupts relies on it.
@@ -361,7 +361,7 @@ impl PtnetDevice {
             let (csb, wake) = csbs.get(i).zip(self.wakes.get(i)).ok_or(Errno::FAULT)?;
             Ok((RingSide { csb: csb.clone(), ..side.clone() }, Arc::clone(wake)))
         };
-        self.backend.fill(&Fresh { mem: &self.laid.mem, hdr_len: self.hdr_len.clone(), uso: false, goes_on, of: &of })
+        self.backend.fill(&GuestRings { mem: &self.laid.mem, hdr_len: self.hdr_len.clone(), uso: false, goes_on, of: &of })
     }
 
     fn csbs(&self, host: &Host) -> Result<Vec<Csb>, Errno> {
@@ -382,7 +382,7 @@ impl PtnetDevice {
     /// Takes the rings from the workers, and lays them out for the next driver, which reads them before it starts them.
     fn stop(&mut self) {
         self.halt();
-        match Laid::new(&self.share.region, &self.config) {
+        match RingsLayout::new(&self.share.region, &self.config) {
             Ok(laid) => self.laid = laid,
             Err(e) => tracing::warn!("the rings stay as the guest left them until they start: {e}"),
         }

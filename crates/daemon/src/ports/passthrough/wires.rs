@@ -16,7 +16,7 @@ use netvale_port::RingCounters;
 use netvale_port::passage::Passage;
 use netvale_port::seat::Seat;
 use netvale_port::wake::WakeSet;
-use netvale_ptnet::backend::{Backend, Fresh};
+use netvale_ptnet::backend::{Backend, GuestRings};
 use rustix::io::Errno;
 
 /// Forwards frames from a guest's tx ring to a queue.
@@ -139,7 +139,7 @@ impl NicBackend {
     ///
     /// # Errors
     /// [`NicError`] that names the step that failed.
-    pub fn connect(&self, rings: &Fresh<'_>) -> Result<(), NicError> {
+    pub fn connect(&self, rings: &GuestRings<'_>) -> Result<(), NicError> {
         let layout = rings.mem.region().layout();
         let buffers = BufferLayout { first: layout.buf_pool, stride: layout.sizes.bufs.size, count: layout.sizes.bufs.num };
         for queue in 0..self.nic.interface().queues {
@@ -155,7 +155,7 @@ impl NicBackend {
         Ok(())
     }
 
-    fn halves(&self, rings: &Fresh<'_>, opened: &OpenNicQueue, buffers: BufferLayout) -> Result<(ThroughTx, ThroughRx), Errno> {
+    fn halves(&self, rings: &GuestRings<'_>, opened: &OpenNicQueue, buffers: BufferLayout) -> Result<(ThroughTx, ThroughRx), Errno> {
         let queue = opened.queue.address().queue as usize;
         let out = self.tx.get(queue).ok_or(Errno::INVAL)?;
         let back = self.rx.get(queue).ok_or(Errno::INVAL)?;
@@ -195,7 +195,7 @@ impl Backend for NicBackend {
         }
     }
 
-    fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
+    fn fill(&self, rings: &GuestRings<'_>) -> Result<(), Errno> {
         self.connect(rings).map_err(|why| {
             tracing::warn!(%why, "an interface cannot be passed through");
             why.errno()
