@@ -15,7 +15,7 @@ use netvale_fuzz::{bounded, meddle};
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::words::Words;
 use netvale_port::{Batch, Egress, Scratch, Source};
-use netvale_vfio_user::dma::{Dma, Place};
+use netvale_vfio_user::dma::{Dma, WindowPlace};
 
 const SIZE: u64 = 1 << 16;
 const BASE: u64 = 0x1000;
@@ -39,7 +39,7 @@ fn guest() -> Option<Guest> {
     let mut dma = Dma::default();
     // Two windows, so that things can lie across.
     for (offset, address) in [(0, BASE), (SIZE / 2, BASE + SIZE / 2)] {
-        dma.map(Place { flags: 3, offset, address, size: SIZE / 2 }, Some(&fd)).ok()?;
+        dma.map(WindowPlace { flags: 3, offset, address, size: SIZE / 2 }, Some(&fd)).ok()?;
     }
     Some(Guest { dma, words: Words::new(&Arc::new(map), 0, SIZE as usize / 4)? })
 }

@@ -17,7 +17,7 @@ use netvale_e1000::driver::remote::{SimulatedGuest, give};
 use netvale_e1000::driver::{CardDriverOptions, CardRegisters};
 use netvale_e1000::regs::{CTRL, CTRL_RST, ICR, IMS, RDLEN, STATUS, STATUS_LU, TDH, TDLEN, TDT};
 use netvale_port::{Batch, Egress, Ingress, Scratch};
-use netvale_vfio_user::client::Client;
+use netvale_vfio_user::client::VfioUserClient;
 use serde_json::{Value, json};
 
 /// Attaches a port on switch vale0. Returns its socket.
@@ -220,7 +220,7 @@ fn ways_to_registers() {
     let guest = SimulatedGuest::new(&path, WAYS[0]).unwrap();
     let status = guest.remote.read(STATUS);
     assert!(status & STATUS_LU != 0);
-    let by_port = |client: &mut Client, at: u32| {
+    let by_port = |client: &mut VfioUserClient, at: u32| {
         let mut value = [0; 4];
         client.write(1, 0, &at.to_le_bytes())?;
         client.read(1, 4, &mut value)?;

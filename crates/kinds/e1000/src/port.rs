@@ -11,9 +11,9 @@ use netvale_port::listener::{Listener, OpenError, RETRY, Site};
 use netvale_port::service::{self, Peer, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use netvale_vfio_user::Device;
-use netvale_vfio_user::ended::Ended;
+use netvale_vfio_user::ended::ConnectionEnd;
 use netvale_vfio_user::serve::serve;
-use netvale_vfio_user::session::Session;
+use netvale_vfio_user::session::DeviceSession;
 
 pub use self::state::E1000State;
 use crate::core::{Crossings, SharedCore};
@@ -98,7 +98,7 @@ fn queues(shared: &Arc<SharedCore>) -> E1000Queues {
 }
 
 /// A guest's session with the card.
-type CardSession = Session<E1000Device>;
+type CardSession = DeviceSession<E1000Device>;
 
 /// A hypervisor that has just connected, or one restored from another process.
 enum CardClient {
@@ -151,7 +151,7 @@ impl Protocol for CardServer {
         let (connection, mut session) = match connection {
             CardClient::New(connection) => {
                 let device = E1000Device::new(Arc::clone(&self.shared), self.card.subsystem);
-                (connection, Session::new(device, E1000Device::vectors(), peer.fault()))
+                (connection, DeviceSession::new(device, E1000Device::vectors(), peer.fault()))
             }
             CardClient::Continued(connection, mut session, _) => {
                 // Handles a timer that expired meanwhile.
@@ -161,7 +161,7 @@ impl Protocol for CardServer {
         };
         let ended = loop {
             let ended = serve(connection.as_fd(), peer.ends(), &mut session);
-            let pause = if matches!(ended, Ended::Stopped) { peer.asked_to_pause() } else { None };
+            let pause = if matches!(ended, ConnectionEnd::Stopped) { peer.asked_to_pause() } else { None };
             let Some(pause) = pause else { break ended };
             pause.with(Box::new(state::say(&connection, &mut session)));
         };

@@ -8,7 +8,7 @@ use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
 use netvale_vfio_user::irqs::{INTX, KINDS, MSI};
-use netvale_vfio_user::{Bar, Device, Host};
+use netvale_vfio_user::{Bar, Device, DeviceHost};
 
 use crate::core::{Core, SharedCore};
 use crate::memory::CardMemory;
@@ -71,7 +71,7 @@ impl E1000Device {
     ///
     /// # Errors
     /// The process is out of descriptors.
-    pub fn go_on(&mut self, host: &Host, address: u32, has_block: bool) -> std::io::Result<bool> {
+    pub fn go_on(&mut self, host: &DeviceHost, address: u32, has_block: bool) -> std::io::Result<bool> {
         self.address = address & (SPACE - 1);
         let message = host.irqs.bell(MSI, 0);
         let pin = host.irqs.bell(INTX, 0);
@@ -116,7 +116,7 @@ impl Device for E1000Device {
         }
     }
 
-    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &Host) {
+    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &DeviceHost) {
         let value = match (bar, u32::try_from(at)) {
             // Narrow reads get their bytes of the register.
             (MEMORY, Ok(at)) => self.register(at & !3) >> (8 * (at & 3)),
@@ -128,7 +128,7 @@ impl Device for E1000Device {
         data.iter_mut().enumerate().for_each(|(i, byte)| *byte = bytes.get(i).copied().unwrap_or(0));
     }
 
-    fn write(&mut self, bar: usize, at: u64, data: &[u8], _host: &Host) {
+    fn write(&mut self, bar: usize, at: u64, data: &[u8], _host: &DeviceHost) {
         // Only whole registers are written (§13.3): narrower, wider or unaligned writes are ignored.
         let Ok(value) = <[u8; 4]>::try_from(data).map(u32::from_le_bytes) else { return };
         match (bar, u32::try_from(at)) {
@@ -139,7 +139,7 @@ impl Device for E1000Device {
         }
     }
 
-    fn interrupts_changed(&mut self, host: &Host) {
+    fn interrupts_changed(&mut self, host: &DeviceHost) {
         let message = host.irqs.bell(MSI, 0);
         let pin = host.irqs.bell(INTX, 0);
         self.with(|core| {
@@ -150,14 +150,14 @@ impl Device for E1000Device {
         self.pin_changed(host);
     }
 
-    fn pin_changed(&mut self, host: &Host) {
+    fn pin_changed(&mut self, host: &DeviceHost) {
         // Messages cannot be masked.
         if !host.irqs.masked || host.irqs.bell(MSI, 0).is_some() {
             self.with(Core::unmask_pin);
         }
     }
 
-    fn memory_changed(&mut self, host: &Host) {
+    fn memory_changed(&mut self, host: &DeviceHost) {
         // Created and dropped outside: workers wait for the holder of the card.
         let memory = CardMemory::of(&host.dma);
         drop(self.with(|core| core.set_memory(memory)));
@@ -167,7 +167,7 @@ impl Device for E1000Device {
         self.health
     }
 
-    fn reset(&mut self, _host: &Host) {
+    fn reset(&mut self, _host: &DeviceHost) {
         self.with(Core::reset);
     }
 

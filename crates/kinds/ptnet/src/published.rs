@@ -19,7 +19,7 @@ use netvale_mem::region::RingSide;
 use netvale_port::HdrLen;
 use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
 use netvale_vfio_user::irqs::{KINDS, MSIX};
-use netvale_vfio_user::{Bar, Device, Host};
+use netvale_vfio_user::{Bar, Device, DeviceHost};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -106,15 +106,15 @@ impl Device for MemoryDevice {
         }
     }
 
-    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &Host) {
+    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &DeviceHost) {
         if bar == IO {
             give(self.register(at), data);
         }
     }
 
-    fn write(&mut self, _bar: usize, _at: u64, _data: &[u8], _host: &Host) {}
+    fn write(&mut self, _bar: usize, _at: u64, _data: &[u8], _host: &DeviceHost) {}
 
-    fn reset(&mut self, _host: &Host) {}
+    fn reset(&mut self, _host: &DeviceHost) {}
 }
 
 /// Reports whether the guest's rings run.
@@ -243,7 +243,7 @@ impl PtnetDevice {
     ///
     /// # Errors
     /// The rings cannot run; the error says why.
-    pub fn go_on(&mut self, host: &Host, registers: &PtnetRegisters) -> Result<(), Errno> {
+    pub fn go_on(&mut self, host: &DeviceHost, registers: &PtnetRegisters) -> Result<(), Errno> {
         self.set(reg::FEATURES, registers.features, host);
         self.set_header_len(registers.hdr_len);
         self.csb = registers.csb;
@@ -280,7 +280,7 @@ impl PtnetDevice {
         }
     }
 
-    fn set(&mut self, at: u64, value: u32, host: &Host) {
+    fn set(&mut self, at: u64, value: u32, host: &DeviceHost) {
         match at {
             reg::FEATURES => self.features = value & if self.config.vnet_hdr { FEATURE_VNET_HDR } else { 0 },
             reg::CONTROL => self.control(value, host),
@@ -320,7 +320,7 @@ impl PtnetDevice {
         }
     }
 
-    fn control(&mut self, command: u32, host: &Host) {
+    fn control(&mut self, command: u32, host: &DeviceHost) {
         self.result = match command {
             CREATE => self.start(host).err().map_or(0, |e| e.raw_os_error().unsigned_abs()),
             DELETE => {
@@ -333,7 +333,7 @@ impl PtnetDevice {
     }
 
     /// Starts the rings, with the guest's status blocks. Running rings keep running.
-    fn start(&mut self, host: &Host) -> Result<(), Errno> {
+    fn start(&mut self, host: &DeviceHost) -> Result<(), Errno> {
         if self.running {
             return Ok(());
         }
@@ -364,13 +364,13 @@ impl PtnetDevice {
         self.backend.fill(&GuestRings { mem: &self.laid.mem, hdr_len: self.hdr_len.clone(), uso: false, goes_on, of: &of })
     }
 
-    fn csbs(&self, host: &Host) -> Result<Vec<Csb>, Errno> {
+    fn csbs(&self, host: &DeviceHost) -> Result<Vec<Csb>, Errno> {
         let rings = (self.config.tx_rings + self.config.rx_rings) as usize;
         (0..rings).map(|i| self.csb(i, host)).collect::<Option<_>>().ok_or(Errno::NXIO)
     }
 
     /// The status block of a ring, at the guest's address; `None` without an address, or outside the guest's memory.
-    fn csb(&self, ring: usize, host: &Host) -> Option<Csb> {
+    fn csb(&self, ring: usize, host: &DeviceHost) -> Option<Csb> {
         let half = |high: u32, low: u32| {
             let first = (u64::from(high) << 32 | u64::from(low)).checked_add(CSB * ring as u64)?;
             host.dma.find(first, CSB).filter(|_| high | low != 0)
@@ -414,19 +414,19 @@ impl Device for PtnetDevice {
         }
     }
 
-    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &Host) {
+    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &DeviceHost) {
         if bar == IO {
             give(self.register(at), data);
         }
     }
 
-    fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &Host) {
+    fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &DeviceHost) {
         if let (IO, Ok(value)) = (bar, <[u8; 4]>::try_from(data)) {
             self.set(at, u32::from_le_bytes(value), host);
         }
     }
 
-    fn interrupts_changed(&mut self, host: &Host) {
+    fn interrupts_changed(&mut self, host: &DeviceHost) {
         for (i, wake) in self.wakes.iter().enumerate() {
             let led = match host.irqs.bell(MSIX, i) {
                 Some(bell) => wake.lead_to(bell.as_fd()),
@@ -438,7 +438,7 @@ impl Device for PtnetDevice {
         }
     }
 
-    fn memory_changed(&mut self, host: &Host) {
+    fn memory_changed(&mut self, host: &DeviceHost) {
         // The status blocks were unmapped by the guest; they stay mapped here only while the rings run.
         let rings = self.config.tx_rings + self.config.rx_rings;
         if self.running && (0..rings as usize).any(|i| self.csb(i, host).is_none()) {
@@ -451,7 +451,7 @@ impl Device for PtnetDevice {
         self.handed_back
     }
 
-    fn reset(&mut self, _host: &Host) {
+    fn reset(&mut self, _host: &DeviceHost) {
         self.stop();
         self.hdr_len.set(0);
         self.features = 0;

@@ -11,9 +11,9 @@ use netvale_mem::fault::Fault;
 use netvale_port::listener::{Listener, OpenError, Site};
 use netvale_port::service::{Peer, Protocol, Service};
 use netvale_vfio_user::Device;
-use netvale_vfio_user::ended::Ended;
+use netvale_vfio_user::ended::ConnectionEnd;
 use netvale_vfio_user::serve::serve;
-use netvale_vfio_user::session::Session;
+use netvale_vfio_user::session::DeviceSession;
 use netvale_vfio_user::state::ClientState;
 
 pub(crate) use self::state::DevicesState;
@@ -67,7 +67,7 @@ fn memory_server(
     let machine = Arc::clone(machine);
     let make = move |peer: &Peer<()>| {
         let device = MemoryDevice::new(&config, &machine).map_err(|e| e.to_string())?;
-        Ok(Session::new(device, MemoryDevice::VECTORS, peer.fault()))
+        Ok(DeviceSession::new(device, MemoryDevice::VECTORS, peer.fault()))
     };
     PtnetServer { listener: Arc::clone(listener), first, make }
 }
@@ -82,13 +82,13 @@ fn ptnet_server(
     let machine = Arc::clone(machine);
     let make = move |peer: &Peer<PtnetGuest>| {
         let device = PtnetDevice::new(&config, &machine, &backend, Box::new(|_| ()), peer.fault());
-        Ok(Session::new(device.map_err(|e| e.to_string())?, PtnetDevice::vectors(&config), peer.fault()))
+        Ok(DeviceSession::new(device.map_err(|e| e.to_string())?, PtnetDevice::vectors(&config), peer.fault()))
     };
     PtnetServer { listener: Arc::clone(listener), first, make }
 }
 
 /// A session with a new device.
-type NewDeviceSession<D> = Result<Session<D>, String>;
+type NewDeviceSession<D> = Result<DeviceSession<D>, String>;
 
 /// A device served by a service.
 trait ServedDevice: Device + Send + Sized + 'static {
@@ -124,13 +124,13 @@ impl ServedDevice for PtnetDevice {
 /// A hypervisor that has just connected, or one restored from another process.
 enum PtnetClient<D> {
     New(OwnedFd),
-    Continued(OwnedFd, Box<Session<D>>, Fault),
+    Continued(OwnedFd, Box<DeviceSession<D>>, Fault),
 }
 
 /// The control thread's answer about its hypervisor.
 type PtnetClientAnswer = std::io::Result<ClientState<Option<PtnetRegisters>>>;
 
-fn say<D: ServedDevice>(connection: &OwnedFd, session: &mut Session<D>) -> PtnetClientAnswer {
+fn say<D: ServedDevice>(connection: &OwnedFd, session: &mut DeviceSession<D>) -> PtnetClientAnswer {
     let connection = Fd::copy_of(connection)?;
     Ok(ClientState { connection, session: session.save()?, device: session.device().0.registers() })
 }
@@ -168,7 +168,7 @@ impl<D: ServedDevice, F: FnMut(&Peer<D::Detail>) -> NewDeviceSession<D> + Send +
         session.device().0.shown(peer);
         loop {
             let ended = serve(connection.as_fd(), peer.ends(), &mut session);
-            let pause = if matches!(ended, Ended::Stopped) { peer.asked_to_pause() } else { None };
+            let pause = if matches!(ended, ConnectionEnd::Stopped) { peer.asked_to_pause() } else { None };
             let Some(pause) = pause else { return ended.reason().map_or(Ok(()), Err) };
             pause.with(Box::new(say(&connection, &mut session)));
         }

@@ -16,7 +16,7 @@ use netvale_mem::notify::Doorbell;
 use netvale_port::Ingress;
 use netvale_ptnet::vfio::memory_path;
 use netvale_vfio_user::irqs::{MSI, MSIX};
-use netvale_vfio_user::wire::{HEADER, Header, NO_REPLY, Writer, command};
+use netvale_vfio_user::wire::{HEADER, VfioHeader, NO_REPLY, WireWriter, command};
 use rustix::net::SendFlags;
 use serde_json::json;
 
@@ -116,7 +116,7 @@ impl<const CARD: bool> Line<CARD> {
     fn hear(&mut self) {
         let mut head = [0; HEADER];
         self.socket.read_exact(&mut head).unwrap();
-        let header = Header::parse(&head);
+        let header = VfioHeader::parse(&head);
         assert_eq!(header.errno(), 0, "command {}", header.command);
         self.socket.read_exact(&mut vec![0; header.size as usize - HEADER]).unwrap();
     }
@@ -132,9 +132,9 @@ impl<const CARD: bool> Line<CARD> {
 }
 
 fn question(what: u16, flags: u32, words: &[u32]) -> Vec<u8> {
-    let mut w = Writer::default();
+    let mut w = WireWriter::default();
     words.iter().for_each(|word| _ = w.u32(*word));
-    Header { command: what, flags, ..Header::default() }.question(&w.0)
+    VfioHeader { command: what, flags, ..VfioHeader::default() }.question(&w.0)
 }
 
 /// An e1000's driver.

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
-use netvale_vfio_user::client::Client;
-use netvale_vfio_user::dma::Place;
+use netvale_vfio_user::client::VfioUserClient;
+use netvale_vfio_user::dma::WindowPlace;
 use netvale_vfio_user::irqs::MSI;
 
 use super::queues::{DriverEgress, DriverIngress, CardRings};
@@ -22,7 +22,7 @@ const BAR: u32 = 0;
 
 /// Registers over a socket, as a hypervisor accesses them: writes are posted.
 pub struct RemoteRegisters {
-    client: Mutex<Client>,
+    client: Mutex<VfioUserClient>,
     writes: AtomicU64,
 }
 
@@ -31,7 +31,7 @@ impl RemoteRegisters {
     ///
     /// # Errors
     /// The error of `f`.
-    pub fn with<T>(&self, f: impl FnOnce(&mut Client) -> io::Result<T>) -> io::Result<T> {
+    pub fn with<T>(&self, f: impl FnOnce(&mut VfioUserClient) -> io::Result<T>) -> io::Result<T> {
         f(&mut self.client.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -81,7 +81,7 @@ impl SimulatedGuest {
     /// The socket's error if connecting fails; `Other` if the card does not start.
     pub fn new(path: &Path, options: CardDriverOptions) -> io::Result<SimulatedGuest> {
         let ram = Arc::new(CardRam::new(options.slots)?);
-        let remote = RemoteRegisters { client: Mutex::new(Client::connect(path)?), writes: AtomicU64::new(0) };
+        let remote = RemoteRegisters { client: Mutex::new(VfioUserClient::connect(path)?), writes: AtomicU64::new(0) };
         let bell = Doorbell::new()?;
         remote.with(|client| give(client, &ram))?;
         remote.with(|client| client.interrupt(MSI, bell.as_fd()))?;
@@ -111,7 +111,7 @@ impl SimulatedGuest {
 ///
 /// # Errors
 /// The socket's error if the card has left or refuses the memory.
-pub fn give(client: &mut Client, ram: &CardRam) -> io::Result<()> {
+pub fn give(client: &mut VfioUserClient, ram: &CardRam) -> io::Result<()> {
     let fd: BorrowedFd<'_> = ram.as_fd();
-    client.map(Place { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, fd)
+    client.map(WindowPlace { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, fd)
 }

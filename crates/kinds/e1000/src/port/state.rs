@@ -8,7 +8,7 @@ use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_port::listener::Listener;
 use netvale_port::service::{AskedToPause, Kept, Paused, Service, State};
-use netvale_vfio_user::session::Session;
+use netvale_vfio_user::session::DeviceSession;
 use netvale_vfio_user::state::ClientState;
 use serde::{Deserialize, Serialize};
 
@@ -117,7 +117,7 @@ fn restore_card(
     let Some(ClientState { connection, session, device: chosen }) = guest else { return Ok((shared, None)) };
     let fault = Fault::new()?;
     let device = E1000Device::new(Arc::clone(&shared), options.card.subsystem);
-    let mut session = Session::restore(device, E1000Device::vectors(), &fault, session)?;
+    let mut session = DeviceSession::restore(device, E1000Device::vectors(), &fault, session)?;
     let (device, host) = session.device();
     if !device.go_on(host, chosen, has_block).map_err(BadState::new)? {
         return Err(BadState::new("the status block is outside of the guest's memory"));

@@ -18,7 +18,7 @@ use netvale_e1000::regs::{CSBAL, TDT};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::{Batch, Egress, Ingress, Scratch};
-use netvale_vfio_user::dma::{Dma, Place};
+use netvale_vfio_user::dma::{Dma, WindowPlace};
 
 /// Register accesses as a hypervisor carries them.
 struct Direct {
@@ -58,7 +58,7 @@ impl Pair {
         let mut dma = Dma::default();
         let call = Doorbell::new().unwrap();
         let fd = ram.as_fd().try_clone_to_owned().unwrap();
-        dma.map(Place { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, Some(&fd)).unwrap();
+        dma.map(WindowPlace { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, Some(&fd)).unwrap();
         let mut inside = shared.enter();
         let core = inside.as_mut().unwrap();
         drop(core.set_memory(CardMemory::of(&dma)));

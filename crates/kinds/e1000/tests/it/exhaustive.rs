@@ -4,7 +4,7 @@
 use netvale_e1000::memory::CardMemory;
 use netvale_e1000::ring::{DESCRIPTOR, RingRegister, CardRing};
 use netvale_mem::mapping::{Pages, sealed_memfd};
-use netvale_vfio_user::dma::{Dma, Place};
+use netvale_vfio_user::dma::{Dma, WindowPlace};
 
 const SIZE: u64 = 0x1000;
 /// Two windows that touch, and one at the highest possible address.
@@ -16,7 +16,7 @@ fn places() {
     let (fd, _map, _) = sealed_memfd("netvale-test", 3 * SIZE, Pages::Ordinary).unwrap();
     let mut dma = Dma::default();
     for (i, address) in AT.into_iter().enumerate() {
-        dma.map(Place { flags: 3, offset: SIZE * i as u64, address, size: SIZE }, Some(&fd)).unwrap();
+        dma.map(WindowPlace { flags: 3, offset: SIZE * i as u64, address, size: SIZE }, Some(&fd)).unwrap();
     }
     let memory = CardMemory::of(&dma);
     let around = |at: u64| [at.wrapping_sub(16), at.wrapping_sub(1), at, at.wrapping_add(1), at.wrapping_add(16)];

@@ -16,9 +16,9 @@ use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use netvale_port::{Batch, Egress, Scratch, Source};
-use netvale_vfio_user::dma::{Dma, Place};
+use netvale_vfio_user::dma::{Dma, WindowPlace};
 use netvale_vfio_user::irqs::Irqs;
-use netvale_vfio_user::{Device, Host};
+use netvale_vfio_user::{Device, DeviceHost};
 
 /// Bytes of the guest's memory, and its guest address.
 const SIZE: u64 = 1 << 20;
@@ -42,7 +42,7 @@ impl Card0 {
         let (fd, map, _) = sealed_memfd("guest", SIZE, Pages::Ordinary).unwrap();
         let map = Arc::new(map);
         let mut dma = Dma::default();
-        dma.map(Place { flags: 3, offset: 0, address: BASE, size: SIZE }, Some(&fd)).unwrap();
+        dma.map(WindowPlace { flags: 3, offset: 0, address: BASE, size: SIZE }, Some(&fd)).unwrap();
         let card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
         let shared = SharedCore::new(E1000::new(card)).unwrap();
         let this = Card0 { shared, words: Words::new(&map, 0, SIZE as usize / 4).unwrap(), _map: map };
@@ -447,7 +447,7 @@ fn loopback() {
 fn a_worker_that_stays() {
     let card = Card0::new();
     let fault = Fault::new().unwrap();
-    let host = Host { dma: Dma::new(&fault), irqs: Irqs::new(E1000Device::vectors(), &fault) };
+    let host = DeviceHost { dma: Dma::new(&fault), irqs: Irqs::new(E1000Device::vectors(), &fault) };
     let read = |device: &mut E1000Device| {
         let mut status = [0; 4];
         device.read(0, STATUS.into(), &mut status, &host);
@@ -469,7 +469,7 @@ fn memory_outlives_the_visit() {
     let card = Card0::new();
     let (fd, ..) = sealed_memfd("guest", SIZE, Pages::Ordinary).unwrap();
     let mut dma = Dma::default();
-    dma.map(Place { flags: 3, offset: 0, address: BASE, size: SIZE }, Some(&fd)).unwrap();
+    dma.map(WindowPlace { flags: 3, offset: 0, address: BASE, size: SIZE }, Some(&fd)).unwrap();
     let mapped = Arc::downgrade(dma.find(BASE, 1).unwrap().0);
     let given = CardMemory::of(&dma);
     drop(dma);

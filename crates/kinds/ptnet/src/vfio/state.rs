@@ -6,7 +6,7 @@ use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_port::listener::{Listener, Site};
 use netvale_port::service::{AskedToPause, Kept, Paused, Service, State};
-use netvale_vfio_user::session::Session;
+use netvale_vfio_user::session::DeviceSession;
 use netvale_vfio_user::state::ClientState;
 use serde::{Deserialize, Serialize};
 
@@ -122,7 +122,7 @@ fn restore_ptnet(
     let registers = client.device.ok_or_else(|| BadState::new("its registers are missing"))?;
     let fault = Fault::new()?;
     let device = PtnetDevice::continued(config, machine, backend, &fault).map_err(BadState::new)?;
-    let mut session = Session::restore(device, PtnetDevice::vectors(config), &fault, client.session)?;
+    let mut session = DeviceSession::restore(device, PtnetDevice::vectors(config), &fault, client.session)?;
     let (device, host) = session.device();
     device.go_on(host, &registers).map_err(|e| BadState::new(e).of("its rings"))?;
     Ok(PtnetClient::Continued(client.connection.take()?, Box::new(session), fault))
@@ -136,6 +136,6 @@ fn restore_memory(
 ) -> Result<PtnetClient<MemoryDevice>, BadState> {
     let device = MemoryDevice::new(config, machine).map_err(BadState::new)?;
     let fault = Fault::new()?;
-    let session = Session::restore(device, MemoryDevice::VECTORS, &fault, client.session)?;
+    let session = DeviceSession::restore(device, MemoryDevice::VECTORS, &fault, client.session)?;
     Ok(PtnetClient::Continued(client.connection.take()?, Box::new(session), fault))
 }
