@@ -12,7 +12,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::words::Words;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{BATCH, Egress, Scratch, Source};
-use netvale_vhost::inflight::{Inflight, Record, Shape};
+use netvale_vhost::inflight::{Inflight, QueueRecord, InflightShape};
 use netvale_vhost::log::DirtyLog;
 use netvale_virtio::device::live::{self, Live, WriteLog};
 use netvale_virtio::features::{self, Framing};
@@ -51,7 +51,7 @@ fn rig() -> Option<Rig> {
         memory,
         fault: Fault::new().ok()?,
         log: Arc::new(DirtyLog::new(file()?, 0, 1).ok()?),
-        inflight: Arc::new(Inflight::new(file()?, Shape { len: SIZE, offset: 0, queues: 2, size: QUEUE }).ok()?),
+        inflight: Arc::new(Inflight::new(file()?, InflightShape { len: SIZE, offset: 0, queues: 2, size: QUEUE }).ok()?),
         scratch: Scratch::new(),
     })
 }
@@ -90,7 +90,7 @@ fuzz_target!(|data: &[u8]| {
         let seat = |i: usize| {
             let mut queue = Queue::new(&rig.memory, QUEUE, at, u32::from(*base), layout)?;
             let inflight = match on(64) {
-                true => Some(Box::new(Record::open(&rig.inflight, i, &mut queue)?.0) as Box<dyn live::Record>),
+                true => Some(Box::new(QueueRecord::open(&rig.inflight, i, &mut queue)?.0) as Box<dyn live::Record>),
                 false => None,
             };
             let seat = Arc::<Seat<Live>>::default();

@@ -47,12 +47,12 @@ pub struct Inflight {
     map: Mapping,
     base: NonNull<u8>,
     file: Arc<OwnedFd>,
-    shape: Shape,
+    shape: InflightShape,
 }
 
 /// Location and layout of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shape {
+pub struct InflightShape {
     /// Bytes.
     pub len: u64,
     /// Offset in the file.
@@ -73,8 +73,8 @@ impl Inflight {
     ///
     /// # Errors
     /// [`MemoryError`].
-    pub fn new(file: OwnedFd, shape: Shape) -> Result<Inflight, MemoryError> {
-        let Shape { len, offset, .. } = shape;
+    pub fn new(file: OwnedFd, shape: InflightShape) -> Result<Inflight, MemoryError> {
+        let InflightShape { len, offset, .. } = shape;
         if offset.checked_add(len).is_none() {
             return Err(MemoryError::Wraps { guest: offset, size: len });
         }
@@ -84,24 +84,24 @@ impl Inflight {
     }
 
     /// Its shape and its file.
-    pub fn file(&self) -> (Shape, &Arc<OwnedFd>) {
+    pub fn file(&self) -> (InflightShape, &Arc<OwnedFd>) {
         (self.shape, &self.file)
     }
 }
 
 /// One queue's record.
-pub struct Record {
+pub struct QueueRecord {
     region: Arc<Inflight>,
     from: usize,
     /// Packed: the position that the driver has been shown.
     old: RingIndex,
 }
 
-impl Record {
+impl QueueRecord {
     /// The record of queue `i`. If we or a predecessor left the queue without notice, it resumes where it stopped, and
     /// the flag is true. `None` if the region has no room for it or does not fit it.
-    pub fn open(region: &Arc<Inflight>, i: usize, queue: &mut Queue) -> Option<(Record, bool)> {
-        let mut record = Record::part(region, i, queue)?;
+    pub fn open(region: &Arc<Inflight>, i: usize, queue: &mut Queue) -> Option<(QueueRecord, bool)> {
+        let mut record = QueueRecord::part(region, i, queue)?;
         let is_kept = record.is_kept(queue)?;
         if is_kept {
             record.resume(queue)?;
@@ -112,23 +112,23 @@ impl Record {
     }
 
     /// The record of queue `i`, whose position is known. `None` inside: nothing is recorded.
-    pub fn continued(region: &Arc<Inflight>, i: usize, queue: &Queue) -> Option<Option<Record>> {
-        let mut record = Record::part(region, i, queue)?;
+    pub fn continued(region: &Arc<Inflight>, i: usize, queue: &Queue) -> Option<Option<QueueRecord>> {
+        let mut record = QueueRecord::part(region, i, queue)?;
         if let Queue::Packed(q) = queue {
             record.old = q.done();
         }
         Some(record.is_kept(queue)?.then_some(record))
     }
 
-    fn part(region: &Arc<Inflight>, i: usize, queue: &Queue) -> Option<Record> {
+    fn part(region: &Arc<Inflight>, i: usize, queue: &Queue) -> Option<QueueRecord> {
         let packed = matches!(queue, Queue::Packed(_));
-        let Shape { len, queues, size, .. } = region.shape;
+        let InflightShape { len, queues, size, .. } = region.shape;
         let fits = bytes(queues, size, packed) <= len && (region.base.as_ptr() as u64).is_multiple_of(8);
         if !fits || i >= usize::from(queues) || queue.size() > size {
             return None;
         }
         let from = i * queue_bytes(size, packed) as usize;
-        Some(Record { region: Arc::clone(region), from, old: RingIndex { at: 0, wrap: true } })
+        Some(QueueRecord { region: Arc::clone(region), from, old: RingIndex { at: 0, wrap: true } })
     }
 
     /// Whether anything is recorded; `None` if the record does not fit the queue.
@@ -192,7 +192,7 @@ impl Record {
     }
 }
 
-impl live::Record for Record {
+impl live::Record for QueueRecord {
     fn showing(&mut self, queue: &Queue) {
         if let Queue::Packed(q) = queue
             && q.holds()

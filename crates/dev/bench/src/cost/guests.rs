@@ -13,7 +13,7 @@ use netvale_e1000::paravirt::SUBSYSTEM;
 use netvale_e1000::port::{E1000Options, E1000Port};
 use netvale_port::{BATCH, Batch, Egress, Ingress};
 use netvale_vhost::frontend::BackEnd;
-use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_vhost::port::{VhostMode, VhostOptions, VhostPort};
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
 
@@ -57,7 +57,7 @@ fn only(queues: Queues) -> Result<End> {
 pub fn vhost(batch: u32, packed: bool, inward: bool) -> Result<Track> {
     let dir = crate::sys::scratch("cost")?;
     let path = dir.path().join("vhost");
-    let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+    let options = VhostOptions { site: path.clone().into(), mode: VhostMode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
     let (device, queues) = VhostPort::new(&options).map_err(|e| failed(&e))?;
     let mut device_end = only(queues)?;
     let options = DriverOptions { size: 1024, offloads: false, packed, ..DriverOptions::default() };

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 
 use common::{End, take, until};
 use netvale_vhost::features::{LOG_ALL, PROTOCOL_FEATURES};
-use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_vhost::port::{VhostMode, VhostOptions, VhostPort};
 use netvale_virtio::driver::ram::Ram;
 use netvale_virtio::driver::{DriverFeatures, DriverQueue, addresses};
 use netvale_virtio::features::{MQ, VERSION_1};
@@ -146,7 +146,7 @@ fn a_log_by_the_other_front_end() {
 fn number_of_queues() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 3, mac: [2; 6], mtu: 1500 };
+    let options = VhostOptions { site: path.clone().into(), mode: VhostMode::Server, pairs: 3, mac: [2; 6], mtu: 1500 };
     let (_device, queues) = VhostPort::new(&options).unwrap();
     let _end = End::first(queues);
     assert_eq!(negotiated(&path, 6).get_queue_num().unwrap(), 3);

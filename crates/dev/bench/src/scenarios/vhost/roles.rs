@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_port::Egress;
 use netvale_vhost::frontend::BackEnd;
-use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_vhost::port::{VhostMode, VhostOptions, VhostPort};
 use netvale_virtio::driver::port::VirtioPort;
 
 use super::paths::DriverPath;
@@ -58,7 +58,7 @@ pub struct Queues {
 pub fn device(context: &Context) -> Result<()> {
     play(context, |path, _| {
         let site = path.into();
-        let mode = Mode::Server;
+        let mode = VhostMode::Server;
         let mac = [2; 6];
         VhostPort::new(&VhostOptions { site, mode, pairs: 1, mac, mtu: 1500 }).map_err(|e| failed(&e))
     })
