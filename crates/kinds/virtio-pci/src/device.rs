@@ -112,26 +112,26 @@ impl NoDevice {
 }
 
 /// A function's address on the bus.
-pub struct OnBus(String);
+pub struct BusAddress(String);
 
-impl OnBus {
+impl BusAddress {
     /// Finds the device, which must exist: this reports an error immediately.
     ///
     /// # Errors
     /// [`NoDevice`] if the device does not exist or cannot be used.
-    pub fn at(address: &str) -> Result<OnBus, NoDevice> {
+    pub fn at(address: &str) -> Result<BusAddress, NoDevice> {
         PciDevice::open(address)?;
-        Ok(OnBus(address.to_owned()))
+        Ok(BusAddress(address.to_owned()))
     }
 }
 
-impl fmt::Display for OnBus {
+impl fmt::Display for BusAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl Transport for OnBus {
+impl Transport for BusAddress {
     type Connection = ();
     type Error = NoDevice;
 
@@ -171,14 +171,14 @@ pub struct PciDevice {
 }
 
 /// The control thread's state while the device runs.
-pub struct Registers {
+pub struct DeviceRegisters {
     common: MappedBar,
     own: Option<MappedBar>,
     /// Kept open while the queues are used.
     _function: PciFunction,
 }
 
-impl Registers {
+impl DeviceRegisters {
     /// Whether the device requests a reset.
     pub fn needs_reset(&self) -> bool {
         self.common.read8(at::STATUS) & status::NEEDS_RESET != 0
@@ -224,7 +224,7 @@ impl PciDevice {
         changed: &Doorbell,
         wanted: &Doorbell,
         fault: &Fault,
-    ) -> Result<(Running, Registers), NoDevice> {
+    ) -> Result<(Running, DeviceRegisters), NoDevice> {
         self.reset()?;
         self.say(status::ACKNOWLEDGE | status::DRIVER);
         let features = self.negotiate(options)?;
@@ -253,7 +253,7 @@ impl PciDevice {
         }
         let own = self.own.filter(|_| features & STATUS != 0);
         let running = Running { features, pairs: pair_up(started), ram };
-        Ok((running, Registers { common: self.common, own, _function: self.function }))
+        Ok((running, DeviceRegisters { common: self.common, own, _function: self.function }))
     }
 
     fn say(&self, bits: u8) {
