@@ -10,7 +10,7 @@ use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{Batch, Egress, Ingress, Scratch};
 use netvale_vhost::proto::device::{VhostDevice, NetConfig};
 use netvale_vhost::proto::message::VhostMessage;
-use netvale_virtio::device::live::Live;
+use netvale_virtio::device::live::LiveQueue;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
 struct Shared {
@@ -53,7 +53,7 @@ fuzz_target!(|data: &[u8]| {
     SHARED.with_borrow_mut(|shared| {
         let Some(shared) = shared else { return };
         let Ok(tx) = Seat::woken() else { return };
-        let rx = Arc::<Seat<Live>>::default();
+        let rx = Arc::<Seat<LiveQueue>>::default();
         let tx = Arc::new(tx);
         let seats = vec![Arc::clone(&rx), Arc::clone(&tx)];
         let config = NetConfig { mac: [2; 6], pairs: 1, mtu: 1500.into() };

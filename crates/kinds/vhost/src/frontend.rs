@@ -11,9 +11,9 @@ use netvale_port::folder::Place;
 use netvale_port::listener::try_connect;
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::path::Path;
-use netvale_virtio::driver::port::{LendError, Session, Transport};
-use netvale_virtio::driver::ram::{QueueRam, Ram};
-use netvale_virtio::driver::started::{Kick, Running, Started, pair_up};
+use netvale_virtio::driver::port::{LendError, PortSession, Transport};
+use netvale_virtio::driver::ram::{QueueRam, DriverRam};
+use netvale_virtio::driver::started::{Kick, RunningDevice, RunningQueue, pair_up};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue, addresses};
 use netvale_virtio::features::{IN_ORDER, VERSION_1};
 use netvale_virtio::queue::QueueFeatures;
@@ -82,7 +82,7 @@ impl Transport for BackEnd {
         is_socket.then_some(by)
     }
 
-    fn serve(&mut self, connection: OwnedFd, session: &Session<'_>) -> Result<(), NoBackEnd> {
+    fn serve(&mut self, connection: OwnedFd, session: &PortSession<'_>) -> Result<(), NoBackEnd> {
         let socket = connection.as_fd();
         // The back end need not send anything: it hung up, or it violated the protocol.
         let news = |_| Err(NoBackEnd::Closed);
@@ -148,9 +148,9 @@ impl<'a> Frontend<'a> {
     ///
     /// # Errors
     /// [`NoBackEnd`] if the back end refuses or violates the protocol.
-    pub fn start(&mut self, options: DriverOptions, calls: &[Doorbell]) -> Result<Running, NoBackEnd> {
+    pub fn start(&mut self, options: DriverOptions, calls: &[Doorbell]) -> Result<RunningDevice, NoBackEnd> {
         let (features, pairs) = self.negotiate(options)?;
-        let (ram, queues) = Ram::new(&vec![options.size; 2 * usize::from(pairs)]).map_err(NoBackEnd::System)?;
+        let (ram, queues) = DriverRam::new(&vec![options.size; 2 * usize::from(pairs)]).map_err(NoBackEnd::System)?;
         ram.mapping().blame(self.fault);
         let mut payload = vec![1, 0, 0, 0, 0, 0, 0, 0];
         put_region(&mut payload, &ram.spec());
@@ -164,7 +164,7 @@ impl<'a> Frontend<'a> {
         for i in 0..started.len() as u64 {
             self.tell_number(request::SET_VRING_ENABLE, i | 1 << 32)?;
         }
-        Ok(Running { features, pairs: pair_up(started), ram })
+        Ok(RunningDevice { features, pairs: pair_up(started), ram })
     }
 
     fn negotiate(&mut self, options: DriverOptions) -> Result<(u64, u16), NoBackEnd> {
@@ -193,7 +193,7 @@ impl<'a> Frontend<'a> {
         call: &Doorbell,
         features: u64,
         options: DriverOptions,
-    ) -> Result<Started, NoBackEnd> {
+    ) -> Result<RunningQueue, NoBackEnd> {
         let index = u64::from(i);
         let layout = QueueFeatures::of(features);
         let in_order = features & IN_ORDER != 0;
@@ -209,7 +209,7 @@ impl<'a> Frontend<'a> {
         self.tell(VhostMessage::new(request::SET_VRING_ADDR, words.iter().flat_map(|w| w.to_le_bytes()).collect()))?;
         self.tell_fd(request::SET_VRING_CALL, index, call.as_fd())?;
         self.tell_fd(request::SET_VRING_KICK, index, kick.as_fd())?;
-        Ok(Started::new(queue, ram, Kick::Bell(Arc::new(kick)), features, self.fault))
+        Ok(RunningQueue::new(queue, ram, Kick::Bell(Arc::new(kick)), features, self.fault))
     }
 
     fn tell_fd(&self, request: u32, index: u64, fd: BorrowedFd<'_>) -> Result<(), NoBackEnd> {

@@ -12,8 +12,8 @@ use netvale_port::listener::{Listener, OpenError, Site, connect};
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::service::{self, Kept, Paused, Peer, Protocol, Service};
 use netvale_port::{Egress, Ingress};
-use netvale_virtio::device::live::Live;
-use netvale_virtio::{MAX_PAIRS, Queues};
+use netvale_virtio::device::live::LiveQueue;
+use netvale_virtio::{MAX_PAIRS, VirtioQueues};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -104,7 +104,7 @@ impl VhostPort {
     ///
     /// # Errors
     /// [`VhostError`] if the options are invalid or the socket cannot be opened.
-    pub fn new(options: &VhostOptions) -> Result<(VhostPort, Queues), VhostError> {
+    pub fn new(options: &VhostOptions) -> Result<(VhostPort, VirtioQueues), VhostError> {
         let (seats, queues) = seats(options)?;
         let (listener, file) = match options.mode {
             VhostMode::Server => Listener::listen(&options.site).map(|(l, file)| (Some(Arc::new(l)), Some(file)))?,
@@ -122,7 +122,7 @@ impl VhostPort {
     ///
     /// # Errors
     /// [`BadState`] if that was a different port, or its state is inconsistent.
-    pub fn restore(options: &VhostOptions, state: VhostState) -> Result<(VhostPort, Queues, Paused), BadState> {
+    pub fn restore(options: &VhostOptions, state: VhostState) -> Result<(VhostPort, VirtioQueues, Paused), BadState> {
         let (seats, queues) = seats(options)?;
         if (options.mode == VhostMode::Server) != state.listener.is_some() || state.kicks.len() != seats.len() {
             return Err(BadState::new("a port that connects in another way, or has other queues"));
@@ -191,10 +191,10 @@ impl VhostPort {
 const THREAD: &str = "netvale-vhost";
 
 /// Two for each queue pair: for frames to the driver, and for frames from it.
-pub(crate) type VhostSeats = Vec<Arc<Seat<Live>>>;
+pub(crate) type VhostSeats = Vec<Arc<Seat<LiveQueue>>>;
 
 /// Creates the seats and queues of a port.
-fn seats(options: &VhostOptions) -> Result<(VhostSeats, Queues), VhostError> {
+fn seats(options: &VhostOptions) -> Result<(VhostSeats, VirtioQueues), VhostError> {
     if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
         return Err(VhostError::Pairs(options.pairs));
     }
@@ -202,7 +202,7 @@ fn seats(options: &VhostOptions) -> Result<(VhostSeats, Queues), VhostError> {
     let mut egress = Vec::<Arc<dyn Egress>>::new();
     let mut ingress = Vec::<Box<dyn Ingress>>::new();
     for _ in 0..options.pairs {
-        let rx = Arc::<Seat<Live>>::default();
+        let rx = Arc::<Seat<LiveQueue>>::default();
         let tx = Arc::new(Seat::woken().map_err(OpenError::step(options.site.path(), "make a descriptor to wait on"))?);
         egress.push(Arc::new(SeatEgress(Arc::clone(&rx))));
         ingress.push(Box::new(SeatIngress::new(Arc::clone(&tx))));
@@ -223,7 +223,7 @@ struct VhostServer {
 }
 
 impl VhostServer {
-    fn new(options: &VhostOptions, seats: &[Arc<Seat<Live>>], listener: Option<Arc<Listener>>) -> VhostServer {
+    fn new(options: &VhostOptions, seats: &[Arc<Seat<LiveQueue>>], listener: Option<Arc<Listener>>) -> VhostServer {
         let config = NetConfig { mac: options.mac, pairs: options.pairs, mtu: options.mtu.into() };
         VhostServer { seats: seats.to_vec(), config, site: options.site.clone(), listener, restored: None }
     }

@@ -10,9 +10,9 @@ use netvale_mem::notify::Doorbell;
 use netvale_pci::{MappedBar, PciFunction, PciError};
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::path::Path;
-use netvale_virtio::driver::port::{LendError, Session, Transport};
-use netvale_virtio::driver::ram::{QueueRam, Ram};
-use netvale_virtio::driver::started::{Kick, Running, Started, pair_up};
+use netvale_virtio::driver::port::{LendError, PortSession, Transport};
+use netvale_virtio::driver::ram::{QueueRam, DriverRam};
+use netvale_virtio::driver::started::{Kick, RunningDevice, RunningQueue, pair_up};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue};
 use netvale_virtio::features::{ACCESS_PLATFORM, CTRL_VQ, IN_ORDER, MQ, ORDER_PLATFORM, STATUS, VERSION_1};
 use netvale_virtio::queue::QueueFeatures;
@@ -139,7 +139,7 @@ impl Transport for BusAddress {
         Ok(())
     }
 
-    fn serve(&mut self, (): (), session: &Session<'_>) -> Result<(), NoDevice> {
+    fn serve(&mut self, (): (), session: &PortSession<'_>) -> Result<(), NoDevice> {
         let bell = || Doorbell::new().map_err(NoDevice::System);
         let changed = bell()?;
         let wanted = bell()?;
@@ -212,7 +212,7 @@ impl PciDevice {
         Ok(PciDevice { function, common, notify: Arc::new(notify), multiplier: multiplier as usize, own })
     }
 
-    /// Negotiates, and starts all queues. `calls` are as for [`Session::calls`]; `changed` is rung when the device's
+    /// Negotiates, and starts all queues. `calls` are as for [`PortSession::calls`]; `changed` is rung when the device's
     /// state changes, `wanted` when the kernel demands it back. Workers report the device's violations to `fault`.
     ///
     /// # Errors
@@ -224,7 +224,7 @@ impl PciDevice {
         changed: &Doorbell,
         wanted: &Doorbell,
         fault: &Fault,
-    ) -> Result<(Running, DeviceRegisters), NoDevice> {
+    ) -> Result<(RunningDevice, DeviceRegisters), NoDevice> {
         self.reset()?;
         self.say(status::ACKNOWLEDGE | status::DRIVER);
         let features = self.negotiate(options)?;
@@ -235,7 +235,7 @@ impl PciDevice {
         if features & MQ != 0 {
             sizes.push(CONTROL_SIZE);
         }
-        let (ram, queues) = Ram::new(&sizes).map_err(NoDevice::System)?;
+        let (ram, queues) = DriverRam::new(&sizes).map_err(NoDevice::System)?;
         ram.mapping().blame(fault);
         self.function.give(ram.mapping(), ram.spec().guest)?;
         let mut started = Vec::new();
@@ -252,7 +252,7 @@ impl PciDevice {
             set_pairs(&mut control, pairs)?;
         }
         let own = self.own.filter(|_| features & STATUS != 0);
-        let running = Running { features, pairs: pair_up(started), ram };
+        let running = RunningDevice { features, pairs: pair_up(started), ram };
         Ok((running, DeviceRegisters { common: self.common, own, _function: self.function }))
     }
 
@@ -339,7 +339,7 @@ impl PciDevice {
         features: u64,
         options: DriverOptions,
         fault: &Fault,
-    ) -> Result<Started, NoDevice> {
+    ) -> Result<RunningQueue, NoDevice> {
         let c = &self.common;
         c.write16(at::QUEUE_SELECT, place);
         if c.read16(at::QUEUE_SIZE) < ram.size() {
@@ -361,7 +361,7 @@ impl PciDevice {
         c.write16(at::QUEUE_ENABLE, 1);
         let notify = Arc::clone(&self.notify);
         let kick = Kick::Register(Box::new(move || notify.write16(register, place)));
-        Ok(Started::new(queue, ram, kick, features, fault))
+        Ok(RunningQueue::new(queue, ram, kick, features, fault))
     }
 }
 
@@ -381,7 +381,7 @@ fn structure(function: &PciFunction, kind: u8) -> Result<Option<(MappedBar, u32)
 
 /// Sends the command for the number of pairs in use (`VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`, §5.1.6.5.6): class and command,
 /// the number, and a byte for the answer, 0 for success.
-fn set_pairs(control: &mut Started, pairs: u16) -> Result<(), NoDevice> {
+fn set_pairs(control: &mut RunningQueue, pairs: u16) -> Result<(), NoDevice> {
     let first = control.queue.take(3).ok_or(NoDevice::MissingFeature("room for a command"))?;
     let second = control.queue.link(first).unwrap_or(first);
     let third = control.queue.link(second).unwrap_or(second);

@@ -9,10 +9,10 @@ use netvale_mem::lent::{Control, InUse};
 use netvale_mem::notify::Doorbell;
 use netvale_port::batch::BATCH;
 use netvale_port::seat::Seat;
-use netvale_virtio::device::live::{self, Live};
+use netvale_virtio::device::live::{self, LiveQueue};
 use netvale_virtio::features::{Framing, MQ};
 use netvale_virtio::memory::{GuestMemory, MAX_REGIONS, MemoryError, RegionSpec};
-use netvale_virtio::queue::{Addresses, MAX_SIZE, Pieces, Queue, QueueFeatures};
+use netvale_virtio::queue::{QueueAddresses, MAX_SIZE, Pieces, DeviceQueue, QueueFeatures};
 
 use super::message::{VhostMessage, FrontEndViolation, protocol, put_region, request};
 use crate::features::{OFFERED, PROTOCOL_FEATURES};
@@ -85,7 +85,7 @@ impl NetConfig {
 #[derive(Default)]
 pub(super) struct Vring {
     pub(super) size: u16,
-    pub(super) addresses: Option<Addresses>,
+    pub(super) addresses: Option<QueueAddresses>,
     pub(super) base: u32,
     pub(super) kick: Option<Arc<Doorbell>>,
     pub(super) call: Option<Arc<Doorbell>>,
@@ -112,7 +112,7 @@ pub(super) enum QueueStart {
 pub struct VhostDevice {
     config: NetConfig,
     fault: Fault,
-    pub(super) seats: Vec<Arc<Seat<Live>>>,
+    pub(super) seats: Vec<Arc<Seat<LiveQueue>>>,
     pub(super) vrings: Vec<Vring>,
     pub(super) memory: Arc<GuestMemory>,
     pub(super) features: u64,
@@ -129,7 +129,7 @@ pub struct VhostDevice {
 impl VhostDevice {
     /// Creates a device with two seats per queue pair: one for frames to the driver, one for frames from it. Workers
     /// report its driver's violations to `fault`.
-    pub fn new(config: NetConfig, seats: Vec<Arc<Seat<Live>>>, fault: Fault) -> VhostDevice {
+    pub fn new(config: NetConfig, seats: Vec<Arc<Seat<LiveQueue>>>, fault: Fault) -> VhostDevice {
         let vrings = seats.iter().map(|_| Vring::default()).collect();
         VhostDevice {
             config,
@@ -373,7 +373,7 @@ impl VhostDevice {
         // Index, flags, descriptors, used, available, log.
         let [head, desc, used, avail, _log] = m.words(0)?;
         let i = head as u32;
-        let addresses = Addresses { desc, avail, used };
+        let addresses = QueueAddresses { desc, avail, used };
         let started = self.vring(i)?.started;
         if started && self.vrings[i as usize].addresses != Some(addresses) {
             return Err(FrontEndViolation::Time { request: m.request, queue: i });
@@ -414,11 +414,11 @@ impl VhostDevice {
         let v = &mut self.vrings[i];
         let seat = &self.seats[i];
         let addresses = v.addresses.ok_or_else(bad)?;
-        let mut queue = Queue::new(&self.memory, v.size, addresses, v.base, features).ok_or_else(bad)?;
+        let mut queue = DeviceQueue::new(&self.memory, v.size, addresses, v.base, features).ok_or_else(bad)?;
         let begin = std::mem::take(&mut v.begin);
         let inflight = record(self.inflight.as_ref(), i, &mut queue, begin)?;
         v.enabled |= enabled_at_once;
-        let mut live = Live {
+        let mut live = LiveQueue {
             queue,
             memory: Arc::clone(&self.memory),
             framing: Framing::of(self.features),
@@ -456,7 +456,7 @@ impl VhostDevice {
     }
 
     /// Gives access to a queue in its seat.
-    pub(super) fn queue(&self, i: usize) -> Result<Control<'_, Live>, FrontEndViolation> {
+    pub(super) fn queue(&self, i: usize) -> Result<Control<'_, LiveQueue>, FrontEndViolation> {
         self.seats[i].queue.control().map_err(in_use(i))
     }
 
@@ -500,9 +500,9 @@ impl Drop for VhostDevice {
 fn record(
     region: Option<&Arc<Inflight>>,
     i: usize,
-    queue: &mut Queue,
+    queue: &mut DeviceQueue,
     begin: QueueStart,
-) -> Result<Option<Box<dyn live::Record>>, FrontEndViolation> {
+) -> Result<Option<Box<dyn live::InflightRecord>>, FrontEndViolation> {
     let bad = || FrontEndViolation::Ring(i as u32);
     let (record, is_found) = match region {
         Some(region) if begin == QueueStart::Stopped => (QueueRecord::continued(region, i, queue).ok_or_else(bad)?, true),
@@ -512,11 +512,11 @@ fn record(
         None => (None, false),
     };
     match queue {
-        Queue::Split(q) if begin == QueueStart::Lost => q.resume(),
-        Queue::Packed(_) if begin == QueueStart::Lost && !is_found => return Err(FrontEndViolation::Position(i)),
+        DeviceQueue::Split(q) if begin == QueueStart::Lost => q.resume(),
+        DeviceQueue::Packed(_) if begin == QueueStart::Lost && !is_found => return Err(FrontEndViolation::Position(i)),
         _ => {}
     }
-    Ok(record.map(|record| Box::new(record) as Box<dyn live::Record>))
+    Ok(record.map(|record| Box::new(record) as Box<dyn live::InflightRecord>))
 }
 
 fn in_use(queue: usize) -> impl FnOnce(InUse) -> FrontEndViolation {

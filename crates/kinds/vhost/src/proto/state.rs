@@ -6,9 +6,9 @@ use std::sync::Arc;
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_port::seat::Seat;
-use netvale_virtio::device::live::Live;
+use netvale_virtio::device::live::LiveQueue;
 use netvale_virtio::memory::{GuestMemory, RegionSpec};
-use netvale_virtio::queue::Addresses;
+use netvale_virtio::queue::QueueAddresses;
 use serde::{Deserialize, Serialize};
 
 use super::device::{QueueStart, VhostDevice, NO_FD, NetConfig};
@@ -59,7 +59,7 @@ struct InflightState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingState {
     size: u16,
-    addresses: Option<Addresses>,
+    addresses: Option<QueueAddresses>,
     /// Whether the ring's own pages are logged.
     log: bool,
     enabled: bool,
@@ -112,7 +112,7 @@ impl VhostDevice {
     /// [`BadState`], with the part that a front end would be refused for.
     pub fn restore(
         config: NetConfig,
-        seats: Vec<Arc<Seat<Live>>>,
+        seats: Vec<Arc<Seat<LiveQueue>>>,
         fault: Fault,
         state: VhostDeviceState,
     ) -> Result<VhostDevice, BadState> {
@@ -147,7 +147,7 @@ impl VhostDevice {
         if ring.size != 0 {
             self.say(request::SET_VRING_NUM, &[index | u64::from(ring.size) << 32], None)?;
         }
-        if let Some(Addresses { desc, avail, used }) = ring.addresses {
+        if let Some(QueueAddresses { desc, avail, used }) = ring.addresses {
             self.say(request::SET_VRING_ADDR, &[index | u64::from(ring.log) << 32, desc, used, avail, 0], None)?;
         }
         let base = u64::from(ring.position.unwrap_or_default());

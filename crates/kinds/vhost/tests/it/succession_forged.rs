@@ -21,7 +21,7 @@ use serde_json::Value;
 /// The expected word in the error, and the change.
 type Forgery<'a> = (&'a str, &'a dyn Fn(&mut Value, &mut Vec<OwnedFd>));
 
-type Restored<T> = Result<(T, netvale_virtio::Queues, Paused), BadState>;
+type Restored<T> = Result<(T, netvale_virtio::VirtioQueues, Paused), BadState>;
 
 /// Objective: another process's state of a driver is checked, and an error names the wrong part.
 #[test]

@@ -10,13 +10,13 @@ use netvale_port::soft::{Form, PutResult, Room, header_bytes};
 use netvale_port::{DropReason, FrameRef, Scratch};
 
 use super::ram::{BUF, QueueRam};
-use super::started::Started;
+use super::started::RunningQueue;
 use super::{DeviceViolation, DriverQueue};
 
 /// Frames whose buffers are prefetched together.
 const GROUP: usize = 32;
 
-impl Started {
+impl RunningQueue {
     /// Takes back buffers that the device has sent.
     fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         let reclaimed = self.queue.reclaim();
@@ -85,7 +85,7 @@ impl Started {
 /// Sends frames of one piece that fit one buffer and have no offloads, while buffers are free. Returns their number and
 /// bytes. A separate function, to give its loop all registers.
 #[inline(never)]
-fn send_plain(s: &mut Started, batch: &Batch, picks: &[u16]) -> (usize, u64) {
+fn send_plain(s: &mut RunningQueue, batch: &Batch, picks: &[u16]) -> (usize, u64) {
     let hdr_len = s.framing.hdr_len;
     let mut done = 0;
     let mut bytes = 0;
@@ -167,7 +167,7 @@ fn put(
 }
 
 /// The transmit queue.
-impl ToPeer for Started {
+impl ToPeer for RunningQueue {
     fn deliver(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Option<usize> {
         if self.broken {
             return None;

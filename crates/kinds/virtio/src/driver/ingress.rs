@@ -13,17 +13,17 @@ use netvale_wire::unfilled::{Unfilled, unfilled};
 use netvale_wire::vnet::{F_DATA_VALID, F_NEEDS_CSUM, GSO_NONE};
 
 use super::ram::BUF;
-use super::started::Started;
-use super::{DeviceViolation, RUN, Used};
+use super::started::RunningQueue;
+use super::{DeviceViolation, RUN, UsedBuffer};
 use crate::device::ingress::read_header;
 
 /// Buffers posted together: the cache line of the index is fetched once for all.
 const REFILL: usize = 64;
 
-impl Started {
+impl RunningQueue {
     fn fill(&mut self, batch: &mut Batch) -> Result<(), DeviceViolation> {
         while batch.has_room_for_frags() && self.taken.len() < BATCH {
-            let mut run = [Used::default(); RUN];
+            let mut run = [UsedBuffer::default(); RUN];
             let most = RUN.min(BATCH - self.taken.len()).min(batch.room());
             let got = self.queue.used_run(&mut run[..most])?;
             for used in &run[..got] {
@@ -49,8 +49,8 @@ impl Started {
     #[inline]
     fn frame(
         &mut self,
-        first: Used,
-        rest: &mut impl Iterator<Item = Used>,
+        first: UsedBuffer,
+        rest: &mut impl Iterator<Item = UsedBuffer>,
         batch: &mut Batch,
     ) -> Result<(), DeviceViolation> {
         let hdr_len = self.framing.hdr_len;
@@ -95,7 +95,7 @@ impl Started {
         &mut self,
         begin: (*const u8, u32),
         count: u16,
-        rest: &mut impl Iterator<Item = Used>,
+        rest: &mut impl Iterator<Item = UsedBuffer>,
         batch: &mut Batch,
     ) -> Result<bool, DeviceViolation> {
         let mut pieces = [begin; MAX_FRAGS];
@@ -132,7 +132,7 @@ impl Started {
 
     /// Pushes a frame in one buffer, with an empty header.
     #[inline]
-    fn push_bare(&self, used: Used, batch: &mut Batch) -> Result<(), DeviceViolation> {
+    fn push_bare(&self, used: UsedBuffer, batch: &mut Batch) -> Result<(), DeviceViolation> {
         let hdr_len = self.framing.hdr_len;
         if used.len > BUF || (used.len as usize) < hdr_len {
             return Err(DeviceViolation::Length(used.len));
@@ -165,7 +165,7 @@ fn fill_checksum(batch: &mut Batch, begin: *const u8, len: u32) {
 }
 
 /// The receive queue.
-impl Ingress for Started {
+impl Ingress for RunningQueue {
     // SAFETY: frames lie in the driver's buffers, which live as long as this queue, and are not the device's until
     // `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {

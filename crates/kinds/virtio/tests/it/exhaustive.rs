@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use netvale_mem::Mapping;
 use netvale_virtio::memory::{GuestMemory, RegionSpec};
-use netvale_virtio::queue::{Addresses, DriverViolation, Pieces, Queue, QueueFeatures};
+use netvale_virtio::queue::{QueueAddresses, DriverViolation, Pieces, DeviceQueue, QueueFeatures};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 const SIZE: u64 = 0x1000;
@@ -97,7 +97,7 @@ fn check(g: &Guest, desc: (u64, u32, u16, u16), packed: bool) {
     let features = QueueFeatures { packed, ..QueueFeatures::default() };
     let base = if packed { 1 << 15 } else { 0 };
     let mut queue =
-        Queue::new(&g.memory, QUEUE, Addresses { desc: 0, avail: 0x80, used: 0xc0 }, base, features).unwrap();
+        DeviceQueue::new(&g.memory, QUEUE, QueueAddresses { desc: 0, avail: 0x80, used: 0xc0 }, base, features).unwrap();
     let mut pieces = Pieces::default();
     let found = queue.next(&g.memory, &mut pieces);
     let all = || pieces.readable().iter().chain(pieces.writable());

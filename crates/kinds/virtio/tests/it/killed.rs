@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use netvale_mem::Mapping;
 use netvale_mem::words::Words;
-use netvale_virtio::driver::ram::{BUF, QueueRam, Ram};
-use netvale_virtio::driver::{DriverFeatures, DriverQueue, Used, addresses, killed};
+use netvale_virtio::driver::ram::{BUF, QueueRam, DriverRam};
+use netvale_virtio::driver::{DriverFeatures, DriverQueue, UsedBuffer, addresses, killed};
 use netvale_virtio::memory::GuestMemory;
-use netvale_virtio::queue::{Addresses, Piece, Pieces, Queue, QueueFeatures};
+use netvale_virtio::queue::{QueueAddresses, Piece, Pieces, DeviceQueue, QueueFeatures};
 use proptest::prelude::*;
 
 const SIZE: u16 = 8;
@@ -18,11 +18,11 @@ const SIZE: u16 = 8;
 /// A queue, and its device.
 struct Rig {
     features: DriverFeatures,
-    ram: Ram,
+    ram: DriverRam,
     file: OwnedFd,
     memory: GuestMemory,
-    at: Addresses,
-    device: Queue,
+    at: QueueAddresses,
+    device: DeviceQueue,
     queue_ram: QueueRam,
     driver: DriverQueue,
 }
@@ -31,12 +31,12 @@ impl Rig {
     fn new(packed: bool, in_order: bool, event_idx: bool) -> Rig {
         let queue = QueueFeatures { packed, event_idx, ..QueueFeatures::default() };
         let features = DriverFeatures { queue, in_order, vector: false };
-        let (ram, mut queues) = Ram::new(&[SIZE]).unwrap();
+        let (ram, mut queues) = DriverRam::new(&[SIZE]).unwrap();
         let queue_ram = queues.remove(0);
         let at = addresses(&queue_ram);
         let memory = GuestMemory::new(vec![(ram.spec(), ram.file().unwrap())]).unwrap();
         let base = if packed { 0x8000_8000 } else { 0 };
-        let device = Queue::new(&memory, SIZE, at, base, queue).unwrap();
+        let device = DeviceQueue::new(&memory, SIZE, at, base, queue).unwrap();
         let file = ram.file().unwrap();
         let driver = DriverQueue::new(&queue_ram, features);
         Rig { features, ram, file, memory, at, device, queue_ram, driver }
@@ -49,7 +49,7 @@ impl Rig {
 
     /// Restores the driver in another process. Returns whether it could.
     fn goes_on(&mut self) -> bool {
-        let (_, mut queues) = Ram::restore(self.ram.file().unwrap(), &[SIZE]).unwrap();
+        let (_, mut queues) = DriverRam::restore(self.ram.file().unwrap(), &[SIZE]).unwrap();
         let next = killed::continued(&queues[0], self.features);
         self.queue_ram = queues.remove(0);
         next.map(|next| self.driver = next).is_some()
@@ -90,9 +90,9 @@ fn device_sends(rig: &mut Rig, count: usize, number: &mut u32) {
 
 /// The driver takes frames, and posts their buffers again if `posts`. Returns their numbers.
 fn driver_takes(rig: &mut Rig, (most, posts): (usize, bool), until: Until) -> Vec<u32> {
-    let mut run = [Used::default(); SIZE as usize];
+    let mut run = [UsedBuffer::default(); SIZE as usize];
     let got = rig.driver.used_run(&mut run[..most]).unwrap();
-    let number = |used: &Used| {
+    let number = |used: &UsedBuffer| {
         let mut bytes = [0; 4];
         let at = rig.queue_ram.guest(used.id) - rig.ram.spec().guest;
         assert_eq!(rustix::io::pread(&rig.file, &mut bytes, at), Ok(4));

@@ -72,7 +72,7 @@ pub fn driver(context: &Context) -> Result<()> {
 }
 
 /// Opens a port at each socket, and works with them.
-fn play<P>(context: &Context, open: impl Fn(PathBuf, &Case) -> Result<(P, netvale_virtio::Queues)>) -> Result<()> {
+fn play<P>(context: &Context, open: impl Fn(PathBuf, &Case) -> Result<(P, netvale_virtio::VirtioQueues)>) -> Result<()> {
     let task: Queues = context.arguments()?;
     let mut ports = Vec::new();
     let mut kept = Vec::new();
@@ -95,7 +95,7 @@ struct Port {
 }
 
 impl Port {
-    fn first((egress, mut ingress): netvale_virtio::Queues) -> Option<Port> {
+    fn first((egress, mut ingress): netvale_virtio::VirtioQueues) -> Option<Port> {
         Some(Port { egress: egress.into_iter().next()?, outlet: Outlet::new(ingress.pop()?) })
     }
 }

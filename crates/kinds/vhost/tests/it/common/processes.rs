@@ -166,7 +166,7 @@ impl Driver {
         patiently(|| self.port.save_parked().unwrap())
     }
 
-    pub fn restored(&self, state: DriverState) -> Result<(VirtioPort, netvale_virtio::Queues, Paused), BadState> {
+    pub fn restored(&self, state: DriverState) -> Result<(VirtioPort, netvale_virtio::VirtioQueues, Paused), BadState> {
         VirtioPort::restore(BackEnd(self.path.clone().into()), self.options, state)
     }
 
