@@ -36,7 +36,7 @@ pub use group::RateGroup;
 pub use misfit::Misfit;
 pub(crate) use misfit::Why;
 pub use netvale_portspec::kinds as kind;
-use netvale_portspec::kinds::{SpecKind, KindType};
+use netvale_portspec::kinds::{KindType, SpecKind};
 pub use rule::{BadRule, GivenRule, GivenRules, Rule};
 pub use shape::{Shape, Syntax, mode, numbers, owners_mode};
 pub use table::{OPTIONS, Policies, PortOptions};

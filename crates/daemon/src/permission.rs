@@ -10,7 +10,7 @@ use netvale_afxdp::iface::Interface;
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
 use netvale_control::options::MTU;
 use netvale_control::types::{Owner, Policies};
-use netvale_portspec::{AttachSpec, Base, AttachNeeds, PortName, PortSpec};
+use netvale_portspec::{AttachNeeds, AttachSpec, Base, PortName, PortSpec};
 use rustix::io::Errno;
 use serde_json::{Map, Value};
 

@@ -7,7 +7,7 @@ use netvale_fdio::state::BadState;
 use netvale_guest::passthrough::PassthroughError;
 use netvale_mem::RegionError;
 use netvale_switch::AttachError;
-use netvale_tap::{TapError, AdoptError};
+use netvale_tap::{AdoptError, TapError};
 use rustix::io::Errno;
 
 /// Why a request is refused.

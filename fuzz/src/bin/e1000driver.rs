@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use netvale_e1000::driver::queues::{DriverEgress, DriverIngress, CardRings};
+use netvale_e1000::driver::queues::{CardRings, DriverEgress, DriverIngress};
 use netvale_e1000::driver::ram::{BUF, CardRam};
 use netvale_e1000::driver::start::start;
 use netvale_e1000::driver::{CardDriverOptions, CardRegisters};

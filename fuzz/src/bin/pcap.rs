@@ -13,9 +13,10 @@ fuzz_target!(|data: &[u8]| {
     let frames = read(data);
     let held: usize = frames.iter().map(|(_, _, bytes)| bytes.len()).sum();
     assert!(held <= data.len());
-    for (format, latest) in
-        [(CaptureFormat::Pcap, Duration::new(u32::MAX.into(), 999_999_999)), (CaptureFormat::PcapNg, Duration::from_nanos(u64::MAX))]
-    {
+    for (format, latest) in [
+        (CaptureFormat::Pcap, Duration::new(u32::MAX.into(), 999_999_999)),
+        (CaptureFormat::PcapNg, Duration::from_nanos(u64::MAX)),
+    ] {
         for ((time, orig_len, bytes), again) in frames.iter().zip(read(&written(format, &frames))) {
             assert_eq!((again.1, &again.2), (*orig_len, bytes));
             assert!(again.0 == *time || *time > latest);

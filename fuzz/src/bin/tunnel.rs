@@ -17,7 +17,7 @@ use netvale_port::ring_out::RingEgress;
 use netvale_port::{Batch, Egress, Scratch, Source};
 use netvale_vxlan::endpoint::SendOptions;
 use netvale_vxlan::neighbors::TunnelNeighbor;
-use netvale_vxlan::tunnel::{TunnelChange, GivenAddress};
+use netvale_vxlan::tunnel::{GivenAddress, TunnelChange};
 use netvale_vxlan::{Endpoint, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions, header};
 use netvale_wire::{MacAddr, checksum::pseudo};
 

@@ -8,7 +8,7 @@ use netvale_fuzz::fuzz_target;
 use netvale_mem::fault::Fault;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{Batch, Egress, Ingress, Scratch};
-use netvale_vhost::proto::device::{VhostDevice, NetConfig};
+use netvale_vhost::proto::device::{NetConfig, VhostDevice};
 use netvale_vhost::proto::message::VhostMessage;
 use netvale_virtio::device::live::LiveQueue;
 use rustix::event::{EventfdFlags, epoll, eventfd};

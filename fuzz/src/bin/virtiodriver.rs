@@ -11,7 +11,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::words::Words;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{Batch, Egress, Scratch, Source};
-use netvale_virtio::driver::ram::{BUF, QueueRam, DriverRam};
+use netvale_virtio::driver::ram::{BUF, DriverRam, QueueRam};
 use netvale_virtio::driver::started::{Kick, RunningQueue};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue};
 use netvale_virtio::features;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use netvale_control::attach::BringRequest;
 use netvale_control::types::{AttachParams, PortOptions};
-use netvale_portspec::{AttachSpec, Base, AttachNeeds, SwitchName};
+use netvale_portspec::{AttachNeeds, AttachSpec, Base, SwitchName};
 use rustix::io::Errno;
 
 use crate::caller::Caller;

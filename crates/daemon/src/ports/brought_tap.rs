@@ -14,7 +14,7 @@ use netvale_mem::fault::Fault;
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::is_hidden;
 use netvale_tap::restore::name_of;
-use netvale_tap::{AdoptedInterface, TapLink, Tap, TapEgress, TapIngress, adopt};
+use netvale_tap::{AdoptedInterface, Tap, TapEgress, TapIngress, TapLink, adopt};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 

@@ -10,8 +10,8 @@ use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::PortKind;
 use netvale_fdio::state::{Fd, State};
 use netvale_pcapport::{
-    CAPTURE_MEMORY, CaptureOptions, CaptureStatus, CaptureLimit, ReplayPace, PcapEgress, PcapIngress, ReplayError, ReplayOptions,
-    ReplayStatus, WriteError,
+    CAPTURE_MEMORY, CaptureLimit, CaptureOptions, CaptureStatus, PcapEgress, PcapIngress, ReplayError, ReplayOptions,
+    ReplayPace, ReplayStatus, WriteError,
 };
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::AttachSpec;

@@ -11,7 +11,7 @@ use netvale_port::{Egress, Ingress};
 use netvale_portspec::AttachSpec;
 use netvale_tap::link::GONE;
 use netvale_tap::restore::name_of;
-use netvale_tap::{TapLink, Tap, TapEgress, TapIngress, TapOptions};
+use netvale_tap::{Tap, TapEgress, TapIngress, TapLink, TapOptions};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 

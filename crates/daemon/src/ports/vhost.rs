@@ -5,7 +5,7 @@ use netvale_control::types::{Mac, PortInfo, PortKind, VhostInfo};
 use netvale_fdio::state::{BadState, State};
 use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
-use netvale_vhost::port::{VhostMode, VhostError, VhostOptions, VhostPort};
+use netvale_vhost::port::{VhostError, VhostMode, VhostOptions, VhostPort};
 
 use super::handed::{domain_of_listener, domain_of_site};
 use super::kind::Asked;

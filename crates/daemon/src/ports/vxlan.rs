@@ -9,7 +9,7 @@ use netvale_fdio::state::{Fd, State};
 use netvale_portspec::AttachSpec;
 use netvale_portspec::kinds::VxlanSpec;
 use netvale_vxlan::endpoint::SendOptions;
-use netvale_vxlan::tunnel::{TunnelChange, GivenAddress};
+use netvale_vxlan::tunnel::{GivenAddress, TunnelChange};
 use netvale_vxlan::{EndpointError, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions};
 use rustix::io::Errno;
 

@@ -111,7 +111,8 @@ fn e1000() {
         let line = Daemon::start("workers = 2");
         let path = attach(&line, "e1000", json!({"mac": "02:00:00:00:00:09", "lossless": true}));
         let mut local = line.open("vale0:local").unwrap();
-        let mut guest = Card(SimulatedGuest::new(&path, CardDriverOptions { slots: 64, csb, combine }).unwrap(), VecDeque::new());
+        let mut guest =
+            Card(SimulatedGuest::new(&path, CardDriverOptions { slots: 64, csb, combine }).unwrap(), VecDeque::new());
         traffic(&line, &mut guest, &mut local);
         let shown = show(&line, "vale0:guest");
         assert!(shown["notes"].to_string().contains("link up"), "{shown}");

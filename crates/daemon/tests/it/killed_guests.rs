@@ -137,7 +137,8 @@ fn e1000() {
     let options = json!({"mac": "02:00:00:00:00:09", "lossless": true});
     lost("e1000", options, &mut |path, local, kill| {
         let (csb, combine) = ways.next().unwrap();
-        let mut guest = Card(SimulatedGuest::new(path, CardDriverOptions { slots: 64, csb, combine }).unwrap(), VecDeque::new());
+        let mut guest =
+            Card(SimulatedGuest::new(path, CardDriverOptions { slots: 64, csb, combine }).unwrap(), VecDeque::new());
         Again::default().burst(1, &mut guest, local, 0);
         Again::default().burst(2, local, &mut guest, 0);
         kill();

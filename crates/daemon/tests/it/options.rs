@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
 use common::Daemon;
-use netvale_control::options::kind::{self, SpecKind, KindType};
+use netvale_control::options::kind::{self, KindType, SpecKind};
 use netvale_control::options::{OPTIONS, Shape};
 use serde_json::{Value, json};
 

@@ -17,8 +17,8 @@ mod sending;
 mod tags;
 
 pub use continued::NicState;
-use sending::Senders;
 pub use sending::SendClaim;
+use sending::Senders;
 pub use tags::LostTags;
 use tags::{TagsLeft, VethEnd};
 
@@ -35,7 +35,8 @@ pub enum NicError {
     NoInterface(String),
     /// The program lacks a privilege.
     #[error(
-        "{name}: no permission to {what}: it takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, or a daemon that runs as root"
+        "{name}: no permission to {what}: it takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, or a daemon that runs as \
+         root"
     )]
     Permission {
         /// Name of the interface.
@@ -45,7 +46,8 @@ pub enum NicError {
     },
     /// The interface has another XDP program.
     #[error(
-        "{name} has an XDP program already, {program}: 'ip link set dev {name} xdp off' takes it away, or end what attached it"
+        "{name} has an XDP program already, {program}: 'ip link set dev {name} xdp off' takes it away, or end what \
+         attached it"
     )]
     Program {
         /// Name of the interface.
@@ -185,8 +187,8 @@ impl OpenNicQueue {
     /// [`NicError`] if the kernel refuses or frames do not fit.
     pub fn bind(&self) -> Result<BindResult, NicError> {
         let nic = &self.queue.nic;
-        let place = (nic.interface.name.as_str(), nic.interface.mtu);
-        bind_within(nic.frees_within(), &self.socket, self.queue.address(), place, self.queue.buffers)
+        let Interface { name, mtu, .. } = &nic.interface;
+        bind_within(nic.frees_within(), &self.socket, self.queue.address(), name, *mtu, self.queue.buffers)
     }
 }
 
@@ -202,14 +204,15 @@ pub fn bind(
     mtu: u32,
     buffers: BufferLayout,
 ) -> Result<BindResult, NicError> {
-    bind_within(OWN_FREED_WITHIN, socket, address, (name, mtu), buffers)
+    bind_within(OWN_FREED_WITHIN, socket, address, name, mtu, buffers)
 }
 
 fn bind_within(
     limit: Duration,
     socket: &XdpSocket,
     address: QueueAddress,
-    (name, mtu): (&str, u32),
+    name: &str,
+    mtu: u32,
     buffers: BufferLayout,
 ) -> Result<BindResult, NicError> {
     let name = || name.to_owned();
@@ -296,7 +299,8 @@ impl Nic {
         self: &Arc<Self>,
         number: u32,
         entries: u32,
-        (memory, buffers): (&Arc<Mapping>, BufferLayout),
+        memory: &Arc<Mapping>,
+        buffers: BufferLayout,
     ) -> Result<OpenNicQueue, NicError> {
         let name = || self.interface.name.clone();
         let queues = self.interface.queues;

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::outlet::Outlet;
 use crate::rx_end::{BadRxHead, RxEnd};
-use crate::socket::{BufferLayout, CONTINUES, XdpDesc, HEADROOM, XdpReceiver, XdpSender, XdpSocket};
+use crate::socket::{BufferLayout, CONTINUES, HEADROOM, XdpDesc, XdpReceiver, XdpSender, XdpSocket};
 
 /// No slot.
 const NONE: u32 = u32::MAX;
@@ -55,7 +55,7 @@ impl ThroughTx {
     ///
     /// # Errors
     /// The process is out of descriptors.
-    pub fn new(tx: HostTx, (sender, buffers): (XdpSender, BufferLayout)) -> Result<ThroughTx, Errno> {
+    pub fn new(tx: HostTx, sender: XdpSender, buffers: BufferLayout) -> Result<ThroughTx, Errno> {
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let slots = tx.side().ring.num_slots() as usize;
         Ok(ThroughTx {
@@ -241,7 +241,11 @@ impl ThroughTx {
             return self.sender.tx.put(desc);
         }
         self.sender.tx.put(XdpDesc { len: chunk, options: CONTINUES, ..desc });
-        self.sender.tx.put(XdpDesc { addr: desc.addr + u64::from(chunk), len: desc.len - chunk, options: desc.options });
+        self.sender.tx.put(XdpDesc {
+            addr: desc.addr + u64::from(chunk),
+            len: desc.len - chunk,
+            options: desc.options,
+        });
     }
 
     /// Returns slots with sent frames to the program, in order.
@@ -305,7 +309,7 @@ pub struct ThroughRx {
 
 impl ThroughRx {
     /// Creates the program's end of `end`; frames forwarded by the program go to `forward`.
-    pub fn new(end: RxEnd, (receiver, buffers): (XdpReceiver, BufferLayout), forward: Option<Outlet>) -> ThroughRx {
+    pub fn new(end: RxEnd, receiver: XdpReceiver, buffers: BufferLayout, forward: Option<Outlet>) -> ThroughRx {
         let posted = end.hwtail();
         ThroughRx { end, receiver, buffers, posted, forward, counters: Arc::default(), mirror: None }
     }

@@ -55,7 +55,8 @@ impl Core {
     fn new(e1000: E1000, began: Instant) -> Result<Core, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        let line = InterruptLine { bell: None, is_message: false, pin_ready: true, timer, raised: Arc::default(), set: None };
+        let line =
+            InterruptLine { bell: None, is_message: false, pin_ready: true, timer, raised: Arc::default(), set: None };
         Ok(Core {
             e1000,
             memory: CardMemory::default(),
@@ -138,8 +139,8 @@ impl Core {
     /// Finds the status block at the driver's address.
     fn find_paravirt(&mut self) {
         let at = self.e1000.csb();
-        let heads = self.e1000.heads();
-        self.paravirt = (at != 0).then(|| self.memory.paravirt(at, heads)).flatten();
+        let (tx_head, rx_head) = self.e1000.heads();
+        self.paravirt = (at != 0).then(|| self.memory.paravirt(at, tx_head, rx_head)).flatten();
         if self.asleep.load(Ordering::SeqCst) {
             self.paravirt.iter().for_each(Paravirt::arm);
         }

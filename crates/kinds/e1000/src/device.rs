@@ -11,9 +11,9 @@ use crate::eeprom::Eeprom;
 use crate::filter::AddressFilter;
 use crate::phy::{INTERRUPT, Phy};
 use crate::regs::*;
-use crate::ring::{RingRegister, CardRing};
+use crate::ring::{CardRing, RingRegister};
 use crate::stats::Stats;
-use crate::tx::{Assembler, TxPacket, RawDesc, TxReport, DescResult, TxPosition};
+use crate::tx::{Assembler, DescResult, RawDesc, TxPacket, TxPosition, TxReport};
 
 /// The configuration of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use netvale_wire::checksum::{Sum as WireSum, pseudo_v4, pseudo_v6};
 use netvale_wire::offload::{Gso, MAX_HEADERS, Offload};
 use netvale_wire::vnet::{F_NEEDS_CSUM, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, VnetHdr};
 
-use crate::tx::{TxContext, ChecksumRequest, TxOffload};
+use crate::tx::{ChecksumRequest, TxContext, TxOffload};
 
 /// Length of a VLAN tag in bytes; its place is after the two addresses.
 const TAG: usize = 4;
@@ -100,7 +100,7 @@ fn segments(context: &TxContext, head: &mut [u8], len: usize) -> Option<Gso> {
         let checksum = WireSum::of(head.get(l3..l4)?).checksum();
         head.get_mut(l3 + 10..l3 + 12)?.copy_from_slice(&checksum.to_be_bytes());
     }
-    let pseudo = pseudo(context, head, (l3, len - l4))?;
+    let pseudo = pseudo(context, head, l3, len - l4)?;
     let check = usize::from(context.transport.at);
     head.get_mut(check..check + 2)?.copy_from_slice(&pseudo.to_be_bytes());
     let asked = VnetHdr {
@@ -122,7 +122,7 @@ fn segments(context: &TxContext, head: &mut [u8], len: usize) -> Option<Gso> {
 }
 
 /// The pseudo header's sum for `len` bytes after the IP header at `l3`.
-fn pseudo(context: &TxContext, head: &[u8], (l3, len): (usize, usize)) -> Option<u16> {
+fn pseudo(context: &TxContext, head: &[u8], l3: usize, len: usize) -> Option<u16> {
     let protocol = if context.is_tcp { 6 } else { 17 };
     let sum = if context.is_v4 {
         let of = |at: usize| Some(Ipv4Addr::from(<[u8; 4]>::try_from(head.get(at..at + 4)?).ok()?));

@@ -11,9 +11,9 @@ use netvale_wire::offload::MAX_HEADERS;
 use crate::core::{Core, SharedCore};
 use crate::egress::E1000Egress;
 use crate::headers::{ROOM, prepare};
-use crate::memory::{Finder, CardMemory};
+use crate::memory::{CardMemory, Finder};
 use crate::paravirt::Paravirt;
-use crate::tx::{MAX_PIECES, TxPacket, RawDesc, TxReport};
+use crate::tx::{MAX_PIECES, RawDesc, TxPacket, TxReport};
 
 /// Maximum number of descriptors of a batch.
 const MOST: usize = 1024;

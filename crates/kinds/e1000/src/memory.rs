@@ -26,10 +26,10 @@ impl CardMemory {
         Finder { dma: &self.0, start: 0, size: 0, first: std::ptr::null_mut() }
     }
 
-    /// The status block at `address`, for rings whose heads are `heads`.
-    pub fn paravirt(&self, address: u64, heads: (u32, u32)) -> Option<Paravirt> {
+    /// The status block at `address`, for rings with these heads.
+    pub fn paravirt(&self, address: u64, tx_head: u32, rx_head: u32) -> Option<Paravirt> {
         let (map, offset) = self.0.find(address, paravirt::BYTES)?;
-        Paravirt::new(map, offset, heads)
+        Paravirt::new(map, offset, tx_head, rx_head)
     }
 
     /// The status block at `address`, unchanged from another process.

@@ -89,7 +89,8 @@ pub struct TxPacket {
 }
 
 impl TxPacket {
-    const EMPTY: TxPacket = TxPacket { pieces: [(0, 0); MAX_PIECES], count: 0, len: 0, offload: NOTHING, is_absurd: false };
+    const EMPTY: TxPacket =
+        TxPacket { pieces: [(0, 0); MAX_PIECES], count: 0, len: 0, offload: NOTHING, is_absurd: false };
 
     /// Addresses and lengths of its pieces.
     pub fn pieces(&self) -> &[(u64, u32)] {
@@ -325,7 +326,8 @@ mod tests {
         let last = [0x2000, 40 | u64::from(EOP | RS | IDE) << 24];
         assert_eq!(a.step(last, true), DescResult { ends: true, reports: true, may_wait: true });
         assert_eq!((a.packet().pieces(), a.packet().len), (&[(0x1000, 60), (0x2000, 40)][..], 100));
-        let offload = TxOffload { transport: Some(ChecksumRequest { start: 14, at: 24, end: 0 }), vlan: Some(0x0123), ..NOTHING };
+        let offload =
+            TxOffload { transport: Some(ChecksumRequest { start: 14, at: 24, end: 0 }), vlan: Some(0x0123), ..NOTHING };
         assert_eq!(a.packet().offload, offload);
         assert!(a.step([0x3000, 64 | u64::from(EOP | VLE) << 24], false).ends);
         assert_eq!((a.packet().pieces(), a.packet().offload), (&[(0x3000, 64)][..], NOTHING));

@@ -45,7 +45,8 @@ impl E1000Device {
         counts
     }
 
-    /// Creates the function of a controller in its state after [`SharedCore::power_off`], with this subsystem device ID.
+    /// Creates the function of a controller in its state after [`SharedCore::power_off`], with this subsystem device
+    /// ID.
     pub fn new(shared: Arc<SharedCore>, subsystem: u16) -> E1000Device {
         let who = Identity {
             id: (VENDOR, DEVICE),

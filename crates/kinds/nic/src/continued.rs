@@ -73,7 +73,12 @@ impl PausedIngress {
 ///
 /// # Errors
 /// [`BadState`] otherwise.
-pub fn check_sending(free: &[u32], sender: &XdpSender, buffers: &BufferLayout, own: Range<u32>) -> Result<(), BadState> {
+pub fn check_sending(
+    free: &[u32],
+    sender: &XdpSender,
+    buffers: &BufferLayout,
+    own: Range<u32>,
+) -> Result<(), BadState> {
     let mut seen = SeenBuffers::new(own);
     free.iter().try_for_each(|&index| seen.add(Some(index)))?;
     // In this order, buffers that the kernel moves meanwhile are not seen twice.
@@ -113,7 +118,12 @@ const PAUSE: Duration = Duration::from_micros(500);
 ///
 /// # Errors
 /// [`BadState`] if the kernel keeps sending, or unless the rings show each buffer in at most one place.
-pub fn find_free(sender: &XdpSender, buffers: &BufferLayout, own: Range<u32>, limit: Duration) -> Result<Vec<u32>, BadState> {
+pub fn find_free(
+    sender: &XdpSender,
+    buffers: &BufferLayout,
+    own: Range<u32>,
+    limit: Duration,
+) -> Result<Vec<u32>, BadState> {
     let begun = Instant::now();
     while !is_quiet(sender, true) {
         if begun.elapsed() >= limit {

@@ -49,7 +49,8 @@ impl NicEgress {
         memory: Arc<Mapping>,
         buffers: BufferLayout,
         own: impl IntoIterator<Item = u32>,
-        (multi_buffer, queue): (bool, Arc<impl Any + Send + Sync>),
+        multi_buffer: bool,
+        queue: Arc<impl Any + Send + Sync>,
     ) -> NicEgress {
         let free: Vec<u32> = own.into_iter().collect();
         let most_free = free.len();

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use netvale_afxdp::socket::{BufferLayout, CONTINUES, XdpDesc, HEADROOM, XdpReceiver};
+use netvale_afxdp::socket::{BufferLayout, CONTINUES, HEADROOM, XdpDesc, XdpReceiver};
 use netvale_fdio::state::BadState;
 use netvale_mem::Mapping;
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};

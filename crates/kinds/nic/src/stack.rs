@@ -256,7 +256,9 @@ impl StackRx {
         // SAFETY: header and spare byte, and buffers of the region, kept mapped by `_ring`; the kernel writes them, and
         // nothing reads them here.
         let got = unsafe { libc::readv(self.queue.as_raw_fd(), iov.as_ptr(), 2 + usable as i32) };
-        let Some(len) = usize::try_from(got).ok().and_then(|n| n.checked_sub(TAP_HEADER)) else { return StackReadResult::Nothing };
+        let Some(len) = usize::try_from(got).ok().and_then(|n| n.checked_sub(TAP_HEADER)) else {
+            return StackReadResult::Nothing;
+        };
         if len > usable * size {
             return StackReadResult::Lost(if usable == room { DropReason::NoRoom } else { DropReason::BadRxBuffer });
         }

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use netvale_afxdp::ring::XdpRing;
-use netvale_afxdp::socket::{BufferLayout, CONTINUES, XdpDesc, HEADROOM, XdpReceiver, XdpSender, XdpSocket};
+use netvale_afxdp::socket::{BufferLayout, CONTINUES, HEADROOM, XdpDesc, XdpReceiver, XdpSender, XdpSocket};
 use netvale_fdio::state::BadState;
 use netvale_mem::Mapping;
 use netvale_mem::mapping::{Pages, sealed_memfd};
@@ -216,7 +216,7 @@ fn continued_sending() {
         assert_eq!(check(twice).as_deref(), Some("a buffer is in two places"), "{twice:?}");
     }
     assert_eq!(check(&[39]).as_deref(), Some("a buffer is not the queue's"));
-    let egress = NicEgress::new(sender, map, BUFFERS, [40, 43], (true, Arc::new(())));
+    let egress = NicEgress::new(sender, map, BUFFERS, [40, 43], true, Arc::new(()));
     assert_eq!(egress.free(), Some((vec![40, 43], true)));
 }
 
@@ -242,7 +242,7 @@ fn sent() {
         let (tx, mut kernel_tx, _) = ring::<XdpDesc>(true);
         let (completion, mut kernel_completion, _) = ring::<u64>(false);
         let sender = XdpSender { tx, completion, socket };
-        let egress = NicEgress::new(sender, map, BUFFERS, 40..43, (multi_buffer, Arc::new(())));
+        let egress = NicEgress::new(sender, map, BUFFERS, 40..43, multi_buffer, Arc::new(()));
         let frame: Vec<u8> = (0..length).map(|i| (i % 255) as u8).collect();
         let pieces: Vec<&[u8]> = frame.chunks(1700).collect();
         kernel.receive(&pieces).unwrap();

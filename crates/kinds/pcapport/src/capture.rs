@@ -29,8 +29,8 @@ use netvale_mem::noted::Noted;
 use netvale_port::{BATCH, Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::chunk::Chunk;
-use crate::limit::{ReachedLimit, CaptureLimit, CaptureProgress};
-use crate::writer::{CaptureFormat, WriteError, CaptureWriter};
+use crate::limit::{CaptureLimit, CaptureProgress, ReachedLimit};
+use crate::writer::{CaptureFormat, CaptureWriter, WriteError};
 
 mod state;
 
@@ -220,12 +220,13 @@ impl PcapEgress {
         // Anything but a regular file has no position.
         let written = CaptureProgress::new(limit, at.stream_position().unwrap_or(0));
         let noted = Noted::new().map_err(|e| named(e.into()))?;
-        Self::start((writer, written), noted, CaptureStatus::default(), options, counters).map_err(named)
+        Self::start(writer, written, noted, CaptureStatus::default(), options, counters).map_err(named)
     }
 
     /// Starts the recorder.
     fn start(
-        (writer, written): (CaptureWriter<File>, CaptureProgress),
+        writer: CaptureWriter<File>,
+        written: CaptureProgress,
         noted: Noted,
         status: CaptureStatus,
         options: CaptureOptions,

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use crate::source::{SourceFault, RecordHead, PcapByteOrder, PcapSource};
+use crate::source::{PcapByteOrder, PcapSource, RecordHead, SourceFault};
 
 /// The link type without the bits about the frame check sequence (§4).
 const LINK_TYPE: u32 = 0x03ff_ffff;
@@ -45,7 +45,11 @@ impl Classic {
     }
 
     /// Reads the next frame into `data`; `None` at the end.
-    pub(crate) fn next<R: Read>(&self, source: &mut PcapSource<R>, data: &mut Vec<u8>) -> Result<Option<RecordHead>, SourceFault> {
+    pub(crate) fn next<R: Read>(
+        &self,
+        source: &mut PcapSource<R>,
+        data: &mut Vec<u8>,
+    ) -> Result<Option<RecordHead>, SourceFault> {
         let mut header = [[0; 4]; 4];
         if !source.begin(header.as_flattened_mut())? {
             return Ok(None);

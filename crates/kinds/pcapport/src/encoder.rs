@@ -74,7 +74,14 @@ impl Encoder {
     }
 
     /// Appends the kept part of a frame of `orig_len` bytes at interface number `interface`.
-    pub fn frame(&mut self, interface: u32, time: Duration, frame: &[u8], orig_len: u32, direction: Option<CaptureDirection>) {
+    pub fn frame(
+        &mut self,
+        interface: u32,
+        time: Duration,
+        frame: &[u8],
+        orig_len: u32,
+        direction: Option<CaptureDirection>,
+    ) {
         let frame = frame.get(..MAX_CAPTURED as usize).unwrap_or(frame);
         let orig_len = orig_len.max(frame.len() as u32);
         let to = self.section.get_mut();

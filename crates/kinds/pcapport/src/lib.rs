@@ -46,10 +46,10 @@ pub mod replay;
 pub mod writer;
 
 pub use capture::{CAPTURE_MEMORY, CaptureOptions, CaptureState, CaptureStatus, PcapEgress};
-pub use encoder::{Encoder, CaptureInterface, Statistics};
-pub use limit::{Allowance, ReachedLimit, CaptureLimit};
-pub use pace::{ReplayPace, Pacer};
-pub use reader::{CapturedFrame, ReadError, CaptureReader};
+pub use encoder::{CaptureInterface, Encoder, Statistics};
+pub use limit::{Allowance, CaptureLimit, ReachedLimit};
+pub use pace::{Pacer, ReplayPace};
+pub use reader::{CaptureReader, CapturedFrame, ReadError};
 pub use replay::{PcapIngress, ReplayError, ReplayOptions, ReplayState, ReplayStatus};
 pub use source::MAX_CAPTURED;
-pub use writer::{CaptureDirection, CaptureFormat, WriteError, CaptureWriter};
+pub use writer::{CaptureDirection, CaptureFormat, CaptureWriter, WriteError};

@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use crate::source::{SourceFault, RecordHead, PcapByteOrder, PcapSource};
+use crate::source::{PcapByteOrder, PcapSource, RecordHead, SourceFault};
 
 /// First bytes of a section, in either byte order.
 pub(crate) const SECTION_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
@@ -127,7 +127,11 @@ impl Ng {
     }
 
     /// Reads the next frame into `data`; `None` at the end.
-    pub(crate) fn next<R: Read>(&mut self, source: &mut PcapSource<R>, data: &mut Vec<u8>) -> Result<Option<RecordHead>, SourceFault> {
+    pub(crate) fn next<R: Read>(
+        &mut self,
+        source: &mut PcapSource<R>,
+        data: &mut Vec<u8>,
+    ) -> Result<Option<RecordHead>, SourceFault> {
         loop {
             let Some(block) = self.ahead.take().map_or_else(|| self.header(source), |b| Ok(Some(b)))? else {
                 return Ok(None);
@@ -231,7 +235,12 @@ impl Ng {
 
     /// Enhanced Packet Block (§4.3) and its predecessor (Appendix A), which differ in the width of the interface's
     /// number.
-    fn packet<R: Read>(&self, mut b: NgBlock, source: &mut PcapSource<R>, data: &mut Vec<u8>) -> Result<RecordHead, SourceFault> {
+    fn packet<R: Read>(
+        &self,
+        mut b: NgBlock,
+        source: &mut PcapSource<R>,
+        data: &mut Vec<u8>,
+    ) -> Result<RecordHead, SourceFault> {
         let mut fields = [[0; 4]; 5];
         b.fill(source, fields.as_flattened_mut())?;
         let [mut number, high, low, len, orig_len] = self.order.words(&fields);
@@ -247,7 +256,12 @@ impl Ng {
     }
 
     /// Simple Packet Block (§4.4): no time, and the first interface.
-    fn simple<R: Read>(&self, mut b: NgBlock, source: &mut PcapSource<R>, data: &mut Vec<u8>) -> Result<RecordHead, SourceFault> {
+    fn simple<R: Read>(
+        &self,
+        mut b: NgBlock,
+        source: &mut PcapSource<R>,
+        data: &mut Vec<u8>,
+    ) -> Result<RecordHead, SourceFault> {
         let mut orig_len = [0; 4];
         b.fill(source, &mut orig_len)?;
         let orig_len = self.order.u32(orig_len);

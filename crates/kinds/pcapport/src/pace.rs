@@ -148,7 +148,10 @@ mod tests {
     proptest! {
         /// Objective: for all recorded times and factors, nothing panics and sending never goes backwards.
         #[test]
-        fn never_backwards(factor in 1e-300f64..1e300, times in prop::collection::vec((0..=u64::MAX, 0u32..1_000_000_000), 1..50)) {
+        fn never_backwards(
+            factor in 1e-300f64..1e300,
+            times in prop::collection::vec((0..=u64::MAX, 0u32..1_000_000_000), 1..50),
+        ) {
             let mut p = Pacer::new(ReplayPace::times(factor).unwrap());
             let mut last = Duration::ZERO;
             for (i, (s, n)) in times.into_iter().enumerate() {

@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::classic::Classic;
 use crate::ng::{Ng, SECTION_MAGIC};
-use crate::source::{SourceFault, PcapSource};
+use crate::source::{PcapSource, SourceFault};
 
 /// A captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,7 +33,7 @@ use thiserror::Error;
 
 use crate::chunk::Chunk;
 use crate::pace::ReplayPace;
-use crate::reader::{ReadError, CaptureReader};
+use crate::reader::{CaptureReader, ReadError};
 
 mod feeder;
 mod state;
@@ -51,6 +51,13 @@ struct FrameMark {
     /// Number of frames in earlier passes, and the start of this pass.
     before: u64,
     begins: Duration,
+}
+
+/// A file to replay, its path for error messages, and the position of its first byte.
+struct ReplayFile<'a> {
+    file: Arc<File>,
+    path: &'a Path,
+    at: u64,
 }
 
 /// Number of chunks in flight in each direction, and the size of one.
@@ -207,17 +214,20 @@ impl PcapIngress {
         // Bytes before the position are not part of the replay.
         let at = (&file).stream_position()?;
         let noted = Noted::new().map_err(std::io::Error::from)?;
-        Self::start((Arc::new(file), path, at), options, (FrameMark::default(), noted), ReplayStatus::default(), counters)
+        let file = ReplayFile { file: Arc::new(file), path, at };
+        Self::start(file, options, FrameMark::default(), noted, ReplayStatus::default(), counters)
     }
 
     /// Starts the feeder, at `mark`.
     fn start(
-        (file, path, at): (Arc<File>, &Path, u64),
+        replayed: ReplayFile<'_>,
         options: ReplayOptions,
-        (mark, noted): (FrameMark, Noted),
+        mark: FrameMark,
+        noted: Noted,
         status: ReplayStatus,
         counters: Arc<RingCounters>,
     ) -> Result<Self, ReplayError> {
+        let ReplayFile { file, path, at } = replayed;
         let reader = CaptureReader::new(PositionedFile::new(&file, at)).map_err(|e| read_error(path, e))?;
         let (to_ingress, filled) = sync_channel(CHUNKS);
         let (empty, to_feeder) = sync_channel(CHUNKS);

@@ -46,7 +46,10 @@ pub enum CaptureDirection {
 
 /// An error that keeps a capture from being written: a full disk, or a pipe whose reader has left.
 #[derive(Debug, Error)]
-#[error("cannot write {}: {source}; what follows is not captured", path.as_deref().unwrap_or(Path::new("the capture")).display())]
+#[error(
+    "cannot write {}: {source}; what follows is not captured",
+    path.as_deref().unwrap_or(Path::new("the capture")).display()
+)]
 pub struct WriteError {
     path: Option<PathBuf>,
     source: std::io::Error,
@@ -63,11 +66,11 @@ impl WriteError {
     }
 }
 
-/// Writes a capture through a buffer. Call [`CaptureWriter::finish`]: only its result shows whether everything reached the
-/// file.
+/// Writes a capture through a buffer. Call [`CaptureWriter::finish`]: only its result shows whether everything reached
+/// the file.
 ///
-/// After an error it stops: the error is returned once, later frames are counted in [`CaptureWriter::lost`], and the file
-/// keeps earlier frames.
+/// After an error it stops: the error is returned once, later frames are counted in [`CaptureWriter::lost`], and the
+/// file keeps earlier frames.
 pub struct CaptureWriter<W: Write> {
     to: BufWriter<W>,
     format: CaptureFormat,

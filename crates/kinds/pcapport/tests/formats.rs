@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use netvale_pcapport::{CaptureFormat, MAX_CAPTURED, ReadError, CaptureReader, CaptureWriter};
+use netvale_pcapport::{CaptureFormat, CaptureReader, CaptureWriter, MAX_CAPTURED, ReadError};
 use proptest::prelude::*;
 
 const FORMATS: [CaptureFormat; 2] = [CaptureFormat::Pcap, CaptureFormat::PcapNg];
@@ -108,7 +108,10 @@ proptest! {
     /// Objective: any frames at any times are read back unchanged, in both formats, by us and by `pcap-file`.
     #[test]
     fn round_trip(frames in prop::collection::vec(
-        ((0..u64::from(u32::MAX), 0u32..1_000_000_000).prop_map(|(s, n)| Duration::new(s, n)), prop::collection::vec(any::<u8>(), 0..200)),
+        (
+            (0..u64::from(u32::MAX), 0u32..1_000_000_000).prop_map(|(s, n)| Duration::new(s, n)),
+            prop::collection::vec(any::<u8>(), 0..200),
+        ),
         0..20,
     )) {
         for format in FORMATS {
@@ -168,7 +171,9 @@ fn cut_anywhere() {
             let n = whole.saturating_sub(1);
             assert_eq!(got, frames[..n], "{format:?} cut at {cut}");
             match end {
-                Ok(()) => assert!(ends.contains(&cut) || (format == CaptureFormat::PcapNg && cut == 28), "{format:?} {cut}"),
+                Ok(()) => {
+                    assert!(ends.contains(&cut) || (format == CaptureFormat::PcapNg && cut == 28), "{format:?} {cut}")
+                }
                 Err(ReadError::Truncated { at, frames }) => {
                     assert!(!ends.contains(&cut), "{format:?} {cut}");
                     assert_eq!(frames, n as u64);

@@ -17,8 +17,8 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 pub use bar::MappedBar;
-use vfio::VfioDevice;
 pub use vfio::IOCTLS;
+use vfio::VfioDevice;
 
 /// The region of configuration space (linux/vfio.h, `VFIO_PCI_CONFIG_REGION_INDEX`).
 const CONFIG: u32 = 7;
@@ -179,7 +179,8 @@ impl PciFunction {
         if len == 0 || from.checked_add(len).is_none_or(|end| end > size) {
             return Err(PciError::NoRegister { address: self.address.clone(), bar, at: from });
         }
-        MappedBar::map(self.device.as_fd(), start + from, len).map_err(|source| self.failed("map its registers", source))
+        MappedBar::map(self.device.as_fd(), start + from, len)
+            .map_err(|source| self.failed("map its registers", source))
     }
 
     /// Maps a whole base address register that is memory, written by others.

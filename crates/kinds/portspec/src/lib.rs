@@ -56,8 +56,8 @@ mod word;
 
 pub use error::ParseError;
 pub use flags::{Directions, Flags, MonitorSpec, Rings};
-pub use kinds::{AttachSpec, LocalSpec, AttachNeeds, NicSpec, PcapFiles, PciAddress, PortKind};
-pub use name::{Base, PipeName, PipeEnd, PortName};
+pub use kinds::{AttachNeeds, AttachSpec, LocalSpec, NicSpec, PcapFiles, PciAddress, PortKind};
+pub use name::{Base, PipeEnd, PipeName, PortName};
 pub use options::{Conf, Extmem, Offset};
 pub use printable::{is_hidden, printable};
 pub use spec::{Memory, PortSpec};

@@ -89,5 +89,5 @@ pub trait Backend: Send + Sync {
     }
 
     /// Adds another process's counts, for a backend that can be restored.
-    fn add_kicks(&self, _tx: bool, _ring: usize, _kicks: (u64, u64, u64)) {}
+    fn add_kicks(&self, _tx: bool, _ring: usize, _sent: u64, _suppressed: u64, _received: u64) {}
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::backend::{Backend, GuestRings};
-use crate::header::{PtnetConfig, DeviceHeader};
+use crate::header::{DeviceHeader, PtnetConfig};
 
 /// An error creating or restoring a device.
 #[derive(Debug, Error)]
@@ -101,7 +101,11 @@ impl PtnetInstance {
     ///
     /// # Errors
     /// [`InstanceError`] if the process is out of memory or descriptors.
-    pub fn new(config: &PtnetConfig, backend: &Arc<dyn Backend>, fault: &Fault) -> Result<PtnetInstance, InstanceError> {
+    pub fn new(
+        config: &PtnetConfig,
+        backend: &Arc<dyn Backend>,
+        fault: &Fault,
+    ) -> Result<PtnetInstance, InstanceError> {
         let region = match backend.memory() {
             Some(beside) => Arc::clone(&beside.region),
             None => {
@@ -111,22 +115,23 @@ impl PtnetInstance {
             }
         };
         let bells = || (0..config.vectors()).map(|_| Doorbell::shared(fault)).collect::<Result<Vec<_>, Errno>>();
-        let mut this = Self::over(config, backend, region, (bells()?, bells()?), GuestRingsState::Stopped)?;
+        let mut this = Self::over(config, backend, region, bells()?, bells()?, GuestRingsState::Stopped)?;
         this.is_ours = true;
         this.header.describe(config, this.region.layout());
         this.header.set_status(STATUS_LINK_UP);
         Ok(this)
     }
 
-    /// Restores another process's device from its memory, doorbells and vectors. Before [`PtnetInstance::go_on`], nothing is
-    /// rung, and nothing of the guest's changes.
+    /// Restores another process's device from its memory, doorbells and vectors. Before [`PtnetInstance::go_on`],
+    /// nothing is rung, and nothing of the guest's changes.
     ///
     /// # Errors
     /// [`InstanceError`] if the memory is not this device's.
     pub fn restore(
         config: &PtnetConfig,
         backend: &Arc<dyn Backend>,
-        (memory, bells): (OwnedFd, Vec<OwnedFd>),
+        memory: OwnedFd,
+        bells: Vec<OwnedFd>,
         state: InstanceState,
         fault: &Fault,
     ) -> Result<PtnetInstance, InstanceError> {
@@ -146,7 +151,7 @@ impl PtnetInstance {
         let mut doorbells =
             bells.into_iter().map(|fd| Doorbell::given(fd, fault)).collect::<Result<Vec<_>, Errno>>()?;
         let vectors = doorbells.split_off(count);
-        let mut this = Self::over(config, backend, region, (doorbells, vectors), state.rings)?;
+        let mut this = Self::over(config, backend, region, doorbells, vectors, state.rings)?;
         this.seen = state.seen;
         if let GuestRingsState::Running { index, extra_bufs, hdr_len } = state.rings {
             let mem = match this.backend.memory() {
@@ -190,7 +195,8 @@ impl PtnetInstance {
         config: &PtnetConfig,
         backend: &Arc<dyn Backend>,
         region: Arc<Region>,
-        (doorbells, vectors): (Vec<Doorbell>, Vec<Doorbell>),
+        doorbells: Vec<Doorbell>,
+        vectors: Vec<Doorbell>,
         begun: GuestRingsState,
     ) -> Result<PtnetInstance, InstanceError> {
         let outside = || RegionError::Exhausted { what: "space", asked: 1, free: 0 };

@@ -88,7 +88,8 @@ impl PtnetMachine {
     pub(crate) fn restore(config: &PtnetConfig, memory: MemoryState) -> Result<PtnetMachine, BadState> {
         let layout = Layout::bar(sizes(config)).map_err(|e| BadState::new(RegionError::from(e)))?;
         let region = Region::adopt(memory.file.take()?, layout, &[]).map_err(BadState::new)?;
-        let number = MachineNumber::of(memory.number).ok_or_else(|| BadState::new("a number of memory that is in use"))?;
+        let number =
+            MachineNumber::of(memory.number).ok_or_else(|| BadState::new("a number of memory that is in use"))?;
         Ok(PtnetMachine { shared: Mutex::new(MachineMemory { memory: Some((region, number)), users: 0 }) })
     }
 }
@@ -186,7 +187,8 @@ mod tests {
     /// its program.
     #[test]
     fn losses_are_blamed() {
-        let config = PtnetConfig { tx_rings: 1, rx_rings: 1, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 0 };
+        let config =
+            PtnetConfig { tx_rings: 1, rx_rings: 1, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 0 };
         let faults = [(); 2].map(|()| Fault::new().unwrap());
         let backend: Arc<dyn Backend> = Arc::new(Seats::new(1, 1).unwrap().0);
         let machine = Arc::<PtnetMachine>::default();
@@ -200,7 +202,8 @@ mod tests {
     /// Objective: rings have the same offsets each time, even over nonsense.
     #[test]
     fn same_places() {
-        let config = PtnetConfig { tx_rings: 2, rx_rings: 2, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 0 };
+        let config =
+            PtnetConfig { tx_rings: 2, rx_rings: 2, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 0 };
         let share = MachineShare::new(&Arc::default(), &config).unwrap();
         let whole =
             netvale_mem::words::Words::new(share.region.mapping(), 0, share.region.mapping().len() / 4).unwrap();

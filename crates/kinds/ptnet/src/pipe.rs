@@ -31,9 +31,8 @@ struct FarRing {
 }
 
 impl FarRing {
-    fn new(side: Option<&RingSide>, bells: (Doorbell, Doorbell)) -> Result<FarRing, Errno> {
-        let doorbell = bells.0;
-        let wake = Arc::new(bells.1);
+    fn new(side: Option<&RingSide>, doorbell: Doorbell, wake: Doorbell) -> Result<FarRing, Errno> {
+        let wake = Arc::new(wake);
         Ok(FarRing { side: side.ok_or(Errno::INVAL)?.clone(), doorbell, wake, kicks: Arc::default() })
     }
 }
@@ -108,11 +107,18 @@ impl PipeBackend {
         Ok(PipeBackend { at, filled: state.filled, ..made })
     }
 
-    fn with(memory: BackendMemory, bells: [(Doorbell, Doorbell); 2], fault: Fault) -> Result<PipeBackend, InstanceError> {
+    fn with(
+        memory: BackendMemory,
+        bells: [(Doorbell, Doorbell); 2],
+        fault: Fault,
+    ) -> Result<PipeBackend, InstanceError> {
         memory.region.mapping().blame(&fault);
-        let [to_program, from_program] = bells;
+        let [(to_program, to_wake), (from_program, from_wake)] = bells;
         let other = &memory.other;
-        let far = [FarRing::new(other.rx.first(), to_program)?, FarRing::new(other.tx.first(), from_program)?];
+        let far = [
+            FarRing::new(other.rx.first(), to_program, to_wake)?,
+            FarRing::new(other.tx.first(), from_program, from_wake)?,
+        ];
         let seats = [Arc::new(Seat::woken()?), Arc::new(Seat::woken()?)];
         for (seat, far) in seats.iter().zip(&far) {
             seat.wake.iter().try_for_each(|wake| wake.add(&far.doorbell))?;
@@ -222,7 +228,7 @@ impl Backend for PipeBackend {
         (seat.kicks.sent(), seat.kicks.suppressed(), seat.kicks.received())
     }
 
-    fn add_kicks(&self, tx: bool, ring: usize, (sent, suppressed, received): (u64, u64, u64)) {
+    fn add_kicks(&self, tx: bool, ring: usize, sent: u64, suppressed: u64, received: u64) {
         if ring == 0 {
             self.seats[if tx { FROM_GUEST } else { TO_GUEST }].kicks.add(sent, suppressed, received);
         }

@@ -24,7 +24,7 @@ use crate::backend::Backend;
 pub use crate::guest::PtnetGuest;
 use crate::guest::THREAD;
 use crate::header::PtnetConfig;
-use crate::instance::{self, PtnetInstance, InstanceState};
+use crate::instance::{self, InstanceState, PtnetInstance};
 use crate::ivshmem;
 use crate::vfio::DeviceServices;
 
@@ -62,7 +62,11 @@ pub enum PtnetError {
     #[error("{0} rings asked for; a ptnet device has 1 to {MAX_RINGS} each way")]
     Rings(u32),
     /// The number of slots is out of range.
-    #[error("{0} slots a ring asked for; a ptnet device has {least} to {most}", least = SLOTS.start(), most = SLOTS.end())]
+    #[error(
+        "{0} slots a ring asked for; a ptnet device has {least} to {most}",
+        least = SLOTS.start(),
+        most = SLOTS.end()
+    )]
     Slots(u32),
     /// A socket or its service cannot be opened.
     #[error(transparent)]

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Backend, GuestRings};
 use crate::header::PtnetConfig;
 use crate::instance::InstanceError;
-use crate::machine::{RingsLayout, PtnetMachine, MachineShare};
+use crate::machine::{MachineShare, PtnetMachine, RingsLayout};
 
 /// Bytes of registers.
 const REGISTERS: u64 = 256;
@@ -361,7 +361,13 @@ impl PtnetDevice {
             let (csb, wake) = csbs.get(i).zip(self.wakes.get(i)).ok_or(Errno::FAULT)?;
             Ok((RingSide { csb: csb.clone(), ..side.clone() }, Arc::clone(wake)))
         };
-        self.backend.fill(&GuestRings { mem: &self.laid.mem, hdr_len: self.hdr_len.clone(), uso: false, goes_on, of: &of })
+        self.backend.fill(&GuestRings {
+            mem: &self.laid.mem,
+            hdr_len: self.hdr_len.clone(),
+            uso: false,
+            goes_on,
+            of: &of,
+        })
     }
 
     fn csbs(&self, host: &DeviceHost) -> Result<Vec<Csb>, Errno> {

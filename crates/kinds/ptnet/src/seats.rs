@@ -159,7 +159,7 @@ impl Backend for Seats {
         self.sides().get(first + ring).filter(|_| ring < count).cloned()
     }
 
-    fn add_kicks(&self, tx: bool, ring: usize, (sent, suppressed, received): (u64, u64, u64)) {
+    fn add_kicks(&self, tx: bool, ring: usize, sent: u64, suppressed: u64, received: u64) {
         self.counts(tx, ring).into_iter().for_each(|kicks| kicks.add(sent, suppressed, received));
     }
 }

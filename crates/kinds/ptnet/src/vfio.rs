@@ -44,7 +44,11 @@ pub(crate) struct DeviceServices {
 
 impl DeviceServices {
     /// Serves the ptnet device at `site`, and the memory device beside it.
-    pub(crate) fn new(site: &Site, config: PtnetConfig, backend: Arc<dyn Backend>) -> Result<DeviceServices, OpenError> {
+    pub(crate) fn new(
+        site: &Site,
+        config: PtnetConfig,
+        backend: Arc<dyn Backend>,
+    ) -> Result<DeviceServices, OpenError> {
         let machine = Arc::<PtnetMachine>::default();
         let start = |site: &Site| Listener::listen(site).map(|(listener, file)| (Arc::new(listener), file));
         let beside = site.beside(MEMORY);
@@ -143,7 +147,9 @@ struct PtnetServer<D, F> {
     make: F,
 }
 
-impl<D: ServedDevice, F: FnMut(&Peer<D::Detail>) -> NewDeviceSession<D> + Send + 'static> Protocol for PtnetServer<D, F> {
+impl<D: ServedDevice, F: FnMut(&Peer<D::Detail>) -> NewDeviceSession<D> + Send + 'static> Protocol
+    for PtnetServer<D, F>
+{
     type Connection = PtnetClient<D>;
     type Detail = D::Detail;
     type Kept = ();

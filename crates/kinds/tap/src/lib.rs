@@ -20,7 +20,7 @@ pub mod link;
 pub mod restore;
 mod sys;
 
-pub use adopt::{AdoptedInterface, AdoptError, adopt};
+pub use adopt::{AdoptError, AdoptedInterface, adopt};
 pub use device::{Tap, TapError, TapOptions};
 pub use egress::TapEgress;
 pub use ingress::TapIngress;

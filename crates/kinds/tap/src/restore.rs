@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use netvale_fdio::state::BadState;
 use rustix::io::Errno;
 
-use crate::adopt::{DETACHED, AdoptError, is_queue};
+use crate::adopt::{AdoptError, DETACHED, is_queue};
 use crate::device::{HDR_LEN, MAX_QUEUES, Tap};
 use crate::sys;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::net::SendFlags;
 
 use crate::dma::WindowPlace;
-use crate::wire::{HEADER, VfioHeader, MAX_MESSAGE, NO_REPLY, WireWriter, command};
+use crate::wire::{HEADER, MAX_MESSAGE, NO_REPLY, VfioHeader, WireWriter, command};
 
 /// The longest wait for an answer.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use crate::ended::ConnectionEnd;
-use crate::wire::{HEADER, VfioHeader, MAX_FDS, MAX_MESSAGE, VfioMessage};
+use crate::wire::{HEADER, MAX_FDS, MAX_MESSAGE, VfioHeader, VfioMessage};
 
 /// Bytes, and the descriptors that arrived with some of them.
 #[derive(Default)]
@@ -50,7 +50,8 @@ impl SocketInbox {
     /// after bytes with descriptors: these belong to the message that begins last.
     ///
     /// # Errors
-    /// [`ConnectionEnd::Descriptors`] if too many descriptors arrived; [`ConnectionEnd::Length`] if a header has an impossible length.
+    /// [`ConnectionEnd::Descriptors`] if too many descriptors arrived; [`ConnectionEnd::Length`] if a header has an
+    /// impossible length.
     pub fn came(&mut self, room: usize, bytes: usize, fds: Vec<OwnedFd>) -> Result<(), ConnectionEnd> {
         self.bytes.truncate(self.bytes.len() - room + bytes);
         if fds.is_empty() {
@@ -69,7 +70,11 @@ impl SocketInbox {
     fn end(&self, at: usize) -> Result<Option<usize>, ConnectionEnd> {
         let Some(header) = self.header(at) else { return Ok(None) };
         let size = usize::try_from(header.size).unwrap_or(usize::MAX);
-        if (HEADER..=MAX_MESSAGE).contains(&size) { Ok(Some(at + size)) } else { Err(ConnectionEnd::Length(header.size)) }
+        if (HEADER..=MAX_MESSAGE).contains(&size) {
+            Ok(Some(at + size))
+        } else {
+            Err(ConnectionEnd::Length(header.size))
+        }
     }
 
     fn header(&self, at: usize) -> Option<VfioHeader> {

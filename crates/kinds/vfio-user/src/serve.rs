@@ -20,8 +20,8 @@ const IN_A_ROW: u32 = 64;
 /// Time to poll for the next message before sleeping.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// Serves a connection (a non-blocking stream socket) to its end. After [`ConnectionEnd::Stopped`], no received byte is lost:
-/// the same session can be served again, here or in another process.
+/// Serves a connection (a non-blocking stream socket) to its end. After [`ConnectionEnd::Stopped`], no received byte is
+/// lost: the same session can be served again, here or in another process.
 pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &mut DeviceSession<D>) -> ConnectionEnd {
     let mut line = ClientLine { socket, stop, in_a_row: 0 };
     loop {

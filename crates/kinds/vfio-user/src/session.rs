@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::dma::{Dma, MAX_WINDOWS, WindowPlace};
 pub use crate::ended::ClientViolation;
 use crate::inbox::SocketInbox;
-use crate::irqs::{IrqEffect, INTX, Irqs, KINDS, IrqRequest};
+use crate::irqs::{INTX, IrqEffect, IrqRequest, Irqs, KINDS};
 use crate::wire::{MAX_DATA, MAX_FDS, VfioMessage, WireReader, WireWriter, command};
 use crate::{BARS, Device, DeviceHost};
 

@@ -9,7 +9,7 @@ use crate::config::SIZE;
 use crate::dma::WindowState;
 use crate::inbox::SocketInbox;
 use crate::irqs::KINDS;
-use crate::session::{VfioAnswer, DeviceSession};
+use crate::session::{DeviceSession, VfioAnswer};
 use crate::wire::{MAX_FDS, MAX_MESSAGE};
 use crate::{Device, DeviceHost};
 

@@ -12,7 +12,7 @@ use netvale_port::listener::try_connect;
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::path::Path;
 use netvale_virtio::driver::port::{LendError, PortSession, Transport};
-use netvale_virtio::driver::ram::{QueueRam, DriverRam};
+use netvale_virtio::driver::ram::{DriverRam, QueueRam};
 use netvale_virtio::driver::started::{Kick, RunningDevice, RunningQueue, pair_up};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue, addresses};
 use netvale_virtio::features::{IN_ORDER, VERSION_1};
@@ -22,7 +22,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use thiserror::Error;
 
 use crate::features::PROTOCOL_FEATURES;
-use crate::proto::message::{VhostMessage, FrontEndViolation, protocol, put_region, request};
+use crate::proto::message::{FrontEndViolation, VhostMessage, protocol, put_region, request};
 use crate::proto::wire::{ReceiveResult, receive, send};
 
 /// An error that leaves the driver without a device.
@@ -232,7 +232,8 @@ mod tests {
     fn losses_are_blamed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let options = VhostOptions { site: path.clone().into(), mode: VhostMode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+        let options =
+            VhostOptions { site: path.clone().into(), mode: VhostMode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
         let (_port, _queues) = VhostPort::new(&options).unwrap();
         let socket = try_connect(&path.into()).unwrap();
         let stop = Doorbell::new().unwrap();

@@ -17,11 +17,11 @@ use netvale_virtio::{MAX_PAIRS, VirtioQueues};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::proto::device::{VhostDevice, NetConfig, OfferedMtu};
-use crate::proto::message::{VhostMessage, FrontEndViolation};
+use crate::proto::device::{NetConfig, OfferedMtu, VhostDevice};
+use crate::proto::message::{FrontEndViolation, VhostMessage};
 use crate::proto::wire::{ReceiveResult, send};
 
-use state::{KeptFrontEnd, FrontEndConnection, UnreadState, VhostState};
+use state::{FrontEndConnection, KeptFrontEnd, UnreadState, VhostState};
 
 /// How the port and its front end connect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -275,7 +275,11 @@ impl Protocol for VhostServer {
     }
 }
 
-fn answer(connection: BorrowedFd<'_>, device: &mut VhostDevice, message: VhostMessage) -> Result<(), FrontEndViolation> {
+fn answer(
+    connection: BorrowedFd<'_>,
+    device: &mut VhostDevice,
+    message: VhostMessage,
+) -> Result<(), FrontEndViolation> {
     tracing::debug!(request = message.request, fds = message.fds.len(), "vhost-user");
     device.handle(message)?.map_or(Ok(()), |answer| send(connection, &answer))
 }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
-use netvale_pci::{MappedBar, PciFunction, PciError};
+use netvale_pci::{MappedBar, PciError, PciFunction};
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::path::Path;
 use netvale_virtio::driver::port::{LendError, PortSession, Transport};
-use netvale_virtio::driver::ram::{QueueRam, DriverRam};
+use netvale_virtio::driver::ram::{DriverRam, QueueRam};
 use netvale_virtio::driver::started::{Kick, RunningDevice, RunningQueue, pair_up};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue};
 use netvale_virtio::features::{ACCESS_PLATFORM, CTRL_VQ, IN_ORDER, MQ, ORDER_PLATFORM, STATUS, VERSION_1};
@@ -212,8 +212,9 @@ impl PciDevice {
         Ok(PciDevice { function, common, notify: Arc::new(notify), multiplier: multiplier as usize, own })
     }
 
-    /// Negotiates, and starts all queues. `calls` are as for [`PortSession::calls`]; `changed` is rung when the device's
-    /// state changes, `wanted` when the kernel demands it back. Workers report the device's violations to `fault`.
+    /// Negotiates, and starts all queues. `calls` are as for [`PortSession::calls`]; `changed` is rung when the
+    /// device's state changes, `wanted` when the kernel demands it back. Workers report the device's violations to
+    /// `fault`.
     ///
     /// # Errors
     /// [`NoDevice`] if the device lacks something, fails, or the kernel refuses.

@@ -66,8 +66,14 @@ struct OffloadFeatures {
 }
 
 /// Offloads from the device to the driver.
-const TO_DRIVER: OffloadFeatures =
-    OffloadFeatures { csum: GUEST_CSUM, tso4: GUEST_TSO4, tso6: GUEST_TSO6, ecn: GUEST_ECN, uso4: GUEST_USO4, uso6: GUEST_USO6 };
+const TO_DRIVER: OffloadFeatures = OffloadFeatures {
+    csum: GUEST_CSUM,
+    tso4: GUEST_TSO4,
+    tso6: GUEST_TSO6,
+    ecn: GUEST_ECN,
+    uso4: GUEST_USO4,
+    uso6: GUEST_USO6,
+};
 
 /// Offloads from the driver to the device.
 const TO_DEVICE: OffloadFeatures =

@@ -1,9 +1,9 @@
 //! Claims *heard* of neighbours behind this host's ports: the IP addresses that stations claim, for a control plane.
 //!
 //! Senders may claim anything. So each owner of ports has its own *claims*, at most one of an address; of several
-//! owners' claims of an address, the oldest whose station is present counts ([`HeardClaims::all`]). Space is shared out: a
-//! secret hash assigns each address to a line of the table, which has room for a few claims. In a full line, a new
-//! claim replaces one of the owner with most claims there, and of that owner's port with most: a flood fills its
+//! owners' claims of an address, the oldest whose station is present counts ([`HeardClaims::all`]). Space is shared
+//! out: a secret hash assigns each address to a line of the table, which has room for a few claims. In a full line, a
+//! new claim replaces one of the owner with most claims there, and of that owner's port with most: a flood fills its
 //! owner's share, and its further claims are ignored.
 
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ use netvale_port::changes::Changes;
 use netvale_port::origin::Origin;
 
 use crate::ip::{self, IpWords};
-use crate::neighbors::{TunnelNeighbor, NeighborMessage};
+use crate::neighbors::{NeighborMessage, TunnelNeighbor};
 
 /// Number of lines, and of claims in one.
 const LINES: usize = 512;
@@ -104,7 +104,8 @@ impl HeardClaims {
         claims.sort_unstable_by_key(|claim| claim.order);
         let mut taken = HashSet::new();
         claims.retain(|claim| taken.insert(claim.ip));
-        let neighbor = |claim: HeardClaim| TunnelNeighbor { ip: ip::of(claim.ip), mac: claim.mac, router: claim.router };
+        let neighbor =
+            |claim: HeardClaim| TunnelNeighbor { ip: ip::of(claim.ip), mac: claim.mac, router: claim.router };
         claims.into_iter().map(neighbor).collect()
     }
 

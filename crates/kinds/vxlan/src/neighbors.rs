@@ -313,7 +313,10 @@ mod tests {
         let from = "fe80::1".parse::<Ipv6Addr>().unwrap();
         let mut frame = solicit(from, "ff02::1".parse().unwrap());
         frame[54] = ROUTER_ADVERTISEMENT;
-        assert_eq!(read(&frame), Some(NeighborMessage { has: Some((from.into(), A)), router: Some(true), wants: None }));
+        assert_eq!(
+            read(&frame),
+            Some(NeighborMessage { has: Some((from.into(), A)), router: Some(true), wants: None })
+        );
         frame[21] = 254;
         assert_eq!(read(&frame), None, "it may have come from afar");
         for other in ["::", "fd00::1", "ff02::1"].map(|text| text.parse::<Ipv6Addr>().unwrap()) {

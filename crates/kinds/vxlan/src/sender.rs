@@ -337,7 +337,8 @@ impl TunnelSender {
         }
         let cut = job.sources.has_gso() && each <= header::LEN + job.whole;
         let most = if cut { (BYTES / each.max(1)).clamp(1, DATAGRAMS) } else { 1 };
-        self.open = OpenMessage { each, most, most_parts: MOST_PARTS.min(self.outbox.room()), ..OpenMessage::default() };
+        self.open =
+            OpenMessage { each, most, most_parts: MOST_PARTS.min(self.outbox.room()), ..OpenMessage::default() };
     }
 
     /// Completes the open message.

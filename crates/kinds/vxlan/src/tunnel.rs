@@ -1,5 +1,5 @@
-//! State shared by the queues of one VNI, and its changes while they run: a [`TunnelChange`] adds and removes given VTEPs,
-//! addresses and neighbours.
+//! State shared by the queues of one VNI, and its changes while they run: a [`TunnelChange`] adds and removes given
+//! VTEPs, addresses and neighbours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,15 +13,15 @@ use netvale_wire::MacAddr;
 use netvale_wire::flow::FlowKey;
 use thiserror::Error;
 
-use crate::endpoint::{Endpoint, EndpointError, TunnelInbox, SendOptions, SendSockets};
+use crate::endpoint::{Endpoint, EndpointError, SendOptions, SendSockets, TunnelInbox};
 use crate::header;
 use crate::heard::HeardClaims;
 use crate::ip::{self, IpWords};
-use crate::neighbors::{TunnelNeighbors, TunnelNeighbor};
+use crate::neighbors::{TunnelNeighbor, TunnelNeighbors};
 use crate::peers::{MAX_PEERS, VtepPeers};
 use crate::sender::TunnelSender;
 use crate::sys;
-use crate::table::{VtepEntry, AddResult, VtepTable};
+use crate::table::{AddResult, VtepEntry, VtepTable};
 use crate::too_long::Replies;
 
 /// Capacity for learned addresses.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use netvale_port::{Batch, DropReason, Egress, Ingress, Scratch, Source};
 use netvale_vxlan::endpoint::SendOptions;
-use netvale_vxlan::tunnel::{TunnelChange, ChangeError, GivenAddress};
+use netvale_vxlan::tunnel::{ChangeError, GivenAddress, TunnelChange};
 use netvale_vxlan::{Endpoint, EndpointError, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions};
 use netvale_wire::build::{Udp, udp4};
 use netvale_wire::{MacAddr, Sum, VnetHdr, vnet};

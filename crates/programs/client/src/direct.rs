@@ -13,7 +13,7 @@ use netvale_guest::passthrough::device_of;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{Binding, RingRanges, RingSide};
-use netvale_mem::{Mapping, PortMem, Region};
+use netvale_mem::{Mapping, PortMem, PortShape, Region};
 use netvale_portspec::{Base, Directions, PortSpec, Rings};
 
 use crate::error::Error;
@@ -53,8 +53,13 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let queues = nic.interface().queues;
     let (which, rings) = ranges(spec, queues);
     let RingRanges { tx, rx } = &rings;
-    let slots = (spec.conf.tx_slots.max(options.slots), spec.conf.rx_slots.max(options.slots));
-    let shape = sizes::shape(queues, (0, 0), slots);
+    let host = PortShape {
+        tx_rings: 0,
+        rx_rings: 0,
+        tx_slots: spec.conf.tx_slots.max(options.slots),
+        rx_slots: spec.conf.rx_slots.max(options.slots),
+    };
+    let shape = sizes::shape(queues, host);
     let used = (tx.len() as u32, rx.len() as u32);
     let needs = RegionNeeds { shape, host: (0, 0), used, buf_size: options.buf_size, extra_bufs: options.extra_bufs };
     let (region, mem_id) = region(&needs)?;
@@ -153,8 +158,9 @@ struct Opening {
 impl Opening {
     /// Opens a queue and makes its rings in the bound directions.
     fn queue(&mut self, nic: &Arc<Nic>, queue: u32, mem: &PortMem, rings: &RingRanges) -> Result<(), Error> {
-        let buffers = BufferLayout { first: self.reply.buf_pool, stride: self.reply.buf_size, count: self.reply.num_bufs };
-        let opened = nic.queue(queue, self.reply.nic_entries, (&self.map, buffers))?;
+        let buffers =
+            BufferLayout { first: self.reply.buf_pool, stride: self.reply.buf_size, count: self.reply.num_bufs };
+        let opened = nic.queue(queue, self.reply.nic_entries, &self.map, buffers)?;
         if rings.rx.contains(&queue) {
             opened.receive()?;
         }

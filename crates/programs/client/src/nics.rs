@@ -38,7 +38,7 @@ pub(crate) fn tx(
     let socket = XdpSocket::adopt(socket.into_fd(), reply.nic_entries, map);
     let sender = socket.sender().map_err(Error::system("map the interface's rings"))?;
     let host = HostTx::new(side.clone(), bell()?);
-    let through = ThroughTx::new(host, (sender, buffers(reply))).map_err(Error::system("wait for the interface"))?;
+    let through = ThroughTx::new(host, sender, buffers(reply)).map_err(Error::system("wait for the interface"))?;
     let wake = copied(through.wake_fd().try_clone_to_owned())?;
     let mirror = |moment| Mirror::new(map, places(reply), moment);
     let through = through.mirrored(mirror(Moment::Passing), mirror(Moment::Released));
@@ -61,7 +61,7 @@ pub(crate) fn rx(
     let forwards = reply.nic_flags & NIC_FORWARDS != 0;
     let outlet = forwards.then(|| Outlet::tap(Arc::new(forward.into_fd())));
     let mirror = |moment| Mirror::new(map, places(reply), moment);
-    let mut through = ThroughRx::new(RxEnd::new(side.clone(), bell()?), (receiver, buffers(reply)), outlet)
+    let mut through = ThroughRx::new(RxEnd::new(side.clone(), bell()?), receiver, buffers(reply), outlet)
         .mirrored(mirror(Moment::Passing));
     if reply.nic_flags & NIC_RESUMED == 0 {
         through.begin();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use netvale_afxdp::iface::Interface;
-use netvale_portspec::{AttachSpec, Base, AttachNeeds};
+use netvale_portspec::{AttachNeeds, AttachSpec, Base};
 use netvale_switch::MAX_PORTS;
 use rustix::io::Errno;
 

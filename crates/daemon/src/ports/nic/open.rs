@@ -155,8 +155,13 @@ fn shape_of(d: &Daemon, nic: &Nic, request: &AttachRequest, spec: &PortSpec) -> 
         let (tx, rx) = host;
         return refuse(Errno::NOMEM, format!("{tx} and {rx} host rings are too many for {}", interface.name));
     }
-    let slots = (spec.conf.tx_slots.max(request.tx_slots), spec.conf.rx_slots.max(request.rx_slots));
-    Ok((sizes::shape(interface.queues, host, slots), host))
+    let host_rings = PortShape {
+        tx_rings: host.0,
+        rx_rings: host.1,
+        tx_slots: spec.conf.tx_slots.max(request.tx_slots),
+        rx_slots: spec.conf.rx_slots.max(request.rx_slots),
+    };
+    Ok((sizes::shape(interface.queues, host_rings), host))
 }
 
 /// Refuses an interface on a switch: its host stack belongs to the switch, or must be left alone.
@@ -204,9 +209,9 @@ fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
 
 /// Opens a queue that no program has open.
 fn fresh(port: &NicPort, number: u32) -> Result<OpenQueue, Refusal> {
-    let memory = (port.mem.region().mapping(), stack::buffers(port));
     let rings = port.mem.furnish(hold::both(number))?;
-    let opened = port.nic.queue(number, sizes::entries(port.mem.shape()), memory)?;
+    let entries = sizes::entries(port.mem.shape());
+    let opened = port.nic.queue(number, entries, port.mem.region().mapping(), stack::buffers(port))?;
     Ok(OpenQueue::new(opened, rings))
 }
 

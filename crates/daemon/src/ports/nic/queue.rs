@@ -70,12 +70,13 @@ impl SwitchQueue {
         let missing = |e| Refusal::new(e, format!("no memory for {} frames of interface {name}: {e}", buffers.count));
         let (file, memory, _) = made.map_err(missing)?;
         let memory = Arc::new(memory);
-        let opened = nic.queue(number, entries, (&memory, buffers))?;
+        let opened = nic.queue(number, entries, &memory, buffers)?;
         opened.receive()?;
         let (receiver, sender) = halves(&opened, name)?;
         let got = opened.bind()?;
-        let ours = (got.multi_buffer, Arc::clone(&opened.queue));
-        let egress = NicEgress::new(sender, Arc::clone(&memory), buffers, 1 + entries..buffers.count, ours);
+        let queue = Arc::clone(&opened.queue);
+        let sends = 1 + entries..buffers.count;
+        let egress = NicEgress::new(sender, Arc::clone(&memory), buffers, sends, got.multi_buffer, queue);
         let queue = Arc::clone(&opened.queue);
         let ingress = NicIngress::new(receiver, memory, buffers, 1..1 + entries, queue);
         let egress = Arc::new(egress);
@@ -128,7 +129,7 @@ impl SwitchQueue {
         let file = memory.take()?;
         let wrong = |e: Errno| Refusal::new(e, format!("the memory of queue {number} cannot be used: {e}"));
         let memory = Arc::new(Mapping::map(file.as_fd(), bytes(&buffers)).map_err(wrong)?);
-        let opened = nic.continue_queue(number, entries, (&memory, buffers), socket.take()?)?;
+        let opened = nic.continue_queue(number, entries, &memory, buffers, socket.take()?)?;
         let (mut receiver, sender) = halves(&opened, name)?;
         let settled = PausedIngress { taken, pieces };
         let receives = 1..1 + entries;
@@ -144,8 +145,8 @@ impl SwitchQueue {
                 find_free(&sender, &buffers, sends, QUIET)?
             }
         };
-        let ours = (multi_buffer, Arc::clone(&opened.queue));
-        let egress = Arc::new(NicEgress::new(sender, Arc::clone(&memory), buffers, free, ours));
+        let queue = Arc::clone(&opened.queue);
+        let egress = Arc::new(NicEgress::new(sender, Arc::clone(&memory), buffers, free, multi_buffer, queue));
         let queue = Arc::clone(&opened.queue);
         let ingress = NicIngress::continued(receiver, memory, buffers, &settled, queue)?;
         let settled = ingress.settled();

@@ -141,9 +141,10 @@ impl NicBackend {
     /// [`NicError`] that names the step that failed.
     pub fn connect(&self, rings: &GuestRings<'_>) -> Result<(), NicError> {
         let layout = rings.mem.region().layout();
-        let buffers = BufferLayout { first: layout.buf_pool, stride: layout.sizes.bufs.size, count: layout.sizes.bufs.num };
+        let buffers =
+            BufferLayout { first: layout.buf_pool, stride: layout.sizes.bufs.size, count: layout.sizes.bufs.num };
         for queue in 0..self.nic.interface().queues {
-            let opened = self.nic.queue(queue, self.entries, (rings.mem.region().mapping(), buffers))?;
+            let opened = self.nic.queue(queue, self.entries, rings.mem.region().mapping(), buffers)?;
             opened.receive()?;
             let sending = self.nic.send_on(queue)?;
             let failed = |what| move |source| NicError::Step { name: self.nic.interface().name.clone(), what, source };
@@ -155,7 +156,12 @@ impl NicBackend {
         Ok(())
     }
 
-    fn halves(&self, rings: &GuestRings<'_>, opened: &OpenNicQueue, buffers: BufferLayout) -> Result<(ThroughTx, ThroughRx), Errno> {
+    fn halves(
+        &self,
+        rings: &GuestRings<'_>,
+        opened: &OpenNicQueue,
+        buffers: BufferLayout,
+    ) -> Result<(ThroughTx, ThroughRx), Errno> {
         let queue = opened.queue.address().queue as usize;
         let out = self.tx.get(queue).ok_or(Errno::INVAL)?;
         let back = self.rx.get(queue).ok_or(Errno::INVAL)?;
@@ -163,10 +169,10 @@ impl NicBackend {
         let sender = opened.socket.sender()?;
         let (side, wake) = rings.tx(queue)?;
         let host = HostTx::counted(side, wake, Arc::clone(&out.kicks));
-        let tx = ThroughTx::new(host, (sender, buffers))?.counted(Arc::clone(&out.counters));
+        let tx = ThroughTx::new(host, sender, buffers)?.counted(Arc::clone(&out.counters));
         let (side, wake) = rings.rx(queue)?;
         let end = RxEnd::counted(side, wake, Arc::clone(&back.kicks));
-        let mut rx = ThroughRx::new(end, (receiver, buffers), None).counted(Arc::clone(&back.counters));
+        let mut rx = ThroughRx::new(end, receiver, buffers, None).counted(Arc::clone(&back.counters));
         rx.begin();
         Ok((tx, rx))
     }

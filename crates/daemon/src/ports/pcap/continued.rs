@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use netvale_fdio::state::State;
-use netvale_pcapport::{CaptureOptions, CaptureState, CaptureLimit, PcapEgress, PcapIngress, ReplayState};
+use netvale_pcapport::{CaptureLimit, CaptureOptions, CaptureState, PcapEgress, PcapIngress, ReplayState};
 use rustix::io::Errno;
 
 use super::{Captured, Replayed, limit, on_switch, replay_options, replayed_as, unreadable};

@@ -12,7 +12,7 @@ use netvale_control::{ErrorCode, Reply, RpcError};
 use netvale_port::origin::Origin;
 use netvale_switch::{FdbEntry, PortId, Switch};
 use netvale_vxlan::peers::VtepPeers;
-use netvale_vxlan::tunnel::{TunnelChange, ChangeError, GivenAddress, now};
+use netvale_vxlan::tunnel::{ChangeError, GivenAddress, TunnelChange, now};
 
 use super::{MOST_KEPT, VxlanPort, mac_of, neighbor_of, word_of};
 use crate::caller::Caller;

@@ -16,7 +16,7 @@ use netvale_mem::notify::Doorbell;
 use netvale_port::Ingress;
 use netvale_ptnet::vfio::memory_path;
 use netvale_vfio_user::irqs::{MSI, MSIX};
-use netvale_vfio_user::wire::{HEADER, VfioHeader, NO_REPLY, WireWriter, command};
+use netvale_vfio_user::wire::{HEADER, NO_REPLY, VfioHeader, WireWriter, command};
 use rustix::net::SendFlags;
 use serde_json::json;
 

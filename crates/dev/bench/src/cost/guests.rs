@@ -82,7 +82,8 @@ pub fn e1000(batch: u32, inward: bool) -> Result<Track> {
     let card = Card { mac: [2; 6], subsystem: SUBSYSTEM, forced_interval: None };
     let options = E1000Options { site: path.clone().into(), card };
     let (port, (card_egress, mut card_ingress)) = E1000Port::new(&options).map_err(|e| failed(&e))?;
-    let guest = SimulatedGuest::new(&path, CardOptions { csb: true, ..CardOptions::default() }).map_err(|e| failed(&e))?;
+    let guest =
+        SimulatedGuest::new(&path, CardOptions { csb: true, ..CardOptions::default() }).map_err(|e| failed(&e))?;
     card_ingress.disarm();
     let SimulatedGuest { egress, mut ingress, remote, ram, fault, .. } = guest;
     ingress.disarm();

@@ -7,7 +7,7 @@ use netvale_fdio::state::BadState;
 
 use super::barrier::Barrier;
 use super::{
-    ATTACH_XDP, Diversion, MAP_TYPE_ARRAY, MAP_TYPE_XSKMAP, Map, XdpMode, XdpProgram, TCX_EGRESS, TCX_INGRESS, info,
+    ATTACH_XDP, Diversion, MAP_TYPE_ARRAY, MAP_TYPE_XSKMAP, Map, TCX_EGRESS, TCX_INGRESS, XdpMode, XdpProgram, info,
 };
 
 /// `BPF_LINK_TYPE_XDP` and `BPF_LINK_TYPE_TCX`.
@@ -71,7 +71,9 @@ impl XdpProgram {
     /// # Errors
     /// [`BadState`] if they are anything else.
     pub fn continued(
-        (ifindex, queues, number): (u32, u32, Option<u32>),
+        ifindex: u32,
+        queues: u32,
+        number: Option<u32>,
         mode: XdpMode,
         map: OwnedFd,
         attached: OwnedFd,

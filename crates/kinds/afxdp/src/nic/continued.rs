@@ -74,8 +74,10 @@ impl Nic {
             return Err(BadState::new("the interface is another one now"));
         }
         let NicState { map, link, promiscuous, barrier } = state;
-        let at = (interface.index, interface.queues, found.program());
-        let program = XdpProgram::continued(at, mode, map.take()?, link.take()?)?;
+        let number = found.program();
+        let map = map.take()?;
+        let link = link.take()?;
+        let program = XdpProgram::continued(interface.index, interface.queues, number, mode, map, link)?;
         let promiscuous = promiscuous.take()?;
         is_socket(&promiscuous, AddressFamily::PACKET)?;
         let index = interface.index;
@@ -103,7 +105,8 @@ impl Nic {
         self: &Arc<Self>,
         number: u32,
         entries: u32,
-        (memory, buffers): (&Arc<Mapping>, BufferLayout),
+        memory: &Arc<Mapping>,
+        buffers: BufferLayout,
         socket: OwnedFd,
     ) -> Result<OpenNicQueue, BadState> {
         is_socket(&socket, AddressFamily::XDP)?;

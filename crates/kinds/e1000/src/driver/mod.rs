@@ -1,8 +1,8 @@
 //! A user-space driver of the card: for a card on a guest's bus or, given access to the registers, in a guest's place.
 //!
 //! Descriptor `i` always has buffer `i` of its ring: sending a frame is one copy and one store. The three modes
-//! ([`CardDriverOptions`]) differ in the number of register writes: one per batch, as in usual drivers; one for the next
-//! batch only after the last is sent (Send Combining, paper §4.2); or one only if the card sleeps, with the status
+//! ([`CardDriverOptions`]) differ in the number of register writes: one per batch, as in usual drivers; one for the
+//! next batch only after the last is sent (Send Combining, paper §4.2); or one only if the card sleeps, with the status
 //! block ([`crate::paravirt`]). The card's writes are trusted as little as a card trusts a driver's.
 //!
 //! | module | what it is |

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use netvale_mem::fault::Fault;
 use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
-use netvale_pci::{MappedBar, PciFunction, PciError};
+use netvale_pci::{MappedBar, PciError, PciFunction};
 use netvale_port::service::{self, Peer, Protocol, Service};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use super::queues::{DriverEgress, DriverIngress, CardRings};
-use super::ram::{GUEST, CardRam};
+use super::queues::{CardRings, DriverEgress, DriverIngress};
+use super::ram::{CardRam, GUEST};
 use super::start::{CardStartError, RunningCard, start};
 use super::{CardDriverOptions, CardRegisters};
 use crate::port::E1000Queues;
@@ -196,7 +196,12 @@ impl CardDriver {
     }
 
     /// Waits until the card violates the protocol or is demanded back, or the port must end.
-    fn wait(&self, registers: &dyn CardRegisters, wanted: BorrowedFd<'_>, peer: &Peer<CardStatus>) -> Result<(), CardDriverError> {
+    fn wait(
+        &self,
+        registers: &dyn CardRegisters,
+        wanted: BorrowedFd<'_>,
+        peer: &Peer<CardStatus>,
+    ) -> Result<(), CardDriverError> {
         loop {
             let all = [peer.ends(), self.fault.as_fd(), wanted, self.link.as_fd()];
             let mut fds = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));

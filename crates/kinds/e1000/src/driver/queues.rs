@@ -168,7 +168,12 @@ impl DriverIngress {
 }
 
 /// Takes received frames; `taken` counts them, dropped ones included.
-fn fill(rx: &mut CardRxRing, batch: &mut Batch, taken: &mut usize, counters: &RingCounters) -> Result<(), CardViolation> {
+fn fill(
+    rx: &mut CardRxRing,
+    batch: &mut Batch,
+    taken: &mut usize,
+    counters: &RingCounters,
+) -> Result<(), CardViolation> {
     while batch.has_room_for_frags() && *taken < BATCH {
         let Some(frame) = rx.take()? else { break };
         *taken += 1;

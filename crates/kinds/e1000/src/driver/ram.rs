@@ -13,7 +13,7 @@ use netvale_mem::words::Words;
 use rustix::io::Errno;
 
 use crate::direction::CardDirection;
-use crate::paravirt::{BYTES, CAUSES_AT};
+use crate::paravirt::{BYTES, CAUSES_AT, RX_AT, TX_AT};
 use crate::ring::DESCRIPTOR;
 
 /// The card's address of the first byte: any number that is no address in this process, to expose mix-ups.
@@ -100,7 +100,11 @@ impl CardRam {
     }
 
     /// A ring's entry of the status block.
-    pub fn csb(&self, (atok, ktoa): (u64, u64)) -> Option<Csb> {
+    pub fn csb(&self, direction: CardDirection) -> Option<Csb> {
+        let (atok, ktoa) = match direction {
+            CardDirection::Transmit => TX_AT,
+            CardDirection::Receive => RX_AT,
+        };
         Csb::new(&self.map, atok, ktoa)
     }
 

@@ -12,8 +12,8 @@ use netvale_vfio_user::client::VfioUserClient;
 use netvale_vfio_user::dma::WindowPlace;
 use netvale_vfio_user::irqs::MSI;
 
-use super::queues::{DriverEgress, DriverIngress, CardRings};
-use super::ram::{GUEST, CardRam};
+use super::queues::{CardRings, DriverEgress, DriverIngress};
+use super::ram::{CardRam, GUEST};
 use super::start::{RunningCard, start};
 use super::{CardDriverOptions, CardRegisters};
 

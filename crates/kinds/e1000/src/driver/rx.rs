@@ -7,7 +7,7 @@ use netvale_mem::csb::Csb;
 use netvale_mem::notify::{arm, disarm};
 
 use super::ram::{BUF, CardRam};
-use super::{DONE, CardViolation, END, CardRegisters};
+use super::{CardRegisters, CardViolation, DONE, END};
 use crate::direction::CardDirection;
 use crate::regs::{ICR, ICR_LSC, ICR_RXT0, ICR_TXDW, IMC, IMS, RDT};
 

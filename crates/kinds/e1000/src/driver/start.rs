@@ -10,7 +10,6 @@ use super::rx::CardRxRing;
 use super::tx::CardTxRing;
 use super::{CardDriverOptions, CardRegisters};
 use crate::direction::CardDirection;
-use crate::paravirt::{RX_AT, TX_AT};
 use crate::regs::*;
 
 /// Time limit of the card's reset.
@@ -48,8 +47,13 @@ pub struct RunningCard {
 /// Resets the card and starts both rings for all frames: the card becomes a port.
 ///
 /// # Errors
-/// [`CardStartError`] if the card does not finish its reset, or the number of slots is not a power of two from 8 to 4096.
-pub fn start(registers: &Arc<dyn CardRegisters>, ram: &Arc<CardRam>, options: CardDriverOptions) -> Result<RunningCard, CardStartError> {
+/// [`CardStartError`] if the card does not finish its reset, or the number of slots is not a power of two from 8 to
+/// 4096.
+pub fn start(
+    registers: &Arc<dyn CardRegisters>,
+    ram: &Arc<CardRam>,
+    options: CardDriverOptions,
+) -> Result<RunningCard, CardStartError> {
     let slots = ram.slots();
     if !slots.is_power_of_two() || !(8..=4096).contains(&slots) {
         return Err(CardStartError::Slots(slots));
@@ -66,12 +70,12 @@ pub fn start(registers: &Arc<dyn CardRegisters>, ram: &Arc<CardRam>, options: Ca
         write(length, slots * crate::ring::DESCRIPTOR as u32);
     }
     let has_block = options.csb && find_block(&**registers, ram);
-    let csb = |at| ram.csb(at).filter(|_| has_block);
+    let csb = |direction| ram.csb(direction).filter(|_| has_block);
     write(TIPG, GAPS);
     write(RCTL, RCTL_EN | RCTL_UPE | RCTL_MPE | RCTL_BAM | RCTL_SECRC);
     write(TCTL, TCTL_EN | TCTL_PSP | TCTL_COLLISIONS);
-    let tx = CardTxRing::new(ram, registers, csb(TX_AT), options.combine);
-    let rx = CardRxRing::new(ram, registers, csb(RX_AT), options.combine > 0);
+    let tx = CardTxRing::new(ram, registers, csb(CardDirection::Transmit), options.combine);
+    let rx = CardRxRing::new(ram, registers, csb(CardDirection::Receive), options.combine > 0);
     write(IMS, CardRxRing::causes(has_block));
     // Posted writes may be in flight: a read completes after them (PCI 3.0 §3.2.5).
     registers.read(STATUS);

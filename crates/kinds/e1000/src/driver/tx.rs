@@ -7,7 +7,7 @@ use netvale_mem::csb::Csb;
 use netvale_mem::notify::wanted;
 
 use super::ram::{BUF, CardRam};
-use super::{COMMAND, DONE, CardViolation, CardRegisters};
+use super::{COMMAND, CardRegisters, CardViolation, DONE};
 use crate::direction::CardDirection;
 use crate::regs::TDT;
 

@@ -12,7 +12,7 @@ use netvale_vfio_user::session::DeviceSession;
 use netvale_vfio_user::state::ClientState;
 use serde::{Deserialize, Serialize};
 
-use super::{CardClient, E1000Options, E1000Port, CardSession, E1000Queues, CardServer, THREAD, queues};
+use super::{CardClient, CardServer, CardSession, E1000Options, E1000Port, E1000Queues, THREAD, queues};
 use crate::core::SharedCore;
 use crate::device::E1000;
 use crate::state::{CoreState, VERSION};

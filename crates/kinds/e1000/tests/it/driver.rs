@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_e1000::core::SharedCore;
 use netvale_e1000::device::{Card, E1000};
-use netvale_e1000::driver::queues::{DriverEgress, DriverIngress, CardRings};
-use netvale_e1000::driver::ram::{GUEST, CardRam};
+use netvale_e1000::driver::queues::{CardRings, DriverEgress, DriverIngress};
+use netvale_e1000::driver::ram::{CardRam, GUEST};
 use netvale_e1000::driver::start::start;
 use netvale_e1000::driver::{CardDriverOptions, CardRegisters};
 use netvale_e1000::egress::E1000Egress;
@@ -58,7 +58,8 @@ impl Pair {
         let mut dma = Dma::default();
         let call = Doorbell::new().unwrap();
         let fd = ram.as_fd().try_clone_to_owned().unwrap();
-        dma.map(WindowPlace { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, Some(&fd)).unwrap();
+        dma.map(WindowPlace { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, Some(&fd))
+            .unwrap();
         let mut inside = shared.enter();
         let core = inside.as_mut().unwrap();
         drop(core.set_memory(CardMemory::of(&dma)));
@@ -214,12 +215,12 @@ fn full_and_asleep() {
 #[test]
 fn bad_cards() {
     let mut p = Pair::new(WAYS[2]);
-    let csb = p.ram.csb(netvale_e1000::paravirt::TX_AT).unwrap();
+    let csb = p.ram.csb(netvale_e1000::direction::CardDirection::Transmit).unwrap();
     csb.publish_tail(9, 9);
     let frames: Vec<_> = (0..100).map(|i| frame(i, 60)).collect();
     deliver(&p.driver.0, &frames, &mut p.scratch);
     assert_eq!(p.fault.take().unwrap().to_string(), "the card says that it is at descriptor 9, where it cannot be");
-    let csb = p.ram.csb(netvale_e1000::paravirt::RX_AT).unwrap();
+    let csb = p.ram.csb(netvale_e1000::direction::CardDirection::Receive).unwrap();
     csb.publish_tail(u32::MAX, u32::MAX);
     assert!(take(&mut p.driver.1).is_empty());
     assert!(p.fault.take().is_some());

@@ -2,7 +2,7 @@
 //! window. Also rings with every head, tail and length that registers can hold.
 
 use netvale_e1000::memory::CardMemory;
-use netvale_e1000::ring::{DESCRIPTOR, RingRegister, CardRing};
+use netvale_e1000::ring::{CardRing, DESCRIPTOR, RingRegister};
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_vfio_user::dma::{Dma, WindowPlace};
 

@@ -118,14 +118,22 @@ proptest! {
             let mut all: Vec<u32> = unread.iter().copied().chain(empty).chain(q.kernel_has.iter().copied()).collect();
             all.sort_unstable();
             prop_assert_eq!(all, OWN.collect::<Vec<_>>());
-            let ready: Vec<u32> = (0..unread.len()).map(|_| { assert!(heir.rx.ready() > 0); index_of(heir.rx.take()) }).collect();
+            let mut next = || {
+                assert!(heir.rx.ready() > 0);
+                index_of(heir.rx.take())
+            };
+            let ready: Vec<u32> = (0..unread.len()).map(|_| next()).collect();
             prop_assert_eq!(ready, unread);
         }
     }
 
     /// Objective: indices of any kind are refused, or lead to buffers of the queue, each once.
     #[test]
-    fn any_indices(indices in any::<[u32; 4]>(), near in proptest::array::uniform4(0..20u32), entries in proptest::array::uniform8(any::<(u32, bool)>())) {
+    fn any_indices(
+        indices in any::<[u32; 4]>(),
+        near in proptest::array::uniform4(0..20u32),
+        entries in proptest::array::uniform8(any::<(u32, bool)>()),
+    ) {
         for [rx_first, rx_end, fill_first, fill_end] in [indices, near] {
             let q = Receiving::new();
             for (memory, first, end) in [(&q.memory[0], rx_first, rx_end), (&q.memory[1], fill_first, fill_end)] {

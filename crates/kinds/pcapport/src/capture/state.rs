@@ -21,9 +21,9 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{CaptureOptions, CaptureStatus, RecorderJob, PcapEgress, RecorderThread};
-use crate::limit::{ReachedLimit, CaptureLimit, PORTION, CaptureProgress};
-use crate::writer::{WriteError, CaptureWriter};
+use super::{CaptureOptions, CaptureStatus, PcapEgress, RecorderJob, RecorderThread};
+use crate::limit::{CaptureLimit, CaptureProgress, PORTION, ReachedLimit};
+use crate::writer::{CaptureWriter, WriteError};
 
 /// Progress of a capture. All counted frames are in its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,7 +188,7 @@ impl PcapEgress {
         state.portions = state.portions.clamp(least, least + 1);
         let shared = limit.shared.clone();
         let portions = state.portions;
-        let egress = Self::go_on(file, path, options, limit, (state, noted), counters)?;
+        let egress = Self::go_on(file, path, options, limit, state, noted, counters)?;
         shared.iter().for_each(|shared| shared.correct(0, portions));
         Ok(egress)
     }
@@ -199,7 +199,8 @@ impl PcapEgress {
         path: &Path,
         options: CaptureOptions,
         limit: CaptureLimit,
-        (state, noted): (CaptureState, Noted),
+        state: CaptureState,
+        noted: Noted,
         counters: Arc<RingCounters>,
     ) -> Result<PcapEgress, BadState> {
         let CaptureState { ended, error, .. } = state;
@@ -214,7 +215,7 @@ impl PcapEgress {
         }
         let writer = CaptureWriter::continued(file, options.format, written, lost).named(path);
         let written = CaptureProgress::continued(limit, bytes, portions);
-        Ok(Self::start((writer, written), noted, status, options, counters)?)
+        Ok(Self::start(writer, written, noted, status, options, counters)?)
     }
 }
 
@@ -367,7 +368,11 @@ mod tests {
     proptest! {
         /// Objective: any numbers are refused or harmless: a file is never extended, nor cut before a noted position.
         #[test]
-        fn any_numbers(numbers in any::<[u64; NUMBERS]>(), near in proptest::array::uniform4(0u64..200), len in 0usize..200) {
+        fn any_numbers(
+            numbers in any::<[u64; NUMBERS]>(),
+            near in proptest::array::uniform4(0u64..200),
+            len in 0usize..200,
+        ) {
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(&vec![1; len]).unwrap();
             for numbers in [numbers, {
@@ -385,11 +390,17 @@ mod tests {
 
         /// Objective: notes decode as encoded.
         #[test]
-        fn there_and_back(words in proptest::array::uniform5(0u64..1 << 40), before in any::<(u64, u64)>(), ended in 0..3, error in any::<bool>()) {
+        fn there_and_back(
+            words in proptest::array::uniform5(0u64..1 << 40),
+            before in any::<(u64, u64)>(),
+            ended in 0..3,
+            error in any::<bool>(),
+        ) {
             let [bytes, written, failed, cut_off, portions] = words;
             let ended = [None, Some(ReachedLimit::Limit(7)), Some(ReachedLimit::Quota(9))][ended as usize];
             let error = error.then(|| Error::from_raw_os_error(28).to_string());
-            let notes = RecorderNotes { after: CaptureState { bytes, written, failed, cut_off, portions, ended, error }, before };
+            let after = CaptureState { bytes, written, failed, cut_off, portions, ended, error };
+            let notes = RecorderNotes { after, before };
             prop_assert_eq!(RecorderNotes::of(notes.numbers(Some(28))), notes);
         }
     }

@@ -12,7 +12,7 @@ use netvale_port::{DropReason, MAX_FRAME, RingCounters};
 use super::{Alarm, FrameMark, ReplayOptions, ReplayStatus};
 use crate::chunk::Chunk;
 use crate::pace::Pacer;
-use crate::reader::{ReadError, CaptureReader};
+use crate::reader::{CaptureReader, ReadError};
 
 /// The channels to and from the ingress.
 pub(super) struct FeederChannels {

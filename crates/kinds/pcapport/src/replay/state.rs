@@ -14,7 +14,7 @@ use netvale_port::RingCounters;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::{Alarm, FrameMark, PcapIngress, ReplayError, ReplayOptions, ReplayStatus};
+use super::{Alarm, FrameMark, PcapIngress, ReplayError, ReplayFile, ReplayOptions, ReplayStatus};
 use crate::reader::ReadError;
 
 /// Progress of a replay.
@@ -118,7 +118,7 @@ impl PcapIngress {
         state: ReplayState,
         counters: Arc<RingCounters>,
     ) -> Result<PcapIngress, ReplayError> {
-        Self::go_on(file, path, options, (state, Noted::new().map_err(std::io::Error::from)?), counters)
+        Self::go_on(file, path, options, state, Noted::new().map_err(std::io::Error::from)?, counters)
     }
 
     /// Restores a killed process's replay; `noted` is its [`PcapIngress::noted`]. Frames of the batch in flight are
@@ -135,7 +135,7 @@ impl PcapIngress {
     ) -> Result<PcapIngress, ReplayError> {
         let noted = Noted::continued(noted).map_err(std::io::Error::from)?;
         let state = state_of(noted.read());
-        Self::go_on(file, path, options, (state, noted), counters)
+        Self::go_on(file, path, options, state, noted, counters)
     }
 
     /// Continues at the position of a state.
@@ -143,7 +143,8 @@ impl PcapIngress {
         file: File,
         path: &Path,
         options: ReplayOptions,
-        (state, noted): (ReplayState, Noted),
+        state: ReplayState,
+        noted: Noted,
         counters: Arc<RingCounters>,
     ) -> Result<PcapIngress, ReplayError> {
         if !file.metadata()?.is_file() {
@@ -154,12 +155,13 @@ impl PcapIngress {
         let [pass, frame, before] = [state.pass, state.frame, before].map(|count| count.min(u64::MAX >> 2));
         let mark = FrameMark { pass, frame, before, begins };
         if state.finished {
-            return Self::finished((mark, noted), state, counters);
+            return Self::finished(mark, noted, state, counters);
         }
         let status = ReplayStatus::default();
         let began = state.began.and_then(|began| Instant::now().checked_sub(now().saturating_sub(began)));
         let began = began.zip(state.began);
-        let this = Self::start((Arc::new(file), path, 0), options, (mark, noted), status, counters)?;
+        let file = ReplayFile { file: Arc::new(file), path, at: 0 };
+        let this = Self::start(file, options, mark, noted, status, counters)?;
         let mut this = PcapIngress { began, ..this };
         this.note_all();
         Ok(this)
@@ -167,7 +169,8 @@ impl PcapIngress {
 
     /// A replay without further frames.
     fn finished(
-        (mark, noted): (FrameMark, Noted),
+        mark: FrameMark,
+        noted: Noted,
         state: ReplayState,
         counters: Arc<RingCounters>,
     ) -> Result<PcapIngress, ReplayError> {

@@ -1,7 +1,7 @@
 //! Kinds of ports that can be attached: each has a file here, and a row in [`AttachSpec`]'s table.
 //!
-//! A file holds a [`SpecKind`], all facts about such ports before one exists: their options, a word for messages, lines of
-//! the help; and the text after the colon, if its form is not shared. A kind that the compiler must know is also a
+//! A file holds a [`SpecKind`], all facts about such ports before one exists: their options, a word for messages, lines
+//! of the help; and the text after the colon, if its form is not shared. A kind that the compiler must know is also a
 //! type, a [`KindType`]. The daemon makes the ports.
 
 mod e1000;
@@ -160,8 +160,8 @@ impl fmt::Display for SpecKind {
 }
 
 /// Makes [`AttachSpec`] and [`PortKind`] of a row for each kind: its variant, the type of the text after the colon, the
-/// prefix, its file, the [`SpecKind`]s that options tell apart, and the names in lists and pages unless another row has the
-/// same ones.
+/// prefix, its file, the [`SpecKind`]s that options tell apart, and the names in lists and pages unless another row has
+/// the same ones.
 macro_rules! kinds {
     (
         $(

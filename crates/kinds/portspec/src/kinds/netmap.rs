@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{AfterColon, SpecKind, AttachNeeds, fitting};
+use super::{AfterColon, AttachNeeds, SpecKind, fitting};
 use crate::cursor::{Cursor, SpecResult};
 use crate::flags::Rings;
 use crate::name::{Base, NETMAP, PortName};

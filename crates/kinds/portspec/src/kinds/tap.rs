@@ -1,6 +1,6 @@
 //! `tap:NAME`: a TAP device, towards the host's network stack.
 
-use super::{AfterColon, SpecKind, AttachNeeds, fitting};
+use super::{AfterColon, AttachNeeds, SpecKind, fitting};
 use crate::cursor::{Cursor, SpecResult};
 use crate::text::{Ident, TapName};
 

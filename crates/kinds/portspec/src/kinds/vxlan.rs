@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
-use super::{AfterColon, SpecKind, AttachNeeds, fitting};
+use super::{AfterColon, AttachNeeds, SpecKind, fitting};
 use crate::cursor::{Cursor, SpecResult};
 use crate::text::Ident;
 

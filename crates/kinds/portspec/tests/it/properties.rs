@@ -79,7 +79,8 @@ fn directions() -> impl Strategy<Value = Directions> {
 }
 
 fn flags() -> impl Strategy<Value = Flags> {
-    let monitor = (directions(), any::<bool>()).prop_map(|(directions, zero_copy)| MonitorSpec { directions, zero_copy });
+    let monitor =
+        (directions(), any::<bool>()).prop_map(|(directions, zero_copy)| MonitorSpec { directions, zero_copy });
     (any::<bool>(), prop::option::of(monitor), directions()).prop_map(|(exclusive, monitor, directions)| Flags {
         exclusive,
         monitor,

@@ -9,10 +9,10 @@ use netvale_port::listener::Listener;
 use netvale_port::service::{AskedToPause, Kept, Paused, Service, State};
 use serde::{Deserialize, Serialize};
 
-use super::{IvshmemConnection, PtnetOptions, PtnetPort, IvshmemServer, PtnetService, PtnetTransport};
+use super::{IvshmemConnection, IvshmemServer, PtnetOptions, PtnetPort, PtnetService, PtnetTransport};
 use crate::backend::Backend;
 use crate::guest::{PtnetGuest, THREAD};
-use crate::instance::{PtnetInstance, InstanceState};
+use crate::instance::{InstanceState, PtnetInstance};
 use crate::vfio::{DeviceServices, DevicesState};
 
 /// Version of a port's state.
@@ -143,7 +143,9 @@ impl PtnetPort {
             return Err(BadState::new(format!("version {} of a ptnet port's state, not {VERSION}", state.version)));
         }
         for (tx, kicks) in [(true, &state.kicks[0]), (false, &state.kicks[1])] {
-            kicks.iter().enumerate().for_each(|(ring, kicks)| backend.add_kicks(tx, ring, *kicks));
+            for (ring, &(sent, suppressed, received)) in kicks.iter().enumerate() {
+                backend.add_kicks(tx, ring, sent, suppressed, received);
+            }
         }
         let behind = Arc::clone(&backend);
         let (serving, paused) = match (state.serving, options.transport) {
@@ -173,8 +175,9 @@ fn restore_ivshmem(
     if let Some(guest) = state.guest {
         let GuestState { connection, memory, bells, instance } = guest;
         let fault = Fault::new()?;
-        let descriptors = (memory.take()?, Fd::take_all(bells)?);
-        let device = PtnetInstance::restore(&options.config, &server.backend, descriptors, instance, &fault);
+        let memory = memory.take()?;
+        let bells = Fd::take_all(bells)?;
+        let device = PtnetInstance::restore(&options.config, &server.backend, memory, bells, instance, &fault);
         let device = device.map_err(|e| BadState::new(e).of("the guest's device"))?;
         let connection = connection.take()?;
         kept.last = of(&connection, &device, InstanceState::UNKNOWN).ok();
@@ -283,8 +286,8 @@ mod tests {
         let words = netvale_mem::words::Words::new(&Arc::new(map), 0, 1024).unwrap();
         let status = || (0..1024).map(|at| words.load(at)).collect::<Vec<_>>();
         let before = status();
-        let mut next =
-            PtnetInstance::restore(&CONFIG, &seats(), (memory, Fd::take_all(bells).unwrap()), said, &fault).unwrap();
+        let bells = Fd::take_all(bells).unwrap();
+        let mut next = PtnetInstance::restore(&CONFIG, &seats(), memory, bells, said, &fault).unwrap();
         assert!(status() == before && !device.vectors()[2].drain());
         next.go_on();
         assert!(status() != before && device.vectors()[2].drain());

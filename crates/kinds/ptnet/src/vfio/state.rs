@@ -10,11 +10,11 @@ use netvale_vfio_user::session::DeviceSession;
 use netvale_vfio_user::state::ClientState;
 use serde::{Deserialize, Serialize};
 
-use super::{PtnetClient, DeviceServices, MEMORY, PtnetClientAnswer, memory_server, ptnet_server};
+use super::{DeviceServices, MEMORY, PtnetClient, PtnetClientAnswer, memory_server, ptnet_server};
 use crate::backend::Backend;
 use crate::guest::{PtnetGuest, THREAD};
 use crate::header::PtnetConfig;
-use crate::machine::{PtnetMachine, MemoryState};
+use crate::machine::{MemoryState, PtnetMachine};
 use crate::published::{MemoryDevice, PtnetDevice, PtnetRegisters};
 
 /// State of both devices.

@@ -15,7 +15,7 @@ use netvale_vfio_user::ended::ConnectionEnd;
 use netvale_vfio_user::irqs::{KINDS, MSIX};
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::{ClientViolation, DeviceSession};
-use netvale_vfio_user::wire::{HEADER, VfioHeader, VfioMessage, NO_REPLY, command};
+use netvale_vfio_user::wire::{HEADER, NO_REPLY, VfioHeader, VfioMessage, command};
 use netvale_vfio_user::{Bar, Device, DeviceHost};
 use proptest::prelude::*;
 
@@ -190,12 +190,14 @@ fn greeted() -> DeviceSession<Toy> {
 /// Objective: a protocol violation ends the connection with its reason; an impossible request gets an error number.
 #[test]
 fn breaches() {
-    let refused = |m: VfioMessage| DeviceSession::new(Toy::new().0, VECTORS, &Fault::new().unwrap()).handle(m).unwrap_err();
+    let refused =
+        |m: VfioMessage| DeviceSession::new(Toy::new().0, VECTORS, &Fault::new().unwrap()).handle(m).unwrap_err();
     assert_eq!(refused(message(command::DEVICE_GET_INFO, &[], vec![])), ClientViolation::NotAVersion(4));
     assert_eq!(refused(message(command::VERSION, &[1, 0, 0, 0], vec![])), ClientViolation::Version(1));
     assert_eq!(refused(message(command::VERSION, &[0], vec![])), ClientViolation::Short(1));
     let mut session = greeted();
-    let reply = VfioMessage { header: VfioHeader { flags: 1, ..message(9, &[], vec![]).header }, payload: vec![], fds: vec![] };
+    let reply =
+        VfioMessage { header: VfioHeader { flags: 1, ..message(9, &[], vec![]).header }, payload: vec![], fds: vec![] };
     assert_eq!(session.handle(reply).unwrap_err(), ClientViolation::Reply(9));
     let errno = |session: &mut DeviceSession<Toy>, command, payload: &[u8]| {
         let answer = session.handle(message(command, payload, vec![])).unwrap().unwrap();
@@ -279,7 +281,12 @@ fn lengths() {
 proptest! {
     /// Objective: no sequence of messages makes the session panic.
     #[test]
-    fn any_messages(messages in proptest::collection::vec((0u16..20, proptest::collection::vec(any::<u8>(), 0..80), 0usize..3), 0..40)) {
+    fn any_messages(
+        messages in proptest::collection::vec(
+            (0u16..20, proptest::collection::vec(any::<u8>(), 0..80), 0usize..3),
+            0..40,
+        ),
+    ) {
         let mut session = greeted();
         for (command, payload, fds) in messages {
             let (fd, ..) = sealed_memfd("any", 4096, Pages::Ordinary).unwrap();

@@ -10,8 +10,8 @@ use netvale_port::service::{AskedToPause, Kept, Paused};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use serde::{Deserialize, Serialize};
 
-use crate::port::{FrontEndStatus, VhostSeats, VhostPort};
-use crate::proto::device::{VhostDevice, NetConfig};
+use crate::port::{FrontEndStatus, VhostPort, VhostSeats};
+use crate::proto::device::{NetConfig, VhostDevice};
 use crate::proto::state::{VhostDeviceState, mac_of};
 use crate::proto::wire::MessageInbox;
 
@@ -153,7 +153,11 @@ impl FrontEndConnection {
     }
 
     /// Restores another process's front end.
-    pub(crate) fn restore(peer: PeerState, config: NetConfig, seats: VhostSeats) -> Result<FrontEndConnection, BadState> {
+    pub(crate) fn restore(
+        peer: PeerState,
+        config: NetConfig,
+        seats: VhostSeats,
+    ) -> Result<FrontEndConnection, BadState> {
         let PeerState { socket, device, unread } = peer;
         let socket = socket.take()?;
         let is_socket = sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX)

@@ -12,9 +12,9 @@ use netvale_port::seat::Seat;
 use netvale_virtio::device::live::{self, LiveQueue};
 use netvale_virtio::features::{Framing, MQ};
 use netvale_virtio::memory::{GuestMemory, MAX_REGIONS, MemoryError, RegionSpec};
-use netvale_virtio::queue::{QueueAddresses, MAX_SIZE, Pieces, DeviceQueue, QueueFeatures};
+use netvale_virtio::queue::{DeviceQueue, MAX_SIZE, Pieces, QueueAddresses, QueueFeatures};
 
-use super::message::{VhostMessage, FrontEndViolation, protocol, put_region, request};
+use super::message::{FrontEndViolation, VhostMessage, protocol, put_region, request};
 use crate::features::{OFFERED, PROTOCOL_FEATURES};
 use crate::inflight::{Inflight, QueueRecord};
 use crate::log::DirtyLog;
@@ -252,8 +252,10 @@ impl VhostDevice {
             request::SET_VRING_NUM => {
                 let (i, size) = m.vring_state()?;
                 let v = self.stopped(i, m.request)?;
-                v.size =
-                    u16::try_from(size).ok().filter(|n| *n > 0 && *n <= MAX_SIZE).ok_or(FrontEndViolation::Value(m.request))?;
+                v.size = u16::try_from(size)
+                    .ok()
+                    .filter(|n| *n > 0 && *n <= MAX_SIZE)
+                    .ok_or(FrontEndViolation::Value(m.request))?;
             }
             request::SET_VRING_ADDR => self.set_addresses(m)?,
             request::SET_VRING_BASE => {
@@ -342,7 +344,8 @@ impl VhostDevice {
         let (Some(offset), Some(size)) = (word(0), word(4)) else { return Err(FrontEndViolation::Size(m.request)) };
         let config = self.config.bytes();
         // Offset, size, flags, then the bytes; bytes after ours are zero.
-        let into = payload.get_mut(12..).filter(|b| b.len() == size as usize).ok_or(FrontEndViolation::Size(m.request))?;
+        let into =
+            payload.get_mut(12..).filter(|b| b.len() == size as usize).ok_or(FrontEndViolation::Size(m.request))?;
         for (k, byte) in into.iter_mut().enumerate() {
             *byte = config.get(offset as usize + k).copied().unwrap_or(0);
         }
@@ -505,7 +508,9 @@ fn record(
 ) -> Result<Option<Box<dyn live::InflightRecord>>, FrontEndViolation> {
     let bad = || FrontEndViolation::Ring(i as u32);
     let (record, is_found) = match region {
-        Some(region) if begin == QueueStart::Stopped => (QueueRecord::continued(region, i, queue).ok_or_else(bad)?, true),
+        Some(region) if begin == QueueStart::Stopped => {
+            (QueueRecord::continued(region, i, queue).ok_or_else(bad)?, true)
+        }
         Some(region) => {
             QueueRecord::open(region, i, queue).map(|(record, is_kept)| (Some(record), is_kept)).ok_or_else(bad)?
         }

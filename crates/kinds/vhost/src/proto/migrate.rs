@@ -9,7 +9,7 @@ use netvale_virtio::queue::MAX_SIZE;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::device::VhostDevice;
-use super::message::{VhostMessage, FrontEndViolation};
+use super::message::{FrontEndViolation, VhostMessage};
 use crate::features::LOG_ALL;
 use crate::inflight::{self, Inflight, InflightShape};
 use crate::log::DirtyLog;

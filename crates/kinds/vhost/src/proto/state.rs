@@ -11,7 +11,7 @@ use netvale_virtio::memory::{GuestMemory, RegionSpec};
 use netvale_virtio::queue::QueueAddresses;
 use serde::{Deserialize, Serialize};
 
-use super::device::{QueueStart, VhostDevice, NO_FD, NetConfig};
+use super::device::{NO_FD, NetConfig, QueueStart, VhostDevice};
 use super::message::{VhostMessage, request};
 use crate::inflight::InflightShape;
 

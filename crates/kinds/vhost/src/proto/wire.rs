@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::message::{HEADER, MAX_FDS, VhostMessage, FrontEndViolation, header};
+use super::message::{FrontEndViolation, HEADER, MAX_FDS, VhostMessage, header};
 
 /// The result of waiting for a message.
 #[derive(Debug)]
@@ -57,7 +57,11 @@ impl MessageInbox {
     ///
     /// # Errors
     /// [`FrontEndViolation`] if the message is malformed.
-    pub fn receive(&mut self, socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<ReceiveResult, FrontEndViolation> {
+    pub fn receive(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        stop: BorrowedFd<'_>,
+    ) -> Result<ReceiveResult, FrontEndViolation> {
         loop {
             let missing = self.missing()?;
             if missing == 0 {

@@ -9,7 +9,7 @@ use std::path::Path;
 use common::{frame, give, take, until};
 use netvale_vhost::features::LOG_ALL;
 use netvale_vhost::proto::message::{put_region, request};
-use netvale_virtio::driver::ram::{QueueRam, DriverRam};
+use netvale_virtio::driver::ram::{DriverRam, QueueRam};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue, addresses};
 use netvale_virtio::features::{RING_PACKED, VERSION_1};
 use netvale_virtio::queue::QueueFeatures;

@@ -260,7 +260,9 @@ proptest! {
         batch in 1usize..40,
     ) {
         let on = |bit: u16| bits & bit != 0;
-        let mut rig = Rig::new(DriverOptions { packed: on(1), event_idx: on(2), size: if on(4) { 16 } else { 128 }, ..DriverOptions::default() });
+        let size = if on(4) { 16 } else { 128 };
+        let options = DriverOptions { packed: on(1), event_idx: on(2), size, ..DriverOptions::default() };
+        let mut rig = Rig::new(options);
         let frames: Vec<_> = lens.iter().enumerate().map(|(i, n)| (frame(*n, i as u8), Offload::None)).collect();
         prop_assert!(cross(&rig.driver_end, &mut rig.device_end, &frames, batch) == frames);
         prop_assert!(cross(&rig.device_end, &mut rig.driver_end, &frames, batch) == frames);

@@ -306,7 +306,7 @@ fn place(
         let before = at;
         for p in live.pieces.writable() {
             let from = at;
-            at = fill(p, at, need, (hdr_len, header), &mut count_at, &mut read);
+            at = fill(p, at, need, hdr_len, header, &mut count_at, &mut read);
             live.wrote(p.ptr.as_ptr(), at - from);
         }
         match chains.get_mut(used) {
@@ -340,7 +340,8 @@ fn fill(
     p: &Piece,
     mut at: usize,
     need: usize,
-    (hdr_len, header): (usize, &[u8; 12]),
+    hdr_len: usize,
+    header: &[u8; 12],
     count_at: &mut [Option<NonNull<u8>>; 2],
     read: &mut impl FnMut(usize, *mut u8, usize) -> usize,
 ) -> usize {

@@ -8,7 +8,7 @@ use netvale_port::RingCounters;
 
 use crate::features::Framing;
 use crate::memory::GuestMemory;
-use crate::queue::{Chain, DriverViolation, Pieces, DeviceQueue};
+use crate::queue::{Chain, DeviceQueue, DriverViolation, Pieces};
 
 /// The dirty log of a guest under migration: marks a device's writes to its memory.
 pub trait WriteLog: Send + Sync {

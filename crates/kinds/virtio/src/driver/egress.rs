@@ -21,7 +21,8 @@ impl RunningQueue {
     fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         let reclaimed = self.queue.reclaim();
         // Noted before the buffers are posted again, which overwrites their old place.
-        self.ram.note(self.queue.done());
+        let (done, turn) = self.queue.done();
+        self.ram.note(done, turn);
         reclaimed
     }
 
@@ -61,17 +62,20 @@ impl RunningQueue {
     }
 
     fn send(&mut self, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
-        let ring = (&mut self.queue, &self.ram, &mut *self.blank);
+        let queue = &mut self.queue;
+        let ram = &self.ram;
+        let blank = &mut *self.blank;
         let hdr_len = self.framing.hdr_len;
         if self.framing.to_device(frame) == Form::AsIs {
             let header = header_bytes(&frame.offload());
             // SAFETY: `put` passes room in our buffers.
-            return put(ring, (hdr_len, &header), frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
+            return put(queue, ram, blank, hdr_len, &header, frame.len(), |at, to, n| unsafe {
+                frame.copy_out_raw(at, to, n)
+            });
         }
-        let (queue, ram, blank) = ring;
         let room = Room { free: queue.free(), all: ram.size().into(), bytes: BUF as usize, lead: hdr_len };
         scratch.soften_into(frame, &self.counters, &room, |bytes| {
-            put((queue, ram, blank), (hdr_len, &[0; 12]), bytes.len(), |at, to, n| {
+            put(queue, ram, blank, hdr_len, &[0; 12], bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);
                 // SAFETY: `put` passes room in our buffers; `rest` is private.
@@ -123,8 +127,11 @@ fn send_plain(s: &mut RunningQueue, batch: &Batch, picks: &[u16]) -> (usize, u64
 
 /// Writes header and frame to a chain of buffers, and posts the chain.
 fn put(
-    (queue, ram, blank): (&mut DriverQueue, &QueueRam, &mut [bool]),
-    (hdr_len, header): (usize, &[u8; 12]),
+    queue: &mut DriverQueue,
+    ram: &QueueRam,
+    blank: &mut [bool],
+    hdr_len: usize,
+    header: &[u8; 12],
     len: usize,
     mut read: impl FnMut(usize, *mut u8, usize) -> usize,
 ) -> PutResult {

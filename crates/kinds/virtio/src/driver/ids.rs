@@ -316,7 +316,8 @@ mod tests {
         assert!(!any(vec![0, 1, 2], vec![vec![3, 2]]), "one is there twice");
         assert!(!any(vec![0, 1, 4], vec![vec![3, 2]]), "there is no such buffer");
         assert!(!any(vec![0, 1, 2, 3], vec![vec![]]), "a chain of none");
-        let ordered = |oldest, posted| OrderedBuffers::continued(4, &BuffersState::Ordered { oldest, posted }).is_some();
+        let ordered =
+            |oldest, posted| OrderedBuffers::continued(4, &BuffersState::Ordered { oldest, posted }).is_some();
         assert!(ordered(3, vec![1, 3]));
         assert!(!ordered(4, vec![]) && !ordered(0, vec![3, 2]) && !ordered(0, vec![0]));
     }

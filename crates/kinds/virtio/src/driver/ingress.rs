@@ -72,7 +72,7 @@ impl RunningQueue {
             // until `release`.
             unsafe { batch.push(begin.0, begin.1) }
         } else {
-            self.push_rest(begin, count, rest, batch)?
+            self.push_rest(begin.0, begin.1, count, rest, batch)?
         };
         if !pushed {
             self.counters.dropped(DropReason::TooLong, 1);
@@ -93,14 +93,15 @@ impl RunningQueue {
     #[cold]
     fn push_rest(
         &mut self,
-        begin: (*const u8, u32),
+        begin: *const u8,
+        len: u32,
         count: u16,
         rest: &mut impl Iterator<Item = UsedBuffer>,
         batch: &mut Batch,
     ) -> Result<bool, DeviceViolation> {
-        let mut pieces = [begin; MAX_FRAGS];
+        let mut pieces = [(begin, len); MAX_FRAGS];
         let mut used = 1;
-        let mut total = begin.1 as usize;
+        let mut total = len as usize;
         for _ in 1..count {
             // The device publishes all buffers of a frame together (§5.1.6.3.1).
             let more = match rest.next() {
@@ -188,7 +189,8 @@ impl Ingress for RunningQueue {
         }
         self.queue.recycle(self.taken.drain(..));
         // Noted before the device gets the buffers again, which overwrites their old place.
-        self.ram.note(self.queue.done());
+        let (done, turn) = self.queue.done();
+        self.ram.note(done, turn);
         if !self.broken && self.queue.free() >= REFILL.min(usize::from(self.ram.size()) / 4) {
             self.refill();
         }

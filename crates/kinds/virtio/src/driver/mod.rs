@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::queue::{QueueAddresses, QueueFeatures};
-use ids::{DriverBuffers, BuffersState, Ids, OrderedBuffers};
+use ids::{BuffersState, DriverBuffers, Ids, OrderedBuffers};
 use ram::QueueRam;
 
 /// A protocol violation by the device; it ends the connection.
@@ -125,7 +125,8 @@ impl DriverQueue {
             (true, false) => DriverQueue::Packed(packed::PackedDriver::new(ram, features)),
             (true, true) => DriverQueue::PackedOrdered(packed::PackedDriver::new(ram, features)),
         };
-        ram.note(queue.done());
+        let (done, turn) = queue.done();
+        ram.note(done, turn);
         queue
     }
 
@@ -144,8 +145,8 @@ impl DriverQueue {
         each!(self, q => q.state())
     }
 
-    /// The position of the next entry to take back, in the numbers of [`DriverQueueState`], and the buffer whose turn it is
-    /// there, if buffers are ordered.
+    /// The position of the next entry to take back, in the numbers of [`DriverQueueState`], and the buffer whose turn
+    /// it is there, if buffers are ordered.
     #[inline]
     pub fn done(&self) -> (u16, u16) {
         each!(self, q => (q.done(), q.ids().turn()))

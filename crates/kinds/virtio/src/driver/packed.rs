@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use netvale_mem::notify::full_fence;
 
-use super::ids::{DriverBuffers, BuffersState};
+use super::ids::{BuffersState, DriverBuffers};
 use super::ram::QueueRam;
 use super::simd::{Simd, WIDE_PACKED, name_run};
 use super::{DeviceViolation, DriverFeatures, DriverQueueState, UsedBuffer};
-use crate::queue::ring_index::{AT_DESC, AVAIL, DISABLE, ENABLE, WrapIndex, USED};
+use crate::queue::ring_index::{AT_DESC, AVAIL, DISABLE, ENABLE, USED, WrapIndex};
 
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;

@@ -21,7 +21,7 @@ use thiserror::Error;
 
 use super::options::DriverOptions;
 use super::path::Path;
-use super::ram::{MAX_QUEUE, DriverRam};
+use super::ram::{DriverRam, MAX_QUEUE};
 use super::started::{Kick, RunningDevice, RunningQueue};
 use crate::{MAX_PAIRS, VirtioQueues};
 
@@ -45,8 +45,8 @@ pub trait Transport: Display + Send + 'static {
         None
     }
 
-    /// Starts the device unless it is [restored](PortSession::restored), has it [run](PortSession::run), and returns the reason
-    /// for its end.
+    /// Starts the device unless it is [restored](PortSession::restored), has it [run](PortSession::run), and returns
+    /// the reason for its end.
     ///
     /// # Errors
     /// The device cannot be driven, or violated the protocol.
@@ -303,7 +303,13 @@ pub struct LentDevice {
 impl LentDevice {
     pub(super) fn told(&self, options: DriverOptions) -> VirtioDeviceStatus {
         let path = Some(Path::of(self.features, options.vector));
-        VirtioDeviceStatus { running: true, pairs: self.sizes.len() / 2, features: self.features, path, link_down: false }
+        VirtioDeviceStatus {
+            running: true,
+            pairs: self.sizes.len() / 2,
+            features: self.features,
+            path,
+            link_down: false,
+        }
     }
 }
 

@@ -110,7 +110,8 @@ impl QueueRam {
     }
 
     fn at(&self, offset: usize) -> NonNull<u8> {
-        // SAFETY: the offsets below lie inside the queue's part of the mapping, which `DriverRam::new` made large enough.
+        // SAFETY: the offsets below lie inside the queue's part of the mapping, which `DriverRam::new` made large
+        // enough.
         unsafe { self.map.start().add(self.from + offset) }
     }
 
@@ -179,7 +180,7 @@ impl QueueRam {
     /// Notes the driver's position in case this process is killed: [`super::DriverQueue::done`], and the buffer whose
     /// turn it is there, if buffers are ordered.
     #[inline]
-    pub fn note(&self, (done, turn): (u16, u16)) {
+    pub fn note(&self, done: u16, turn: u16) {
         self.notes().store(u32::from(done) | u32::from(turn) << 16, Ordering::Relaxed);
         // A process killed after this point has stored it: only the compiler could defer the store.
         compiler_fence(Ordering::SeqCst);

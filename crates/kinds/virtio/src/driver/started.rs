@@ -6,7 +6,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::{BATCH, RingCounters};
 
-use super::ram::{QueueRam, DriverRam};
+use super::ram::{DriverRam, QueueRam};
 use super::{DeviceViolation, DriverQueue};
 use crate::features::Framing;
 

@@ -3,8 +3,8 @@
 //! [`split`] and [`packed`] each implement one layout. Both hand out chains: the id to give back, and the buffers as
 //! pieces of our own address space. Every descriptor is read once, and checked against the guest's memory before use.
 //!
-//! Used buffers are collected and shown to the driver together, by [`DeviceQueue::publish`]: a frame of several buffers is
-//! never visible half-done.
+//! Used buffers are collected and shown to the driver together, by [`DeviceQueue::publish`]: a frame of several buffers
+//! is never visible half-done.
 #![allow(unsafe_code)]
 
 pub mod packed;
@@ -401,7 +401,13 @@ impl DeviceQueue {
     /// Creates a queue at position `base`. Split: the index of the next entry to take. Packed: the same with its wrap
     /// counter in bit 15, and above it that of the next to give back. `None` if the queue is not all in the memory, or
     /// its size is invalid.
-    pub fn new(memory: &GuestMemory, size: u16, at: QueueAddresses, base: u32, features: QueueFeatures) -> Option<DeviceQueue> {
+    pub fn new(
+        memory: &GuestMemory,
+        size: u16,
+        at: QueueAddresses,
+        base: u32,
+        features: QueueFeatures,
+    ) -> Option<DeviceQueue> {
         if features.packed {
             packed::PackedQueue::new(memory, size, at, base, features).map(DeviceQueue::Packed)
         } else {
@@ -436,7 +442,8 @@ mod tests {
         let spec = RegionSpec { guest: 0, size: BYTES as u64, user: 0, offset: 0 };
         let memory = GuestMemory::new(vec![(spec, file.try_clone().unwrap())]).unwrap();
         let at = QueueAddresses { desc: 0, avail: 0x1000, used: 0x2000 };
-        let queue = DeviceQueue::new(&memory, SIZE, at, 0, QueueFeatures { packed, ..QueueFeatures::default() }).unwrap();
+        let queue =
+            DeviceQueue::new(&memory, SIZE, at, 0, QueueFeatures { packed, ..QueueFeatures::default() }).unwrap();
         Ring { queue, file, _memory: memory }
     }
 

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use netvale_mem::copy::prefetch_read;
 use netvale_mem::notify::full_fence;
 
-use super::ring_index::{AT_DESC, AVAIL, DISABLE, ENABLE, WrapIndex, USED};
+use super::ring_index::{AT_DESC, AVAIL, DISABLE, ENABLE, USED, WrapIndex};
 use super::split::indirect_words;
 use super::{
-    QueueAddresses, Chain, QueueDesc, DriverViolation, INDIRECT, MAX_SIZE, NEXT, Pieces, QueueFeatures, QueuePosition, WRITE,
-    words,
+    Chain, DriverViolation, INDIRECT, MAX_SIZE, NEXT, Pieces, QueueAddresses, QueueDesc, QueueFeatures, QueuePosition,
+    WRITE, words,
 };
 use crate::memory::GuestMemory;
 
@@ -38,12 +38,19 @@ pub struct PackedQueue {
     shown: WrapIndex,
 }
 
-// SAFETY: addresses inside a guest's memory, which `LiveQueue` holds together with the queue; nothing depends on the thread.
+// SAFETY: addresses inside a guest's memory, which `LiveQueue` holds together with the queue; nothing depends on the
+// thread.
 unsafe impl Send for PackedQueue {}
 
 impl PackedQueue {
     /// See [`super::DeviceQueue::new`].
-    pub fn new(memory: &GuestMemory, size: u16, at: QueueAddresses, base: u32, features: QueueFeatures) -> Option<PackedQueue> {
+    pub fn new(
+        memory: &GuestMemory,
+        size: u16,
+        at: QueueAddresses,
+        base: u32,
+        features: QueueFeatures,
+    ) -> Option<PackedQueue> {
         if size == 0 || size > MAX_SIZE {
             return None;
         }
@@ -129,11 +136,12 @@ impl PackedQueue {
     fn desc(&self, i: u16) -> QueueDesc {
         // SAFETY: `i` is below the size, and `new` checked that this many descriptors of 16 bytes, aligned to 16, lie
         // in the memory.
-        unpack(unsafe { words(self.at(i)) })
+        let (addr, rest) = unsafe { words(self.at(i)) };
+        unpack(addr, rest)
     }
 
-    /// Walks a chain of several buffers, or one in an indirect table. A separate function, to save [`PackedQueue::next`]
-    /// registers.
+    /// Walks a chain of several buffers, or one in an indirect table. A separate function, to save
+    /// [`PackedQueue::next`] registers.
     #[inline(never)]
     fn walk(&mut self, memory: &GuestMemory, mut d: QueueDesc, pieces: &mut Pieces) -> Result<Chain, DriverViolation> {
         let mut i = self.next.at;
@@ -158,14 +166,20 @@ impl PackedQueue {
         Err(DriverViolation::Loop)
     }
 
-    fn walk_indirect(&self, memory: &GuestMemory, table: QueueDesc, pieces: &mut Pieces) -> Result<(), DriverViolation> {
+    fn walk_indirect(
+        &self,
+        memory: &GuestMemory,
+        table: QueueDesc,
+        pieces: &mut Pieces,
+    ) -> Result<(), DriverViolation> {
         let count = table.len / 16;
         if !table.len.is_multiple_of(16) || count == 0 || count > u32::from(self.size) {
             return Err(DriverViolation::Indirect);
         }
         // §2.8.8: all descriptors of the table, in order; only WRITE is significant.
         for i in 0..count {
-            let d = unpack(indirect_words(memory, table.addr, i).ok_or(DriverViolation::Indirect)?);
+            let (addr, rest) = indirect_words(memory, table.addr, i).ok_or(DriverViolation::Indirect)?;
+            let d = unpack(addr, rest);
             pieces.add(memory, QueueDesc { flags: d.flags & WRITE, ..d })?;
             if pieces.step() {
                 return Ok(());
@@ -296,6 +310,6 @@ impl PackedQueue {
 }
 
 /// Unpacks address, length, id, flags.
-fn unpack((addr, rest): (u64, u64)) -> QueueDesc {
+fn unpack(addr: u64, rest: u64) -> QueueDesc {
     QueueDesc { addr, len: rest as u32, flags: (rest >> 48) as u16, other: (rest >> 32) as u16 }
 }

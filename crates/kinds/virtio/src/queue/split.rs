@@ -8,7 +8,8 @@ use netvale_mem::copy::prefetch_read;
 use netvale_mem::notify::full_fence;
 
 use super::{
-    QueueAddresses, Chain, QueueDesc, DriverViolation, INDIRECT, MAX_SIZE, NEXT, Pieces, QueueFeatures, QueuePosition, words,
+    Chain, DriverViolation, INDIRECT, MAX_SIZE, NEXT, Pieces, QueueAddresses, QueueDesc, QueueFeatures, QueuePosition,
+    words,
 };
 use crate::memory::{GuestMemory, Hint};
 
@@ -36,12 +37,19 @@ pub struct SplitQueue {
     shown: u16,
 }
 
-// SAFETY: addresses inside a guest's memory, which `LiveQueue` holds together with the queue; nothing depends on the thread.
+// SAFETY: addresses inside a guest's memory, which `LiveQueue` holds together with the queue; nothing depends on the
+// thread.
 unsafe impl Send for SplitQueue {}
 
 impl SplitQueue {
     /// See [`super::DeviceQueue::new`].
-    pub fn new(memory: &GuestMemory, size: u16, at: QueueAddresses, base: u32, features: QueueFeatures) -> Option<SplitQueue> {
+    pub fn new(
+        memory: &GuestMemory,
+        size: u16,
+        at: QueueAddresses,
+        base: u32,
+        features: QueueFeatures,
+    ) -> Option<SplitQueue> {
         if !size.is_power_of_two() || size > MAX_SIZE {
             return None;
         }
@@ -102,7 +110,8 @@ impl SplitQueue {
     fn desc(&self, i: u16) -> QueueDesc {
         // SAFETY: `i` is below the size, and `new` checked that this many descriptors of 16 bytes, aligned to 16, lie
         // in the memory.
-        unpack(unsafe { words(self.desc.as_ptr().add(16 * usize::from(i))) })
+        let (addr, rest) = unsafe { words(self.desc.as_ptr().add(16 * usize::from(i))) };
+        unpack(addr, rest)
     }
 
     /// Number of entries.
@@ -183,7 +192,12 @@ impl SplitQueue {
         Err(DriverViolation::Loop)
     }
 
-    fn walk_indirect(&self, memory: &GuestMemory, table: QueueDesc, pieces: &mut Pieces) -> Result<(), DriverViolation> {
+    fn walk_indirect(
+        &self,
+        memory: &GuestMemory,
+        table: QueueDesc,
+        pieces: &mut Pieces,
+    ) -> Result<(), DriverViolation> {
         let count = table.len / 16;
         // A chain may not have more descriptors than the queue (§2.7.5.3.1).
         if !table.len.is_multiple_of(16) || count == 0 || count > u32::from(self.size) {
@@ -191,7 +205,8 @@ impl SplitQueue {
         }
         let mut i = 0u32;
         for _ in 0..count {
-            let d = unpack(indirect_words(memory, table.addr, i).ok_or(DriverViolation::Indirect)?);
+            let (addr, rest) = indirect_words(memory, table.addr, i).ok_or(DriverViolation::Indirect)?;
+            let d = unpack(addr, rest);
             if d.flags & INDIRECT != 0 {
                 return Err(DriverViolation::Indirect);
             }
@@ -309,7 +324,7 @@ impl SplitQueue {
     }
 }
 
-fn unpack((addr, rest): (u64, u64)) -> QueueDesc {
+fn unpack(addr: u64, rest: u64) -> QueueDesc {
     QueueDesc { addr, len: rest as u32, flags: (rest >> 32) as u16, other: (rest >> 48) as u16 }
 }
 

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use netvale_virtio::driver::ram::DriverRam;
 use netvale_virtio::driver::{DriverFeatures, DriverQueue};
 use netvale_virtio::memory::{GuestMemory, RegionSpec};
-use netvale_virtio::queue::{QueueAddresses, DriverViolation, Pieces, DeviceQueue as OurQueue, QueueFeatures};
+use netvale_virtio::queue::{DeviceQueue as OurQueue, DriverViolation, Pieces, QueueAddresses, QueueFeatures};
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use virtio_queue::{Queue, QueueT};
@@ -81,7 +81,8 @@ proptest! {
         heads in prop::collection::vec(0..8u16, 1..=8),
     ) {
         let fd = file();
-        let ours = GuestMemory::new(vec![(RegionSpec { guest: 0, size: SIZE, user: USER, offset: 0 }, fd.try_clone().unwrap())]).unwrap();
+        let spec = RegionSpec { guest: 0, size: SIZE, user: USER, offset: 0 };
+        let ours = GuestMemory::new(vec![(spec, fd.try_clone().unwrap())]).unwrap();
         let memory = memories(&fd, SIZE, 0);
         for (i, words) in table.iter().enumerate() {
             memory.write_obj(*words, GuestAddress(TABLE + 16 * i as u64)).unwrap();
@@ -113,7 +114,8 @@ proptest! {
                 Err(DriverViolation::Address) => { prop_assert!(!list.iter().all(inside)); return Ok(()); }
                 Err(DriverViolation::Order) => { prop_assert!(!ordered); return Ok(()); }
                 Err(why) => {
-                    let rule = matches!(why, DriverViolation::Loop | DriverViolation::NextIndex | DriverViolation::Indirect);
+                    use DriverViolation::{Indirect, Loop, NextIndex};
+                    let rule = matches!(why, Loop | NextIndex | Indirect);
                     // Only ours refuses a table longer than the queue (§2.7.5.3.1).
                     prop_assert!(rule && (!ended || why == DriverViolation::Indirect), "{why}");
                     return Ok(());
@@ -128,7 +130,8 @@ proptest! {
     fn same_used_ring(used in prop::collection::vec((0..8u16, 0..2000u32), 1..40)) {
         let one = file();
         let two = file();
-        let ours = GuestMemory::new(vec![(RegionSpec { guest: 0, size: SIZE, user: USER, offset: 0 }, one.try_clone().unwrap())]).unwrap();
+        let spec = RegionSpec { guest: 0, size: SIZE, user: USER, offset: 0 };
+        let ours = GuestMemory::new(vec![(spec, one.try_clone().unwrap())]).unwrap();
         let at = QueueAddresses { desc: USER + TABLE, avail: USER + AVAIL, used: USER + USED };
         let mut queue = OurQueue::new(&ours, QUEUE, at, 0, QueueFeatures::default()).unwrap();
         let memory = memories(&two, SIZE, 0);
@@ -149,10 +152,15 @@ proptest! {
     /// Objective: the other implementation, as the device under our driver, finds posted buffers and gives them back,
     /// round after round.
     #[test]
-    fn device_of_our_driver(rounds in prop::collection::vec((1..4usize, 1..1500u32, any::<bool>()), 1..60), event_idx: bool, in_order: bool) {
+    fn device_of_our_driver(
+        rounds in prop::collection::vec((1..4usize, 1..1500u32, any::<bool>()), 1..60),
+        event_idx: bool,
+        in_order: bool,
+    ) {
         let (ram, mut queues) = DriverRam::new(&[QUEUE]).unwrap();
         let queue_ram = queues.remove(0);
-        let mut driver = DriverQueue::new(&queue_ram, DriverFeatures { queue: QueueFeatures { event_idx, ..QueueFeatures::default() }, in_order, vector: in_order });
+        let queue = QueueFeatures { event_idx, ..QueueFeatures::default() };
+        let mut driver = DriverQueue::new(&queue_ram, DriverFeatures { queue, in_order, vector: in_order });
         let spec = ram.spec();
         let memory = memories(&ram.file().unwrap(), spec.size, spec.guest);
         let at = |p| queue_ram.device_address(p);

@@ -24,7 +24,11 @@ pub struct LongestPacket {
 
 /// Searches from `known` bytes down to `least`, which pass. Sizes reported by routers are followed; with silent routers
 /// the search halves the range.
-pub fn search(known: u32, least: u32, mut ask: impl FnMut(u32) -> io::Result<ProbeResponse>) -> io::Result<LongestPacket> {
+pub fn search(
+    known: u32,
+    least: u32,
+    mut ask: impl FnMut(u32) -> io::Result<ProbeResponse>,
+) -> io::Result<LongestPacket> {
     let mut high = known.max(least);
     loop {
         match ask(high)? {

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use netvale_pcapport::{Encoder, CaptureFormat, CaptureInterface, Statistics};
+use netvale_pcapport::{CaptureFormat, CaptureInterface, Encoder, Statistics};
 use rustix::event::PollFlags;
 
 use super::files::Files;

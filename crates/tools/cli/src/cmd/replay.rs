@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netvale::{Options, Port, TxRing};
-use netvale_pcapport::{ReplayPace, Pacer, ReadError, CaptureReader};
+use netvale_pcapport::{CaptureReader, Pacer, ReadError, ReplayPace};
 
 use crate::forward::run::{self, is_closed};
 use crate::progress::Progress;

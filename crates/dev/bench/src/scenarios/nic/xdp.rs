@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use netvale_afxdp::Nic;
 use netvale_afxdp::nic::NicQueue;
-use netvale_afxdp::socket::{BufferLayout, XdpDesc, HEADROOM, XdpReceiver, XdpSender};
+use netvale_afxdp::socket::{BufferLayout, HEADROOM, XdpDesc, XdpReceiver, XdpSender};
 use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
 
@@ -30,7 +30,7 @@ impl Opened {
         let failed = |e: netvale_afxdp::NicError| BenchError::Usage(e.to_string());
         let unmapped = |e: rustix::io::Errno| BenchError::io("mapping a socket's rings")(std::io::Error::from(e));
         let nic = Nic::open(name).map_err(failed)?;
-        let opened = nic.queue(0, ENTRIES, (memory, BUFFERS)).map_err(failed)?;
+        let opened = nic.queue(0, ENTRIES, memory, BUFFERS).map_err(failed)?;
         let receiver = opened.socket.receiver().map_err(unmapped)?;
         let sender = opened.socket.sender().map_err(unmapped)?;
         opened.bind().map_err(failed)?;

@@ -72,7 +72,10 @@ pub fn driver(context: &Context) -> Result<()> {
 }
 
 /// Opens a port at each socket, and works with them.
-fn play<P>(context: &Context, open: impl Fn(PathBuf, &Case) -> Result<(P, netvale_virtio::VirtioQueues)>) -> Result<()> {
+fn play<P>(
+    context: &Context,
+    open: impl Fn(PathBuf, &Case) -> Result<(P, netvale_virtio::VirtioQueues)>,
+) -> Result<()> {
     let task: Queues = context.arguments()?;
     let mut ports = Vec::new();
     let mut kept = Vec::new();

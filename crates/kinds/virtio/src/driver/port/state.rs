@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{LentDevice, SeatPair, lend};
 use crate::driver::options::DriverOptions;
 use crate::driver::path::Path;
-use crate::driver::ram::{MAX_QUEUE, DriverRam};
+use crate::driver::ram::{DriverRam, MAX_QUEUE};
 use crate::driver::started::{Kick, RunningQueue, pair_up};
 use crate::driver::{DriverFeatures, DriverQueue, DriverQueueState, killed};
 use crate::features::IN_ORDER;
@@ -66,7 +66,12 @@ impl QueuesState {
 pub(super) type DeviceSaid = std::io::Result<Option<DeviceState>>;
 
 /// Saves the device with its exact positions. The workers must be parked.
-pub(super) fn device_state(lent: &LentDevice, by: BorrowedFd<'_>, calls: &[Doorbell], pairs: &[SeatPair]) -> DeviceSaid {
+pub(super) fn device_state(
+    lent: &LentDevice,
+    by: BorrowedFd<'_>,
+    calls: &[Doorbell],
+    pairs: &[SeatPair],
+) -> DeviceSaid {
     let mut queues = Vec::new();
     for (rx, tx) in pairs.iter().take(lent.sizes.len() / 2) {
         for seat in [rx, tx] {

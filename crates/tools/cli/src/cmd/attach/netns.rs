@@ -4,7 +4,7 @@
 use netvale_control::client::Bringing;
 use netvale_control::types::AttachParams;
 use netvale_netns::{Namespace, NetnsError, make_tap_of_user};
-use netvale_portspec::{AttachSpec, AttachNeeds};
+use netvale_portspec::{AttachNeeds, AttachSpec};
 use netvale_tap::TapOptions;
 use rustix::io::Errno;
 

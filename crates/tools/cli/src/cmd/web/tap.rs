@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use netvale_observe::http::answer::Parts;
 use netvale_observe::web::capture::{Capture, Tap, Way};
-use netvale_pcapport::{Encoder, CaptureFormat};
+use netvale_pcapport::{CaptureFormat, Encoder};
 
 use crate::capture::APPLICATION;
 use crate::capture::filter::Filter;
