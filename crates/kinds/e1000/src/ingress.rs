@@ -48,14 +48,14 @@ pub struct E1000Ingress {
     /// Memory for looped-back frames, while a loopback mode is on.
     scratch: Option<Box<Scratch>>,
     /// Changed headers.
-    heads: Heads,
+    heads: FrameHeads,
 }
 
 /// Memory for a head for each frame of a batch, which may point to it. References exist to one head at a time, never to
 /// all.
-struct Heads(Vec<[u8; ROOM]>);
+struct FrameHeads(Vec<[u8; ROOM]>);
 
-impl Heads {
+impl FrameHeads {
     /// The head for frame `i` of the batch.
     #[inline]
     fn get(&mut self, i: usize) -> Option<&mut [u8; ROOM]> {
@@ -86,7 +86,7 @@ impl E1000Ingress {
             owes: false,
             waits: None,
             scratch: None,
-            heads: Heads(vec![[0; ROOM]; CHANGED]),
+            heads: FrameHeads(vec![[0; ROOM]; CHANGED]),
         }
     }
 
@@ -362,7 +362,7 @@ mod tests {
     /// rules).
     #[test]
     fn heads_are_apart() {
-        let mut heads = Heads(vec![[0; ROOM]; 2]);
+        let mut heads = FrameHeads(vec![[0; ROOM]; 2]);
         let first = heads.get(0).map(|head| {
             head[0] = 7;
             head.as_ptr()

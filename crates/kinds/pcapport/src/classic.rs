@@ -11,15 +11,15 @@ const ETHERNET: u32 = 1;
 
 /// A pcap file after its header.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Classic {
+pub(crate) struct ClassicFile {
     order: PcapByteOrder,
     /// Nanoseconds in one unit of a time stamp's second word.
     unit: u64,
 }
 
-impl Classic {
+impl ClassicFile {
     /// Recognizes the first four bytes; `None` for another format.
-    pub(crate) fn of_magic(magic: [u8; 4]) -> Option<Classic> {
+    pub(crate) fn of_magic(magic: [u8; 4]) -> Option<ClassicFile> {
         let (order, unit) = match magic {
             [0xa1, 0xb2, 0xc3, 0xd4] => (PcapByteOrder::Big, 1000),
             [0xa1, 0xb2, 0x3c, 0x4d] => (PcapByteOrder::Big, 1),
@@ -27,7 +27,7 @@ impl Classic {
             [0x4d, 0x3c, 0xb2, 0xa1] => (PcapByteOrder::Little, 1),
             _ => return None,
         };
-        Some(Classic { order, unit })
+        Some(ClassicFile { order, unit })
     }
 
     /// Reads the header after the magic.

@@ -101,19 +101,19 @@ impl NgBlock {
 
 /// A pcapng file after its first section header.
 #[derive(Debug)]
-pub(crate) struct Ng {
+pub(crate) struct NgFile {
     order: PcapByteOrder,
     interfaces: Vec<NgInterface>,
     /// A packet block whose type and length have been read.
     ahead: Option<NgBlock>,
 }
 
-impl Ng {
+impl NgFile {
     /// Reads from after the first four bytes up to the first frame: a file of another link type is refused immediately.
-    pub(crate) fn begin<R: Read>(source: &mut PcapSource<R>) -> Result<Ng, SourceFault> {
+    pub(crate) fn begin<R: Read>(source: &mut PcapSource<R>) -> Result<NgFile, SourceFault> {
         let mut length = [0; 4];
         source.fill(&mut length)?;
-        let mut ng = Ng { order: PcapByteOrder::Little, interfaces: Vec::new(), ahead: None };
+        let mut ng = NgFile { order: PcapByteOrder::Little, interfaces: Vec::new(), ahead: None };
         let section = ng.section(source, length)?;
         ng.section_body(section, source)?;
         while let Some(block) = ng.header(source)? {

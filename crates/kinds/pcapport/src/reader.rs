@@ -12,8 +12,8 @@ use std::time::Duration;
 use pcap_file::DataLink;
 use thiserror::Error;
 
-use crate::classic::Classic;
-use crate::ng::{Ng, SECTION_MAGIC};
+use crate::classic::ClassicFile;
+use crate::ng::{NgFile, SECTION_MAGIC};
 use crate::source::{PcapSource, SourceFault};
 
 /// A captured frame.
@@ -96,8 +96,8 @@ fn guess(begins: [u8; 4]) -> String {
 
 #[derive(Debug)]
 enum ReaderKind {
-    Classic(Classic),
-    Ng(Ng),
+    Classic(ClassicFile),
+    Ng(NgFile),
 }
 
 /// An open capture: a file, or another source of bytes.
@@ -174,9 +174,9 @@ fn begin<R: Read>(source: &mut PcapSource<R>) -> Result<ReaderKind, SourceFault>
         return Err(SourceFault::Cut);
     }
     if magic == SECTION_MAGIC {
-        return Ng::begin(source).map(ReaderKind::Ng);
+        return NgFile::begin(source).map(ReaderKind::Ng);
     }
-    let classic = Classic::of_magic(magic).ok_or(SourceFault::Magic(magic))?;
+    let classic = ClassicFile::of_magic(magic).ok_or(SourceFault::Magic(magic))?;
     classic.header(source)?;
     Ok(ReaderKind::Classic(classic))
 }

@@ -130,11 +130,11 @@ impl SendOptions {
 
 /// Messages for a tunnel that other tunnels' workers have read.
 pub struct TunnelInbox {
-    content: Lent<Content>,
+    content: Lent<InboxContent>,
     wake: Arc<WakeSet>,
 }
 
-struct Content {
+struct InboxContent {
     full: Vec<VxlanMessage>,
     spare: Vec<VxlanMessage>,
 }
@@ -142,8 +142,10 @@ struct Content {
 impl TunnelInbox {
     /// Creates an empty inbox; its owner sleeps on `wake`.
     fn new(wake: Arc<WakeSet>) -> TunnelInbox {
-        let content =
-            Content { full: Vec::with_capacity(INBOX), spare: (0..INBOX).map(|_| VxlanMessage::empty()).collect() };
+        let content = InboxContent {
+            full: Vec::with_capacity(INBOX),
+            spare: (0..INBOX).map(|_| VxlanMessage::empty()).collect(),
+        };
         TunnelInbox { content: Lent::with(content), wake }
     }
 
@@ -161,7 +163,7 @@ impl TunnelInbox {
     /// Appends messages to `into`, while `free` has buffers. Returns whether some are left.
     pub fn take(&self, into: &mut Vec<VxlanMessage>, free: &mut Vec<VxlanMessage>) -> bool {
         let Ok(mut content) = self.content.enter() else { return true };
-        let Content { full, spare } = &mut *content;
+        let InboxContent { full, spare } = &mut *content;
         let count = full.len().min(free.len());
         into.extend(full.drain(..count));
         spare.extend(free.drain(..count));

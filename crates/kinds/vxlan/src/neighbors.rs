@@ -39,15 +39,15 @@ pub struct TunnelNeighbor {
     pub router: bool,
 }
 
-type Shard = ArcSwap<HashMap<IpWords, TunnelNeighbor>>;
+type NeighborShard = ArcSwap<HashMap<IpWords, TunnelNeighbor>>;
 
 /// Given neighbours behind VTEPs, in many small maps: a change copies few of them.
 #[derive(Debug)]
-pub struct TunnelNeighbors(Box<[Shard]>);
+pub struct TunnelNeighbors(Box<[NeighborShard]>);
 
 impl Default for TunnelNeighbors {
     fn default() -> Self {
-        TunnelNeighbors((0..SHARDS).map(|_| Shard::default()).collect())
+        TunnelNeighbors((0..SHARDS).map(|_| NeighborShard::default()).collect())
     }
 }
 
