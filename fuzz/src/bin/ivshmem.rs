@@ -12,14 +12,14 @@ use netvale_mem::Mapping;
 use netvale_mem::fault::Fault;
 use netvale_port::{Batch, Scratch};
 use netvale_ptnet::backend::Backend;
-use netvale_ptnet::header::PtnetConfig;
+use netvale_ptnet::header::PtnetDeviceConfig;
 use netvale_ptnet::instance::PtnetInstance;
 use netvale_ptnet::ivshmem;
 use netvale_ptnet::pipe::PipeBackend;
 use netvale_ptnet::seats::{PtnetQueues, Seats};
 
-const CONFIG: PtnetConfig =
-    PtnetConfig { tx_rings: 1, rx_rings: 1, slots: 8, buf_size: 128, vnet_hdr: true, mac: [2; 6], mtu: 1500 };
+const CONFIG: PtnetDeviceConfig =
+    PtnetDeviceConfig { tx_rings: 1, rx_rings: 1, slots: 8, buf_size: 128, vnet_hdr: true, mac: [2; 6], mtu: 1500 };
 /// Reads of shared memory of one call: a command sets up each slot and each extra buffer there is; a batch is no longer
 /// than a ring.
 const A_COMMAND: u64 = 1 << 16;

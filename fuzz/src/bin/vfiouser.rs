@@ -11,7 +11,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::mapping::Pages;
 use netvale_port::{Batch, Scratch};
 use netvale_ptnet::backend::Backend;
-use netvale_ptnet::header::PtnetConfig;
+use netvale_ptnet::header::PtnetDeviceConfig;
 use netvale_ptnet::machine::PtnetMachine;
 use netvale_ptnet::published::PtnetDevice;
 use netvale_ptnet::seats::{PtnetQueues, Seats};
@@ -19,8 +19,8 @@ use netvale_vfio_user::session::DeviceSession;
 use netvale_vfio_user::wire::{VfioHeader, VfioMessage, command};
 use rustix::event::{EventfdFlags, eventfd};
 
-const CONFIG: PtnetConfig =
-    PtnetConfig { tx_rings: 1, rx_rings: 1, slots: 4, buf_size: 128, vnet_hdr: true, mac: [2; 6], mtu: 1500 };
+const CONFIG: PtnetDeviceConfig =
+    PtnetDeviceConfig { tx_rings: 1, rx_rings: 1, slots: 4, buf_size: 128, vnet_hdr: true, mac: [2; 6], mtu: 1500 };
 
 struct Shared {
     /// A guest's memory.

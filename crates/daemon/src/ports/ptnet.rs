@@ -10,7 +10,7 @@ use netvale_port::listener::Site;
 use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
 use netvale_ptnet::backend::Backend;
-use netvale_ptnet::header::PtnetConfig;
+use netvale_ptnet::header::PtnetDeviceConfig;
 use netvale_ptnet::instance::sizes;
 use netvale_ptnet::port::{PtnetOptions, PtnetPort, PtnetTransport};
 use netvale_ptnet::seats::Seats;
@@ -108,7 +108,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`Refusal`] with the fault of the configuration.
-pub fn check(d: &Daemon, config: &PtnetConfig, caller: Caller) -> Result<(), Refusal> {
+pub fn check(d: &Daemon, config: &PtnetDeviceConfig, caller: Caller) -> Result<(), Refusal> {
     PtnetPort::check(config).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
     permission::may_have_memory(d, caller, sizes(config))
 }
@@ -118,7 +118,7 @@ pub struct Device {
     /// Its socket.
     pub site: Site,
     /// Its configuration.
-    pub config: PtnetConfig,
+    pub config: PtnetDeviceConfig,
     /// Whether guests connect by vfio-user.
     pub vfio_user: bool,
     /// The backend of its rings.
@@ -151,8 +151,8 @@ fn watched(d: &Daemon, port: PtnetPort) -> DevicePort {
 }
 
 /// The configuration of a device; its MAC address derives from the port's name unless an option sets it.
-pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> PtnetConfig {
-    PtnetConfig {
+pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> PtnetDeviceConfig {
+    PtnetDeviceConfig {
         tx_rings: o.rings().max(1),
         rx_rings: o.rings().max(1),
         slots: if o.slots() == 0 { DEFAULT_SLOTS } else { o.slots() },

@@ -30,7 +30,7 @@ use netvale_port::{BATCH, Batch, DropReason, Egress, FrameRef, RingCounters, Scr
 
 use crate::chunk::Chunk;
 use crate::limit::{CaptureLimit, CaptureProgress, ReachedLimit};
-use crate::writer::{CaptureFormat, CaptureWriter, WriteError};
+use crate::writer::{PcapFormat, PcapWriter, WriteError};
 
 mod state;
 
@@ -49,7 +49,7 @@ const SMALL_FRAMES: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptureOptions {
     /// The file's format.
-    pub format: CaptureFormat,
+    pub format: PcapFormat,
     /// Bytes to keep of each frame.
     pub snaplen: u32,
 }
@@ -57,7 +57,7 @@ pub struct CaptureOptions {
 impl CaptureOptions {
     /// Whole frames, in the format of the file's name.
     pub fn of(path: &Path) -> Self {
-        CaptureOptions { format: CaptureFormat::of(path), snaplen: u32::MAX }
+        CaptureOptions { format: PcapFormat::of(path), snaplen: u32::MAX }
     }
 }
 
@@ -214,7 +214,7 @@ impl PcapEgress {
     ) -> Result<Self, WriteError> {
         let named = |e| WriteError::new(Some(path.to_owned()), e);
         let mut at = file.try_clone().map_err(named)?;
-        let mut writer = CaptureWriter::new(file, options.format)?.named(path);
+        let mut writer = PcapWriter::new(file, options.format)?.named(path);
         // Writes the header immediately: this shows a full disk before the first frame.
         writer.flush()?;
         // Anything but a regular file has no position.
@@ -225,7 +225,7 @@ impl PcapEgress {
 
     /// Starts the recorder.
     fn start(
-        writer: CaptureWriter<File>,
+        writer: PcapWriter<File>,
         written: CaptureProgress,
         noted: Noted,
         status: CaptureStatus,
@@ -320,7 +320,7 @@ impl Egress for PcapEgress {
 
 /// The writing thread.
 struct RecorderThread {
-    writer: CaptureWriter<File>,
+    writer: PcapWriter<File>,
     written: CaptureProgress,
     /// Bytes and frames of the file on disk.
     flushed: (u64, u64),

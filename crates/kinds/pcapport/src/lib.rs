@@ -17,15 +17,15 @@
 //! Ethernet only: nothing else can cross a switch.
 //!
 //! ```
-//! use netvale_pcapport::{CaptureFormat, CaptureReader, CaptureWriter};
+//! use netvale_pcapport::{PcapFormat, PcapReader, PcapWriter};
 //! use std::time::Duration;
 //!
 //! let mut file = Vec::new();
-//! let mut writer = CaptureWriter::new(&mut file, CaptureFormat::PcapNg)?;
+//! let mut writer = PcapWriter::new(&mut file, PcapFormat::PcapNg)?;
 //! writer.write(Duration::from_secs(1), b"a frame")?;
 //! writer.finish()?;
 //!
-//! let mut reader = CaptureReader::new(&file[..])?;
+//! let mut reader = PcapReader::new(&file[..])?;
 //! while let Some(frame) = reader.next_frame()? {
 //!     assert_eq!(frame.bytes, b"a frame");
 //! }
@@ -49,7 +49,7 @@ pub use capture::{CAPTURE_MEMORY, CaptureOptions, CaptureState, CaptureStatus, P
 pub use encoder::{CaptureInterface, Encoder, Statistics};
 pub use limit::{Allowance, CaptureLimit, ReachedLimit};
 pub use pace::{Pacer, ReplayPace};
-pub use reader::{CaptureReader, CapturedFrame, ReadError};
+pub use reader::{PcapFrame, PcapReader, ReadError};
 pub use replay::{PcapIngress, ReplayError, ReplayOptions, ReplayState, ReplayStatus};
 pub use source::MAX_CAPTURED;
-pub use writer::{CaptureDirection, CaptureFormat, CaptureWriter, WriteError};
+pub use writer::{PcapDirection, PcapFormat, PcapWriter, WriteError};

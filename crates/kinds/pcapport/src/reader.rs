@@ -18,7 +18,7 @@ use crate::source::{PcapSource, SourceFault};
 
 /// A captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CapturedFrame<'a> {
+pub struct PcapFrame<'a> {
     /// The time stamp, since 1970; zero if the file has none (pcapng's simple packets).
     pub time: Duration,
     /// Length on the wire in bytes.
@@ -101,7 +101,7 @@ enum ReaderKind {
 }
 
 /// An open capture: a file, or another source of bytes.
-pub struct CaptureReader<R = File> {
+pub struct PcapReader<R = File> {
     source: PcapSource<R>,
     kind: ReaderKind,
     data: Vec<u8>,
@@ -109,7 +109,7 @@ pub struct CaptureReader<R = File> {
     ended: bool,
 }
 
-impl CaptureReader<File> {
+impl PcapReader<File> {
     /// Opens a pcap or pcapng file, recognized by its first bytes.
     ///
     /// # Errors
@@ -119,7 +119,7 @@ impl CaptureReader<File> {
     }
 }
 
-impl<R: Read> CaptureReader<R> {
+impl<R: Read> PcapReader<R> {
     /// Reads a capture's header; buffers by itself.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl<R: Read> CaptureReader<R> {
     pub fn new(from: R) -> Result<Self, ReadError> {
         let mut source = PcapSource::new(from);
         let kind = begin(&mut source).map_err(|fault| error(fault, source.record(), 0))?;
-        Ok(CaptureReader { source, kind, data: Vec::new(), frames: 0, ended: false })
+        Ok(PcapReader { source, kind, data: Vec::new(), frames: 0, ended: false })
     }
 
     /// The next frame; `None` at the end, and after an error.
@@ -136,11 +136,11 @@ impl<R: Read> CaptureReader<R> {
     /// After the last whole frame: [`ReadError::Truncated`] for a truncated file; [`ReadError::Damaged`];
     /// [`ReadError::LinkType`] if pcapng describes another kind of interface in the middle of the file;
     /// [`ReadError::Io`].
-    pub fn next_frame(&mut self) -> Result<Option<CapturedFrame<'_>>, ReadError> {
+    pub fn next_frame(&mut self) -> Result<Option<PcapFrame<'_>>, ReadError> {
         if self.ended {
             return Ok(None);
         }
-        let CaptureReader { source, kind, data, .. } = self;
+        let PcapReader { source, kind, data, .. } = self;
         let head = match kind {
             ReaderKind::Classic(classic) => classic.next(source, data),
             ReaderKind::Ng(ng) => ng.next(source, data),
@@ -148,7 +148,7 @@ impl<R: Read> CaptureReader<R> {
         match head {
             Ok(Some(head)) => {
                 self.frames += 1;
-                Ok(Some(CapturedFrame { time: head.time, orig_len: head.orig_len, bytes: &self.data }))
+                Ok(Some(PcapFrame { time: head.time, orig_len: head.orig_len, bytes: &self.data }))
             }
             Ok(None) => {
                 self.ended = true;

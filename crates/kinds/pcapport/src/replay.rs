@@ -33,7 +33,7 @@ use thiserror::Error;
 
 use crate::chunk::Chunk;
 use crate::pace::ReplayPace;
-use crate::reader::{CaptureReader, ReadError};
+use crate::reader::{PcapReader, ReadError};
 
 mod feeder;
 mod state;
@@ -54,7 +54,7 @@ struct FrameMark {
 }
 
 /// A file to replay, its path for error messages, and the position of its first byte.
-struct ReplayFile<'a> {
+struct ReplayInput<'a> {
     file: Arc<File>,
     path: &'a Path,
     at: u64,
@@ -214,21 +214,21 @@ impl PcapIngress {
         // Bytes before the position are not part of the replay.
         let at = (&file).stream_position()?;
         let noted = Noted::new().map_err(std::io::Error::from)?;
-        let file = ReplayFile { file: Arc::new(file), path, at };
+        let file = ReplayInput { file: Arc::new(file), path, at };
         Self::start(file, options, FrameMark::default(), noted, ReplayStatus::default(), counters)
     }
 
     /// Starts the feeder, at `mark`.
     fn start(
-        replayed: ReplayFile<'_>,
+        replayed: ReplayInput<'_>,
         options: ReplayOptions,
         mark: FrameMark,
         noted: Noted,
         status: ReplayStatus,
         counters: Arc<RingCounters>,
     ) -> Result<Self, ReplayError> {
-        let ReplayFile { file, path, at } = replayed;
-        let reader = CaptureReader::new(PositionedFile::new(&file, at)).map_err(|e| read_error(path, e))?;
+        let ReplayInput { file, path, at } = replayed;
+        let reader = PcapReader::new(PositionedFile::new(&file, at)).map_err(|e| read_error(path, e))?;
         let (to_ingress, filled) = sync_channel(CHUNKS);
         let (empty, to_feeder) = sync_channel(CHUNKS);
         for _ in 0..CHUNKS {

@@ -11,7 +11,7 @@ use netvale_mem::{Layout, Mapping};
 
 /// A device's description, without offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PtnetConfig {
+pub struct PtnetDeviceConfig {
     /// Number of rings that the guest sends on.
     pub tx_rings: u32,
     /// Number of rings that the guest receives on.
@@ -28,7 +28,7 @@ pub struct PtnetConfig {
     pub mtu: u32,
 }
 
-impl PtnetConfig {
+impl PtnetDeviceConfig {
     /// Number of doorbells, and of interrupt vectors: one per ring, and one for commands and status.
     pub fn vectors(&self) -> u32 {
         self.tx_rings + self.rx_rings + 1
@@ -55,7 +55,7 @@ pub struct GuestCommand {
 
 /// The header page.
 #[derive(Debug)]
-pub struct DeviceHeader {
+pub struct HeaderPage {
     words: Words,
 }
 
@@ -68,14 +68,14 @@ macro_rules! at {
 /// The host's peer number on the ivshmem bus.
 pub const HOST_PEER: u32 = 0;
 
-impl DeviceHeader {
+impl HeaderPage {
     /// Creates a view of the page at the start of a device's memory.
-    pub fn new(map: &Arc<Mapping>) -> Option<DeviceHeader> {
-        Words::new(map, 0, (HEADER_BYTES / 4) as usize).map(|words| DeviceHeader { words })
+    pub fn new(map: &Arc<Mapping>) -> Option<HeaderPage> {
+        Words::new(map, 0, (HEADER_BYTES / 4) as usize).map(|words| HeaderPage { words })
     }
 
     /// Writes the description of the device.
-    pub fn describe(&self, c: &PtnetConfig, layout: &Layout) {
+    pub fn describe(&self, c: &PtnetDeviceConfig, layout: &Layout) {
         let w = &self.words;
         let mac = c.mac.map(u32::from);
         let fields = [
@@ -142,9 +142,9 @@ mod tests {
 
     use super::*;
 
-    fn page() -> (Arc<Mapping>, DeviceHeader) {
+    fn page() -> (Arc<Mapping>, HeaderPage) {
         let map = Arc::new(Mapping::private(HEADER_BYTES as usize).unwrap());
-        let header = DeviceHeader::new(&map).unwrap();
+        let header = HeaderPage::new(&map).unwrap();
         (map, header)
     }
 
@@ -156,7 +156,7 @@ mod tests {
         for own in [at!(status), at!(nifp), at!(command), at!(number), at!(wanted), at!(wanted_bufs)] {
             guest.store(own, 0xdead_0000 + own as u32);
         }
-        let config = PtnetConfig {
+        let config = PtnetDeviceConfig {
             tx_rings: 3,
             rx_rings: 5,
             slots: 256,
@@ -210,6 +210,6 @@ mod tests {
     /// Objective: memory without room for the page is refused.
     #[test]
     fn too_short() {
-        assert!(DeviceHeader::new(&Arc::new(Mapping::private(64).unwrap())).is_none());
+        assert!(HeaderPage::new(&Arc::new(Mapping::private(64).unwrap())).is_none());
     }
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::backend::{Backend, GuestRings};
-use crate::header::{DeviceHeader, PtnetConfig};
+use crate::header::{HeaderPage, PtnetDeviceConfig};
 
 /// An error creating or restoring a device.
 #[derive(Debug, Error)]
@@ -46,10 +46,10 @@ pub type GuestCommandResult = (u32, Result<(), Errno>);
 
 /// A device. Every guest gets a new one, in memory of its own. Dropping it stops the rings.
 pub struct PtnetInstance {
-    config: PtnetConfig,
+    config: PtnetDeviceConfig,
     backend: Arc<dyn Backend>,
     region: Arc<Region>,
-    header: DeviceHeader,
+    header: HeaderPage,
     /// Rung by the guest: tx rings, rx rings, commands.
     doorbells: Vec<Doorbell>,
     /// Interrupts of the guest, in the same order.
@@ -102,7 +102,7 @@ impl PtnetInstance {
     /// # Errors
     /// [`InstanceError`] if the process is out of memory or descriptors.
     pub fn new(
-        config: &PtnetConfig,
+        config: &PtnetDeviceConfig,
         backend: &Arc<dyn Backend>,
         fault: &Fault,
     ) -> Result<PtnetInstance, InstanceError> {
@@ -128,7 +128,7 @@ impl PtnetInstance {
     /// # Errors
     /// [`InstanceError`] if the memory is not this device's.
     pub fn restore(
-        config: &PtnetConfig,
+        config: &PtnetDeviceConfig,
         backend: &Arc<dyn Backend>,
         memory: OwnedFd,
         bells: Vec<OwnedFd>,
@@ -192,7 +192,7 @@ impl PtnetInstance {
     }
 
     fn over(
-        config: &PtnetConfig,
+        config: &PtnetDeviceConfig,
         backend: &Arc<dyn Backend>,
         region: Arc<Region>,
         doorbells: Vec<Doorbell>,
@@ -200,7 +200,7 @@ impl PtnetInstance {
         begun: GuestRingsState,
     ) -> Result<PtnetInstance, InstanceError> {
         let outside = || RegionError::Exhausted { what: "space", asked: 1, free: 0 };
-        let header = DeviceHeader::new(region.mapping()).ok_or_else(outside)?;
+        let header = HeaderPage::new(region.mapping()).ok_or_else(outside)?;
         let this = PtnetInstance {
             config: *config,
             backend: Arc::clone(backend),
@@ -341,12 +341,12 @@ impl Drop for PtnetInstance {
 }
 
 /// The rings of a device.
-pub fn shape(c: &PtnetConfig) -> PortShape {
+pub fn shape(c: &PtnetDeviceConfig) -> PortShape {
     PortShape { tx_rings: c.tx_rings, rx_rings: c.rx_rings, tx_slots: c.slots, rx_slots: c.slots }
 }
 
 /// The sizes of a device's memory: its rings, and the rest for extra buffers.
-pub fn sizes(c: &PtnetConfig) -> RegionSizes {
+pub fn sizes(c: &PtnetDeviceConfig) -> RegionSizes {
     let buf_size = if c.buf_size == 0 { DEFAULT_BUF_SIZE } else { c.buf_size };
     RegionSizes::for_port(c.tx_rings + c.rx_rings, c.slots, buf_size, 0, 0)
 }

@@ -10,7 +10,7 @@ use netvale_mem::region::Binding;
 use netvale_mem::{Layout, PortMem, RegionError};
 use serde::{Deserialize, Serialize};
 
-use crate::header::PtnetConfig;
+use crate::header::PtnetDeviceConfig;
 use crate::instance::{InstanceError, shape, sizes};
 
 /// Memory numbers in use. A guest with several ptnet devices finds the memory of each by its 16-bit number, which must
@@ -85,7 +85,7 @@ impl PtnetMachine {
     }
 
     /// Restores another process's machine, which has a device; writes nothing.
-    pub(crate) fn restore(config: &PtnetConfig, memory: MemoryState) -> Result<PtnetMachine, BadState> {
+    pub(crate) fn restore(config: &PtnetDeviceConfig, memory: MemoryState) -> Result<PtnetMachine, BadState> {
         let layout = Layout::bar(sizes(config)).map_err(|e| BadState::new(RegionError::from(e)))?;
         let region = Region::adopt(memory.file.take()?, layout, &[]).map_err(BadState::new)?;
         let number =
@@ -111,7 +111,7 @@ pub(crate) struct MachineShare {
 
 impl MachineShare {
     /// Creates a share of the memory; the first one creates the memory.
-    pub(crate) fn new(machine: &Arc<PtnetMachine>, config: &PtnetConfig) -> Result<MachineShare, InstanceError> {
+    pub(crate) fn new(machine: &Arc<PtnetMachine>, config: &PtnetDeviceConfig) -> Result<MachineShare, InstanceError> {
         let mut shared = lock(&machine.shared);
         if shared.memory.is_none() {
             let region = Region::bar("netvale-ptnet", sizes(config), Pages::Ordinary)?;
@@ -143,14 +143,14 @@ pub(crate) struct RingsLayout {
 
 impl RingsLayout {
     /// Lays out everything anew, in whatever state the guest left it. The previous layout must be out of use.
-    pub(crate) fn new(region: &Region, c: &PtnetConfig) -> Result<RingsLayout, InstanceError> {
+    pub(crate) fn new(region: &Region, c: &PtnetDeviceConfig) -> Result<RingsLayout, InstanceError> {
         let mem = Arc::new(region.renewed()?.port(shape(c))?);
         let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, 0)?;
         Ok(RingsLayout { mem, binding })
     }
 
     /// The layout of another process; writes nothing.
-    pub(crate) fn continued(region: &Region, c: &PtnetConfig) -> Result<RingsLayout, InstanceError> {
+    pub(crate) fn continued(region: &Region, c: &PtnetDeviceConfig) -> Result<RingsLayout, InstanceError> {
         let mem = Arc::new(region.renewed()?.continue_port(shape(c), (0, 0), 0)?);
         let binding = mem.continue_binding(0, 0)?;
         Ok(RingsLayout { mem, binding })
@@ -187,8 +187,15 @@ mod tests {
     /// its program.
     #[test]
     fn losses_are_blamed() {
-        let config =
-            PtnetConfig { tx_rings: 1, rx_rings: 1, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 0 };
+        let config = PtnetDeviceConfig {
+            tx_rings: 1,
+            rx_rings: 1,
+            slots: 16,
+            buf_size: 0,
+            vnet_hdr: false,
+            mac: [0; 6],
+            mtu: 0,
+        };
         let faults = [(); 2].map(|()| Fault::new().unwrap());
         let backend: Arc<dyn Backend> = Arc::new(Seats::new(1, 1).unwrap().0);
         let machine = Arc::<PtnetMachine>::default();
@@ -202,8 +209,15 @@ mod tests {
     /// Objective: rings have the same offsets each time, even over nonsense.
     #[test]
     fn same_places() {
-        let config =
-            PtnetConfig { tx_rings: 2, rx_rings: 2, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 0 };
+        let config = PtnetDeviceConfig {
+            tx_rings: 2,
+            rx_rings: 2,
+            slots: 16,
+            buf_size: 0,
+            vnet_hdr: false,
+            mac: [0; 6],
+            mtu: 0,
+        };
         let share = MachineShare::new(&Arc::default(), &config).unwrap();
         let whole =
             netvale_mem::words::Words::new(share.region.mapping(), 0, share.region.mapping().len() / 4).unwrap();

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, BackendMemory, GuestRings};
-use crate::header::PtnetConfig;
+use crate::header::PtnetDeviceConfig;
 use crate::instance::{InstanceError, shape, sizes};
 
 /// A ring of the program: its two doorbells, and the position in it.
@@ -75,7 +75,7 @@ impl PipeBackend {
     ///
     /// # Errors
     /// [`InstanceError`] if the process is out of memory or descriptors.
-    pub fn new(config: &PtnetConfig, fault: Fault) -> Result<PipeBackend, InstanceError> {
+    pub fn new(config: &PtnetDeviceConfig, fault: Fault) -> Result<PipeBackend, InstanceError> {
         let region = Region::device("netvale-ptnet", both(config), Pages::Ordinary)?;
         // The guest's rings come first, as in a device's memory.
         let guest = Arc::new(region.port(shape(config))?);
@@ -89,7 +89,7 @@ impl PipeBackend {
     ///
     /// # Errors
     /// [`BadState`] if memory or descriptors are inconsistent.
-    pub fn restore(config: &PtnetConfig, fault: Fault, state: PipeState) -> Result<PipeBackend, BadState> {
+    pub fn restore(config: &PtnetDeviceConfig, fault: Fault, state: PipeState) -> Result<PipeBackend, BadState> {
         let layout = Layout::device(both(config)).map_err(|e| BadState::new(RegionError::from(e)))?;
         let region = Region::adopt(state.memory.take()?, layout, &state.used_bufs).map_err(BadState::new)?;
         let guest = shape(config);
@@ -254,12 +254,12 @@ impl PipeBackend {
 }
 
 /// The program's rings.
-fn shape_of_other(config: &PtnetConfig) -> PortShape {
+fn shape_of_other(config: &PtnetDeviceConfig) -> PortShape {
     PortShape { tx_rings: 1, rx_rings: 1, ..shape(config) }
 }
 
 /// The sizes of a device's memory with a second pair of rings, and their buffers.
-fn both(config: &PtnetConfig) -> RegionSizes {
+fn both(config: &PtnetDeviceConfig) -> RegionSizes {
     let alone = sizes(config);
     let double = |n: u32| n.saturating_mul(2);
     RegionSizes {

@@ -23,7 +23,7 @@ pub use self::state::PtnetState;
 use crate::backend::Backend;
 pub use crate::guest::PtnetGuest;
 use crate::guest::THREAD;
-use crate::header::PtnetConfig;
+use crate::header::PtnetDeviceConfig;
 use crate::instance::{self, InstanceState, PtnetInstance};
 use crate::ivshmem;
 use crate::vfio::DeviceServices;
@@ -40,7 +40,7 @@ pub struct PtnetOptions {
     /// The socket.
     pub site: Site,
     /// The offered device.
-    pub config: PtnetConfig,
+    pub config: PtnetDeviceConfig,
     /// The guests' access to it.
     pub transport: PtnetTransport,
 }
@@ -107,7 +107,7 @@ impl PtnetPort {
     ///
     /// # Errors
     /// [`PtnetError`] if not.
-    pub fn check(c: &PtnetConfig) -> Result<(), PtnetError> {
+    pub fn check(c: &PtnetDeviceConfig) -> Result<(), PtnetError> {
         for rings in [c.tx_rings, c.rx_rings] {
             if rings == 0 || rings > MAX_RINGS {
                 return Err(PtnetError::Rings(rings));
@@ -191,7 +191,7 @@ type GuestPeer = Peer<PtnetGuest, GuestState>;
 /// State of the control thread, for ivshmem.
 struct IvshmemServer {
     backend: Arc<dyn Backend>,
-    config: PtnetConfig,
+    config: PtnetDeviceConfig,
     place: Place,
     listener: Arc<Listener>,
     /// The restored guest, served first.

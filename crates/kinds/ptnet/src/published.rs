@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, GuestRings};
-use crate::header::PtnetConfig;
+use crate::header::PtnetDeviceConfig;
 use crate::instance::InstanceError;
 use crate::machine::{MachineShare, PtnetMachine, RingsLayout};
 
@@ -60,7 +60,7 @@ impl MemoryDevice {
     ///
     /// # Errors
     /// [`InstanceError`].
-    pub fn new(config: &PtnetConfig, machine: &Arc<PtnetMachine>) -> Result<MemoryDevice, InstanceError> {
+    pub fn new(config: &PtnetDeviceConfig, machine: &Arc<PtnetMachine>) -> Result<MemoryDevice, InstanceError> {
         let share = MachineShare::new(machine, config)?;
         let who = Identity { id: (VENDOR, MEMORY_DEVICE), class: (5, 0x80, 0), ..Identity::default() };
         let mut space = ConfigSpace::new(&who);
@@ -138,7 +138,7 @@ pub struct PtnetRegisters {
 /// ran with the old one.
 pub struct PtnetDevice {
     space: ConfigSpace,
-    config: PtnetConfig,
+    config: PtnetDeviceConfig,
     share: MachineShare,
     /// The layout of the rings: made anew whenever they stop, and before they start.
     laid: RingsLayout,
@@ -159,7 +159,7 @@ pub struct PtnetDevice {
 
 impl PtnetDevice {
     /// Number of vectors of each kind.
-    pub fn vectors(config: &PtnetConfig) -> [u32; KINDS] {
+    pub fn vectors(config: &PtnetDeviceConfig) -> [u32; KINDS] {
         let mut counts = [0; KINDS];
         counts[MSIX] = config.tx_rings + config.rx_rings;
         counts
@@ -171,7 +171,7 @@ impl PtnetDevice {
     /// # Errors
     /// [`InstanceError`].
     pub fn new(
-        config: &PtnetConfig,
+        config: &PtnetDeviceConfig,
         machine: &Arc<PtnetMachine>,
         backend: &Arc<dyn Backend>,
         tell: RunListener,
@@ -185,7 +185,7 @@ impl PtnetDevice {
     /// # Errors
     /// [`InstanceError`].
     pub fn continued(
-        config: &PtnetConfig,
+        config: &PtnetDeviceConfig,
         machine: &Arc<PtnetMachine>,
         backend: &Arc<dyn Backend>,
         fault: &Fault,
@@ -194,12 +194,12 @@ impl PtnetDevice {
     }
 
     fn laid(
-        config: &PtnetConfig,
+        config: &PtnetDeviceConfig,
         machine: &Arc<PtnetMachine>,
         backend: &Arc<dyn Backend>,
         tell: RunListener,
         fault: &Fault,
-        lay: fn(&Region, &PtnetConfig) -> Result<RingsLayout, InstanceError>,
+        lay: fn(&Region, &PtnetDeviceConfig) -> Result<RingsLayout, InstanceError>,
     ) -> Result<PtnetDevice, InstanceError> {
         let rings = config.tx_rings + config.rx_rings;
         let wakes = (0..rings).map(|_| Doorbell::shared(fault).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;

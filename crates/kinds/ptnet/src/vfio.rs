@@ -19,7 +19,7 @@ use netvale_vfio_user::state::ClientState;
 pub(crate) use self::state::DevicesState;
 use crate::backend::Backend;
 use crate::guest::{PtnetGuest, THREAD};
-use crate::header::PtnetConfig;
+use crate::header::PtnetDeviceConfig;
 use crate::machine::PtnetMachine;
 use crate::published::{MemoryDevice, PtnetDevice, PtnetRegisters};
 
@@ -46,7 +46,7 @@ impl DeviceServices {
     /// Serves the ptnet device at `site`, and the memory device beside it.
     pub(crate) fn new(
         site: &Site,
-        config: PtnetConfig,
+        config: PtnetDeviceConfig,
         backend: Arc<dyn Backend>,
     ) -> Result<DeviceServices, OpenError> {
         let machine = Arc::<PtnetMachine>::default();
@@ -64,7 +64,7 @@ impl DeviceServices {
 
 fn memory_server(
     listener: &Arc<Listener>,
-    config: PtnetConfig,
+    config: PtnetDeviceConfig,
     machine: &Arc<PtnetMachine>,
     first: Option<PtnetClient<MemoryDevice>>,
 ) -> PtnetServer<MemoryDevice, impl FnMut(&Peer<()>) -> NewDeviceSession<MemoryDevice> + Send + 'static> {
@@ -78,7 +78,7 @@ fn memory_server(
 
 fn ptnet_server(
     listener: &Arc<Listener>,
-    config: PtnetConfig,
+    config: PtnetDeviceConfig,
     machine: &Arc<PtnetMachine>,
     backend: Arc<dyn Backend>,
     first: Option<PtnetClient<PtnetDevice>>,

@@ -13,7 +13,7 @@ use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::path::Path;
 use netvale_virtio::driver::port::{LendError, PortSession, Transport};
 use netvale_virtio::driver::ram::{DriverRam, QueueRam};
-use netvale_virtio::driver::started::{Kick, RunningDevice, RunningQueue, pair_up};
+use netvale_virtio::driver::started::{Kick, RunningQueue, RunningVirtioDevice, pair_up};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue, addresses};
 use netvale_virtio::features::{IN_ORDER, VERSION_1};
 use netvale_virtio::queue::QueueFeatures;
@@ -148,7 +148,7 @@ impl<'a> Frontend<'a> {
     ///
     /// # Errors
     /// [`NoBackEnd`] if the back end refuses or violates the protocol.
-    pub fn start(&mut self, options: DriverOptions, calls: &[Doorbell]) -> Result<RunningDevice, NoBackEnd> {
+    pub fn start(&mut self, options: DriverOptions, calls: &[Doorbell]) -> Result<RunningVirtioDevice, NoBackEnd> {
         let (features, pairs) = self.negotiate(options)?;
         let (ram, queues) = DriverRam::new(&vec![options.size; 2 * usize::from(pairs)]).map_err(NoBackEnd::System)?;
         ram.mapping().blame(self.fault);
@@ -164,7 +164,7 @@ impl<'a> Frontend<'a> {
         for i in 0..started.len() as u64 {
             self.tell_number(request::SET_VRING_ENABLE, i | 1 << 32)?;
         }
-        Ok(RunningDevice { features, pairs: pair_up(started), ram })
+        Ok(RunningVirtioDevice { features, pairs: pair_up(started), ram })
     }
 
     fn negotiate(&mut self, options: DriverOptions) -> Result<(u64, u16), NoBackEnd> {

@@ -12,7 +12,7 @@ use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::path::Path;
 use netvale_virtio::driver::port::{LendError, PortSession, Transport};
 use netvale_virtio::driver::ram::{DriverRam, QueueRam};
-use netvale_virtio::driver::started::{Kick, RunningDevice, RunningQueue, pair_up};
+use netvale_virtio::driver::started::{Kick, RunningQueue, RunningVirtioDevice, pair_up};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue};
 use netvale_virtio::features::{ACCESS_PLATFORM, CTRL_VQ, IN_ORDER, MQ, ORDER_PLATFORM, STATUS, VERSION_1};
 use netvale_virtio::queue::QueueFeatures;
@@ -225,7 +225,7 @@ impl PciDevice {
         changed: &Doorbell,
         wanted: &Doorbell,
         fault: &Fault,
-    ) -> Result<(RunningDevice, DeviceRegisters), NoDevice> {
+    ) -> Result<(RunningVirtioDevice, DeviceRegisters), NoDevice> {
         self.reset()?;
         self.say(status::ACKNOWLEDGE | status::DRIVER);
         let features = self.negotiate(options)?;
@@ -253,7 +253,7 @@ impl PciDevice {
             set_pairs(&mut control, pairs)?;
         }
         let own = self.own.filter(|_| features & STATUS != 0);
-        let running = RunningDevice { features, pairs: pair_up(started), ram };
+        let running = RunningVirtioDevice { features, pairs: pair_up(started), ram };
         Ok((running, DeviceRegisters { common: self.common, own, _function: self.function }))
     }
 

@@ -19,7 +19,7 @@ use netvale_port::passage::Seated;
 use netvale_port::service::AskedToPause;
 use netvale_portspec::{AttachSpec, Base, Flags, PortSpec, Rings};
 use netvale_ptnet::backend::{Backend, GuestRings};
-use netvale_ptnet::header::PtnetConfig;
+use netvale_ptnet::header::PtnetDeviceConfig;
 use netvale_ptnet::instance::{shape, sizes};
 use netvale_ptnet::pipe::{PipeBackend, PipeState};
 use rustix::io::Errno;
@@ -271,8 +271,8 @@ fn interface(
 }
 
 /// The number of rings of the other side, in each direction.
-fn with_rings(rings: u32, config: PtnetConfig) -> PtnetConfig {
-    PtnetConfig { tx_rings: rings, rx_rings: rings, ..config }
+fn with_rings(rings: u32, config: PtnetDeviceConfig) -> PtnetDeviceConfig {
+    PtnetDeviceConfig { tx_rings: rings, rx_rings: rings, ..config }
 }
 
 /// Places the tasks on workers, and opens the device's socket.
@@ -280,7 +280,7 @@ fn pass(
     d: &mut Daemon,
     full: &str,
     site: Site,
-    config: PtnetConfig,
+    config: PtnetDeviceConfig,
     passing: Passing,
     o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
@@ -302,7 +302,7 @@ fn pass(
 }
 
 /// Connects unused rings once, to find errors now rather than at a guest's connection.
-fn try_out(backend: &NicBackend, config: &PtnetConfig) -> Result<(), Refusal> {
+fn try_out(backend: &NicBackend, config: &PtnetDeviceConfig) -> Result<(), Refusal> {
     let region = Region::device("netvale-trial", sizes(config), Pages::Ordinary)?;
     let mem = Arc::new(region.port(shape(config))?);
     let of = |_: usize, side: &netvale_mem::region::RingSide| Ok((side.clone(), Arc::new(Doorbell::new()?)));

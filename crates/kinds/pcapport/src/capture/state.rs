@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CaptureOptions, CaptureStatus, PcapEgress, RecorderJob, RecorderThread};
 use crate::limit::{CaptureLimit, CaptureProgress, PORTION, ReachedLimit};
-use crate::writer::{CaptureWriter, WriteError};
+use crate::writer::{PcapWriter, WriteError};
 
 /// Progress of a capture. All counted frames are in its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -213,7 +213,7 @@ impl PcapEgress {
         if let Some(text) = error {
             status.fail(WriteError::new(Some(path.to_owned()), Error::other(text)));
         }
-        let writer = CaptureWriter::continued(file, options.format, written, lost).named(path);
+        let writer = PcapWriter::continued(file, options.format, written, lost).named(path);
         let written = CaptureProgress::continued(limit, bytes, portions);
         Ok(Self::start(writer, written, noted, status, options, counters)?)
     }

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 
 use super::*;
-use crate::reader::CaptureReader;
+use crate::reader::PcapReader;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -19,7 +19,7 @@ pub(super) fn deliver(egress: &PcapEgress, frames: &[Vec<u8>]) -> usize {
 }
 
 pub(super) fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
-    let mut reader = CaptureReader::open(path).unwrap();
+    let mut reader = PcapReader::open(path).unwrap();
     let mut frames = Vec::new();
     while let Some(f) = reader.next_frame().unwrap() {
         frames.push((f.bytes.to_vec(), f.orig_len));
@@ -51,7 +51,7 @@ fn all_sizes() {
         assert_eq!((status.written(), status.lost()), (206, 0));
         assert!(status.error().is_none());
     }
-    let mut reader = CaptureReader::open(&dir.path().join("a.pcap")).unwrap();
+    let mut reader = PcapReader::open(&dir.path().join("a.pcap")).unwrap();
     let age =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() - reader.next_frame().unwrap().unwrap().time;
     assert!(age < Duration::from_secs(600), "time stamps are the time of day");
@@ -133,7 +133,7 @@ fn slow_disk() {
     let status = Arc::clone(egress.status());
     drop(egress);
     assert!(!status.wait_closed(Duration::from_millis(1)));
-    let mut reader = CaptureReader::new(file).unwrap();
+    let mut reader = PcapReader::new(file).unwrap();
     for _ in 0..accepted {
         assert_eq!(reader.next_frame().unwrap().unwrap().bytes.len(), 1514);
     }

@@ -12,7 +12,7 @@ use netvale_port::{DropReason, MAX_FRAME, RingCounters};
 use super::{Alarm, FrameMark, ReplayOptions, ReplayStatus};
 use crate::chunk::Chunk;
 use crate::pace::Pacer;
-use crate::reader::{CaptureReader, ReadError};
+use crate::reader::{PcapReader, ReadError};
 
 /// The channels to and from the ingress.
 pub(super) struct FeederChannels {
@@ -77,7 +77,7 @@ impl Feeder {
     }
 
     /// Sends the file, pass by pass; `reader` reads `file`.
-    pub(super) fn run(mut self, reader: CaptureReader<PositionedFile>, file: &Arc<File>) {
+    pub(super) fn run(mut self, reader: PcapReader<PositionedFile>, file: &Arc<File>) {
         if let Err(NoIngress) = self.passes(reader, file) {
             return;
         }
@@ -87,7 +87,7 @@ impl Feeder {
         alarm.go_off();
     }
 
-    fn passes(&mut self, mut reader: CaptureReader<PositionedFile>, file: &Arc<File>) -> Result<(), NoIngress> {
+    fn passes(&mut self, mut reader: PcapReader<PositionedFile>, file: &Arc<File>) -> Result<(), NoIngress> {
         loop {
             let pass = self.pass(&mut reader)?;
             self.hand_over()?;
@@ -102,7 +102,7 @@ impl Feeder {
                     self.pacer.again();
                     let (before, begins) = self.pacer.done();
                     self.mark = FrameMark { pass: passes, frame: 0, before, begins };
-                    match CaptureReader::new(PositionedFile::new(file, 0)) {
+                    match PcapReader::new(PositionedFile::new(file, 0)) {
                         Ok(r) => {
                             reader = r;
                             continue;
@@ -117,7 +117,7 @@ impl Feeder {
         }
     }
 
-    fn pass(&mut self, reader: &mut CaptureReader<PositionedFile>) -> Result<ReplayPassEnd, NoIngress> {
+    fn pass(&mut self, reader: &mut PcapReader<PositionedFile>) -> Result<ReplayPassEnd, NoIngress> {
         let mut sent = 0;
         let first = self.mark.frame;
         loop {

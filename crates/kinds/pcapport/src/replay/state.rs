@@ -14,7 +14,7 @@ use netvale_port::RingCounters;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::{Alarm, FrameMark, PcapIngress, ReplayError, ReplayFile, ReplayOptions, ReplayStatus};
+use super::{Alarm, FrameMark, PcapIngress, ReplayError, ReplayInput, ReplayOptions, ReplayStatus};
 use crate::reader::ReadError;
 
 /// Progress of a replay.
@@ -160,7 +160,7 @@ impl PcapIngress {
         let status = ReplayStatus::default();
         let began = state.began.and_then(|began| Instant::now().checked_sub(now().saturating_sub(began)));
         let began = began.zip(state.began);
-        let file = ReplayFile { file: Arc::new(file), path, at: 0 };
+        let file = ReplayInput { file: Arc::new(file), path, at: 0 };
         let this = Self::start(file, options, mark, noted, status, counters)?;
         let mut this = PcapIngress { began, ..this };
         this.note_all();

@@ -6,12 +6,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::*;
 use crate::pace::Speed;
-use crate::writer::{CaptureFormat, CaptureWriter};
+use crate::writer::{PcapFormat, PcapWriter};
 
 /// A capture of `count` frames, 1 ms apart; frame `i` is 60 + i % 7 bytes of `i`.
 pub(super) fn capture(dir: &tempfile::TempDir, count: u32) -> PathBuf {
     let path = dir.path().join("trace.pcapng");
-    let mut writer = CaptureWriter::create(&path, CaptureFormat::PcapNg).unwrap();
+    let mut writer = PcapWriter::create(&path, PcapFormat::PcapNg).unwrap();
     for i in 0..count {
         writer.write(Duration::from_millis(1000 + u64::from(i)), &frame(i)).unwrap();
     }
@@ -127,13 +127,13 @@ fn cut_file() {
 fn nothing_to_send() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("long.pcap");
-    let mut writer = CaptureWriter::create(&path, CaptureFormat::Pcap).unwrap();
+    let mut writer = PcapWriter::create(&path, PcapFormat::Pcap).unwrap();
     writer.write(Duration::ZERO, &vec![0; 70_000]).unwrap();
     writer.finish().unwrap();
     let mut source = open(&path, 0, ReplayPace::Fast);
     assert_eq!(drive(&mut source, usize::MAX, |_| {}), 0);
     assert_eq!(source.ingress().counters().drops(DropReason::TooLong), 1);
-    CaptureWriter::create(&path, CaptureFormat::Pcap).unwrap().finish().unwrap();
+    PcapWriter::create(&path, PcapFormat::Pcap).unwrap().finish().unwrap();
     assert_eq!(drive(&mut open(&path, 0, ReplayPace::Fast), usize::MAX, |_| {}), 0);
 }
 

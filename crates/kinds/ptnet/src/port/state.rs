@@ -198,7 +198,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::header::PtnetConfig;
+    use crate::header::PtnetDeviceConfig;
     use crate::seats::Seats;
 
     fn copies(fds: &[Fd]) -> Vec<OwnedFd> {
@@ -209,8 +209,8 @@ mod tests {
         Arc::new(Seats::new(1, 1).unwrap().0)
     }
 
-    const CONFIG: PtnetConfig =
-        PtnetConfig { tx_rings: 1, rx_rings: 1, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 1500 };
+    const CONFIG: PtnetDeviceConfig =
+        PtnetDeviceConfig { tx_rings: 1, rx_rings: 1, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 1500 };
 
     /// Objective: inconsistent state is refused with the name of the wrong part; the device of its owner is unchanged.
     #[test]
@@ -260,7 +260,7 @@ mod tests {
         let mut others = copies(&fds);
         others.swap(2, 3);
         assert!(go_on(&said, others, &options).map(drop).unwrap_err().contains("memory"), "no memory");
-        let larger = PtnetOptions { config: PtnetConfig { slots: 32, ..CONFIG }, ..options.clone() };
+        let larger = PtnetOptions { config: PtnetDeviceConfig { slots: 32, ..CONFIG }, ..options.clone() };
         assert!(go_on(&said, copies(&fds), &larger).map(drop).unwrap_err().contains("memory"), "another size");
         assert!(path.exists(), "the socket is whose it was");
         let (next, held) = go_on(&said, copies(&fds), &options).unwrap();

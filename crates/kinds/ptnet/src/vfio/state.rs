@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{DeviceServices, MEMORY, PtnetClient, PtnetClientAnswer, memory_server, ptnet_server};
 use crate::backend::Backend;
 use crate::guest::{PtnetGuest, THREAD};
-use crate::header::PtnetConfig;
+use crate::header::PtnetDeviceConfig;
 use crate::machine::{MemoryState, PtnetMachine};
 use crate::published::{MemoryDevice, PtnetDevice, PtnetRegisters};
 
@@ -86,7 +86,7 @@ impl DeviceServices {
     /// rung, sent, or written to the guest. After a killed process, the devices are new ones.
     pub(crate) fn restore(
         site: &Site,
-        config: PtnetConfig,
+        config: PtnetDeviceConfig,
         backend: Arc<dyn Backend>,
         state: DevicesState,
     ) -> Result<(DeviceServices, [Paused; 2]), BadState> {
@@ -114,7 +114,7 @@ impl DeviceServices {
 
 /// Restores another process's ptnet device, with its hypervisor.
 fn restore_ptnet(
-    config: &PtnetConfig,
+    config: &PtnetDeviceConfig,
     machine: &Arc<PtnetMachine>,
     backend: &Arc<dyn Backend>,
     client: ClientState<Option<PtnetRegisters>>,
@@ -130,7 +130,7 @@ fn restore_ptnet(
 
 /// Restores another process's memory device, with its hypervisor.
 fn restore_memory(
-    config: &PtnetConfig,
+    config: &PtnetDeviceConfig,
     machine: &Arc<PtnetMachine>,
     client: ClientState<Option<PtnetRegisters>>,
 ) -> Result<PtnetClient<MemoryDevice>, BadState> {

@@ -22,7 +22,7 @@ use thiserror::Error;
 use super::options::DriverOptions;
 use super::path::Path;
 use super::ram::{DriverRam, MAX_QUEUE};
-use super::started::{Kick, RunningDevice, RunningQueue};
+use super::started::{Kick, RunningQueue, RunningVirtioDevice};
 use crate::{MAX_PAIRS, VirtioQueues};
 
 use state::{DeviceSaid, DeviceState, DriverState, device_state};
@@ -351,12 +351,12 @@ impl PortSession<'_> {
     /// An error of `news`; a queue cannot be lent.
     pub fn run<E: From<LendError>>(
         &self,
-        running: RunningDevice,
+        running: RunningVirtioDevice,
         fds: [BorrowedFd<'_>; 2],
         by: Option<BorrowedFd<'_>>,
         news: impl Fn(bool) -> Result<(), E>,
     ) -> Result<(), E> {
-        let RunningDevice { features, pairs: started, ram } = running;
+        let RunningVirtioDevice { features, pairs: started, ram } = running;
         let mut sizes = Vec::new();
         let mut kicks = Vec::new();
         for queue in started.iter().flat_map(|(rx, tx)| [rx, tx]) {

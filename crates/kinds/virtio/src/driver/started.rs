@@ -85,7 +85,7 @@ pub fn pair_up(started: Vec<RunningQueue>) -> Vec<(RunningQueue, RunningQueue)> 
 }
 
 /// A running device.
-pub struct RunningDevice {
+pub struct RunningVirtioDevice {
     /// The negotiated features.
     pub features: u64,
     /// A receive queue and a transmit queue for each pair.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netvale::{Options, Port, TxRing};
-use netvale_pcapport::{CaptureReader, Pacer, ReadError, ReplayPace};
+use netvale_pcapport::{Pacer, PcapReader, ReadError, ReplayPace};
 
 use crate::forward::run::{self, is_closed};
 use crate::progress::Progress;
@@ -91,7 +91,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-type Input = CaptureReader<Box<dyn Read>>;
+type Input = PcapReader<Box<dyn Read>>;
 
 fn open(args: &Args) -> Result<Input, CliError> {
     let from: Box<dyn Read> = if args.file.as_os_str() == "-" {
@@ -101,7 +101,7 @@ fn open(args: &Args) -> Result<Input, CliError> {
             |e| CliError::failed(format!("cannot open {}: {e}", args.file.display()), "name another file, or -");
         Box::new(File::open(&args.file).map_err(failed)?)
     };
-    CaptureReader::new(from).map_err(|e| unreadable(args, &e))
+    PcapReader::new(from).map_err(|e| unreadable(args, &e))
 }
 
 fn unreadable(args: &Args, error: &ReadError) -> CliError {
