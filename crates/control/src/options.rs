@@ -36,7 +36,7 @@ pub use group::RateGroup;
 pub use misfit::Misfit;
 pub(crate) use misfit::Why;
 pub use netvale_portspec::kinds as kind;
-use netvale_portspec::kinds::{Kind, KindType};
+use netvale_portspec::kinds::{KindType, SpecKind};
 pub use rule::{BadRule, GivenRule, GivenRules, Rule};
 pub use shape::{Shape, Syntax, mode, numbers, owners_mode};
 pub use table::{OPTIONS, Policies, PortOptions};
@@ -224,14 +224,14 @@ impl AttachOption {
 
     /// Whether this kind of port takes it.
     #[must_use]
-    pub const fn is_for(&self, kind: &Kind) -> bool {
+    pub const fn is_for(&self, kind: &SpecKind) -> bool {
         self.is_for_all || kind.takes(self.key)
     }
 
     /// The kinds that take it; `None` if all do.
     #[must_use]
-    pub fn kinds(&self) -> Option<Vec<&'static Kind>> {
-        (!self.is_for_all).then(|| Kind::ALL.iter().filter(|kind| self.is_for(kind)).collect())
+    pub fn kinds(&self) -> Option<Vec<&'static SpecKind>> {
+        (!self.is_for_all).then(|| SpecKind::ALL.iter().filter(|kind| self.is_for(kind)).collect())
     }
 
     /// The kinds that take it, in words: `TAP, vhost and ptnet ports`.

@@ -10,7 +10,7 @@ use netvale_afxdp::iface::Interface;
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
 use netvale_control::options::MTU;
 use netvale_control::types::{Owner, Policies};
-use netvale_portspec::{AttachSpec, Base, Needs, PortName, PortSpec};
+use netvale_portspec::{AttachNeeds, AttachSpec, Base, PortName, PortSpec};
 use rustix::io::Errno;
 use serde_json::{Map, Value};
 
@@ -135,16 +135,16 @@ fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Res
     is_free(d, at)?;
     files::may_name(&d.config, caller, spec.files().into_iter().map(Path::new))?;
     match spec.needs() {
-        Needs::Nothing => {}
-        Needs::Interface(name) => may_take_interface(&d.config, name, caller)?,
+        AttachNeeds::Nothing => {}
+        AttachNeeds::Interface(name) => may_take_interface(&d.config, name, caller)?,
         // A TAP is an interface of the host: the same users may have the daemon use, create and configure one.
-        Needs::Tap(name) if is_trusted(caller) || d.config.allow_taps.iter().any(|allowed| allowed == name) => {}
-        Needs::Tap(_) => {
+        AttachNeeds::Tap(name) if is_trusted(caller) || d.config.allow_taps.iter().any(|allowed| allowed == name) => {}
+        AttachNeeds::Tap(_) => {
             let text = "only root and the daemon's own user may attach it; 'netvale up --allow-tap' lets others";
             return refuse(Errno::ACCESS, format!("{spec}: {text}"));
         }
-        Needs::Trust(_) if is_trusted(caller) => {}
-        Needs::Trust(what) => {
+        AttachNeeds::Trust(_) if is_trusted(caller) => {}
+        AttachNeeds::Trust(what) => {
             return refuse(Errno::ACCESS, format!("only root and the daemon's own user attach {what}"));
         }
     }

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use netvale_e1000::driver::queues::{DriverEgress, DriverIngress, Rings};
-use netvale_e1000::driver::ram::{BUF, Ram};
+use netvale_e1000::driver::queues::{CardRings, DriverEgress, DriverIngress};
+use netvale_e1000::driver::ram::{BUF, CardRam};
 use netvale_e1000::driver::start::start;
-use netvale_e1000::driver::{DriverOptions, Registers};
+use netvale_e1000::driver::{CardDriverOptions, CardRegisters};
 use netvale_e1000::regs::{CSBAH, CTRL};
 use netvale_fuzz::fuzz_target;
 use netvale_fuzz::{FuzzInput, bounded, meddle, words};
@@ -29,7 +29,7 @@ struct ScriptedCard {
     block: Option<u32>,
 }
 
-impl Registers for ScriptedCard {
+impl CardRegisters for ScriptedCard {
     fn read(&self, at: u32) -> u32 {
         match at {
             CTRL => 0,
@@ -43,7 +43,7 @@ impl Registers for ScriptedCard {
 
 thread_local! {
     /// The driver's memory, for one input after the other.
-    static RAM: Option<Arc<Ram>> = Ram::new(SLOTS).ok().map(Arc::new);
+    static RAM: Option<Arc<CardRam>> = CardRam::new(SLOTS).ok().map(Arc::new);
 }
 
 /// First words of the rings, by direction, and words of a ring.
@@ -70,16 +70,16 @@ fn done(memory: &Words, receive: bool, input: &mut FuzzInput<'_>) {
 
 fuzz_target!(|data: &[u8]| {
     let [kind, rest @ ..] = data else { return };
-    let options = DriverOptions { slots: SLOTS, csb: kind & 1 != 0, combine: u32::from(kind >> 4) };
+    let options = CardDriverOptions { slots: SLOTS, csb: kind & 1 != 0, combine: u32::from(kind >> 4) };
     let Some(ram) = RAM.with(Clone::clone) else { return };
     let memory = words(ram.mapping());
     // What the input before left in descriptors.
     [false, true].into_iter().for_each(|rx| (0..4 * SLOTS as usize).for_each(|i| memory.store(ring_at(rx) + i, 0)));
     let block = (kind & 2 != 0).then_some((ram.block() >> 32) as u32);
     let card = Arc::new(ScriptedCard { block, ..ScriptedCard::default() });
-    let registers = Arc::clone(&card) as Arc<dyn Registers>;
+    let registers = Arc::clone(&card) as Arc<dyn CardRegisters>;
     let (Ok(started), Ok(fault)) = (start(&registers, &ram, options), Fault::new()) else { return };
-    let rings = Arc::<Rings>::default();
+    let rings = Arc::<CardRings>::default();
     let (Ok(()), Ok(call), Ok(link)) = (rings.put(started.tx, started.rx), Doorbell::new(), Doorbell::new()) else {
         return;
     };

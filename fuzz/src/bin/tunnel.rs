@@ -16,8 +16,8 @@ use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
 use netvale_port::ring_out::RingEgress;
 use netvale_port::{Batch, Egress, Scratch, Source};
 use netvale_vxlan::endpoint::SendOptions;
-use netvale_vxlan::neighbors::Neighbor;
-use netvale_vxlan::tunnel::{Change, GivenAddress};
+use netvale_vxlan::neighbors::TunnelNeighbor;
+use netvale_vxlan::tunnel::{GivenAddress, TunnelChange};
 use netvale_vxlan::{Endpoint, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions, header};
 use netvale_wire::{MacAddr, checksum::pseudo};
 
@@ -60,11 +60,11 @@ fn end(endpoint: &Arc<Endpoint>, vni: u32, remote: IpAddr) -> Option<TunnelEnd> 
     };
     let tunnel = Tunnel::new(Arc::clone(endpoint), options).ok()?;
     let mac = MacAddr([2, 0, 0, 0, 0, 2]).to_word();
-    let neighbor = |ip: &str| Neighbor { ip: ip.parse().expect("an address"), mac, router: vni == VNI };
-    let change = Change {
+    let neighbor = |ip: &str| TunnelNeighbor { ip: ip.parse().expect("an address"), mac, router: vni == VNI };
+    let change = TunnelChange {
         addresses: (vec![GivenAddress { mac, vtep: remote, sticky: false, sequence: 0 }], Vec::new()),
         neighbors: (["10.0.0.2", "fd00::2"].map(neighbor).to_vec(), Vec::new()),
-        ..Change::default()
+        ..TunnelChange::default()
     };
     tunnel.change(&change).ok()?;
     let source = Source::new(Box::new(TunnelIngress::new(Arc::clone(&tunnel))));

@@ -11,8 +11,8 @@ use netvale_mem::fault::Fault;
 use netvale_mem::words::Words;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{Batch, Egress, Scratch, Source};
-use netvale_virtio::driver::ram::{BUF, QueueRam, Ram};
-use netvale_virtio::driver::started::{Kick, Started};
+use netvale_virtio::driver::ram::{BUF, DriverRam, QueueRam};
+use netvale_virtio::driver::started::{Kick, RunningQueue};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue};
 use netvale_virtio::features;
 use netvale_virtio::queue::QueueFeatures;
@@ -24,7 +24,7 @@ const A_CALL: u64 = 1024;
 
 /// The driver's memory for queues of one size, for one input after the other.
 struct DriverMemory {
-    ram: Ram,
+    ram: DriverRam,
     queues: Vec<QueueRam>,
 }
 
@@ -32,7 +32,7 @@ const SIZES: [u16; 4] = [8, 16, 64, 256];
 
 thread_local! {
     static MEMORY: RefCell<[Option<DriverMemory>; 4]> =
-        RefCell::new(SIZES.map(|n| Ram::new(&[n, n]).ok().map(|(ram, queues)| DriverMemory { ram, queues })));
+        RefCell::new(SIZES.map(|n| DriverRam::new(&[n, n]).ok().map(|(ram, queues)| DriverMemory { ram, queues })));
 }
 
 struct DriverRig {
@@ -41,7 +41,7 @@ struct DriverRig {
     memory: Words,
     /// First word of each ring area, and of the buffers, by queue.
     areas: [[usize; 4]; 2],
-    seats: [Arc<Seat<Started>>; 2],
+    seats: [Arc<Seat<RunningQueue>>; 2],
     fault: Fault,
 }
 
@@ -62,8 +62,8 @@ fn rig(own: &mut DriverMemory, kind: u8) -> Option<DriverRig> {
     let size = own.queues[0].size();
     let mut seats = own.queues.drain(..).map(|ram| {
         let queue = DriverQueue::new(&ram, features);
-        let started = Started::new(queue, ram, Kick::Register(Box::new(|| ())), negotiated, &fault);
-        let seat = Arc::<Seat<Started>>::default();
+        let started = RunningQueue::new(queue, ram, Kick::Register(Box::new(|| ())), negotiated, &fault);
+        let seat = Arc::<Seat<RunningQueue>>::default();
         seat.put(started).ok().map(|()| seat)
     });
     let seats = [seats.next()??, seats.next()??];

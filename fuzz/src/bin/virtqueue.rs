@@ -12,12 +12,12 @@ use netvale_mem::fault::Fault;
 use netvale_mem::words::Words;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{BATCH, Egress, Scratch, Source};
-use netvale_vhost::inflight::{Inflight, Record, Shape};
+use netvale_vhost::inflight::{Inflight, InflightShape, QueueRecord};
 use netvale_vhost::log::DirtyLog;
-use netvale_virtio::device::live::{self, Live, WriteLog};
+use netvale_virtio::device::live::{self, LiveQueue, WriteLog};
 use netvale_virtio::features::{self, Framing};
 use netvale_virtio::memory::{GuestMemory, Hint, RegionSpec};
-use netvale_virtio::queue::{Addresses, Pieces, Queue, QueueFeatures};
+use netvale_virtio::queue::{DeviceQueue, Pieces, QueueAddresses, QueueFeatures};
 
 /// Guest memory in two regions that touch each other: buffers may lie across them.
 const SIZE: u64 = 0x800;
@@ -51,7 +51,9 @@ fn rig() -> Option<VirtqueueRig> {
         memory,
         fault: Fault::new().ok()?,
         log: Arc::new(DirtyLog::new(file()?, 0, 1).ok()?),
-        inflight: Arc::new(Inflight::new(file()?, Shape { len: SIZE, offset: 0, queues: 2, size: QUEUE }).ok()?),
+        inflight: Arc::new(
+            Inflight::new(file()?, InflightShape { len: SIZE, offset: 0, queues: 2, size: QUEUE }).ok()?,
+        ),
         scratch: Scratch::new(),
     })
 }
@@ -86,15 +88,17 @@ fuzz_target!(|data: &[u8]| {
                 | bit(on(16), features::CSUM | features::HOST_TSO4)
                 | bit(on(32), features::GUEST_CSUM),
         );
-        let at = Addresses { desc: USER, avail: USER + 0x80, used: USER + 0xc0 };
+        let at = QueueAddresses { desc: USER, avail: USER + 0x80, used: USER + 0xc0 };
         let seat = |i: usize| {
-            let mut queue = Queue::new(&rig.memory, QUEUE, at, u32::from(*base), layout)?;
+            let mut queue = DeviceQueue::new(&rig.memory, QUEUE, at, u32::from(*base), layout)?;
             let inflight = match on(64) {
-                true => Some(Box::new(Record::open(&rig.inflight, i, &mut queue)?.0) as Box<dyn live::Record>),
+                true => {
+                    Some(Box::new(QueueRecord::open(&rig.inflight, i, &mut queue)?.0) as Box<dyn live::InflightRecord>)
+                }
                 false => None,
             };
-            let seat = Arc::<Seat<Live>>::default();
-            let live = Live {
+            let seat = Arc::<Seat<LiveQueue>>::default();
+            let live = LiveQueue {
                 queue,
                 memory: Arc::clone(&rig.memory),
                 framing,

@@ -3,7 +3,7 @@
 use netvale_portspec::{AttachSpec, Base, Ident, PortSpec, SwitchName};
 
 use super::AttachParams;
-use crate::options::kind::Kind;
+use crate::options::kind::SpecKind;
 use crate::options::{AttachOption, Misfit, OPTIONS, Why};
 
 impl AttachParams {
@@ -36,7 +36,7 @@ impl AttachParams {
         SwitchName::parse(&self.switch).map(drop).map_err(|error| misfit(Why::Text(error)))
     }
 
-    fn check_option(&self, option: &AttachOption, kind: &Kind) -> Result<(), Misfit> {
+    fn check_option(&self, option: &AttachOption, kind: &SpecKind) -> Result<(), Misfit> {
         let misfit = |why| Err(Misfit { key: option.key, why });
         if option.given(&self.options).is_none() {
             return Ok(());

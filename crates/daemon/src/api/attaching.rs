@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use netvale_control::attach::BringRequest;
 use netvale_control::types::{AttachParams, PortOptions};
-use netvale_portspec::{AttachSpec, Base, Needs, SwitchName};
+use netvale_portspec::{AttachNeeds, AttachSpec, Base, SwitchName};
 use rustix::io::Errno;
 
 use crate::caller::Caller;
@@ -141,7 +141,7 @@ fn place(d: &Daemon, p: &AttachParams, spec: &AttachSpec) -> Result<SwitchPort, 
 pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: Caller) -> Result<String, Refusal> {
     let p = &request.params;
     let spec = p.check().map_err(bad)?;
-    if !matches!(spec.needs(), Needs::Tap(_)) {
+    if !matches!(spec.needs(), AttachNeeds::Tap(_)) {
         return Err(bad(format!("{}: only a TAP can be handed over", p.port)));
     }
     let asked = usize::from(request.queues);

@@ -2,7 +2,7 @@
 //!
 //! The client may keep copies of its descriptors. It can then take frames of its own interface, change how they look,
 //! and make the descriptors blocking. No other port is affected; an operation that would block a worker costs this port
-//! ([`Link`]). The port ends with its interface or namespace.
+//! ([`TapLink`]). The port ends with its interface or namespace.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use netvale_mem::fault::Fault;
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::is_hidden;
 use netvale_tap::restore::name_of;
-use netvale_tap::{Adopted, Link, Tap, TapEgress, TapIngress, adopt};
+use netvale_tap::{AdoptedInterface, Tap, TapEgress, TapIngress, TapLink, adopt};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ const MOST_PLACE: usize = 128;
 
 /// Backend of such a port.
 struct BroughtTap {
-    link: Link,
+    link: TapLink,
     notes: Vec<String>,
     uso: bool,
     /// Whether TCP segments are merged for it.
@@ -152,8 +152,8 @@ fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Re
 }
 
 /// Creates the link that reports when the interface goes down or away.
-fn new_link(d: &mut Daemon, owner: Caller) -> Link {
-    let link = Link::held_by(d.evictions.new_fault(owner));
+fn new_link(d: &mut Daemon, owner: Caller) -> TapLink {
+    let link = TapLink::held_by(d.evictions.new_fault(owner));
     link.on_change(d.on_news());
     link
 }
@@ -162,7 +162,7 @@ fn shared(queues: Vec<OwnedFd>) -> Vec<Arc<OwnedFd>> {
     queues.into_iter().map(Arc::new).collect()
 }
 
-fn of(queues: &[Arc<OwnedFd>], link: &Link) -> Queues {
+fn of(queues: &[Arc<OwnedFd>], link: &TapLink) -> Queues {
     let mut egress = Vec::<Arc<dyn Egress>>::new();
     let mut ingresses = Vec::<Box<dyn Ingress>>::new();
     for queue in queues {
@@ -173,7 +173,7 @@ fn of(queues: &[Arc<OwnedFd>], link: &Link) -> Queues {
 }
 
 /// Notes for `netvale show`. The inode comes from the kernel, the place from its client.
-fn notes(adopted: &Adopted, place: Option<&str>) -> Vec<String> {
+fn notes(adopted: &AdoptedInterface, place: Option<&str>) -> Vec<String> {
     let uso = if adopted.has_uso { "TSO, USO" } else { "TSO" };
     let inode = adopted.netns.map_or_else(|| "unknown".to_owned(), |inode| inode.to_string());
     let place: String = place.unwrap_or("").chars().filter(|c| !is_hidden(*c)).take(MOST_PLACE).collect();

@@ -2,7 +2,7 @@
 
 use netvale_control::options::kind;
 use netvale_control::types::{Mac, PortKind};
-use netvale_e1000::driver::DriverOptions;
+use netvale_e1000::driver::CardDriverOptions;
 use netvale_e1000::driver::port::DriverPort;
 use netvale_portspec::AttachSpec;
 
@@ -46,12 +46,12 @@ impl Attached for DrivenPort {
 /// Attaches a driver.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::E1000Pci(address) = asked.spec else { return Err(asked.mistaken()) };
-    let usual = DriverOptions::default();
+    let usual = CardDriverOptions::default();
     let slots = match asked.options::<kind::E1000Pci>()?.slots() {
         0 => usual.slots,
         slots => slots,
     };
-    let (driver, (egress, ingress)) = DriverPort::new(&address.to_string(), DriverOptions { slots, ..usual })
+    let (driver, (egress, ingress)) = DriverPort::new(&address.to_string(), CardDriverOptions { slots, ..usual })
         .map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
     driver.on_peer(d.on_news());
     plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::new(DrivenPort(driver), asked))

@@ -10,8 +10,8 @@ use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::PortKind;
 use netvale_fdio::state::{Fd, State};
 use netvale_pcapport::{
-    CAPTURE_MEMORY, CaptureOptions, CaptureStatus, Limit, Pace, PcapEgress, PcapIngress, ReplayError, ReplayOptions,
-    ReplayStatus, WriteError,
+    CAPTURE_MEMORY, CaptureLimit, CaptureOptions, CaptureStatus, PcapEgress, PcapIngress, ReplayError, ReplayOptions,
+    ReplayPace, ReplayStatus, WriteError,
 };
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::AttachSpec;
@@ -187,7 +187,7 @@ fn limit(asked: &Asked<'_>) -> Result<Option<u64>, Refusal> {
 
 fn replay_options(o: OptionsOf<'_, kind::Replay>) -> Result<ReplayOptions, Refusal> {
     let speed = o.speed().unwrap_or(1.0);
-    let pace = Pace::times(speed).ok_or_else(|| Refusal::new(Errno::INVAL, format!("invalid speed {speed}")))?;
+    let pace = ReplayPace::times(speed).ok_or_else(|| Refusal::new(Errno::INVAL, format!("invalid speed {speed}")))?;
     Ok(ReplayOptions { passes: u64::from(!o.repeat()), pace })
 }
 
@@ -213,7 +213,7 @@ fn capture(d: &mut Daemon, caller: Caller, path: &Path, bytes: Option<u64>) -> R
     let place = permission::place(&d.config, caller, path)?;
     permission::may_have_bytes(d, caller, CAPTURE_MEMORY)?;
     let shared = permission::allowance(d, caller)?;
-    let limit = Limit { bytes, shared: shared.clone() };
+    let limit = CaptureLimit { bytes, shared: shared.clone() };
     let made = files::to_write(&place).map_err(|e| unopened(&d.config, path, &e)).and_then(|file| {
         let stat = rustix::fs::fstat(&file)?;
         let egress = PcapEgress::limited(file.try_clone()?, path, CaptureOptions::of(path), limit, Arc::default());

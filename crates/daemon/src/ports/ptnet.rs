@@ -10,9 +10,9 @@ use netvale_port::listener::ListenAddress;
 use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
 use netvale_ptnet::backend::Backend;
-use netvale_ptnet::header::Config;
+use netvale_ptnet::header::PtnetDeviceConfig;
 use netvale_ptnet::instance::sizes;
-use netvale_ptnet::port::{PtnetOptions, PtnetPort, Transport};
+use netvale_ptnet::port::{PtnetOptions, PtnetPort, PtnetTransport};
 use netvale_ptnet::seats::Seats;
 use netvale_ptnet::vfio::memory_path;
 use rustix::io::Errno;
@@ -108,7 +108,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`Refusal`] with the fault of the configuration.
-pub fn check(d: &Daemon, config: &Config, caller: Caller) -> Result<(), Refusal> {
+pub fn check(d: &Daemon, config: &PtnetDeviceConfig, caller: Caller) -> Result<(), Refusal> {
     PtnetPort::check(config).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
     permission::may_have_memory(d, caller, sizes(config))
 }
@@ -118,7 +118,7 @@ pub struct Device {
     /// Its socket.
     pub site: ListenAddress,
     /// Its configuration.
-    pub config: Config,
+    pub config: PtnetDeviceConfig,
     /// Whether guests connect by vfio-user.
     pub vfio_user: bool,
     /// The backend of its rings.
@@ -131,7 +131,7 @@ pub struct Device {
 /// [`Refusal`] if that fails.
 pub fn open(d: &mut Daemon, device: Device, continued: Option<State>) -> Result<DevicePort, Refusal> {
     let Device { site, config, vfio_user, backend } = device;
-    let transport = if vfio_user { Transport::VfioUser } else { Transport::Ivshmem };
+    let transport = if vfio_user { PtnetTransport::VfioUser } else { PtnetTransport::Ivshmem };
     let options = PtnetOptions { site, config, transport };
     if let Some(state) = continued {
         let (port, paused) = PtnetPort::restore(&options, backend, state.read()?)?;
@@ -151,8 +151,8 @@ fn watched(d: &Daemon, port: PtnetPort) -> DevicePort {
 }
 
 /// The configuration of a device; its MAC address derives from the port's name unless an option sets it.
-pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> Config {
-    Config {
+pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> PtnetDeviceConfig {
+    PtnetDeviceConfig {
         tx_rings: o.rings().max(1),
         rx_rings: o.rings().max(1),
         slots: if o.slots() == 0 { DEFAULT_SLOTS } else { o.slots() },
@@ -167,6 +167,6 @@ pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> Config {
 fn info(port: &PtnetPort) -> PtnetInfo {
     let o = port.options();
     let c = &o.config;
-    let memory = (o.transport == Transport::VfioUser).then(|| memory_path(o.site.path()).display().to_string());
+    let memory = (o.transport == PtnetTransport::VfioUser).then(|| memory_path(o.site.path()).display().to_string());
     PtnetInfo { path: o.site.path().display().to_string(), memory, vectors: c.vectors(), mac: Mac(c.mac), mtu: c.mtu }
 }

@@ -11,7 +11,7 @@ use netvale_port::{Egress, Ingress};
 use netvale_portspec::AttachSpec;
 use netvale_tap::link::GONE;
 use netvale_tap::restore::name_of;
-use netvale_tap::{Link, Tap, TapEgress, TapIngress, TapOptions};
+use netvale_tap::{Tap, TapEgress, TapIngress, TapLink, TapOptions};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ struct TapPort {
     name: String,
     /// Text with its interface name and offloads.
     detail: String,
-    link: Link,
+    link: TapLink,
     /// Whether the kernel leaves UDP segmentation to the receiver.
     uso: bool,
     queues: Vec<Arc<OwnedFd>>,
@@ -104,7 +104,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let queues: Vec<_> = tap.into_queues().into_iter().map(Arc::new).collect();
     let mut egress = Vec::<Arc<dyn Egress>>::new();
     let mut ingresses = Vec::<Box<dyn Ingress>>::new();
-    let link = Link::default();
+    let link = TapLink::default();
     link.on_change(d.on_news());
     for queue in &queues {
         egress.push(Arc::new(TapEgress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));

@@ -12,8 +12,8 @@ use netvale_control::types::{
 use netvale_fdio::state::{Fd, State};
 use netvale_switch::{AddressFinder, PortId, Switch};
 use netvale_vxlan::Tunnel;
-use netvale_vxlan::neighbors::Neighbor;
-use netvale_vxlan::peers::Peer;
+use netvale_vxlan::neighbors::TunnelNeighbor;
+use netvale_vxlan::peers::VtepPeer;
 use netvale_vxlan::tunnel::GivenAddress;
 use netvale_wire::MacAddr;
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,7 @@ impl VxlanPort {
     fn state(&self, with_all: bool) -> std::io::Result<State> {
         let (change, learned) = self.tunnel.state();
         let given = |one: &GivenAddress| (mac_of(one.mac), one.vtep, one.sticky, one.sequence);
-        let neighbor = |one: &Neighbor| VxlanNeighbor { ip: one.ip, mac: mac_of(one.mac), router: one.router };
+        let neighbor = |one: &TunnelNeighbor| VxlanNeighbor { ip: one.ip, mac: mac_of(one.mac), router: one.router };
         let key = Some(self.tunnel.options().key);
         let mut said = VxlanState { flood: change.flood.0, key, ..VxlanState::default() };
         if with_all || !self.evpn || change.addresses.0.len() <= MOST_KEPT {
@@ -142,7 +142,7 @@ impl Attached for VxlanPort {
 }
 
 /// Counters of a tunnel's traffic with another endpoint.
-fn remote(peer: &Peer) -> VxlanRemote {
+fn remote(peer: &VtepPeer) -> VxlanRemote {
     let [out_frames, out_bytes, in_frames, in_bytes] = peer.counters.all();
     VxlanRemote { vtep: peer.ip, flood: peer.floods, out_frames, out_bytes, in_frames, in_bytes }
 }
@@ -159,8 +159,8 @@ pub fn ask_port(d: &Daemon, full: &str) {
 }
 
 /// A configured neighbour behind a tunnel.
-pub fn neighbor_of(one: &VxlanNeighbor) -> Neighbor {
-    Neighbor { ip: one.ip, mac: word_of(one.mac), router: one.router }
+pub fn neighbor_of(one: &VxlanNeighbor) -> TunnelNeighbor {
+    TunnelNeighbor { ip: one.ip, mac: word_of(one.mac), router: one.router }
 }
 
 /// An address in wire order, first byte lowest.

@@ -5,7 +5,7 @@ use netvale_control::types::{Mac, PortInfo, PortKind, VhostInfo};
 use netvale_fdio::state::{BadState, State};
 use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
-use netvale_vhost::port::{Mode, VhostError, VhostOptions, VhostPort};
+use netvale_vhost::port::{VhostError, VhostMode, VhostOptions, VhostPort};
 
 use super::handed::{domain_of_listener, domain_of_site};
 use super::kind::Asked;
@@ -87,10 +87,10 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vhost(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vhost>()?;
     let site = site(&d.config, asked.caller, path.as_str(), &o)?;
-    let mode = if o.client() { Mode::Client } else { Mode::Server };
+    let mode = if o.client() { VhostMode::Client } else { VhostMode::Server };
     let domain = match mode {
-        Mode::Client => domain_of_listener(d, asked.caller, site.path()),
-        Mode::Server => domain_of_site(d, asked.caller, &site),
+        VhostMode::Client => domain_of_listener(d, asked.caller, site.path()),
+        VhostMode::Server => domain_of_site(d, asked.caller, &site),
     };
     let options = VhostOptions {
         site,
@@ -125,7 +125,7 @@ fn info(port: &VhostPort) -> VhostInfo {
     let o = port.options();
     VhostInfo {
         path: o.site.path().display().to_string(),
-        client: o.mode == Mode::Client,
+        client: o.mode == VhostMode::Client,
         pairs: o.pairs.into(),
         mac: Mac(o.mac),
         mtu: port.mtu().get().into(),

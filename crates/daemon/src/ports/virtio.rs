@@ -12,7 +12,7 @@ use netvale_portspec::AttachSpec;
 use netvale_vhost::frontend::BackEnd;
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::{DriverError, Transport, VirtioPort};
-use netvale_virtio_pci::OnBus;
+use netvale_virtio_pci::BusAddress;
 use rustix::io::Errno;
 
 use super::handed::{domain_of, domain_of_listener};
@@ -104,7 +104,7 @@ fn back_end_here(d: &Daemon, switch: &str, path: &str) -> Option<String> {
 pub fn attach_pci(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::VirtioPci(address) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::VirtioPci>()?;
-    let device = OnBus::at(&address.to_string()).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
+    let device = BusAddress::at(&address.to_string()).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
     plug_in(d, asked, device, o, domain_of(asked.caller))
 }
 

@@ -9,7 +9,7 @@ use netvale_fdio::state::{Fd, State};
 use netvale_portspec::AttachSpec;
 use netvale_portspec::kinds::VxlanSpec;
 use netvale_vxlan::endpoint::SendOptions;
-use netvale_vxlan::tunnel::{Change, GivenAddress};
+use netvale_vxlan::tunnel::{GivenAddress, TunnelChange};
 use netvale_vxlan::{EndpointError, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions};
 use rustix::io::Errno;
 
@@ -70,7 +70,7 @@ fn options(spec: &VxlanSpec, o: &OptionsOf<'_, kind::Vxlan>, key: [u64; 2]) -> T
 fn go_on(tunnel: &Tunnel, state: VxlanState) -> Result<(), Refusal> {
     let VxlanState { flood, addresses, neighbors, learned, .. } = state;
     let given = |(mac, vtep, sticky, sequence)| GivenAddress { mac: word_of(mac), vtep, sticky, sequence };
-    let change = Change {
+    let change = TunnelChange {
         replace: true,
         flood: (flood, Vec::new()),
         addresses: (addresses.into_iter().map(given).collect(), Vec::new()),

@@ -6,12 +6,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
 use common::Daemon;
-use netvale_control::options::kind::{self, Kind, KindType};
+use netvale_control::options::kind::{self, KindType, SpecKind};
 use netvale_control::options::{OPTIONS, Shape};
 use serde_json::{Value, json};
 
 /// A specification of that kind, with nonexistent devices and folders.
-fn port_of(kind: &Kind) -> String {
+fn port_of(kind: &SpecKind) -> String {
     kind.example.replace('/', "/nowhere/").replace("0000:", "ffff:").replace("eth0", "nowhere0")
 }
 
@@ -35,7 +35,7 @@ fn value(shape: Shape) -> Value {
 #[test]
 fn unfit_options_are_refused() {
     let d = Daemon::start("");
-    for kind in Kind::ALL {
+    for kind in SpecKind::ALL {
         let port = port_of(kind);
         for option in OPTIONS {
             let fits = option.is_for(kind);

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use netvale::{Port, RxRing, TxRing};
-use netvale_e1000::driver::remote::Guest as Card;
+use netvale_e1000::driver::remote::SimulatedGuest as Card;
 use netvale_port::{Batch, Ingress, Scratch, Source};
 
 use crate::burst;

@@ -9,8 +9,8 @@ use netvale::{Port, raw};
 use netvale_abi::nmreq::{NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_NEWIF, NR_REG_ALL_NIC};
 use netvale_control::attach::{AttachRequest, FLAG_SHARED, FileAsked, Pools};
 use netvale_control::device::DeviceRequest;
-use netvale_e1000::driver::DriverOptions;
-use netvale_e1000::driver::remote::Guest as Card;
+use netvale_e1000::driver::CardDriverOptions;
+use netvale_e1000::driver::remote::SimulatedGuest as Card;
 use netvale_harness::net::ip;
 use rustix::fs::MemfdFlags;
 use serde_json::json;
@@ -188,7 +188,7 @@ fn ptnet(w: &World) -> Result<SoakPair, String> {
 fn e1000(w: &World) -> Result<SoakPair, String> {
     let socket = w.first().path("bystander-e1000.sock");
     w.first().attach("vale7", &format!("e1000:{}", socket.display()), json!({"name": "guest"}))?;
-    let guest = Card::new(&socket, DriverOptions::default()).map_err(|e| e.to_string())?;
+    let guest = Card::new(&socket, CardDriverOptions::default()).map_err(|e| e.to_string())?;
     // The card accepts frames for its own address.
     let own = station(24);
     let mac = guest.mac;

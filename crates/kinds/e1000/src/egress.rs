@@ -8,7 +8,7 @@ use netvale_mem::copy::{copy_bytes, prefetch_write};
 use netvale_port::soft::{FrameForm, PutResult, SegmentRoom};
 use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 
-use crate::core::{Core, Shared};
+use crate::core::{Core, SharedCore};
 use crate::memory::Finder;
 
 /// Status of a receive descriptor: done, end of packet, checksum not checked, VLAN tag removed (§3.2.3.1).
@@ -31,12 +31,12 @@ const MOST: usize = 64;
 
 /// A receive queue.
 pub struct E1000Egress {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCore>,
 }
 
 impl E1000Egress {
     /// Creates the receive queue of a card.
-    pub fn new(shared: Arc<Shared>) -> E1000Egress {
+    pub fn new(shared: Arc<SharedCore>) -> E1000Egress {
         E1000Egress { shared }
     }
 

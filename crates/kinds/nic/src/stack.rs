@@ -235,7 +235,7 @@ impl StackRx {
     }
 
     /// Reads a frame into as many slots as it takes; a frame without room is lost, as in a NIC.
-    fn read(&mut self) -> Read {
+    fn read(&mut self) -> StackReadResult {
         let ring = &self.end.side().ring;
         let size = ring.room(0) as usize;
         let room = (self.end.room() as usize).min(LONGEST.div_ceil(size)).min(MAX_FRAGS);
@@ -256,12 +256,14 @@ impl StackRx {
         // SAFETY: header and spare byte, and buffers of the region, kept mapped by `_ring`; the kernel writes them, and
         // nothing reads them here.
         let got = unsafe { libc::readv(self.queue.as_raw_fd(), iov.as_ptr(), 2 + usable as i32) };
-        let Some(len) = usize::try_from(got).ok().and_then(|n| n.checked_sub(TAP_HEADER)) else { return Read::Nothing };
+        let Some(len) = usize::try_from(got).ok().and_then(|n| n.checked_sub(TAP_HEADER)) else {
+            return StackReadResult::Nothing;
+        };
         if len > usable * size {
-            return Read::Lost(if usable == room { DropReason::NoRoom } else { DropReason::BadRxBuffer });
+            return StackReadResult::Lost(if usable == room { DropReason::NoRoom } else { DropReason::BadRxBuffer });
         }
         self.end.fill(len, size);
-        Read::Frame(len)
+        StackReadResult::Frame(len)
     }
 
     /// Counts of kicks to the program.
@@ -281,12 +283,12 @@ impl<W> Task<W> for StackRx {
         let first = self.end.hwtail();
         while looked < MOST {
             match self.read() {
-                Read::Frame(n) => {
+                StackReadResult::Frame(n) => {
                     frames += 1;
                     bytes += n as u64;
                 }
-                Read::Lost(why) => self.counters.dropped(why, 1),
-                Read::Nothing => break,
+                StackReadResult::Lost(why) => self.counters.dropped(why, 1),
+                StackReadResult::Nothing => break,
             }
             looked += 1;
         }
@@ -313,7 +315,7 @@ impl<W> Task<W> for StackRx {
 }
 
 /// The result of a read.
-enum Read {
+enum StackReadResult {
     Frame(usize),
     Lost(DropReason),
     Nothing,

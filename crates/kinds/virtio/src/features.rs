@@ -56,7 +56,7 @@ pub const GUEST_USO6: u64 = 1 << 55;
 pub const HOST_USO: u64 = 1 << 56;
 
 /// The features for offloads in one direction.
-struct Leave {
+struct OffloadFeatures {
     csum: u64,
     tso4: u64,
     tso6: u64,
@@ -66,14 +66,20 @@ struct Leave {
 }
 
 /// Offloads from the device to the driver.
-const TO_DRIVER: Leave =
-    Leave { csum: GUEST_CSUM, tso4: GUEST_TSO4, tso6: GUEST_TSO6, ecn: GUEST_ECN, uso4: GUEST_USO4, uso6: GUEST_USO6 };
+const TO_DRIVER: OffloadFeatures = OffloadFeatures {
+    csum: GUEST_CSUM,
+    tso4: GUEST_TSO4,
+    tso6: GUEST_TSO6,
+    ecn: GUEST_ECN,
+    uso4: GUEST_USO4,
+    uso6: GUEST_USO6,
+};
 
 /// Offloads from the driver to the device.
-const TO_DEVICE: Leave =
-    Leave { csum: CSUM, tso4: HOST_TSO4, tso6: HOST_TSO6, ecn: HOST_ECN, uso4: HOST_USO, uso6: HOST_USO };
+const TO_DEVICE: OffloadFeatures =
+    OffloadFeatures { csum: CSUM, tso4: HOST_TSO4, tso6: HOST_TSO6, ecn: HOST_ECN, uso4: HOST_USO, uso6: HOST_USO };
 
-impl Leave {
+impl OffloadFeatures {
     /// The features that a frame with this offload needs.
     #[inline]
     fn needed(&self, offload: &Offload) -> u64 {
@@ -134,7 +140,7 @@ impl Framing {
     }
 
     #[inline]
-    fn form(&self, frame: &FrameRef<'_>, leave: &Leave) -> FrameForm {
+    fn form(&self, frame: &FrameRef<'_>, leave: &OffloadFeatures) -> FrameForm {
         let needed = leave.needed(&frame.offload());
         FrameForm::of(frame, self.features & needed == needed)
     }

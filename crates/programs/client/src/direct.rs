@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use netvale_afxdp::Nic;
 use netvale_afxdp::iface::Interface;
-use netvale_afxdp::nic::{Queue, Sending};
-use netvale_afxdp::sizes::{self, Needs};
-use netvale_afxdp::socket::{Buffers, Socket};
+use netvale_afxdp::nic::{NicQueue, SendClaim};
+use netvale_afxdp::sizes::{self, RegionNeeds};
+use netvale_afxdp::socket::{BufferLayout, XdpSocket};
 use netvale_control::attach::{AttachReply, Role};
 use netvale_guest::passthrough::device_of;
 use netvale_mem::mapping::PageKind;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{Binding, RingRanges, RingSide};
-use netvale_mem::{Mapping, PortMem, Region};
+use netvale_mem::{Mapping, PortMem, PortShape, Region};
 use netvale_portspec::{Base, Directions, PortSpec, Rings};
 
 use crate::error::Error;
@@ -53,10 +53,15 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let queues = nic.interface().queues;
     let (which, rings) = ranges(spec, queues);
     let RingRanges { tx, rx } = &rings;
-    let slots = (spec.conf.tx_slots.max(options.slots), spec.conf.rx_slots.max(options.slots));
-    let shape = sizes::shape(queues, (0, 0), slots);
+    let host = PortShape {
+        tx_rings: 0,
+        rx_rings: 0,
+        tx_slots: spec.conf.tx_slots.max(options.slots),
+        rx_slots: spec.conf.rx_slots.max(options.slots),
+    };
+    let shape = sizes::shape(queues, host);
     let used = (tx.len() as u32, rx.len() as u32);
-    let needs = Needs { shape, host: (0, 0), used, buf_size: options.buf_size, extra_bufs: options.extra_bufs };
+    let needs = RegionNeeds { shape, host: (0, 0), used, buf_size: options.buf_size, extra_bufs: options.extra_bufs };
     let (region, mem_id) = region(&needs)?;
     let mem = Arc::new(region.port_in_part(shape, 0, 0, &rings)?);
     let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), options.extra_bufs)?;
@@ -125,7 +130,7 @@ fn reply(nic: &Nic, mem: &PortMem, binding: &Binding, mem_id: u32, rings: &RingR
 }
 
 /// The region shared by this program's interfaces while it has room, otherwise a new one; returned with its number.
-fn region(needs: &Needs) -> Result<(Arc<Region>, u32), Error> {
+fn region(needs: &RegionNeeds) -> Result<(Arc<Region>, u32), Error> {
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     if needs.is_usual() {
         let common = match shared.0.upgrade() {
@@ -146,8 +151,8 @@ fn region(needs: &Needs) -> Result<(Arc<Region>, u32), Error> {
 struct PortOpening {
     reply: AttachReply,
     map: Arc<Mapping>,
-    sockets: Vec<(Arc<Socket>, Arc<Queue>)>,
-    sending: Vec<Sending>,
+    sockets: Vec<(Arc<XdpSocket>, Arc<NicQueue>)>,
+    sending: Vec<SendClaim>,
     tx: Vec<TxRing>,
     rx: Vec<RxRing>,
 }
@@ -155,8 +160,9 @@ struct PortOpening {
 impl PortOpening {
     /// Opens a queue and makes its rings in the bound directions.
     fn queue(&mut self, nic: &Arc<Nic>, queue: u32, mem: &PortMem, rings: &RingRanges) -> Result<(), Error> {
-        let buffers = Buffers { first: self.reply.buf_pool, stride: self.reply.buf_size, count: self.reply.num_bufs };
-        let opened = nic.queue(queue, self.reply.nic_entries, (&self.map, buffers))?;
+        let buffers =
+            BufferLayout { first: self.reply.buf_pool, stride: self.reply.buf_size, count: self.reply.num_bufs };
+        let opened = nic.queue(queue, self.reply.nic_entries, &self.map, buffers)?;
         if rings.rx.contains(&queue) {
             opened.receive()?;
         }

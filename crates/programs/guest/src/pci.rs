@@ -12,7 +12,7 @@ use netvale_abi::ptnet::published::{PTNET_DEVICE, VENDOR};
 use netvale_mem::Mapping;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
-use netvale_pci::Function;
+use netvale_pci::PciFunction;
 
 use crate::GuestError;
 use crate::bus::{id, ticking};
@@ -86,7 +86,7 @@ fn polled(folder: &Path) -> Result<BareGuest, GuestError> {
 
 /// Opens the device through vfio.
 fn interrupting(address: &str) -> Result<BareGuest, GuestError> {
-    let function = Function::open(address)?;
+    let function = PciFunction::open(address)?;
     function.enable()?;
     let registers = Arc::new(function.memory(BARS.0)?);
     let memory = Arc::new(function.memory(BARS.1)?);

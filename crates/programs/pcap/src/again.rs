@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use netvale::{Error, OutgoingRing, Port};
-use netvale_portspec::{Conf, Directions, Flags, Memory, Monitor, PortSpec};
+use netvale_portspec::{Conf, Directions, Flags, Memory, MonitorSpec, PortSpec};
 
 /// A port that this program has open.
 #[derive(Default)]
@@ -32,7 +32,7 @@ pub fn ports() -> MutexGuard<'static, PortsInUse> {
 pub fn copies_of(spec: &PortSpec) -> Option<String> {
     let receives = spec.flags.monitor.is_none() && spec.flags.directions != Directions::Tx;
     receives.then(|| {
-        let monitor = Some(Monitor { directions: Directions::Rx, zero_copy: false });
+        let monitor = Some(MonitorSpec { directions: Directions::Rx, zero_copy: false });
         let mut copies = spec.clone();
         copies.flags = Flags { monitor, ..Flags::default() };
         copies.memory = Memory::default();

@@ -14,7 +14,7 @@ use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::gro::GroEgress;
 use netvale_port::ring_out::RingEgress;
 use netvale_port::{Batch, DropReason, Egress, Reservation, RingCounters, Scratch};
-use netvale_ptnet::backend::{Backend, Fresh};
+use netvale_ptnet::backend::{Backend, GuestRings};
 use netvale_ptnet::seats::Seats;
 use netvale_switch::{AttachedPort, ForwardMemory, Switch};
 
@@ -67,7 +67,7 @@ fn memory() -> Arc<PortMem> {
 
 fn fill(seats: &Seats, mem: &Arc<PortMem>) {
     let of = |_: usize, side: &RingSide| Ok((side.clone(), Arc::new(bell())));
-    seats.fill(&Fresh { mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of }).unwrap();
+    seats.fill(&GuestRings { mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of }).unwrap();
 }
 
 /// Attaches an egress, and teaches the switch the address of host `host` there.

@@ -311,7 +311,7 @@ fn refused_by_a_device() -> Vec<TraceRecord> {
 fn capture_full() -> Vec<TraceRecord> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("short.pcap");
-    let limit = netvale_pcapport::Limit { bytes: Some(300), shared: None };
+    let limit = netvale_pcapport::CaptureLimit { bytes: Some(300), shared: None };
     let file = std::fs::File::create(&path).unwrap();
     let capture = PcapEgress::limited(file, &path, CaptureOptions::of(&path), limit, Arc::default()).unwrap();
     Bed::new().to(Arc::new(capture))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use netvale_afxdp::iface::Interface;
-use netvale_portspec::{AttachSpec, Base, Needs};
+use netvale_portspec::{AttachNeeds, AttachSpec, Base};
 use netvale_switch::MAX_PORTS;
 use rustix::io::Errno;
 
@@ -38,7 +38,7 @@ fn check_port(d: &Daemon, port: &Wanted) -> Result<(), Fault> {
     // Parsed before.
     let Ok(spec) = AttachSpec::parse(&port.params.port).map(naming::attached) else { return Ok(()) };
     spec.files().into_iter().try_for_each(|path| reaches(d, Path::new(path))).map_err(fault("port"))?;
-    if let Needs::Interface(name) = spec.needs() {
+    if let AttachNeeds::Interface(name) = spec.needs() {
         has_interface(name).map_err(fault("port"))?;
     }
     if let Some(backend) = options.backend.as_deref() {

@@ -16,7 +16,7 @@ use netvale_mem::mapping::PageKind;
 use netvale_mem::region::RingRanges;
 use netvale_port::Egress;
 use netvale_port::ring_out::{RingEgress, SentCopies};
-use netvale_portspec::{Directions, Memory, Monitor, PortSpec};
+use netvale_portspec::{Directions, Memory, MonitorSpec, PortSpec};
 use netvale_switch::{MonitorRings, Switch, SwitchSettings};
 
 pub use self::continued::{CONTINUATION, continue_hold};
@@ -173,7 +173,7 @@ fn monitor_rings(
 }
 
 /// The name in a monitor's `netmap_if`, in netmap's form.
-fn monitor_name(d: &Daemon, parent: &Parent, flags: Monitor) -> String {
+fn monitor_name(d: &Daemon, parent: &Parent, flags: MonitorSpec) -> String {
     let number = d.watches.of(&parent.watched).count();
     let name = parent.name.strip_prefix("netmap:").unwrap_or(&parent.name);
     let letter = |on: bool, letter: &'static str| if on { letter } else { "" };

@@ -10,6 +10,7 @@ use netvale_afxdp::sizes;
 use netvale_control::options::kind;
 use netvale_control::types::{AttachParams, PortKind, PortOptions};
 use netvale_fdio::state::State;
+use netvale_mem::PortShape;
 use netvale_mem::layout::RING_SLOTS_RANGE;
 use netvale_nic::ingress::NicIngress;
 use netvale_nic::stack::{OpenRing, Stack};
@@ -181,7 +182,8 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     if o.slots() > *RING_SLOTS_RANGE.end() {
         return refuse(Errno::INVAL, format!("at most {} slots a ring are possible", RING_SLOTS_RANGE.end()));
     }
-    let entries = sizes::entries(sizes::shape(1, (0, 0), (o.slots(), o.slots())));
+    let host = PortShape { tx_rings: 0, rx_rings: 0, tx_slots: o.slots(), rx_slots: o.slots() };
+    let entries = sizes::entries(sizes::shape(1, host));
     let opened = (which.start..which.end.min(queues)).map(|queue| SwitchQueue::open(&nic, queue, entries));
     on_switch(d, asked, &nic, entries, opened.collect::<Result<_, _>>()?)?;
     if (o.host() || which.end > queues)

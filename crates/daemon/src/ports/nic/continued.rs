@@ -172,8 +172,9 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
         let queue = match hold::shared(d, &port, number)? {
             Some(queue) => queue,
             None => {
-                let memory = (port.mem.region().mapping(), stack::buffers(&port));
-                let opened = port.nic.continue_queue(number, entries, memory, socket.take()?)?;
+                let memory = port.mem.region().mapping();
+                let buffers = stack::buffers(&port);
+                let opened = port.nic.continue_queue(number, entries, memory, buffers, socket.take()?)?;
                 Arc::new(OpenQueue::new(opened, FurnishedRings::of(&port.mem, hold::both(number))))
             }
         };

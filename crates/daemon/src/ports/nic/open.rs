@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use netvale_afxdp::Nic;
-use netvale_afxdp::sizes::{self, Needs};
+use netvale_afxdp::sizes::{self, RegionNeeds};
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP, MAX_PORT_RINGS, MAX_RINGS};
 use netvale_control::types::PortKind;
 use netvale_mem::PortShape;
@@ -111,7 +111,7 @@ pub fn open(
     }
     hold::are_free(d, &nic, &bound)?;
     let used = hold::new_rings(d, &nic, &bound);
-    let needs = Needs { shape, host, used, buf_size: request.buf_size, extra_bufs: extra_bufs(request) };
+    let needs = RegionNeeds { shape, host, used, buf_size: request.buf_size, extra_bufs: extra_bufs(request) };
     let (region, mem_id) = region_for(d, ifname, &spec.memory, request, &needs, caller)?;
     let mem = match hold::memory_in(d, ifname, &region) {
         Some(mem) => mem,
@@ -155,8 +155,13 @@ fn shape_of(d: &Daemon, nic: &Nic, request: &AttachRequest, spec: &PortSpec) -> 
         let (tx, rx) = host;
         return refuse(Errno::NOMEM, format!("{tx} and {rx} host rings are too many for {}", interface.name));
     }
-    let slots = (spec.conf.tx_slots.max(request.tx_slots), spec.conf.rx_slots.max(request.rx_slots));
-    Ok((sizes::shape(interface.queues, host, slots), host))
+    let host_rings = PortShape {
+        tx_rings: host.0,
+        rx_rings: host.1,
+        tx_slots: spec.conf.tx_slots.max(request.tx_slots),
+        rx_slots: spec.conf.rx_slots.max(request.rx_slots),
+    };
+    Ok((sizes::shape(interface.queues, host_rings), host))
 }
 
 /// Refuses an interface on a switch: its host stack belongs to the switch, or must be left alone.
@@ -204,9 +209,9 @@ fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
 
 /// Opens a queue that no program has open.
 fn fresh(port: &NicPort, number: u32) -> Result<OpenQueue, Refusal> {
-    let memory = (port.mem.region().mapping(), stack::buffers(port));
     let rings = port.mem.furnish(hold::both(number))?;
-    let opened = port.nic.queue(number, sizes::entries(port.mem.shape()), memory)?;
+    let entries = sizes::entries(port.mem.shape());
+    let opened = port.nic.queue(number, entries, port.mem.region().mapping(), stack::buffers(port))?;
     Ok(OpenQueue::new(opened, rings))
 }
 
@@ -217,7 +222,7 @@ fn region_for(
     ifname: &str,
     memory: &Memory,
     request: &AttachRequest,
-    needs: &Needs,
+    needs: &RegionNeeds,
     caller: Caller,
 ) -> Result<Numbered, Refusal> {
     if *memory == Memory::Auto
@@ -235,7 +240,7 @@ fn region_for(
     let beside = d.interfaces.ports_on(ifname).filter(|(_, p)| p.owner.uid == caller.uid);
     let mut beside = beside.map(|(_, p)| (Arc::clone(p.mem.region()), p.mem_id));
     // All rings of the interface have room reserved there.
-    let there = Needs { shape: PortShape { tx_rings: 0, rx_rings: 0, ..needs.shape }, ..*needs };
+    let there = RegionNeeds { shape: PortShape { tx_rings: 0, rx_rings: 0, ..needs.shape }, ..*needs };
     if let Some(found) = beside.find(|(region, _)| there.fit(region)) {
         return Ok(found);
     }

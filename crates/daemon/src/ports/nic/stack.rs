@@ -8,7 +8,7 @@ use netvale_afxdp::bpf::{Diversion, steering};
 use netvale_afxdp::iface::Interface;
 use netvale_afxdp::outlet::Outlet;
 use netvale_afxdp::rx_end::RxEnd;
-use netvale_afxdp::socket::Buffers;
+use netvale_afxdp::socket::BufferLayout;
 use netvale_mem::host::HostTx;
 use netvale_mem::notify::KickCounts;
 use netvale_mem::region::{FurnishedRings, RingRanges};
@@ -135,10 +135,10 @@ pub(crate) fn place(d: &mut Daemon, port: &mut NicPort, tasks: Vec<Counted>) -> 
 }
 
 /// The buffers of a port's region.
-pub(crate) fn buffers(port: &NicPort) -> Buffers {
+pub(crate) fn buffers(port: &NicPort) -> BufferLayout {
     let layout = port.mem.region().layout();
     let bufs = layout.sizes.bufs;
-    Buffers { first: layout.buf_pool, stride: bufs.size, count: bufs.num }
+    BufferLayout { first: layout.buf_pool, stride: bufs.size, count: bufs.num }
 }
 
 /// A task with its counters.

@@ -18,8 +18,8 @@ use netvale_port::listener::ListenAddress;
 use netvale_port::passage::SeatTask;
 use netvale_port::service::AskedToPause;
 use netvale_portspec::{AttachSpec, Base, Flags, PortSpec, Rings};
-use netvale_ptnet::backend::{Backend, Fresh};
-use netvale_ptnet::header::Config;
+use netvale_ptnet::backend::{Backend, GuestRings};
+use netvale_ptnet::header::PtnetDeviceConfig;
 use netvale_ptnet::instance::{shape, sizes};
 use netvale_ptnet::pipe::{PipeBackend, PipeState};
 use rustix::io::Errno;
@@ -271,8 +271,8 @@ fn interface(
 }
 
 /// The number of rings of the other side, in each direction.
-fn with_rings(rings: u32, config: Config) -> Config {
-    Config { tx_rings: rings, rx_rings: rings, ..config }
+fn with_rings(rings: u32, config: PtnetDeviceConfig) -> PtnetDeviceConfig {
+    PtnetDeviceConfig { tx_rings: rings, rx_rings: rings, ..config }
 }
 
 /// Places the tasks on workers, and opens the device's socket.
@@ -280,7 +280,7 @@ fn pass(
     d: &mut Daemon,
     full: &str,
     site: ListenAddress,
-    config: Config,
+    config: PtnetDeviceConfig,
     passing: Passing,
     o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
@@ -302,11 +302,11 @@ fn pass(
 }
 
 /// Connects unused rings once, to find errors now rather than at a guest's connection.
-fn try_out(backend: &NicBackend, config: &Config) -> Result<(), Refusal> {
+fn try_out(backend: &NicBackend, config: &PtnetDeviceConfig) -> Result<(), Refusal> {
     let region = Region::device("netvale-trial", sizes(config), PageKind::Ordinary)?;
     let mem = Arc::new(region.port(shape(config))?);
     let of = |_: usize, side: &netvale_mem::region::RingSide| Ok((side.clone(), Arc::new(Doorbell::new()?)));
-    let connected = backend.connect(&Fresh { mem: &mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of });
+    let connected = backend.connect(&GuestRings { mem: &mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of });
     let emptied = backend.empty().map_err(|why| Refusal::new(Errno::BUSY, why.to_string()));
     connected.map_err(Refusal::from).and(emptied)
 }

@@ -4,11 +4,11 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use netvale_afxdp::nic::{Queue, Sending};
+use netvale_afxdp::nic::{NicQueue, SendClaim};
 use netvale_afxdp::rx_end::RxEnd;
-use netvale_afxdp::socket::{Buffers, Socket};
+use netvale_afxdp::socket::{BufferLayout, XdpSocket};
 use netvale_afxdp::through::{ThroughRx, ThroughTx};
-use netvale_afxdp::{Nic, NicError, Opened};
+use netvale_afxdp::{Nic, NicError, OpenNicQueue};
 use netvale_mem::host::HostTx;
 use netvale_mem::lent::InUse;
 use netvale_mem::notify::{arm, disarm};
@@ -16,7 +16,7 @@ use netvale_port::RingCounters;
 use netvale_port::passage::Passage;
 use netvale_port::seat::Seat;
 use netvale_port::wake::WakeSet;
-use netvale_ptnet::backend::{Backend, Fresh};
+use netvale_ptnet::backend::{Backend, GuestRings};
 use rustix::io::Errno;
 
 /// Forwards frames from a guest's tx ring to a queue.
@@ -110,7 +110,7 @@ impl Passage for Inward {
 }
 
 /// Open sockets and queues of an interface, with the guest's right to send on them.
-type Open = Vec<(Arc<Socket>, Arc<Queue>, Sending)>;
+type Open = Vec<(Arc<XdpSocket>, Arc<NicQueue>, SendClaim)>;
 
 /// The interface behind a guest's rings: each ring uses the queue of the same number.
 pub struct NicBackend {
@@ -139,11 +139,12 @@ impl NicBackend {
     ///
     /// # Errors
     /// [`NicError`] that names the step that failed.
-    pub fn connect(&self, rings: &Fresh<'_>) -> Result<(), NicError> {
+    pub fn connect(&self, rings: &GuestRings<'_>) -> Result<(), NicError> {
         let layout = rings.mem.region().layout();
-        let buffers = Buffers { first: layout.buf_pool, stride: layout.sizes.bufs.size, count: layout.sizes.bufs.num };
+        let buffers =
+            BufferLayout { first: layout.buf_pool, stride: layout.sizes.bufs.size, count: layout.sizes.bufs.num };
         for queue in 0..self.nic.interface().queues {
-            let opened = self.nic.queue(queue, self.entries, (rings.mem.region().mapping(), buffers))?;
+            let opened = self.nic.queue(queue, self.entries, rings.mem.region().mapping(), buffers)?;
             opened.receive()?;
             let sending = self.nic.send_on(queue)?;
             let failed = |what| move |source| NicError::Step { name: self.nic.interface().name.clone(), what, source };
@@ -155,7 +156,12 @@ impl NicBackend {
         Ok(())
     }
 
-    fn halves(&self, rings: &Fresh<'_>, opened: &Opened, buffers: Buffers) -> Result<(ThroughTx, ThroughRx), Errno> {
+    fn halves(
+        &self,
+        rings: &GuestRings<'_>,
+        opened: &OpenNicQueue,
+        buffers: BufferLayout,
+    ) -> Result<(ThroughTx, ThroughRx), Errno> {
         let queue = opened.queue.address().queue as usize;
         let out = self.tx.get(queue).ok_or(Errno::INVAL)?;
         let back = self.rx.get(queue).ok_or(Errno::INVAL)?;
@@ -163,10 +169,10 @@ impl NicBackend {
         let sender = opened.socket.sender()?;
         let (side, wake) = rings.tx(queue)?;
         let host = HostTx::counted(side, wake, Arc::clone(&out.kicks));
-        let tx = ThroughTx::new(host, (sender, buffers))?.counted(Arc::clone(&out.counters));
+        let tx = ThroughTx::new(host, sender, buffers)?.counted(Arc::clone(&out.counters));
         let (side, wake) = rings.rx(queue)?;
         let end = RxEnd::counted(side, wake, Arc::clone(&back.kicks));
-        let mut rx = ThroughRx::new(end, (receiver, buffers), None).counted(Arc::clone(&back.counters));
+        let mut rx = ThroughRx::new(end, receiver, buffers, None).counted(Arc::clone(&back.counters));
         rx.begin();
         Ok((tx, rx))
     }
@@ -195,7 +201,7 @@ impl Backend for NicBackend {
         }
     }
 
-    fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
+    fn fill(&self, rings: &GuestRings<'_>) -> Result<(), Errno> {
         self.connect(rings).map_err(|why| {
             tracing::warn!(%why, "an interface cannot be passed through");
             why.errno()

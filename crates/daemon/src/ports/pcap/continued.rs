@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use netvale_fdio::state::State;
-use netvale_pcapport::{CaptureOptions, CaptureState, Limit, PcapEgress, PcapIngress, ReplayState};
+use netvale_pcapport::{CaptureLimit, CaptureOptions, CaptureState, PcapEgress, PcapIngress, ReplayState};
 use rustix::io::Errno;
 
 use super::{Captured, Replayed, limit, on_switch, replay_options, replayed_as, unreadable};
@@ -59,7 +59,7 @@ fn continue_capture(
     let user = asked.caller.uid;
     let none = || Refusal::new(Errno::INVAL, format!("nothing is known of what user {user} has captured"));
     let shared = shares.then(|| d.captures.known_allowance(user).map(Arc::clone).ok_or_else(none)).transpose()?;
-    let limit = Limit { bytes: limit(asked)?, shared };
+    let limit = CaptureLimit { bytes: limit(asked)?, shared };
     let stat = rustix::fs::fstat(&file)?;
     let options = CaptureOptions::of(path);
     let again = file.try_clone()?;

@@ -11,8 +11,8 @@ use netvale_control::types::{
 use netvale_control::{ErrorCode, Reply, RpcError};
 use netvale_port::origin::Origin;
 use netvale_switch::{FdbEntry, PortId, Switch};
-use netvale_vxlan::peers::Peers;
-use netvale_vxlan::tunnel::{Change, ChangeError, GivenAddress, now};
+use netvale_vxlan::peers::VtepPeers;
+use netvale_vxlan::tunnel::{ChangeError, GivenAddress, TunnelChange, now};
 
 use super::{MOST_KEPT, VxlanPort, mac_of, neighbor_of, word_of};
 use crate::caller::Caller;
@@ -62,7 +62,7 @@ fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
         sequence: one.sequence,
     };
     let words = |macs: &[Mac]| macs.iter().map(|mac| word_of(*mac)).collect::<Vec<_>>();
-    let change = Change {
+    let change = TunnelChange {
         replace: p.replace,
         flood: (p.flood.add.clone(), p.flood.remove.clone()),
         addresses: (p.addresses.add.iter().map(given).collect(), words(&p.addresses.remove)),
@@ -88,7 +88,7 @@ fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
 }
 
 /// Endpoints that get flooded frames.
-fn flooded(peers: &Peers) -> BTreeSet<IpAddr> {
+fn flooded(peers: &VtepPeers) -> BTreeSet<IpAddr> {
     peers.all().iter().filter(|peer| peer.floods).map(|peer| peer.ip).collect()
 }
 

@@ -8,7 +8,7 @@ use netvale_mem::latency::set_sampling;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
 use netvale_port::{Egress, Ingress};
-use netvale_ptnet::backend::{Backend, Fresh};
+use netvale_ptnet::backend::{Backend, GuestRings};
 use netvale_ptnet::seats::Seats;
 use netvale_switch::trace::{Trace, TraceOptions};
 use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, PortId, Switch};
@@ -153,7 +153,9 @@ fn guest() -> Result<Guest> {
     let (seats, (egress, mut ingress)) = Seats::new(1, 1).map_err(|e| failed(&e))?;
     let mem = embedded::memory(SLOTS)?;
     let of = |_: usize, side: &RingSide| Ok((side.clone(), Arc::new(Doorbell::new()?)));
-    seats.fill(&Fresh { mem: &mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of }).map_err(|e| failed(&e))?;
+    seats
+        .fill(&GuestRings { mem: &mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of })
+        .map_err(|e| failed(&e))?;
     let mut ingress = ingress.pop().ok_or_else(|| BenchError::Usage("a port without queues".into()))?;
     ingress.disarm();
     let app = |side: &[RingSide], dir| Ok::<_, BenchError>(AppRing::new(embedded::only(side)?, dir, bell()?));

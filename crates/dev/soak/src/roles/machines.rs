@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use netvale::BareGuest;
 use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP};
-use netvale_e1000::driver::remote::Guest as Card;
-use netvale_e1000::driver::{DriverOptions as CardOptions, Registers};
+use netvale_e1000::driver::remote::SimulatedGuest as Card;
+use netvale_e1000::driver::{CardDriverOptions as CardOptions, CardRegisters};
 use netvale_mem::words::Words;
 use netvale_port::{Egress, Scratch};
 use netvale_vhost::frontend::BackEnd;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use netvale_pcapport::Direction;
+use netvale_pcapport::PcapDirection;
 use rustix::event::PollFlags;
 
 use super::recorder::{Plan, Totals};
@@ -59,8 +59,8 @@ fn line(port: &str, seen: &Seen<'_>) -> String {
     let at = Timestamp::UNIX_EPOCH.checked_add(seen.time).unwrap_or_default();
     let time = at.to_zoned(TimeZone::system()).strftime("%H:%M:%S%.6f").to_string();
     let way = match seen.direction {
-        Direction::In => "In ",
-        Direction::Out => "Out",
+        PcapDirection::In => "In ",
+        PcapDirection::Out => "Out",
     };
     format!("{time} {port} {way} {} bytes, {}", seen.frame.len(), headers::of(seen.frame))
 }
@@ -74,7 +74,7 @@ mod tests {
     fn lines() {
         let mut frame = [0u8; 60];
         frame[12..14].copy_from_slice(&[0x08, 0x06]);
-        let seen = Seen { port: 0, time: Duration::from_secs(1), frame: &frame, direction: Direction::Out };
+        let seen = Seen { port: 0, time: Duration::from_secs(1), frame: &frame, direction: PcapDirection::Out };
         let line = line("vale0:a", &seen);
         let rest = line.split_once(' ').map(|(_, rest)| rest);
         let expected = "vale0:a Out 60 bytes, 00:00:00:00:00:00 > 00:00:00:00:00:00, ARP";

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use netvale_pcapport::{Encoder, Format, Interface, Statistics};
+use netvale_pcapport::{CaptureInterface, Encoder, PcapFormat, Statistics};
 use rustix::event::PollFlags;
 
 use super::files::Files;
@@ -25,7 +25,7 @@ const STATISTICS: u64 = 112;
 #[derive(Debug)]
 pub struct Plan {
     /// The files' format.
-    pub format: Format,
+    pub format: PcapFormat,
     /// The filter as given.
     pub expression: Option<String>,
     /// The filter compiled, and the length kept of each frame.
@@ -80,7 +80,7 @@ struct Recorder<'a> {
     plan: &'a Plan,
     files: &'a mut Files,
     stop: &'a UnixStream,
-    interfaces: Vec<Interface>,
+    interfaces: Vec<CaptureInterface>,
     encoder: Encoder,
     current: Current,
     counts: Vec<Count>,

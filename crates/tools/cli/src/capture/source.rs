@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use netvale::{Interest, Options, Port, RxRing, slot};
 use netvale_control::client::Client;
 use netvale_control::types::{self, PortInfo, PortKind};
-use netvale_pcapport::{Direction, Interface};
+use netvale_pcapport::{CaptureInterface, PcapDirection};
 use netvale_portspec::PortSpec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -30,7 +30,7 @@ pub struct Seen<'a> {
     /// The frame, without a virtio-net header.
     pub frame: &'a [u8],
     /// Its direction at the port.
-    pub direction: Direction,
+    pub direction: PcapDirection,
 }
 
 /// A further event that ends a wait: a descriptor and its poll events. Errors and hang-ups always count.
@@ -87,8 +87,8 @@ impl Sources {
     }
 
     /// The ports as interfaces of a capture, with the filter and the snapshot length common to all.
-    pub fn interfaces(&self, filter: Option<&str>, snaplen: u32) -> Vec<Interface> {
-        let interface = |watched: &Watched| Interface {
+    pub fn interfaces(&self, filter: Option<&str>, snaplen: u32) -> Vec<CaptureInterface> {
+        let interface = |watched: &Watched| CaptureInterface {
             name: watched.names[0].clone(),
             description: format!("netvale port {}", watched.port.name()),
             filter: filter.map(str::to_owned),
@@ -139,7 +139,7 @@ impl Sources {
                     let sent = watched.is_monitor && ring.slot(ring.at(0)).flags & slot::NS_TXMON != 0;
                     let Some(len) = ring.recv(&mut self.buffer) else { break };
                     let frame = self.buffer[..len].get(header..).unwrap_or_default();
-                    let direction = if sent { Direction::Out } else { Direction::In };
+                    let direction = if sent { PcapDirection::Out } else { PcapDirection::In };
                     let goes_on = each(Seen { port: number, time, frame, direction });
                     if !matches!(goes_on, Ok(true)) {
                         // Frames already read must not reach the next program that opens the port.

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use netvale_control::options::GivenRule;
-use netvale_control::options::kind::Kind;
+use netvale_control::options::kind::SpecKind;
 use netvale_control::types::AttachParams;
-use netvale_portspec::{AttachSpec, LocalPort};
+use netvale_portspec::{AttachSpec, LocalSpec};
 
 use super::filter::compile;
 use crate::{CliError, Ctx, out};
@@ -58,7 +58,7 @@ Examples:
 /// Each kind of port with its description, and examples.
 fn ports_and_examples() -> String {
     let mut text = "Ports:\n".to_owned();
-    for (port, what) in Kind::ALL.iter().flat_map(|kind| kind.help) {
+    for (port, what) in SpecKind::ALL.iter().flat_map(|kind| kind.help) {
         let gap = if port.len() < COLUMN { " ".repeat(COLUMN - port.len()) } else { format!("\n  {:COLUMN$}", "") };
         text += &format!("  {port}{gap}{what}\n");
     }
@@ -93,7 +93,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 /// The possible intention behind a local port.
 fn warning(args: &Args) -> Option<String> {
     let text = args.second.as_deref()?;
-    let Ok(AttachSpec::Local(LocalPort { port, .. })) = AttachSpec::parse(text) else { return None };
+    let Ok(AttachSpec::Local(LocalSpec { port, .. })) = AttachSpec::parse(text) else { return None };
     let switch = &args.first;
     has_interface(port.as_str()).then(|| {
         format!(

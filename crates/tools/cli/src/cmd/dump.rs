@@ -106,7 +106,7 @@ fn plan(args: &Args) -> Result<Plan, CliError> {
     let seconds = args.seconds.map(Condition::Duration);
     let end: Vec<_> = args.autostop.iter().copied().chain(seconds).chain(args.count.map(Condition::Packets)).collect();
     let format = format(args);
-    if args.file.is_some() && args.ports.len() > 1 && format == netvale_pcapport::Format::Pcap {
+    if args.file.is_some() && args.ports.len() > 1 && format == netvale_pcapport::PcapFormat::Pcap {
         return Err(CliError::usage(
             "pcap has no place for several ports",
             "add --format pcapng, or name a file *.pcapng",
@@ -142,11 +142,11 @@ fn files(args: &Args, file: &Path) -> Result<Files, CliError> {
     }
 }
 
-fn format(args: &Args) -> netvale_pcapport::Format {
+fn format(args: &Args) -> netvale_pcapport::PcapFormat {
     match args.format {
-        Some(Format::Pcapng) => netvale_pcapport::Format::PcapNg,
-        Some(Format::Pcap) => netvale_pcapport::Format::Pcap,
-        None => args.file.as_deref().map_or(netvale_pcapport::Format::Pcap, netvale_pcapport::Format::of),
+        Some(Format::Pcapng) => netvale_pcapport::PcapFormat::PcapNg,
+        Some(Format::Pcap) => netvale_pcapport::PcapFormat::Pcap,
+        None => args.file.as_deref().map_or(netvale_pcapport::PcapFormat::Pcap, netvale_pcapport::PcapFormat::of),
     }
 }
 

@@ -15,7 +15,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use netvale_pcapport::Format;
+use netvale_pcapport::PcapFormat;
 
 use crate::capture::files::Files;
 use crate::capture::filter::Filter;
@@ -138,7 +138,7 @@ fn capture(args: &Args, name: &Name, fifo: &std::path::Path, ctx: &Ctx) -> Resul
         Name::Remote(place) => return remote::capture(&args.remote.with(place)?, &watch, fifo),
     };
     let plan = Plan {
-        format: Format::PcapNg,
+        format: PcapFormat::PcapNg,
         filter: Filter::new(expression.as_deref(), args.snaplen)?,
         expression,
         snaplen: args.snaplen,

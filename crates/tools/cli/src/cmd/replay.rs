@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netvale::{Options, Port, TxRing};
-use netvale_pcapport::{Pace, Pacer, ReadError, Reader};
+use netvale_pcapport::{Pacer, PcapReader, ReadError, ReplayPace};
 
 use crate::forward::run::{self, is_closed};
 use crate::progress::Progress;
@@ -91,7 +91,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-type Input = Reader<Box<dyn Read>>;
+type Input = PcapReader<Box<dyn Read>>;
 
 fn open(args: &Args) -> Result<Input, CliError> {
     let from: Box<dyn Read> = if args.file.as_os_str() == "-" {
@@ -101,7 +101,7 @@ fn open(args: &Args) -> Result<Input, CliError> {
             |e| CliError::failed(format!("cannot open {}: {e}", args.file.display()), "name another file, or -");
         Box::new(File::open(&args.file).map_err(failed)?)
     };
-    Reader::new(from).map_err(|e| unreadable(args, &e))
+    PcapReader::new(from).map_err(|e| unreadable(args, &e))
 }
 
 fn unreadable(args: &Args, error: &ReadError) -> CliError {
@@ -111,9 +111,9 @@ fn unreadable(args: &Args, error: &ReadError) -> CliError {
     )
 }
 
-fn pace(args: &Args) -> Pace {
-    let rate = args.rate.and_then(NonZeroU64::new).map(Pace::Rate);
-    rate.or_else(|| Pace::times(args.speed)).unwrap_or(Pace::Fast)
+fn pace(args: &Args) -> ReplayPace {
+    let rate = args.rate.and_then(NonZeroU64::new).map(ReplayPace::Rate);
+    rate.or_else(|| ReplayPace::times(args.speed)).unwrap_or(ReplayPace::Fast)
 }
 
 #[derive(Clone, Copy, Default)]

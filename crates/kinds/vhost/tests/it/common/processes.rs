@@ -9,7 +9,7 @@ use netvale_fdio::state::{BadState, Fd, State};
 use netvale_port::service::PausedService;
 use netvale_vhost::frontend::BackEnd;
 use netvale_vhost::port::state::VhostState;
-use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_vhost::port::{VhostMode, VhostOptions, VhostPort};
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
 use netvale_virtio::driver::port::state::DriverState;
@@ -56,7 +56,7 @@ impl Device {
     pub fn new(pairs: u16) -> Device {
         let dir = tempfile::tempdir().unwrap();
         let options =
-            VhostOptions { site: dir.path().join("s").into(), mode: Mode::Server, pairs, mac: [2; 6], mtu: 1500 };
+            VhostOptions { site: dir.path().join("s").into(), mode: VhostMode::Server, pairs, mac: [2; 6], mtu: 1500 };
         let (port, queues) = VhostPort::new(&options).unwrap();
         Device { options, port, end: End::first(queues), _dir: dir }
     }
@@ -169,7 +169,7 @@ impl Driver {
     pub fn restored(
         &self,
         state: DriverState,
-    ) -> Result<(VirtioPort, netvale_virtio::Queues, PausedService), BadState> {
+    ) -> Result<(VirtioPort, netvale_virtio::VirtioQueues, PausedService), BadState> {
         VirtioPort::restore(BackEnd(self.path.clone().into()), self.options, state)
     }
 

@@ -4,7 +4,7 @@
 use netvale_control::client::Bringing;
 use netvale_control::types::AttachParams;
 use netvale_netns::{Namespace, NetnsError, make_tap_of_user};
-use netvale_portspec::{AttachSpec, Needs};
+use netvale_portspec::{AttachNeeds, AttachSpec};
 use netvale_tap::TapOptions;
 use rustix::io::Errno;
 
@@ -18,7 +18,7 @@ use crate::{CliError, Ctx, ctx};
 /// The namespace cannot be entered, the TAP cannot be made, no daemon answers, or it refuses.
 pub fn attach(mut params: AttachParams, place: &str, ctx: &Ctx) -> Result<String, CliError> {
     let spec = AttachSpec::parse(&params.port).ok();
-    let Some(Needs::Tap(name)) = spec.as_ref().map(AttachSpec::needs) else {
+    let Some(AttachNeeds::Tap(name)) = spec.as_ref().map(AttachSpec::needs) else {
         return Err(CliError::usage(format!("--netns: {} is no TAP", params.port), "name the port tap:NAME"));
     };
     // First: the daemon learns a connection's user when the connection is made.

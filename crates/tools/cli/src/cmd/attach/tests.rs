@@ -2,7 +2,7 @@ use clap::{Args as _, FromArgMatches};
 use netvale_control::Request;
 use std::path::Path;
 
-use netvale_control::options::kind::Kind;
+use netvale_control::options::kind::SpecKind;
 use netvale_control::options::{AttachOption, OPTIONS, Shape};
 use netvale_daemon::config::File;
 use serde_json::{Value, json};
@@ -148,7 +148,7 @@ fn names(why: &str, key: &str) -> bool {
 #[test]
 fn every_option_for_every_kind() {
     for option in OPTIONS {
-        for kind in Kind::ALL {
+        for kind in SpecKind::ALL {
             let port = kind.example;
             let value = good(option);
             let all = [needed(option), vec![(option.key, value.clone())]].concat();
@@ -194,8 +194,8 @@ fn options_that_exclude_each_other() {
     for option in OPTIONS {
         for key in option.excludes {
             let other = AttachOption::find(key).expect("an option");
-            let takes_both = |kind: &&Kind| option.is_for(kind) && other.is_for(kind);
-            let kind = Kind::ALL.iter().find(takes_both).expect("a kind that takes both");
+            let takes_both = |kind: &&SpecKind| option.is_for(kind) && other.is_for(kind);
+            let kind = SpecKind::ALL.iter().find(takes_both).expect("a kind that takes both");
             ways(kind.example, &[(option.key, good(option)), (other.key, good(other))], |outcome, way| {
                 let why = outcome.expect_err(way);
                 assert!(names(&why, option.key) && names(&why, key), "{way}: {why}");

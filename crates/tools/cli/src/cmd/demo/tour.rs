@@ -160,7 +160,7 @@ fn capture(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Figure, CliErr
 /// Counts a capture's frames and shows the first.
 fn read_back(guide: &Guide, path: &str) -> Result<u64, CliError> {
     let unreadable = |e: &dyn std::fmt::Display| failed("read the capture back", e);
-    let mut reader = netvale_pcapport::Reader::open(path.as_ref()).map_err(|e| unreadable(&e))?;
+    let mut reader = netvale_pcapport::PcapReader::open(path.as_ref()).map_err(|e| unreadable(&e))?;
     let mut frames = 0;
     while let Some(frame) = reader.next_frame().map_err(|e| unreadable(&e))? {
         if frames < 3 {

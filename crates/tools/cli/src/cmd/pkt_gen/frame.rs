@@ -84,7 +84,7 @@ fn read(path: &Path) -> Result<Vec<Vec<u8>>, CliError> {
     let bad = |e: &dyn std::fmt::Display| {
         CliError::failed(format!("{}: {e}", path.display()), "give -P a whole pcap or pcapng file")
     };
-    let mut reader = netvale_pcapport::Reader::open(path).map_err(|e| bad(&e))?;
+    let mut reader = netvale_pcapport::PcapReader::open(path).map_err(|e| bad(&e))?;
     let mut frames = Vec::new();
     while let Some(frame) = reader.next_frame().map_err(|e| bad(&e))? {
         frames.push(frame.bytes.to_vec());

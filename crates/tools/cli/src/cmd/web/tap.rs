@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use netvale_observe::http::answer::Parts;
 use netvale_observe::web::capture::{Capture, Tap, Way};
-use netvale_pcapport::{Encoder, Format};
+use netvale_pcapport::{Encoder, PcapFormat};
 
 use crate::capture::APPLICATION;
 use crate::capture::filter::Filter;
@@ -29,7 +29,7 @@ impl Tap for PortTap {
         let sources = Sources::open(&[format!("{}/{flags}", capture.port)], &self.0).map_err(said)?;
         let filter = Filter::new(None, capture.snaplen).map_err(said)?;
         // The file begins immediately, so that the client sees progress.
-        let encoder = Encoder::begin(Format::PcapNg, APPLICATION, &sources.interfaces(None, capture.snaplen));
+        let encoder = Encoder::begin(PcapFormat::PcapNg, APPLICATION, &sources.interfaces(None, capture.snaplen));
         Ok(Box::new(Monitor { sources, filter, encoder, left: capture.frames }))
     }
 }
