@@ -34,13 +34,13 @@ use serde_json::Value;
 
 pub use group::RateGroup;
 pub use misfit::Misfit;
-pub(crate) use misfit::Why;
+pub(crate) use misfit::MisfitReason;
 pub use netvale_portspec::kinds as kind;
 use netvale_portspec::kinds::{Kind, KindType};
-pub use rule::{BadRule, GivenRule, GivenRules, Rule};
-pub use shape::{Shape, Syntax, mode, numbers, owners_mode};
+pub use rule::{BadRule, ConfiguredRule, ConfiguredRules, FilterRule};
+pub use shape::{OptionShape, Syntax, mode, numbers, owners_mode};
 pub use table::{OPTIONS, Policies, PortOptions};
-pub use written::{InfoText, Notation, Written};
+pub use written::{InfoText, Notation, WrittenValue};
 
 /// An option.
 pub struct AttachOption {
@@ -50,7 +50,7 @@ pub struct AttachOption {
     /// The placeholder for its value in the help; empty for a flag.
     pub value_name: &'static str,
     /// Type and range.
-    pub shape: Shape,
+    pub shape: OptionShape,
     /// Whether all kinds of ports take it; otherwise only the kinds whose rows list it.
     is_for_all: bool,
     /// Its place in the help.

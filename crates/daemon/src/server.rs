@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use netvale_afxdp::iface;
-use netvale_control::server::Connection;
+use netvale_control::server::ControlConnection;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
@@ -75,7 +75,7 @@ enum Client {
     },
     Control {
         fd: OwnedFd,
-        conn: Box<Connection>,
+        conn: Box<ControlConnection>,
         unsent: Vec<u8>,
         ended: bool,
     },
@@ -453,8 +453,8 @@ impl Server {
 }
 
 /// Creates the caller's control connection.
-fn connection(caller: Caller) -> Connection {
-    if permission::is_trusted(caller) { Connection::trusted() } else { Connection::default() }
+fn connection(caller: Caller) -> ControlConnection {
+    if permission::is_trusted(caller) { ControlConnection::trusted() } else { ControlConnection::default() }
 }
 
 /// Sorts hangups first: a program that closes a port and reopens it finds it free.
@@ -472,7 +472,7 @@ fn in_order(ready: &[epoll::Event]) -> Vec<u64> {
 fn serve_control(
     rpc: &mut Rpc<'_>,
     fd: &OwnedFd,
-    conn: &mut Connection,
+    conn: &mut ControlConnection,
     unsent: &mut Vec<u8>,
     ended: &mut bool,
 ) -> bool {

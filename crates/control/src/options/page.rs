@@ -1,6 +1,6 @@
 //! The reference page of the options, `docs/reference/attach-options.md`, made from their table.
 
-use super::{AttachOption, OPTIONS, Shape, listed};
+use super::{AttachOption, OPTIONS, OptionShape, listed};
 
 const TOP: &str = "\
 # Options of attached ports
@@ -30,7 +30,7 @@ pub fn page() -> String {
 fn row(option: &AttachOption) -> String {
     let ports = option.kinds().map_or_else(|| "all".into(), |kinds| listed(kinds, "and"));
     let default = match (option.default, option.shape) {
-        ("", Shape::Flag) => "false",
+        ("", OptionShape::Flag) => "false",
         (default, _) => default,
     };
     let excludes = match option.excludes {

@@ -101,7 +101,7 @@ pub struct SubscribeParams {
 
 /// The reply of `subscribe`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Subscribed {
+pub struct SubscribeReply {
     /// Number of the last event of this subscription: the next event has the next number.
     pub sequence: u64,
     /// Nanoseconds of the daemon's monotonic clock.

@@ -1,7 +1,7 @@
 //! Methods of the control protocol.
 
-use netvale_control::server::Handler;
-use netvale_control::types::{Applied, ApplyParams, AttachParams, Done, EventName, PortInfo, Version};
+use netvale_control::server::RequestHandler;
+use netvale_control::types::{ApplyParams, ApplyResult, AttachParams, Confirmation, EventName, PortInfo, Version};
 use netvale_control::{ErrorCode, Reply, Request, RpcError};
 
 use super::attaching::attach;
@@ -33,7 +33,7 @@ impl From<Refusal> for RpcError {
     }
 }
 
-impl Handler for Rpc<'_> {
+impl RequestHandler for Rpc<'_> {
     fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
         self.answer(request).inspect_err(|refused| self.daemon.note_refusal(self.caller, &refused.message))
     }
@@ -85,7 +85,7 @@ impl Rpc<'_> {
             Request::PortAttach(p) => Reply::Port(Box::new(self.attach(&p)?)),
             Request::PortDetach(p) => {
                 detach(self.daemon, &format!("{}:{}", p.switch, p.port), "asked for")?;
-                Reply::Done(Done {})
+                Reply::Done(Confirmation {})
             }
             Request::PortSet(p) => {
                 policies::set(self.daemon, &p, self.caller)?;
@@ -101,13 +101,13 @@ impl Rpc<'_> {
             Request::Subscribe(p) => Reply::Subscribed(Box::new(events::subscribe(self.daemon, p, self.caller)?)),
             Request::Unsubscribe => {
                 self.daemon.events.forget(self.caller.client);
-                Reply::Done(Done {})
+                Reply::Done(Confirmation {})
             }
             Request::ConfigApply(p) => Reply::Applied(self.apply(&p)?),
             Request::ConfigExport => Reply::Exported(Box::new(configuration::export(self.daemon))),
             Request::Shutdown => {
                 self.shutdown = true;
-                Reply::Done(Done {})
+                Reply::Done(Confirmation {})
             }
         })
     }
@@ -128,7 +128,7 @@ impl Rpc<'_> {
         show(self.daemon, &full, self.caller).ok_or_else(|| Refusal::internal("a port vanished").into())
     }
 
-    fn apply(&mut self, p: &ApplyParams) -> Result<Applied, RpcError> {
+    fn apply(&mut self, p: &ApplyParams) -> Result<ApplyResult, RpcError> {
         let Caller { uid, pid, .. } = self.caller;
         let applied = configuration::apply(self.daemon, p)?;
         if !p.dry_run {

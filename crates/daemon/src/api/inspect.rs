@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use netvale_control::types::{
-    Direction, Evicted, GroupsInfo, Owner, PortDetail, PortInfo, PortState, RingInfo, SwitchInfo, TableEntry,
+    Direction, EvictionInfo, GroupsInfo, Owner, PortDetail, PortInfo, PortState, RingInfo, SwitchInfo, TableEntry,
 };
 use netvale_port::RingCounters;
 use netvale_switch::{FdbEntry, Switch};
@@ -106,7 +106,7 @@ pub fn show(d: &Daemon, name: &str, caller: Caller) -> Option<PortInfo> {
 }
 
 /// Lists the evictions of the caller's programs, latest first.
-pub fn list_evicted(d: &Daemon, caller: Caller) -> Vec<Evicted> {
+pub fn list_evicted(d: &Daemon, caller: Caller) -> Vec<EvictionInfo> {
     d.evictions.iter().filter(|one| sees(caller, Some(one.owner))).collect()
 }
 

@@ -6,7 +6,7 @@ use netvale_control::attach::{
     AttachReply, AttachRequest, BRING_LEN, BadMessage, BringRequest, FILE_AT_FAULT, FLAG_NULL, IN_FILE, MAX_BROUGHT,
     NOTE_LEN, OFFSETS_AT_FAULT, REQUEST_LEN,
 };
-use netvale_control::device::{DeviceRequest, Holding, MessageKind};
+use netvale_control::device::{DeviceRequest, HoldRequest, MessageKind};
 use netvale_control::succession::{Succession, VERSION};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -124,7 +124,7 @@ fn answer(
 /// A decoded message.
 enum Message {
     Attach(AttachRequest),
-    Holding(Holding),
+    Holding(HoldRequest),
     Device(Box<DeviceRequest>),
     Succession(Succession),
     Bring(Box<BringRequest>),
@@ -137,7 +137,7 @@ impl Message {
     fn decode(bytes: &[u8]) -> Result<Message, BadMessage> {
         Ok(match MessageKind::of(bytes) {
             MessageKind::Attach => Message::Attach(AttachRequest::decode(bytes)?),
-            MessageKind::Holding => Message::Holding(Holding::decode(bytes)?),
+            MessageKind::Holding => Message::Holding(HoldRequest::decode(bytes)?),
             MessageKind::Succession => Message::Succession(Succession::decode(bytes)?),
             MessageKind::Device => Message::Device(Box::new(DeviceRequest::decode(bytes)?)),
             MessageKind::Bring => Message::Bring(Box::new(BringRequest::decode(bytes)?)),
@@ -246,13 +246,13 @@ fn open_port(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<
     ports::open(d, request, &spec, caller)
 }
 
-fn holding(d: &mut Daemon, to: &OwnedFd, which: Holding, holds: &mut Option<Held>, caller: Caller) -> bool {
+fn holding(d: &mut Daemon, to: &OwnedFd, which: HoldRequest, holds: &mut Option<Held>, caller: Caller) -> bool {
     let nothing = || Refusal::new(Errno::NXIO, "this connection holds no port");
     let done = match which {
-        Holding::Resume => holds.as_ref().ok_or_else(nothing).and_then(|held| {
+        HoldRequest::Resume => holds.as_ref().ok_or_else(nothing).and_then(|held| {
             held.attachment.describe(d).map(|(reply, fds)| (AttachReply { note: held.note, ..reply }, fds))
         }),
-        Holding::Release => holds.take().ok_or_else(nothing).map(|held| {
+        HoldRequest::Release => holds.take().ok_or_else(nothing).map(|held| {
             held.close(d, caller.client);
             (AttachReply::default(), Vec::new())
         }),

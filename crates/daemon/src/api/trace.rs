@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use netvale_control::types::{Direction, TraceBeginParams, TraceBegun, TraceRead, TraceStep, TracedFrame, TracedRule};
+use netvale_control::types::{
+    Direction, TraceBeginParams, TraceBeginReply, TraceRead, TraceStep, TracedFrame, TracedRule,
+};
 use netvale_control::{ErrorCode, RpcError};
 use netvale_mem::steps::Step;
 use netvale_policy::bpf::Program;
@@ -22,7 +24,7 @@ const ROOM: usize = 1024;
 const AT_ONCE: usize = 256;
 
 /// Starts a trace.
-pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<TraceBegun, RpcError> {
+pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<TraceBeginReply, RpcError> {
     permission::may_trace(d, caller)?;
     let wrong = |what: String| RpcError::new(ErrorCode::InvalidParams, what, "nothing is traced");
     let parse = |text: &String| Program::parse(text).map_err(|why| wrong(format!("filter: {why}")));
@@ -53,7 +55,7 @@ pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<Tra
         switch.trace(port, &session.trace).map_err(|gone| wrong(gone.to_string()))?;
     }
     d.traces.begin(session);
-    Ok(TraceBegun { ports: ports.into_iter().map(|(_, full, _)| full).collect() })
+    Ok(TraceBeginReply { ports: ports.into_iter().map(|(_, full, _)| full).collect() })
 }
 
 fn switch_of(place: &str) -> &str {

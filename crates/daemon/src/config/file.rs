@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 
-use netvale_control::options::{Shape, mode};
+use netvale_control::options::{OptionShape, mode};
 use netvale_control::types::{AttachParams, PortOptions};
 use netvale_portspec::{AttachSpec, PortSpec};
 use serde::de::{Error as _, Visitor};
@@ -78,7 +78,7 @@ fn unknown(table: &str, key: &str) -> String {
 
 fn read_setting(config: &mut Config, setting: &Setting, place: &PlacedValue<'_>) -> Result<(), Error> {
     let reader = ValueDeserializer::from(place.clone());
-    if setting.shape != Shape::Policies {
+    if setting.shape != OptionShape::Policies {
         return setting.put(config, Value::deserialize(reader)?).map_err(|why| error_at(place, why));
     }
     // The table's own reader knows the positions in it.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use netvale_control::options::Written;
+use netvale_control::options::WrittenValue;
 use netvale_control::types::Policies;
 
 use super::field::unique;
@@ -34,7 +34,7 @@ impl Overrides {
         config.allow_dirs = unique(config.allow_dirs.iter().map(|dir| self.here.join(dir)));
         let mut config = File(config).into_config();
         for rule in config.policies_mut().flat_map(Policies::sources_mut) {
-            let compiled = self.programs.get(rule.text()).and_then(|text| Written::read(text));
+            let compiled = self.programs.get(rule.text()).and_then(|text| WrittenValue::read(text));
             compiled.into_iter().for_each(|compiled| *rule = compiled);
         }
         Ok(Config { overrides: self.clone(), ..config })

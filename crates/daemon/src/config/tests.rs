@@ -1,6 +1,6 @@
 //! Parsing of files: all keys, and refusals.
 
-use netvale_control::options::Shape;
+use netvale_control::options::OptionShape;
 use serde_json::Value;
 
 use super::*;
@@ -106,14 +106,14 @@ fn reference_page() {
     let block = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let usual = Config::default();
     let shown = File::parse(block).unwrap().0;
-    for setting in SETTINGS.iter().filter(|setting| setting.shape != Shape::Policies) {
+    for setting in SETTINGS.iter().filter(|setting| setting.shape != OptionShape::Policies) {
         let head = if setting.table.is_empty() { String::new() } else { format!("\n[{}]", setting.table) };
         let table = block.split_once(&head).unwrap().1.split("\n\n").next().unwrap();
         let line = table.lines().find(|line| line.starts_with(&format!("{} = ", setting.name)));
         let line = line.unwrap_or_else(|| panic!("the page lacks {setting:?}"));
         let says_none = line.contains("default: ") || ["user", "group"].contains(&setting.name);
         assert!(says_none || setting.value(&shown) == setting.value(&usual), "{line}");
-        if let Shape::Number(least, most @ ..1_000_000_000) = setting.shape
+        if let OptionShape::Number(least, most @ ..1_000_000_000) = setting.shape
             && setting.table != "quota"
         {
             assert!(line.contains(&format!("{} to {}", grouped(least), grouped(most))), "{line}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use netvale_control::options::{AttachOption, GivenRule, Rule, Written};
+use netvale_control::options::{AttachOption, ConfiguredRule, FilterRule, WrittenValue};
 use netvale_control::types::{AttachParams, Policies};
 use netvale_portspec::is_hidden;
 use serde_json::{Map, Value, json};
@@ -47,9 +47,9 @@ fn port(params: &AttachParams) -> Value {
 }
 
 /// The text of a filter's rule as configured, if known; `netvale apply` and `netvale up` compile it again.
-fn in_words(rule: &Written<GivenRule>) -> String {
+fn in_words(rule: &WrittenValue<ConfiguredRule>) -> String {
     match &**rule {
-        GivenRule::Compiled(Rule { drops, expression: Some(expression), .. }) => {
+        ConfiguredRule::Compiled(FilterRule { drops, expression: Some(expression), .. }) => {
             format!("{} {expression}", if *drops { "drop" } else { "pass" })
         }
         _ => rule.text().to_owned(),
@@ -69,7 +69,7 @@ fn is_rules(key: &str) -> bool {
 /// The rules of a port as text.
 fn rules(value: &Value) -> Value {
     let list = value.as_array().into_iter().flatten();
-    let words = |rule: &Value| Some(in_words(&Written::read(rule.as_str()?)?).into());
+    let words = |rule: &Value| Some(in_words(&WrittenValue::read(rule.as_str()?)?).into());
     list.map(|rule| words(rule).unwrap_or_else(|| rule.clone())).collect()
 }
 
@@ -171,7 +171,7 @@ mod tests {
         let text = text(&json(&config, &config.ports), &[], |_| None);
         assert!(text.contains(r#"filter_in = ["drop not (host 10.0.0.1)","pass 1,6 0 0 1"]"#), "{text}");
         let again = File::parse(&text).unwrap_or_else(|e| panic!("{e} in {text}")).into_config();
-        let sources = again.ports[0].options.policies.sources().map(Written::text);
+        let sources = again.ports[0].options.policies.sources().map(WrittenValue::text);
         assert_eq!(sources.collect::<Vec<_>>(), ["drop not (host 10.0.0.1)"]);
         assert!(words(&config.ports[0], &[]).ends_with(r#"filter_in ["drop not (host 10.0.0.1)","pass 1,6 0 0 1"]"#));
     }

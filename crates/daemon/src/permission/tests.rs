@@ -1,6 +1,6 @@
 //! Refusals for each user, for root, and for the daemon's own user.
 
-use netvale_control::attach::FileAsked;
+use netvale_control::attach::FilePlacement;
 use netvale_control::types::PortKind;
 use netvale_mem::layout::RegionSizes;
 use netvale_mem::mapping::Pages;
@@ -194,7 +194,7 @@ fn regions() {
     let (region, id) = d.regions.make(7, RegionSizes::for_port(2, 64, 2048, 1, 0), Pages::Ordinary, ALICE.uid).unwrap();
     let by = |d: &Daemon, id, caller| errno(may_use_region(d.regions.get(id).unwrap(), caller));
     assert_eq!((by(&d, id, ALICE), by(&d, id, BOB), by(&d, id, ROOT)), (0, libc::EACCES, 0));
-    let place = |offset| FilePlace { device: 1, inode: 1, asked: FileAsked { offset, len: 8192 } };
+    let place = |offset| FilePlace { device: 1, inode: 1, asked: FilePlacement { offset, len: 8192 } };
     d.regions.add(id + 1, ALICE.uid, &region, Some(place(8192))).unwrap();
     assert_eq!((by(&d, id + 1, ALICE), by(&d, id + 1, ROOT)), (0, libc::EACCES));
     let lies = |offset, caller| errno(may_lie_in_file(&d, &place(offset), caller));

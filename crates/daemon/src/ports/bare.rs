@@ -1,6 +1,6 @@
 //! Rings with no backend (netmap's `NR_REG_NULL`), on no switch and without a name.
 
-use netvale_control::attach::{AttachRequest, Pools};
+use netvale_control::attach::{AttachRequest, PoolSizes};
 use netvale_fdio::state::State;
 use netvale_mem::region::{Binding, RingRanges};
 use netvale_portspec::Conf;
@@ -45,7 +45,7 @@ impl Attachment for BareRings {
 /// Opens such rings for a program.
 pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<Opened, Refusal> {
     let sizes = Sizes::new(request, &Conf::default())?;
-    if request.mem_id == 0 && request.pools == Pools::default() {
+    if request.mem_id == 0 && request.pools == PoolSizes::default() {
         return refuse(Errno::INVAL, "rings with nothing behind them lie in memory that is there: name a region");
     }
     let (region, mem_id) = memory::region_or_new(d, request.mem_id, &sizes, caller)?;

@@ -5,7 +5,7 @@
 
 use std::os::fd::OwnedFd;
 
-use netvale_control::attach::{AttachRequest, FileAsked};
+use netvale_control::attach::{AttachRequest, FilePlacement};
 use netvale_mem::{Region, RegionError, RegionSizes};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -36,7 +36,7 @@ impl Brought {
     ///
     /// # Errors
     /// [`Refusal`], attributed to the file, if it cannot.
-    fn checked(mut self, asked: FileAsked) -> Result<(OwnedFd, FilePlace), Refusal> {
+    fn checked(mut self, asked: FilePlacement) -> Result<(OwnedFd, FilePlace), Refusal> {
         let Some(file) = self.fd.as_ref() else { return unfit(Errno::BADF, "no descriptor") };
         // The one query that file systems do not handle themselves.
         if rustix::fs::fcntl_get_seals(file).is_err() {
@@ -91,7 +91,7 @@ pub fn region(
     d: &mut Daemon,
     request: &AttachRequest,
     file: Option<Brought>,
-    asked: FileAsked,
+    asked: FilePlacement,
     caller: Caller,
 ) -> Result<Numbered, Refusal> {
     let sizes = own_pools(&request.pools);
@@ -122,7 +122,7 @@ fn new_region(
     caller: Caller,
 ) -> Result<Numbered, Refusal> {
     let id = new_number(d)?;
-    let FileAsked { offset, len } = place.asked;
+    let FilePlacement { offset, len } = place.asked;
     let region = Region::in_file(&format!("netvale-{id}"), sizes, file, offset, len).map_err(|e| {
         // Impossible sizes are impossible in any memory.
         let file_at_fault = matches!(e, RegionError::Memory { .. });

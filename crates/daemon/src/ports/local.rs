@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use netvale_control::attach::{
-    AttachRequest, FLAG_CUT, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_SHARED, OffsetsAsked,
+    AttachRequest, FLAG_CUT, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_SHARED, OffsetsRequest,
 };
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::Policies;
@@ -293,7 +293,7 @@ fn programs<'a>(record: Option<&'a mut Record>, full: &str) -> Result<&'a mut Lo
 fn live_offsets(
     workers: &[&Worker],
     local: &LocalPort,
-    asked: &OffsetsAsked,
+    asked: &OffsetsRequest,
     rings: &RingRanges,
 ) -> Result<u32, Refusal> {
     let alone = |is_rx: bool, i| offsets::is_alone(if is_rx { &local.rx_held } else { &local.tx_held }, i);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_SHARED, OffsetsAsked};
+use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_SHARED, OffsetsRequest};
 use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
 use netvale_mem::region::{Binding, RingRanges, RingSide};
 use netvale_portspec::{PortSpec, Rings};
@@ -192,7 +192,7 @@ fn is_free(pipe: &Pipe, name: &str, end: usize, shares: bool) -> Result<(), Refu
     Ok(())
 }
 
-fn begin_offsets(pipe: &Pipe, end: usize, asked: &OffsetsAsked) -> Result<u32, Refusal> {
+fn begin_offsets(pipe: &Pipe, end: usize, asked: &OffsetsRequest) -> Result<u32, Refusal> {
     if pipe.guest_end().is_some() {
         return offsets::unsupported("a pipe to a virtual machine");
     }
@@ -229,7 +229,7 @@ pub fn show(name: &str, pipe: &Pipe) -> PortInfo {
 
 #[cfg(test)]
 mod tests {
-    use netvale_control::attach::Pools;
+    use netvale_control::attach::PoolSizes;
 
     use super::*;
     use crate::config::File;
@@ -240,7 +240,7 @@ mod tests {
     fn what_was_made_for_nothing() {
         let mut d = Daemon::new(File::default().into_config()).unwrap();
         let user = Caller { client: 1, uid: 70_001, pid: 1 };
-        let pools = Pools { ifs: (138, 64), rings: (10, 384), bufs: (47, 192) };
+        let pools = PoolSizes { ifs: (138, 64), rings: (10, 384), bufs: (47, 192) };
         let name = "netmap:p{1".to_owned();
         let request =
             AttachRequest { name, tx_slots: 8, rx_slots: 8, buf_size: 192, pools, ..AttachRequest::default() };

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use netvale_control::options::{AttachOption, GivenRule, GivenRules, MTU, Misfit, RateGroup, Rule, Written};
+use netvale_control::options::{
+    AttachOption, ConfiguredRule, ConfiguredRules, FilterRule, MTU, Misfit, RateGroup, WrittenValue,
+};
 use netvale_control::types::{Direction, EventName, Mac, Policies, PortOptions, RuleInfo, SetParams};
 use netvale_policy::bucket::{Limit, MEMBERS, Share};
 use netvale_switch::CompiledPolicies;
@@ -21,11 +23,11 @@ use crate::registry::events::Happened;
 
 /// A port's filter rules as configured; unchanged rules keep their counts.
 #[derive(Default)]
-pub struct KnownRules<'a>([Vec<(&'a Written<GivenRule>, Arc<filters::Rule>)>; 2]);
+pub struct KnownRules<'a>([Vec<(&'a WrittenValue<ConfiguredRule>, Arc<filters::Rule>)>; 2]);
 
 impl<'a> KnownRules<'a> {
     fn of(policies: &'a Policies, compiled: Option<&CompiledPolicies>) -> KnownRules<'a> {
-        let of = |dir: usize, given: &'a GivenRules| {
+        let of = |dir: usize, given: &'a ConfiguredRules| {
             let rules = compiled.map_or(&[][..], |compiled| compiled.filters[dir].rules());
             given.iter().flatten().zip(rules.iter().cloned()).collect()
         };
@@ -33,7 +35,7 @@ impl<'a> KnownRules<'a> {
         KnownRules([of(0, sent), of(1, got)])
     }
 
-    fn rule(&mut self, dir: usize, given: &Written<GivenRule>, rule: &Rule) -> Arc<filters::Rule> {
+    fn rule(&mut self, dir: usize, given: &WrittenValue<ConfiguredRule>, rule: &FilterRule) -> Arc<filters::Rule> {
         let known = &mut self.0[dir];
         match known.iter().position(|(known, _)| *known == given) {
             Some(at) => known.swap_remove(at).1,
@@ -116,7 +118,7 @@ fn compile_all(policies: &Policies, known: KnownRules<'_>) -> Result<CompiledPol
 
 fn compile_filters(policies: &Policies, mut known: KnownRules<'_>) -> Result<[Filters; 2], Misfit> {
     policies.check_rules()?;
-    let mut filters = |dir: usize, given: &GivenRules| {
+    let mut filters = |dir: usize, given: &ConfiguredRules| {
         let compiled = given.iter().flatten().filter_map(|given| Some((given, given.compiled().ok()?)));
         Filters::new(compiled.map(|(given, rule)| known.rule(dir, given, rule)).collect())
     };
@@ -224,7 +226,7 @@ pub fn rules(record: &Record) -> Vec<RuleInfo> {
     let Some(policies) = policies else { return Vec::new() };
     let given = record.policies.rules().map(|given| given.iter().flatten());
     let rules = given.into_iter().zip(&policies.filters).zip([Direction::In, Direction::Out]);
-    let info = |dir, given: &GivenRule, rule: &filters::Rule| {
+    let info = |dir, given: &ConfiguredRule, rule: &filters::Rule| {
         let known = given.compiled().ok().and_then(|rule| rule.expression.clone());
         let expression = known.unwrap_or_else(|| rule.program.to_string());
         RuleInfo { dir, drops: rule.drops, expression, frames: rule.frames() }

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-use netvale_control::attach::FileAsked;
+use netvale_control::attach::FilePlacement;
 use netvale_mem::fault::Fault;
 use netvale_mem::holes::HoleWaiter;
 use netvale_mem::layout::RegionSizes;
@@ -31,7 +31,7 @@ pub struct FilePlace {
     /// The file's inode number.
     pub inode: u64,
     /// The part of the file.
-    pub asked: FileAsked,
+    pub asked: FilePlacement,
 }
 
 impl FilePlace {

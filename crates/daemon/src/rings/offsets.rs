@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_control::attach::OffsetsAsked;
+use netvale_control::attach::OffsetsRequest;
 use netvale_mem::offsets::OffsetRule;
 use netvale_mem::region::{RingRanges, RingSide};
 use netvale_mem::{PortMem, Region};
@@ -40,7 +40,7 @@ pub(crate) fn unsupported<T>(what: &str) -> Result<T, Refusal> {
 }
 
 /// Checks the request against the buffer size, in netmap's order of checks.
-fn checked(asked: &OffsetsAsked, buf_size: u32) -> Result<OffsetRule, Refusal> {
+fn checked(asked: &OffsetsRequest, buf_size: u32) -> Result<OffsetRule, Refusal> {
     let bits = if asked.bits == 0 { 64 } else { asked.bits };
     let rule = OffsetRule { bits, max: asked.max, initial: asked.initial };
     if bits > 64 {
@@ -77,7 +77,7 @@ pub(crate) fn rings(mem: &PortMem, ranges: &RingRanges, alone: impl Fn(bool, usi
 type Rules = Vec<(Asked, OffsetRule)>;
 
 /// The rules for these rings: the existing ones if they satisfy the request, otherwise the requested ones.
-fn agreed(asked: &OffsetsAsked, rings: &[Asked]) -> Result<(u32, Rules), Refusal> {
+fn agreed(asked: &OffsetsRequest, rings: &[Asked]) -> Result<(u32, Rules), Refusal> {
     let buf_size = rings.first().map_or(u32::MAX, |r| r.side.ring.buf_size());
     let mut rule = checked(asked, buf_size)?;
     let mut rules = Vec::new();
@@ -99,7 +99,7 @@ fn agreed(asked: &OffsetsAsked, rings: &[Asked]) -> Result<(u32, Rules), Refusal
 }
 
 /// Applies the option to unused rings. Returns the largest offset.
-pub(crate) fn begin(region: &Region, asked: &OffsetsAsked, rings: &[Asked]) -> Result<u32, Refusal> {
+pub(crate) fn begin(region: &Region, asked: &OffsetsRequest, rings: &[Asked]) -> Result<u32, Refusal> {
     let (max, rules) = agreed(asked, rings)?;
     region.touch(move || rules.into_iter().for_each(|(ring, rule)| ring.side.begin_offsets(rule)))?;
     Ok(max)
@@ -120,7 +120,7 @@ fn free_slots(ring: &Asked) -> (u32, u32) {
 /// end has a holder.
 pub(crate) fn begin_pipe(
     region: &Region,
-    asked: &OffsetsAsked,
+    asked: &OffsetsRequest,
     own: &[Asked],
     other: Vec<Asked>,
     held: bool,
@@ -153,7 +153,7 @@ fn begin_at_ends(rules: &Rules, other: &[Asked], held: bool) {
 pub(crate) fn begin_live(
     region: &Region,
     workers: &[&Worker],
-    asked: &OffsetsAsked,
+    asked: &OffsetsRequest,
     rings: &[Asked],
 ) -> Result<u32, Refusal> {
     let (max, rules) = agreed(asked, rings)?;

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use common::{Daemon, frame, receive, send};
 use netvale::{Error, raw};
-use netvale_control::attach::{AttachRequest, FLAG_SHARED, FileAsked, IN_FILE, Pools};
+use netvale_control::attach::{AttachRequest, FLAG_SHARED, FilePlacement, IN_FILE, PoolSizes};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
 const LEN: u64 = 4 << 20;
@@ -21,7 +21,7 @@ fn memfd(flags: MemfdFlags) -> OwnedFd {
 
 fn asked(d: &Daemon, name: &str, file: &impl AsFd, place: (u64, u64)) -> Result<(OwnedFd, raw::Attached), Error> {
     let conn = raw::connect_to(Some(d.dir())).unwrap();
-    let pools = Pools { ifs: (8, 1024), rings: (8, 16_384), bufs: (514, 2048) };
+    let pools = PoolSizes { ifs: (8, 1024), rings: (8, 16_384), bufs: (514, 2048) };
     let request = AttachRequest {
         name: name.into(),
         pools,
@@ -30,7 +30,7 @@ fn asked(d: &Daemon, name: &str, file: &impl AsFd, place: (u64, u64)) -> Result<
         flags: FLAG_SHARED,
         ..Default::default()
     };
-    let place = FileAsked { offset: place.0, len: place.1 };
+    let place = FilePlacement { offset: place.0, len: place.1 };
     raw::attach_in(conn.as_fd(), &request, file.as_fd(), place).map(|attached| (conn, attached))
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use netvale_control::client::{Client, ClientError, Failure};
+use netvale_control::client::{Client, ClientError, ClientErrorKind};
 use netvale_control::dirs;
 
 use crate::CliError;
@@ -66,9 +66,9 @@ impl Daemon {
 /// Converts an error of the control client to the command line's form.
 pub fn to_cli(error: ClientError) -> CliError {
     let kind = match error.failure() {
-        Failure::Unreachable => CliError::unreachable,
-        Failure::Refused => CliError::refused,
-        Failure::Protocol => CliError::failed,
+        ClientErrorKind::Unreachable => CliError::unreachable,
+        ClientErrorKind::Refused => CliError::refused,
+        ClientErrorKind::Protocol => CliError::failed,
     };
     let hint = Some(error.hint()).filter(|hint| !hint.is_empty());
     kind(error.what(), hint.unwrap_or_else(|| "look at the daemon's log".to_owned()))

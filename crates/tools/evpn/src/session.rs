@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use netvale_control::dirs::{self, CONTROL_SOCKET};
 use netvale_control::error::RpcError;
-use netvale_control::framing::Lines;
+use netvale_control::framing::LineSplitter;
 use netvale_control::types::{VxlanAddress, VxlanLocal, VxlanLocalParams, VxlanNeighbor, VxlanSetParams};
 use rustix::net::{SendFlags, sockopt};
 use serde::de::DeserializeOwned;
@@ -132,7 +132,7 @@ struct Changed {
 #[derive(Debug)]
 pub struct Session {
     stream: UnixStream,
-    lines: Lines,
+    lines: LineSplitter,
     last_id: u64,
     changed: BTreeMap<String, u64>,
 }
@@ -152,7 +152,7 @@ impl Session {
             return Err(SessionError::Foreign(run_dir.into()));
         }
         sockopt::set_socket_timeout(&stream, sockopt::Timeout::Send, Some(LIMIT)).map_err(io::Error::from)?;
-        Ok(Session { stream, lines: Lines::new(MAX_LINE), last_id: 0, changed: BTreeMap::new() })
+        Ok(Session { stream, lines: LineSplitter::new(MAX_LINE), last_id: 0, changed: BTreeMap::new() })
     }
 
     /// The ports with EVPN, by name.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use netvale_control::options::AttachOption;
-use netvale_control::types::{Action, AttachParams, Change};
+use netvale_control::types::{AttachParams, ConfigAction, ConfigChange};
 use netvale_portspec::AttachSpec;
 
 use crate::config::{canonical, full_name, words};
@@ -117,18 +117,18 @@ fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
 
 impl Step {
     /// The reported change.
-    pub(super) fn change(&self, there: &There) -> Option<Change> {
+    pub(super) fn change(&self, there: &There) -> Option<ConfigChange> {
         let said = |params: &AttachParams| Some(words(params, &["name"]));
         let change =
-            |action, name: &str, from, to| Some(Change { action, name: name.to_owned(), from, to, note: None });
+            |action, name: &str, from, to| Some(ConfigChange { action, name: name.to_owned(), from, to, note: None });
         match self {
             Step::Detach(full) => {
                 let was = there.get(full).and_then(Option::as_ref).map(|known| canonical(&known.params));
-                change(Action::Detach, full, was.as_ref().and_then(said), None)
+                change(ConfigAction::Detach, full, was.as_ref().and_then(said), None)
             }
-            Step::Reattach(port, old) => change(Action::Reattach, &port.full, said(old), said(&port.params)),
-            Step::Adjust(port, old) => change(Action::Adjust, &port.full, said(old), said(&port.params)),
-            Step::Attach(port) => change(Action::Attach, &port.full, None, said(&port.params)),
+            Step::Reattach(port, old) => change(ConfigAction::Reattach, &port.full, said(old), said(&port.params)),
+            Step::Adjust(port, old) => change(ConfigAction::Adjust, &port.full, said(old), said(&port.params)),
+            Step::Attach(port) => change(ConfigAction::Attach, &port.full, None, said(&port.params)),
             Step::Keep(_) => None,
         }
     }

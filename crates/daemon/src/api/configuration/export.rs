@@ -1,13 +1,13 @@
 //! Exports the running state as a configuration file.
 
-use netvale_control::types::{AttachParams, Exported, Owner};
+use netvale_control::types::{AttachParams, ExportReply, Owner};
 
 use crate::caller::is_trusted_user;
 use crate::config::{self, canonical};
 use crate::daemon::{Daemon, Record};
 
 /// Exports settings and attached ports.
-pub fn export(d: &Daemon) -> Exported {
+pub fn export(d: &Daemon) -> ExportReply {
     let attached: Vec<(&str, AttachParams, &Record)> = d
         .ports
         .iter()
@@ -27,7 +27,7 @@ pub fn export(d: &Daemon) -> Exported {
     }
     above.push(String::new());
     let text = config::text(&file, &above, |index| attached.get(index).and_then(|(_, _, record)| remark(record)));
-    Exported { config: file, text, left_out }
+    ExportReply { config: file, text, left_out }
 }
 
 /// Remark on a port's owner, if a daemon started from the file would be the owner instead.

@@ -19,7 +19,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use netvale_control::types::{Applied, ApplyParams, Change};
+use netvale_control::types::{ApplyParams, ApplyResult, ConfigChange};
 use netvale_control::{ErrorCode, RpcError};
 use rustix::io::Errno;
 
@@ -41,7 +41,7 @@ const UNNAMED: &str = "the configuration";
 ///
 /// # Errors
 /// [`RpcError`] with the position in the file. Nothing has changed then, except as the message states.
-pub fn apply(d: &mut Daemon, asked: &ApplyParams) -> Result<Applied, RpcError> {
+pub fn apply(d: &mut Daemon, asked: &ApplyParams) -> Result<ApplyResult, RpcError> {
     let file = File { name: asked.file.as_deref().unwrap_or(UNNAMED), text: &asked.text };
     let mut overrides = d.config.overrides.clone();
     // An exported file has its rules as text; rules that ports already have need no compilation. Other users' programs
@@ -116,12 +116,12 @@ fn ports_of(d: &Daemon) -> There {
     d.ports.iter().map(|(full, record)| (full.to_owned(), record.declared.clone())).collect()
 }
 
-fn told(d: &Daemon, wanted: &Config, steps: &[Step], there: &There, dry_run: bool) -> Applied {
+fn told(d: &Daemon, wanted: &Config, steps: &[Step], there: &There, dry_run: bool) -> ApplyResult {
     let goes = |full: &str| steps.iter().filter_map(Step::detaches).any(|gone| gone == full);
     let stays = d.ports.iter().filter(|(full, _)| !goes(full));
     let kept: Vec<String> = stays.filter_map(|(_, record)| Some(record.switch.as_ref()?.name().to_owned())).collect();
     let ports = steps.iter().filter_map(|step| step.change(there));
-    let changes: Vec<Change> = settings::changes(d, wanted, &kept).into_iter().chain(ports).collect();
+    let changes: Vec<ConfigChange> = settings::changes(d, wanted, &kept).into_iter().chain(ports).collect();
     let unchanged = steps.iter().filter(|step| matches!(step, Step::Keep(_))).count() as u32;
-    Applied { dry_run, changes, unchanged }
+    ApplyResult { dry_run, changes, unchanged }
 }

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 
 use netvale_control::framing::MAX_TRUSTED_LINE;
-use netvale_control::types::{Applied, ApplyParams, EventName};
+use netvale_control::types::{ApplyParams, ApplyResult, EventName};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -31,7 +31,7 @@ pub fn reload(d: &mut Daemon) {
     }
 }
 
-fn log(name: &str, applied: &Applied) {
+fn log(name: &str, applied: &ApplyResult) {
     for change in &applied.changes {
         tracing::info!(uid = 0, "{name}: {change}");
     }

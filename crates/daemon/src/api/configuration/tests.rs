@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use netvale_control::types::{Action, AttachParams, PortOptions};
+use netvale_control::types::{AttachParams, ConfigAction, PortOptions};
 use netvale_harness::shapes::{self, samples};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -29,7 +29,7 @@ fn params(text: &str) -> ApplyParams {
     ApplyParams { text: text.to_owned(), file: Some("f.toml".to_owned()), ..ApplyParams::default() }
 }
 
-fn applied(d: &mut Daemon, text: &str) -> Applied {
+fn applied(d: &mut Daemon, text: &str) -> ApplyResult {
     apply(d, &params(text)).unwrap_or_else(|e| panic!("{e} in {text}"))
 }
 
@@ -43,7 +43,7 @@ fn by_hand(d: &mut Daemon, switch: &str, port: &str, options: PortOptions) -> St
 }
 
 /// The changes in short: sign and name.
-fn short(applied: &Applied) -> Vec<String> {
+fn short(applied: &ApplyResult) -> Vec<String> {
     applied.changes.iter().map(|change| format!("{}{}", change.action.sign(), change.name)).collect()
 }
 
@@ -106,7 +106,7 @@ proptest! {
         prop_assert_eq!(&dry.changes, &done.changes);
         prop_assert_eq!(export(&d), export(&expected));
         prop_assert_eq!(ports(&d), ports(&expected));
-        let touched = |full: &String| done.changes.iter().any(|change| change.name == *full && change.action != Action::Adjust);
+        let touched = |full: &String| done.changes.iter().any(|change| change.name == *full && change.action != ConfigAction::Adjust);
         let after = tasks(&d);
         let (kept, same) = before.into_iter().filter(|(full, _)| !touched(full)).fold((0, true), |(n, same), port| (n + 1, same && after.contains(&port)));
         prop_assert!(same);
@@ -266,8 +266,11 @@ fn settings_now_or_later() {
     for change in later.iter().chain(&later_too) {
         assert!(short(&done).contains(&(*change).to_owned()), "{change}");
     }
-    let why =
-        done.changes.iter().find(|change| change.action == Action::Restart && change.name == "allow_dirs").unwrap();
+    let why = done
+        .changes
+        .iter()
+        .find(|change| change.action == ConfigAction::Restart && change.name == "allow_dirs")
+        .unwrap();
     assert_eq!(why.note.as_deref(), Some("the sandbox was entered without /elsewhere"));
     assert_eq!(d.config.allow_dirs, [dir.path()]);
     assert_eq!(

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_control::attach::FileAsked;
+use netvale_control::attach::FilePlacement;
 use netvale_control::types::SubscribeParams;
 use netvale_fdio::state::State;
 use netvale_mem::Region;
@@ -198,7 +198,7 @@ impl Continued {
 }
 
 fn region(d: &mut Daemon, item: RegionItem) -> Result<Arc<Region>, Refusal> {
-    let asked = |offset, len| FileAsked { offset, len };
+    let asked = |offset, len| FilePlacement { offset, len };
     let place = |[device, inode, offset, len]: [u64; 4]| FilePlace { device, inode, asked: asked(offset, len) };
     let place = item.file.map(place);
     let id = item.id;

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use netvale_control::types::{
-    Done, EventName, KindReply, KindRequest, LocalAddress, Mac, TableEntry, VxlanAddress, VxlanLocal, VxlanLocalParams,
-    VxlanSetParams,
+    Confirmation, EventName, KindReply, KindRequest, LocalAddress, Mac, TableEntry, VxlanAddress, VxlanLocal,
+    VxlanLocalParams, VxlanSetParams,
 };
 use netvale_control::{ErrorCode, Reply, RpcError};
 use netvale_port::origin::Origin;
@@ -25,7 +25,7 @@ pub const METHODS: Methods = Methods { answer, due };
 
 fn answer(d: &mut Daemon, request: &KindRequest, caller: Caller) -> Option<Result<Reply, RpcError>> {
     Some(match request {
-        KindRequest::VxlanSet(p) => set(d, p).map(|()| Reply::Done(Done {})),
+        KindRequest::VxlanSet(p) => set(d, p).map(|()| Reply::Done(Confirmation {})),
         KindRequest::VxlanLocal(p) => local(d, p, caller).map(|local| Reply::OfKind(KindReply::VxlanLocal(local))),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use netvale_control::options::GivenRule;
+use netvale_control::options::ConfiguredRule;
 use netvale_control::options::kind::Kind;
 use netvale_control::types::AttachParams;
 use netvale_portspec::{AttachSpec, LocalPort};
@@ -112,7 +112,7 @@ fn has_interface(name: &str) -> bool {
 fn params(args: &Args) -> Result<AttachParams, CliError> {
     let mut options = args.options.0.clone();
     for rule in options.policies.sources_mut() {
-        if let GivenRule::Source { drops, expression } = &**rule {
+        if let ConfiguredRule::Source { drops, expression } = &**rule {
             *rule = compile(*drops, expression)?.into();
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use netvale_control::options::{Rule, Written};
+use netvale_control::options::{FilterRule, WrittenValue};
 use netvale_control::types::{Direction, Policies, PortInfo};
 use netvale_daemon::config::Config;
 use serde_json::{Map, Value};
@@ -130,7 +130,7 @@ fn number(text: &str, count: usize) -> Result<usize, CliError> {
 /// # Errors
 /// The expression cannot be compiled.
 pub fn compiled(rule: &str) -> Result<String, CliError> {
-    let Some((action, expression)) = Rule::source(rule) else { return Ok(rule.to_owned()) };
+    let Some((action, expression)) = FilterRule::source(rule) else { return Ok(rule.to_owned()) };
     compile(action == "drop", expression).map(|rule| rule.to_string())
 }
 
@@ -138,8 +138,8 @@ pub fn compiled(rule: &str) -> Result<String, CliError> {
 ///
 /// # Errors
 /// It cannot be compiled.
-pub fn compile(drops: bool, expression: &str) -> Result<Rule, CliError> {
-    Ok(Rule { drops, program: libpcap::compile(expression)?, expression: Some(expression.to_owned()) })
+pub fn compile(drops: bool, expression: &str) -> Result<FilterRule, CliError> {
+    Ok(FilterRule { drops, program: libpcap::compile(expression)?, expression: Some(expression.to_owned()) })
 }
 
 /// The compiled rules of a configuration, by their text.
@@ -147,7 +147,7 @@ pub fn compile(drops: bool, expression: &str) -> Result<Rule, CliError> {
 /// # Errors
 /// One of them cannot be compiled.
 pub fn programs(config: &Config) -> Result<BTreeMap<String, String>, CliError> {
-    let sources = config.policies().flat_map(Policies::sources).map(Written::text);
+    let sources = config.policies().flat_map(Policies::sources).map(WrittenValue::text);
     sources.map(|rule| Ok((rule.to_owned(), compiled(rule)?))).collect()
 }
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use netvale_control::client::Client;
-use netvale_control::types::{AllStats, Evicted, PortDetails, PortInfo, PortKind, SwitchInfo};
+use netvale_control::types::{AllStats, EvictionInfo, PortDetails, PortInfo, PortKind, SwitchInfo};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ pub struct Args {
 struct Listing {
     switches: Vec<SwitchInfo>,
     ports: Vec<Port>,
-    evicted: Vec<Evicted>,
+    evicted: Vec<EvictionInfo>,
 }
 
 #[derive(Debug, Serialize)]
@@ -159,7 +159,7 @@ fn ports(ports: &[Port], width: Option<usize>) -> String {
     grid::render_within(heads, ports.iter().map(row), &["REGION", "PID", "MEMORY", "UID", "KIND", "STATE"], width)
 }
 
-fn evicted(evicted: &[Evicted]) -> String {
+fn evicted(evicted: &[EvictionInfo]) -> String {
     let heads = [
         ("GONE", Align::Left),
         ("UID", Align::Right),
@@ -167,7 +167,7 @@ fn evicted(evicted: &[Evicted]) -> String {
         ("AGO", Align::Right),
         ("REASON", Align::Left),
     ];
-    let row = |one: &Evicted| {
+    let row = |one: &EvictionInfo| {
         let uid = one.owner.uid.to_string();
         let pid = one.owner.pid.to_string();
         [one.port.clone(), uid, pid, one.age_seconds.to_string(), one.reason.clone()]
@@ -232,7 +232,7 @@ mod tests {
         };
         let stats = AllStats { ports: vec![counters], ..AllStats::default() };
         let owner = Owner { uid: 1000, pid: 77 };
-        let gone = Evicted { port: "vale0:b".into(), owner, reason: "it is gone".into(), age_seconds: 5 };
+        let gone = EvictionInfo { port: "vale0:b".into(), owner, reason: "it is gone".into(), age_seconds: 5 };
         let listing =
             Listing { switches: vec![switch], ports: with_counters(vec![local, tap], stats), evicted: vec![gone] };
         let text = render(&listing, None);

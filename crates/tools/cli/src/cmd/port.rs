@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use netvale_control::options::{AttachOption, MTU, OPTIONS, Shape};
+use netvale_control::options::{AttachOption, MTU, OPTIONS, OptionShape};
 use netvale_control::types::PortInfo;
 use netvale_policy::units::Rate;
 use serde_json::{Map, Value};
@@ -94,7 +94,7 @@ fn read(words: &[String]) -> Result<Map<String, Value>, CliError> {
         };
         let value = match value.as_str() {
             "default" => Value::Null,
-            rule if matches!(option.shape, Shape::List(_)) => Value::from(vec![compiled(rule)?]),
+            rule if matches!(option.shape, OptionShape::List(_)) => Value::from(vec![compiled(rule)?]),
             word => option.shape.parse(word).map_err(|_| {
                 CliError::usage(format!("{key} is {word:?}"), format!("it is {}, or default", option.shape))
             })?,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use netvale_control::client::Bringing;
+use netvale_control::client::BringConnection;
 use netvale_control::types::{AttachParams, Mac, PortOptions};
 use netvale_netns::netlink::{Link, Netlink};
 use netvale_netns::{Namespace, make_tap};
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// # Errors
 /// [`CniError`]: the namespace is invalid, the container already has such an interface, the daemon refuses.
 pub fn attach(config: &Config, container: &Container, port: &str, namespace: &Namespace) -> Result<(), CniError> {
-    let daemon = Bringing::connect(&config.daemon_dir())?;
+    let daemon = BringConnection::connect(&config.daemon_dir())?;
     let mac = config.mac(container.mac).map(|mac| mac.0);
     let queues = config.queues;
     let mtu = config.asked_mtu();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use netvale_control::client::{Client, ClientError, Failure};
+use netvale_control::client::{Client, ClientError, ClientErrorKind};
 use serde::Serialize;
 
 use crate::daemon::Daemon;
@@ -86,7 +86,7 @@ impl Ports {
 fn told(answer: Result<impl Serialize, ClientError>) -> Told {
     match answer {
         Ok(answer) => Ok(serde_json::to_string(&answer).unwrap_or_default().into()),
-        Err(error) if error.failure() == Failure::Refused => Err((Status::NotFound, error.what())),
+        Err(error) if error.failure() == ClientErrorKind::Refused => Err((Status::NotFound, error.what())),
         // The socket's path is not for the browser.
         Err(_) => Err((Status::Unavailable, "the daemon does not answer".into())),
     }

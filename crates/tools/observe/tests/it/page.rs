@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use netvale_control::dirs::CONTROL_SOCKET;
-use netvale_control::server::{Connection, Handler as Methods};
+use netvale_control::server::{ControlConnection, RequestHandler as Methods};
 use netvale_control::types::AllStats;
 use netvale_control::{Reply, Request, RpcError};
 use netvale_observe::http::connection::Limits;
@@ -39,7 +39,7 @@ fn daemon(dir: &Path, mut counting: Counting, requests: u64) -> JoinHandle<()> {
     let listener = UnixListener::bind(&path).expect("a socket");
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
-        let mut connection = Connection::default();
+        let mut connection = ControlConnection::default();
         let mut bytes = [0; 4096];
         let last = counting.0.load(Ordering::SeqCst) + requests;
         while let Ok(len @ 1..) = stream.read(&mut bytes) {

@@ -5,7 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 use netvale_control::dirs::CONTROL_SOCKET;
-use netvale_control::server::{Connection, Handler as Methods};
+use netvale_control::server::{ControlConnection, RequestHandler as Methods};
 use netvale_control::types::{AllStats, PortDetails, PortInfo};
 use netvale_control::{ErrorCode, Reply, Request, RpcError};
 use netvale_observe::http::answer::{Answer, Body, Parts, Status};
@@ -48,7 +48,7 @@ fn daemon(dir: &Path) {
         for stream in listener.incoming() {
             let mut stream: UnixStream = stream.expect("a client");
             std::thread::spawn(move || {
-                let mut connection = Connection::default();
+                let mut connection = ControlConnection::default();
                 let mut bytes = [0; 4096];
                 while let Ok(len @ 1..) = stream.read(&mut bytes) {
                     stream.write_all(&connection.feed(&bytes[..len], &mut Played).bytes).expect("sent");

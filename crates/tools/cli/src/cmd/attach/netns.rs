@@ -1,7 +1,7 @@
 //! `netvale attach vale0 tap:NAME --netns …`: makes the TAP with the user's own privileges, moves it there, and passes
 //! it to the daemon.
 
-use netvale_control::client::Bringing;
+use netvale_control::client::BringConnection;
 use netvale_control::types::AttachParams;
 use netvale_netns::{Namespace, NetnsError, make_tap_of_user};
 use netvale_portspec::{AttachSpec, Needs};
@@ -22,7 +22,7 @@ pub fn attach(mut params: AttachParams, place: &str, ctx: &Ctx) -> Result<String
         return Err(CliError::usage(format!("--netns: {} is no TAP", params.port), "name the port tap:NAME"));
     };
     // First: the daemon learns a connection's user when the connection is made.
-    let daemon = Bringing::connect(&ctx.dir()).map_err(ctx::to_cli)?;
+    let daemon = BringConnection::connect(&ctx.dir()).map_err(ctx::to_cli)?;
     let namespace = Namespace::open(place).map_err(failed)?;
     let o = &params.options;
     let mac = o.mac.map(|mac| mac.0);

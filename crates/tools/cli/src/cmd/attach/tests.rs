@@ -3,7 +3,7 @@ use netvale_control::Request;
 use std::path::Path;
 
 use netvale_control::options::kind::Kind;
-use netvale_control::options::{AttachOption, OPTIONS, Shape};
+use netvale_control::options::{AttachOption, OPTIONS, OptionShape};
 use netvale_daemon::config::File;
 use serde_json::{Value, json};
 
@@ -22,16 +22,16 @@ fn paths() {
 /// A valid value of an option.
 fn good(option: &AttachOption) -> Value {
     match option.shape {
-        Shape::Flag => json!(true),
-        Shape::Number(_, most) => json!(most),
-        Shape::OneOf(choices) => json!(choices.last()),
-        Shape::Factor => json!(2.5),
-        Shape::Address => json!("02:00:00:00:00:0a"),
-        Shape::Mode => json!("0660"),
-        Shape::Switch => json!(false),
-        Shape::Written(syntax) => json!(syntax.example),
+        OptionShape::Flag => json!(true),
+        OptionShape::Number(_, most) => json!(most),
+        OptionShape::OneOf(choices) => json!(choices.last()),
+        OptionShape::Factor => json!(2.5),
+        OptionShape::Address => json!("02:00:00:00:00:0a"),
+        OptionShape::Mode => json!("0660"),
+        OptionShape::Switch => json!(false),
+        OptionShape::Written(syntax) => json!(syntax.example),
         // Rules in compiled form.
-        Shape::List(_) => json!(["drop 1,6 0 0 1 # all", "pass 1,6 0 0 0"]),
+        OptionShape::List(_) => json!(["drop 1,6 0 0 1 # all", "pass 1,6 0 0 0"]),
         _ if option.key == "backend" => json!("netmap:p{1"),
         _ => json!("web"),
     }
@@ -51,16 +51,18 @@ fn needed(option: &AttachOption) -> Vec<(&'static str, Value)> {
 /// Invalid values of an option.
 fn bad(option: &AttachOption) -> Vec<Value> {
     match option.shape {
-        Shape::Flag => vec![json!(1), json!("true")],
-        Shape::Number(0, most) => vec![json!(u64::from(most) + 1), json!(-1), json!(1.5), json!("many"), json!(true)],
-        Shape::Number(least, most) => vec![json!(least - 1), json!(u64::from(most) + 1), json!([least])],
-        Shape::OneOf(_) => vec![json!(11), json!(-12), json!("x")],
-        Shape::Factor => vec![json!(-0.5), json!("fast")],
-        Shape::Address => vec![json!("02:00"), json!(7)],
-        Shape::Mode => vec![json!("8"), json!("rw"), json!(888)],
-        Shape::Switch => vec![json!(1), json!("maybe")],
-        Shape::Written(_) => vec![json!({"no": 1}), json!("no such thing")],
-        Shape::List(_) => vec![json!(7), json!(["keep 1,6 0 0 1"]), json!([])],
+        OptionShape::Flag => vec![json!(1), json!("true")],
+        OptionShape::Number(0, most) => {
+            vec![json!(u64::from(most) + 1), json!(-1), json!(1.5), json!("many"), json!(true)]
+        }
+        OptionShape::Number(least, most) => vec![json!(least - 1), json!(u64::from(most) + 1), json!([least])],
+        OptionShape::OneOf(_) => vec![json!(11), json!(-12), json!("x")],
+        OptionShape::Factor => vec![json!(-0.5), json!("fast")],
+        OptionShape::Address => vec![json!("02:00"), json!(7)],
+        OptionShape::Mode => vec![json!("8"), json!("rw"), json!(888)],
+        OptionShape::Switch => vec![json!(1), json!("maybe")],
+        OptionShape::Written(_) => vec![json!({"no": 1}), json!("no such thing")],
+        OptionShape::List(_) => vec![json!(7), json!(["keep 1,6 0 0 1"]), json!([])],
         _ => vec![json!(7), json!(["x"])],
     }
 }
@@ -84,12 +86,13 @@ fn command_line(port: &str, options: Options<'_>) -> Outcome {
     words.retain(|word| !word.is_empty());
     for (key, value) in options {
         let flag = format!("--{}", key.replace('_', "-"));
-        let is_list = AttachOption::find(key).is_some_and(|option| matches!(option.shape, Shape::List(_)));
+        let is_list = AttachOption::find(key).is_some_and(|option| matches!(option.shape, OptionShape::List(_)));
         let list = value.as_array().filter(|list| is_list && !list.is_empty());
         let each = list.cloned().unwrap_or_else(|| vec![value.clone()]);
         for value in each {
             let word = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let is_flag = value == true && AttachOption::find(key).is_none_or(|option| option.shape == Shape::Flag);
+            let is_flag =
+                value == true && AttachOption::find(key).is_none_or(|option| option.shape == OptionShape::Flag);
             words.push(if is_flag { flag.clone() } else { format!("{flag}={word}") });
         }
     }
@@ -245,7 +248,7 @@ fn rows_are_whole() {
     assert_eq!(flags.len(), OPTIONS.len());
     for option in OPTIONS {
         assert!(option.doc().ends_with('.') && option.kinds().is_none_or(|kinds| !kinds.is_empty()), "{}", option.key);
-        assert_eq!(option.shape == Shape::Flag, option.value_name.is_empty(), "{}", option.key);
+        assert_eq!(option.shape == OptionShape::Flag, option.value_name.is_empty(), "{}", option.key);
         assert!(option.excludes.iter().all(|key| AttachOption::find(key).is_some()), "{}", option.key);
     }
 }

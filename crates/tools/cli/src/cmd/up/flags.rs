@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use netvale_control::options::Shape;
+use netvale_control::options::OptionShape;
 use netvale_daemon::config::{SETTINGS, Setting};
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ impl FromArgMatches for SettingFlags {
 
 fn words(matches: &ArgMatches, setting: &Setting) -> Option<Vec<OsString>> {
     match setting.shape {
-        Shape::Flag => matches.get_flag(setting.name).then(Vec::new),
+        OptionShape::Flag => matches.get_flag(setting.name).then(Vec::new),
         _ => Some(matches.get_raw(setting.name)?.map(OsStr::to_owned).collect()),
     }
 }
@@ -58,11 +58,11 @@ fn arg(setting: &'static Setting) -> Option<Arg> {
     let arg = if setting.table == "sockets" { arg.help_heading("Sockets") } else { arg };
     let arg = if setting.name == "spin_us" { arg.conflicts_with("poll_always") } else { arg };
     Some(match (shape, value_name) {
-        (Shape::Flag, _) => arg.action(ArgAction::SetTrue),
-        (Shape::Texts, "DIR") => {
+        (OptionShape::Flag, _) => arg.action(ArgAction::SetTrue),
+        (OptionShape::Texts, "DIR") => {
             arg.value_name(value_name).action(ArgAction::Append).value_parser(ValueParser::path_buf())
         }
-        (Shape::Texts, _) => arg.value_name(value_name).action(ArgAction::Append),
+        (OptionShape::Texts, _) => arg.value_name(value_name).action(ArgAction::Append),
         _ => arg.value_name(value_name).value_parser(move |word: &str| shape.parse(word)),
     })
 }
@@ -111,8 +111,8 @@ mod tests {
     #[test]
     fn flags_without_a_value() {
         for (setting, (flag, value)) in SETTINGS.iter().filter_map(|setting| Some((setting, setting.flag()?))) {
-            assert_eq!(value.is_empty(), setting.shape == Shape::Flag, "{flag}");
-            if setting.shape == Shape::Flag {
+            assert_eq!(value.is_empty(), setting.shape == OptionShape::Flag, "{flag}");
+            if setting.shape == OptionShape::Flag {
                 let config = judged(vec![format!("--{flag}")]).unwrap().over(File::default()).unwrap();
                 assert_eq!(setting.value(&config).to_string(), (setting.default() != "true").to_string(), "{flag}");
             }
