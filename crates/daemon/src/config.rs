@@ -23,9 +23,9 @@ mod switch_policies;
 mod workers;
 mod write;
 
-pub use file::{File, canonical, full_name};
+pub use file::{ConfigFile, canonical, full_name};
 pub use overrides::Overrides;
-pub use places::{Mistake, Place, parse};
+pub use places::{Mistake, TextPlace, parse};
 pub use schema::schema;
 pub use setting::{Effect, Setting};
 pub use switch_policies::SwitchPolicies;
@@ -316,10 +316,10 @@ pub enum ConfigError {
     Words(String),
 }
 
-impl File {
+impl ConfigFile {
     /// Completes the file's configuration: fills in defaults that depend on the machine or on other settings.
     pub fn into_config(self) -> Config {
-        let File(mut config) = self;
+        let ConfigFile(mut config) = self;
         if config.run_dir.as_os_str().is_empty() {
             config.run_dir = netvale_control::dirs::default_run_dir();
         }

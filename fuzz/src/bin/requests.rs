@@ -11,7 +11,7 @@ use netvale_abi::nmreq::{NETMAP_REQ_CSB_ENABLE, NETMAP_REQ_REGISTER};
 use netvale_control::attach::{AttachRequest, BringRequest, FLAG_FILE, FilePlacement, OffsetsRequest, PoolSizes};
 use netvale_control::device::{BODY_LEN, DeviceRequest, HoldRequest};
 use netvale_control::types::AttachParams;
-use netvale_daemon::fuzzing::{Rig, descriptors};
+use netvale_daemon::fuzzing::{FuzzRig, descriptors};
 use netvale_fuzz::Input;
 use netvale_fuzz::fuzz_target;
 use rustix::event::{EventfdFlags, eventfd};
@@ -100,7 +100,7 @@ const MACS: [&str; 6] = [
 const ROOT: u8 = 0xf0;
 
 struct Fuzzed {
-    rig: Rig,
+    rig: FuzzRig,
     folder: String,
     here: String,
     file: OwnedFd,
@@ -124,7 +124,7 @@ fn fuzzed() -> Option<Fuzzed> {
     // An address of this process' own: several fuzzers may run.
     let [a, b, ..] = std::process::id().to_le_bytes();
     let here = format!("127.{}.{b}.1", 1 | a);
-    Some(Fuzzed { rig: Rig::new(&config)?, folder, here, file, eventfd, descriptors: None, runs: 0 })
+    Some(Fuzzed { rig: FuzzRig::new(&config)?, folder, here, file, eventfd, descriptors: None, runs: 0 })
 }
 
 thread_local! {

@@ -14,7 +14,7 @@ use crate::naming;
 use crate::permission;
 use crate::ports::{self, detach, policies};
 use crate::refusal::Refusal;
-use crate::registry::events::Happened;
+use crate::registry::events::NewEvent;
 
 /// The daemon, as seen by one request of a caller.
 pub struct Rpc<'a> {
@@ -55,14 +55,16 @@ impl Rpc<'_> {
             Request::PortAttach(_) => return self.carry_out(request),
             Request::PortDetach(p) => {
                 full = format!("{}:{}", p.switch, p.port);
-                permission::Request::Detach(&full)
+                permission::PermissionRequest::Detach(&full)
             }
-            Request::PortSet(p) => permission::Request::SetPolicies(&p.port, &p.set),
-            Request::SwitchTable(p) | Request::SwitchGroups(p) => permission::Request::InspectSwitch(&p.switch),
-            Request::OfKind(p) => permission::Request::Change(p.port()),
-            Request::ConfigApply(_) | Request::ConfigExport => permission::Request::Configure,
-            Request::Shutdown => permission::Request::Shutdown,
-            _ => permission::Request::Inspect,
+            Request::PortSet(p) => permission::PermissionRequest::SetPolicies(&p.port, &p.set),
+            Request::SwitchTable(p) | Request::SwitchGroups(p) => {
+                permission::PermissionRequest::InspectSwitch(&p.switch)
+            }
+            Request::OfKind(p) => permission::PermissionRequest::Change(p.port()),
+            Request::ConfigApply(_) | Request::ConfigExport => permission::PermissionRequest::Configure,
+            Request::Shutdown => permission::PermissionRequest::Shutdown,
+            _ => permission::PermissionRequest::Inspect,
         };
         permission::admit(self.daemon, self.caller, what)?;
         self.carry_out(request)
@@ -133,7 +135,7 @@ impl Rpc<'_> {
         let applied = configuration::apply(self.daemon, p)?;
         if !p.dry_run {
             tracing::info!(uid, pid, "a configuration was applied: {} changes", applied.changes.len());
-            let configured = Happened::to(EventName::DaemonConfigured, 0).by(self.caller);
+            let configured = NewEvent::to(EventName::DaemonConfigured, 0).by(self.caller);
             self.daemon.events.tell(configured.with("changes", applied.changes.len()));
         }
         Ok(applied)

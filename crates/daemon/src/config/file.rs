@@ -19,18 +19,18 @@ use super::{Config, ConfigError, SETTINGS, Setting, SwitchPolicies, TABLES};
 
 /// A parsed configuration file; omitted settings have their defaults.
 #[derive(Clone, Debug, Default)]
-pub struct File(pub(super) Config);
+pub struct ConfigFile(pub(super) Config);
 
 /// A value with its position.
 type PlacedValue<'a> = Spanned<DeValue<'a>>;
 
-impl File {
+impl ConfigFile {
     /// Reads a configuration file.
     ///
     /// # Errors
     /// [`ConfigError::Read`] if the file cannot be read, [`ConfigError::Toml`] if it is malformed (unknown keys
     /// included).
-    pub fn read(path: &Path) -> Result<File, ConfigError> {
+    pub fn read(path: &Path) -> Result<ConfigFile, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
         Self::parse(&text).map_err(|source| ConfigError::Toml { path: path.into(), source: Box::new(source) })
     }
@@ -39,8 +39,8 @@ impl File {
     ///
     /// # Errors
     /// The mistake with its line: invalid TOML, unknown keys, values out of range, impossible ports.
-    pub fn parse(text: &str) -> Result<File, Error> {
-        let mut file = File::default();
+    pub fn parse(text: &str) -> Result<ConfigFile, Error> {
+        let mut file = ConfigFile::default();
         let read = DeTable::parse(text).and_then(|table| read_table(&mut file.0, "", table.get_ref()));
         read.map(|()| file).map_err(|mut error| {
             error.set_input(Some(text));

@@ -10,7 +10,7 @@ use netvale_mem::{Region, RegionError, RegionSizes};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-use super::memory::{self, Numbered, new_number};
+use super::memory::{self, NumberedRegion, new_number};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::permission;
@@ -20,16 +20,16 @@ use crate::rings::sizes::own_pools;
 use crate::system::closing;
 
 /// A descriptor passed with a request. It may refer to anything.
-pub struct Brought {
+pub struct BroughtDescriptor {
     fd: Option<OwnedFd>,
     /// The user who passed it.
     uid: u32,
 }
 
-impl Brought {
+impl BroughtDescriptor {
     /// Takes ownership of a descriptor.
-    pub fn new(fd: OwnedFd, uid: u32) -> Brought {
-        Brought { fd: Some(fd), uid }
+    pub fn new(fd: OwnedFd, uid: u32) -> BroughtDescriptor {
+        BroughtDescriptor { fd: Some(fd), uid }
     }
 
     /// Returns the file if it can hold a region at that place.
@@ -63,7 +63,7 @@ impl Brought {
     }
 }
 
-impl Drop for Brought {
+impl Drop for BroughtDescriptor {
     /// Closes the file on a separate thread: a file system in user space takes part, and may be slow.
     fn drop(&mut self) {
         if let Some(fd) = self.fd.take() {
@@ -90,10 +90,10 @@ fn failed(e: Errno) -> Refusal {
 pub fn region(
     d: &mut Daemon,
     request: &AttachRequest,
-    file: Option<Brought>,
+    file: Option<BroughtDescriptor>,
     asked: FilePlacement,
     caller: Caller,
-) -> Result<Numbered, Refusal> {
+) -> Result<NumberedRegion, Refusal> {
     let sizes = own_pools(&request.pools);
     let sizes = sizes.ok_or_else(|| Refusal::new(Errno::INVAL, "a file without the sizes of its pools"))?;
     let Some(file) = file else { return unfit(Errno::BADF, "no descriptor came with the request") };
@@ -120,7 +120,7 @@ fn new_region(
     file: OwnedFd,
     place: FilePlace,
     caller: Caller,
-) -> Result<Numbered, Refusal> {
+) -> Result<NumberedRegion, Refusal> {
     let id = new_number(d)?;
     let FilePlacement { offset, len } = place.asked;
     let region = Region::in_file(&format!("netvale-{id}"), sizes, file, offset, len).map_err(|e| {

@@ -13,7 +13,7 @@ use netvale_vxlan::tunnel::{Change, GivenAddress};
 use netvale_vxlan::{EndpointError, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions};
 use rustix::io::Errno;
 
-use super::kind::Asked;
+use super::kind::AdmittedRequest;
 use super::plug::{NewPort, plug};
 use super::tunnel::{VxlanPort, VxlanState, ask_port, neighbor_of, word_of};
 use crate::daemon::Daemon;
@@ -24,7 +24,7 @@ use crate::system::keep;
 const AGEING: u32 = 300;
 
 /// Attaches a tunnel.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vxlan(spec) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vxlan>()?;
     let mut state = asked.continued().map(State::read::<VxlanState>).transpose()?;

@@ -23,7 +23,7 @@ use super::reply::{region_descriptors, region_reply};
 use super::status::{counted, region_info, with_indices};
 use super::switched::Bells;
 use crate::caller::Caller;
-use crate::handover::items::Counts;
+use crate::handover::items::RingCounts;
 use crate::refusal::Refusal;
 use crate::worker::TaskId;
 
@@ -191,12 +191,12 @@ impl NicPort {
     }
 
     /// Counters of its host rings, tx rings first.
-    pub fn counted(&self) -> Vec<Counts> {
-        self.counts.iter().map(|(counters, _)| Counts::of(counters)).collect()
+    pub fn counted(&self) -> Vec<RingCounts> {
+        self.counts.iter().map(|(counters, _)| RingCounts::of(counters)).collect()
     }
 
     /// Adds the counts of another process.
-    pub fn count(&self, counts: &[Counts]) {
+    pub fn count(&self, counts: &[RingCounts]) {
         self.counts.iter().zip(counts).for_each(|((counters, _), counts)| counts.add_to(counters));
     }
 

@@ -88,7 +88,7 @@ impl Sizes {
 }
 
 /// Properties of a port, existing or not.
-pub(crate) struct Facts {
+pub(crate) struct PortFacts {
     /// Its rings, host rings included.
     pub(crate) shape: PortShape,
     /// Number of host rings at the end of the tx and rx rings.

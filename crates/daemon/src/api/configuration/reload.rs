@@ -9,7 +9,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::daemon::Daemon;
-use crate::registry::events::Happened;
+use crate::registry::events::NewEvent;
 
 /// Reads the file and applies it. Faults are logged, and then nothing changes.
 pub fn reload(d: &mut Daemon) {
@@ -25,7 +25,7 @@ pub fn reload(d: &mut Daemon) {
     match super::apply(d, &ApplyParams { text, file: Some(name.clone()), ..ApplyParams::default() }) {
         Ok(applied) => {
             log(&name, &applied);
-            d.events.tell(Happened::to(EventName::DaemonConfigured, 0).with("changes", applied.changes.len()));
+            d.events.tell(NewEvent::to(EventName::DaemonConfigured, 0).with("changes", applied.changes.len()));
         }
         Err(why) => tracing::error!("SIGHUP: {why}; {}", why.hint()),
     }

@@ -306,14 +306,14 @@ fn judgements(d: &mut Daemon, setting: &'static Setting, value: &Value) -> Vec<(
     let schema: Value = serde_json::from_str(&config::schema()).unwrap();
     let table = if line == 1 { &schema } else { &schema["properties"][setting.table] };
     let in_schema = admits(&table["properties"][setting.name], value).then_some(()).ok_or_else(String::new);
-    let started = config::File::parse(&text).map_err(|why| why.to_string());
+    let started = config::ConfigFile::parse(&text).map_err(|why| why.to_string());
     let dry = apply(d, &ApplyParams { dry_run: true, ..params(&text) }).map_err(|why| why.message);
     assert!(dry.as_ref().err().is_none_or(|why| why.starts_with(&format!("f.toml:{line}:"))), "{dry:?}");
     let mut all = vec![("schema", in_schema), ("file", started.map(drop)), ("apply", dry.map(drop))];
     let words = shapes::words(setting.shape, value).unwrap_or_default();
     if setting.flag().is_some() && !words.is_empty() {
         let words = vec![(setting, words.into_iter().map(OsString::from).collect())];
-        let behind = Overrides { words, ..Overrides::default() }.over(config::File::default());
+        let behind = Overrides { words, ..Overrides::default() }.over(config::ConfigFile::default());
         all.push(("flag", behind.map(drop).map_err(|why| why.to_string())));
     }
     all

@@ -25,7 +25,7 @@ use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::switched::Bells;
 
 /// An interface, with the stand-in for its stack.
-pub type Interface = (Arc<Nic>, Option<Arc<Stack>>);
+pub type ContinuedInterface = (Arc<Nic>, Option<Arc<Stack>>);
 
 /// Returns the items of all existing interfaces.
 ///
@@ -82,7 +82,7 @@ fn interface(nic: &Nic, stack: Option<&Stack>) -> std::io::Result<Item> {
 ///
 /// # Errors
 /// [`Refusal`] if the interface does not exist, or the descriptors are of another type.
-pub fn continue_interface(d: &mut Daemon, item: InterfaceItem) -> Result<Interface, Refusal> {
+pub fn continue_interface(d: &mut Daemon, item: InterfaceItem) -> Result<ContinuedInterface, Refusal> {
     let (interface, mode) = item.interface();
     if d.interfaces.known(&interface.name).is_some() {
         return refuse(Errno::INVAL, "it is continued twice");

@@ -23,7 +23,7 @@ use crate::refusal::Refusal;
 use crate::registry::interfaces::Interfaces;
 use crate::rings::nic::NicPort;
 use crate::rings::switched::Bells;
-use crate::worker::Job;
+use crate::worker::WorkerTask;
 
 /// Creates the TAP that replaces the interface's stack, with `queues` queues; `finished`: its frames have no pending
 /// offloads.
@@ -73,8 +73,8 @@ pub(crate) fn host_rings(
     stack: &Arc<Stack>,
     bells: &mut GetBells<'_>,
     continues: bool,
-) -> Result<Vec<Counted>, Refusal> {
-    let mut tasks = Vec::<Counted>::new();
+) -> Result<Vec<CountedTask>, Refusal> {
+    let mut tasks = Vec::<CountedTask>::new();
     let interface = port.nic.interface().clone();
     let queues = interface.queues;
     let failed = |what: &'static str| {
@@ -124,7 +124,7 @@ fn furnished(port: &NicPort, ring: RingRanges, continues: bool) -> Result<Furnis
 }
 
 /// Places the tasks of a port's host rings on workers.
-pub(crate) fn place(d: &mut Daemon, port: &mut NicPort, tasks: Vec<Counted>) -> std::io::Result<()> {
+pub(crate) fn place(d: &mut Daemon, port: &mut NicPort, tasks: Vec<CountedTask>) -> std::io::Result<()> {
     let domain = domain_of(port.owner);
     d.workers.begin(domain, 1)?;
     for (task, counts) in tasks {
@@ -142,4 +142,4 @@ pub(crate) fn buffers(port: &NicPort) -> Buffers {
 }
 
 /// A task with its counters.
-pub(crate) type Counted = (Job, (Arc<RingCounters>, Arc<KickCounts>));
+pub(crate) type CountedTask = (WorkerTask, (Arc<RingCounters>, Arc<KickCounts>));

@@ -110,7 +110,7 @@ impl Passage for Inward {
 }
 
 /// Open sockets and queues of an interface, with the guest's right to send on them.
-type Open = Vec<(Arc<Socket>, Arc<Queue>, Sending)>;
+type OpenQueues = Vec<(Arc<Socket>, Arc<Queue>, Sending)>;
 
 /// The interface behind a guest's rings: each ring uses the queue of the same number.
 pub struct NicBackend {
@@ -120,7 +120,7 @@ pub struct NicBackend {
     pub tx: Vec<Arc<Seat<Outward>>>,
     /// Seats of the guest's receiving rings.
     pub rx: Vec<Arc<Seat<Inward>>>,
-    open: Mutex<Open>,
+    open: Mutex<OpenQueues>,
 }
 
 impl NicBackend {

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use netvale_daemon::config::{Config, File, Overrides, Setting};
+use netvale_daemon::config::{Config, ConfigFile, Overrides, Setting};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -115,7 +115,7 @@ fn configure(args: &Args, ctx: &Ctx) -> Result<Config, CliError> {
     let mut overrides = overrides(args, ctx);
     let over = |overrides: &Overrides| match &args.config {
         Some(file) => overrides.over_file(file),
-        None => overrides.over(File::default()),
+        None => overrides.over(ConfigFile::default()),
     };
     let mut config = over(&overrides).map_err(|e| failed(&e))?;
     overrides.programs = super::filter::programs(&config)?;

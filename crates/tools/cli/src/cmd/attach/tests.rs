@@ -4,7 +4,7 @@ use std::path::Path;
 
 use netvale_control::options::kind::Kind;
 use netvale_control::options::{AttachOption, OPTIONS, OptionShape};
-use netvale_daemon::config::File;
+use netvale_daemon::config::ConfigFile;
 use serde_json::{Value, json};
 
 use super::*;
@@ -126,7 +126,7 @@ fn toml_of(value: &Value) -> String {
 fn in_toml(port: &str, options: Options<'_>) -> Outcome {
     let mut text = format!("[[port]]\nswitch={:?}\nport={port:?}\n", switch(options));
     options.iter().for_each(|(key, value)| text += &format!("{key} = {}\n", toml_of(value)));
-    let file = File::parse(&text).map_err(|error| error.to_string())?;
+    let file = ConfigFile::parse(&text).map_err(|error| error.to_string())?;
     file.into_config().ports.into_iter().next().ok_or_else(|| "no port".to_owned())
 }
 
@@ -225,7 +225,7 @@ fn unknown_and_too_long() {
         assert!(why.contains("bad port") && why.contains("line 3"), "{why}");
     }
     let text = format!("[[port]]\nport = 'a'\nswitch = 'vale{long}'");
-    let why = File::parse(&text).expect_err("too long").to_string();
+    let why = ConfigFile::parse(&text).expect_err("too long").to_string();
     assert!(why.contains("bad switch") && why.contains("line 3"), "{why}");
 }
 
@@ -235,7 +235,7 @@ fn twice() {
     let twice = [("rings", json!(1)), ("rings", json!(2))];
     assert!(command_line("a", &twice).is_err_and(|why| why.contains("--rings")));
     assert!(in_toml("a", &twice).is_err_and(|why| why.contains("rings") && why.contains("line 5")));
-    let both = File::parse("[[port]]\nswitch='vale0'\nport='ptnet:/p'\nbackend='netmap:eth0'");
+    let both = ConfigFile::parse("[[port]]\nswitch='vale0'\nport='ptnet:/p'\nbackend='netmap:eth0'");
     assert!(both.is_err_and(|why| why.to_string().contains("backend") && why.to_string().contains("line 2")));
 }
 
@@ -278,7 +278,7 @@ fn a_port_beside_an_interface_is_told() {
 fn right_forms_are_told() {
     let why = params(&args(&["vale7:foo", "null:"])).unwrap_err().to_string();
     assert!(why.contains("vale7:foo is a port of one"), "{why}");
-    let file = File::parse("[[port]]\nswitch = 'vale7:foo'\nport = 'null:'").unwrap_err().to_string();
+    let file = ConfigFile::parse("[[port]]\nswitch = 'vale7:foo'\nport = 'null:'").unwrap_err().to_string();
     assert!(file.contains("write vale7, and name foo") && file.contains("line 2"), "{file}");
 }
 
