@@ -38,5 +38,5 @@ pub mod units;
 pub mod values;
 
 pub use cli::main;
-pub use ctx::Ctx;
+pub use ctx::CliContext;
 pub use error::CliError;

@@ -10,7 +10,7 @@ use netvale_control::types::{ApplyParams, ApplyResult, ConfigAction};
 use netvale_daemon::config::{self, Overrides};
 
 use super::filter::programs;
-use crate::{CliError, Ctx, out};
+use crate::{CliContext, CliError, out};
 
 /// The configuration of the system's daemon, as named by its unit.
 const SYSTEM_FILE: &str = "/etc/netvale.toml";
@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// are left alone. The daemon's own file, which a restart reads, stays as it is.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = SIGNS)]
-pub struct Args {
+pub struct ApplyArgs {
     /// The file (TOML), as for `netvale up --config`; - is standard input. Without it, the system's daemon takes its
     /// own, /etc/netvale.toml.
     #[arg(value_name = "FILE.toml")]
@@ -67,7 +67,7 @@ Examples:
 ///
 /// # Errors
 /// The file is malformed, no daemon answers, or the daemon cannot apply it.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     if args.schema {
         out::text(config::schema())?;
         return Ok(ExitCode::SUCCESS);
@@ -92,7 +92,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 }
 
 /// The named file, or that of the system's daemon.
-fn file<'a>(args: &'a Args, ctx: &Ctx) -> Result<&'a Path, CliError> {
+fn file<'a>(args: &'a ApplyArgs, ctx: &CliContext) -> Result<&'a Path, CliError> {
     let own = (ctx.dir() == Path::new(SYSTEM_RUN_DIR)).then_some(Path::new(SYSTEM_FILE));
     args.file.as_deref().or(own).ok_or_else(|| {
         CliError::usage("no file is named, and this is not the system's daemon", "netvale apply FILE.toml")

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::cmd::up::LogLevel;
 use crate::grid::{self, Align};
-use crate::{CliError, Ctx, out, signals};
+use crate::{CliContext, CliError, out, signals};
 
 /// Let FRR be the control plane of VXLAN ports (EVPN).
 ///
@@ -19,7 +19,7 @@ use crate::{CliError, Ctx, out, signals};
 /// list and the addresses that BGP has learned. Run it where FRR runs; FRR stays as it is. The devices carry no
 /// traffic. They stay when it ends, so that a restart goes unnoticed, and --clean removes them.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct EvpnArgs {
     /// Seconds for which a VTEP that is withdrawn, with its addresses, is kept all the same: FRR may be restarting.
     /// Also for which what was announced stays so when a daemon has just started, or is gone.
     #[arg(long, value_name = "SECONDS", default_value_t = HOLD.as_secs(), value_parser = clap::value_parser!(u64).range(0..=86_400))]
@@ -48,7 +48,7 @@ pub struct Args {
 
 /// The object of `--show --json`.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct VniListing<'a> {
     vnis: &'a [Status],
 }
 
@@ -56,7 +56,7 @@ struct Shown<'a> {
 ///
 /// # Errors
 /// Netlink is unavailable, or the privilege to configure networks is missing.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &EvpnArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     if args.clean {
         clean()?;
     } else if args.show {
@@ -88,7 +88,7 @@ fn clean() -> Result<(), CliError> {
 
 fn show(json: bool) -> Result<(), CliError> {
     let vnis = report::read().map_err(failed)?;
-    if json { out::json(&Shown { vnis: &vnis }) } else { out::text(render(&vnis)) }
+    if json { out::json(&VniListing { vnis: &vnis }) } else { out::text(render(&vnis)) }
 }
 
 fn render(vnis: &[Status]) -> String {

@@ -14,7 +14,7 @@ use netvale_observe::metrics_page::MetricsPage;
 use netvale_observe::source::Source;
 
 use crate::cmd::up::LogLevel;
-use crate::{CliError, Ctx, out, signals, values};
+use crate::{CliContext, CliError, out, signals, values};
 
 /// Show the daemon's figures as metrics, or serve them to Prometheus.
 ///
@@ -23,7 +23,7 @@ use crate::{CliError, Ctx, out, signals, values};
 /// user who runs it may see: all of them to root and the daemon's own user. Everybody who can connect can read; there
 /// is no password.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct MetricsArgs {
     /// Where to listen: unix:/PATH, or tcp:ADDRESS:PORT, such as tcp:127.0.0.1:9847 (IPv6 addresses in brackets); may
     /// be given several times. Sockets that a service manager passes (named 'metrics') are served as well.
     #[arg(long, value_name = "PLACE")]
@@ -51,7 +51,7 @@ pub struct Args {
 ///
 /// # Errors
 /// When printing figures: the daemon does not answer; otherwise: it cannot listen.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &MetricsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let mut listeners = passed()?;
     for place in &args.listen {
         listeners.push(Listener::bind(place, args.socket_mode).map_err(|e| cannot_listen(&e))?);
@@ -69,7 +69,7 @@ fn cannot_listen(e: &dyn std::error::Error) -> CliError {
     CliError::failed(e.to_string(), "another program may have the place: choose another one (--listen)")
 }
 
-fn print(openmetrics: bool, ctx: &Ctx) -> Result<(), CliError> {
+fn print(openmetrics: bool, ctx: &CliContext) -> Result<(), CliError> {
     let format = if openmetrics { Format::OpenMetrics } else { Format::Prometheus };
     let stats = ctx.daemon()?.ask(netvale_control::client::Client::all_stats)?;
     out::text(format.encode(&Arc::new(stats)))
@@ -81,7 +81,7 @@ fn passed() -> Result<Vec<Listener>, CliError> {
     passed.map(|(_, fd)| Listener::passed(fd).map_err(|e| cannot_listen(&e))).collect()
 }
 
-fn serve(listeners: &[Listener], hosts: &[String], ctx: &Ctx) -> Result<(), CliError> {
+fn serve(listeners: &[Listener], hosts: &[String], ctx: &CliContext) -> Result<(), CliError> {
     for place in listeners.iter().filter_map(Listener::place) {
         tracing::info!("metrics are served at {place}");
         if let Place::Tcp(address) = place

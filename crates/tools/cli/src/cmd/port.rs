@@ -8,19 +8,19 @@ use netvale_policy::units::Rate;
 use serde_json::{Map, Value};
 
 use super::filter::compiled;
-use crate::{CliError, Ctx, out};
+use crate::{CliContext, CliError, out};
 
 /// Change the policies of a port while frames pass.
 ///
 /// Policies are VLANs, port security, rates. The same words are options of `netvale attach`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct PortArgs {
     #[command(subcommand)]
-    command: Subcommand,
+    command: PortCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Subcommand {
+enum PortCommand {
     Set(SetArgs),
 }
 
@@ -48,8 +48,8 @@ struct SetArgs {
 ///
 /// # Errors
 /// A word is not a policy, no daemon answers, the port does not exist, or the policies contradict each other.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
-    let Subcommand::Set(args) = &args.command;
+pub fn run(args: &PortArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+    let PortCommand::Set(args) = &args.command;
     let set = read(&args.words)?;
     let mtu = set.get(MTU).map(|mtu| format!("mtu {}, ", mtu.as_u64().unwrap_or(1500))).unwrap_or_default();
     let port = ctx.daemon()?.ask(|client| client.set(&args.port, set))?;

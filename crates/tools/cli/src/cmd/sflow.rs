@@ -11,7 +11,7 @@ use netvale_observe::sflow::datagram::{PORT, Sender};
 use netvale_observe::sflow::sessions::Rates;
 
 use crate::cmd::up::LogLevel;
-use crate::{CliError, Ctx, signals};
+use crate::{CliContext, CliError, signals};
 
 /// Send sampled frames and counters to sFlow collectors (version 5) until it gets SIGTERM or SIGINT.
 ///
@@ -20,7 +20,7 @@ use crate::{CliError, Ctx, signals};
 /// nothing of the daemon when this does not run.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub struct SflowArgs {
     /// Collector: an address, or ADDRESS:PORT, with 6343 as the port else; may be given several times.
     #[arg(long, value_name = "COLLECTOR", value_parser = collector, required = true)]
     target: Vec<SocketAddr>,
@@ -79,7 +79,7 @@ fn port_rate(text: &str) -> Result<(String, u32), String> {
     Ok((port.to_owned(), rate))
 }
 
-fn own_rates(args: &Args) -> Result<BTreeMap<String, u32>, CliError> {
+fn own_rates(args: &SflowArgs) -> Result<BTreeMap<String, u32>, CliError> {
     let mut rates = BTreeMap::new();
     for (port, rate) in &args.port_sampling {
         let switch = port.split(':').next().unwrap_or_default();
@@ -100,7 +100,7 @@ fn own_rates(args: &Args) -> Result<BTreeMap<String, u32>, CliError> {
 ///
 /// # Errors
 /// No route to a collector.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &SflowArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     super::up::log_from(args.log_level);
     let rates = Rates { one_of: args.sampling, ports: own_rates(args)? };
     let sender = Sender::new(&args.target, args.agent, args.sub_agent)

@@ -8,7 +8,7 @@ use netvale_portspec::{AttachSpec, Needs};
 use netvale_tap::TapOptions;
 use rustix::io::Errno;
 
-use crate::{CliError, Ctx, ctx};
+use crate::{CliContext, CliError, ctx};
 
 /// Attaches the port. Returns its full name.
 ///
@@ -16,7 +16,7 @@ use crate::{CliError, Ctx, ctx};
 ///
 /// # Errors
 /// The namespace cannot be entered, the TAP cannot be made, no daemon answers, or it refuses.
-pub fn attach(mut params: AttachParams, place: &str, ctx: &Ctx) -> Result<String, CliError> {
+pub fn attach(mut params: AttachParams, place: &str, ctx: &CliContext) -> Result<String, CliError> {
     let spec = AttachSpec::parse(&params.port).ok();
     let Some(Needs::Tap(name)) = spec.as_ref().map(AttachSpec::needs) else {
         return Err(CliError::usage(format!("--netns: {} is no TAP", params.port), "name the port tap:NAME"));

@@ -9,9 +9,9 @@ use serde_json::Value;
 
 /// The attach options of a command line.
 #[derive(Debug)]
-pub struct Options(pub PortOptions);
+pub struct OptionFlags(pub PortOptions);
 
-impl clap::Args for Options {
+impl clap::Args for OptionFlags {
     fn augment_args(command: Command) -> Command {
         command.args(OPTIONS.iter().map(arg))
     }
@@ -21,7 +21,7 @@ impl clap::Args for Options {
     }
 }
 
-impl FromArgMatches for Options {
+impl FromArgMatches for OptionFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut options = Self(PortOptions::default());
         options.update_from_arg_matches(matches).map(|()| options)

@@ -96,8 +96,8 @@ fn command_line(port: &str, options: Options<'_>) -> Outcome {
             words.push(if is_flag { flag.clone() } else { format!("{flag}={word}") });
         }
     }
-    let command = <Args as clap::Args>::augment_args(clap::Command::new("attach"));
-    let args = command.try_get_matches_from(words).and_then(|matches| Args::from_arg_matches(&matches));
+    let command = <AttachArgs as clap::Args>::augment_args(clap::Command::new("attach"));
+    let args = command.try_get_matches_from(words).and_then(|matches| AttachArgs::from_arg_matches(&matches));
     params(&args.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
 }
 
@@ -253,10 +253,10 @@ fn rows_are_whole() {
     }
 }
 
-fn args(words: &[&str]) -> Args {
-    let command = Args::augment_args(clap::Command::new("attach"));
+fn args(words: &[&str]) -> AttachArgs {
+    let command = AttachArgs::augment_args(clap::Command::new("attach"));
     let matches = command.try_get_matches_from(std::iter::once(&"attach").chain(words)).unwrap();
-    Args::from_arg_matches(&matches).unwrap()
+    AttachArgs::from_arg_matches(&matches).unwrap()
 }
 
 /// Objective: a port for programs with the name of an interface causes a warning with the right form for the interface;

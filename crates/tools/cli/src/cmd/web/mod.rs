@@ -19,7 +19,7 @@ use netvale_observe::web::ports::Ports;
 use netvale_observe::web::token::Token;
 
 use crate::cmd::up::LogLevel;
-use crate::{CliError, Ctx, out, signals, values};
+use crate::{CliContext, CliError, out, signals, values};
 
 mod tap;
 
@@ -30,7 +30,7 @@ mod tap;
 /// yet. Nothing is encrypted: for other hosts, forward the port by ssh (ssh -L 9848:127.0.0.1:9848 HOST), or put a
 /// proxy with TLS in front of it.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct WebArgs {
     /// Where to listen: tcp:ADDRESS:PORT, or unix:/PATH for a proxy; may be given several times.
     #[arg(long, value_name = "PLACE", default_value = "tcp:127.0.0.1:9848")]
     pub listen: Vec<Place>,
@@ -56,7 +56,7 @@ pub struct Args {
 ///
 /// # Errors
 /// The token is missing, or it cannot listen.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &WebArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let token = token(args)?;
     let bind = |place| Listener::bind(place, args.socket_mode);
     let listeners = args.listen.iter().map(bind).collect::<Result<Vec<_>, _>>();
@@ -79,7 +79,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn token(args: &Args) -> Result<Token, CliError> {
+fn token(args: &WebArgs) -> Result<Token, CliError> {
     let token = args.token_file.as_deref().map_or_else(Token::random, Token::of_file);
     token.map_err(|e| {
         CliError::failed(e.to_string(), "name another --token-file, or leave it out and take the token that is printed")
@@ -87,7 +87,7 @@ fn token(args: &Args) -> Result<Token, CliError> {
 }
 
 /// Prints the page's address. A token in a file stays out of terminals and logs.
-fn tell(places: &[Place], token: &Token, args: &Args) -> Result<(), CliError> {
+fn tell(places: &[Place], token: &Token, args: &WebArgs) -> Result<(), CliError> {
     for place in places {
         match (place, &args.token_file) {
             (Place::Tcp(address), None) => out::line(format!("{}#token={}", url(*address), token.secret()))?,
