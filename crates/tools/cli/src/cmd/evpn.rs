@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use netvale_evpn::agent::{self, AgentError, Options};
-use netvale_evpn::report::{self, Status};
+use netvale_evpn::agent::{self, AgentError, AgentOptions};
+use netvale_evpn::report::{self, VniStatus};
 use netvale_evpn::{HOLD, MIRROR_UDP_PORT};
 use serde::Serialize;
 
@@ -49,7 +49,7 @@ pub struct EvpnArgs {
 /// The object of `--show --json`.
 #[derive(Serialize)]
 struct VniListing<'a> {
-    vnis: &'a [Status],
+    vnis: &'a [VniStatus],
 }
 
 /// Runs the subcommand.
@@ -63,8 +63,11 @@ pub fn run(args: &EvpnArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         show(args.json)?;
     } else {
         super::up::log_from(args.log_level);
-        let options =
-            Options { udp_port: args.udp_port, hold: Duration::from_secs(args.hold), ..Options::new(ctx.dir()) };
+        let options = AgentOptions {
+            udp_port: args.udp_port,
+            hold: Duration::from_secs(args.hold),
+            ..AgentOptions::new(ctx.dir())
+        };
         let stop = signals::stop_flag()?;
         agent::run(options, &stop).map_err(failed)?;
     }
@@ -91,7 +94,7 @@ fn show(json: bool) -> Result<(), CliError> {
     if json { out::json(&VniListing { vnis: &vnis }) } else { out::text(render(&vnis)) }
 }
 
-fn render(vnis: &[Status]) -> String {
+fn render(vnis: &[VniStatus]) -> String {
     if vnis.is_empty() {
         return "no VNIs: no port of a running 'netvale evpn' has EVPN\n".to_owned();
     }
@@ -103,7 +106,7 @@ fn render(vnis: &[Status]) -> String {
         ("LOCAL", Align::Right),
         ("REMOTE", Align::Right),
     ];
-    let row = |one: &Status| {
+    let row = |one: &VniStatus| {
         let local = one.local.map_or("-".into(), |ip| ip.to_string());
         let counts = [one.flood.len(), one.locals.len(), one.remotes.len()].map(|n| n.to_string());
         let [flood, locals, remotes] = counts;
@@ -118,7 +121,7 @@ fn render(vnis: &[Status]) -> String {
     format!("{summary}{notes}\n{}", grid::render(heads, vnis.iter().flat_map(addresses)))
 }
 
-fn addresses(one: &Status) -> Vec<[String; 4]> {
+fn addresses(one: &VniStatus) -> Vec<[String; 4]> {
     let row = |mac: String, behind: String, ips: &[std::net::IpAddr]| {
         let ips: Vec<_> = ips.iter().map(ToString::to_string).collect();
         [one.vni.to_string(), mac, behind, ips.join(" ")]
@@ -142,7 +145,7 @@ mod tests {
     #[test]
     fn table() {
         let vtep: std::net::IpAddr = [10, 0, 0, 2].into();
-        let status = Status {
+        let status = VniStatus {
             vni: 100,
             local: Some([10, 0, 0, 1].into()),
             devices: ["nvb100", "nvx100", "nvl100"].map(str::to_owned),
