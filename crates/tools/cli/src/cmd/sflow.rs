@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use netvale_observe::sflow::agent::{Agent, Options};
-use netvale_observe::sflow::datagram::{PORT, Sender};
-use netvale_observe::sflow::sessions::Rates;
+use netvale_observe::sflow::agent::{SflowAgent, SflowOptions};
+use netvale_observe::sflow::datagram::{DatagramSender, PORT};
+use netvale_observe::sflow::sessions::SamplingRates;
 
 use crate::cmd::up::LogLevel;
 use crate::{CliContext, CliError, signals};
@@ -102,19 +102,19 @@ fn own_rates(args: &SflowArgs) -> Result<BTreeMap<String, u32>, CliError> {
 /// No route to a collector.
 pub fn run(args: &SflowArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     super::up::log_from(args.log_level);
-    let rates = Rates { one_of: args.sampling, ports: own_rates(args)? };
-    let sender = Sender::new(&args.target, args.agent, args.sub_agent)
+    let rates = SamplingRates { one_of: args.sampling, ports: own_rates(args)? };
+    let sender = DatagramSender::new(&args.target, args.agent, args.sub_agent)
         .map_err(|e| CliError::failed(format!("no way to the collector: {e}"), "check its address and the routes"))?;
     tracing::info!("samples are sent as agent {}", sender.agent());
     let stop = signals::stop_flag()?;
-    let options = Options {
+    let options = SflowOptions {
         run_dir: ctx.dir(),
         switches: args.switches.clone(),
         rates,
         polling: Duration::from_secs(args.polling.into()),
         header: args.header.into(),
     };
-    Agent::new(options, sender).run(&|| stop.load(Ordering::Relaxed));
+    SflowAgent::new(options, sender).run(&|| stop.load(Ordering::Relaxed));
     Ok(ExitCode::SUCCESS)
 }
 

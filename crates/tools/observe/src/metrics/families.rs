@@ -12,7 +12,7 @@ pub const PREFIX: &str = "netvale";
 
 /// The type of a family's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
+pub enum FamilyType {
     /// A number that only rises until its subject restarts. Its samples are named `…_total`.
     Counter,
     /// A number that rises and falls.
@@ -23,35 +23,35 @@ pub enum Type {
     Info,
 }
 
-impl Type {
+impl FamilyType {
     /// Its word in both formats and in the documentation.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
-            Type::Counter => "counter",
-            Type::Gauge => "gauge",
-            Type::Histogram => "histogram",
-            Type::Info => "info",
+            FamilyType::Counter => "counter",
+            FamilyType::Gauge => "gauge",
+            FamilyType::Histogram => "histogram",
+            FamilyType::Info => "info",
         }
     }
 
     pub(crate) const fn encoded(self) -> MetricType {
         match self {
-            Type::Counter => MetricType::Counter,
-            Type::Gauge => MetricType::Gauge,
-            Type::Histogram => MetricType::Histogram,
-            Type::Info => MetricType::Info,
+            FamilyType::Counter => MetricType::Counter,
+            FamilyType::Gauge => MetricType::Gauge,
+            FamilyType::Histogram => MetricType::Histogram,
+            FamilyType::Info => MetricType::Info,
         }
     }
 }
 
 /// A family.
 #[derive(Debug)]
-pub struct Family {
+pub struct MetricFamily {
     /// Its name without prefix, unit and suffix.
     pub name: &'static str,
     /// Type of its values.
-    pub of: Type,
+    pub of: FamilyType,
     /// Base unit of its values, if any.
     pub unit: Option<Unit>,
     /// Label names.
@@ -60,15 +60,15 @@ pub struct Family {
     pub help: &'static str,
 }
 
-impl Family {
+impl MetricFamily {
     /// The name of its samples; for a histogram, the prefix of their names.
     #[must_use]
     pub fn sample(&self) -> String {
         let unit = self.unit.as_ref().map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
         let suffix = match self.of {
-            Type::Counter => "_total",
-            Type::Gauge | Type::Histogram => "",
-            Type::Info => "_info",
+            FamilyType::Counter => "_total",
+            FamilyType::Gauge | FamilyType::Histogram => "",
+            FamilyType::Info => "_info",
         };
         format!("{PREFIX}_{}{unit}{suffix}", self.name)
     }
@@ -76,7 +76,7 @@ impl Family {
     /// The names of all its samples.
     #[must_use]
     pub fn samples(&self) -> Vec<String> {
-        let suffixes: &[&str] = if self.of == Type::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+        let suffixes: &[&str] = if self.of == FamilyType::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
         suffixes.iter().map(|suffix| self.sample() + suffix).collect()
     }
 }
@@ -89,9 +89,9 @@ macro_rules! families {
     ) => {
         $(
             #[doc = $help]
-            pub static $constant: $crate::metrics::families::Family = $crate::metrics::families::Family {
+            pub static $constant: $crate::metrics::families::MetricFamily = $crate::metrics::families::MetricFamily {
                 name: $name,
-                of: $crate::metrics::families::Type::$of,
+                of: $crate::metrics::families::FamilyType::$of,
                 unit: $crate::metrics::families::families!(@unit $($unit)?),
                 labels: &[$($label),*],
                 help: $help,
@@ -99,7 +99,7 @@ macro_rules! families {
         )*
 
         $(#[doc = $doc])+
-        pub const $all: &[&$crate::metrics::families::Family] = &[$(&$constant),*];
+        pub const $all: &[&$crate::metrics::families::MetricFamily] = &[$(&$constant),*];
     };
     (@unit) => { None };
     (@unit $unit:ident) => { Some(prometheus_client::registry::Unit::$unit) };

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use netvale_observe::http::answer::Parts;
-use netvale_observe::web::capture::{Capture, Tap, Way};
+use netvale_observe::http::answer::BodyParts;
+use netvale_observe::web::capture::{CaptureDirection, CaptureTap, WebCapture};
 use netvale_pcapport::{Encoder, Format};
 
 use crate::capture::APPLICATION;
@@ -18,12 +18,12 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Opens monitors of a daemon's ports.
 pub struct PortTap(pub CliContext);
 
-impl Tap for PortTap {
-    fn open(&self, capture: &Capture) -> Result<Box<dyn Parts>, String> {
+impl CaptureTap for PortTap {
+    fn open(&self, capture: &WebCapture) -> Result<Box<dyn BodyParts>, String> {
         let flags = match capture.way {
-            Way::Sent => "t",
-            Way::Got => "r",
-            Way::Both => "rt",
+            CaptureDirection::Sent => "t",
+            CaptureDirection::Got => "r",
+            CaptureDirection::Both => "rt",
         };
         let said = |e: CliError| e.to_string();
         let sources = CapturePorts::open(&[format!("{}/{flags}", capture.port)], &self.0).map_err(said)?;
@@ -43,7 +43,7 @@ struct WebMonitor {
     left: u64,
 }
 
-impl Parts for WebMonitor {
+impl BodyParts for WebMonitor {
     fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         if self.encoder.bytes().is_empty() {
             if self.left == 0 {
