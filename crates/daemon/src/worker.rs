@@ -70,16 +70,16 @@ enum WorkerCommand {
 
 /// How a worker spent its time, in nanoseconds, and its load.
 #[derive(Debug, Default)]
-pub struct WorkerTimes {
+pub struct WorkerTimeStats {
     /// Time spent forwarding.
     pub busy_ns: AtomicU64,
     /// Time spent polling without finding work.
     pub polled_ns: AtomicU64,
-    /// Time spent asleep in finished sleeps; [`WorkerTimes::slept`] includes the current one.
+    /// Time spent asleep in finished sleeps; [`WorkerTimeStats::slept`] includes the current one.
     pub slept_ns: AtomicU64,
     /// Start of the current sleep, in nanoseconds of an arbitrary clock; 0: awake.
     asleep_since: AtomicU64,
-    /// Last result of [`WorkerTimes::slept`].
+    /// Last result of [`WorkerTimeStats::slept`].
     told: AtomicU64,
     /// The part of the sleeping time during which frames waited for a receiver that had not run yet.
     pub waited_ns: AtomicU64,
@@ -95,7 +95,7 @@ struct WorkerState {
     commands: Mutex<Vec<WorkerCommand>>,
     pending: AtomicBool,
     bell: Doorbell,
-    stats: WorkerTimes,
+    stats: WorkerTimeStats,
     watched: Arc<WatchedThread>,
     /// Tasks dropped after a panic.
     broken: Mutex<Vec<TaskId>>,
@@ -136,7 +136,7 @@ impl Worker {
             commands: Mutex::new(Vec::new()),
             pending: AtomicBool::new(false),
             bell: Doorbell::new()?,
-            stats: WorkerTimes::default(),
+            stats: WorkerTimeStats::default(),
             watched: WatchedThread::new(format!("worker {index}")),
             broken: Mutex::default(),
             fault,
@@ -172,7 +172,7 @@ impl Worker {
     }
 
     /// Its times and its load.
-    pub fn stats(&self) -> &WorkerTimes {
+    pub fn stats(&self) -> &WorkerTimeStats {
         &self.shared.stats
     }
 

@@ -13,9 +13,9 @@ use netvale_control::types::{LocalAddress, Mac};
 use netvale_evpn::HOLD;
 use netvale_evpn::devices::{KernelDevice, MirrorDevices};
 use netvale_evpn::entry::{KernelEntry, KernelRecord, is_host, is_station, seen};
-use netvale_evpn::feed::{FeedChange, Feed};
-use netvale_evpn::listed::{TableChange, ListedState};
-use netvale_evpn::tables::{Fact, NeighborEntry, AddressPlace, RemoteAddress, Tables};
+use netvale_evpn::feed::{Feed, FeedChange};
+use netvale_evpn::listed::{ListedState, TableChange};
+use netvale_evpn::tables::{AddressPlace, Fact, NeighborEntry, RemoteAddress, Tables};
 use netvale_fuzz::Input;
 use netvale_fuzz::fuzz_target;
 use netvale_netlink::Messages;
@@ -242,7 +242,9 @@ impl World {
         match act {
             TableChange::RemoveNeighbor(ip) => self.fact(Fact::Neighbor(ip, None), true),
             TableChange::RemoveAddress(mac) => self.fact(Fact::Place(mac, AddressPlace::Local { sticky: false }), true),
-            TableChange::AddAddress { mac, sticky, .. } => self.fact(Fact::Place(mac, AddressPlace::Local { sticky }), false),
+            TableChange::AddAddress { mac, sticky, .. } => {
+                self.fact(Fact::Place(mac, AddressPlace::Local { sticky }), false)
+            }
             TableChange::AddNeighbor(ip, mac, router) => {
                 self.fact(Fact::Neighbor(ip, Some(NeighborEntry { mac, remote: false, router })), false);
             }

@@ -21,7 +21,7 @@ use crate::naming;
 use crate::permission::{self, PermissionRequest};
 use crate::ports;
 use crate::ports::attachment::{Attachment, OpenedPort};
-use crate::ports::brought::{self, BroughtDescriptor};
+use crate::ports::brought::{self, BroughtFile};
 use crate::ports::memory::by_number;
 use crate::refusal::{Refusal, refuse};
 use crate::system::closing::{self, Strangers};
@@ -93,7 +93,7 @@ fn answer(
 ) -> bool {
     match AttachMessage::decode(message) {
         Ok(AttachMessage::Attach(request)) => {
-            let file = brought.pop().map(|file| BroughtDescriptor::new(file, caller.uid));
+            let file = brought.pop().map(|file| BroughtFile::new(file, caller.uid));
             open(d, to, &request, file, holds, caller)
         }
         Ok(AttachMessage::Bring(request)) => {
@@ -186,7 +186,7 @@ fn open(
     d: &mut Daemon,
     to: &OwnedFd,
     request: &AttachRequest,
-    file: Option<BroughtDescriptor>,
+    file: Option<BroughtFile>,
     holds: &mut Option<AttachHold>,
     caller: Caller,
 ) -> bool {
@@ -217,7 +217,7 @@ fn open(
 fn open_in(
     d: &mut Daemon,
     request: &AttachRequest,
-    file: Option<BroughtDescriptor>,
+    file: Option<BroughtFile>,
     caller: Caller,
 ) -> Result<OpenedPort, Refusal> {
     let (opened, held) = match request.file {

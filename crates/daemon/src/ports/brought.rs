@@ -20,16 +20,16 @@ use crate::rings::sizes::own_pools;
 use crate::system::closing;
 
 /// A descriptor passed with a request. It may refer to anything.
-pub struct BroughtDescriptor {
+pub struct BroughtFile {
     fd: Option<OwnedFd>,
     /// The user who passed it.
     uid: u32,
 }
 
-impl BroughtDescriptor {
+impl BroughtFile {
     /// Takes ownership of a descriptor.
-    pub fn new(fd: OwnedFd, uid: u32) -> BroughtDescriptor {
-        BroughtDescriptor { fd: Some(fd), uid }
+    pub fn new(fd: OwnedFd, uid: u32) -> BroughtFile {
+        BroughtFile { fd: Some(fd), uid }
     }
 
     /// Returns the file if it can hold a region at that place.
@@ -63,7 +63,7 @@ impl BroughtDescriptor {
     }
 }
 
-impl Drop for BroughtDescriptor {
+impl Drop for BroughtFile {
     /// Closes the file on a separate thread: a file system in user space takes part, and may be slow.
     fn drop(&mut self) {
         if let Some(fd) = self.fd.take() {
@@ -90,7 +90,7 @@ fn failed(e: Errno) -> Refusal {
 pub fn region(
     d: &mut Daemon,
     request: &AttachRequest,
-    file: Option<BroughtDescriptor>,
+    file: Option<BroughtFile>,
     asked: FilePlacement,
     caller: Caller,
 ) -> Result<NumberedRegion, Refusal> {

@@ -26,7 +26,7 @@ use crate::handover::items::{BindingItem, HoldItem, PortItem};
 use crate::naming;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
-use crate::registry::watches::WatchTarget;
+use crate::registry::watches::MonitoredPort;
 use crate::rings::continued::PortRingsState;
 use crate::rings::local::LocalRings;
 use crate::rings::offsets;
@@ -87,7 +87,7 @@ impl Attachment for OpenRings {
         }
         if let Some(uid) = d.ports.get(&port).filter(|record| record.is_idle()).map(|record| record.owner.uid) {
             tell_idle(d, &port, uid);
-            end_monitors(d, &WatchTarget::Port(port.clone()));
+            end_monitors(d, &MonitoredPort::Port(port.clone()));
         }
         end_offsets(d, &port);
         drop_if_unused(d, &port, "its client is gone");

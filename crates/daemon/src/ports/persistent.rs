@@ -34,7 +34,7 @@ use crate::permission;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::persistent::{PersistentPort, own_name};
 use crate::registry::ports::{PortRecord, SwitchPort};
-use crate::registry::watches::WatchTarget;
+use crate::registry::watches::MonitoredPort;
 use crate::rings::local::LocalRings;
 use crate::rings::sizes::Sizes;
 use crate::rings::switched::PortRings;
@@ -240,7 +240,7 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     switch.detach(id);
     links::end(d, gets.into_iter().collect());
     d.traces.part(&switch, id);
-    end_monitors(d, &WatchTarget::Port(full.to_owned()));
+    end_monitors(d, &MonitoredPort::Port(full.to_owned()));
     let owner = d.ports.get(full).map(|record| record.owner.uid);
     rename(d, &port, &own_name(&port));
     tracing::info!(port = full, why, "detached");

@@ -16,7 +16,7 @@ use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::items::{BindingItem, HoldItem, PipeItem};
 use crate::refusal::{Refusal, refuse};
-use crate::registry::watches::WatchTarget;
+use crate::registry::watches::MonitoredPort;
 use crate::rings::offsets;
 use crate::rings::pipe::{PipeRecord, pipe_and_end};
 use crate::rings::sizes::Sizes;
@@ -52,7 +52,7 @@ impl Attachment for OpenEnd {
         }
         drop_if_unused(d, &name);
         if idle {
-            end_monitors(d, &WatchTarget::Pipe(name, end & 1));
+            end_monitors(d, &MonitoredPort::Pipe(name, end & 1));
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::refusal::Refusal;
 use crate::registry::events::NewEvent;
 use crate::registry::ports::{PortRecord, SwitchPort};
 use crate::registry::traces::NewOnSwitch;
-use crate::registry::watches::WatchTarget;
+use crate::registry::watches::MonitoredPort;
 
 /// A port's egresses and ingresses, as seen from its switch.
 pub type PortQueues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
@@ -193,7 +193,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     } else if let (Some(switch), Some(id)) = (&record.switch, record.id) {
         switch.detach(id);
     }
-    end_monitors(d, &WatchTarget::Port(full.to_owned()));
+    end_monitors(d, &MonitoredPort::Port(full.to_owned()));
     d.workers.retire(&record.placed);
     record.links.iter().flatten().for_each(|link| d.workers.retire(&[link.task]));
     d.workers.retire(&record.handed);
@@ -228,7 +228,7 @@ fn end_watch(d: &mut Daemon, full: &str, record: &DaemonPort) {
 }
 
 /// Ends the monitors of a port that is gone or no longer open, as netmap does when a port leaves netmap mode.
-pub fn end_monitors(d: &mut Daemon, gone: &WatchTarget) {
+pub fn end_monitors(d: &mut Daemon, gone: &MonitoredPort) {
     d.evictions.evict(d.watches.clients_of(gone));
 }
 

@@ -6,7 +6,7 @@ use netvale_switch::MonitorRings;
 
 /// The target of a monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WatchTarget {
+pub enum MonitoredPort {
     /// A port of a switch, by its full name.
     Port(String),
     /// An interface on a switch, by its port's full name: sent frames of the port are received frames of the interface.
@@ -17,10 +17,10 @@ pub enum WatchTarget {
     Nic(String),
 }
 
-impl WatchTarget {
+impl MonitoredPort {
     /// Whether `other` is the same target, or the same port by another name.
-    fn is(&self, other: &WatchTarget) -> bool {
-        self == other || matches!((self, other), (WatchTarget::Wire(own), WatchTarget::Port(full)) if own == full)
+    fn is(&self, other: &MonitoredPort) -> bool {
+        self == other || matches!((self, other), (MonitoredPort::Wire(own), MonitoredPort::Port(full)) if own == full)
     }
 }
 
@@ -28,7 +28,7 @@ impl WatchTarget {
 #[derive(Clone)]
 pub struct WatchRecord {
     /// Its target.
-    pub what: WatchTarget,
+    pub what: MonitoredPort,
     /// Whether it sees received frames when their slots are released.
     pub released: bool,
     /// The rings for copies of sent frames.
@@ -57,12 +57,12 @@ impl Watches {
     }
 
     /// Iterates over the monitors of exactly that target.
-    pub fn of<'a>(&'a self, what: &'a WatchTarget) -> impl Iterator<Item = (&'a str, &'a WatchRecord)> {
+    pub fn of<'a>(&'a self, what: &'a MonitoredPort) -> impl Iterator<Item = (&'a str, &'a WatchRecord)> {
         self.0.iter().filter(move |(_, w)| w.what == *what).map(|(monitor, w)| (monitor.as_str(), w))
     }
 
     /// Iterates over the connections whose monitors end with `gone`.
-    pub fn clients_of<'a>(&'a self, gone: &'a WatchTarget) -> impl Iterator<Item = u64> + 'a {
+    pub fn clients_of<'a>(&'a self, gone: &'a MonitoredPort) -> impl Iterator<Item = u64> + 'a {
         self.0.values().filter(move |w| w.what.is(gone)).map(|w| w.client)
     }
 }

@@ -12,7 +12,7 @@ use netvale_port::domain::TimeDomain;
 use netvale_switch::{PortId, Switch, WaitingFrames};
 
 use super::balance::{self, TaskLoad, TaskMove};
-use crate::worker::parking::{self, CurrentPause, ParkedWorkers};
+use crate::worker::parking::{self, ParkedWorkers, PauseState};
 use crate::worker::{Polling, TaskId, Worker, WorkerTask};
 
 /// Longest wait for workers to acknowledge the commands for a port. A slower worker is busy with ports, which matter
@@ -105,7 +105,7 @@ pub struct Workers {
     polling: Polling,
     fault: Fault,
     /// Pause of all workers.
-    pausing: CurrentPause,
+    pausing: PauseState,
     /// Busy nanoseconds of each worker.
     busy: Vec<PeriodCount>,
     tasks: BTreeMap<TaskId, TaskPlace>,
@@ -379,7 +379,7 @@ impl Workers {
     /// The domains whose workers a peer holds up; then all resume.
     pub fn park(&mut self) -> Result<ParkedWorkers, Vec<TimeDomain>> {
         let parked = parking::park(self.each().map(|(_, worker)| worker))?;
-        self.pausing = CurrentPause::of(&parked);
+        self.pausing = PauseState::of(&parked);
         Ok(parked)
     }
 

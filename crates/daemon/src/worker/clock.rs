@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use netvale_mem::calls::own_time;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use super::WorkerTimes;
+use super::WorkerTimeStats;
 use crate::stalls::{WatchedThread, nanoseconds};
 
 /// An idle worker reads the clock at every poll only after this long.
@@ -44,7 +44,7 @@ pub(super) fn add(to: &AtomicU64, time: Duration) {
     to.store(to.load(Ordering::Relaxed) + time.as_nanos() as u64, Ordering::Release);
 }
 
-impl WorkerTimes {
+impl WorkerTimeStats {
     /// Nanoseconds spent asleep until now, monotonic.
     pub fn slept(&self) -> u64 {
         let since = self.asleep_since.load(Ordering::Acquire);
@@ -78,7 +78,7 @@ impl WorkerClock {
         spent
     }
 
-    fn turn_awake(&mut self, stats: &WorkerTimes, into: &AtomicU64) -> Duration {
+    fn turn_awake(&mut self, stats: &WorkerTimeStats, into: &AtomicU64) -> Duration {
         let spent = self.turn(into);
         self.awake += spent;
         if self.awake > COMPARED {
@@ -88,14 +88,14 @@ impl WorkerClock {
     }
 
     /// Computes how much of the time awake another thread had the CPU.
-    fn compare(&mut self, stats: &WorkerTimes) {
+    fn compare(&mut self, stats: &WorkerTimeStats) {
         let used = own_time();
         let mine = used.saturating_sub(std::mem::replace(&mut self.used, used));
         add(&stats.preempted_ns, std::mem::take(&mut self.awake).saturating_sub(mine));
     }
 
     #[inline]
-    pub(super) fn busy(&mut self, stats: &WorkerTimes) {
+    pub(super) fn busy(&mut self, stats: &WorkerTimeStats) {
         self.looks = self.looks.wrapping_add(1);
         // Nearly all the time since the last read belongs to this first batch. Later reads are occasional, to show
         // `netvale top` a worker that is never idle.
@@ -107,7 +107,7 @@ impl WorkerClock {
 
     /// Returns for how long polls have found nothing. The clock is read only every few polls while polls cost next to
     /// nothing.
-    pub(super) fn idle(&mut self, stats: &WorkerTimes) -> Duration {
+    pub(super) fn idle(&mut self, stats: &WorkerTimeStats) -> Duration {
         if self.is_busy {
             self.turn_awake(stats, &stats.busy_ns);
             self.is_busy = false;
@@ -122,7 +122,7 @@ impl WorkerClock {
         self.idle_for
     }
 
-    pub(super) fn before_sleep(&mut self, stats: &WorkerTimes) {
+    pub(super) fn before_sleep(&mut self, stats: &WorkerTimeStats) {
         self.turn_awake(stats, &stats.polled_ns);
         self.compare(stats);
         self.watched.rest();
@@ -131,7 +131,7 @@ impl WorkerClock {
     }
 
     /// Returns the length of the sleep.
-    pub(super) fn after_sleep(&mut self, stats: &WorkerTimes) -> Duration {
+    pub(super) fn after_sleep(&mut self, stats: &WorkerTimeStats) -> Duration {
         // Before the sleep is added to the sum: a reader may miss it for a moment, but never counts it twice.
         stats.asleep_since.store(0, Ordering::Release);
         let slept = self.turn(&stats.slept_ns);
@@ -148,7 +148,7 @@ mod tests {
     /// Objective: the time asleep includes a current sleep, equals the worker's clock after it, and never decreases.
     #[test]
     fn a_sleep_that_lasts() {
-        let stats = WorkerTimes::default();
+        let stats = WorkerTimeStats::default();
         let mut clock = WorkerClock::new(WatchedThread::new("a test".into()));
         let mut last = 0;
         for _ in 0..3 {
@@ -171,7 +171,7 @@ mod tests {
     /// does not exceed the elapsed time.
     #[test]
     fn never_falls() {
-        let stats = Arc::new(WorkerTimes::default());
+        let stats = Arc::new(WorkerTimeStats::default());
         let begun = Instant::now();
         let sleeper = {
             let stats = Arc::clone(&stats);

@@ -43,12 +43,12 @@ pub struct ParkedWorkers {
 
 /// The current pause, for workers started meanwhile.
 #[derive(Default)]
-pub struct CurrentPause(Weak<RefCell<Vec<PausedWorker>>>);
+pub struct PauseState(Weak<RefCell<Vec<PausedWorker>>>);
 
-impl CurrentPause {
+impl PauseState {
     /// The pause of these workers.
-    pub fn of(parked: &ParkedWorkers) -> CurrentPause {
-        CurrentPause(Rc::downgrade(&parked.paused))
+    pub fn of(parked: &ParkedWorkers) -> PauseState {
+        PauseState(Rc::downgrade(&parked.paused))
     }
 
     /// Adds a new worker without tasks to the pause.

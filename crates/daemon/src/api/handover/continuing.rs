@@ -53,7 +53,7 @@ pub enum ConnectionState {
 
 /// The restoration so far.
 #[derive(Default)]
-pub struct ContinuedDaemon {
+pub struct ContinuedState {
     /// Whether no predecessor can resume: ports that cannot be restored are attached anew.
     is_last: bool,
     clients: Vec<ContinuedClient>,
@@ -70,10 +70,10 @@ pub struct ContinuedDaemon {
     waiters: BTreeMap<u32, Rc<HoleWaiter>>,
 }
 
-impl ContinuedDaemon {
+impl ContinuedState {
     /// Starts a restoration after a kill: a port that cannot be restored is attached anew.
-    pub fn after_a_kill() -> ContinuedDaemon {
-        ContinuedDaemon { is_last: true, ..ContinuedDaemon::default() }
+    pub fn after_a_kill() -> ContinuedState {
+        ContinuedState { is_last: true, ..ContinuedState::default() }
     }
 
     /// Restores an item.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::continuing::{ContinuedClient, ContinuedDaemon};
+use super::continuing::{ContinuedClient, ContinuedState};
 use super::give::{self, FramesByTask};
 use crate::daemon::{Daemon, DaemonPort};
 use crate::handover::items::{CountersItem, Item};
@@ -105,7 +105,7 @@ pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<Item>) -> Vec<
         tracing::error!("the workers do not start: nothing is continued");
         return Vec::new();
     };
-    let mut continued = ContinuedDaemon::after_a_kill();
+    let mut continued = ContinuedState::after_a_kill();
     for item in items {
         let key = item.key();
         let goes_on = !matches!(&item, Item::Port(port) if port.state.is_none());

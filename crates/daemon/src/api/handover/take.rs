@@ -10,7 +10,7 @@ use netvale_mem::notify::nap;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::continuing::{ContinuedClient, ContinuedDaemon};
+use super::continuing::{ContinuedClient, ContinuedState};
 use super::{GO, READY};
 use crate::daemon::Daemon;
 use crate::handover::items::{Item, ProcessItem};
@@ -26,7 +26,7 @@ pub struct Predecessor(OwnedFd);
 pub struct PredecessorState {
     predecessor: OwnedFd,
     parked: ParkedWorkers,
-    continued: ContinuedDaemon,
+    continued: ContinuedState,
     sockets: ListeningSockets,
     output: [Fd; 2],
     kept: Vec<String>,
@@ -92,8 +92,8 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<usize> {
 /// The listening sockets; standard output and error; names of what the service manager keeps.
 type InheritedDescriptors = ((ListeningSockets, [Fd; 2]), Vec<String>);
 
-fn receive_all(fd: &OwnedFd, d: &mut Daemon) -> Result<(ContinuedDaemon, InheritedDescriptors), String> {
-    let mut continued = ContinuedDaemon::default();
+fn receive_all(fd: &OwnedFd, d: &mut Daemon) -> Result<(ContinuedState, InheritedDescriptors), String> {
+    let mut continued = ContinuedState::default();
     let mut own = None;
     let mut inbox = wire::HandoverInbox::new(fd);
     loop {

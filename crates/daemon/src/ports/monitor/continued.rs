@@ -17,7 +17,7 @@ use crate::ports::attachment::Attachment;
 use crate::ports::kind::Continuation;
 use crate::ports::{local, memory};
 use crate::refusal::Refusal;
-use crate::registry::watches::{WatchRecord, WatchTarget};
+use crate::registry::watches::{MonitoredPort, WatchRecord};
 use crate::rings::continued::PortRingsState;
 use crate::rings::local::LocalRings;
 
@@ -46,10 +46,10 @@ impl WatchState {
         let flags = |rings: &MonitorRings| rings.iter().map(Option::is_some).collect();
         WatchState {
             what: match watching.what.clone() {
-                WatchTarget::Port(name) => WatchedItem::Port(name),
-                WatchTarget::Wire(name) => WatchedItem::Wire(name),
-                WatchTarget::Pipe(name, end) => WatchedItem::Pipe(name, end),
-                WatchTarget::Nic(name) => WatchedItem::Nic(name),
+                MonitoredPort::Port(name) => WatchedItem::Port(name),
+                MonitoredPort::Wire(name) => WatchedItem::Wire(name),
+                MonitoredPort::Pipe(name, end) => WatchedItem::Pipe(name, end),
+                MonitoredPort::Nic(name) => WatchedItem::Nic(name),
             },
             released: watching.released,
             sent: flags(&watching.sent),
@@ -64,10 +64,10 @@ impl WatchState {
         let received = |e: &Arc<RingEgress>| Arc::clone(e) as Arc<dyn Egress>;
         WatchRecord {
             what: match self.what {
-                WatchedItem::Port(name) => WatchTarget::Port(name),
-                WatchedItem::Wire(name) => WatchTarget::Wire(name),
-                WatchedItem::Pipe(name, end) => WatchTarget::Pipe(name, end & 1),
-                WatchedItem::Nic(name) => WatchTarget::Nic(name),
+                WatchedItem::Port(name) => MonitoredPort::Port(name),
+                WatchedItem::Wire(name) => MonitoredPort::Wire(name),
+                WatchedItem::Pipe(name, end) => MonitoredPort::Pipe(name, end & 1),
+                WatchedItem::Nic(name) => MonitoredPort::Nic(name),
             },
             released: self.released,
             sent: rings.iter().zip(self.sent).map(|(e, on)| on.then(|| sent(e))).collect(),

@@ -12,7 +12,7 @@ use crate::permission::user_controls;
 use crate::ports::handed::domain_of_region;
 use crate::refusal::Refusal;
 use crate::registry::mirrors::MirroredRing;
-use crate::registry::watches::{WatchRecord, WatchTarget};
+use crate::registry::watches::{MonitoredPort, WatchRecord};
 use crate::rings::local::LocalRings;
 use crate::rings::nic::NicPort;
 
@@ -20,10 +20,10 @@ use crate::rings::nic::NicPort;
 pub fn watch(d: &mut Daemon, watching: &WatchRecord, full: &str) -> Result<Option<Arc<Switch>>, Refusal> {
     let WatchRecord { what, sent, received, .. } = watching;
     let done = match what {
-        WatchTarget::Port(port) => watch_port(d, port, full, watching).map(Some),
-        WatchTarget::Wire(port) => watch_device(d, port, full, received.clone(), sent.clone()).map(Some),
-        WatchTarget::Pipe(key, end) => watch_pipe(d, key, *end, full, watching).map(|()| None),
-        WatchTarget::Nic(ifname) => {
+        MonitoredPort::Port(port) => watch_port(d, port, full, watching).map(Some),
+        MonitoredPort::Wire(port) => watch_device(d, port, full, received.clone(), sent.clone()).map(Some),
+        MonitoredPort::Pipe(key, end) => watch_pipe(d, key, *end, full, watching).map(|()| None),
+        MonitoredPort::Nic(ifname) => {
             let is_seen = |port: &NicPort| user_controls(watching.uid, port.owner.uid);
             let open = d.interfaces.ports_on(ifname).filter(|(_, port)| is_seen(port));
             let clients: Vec<u64> = open.map(|(client, _)| client).collect();
@@ -111,7 +111,7 @@ fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &WatchRecord) ->
 
 /// Adds the newly opened rings of an interface to its monitors.
 pub fn watch_too(d: &mut Daemon, ifname: &str, client: u64) {
-    let what = WatchTarget::Nic(ifname.to_owned());
+    let what = MonitoredPort::Nic(ifname.to_owned());
     let Some(owner) = d.interfaces.port(client).map(|port| port.owner.uid) else { return };
     let monitors = d.watches.of(&what).filter(|(_, watching)| user_controls(watching.uid, owner));
     let monitors = monitors.map(|(full, watching)| (full.to_owned(), watching.clone()));

@@ -14,7 +14,7 @@ use crate::permission::controls;
 use crate::ports::nic::names::find;
 use crate::ports::nic::open::switch_port_on;
 use crate::refusal::{Refusal, refuse};
-use crate::registry::watches::WatchTarget;
+use crate::registry::watches::MonitoredPort;
 use crate::rings::local::LocalRings;
 use crate::rings::pipe::pipe_and_end;
 use crate::rings::sizes::DEFAULT_SLOTS;
@@ -24,7 +24,7 @@ pub const TX_RINGS: u32 = 1;
 
 /// Properties of a watched port.
 pub struct Parent {
-    pub watched: WatchTarget,
+    pub watched: MonitoredPort,
     /// Its name, as programs use it.
     pub name: String,
     /// Number of its rings, in the direction with more of them.
@@ -92,7 +92,7 @@ pub fn parent(d: &Daemon, spec: &PortSpec, caller: Caller) -> Result<Parent, Ref
 fn parent_port(d: &Daemon, full: &str) -> Result<Parent, Refusal> {
     let idle = || format!("there is no port {full} in use that could be watched: 'netvale list' shows the ports");
     let record = d.ports.get(full).ok_or_else(|| Refusal::new(Errno::INVAL, idle()))?;
-    let watched = WatchTarget::Port(full.to_owned());
+    let watched = MonitoredPort::Port(full.to_owned());
     let hdr_len = record.hdr_len();
     if let Some(local) = record.behind.get::<LocalRings>() {
         if local.is_unheld() && !d.persistent.is_joined(full) {
@@ -130,7 +130,7 @@ fn parent_pipe(d: &Daemon, name: &str, key: String, end: usize) -> Result<Parent
     let mem_id = pipe.mem_id;
     Ok(Parent {
         memory: Some((Arc::clone(mem.region()), mem_id)),
-        ..Parent::of_rings(WatchTarget::Pipe(key, end), name, mem.region(), mem.shape())
+        ..Parent::of_rings(MonitoredPort::Pipe(key, end), name, mem.region(), mem.shape())
     })
 }
 
@@ -143,7 +143,7 @@ fn parent_nic(d: &Daemon, ifname: &str, caller: Caller) -> Result<Parent, Refusa
     if let Some(port) = open.find(|port| controls(caller, port.owner.uid)) {
         let mem = &port.mem;
         let queues = port.nic.interface().queues;
-        let watched = WatchTarget::Nic(ifname.to_owned());
+        let watched = MonitoredPort::Nic(ifname.to_owned());
         let parent = Parent::of_rings(watched, &format!("netmap:{ifname}"), mem.region(), mem.shape());
         let memory = Some((Arc::clone(mem.region()), port.mem_id));
         let (host_tx, host_rx) = mem.host_rings();
@@ -152,12 +152,12 @@ fn parent_nic(d: &Daemon, ifname: &str, caller: Caller) -> Result<Parent, Refusa
     let Some(full) = switch_port_on(d, ifname) else {
         return refuse(Errno::INVAL, format!("nobody has {ifname} open: there is nothing to watch"));
     };
-    Ok(Parent { watched: WatchTarget::Wire(full.to_owned()), ..parent_port(d, full)? })
+    Ok(Parent { watched: MonitoredPort::Wire(full.to_owned()), ..parent_port(d, full)? })
 }
 
 impl Parent {
     /// Properties of a port with rings in a region.
-    fn of_rings(watched: WatchTarget, name: &str, region: &Region, shape: PortShape) -> Parent {
+    fn of_rings(watched: MonitoredPort, name: &str, region: &Region, shape: PortShape) -> Parent {
         Parent {
             watched,
             name: name.to_owned(),

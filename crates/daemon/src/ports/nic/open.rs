@@ -24,7 +24,7 @@ use crate::ports::memory::{self, NumberedRegion};
 use crate::ports::plug::{end_monitors, tell_detached, tell_made};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::regions::COMMON_REGION;
-use crate::registry::watches::WatchTarget;
+use crate::registry::watches::MonitoredPort;
 use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::sizes::own_pools;
 use crate::rings::switched::Bells;
@@ -63,7 +63,7 @@ fn remove(d: &mut Daemon, client: u64) {
     d.mirrors.end(&mut d.workers, &port.mem, &RingRanges { tx: port.tx.clone(), rx: port.rx.clone() });
     let ifname = &port.nic.interface().name;
     if d.interfaces.port_on(ifname).is_none() {
-        end_monitors(d, &WatchTarget::Nic(ifname.clone()));
+        end_monitors(d, &MonitoredPort::Nic(ifname.clone()));
     }
     tracing::info!(port = port.name, "closed");
     tell_detached(d, &port.name, port.owner.uid, "its program has closed it");
