@@ -5,11 +5,11 @@
 //! lives as long as the connection: it is removed once the last copy of the client's socket is closed, for any reason.
 //!
 //! The same connection carries more: requests about its port from a process that got the descriptor from another one
-//! ([`HoldRequest`](crate::device::HoldRequest)), and netmap's requests that do not open a port ([`crate::device`]). A request
-//! may carry a socket as `SCM_RIGHTS` for the answer: processes that share the connection then do not read each other's
-//! answers. A request with [`FLAG_FILE`] carries two descriptors: that socket, then the client's file for a new region
-//! ([`FilePlacement`]). A [`BringRequest`] carries that socket and a device's queues. Bytes that are not a message are
-//! answered by a refusal (`EPROTO`), and change nothing: the connection keeps its port.
+//! ([`HoldRequest`](crate::device::HoldRequest)), and netmap's requests that do not open a port ([`crate::device`]).
+//! A request may carry a socket as `SCM_RIGHTS` for the answer: processes that share the connection then do not read
+//! each other's answers. A request with [`FLAG_FILE`] carries two descriptors: that socket, then the client's file for
+//! a new region ([`FilePlacement`]). A [`BringRequest`] carries that socket and a device's queues. Bytes that are not a
+//! message are answered by a refusal (`EPROTO`), and change nothing: the connection keeps its port.
 //!
 //! Integers are little-endian, unused bytes zero. Every message begins with magic and version: each side can name the
 //! other's fault.

@@ -162,7 +162,12 @@ mod tests {
 
         /// Objective: a request survives the wire.
         #[test]
-        fn round_trip(name in "[a-z0-9:{}]{0,63}", reqtype in any::<u16>(), status in any::<i32>(), fill in any::<u8>()) {
+        fn round_trip(
+            name in "[a-z0-9:{}]{0,63}",
+            reqtype in any::<u16>(),
+            status in any::<i32>(),
+            fill in any::<u8>(),
+        ) {
             let r = DeviceRequest { reqtype, status, name, body: [fill; BODY_LEN] };
             prop_assert_eq!(MessageKind::of(&r.encode()), MessageKind::Device);
             prop_assert_eq!(DeviceRequest::decode(&r.encode()), Ok(r));

@@ -101,7 +101,10 @@ mod tests {
     proptest! {
         /// Objective: for any pieces, the lines are those of a plain split, up to the first that is too long.
         #[test]
-        fn as_split(bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>(), Just(b'x')], 0..60), size in 1..20usize) {
+        fn as_split(
+            bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>(), Just(b'x')], 0..60),
+            size in 1..20usize,
+        ) {
             let mut whole: Vec<&[u8]> = bytes.split(|&b| b == b'\n').collect();
             let long = whole.iter().position(|line| line.len() > LIMIT);
             whole.truncate(long.unwrap_or(whole.len() - 1));

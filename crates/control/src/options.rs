@@ -10,7 +10,8 @@
 //! let options = PortOptions { mtu: Some(9000), ..PortOptions::default() };
 //! let wrong = AttachParams { switch: "vale0".into(), port: "pcap:x".into(), options };
 //! let why = wrong.check().unwrap_err();
-//! assert_eq!(why.to_string(), "mtu applies to TAP, vhost, ptnet and VXLAN ports only; pcap:x is not one of them; omit mtu");
+//! let text = "mtu applies to TAP, vhost, ptnet and VXLAN ports only; pcap:x is not one of them; omit mtu";
+//! assert_eq!(why.to_string(), text);
 //! ```
 
 mod burst;

@@ -16,8 +16,8 @@ pub(crate) mod strict;
 
 /// Maximum number of requests in a batch.
 pub const MAX_BATCH: usize = 64;
-/// Maximum number of bytes of answers from one [`ControlConnection::feed`]; further requests in it end the connection: a
-/// client that sends many requests must read in between.
+/// Maximum number of bytes of answers from one [`ControlConnection::feed`]; further requests in it end the connection:
+/// a client that sends many requests must read in between.
 pub const MAX_OUTPUT: usize = 4 << 20;
 
 /// Executes requests.
@@ -95,8 +95,8 @@ impl ControlConnection {
     }
 
     /// Takes bytes from the client and executes the requests that they complete. The answers do not depend on how the
-    /// stream is cut into pieces, except that [`MAX_OUTPUT`] applies to each piece. After [`ControlOutput::close`] bytes are
-    /// ignored.
+    /// stream is cut into pieces, except that [`MAX_OUTPUT`] applies to each piece. After [`ControlOutput::close`]
+    /// bytes are ignored.
     pub fn feed(&mut self, bytes: &[u8], handler: &mut dyn RequestHandler) -> ControlOutput {
         let mut out = ControlOutput { bytes: Vec::new(), close: self.closed };
         if self.closed {
@@ -241,7 +241,8 @@ impl RpcCall {
 }
 
 fn invalid(message: &str) -> RpcError {
-    let hint = r#"a request is {"jsonrpc":"2.0","id":1,"method":"version"}; control-protocol.md in the reference describes them all"#;
+    let hint = "a request is {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"version\"}; \
+                control-protocol.md in the reference describes them all";
     RpcError::new(ErrorCode::InvalidRequest, message, hint)
 }
 

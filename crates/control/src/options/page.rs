@@ -7,8 +7,10 @@ const TOP: &str = "\
 
 Made from the table of the crate `netvale-control` (`UPDATE=1 cargo test -p netvale-control --test it options`).
 
-An option has one name: `vnet_hdr` in `options` of [`port.attach`](control-protocol.md) and in a `[[port]]` of the [configuration file](configuration.md),
-`--vnet-hdr` for `netvale attach`. A number that is 0, or a switch that is false, means the same as an option that is omitted; where 0 has a
+An option has one name: `vnet_hdr` in `options` of [`port.attach`](control-protocol.md) and in a `[[port]]` of the \
+[configuration file](configuration.md),
+`--vnet-hdr` for `netvale attach`. A number that is 0, or a switch that is false, means the same as an option that is \
+omitted; where 0 has a
 meaning of its own, it is said. An option that ports of a kind do not take is refused, by name.
 ";
 

@@ -68,7 +68,8 @@ pub enum BadRule {
     Action,
     /// The action is followed by an expression.
     #[error(
-        "the daemon takes compiled rules only: 'netvale filter', 'netvale attach' and 'netvale apply' compile what is in words"
+        "the daemon takes compiled rules only: 'netvale filter', 'netvale attach' and 'netvale apply' compile what is \
+         in words"
     )]
     NotCompiled,
     /// The action is not followed by a program.

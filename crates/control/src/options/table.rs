@@ -238,7 +238,8 @@ options! {
         under: Machines,
         default: "",
         excludes: &["name", "lossless", "gro", "vnet_hdr"],
-        because "without a switch nobody holds senders back, merges segments or does the work of a virtio-net header, and the name is given",
+        because "without a switch nobody holds senders back, merges segments or does the work of a virtio-net header, \
+                 and the name is given",
     }
     /// The interrupt throttling register (256 ns a count; 0: none), whatever the driver writes.
     itr: Option<u16> = "itr" {
