@@ -107,7 +107,8 @@ settings! {
             OptionShape::Text, Restart;
 
         /// Threads that forward.
-        workers: usize = "one for each of cpus, else one for every four CPUs, 1 to 8", OptionShape::Number(1, 64), Restart,
+        workers: usize = "one for each of cpus, else one for every four CPUs, 1 to 8",
+            OptionShape::Number(1, 64), Restart,
             /// Worker threads; each owns the ingress of some of the ports [default: one for every four CPUs, 1 to 8].
             flag "workers N";
 

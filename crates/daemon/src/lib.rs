@@ -86,7 +86,8 @@ pub enum StartError {
     User(#[from] user::UserError),
     /// The workers could not be given a real-time priority.
     #[error(
-        "workers cannot run at real-time priority {priority}: {source}; run the daemon as root, or with CAP_SYS_NICE or a limit (ulimit -r) of \
+        "workers cannot run at real-time priority {priority}: {source}; run the daemon as root, or with CAP_SYS_NICE \
+         or a limit (ulimit -r) of \
          at least {priority}"
     )]
     RealTime {

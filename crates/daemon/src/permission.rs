@@ -337,14 +337,16 @@ pub fn may_join(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal>
             refuse(
                 Errno::ACCESS,
                 format!(
-                    "switch {switch} is the configuration's: use one of your own; 'shared' in [switch] lets users meet on it"
+                    "switch {switch} is the configuration's: use one of your own; 'shared' in [switch] lets users meet \
+                     on it"
                 ),
             )
         }
         Some(owner) if !controls(caller, owner) && !is_shared() => refuse(
             Errno::ACCESS,
             format!(
-                "switch {switch} belongs to another user: use one of your own; 'shared' in the configuration's [switch] lets users meet on it"
+                "switch {switch} belongs to another user: use one of your own; 'shared' in the configuration's \
+                 [switch] lets users meet on it"
             ),
         ),
         _ => Ok(()),

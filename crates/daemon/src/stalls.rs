@@ -1,8 +1,8 @@
 //! Threads that must not wait (the main thread and the workers), and how often one was held up.
 //!
-//! A thread reports progress ([`WatchedThread::progress`]) and idleness ([`WatchedThread::rest`]), and counts its own finished
-//! stalls. The watching thread (`system::watch`) looks for stalls that still last and writes the log, because a worker
-//! does not.
+//! A thread reports progress ([`WatchedThread::progress`]) and idleness ([`WatchedThread::rest`]), and counts its own
+//! finished stalls. The watching thread (`system::watch`) looks for stalls that still last and writes the log, because
+//! a worker does not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};

@@ -145,9 +145,12 @@ mod tests {
     /// Objective: settings, ports and odd characters survive writing and reading; defaults are not written.
     #[test]
     fn read_again() {
-        let text_of = "workers = 2\ncpus = [0, 1]\nuser = \"o\\\\dd \\u007f \\\"u\\\"\"\n[switch]\nshared = ['*']\nageing_s = 9\n\
-            policies = {'*' = {isolated = true}, a-b = {filter_in = ['drop tcp'], storm_bcast = 9}}\n[quota]\nports = 64\nswitches = 1\n\
-            [[port]]\nswitch = 'vale0'\nport = 'tap:nv0'\nmtu = 9000\n[[port]]\nswitch = 'vale0'\nport = \"pcap:in=/s/ \\\"x\\\".pcap\"\nname = 'n'\nspeed = 0.5\nloop = true\n\
+        let text_of = "workers = 2\ncpus = [0, 1]\nuser = \"o\\\\dd \\u007f \\\"u\\\"\"\n[switch]\nshared = ['*']\n\
+            ageing_s = 9\n\
+            policies = {'*' = {isolated = true}, a-b = {filter_in = ['drop tcp'], storm_bcast = 9}}\n[quota]\n\
+            ports = 64\nswitches = 1\n\
+            [[port]]\nswitch = 'vale0'\nport = 'tap:nv0'\nmtu = 9000\n[[port]]\nswitch = 'vale0'\n\
+            port = \"pcap:in=/s/ \\\"x\\\".pcap\"\nname = 'n'\nspeed = 0.5\nloop = true\n\
             [[port]]\nport = 'ptnet:/p'\nbackend = 'netmap:p{1'\n";
         let config = ConfigFile::parse(text_of).unwrap().into_config();
         let written = json(&config, &config.ports);

@@ -65,13 +65,15 @@ impl OwnedMemory {
             Some(id) if is_trusted(caller) && *id != COMMON_REGION => refuse(
                 Errno::ACCESS,
                 format!(
-                    "{what} lies in the memory of user {owner}, who can change its frames: name the memory (@{id}) to open it there"
+                    "{what} lies in the memory of user {owner}, who can change its frames: name the memory (@{id}) to \
+                     open it there"
                 ),
             ),
             _ => refuse(
                 Errno::ACCESS,
                 format!(
-                    "{what} lies in the memory of user {owner}, which is shared with no other user: open a port of your own"
+                    "{what} lies in the memory of user {owner}, which is shared with no other user: open a port of \
+                     your own"
                 ),
             ),
         }

@@ -118,7 +118,8 @@ fn open(name: String, o: &OptionsOf<'_, kind::Tap>) -> Result<Tap, Refusal> {
     if o.netns().is_some() {
         return refuse(
             Errno::OPNOTSUPP,
-            "netns: the daemon enters no network namespace; 'netvale attach --netns' makes the TAP there and hands it over",
+            "netns: the daemon enters no network namespace; 'netvale attach --netns' makes the TAP there and hands it \
+             over",
         );
     }
     let mac = o.mac().map(|mac| mac.0);

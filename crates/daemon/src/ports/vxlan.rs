@@ -94,7 +94,8 @@ fn refusal(e: EndpointError) -> Refusal {
 fn forbidden(errno: Errno) -> &'static str {
     match errno {
         Errno::AFNOSUPPORT if keep::is_there() => {
-            "; the daemon's unit forbids it (or the kernel has no IPv6): add AF_INET AF_INET6 to RestrictAddressFamilies= (systemctl edit netvale)"
+            "; the daemon's unit forbids it (or the kernel has no IPv6): add AF_INET AF_INET6 to \
+             RestrictAddressFamilies= (systemctl edit netvale)"
         }
         _ => "",
     }

@@ -85,7 +85,10 @@ fn refusals_name_the_place() {
     assert!(refused(together).contains("backend and gro exclude each other"));
 
     let mut stream = UnixStream::connect(d.path("control.sock")).unwrap();
-    let twice = r#"{"jsonrpc":"2.0","id":1,"method":"port.attach","params":{"switch":"vale0","port":"a","options":{"rings":1,"rings":2}}}"#;
+    let twice = concat!(
+        r#"{"jsonrpc":"2.0","id":1,"method":"port.attach","#,
+        r#""params":{"switch":"vale0","port":"a","options":{"rings":1,"rings":2}}}"#
+    );
     writeln!(stream, "{twice}").unwrap();
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).unwrap();

@@ -40,7 +40,8 @@ fn log(name: &str, applied: &ApplyResult) {
 
 fn advice(d: &Daemon, why: &std::io::Error) -> &'static str {
     if d.config.sandbox && why.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) {
-        "; the daemon's user has to be able to read it, and a file that is replaced has to lie in a folder of its own: 'netvale apply' reads it with your rights"
+        "; the daemon's user has to be able to read it, and a file that is replaced has to lie in a folder of its own: \
+         'netvale apply' reads it with your rights"
     } else {
         ""
     }

@@ -69,7 +69,8 @@ fn file() -> impl Strategy<Value = String> {
     (settings, proptest::collection::vec(port, 0..8)).prop_map(|((ageing, sticky, quota, shared), ports)| {
         let shared = if shared { "['*', 'vale0']" } else { "[]" };
         let mut text = format!(
-            "allow_taps = {shared}\n[switch]\nageing_s = {}\nsticky_addresses = {sticky}\nshared = {shared}\n[quota]\nports = {quota}\n",
+            "allow_taps = {shared}\n[switch]\nageing_s = {}\nsticky_addresses = {sticky}\nshared = {shared}\n[quota]\n\
+             ports = {quota}\n",
             ageing * 100
         );
         let mut seen = Vec::new();
@@ -106,9 +107,12 @@ proptest! {
         prop_assert_eq!(&dry.changes, &done.changes);
         prop_assert_eq!(export(&d), export(&expected));
         prop_assert_eq!(ports(&d), ports(&expected));
-        let touched = |full: &String| done.changes.iter().any(|change| change.name == *full && change.action != ConfigAction::Adjust);
+        let touched = |full: &String| {
+            done.changes.iter().any(|change| change.name == *full && change.action != ConfigAction::Adjust)
+        };
         let after = tasks(&d);
-        let (kept, same) = before.into_iter().filter(|(full, _)| !touched(full)).fold((0, true), |(n, same), port| (n + 1, same && after.contains(&port)));
+        let untouched = before.into_iter().filter(|(full, _)| !touched(full));
+        let (kept, same) = untouched.fold((0, true), |(n, same), port| (n + 1, same && after.contains(&port)));
         prop_assert!(same);
         prop_assert!(done.unchanged <= kept);
         prop_assert_eq!(applied(&mut d, &second).changes, []);
@@ -136,7 +140,8 @@ proptest! {
         let before = (export(&d), ports(&d));
         let text = second + "[[port]]\nswitch = 'vale1'\nport = 'impossible'\nslots = 4000000000\n";
         let message = refused(&mut d, &text);
-        prop_assert!(message.contains("vale1:impossible cannot be attached") && !message.contains("NOT"), "{}", message);
+        let is_refused = message.contains("vale1:impossible cannot be attached");
+        prop_assert!(is_refused && !message.contains("NOT"), "{}", message);
         prop_assert_eq!((export(&d), ports(&d)), before);
     }
 }
@@ -254,10 +259,13 @@ fn settings_now_or_later() {
     d.reach = Reach::of([dir.path()]);
     let port = "[[port]]\nswitch = 'vale0'\nport = 'a'\n";
     let text = format!(
-        "run_dir = '/elsewhere'\nworkers = 3\ncpus = [0]\nspin_us = 9\nrt_priority = 9\nuser = 'u'\nsandbox = false\nlatency_sampling = 7\nrequire_ports = true\n\
+        "run_dir = '/elsewhere'\nworkers = 3\ncpus = [0]\nspin_us = 9\nrt_priority = 9\nuser = 'u'\nsandbox = false\n\
+         latency_sampling = 7\nrequire_ports = true\n\
          allow_nics = ['n']\nallow_taps = ['t']\nallow_dirs = ['/elsewhere', '{}']\n[sockets]\nmode = '0666'\n\
-         [switch]\nageing_s = 9\ntable_entries = 64\nshared = ['s']\nsticky_addresses = false\nlossless_between_users = true\n\
-         [quota]\nconnections = 1\nports = 1\nswitches = 1\nmemory_mib = 1\ndescriptors = 1\naddresses = 1\nunread_kib = 1\nlog_lines = 1\ncaptures_mib = 1\n{port}",
+         [switch]\nageing_s = 9\ntable_entries = 64\nshared = ['s']\nsticky_addresses = false\n\
+         lossless_between_users = true\n\
+         [quota]\nconnections = 1\nports = 1\nswitches = 1\nmemory_mib = 1\ndescriptors = 1\naddresses = 1\n\
+         unread_kib = 1\nlog_lines = 1\ncaptures_mib = 1\n{port}",
         dir.path().display()
     );
     let later = ["!run_dir", "!workers", "!cpus", "!spin_us", "!rt_priority", "!user", "!sandbox", "!allow_dirs"];

@@ -31,7 +31,8 @@ pub enum CaptureFileError {
     NotYours(u32),
     /// The caller could not read it.
     #[error(
-        "its file system has no access control lists, so user {0} could not read it; choose a folder on another one, or 'netvale dump'"
+        "its file system has no access control lists, so user {0} could not read it; choose a folder on another one, \
+         or 'netvale dump'"
     )]
     NoLists(u32),
     /// The kernel's error.
