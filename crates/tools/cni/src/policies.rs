@@ -166,7 +166,10 @@ mod tests {
                 json!({"guard": "ip,arp,nd,mac", "addresses": "02:00:00:00:00:05,10.1.0.5,fd00::5"}),
             ),
             (
-                json!({"bandwidth": {"ingressRate": 1000}, "runtimeConfig": {"bandwidth": {"egressRate": 8000, "egressBurst": 17}}}),
+                json!({
+                    "bandwidth": {"ingressRate": 1000},
+                    "runtimeConfig": {"bandwidth": {"egressRate": 8000, "egressBurst": 17}},
+                }),
                 json!({"rate_in": "8000bit", "burst_in": "3b"}),
             ),
             (json!({"bandwidth": {"ingressRate": 1000}}), json!({"rate_out": "1000bit"})),

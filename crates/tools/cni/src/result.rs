@@ -266,8 +266,10 @@ mod tests {
     /// Objective: from an earlier result, only the addresses of the given interface count.
     #[test]
     fn earlier() {
-        let previous = json!({"interfaces": [{"name": "host0"}, {"name": "eth0", "sandbox": "/n", "mac": "02:00:00:00:00:01"}],
-            "ips": [{"address": "10.1.0.1/24", "interface": 0}, {"address": "10.1.0.2/24", "interface": 1}]});
+        let previous = json!({
+            "interfaces": [{"name": "host0"}, {"name": "eth0", "sandbox": "/n", "mac": "02:00:00:00:00:01"}],
+            "ips": [{"address": "10.1.0.1/24", "interface": 0}, {"address": "10.1.0.2/24", "interface": 1}],
+        });
         let (mac, all) = expected(&previous, "eth0", "/n").unwrap();
         assert_eq!((mac, all.ips.len()), (Some(Mac([2, 0, 0, 0, 0, 1])), 1));
         assert_eq!(all.ips[0].own.address.to_string(), "10.1.0.2");

@@ -19,7 +19,10 @@ pub struct BridgeArgs {
     pub interface: Vec<String>,
 
     /// Frames per sync (the batch).
-    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        short = 'b', value_name = "FRAMES", default_value_t = 1024,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub burst: u32,
 
     /// Seconds to wait before the first frame.

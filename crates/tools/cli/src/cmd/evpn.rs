@@ -22,11 +22,17 @@ use crate::{CliContext, CliError, out, signals};
 pub struct EvpnArgs {
     /// Seconds for which a VTEP that is withdrawn, with its addresses, is kept all the same: FRR may be restarting.
     /// Also for which what was announced stays so when a daemon has just started, or is gone.
-    #[arg(long, value_name = "SECONDS", default_value_t = HOLD.as_secs(), value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    #[arg(
+        long, value_name = "SECONDS", default_value_t = HOLD.as_secs(),
+        value_parser = clap::value_parser!(u64).range(0..=86_400)
+    )]
     pub hold: u64,
 
     /// UDP port of the devices; the ports' own, 4789, is the daemon's.
-    #[arg(long, value_name = "PORT", default_value_t = MIRROR_UDP_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long, value_name = "PORT", default_value_t = MIRROR_UDP_PORT,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     pub udp_port: u16,
 
     /// Log messages from this level on, to standard error.

@@ -28,7 +28,10 @@ pub struct FwdArgs {
     pub eth_peer: Option<String>,
 
     /// Frames per sync (the batch).
-    #[arg(short = 'b', long, value_name = "FRAMES", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        short = 'b', long, value_name = "FRAMES", default_value_t = 32,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub burst: u32,
 
     /// Poll and never sleep, as testpmd does.

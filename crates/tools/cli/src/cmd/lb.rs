@@ -22,15 +22,24 @@ pub struct LbArgs {
     pub interface: String,
 
     /// Pipes to spread over.
-    #[arg(short = 'p', long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(
+        short = 'p', long, value_name = "N", default_value_t = 2,
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
     pub pipes: u32,
 
     /// Frames to hold for slow readers, over all pipes; a held frame is a copy.
-    #[arg(short = 'B', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    #[arg(
+        short = 'B', long, value_name = "N", default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(..=1_000_000)
+    )]
     pub extra_bufs: u32,
 
     /// Frames per sync (the batch).
-    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        short = 'b', value_name = "FRAMES", default_value_t = 512,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub burst: u32,
 
     /// Seconds to wait before the first frame.

@@ -208,8 +208,8 @@ mod tests {
         let made = json!({"sequence": 1, "time": "T", "now_ns": 1, "name": "switch.made", "switch": "vale0"});
         assert_eq!(of(made), "T switch.made vale0");
         let other = json!({
-            "sequence": 1, "time": "T", "now_ns": 1, "name": "later.on", "why": "a \u{1b}[31m\"b", "set": {"rate_in": null},
-            "thread": "worker 1",
+            "sequence": 1, "time": "T", "now_ns": 1, "name": "later.on", "why": "a \u{1b}[31m\"b",
+            "set": {"rate_in": null}, "thread": "worker 1",
         });
         let expected = r#"T later.on set={"rate_in":null} thread="worker 1" why="a \u001b[31m\"b""#;
         assert_eq!(of(other), expected);

@@ -44,7 +44,10 @@ pub struct PktGenArgs {
     pub rx_count: Option<u64>,
 
     /// Bytes of a frame without CRC. Given twice, random sizes between the second and the first.
-    #[arg(short = 'l', value_name = "BYTES", default_value = "60", value_parser = clap::value_parser!(u32).range(14..=65_550))]
+    #[arg(
+        short = 'l', value_name = "BYTES", default_value = "60",
+        value_parser = clap::value_parser!(u32).range(14..=65_550)
+    )]
     pub pkt_size: Vec<u32>,
 
     /// Destination address or range: IP[:PORT[-IP:PORT]] [default: 10.1.0.1:1234, fd00::1 with -6].
@@ -68,7 +71,10 @@ pub struct PktGenArgs {
     pub affinity: Option<usize>,
 
     /// Frames per sync (the batch), at most as many as half a ring holds.
-    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        short = 'b', value_name = "FRAMES", default_value_t = 512,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub burst: u32,
 
     /// With -a, CPUs to use in turn; 0: one for each thread.

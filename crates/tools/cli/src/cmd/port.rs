@@ -30,7 +30,10 @@ enum PortCommand {
 /// Nothing is lost meanwhile: frames pass under the old policies, then
 /// under the new ones.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = policies(), override_usage = "netvale port set [OPTIONS] <PORT> <POLICY> <VALUE> [<POLICY> <VALUE>]...")]
+#[command(
+    after_long_help = policies(),
+    override_usage = "netvale port set [OPTIONS] <PORT> <POLICY> <VALUE> [<POLICY> <VALUE>]..."
+)]
 struct SetArgs {
     /// The port: SWITCH:NAME, e.g. vale0:vm1.
     port: String,

@@ -29,7 +29,10 @@ pub struct ReplayArgs {
     pub speed: f64,
 
     /// Frames per second, evenly spaced, instead of the recorded times.
-    #[arg(short = 'R', long, value_name = "PPS", conflicts_with = "speed", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        short = 'R', long, value_name = "PPS", conflicts_with = "speed",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     pub rate: Option<u64>,
 
     /// Send the file this many times; 0: without end.
@@ -41,7 +44,10 @@ pub struct ReplayArgs {
     pub count: Option<u64>,
 
     /// Frames per sync (the batch).
-    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        short = 'b', value_name = "FRAMES", default_value_t = 512,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub burst: u32,
 
     /// Seconds to wait before the first frame.

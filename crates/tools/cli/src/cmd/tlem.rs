@@ -41,7 +41,10 @@ pub struct TlemArgs {
     pub queue: Vec<String>,
 
     /// Frames per sync (the batch).
-    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        short = 'b', value_name = "FRAMES", default_value_t = 256,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub burst: u32,
 
     /// Where chances start: the same losses each time.

@@ -110,7 +110,11 @@ fn left_out() {
 proptest! {
     /// Objective: parsing any bytes ends without a panic; any entry read is a possible station's or host's.
     #[test]
-    fn any_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 16u16..32, family in prop_oneof![Just(2u8), Just(7), Just(10)]) {
+    fn any_bytes(
+        mut bytes in proptest::collection::vec(any::<u8>(), 0..300),
+        kind in 16u16..32,
+        family in prop_oneof![Just(2u8), Just(7), Just(10)],
+    ) {
         if bytes.len() >= 17 {
             let length = u32::try_from(bytes.len()).unwrap();
             bytes[..4].copy_from_slice(&length.to_ne_bytes());

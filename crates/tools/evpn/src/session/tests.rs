@@ -26,9 +26,12 @@ fn daemon(answers: Vec<&'static str>) -> (tempfile::TempDir, JoinHandle<Vec<Valu
 /// Objective: ports with EVPN are found among others; those with an invalid VNI are skipped.
 #[test]
 fn ports() {
-    let (dir, thread) = daemon(vec![
-        r#"{"jsonrpc":"2.0","id":ID,"result":[{"name":"vale0:a","kind":"tap"},{"name":"vale0:vx","kind":"vxlan","vxlan":{"vni":100,"local":"10.0.0.1","port":4789,"evpn":true,"instance":7}},{"name":"vale0:vy","vxlan":{"vni":101,"local":"10.0.0.1","port":4789,"evpn":false}},{"name":"vale0:vz","vxlan":{"vni":16777216,"local":"10.0.0.1","port":4789,"evpn":true}}]}"#,
-    ]);
+    let (dir, thread) = daemon(vec![concat!(
+        r#"{"jsonrpc":"2.0","id":ID,"result":[{"name":"vale0:a","kind":"tap"},{"name":"vale0:vx","kind":"vxlan","#,
+        r#""vxlan":{"vni":100,"local":"10.0.0.1","port":4789,"evpn":true,"instance":7}},{"name":"vale0:vy","#,
+        r#""vxlan":{"vni":101,"local":"10.0.0.1","port":4789,"evpn":false}},{"name":"vale0:vz","#,
+        r#""vxlan":{"vni":16777216,"local":"10.0.0.1","port":4789,"evpn":true}}]}"#
+    )]);
     let ports = DaemonSession::connect(dir.path()).unwrap().ports().unwrap();
     let port =
         EvpnPort { name: "vale0:vx".into(), vni: 100, local: IpAddr::from([10, 0, 0, 1]), udp_port: 4789, tunnel: 7 };
@@ -40,8 +43,12 @@ fn ports() {
 #[test]
 fn notifications() {
     let (dir, thread) = daemon(vec![
-        "{\"jsonrpc\":\"2.0\",\"method\":\"vxlan.changed\",\"params\":{\"port\":\"vale0:vx\",\"generation\":9}}\n{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{}}",
-        r#"{"jsonrpc":"2.0","id":ID,"result":{"generation":9,"addresses":[{"mac":"02:00:00:00:00:01","ips":["fe80::1"]}]}}"#,
+        "{\"jsonrpc\":\"2.0\",\"method\":\"vxlan.changed\",\"params\":{\"port\":\"vale0:vx\",\"generation\":9}}\n\
+         {\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{}}",
+        concat!(
+            r#"{"jsonrpc":"2.0","id":ID,"result":{"generation":9,"#,
+            r#""addresses":[{"mac":"02:00:00:00:00:01","ips":["fe80::1"]}]}}"#
+        ),
     ]);
     let mut session = DaemonSession::connect(dir.path()).unwrap();
     let mac = Mac([2, 0, 0, 0, 0, 1]);

@@ -1,8 +1,8 @@
 //! *Visitors*: clients that hold one of a limited number of places, and the *visit* to end early when all places are
 //! taken and another client waits. The action that a visitor *owes* decides how long it may then take.
 //!
-//! While there is room, a visitor may be as slow as [`connection::TimeLimits`](crate::http::connection::TimeLimits) allow.
-//! Without room, a visitor that makes no progress keeps out others, whose only fault is arriving later.
+//! While there is room, a visitor may be as slow as [`connection::TimeLimits`](crate::http::connection::TimeLimits)
+//! allow. Without room, a visitor that makes no progress keeps out others, whose only fault is arriving later.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -120,12 +120,14 @@ families! {
     SWITCH_TABLE_SIZE = Gauge "switch_table_size" ["switch"] "Addresses that the forwarding table has room for.";
     SWITCH_REFUSED = Counter "switch_refused_addresses" ["switch"]
         "Frames whose source was not learned: it is another user's, or one more than its user may have.";
-    MULTICAST_MEMBERSHIPS = Gauge "switch_multicast_memberships" ["switch"] "Ports that want a group, counted for each group.";
+    MULTICAST_MEMBERSHIPS = Gauge "switch_multicast_memberships" ["switch"]
+        "Ports that want a group, counted for each group.";
     MULTICAST_REPORTS = Counter "switch_multicast_reports" ["switch"] "Messages of hosts that join or leave groups.";
     MULTICAST_QUERIES = Counter "switch_multicast_queries" ["switch"] "Queries of others.";
     MULTICAST_REFUSED = Counter "switch_multicast_refused_joins" ["switch"] "Joins beyond the limits.";
     MULTICAST_MALFORMED = Counter "switch_multicast_malformed" ["switch"] "Messages about groups that cannot be read.";
-    MULTICAST_LOST = Counter "switch_multicast_lost" ["switch"] "Messages about groups that came while too many waited.";
+    MULTICAST_LOST = Counter "switch_multicast_lost" ["switch"]
+        "Messages about groups that came while too many waited.";
 
     PORT = Info "port" ["port", "switch", "kind", "region"] "A port, its kind, and the region that its rings lie in.";
     PORT_OPEN = Gauge "port_open" ["port", "switch"] "1 if a program has the port open, and for devices; else 0.";
@@ -141,10 +143,13 @@ families! {
     PORT_KICKS_SENT = Counter "port_kicks_sent" ["port", "switch"] "Kicks that the daemon sent to the port's program.";
     PORT_KICKS_SUPPRESSED = Counter "port_kicks_suppressed" ["port", "switch"]
         "Kicks that were saved, as the program had not asked for them.";
-    PORT_KICKS_RECEIVED = Counter "port_kicks_received" ["port", "switch"] "Kicks that the daemon got from the program.";
+    PORT_KICKS_RECEIVED = Counter "port_kicks_received" ["port", "switch"]
+        "Kicks that the daemon got from the program.";
     PORT_LATENCY = Histogram "port_latency" in Seconds ["port", "switch"]
-        "Time from just before the port's frames are taken from their ring until they are delivered or dropped, for batches that are timed.";
-    PORT_BLOCKED = Gauge "port_blocked" ["port", "switch"] "1 while the loop guard blocks a port with policies; else 0.";
+        "Time from just before the port's frames are taken from their ring until they are delivered or dropped, for \
+         batches that are timed.";
+    PORT_BLOCKED = Gauge "port_blocked" ["port", "switch"]
+        "1 while the loop guard blocks a port with policies; else 0.";
     PORT_LOOPS = Counter "port_loops" ["port", "switch"] "How often the loop guard has blocked a port with policies.";
     PORT_RULE_FRAMES = Counter "port_rule_frames" ["port", "switch", "direction", "rule", "action"]
         "Frames that a rule of the port's filter decided about.";

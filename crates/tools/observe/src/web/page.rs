@@ -14,9 +14,12 @@ const JSON: &str = "application/json";
 
 /// Sent with every answer: the browser loads only the page's own files, runs nothing inline, lets no other site frame
 /// or read the page, and turns no text into elements.
-const PROTECTION: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
-    base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'\r\n\
-    Cross-Origin-Opener-Policy: same-origin\r\nCross-Origin-Resource-Policy: same-origin\r\nReferrer-Policy: no-referrer\r\nX-Frame-Options: DENY\r\n";
+const PROTECTION: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; \
+    img-src 'self'; connect-src 'self'; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+    trusted-types 'none'\r\n\
+    Cross-Origin-Opener-Policy: same-origin\r\nCross-Origin-Resource-Policy: same-origin\r\n\
+    Referrer-Policy: no-referrer\r\nX-Frame-Options: DENY\r\n";
 
 /// Serves the page, its figures and captures.
 pub struct WebPage {

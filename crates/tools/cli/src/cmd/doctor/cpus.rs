@@ -100,8 +100,12 @@ fn advise(row: CheckRow, cpus: &Cpus, workers: &[WorkerLoad]) -> CheckRow {
     let wanted = (count.max(1) + 1).min(allowed);
     if let Some(pause) = cpus.quota.pause_us().filter(|_| cpus.usable() < wanted as f64) {
         row.advise(
-            format!("Once the quota is used up, all threads stand still until the next period: up to {} ms.", millis(pause)),
-            "a larger quota (systemd: `CPUQuota=`, containers: `--cpus`). Until then, `netvale up --spin-us 0`: polling without frames uses the quota up, too",
+            format!(
+                "Once the quota is used up, all threads stand still until the next period: up to {} ms.",
+                millis(pause)
+            ),
+            "a larger quota (systemd: `CPUQuota=`, containers: `--cpus`). Until then, `netvale up --spin-us 0`: \
+             polling without frames uses the quota up, too",
         )
     } else if let Some(cpu) = shared_cpu(workers) {
         row.advise(
@@ -116,7 +120,8 @@ fn advise(row: CheckRow, cpus: &Cpus, workers: &[WorkerLoad]) -> CheckRow {
     } else if allowed == 1 {
         row.advise(
             "The worker and the programs take turns on one CPU. While one of them polls, the other waits.",
-            "a second CPU; on one, `netvale up --spin-us 0` (`spin_us = 0`), so that the worker gives it up as soon as it is idle",
+            "a second CPU; on one, `netvale up --spin-us 0` (`spin_us = 0`), so that the worker gives it up as soon as \
+             it is idle",
         )
     } else {
         row

@@ -16,7 +16,8 @@ fn judge(online: usize, isolated: &[usize], tickless: &[usize], workers: &[Worke
     /// The minimum number of CPUs worth dividing.
     const WORTH: usize = 4;
     if isolated.is_empty() {
-        let found = "no CPU is kept for netvale; the kernel's `isolcpus=LIST nohz_full=LIST` keep other programs off CPUs, for the steadiest latency";
+        let found = "no CPU is kept for netvale; the kernel's `isolcpus=LIST nohz_full=LIST` keep other programs off \
+                     CPUs, for the steadiest latency";
         return (online >= WORTH).then(|| CheckRow::ok(CHECK, found).figure("isolated", Vec::<usize>::new()));
     }
     let mut found = format!("{} isolated", files::named(isolated));

@@ -50,8 +50,12 @@ fn advise(row: CheckRow, limits: HardLimits, open: u64, locked: u64) -> CheckRow
     const MANY: u64 = 4096;
     if limits.files.is_some_and(|most| most.saturating_sub(open) < MANY / 2 || most < MANY) {
         row.advise(
-            "A ring takes three or four descriptors, so that a port takes about eight: a switch full of ports takes more than that.",
-            format!("a higher hard limit of open files for the daemon: `LimitNOFILE=` of its unit, or `ulimit -Hn`; {MANY} at least"),
+            "A ring takes three or four descriptors, so that a port takes about eight: a switch full of ports takes \
+             more than that.",
+            format!(
+                "a higher hard limit of open files for the daemon: `LimitNOFILE=` of its unit, or `ulimit -Hn`; \
+                 {MANY} at least"
+            ),
         )
     } else if limits.locked.is_some_and(|most| locked > 0 && most < 2 * locked) {
         row.advise(

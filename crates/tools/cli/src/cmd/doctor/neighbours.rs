@@ -89,8 +89,10 @@ pub fn judge(facts: &Neighbours<'_>) -> CheckRow {
         return row;
     }
     row.advise(
-        "A worker, or a program with a port, that shares its CPU waits while the other has it: up to milliseconds, for frames that take less than a microsecond each.",
-        "those that do not use netvale: stop them, or keep them off its CPUs. `netvale up --cpu N` pins a worker, `taskset -apc LIST PID` moves a program",
+        "A worker, or a program with a port, that shares its CPU waits while the other has it: up to milliseconds, for \
+         frames that take less than a microsecond each.",
+        "those that do not use netvale: stop them, or keep them off its CPUs. `netvale up --cpu N` pins a worker, \
+         `taskset -apc LIST PID` moves a program",
     )
 }
 
@@ -128,8 +130,10 @@ pub fn steal(spent: &CpuUse) -> CheckRow {
         return row;
     }
     row.advise(
-        "This is a virtual machine, and others have its CPUs for that share of the time: everything stops for milliseconds.",
-        "fewer virtual machines on that host, or CPUs of its own for this one (libvirt: `vcpupin`; cloud: dedicated CPUs)",
+        "This is a virtual machine, and others have its CPUs for that share of the time: everything stops for \
+         milliseconds.",
+        "fewer virtual machines on that host, or CPUs of its own for this one (libvirt: `vcpupin`; cloud: dedicated \
+         CPUs)",
     )
 }
 

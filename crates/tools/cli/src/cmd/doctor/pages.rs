@@ -47,7 +47,8 @@ fn judge(pages: &HugePages, ordinary: u64, huge: u64) -> CheckRow {
     let reserve =
         if free < needed { format!("`sysctl vm.nr_hugepages={}`, then ", all + needed) } else { String::new() };
     row.advise(
-        "Regions that large take more ordinary pages than the CPU's translation cache (TLB) holds: copies then wait for page tables.",
+        "Regions that large take more ordinary pages than the CPU's translation cache (TLB) holds: copies then wait \
+         for page tables.",
         format!("{reserve}attach the ports again, with `netvale attach --huge` (programs: `Options::huge`)"),
     )
 }

@@ -31,7 +31,8 @@ fn judge_governors(governors: &[String], driver: Option<&str>) -> CheckRow {
         return row;
     }
     row.advise(
-        "A CPU that was idle begins slowly, and gets faster only after milliseconds of work. netvale's work comes in shorter pieces.",
+        "A CPU that was idle begins slowly, and gets faster only after milliseconds of work. netvale's work comes in \
+         shorter pieces.",
         "`cpupower frequency-set -g performance`, or in the desktop's power settings",
     )
 }
@@ -81,7 +82,8 @@ fn judge_idle(states: &[IdleState]) -> CheckRow {
         .advise(
             "A CPU that sleeps that deeply wakes up later: the first frame after a pause waits for it.",
             format!(
-                "`cpupower idle-set -D {DEEP_US}` turns them off until the next start, at the cost of power; or `netvale up --poll-always`"
+                "`cpupower idle-set -D {DEEP_US}` turns them off until the next start, at the cost of power; or \
+                 `netvale up --poll-always`"
             ),
         )
 }

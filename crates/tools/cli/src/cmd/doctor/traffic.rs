@@ -37,12 +37,16 @@ fn advise(row: CheckRow, loads: &[WorkerLoad], idle: f64) -> CheckRow {
     } else if idle < SPARE {
         row.advise(
             format!("A busy worker is the limit of its ports, and {idle:.1} CPUs are idle: too few for another one."),
-            "more CPUs, or fewer programs on them (neighbours), then `netvale up --workers N`; larger batches cost a worker less",
+            "more CPUs, or fewer programs on them (neighbours), then `netvale up --workers N`; larger batches cost a \
+             worker less",
         )
     } else if full.iter().all(|load| load.ingresses <= 1) {
         row.advise(
             "A busy worker is the limit of its ports. It serves a single ring, which cannot be divided.",
-            format!("more rings for the sender (`netvale attach --rings 2`), and `netvale up --workers {more}` (`workers = {more}`)"),
+            format!(
+                "more rings for the sender (`netvale attach --rings 2`), and `netvale up --workers {more}` \
+                 (`workers = {more}`)"
+            ),
         )
     } else {
         row.advise(
@@ -73,7 +77,8 @@ pub fn receivers(ports: &[RoomDrops]) -> CheckRow {
         .figure("no_room", ports.iter().map(figure).collect::<Vec<_>>());
     row.advise(
         "These receivers do not keep up with their senders: frames are dropped (`no-room`).",
-        "a faster receiver, or more rings and threads for it (`--rings`); a larger ring for bursts (`--slots`); `--lossless` holds the senders back",
+        "a faster receiver, or more rings and threads for it (`--rings`); a larger ring for bursts (`--slots`); \
+         `--lossless` holds the senders back",
     )
 }
 

@@ -138,15 +138,19 @@ pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> CheckRow {
     match (is_slow, is_late) {
         (false, false) => row,
         _ if is_crowded => row.advise(
-            "Other programs had the CPUs meanwhile (neighbours): a frame whose receiver has to be woken waits for them, too.",
-            "first what neighbours says, then look again; `netvale up --rt-priority N` puts the workers before ordinary programs",
+            "Other programs had the CPUs meanwhile (neighbours): a frame whose receiver has to be woken waits for \
+             them, too.",
+            "first what neighbours says, then look again; `netvale up --rt-priority N` puts the workers before \
+             ordinary programs",
         ),
         (true, _) => row.advise(
-            "The first frame after a pause waits that long. Idle CPUs sleep deeply, or this is a virtual machine, where a wake-up passes through the hypervisor.",
+            "The first frame after a pause waits that long. Idle CPUs sleep deeply, or this is a virtual machine, \
+             where a wake-up passes through the hypervisor.",
             spare_wakeups(cpus),
         ),
         (false, true) => row.advise(
-            "Most wake-ups are fast. The slow ones found their CPU taken, by a program or by another virtual machine: frames wait that long.",
+            "Most wake-ups are fast. The slow ones found their CPU taken, by a program or by another virtual machine: \
+             frames wait that long.",
             "see neighbours and steal; `netvale up --rt-priority N` puts the workers before ordinary programs",
         ),
     }
@@ -155,9 +159,11 @@ pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> CheckRow {
 /// Advice to need fewer wake-ups. Polling takes a CPU that has no other use.
 fn spare_wakeups(cpus: f64) -> &'static str {
     if cpus < 2.0 {
-        "larger batches, so that fewer wake-ups are needed (`-b` of pkt-gen). To poll instead (`--poll-always`) takes a second CPU"
+        "larger batches, so that fewer wake-ups are needed (`-b` of pkt-gen). To poll instead (`--poll-always`) takes \
+         a second CPU"
     } else {
-        "`netvale up --poll-always` (a CPU for each worker), or a `--spin-us` longer than the pauses between frames; see idle-states and governor, too"
+        "`netvale up --poll-always` (a CPU for each worker), or a `--spin-us` longer than the pauses between frames; \
+         see idle-states and governor, too"
     }
 }
 

@@ -106,7 +106,8 @@ impl RateLine {
         let raw = self.bps + self.pps * 24.0 * 8.0;
         let size = self.bytes.checked_div(self.frames).unwrap_or(0);
         format!(
-            "{done} {} packets {} bytes {size} bytes each in {:.2} seconds.\nSpeed: {} Bandwidth: {} (raw {}). Average batch: {:.2} pkts",
+            "{done} {} packets {} bytes {size} bytes each in {:.2} seconds.\n\
+             Speed: {} Bandwidth: {} (raw {}). Average batch: {:.2} pkts",
             self.frames,
             self.bytes,
             self.seconds,

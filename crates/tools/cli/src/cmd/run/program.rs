@@ -62,7 +62,8 @@ pub fn check(path: &Path) -> Result<(), CliError> {
             }
             ProgramKind::DynamicGo => {
                 netvale_control::note!(
-                    "netvale: {} is written in Go: what it calls through cgo works, libpcap and /dev/netmap; what its own code opens is the system's",
+                    "netvale: {} is written in Go: what it calls through cgo works, libpcap and /dev/netmap; what its \
+                     own code opens is the system's",
                     target.display()
                 );
                 break;
@@ -72,7 +73,8 @@ pub fn check(path: &Path) -> Result<(), CliError> {
     }
     if is_privileged(&target) {
         netvale_control::note!(
-            "netvale: {} has the set-user-ID or set-group-ID bit, or capabilities: the loader ignores netvale's libraries in it",
+            "netvale: {} has the set-user-ID or set-group-ID bit, or capabilities: the loader ignores netvale's \
+             libraries in it",
             target.display()
         );
     }
