@@ -40,7 +40,8 @@ impl AttachHold {
     /// [`Refusal`] if the port does not exist.
     pub(crate) fn continued(
         d: &mut Daemon,
-        (item, note): (HoldItem, Vec<u8>),
+        item: HoldItem,
+        note: Vec<u8>,
         caller: Caller,
     ) -> Result<AttachHold, Refusal> {
         let mut own = [0; NOTE_LEN];

@@ -148,17 +148,19 @@ impl RecordNames<'_> {
     /// The steps of the frame. A rule is the sender's, until a step names a receiver that decides the next ones.
     fn steps(&self) -> Vec<TraceStep> {
         let record = self.record;
-        let mut side = (record.from, Direction::In);
+        let mut port = record.from;
+        let mut dir = Direction::In;
         let step = |&step: &Step| {
-            if let Step::Out(port) = step {
-                side = (port, Direction::Out);
+            if let Step::Out(receiver) = step {
+                port = receiver;
+                dir = Direction::Out;
             }
-            self.step(step, side)
+            self.step(step, port, dir)
         };
         record.steps.list().iter().map(step).collect()
     }
 
-    fn step(&self, step: Step, (port, dir): (PortId, Direction)) -> TraceStep {
+    fn step(&self, step: Step, port: PortId, dir: Direction) -> TraceStep {
         match step {
             Step::Vlan(vlan) => TraceStep::Vlan(vlan),
             Step::Learned => TraceStep::Learned,

@@ -226,7 +226,9 @@ fn capture(d: &mut Daemon, caller: Caller, path: &Path, bytes: Option<u64>) -> R
     });
     match (&made, &shared) {
         (Err(_), Some(shared)) => shared.correct(1, 0),
-        (Ok((one, file)), Some(_)) => d.captures.remember(caller.uid, place, *file, one.egress.status()),
+        (Ok((one, (device, inode))), Some(_)) => {
+            d.captures.remember(caller.uid, place, *device, *inode, one.egress.status());
+        }
         _ => {}
     }
     made.map(|(one, _)| one)

@@ -29,7 +29,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     let o = asked.options::<kind::Vxlan>()?;
     let mut state = asked.continued().map(State::read::<VxlanState>).transpose()?;
     let socket = state.as_mut().and_then(|state| state.socket.take()).map(Fd::take).transpose()?;
-    let endpoint = d.tunnels.endpoint((spec.local(), spec.port()), socket).map_err(refusal)?;
+    let endpoint = d.tunnels.endpoint(spec.local(), spec.port(), socket).map_err(refusal)?;
     // The standard library's source of random numbers.
     let random = RandomState::new();
     let drawn = [random.hash_one(1u8), random.hash_one(2u8)];

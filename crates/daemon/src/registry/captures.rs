@@ -87,8 +87,9 @@ impl Captures {
     }
 
     /// Remembers the file of a user's new capture, for which a portion was taken.
-    pub fn remember(&mut self, user: u32, place: Place, file: (u64, u64), status: &Arc<CaptureStatus>) {
+    pub fn remember(&mut self, user: u32, place: Place, device: u64, inode: u64, status: &Arc<CaptureStatus>) {
         let Some(CaptureAccount { allowance, files }) = self.users.get_mut(&user) else { return };
+        let file = (device, inode);
         // The file is overwritten.
         files.retain(|kept| {
             let old = kept.portions.filter(|_| kept.file == file);
@@ -163,8 +164,9 @@ impl Captures {
     }
 
     /// Remembers the file of a user's restored capture.
-    pub fn remember_again(&mut self, user: u32, place: Place, file: (u64, u64), status: &Arc<CaptureStatus>) {
+    pub fn remember_again(&mut self, user: u32, place: Place, device: u64, inode: u64, status: &Arc<CaptureStatus>) {
         if let Some(captured) = self.users.get_mut(&user) {
+            let file = (device, inode);
             captured.files.push(CaptureRecord { place, file, status: Arc::clone(status), portions: None });
         }
     }

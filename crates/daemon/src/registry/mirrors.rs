@@ -151,7 +151,8 @@ impl Mirrors {
         region: &Arc<Region>,
         domain: TimeDomain,
         copied: &MirroredRing<'_>,
-        (name, egress): (&str, &Arc<dyn Egress>),
+        name: &str,
+        egress: &Arc<dyn Egress>,
     ) -> Result<(), Refusal> {
         workers.begin(domain, 1)?;
         let key = (place_of(region), copied.of.csb_index, copied.moment);

@@ -287,8 +287,8 @@ fn client(d: &mut Daemon, item: ClientItem) -> Option<ContinuedClient> {
             ConnectionState::Control { pending, unsent, ended, events }
         }
         ConnectionItem::Attach { holds: None } => ConnectionState::Attach(None),
-        ConnectionItem::Attach { holds: Some(hold) } => {
-            let held = AttachHold::continued(d, hold, caller);
+        ConnectionItem::Attach { holds: Some((hold, note)) } => {
+            let held = AttachHold::continued(d, hold, note, caller);
             let lost = |why: &Refusal| tracing::error!(pid = caller.pid, %why, "a program's port is lost");
             ConnectionState::Attach(Some(held.inspect_err(lost).ok()?))
         }

@@ -49,7 +49,7 @@ fn watch_port(d: &mut Daemon, port: &str, full: &str, watching: &WatchRecord) ->
     let domain = domain_of_region(d, local.region());
     for (side, to) in local.rx.iter().zip(received).filter_map(|(side, to)| Some((side, to.as_ref()?))) {
         let copied = MirroredRing { of: side, moment: Moment::Released, hdr_len: hdr_len.clone() };
-        d.mirrors.add(&mut d.workers, local.region(), domain, &copied, (full, to))?;
+        d.mirrors.add(&mut d.workers, local.region(), domain, &copied, full, to)?;
     }
     watch_device(d, port, full, sent.clone(), MonitorRings::new())
 }
@@ -83,7 +83,7 @@ fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watc
     ways.into_iter().try_for_each(|(side, to)| match (side, to.first().and_then(Option::as_ref)) {
         (Some(side), Some(to)) => {
             let copied = MirroredRing { of: &side, moment, hdr_len: HdrLen::default() };
-            d.mirrors.add(&mut d.workers, &region, domain, &copied, (full, to))
+            d.mirrors.add(&mut d.workers, &region, domain, &copied, full, to)
         }
         _ => Ok(()),
     })
@@ -103,7 +103,7 @@ fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &WatchRecord) ->
             let late = watching.released && (is_rx || i < queues);
             let moment = if late { Moment::Released } else { Moment::Passing };
             let copied = MirroredRing { of: side, moment, hdr_len: HdrLen::default() };
-            d.mirrors.add(&mut d.workers, mem.region(), domain, &copied, (full, to))?;
+            d.mirrors.add(&mut d.workers, mem.region(), domain, &copied, full, to)?;
         }
     }
     Ok(())

@@ -38,7 +38,7 @@ pub(crate) fn of_interface(
         let own = port.owner.uid == caller.uid;
         let layout = *port.mem.region().layout();
         let mem_id = port.mem_id;
-        let (layout, mem_id) = if own { (layout, mem_id) } else { common(d, &needs(shape, host), caller)? };
+        let (layout, mem_id) = if own { (layout, mem_id) } else { common(d, &needs(shape, host.0, host.1), caller)? };
         return Ok(PortFacts { shape, host, layout, mem_id });
     }
     if netvale_guest::passthrough::device_of(ifname).is_some() {
@@ -51,7 +51,7 @@ pub(crate) fn of_interface(
     let shape = sizes::shape(interface.queues, host, (request.tx_slots, request.rx_slots));
     let (layout, mem_id) = match named {
         Some(named) => named,
-        None => common(d, &needs(shape, host), caller)?,
+        None => common(d, &needs(shape, host.0, host.1), caller)?,
     };
     Ok(PortFacts { shape, host, layout, mem_id })
 }
@@ -74,8 +74,8 @@ pub(crate) fn header(d: &Daemon, ifname: &str) -> Result<u32, Refusal> {
     }
 }
 
-fn needs(shape: PortShape, host: (u32, u32)) -> Needs {
-    Needs { shape, host, used: (shape.tx_rings, shape.rx_rings), buf_size: 0, extra_bufs: 0 }
+fn needs(shape: PortShape, host_tx: u32, host_rx: u32) -> Needs {
+    Needs { shape, host: (host_tx, host_rx), used: (shape.tx_rings, shape.rx_rings), buf_size: 0, extra_bufs: 0 }
 }
 
 /// The properties of an open ptnet device, from the host's header.

@@ -186,16 +186,23 @@ fn attach_or_continue(
     }
     let site = site(&d.config, caller, socket, o)?;
     match (pipe_and_end(&backend.name), backend.name.base()) {
-        (Some((name, end)), _) => pipe(d, &full, (name, end), site, o, caller, continued),
+        (Some((key, end)), _) => pipe(d, &full, PassedEnd { key, end }, site, o, caller, continued),
         (None, Base::Netmap { ifname }) => interface(d, &full, ifname.as_str(), site, o, caller, continued),
         (None, Base::Vale { .. }) => Err(Refusal::internal("neither a pipe nor an interface")),
     }
 }
 
+/// The end of a pipe that is passed through.
+struct PassedEnd {
+    /// The pipe's name without the end.
+    key: String,
+    end: usize,
+}
+
 fn pipe(
     d: &mut Daemon,
     full: &str,
-    (key, end): (String, usize),
+    PassedEnd { key, end }: PassedEnd,
     site: Site,
     o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,

@@ -149,7 +149,7 @@ impl NicBackend {
             let failed = |what| move |source| NicError::Step { name: self.nic.interface().name.clone(), what, source };
             let (tx, rx) = self.halves(rings, &opened, buffers).map_err(failed("map the rings of a socket"))?;
             let multi_buffer = opened.bind()?.multi_buffer;
-            self.put(queue as usize, (tx, rx), multi_buffer).map_err(failed("wait for a queue"))?;
+            self.put(queue as usize, tx, rx, multi_buffer).map_err(failed("wait for a queue"))?;
             self.open.lock().unwrap_or_else(PoisonError::into_inner).push((opened.socket, opened.queue, sending));
         }
         Ok(())
@@ -171,7 +171,7 @@ impl NicBackend {
         Ok((tx, rx))
     }
 
-    fn put(&self, queue: usize, (mut tx, rx): (ThroughTx, ThroughRx), multi_buffer: bool) -> Result<(), Errno> {
+    fn put(&self, queue: usize, mut tx: ThroughTx, rx: ThroughRx, multi_buffer: bool) -> Result<(), Errno> {
         tx.set_multi_buffer(multi_buffer);
         let seats = self.tx.get(queue).zip(self.rx.get(queue));
         let (out, back) = seats.ok_or(Errno::INVAL)?;

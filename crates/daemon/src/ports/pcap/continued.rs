@@ -30,7 +30,8 @@ pub(super) fn continue_port(
         return refuse(Errno::INVAL, "a capture has no file, or a file no capture");
     }
     let replay = replayed.zip(replay).map(|(path, file)| continue_replay(asked, path, file)).transpose()?;
-    let capture = captured.zip(capture).map(|(path, file)| continue_capture(d, asked, path, file)).transpose()?;
+    let capture = captured.zip(capture);
+    let capture = capture.map(|(path, (file, shares))| continue_capture(d, asked, path, file, shares)).transpose()?;
     on_switch(d, asked, replay, capture)
 }
 
@@ -53,7 +54,8 @@ fn continue_capture(
     d: &mut Daemon,
     asked: &AdmittedRequest<'_>,
     path: &Path,
-    (state, shares): (FileState<CaptureState>, bool),
+    state: FileState<CaptureState>,
+    shares: bool,
 ) -> Result<CaptureFile, Refusal> {
     let file = File::from(state.file.take()?);
     let user = asked.caller.uid;
@@ -71,7 +73,7 @@ fn continue_capture(
     };
     let egress = Arc::new(egress?);
     if shares && let Ok(place) = permission::place(&d.config, asked.caller, path) {
-        d.captures.remember_again(user, place, (stat.st_dev, stat.st_ino), egress.status());
+        d.captures.remember_again(user, place, stat.st_dev, stat.st_ino, egress.status());
     }
     Ok(CaptureFile { path: path.to_owned(), file, egress, shares })
 }

@@ -136,7 +136,8 @@ fn checks(spent: &CpuUse, watched: Option<&WatchedDaemon>) -> Vec<CheckRow> {
     rows.extend([neighbours, neighbours::steal(spent)]);
     rows.push(wakeup::judge(&WakeUp::measure(&cpus.allowed), cpus.usable(), is_crowded));
     rows.extend(settings(&cpus, &loads));
-    rows.push(pages::look(watched.map(WatchedDaemon::memory).unwrap_or_default()));
+    let (ordinary, huge) = watched.map(WatchedDaemon::memory).unwrap_or_default();
+    rows.push(pages::look(ordinary, huge));
     rows.push(limits::look(pid, watched.map_or(0, WatchedDaemon::locked)));
     rows.push(kernel::look());
     rows

@@ -21,7 +21,7 @@ struct HugePages {
 }
 
 /// Checks, given the ports' memory: `ordinary` bytes in ordinary pages and `huge` bytes in huge pages.
-pub fn look((ordinary, huge): (u64, u64)) -> CheckRow {
+pub fn look(ordinary: u64, huge: u64) -> CheckRow {
     let of = |file: &str| files::number(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{file}"));
     let shmem = files::read("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
     let shmem = shmem.as_deref().and_then(files::chosen).map(str::to_owned);

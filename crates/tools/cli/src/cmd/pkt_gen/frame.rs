@@ -201,8 +201,16 @@ impl FrameSource {
         self.frame.resize(len, 0);
         let frame = &mut self.frame;
         let built = match (src.0, dst.0) {
-            (IpAddr::V4(s), IpAddr::V4(d)) => build::udp4(frame, &udp(self.macs, (s, src.1), (d, dst.1))).is_ok(),
-            (IpAddr::V6(s), IpAddr::V6(d)) => build::udp6(frame, &udp(self.macs, (s, src.1), (d, dst.1))).is_ok(),
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let from = UdpEnd { mac: self.macs.0, ip: from, port: src.1 };
+                let to = UdpEnd { mac: self.macs.1, ip: to, port: dst.1 };
+                build::udp4(frame, &udp(from, to)).is_ok()
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                let from = UdpEnd { mac: self.macs.0, ip: from, port: src.1 };
+                let to = UdpEnd { mac: self.macs.1, ip: to, port: dst.1 };
+                build::udp6(frame, &udp(from, to)).is_ok()
+            }
             _ => false,
         };
         if !built {
@@ -214,11 +222,25 @@ impl FrameSource {
     }
 }
 
+/// The sender or the receiver in a frame's headers.
+struct UdpEnd<A> {
+    mac: MacAddr,
+    ip: A,
+    port: u16,
+}
+
 /// The addresses and ports of a frame's headers.
-fn udp<A>((src_mac, dst_mac): (MacAddr, MacAddr), src: (A, u16), dst: (A, u16)) -> build::Udp<'static, A> {
-    let (src, src_port) = src;
-    let (dst, dst_port) = dst;
-    build::Udp { src_mac, dst_mac, src, dst, src_port, dst_port, ttl: 64, payload: PAYLOAD }
+fn udp<A>(from: UdpEnd<A>, to: UdpEnd<A>) -> build::Udp<'static, A> {
+    build::Udp {
+        src_mac: from.mac,
+        dst_mac: to.mac,
+        src: from.ip,
+        dst: to.ip,
+        src_port: from.port,
+        dst_port: to.port,
+        ttl: 64,
+        payload: PAYLOAD,
+    }
 }
 
 #[cfg(test)]
