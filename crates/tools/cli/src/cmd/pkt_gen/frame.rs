@@ -214,12 +214,16 @@ impl FrameSource {
             _ => false,
         };
         if !built {
-            // Too short (or long) for UDP: bare Ethernet, with the EtherType for experiments (IEEE 802: 0x88b5).
-            let header = [&self.macs.1.0[..], &self.macs.0.0[..], &[0x88, 0xb5]].concat();
-            let n = header.len().min(frame.len());
-            frame[..n].copy_from_slice(&header[..n]);
+            fill_ethernet(frame, self.macs.0, self.macs.1);
         }
     }
+}
+
+/// Too short (or long) for UDP: bare Ethernet, with the EtherType for experiments (IEEE 802: 0x88b5).
+fn fill_ethernet(frame: &mut [u8], src: MacAddr, dst: MacAddr) {
+    let header = [&dst.0[..], &src.0[..], &[0x88, 0xb5]].concat();
+    let n = header.len().min(frame.len());
+    frame[..n].copy_from_slice(&header[..n]);
 }
 
 /// The sender or the receiver in a frame's headers.
