@@ -11,13 +11,13 @@ use serde_json::{Map, Value};
 /// Invalid JSON, or a duplicate member, for which [`serde_json::Error::is_data`] is true.
 pub fn parse(line: &[u8]) -> serde_json::Result<Value> {
     let mut reader = serde_json::Deserializer::from_slice(line);
-    let value = Strict.deserialize(&mut reader)?;
+    let value = StrictVisitor.deserialize(&mut reader)?;
     reader.end().map(|()| value)
 }
 
-struct Strict;
+struct StrictVisitor;
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for StrictVisitor {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -25,7 +25,7 @@ impl<'de> DeserializeSeed<'de> for Strict {
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for StrictVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,7 +58,7 @@ impl<'de> Visitor<'de> for Strict {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Strict)? {
+        while let Some(item) = items.next_element_seed(StrictVisitor)? {
             list.push(item);
         }
         Ok(list.into())
@@ -70,7 +70,7 @@ impl<'de> Visitor<'de> for Strict {
             if map.contains_key(&name) {
                 return Err(Error::custom(format_args!("{name:?} stands twice in an object")));
             }
-            let value = members.next_value_seed(Strict)?;
+            let value = members.next_value_seed(StrictVisitor)?;
             map.insert(name, value);
         }
         Ok(map.into())

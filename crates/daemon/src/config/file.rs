@@ -163,8 +163,8 @@ pub fn canonical(params: &AttachParams) -> AttachParams {
 
 /// Creates an error with the position of a value. The crate adds positions only to errors of a value's own reader.
 fn error_at(place: &PlacedValue<'_>, why: impl fmt::Display) -> Error {
-    struct Fail<T>(T);
-    impl<'de, T: fmt::Display> Visitor<'de> for Fail<T> {
+    struct ErrorVisitor<T>(T);
+    impl<'de, T: fmt::Display> Visitor<'de> for ErrorVisitor<T> {
         type Value = Error;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -176,5 +176,5 @@ fn error_at(place: &PlacedValue<'_>, why: impl fmt::Display) -> Error {
         }
     }
     let reader = ValueDeserializer::from(place.clone());
-    reader.deserialize_option(Fail(why)).unwrap_or_else(|error| error)
+    reader.deserialize_option(ErrorVisitor(why)).unwrap_or_else(|error| error)
 }

@@ -25,10 +25,10 @@ use crate::daemon::{Daemon, DaemonPort, PortBackend};
 use crate::permission;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
-use crate::rings::switched::{Bells, PortRings};
+use crate::rings::switched::{PortRings, RingDoorbells};
 
 /// The port of a persistent port on its second switch.
-pub struct Joint {
+pub struct JointPort {
     /// The persistent port.
     pub port: String,
     /// Length of its header, set where its rings are.
@@ -37,7 +37,7 @@ pub struct Joint {
     detail: String,
 }
 
-impl PortBackend for Joint {
+impl PortBackend for JointPort {
     fn kind(&self) -> PortKind {
         PortKind::Local
     }
@@ -56,7 +56,7 @@ impl PortBackend for Joint {
 }
 
 /// Returns the joint of a record, if its backend is one.
-pub fn of(record: &DaemonPort) -> Option<&Joint> {
+pub fn of(record: &DaemonPort) -> Option<&JointPort> {
     record.behind.get()
 }
 
@@ -64,7 +64,7 @@ pub fn of(record: &DaemonPort) -> Option<&Joint> {
 fn far_end(
     mem: &Arc<PortMem>,
     ring: &Arc<RingEgress>,
-    bells: &Bells,
+    bells: &RingDoorbells,
     hdr_len: &HdrLen,
 ) -> Result<Box<dyn Ingress>, Refusal> {
     let end = FarEnd::new(Arc::clone(ring));
@@ -108,7 +108,7 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
     let over = far_ends(rings)?;
     let back = far_ends(&between)?;
     let egress: Vec<_> = between.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
-    let joint = Joint {
+    let joint = JointPort {
         port: port.to_owned(),
         hdr_len: rings.hdr_len.clone(),
         queues: egress.len() as u32,

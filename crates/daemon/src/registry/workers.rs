@@ -66,19 +66,19 @@ struct TaskPlace {
 struct UserWorker {
     number: usize,
     worker: Worker,
-    patience: Patience,
+    patience: WaitBudget,
 }
 
 /// Time budget for waiting on a user's worker. Without it, a user with many ports that come and go, each answer a
 /// little late, would take the main thread's time.
-struct Patience {
+struct WaitBudget {
     left: Cell<Duration>,
     at: Cell<Instant>,
 }
 
-impl Patience {
-    fn new(now: Instant) -> Patience {
-        Patience { left: Cell::new(PATIENCE), at: Cell::new(now) }
+impl WaitBudget {
+    fn new(now: Instant) -> WaitBudget {
+        WaitBudget { left: Cell::new(PATIENCE), at: Cell::new(now) }
     }
 
     /// Longest wait for the next answer.
@@ -174,7 +174,7 @@ impl Workers {
         let number = (self.all.len()..).find(is_free).unwrap_or(usize::MAX);
         let worker = Worker::start(number, None, self.polling, self.fault.clone(), domain)?;
         self.pausing.include(&worker);
-        self.own.push(UserWorker { number, worker, patience: Patience::new(Instant::now()) });
+        self.own.push(UserWorker { number, worker, patience: WaitBudget::new(Instant::now()) });
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use netvale_port::RingCounters;
 
 use super::reply::{region_descriptors, region_reply};
 use super::status::{counted, region_info, with_indices};
-use super::switched::Bells;
+use super::switched::RingDoorbells;
 use crate::caller::Caller;
 use crate::handover::items::RingCounts;
 use crate::refusal::Refusal;
@@ -76,7 +76,7 @@ pub struct NicPort {
     pub(crate) mem: Arc<PortMem>,
     pub(crate) mem_id: u32,
     /// Bells of the bound host rings, by direction (true: rx) and the ring's number in the port.
-    pub(crate) bells: BTreeMap<(bool, u32), Bells>,
+    pub(crate) bells: BTreeMap<(bool, u32), RingDoorbells>,
     /// The fault of its program.
     pub(crate) fault: Fault,
     pub(crate) tx: Range<u32>,

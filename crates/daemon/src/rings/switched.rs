@@ -20,30 +20,30 @@ use super::reply::{descriptors, region_reply};
 use crate::refusal::Refusal;
 
 /// The two eventfds of a ring, one for each direction.
-pub struct Bells {
+pub struct RingDoorbells {
     /// Rung by the application.
     pub doorbell: Arc<Doorbell>,
     /// Rung for the application.
     pub wake: Doorbell,
 }
 
-impl Bells {
+impl RingDoorbells {
     /// Creates two eventfds; a blocked one is reported at `fault`.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of descriptors.
-    pub fn new(fault: &Fault) -> Result<Bells, Refusal> {
-        Ok(Bells { doorbell: Arc::new(Doorbell::shared(fault)?), wake: Doorbell::shared(fault)? })
+    pub fn new(fault: &Fault) -> Result<RingDoorbells, Refusal> {
+        Ok(RingDoorbells { doorbell: Arc::new(Doorbell::shared(fault)?), wake: Doorbell::shared(fault)? })
     }
 
     /// Restores a ring's two eventfds.
     ///
     /// # Errors
     /// [`Refusal`] if they are missing, or not eventfds.
-    pub fn restore(fds: Option<[Fd; 2]>, fault: &Fault) -> Result<Bells, Refusal> {
+    pub fn restore(fds: Option<[Fd; 2]>, fault: &Fault) -> Result<RingDoorbells, Refusal> {
         let [doorbell, wake] = fds.ok_or_else(|| Refusal::new(Errno::INVAL, "a ring's doorbells are missing"))?;
         let given = |fd: Fd| -> Result<_, Refusal> { Ok(Doorbell::given(fd.take()?, fault)?) };
-        Ok(Bells { doorbell: Arc::new(given(doorbell)?), wake: given(wake)? })
+        Ok(RingDoorbells { doorbell: Arc::new(given(doorbell)?), wake: given(wake)? })
     }
 
     /// Duplicates both for another process.
@@ -67,7 +67,7 @@ impl SwitchEnds {
     fn sending(
         self,
         side: &RingSide,
-        bells: &Bells,
+        bells: &RingDoorbells,
         mem: &Arc<PortMem>,
         hdr_len: &HdrLen,
     ) -> Result<(TxStats, RingIngress), Refusal> {
@@ -81,7 +81,7 @@ impl SwitchEnds {
     fn receiving(
         self,
         side: &RingSide,
-        bells: &Bells,
+        bells: &RingDoorbells,
         mem: &Arc<PortMem>,
         hdr_len: &HdrLen,
     ) -> Result<Arc<RingEgress>, Refusal> {
@@ -101,7 +101,7 @@ pub struct PortRings {
     /// Length of the virtio-net header in bytes.
     pub hdr_len: HdrLen,
     /// Bells of the tx rings, then of the rx rings.
-    pub bells: Vec<Bells>,
+    pub bells: Vec<RingDoorbells>,
     /// Kick counts and indices of each tx ring.
     pub tx: Vec<TxStats>,
     /// The switch's end of each rx ring.
@@ -145,7 +145,7 @@ impl PortRings {
     ) -> Result<(PortRings, Vec<RingIngress>), Refusal> {
         let ends = SwitchEnds { tx: |side, wake| HostTx::new(side, wake), rx: |side, wake| HostRx::new(side, wake) };
         let count = mem.tx.len() + mem.rx.len();
-        let bells = (0..count).map(|_| Bells::new(&fault)).collect::<Result<_, _>>()?;
+        let bells = (0..count).map(|_| RingDoorbells::new(&fault)).collect::<Result<_, _>>()?;
         PortRings::with(mem, mem_id, hdr_len.into(), fault, bells, ends)
     }
 
@@ -154,7 +154,7 @@ impl PortRings {
     /// # Errors
     /// Fails if the daemon is out of descriptors.
     pub fn bells(&self) -> std::io::Result<Vec<[Fd; 2]>> {
-        self.bells.iter().map(Bells::save).collect()
+        self.bells.iter().map(RingDoorbells::save).collect()
     }
 
     /// Restores rings of another process, with that process's bells in their order.
@@ -174,7 +174,7 @@ impl PortRings {
         };
         let mut given = bells.into_iter();
         let count = mem.tx.len() + mem.rx.len();
-        let bells = (0..count).map(|_| Bells::restore(given.next(), &fault));
+        let bells = (0..count).map(|_| RingDoorbells::restore(given.next(), &fault));
         let bells = bells.collect::<Result<_, _>>()?;
         PortRings::with(mem, mem_id, hdr_len, fault, bells, ends)
     }
@@ -184,7 +184,7 @@ impl PortRings {
         mem_id: u32,
         hdr_len: HdrLen,
         fault: Fault,
-        bells: Vec<Bells>,
+        bells: Vec<RingDoorbells>,
         ends: SwitchEnds,
     ) -> Result<(PortRings, Vec<RingIngress>), Refusal> {
         let region = Arc::clone(mem.region());

@@ -22,7 +22,7 @@ use crate::handover::kinds::{InterfaceItem, OpenInterfaceItem, StackItem};
 use crate::ports::memory;
 use crate::refusal::{Refusal, refuse};
 use crate::rings::nic::{NicPort, OpenQueue};
-use crate::rings::switched::Bells;
+use crate::rings::switched::RingDoorbells;
 
 /// An interface, with the stand-in for its stack.
 pub type ContinuedInterface = (Arc<Nic>, Option<Arc<Stack>>);
@@ -132,7 +132,7 @@ fn rings(client: u64, port: &NicPort) -> std::io::Result<Item> {
         first: port.mem.csb_first(),
         rings: [port.tx.clone(), port.rx.clone()],
         sockets: port.sockets.iter().map(socket).collect::<std::io::Result<_>>()?,
-        bells: port.bells.values().map(Bells::save).collect::<std::io::Result<_>>()?,
+        bells: port.bells.values().map(RingDoorbells::save).collect::<std::io::Result<_>>()?,
         counters: port.counted(),
     })))
 }
@@ -183,7 +183,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
     if has_host {
         let stack = d.interfaces.stack(&item.interface).ok_or_else(|| wrong("its stack is missing"))?;
         let mut given = item.bells.into_iter();
-        let mut bells = |port: &NicPort| Bells::restore(given.next(), &port.fault);
+        let mut bells = |port: &NicPort| RingDoorbells::restore(given.next(), &port.fault);
         let tasks = stack::host_rings(&mut port, &stack, &mut bells, true)?;
         stack::place(d, &mut port, tasks)?;
         port.count(&item.counters);

@@ -27,7 +27,7 @@ use crate::registry::regions::COMMON_REGION;
 use crate::registry::watches::MonitoredPort;
 use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::sizes::own_pools;
-use crate::rings::switched::Bells;
+use crate::rings::switched::RingDoorbells;
 
 /// Maximum number of extra buffers in a region for a netmap program, which accepts fewer than requested: they lie in
 /// locked memory.
@@ -196,7 +196,7 @@ fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
     let host = hold::host_of(&port.nic, &bound);
     if !host.tx.is_empty() || !host.rx.is_empty() {
         let stack = stack::of_port(&mut d.interfaces, &port)?;
-        let tasks = stack::host_rings(&mut port, &stack, &mut |port| Bells::new(&port.fault), false)?;
+        let tasks = stack::host_rings(&mut port, &stack, &mut |port| RingDoorbells::new(&port.fault), false)?;
         stack::place(d, &mut port, tasks)?;
         port.stack = Some(stack);
     }

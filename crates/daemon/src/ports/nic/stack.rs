@@ -22,7 +22,7 @@ use crate::ports::handed::domain_of;
 use crate::refusal::Refusal;
 use crate::registry::interfaces::Interfaces;
 use crate::rings::nic::NicPort;
-use crate::rings::switched::Bells;
+use crate::rings::switched::RingDoorbells;
 use crate::worker::WorkerTask;
 
 /// Creates the TAP that replaces the interface's stack, with `queues` queues; `finished`: its frames have no pending
@@ -64,7 +64,7 @@ pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc
 }
 
 /// Creates or finds the two bells of a host ring.
-pub(crate) type GetBells<'a> = dyn FnMut(&NicPort) -> Result<Bells, Refusal> + 'a;
+pub(crate) type GetBells<'a> = dyn FnMut(&NicPort) -> Result<RingDoorbells, Refusal> + 'a;
 
 /// Creates the tasks that forward frames between the stack and the port's host rings, in the bound directions. The port
 /// owns the opened resources. `continues`: they resume another process's rings.

@@ -20,13 +20,13 @@ use netvale_ptnet::backend::{Backend, Fresh};
 use rustix::io::Errno;
 
 /// Forwards frames from a guest's tx ring to a queue.
-pub struct Outward {
+pub struct OutwardPassage {
     through: ThroughTx,
     /// Whether the kernel was asked to notify of room.
     asked: bool,
 }
 
-impl Passage for Outward {
+impl Passage for OutwardPassage {
     #[inline]
     fn pass(&mut self, _counters: &RingCounters) -> usize {
         if self.through.is_given() && !self.through.is_waiting() {
@@ -66,11 +66,11 @@ impl Passage for Outward {
 }
 
 /// Forwards frames from a queue to a guest's rx ring.
-pub struct Inward {
+pub struct InwardPassage {
     through: ThroughRx,
 }
 
-impl Inward {
+impl InwardPassage {
     /// Whether the guest's share of the buffers may leave the kernel short of them.
     fn lacks_buffers(&self) -> bool {
         let end = self.through.end();
@@ -79,7 +79,7 @@ impl Inward {
     }
 }
 
-impl Passage for Inward {
+impl Passage for InwardPassage {
     #[inline]
     fn pass(&mut self, _counters: &RingCounters) -> usize {
         self.through.pass() as usize
@@ -117,9 +117,9 @@ pub struct NicBackend {
     nic: Arc<Nic>,
     entries: u32,
     /// Seats of the guest's sending rings.
-    pub tx: Vec<Arc<Seat<Outward>>>,
+    pub tx: Vec<Arc<Seat<OutwardPassage>>>,
     /// Seats of the guest's receiving rings.
-    pub rx: Vec<Arc<Seat<Inward>>>,
+    pub rx: Vec<Arc<Seat<InwardPassage>>>,
     open: Mutex<OpenQueues>,
 }
 
@@ -175,8 +175,8 @@ impl NicBackend {
         tx.set_multi_buffer(multi_buffer);
         let seats = self.tx.get(queue).zip(self.rx.get(queue));
         let (out, back) = seats.ok_or(Errno::INVAL)?;
-        out.connect(Outward { through: tx, asked: false })?;
-        back.connect(Inward { through: rx })
+        out.connect(OutwardPassage { through: tx, asked: false })?;
+        back.connect(InwardPassage { through: rx })
     }
 }
 
