@@ -38,7 +38,7 @@ pub use misfit::Misfit;
 pub(crate) use misfit::MisfitReason;
 pub use netvale_portspec::kinds as kind;
 use netvale_portspec::kinds::{Kind, KindType};
-pub use rule::{BadRule, ConfiguredRule, ConfiguredRules, FilterRule};
+pub use rule::{BadRule, CompiledRule, ConfiguredRule, ConfiguredRules};
 pub use shape::{OptionShape, Syntax, mode, numbers, owners_mode};
 pub use table::{OPTIONS, Policies, PortOptions};
 pub use written::{InfoText, Notation, WrittenValue};

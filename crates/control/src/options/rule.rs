@@ -1,9 +1,9 @@
 //! Rules of filters, as they travel: the action, the compiled program, and the expression that it was compiled from.
 //!
 //! ```
-//! use netvale_control::options::FilterRule;
+//! use netvale_control::options::CompiledRule;
 //!
-//! let rule: FilterRule = "drop 1,6 0 0 1 # ip".parse()?;
+//! let rule: CompiledRule = "drop 1,6 0 0 1 # ip".parse()?;
 //! assert!(rule.drops && rule.program.run(&[], 60) == Ok(1));
 //! assert_eq!((rule.expression.as_deref(), rule.to_string().as_str()), (Some("ip"), "drop 1,6 0 0 1 # ip"));
 //! # Ok::<(), netvale_control::options::BadRule>(())
@@ -21,7 +21,7 @@ const MOST: usize = 1024;
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FilterRule {
+pub struct CompiledRule {
     /// Whether matching frames are dropped.
     pub drops: bool,
     /// The program, verified.
@@ -41,7 +41,7 @@ pub enum ConfiguredRule {
         expression: String,
     },
     /// The compiled rule.
-    Compiled(FilterRule),
+    Compiled(CompiledRule),
 }
 
 /// A filter's rules: their texts, and their values.
@@ -54,8 +54,8 @@ impl Notation for ConfiguredRule {
 }
 
 /// Replaces an uncompiled rule by its compiled form.
-impl From<FilterRule> for WrittenValue<ConfiguredRule> {
-    fn from(rule: FilterRule) -> Self {
+impl From<CompiledRule> for WrittenValue<ConfiguredRule> {
+    fn from(rule: CompiledRule) -> Self {
         WrittenValue::of(rule.to_string(), ConfiguredRule::Compiled(rule))
     }
 }
@@ -80,7 +80,7 @@ pub enum BadRule {
     Expression,
 }
 
-impl FilterRule {
+impl CompiledRule {
     /// The action and the expression of a rule yet to be compiled.
     #[must_use]
     pub fn source(text: &str) -> Option<(&str, &str)> {
@@ -94,7 +94,7 @@ impl FromStr for ConfiguredRule {
     type Err = BadRule;
 
     fn from_str(text: &str) -> Result<ConfiguredRule, BadRule> {
-        match FilterRule::source(text) {
+        match CompiledRule::source(text) {
             Some((action, expression)) => {
                 Ok(ConfiguredRule::Source { drops: action == "drop", expression: expression.to_owned() })
             }
@@ -108,7 +108,7 @@ impl ConfiguredRule {
     ///
     /// # Errors
     /// [`BadRule::NotCompiled`] if it is not compiled.
-    pub fn compiled(&self) -> Result<&FilterRule, BadRule> {
+    pub fn compiled(&self) -> Result<&CompiledRule, BadRule> {
         match self {
             ConfiguredRule::Compiled(rule) => Ok(rule),
             ConfiguredRule::Source { .. } => Err(BadRule::NotCompiled),
@@ -116,17 +116,17 @@ impl ConfiguredRule {
     }
 }
 
-impl FromStr for FilterRule {
+impl FromStr for CompiledRule {
     type Err = BadRule;
 
-    fn from_str(text: &str) -> Result<FilterRule, BadRule> {
+    fn from_str(text: &str) -> Result<CompiledRule, BadRule> {
         let (action, rest) = text.trim().split_once(char::is_whitespace).ok_or(BadRule::Action)?;
         let drops = match action {
             "drop" => true,
             "pass" => false,
             _ => return Err(BadRule::Action),
         };
-        if FilterRule::source(text).is_some() {
+        if CompiledRule::source(text).is_some() {
             return Err(BadRule::NotCompiled);
         }
         let (program, expression) = match rest.split_once('#') {
@@ -137,11 +137,11 @@ impl FromStr for FilterRule {
         if expression.as_ref().is_some_and(is_bad) {
             return Err(BadRule::Expression);
         }
-        Ok(FilterRule { drops, program: Program::parse(program.trim())?, expression })
+        Ok(CompiledRule { drops, program: Program::parse(program.trim())?, expression })
     }
 }
 
-impl fmt::Display for FilterRule {
+impl fmt::Display for CompiledRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", if self.drops { "drop" } else { "pass" }, self.program)?;
         self.expression.iter().try_for_each(|expression| write!(f, " # {expression}"))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use netvale_control::options::{AttachOption, ConfiguredRule, FilterRule, WrittenValue};
+use netvale_control::options::{AttachOption, CompiledRule, ConfiguredRule, WrittenValue};
 use netvale_control::types::{AttachParams, Policies};
 use netvale_portspec::is_hidden;
 use serde_json::{Map, Value, json};
@@ -49,7 +49,7 @@ fn port(params: &AttachParams) -> Value {
 /// The text of a filter's rule as configured, if known; `netvale apply` and `netvale up` compile it again.
 fn in_words(rule: &WrittenValue<ConfiguredRule>) -> String {
     match &**rule {
-        ConfiguredRule::Compiled(FilterRule { drops, expression: Some(expression), .. }) => {
+        ConfiguredRule::Compiled(CompiledRule { drops, expression: Some(expression), .. }) => {
             format!("{} {expression}", if *drops { "drop" } else { "pass" })
         }
         _ => rule.text().to_owned(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use netvale_control::options::{
-    AttachOption, ConfiguredRule, ConfiguredRules, FilterRule, MTU, Misfit, RateGroup, WrittenValue,
+    AttachOption, CompiledRule, ConfiguredRule, ConfiguredRules, MTU, Misfit, RateGroup, WrittenValue,
 };
 use netvale_control::types::{Direction, EventName, Mac, Policies, PortOptions, RuleInfo, SetParams};
 use netvale_policy::bucket::{Limit, MEMBERS, Share};
@@ -35,7 +35,7 @@ impl<'a> PortRules<'a> {
         PortRules([of(0, sent), of(1, got)])
     }
 
-    fn rule(&mut self, dir: usize, given: &WrittenValue<ConfiguredRule>, rule: &FilterRule) -> Arc<filters::Rule> {
+    fn rule(&mut self, dir: usize, given: &WrittenValue<ConfiguredRule>, rule: &CompiledRule) -> Arc<filters::Rule> {
         let known = &mut self.0[dir];
         match known.iter().position(|(known, _)| *known == given) {
             Some(at) => known.swap_remove(at).1,

@@ -12,7 +12,7 @@ use crate::CliError;
 /// `struct bpf_insn`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct FilterInsn {
+struct LibpcapInsn {
     code: u16,
     jt: u8,
     jf: u8,
@@ -21,18 +21,18 @@ struct FilterInsn {
 
 /// `struct bpf_program`.
 #[repr(C)]
-struct FilterProgram {
+struct LibpcapProgram {
     len: c_uint,
-    insns: *mut FilterInsn,
+    insns: *mut LibpcapInsn,
 }
 
 /// `pcap_t`: opaque.
 enum PcapHandle {}
 
 type OpenDeadFn = unsafe extern "C" fn(c_int, c_int) -> *mut PcapHandle;
-type CompileFn = unsafe extern "C" fn(*mut PcapHandle, *mut FilterProgram, *const c_char, c_int, u32) -> c_int;
+type CompileFn = unsafe extern "C" fn(*mut PcapHandle, *mut LibpcapProgram, *const c_char, c_int, u32) -> c_int;
 type GetErrFn = unsafe extern "C" fn(*mut PcapHandle) -> *mut c_char;
-type FreeCodeFn = unsafe extern "C" fn(*mut FilterProgram);
+type FreeCodeFn = unsafe extern "C" fn(*mut LibpcapProgram);
 type CloseFn = unsafe extern "C" fn(*mut PcapHandle);
 
 /// Names of the library: Debian's, and all others'.
@@ -82,7 +82,7 @@ unsafe fn with_library(library: &Library, text: &CStr) -> Result<Vec<Insn>, Stri
         if handle.is_null() {
             return Err("libpcap has no memory".into());
         }
-        let mut program = FilterProgram { len: 0, insns: std::ptr::null_mut() };
+        let mut program = LibpcapProgram { len: 0, insns: std::ptr::null_mut() };
         let result = if compile(handle, &raw mut program, text.as_ptr(), 1, NO_MASK) == 0 {
             let insns = std::slice::from_raw_parts(program.insns, program.len as usize);
             let insns = insns.iter().map(|i| Insn { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect();

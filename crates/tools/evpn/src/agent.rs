@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 use crate::devices::{self, DeviceError, MirrorPlan};
 use crate::entry::{KernelEntry, KernelRecord, seen};
-use crate::instance::{PassResult, VniInstance};
+use crate::instance::{VniInstance, VniPassResult};
 use crate::session::{DaemonSession, EvpnPort, SessionError};
 use crate::{HOLD, MAX_INSTANCES, MIRROR_UDP_PORT};
 
@@ -422,10 +422,10 @@ impl EvpnAgent {
         session.receive()?;
         for instance in self.instances.values_mut().filter(|one| one.is_present()) {
             let mut outcome = instance.tell(session, now, self.options.hold)?;
-            if outcome == PassResult::Done && instance.wants_list(session, now) {
+            if outcome == VniPassResult::Done && instance.wants_list(session, now) {
                 outcome = instance.list(session, now)?;
             }
-            if outcome == PassResult::NoPort {
+            if outcome == VniPassResult::NoPort {
                 self.tick_at = now;
             }
         }

@@ -49,7 +49,7 @@ pub struct VniInstance {
 
 /// The result of a pass over a VNI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PassResult {
+pub enum VniPassResult {
     /// All work done.
     Done,
     /// The daemon has no such port.
@@ -178,7 +178,7 @@ impl VniInstance {
         session: &mut DaemonSession,
         now: Instant,
         hold: Duration,
-    ) -> Result<PassResult, SessionError> {
+    ) -> Result<VniPassResult, SessionError> {
         let mut changes = self.feed.changes(&self.tables, now, hold);
         let replace = !self.is_told;
         if replace {
@@ -189,17 +189,17 @@ impl VniInstance {
         let mut refusals = 0;
         // If the port is missing, entries that count as sent were not: everything is sent again once the port exists.
         self.is_told = false;
-        if replace && self.push(session, true, first, &mut refusals)? == PassResult::NoPort {
-            return Ok(PassResult::NoPort);
+        if replace && self.push(session, true, first, &mut refusals)? == VniPassResult::NoPort {
+            return Ok(VniPassResult::NoPort);
         }
         for chunk in rest.chunks(MAX_ITEMS) {
-            if self.push(session, false, chunk, &mut refusals)? == PassResult::NoPort {
-                return Ok(PassResult::NoPort);
+            if self.push(session, false, chunk, &mut refusals)? == VniPassResult::NoPort {
+                return Ok(VniPassResult::NoPort);
             }
         }
         // Held entries may be taking the room of the refused ones: the rest is sent without them.
         self.is_told = refusals == 0 || !self.feed.forget_held();
-        Ok(PassResult::Done)
+        Ok(VniPassResult::Done)
     }
 
     /// Sends changes. The daemon applies all of a request or none: after a refusal, each half is tried by itself.
@@ -209,22 +209,24 @@ impl VniInstance {
         replace: bool,
         changes: &[FeedChange],
         refusals: &mut usize,
-    ) -> Result<PassResult, SessionError> {
+    ) -> Result<VniPassResult, SessionError> {
         let error = match session.set(&self.port.name, replace, changes) {
-            Ok(()) => return Ok(PassResult::Done),
-            Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => return Ok(PassResult::NoPort),
+            Ok(()) => return Ok(VniPassResult::Done),
+            Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => {
+                return Ok(VniPassResult::NoPort);
+            }
             Err(SessionError::Refused { error, .. }) => error,
             Err(error) => return Err(error),
         };
         *refusals += 1;
         if changes.len() <= 1 || *refusals > MAX_REFUSALS {
             warn!(port = self.port.name, entries = changes.len(), first = ?changes.first(), "refused: {error}");
-            return Ok(PassResult::Done);
+            return Ok(VniPassResult::Done);
         }
         let (first, second) = changes.split_at(changes.len() / 2);
         match self.push(session, replace, first, refusals)? {
-            PassResult::Done => self.push(session, false, second, refusals),
-            PassResult::NoPort => Ok(PassResult::NoPort),
+            VniPassResult::Done => self.push(session, false, second, refusals),
+            VniPassResult::NoPort => Ok(VniPassResult::NoPort),
         }
     }
 
@@ -240,7 +242,7 @@ impl VniInstance {
     ///
     /// # Errors
     /// [`SessionError`] if the connection is unusable.
-    pub fn list(&mut self, session: &mut DaemonSession, now: Instant) -> Result<PassResult, SessionError> {
+    pub fn list(&mut self, session: &mut DaemonSession, now: Instant) -> Result<VniPassResult, SessionError> {
         let is_refresh = self.listed_at.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH);
         self.listed_at = Some(now);
         let since = self.generation.filter(|_| !is_refresh);
@@ -251,14 +253,14 @@ impl VniInstance {
                     self.listed.take(addresses);
                     self.needs_mirror = true;
                 }
-                Ok(PassResult::Done)
+                Ok(VniPassResult::Done)
             }
-            Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => Ok(PassResult::NoPort),
+            Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => Ok(VniPassResult::NoPort),
             Err(SessionError::Refused { error, .. }) => {
                 warn!(port = self.port.name, "local addresses: {error}");
                 // Requested again when they change, or by the next connection.
                 self.generation = Some(0);
-                Ok(PassResult::Done)
+                Ok(VniPassResult::Done)
             }
             Err(error) => Err(error),
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use netvale_control::options::{FilterRule, WrittenValue};
+use netvale_control::options::{CompiledRule, WrittenValue};
 use netvale_control::types::{Direction, Policies, PortInfo};
 use netvale_daemon::config::Config;
 use serde_json::{Map, Value};
@@ -130,7 +130,7 @@ fn number(text: &str, count: usize) -> Result<usize, CliError> {
 /// # Errors
 /// The expression cannot be compiled.
 pub fn compiled(rule: &str) -> Result<String, CliError> {
-    let Some((action, expression)) = FilterRule::source(rule) else { return Ok(rule.to_owned()) };
+    let Some((action, expression)) = CompiledRule::source(rule) else { return Ok(rule.to_owned()) };
     compile(action == "drop", expression).map(|rule| rule.to_string())
 }
 
@@ -138,8 +138,8 @@ pub fn compiled(rule: &str) -> Result<String, CliError> {
 ///
 /// # Errors
 /// It cannot be compiled.
-pub fn compile(drops: bool, expression: &str) -> Result<FilterRule, CliError> {
-    Ok(FilterRule { drops, program: libpcap::compile(expression)?, expression: Some(expression.to_owned()) })
+pub fn compile(drops: bool, expression: &str) -> Result<CompiledRule, CliError> {
+    Ok(CompiledRule { drops, program: libpcap::compile(expression)?, expression: Some(expression.to_owned()) })
 }
 
 /// The compiled rules of a configuration, by their text.
