@@ -4,8 +4,8 @@
 //! Input: the size of the pieces in one byte, then the stream.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
-use netvale_control::server::{Connection, Handler};
-use netvale_control::types::{Applied, Done, Version};
+use netvale_control::server::{ControlConnection, RequestHandler};
+use netvale_control::types::{ApplyResult, Confirmation, Version};
 use netvale_control::{Reply, Request, RpcError};
 use netvale_daemon::config::{self, Overrides};
 use netvale_fuzz::fuzz_target;
@@ -14,27 +14,27 @@ use netvale_fuzz::fuzz_target;
 #[derive(Default)]
 struct DummyHandler(Vec<Request>);
 
-impl Handler for DummyHandler {
+impl RequestHandler for DummyHandler {
     fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
         self.0.push(request.clone());
         match request {
             Request::Version => Ok(Reply::Version(Version::current())),
             Request::ConfigApply(params) => match config::parse(&params.text, "f", &Overrides::default()) {
-                Ok(_) => Ok(Reply::Applied(Applied::default())),
+                Ok(_) => Ok(Reply::Applied(ApplyResult::default())),
                 Err(mistake) => Err(RpcError::from_errno(22, mistake.to_string(), "")),
             },
             Request::PortShow(params) => Err(RpcError::from_errno(6, params.port, "")),
-            _ => Ok(Reply::Done(Done {})),
+            _ => Ok(Reply::Done(Confirmation {})),
         }
     }
 }
 
 fuzz_target!(|data: &[u8]| {
     let Some((&size, stream)) = data.split_first() else { return };
-    let mut whole = Connection::default();
+    let mut whole = ControlConnection::default();
     let mut asked = DummyHandler::default();
     let out = whole.feed(stream, &mut asked);
-    let mut cut = Connection::default();
+    let mut cut = ControlConnection::default();
     let mut asked_cut = DummyHandler::default();
     let mut answers = Vec::new();
     let mut close = false;

@@ -8,10 +8,10 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use netvale_abi::nmreq::{NETMAP_REQ_CSB_ENABLE, NETMAP_REQ_REGISTER};
-use netvale_control::attach::{AttachRequest, BringRequest, FLAG_FILE, FileAsked, OffsetsAsked, Pools};
-use netvale_control::device::{BODY_LEN, DeviceRequest, Holding};
+use netvale_control::attach::{AttachRequest, BringRequest, FLAG_FILE, FilePlacement, OffsetsRequest, PoolSizes};
+use netvale_control::device::{BODY_LEN, DeviceRequest, HoldRequest};
 use netvale_control::types::AttachParams;
-use netvale_daemon::fuzzing::{Rig, descriptors};
+use netvale_daemon::fuzzing::{FuzzRig, descriptors};
 use netvale_fuzz::FuzzInput;
 use netvale_fuzz::fuzz_target;
 use rustix::event::{EventfdFlags, eventfd};
@@ -100,7 +100,7 @@ const MACS: [&str; 6] = [
 const ROOT: u8 = 0xf0;
 
 struct FuzzedDaemon {
-    rig: Rig,
+    rig: FuzzRig,
     folder: String,
     here: String,
     file: OwnedFd,
@@ -125,7 +125,7 @@ fn fuzzed() -> Option<FuzzedDaemon> {
     // An address of this process' own: several fuzzers may run.
     let [a, b, ..] = std::process::id().to_le_bytes();
     let here = format!("127.{}.{b}.1", 1 | a);
-    Some(FuzzedDaemon { rig: Rig::new(&config)?, folder, here, file, eventfd, descriptors: None, runs: 0 })
+    Some(FuzzedDaemon { rig: FuzzRig::new(&config)?, folder, here, file, eventfd, descriptors: None, runs: 0 })
 }
 
 thread_local! {
@@ -158,17 +158,17 @@ fn attach_request(input: &mut FuzzInput<'_>) -> AttachRequest {
     }
     if more & 64 != 0 {
         let mut pair = || (input.index(200), input.index(100).wrapping_mul(64));
-        request.pools = Pools { ifs: pair(), rings: pair(), bufs: pair() };
+        request.pools = PoolSizes { ifs: pair(), rings: pair(), bufs: pair() };
     }
     if more & 128 != 0 {
         let bits = input.index(64);
         let max = input.index(128);
         let initial = input.index(128);
-        request.offsets = (input.byte() & 1 == 0).then_some(OffsetsAsked { bits, max, initial });
+        request.offsets = (input.byte() & 1 == 0).then_some(OffsetsRequest { bits, max, initial });
         if input.byte() & 1 != 0 {
             request.flags |= FLAG_FILE;
             request.file =
-                Some(FileAsked { offset: 4096 * u64::from(input.byte()), len: 4096 * u64::from(input.byte()) });
+                Some(FilePlacement { offset: 4096 * u64::from(input.byte()), len: 4096 * u64::from(input.byte()) });
         }
     }
     request
@@ -329,8 +329,8 @@ fn step(f: &mut FuzzedDaemon, input: &mut FuzzInput<'_>) {
         3 => return rig.look_around(),
         4..=6 => attach_request(input).encode().to_vec(),
         7 => match input.byte() % 3 {
-            0 => Holding::Resume.encode().to_vec(),
-            1 => Holding::Release.encode().to_vec(),
+            0 => HoldRequest::Resume.encode().to_vec(),
+            1 => HoldRequest::Release.encode().to_vec(),
             _ => bring_request(input).encode(),
         },
         8 => device_request(input).encode().to_vec(),

@@ -6,7 +6,7 @@ use netvale_policy::units::{Rate, Size};
 use netvale_policy::vlan::{TagProtocol, VlanSet};
 
 use super::group::RateGroup;
-use super::rule::GivenRule;
+use super::rule::ConfiguredRule;
 use super::shape::Syntax;
 use super::written::{InfoText, Notation};
 
@@ -44,7 +44,7 @@ pub static CHECKS: Syntax = Syntax {
 
 /// A rule of a filter.
 pub static RULE: Syntax =
-    Syntax { what: "a rule such as 'drop not arp'", example: "drop not arp", check: is::<GivenRule> };
+    Syntax { what: "a rule such as 'drop not arp'", example: "drop not arp", check: is::<ConfiguredRule> };
 
 /// Impairments of a link.
 pub static LINK: Syntax = Syntax {

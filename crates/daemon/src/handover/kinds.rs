@@ -12,7 +12,7 @@ use netvale_fdio::state::Fd;
 use netvale_pcapport::{CaptureState, ReplayState};
 use serde::{Deserialize, Serialize};
 
-use super::parts::{CallerItem, Counts};
+use super::parts::{CallerItem, RingCounts};
 
 /// A user's captures.
 #[derive(Debug, Serialize, Deserialize)]
@@ -51,13 +51,13 @@ pub struct FileState<T> {
     /// Its descriptor.
     pub file: Fd,
     /// Its progress.
-    pub progress: Progress<T>,
+    pub progress: FileProgress<T>,
 }
 
 /// Progress of a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Progress<T> {
+pub enum FileProgress<T> {
     /// Reported by a paused thread.
     Said(T),
     /// Read from this memory, at any time.
@@ -146,5 +146,5 @@ pub struct OpenInterfaceItem {
     /// Two bells of each host ring, tx rings first.
     pub bells: Vec<[Fd; 2]>,
     /// Counters of the open host rings, tx rings first.
-    pub counters: Vec<Counts>,
+    pub counters: Vec<RingCounts>,
 }

@@ -56,7 +56,8 @@ pub fn unreached(config: &Config, errno: Errno, mut text: String) -> Refusal {
     let advice = match errno {
         // The read-only file system of systemd's ProtectSystem=, ProtectHome= and PrivateTmp=.
         Errno::ROFS if keep::is_there() => {
-            "the daemon's unit has the folder read-only: add it to ReadWritePaths= (systemctl edit netvale) and to allow_dirs"
+            "the daemon's unit has the folder read-only: add it to ReadWritePaths= (systemctl edit netvale) and to \
+             allow_dirs"
         }
         Errno::ACCESS if config.sandbox => {
             "the daemon's sandbox only reaches its run directory and its allow-dirs: add the folder there"

@@ -110,22 +110,22 @@ pub fn begin(d: &mut Daemon, owner: Caller, domain: TimeDomain) -> Result<(), Re
 }
 
 /// Queues of one port, with their far ends.
-pub struct Handed {
+pub struct HandedQueues {
     domain: TimeDomain,
     ends: Vec<(LinkEnd, Arc<dyn Egress>)>,
 }
 
-impl Handed {
+impl HandedQueues {
     /// Prepares a port with that many queues.
     ///
     /// # Errors
     /// [`Refusal`] if no thread can be started, or the queues exceed the owner's memory quota.
-    pub fn new(d: &mut Daemon, owner: Caller, domain: TimeDomain, queues: usize) -> Result<Handed, Refusal> {
+    pub fn new(d: &mut Daemon, owner: Caller, domain: TimeDomain, queues: usize) -> Result<HandedQueues, Refusal> {
         if domain != TimeDomain::TRUSTED {
             permission::may_have_bytes(d, owner, queues as u64 * HandOverQueue::memory())?;
             begin(d, owner, domain)?;
         }
-        Ok(Handed { domain, ends: Vec::new() })
+        Ok(HandedQueues { domain, ends: Vec::new() })
     }
 
     /// The domain.
@@ -147,10 +147,10 @@ impl Handed {
         Ok(Arc::new(handed))
     }
 
-    /// Like [`Handed::queue`], for several.
+    /// Like [`HandedQueues::queue`], for several.
     ///
     /// # Errors
-    /// As [`Handed::queue`].
+    /// As [`HandedQueues::queue`].
     pub fn queues(&mut self, own: Vec<Arc<dyn Egress>>) -> Result<Vec<Arc<dyn Egress>>, Refusal> {
         own.into_iter().map(|one| self.queue(one)).collect()
     }

@@ -18,21 +18,21 @@ use netvale_ptnet::vfio::memory_path;
 use rustix::io::Errno;
 
 use super::handed::domain_of_site;
-use super::kind::Asked;
+use super::kind::AdmittedRequest;
 use super::notes::machine_notes;
 use super::plug::{NewPort, plug};
 use super::site::site;
 use crate::caller::Caller;
-use crate::daemon::{Attached, Daemon, Kicks, Peers};
+use crate::daemon::{Daemon, Kicks, PortBackend, PortPeers};
 use crate::handover::items::ParkedPort;
 use crate::permission::{self, unreached};
 use crate::refusal::{Refusal, refuse};
 use crate::rings::sizes::DEFAULT_SLOTS;
 
 /// Backend of a ptnet device's port.
-pub struct DevicePort(pub PtnetPort);
+pub struct PtnetDevicePort(pub PtnetPort);
 
-impl Attached for DevicePort {
+impl PortBackend for PtnetDevicePort {
     fn kind(&self) -> PortKind {
         PortKind::Ptnet
     }
@@ -41,7 +41,7 @@ impl Attached for DevicePort {
         port.detail = Some(info(&self.0).into());
     }
 
-    fn peers(&self) -> Option<Peers> {
+    fn peers(&self) -> Option<PortPeers> {
         Some(self.0.state().into())
     }
 
@@ -88,7 +88,7 @@ impl Attached for DevicePort {
 }
 
 /// Attaches a device with rings on a switch.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Ptnet(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Ptnet>()?;
     if o.vnet_hdr() == 10 {
@@ -99,7 +99,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let (seats, queues) = Seats::new(config.tx_rings, config.rx_rings)?;
     let site = site(&d.config, asked.caller, path.as_str(), &o)?;
     let domain = domain_of_site(d, asked.caller, &site);
-    let device = Device { site, config, vfio_user: o.vfio_user(), backend: Arc::new(seats) };
+    let device = PtnetConfig { site, config, vfio_user: o.vfio_user(), backend: Arc::new(seats) };
     let device = open(d, device, asked.continued())?;
     plug(d, &asked.at, queues, NewPort::new(device, asked).in_domain(domain).with_gro(o.gro()))
 }
@@ -114,7 +114,7 @@ pub fn check(d: &Daemon, config: &PtnetDeviceConfig, caller: Caller) -> Result<(
 }
 
 /// Parameters of a device to open.
-pub struct Device {
+pub struct PtnetConfig {
     /// Its socket.
     pub site: ListenAddress,
     /// Its configuration.
@@ -129,8 +129,8 @@ pub struct Device {
 ///
 /// # Errors
 /// [`Refusal`] if that fails.
-pub fn open(d: &mut Daemon, device: Device, continued: Option<State>) -> Result<DevicePort, Refusal> {
-    let Device { site, config, vfio_user, backend } = device;
+pub fn open(d: &mut Daemon, device: PtnetConfig, continued: Option<State>) -> Result<PtnetDevicePort, Refusal> {
+    let PtnetConfig { site, config, vfio_user, backend } = device;
     let transport = if vfio_user { PtnetTransport::VfioUser } else { PtnetTransport::Ivshmem };
     let options = PtnetOptions { site, config, transport };
     if let Some(state) = continued {
@@ -144,10 +144,10 @@ pub fn open(d: &mut Daemon, device: Device, continued: Option<State>) -> Result<
 }
 
 /// Watches the device: its guest's arrival, changes and departure are reported.
-fn watched(d: &Daemon, port: PtnetPort) -> DevicePort {
+fn watched(d: &Daemon, port: PtnetPort) -> PtnetDevicePort {
     port.on_change(d.on_news());
     port.on_peer(d.on_news());
-    DevicePort(port)
+    PtnetDevicePort(port)
 }
 
 /// The configuration of a device; its MAC address derives from the port's name unless an option sets it.

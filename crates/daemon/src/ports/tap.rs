@@ -15,9 +15,9 @@ use netvale_tap::{Tap, TapEgress, TapIngress, TapLink, TapOptions};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::kind::Asked;
+use super::kind::AdmittedRequest;
 use super::plug::{NewPort, plug};
-use crate::daemon::{Attached, Daemon};
+use crate::daemon::{Daemon, PortBackend};
 use crate::refusal::{Refusal, refuse};
 use crate::system::sandbox::KernelNeeds;
 
@@ -44,7 +44,7 @@ struct TapState {
     queues: Vec<Fd>,
 }
 
-impl Attached for TapPort {
+impl PortBackend for TapPort {
     fn kind(&self) -> PortKind {
         PortKind::Tap
     }
@@ -90,7 +90,7 @@ pub const KERNEL: KernelNeeds = KernelNeeds {
 };
 
 /// Attaches a TAP.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Tap(name) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Tap>()?;
     let tap = match asked.continued() {
@@ -118,7 +118,8 @@ fn open(name: String, o: &OptionsOf<'_, kind::Tap>) -> Result<Tap, Refusal> {
     if o.netns().is_some() {
         return refuse(
             Errno::OPNOTSUPP,
-            "netns: the daemon enters no network namespace; 'netvale attach --netns' makes the TAP there and hands it over",
+            "netns: the daemon enters no network namespace; 'netvale attach --netns' makes the TAP there and hands it \
+             over",
         );
     }
     let mac = o.mac().map(|mac| mac.0);

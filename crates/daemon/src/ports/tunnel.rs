@@ -18,7 +18,7 @@ use netvale_vxlan::tunnel::GivenAddress;
 use netvale_wire::MacAddr;
 use serde::{Deserialize, Serialize};
 
-use crate::daemon::{Attached, Daemon};
+use crate::daemon::{Daemon, PortBackend};
 use crate::handover::items::ParkedPort;
 
 /// Maximum number of addresses saved in case the daemon is killed; over it, the control plane must send them again.
@@ -53,9 +53,9 @@ pub struct VxlanState {
 }
 
 /// A tunnel, as queried by its switch.
-struct Behind(Arc<Tunnel>);
+struct SwitchTunnel(Arc<Tunnel>);
 
-impl AddressFinder for Behind {
+impl AddressFinder for SwitchTunnel {
     fn knows(&self, mac: u64) -> bool {
         self.0.knows(mac)
     }
@@ -80,7 +80,7 @@ impl VxlanPort {
     }
 }
 
-impl Attached for VxlanPort {
+impl PortBackend for VxlanPort {
     fn kind(&self) -> PortKind {
         PortKind::Vxlan
     }
@@ -154,7 +154,7 @@ pub fn ask_port(d: &Daemon, full: &str) {
     if let Some(port) = record.behind.get::<VxlanPort>().filter(|port| port.evpn)
         && let (Some(switch), Some(id)) = (&record.switch, record.id)
     {
-        switch.ask_port(id, &(Arc::new(Behind(Arc::clone(&port.tunnel))) as _));
+        switch.ask_port(id, &(Arc::new(SwitchTunnel(Arc::clone(&port.tunnel))) as _));
     }
 }
 

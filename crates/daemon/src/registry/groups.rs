@@ -8,9 +8,9 @@ use netvale_policy::bucket::{Group, RateLimit};
 
 /// All groups.
 #[derive(Default)]
-pub struct Groups(BTreeMap<(u32, String), (RateGroup, Weak<Group>)>);
+pub struct RateGroups(BTreeMap<(u32, String), (RateGroup, Weak<Group>)>);
 
-impl Groups {
+impl RateGroups {
     /// The rate of a user's group of that name, if it exists.
     pub fn get(&self, uid: u32, name: &str) -> Option<&RateGroup> {
         let (known, group) = self.0.get(&(uid, name.to_owned()))?;

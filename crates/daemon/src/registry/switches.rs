@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use netvale_switch::{Fdb, Switch, SwitchSettings};
 
 /// A switch with the user of its first port.
-struct Known {
+struct OwnedSwitch {
     switch: Arc<Switch>,
     owner: u32,
 }
 
 /// All switches.
 pub struct Switches {
-    by_name: BTreeMap<String, Known>,
+    by_name: BTreeMap<String, OwnedSwitch>,
     touched: BTreeSet<String>,
     settings: SwitchSettings,
     tick: Duration,
@@ -62,7 +62,7 @@ impl Switches {
 
     fn add(&mut self, switch: Arc<Switch>, owner: u32) -> Arc<Switch> {
         self.touched.insert(switch.name().to_owned());
-        self.by_name.insert(switch.name().to_owned(), Known { switch: Arc::clone(&switch), owner });
+        self.by_name.insert(switch.name().to_owned(), OwnedSwitch { switch: Arc::clone(&switch), owner });
         switch
     }
 

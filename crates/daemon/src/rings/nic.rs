@@ -21,9 +21,9 @@ use netvale_port::RingCounters;
 
 use super::reply::{region_descriptors, region_reply};
 use super::status::{counted, region_info, with_indices};
-use super::switched::Bells;
+use super::switched::RingDoorbells;
 use crate::caller::Caller;
-use crate::handover::items::Counts;
+use crate::handover::items::RingCounts;
 use crate::refusal::Refusal;
 use crate::worker::TaskId;
 
@@ -76,7 +76,7 @@ pub struct NicPort {
     pub(crate) mem: Arc<PortMem>,
     pub(crate) mem_id: u32,
     /// Bells of the bound host rings, by direction (true: rx) and the ring's number in the port.
-    pub(crate) bells: BTreeMap<(bool, u32), Bells>,
+    pub(crate) bells: BTreeMap<(bool, u32), RingDoorbells>,
     /// The fault of its program.
     pub(crate) fault: Fault,
     pub(crate) tx: Range<u32>,
@@ -191,12 +191,12 @@ impl NicPort {
     }
 
     /// Counters of its host rings, tx rings first.
-    pub fn counted(&self) -> Vec<Counts> {
-        self.counts.iter().map(|(counters, _)| Counts::of(counters)).collect()
+    pub fn counted(&self) -> Vec<RingCounts> {
+        self.counts.iter().map(|(counters, _)| RingCounts::of(counters)).collect()
     }
 
     /// Adds the counts of another process.
-    pub fn count(&self, counts: &[Counts]) {
+    pub fn count(&self, counts: &[RingCounts]) {
         self.counts.iter().zip(counts).for_each(|((counters, _), counts)| counts.add_to(counters));
     }
 

@@ -101,7 +101,8 @@ mod as_root {
             chown(path, Some(owner), Some(owner)).unwrap();
         }
         let more = format!(
-            "sandbox = true\nallow_dirs = [{:?}]\n[switch]\nshared = ['*']\n[sockets]\nmode = '0666'\n[quota]\ncaptures_mib = 2",
+            "sandbox = true\nallow_dirs = [{:?}]\n[switch]\nshared = ['*']\n[sockets]\nmode = '0666'\n[quota]\n\
+             captures_mib = 2",
             folder.path()
         );
         let d = Daemon::start_as(0, dir, &more);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use netvale::{Port, raw};
 use netvale_abi::nmreq::{NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_NEWIF, NR_REG_ALL_NIC};
-use netvale_control::attach::{AttachRequest, FLAG_SHARED, FileAsked, Pools};
+use netvale_control::attach::{AttachRequest, FLAG_SHARED, FilePlacement, PoolSizes};
 use netvale_control::device::DeviceRequest;
 use netvale_e1000::driver::CardDriverOptions;
 use netvale_e1000::driver::remote::SimulatedGuest as Card;
@@ -219,10 +219,10 @@ const BROUGHT: u64 = 4 << 20;
 /// Requests a port in the caller's own memory. Returns its connection as well.
 pub fn bring(dir: &std::path::Path, name: &str, file: &OwnedFd) -> Result<(OwnedFd, raw::Attached), netvale::Error> {
     let line = raw::connect_to(Some(dir))?;
-    let pools = Pools { ifs: (8, 1024), rings: (8, 16_384), bufs: (514, 2048) };
+    let pools = PoolSizes { ifs: (8, 1024), rings: (8, 16_384), bufs: (514, 2048) };
     let request = AttachRequest { name: name.into(), pools, flags: FLAG_SHARED, ..AttachRequest::default() };
     let request = AttachRequest { tx_slots: 128, rx_slots: 128, ..request };
-    let place = FileAsked { offset: 0, len: BROUGHT };
+    let place = FilePlacement { offset: 0, len: BROUGHT };
     raw::attach_in(line.as_fd(), &request, file.as_fd(), place).map(|attached| (line, attached))
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
 use netvale_abi::nmreq::{NmreqOptExtmem, NmreqPoolsInfo};
-use netvale_control::attach::{FileAsked, IN_FILE, Pools};
+use netvale_control::attach::{FilePlacement, IN_FILE, PoolSizes};
 use rustix::io::Errno;
 
 use crate::descriptor::BoundPort;
@@ -18,7 +18,7 @@ pub struct ProgramExtmem {
     addr: u64,
     option: NmreqOptExtmem,
     /// The requested pools.
-    pub pools: Pools,
+    pub pools: PoolSizes,
     /// The region that already lies in this memory: in netmap, the same memory is the same region.
     pub known: Option<u32>,
     /// Set if the memory is part of a file: the region then lies in the file, for every process that maps it.
@@ -59,9 +59,9 @@ impl ProgramExtmem {
     }
 
     /// The file for the region, and the place in it.
-    pub fn file(&self) -> Option<(BorrowedFd<'_>, FileAsked)> {
+    pub fn file(&self) -> Option<(BorrowedFd<'_>, FilePlacement)> {
         let memory = self.file.as_ref()?;
-        Some((memory.file.as_fd(), FileAsked { offset: memory.offset, len: self.room }))
+        Some((memory.file.as_fd(), FilePlacement { offset: memory.offset, len: self.room }))
     }
 
     /// Whether the program's memory holds that region already.
@@ -127,7 +127,7 @@ fn pages(at: u64, len: u64) -> Result<(u64, u64), Errno> {
 }
 
 /// Objects of the requested size, rounded up to cache lines; each pool holds as many as fit behind the previous pool.
-fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<Pools, Errno> {
+fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<PoolSizes, Errno> {
     const LINE: u64 = 64;
     const RING_ALIGN: u64 = 128;
     let mut at = 0u64;
@@ -138,7 +138,7 @@ fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<Pools, Errno> {
         at = if fits < num.into() { room } else { (at + fits * size).next_multiple_of(RING_ALIGN) };
         Ok::<_, Errno>((fits as u32, u32::try_from(size).map_err(|_| Errno::INVAL)?))
     };
-    let pools = Pools {
+    let pools = PoolSizes {
         ifs: fit(info.nr_if_pool_objtotal, info.nr_if_pool_objsize)?,
         rings: fit(info.nr_ring_pool_objtotal, info.nr_ring_pool_objsize)?,
         bufs: fit(info.nr_buf_pool_objtotal, info.nr_buf_pool_objsize)?,
@@ -178,7 +178,7 @@ mod tests {
             ..NmreqPoolsInfo::default()
         };
         let room = 2 * 1024 + 64 * 512 + 4096 * 2048;
-        assert_eq!(pools(&info, room).unwrap(), Pools { ifs: (2, 1024), rings: (64, 512), bufs: (4096, 2048) });
+        assert_eq!(pools(&info, room).unwrap(), PoolSizes { ifs: (2, 1024), rings: (64, 512), bufs: (4096, 2048) });
         info.nr_buf_pool_objsize = 2049;
         let rounded = pools(&info, room).unwrap().bufs;
         assert_eq!(rounded.1, 2112);
@@ -195,7 +195,7 @@ mod tests {
         let mut info = NmreqPoolsInfo { nr_memsize: 1 << 24, nr_ring_pool_objtotal: 7, ..NmreqPoolsInfo::default() };
         fill_in(&mut info);
         let pools = pools(&info, 1 << 24).unwrap();
-        assert_eq!(pools, Pools { ifs: (2, 1024), rings: (7, 20_480), bufs: (4098, 2048) });
+        assert_eq!(pools, PoolSizes { ifs: (2, 1024), rings: (7, 20_480), bufs: (4098, 2048) });
     }
 
     /// Objective: memory that begins within a page counts from the start of that page.

@@ -12,7 +12,7 @@ use netvale_abi::nmreq::{
     NmreqRegister,
 };
 use netvale_control::attach::{
-    AttachRequest, FLAG_NETMAP, FLAG_NO_HEADER, FLAG_NULL, FLAG_SHARED, IN_FILE, NOTE_LEN, OffsetsAsked, Pools,
+    AttachRequest, FLAG_NETMAP, FLAG_NO_HEADER, FLAG_NULL, FLAG_SHARED, IN_FILE, NOTE_LEN, OffsetsRequest, PoolSizes,
 };
 use netvale_portspec::{PortName, PortSpec, Rings};
 use rustix::io::Errno;
@@ -84,7 +84,7 @@ fn attach_over(fd: BorrowedFd<'_>, request: AttachRequest, extmem: &ProgramExtme
     }
     let Some(mem_id) = extmem.known else { return raw::attach(fd, &fresh) };
     // A region ends with its last port, and its memory then counts as ordinary memory.
-    raw::attach(fd, &AttachRequest { mem_id, pools: Pools::default(), ..fresh.clone() })
+    raw::attach(fd, &AttachRequest { mem_id, pools: PoolSizes::default(), ..fresh.clone() })
         .or_else(|_| raw::attach(fd, &fresh))
 }
 
@@ -126,13 +126,13 @@ fn finish(
 }
 
 /// Reads the option at `addr`. Alignment and gap are for hardware: netvale's ports need neither.
-fn read_offsets(addr: u64) -> Result<OffsetsAsked, Errno> {
+fn read_offsets(addr: u64) -> Result<OffsetsRequest, Errno> {
     let option: NmreqOptOffsets = user::read(addr)?;
     // A value that does not fit is refused as too large all the same.
     let small = |v: u64| u32::try_from(v).unwrap_or(u32::MAX);
     let max = small(option.nro_max_offset);
     let initial = small(option.nro_initial_offset);
-    Ok(OffsetsAsked { bits: option.nro_offset_bits, max, initial })
+    Ok(OffsetsRequest { bits: option.nro_offset_bits, max, initial })
 }
 
 /// Enters CSB mode with the option at `addr`.

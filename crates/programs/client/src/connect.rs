@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use netvale_control::attach::{
-    AttachReply, AttachRequest, FILE_AT_FAULT, FileAsked, IN_FILE, OFFSETS_AT_FAULT, PORT_OF_SWITCH, REPLY_LEN, Role,
+    AttachReply, AttachRequest, FILE_AT_FAULT, FilePlacement, IN_FILE, OFFSETS_AT_FAULT, PORT_OF_SWITCH, REPLY_LEN,
+    Role,
 };
 use netvale_control::client::ClientError;
-use netvale_control::device::{DeviceReply, DeviceRequest, Holding};
+use netvale_control::device::{DeviceReply, DeviceRequest, HoldRequest};
 use netvale_control::dirs;
 use netvale_mem::Mapping;
 use netvale_mem::appl::{AppRing, Dir};
@@ -73,7 +74,7 @@ pub fn attach_in(
     conn: BorrowedFd<'_>,
     request: &AttachRequest,
     file: BorrowedFd<'_>,
-    place: FileAsked,
+    place: FilePlacement,
 ) -> Result<AttachedParts, Error> {
     let request = AttachRequest { file: Some(place), ..request.clone() }.encode();
     let begun = Instant::now();
@@ -101,7 +102,7 @@ fn resumed(mut attached: AttachedParts) -> Result<AttachedParts, Error> {
 /// # Errors
 /// Like [`attach`]; `ENXIO` if the connection holds no port.
 pub fn resume(conn: BorrowedFd<'_>) -> Result<AttachedParts, Error> {
-    let (bytes, fds) = ask(conn, &Holding::Resume.encode(), None)?;
+    let (bytes, fds) = ask(conn, &HoldRequest::Resume.encode(), None)?;
     attached(&bytes, fds)
 }
 
@@ -110,7 +111,7 @@ pub fn resume(conn: BorrowedFd<'_>) -> Result<AttachedParts, Error> {
 /// # Errors
 /// Like [`attach`]; `ENXIO` if the connection holds no port.
 pub fn release(conn: BorrowedFd<'_>) -> Result<(), Error> {
-    let (bytes, _) = ask(conn, &Holding::Release.encode(), None)?;
+    let (bytes, _) = ask(conn, &HoldRequest::Release.encode(), None)?;
     let reply = AttachReply::decode(&bytes)?;
     if reply.status == 0 { Ok(()) } else { Err(Error::Refused { errno: reply.status, text: reply.text }) }
 }

@@ -21,16 +21,16 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::names::wanted;
-use super::queue::{QueueState, SwitchQueue};
+use super::queue::{NicQueueState, SwitchQueue};
 use super::stack;
 use crate::caller::Caller;
-use crate::daemon::{Attached, Daemon};
+use crate::daemon::{Daemon, PortBackend};
 use crate::handover::items::{ParkedPort, PortItem};
 use crate::permission;
-use crate::ports::kind::{Asked, Continuation, NamedRings, place_of};
-use crate::ports::plug::{NewPort, Queues, plug, unplug};
+use crate::ports::kind::{AdmittedRequest, Continuation, NamedRings, place_of};
+use crate::ports::plug::{NewPort, PortQueues, plug, unplug};
 use crate::refusal::{Refusal, refuse};
-use crate::registry::ports::{Declared, SwitchPort};
+use crate::registry::ports::{DeclaredPort, SwitchPort};
 use crate::rings::nic::mode_words;
 
 /// Backend of an interface's port.
@@ -47,10 +47,10 @@ struct InterfacePort {
 #[derive(Serialize, Deserialize)]
 struct InterfaceState {
     entries: u32,
-    queues: Vec<QueueState>,
+    queues: Vec<NicQueueState>,
 }
 
-impl Attached for InterfacePort {
+impl PortBackend for InterfacePort {
     fn kind(&self) -> PortKind {
         PortKind::Nic
     }
@@ -128,7 +128,7 @@ struct StackState {
     gro: bool,
 }
 
-impl Attached for StackPort {
+impl PortBackend for StackPort {
     fn kind(&self) -> PortKind {
         PortKind::Nic
     }
@@ -165,7 +165,7 @@ pub fn begin_anew(d: &mut Daemon, name: &str) -> Duration {
 }
 
 /// Attaches an interface to a switch.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Netmap(spec) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Netmap>()?;
     let ifname = spec.ifname().as_str();
@@ -196,7 +196,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 }
 
 /// Restores the queues of an interface.
-fn continue_port(d: &mut Daemon, asked: &Asked<'_>, ifname: &str, state: State) -> Result<(), Refusal> {
+fn continue_port(d: &mut Daemon, asked: &AdmittedRequest<'_>, ifname: &str, state: State) -> Result<(), Refusal> {
     let InterfaceState { entries, queues } = state.read()?;
     let nic = d.interfaces.known(ifname).ok_or_else(missing)?;
     let restored = queues.into_iter().map(|queue| SwitchQueue::restore(&nic, entries, queue));
@@ -211,7 +211,7 @@ fn missing() -> Refusal {
 /// Attaches an interface's queues to the switch.
 fn on_switch(
     d: &mut Daemon,
-    asked: &Asked<'_>,
+    asked: &AdmittedRequest<'_>,
     nic: &Arc<Nic>,
     entries: u32,
     all: Vec<(SwitchQueue, NicIngress)>,
@@ -242,16 +242,16 @@ pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: C
     let spec = AttachSpec::Netmap(spec.ok_or_else(missing)?);
     let full = at.full();
     let switch = at.switch.clone();
-    attach(d, &Asked::new(at, &spec, &options, caller))?;
+    attach(d, &AdmittedRequest::new(at, &spec, &options, caller))?;
     if let Some(record) = d.ports.get_mut(&full) {
         let params = AttachParams { switch, port: spec.to_string(), options };
-        record.declared = Some(Declared { params, from_file: false });
+        record.declared = Some(DeclaredPort { params, from_file: false });
     }
     Ok(())
 }
 
 /// Attaches an interface's host stack to a switch, as the port `NAME^`.
-fn attach_stack(d: &mut Daemon, asked: &Asked<'_>, nic: &Arc<Nic>) -> Result<(), Refusal> {
+fn attach_stack(d: &mut Daemon, asked: &AdmittedRequest<'_>, nic: &Arc<Nic>) -> Result<(), Refusal> {
     let at = SwitchPort::new(&asked.at.switch, host_port(&asked.at.port));
     permission::is_free(d, &at)?;
     let ifname = &nic.interface().name;
@@ -294,7 +294,7 @@ fn continue_stack(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), R
     plug(d, &at, stack_queues(&stack)?, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
 }
 
-fn stack_queues(stack: &Stack) -> Result<Queues, Errno> {
+fn stack_queues(stack: &Stack) -> Result<PortQueues, Errno> {
     let queue = Arc::clone(stack.queue(0)?);
     let egress: Arc<dyn Egress> = Arc::new(TapEgress::new(Arc::clone(&queue), Arc::default()));
     Ok((vec![egress], vec![Box::new(TapIngress::new(queue, Arc::default()))]))

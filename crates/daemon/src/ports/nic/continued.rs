@@ -22,10 +22,10 @@ use crate::handover::kinds::{InterfaceItem, OpenInterfaceItem, StackItem};
 use crate::ports::memory;
 use crate::refusal::{Refusal, refuse};
 use crate::rings::nic::{NicPort, OpenQueue};
-use crate::rings::switched::Bells;
+use crate::rings::switched::RingDoorbells;
 
 /// An interface, with the stand-in for its stack.
-pub type Interface = (Arc<Nic>, Option<Arc<Stack>>);
+pub type ContinuedInterface = (Arc<Nic>, Option<Arc<Stack>>);
 
 /// Returns the items of all existing interfaces.
 ///
@@ -82,7 +82,7 @@ fn interface(nic: &Nic, stack: Option<&Stack>) -> std::io::Result<Item> {
 ///
 /// # Errors
 /// [`Refusal`] if the interface does not exist, or the descriptors are of another type.
-pub fn continue_interface(d: &mut Daemon, item: InterfaceItem) -> Result<Interface, Refusal> {
+pub fn continue_interface(d: &mut Daemon, item: InterfaceItem) -> Result<ContinuedInterface, Refusal> {
     let (interface, mode) = item.interface();
     if d.interfaces.known(&interface.name).is_some() {
         return refuse(Errno::INVAL, "it is continued twice");
@@ -132,7 +132,7 @@ fn rings(client: u64, port: &NicPort) -> std::io::Result<Item> {
         first: port.mem.csb_first(),
         rings: [port.tx.clone(), port.rx.clone()],
         sockets: port.sockets.iter().map(socket).collect::<std::io::Result<_>>()?,
-        bells: port.bells.values().map(Bells::save).collect::<std::io::Result<_>>()?,
+        bells: port.bells.values().map(RingDoorbells::save).collect::<std::io::Result<_>>()?,
         counters: port.counted(),
     })))
 }
@@ -184,7 +184,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
     if has_host {
         let stack = d.interfaces.stack(&item.interface).ok_or_else(|| wrong("its stack is missing"))?;
         let mut given = item.bells.into_iter();
-        let mut bells = |port: &NicPort| Bells::restore(given.next(), &port.fault);
+        let mut bells = |port: &NicPort| RingDoorbells::restore(given.next(), &port.fault);
         let tasks = stack::host_rings(&mut port, &stack, &mut bells, true)?;
         stack::place(d, &mut port, tasks)?;
         port.count(&item.counters);

@@ -13,21 +13,21 @@ use netvale_mem::region::{Binding, RingRanges};
 use netvale_portspec::{Memory, PortSpec};
 use rustix::io::Errno;
 
-use super::names::{Counts, wanted_both};
+use super::names::{RingNumbers, wanted_both};
 use super::{hold, stack};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::items::{BindingItem, HoldItem};
 use crate::permission;
-use crate::ports::attachment::{Attachment, Description, Opened, gone};
-use crate::ports::memory::{self, Numbered};
+use crate::ports::attachment::{Attachment, Description, OpenedPort, gone};
+use crate::ports::memory::{self, NumberedRegion};
 use crate::ports::plug::{end_monitors, tell_detached, tell_made};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::regions::COMMON_REGION;
-use crate::registry::watches::Watched;
+use crate::registry::watches::MonitoredPort;
 use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::sizes::own_pools;
-use crate::rings::switched::Bells;
+use crate::rings::switched::RingDoorbells;
 
 /// Maximum number of extra buffers in a region for a netmap program, which accepts fewer than requested: they lie in
 /// locked memory.
@@ -63,7 +63,7 @@ fn remove(d: &mut Daemon, client: u64) {
     d.mirrors.end(&mut d.workers, &port.mem, &RingRanges { tx: port.tx.clone(), rx: port.rx.clone() });
     let ifname = &port.nic.interface().name;
     if d.interfaces.port_on(ifname).is_none() {
-        end_monitors(d, &Watched::Nic(ifname.clone()));
+        end_monitors(d, &MonitoredPort::Nic(ifname.clone()));
     }
     tracing::info!(port = port.name, "closed");
     tell_detached(d, &port.name, port.owner.uid, "its program has closed it");
@@ -96,7 +96,7 @@ pub fn open(
     spec: &PortSpec,
     ifname: &str,
     caller: Caller,
-) -> Result<Opened, Refusal> {
+) -> Result<OpenedPort, Refusal> {
     let nic = d.interfaces.nic(ifname)?;
     let queues = nic.interface().queues;
     let (shape, host) = shape_of(d, &nic, request, spec)?;
@@ -140,7 +140,12 @@ fn extra_bufs(request: &AttachRequest) -> u32 {
 
 /// Numbers of rings, slots and host rings of the interface: its first program determines them until the last one closes
 /// it.
-fn shape_of(d: &Daemon, nic: &Nic, request: &AttachRequest, spec: &PortSpec) -> Result<(PortShape, Counts), Refusal> {
+fn shape_of(
+    d: &Daemon,
+    nic: &Nic,
+    request: &AttachRequest,
+    spec: &PortSpec,
+) -> Result<(PortShape, RingNumbers), Refusal> {
     let interface = nic.interface();
     if let Some(port) = d.interfaces.port_on(&interface.name) {
         return Ok((port.mem.shape(), port.mem.host_rings()));
@@ -196,7 +201,7 @@ fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
     let host = hold::host_of(&port.nic, &bound);
     if !host.tx.is_empty() || !host.rx.is_empty() {
         let stack = stack::of_port(&mut d.interfaces, &port)?;
-        let tasks = stack::host_rings(&mut port, &stack, &mut |port| Bells::new(&port.fault), false)?;
+        let tasks = stack::host_rings(&mut port, &stack, &mut |port| RingDoorbells::new(&port.fault), false)?;
         stack::place(d, &mut port, tasks)?;
         port.stack = Some(stack);
     }
@@ -224,7 +229,7 @@ fn region_for(
     request: &AttachRequest,
     needs: &RegionNeeds,
     caller: Caller,
-) -> Result<Numbered, Refusal> {
+) -> Result<NumberedRegion, Refusal> {
     if *memory == Memory::Auto
         && let Some(pools) = own_pools(&request.pools)
     {

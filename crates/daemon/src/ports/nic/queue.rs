@@ -31,7 +31,7 @@ pub(super) struct SwitchQueue {
 
 /// State for another process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct QueueState {
+pub(super) struct NicQueueState {
     number: u32,
     memory: Fd,
     socket: Fd,
@@ -89,8 +89,8 @@ impl SwitchQueue {
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
-    pub(super) fn save(&self) -> std::io::Result<QueueState> {
-        Ok(QueueState {
+    pub(super) fn save(&self) -> std::io::Result<NicQueueState> {
+        Ok(NicQueueState {
             number: self.number,
             memory: Fd::copy_of(&self.memory)?,
             socket: Fd::copy_of(self.opened.socket.as_fd())?,
@@ -105,10 +105,10 @@ impl SwitchQueue {
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
-    pub(super) fn save_parked(&self) -> std::io::Result<Option<QueueState>> {
+    pub(super) fn save_parked(&self) -> std::io::Result<Option<NicQueueState>> {
         let Some((free, multi_buffer)) = self.egress.free() else { return Ok(None) };
         let PausedIngress { taken, pieces } = self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Ok(Some(QueueState { multi_buffer, free: Some(free), taken, pieces, ..self.save()? }))
+        Ok(Some(NicQueueState { multi_buffer, free: Some(free), taken, pieces, ..self.save()? }))
     }
 
     /// Restores a queue whose socket's rings have `entries` entries.
@@ -118,9 +118,9 @@ impl SwitchQueue {
     pub(super) fn restore(
         nic: &Arc<Nic>,
         entries: u32,
-        state: QueueState,
+        state: NicQueueState,
     ) -> Result<(SwitchQueue, NicIngress), Refusal> {
-        let QueueState { number, memory, socket, multi_buffer, free, taken, pieces } = state;
+        let NicQueueState { number, memory, socket, multi_buffer, free, taken, pieces } = state;
         if entries > *netvale_mem::layout::RING_SLOTS_RANGE.end() {
             return Err(BadState::new("rings have no such number of entries").into());
         }

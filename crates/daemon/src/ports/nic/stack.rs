@@ -22,8 +22,8 @@ use crate::ports::handed::domain_of;
 use crate::refusal::Refusal;
 use crate::registry::interfaces::Interfaces;
 use crate::rings::nic::NicPort;
-use crate::rings::switched::Bells;
-use crate::worker::Job;
+use crate::rings::switched::RingDoorbells;
+use crate::worker::WorkerTask;
 
 /// Creates the TAP that replaces the interface's stack, with `queues` queues; `finished`: its frames have no pending
 /// offloads.
@@ -64,7 +64,7 @@ pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc
 }
 
 /// Creates or finds the two bells of a host ring.
-pub(crate) type GetBells<'a> = dyn FnMut(&NicPort) -> Result<Bells, Refusal> + 'a;
+pub(crate) type GetBells<'a> = dyn FnMut(&NicPort) -> Result<RingDoorbells, Refusal> + 'a;
 
 /// Creates the tasks that forward frames between the stack and the port's host rings, in the bound directions. The port
 /// owns the opened resources. `continues`: they resume another process's rings.
@@ -73,8 +73,8 @@ pub(crate) fn host_rings(
     stack: &Arc<Stack>,
     bells: &mut GetBells<'_>,
     continues: bool,
-) -> Result<Vec<Counted>, Refusal> {
-    let mut tasks = Vec::<Counted>::new();
+) -> Result<Vec<CountedTask>, Refusal> {
+    let mut tasks = Vec::<CountedTask>::new();
     let interface = port.nic.interface().clone();
     let queues = interface.queues;
     let failed = |what: &'static str| {
@@ -124,7 +124,7 @@ fn furnished(port: &NicPort, ring: RingRanges, continues: bool) -> Result<Furnis
 }
 
 /// Places the tasks of a port's host rings on workers.
-pub(crate) fn place(d: &mut Daemon, port: &mut NicPort, tasks: Vec<Counted>) -> std::io::Result<()> {
+pub(crate) fn place(d: &mut Daemon, port: &mut NicPort, tasks: Vec<CountedTask>) -> std::io::Result<()> {
     let domain = domain_of(port.owner);
     d.workers.begin(domain, 1)?;
     for (task, counts) in tasks {
@@ -142,4 +142,4 @@ pub(crate) fn buffers(port: &NicPort) -> BufferLayout {
 }
 
 /// A task with its counters.
-pub(crate) type Counted = (Job, (Arc<RingCounters>, Arc<KickCounts>));
+pub(crate) type CountedTask = (WorkerTask, (Arc<RingCounters>, Arc<KickCounts>));

@@ -20,13 +20,13 @@ use netvale_ptnet::backend::{Backend, GuestRings};
 use rustix::io::Errno;
 
 /// Forwards frames from a guest's tx ring to a queue.
-pub struct Outward {
+pub struct OutwardPassage {
     through: ThroughTx,
     /// Whether the kernel was asked to notify of room.
     asked: bool,
 }
 
-impl Passage for Outward {
+impl Passage for OutwardPassage {
     #[inline]
     fn pass(&mut self, _counters: &RingCounters) -> usize {
         if self.through.is_given() && !self.through.is_waiting() {
@@ -66,11 +66,11 @@ impl Passage for Outward {
 }
 
 /// Forwards frames from a queue to a guest's rx ring.
-pub struct Inward {
+pub struct InwardPassage {
     through: ThroughRx,
 }
 
-impl Inward {
+impl InwardPassage {
     /// Whether the guest's share of the buffers may leave the kernel short of them.
     fn lacks_buffers(&self) -> bool {
         let end = self.through.end();
@@ -79,7 +79,7 @@ impl Inward {
     }
 }
 
-impl Passage for Inward {
+impl Passage for InwardPassage {
     #[inline]
     fn pass(&mut self, _counters: &RingCounters) -> usize {
         self.through.pass() as usize
@@ -110,17 +110,17 @@ impl Passage for Inward {
 }
 
 /// Open sockets and queues of an interface, with the guest's right to send on them.
-type Open = Vec<(Arc<XdpSocket>, Arc<NicQueue>, SendClaim)>;
+type OpenQueues = Vec<(Arc<XdpSocket>, Arc<NicQueue>, SendClaim)>;
 
 /// The interface behind a guest's rings: each ring uses the queue of the same number.
 pub struct NicBackend {
     nic: Arc<Nic>,
     entries: u32,
     /// Seats of the guest's sending rings.
-    pub tx: Vec<Arc<Seat<Outward>>>,
+    pub tx: Vec<Arc<Seat<OutwardPassage>>>,
     /// Seats of the guest's receiving rings.
-    pub rx: Vec<Arc<Seat<Inward>>>,
-    open: Mutex<Open>,
+    pub rx: Vec<Arc<Seat<InwardPassage>>>,
+    open: Mutex<OpenQueues>,
 }
 
 impl NicBackend {
@@ -150,7 +150,7 @@ impl NicBackend {
             let failed = |what| move |source| NicError::Step { name: self.nic.interface().name.clone(), what, source };
             let (tx, rx) = self.halves(rings, &opened, buffers).map_err(failed("map the rings of a socket"))?;
             let multi_buffer = opened.bind()?.multi_buffer;
-            self.put(queue as usize, (tx, rx), multi_buffer).map_err(failed("wait for a queue"))?;
+            self.put(queue as usize, tx, rx, multi_buffer).map_err(failed("wait for a queue"))?;
             self.open.lock().unwrap_or_else(PoisonError::into_inner).push((opened.socket, opened.queue, sending));
         }
         Ok(())
@@ -177,12 +177,12 @@ impl NicBackend {
         Ok((tx, rx))
     }
 
-    fn put(&self, queue: usize, (mut tx, rx): (ThroughTx, ThroughRx), multi_buffer: bool) -> Result<(), Errno> {
+    fn put(&self, queue: usize, mut tx: ThroughTx, rx: ThroughRx, multi_buffer: bool) -> Result<(), Errno> {
         tx.set_multi_buffer(multi_buffer);
         let seats = self.tx.get(queue).zip(self.rx.get(queue));
         let (out, back) = seats.ok_or(Errno::INVAL)?;
-        out.connect(Outward { through: tx, asked: false })?;
-        back.connect(Inward { through: rx })
+        out.connect(OutwardPassage { through: tx, asked: false })?;
+        back.connect(InwardPassage { through: rx })
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use netvale::{Error, Interest, Options, Port};
 use netvale_control::device::{DeviceReply, DeviceRequest};
-use netvale_daemon::config::{Config, File};
+use netvale_daemon::config::{Config, ConfigFile};
 use netvale_harness::{Launch, Manager};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -222,7 +222,7 @@ fn play_the_daemon() {
 fn config(dir: &Path, more: &str) -> Config {
     let sandbox = if more.contains("sandbox = ") { "" } else { "sandbox = false\n" };
     let text = format!("run_dir = {dir:?}\n{sandbox}{more}");
-    let mut config = File::parse(&text).unwrap().into_config();
+    let mut config = ConfigFile::parse(&text).unwrap().into_config();
     config.take_over = std::env::var_os(TAKES_OVER).is_some();
     config
 }

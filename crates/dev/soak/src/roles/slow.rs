@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use netvale::{Options, Port, TxRing};
-use netvale_control::client::{Bringing, Client};
+use netvale_control::client::{BringConnection, Client};
 use netvale_control::types::{AttachParams, PortOptions};
 use netvale_harness::attacks::bells::watch;
 use netvale_harness::attacks::filters::{LONGEST, Listeners, rule};
@@ -117,7 +117,7 @@ pub fn is_heard(a: &mut Attacker) -> Result<(), String> {
     let listeners = Listeners::at(TAPPED, SOCKETS).map_err(text)?;
     let options = PortOptions { name: Some(a.tap()), ..PortOptions::default() };
     let params = AttachParams { switch: ATTACKED.into(), port: format!("tap:{TAPPED}"), options };
-    let bringing = Bringing::connect(&a.dir).map_err(text)?;
+    let bringing = BringConnection::connect(&a.dir).map_err(text)?;
     bringing.attach(params, &tap.into_queues()).map_err(text)?;
     listeners.say(&frame(NOBODY, BEHIND)).map_err(text)?;
     let mut port = a.open(&a.own_port()).map_err(text)?;

@@ -4,13 +4,13 @@ use netvale_harness::net::NamespaceHost;
 use serde_json::json;
 
 use super::guide::{Figure, Guide};
-use super::stage::{Daemon, failed, run_on};
+use super::stage::{DemoDaemon, failed, run_on};
 use crate::CliError;
 
 const PING: [&str; 7] = ["-c", "3", "-i", "0.2", "-W", "1", "10.99.0.2"];
 
 /// Two ports that a VLAN separates and joins, and a link that is made bad, while both hosts stay unchanged.
-pub(super) fn policies(guide: &Guide, daemon: &Daemon, hosts: &[NamespaceHost; 2]) -> Result<Figure, CliError> {
+pub(super) fn policies(guide: &Guide, daemon: &DemoDaemon, hosts: &[NamespaceHost; 2]) -> Result<Figure, CliError> {
     guide.station("Policies, while frames pass: a VLAN parts them, and joins them again")?;
     set(guide, daemon, &["port", "set", "vale0:nv0", "access", "10"])?;
     guide.command("ping -c 3 10.99.0.2")?;
@@ -27,7 +27,7 @@ pub(super) fn policies(guide: &Guide, daemon: &Daemon, hosts: &[NamespaceHost; 2
     Ok(Figure { what: "ping over a link of 50 ms", value: format!("{late} ms"), json: json!(late.parse::<f64>().ok()) })
 }
 
-fn set(guide: &Guide, daemon: &Daemon, words: &[&str]) -> Result<(), CliError> {
+fn set(guide: &Guide, daemon: &DemoDaemon, words: &[&str]) -> Result<(), CliError> {
     guide.command(&format!("netvale {}", words.join(" ")))?;
     daemon.run(words).map(drop)
 }

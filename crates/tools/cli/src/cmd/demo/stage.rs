@@ -47,17 +47,17 @@ pub fn run_on(host: &NamespaceHost, program: &str, args: &[&str]) -> Result<Stri
 }
 
 /// The demo's own daemon.
-pub struct Daemon {
+pub struct DemoDaemon {
     program: PathBuf,
     daemon: netvale_harness::TestDaemon,
 }
 
-impl Daemon {
+impl DemoDaemon {
     /// Starts the daemon and waits until it answers.
-    pub fn start() -> Result<Daemon, CliError> {
+    pub fn start() -> Result<DemoDaemon, CliError> {
         let me = std::env::current_exe().map_err(|e| failed("find its own program", &e))?;
         let daemon = netvale_harness::TestDaemon::start(Launch::up(&me, &["--log-level", "warn"]).loud());
-        Ok(Daemon { program: me, daemon: daemon.map_err(harness)? })
+        Ok(DemoDaemon { program: me, daemon: daemon.map_err(harness)? })
     }
 
     /// The daemon's run directory.

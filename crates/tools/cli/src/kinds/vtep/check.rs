@@ -11,7 +11,7 @@ use netvale_vxlan::tunnel::check_vtep;
 use serde_json::{Value, json};
 
 use crate::grid::{self, Align};
-use crate::{CliError, Ctx, out, values};
+use crate::{CliContext, CliError, out, values};
 
 /// Maximum number of VTEPs asked simultaneously.
 const TOGETHER: usize = 32;
@@ -22,7 +22,7 @@ const TOGETHER: usize = 32;
 /// requests of different lengths. It asks from the tunnel's address, and so it runs in the daemon's network namespace.
 /// Ends with 1 if something is wrong with one of them.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct VtepCheckArgs {
     /// The tunnel's port: SWITCH:NAME, e.g. vale0:vxlan100.
     port: String,
 
@@ -42,7 +42,7 @@ pub struct Args {
 ///
 /// # Errors
 /// No daemon answers, the tunnel does not exist or has no endpoint, or this process cannot send the requests.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &VtepCheckArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let mut daemon = ctx.daemon()?;
     let tunnel = super::tunnel(daemon.ask(|client| client.show(&args.port))?, &args.port)?;
     if let Some(pid) = daemon.pid().filter(|pid| is_elsewhere(*pid)) {
@@ -65,7 +65,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 }
 
 /// The VTEPs to ask.
-fn chosen(args: &Args, tunnel: &VxlanInfo) -> Result<Vec<IpAddr>, CliError> {
+fn chosen(args: &VtepCheckArgs, tunnel: &VxlanInfo) -> Result<Vec<IpAddr>, CliError> {
     if let Some(vtep) = args.vtep {
         let wrong = |e: netvale_vxlan::tunnel::ChangeError| {
             CliError::usage(e.to_string(), format!("'netvale vtep list {}' shows those it knows", args.port))
@@ -128,7 +128,7 @@ fn all(asker: &Asker, vteps: &[IpAddr]) -> Result<Vec<VtepReport>, CheckError> {
     Ok(done.into_iter().map(|(_, report)| report).collect())
 }
 
-fn to_json(args: &Args, tunnel: &VxlanInfo, reports: &[VtepReport]) -> Value {
+fn to_json(args: &VtepCheckArgs, tunnel: &VxlanInfo, reports: &[VtepReport]) -> Value {
     let one = |report: &VtepReport| {
         json!({
             "vtep": report.vtep,
@@ -191,7 +191,7 @@ fn is_wrong(tunnel: &VxlanInfo, report: &VtepReport) -> bool {
 }
 
 /// Advice on the tunnel's MTU.
-fn notes(args: &Args, tunnel: &VxlanInfo, reports: &[VtepReport]) -> String {
+fn notes(args: &VtepCheckArgs, tunnel: &VxlanInfo, reports: &[VtepReport]) -> String {
     let Some(fits) = reports.iter().filter_map(VtepReport::inner_mtu).min() else { return String::new() };
     if fits < tunnel.mtu {
         return format!("frames take an MTU of {fits}: give guests that, or attach the tunnel with '--mtu {fits}'\n");
@@ -219,8 +219,8 @@ mod tests {
         VtepReport { vtep: [10, 0, 0, 2].into(), round_trip, known_mtu: Some(1500), path_mtu, failure }
     }
 
-    fn args() -> Args {
-        Args { port: "vale0:v".into(), vtep: None, timeout: 1.0, json: false }
+    fn args() -> VtepCheckArgs {
+        VtepCheckArgs { port: "vale0:v".into(), vtep: None, timeout: 1.0, json: false }
     }
 
     /// Objective: a row gives the passing lengths and the fault; an MTU that is too large is named with one that fits,
