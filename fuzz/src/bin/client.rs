@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use netvale::raw::{Attached, attach, release, resume};
+use netvale::raw::{AttachedRings, attach, release, resume};
 use netvale_control::attach::{AttachReply, AttachRequest, IN_FILE, PORT_OF_SWITCH, Role};
 use netvale_fuzz::fuzz_target;
 use netvale_fuzz::{FuzzInput, bounded, meddle, words};
@@ -143,7 +143,7 @@ fn answers(reply: &AttachReply, region: &Region, input: &mut FuzzInput<'_>) -> D
     (bytes, fds)
 }
 
-fn use_rings(held: &mut Attached, memory: &Words, frame: &[u8], input: &mut FuzzInput<'_>) {
+fn use_rings(held: &mut AttachedRings, memory: &Words, frame: &[u8], input: &mut FuzzInput<'_>) {
     let mut bytes = [0u8; 300];
     while !input.is_empty() {
         let op = input.byte() % 10;

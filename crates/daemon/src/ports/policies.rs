@@ -35,7 +35,12 @@ impl<'a> PortRules<'a> {
         PortRules([of(0, sent), of(1, got)])
     }
 
-    fn rule(&mut self, dir: usize, given: &WrittenValue<ConfiguredRule>, rule: &CompiledRule) -> Arc<filters::FilterRule> {
+    fn rule(
+        &mut self,
+        dir: usize,
+        given: &WrittenValue<ConfiguredRule>,
+        rule: &CompiledRule,
+    ) -> Arc<filters::FilterRule> {
         let known = &mut self.0[dir];
         match known.iter().position(|(known, _)| *known == given) {
             Some(at) => known.swap_remove(at).1,

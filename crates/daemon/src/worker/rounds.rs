@@ -265,7 +265,11 @@ impl WorkerLoop {
     }
 
     /// Runs a part of a task between two rounds. Returns false if it panics; then the task is lost.
-    pub(super) fn guarded(&mut self, at: usize, part: impl FnOnce(&mut TaskEntry, &mut ForwardMemory, &OwnedFd)) -> bool {
+    pub(super) fn guarded(
+        &mut self,
+        at: usize,
+        part: impl FnOnce(&mut TaskEntry, &mut ForwardMemory, &OwnedFd),
+    ) -> bool {
         let WorkerLoop { entries, work, epoll, .. } = self;
         let is_done = catch_unwind(AssertUnwindSafe(|| part(&mut entries[at], work, epoll))).is_ok();
         if !is_done {

@@ -19,7 +19,13 @@ fn memfd(flags: MemfdFlags) -> OwnedFd {
     fd
 }
 
-fn asked(d: &Daemon, name: &str, file: &impl AsFd, offset: u64, len: u64) -> Result<(OwnedFd, raw::Attached), Error> {
+fn asked(
+    d: &Daemon,
+    name: &str,
+    file: &impl AsFd,
+    offset: u64,
+    len: u64,
+) -> Result<(OwnedFd, raw::AttachedRings), Error> {
     let conn = raw::connect_to(Some(d.dir())).unwrap();
     let pools = PoolSizes { ifs: (8, 1024), rings: (8, 16_384), bufs: (514, 2048) };
     let request = AttachRequest {

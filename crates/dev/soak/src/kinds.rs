@@ -217,7 +217,11 @@ fn replay(w: &World) -> Result<SoakPair, String> {
 const BROUGHT: u64 = 4 << 20;
 
 /// Requests a port in the caller's own memory. Returns its connection as well.
-pub fn bring(dir: &std::path::Path, name: &str, file: &OwnedFd) -> Result<(OwnedFd, raw::Attached), netvale::Error> {
+pub fn bring(
+    dir: &std::path::Path,
+    name: &str,
+    file: &OwnedFd,
+) -> Result<(OwnedFd, raw::AttachedRings), netvale::Error> {
     let line = raw::connect_to(Some(dir))?;
     let pools = PoolSizes { ifs: (8, 1024), rings: (8, 16_384), bufs: (514, 2048) };
     let request = AttachRequest { name: name.into(), pools, flags: FLAG_SHARED, ..AttachRequest::default() };

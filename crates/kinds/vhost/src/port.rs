@@ -122,7 +122,10 @@ impl VhostPort {
     ///
     /// # Errors
     /// [`BadState`] if that was a different port, or its state is inconsistent.
-    pub fn restore(options: &VhostOptions, state: VhostState) -> Result<(VhostPort, VirtioQueues, PausedService), BadState> {
+    pub fn restore(
+        options: &VhostOptions,
+        state: VhostState,
+    ) -> Result<(VhostPort, VirtioQueues, PausedService), BadState> {
         let (seats, queues) = seats(options)?;
         if (options.mode == VhostMode::Server) != state.listener.is_some() || state.kicks.len() != seats.len() {
             return Err(BadState::new("a port that connects in another way, or has other queues"));
@@ -253,7 +256,11 @@ impl Protocol for VhostServer {
         front.device.as_ref().map(VhostDevice::fault)
     }
 
-    fn serve(&mut self, front: FrontEndConnection, peer: &ServicePeer<FrontEndStatus, KeptFrontEnd>) -> Result<(), String> {
+    fn serve(
+        &mut self,
+        front: FrontEndConnection,
+        peer: &ServicePeer<FrontEndStatus, KeptFrontEnd>,
+    ) -> Result<(), String> {
         let FrontEndConnection { socket, mut inbox, device } = front;
         let mut device =
             device.unwrap_or_else(|| VhostDevice::new(self.config.clone(), self.seats.clone(), peer.fault().clone()));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM, c_int};
-use netvale::raw::Attached;
+use netvale::raw::AttachedRings;
 use netvale::{RxRing, TxRing};
 use netvale_abi::nmreq::{NR_DO_RX_POLL, NR_NO_TX_POLL};
 use netvale_control::attach::{AttachReply, Role};
@@ -188,7 +188,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 impl BoundPort {
     /// Takes over an attachment.
-    pub fn new(attached: Attached, flags: u64) -> Self {
+    pub fn new(attached: AttachedRings, flags: u64) -> Self {
         BoundPort {
             tx: attached.tx.into_iter().map(BoundRing::new).collect(),
             rx: attached.rx.into_iter().map(BoundRing::new).collect(),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
-use netvale::raw::{self, Attached};
+use netvale::raw::{self, AttachedRings};
 use netvale_abi::nmreq::{
     NETMAP_REQ_OPT_CSB, NETMAP_REQ_OPT_EXTMEM, NETMAP_REQ_OPT_OFFSETS, NR_ACCEPT_VNET_HDR, NR_EXCLUSIVE, NR_MONITOR_RX,
     NR_MONITOR_TX, NR_REG_ALL_NIC, NR_REG_NIC_SW, NR_REG_NULL, NR_REG_ONE_NIC, NR_REG_ONE_SW, NR_REG_PIPE_MASTER,
@@ -73,7 +73,11 @@ pub fn register(
 }
 
 /// Registers a port in the program's own memory: in its existing region, or in a new one.
-fn attach_over(fd: BorrowedFd<'_>, request: AttachRequest, extmem: &ProgramExtmem) -> Result<Attached, netvale::Error> {
+fn attach_over(
+    fd: BorrowedFd<'_>,
+    request: AttachRequest,
+    extmem: &ProgramExtmem,
+) -> Result<AttachedRings, netvale::Error> {
     let fresh = AttachRequest { mem_id: 0, pools: extmem.pools, ..request };
     if let Some((file, place)) = extmem.file() {
         match raw::attach_in(fd, &fresh, file, place) {
@@ -90,7 +94,7 @@ fn attach_over(fd: BorrowedFd<'_>, request: AttachRequest, extmem: &ProgramExtme
 
 fn finish(
     descriptor: &Descriptor,
-    attached: Attached,
+    attached: AttachedRings,
     reg: &mut NmreqRegister,
     options: &mut RequestOptions,
     extmem: Option<&ProgramExtmem>,

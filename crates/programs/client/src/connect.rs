@@ -34,8 +34,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const AGAIN: i32 = Errno::AGAIN.raw_os_error();
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The parts of an attachment, apart from the connection.
-pub struct AttachedParts {
+/// What an attachment holds apart from its connection: the reply, the mapping and the rings.
+pub struct AttachedRings {
     /// The daemon's description of the port.
     pub reply: AttachReply,
     /// The region's mapping.
@@ -61,7 +61,7 @@ pub fn connect_to(run_dir: Option<&Path>) -> Result<OwnedFd, Error> {
 ///
 /// # Errors
 /// [`Error::Refused`] if the daemon refuses; another [`Error`] if its answer is unusable.
-pub fn attach(conn: BorrowedFd<'_>, request: &AttachRequest) -> Result<AttachedParts, Error> {
+pub fn attach(conn: BorrowedFd<'_>, request: &AttachRequest) -> Result<AttachedRings, Error> {
     let (bytes, fds) = ask(conn, &request.encode(), None)?;
     resumed(attached(&bytes, fds)?)
 }
@@ -75,7 +75,7 @@ pub fn attach_in(
     request: &AttachRequest,
     file: BorrowedFd<'_>,
     place: FilePlacement,
-) -> Result<AttachedParts, Error> {
+) -> Result<AttachedRings, Error> {
     let request = AttachRequest { file: Some(place), ..request.clone() }.encode();
     let begun = Instant::now();
     loop {
@@ -88,7 +88,7 @@ pub fn attach_in(
     }
 }
 
-fn resumed(mut attached: AttachedParts) -> Result<AttachedParts, Error> {
+fn resumed(mut attached: AttachedRings) -> Result<AttachedRings, Error> {
     if attached.reply.alone {
         attached.tx.iter_mut().for_each(TxRing::resume);
         attached.rx.iter_mut().for_each(RxRing::resume);
@@ -101,7 +101,7 @@ fn resumed(mut attached: AttachedParts) -> Result<AttachedParts, Error> {
 ///
 /// # Errors
 /// Like [`attach`]; `ENXIO` if the connection holds no port.
-pub fn resume(conn: BorrowedFd<'_>) -> Result<AttachedParts, Error> {
+pub fn resume(conn: BorrowedFd<'_>) -> Result<AttachedRings, Error> {
     let (bytes, fds) = ask(conn, &HoldRequest::Resume.encode(), None)?;
     attached(&bytes, fds)
 }
@@ -125,7 +125,7 @@ pub fn request(conn: BorrowedFd<'_>, request: &DeviceRequest) -> Result<DeviceRe
     Ok(DeviceReply::decode(&bytes)?)
 }
 
-fn attached(bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<AttachedParts, Error> {
+fn attached(bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<AttachedRings, Error> {
     let reply = AttachReply::decode(bytes)?;
     match (reply.status, reply.port_flags) {
         (0, _) => {}
@@ -150,7 +150,7 @@ fn attached(bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<AttachedParts, Error>
     };
     let mut bells = fds.into_iter().map(Doorbell::from_fd);
     let (tx, rx) = rings(&reply, &map, &mut bells)?;
-    Ok(AttachedParts { reply, map, tx, rx, region })
+    Ok(AttachedRings { reply, map, tx, rx, region })
 }
 
 /// Sends a message and waits for its answer, which arrives on a socket of its own: other threads may use the connection

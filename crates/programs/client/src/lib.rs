@@ -38,7 +38,7 @@
 
 /// Attachments without the conveniences of [`Port`]: for interfaces built on top, such as netmap's.
 pub mod raw {
-    pub use crate::connect::{AttachedParts, attach, attach_in, connect_to, release, request, resume};
+    pub use crate::connect::{AttachedRings, attach, attach_in, connect_to, release, request, resume};
 }
 
 mod connect;

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 /// Why a device cannot be opened.
-#[derive(Debug, GuestError)]
+#[derive(Debug, Error)]
 pub enum GuestError {
     /// A PCI function cannot be opened.
     #[error(transparent)]

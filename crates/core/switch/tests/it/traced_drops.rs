@@ -88,10 +88,10 @@ fn told(why: DropReason) -> Told {
         DropReason::Isolated => Frame(isolated),
         DropReason::Loop => Frame(looped),
         DropReason::SpoofedMac => Frame(|| guarded("mac", ethernet(ALIEN, 0x1234, &[0; 46]))),
-        DropReason::SpoofedIp => Frame(|| guarded("ip", udp4("1.2.3.4", (1, 2)))),
+        DropReason::SpoofedIp => Frame(|| guarded("ip", udp4("1.2.3.4", 1, 2))),
         DropReason::SpoofedArp => Frame(|| guarded("arp", ethernet(OWN, ARP, &arp(2, OWN, "10.9.9.9")))),
         DropReason::SpoofedNd => Frame(|| guarded("nd", ipv6("fe80::1", 58, &neighbor(136, "2001:db8::99", &[])))),
-        DropReason::RogueDhcp => Frame(|| guarded("dhcp", udp4("10.0.0.5", (67, 68)))),
+        DropReason::RogueDhcp => Frame(|| guarded("dhcp", udp4("10.0.0.5", 67, 68))),
         DropReason::RogueRa => Frame(|| guarded("ra", ipv6("fe80::1", 58, &icmp6(134, &[0; 12])))),
         DropReason::RogueQuery => Frame(rogue_query),
         DropReason::LinkLoss => Line(LINK, link_loss),
@@ -453,7 +453,7 @@ fn marked(n: u8) -> Vec<TraceRecord> {
     let tunnel = tunnel(n, &[&local(n + 100).to_string()]);
     let raw = UdpSocket::bind((local(n + 100), 0)).unwrap();
     rustix::net::sockopt::set_ip_tos(&raw, 3).unwrap();
-    let frame = udp4("10.0.0.1", (1, 2));
+    let frame = udp4("10.0.0.1", 1, 2);
     raw.send_to(&[&[8, 0, 0, 0, 0, 0, 7, 0], &frame[..]].concat(), (local(n), 4789)).unwrap();
     Bed::new().from(Box::new(TunnelIngress::new(tunnel)))
 }

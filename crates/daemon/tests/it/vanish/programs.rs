@@ -17,7 +17,7 @@ use crate::common::LIMIT;
 pub struct Program {
     dir: PathBuf,
     line: Option<OwnedFd>,
-    attached: Option<raw::Attached>,
+    attached: Option<raw::AttachedRings>,
     port: Option<Port>,
 }
 

@@ -82,7 +82,10 @@ impl E1000Port {
     ///
     /// # Errors
     /// [`BadState`] with the inconsistent part.
-    pub fn restore(options: &E1000Options, state: E1000State) -> Result<(E1000Port, E1000Queues, PausedService), BadState> {
+    pub fn restore(
+        options: &E1000Options,
+        state: E1000State,
+    ) -> Result<(E1000Port, E1000Queues, PausedService), BadState> {
         if state.version != VERSION {
             return Err(BadState::new(format!("version {} of a card's state, not {VERSION}", state.version)));
         }

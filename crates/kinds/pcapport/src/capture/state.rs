@@ -161,7 +161,7 @@ impl PcapEgress {
                 return Err(elsewhere(at, said));
             }
         }
-        Self::go_on(file, path, options, limit, (state, NotedCounts::new()?), counters)
+        Self::go_on(file, path, options, limit, state, NotedCounts::new()?, counters)
     }
 
     /// Restores a killed process's capture; `noted` is its [`PcapEgress::noted`]. Takes its portions of an allowance

@@ -263,7 +263,11 @@ impl<T: Transport> Protocol for VirtioDriver<T> {
         reached.restored.as_ref().map(|lent| lent.fault.clone())
     }
 
-    fn serve(&mut self, reached: Self::Connection, peer: &ServicePeer<VirtioDeviceStatus, DeviceState>) -> Result<(), String> {
+    fn serve(
+        &mut self,
+        reached: Self::Connection,
+        peer: &ServicePeer<VirtioDeviceStatus, DeviceState>,
+    ) -> Result<(), String> {
         let ConnectedDevice { connection, mut restored } = reached;
         let calls = match &mut restored {
             Some(lent) => std::mem::take(&mut lent.calls),

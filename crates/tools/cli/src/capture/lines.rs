@@ -78,7 +78,8 @@ mod tests {
     fn lines() {
         let mut frame = [0u8; 60];
         frame[12..14].copy_from_slice(&[0x08, 0x06]);
-        let seen = CapturedFrame { port: 0, time: Duration::from_secs(1), frame: &frame, direction: PcapDirection::Out };
+        let seen =
+            CapturedFrame { port: 0, time: Duration::from_secs(1), frame: &frame, direction: PcapDirection::Out };
         let line = line("vale0:a", &seen);
         let rest = line.split_once(' ').map(|(_, rest)| rest);
         let expected = "vale0:a Out 60 bytes, 00:00:00:00:00:00 > 00:00:00:00:00:00, ARP";

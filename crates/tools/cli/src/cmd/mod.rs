@@ -134,7 +134,7 @@ impl CliCommand {
 
     /// Whether it forwards frames, or starts a program that does.
     fn moves_frames(&self) -> bool {
-        use Command::*;
+        use CliCommand::*;
         matches!(
             self,
             PktGen(_) | Bridge(_) | Tlem(_) | Fwd(_) | Lb(_) | Dump(_) | Extcap(_) | Mirror(_) | Replay(_) | Run(_)

@@ -105,7 +105,7 @@ mod tests {
     /// Objective: the `Accept` fields of Prometheus and other clients select their preferred format of the two.
     #[test]
     fn negotiation() {
-        use Format::{OpenMetrics, Prometheus};
+        use TextFormat::{OpenMetrics, Prometheus};
         assert_eq!(TextFormat::accepted(std::iter::empty()), OpenMetrics);
         for (accept, format) in [
             ("*/*", OpenMetrics),
