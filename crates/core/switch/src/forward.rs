@@ -265,6 +265,7 @@ impl Forwarder {
     /// Tries again to deliver the waiting frames.
     fn pass_held(&mut self, work: &mut ForwardMemory) -> PassResult {
         let before = self.held.frames();
+        self.held.is_wanted = self.source.ingress().is_wanted();
         if self.tracing.is_waiting() {
             self.retry_noting(work)
         } else {
@@ -273,10 +274,6 @@ impl Forwarder {
         let moved = before - self.held.frames() + self.go_on_with_rest(work);
         if self.timing.is_under_way() {
             self.note_time();
-        }
-        // Progress restarts the time limit, except while a control thread waits for the frames' queue.
-        if moved > 0 && !self.source.ingress().is_wanted() {
-            self.held.goes_on();
         }
         if !self.is_held() {
             // A worker without memory for policies does not take over that of the previous one.

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a lossless receiver may hold a batch back without taking a frame of it: one that stopped reading must not
-/// stop others for good.
+/// How long a lossless receiver may hold a batch back without taking a frame of any sender: one that stopped reading
+/// must not stop others for good.
 pub const WITHOUT_PROGRESS: Duration = Duration::from_millis(500);
 /// How long it may hold a batch back if it takes a frame now and then.
 pub const FOR_A_BATCH: Duration = Duration::from_secs(5);

@@ -23,12 +23,12 @@ pub(super) struct HeldFrames {
     /// Owner of the frames.
     pub(super) from: OwnerId,
     begun: Instant,
-    /// The last time a frame found room.
-    since: Instant,
     /// The receiver that was asked to announce room.
     asked: Option<Arc<dyn Egress>>,
     /// Whether the sender is gone: then no frame waits any more.
     is_last: bool,
+    /// Whether a control thread waits for the frames' queue: then no progress prolongs the wait.
+    pub(super) is_wanted: bool,
 }
 
 /// The reason for waiting.
@@ -48,6 +48,10 @@ struct WaitingPort {
     egress: Arc<dyn Egress>,
     picks: Range<usize>,
     why: WaitReason,
+    /// The frames that the ring had received at the last look, from all senders.
+    received: u64,
+    /// When that number last grew. Another sender may have found the room: the receiver moves all the same.
+    moved: Instant,
 }
 
 /// Frames that wait for room at one ring of a port, apart from their ingress.
@@ -87,7 +91,7 @@ impl HeldFrames {
         let picks = Vec::with_capacity(ROOM);
         let from = OwnerId::new(0);
         let now = Instant::now();
-        HeldFrames { waiting, picks, from, begun: now, since: now, asked: None, is_last: false }
+        HeldFrames { waiting, picks, from, begun: now, asked: None, is_last: false, is_wanted: false }
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -97,16 +101,6 @@ impl HeldFrames {
     /// Ends all waiting: frames without room at the next try are dropped.
     pub(super) fn stop_waiting(&mut self) {
         self.is_last = true;
-    }
-
-    fn begin(&mut self) {
-        self.begun = Instant::now();
-        self.since = self.begun;
-    }
-
-    /// Records progress.
-    pub(super) fn goes_on(&mut self) {
-        self.since = Instant::now();
     }
 
     /// Whether this many more frames may wait.
@@ -121,13 +115,17 @@ impl HeldFrames {
         picks: &[u16],
         why: WaitReason,
     ) {
+        let now = Instant::now();
         if self.waiting.is_empty() {
-            self.begin();
+            self.begun = now;
         }
         let start = self.picks.len();
         self.picks.extend_from_slice(picks);
         let picks = start..self.picks.len();
-        self.waiting.push(WaitingPort { to: Arc::clone(to), ring, egress: Arc::clone(egress), picks, why });
+        let received = egress.counters().frames();
+        let to = Arc::clone(to);
+        let egress = Arc::clone(egress);
+        self.waiting.push(WaitingPort { to, ring, egress, picks, why, received, moved: now });
     }
 
     pub(super) fn frames(&self) -> usize {
@@ -136,7 +134,7 @@ impl HeldFrames {
 
     /// Delivers the frames that now find room; gives up on receivers that are too slow.
     pub(super) fn retry(&mut self, batch: &Batch, scratch: &mut Scratch) {
-        let HeldFrames { waiting, picks: all, begun, since, is_last, .. } = self;
+        let HeldFrames { waiting, picks: all, begun, is_last, is_wanted, .. } = self;
         waiting.retain_mut(|w| {
             let picks = &all[w.picks.clone()];
             scratch.may_wait(w.why == WaitReason::Lossless);
@@ -147,7 +145,7 @@ impl HeldFrames {
                 step(Step::Taken);
             }
             !w.picks.is_empty()
-                && !if *is_last { w.drop_rest(DropReason::NoRoom) } else { w.gives_up(done, *begun, *since) }
+                && !if *is_last { w.drop_rest(DropReason::NoRoom) } else { w.gives_up(*begun, *is_wanted) }
         });
         if waiting.is_empty() {
             all.clear();
@@ -188,11 +186,12 @@ impl HeldFrames {
 }
 
 impl WaitingPort {
-    /// Whether to drop the rest of the frames, as the receiver is too slow. `done` of them just found room.
-    fn gives_up(&self, done: usize, begun: Instant, since: Instant) -> bool {
+    /// Whether to drop the rest of the frames, as the receiver is too slow.
+    fn gives_up(&mut self, begun: Instant, is_wanted: bool) -> bool {
         let held_for = begun.elapsed();
+        let is_too_slow = held_for > FOR_A_BATCH || self.stands_still(is_wanted);
         let reason = match self.why {
-            WaitReason::Lossless if held_for > FOR_A_BATCH || since.elapsed() > WITHOUT_PROGRESS && done == 0 => {
+            WaitReason::Lossless if is_too_slow => {
                 self.to.holding.suspend(held_for);
                 DropReason::Stalled
             }
@@ -208,6 +207,16 @@ impl WaitingPort {
             WaitReason::Lossless => return false,
         };
         self.drop_rest(reason)
+    }
+
+    /// Whether the ring has received no frame for too long.
+    fn stands_still(&mut self, is_wanted: bool) -> bool {
+        let received = self.egress.counters().frames();
+        if received != self.received && !is_wanted {
+            self.received = received;
+            self.moved = Instant::now();
+        }
+        self.moved.elapsed() > WITHOUT_PROGRESS
     }
 
     /// Counts the rest of the frames as dropped. Returns true: the wait for them ends.
