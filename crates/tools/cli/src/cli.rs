@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use clap_complete::CompleteEnv;
 
-use crate::cmd::{CliCommand, extcap};
+use crate::cmd::{CliCommand, attach, extcap};
 use crate::complete;
 use crate::error::{EXIT_CODES, FailureKind};
 use crate::{CliContext, CliError};
@@ -52,7 +52,8 @@ pub fn main() -> ExitCode {
         .bin("netvale")
         .shells(complete::SHELLS)
         .complete();
-    let matches = command().get_matches_from(words(std::env::args_os()));
+    let words = words(std::env::args_os());
+    let matches = attach::help::narrowed(command(), &words).get_matches_from(words);
     let cli = match <NetvaleCli as clap::FromArgMatches>::from_arg_matches(&matches) {
         Ok(cli) => cli,
         Err(error) => error.exit(),

@@ -2,17 +2,16 @@
 
 use clap::Command;
 
-const GROUPS: [(&str, &[&str]); 4] = [
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Run", &["up", "stop", "upgrade", "apply", "export", "doctor"]),
+    ("Ports", &["attach", "detach", "port", "filter", "link", "vm"]),
     (
-        "The daemon and its ports",
-        &[
-            "up", "stop", "upgrade", "attach", "detach", "port", "filter", "link", "apply", "export", "vm", "vtep",
-            "evpn",
-        ],
+        "Watch",
+        &["list", "show", "table", "top", "monitor", "trace", "dump", "mirror", "extcap", "metrics", "sflow", "web"],
     ),
-    ("Looking", &["list", "show", "table", "top", "monitor", "trace", "metrics", "sflow", "web", "doctor"]),
-    ("Moving frames", &["pkt-gen", "bridge", "tlem", "fwd", "lb", "dump", "mirror", "extcap", "replay", "run"]),
-    ("The rest", &["demo", "man", "completions", "help"]),
+    ("netmap tools", &["pkt-gen", "bridge", "tlem", "fwd", "lb", "replay", "run"]),
+    ("Other hosts", &["vtep", "evpn"]),
+    ("Help", &["demo", "man", "completions", "help"]),
 ];
 
 /// The command with its help in groups.

@@ -17,7 +17,7 @@ const SYSTEM_FILE: &str = "/etc/netvale.toml";
 /// Time limit: attaching a thousand ports takes a while, and so does closing large captures.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Make the running daemon what a configuration file says.
+/// Make the running daemon match a configuration file.
 ///
 /// The file is compared with what is there. Ports that are the same are not touched: their programs and virtual
 /// machines go on. Others are attached, detached, or attached again with their new options. Either all of it is done

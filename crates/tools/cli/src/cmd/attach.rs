@@ -10,6 +10,7 @@ use netvale_portspec::{AttachSpec, LocalSpec};
 use super::filter::compile;
 use crate::{CliContext, CliError, out};
 
+pub mod help;
 mod netns;
 mod options;
 
@@ -45,6 +46,8 @@ const USAGE: &str =
 /// Column of a port's description in the help.
 const COLUMN: usize = 23;
 
+const OF_ONE_KIND: &str = "Options of one kind of port: netvale attach vale0 tap:x --help\n";
+
 const EXAMPLES: &str = "\
 Examples:
   netvale attach vale0 tap:nv0
@@ -59,10 +62,15 @@ Examples:
 fn ports_and_examples() -> String {
     let mut text = "Ports:\n".to_owned();
     for (port, what) in SpecKind::ALL.iter().flat_map(|kind| kind.help) {
-        let gap = if port.len() < COLUMN { " ".repeat(COLUMN - port.len()) } else { format!("\n  {:COLUMN$}", "") };
-        text += &format!("  {port}{gap}{what}\n");
+        text += &port_line(port, what);
     }
-    format!("{text}\n{EXAMPLES}")
+    format!("{text}\n{OF_ONE_KIND}\n{EXAMPLES}")
+}
+
+/// The line of a port in the help.
+fn port_line(port: &str, what: &str) -> String {
+    let gap = if port.len() < COLUMN { " ".repeat(COLUMN - port.len()) } else { format!("\n  {:COLUMN$}", "") };
+    format!("  {port}{gap}{what}\n")
 }
 
 /// Runs the subcommand.

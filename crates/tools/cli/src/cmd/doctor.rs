@@ -33,7 +33,7 @@ use times::{CpuSample, CpuUse};
 use wakeup::WakeUp;
 use watched::{DaemonReading, WatchedDaemon, WorkerLoad};
 
-/// Say what would make netvale faster on this machine.
+/// Find what slows netvale down on this machine.
 ///
 /// It watches the machine, and the daemon if one runs, for a moment; measures what a wake-up and reading the time cost;
 /// and looks at settings of the kernel. Each advice has what was found, why it matters, and what to do. It changes

@@ -12,7 +12,7 @@ use crate::cmd::up::LogLevel;
 use crate::grid::{self, Align};
 use crate::{CliContext, CliError, out, signals};
 
-/// Let FRR be the control plane of VXLAN ports (EVPN).
+/// Connect VXLAN ports to FRR, which distributes addresses (EVPN).
 ///
 /// For each VXLAN port with EVPN ('netvale attach vale0 vxlan:VNI,local=IP --evpn') it makes devices in its network
 /// namespace that zebra takes for a VTEP, announces the switch's addresses through them, and gives the port the flood

@@ -6,7 +6,7 @@ use netvale_control::client::Client;
 
 use crate::{CliContext, CliError, out};
 
-/// Write what is there as a configuration file.
+/// Write settings and ports as a configuration file.
 ///
 /// Settings and attached ports, with what differs from the defaults. `netvale up --config` starts a daemon like this
 /// one from it. Ports that programs opened are not in it; a comment names them.

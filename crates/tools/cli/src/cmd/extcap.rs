@@ -35,7 +35,7 @@ use names::InterfaceName;
 /// Name of this program in Wireshark's folder.
 pub const PROGRAM: &str = "netvale-extcap";
 
-/// Let Wireshark capture on ports: once `netvale extcap --install` has run, they are among its interfaces.
+/// Let Wireshark capture on ports: `netvale extcap --install` adds them to its interfaces.
 ///
 /// Wireshark starts this command itself, as its user: everybody sees the own ports, of the daemon that `netvale list`
 /// asks and of the system's daemon. One interface more captures on a port of another host, by ssh.

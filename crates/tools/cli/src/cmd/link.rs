@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::values::LINK_WORDS;
 use crate::{CliContext, CliError, out};
 
-/// Delay, lose, duplicate, reorder, damage or slow down frames between a port and its peer.
+/// Degrade a port's link: delay, loss, duplicates, reordering, damage, rate.
 ///
 /// The words are those of 'tc qdisc add ... netem', see tc-netem(8). Without a direction, frames are meant that the
 /// port's peer sends, as with netem on the peer's own interface; 'out' are those that it gets, 'both' is each direction

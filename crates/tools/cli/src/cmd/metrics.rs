@@ -16,7 +16,7 @@ use netvale_observe::source::FiguresSource;
 use crate::cmd::up::LogLevel;
 use crate::{CliContext, CliError, out, signals, values};
 
-/// Show the daemon's figures as metrics, or serve them to Prometheus.
+/// Print the daemon's metrics, or serve them to Prometheus.
 ///
 /// Without --listen, prints them once. With it, serves them at /metrics over HTTP until it gets SIGTERM or SIGINT: in
 /// OpenMetrics text format 1.0.0, or in Prometheus' 0.0.4 for clients that ask for that. It shows the ports that the

@@ -12,7 +12,7 @@ use crate::{CliContext, CliError, out, values};
 /// Maximum length of a single wait, without the user's own limit.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Print what happens, as it happens: a line for each event.
+/// Print events as they happen, one per line.
 ///
 /// Ports that come and go, programs and guests that open and leave them, links, policies, what is refused. The events
 /// of all ports of the user, of all users for root; or only those of the switches and ports that are named. Ends with

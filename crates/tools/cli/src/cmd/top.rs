@@ -24,7 +24,7 @@ mod workers;
 
 use state::TopState;
 
-/// Watch rates live.
+/// Show rates live.
 ///
 /// Packets and bits per second for each port, drops, kicks per packet, and how busy the workers are. Keys: q quits, s
 /// changes the sorting, p pauses, up and down scroll. 1 to 5, or tab, choose what is shown: ports; drops by reason;

@@ -16,7 +16,7 @@ mod line;
 /// Interval of requests to the daemon.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Tell what becomes of a port's frames: where each goes, what happens on the way, and why it is dropped.
+/// Trace single frames: where each goes, what changes it, and why it is dropped.
 ///
 /// Frames are those that come into the switch from the port, or from all ports of a switch, also from those that come
 /// later. One line is one frame: when, from which port and ring, its length and headers, and behind a colon what

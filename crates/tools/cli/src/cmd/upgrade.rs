@@ -18,7 +18,7 @@ mod unit;
 
 use unit::SystemdUnit;
 
-/// Replace the running daemon by this version of it, without losing a frame.
+/// Replace the running daemon with this version, without losing a frame.
 ///
 /// Starts this program with the running daemon's options; the new daemon takes its ports and connections over, and the
 /// old one ends. Attached programs and virtual machines go on. If the new daemon cannot go on, the old one does. It

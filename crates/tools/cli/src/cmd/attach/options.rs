@@ -70,10 +70,17 @@ fn arg(option: &'static AttachOption) -> Arg {
 
 /// The help of an option: its effect, the ports that it applies to, and its default.
 fn help(option: &AttachOption) -> String {
-    let mut text = option.doc().trim_end_matches('.').to_owned();
-    if option.heading != Heading::General {
-        text += &format!(" [{}]", option.takers());
-    }
+    let takers = if option.heading == Heading::General { String::new() } else { format!(" [{}]", option.takers()) };
+    described(option, &takers)
+}
+
+/// The help of an option for a port that takes it: its effect and its default.
+pub(super) fn effect(option: &AttachOption) -> String {
+    described(option, "")
+}
+
+fn described(option: &AttachOption, takers: &str) -> String {
+    let mut text = option.doc().trim_end_matches('.').to_owned() + takers;
     if let OptionShape::OneOf([.., last]) = option.shape {
         text += &format!(" [without a number: {last}]");
     }

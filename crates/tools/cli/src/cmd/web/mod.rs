@@ -23,7 +23,7 @@ use crate::{CliContext, CliError, out, signals, values};
 
 mod tap;
 
-/// Serve a page for browsers: switches, ports, rates, drops, workers and rings, live.
+/// Serve a live page for browsers: switches, ports, rates, drops, workers and rings.
 ///
 /// Prints the address to open, with a token without which nobody sees anything, and serves until it gets SIGTERM or
 /// SIGINT. It shows the ports that the user who runs it may see, and can capture their frames. The daemon need not run

@@ -1,0 +1,79 @@
+//! The help of `netvale attach` for one kind of port: `netvale attach vale0 tap:x --help`.
+
+use std::ffi::OsString;
+
+use clap::Command;
+use netvale_control::options::OPTIONS;
+use netvale_control::options::kind::SpecKind;
+use netvale_portspec::AttachSpec;
+
+use super::options;
+
+/// The command, whose help of `attach` tells only of the port's kind if the words ask for the help of one.
+#[must_use]
+pub fn narrowed(command: Command, words: &[OsString]) -> Command {
+    match asked_kind(words) {
+        Some(kind) => command.mut_subcommand("attach", |attach| of_kind(attach, kind)),
+        None => command,
+    }
+}
+
+/// The kind of the port that a command line names beside `--help`.
+fn asked_kind(words: &[OsString]) -> Option<&'static SpecKind> {
+    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    let after = words.iter().position(|word| *word == "attach")? + 1;
+    let (flags, others): (Vec<_>, Vec<_>) = words[after..].iter().partition(|word| word.starts_with('-'));
+    if !flags.iter().any(|flag| matches!(**flag, "-h" | "--help")) {
+        return None;
+    }
+    let kind = |word: &&str| AttachSpec::parse(word).ok().map(|spec| spec.kind());
+    // A value of an option may look like a name of a port for programs, but not like another port.
+    let port = others.iter().find(|word| word.contains(':') && kind(word).is_some());
+    match (port, others.as_slice()) {
+        (Some(port), _) => kind(port),
+        (None, [_, name]) if flags.len() == 1 => kind(name),
+        _ => None,
+    }
+}
+
+fn of_kind(attach: Command, kind: &'static SpecKind) -> Command {
+    let attach = OPTIONS.iter().fold(attach, |attach, option| {
+        let is_taken = option.is_for(kind);
+        attach.mut_arg(option.key, |arg| arg.help(options::effect(option)).hide(!is_taken))
+    });
+    let ports: String = kind.help.iter().map(|(port, what)| super::port_line(port, what)).collect();
+    attach.after_long_help(format!("Ports:\n{ports}\nAll kinds of ports and their options: netvale attach --help\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn help(words: &str) -> String {
+        let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
+        let error = narrowed(crate::cli::command(), &words).try_get_matches_from(&words).unwrap_err();
+        error.to_string()
+    }
+
+    /// Objective: the help of a port's kind has the options of that kind, and those of all ports, but no others.
+    #[test]
+    fn a_kinds_help_has_only_its_options() {
+        for kind in SpecKind::ALL {
+            let text = help(&format!("netvale attach vale0 {} --help", kind.example));
+            for option in OPTIONS {
+                let flag = format!("--{}", option.flag());
+                let is_shown = text.split_whitespace().any(|word| word == flag);
+                assert_eq!(is_shown, option.is_for(kind), "{flag} of {}", kind.example);
+            }
+        }
+    }
+
+    /// Objective: the port may stand behind options; without one, or with a number alone, the help is that of all kinds.
+    #[test]
+    fn the_port_may_stand_anywhere() {
+        let all = help("netvale attach --help");
+        assert_ne!(help("netvale attach --rings 4 --lossless vale0 tap:x --help"), all);
+        assert_ne!(help("netvale --run-dir /run/x attach --help vale0 tap:x"), all);
+        assert_eq!(help("netvale attach vale0 --rings 4 --help"), all);
+    }
+}
