@@ -156,13 +156,13 @@ mod tests {
     proptest! {
         /// Objective: no bytes make the decoders panic.
         #[test]
-        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn no_bytes_make_the_decoders_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = (DeviceRequest::decode(&bytes), HoldRequest::decode(&bytes), MessageKind::of(&bytes));
         }
 
         /// Objective: a request survives the wire.
         #[test]
-        fn round_trip(
+        fn a_request_survives_the_wire(
             name in "[a-z0-9:{}]{0,63}",
             reqtype in any::<u16>(),
             status in any::<i32>(),
@@ -177,7 +177,7 @@ mod tests {
     /// Objective: the short messages are distinguished from the others and from each other, and their version is
     /// checked.
     #[test]
-    fn holding() {
+    fn short_messages_are_told_apart() {
         for which in [HoldRequest::Resume, HoldRequest::Release] {
             let mut m = which.encode();
             assert_eq!((MessageKind::of(&m), HoldRequest::decode(&m)), (MessageKind::Holding, Ok(which)));

@@ -113,7 +113,7 @@ mod tests {
 
     /// Objective: the first source that is set wins, in the documented order.
     #[test]
-    fn order() {
+    fn the_first_source_that_is_set_wins() {
         let dir = |netvale: &str, xdg: &str, uid| {
             let variable = |name: &str| match name {
                 "NETVALE_RUN_DIR" => Some(netvale.into()),
@@ -132,7 +132,7 @@ mod tests {
 
     /// Objective: a path's listener is found without a connection, for any type of socket; a leftover file has none.
     #[test]
-    fn presences() {
+    fn a_listener_is_found_without_a_connection() {
         let dir = tempfile::tempdir().unwrap();
         let alive = dir.path().join("alive");
         let left = dir.path().join("left");
@@ -157,7 +157,7 @@ mod tests {
     /// Objective: a user's directory in /tmp that another user made is recognised as foreign; a missing one, or another
     /// path, is not.
     #[test]
-    fn foreign() {
+    fn another_users_directory_is_recognised_as_foreign() {
         // A user ID without a user, one for each test process.
         let uid = 3_000_000_000 + std::process::id();
         let dir = last_resort(uid);

@@ -120,7 +120,7 @@ mod tests {
 
     /// Objective: an errno decides the code and is kept; an error without data is accepted, too, and has no hint.
     #[test]
-    fn errno_and_data() {
+    fn an_errno_decides_the_code_and_is_kept() {
         let error = RpcError::from_errno(16, "vale0:a is open", "close it first");
         assert!(error.is(ErrorCode::Busy));
         let text = serde_json::to_string(&error).unwrap();

@@ -101,7 +101,7 @@ mod tests {
     proptest! {
         /// Objective: for any pieces, the lines are those of a plain split, up to the first that is too long.
         #[test]
-        fn as_split(
+        fn pieces_give_the_lines_of_a_plain_split(
             bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>(), Just(b'x')], 0..60),
             size in 1..20usize,
         ) {
@@ -117,7 +117,7 @@ mod tests {
     /// Objective: a line of exactly the limit passes; one byte more is an error, even before the line's end is seen,
     /// and stays one.
     #[test]
-    fn limit() {
+    fn a_line_beyond_the_limit_is_an_error() {
         assert_eq!(read([&b"12345678\n"[..]].into_iter()), (vec![b"12345678".to_vec()], false));
         let mut lines = LineSplitter::new(LIMIT);
         lines.push(b"123456789");

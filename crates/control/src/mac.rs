@@ -70,7 +70,7 @@ mod tests {
     proptest! {
         /// Objective: an address survives its text, and no text makes the parser panic.
         #[test]
-        fn round_trip(bytes: [u8; 6], text: String) {
+        fn an_address_survives_its_text(bytes: [u8; 6], text: String) {
             prop_assert_eq!(Mac(bytes).to_string().parse(), Ok(Mac(bytes)));
             let _ = text.parse::<Mac>();
         }
@@ -78,7 +78,7 @@ mod tests {
 
     /// Objective: texts that are not addresses are refused.
     #[test]
-    fn refusals() {
+    fn texts_that_are_not_addresses_are_refused() {
         for bad in
             ["", "02:00:00:00:00", "02:00:00:00:00:00:00", "2:0:0:0:0:0", "02:00:00:00:00:0g", "+2:00:00:00:00:00"]
         {

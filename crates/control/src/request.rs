@@ -217,7 +217,7 @@ mod tests {
 
     /// Objective: for every method of the list, a serialized request reads back as the same one.
     #[test]
-    fn round_trip() {
+    fn a_serialized_request_reads_back_the_same() {
         for (request, name) in all().into_iter().zip(methods()) {
             let mut wire = serde_json::to_value(&request).unwrap();
             assert_eq!(wire["method"], name);
@@ -228,7 +228,7 @@ mod tests {
 
     /// Objective: unknown or wrong parameters are refused, with the names of the parameter and the method.
     #[test]
-    fn bad_params() {
+    fn bad_parameters_are_refused_by_name() {
         for (method, params, word) in [
             ("version", json!({"x": 1}), "x"),
             ("stats.all", json!([1]), "stats.all"),
@@ -253,7 +253,7 @@ mod tests {
 
     /// Objective: parameters by position, and omitted optional ones, are accepted.
     #[test]
-    fn by_position() {
+    fn parameters_by_position_are_accepted() {
         let detach = DetachParams { switch: "vale0".into(), port: "a".into() };
         assert_eq!(Request::parse("port.detach", Some(json!(["vale0", "a"]))), Ok(Request::PortDetach(detach)));
         assert_eq!(Request::parse("port.list", Some(json!([]))), Ok(Request::PortList(ListParams::default())));

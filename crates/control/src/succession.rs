@@ -64,7 +64,7 @@ mod tests {
     proptest! {
         /// Objective: no bytes make the decoder panic, and each message reads back unchanged.
         #[test]
-        fn round_trip(bytes in proptest::collection::vec(any::<u8>(), 0..40), version in any::<u32>()) {
+        fn each_message_reads_back(bytes in proptest::collection::vec(any::<u8>(), 0..40), version in any::<u32>()) {
             let _ = Succession::decode(&bytes);
             for message in [Succession::Hello(version), Succession::Begin] {
                 prop_assert_eq!(MessageKind::of(&message.encode()), MessageKind::Succession);

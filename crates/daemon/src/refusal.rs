@@ -153,7 +153,7 @@ mod tests {
 
     /// Objective: advice is distinguished from names and from the kernel's messages.
     #[test]
-    fn advice() {
+    fn advice_is_told_from_names_and_kernel_messages() {
         for (what, then, hint) in [
             ("switch vale0 has a port a already", ": ", Some("choose another name, or detach it first")),
             (

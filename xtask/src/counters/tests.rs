@@ -152,7 +152,7 @@ fn shallow_clones_pass() {
 
 /// Objective: a line has at most 120 columns, in characters; tests may name kinds and share names of types.
 #[test]
-fn lines_and_tests() {
+fn a_line_has_at_most_120_columns() {
     let tree = Tree::new("lines");
     tree.numbers(0);
     let fits = format!("// {}\n", "ä".repeat(117));

@@ -80,7 +80,7 @@ mod tests {
     proptest! {
         /// Objective: no bytes make the decoder panic, not even behind a valid head.
         #[test]
-        fn any_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), begin in any::<bool>()) {
+        fn no_bytes_make_it_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), begin in any::<bool>()) {
             if begin && bytes.len() >= 8 {
                 bytes[..8].copy_from_slice(&request(1).encode()[..8]);
             }
@@ -90,7 +90,7 @@ mod tests {
 
     /// Objective: a request survives the wire and is distinguished from the other messages.
     #[test]
-    fn round_trip() {
+    fn a_request_survives_the_wire() {
         let bytes = request(2).encode();
         assert_eq!(MessageKind::of(&bytes), MessageKind::Bring);
         assert_eq!(BringRequest::decode(&bytes), Ok(request(2)));

@@ -47,7 +47,7 @@ mod tests {
 
     /// Objective: each field is read from its place in the header.
     #[test]
-    fn fields() {
+    fn each_field_is_read_from_its_place() {
         let header: Vec<u32> = (0..84).collect();
         let reply = AttachReply::of_device(&header);
         assert_eq!((reply.tx_rings, reply.rx_rings, reply.tx_slots, reply.rx_slots), (6, 7, 8, 9));

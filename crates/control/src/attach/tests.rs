@@ -4,14 +4,14 @@ use proptest::prelude::*;
 proptest! {
     /// Objective: no bytes make the decoders panic.
     #[test]
-    fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn no_bytes_make_the_decoders_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
         let _ = AttachRequest::decode(&bytes);
         let _ = AttachReply::decode(&bytes);
     }
 
     /// Objective: with a valid head and any body, decoding ends in a value within bounds or an error.
     #[test]
-    fn any_reply(body in proptest::collection::vec(any::<u8>(), REPLY_LEN - 6)) {
+    fn any_reply_decodes_within_bounds_or_fails(body in proptest::collection::vec(any::<u8>(), REPLY_LEN - 6)) {
         let mut m = AttachReply::default().encode();
         m[6..].copy_from_slice(&body);
         if let Ok(reply) = AttachReply::decode(&m) {
@@ -22,7 +22,7 @@ proptest! {
 
     /// Objective: a request survives the wire.
     #[test]
-    fn request_round_trip(
+    fn a_request_survives_the_wire(
         name in "[a-z0-9:{}]{0,100}",
         n in any::<u32>(),
         hdr in prop::sample::select(vec![0u32, 10, 12]),
@@ -49,7 +49,7 @@ proptest! {
 
 /// Objective: a reply survives the wire, and a text longer than its field is cut between characters.
 #[test]
-fn reply_round_trip() {
+fn a_reply_survives_the_wire() {
     let r = AttachReply {
         role: Role::Pipe,
         memsize: 1 << 33,

@@ -69,7 +69,7 @@ mod tests {
 
     /// Objective: users learn what they lack: membership, a new login, or a socket that is open to groups.
     #[test]
-    fn told() {
+    fn users_learn_which_permission_they_lack() {
         let users = "root:x:0:0:root:/root:/bin/sh\njoe:x:1000:1000::/home/joe:/bin/sh\n";
         let advice = |groups: &str, mode, uid| Outsider::new(uid, users, groups).advice(&SocketRights { gid: 7, mode });
         let outside = advice("root:x:0:\nnetvale:x:7:ann", 0o660, 1000);

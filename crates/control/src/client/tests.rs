@@ -96,7 +96,7 @@ fn answering(bytes: &'static [u8]) -> (tempfile::TempDir, JoinHandle<()>) {
 
 /// Objective: the daemon's process is the listening one.
 #[test]
-fn process() {
+fn the_daemons_process_is_the_listening_one() {
     let (dir, thread) = daemon(serve_fake);
     let mut client = Client::connect(dir.path()).unwrap();
     assert_eq!(client.daemon_pid(), Some(std::process::id()));
@@ -107,7 +107,7 @@ fn process() {
 /// Objective: every method reaches the daemon with its parameters, and its result returns; a refusal leaves the
 /// connection usable.
 #[test]
-fn methods() {
+fn every_method_reaches_the_daemon() {
     let (dir, thread) = daemon(serve_fake);
     let mut client = Client::connect(dir.path()).unwrap();
     assert_eq!(client.version().unwrap().api, 14);
@@ -142,7 +142,7 @@ fn methods() {
 
 /// Objective: without a listener, the error tells how to start a daemon there: with no socket, and with a leftover one.
 #[test]
-fn nobody_listens() {
+fn a_missing_daemon_is_explained() {
     let dir = tempfile::tempdir().unwrap();
     let check = || {
         let error = Client::connect(dir.path()).unwrap_err();
@@ -157,14 +157,14 @@ fn nobody_listens() {
 
 /// Objective: a path that is too long for a socket is an error, too.
 #[test]
-fn long_path() {
+fn a_path_too_long_for_sockets_is_an_error() {
     let error = Client::connect(Path::new(&format!("/tmp/{}", "x".repeat(200)))).unwrap_err();
     assert!(matches!(error, ClientError::Socket { .. }), "{error}");
 }
 
 /// Objective: an answer that does not match the request is distinguished from a daemon that is gone.
 #[test]
-fn bad_answers() {
+fn a_bad_answer_differs_from_a_gone_daemon() {
     for (bytes, failure) in [
         (&b"HTTP/1.1 400 Bad Request\r\n"[..], ClientErrorKind::Protocol),
         (
@@ -191,7 +191,7 @@ fn bad_answers() {
 
 /// Objective: for a daemon older than the list of evicted programs, the list is empty.
 #[test]
-fn older_daemon() {
+fn an_older_daemon_lists_no_evicted_programs() {
     let (dir, thread) =
         answering(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32601,\"message\":\"no such method\"}}\n");
     assert_eq!(Client::connect(dir.path()).unwrap().evicted().unwrap(), []);
@@ -200,7 +200,7 @@ fn older_daemon() {
 
 /// Objective: a silent daemon is given up after the limit, and the connection is not used again.
 #[test]
-fn silence() {
+fn a_silent_daemon_is_given_up() {
     let (dir, thread) = daemon(|mut stream| {
         let mut request = Vec::new();
         // Until the client shuts the connection down.
@@ -215,7 +215,7 @@ fn silence() {
 
 /// Objective: a daemon that does not accept connections does not block its clients forever.
 #[test]
-fn full_backlog() {
+fn a_full_backlog_does_not_block_clients_forever() {
     let dir = tempfile::tempdir().unwrap();
     let fd = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&fd, &SocketAddrUnix::new(dir.path().join(CONTROL_SOCKET)).unwrap()).unwrap();
@@ -246,7 +246,7 @@ fn waiting_for_the_end() {
 /// Objective: events arrive in order, whether before an answer, with it, or alone; other notifications are left out.
 /// Without an event the limit ends the wait, and the connection stays usable; the daemon's end is an error.
 #[test]
-fn events() {
+fn events_arrive_in_order() {
     let event = |sequence: u64| {
         let params = Event { sequence, name: EventName::SwitchMade.as_str().into(), ..Event::default() };
         format!("{}\n", serde_json::json!({"jsonrpc": "2.0", "method": NOTIFICATION, "params": params}))

@@ -53,7 +53,7 @@ mod tests {
 
     /// Objective: a group reads back as written; other texts are refused.
     #[test]
-    fn texts() {
+    fn a_group_reads_back_as_written() {
         for text in ["tenant1 100mbit", "a.b-c_d 10gbit burst 3kb"] {
             assert_eq!(text.parse::<RateGroup>().map(|group| group.to_string()), Ok(text.to_owned()));
         }

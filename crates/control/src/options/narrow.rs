@@ -111,7 +111,7 @@ mod tests {
 
     /// Objective: for each policy, a narrower value passes, and a wider one is named.
     #[test]
-    fn narrower_or_not() {
+    fn only_narrower_values_pass() {
         let drop_all = "drop 1,6 0 0 1";
         for (key, most, narrower, wider) in [
             ("access", json!({"trunk": "10-20", "native": 5}), json!({"access": 10}), json!({"access": 21})),

@@ -284,7 +284,7 @@ mod tests {
 
     /// Objective: given values are read back; defaults are those of the switch, and no value given is no policy.
     #[test]
-    fn read() {
+    fn given_values_are_read_back() {
         assert!(!of(json!({})).unwrap().are_for_frames() && !of(json!({"info": "x"})).unwrap().are_for_frames());
         let policies = of(json!({"access": 10, "flood": false, "storm_bcast": 5, "rate_in": "1gbit"})).unwrap();
         assert!(policies.are_for_frames());
@@ -298,7 +298,7 @@ mod tests {
 
     /// Objective: each contradiction is refused, and the text names the option.
     #[test]
-    fn contradictions() {
+    fn each_contradiction_names_its_option() {
         for (values, key) in [
             (json!({"native": 5}), "native"),
             (json!({"vlan_protocol": "802.1ad"}), "vlan_protocol"),
@@ -319,7 +319,7 @@ mod tests {
 
     /// Objective: a set policy stays while another is set; null removes it, and nothing else.
     #[test]
-    fn one_after_another() {
+    fn a_set_policy_stays_while_another_is_set() {
         let set = |policies: &Policies, values: Value| policies.with(values.as_object().unwrap()).unwrap();
         let first = set(&Policies::default(), json!({"access": 10, "isolated": true}));
         let second = set(&first, json!({"access": null, "trunk": "1-3"}));
@@ -329,7 +329,7 @@ mod tests {
     /// Objective: a text stays as given, in JSON and in comparisons, even if others mean the same; an unreadable one,
     /// and an option that is not a policy, are refused where they are read.
     #[test]
-    fn texts_stay() {
+    fn a_text_stays_as_given() {
         let values = json!({"trunk": "1,2,3", "rate_in": "1000mbit", "filter_in": ["drop  1,6 0 0 1"]});
         let policies: Policies = serde_json::from_value(values.clone()).unwrap();
         assert_eq!(serde_json::to_value(&policies).unwrap(), values);

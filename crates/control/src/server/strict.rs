@@ -84,7 +84,7 @@ mod tests {
 
     /// Objective: a duplicate member is refused by name, with its place, at any depth.
     #[test]
-    fn twice() {
+    fn a_duplicate_member_is_refused_by_name() {
         for text in [r#"{"a":1,"b":2,"a":1}"#, r#"[{"x":{"a":1,"a":null}}]"#] {
             let error = parse(text.as_bytes()).unwrap_err();
             assert!(
@@ -98,7 +98,7 @@ mod tests {
     proptest! {
         /// Objective: everything else is accepted or refused as by serde_json itself.
         #[test]
-        fn as_serde_json(
+        fn all_else_is_judged_as_by_serde_json(
             text in concat!(
                 r#"(\{("[a-c]":)?|\[|\}|\]|,|-?[0-9]{1,22}|1e[0-9]{1,3}|0\.[0-9]{1,18}|"#,
                 r#""[a-zé\\n]{0,4}"|null|true| ){0,12}"#

@@ -40,7 +40,7 @@ fn code(line: &str) -> (Value, i64) {
 
 /// Objective: an answer has exactly the protocol's version, the result and the request's id.
 #[test]
-fn answer() {
+fn an_answer_has_version_result_and_id() {
     let expected = json!({"jsonrpc": "2.0", "result": Version::current(), "id": 7});
     assert_eq!(answers(r#"{"jsonrpc":"2.0","id":7,"method":"version"}"#), [expected]);
     let detach = r#"{"jsonrpc":"2.0","id":"x","method":"port.detach","params":{"switch":"vale0","port":"a"}}"#;
@@ -53,7 +53,7 @@ fn answer() {
 
 /// Objective: every legal id is returned unchanged; others are refused (section 4).
 #[test]
-fn ids() {
+fn legal_ids_return_unchanged_and_others_are_refused() {
     for id in ["1", "-5", "18446744073709551615", "0.5", r#""""#, r#""a\"b""#, "null"] {
         let id: Value = serde_json::from_str(id).unwrap();
         let request = json!({"jsonrpc": "2.0", "id": id, "method": "version"}).to_string();
@@ -67,7 +67,7 @@ fn ids() {
 
 /// Objective: each kind of fault has its code, and the id if known (section 5.1).
 #[test]
-fn errors() {
+fn each_kind_of_fault_has_its_code() {
     let null = Value::Null;
     assert_eq!(code(r#"{"jsonrpc": "2.0", "method": "foobar, "params": "bar", "baz]"#), (null.clone(), -32700));
     assert_eq!(code(r#"{"jsonrpc": "2.0", "method": 1, "params": "bar"}"#), (null.clone(), -32600));
@@ -88,7 +88,7 @@ fn errors() {
 
 /// Objective: bytes that are not UTF-8 are a parse error, and the connection stays open.
 #[test]
-fn not_utf8() {
+fn bytes_that_are_not_utf8_are_a_parse_error() {
     let mut connection = ControlConnection::default();
     let mut fake = Fake::default();
     let out = connection.feed(b"{\"jsonrpc\":\"2.0\",\"id\":\"\xff\",\"method\":\"version\"}\n", &mut fake);
@@ -99,7 +99,7 @@ fn not_utf8() {
 
 /// Objective: a notification is executed and never answered, even if it fails (section 4.1).
 #[test]
-fn notifications() {
+fn a_notification_is_executed_and_never_answered() {
     let mut fake = Fake::default();
     let lines = "{\"jsonrpc\":\"2.0\",\"method\":\"port.list\"}\n\n \n{\"jsonrpc\":\"2.0\",\"method\":\"nothing\"}\n\
                  {\"jsonrpc\":\"2.0\",\"method\":\"port.show\",\"params\":[\"vale0:x\"]}\n";
@@ -111,7 +111,7 @@ fn notifications() {
 /// Objective: a batch is answered by an array in one line without its notifications, each member on its own (section
 /// 6).
 #[test]
-fn batches() {
+fn a_batch_is_answered_by_one_array() {
     let version = json!({"jsonrpc": "2.0", "id": 1, "method": "version"});
     let notification = json!({"jsonrpc": "2.0", "method": "shutdown"});
     let got = answers(&json!([version, notification, 1]).to_string());
@@ -126,7 +126,7 @@ fn batches() {
 
 /// Objective: a line that is too long is answered by an error and ends the connection; earlier requests are executed.
 #[test]
-fn long_line() {
+fn a_line_too_long_ends_the_connection() {
     let mut connection = ControlConnection::default();
     let mut fake = Fake::default();
     let mut bytes = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"version\"}\n".to_vec();
@@ -150,7 +150,7 @@ impl RequestHandler for Big {
 
 /// Objective: requests that arrive together cannot make the daemon hold unbounded answers.
 #[test]
-fn bounded_output() {
+fn many_requests_leave_the_output_bounded() {
     let line = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"stats.all\"}\n";
     let out = ControlConnection::default().feed(line.repeat(100).as_bytes(), &mut Big);
     assert!(out.close && out.bytes.len() < MAX_OUTPUT + (2 << 20), "{}", out.bytes.len());
@@ -174,7 +174,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     /// Objective: no bytes cause a panic, every answer is a line of JSON, and the pieces of the bytes do not matter.
     #[test]
-    fn any_bytes(bytes in bytes(), size in 1..50usize) {
+    fn no_bytes_make_the_server_panic(bytes in bytes(), size in 1..50usize) {
         let mut whole = ControlConnection::default();
         let mut cut = ControlConnection::default();
         let mut asked = Fake::default();

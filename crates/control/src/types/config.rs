@@ -127,7 +127,7 @@ mod tests {
 
     /// Objective: a change is one line with its sign, both values, and its note.
     #[test]
-    fn lines() {
+    fn a_change_is_one_line_with_its_sign() {
         let change = |action, from: &str, to: &str, note: Option<&str>| {
             let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
             ConfigChange { action, name: "x".into(), from: text(from), to: text(to), note: note.map(str::to_owned) }

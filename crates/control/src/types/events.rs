@@ -158,7 +158,7 @@ mod tests {
 
     /// Objective: names are unique, have a group, and match only themselves and their group.
     #[test]
-    fn names() {
+    fn names_match_only_themselves_and_their_group() {
         let names: BTreeSet<_> = EventName::ALL.iter().map(|name| name.as_str()).collect();
         assert_eq!(names.len(), EventName::ALL.len());
         for name in EventName::ALL {
@@ -172,7 +172,7 @@ mod tests {
     /// Objective: an event's specific fields lie beside the usual ones on the wire, and are read back from there;
     /// unknown ones are kept.
     #[test]
-    fn wire() {
+    fn specific_fields_lie_beside_the_usual_ones() {
         let wire = json!({
             "sequence": 3, "time": "2026-01-01T00:00:00.000000Z", "now_ns": 7, "name": "port.attached",
             "switch": "vale0", "port": "vale0:a", "by": {"uid": 1, "pid": 2}, "kind": "local", "later": [1],

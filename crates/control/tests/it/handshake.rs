@@ -88,7 +88,7 @@ fn device() -> DeviceRequest {
 
 /// Objective: each message still has its recorded bytes, which read back as the same message.
 #[test]
-fn bytes_of_before() {
+fn each_message_keeps_its_recorded_bytes() {
     let bare = AttachRequest { name: "netmap:eth0".into(), note: [0; NOTE_LEN], ..AttachRequest::default() };
     for (name, message) in [("request", request()), ("bare-request", bare)] {
         assert_eq!(message.encode().to_vec(), golden(name), "{name}");

@@ -6,7 +6,7 @@ use netvale_control::options::page::page;
 
 /// Objective: the page in the tree matches the table; `UPDATE=1` writes it.
 #[test]
-fn reference_page() {
+fn the_reference_page_matches_the_table() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/attach-options.md");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&file, page()).expect("written");

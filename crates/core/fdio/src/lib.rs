@@ -84,7 +84,7 @@ mod tests {
     /// Objective: the kernel's maximum number of descriptors arrives with its bytes, all closed on exec; more are
     /// refused.
     #[test]
-    fn all_arrive() {
+    fn the_maximum_number_of_descriptors_arrives() {
         let (here, there) = pair();
         let mut bytes = [0; 8];
         for count in [0, 1, 2, MOST] {
@@ -101,7 +101,7 @@ mod tests {
     /// Objective: a peeked message stays, with copies of its descriptors; a peer that hung up is distinguished from a
     /// silent one.
     #[test]
-    fn looked_at() {
+    fn a_peeked_message_stays() {
         let (here, there) = pair();
         let mut bytes = [0; 8];
         let mut look = |flags| receive(&there, &mut bytes, flags | RecvFlags::DONTWAIT);

@@ -352,7 +352,7 @@ mod tests {
 
     /// Objective: a shared descriptor is copied only when sent, and descriptors can only be serialised in states.
     #[test]
-    fn shared_descriptors() {
+    fn a_shared_descriptor_is_copied_only_when_sent() {
         let fd = Arc::new(pipe().unwrap().0);
         let shared = Fd::shared(&fd);
         assert_eq!(shared, shared.clone());

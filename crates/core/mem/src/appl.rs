@@ -319,7 +319,7 @@ mod tests {
     /// Objective: a sync of an rx ring stamps the time only if the program asks for it, or syncs like netmap's API.
     #[test]
     #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
-    fn timestamps() {
+    fn an_rx_sync_stamps_the_time_only_on_request() {
         let p = port(4);
         let mut rx = AppRing::new(p.rx[0].clone(), Dir::Rx, bell());
         let _ = rx.sync();
@@ -447,7 +447,7 @@ mod tests {
     /// Objective: a bad ring is re-initialised as netmap does: indices are reset, slots without a buffer emptied.
     #[test]
     #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
-    fn reinit() {
+    fn a_bad_ring_is_reinitialised_as_netmap_does() {
         let p = port(8);
         let mut app = AppRing::new(p.tx[0].clone(), Dir::Tx, bell());
         app.advance(2);

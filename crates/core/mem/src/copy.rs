@@ -113,7 +113,7 @@ mod tests {
 
     /// Objective: for every length around the size classes all bytes arrive and no byte beyond is touched.
     #[test]
-    fn exact() {
+    fn all_bytes_arrive_and_none_beyond_is_touched() {
         let src: Vec<u8> = (0..700u32).map(|i| (i % 251) as u8 + 1).collect();
         for len in 0..600usize {
             let mut dst = vec![0u8; len + 64];

@@ -219,7 +219,7 @@ mod tests {
     /// row.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no eventfd of this kind")]
-    fn stretched_calls() {
+    fn a_peer_survives_only_occasional_stretched_calls() {
         let fault = Fault::new().unwrap();
         for _ in 0..10 {
             fault.look_at();

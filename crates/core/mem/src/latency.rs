@@ -103,7 +103,7 @@ mod tests {
     /// Objective: a latency is counted in the part whose bound it does not exceed, and beyond the last bound in the
     /// last part.
     #[test]
-    fn parts() {
+    fn a_latency_counts_in_the_part_that_bounds_it() {
         let histogram = Histogram::default();
         for (nanoseconds, frames) in [(0, 1), (500, 2), (501, 4), (1_000_000_000, 8), (1_000_000_001, 16)] {
             histogram.add(nanoseconds, frames);
@@ -117,7 +117,7 @@ mod tests {
 
     /// Objective: one histogram can be added to another, unless their bounds differ.
     #[test]
-    fn added() {
+    fn histograms_add_up_unless_their_bounds_differ() {
         let [one, other] = <[Histogram; 2]>::default();
         one.add(400, 3);
         one.add(2_000_000_000, 1);

@@ -248,7 +248,7 @@ mod tests {
 
     /// Objective: room ends one slot before the ring is full and grows as the receiver releases.
     #[test]
-    fn room() {
+    fn room_ends_one_slot_before_the_ring_is_full() {
         let l = Leases::new(4);
         let head = Cell::new(0);
         let seen = Cell::new((9, 9));
@@ -270,7 +270,7 @@ mod tests {
     /// Objective: unused slots go to the next lease, unless it exists already; a lease without used slots leaves no
     /// trace.
     #[test]
-    fn given_back() {
+    fn unused_slots_go_to_the_next_lease() {
         let l = Leases::new(8);
         let lease = |want| l.reserve(want, |r| r, || 0).unwrap().unwrap();
         let first = lease(3);
@@ -291,7 +291,7 @@ mod tests {
 
     /// Objective: a continued ring has the same room and position as before; indices outside the ring do no harm.
     #[test]
-    fn continued() {
+    fn a_continued_ring_keeps_room_and_position() {
         let l = Leases::continued(4, 3, 1);
         assert_eq!(l.tail(), 1);
         let a = l.reserve(9, |r| r, || 3).unwrap().unwrap();
@@ -306,7 +306,7 @@ mod tests {
     /// Objective: a receiver that releases slots it was never given is detected, and the ring works again once the head
     /// is right.
     #[test]
-    fn bad_head() {
+    fn a_head_beyond_the_given_slots_is_detected() {
         let l = Leases::new(4);
         let a = l.reserve(2, |r| r, || 0).unwrap().unwrap();
         assert_eq!(l.see_head(|| 1), Err(BadHead(1)));

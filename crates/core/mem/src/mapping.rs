@@ -389,7 +389,7 @@ mod tests {
     /// Objective: a region's file can neither shrink nor grow, and a file that could still shrink is not mapped.
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
-    fn sealed_and_bounded() {
+    fn a_file_that_could_shrink_is_not_mapped() {
         let (fd, map, huge) = sealed_memfd("netvale-test", 8192, PageKind::Ordinary).unwrap();
         assert!(!huge && map.len() == 8192);
         assert!(rustix::fs::ftruncate(&fd, 4096).is_err());

@@ -163,7 +163,7 @@ mod tests {
 
     /// Objective: frames are copied, in order, only while watched; frames without room are skipped.
     #[test]
-    fn copies_while_watched() {
+    fn frames_are_copied_only_while_watched() {
         let mut p = pair(8);
         p.pass(0, &[(10, 0)]);
         assert!(p.take().is_empty());
@@ -181,7 +181,7 @@ mod tests {
     /// Objective: a frame of several slots appears once complete, even if moved in parts; one without room for its end
     /// does not appear at all, and the next one does.
     #[test]
-    fn whole_frames_only() {
+    fn a_frame_appears_only_when_complete() {
         let mut p = pair(8);
         p.watch();
         p.pass(0, &[(1, NS_MOREFRAG), (2, NS_MOREFRAG)]);
@@ -197,7 +197,7 @@ mod tests {
 
     /// Objective: with any word, indices and slots, nothing outside the region is touched, and nothing panics.
     #[test]
-    fn hostile_words() {
+    fn hostile_words_touch_nothing_outside_the_region() {
         let mut p = pair(8);
         for word in [1, 2, 3, 4, 5, 77, u32::MAX] {
             p.port.tx[0].csb.mirror(Moment::Passing).store(word, Ordering::Release);

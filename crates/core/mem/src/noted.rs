@@ -92,7 +92,7 @@ mod tests {
     /// Objective: another process finds the last record, and its own continue from there.
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
-    fn outlives() {
+    fn another_process_finds_the_last_record() {
         let mut noted = NotedCounts::new().unwrap();
         assert_eq!(again(&noted).read(), [0; NUMBERS]);
         for i in 1..5 {
@@ -108,7 +108,7 @@ mod tests {
     /// Objective: an incomplete record does not count, whatever its contents.
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
-    fn incomplete() {
+    fn an_incomplete_record_does_not_count() {
         let mut noted = NotedCounts::new().unwrap();
         noted.write([3; NUMBERS]);
         for i in 0..2 * NUMBERS {
@@ -120,7 +120,7 @@ mod tests {
     /// Objective: memory that is too small, or that could be truncated, is refused.
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
-    fn other_files() {
+    fn small_or_shrinkable_memory_is_refused() {
         let small = sealed_memfd("netvale-test", BYTES as u64 / 2, PageKind::Ordinary).unwrap().0;
         assert_eq!(NotedCounts::continued(small).unwrap_err(), Errno::INVAL);
         let open = rustix::fs::memfd_create("netvale-test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();

@@ -136,7 +136,7 @@ mod tests {
         /// Objective: a rule survives its encoding, closed or not; no `ptr` gives an offset beyond the maximum; a
         /// stored offset is read back, and other bits of `ptr` stay.
         #[test]
-        fn rules(
+        fn a_rule_survives_its_encoding(
             bits in 17u32..=64,
             max in 0u32..=65_536,
             initial in 0u32..=65_536,

@@ -416,7 +416,7 @@ mod tests {
         /// Objective: a peer that writes anything into its head, its status and its slots does not make the sender
         /// panic, name a slot outside the ring, or assume more room than the ring has.
         #[test]
-        fn hostile_receiver(
+        fn a_hostile_receiver_does_not_mislead_the_sender(
             words in proptest::collection::vec((any::<u32>(), any::<u32>(), 0u32..9), 1..40),
             small in any::<bool>(),
             by_header in any::<bool>(),

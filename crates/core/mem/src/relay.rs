@@ -390,7 +390,7 @@ mod tests {
 
         /// Objective: whatever the two write into heads and slots, the other never receives an impossible value.
         #[test]
-        fn hostile_ends(
+        fn no_end_receives_an_impossible_value(
             words in proptest::collection::vec((any::<u32>(), any::<bool>()), 1..60),
             small in any::<bool>(),
         ) {

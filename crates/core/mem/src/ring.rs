@@ -458,7 +458,7 @@ mod tests {
     /// Objective: sizes that no ring can have are refused; a slot of a buffer of 65,536 bytes holds all but one of
     /// them.
     #[test]
-    fn sizes() {
+    fn sizes_that_no_ring_can_have_are_refused() {
         let map = Arc::new(Mapping::private(1 << 20).unwrap());
         let ring = |slots, num_bufs, buf_size| {
             RingMem::new(&map, RingPlace { ring: 0, slots, bufs: 1 << 16, num_bufs, buf_size })

@@ -65,7 +65,7 @@ mod tests {
     /// policies stay unchanged.
     #[test]
     #[cfg_attr(miri, ignore = "scheduling is the kernel's")]
-    fn short_slices() {
+    fn the_slice_is_short_where_the_kernel_supports_it() {
         let of_child = || std::thread::spawn(slice).join().unwrap();
         std::thread::spawn(move || {
             if shorten() {

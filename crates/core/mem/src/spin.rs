@@ -249,7 +249,7 @@ mod tests {
     /// Objective: without a time to poll there are no looks; with one, looks continue until something is found.
     #[test]
     #[cfg_attr(miri, ignore = "Miri is slow enough to be taken for preempted, and cannot ask the kernel")]
-    fn looks() {
+    fn looks_continue_until_something_is_found() {
         let mut spin = Spin::default();
         assert!(!spin.poll(|| panic!("nobody looks")));
         spin.set_most(MOST);

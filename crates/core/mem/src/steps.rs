@@ -240,7 +240,7 @@ mod tests {
     /// Objective: steps are recorded only between begin and end, and only while a trace runs; drops are steps; steps
     /// without room are counted.
     #[test]
-    fn taken_down() {
+    fn steps_are_recorded_only_while_a_trace_runs() {
         let counters = RingCounters::default();
         let tracing = Tracing::new();
         step(Step::Floods);

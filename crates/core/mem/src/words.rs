@@ -66,7 +66,7 @@ mod tests {
 
     /// Objective: words are in the right places, and nothing outside is touched.
     #[test]
-    fn bounds() {
+    fn words_are_read_from_the_right_places() {
         let map = Arc::new(Mapping::private(4096).unwrap());
         let words = Words::new(&map, 4088, 2).unwrap();
         words.store_wide(0, 0x1122_3344_5566_7788);

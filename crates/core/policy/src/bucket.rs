@@ -170,7 +170,7 @@ mod tests {
 
     /// Objective: after a pause there is one burst; a frame longer than the burst passes if there is any token.
     #[test]
-    fn bursts() {
+    fn a_pause_allows_one_burst() {
         let bucket = Bucket::default();
         let limit = RateLimit::bits(8_000_000, 10_000);
         let take = |now, len, n| bucket.take(&limit, now, std::iter::repeat_n(Weight::frame(len), n));
@@ -185,7 +185,7 @@ mod tests {
 
     /// Objective: a segment takes the tokens of the frames that it is cut into, with limits in frames and in bits.
     #[test]
-    fn segments() {
+    fn a_segment_pays_for_all_its_frames() {
         let bucket = Bucket::default();
         let limit = RateLimit::frames(1000, 10);
         let segment = Weight { frames: 40, bytes: 60_000 };
@@ -198,7 +198,7 @@ mod tests {
     proptest! {
         /// Objective: frames pass together exactly if each may pass, and take the same tokens.
         #[test]
-        fn together(
+        fn frames_pass_together_if_each_may_pass(
             lens in proptest::collection::vec(0usize..2000, 1..50),
             burst in 1u64..100_000,
             before in 0u64..100_000,
@@ -220,7 +220,7 @@ mod tests {
 
         /// Objective: rates of 1 and of 2^64 - 1, lengths and times of any size neither panic nor loop.
         #[test]
-        fn any_numbers(
+        fn no_numbers_make_it_panic_or_loop(
             rate in 0u64..,
             burst in 0u64..,
             now in 0u64..1 << 60,

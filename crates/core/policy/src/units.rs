@@ -458,7 +458,7 @@ mod tests {
     proptest! {
         /// Objective: each value has a text that reads back as it.
         #[test]
-        fn round_trip(value: u64, parts: u32) {
+        fn each_value_reads_back_from_its_text(value: u64, parts: u32) {
             prop_assert_eq!(Rate(value).to_string().parse(), Ok(Rate(value)));
             prop_assert_eq!(Size(value).to_string().parse(), Ok(Size(value)));
             prop_assert_eq!(Time(value).to_string().parse(), Ok(Time(value)));

@@ -368,7 +368,7 @@ mod tests {
     proptest! {
         /// Objective: any set reads back as written.
         #[test]
-        fn sets_round_trip(vlans in proptest::collection::vec(1u16..=4094, 0..80)) {
+        fn any_set_reads_back_as_written(vlans in proptest::collection::vec(1u16..=4094, 0..80)) {
             let mut set = VlanSet::default();
             vlans.iter().for_each(|&vlan| set.insert(vlan));
             prop_assert_eq!(set.to_string().parse::<VlanSet>().unwrap(), set.clone());
@@ -377,7 +377,7 @@ mod tests {
 
         /// Objective: whatever a frame begins with, a port assigns it to one of its own VLANs, or refuses it.
         #[test]
-        fn only_members(head in proptest::collection::vec(any::<u8>(), 0..40), tag in 0u8..3) {
+        fn frames_get_only_vlans_of_their_port(head in proptest::collection::vec(any::<u8>(), 0..40), tag in 0u8..3) {
             let mut head = head;
             if head.len() > 13 && tag > 0 {
                 head[12..14].copy_from_slice(&[TagProtocol::Dot1q, TagProtocol::Dot1ad][usize::from(tag) - 1].bytes());
@@ -392,7 +392,7 @@ mod tests {
 
     /// Objective: each kind of port takes and tags frames like a Linux bridge.
     #[test]
-    fn kinds_of_ports() {
+    fn ports_take_and_tag_frames_like_a_linux_bridge() {
         use {TagProtocol::*, VlanViolation::*};
         let access = Vlans::access(10).unwrap();
         let trunk = Vlans::trunk("20,30-31".parse().unwrap(), Some(5)).unwrap();
@@ -416,7 +416,7 @@ mod tests {
 
     /// Objective: words that contradict each other, or are not VLANs, are refused by name.
     #[test]
-    fn refused() {
+    fn contradictory_or_invalid_words_are_refused_by_name() {
         let of = Vlans::given;
         let two: VlanSet = "2".parse().unwrap();
         assert_eq!(of(None, None, None, None), Ok(None));

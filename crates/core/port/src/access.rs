@@ -187,7 +187,7 @@ mod tests {
 
     /// Objective: bytes that are not a list grant nothing.
     #[test]
-    fn no_lists() {
+    fn bytes_that_are_no_list_grant_nothing() {
         let list = Access { users: vec![5], ..Access::default() }.list();
         assert!(entries(&list).is_some_and(|entries| entries.len() == 5));
         for bad in [&list[..3], &list[..list.len() - 1], &[]] {

@@ -42,7 +42,7 @@ mod tests {
 
     /// Objective: each change counts; only the first one after arming rings.
     #[test]
-    fn rings_once() {
+    fn an_armed_bell_rings_once() {
         let changes = ChangeCount::default();
         let bell = Arc::new(Doorbell::new().unwrap());
         changes.note();

@@ -137,7 +137,7 @@ mod tests {
     /// Objective: frames of one or several buffers return in order with their addresses swapped and nothing else
     /// changed; a full ring leaves the rest to the caller, and has room again once frames are released.
     #[test]
-    fn comes_back() {
+    fn frames_return_with_their_addresses_swapped() {
         let (egress, ingress) = echo(8).unwrap();
         let mut source = Source::new(Box::new(ingress));
         let mut spare = Box::default();
@@ -158,7 +158,7 @@ mod tests {
 
     /// Objective: frames on their way back survive a hand-over, each once; memory of another size is refused.
     #[test]
-    fn continues() {
+    fn frames_on_their_way_back_survive_a_handover() {
         let (egress, ingress) = echo(8).unwrap();
         let memory = ingress.region().save().unwrap().memory;
         let mut source = Source::new(Box::new(ingress));
@@ -177,7 +177,7 @@ mod tests {
 
     /// Objective: a delivery wakes an armed ingress, and does not wake a disarmed one.
     #[test]
-    fn wakes() {
+    fn a_delivery_wakes_only_an_armed_ingress() {
         let (egress, mut ingress) = echo(8).unwrap();
         ingress.disarm();
         assert!(!ingress.arm());

@@ -223,7 +223,7 @@ mod tests {
     /// Objective: a user's path is judged by its text: absolute, without dots, in one of the folders; the longest match
     /// counts.
     #[test]
-    fn texts() {
+    fn a_path_is_judged_by_its_text() {
         let folders = ["/a", "/a/b", "/c/"].map(Path::new);
         let of = |path: &str| {
             let place = UserPath::of_user(Path::new(path), folders, 5)?;
@@ -239,7 +239,7 @@ mod tests {
 
     /// Objective: a file that took another's name is not removed in its place.
     #[test]
-    fn removal() {
+    fn a_file_that_took_anothers_name_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "one").unwrap();

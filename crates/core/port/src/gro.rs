@@ -114,7 +114,7 @@ mod tests {
     /// Objective: neighbours of a flow become one frame, in order, and other frames stay unchanged; a receiver that
     /// cuts them again gets the original frames.
     #[test]
-    fn merges_neighbours() {
+    fn neighbours_of_a_flow_become_one_frame() {
         let mut frames: Vec<Vec<u8>> = (0..100).map(|i| tcp(i * 1000, 1000, 1)).collect();
         frames.insert(10, vec![9; 60]);
         frames.insert(20, tcp(7, 100, 3));

@@ -155,7 +155,7 @@ mod tests {
 
     /// Objective: frames come out in order, with their marks; frames that do not fit are left to the caller.
     #[test]
-    fn through() {
+    fn frames_come_out_in_order_with_their_marks() {
         let (egress, ingress) = loopback(3).unwrap();
         let mut source = Source::new(Box::new(ingress));
         let frames: Vec<Vec<u8>> = (1..=4u8).map(|i| vec![i; usize::from(i) * 20]).collect();
@@ -179,7 +179,7 @@ mod tests {
     /// Objective: frames wake an armed sleeper, and not a disarmed one; frames that are already there keep it from
     /// sleeping.
     #[test]
-    fn wakes() {
+    fn frames_wake_only_an_armed_sleeper() {
         let (egress, mut ingress) = loopback(8).unwrap();
         assert_eq!(deliver(&egress, &[vec![1; 60]], |_| {}), 1);
         assert!(!ingress.wake.doorbell.drain());

@@ -30,7 +30,7 @@ mod tests {
 
     /// Objective: every frame is accepted and counted, in any number.
     #[test]
-    fn swallows_and_counts() {
+    fn every_frame_is_accepted_and_counted() {
         let egress = NullEgress::default();
         for _ in 0..100 {
             assert_eq!(deliver(&egress, &[vec![1; 60], vec![2; 1514]], |_| {}), 2);

@@ -91,7 +91,7 @@ mod tests {
     /// Objective: each of the three sources wakes, once; only the peer's is reported as such; a removed one no longer
     /// wakes.
     #[test]
-    fn who_wakes() {
+    fn each_source_wakes_once() {
         let set = WakeSet::new().unwrap();
         let peer = Doorbell::new().unwrap();
         let other = Doorbell::new().unwrap();

@@ -413,7 +413,7 @@ mod tests {
     proptest! {
         /// Objective: while no line overflows, the table maps each address to its latest port.
         #[test]
-        fn is_a_map(seen in proptest::collection::vec((0u64..24, 0u8..254), 0..200)) {
+        fn addresses_map_to_their_latest_ports(seen in proptest::collection::vec((0u64..24, 0u8..254), 0..200)) {
             let t = fdb();
             let mut model = HashMap::new();
             for (m, port) in seen {
@@ -443,7 +443,7 @@ mod tests {
 
     /// Objective: addresses expire after the ageing time unless seen again; a port's addresses are removed with it.
     #[test]
-    fn ageing_and_removal() {
+    fn addresses_expire_unless_seen_again() {
         let t = fdb();
         t.learn(0x100, 1);
         t.learn(0x200, 2);
@@ -503,7 +503,7 @@ mod tests {
 
     /// Objective: group addresses and the zero address are never learned.
     #[test]
-    fn not_learned() {
+    fn group_and_zero_addresses_are_never_learned() {
         let t = fdb();
         t.learn(0xffff_ffff_ffff, 1);
         t.learn(0x01, 1);

@@ -73,7 +73,7 @@ mod tests {
     proptest! {
         /// Objective: line and word identify VLAN and address, for any key and number of lines.
         #[test]
-        fn is_a_permutation(key: [u64; 2], vlan in 0u16..4096, mac in 0u64..1 << 48, log in 11u32..20) {
+        fn no_two_addresses_mix_alike(key: [u64; 2], vlan in 0u16..4096, mac in 0u64..1 << 48, log in 11u32..20) {
             let mix = Mix::new(key);
             let mac = mac & !1;
             let (line, word) = mix.place(vlan, mac, 1 << log);
@@ -84,7 +84,7 @@ mod tests {
 
     /// Objective: neighbouring addresses and VLANs spread over all lines.
     #[test]
-    fn spreads() {
+    fn neighbouring_addresses_spread_over_all_lines() {
         let mix = Mix::new([0x1234_5678_9abc_def0, 0x0fed_cba9_8765_4321]);
         for addresses in
             [(0..4096u64).map(|i| (1, i << 36)).collect::<Vec<_>>(), (0..4096).map(|v| (v, 0x0200)).collect()]

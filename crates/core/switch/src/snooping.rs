@@ -138,7 +138,7 @@ mod tests {
     /// Objective: messages are read in order and whole; those too long or without room are counted as lost; the reader
     /// is woken once until it reads again.
     #[test]
-    fn heard() {
+    fn messages_are_heard_in_order_and_whole() {
         let snooping = Snooping::default();
         let woken = Arc::new(AtomicU64::new(0));
         let bell = Arc::clone(&woken);

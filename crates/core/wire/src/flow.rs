@@ -217,7 +217,7 @@ mod tests {
     /// Objective: words identify a flow of plain IPv4 just as headers do, whatever differs from frame to frame; other
     /// frames have no such words.
     #[test]
-    fn plain() {
+    fn words_identify_a_plain_flow_as_headers_do() {
         let words = |frame: &[u8]| WORDS.map(|at| u64::from_le_bytes(*frame[at..].first_chunk().unwrap()));
         let frame = udp4([10, 200, 0, 1], [192, 168, 255, 2], 1000, 53);
         let flow = PlainFlow::of(words(&frame)).unwrap();
@@ -299,7 +299,7 @@ mod tests {
     /// to rings.
     #[test]
     #[cfg_attr(miri, ignore = "statistics of thousands of frames, and no memory to watch")]
-    fn every_key_spreads() {
+    fn consecutive_ports_reach_each_ring_under_any_key() {
         let frames: Vec<_> = (0..64).map(|port| udp4([10, 0, 0, 1], [10, 0, 0, 2], port, 7)).collect();
         let mut state = 1u64;
         let mut next = || {

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_address() {
+    fn kinds_of_addresses_are_told_apart() {
         assert!(MacAddr::BROADCAST.is_broadcast() && MacAddr::BROADCAST.is_multicast());
         let group = MacAddr([1, 0, 0x5e, 0, 0, 1]);
         assert!(group.is_multicast() && !group.is_broadcast());

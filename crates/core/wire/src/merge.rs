@@ -231,7 +231,7 @@ mod tests {
 
     /// Objective: the pieces of a cut frame are merged into one that cuts into the same pieces.
     #[test]
-    fn inverse_of_segmentation() {
+    fn merging_is_the_inverse_of_segmentation() {
         for v6 in [false, true] {
             let (frame, gso) = large(4321, v6);
             let parts = cut(&frame, &gso);
@@ -285,7 +285,7 @@ mod tests {
 
     /// Objective: a checksum left to the receiver is not verified.
     #[test]
-    fn partial_checksums() {
+    fn a_checksum_left_to_the_receiver_is_not_verified() {
         let (frame, gso) = large(2000, false);
         let partial = Offload::CsumPartial { start: 34, offset: 16 };
         let parts = cut(&frame, &gso);
@@ -300,7 +300,7 @@ mod tests {
     proptest::proptest! {
         /// Objective: no bytes cause a panic, or are merged with a segment that they do not continue.
         #[test]
-        fn hostile(a in proptest::collection::vec(proptest::num::u8::ANY, 0..200), at in 0usize..100, b: u8) {
+        fn no_bytes_do_harm(a in proptest::collection::vec(proptest::num::u8::ANY, 0..200), at in 0usize..100, b: u8) {
             let (frame, gso) = large(1500, a.len() % 2 == 0);
             let parts = cut(&frame, &gso);
             let mut changed = parts[0].clone();

@@ -210,7 +210,7 @@ mod tests {
 
     /// Objective: the histograms of all rings are summed, empty parts are omitted, and the bounds are the protocol's.
     #[test]
-    fn latencies() {
+    fn the_histograms_of_all_rings_are_summed() {
         let rings = [Arc::<RingCounters>::default(), Arc::default()];
         assert_eq!(latency(&rings), None);
         rings[0].latency().add(400, 3);

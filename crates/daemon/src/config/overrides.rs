@@ -58,7 +58,7 @@ mod tests {
     /// Objective: the command line takes precedence over the file; duplicates are merged; relative folders refer to the
     /// start.
     #[test]
-    fn command_line_first() {
+    fn the_command_line_precedes_the_file() {
         let words = |table: &str, name: &str, words: &[&str]| {
             (Setting::find(table, name).unwrap(), words.iter().map(OsString::from).collect())
         };

@@ -73,7 +73,7 @@ mod tests {
 
     /// Objective: each type of mistake is reported with line and column, counted in characters.
     #[test]
-    fn places() {
+    fn each_mistake_is_reported_with_line_and_column() {
         let told = |text: &str| parse(text, "f.toml", &Overrides::default()).unwrap_err().to_string();
         for (text, start, word) in [
             ("wrokers = 2", "f.toml:1:1: ", "wrokers"),
@@ -98,7 +98,7 @@ mod tests {
 
     /// Objective: a port's key is found by the port's index; without the key, the port is.
     #[test]
-    fn ports() {
+    fn the_key_of_a_port_is_found() {
         let text = "[[port]]\nport = 'a'\n\n[[port]]\nmtu = 9\nport = 'b'\n";
         let at = |index, key| TextPlace::of_port(text, index, key).map(|place| (place.line, place.column));
         assert_eq!((at(0, "port"), at(1, "mtu"), at(1, "rings")), (Some((2, 8)), Some((5, 7)), Some((6, 8))));

@@ -78,7 +78,7 @@ mod tests {
 
     /// Objective: the schema in the tree matches the tables; `UPDATE=1` writes it.
     #[test]
-    fn is_current() {
+    fn the_schema_in_the_tree_matches_the_tables() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/config.schema.json");
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&file, schema()).unwrap();

@@ -85,7 +85,7 @@ mod tests {
 
     /// Objective: a switch's own policies precede those of all switches; a port's own precede both.
     #[test]
-    fn which_one_counts() {
+    fn own_policies_precede_general_ones() {
         let text = "[switch.policies.'*']\nisolated = true\nrate_in = '1gbit'\n\
             [switch.policies.vale1]\nisolated = false\n\
             [[port]]\nswitch = 'vale1'\nport = 'a'\nrate_in = '2gbit'\n[[port]]\nswitch = 'vale2'\nport = 'b'";
@@ -101,7 +101,7 @@ mod tests {
 
     /// Objective: non-policies, unknown keys and contradictions are reported with their line.
     #[test]
-    fn mistakes() {
+    fn mistakes_are_reported_with_their_line() {
         for (table, line, word) in [
             ("[switch.policies.vale0]\nmtu = 9000", 2, "mtu"),
             ("[switch.policies.vale0]\nisolatde = true", 2, "isolatde"),

@@ -7,7 +7,7 @@ use super::*;
 
 /// Objective: a full file is parsed correctly.
 #[test]
-fn full_file() {
+fn a_full_file_is_parsed_correctly() {
     let text = r#"
         run_dir = "/run/nv"
         cpus = [1, 2]
@@ -32,7 +32,7 @@ fn full_file() {
 
 /// Objective: unknown keys and values out of range are refused with their position.
 #[test]
-fn refusals() {
+fn bad_settings_are_refused_with_their_position() {
     for key in ["wrokers", "run-dir"] {
         let e = ConfigFile::parse(&format!("{key} = 2")).unwrap_err().to_string();
         assert!(e.contains(key) && e.contains("line 1"), "{e}");
@@ -101,7 +101,7 @@ fn values_of_all_settings() {
 
 /// Objective: the reference page lists exactly the settings, with defaults and bounds.
 #[test]
-fn reference_page() {
+fn the_reference_page_lists_exactly_the_settings() {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
     let page = std::fs::read_to_string(page).unwrap();
     let block = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();

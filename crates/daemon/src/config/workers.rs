@@ -38,7 +38,7 @@ mod tests {
 
     /// Objective: a quarter of the CPUs get a worker, at least one and at most eight.
     #[test]
-    fn number_of_workers() {
+    fn a_quarter_of_the_cpus_get_a_worker() {
         let expected = [(1, 1), (2, 1), (3, 1), (4, 1), (7, 1), (8, 2), (31, 7), (64, 8), (256, 8)];
         assert_eq!(expected.map(|(cpus, _)| (cpus, workers_for(cpus))), expected);
         let number = |text| ConfigFile::parse(text).unwrap().into_config().cpu_of_each().len();

@@ -144,7 +144,7 @@ mod tests {
 
     /// Objective: settings, ports and odd characters survive writing and reading; defaults are not written.
     #[test]
-    fn read_again() {
+    fn all_settings_survive_writing_and_reading() {
         let text_of = "workers = 2\ncpus = [0, 1]\nuser = \"o\\\\dd \\u007f \\\"u\\\"\"\n[switch]\nshared = ['*']\n\
             ageing_s = 9\n\
             policies = {'*' = {isolated = true}, a-b = {filter_in = ['drop tcp'], storm_bcast = 9}}\n[quota]\n\
@@ -167,7 +167,7 @@ mod tests {
 
     /// Objective: rules are written as configured, where known, and read back as rules yet to be compiled.
     #[test]
-    fn rules_in_words() {
+    fn rules_are_written_as_configured() {
         let text_of =
             "[[port]]\nswitch='vale0'\nport='a'\nfilter_in=['drop 1,6 0 0 1 # not (host 10.0.0.1)', 'pass 1,6 0 0 1']";
         let config = ConfigFile::parse(text_of).unwrap().into_config();
@@ -181,7 +181,7 @@ mod tests {
 
     /// Objective: a port in words shows its attach parameters.
     #[test]
-    fn in_words() {
+    fn a_port_in_words_shows_its_parameters() {
         let config =
             ConfigFile::parse("[[port]]\nswitch='vale0'\nport='tap:x'\nmtu=9000\nlossless=true\nname='n'").unwrap();
         let ports = config.into_config().ports;

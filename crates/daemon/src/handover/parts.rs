@@ -131,7 +131,7 @@ mod tests {
 
     /// Objective: counters continue from another process's values; values missing in an older version count as zero.
     #[test]
-    fn counts() {
+    fn counters_continue_from_another_processs_values() {
         let [before, after] = <[RingCounters; 2]>::default();
         before.passed_in(2, 9, 540);
         before.dropped(DropReason::NoRoom, 3);

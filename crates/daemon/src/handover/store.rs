@@ -291,7 +291,7 @@ mod tests {
 
     /// Objective: unchanged items keep their names, vanished ones are forgotten, and a failed save forgets nothing.
     #[test]
-    fn names() {
+    fn unchanged_items_keep_their_names() {
         let mut store = Store::default();
         store.save(&TouchedItems::all(), vec![switch("vale0", 1), switch("vale1", 1)]).unwrap();
         assert_eq!(store.names(), ["nv.1.0.0.1", "nv.2.0.0.1"]);
@@ -316,7 +316,7 @@ mod tests {
     /// foreign descriptors do no harm; unreadable items are forgotten immediately, and all names of the daemon at the
     /// next save.
     #[test]
-    fn found() {
+    fn the_store_yields_the_last_item_of_each_key() {
         let text = |owner| serde_json::to_vec(&switch("vale0", owner)).unwrap();
         let first = text(2)[..9].to_vec();
         let second = text(2)[9..].to_vec();

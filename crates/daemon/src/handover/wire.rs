@@ -140,7 +140,7 @@ mod tests {
     /// Objective: an item of any size arrives whole, with all its descriptors; a foreign message and a hang-up are
     /// distinguished.
     #[test]
-    fn there_and_back() {
+    fn an_item_of_any_size_arrives_whole() {
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let long = "x".repeat(3 * PART + 5);
         let region = |count: usize| RegionItem {

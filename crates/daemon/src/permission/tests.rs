@@ -63,7 +63,7 @@ fn opened(d: &Daemon, caller: Caller, port: &str, flags: u32) -> i32 {
 /// Objective: only callers that could do so without the daemon attach devices and name arbitrary files; the
 /// configuration can permit others.
 #[test]
-fn attaching() {
+fn only_permitted_callers_attach_devices() {
     let folder = tempfile::tempdir().unwrap();
     let inside = format!("pcap:{}/in.pcap", folder.path().display());
     let d = daemon(&format!("allow_nics = ['wire1']\nallow_taps = ['t1']\nallow_dirs = [{:?}]", folder.path()));
@@ -92,7 +92,7 @@ fn attaching() {
 
 /// Objective: a port, a pipe's end and their monitors are open to their user and root only.
 #[test]
-fn opening() {
+fn ports_and_monitors_are_open_only_to_their_user() {
     let mut d = daemon("");
     let (region, id) =
         d.regions.make(7, RegionSizes::for_port(2, 64, 2048, 1, 0), PageKind::Ordinary, ALICE.uid).unwrap();
@@ -136,7 +136,7 @@ fn opening() {
 /// Objective: ports of a switch cannot take the names of interfaces and persistent ports, and the number of switches is
 /// limited.
 #[test]
-fn names_and_limits() {
+fn reserved_names_and_too_many_switches_are_refused() {
     let mut d = daemon("");
     assert_eq!((opened(&d, BOB, "vale0:lo", FLAG_NETMAP), opened(&d, BOB, "vale0:lo", 0)), (libc::EINVAL, 0));
     let make = |d: &Daemon, name| errno(admit(d, BOB, PermissionRequest::MakePersistent(name)));
@@ -162,7 +162,7 @@ fn names_and_limits() {
 
 /// Objective: a switch is open to its creator, root and the daemon's own user; a shared one to all.
 #[test]
-fn switches() {
+fn a_switch_is_open_only_to_permitted_users() {
     let mut d = daemon("");
     for (switch, owner) in [("vale0", ALICE), ("vale1", ALICE), ("vale2", BOB)] {
         drop(d.switches.get_or_make(switch, owner.uid));
@@ -177,7 +177,7 @@ fn switches() {
 
 /// Objective: a port is detached by its owner and by trusted users, who alone end the daemon.
 #[test]
-fn endings() {
+fn only_owners_and_trusted_users_detach_ports() {
     let d = daemon("");
     let by = |caller, request| errno(admit(&d, caller, request));
     for (caller, detach, shutdown) in [(ALICE, 0, libc::EACCES), (BOB, libc::EACCES, libc::EACCES), (ROOT, 0, 0)] {
@@ -191,7 +191,7 @@ fn endings() {
 
 /// Objective: only an owner that could occupy a CPU without the daemon may keep a port's workers awake.
 #[test]
-fn polling() {
+fn only_owners_allowed_a_cpu_keep_workers_awake() {
     let d = daemon("");
     let by = |caller, name| errno(admit(&d, caller, PermissionRequest::KeepAwake(name)));
     assert_eq!((by(BOB, "vale0:w"), by(ALICE, "vale0:w"), by(ROOT, "vale0:w")), (libc::EACCES, libc::EPERM, 0));
@@ -201,7 +201,7 @@ fn polling() {
 /// Objective: a region is open to its user and root; one in a file to its user alone, and no other user's region may
 /// overlap it.
 #[test]
-fn regions() {
+fn a_region_is_open_to_its_user_and_root() {
     let mut d = daemon("");
     let (region, id) =
         d.regions.make(7, RegionSizes::for_port(2, 64, 2048, 1, 0), PageKind::Ordinary, ALICE.uid).unwrap();

@@ -120,7 +120,7 @@ mod tests {
     /// Objective: of peers that connect and leave between two polls, every known change is reported: who came, who
     /// went, and why.
     #[test]
-    fn comings_and_goings() {
+    fn every_known_change_between_two_polls_is_reported() {
         let at = |connected, connections| PortLook { connected, connections, ..PortLook::default() };
         let came = "guest.connected";
         let went = "guest.left";

@@ -62,7 +62,7 @@ mod tests {
 
     /// Objective: a task moves exactly if its worker is busy and the move pays; the most profitable task moves.
     #[test]
-    fn moves() {
+    fn the_most_profitable_task_moves_if_that_pays() {
         for (tasks, workers, expected) in [
             // No task, or no other worker.
             (&[][..], 2, None),
@@ -96,7 +96,7 @@ mod tests {
 
     /// Objective: a recently moved task stays, but another one may move.
     #[test]
-    fn some_stay() {
+    fn a_recently_moved_task_stays() {
         let mut loads = loads(&[(0, 50), (0, 30), (0, 20)]);
         loads[0].stays = true;
         assert_eq!(best(&loads, 2, 100), Some(TaskMove { task: 2, to: 1 }));

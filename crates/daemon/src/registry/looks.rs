@@ -78,7 +78,7 @@ mod tests {
     /// Objective: a possible change is polled immediately, but not repeatedly without a pause; without subscriptions
     /// nothing is polled.
     #[test]
-    fn pauses() {
+    fn repeated_polls_have_a_pause() {
         let mut looks = Looks::default();
         let now = Instant::now();
         looks.hasten();

@@ -53,7 +53,7 @@ mod tests {
 
     /// Objective: sharing holders are admitted together, an exclusive one only alone, and all can leave.
     #[test]
-    fn sharing() {
+    fn sharing_holders_are_admitted_together() {
         let mut h = Holders::default();
         assert!(h.admits(false) && h.admits(true));
         h.add(1, true);

@@ -144,7 +144,7 @@ mod tests {
 
     /// Objective: a socket bound by another path to the same folder is recognised.
     #[test]
-    fn paths_by_links() {
+    fn a_socket_bound_by_another_path_is_recognised() {
         let dir = tempfile::tempdir().unwrap();
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(dir.path(), &link).unwrap();

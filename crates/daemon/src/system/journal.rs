@@ -142,7 +142,7 @@ mod tests {
 
     /// Objective: a line is as on standard error, with separate fields, and with a port's switch.
     #[test]
-    fn fields() {
+    fn a_line_has_separate_fields() {
         let fields = written(|| tracing::info!(port = "vale0:a", uid = 7, "attached"));
         let expected = [
             ("MESSAGE", "attached port=\"vale0:a\" uid=7"),
@@ -157,7 +157,7 @@ mod tests {
 
     /// Objective: text chosen by a peer stays one value, truncated if too long; a path is no port.
     #[test]
-    fn values() {
+    fn text_chosen_by_a_peer_stays_one_value() {
         let why = format!("a\nPRIORITY=0{}", "x".repeat(2 * LONGEST));
         let fields = written(|| tracing::warn!(at = "/run/guest", why, "gone"));
         let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
@@ -169,7 +169,7 @@ mod tests {
 
     /// Objective: the stream is recognised by device and inode.
     #[test]
-    fn stream() {
+    fn the_stream_is_recognised_by_device_and_inode() {
         let file = tempfile::tempfile().unwrap();
         let meta = file.metadata().unwrap();
         assert!(leads_to(&file, &format!("{}:{}", meta.st_dev(), meta.st_ino())));

@@ -124,7 +124,7 @@ mod tests {
     /// Objective: a user is found by name and by number, with their group; unlisted numbers are their own group;
     /// unknown names are refused.
     #[test]
-    fn users() {
+    fn a_user_is_found_by_name_and_by_number() {
         let users = "root:x:0:0:root:/root:/bin/bash\nbroken\nvale:x:990:991::/:/bin/false\n7:x:1:1::/:\n";
         let find = |name| User::parse(users, name).map(|user| (user.uid.as_raw(), user.gid.as_raw()));
         assert_eq!(find("vale"), Some((990, 991)));

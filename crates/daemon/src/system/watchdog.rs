@@ -43,7 +43,7 @@ mod tests {
 
     /// Objective: it asks twice per period, and not in between.
     #[test]
-    fn twice_a_period() {
+    fn the_watchdog_asks_twice_a_period() {
         let mut watchdog = Watchdog::new(Duration::from_secs(2));
         let start = watchdog.next;
         let mut asked = 0;

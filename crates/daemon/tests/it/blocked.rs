@@ -95,7 +95,7 @@ fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
 /// Objective: a front end that blocks the kick, call and error descriptors of a queue with calls enabled, or that is
 /// called through full sockets.
 #[test]
-fn vhost() {
+fn a_blocking_vhost_front_end_delays_no_other() {
     [false, true].into_iter().for_each(vhost_called);
 }
 
@@ -143,7 +143,7 @@ fn vhost_called(by_socket: bool) {
 
 /// Objective: a hypervisor that blocks all vectors and doorbells of a ptnet device by ivshmem.
 #[test]
-fn ptnet() {
+fn a_blocking_ptnet_hypervisor_delays_no_other() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "ptnet", json!({}));
     let mut a = d.open("vale0:a").unwrap();
@@ -162,7 +162,7 @@ fn ptnet() {
 
 /// Objective: a hypervisor that blocks the vectors of a published device.
 #[test]
-fn published_device() {
+fn a_blocking_published_device_delays_no_other() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "ptnet", json!({"vfio_user": true}));
     let mut a = d.open("vale0:a").unwrap();
@@ -177,7 +177,7 @@ fn published_device() {
 
 /// Objective: a hypervisor that blocks the interrupt of an e1000.
 #[test]
-fn e1000() {
+fn a_blocking_e1000_delays_no_other() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "e1000", json!({"mac": "02:00:00:00:00:09"}));
     let mut a = d.open("vale0:a").unwrap();
@@ -221,7 +221,7 @@ fn back_end(connection: OwnedFd, stop: &Doorbell) {
 
 /// Objective: a back end that blocks the kicks of its driver's queues.
 #[test]
-fn virtio() {
+fn a_blocking_virtio_back_end_delays_no_other() {
     let d = Daemon::start("workers = 1");
     let (listener, _file) = Listener::listen(&d.path("virtio.sock").into()).unwrap();
     let mut a = d.open("vale0:a").unwrap();
@@ -241,7 +241,7 @@ fn virtio() {
 
 /// Objective: a program that blocks its ring's wake-up, and its doorbell, loses its port; its next open is served.
 #[test]
-fn program() {
+fn a_blocking_program_loses_its_port() {
     let d = Daemon::start("workers = 1");
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();

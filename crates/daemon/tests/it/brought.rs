@@ -51,7 +51,7 @@ fn refused(d: &Daemon, file: &impl AsFd, offset: u64, len: u64, why: &str) {
 /// Objective: anything but a memory file, open for reading and writing and long enough for the requested whole pages,
 /// is refused by name, and the daemon continues.
 #[test]
-fn other_files() {
+fn other_files_are_refused_by_name() {
     let d = Daemon::start("");
     let not_there = "it does not lie in memory";
     refused(&d, &File::open(d.dir()).unwrap(), 0, LEN, "memory");
@@ -108,7 +108,7 @@ fn same_place_same_region() {
 
 /// Objective: a file truncated under its ports affects no other port, and is another region once extended again.
 #[test]
-fn cut_short() {
+fn a_truncated_file_affects_no_other_port() {
     let d = Daemon::start("");
     let file = memfd(MemfdFlags::empty());
     let (conn, lost) = asked(&d, "vale0:lost", &file, 0, LEN).unwrap();
@@ -136,7 +136,7 @@ mod as_root {
     /// Objective: no user, not even root, gets a region in place of another user's, and root gets none that a user
     /// could truncate.
     #[test]
-    fn other_users() {
+    fn no_user_gets_a_region_in_place_of_anothers() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("needs root to be somebody else");
             return;
@@ -168,7 +168,7 @@ mod as_root {
 
     /// Objective: a file on a full tmpfs is refused, and the daemon continues.
     #[test]
-    fn full_file_system() {
+    fn a_file_on_a_full_tmpfs_is_refused() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("needs root to mount a tmpfs");
             return;

@@ -56,7 +56,7 @@ fn programs_go_on() {
 /// Objective: ports of any kind that cannot be attached are skipped, and attached once they can be; if all are
 /// required, the daemon does not start.
 #[test]
-fn ports_that_fail() {
+fn ports_that_fail_are_skipped_and_attached_later() {
     let dir = tempfile::tempdir().unwrap();
     let later = dir.path().join("later");
     let sockets = ["vhost", "e1000", "ptnet"].map(|kind| format!("{kind}:{}/{kind}", later.display()));
@@ -87,7 +87,7 @@ fn ports_that_fail() {
 /// Objective: a file longer than other users' requests is accepted whole; it is exported unchanged, and starts the same
 /// daemon.
 #[test]
-fn large_files() {
+fn a_large_file_is_accepted_whole() {
     let d = Daemon::start("");
     let ports: String = (0..200)
         .map(|n| format!("[[port]]\nswitch = 'vale{}'\nport = 'null:n{n}'\n# {}\n", n % 4, "x".repeat(500)))
@@ -120,7 +120,7 @@ mod as_root {
 
     /// Objective: untrusted users neither apply nor export, nor list differences; nothing changes.
     #[test]
-    fn not_for_everybody() {
+    fn untrusted_users_change_no_configuration() {
         if !rustix::process::geteuid().is_root() {
             return netvale_harness::skip("playing another user takes root");
         }

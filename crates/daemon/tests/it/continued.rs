@@ -39,7 +39,7 @@ fn taken_over(d: &Daemon) {
 
 /// Objective: the next daemon continues the counters of an echo and of a null port.
 #[test]
-fn echo_and_null() {
+fn counters_of_echo_and_null_ports_continue() {
     let d = Daemon::start("");
     attach(&d, "echo:", json!({}));
     attach(&d, "null:", json!({}));
@@ -121,7 +121,7 @@ mod as_root {
     /// Objective: a TAP, with one queue or several, loses, duplicates and reorders no frame across several daemons,
     /// including failed successors; its counters continue.
     #[test]
-    fn tap() {
+    fn a_tap_loses_no_frame_across_daemons() {
         if !inside() {
             return;
         }
@@ -144,7 +144,7 @@ mod as_root {
 
     /// Objective: a TAP created and closed by its client also continues, and still ends with its interface.
     #[test]
-    fn brought_tap() {
+    fn a_brought_tap_continues_in_the_next_daemon() {
         if !inside() {
             return;
         }

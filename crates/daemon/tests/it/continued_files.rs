@@ -19,7 +19,7 @@ const USER: u32 = 61_123;
 /// Objective: captures of either format in progress across several daemons are complete; so are those after a failed
 /// successor. The frame count continues.
 #[test]
-fn captures() {
+fn captures_across_daemons_are_complete() {
     let d = Daemon::start("");
     let files = ["out.pcap", "out.pcapng"].map(|name| d.path(name));
     for file in &files {
@@ -51,7 +51,7 @@ fn captures() {
 
 /// Objective: a replay continues at its position and in its time, and ends once.
 #[test]
-fn replays() {
+fn a_replay_continues_at_its_position() {
     let d = Daemon::start("");
     let file = d.path("in.pcapng");
     let mut writer = PcapWriter::create(&file, PcapFormat::PcapNg).unwrap();
@@ -90,7 +90,7 @@ mod as_root {
     /// Objective: a user's capture quota holds across successors: portions of finished and running captures count, and
     /// return with the removal of the files; a file's own limit holds, too.
     #[test]
-    fn limits() {
+    fn capture_limits_hold_across_successors() {
         if !rustix::process::geteuid().is_root() {
             netvale_harness::skip("needs root, to be two users");
             return;

@@ -32,7 +32,7 @@ fn asked(d: &Daemon, reqtype: u16, name: &str) {
 /// Objective: such a port keeps its rings, holders and switches across several daemons, and can then be parted,
 /// detached and removed as before.
 #[test]
-fn persistent() {
+fn a_persistent_port_keeps_its_rings_across_daemons() {
     let d = Daemon::start("");
     asked(&d, NETMAP_REQ_VALE_NEWIF, "p0");
     let mut port = d.open("netmap:p0").unwrap();
@@ -69,7 +69,7 @@ fn persistent() {
 /// Objective: policies of such a port change under traffic; frames in flight on its link arrive before it leaves its
 /// switch; on the next switch, and across several daemons, it has the same policies.
 #[test]
-fn policies() {
+fn policies_of_a_persistent_port_stay_across_daemons() {
     let d = Daemon::start("");
     let set = |d: &Daemon, port: &str, policies: Value| {
         let reply = d.call("port.set", json!({"port": port, "set": policies}));

@@ -91,7 +91,7 @@ fn ping(d: &Daemon, guest: &mut SimulatedGuest, local: &mut Port, tag: u8) {
 /// Objective: frames go both ways, with wake-ups of sleepers, in each way to drive a card, for one guest after another
 /// at the same port.
 #[test]
-fn played_guests() {
+fn played_guests_exchange_frames_both_ways() {
     let d = Daemon::start("workers = 2");
     let path = attach(&d, "card", json!({"mac": "02:00:00:00:00:09"}));
     let mut local = d.open("vale0:local").unwrap();
@@ -117,7 +117,7 @@ fn played_guests() {
 /// Objective: addresses learned behind a guest are forgotten when it leaves: frames go to the port that has the address
 /// now.
 #[test]
-fn leaving() {
+fn addresses_behind_a_leaving_guest_are_forgotten() {
     let d = Daemon::start("");
     let path = attach(&d, "card", json!({}));
     let mut a = d.open("vale0:a").unwrap();
@@ -138,7 +138,7 @@ fn leaving() {
 /// Objective: the status block of a guest that is awake saves all register accesses and interrupts, for any number of
 /// frames.
 #[test]
-fn nothing_but_memory() {
+fn a_status_block_saves_all_register_accesses() {
     let d = Daemon::start("poll_always = true");
     let paths = ["one", "two"].map(|name| attach(&d, name, json!({})));
     let [one, mut two] = paths.map(|path| SimulatedGuest::new(&path, CardDriverOptions::default()).unwrap());
@@ -214,7 +214,7 @@ fn memory_that_goes_away() {
 /// Objective: registers are also reached by I/O ports; narrow reads see their bytes; narrower, wider and unaligned
 /// writes are ignored, and accesses outside are refused.
 #[test]
-fn ways_to_registers() {
+fn registers_are_also_reached_by_io_ports() {
     let d = Daemon::start("");
     let path = attach(&d, "card", json!({}));
     let guest = SimulatedGuest::new(&path, WAYS[0]).unwrap();
@@ -249,7 +249,7 @@ fn ways_to_registers() {
 
 /// Objective: a peer that does not speak the protocol is disconnected with a reason, and the next guest is served.
 #[test]
-fn strangers() {
+fn a_stranger_is_disconnected_with_a_reason() {
     use std::io::{Read, Write};
     let d = Daemon::start("");
     let path = attach(&d, "card", json!({}));

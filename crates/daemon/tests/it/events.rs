@@ -64,7 +64,7 @@ fn call(d: &Daemon, method: &str, params: Value) -> Value {
 
 /// Objective: events of a program's port and of an attached port arrive in order, with author and reason.
 #[test]
-fn ports_and_programs() {
+fn events_of_ports_arrive_in_order_with_author() {
     let d = Daemon::start("");
     let mut told = subscribed(&d, &[]);
     let own = std::process::id().cast_signed();
@@ -123,7 +123,7 @@ fn ports_and_programs() {
 /// Objective: only requested ports, switches and names are reported; a later `subscribe` replaces the filters,
 /// `unsubscribe` ends the subscription. Events and answers are in order: a list reflects all earlier events.
 #[test]
-fn filters_and_order() {
+fn only_requested_events_are_reported_in_order() {
     let d = Daemon::start("");
     let mut told = client(&d);
     let params = |only: &[&str], names: &[&str], snapshot| SubscribeParams {
@@ -182,7 +182,7 @@ fn filters_and_order() {
 
 /// Objective: users get events of their own ports, refusals and switches; root gets all.
 #[test]
-fn whose_events() {
+fn users_get_only_their_own_events() {
     let d = Daemon::start(USERS);
     let mut told: Vec<_> = [ALICE, BOB, 0].map(|uid| as_user(uid, || subscribed(&d, &[]))).into();
     let options = d.options();
@@ -201,7 +201,7 @@ fn whose_events() {
 
 /// Objective: arrivals and departures of devices' peers are reported, with the reason after a protocol violation.
 #[test]
-fn guests() {
+fn arrivals_and_departures_of_guests_are_reported() {
     let d = Daemon::start("");
     let mut told = subscribed(&d, &["guest", "link"]);
     for kind in ["vhost", "ptnet", "e1000"] {
@@ -232,7 +232,7 @@ fn guests() {
 /// Objective: events report a program's eviction and its reason, endpoints of a tunnel that come and go, and a port
 /// blocked by the loop guard.
 #[test]
-fn faults_tunnels_loops() {
+fn evictions_tunnels_and_loops_are_reported() {
     let d = Daemon::start("");
     let mut told = subscribed(&d, &["port.evicted", "tunnel", "loop", "address"]);
     let mut a = d.open("vale0:a").unwrap();
@@ -407,7 +407,7 @@ fn one_that_does_not_read() {
 /// Objective: ten thousand subscriptions over the limits are refused by name without effect on others: a user's quota,
 /// and the places reserved for root.
 #[test]
-fn too_many() {
+fn subscriptions_over_the_limits_are_refused_by_name() {
     let d = Daemon::start(&format!("{USERS}[quota]\nsubscriptions = 5\nconnections = 1000\n"));
     let mut clients: Vec<_> = as_user(ALICE, || (0..50).map(|_| client(&d)).collect());
     let mut done = 0;
@@ -455,7 +455,7 @@ fn too_many() {
 /// Objective: a subscription continues in a successor, with the next number and unread events; also after a failed
 /// successor. The daemon's end is reported then.
 #[test]
-fn upgrades() {
+fn a_subscription_continues_in_a_successor() {
     let d = Daemon::start("");
     let mut told = subscribed(&d, &[]);
     let late = silent(&d, json!({"names": ["port.attached", "port.detached", "daemon.continued"]}));

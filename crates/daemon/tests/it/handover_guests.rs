@@ -68,7 +68,7 @@ fn carried(shown: &Value) -> Vec<u64> {
 /// Objective: a ptnet guest by ivshmem and a program exchange frames across ten processes; the port's description
 /// continues; afterwards the guest stops and starts its rings as before, and the next guest finds the port.
 #[test]
-fn ptnet() {
+fn a_ptnet_guest_loses_no_frame_across_processes() {
     let line = Daemon::start("workers = 2");
     let path = attach(&line, "ptnet", json!({"slots": 64}));
     let mut local = line.open("vale0:local").unwrap();
@@ -88,7 +88,7 @@ fn ptnet() {
 
 /// Objective: a guest with netmap's published devices, by vfio-user, which waits only for interrupts.
 #[test]
-fn published_ptnet() {
+fn a_published_ptnet_guest_loses_no_frame_across_processes() {
     let line = Daemon::start("workers = 2");
     let path = attach(&line, "ptnet", json!({"slots": 64, "vfio_user": true, "vnet_hdr": 12}));
     let mut local = line.open("vale0:local").unwrap();
@@ -106,7 +106,7 @@ fn published_ptnet() {
 
 /// Objective: a driver of an e1000, in each of the ways to drive it.
 #[test]
-fn e1000() {
+fn an_e1000_driver_loses_no_frame_across_processes() {
     for (csb, combine) in [(false, 0), (false, 16), (true, 0)] {
         let line = Daemon::start("workers = 2");
         let path = attach(&line, "e1000", json!({"mac": "02:00:00:00:00:09", "lossless": true}));
@@ -123,7 +123,7 @@ fn e1000() {
 
 /// Objective: a pipe between a guest and a program.
 #[test]
-fn pipe() {
+fn a_pipe_loses_no_frame_across_processes() {
     let line = Daemon::start("workers = 2");
     let path = line.path("guest.sock");
     let port = format!("ptnet:{}", path.display());

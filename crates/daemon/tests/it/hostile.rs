@@ -72,7 +72,7 @@ fn is_prompt(d: &Daemon) {
 /// Objective: descriptors whose close blocks, passed over either socket, one or many, hold up no other client; over the
 /// control socket they end the connection.
 #[test]
-fn descriptors_that_linger() {
+fn descriptors_that_linger_hold_up_no_other_client() {
     let d = Daemon::start_as(0, tempfile::tempdir().unwrap(), "");
     let mut peers = Vec::new();
     for count in [1, 2, 3, 8] {
@@ -123,7 +123,7 @@ fn descriptors_that_linger() {
 
 /// Objective: a user cannot exceed the quota of connections; others, and root, still connect.
 #[test]
-fn connections_without_end() {
+fn a_user_cannot_exceed_the_quota_of_connections() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let d = Daemon::start_as(0, dir, "[quota]\nconnections = 8\n[sockets]\nmode = '0666'");
@@ -157,7 +157,7 @@ fn connections_without_end() {
 /// Objective: over a quota of ports, switches or memory, a user is refused by its name; others, and root, are served,
 /// and released resources are available again.
 #[test]
-fn too_much() {
+fn too_much_is_refused_by_its_name() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let more =
@@ -192,7 +192,7 @@ fn too_much() {
 /// Objective: out of descriptors, the daemon does not spin, refuses connections, and serves existing ones; with
 /// descriptors again, it accepts again.
 #[test]
-fn out_of_descriptors() {
+fn a_lack_of_descriptors_ends_no_existing_connection() {
     let dir = tempfile::tempdir().unwrap();
     let d = Daemon::start_as(0, dir, "");
     let known = UnixStream::connect(d.path("control.sock")).unwrap();
@@ -226,7 +226,7 @@ fn out_of_descriptors() {
 
 /// Objective: an incomplete frame leaves the worker asleep; once completed, it is delivered.
 #[test]
-fn unfinished_frame() {
+fn an_unfinished_frame_leaves_the_worker_asleep() {
     let d = Daemon::start("workers = 1");
     let mut from = d.open("vale0:a").unwrap();
     let mut to = d.open("vale0:b").unwrap();

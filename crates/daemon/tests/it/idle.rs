@@ -58,7 +58,7 @@ fn waiting(port: &mut Port) -> u32 {
 /// Objective: an attached port accepts no frames before its first program, nor after its last; each program finds its
 /// rings empty, whatever its predecessor left there, also after a replacement or a kill of the daemon.
 #[test]
-fn programs() {
+fn each_program_finds_its_rings_empty() {
     let d = Daemon::managed("");
     attach(&d, "kept", json!({"slots": 64}));
     let mut sender = open(&d, "vale0:sender");
@@ -87,7 +87,7 @@ fn programs() {
 
 /// Objective: of a port's rings, only those opened by a program get frames.
 #[test]
-fn single_rings() {
+fn only_open_rings_get_frames() {
     let d = Daemon::start("");
     attach(&d, "kept", json!({"rings": 4, "slots": 64}));
     let mut sender = open(&d, "vale0:sender");
@@ -108,7 +108,7 @@ fn single_rings() {
 
 /// Objective: devices without a guest lose no frames either.
 #[test]
-fn guests() {
+fn devices_without_a_guest_lose_no_frames() {
     for kind in ["vhost", "ptnet", "e1000"] {
         let d = Daemon::start("");
         attach_guest(&d, kind, json!({}));

@@ -17,7 +17,7 @@ use serde_json::json;
 /// Objective: a storm of kicks without work costs the other ports of the same worker no frames, and does not evict
 /// them.
 #[test]
-fn kick_storm() {
+fn a_kick_storm_costs_other_ports_no_frames() {
     let d = Daemon::start("workers = 1");
     let path = d.path("guest.sock");
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": format!("vhost:{}", path.display())}));

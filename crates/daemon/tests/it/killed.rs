@@ -54,7 +54,7 @@ fn killed_clients_are_reaped() {
 
 /// Objective: counters and learned addresses survive restarts and kills, even without frames in between.
 #[test]
-fn restarted_and_killed() {
+fn counters_and_addresses_survive_kills() {
     let d = Daemon::managed("");
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();

@@ -22,7 +22,7 @@ const BATCH: u32 = 256;
 /// Objective: frames captured before a kill stay whole in the file, and later ones follow, for any number of kills;
 /// frames are missing only around a kill, and the frame count is the file's.
 #[test]
-fn captures() {
+fn captured_frames_survive_kills_whole() {
     const KILLS: usize = 4;
     let d = Daemon::managed("");
     let files = ["out.pcap", "out.pcapng"].map(|name| d.path(name));
@@ -90,7 +90,7 @@ fn numbers_so_far(path: &Path) -> Vec<u32> {
 /// Objective: a replay continues at its position after a kill: each frame arrives, in order, except for a batch that
 /// may repeat each time; then it is at its end, also for the next daemon.
 #[test]
-fn replays() {
+fn a_replay_continues_at_its_position_after_a_kill() {
     const KILLS: u32 = 4;
     const FRAMES: u32 = 8000;
     let d = Daemon::managed("");
@@ -144,7 +144,7 @@ mod as_root {
     /// Objective: a user's capture quota holds across kills: portions of finished and running captures count once, and
     /// return with the removal of the files.
     #[test]
-    fn limits() {
+    fn a_capture_quota_holds_across_kills() {
         if !rustix::process::geteuid().is_root() {
             netvale_harness::skip("needs root, to be two users");
             return;

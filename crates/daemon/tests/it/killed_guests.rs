@@ -113,7 +113,7 @@ fn lost(kind: &str, mut options: Value, play: &mut Play<'_>) {
 /// Objective: a guest with netmap's published devices loses them with its daemon, whether its rings run or not; one
 /// that reconnects gets new ones.
 #[test]
-fn published_ptnet() {
+fn a_published_ptnet_guest_gets_new_devices() {
     let mut opens = false;
     lost("ptnet", json!({"slots": 64, "vfio_user": true, "vnet_hdr": 12}), &mut |path, local, kill| {
         let mut plugged = Plugged::new(path);
@@ -131,7 +131,7 @@ fn published_ptnet() {
 
 /// Objective: a driver of an e1000, in each mode, loses its card with its daemon; one that reconnects gets a new one.
 #[test]
-fn e1000() {
+fn an_e1000_driver_gets_a_new_card() {
     let mut ways = [(false, 0), (false, 16), (true, 0)].into_iter().cycle();
     // Its frames wait while the busy machine interrupts one of the guest's register accesses.
     let options = json!({"mac": "02:00:00:00:00:09", "lossless": true});
@@ -149,7 +149,7 @@ fn e1000() {
 /// Objective: a daemon ended on request records the position of such guests: they lose nothing, and nothing arrives
 /// twice.
 #[test]
-fn restarted() {
+fn guests_lose_nothing_by_a_requested_end() {
     let managed = Daemon::managed(MORE);
     let path = attach(&managed, "e1000", json!({"lossless": true}));
     let mut local = managed.open("vale0:local").unwrap();
@@ -178,7 +178,7 @@ fn restarted() {
 
 /// Objective: a driver of another daemon's device, in all layouts: the device's side notices nothing.
 #[test]
-fn virtio() {
+fn a_device_notices_nothing_when_its_driver_is_killed() {
     let layouts = [
         json!({"no_in_order": true}),
         json!({"packed": true, "no_in_order": true, "no_mergeable": true}),

@@ -23,7 +23,7 @@ fn host(n: u8) -> Ipv4Addr {
 /// Objective: a frame that arrives without a daemon is received by the next one, the reverse path works, and addresses
 /// from a control plane survive, also a requested end.
 #[test]
-fn killed() {
+fn tunnels_and_their_addresses_survive_kills() {
     let managed = Daemon::managed(MORE);
     let far = Daemon::start("");
     let [here, there] = [100, 101].map(host);

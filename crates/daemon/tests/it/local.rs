@@ -14,7 +14,7 @@ use serde_json::json;
 /// Objective: ports of two processes reach each other through the daemon, asleep or awake; learned addresses get
 /// unicast.
 #[test]
-fn frames_cross() {
+fn frames_cross_between_two_processes() {
     let d = Daemon::start("workers = 2");
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();
@@ -87,7 +87,7 @@ fn segments_that_are_cut() {
 
 /// Objective: taken, invalid and impossible names are refused with netmap's errno and helpful advice.
 #[test]
-fn refusals() {
+fn bad_names_are_refused_with_helpful_advice() {
     let d = Daemon::start("");
     let _a = d.open("vale0:a").unwrap();
     let refused = |name: &str, options: &Options| match Port::open_with(name, options) {
@@ -114,7 +114,7 @@ fn refusals() {
 /// Objective: both directions of a pipe carry frames in order and without loss, with sleeping ends; each end opens
 /// once.
 #[test]
-fn pipes() {
+fn pipes_carry_frames_in_order_both_ways() {
     let d = Daemon::start("");
     let mut a = d.open("netmap:p{1").unwrap();
     let mut b = d.open("netmap:p}1").unwrap();
@@ -168,7 +168,7 @@ fn pipes_share_their_parents_region() {
 
 /// Objective: different clients can hold different rings of one port.
 #[test]
-fn one_ring_each() {
+fn different_clients_can_hold_rings_of_one_port() {
     let d = Daemon::start("");
     let o = Options { rings: 2, ..d.options() };
     let mut first = Port::open_with("vale0:m-0", &o).unwrap();
@@ -186,7 +186,7 @@ fn one_ring_each() {
 
 /// Objective: a monitor sees both directions of its target, and ends with its client.
 #[test]
-fn monitors() {
+fn a_monitor_sees_both_directions_of_its_target() {
     let d = Daemon::start("");
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();
@@ -205,7 +205,7 @@ fn monitors() {
 
 /// Objective: an attached port stays without clients; detaching it closes it under its client, which is notified.
 #[test]
-fn persistent_ports() {
+fn persistent_ports_stay_without_clients() {
     let d = Daemon::start("[[port]]\nswitch = 'vale1'\nport = 'x'\nslots = 32\n");
     assert_eq!(d.ports(), ["vale1:x"]);
     for _ in 0..3 {
@@ -229,7 +229,7 @@ fn persistent_ports() {
 
 /// Objective: for any input on the attach socket, the daemon reports the fault or hangs up, and serves the next client.
 #[test]
-fn malformed_attach_messages() {
+fn malformed_attach_messages_stop_no_daemon() {
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType};
     let d = Daemon::start("");
     let mut good = netvale_control::attach::AttachRequest { name: "vale0:a".into(), ..Default::default() }.encode();
@@ -295,7 +295,7 @@ fn buffers_change_places() {
 
 /// Objective: a program's last frames arrive, though its port is gone before the daemon has looked at them.
 #[test]
-fn last_words() {
+fn the_last_frames_of_a_program_arrive() {
     let d = Daemon::start("workers = 2");
     let mut to = d.open("vale0:to").unwrap();
     for _ in 0..50 {
@@ -313,7 +313,7 @@ fn last_words() {
 
 /// Objective: control requests of any type with any body are answered or refused, and the daemon continues.
 #[test]
-fn any_device_request() {
+fn any_device_request_is_answered_or_refused() {
     let d = Daemon::start("");
     let _port = d.open("vale0:a").unwrap();
     let conn = netvale::raw::connect_to(Some(d.dir())).unwrap();

@@ -97,7 +97,7 @@ fn a_full_echo_counts() {
 
 /// Objective: the configuration attaches both kinds; taken names and impossible slots are refused.
 #[test]
-fn configured_and_refused() {
+fn the_configuration_attaches_both_kinds() {
     let d = Daemon::start(
         "[[port]]\nswitch = 'vale0'\nport = 'null:'\n[[port]]\nswitch = 'vale1'\nport = 'echo:e'\nslots = 64\n",
     );

@@ -85,7 +85,7 @@ fn monitors_that_do_not_read() {
 /// Objective: whatever a program writes into the ring for copies, or into its name, the daemon and other ports
 /// continue, and everything is removed with the program.
 #[test]
-fn hostile_mirrors() {
+fn hostile_mirrors_do_not_stop_other_ports() {
     let d = Daemon::start("workers = 1");
     let mut x = d.open("vale0:x").unwrap();
     let mut y = d.open("vale0:y").unwrap();
@@ -168,7 +168,7 @@ fn no_room_for_copies() {
 
 /// Objective: frames of several slots are seen whole, also by zero-copy monitors, and after the port's header.
 #[test]
-fn long_frames() {
+fn long_frames_are_seen_whole() {
     let d = Daemon::start("");
     let options = |hdr_len| Options { buf_size: 256, hdr_len, ..d.options() };
     let body: Vec<u8> = [255; 6].into_iter().chain((0..1400u32).map(|i| i as u8)).collect();
@@ -196,7 +196,7 @@ fn long_frames() {
 /// Objective: copies have the header of the target's frames with the pending offload, for sent and received frames,
 /// with and without zero copy.
 #[test]
-fn headers() {
+fn copies_have_the_header_of_their_target() {
     let d = Daemon::start("");
     let options = |hdr_len| Options { hdr_len, ..d.options() };
     for hdr_len in [10, 12] {
@@ -238,7 +238,7 @@ mod as_root {
 
     /// Objective: a TAP on a switch can be watched like any port, in all modes.
     #[test]
-    fn tap() {
+    fn a_switched_tap_is_watched_like_any_port() {
         if !inside(&["--net"]) {
             return;
         }
@@ -264,7 +264,7 @@ mod as_root {
     /// Objective: an interface with several queues is watched queue by queue, including rings opened later; on a
     /// switch, its own name shows the wire's view and the port's name the switch's.
     #[test]
-    fn interface() {
+    fn an_interface_is_watched_queue_by_queue() {
         if !inside(&["--net"]) {
             return;
         }

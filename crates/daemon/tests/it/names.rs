@@ -31,7 +31,7 @@ fn request(d: &Daemon, reqtype: u16, name: &str) -> DeviceReply {
 
 /// Objective: switches and ports may have any name, and are opened, queried and detached by each; frames cross.
 #[test]
-fn any_name() {
+fn switches_and_ports_may_have_any_name() {
     let d = Daemon::start("");
     for port in ["web-1", "my.port", "-1", "web 1", "ä", "", "--", ".", "..", "'a'b"] {
         let is_good = port.ends_with("-1") && port.len() > 2 || port == "my.port";
@@ -97,7 +97,7 @@ fn netmap_means_rings() {
 
 /// Objective: the switch `lan` is also `valelan`, in every kind of name; netmap programs get names that they can open.
 #[test]
-fn alias() {
+fn a_switch_has_an_alias_in_netmaps_style() {
     let d = Daemon::start("");
     assert_eq!(attach(&d, "lan", "web-1")["result"]["name"], "lan:web-1");
     assert_eq!(attach(&d, "valelan", "b")["result"]["name"], "lan:b");
@@ -133,7 +133,7 @@ fn real_names_come_before_aliases() {
 
 /// Objective: a switch in place of a port is distinguished from a missing port, and a port in place of a switch.
 #[test]
-fn misplaced() {
+fn a_misplaced_switch_or_port_is_named() {
     let d = Daemon::start("");
     attach(&d, "vale7", "a");
     let said = |method: &str, params: Value| d.call(method, params)["error"].to_string();
@@ -157,7 +157,7 @@ const FILE: &str = "[[port]]\nswitch = 'lan'\nport = 'web-1'\n[[port]]\nswitch =
 
 /// Objective: a configuration with such names is exported as it is, and reapplied without a change.
 #[test]
-fn configured() {
+fn configured_names_are_exported_as_they_are() {
     let d = Daemon::start(FILE);
     let all = ["br-lab:my.sink-2", "lan:web-1", "vale0:e-1"];
     assert_eq!(d.ports(), all);
@@ -173,7 +173,7 @@ fn configured() {
 
 /// Objective: names are the same in the next daemon, upgraded or restarted, and their programs continue.
 #[test]
-fn continued() {
+fn names_are_the_same_in_the_next_daemon() {
     let d = Daemon::managed(FILE);
     let mut a = d.open("lan:web-1").unwrap();
     let mut b = d.open("valelan:c.d-e").unwrap();

@@ -36,7 +36,7 @@ fn show(d: &Daemon, name: &str) -> Value {
 /// Objective: frames cross a pipe unchanged and in order, both ways, more than fit at a time; guests and programs come
 /// and go independently; frames with room are never lost.
 #[test]
-fn pipe() {
+fn frames_cross_a_pipe_unchanged_both_ways() {
     let d = Daemon::start("workers = 2");
     let path = passthrough(&d, "netmap:p{1", json!({"slots": 64}));
     assert_eq!(d.ports(), ["netmap:p{1"]);
@@ -165,7 +165,7 @@ fn nonsense_in_a_pipe() {
 
 /// Requests without sense are refused with an explanation.
 #[test]
-fn refusals() {
+fn senseless_requests_are_refused_with_an_explanation() {
     let d = Daemon::start("");
     let refused = |backend: &str, options: Value| pass(&d, backend, options).0["error"].to_string();
     assert!(refused("netmap:p{1", json!({"rings": 2})).contains("one ring each way"));
@@ -199,7 +199,7 @@ mod as_root {
     /// Objective: an interface's frames go to and from the guest's rings, unchanged, in order, both ways, for one guest
     /// after another; without a guest they are the stack's; no side is kept awake.
     #[test]
-    fn interface() {
+    fn interface_frames_go_to_and_from_the_guest() {
         if !rustix::process::geteuid().is_root() {
             netvale_harness::skip("XDP programs need root");
             return;

@@ -39,7 +39,7 @@ fn notes(d: &Daemon, port: &str) -> String {
 /// Objective: every frame of a file of either format reaches a port, in order, as recorded; the port then reports the
 /// end.
 #[test]
-fn replay() {
+fn every_frame_of_a_file_reaches_a_port() {
     for (name, format) in [("in.pcap", PcapFormat::Pcap), ("in.pcapng", PcapFormat::PcapNg)] {
         let d = Daemon::start("");
         let mut a = d.open("vale0:a").unwrap();
@@ -72,7 +72,7 @@ fn replay_again_and_again() {
 
 /// Objective: a file is repeated even if the daemon can open no files.
 #[test]
-fn replay_without_descriptors() {
+fn a_file_is_repeated_without_descriptors() {
     let d = Daemon::start("");
     let file = d.path("in.pcap");
     record(&file, PcapFormat::Pcap);
@@ -111,7 +111,7 @@ impl Drop for WithoutDescriptors {
 
 /// Objective: delivered frames are in the file, unchanged, as soon as the port is detached or the daemon has ended.
 #[test]
-fn capture() {
+fn delivered_frames_are_in_the_file_unchanged() {
     for name in ["out.pcap", "out.pcapng"] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(name);
@@ -153,7 +153,7 @@ fn both_from_the_configuration() {
 
 /// Objective: a truncated file is replayed up to the cut; the port reports it and other ports continue.
 #[test]
-fn cut_file() {
+fn a_truncated_file_is_replayed_up_to_the_cut() {
     let d = Daemon::start("");
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();
@@ -172,7 +172,7 @@ fn cut_file() {
 
 /// Objective: missing files, files of other formats, and read-only files are refused with advice, and leave no port.
 #[test]
-fn refusals() {
+fn unfit_files_are_refused_with_advice() {
     let d = Daemon::start("");
     let refused = |port: &str| {
         let reply = attach(&d, port, json!({}));
@@ -194,7 +194,7 @@ fn refusals() {
 
 /// Objective: a full disk ends the capture with a reason, and affects no other port.
 #[test]
-fn full_disk() {
+fn a_full_disk_ends_the_capture_with_a_reason() {
     let d = Daemon::start("");
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();

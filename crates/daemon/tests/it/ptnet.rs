@@ -41,7 +41,7 @@ fn ping(a: &mut Port, b: &mut Port, tag: u8) {
 
 /// Objective: frames go between guests and to local ports, with wake-ups of sleepers.
 #[test]
-fn guests_and_programs() {
+fn guests_and_programs_exchange_frames() {
     let d = Daemon::start("workers = 2");
     let one = attach(&d, "one", json!({"rings": 2}));
     let two = attach(&d, "two", json!({"slots": 64}));
@@ -65,7 +65,7 @@ fn guests_and_programs() {
 
 /// Objective: with a header, a stack's pending offloads are done or passed on, and ports without headers never see one.
 #[test]
-fn headers() {
+fn headers_carry_pending_offloads() {
     let d = Daemon::start("");
     let path = attach(&d, "one", json!({"vnet_hdr": 12}));
     let mut local = d.open("vale0:local").unwrap();
@@ -86,7 +86,7 @@ fn headers() {
 
 /// Objective: unknown commands are refused by their numbers, known ones can be repeated.
 #[test]
-fn commands() {
+fn unknown_commands_are_refused_by_number() {
     let d = Daemon::start("");
     let path = attach(&d, "one", json!({"slots": 128}));
     let guest = BareGuest::connect(&path).unwrap();
@@ -109,7 +109,7 @@ fn commands() {
 
 /// Impossible sizes and sockets.
 #[test]
-fn refusals() {
+fn impossible_sizes_and_sockets_are_refused() {
     let d = Daemon::start("");
     let refused = |port: &str, options: Value| {
         let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
@@ -128,7 +128,7 @@ fn refusals() {
 
 /// Objective: a guest that sends data is disconnected with a reason; the next one finds the port, and clean memory.
 #[test]
-fn those_who_talk() {
+fn a_guest_that_sends_data_is_disconnected() {
     let d = Daemon::start("");
     let path = attach(&d, "one", json!({}));
     let guest = BareGuest::connect(&path).unwrap();
@@ -159,7 +159,7 @@ fn noise(state: &mut u64) -> u32 {
 /// Objective: nonsense all over the memory (header, status blocks, rings, slots), endless doorbells, and commands in
 /// between cost the others nothing; rings restarted by the guest work.
 #[test]
-fn nonsense_everywhere() {
+fn nonsense_everywhere_costs_the_others_nothing() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "mad", json!({"slots": 64, "rings": 2, "vnet_hdr": 12}));
     let mut a = d.open("vale0:a").unwrap();
@@ -201,7 +201,7 @@ fn nonsense_everywhere() {
 /// Objective: a guest that turns its interrupts into blocking calls, and fills them, delays no other: others' frames
 /// pass, the port can be detached, and the next guest is served.
 #[test]
-fn held_interrupts() {
+fn held_interrupts_delay_no_other_port() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "one", json!({}));
     let mut a = d.open("vale0:a").unwrap();
@@ -302,7 +302,7 @@ impl Published {
 /// Objective: registers, status blocks in the guest's memory, kicks and vectors of the published devices carry frames;
 /// unmapped memory stops the rings, and a reset restores the initial state.
 #[test]
-fn published_devices() {
+fn published_devices_carry_frames() {
     let d = Daemon::start("");
     let path = attach(&d, "pub", json!({"slots": 16, "vfio_user": true}));
     let mut local = d.open("vale0:local").unwrap();

@@ -86,7 +86,7 @@ fn in_the_drivers_order() {
 
 /// Objective: the same with two pairs of rings.
 #[test]
-fn two_queues() {
+fn two_pairs_of_rings_carry_frames() {
     let d = Daemon::start("workers = 2");
     let path = attach(&d, "pub", json!({"slots": 64, "rings": 2, "vnet_hdr": 12}));
     let mut local = d.open("vale0:local").unwrap();
@@ -102,7 +102,7 @@ fn two_queues() {
 
 /// Objective: frames longer than a buffer take several slots, either way, with the header in the first one.
 #[test]
-fn several_slots() {
+fn long_frames_take_several_slots_either_way() {
     let d = Daemon::start("");
     let path = attach(&d, "pub", json!({"slots": 128, "vnet_hdr": 12, "mtu": 9000}));
     let mut a = d.open("vale0:a").unwrap();
@@ -173,7 +173,7 @@ fn two_devices_in_a_guest() {
 /// Objective: the header's length must be one of netmap's and on offer; otherwise the register keeps its value. It
 /// applies to rings that run.
 #[test]
-fn header_lengths() {
+fn only_header_lengths_on_offer_are_accepted() {
     let d = Daemon::start("");
     let path = attach(&d, "with", json!({"slots": 64, "vnet_hdr": 12}));
     let mut local = d.open("vale0:local").unwrap();
@@ -282,7 +282,7 @@ fn orders_that_no_driver_has() {
 
 /// Objective: a machine reset during traffic both ways works again from the first open.
 #[test]
-fn reset_under_traffic() {
+fn a_machine_reset_under_traffic_works_again() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "pub", json!({"slots": 64, "vnet_hdr": 12}));
     let mut plugged = Plugged::new(&path);
@@ -330,7 +330,7 @@ fn noise(state: &mut u64) -> u32 {
 /// Objective: endless register writes in no order, with nonsense in the rings, in the `netmap_if` and in the status
 /// blocks, cost the others nothing; then a driver is served as before.
 #[test]
-fn nonsense_everywhere() {
+fn nonsense_everywhere_costs_the_others_nothing() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "mad", json!({"slots": 64, "rings": 2, "vnet_hdr": 12}));
     let mut a = d.open("vale0:a").unwrap();

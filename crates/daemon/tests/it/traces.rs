@@ -45,7 +45,7 @@ fn to(port: &str) -> TraceStep {
 /// Objective: users see frames of their own ports, with the names of their own ports only; a switch stands for all of
 /// their ports.
 #[test]
-fn whose_frames() {
+fn users_see_frames_of_their_own_ports_only() {
     let d = Daemon::start(USERS);
     let mut a = open(&d, ALICE, "vale0:a");
     let mut b = open(&d, BOB, "vale0:b");
@@ -106,7 +106,7 @@ fn one_that_does_not_read() {
 /// Objective: ten thousand requests of one connection are one trace; a user has four, all users together stay within
 /// the maximum, and root gets another.
 #[test]
-fn too_many() {
+fn too_many_traces_are_refused() {
     let d = Daemon::start(&format!("{USERS}[quota]\nconnections = 1000\n"));
     let mut a = open(&d, ALICE, "vale0:a");
     let mut clients: Vec<_> = (0..10).map(|_| client(&d, ALICE)).collect();
@@ -146,7 +146,7 @@ fn not_found(error: &ClientError) -> bool {
 /// Objective: invalid or endless filters, missing ports, ports on several switches, and a read without a trace are
 /// refused, and leave the connection's trace unchanged.
 #[test]
-fn bad_requests() {
+fn bad_requests_leave_the_trace_unchanged() {
     let d = Daemon::start("");
     let mut a = d.open("vale0:a").unwrap();
     let _b = d.open("vale1:b").unwrap();
@@ -174,7 +174,7 @@ fn bad_requests() {
 
 /// Objective: a trace reports the removal of its ports; a new port of the same name is another port, and not traced.
 #[test]
-fn ports_that_go() {
+fn a_trace_reports_the_removal_of_its_ports() {
     let d = Daemon::start("");
     let a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();
@@ -194,7 +194,7 @@ fn ports_that_go() {
 
 /// Objective: a successor has no traces, and reports that; the same connection starts a new one.
 #[test]
-fn upgrades() {
+fn a_successor_has_no_traces_and_reports_it() {
     let d = Daemon::start("");
     let mut a = d.open("vale0:a").unwrap();
     d.call("port.attach", json!({"switch": "vale0", "port": "null:", "options": {"name": "b"}}));
@@ -211,7 +211,7 @@ fn upgrades() {
 /// Objective: a request for later ports traces the user's new ports on a switch, which may not exist yet, from their
 /// first frame, and again on a recreated switch; never another user's ports.
 #[test]
-fn what_comes_later() {
+fn later_ports_are_traced_from_their_first_frame() {
     let d = Daemon::start(USERS);
     let [mut alice, mut bob, mut one] = [ALICE, BOB, ALICE].map(|uid| client(&d, uid));
     let later = |place: &str| TraceBeginParams { later: true, ..of(place) };

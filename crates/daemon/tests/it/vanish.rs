@@ -15,7 +15,7 @@ use vhost::Vmm;
 
 /// Objective: a front end that vanishes leaves the port ready for the next one, and nothing behind.
 #[test]
-fn front_ends() {
+fn vanished_front_ends_leave_nothing_behind() {
     walk::<Vmm<false>>();
 }
 
@@ -27,7 +27,7 @@ fn front_ends_that_listen() {
 
 /// Objective: the same for a hypervisor at a ptnet port.
 #[test]
-fn ptnet_by_ivshmem() {
+fn vanished_ivshmem_hypervisors_leave_nothing_behind() {
     walk::<Ivshmem>();
 }
 
@@ -47,13 +47,13 @@ fn e1000_by_vfio_user() {
 
 /// Objective: the same for programs that open ports.
 #[test]
-fn programs_with_ports() {
+fn vanished_programs_leave_nothing_behind() {
     walk::<Program>();
 }
 
 /// Objective: the same for clients of the control socket.
 #[test]
-fn clients_of_control() {
+fn vanished_control_clients_leave_nothing_behind() {
     walk::<Asking>();
 }
 

@@ -161,7 +161,7 @@ mod tests {
 
     /// Objective: a ratio is made of each round's own two figures, and the tolerance is one-sided.
     #[test]
-    fn ratios() {
+    fn a_ratio_is_made_of_each_rounds_own_figures() {
         let pair = pair(case(), &[vec![100.0, 200.0, 100.0], vec![95.0, 190.0, 110.0]]).expect("three rounds");
         assert_eq!((pair.ratio.median, pair.ratio.min, pair.ratio.max), (0.95, 0.95, 1.1));
         assert!(pair.is_within(6.0) && !pair.is_within(4.0));
@@ -170,14 +170,14 @@ mod tests {
 
     /// Objective: a case that only one build knows is left out instead of compared with nothing.
     #[test]
-    fn one_sided() {
+    fn a_case_of_only_one_build_is_left_out() {
         assert!(pair(case(), &[vec![1.0], Vec::new()]).is_none());
         assert!(pair(case(), &[vec![0.0], vec![0.0]]).is_none());
     }
 
     /// Objective: the lines of a program are read as results; one that prints none is an error with its last words.
     #[test]
-    fn programs() {
+    fn lines_of_a_program_are_read_as_results() {
         let build = Build { program: "/bin/sh".into(), subcommand: false };
         let line = Line::Record(Box::new(sample(None))).to_json().expect("finite");
         let mut echo = Command::new("echo");

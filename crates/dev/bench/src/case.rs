@@ -191,7 +191,7 @@ mod tests {
 
     /// Objective: what varies is to be seen in names, and a variant's p99 belongs to it.
     #[test]
-    fn names() {
+    fn names_show_what_varies() {
         let mut case = crate::record::tests::sample(None).case;
         assert_eq!((case.label().as_str(), case.to_string().as_str()), ("touched", "pipe touched 60 B batch 256"));
         case.foreign = Some(4);
@@ -205,7 +205,7 @@ mod tests {
 
     /// Objective: counts become rates in the unit asked for.
     #[test]
-    fn rates() {
+    fn counts_become_rates_in_the_unit_asked_for() {
         assert_eq!(Unit::Mpps.rate(3_000_000, 60, 2.0), Some(1.5));
         assert_eq!(Unit::Gbps.rate(1_000_000, 1250, 1.0), Some(10.0));
         assert_eq!(Unit::Micros.rate(1, 60, 1.0), None);
@@ -213,7 +213,7 @@ mod tests {
 
     /// Objective: a peer never gets a burst that is worse for it than its best, nor a larger one than was asked for.
     #[test]
-    fn bursts() {
+    fn a_peer_gets_its_best_burst() {
         let mut case = crate::record::tests::sample(None).case;
         for (batch, expected) in [(0, 64), (1, 1), (64, 64), (256, 64)] {
             case.batch = batch;

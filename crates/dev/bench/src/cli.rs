@@ -155,7 +155,7 @@ mod tests {
 
     /// Objective: clap's own checks hold: no flag twice, no clash of names.
     #[test]
-    fn definition() {
+    fn the_command_line_passes_claps_own_checks() {
         super::Cli::command().debug_assert();
     }
 }

@@ -229,7 +229,7 @@ mod tests {
 
     /// Objective: the per-thread counters are found in the kernel's texts.
     #[test]
-    fn thread_counters() {
+    fn thread_counters_are_found_in_kernel_texts() {
         let status = "Name:\tx\nvoluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t12\n";
         assert_eq!(involuntary_switches(status), Some(12));
         assert_eq!(waited("111 2500 3\n"), Some(Duration::from_nanos(2500)));
@@ -238,7 +238,7 @@ mod tests {
 
     /// Objective: each of the three criteria alone spoils a run; the worst thread counts.
     #[test]
-    fn limits() {
+    fn each_criterion_alone_spoils_a_run() {
         let window = Duration::from_secs(1);
         let calm =
             Disturbance { foreign_percent: 5.9, ..Default::default() }.with_thread(3, Duration::from_millis(1), window);
@@ -263,7 +263,7 @@ mod tests {
 
     /// Objective: the text of this very machine is understood, and our own thread is found by name.
     #[test]
-    fn reads_this_machine() {
+    fn the_text_of_this_machine_is_understood() {
         let stat = fs::read_to_string("/proc/stat").expect("/proc");
         assert!(busy_ticks(&stat).is_some());
         assert!(process_ticks(std::process::id()) < busy_ticks(&stat).expect("checked"));

@@ -150,7 +150,7 @@ mod tests {
 
     /// Objective: unknown names are refused with the list of known ones, before anything is started.
     #[test]
-    fn unknown_names() {
+    fn unknown_names_are_refused_with_the_known_ones() {
         let error = run(&options("pip"), &mut Vec::new()).expect_err("no such scenario");
         assert!(error.to_string().contains("pipe"), "{error}");
         let error = run(&options("--against dpdk"), &mut Vec::new()).expect_err("no such peer");
@@ -159,7 +159,7 @@ mod tests {
 
     /// Objective: values that cannot be used are refused.
     #[test]
-    fn unusable_values() {
+    fn unusable_values_are_refused() {
         for (runs, seconds) in [(0, 1.0), (5, 0.0), (5, f64::NAN), (5, -1.0), (5, 1e9)] {
             assert!(Measure { runs, seconds, ..Measure::default() }.plan(false).is_err());
         }
@@ -168,7 +168,7 @@ mod tests {
 
     /// Objective: `--against` takes names, `all`, or nothing.
     #[test]
-    fn rivals() {
+    fn against_takes_names_or_all_or_nothing() {
         assert!(options("").peers().expect("none").is_empty());
         assert_eq!(options("--against eventfd,all").peers().expect("all").len(), super::rivals::all().len());
         let named = options("--against eventfd").peers().expect("there is one");

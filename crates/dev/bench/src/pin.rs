@@ -60,7 +60,7 @@ mod tests {
 
     /// Objective: a pinned thread may run on that CPU alone, and other threads are not affected.
     #[test]
-    fn pins_one_thread() {
+    fn a_pinned_thread_runs_on_one_cpu() {
         let before = allowed().expect("affinity");
         let cpu = *before.last().expect("some CPU");
         let inside = std::thread::spawn(move || {
@@ -74,7 +74,7 @@ mod tests {
     /// Objective: another thread of a process may run everywhere again once released, and a process that is gone is an
     /// error.
     #[test]
-    fn releases_threads() {
+    fn a_released_thread_may_run_everywhere() {
         let all = allowed().expect("affinity");
         let told = std::sync::Barrier::new(2);
         let asked = std::sync::Barrier::new(2);
@@ -96,7 +96,7 @@ mod tests {
 
     /// Objective: a CPU that is not there is refused with an error, not a panic.
     #[test]
-    fn refuses_absent_cpus() {
+    fn an_absent_cpu_is_refused_with_an_error() {
         assert!(pin(CpuSet::MAX_CPU - 1).is_err());
         assert!(pin(usize::MAX).is_err());
         assert!(matches!(choose(&[CpuSet::MAX_CPU + 1], 2), Err(BenchError::Usage(_))));

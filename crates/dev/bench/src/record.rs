@@ -255,7 +255,7 @@ pub(crate) mod tests {
 
     /// Objective: without a peer no peer fields appear, and both forms survive being read back.
     #[test]
-    fn lines_round_trip() {
+    fn lines_survive_being_read_back() {
         let skipped = Skipped { scenario: "pipe".into(), contender: "x".into(), skipped: "no CPU".into() };
         for line in
             [Line::Record(Box::new(sample(None))), Line::Record(Box::new(sample(Some("p")))), Line::Skipped(skipped)]
@@ -268,7 +268,7 @@ pub(crate) mod tests {
 
     /// Objective: the unit's names are the agreed ones.
     #[test]
-    fn unit_names() {
+    fn the_names_of_units_are_the_agreed_ones() {
         for (unit, name) in
             [(Unit::Mpps, "Mpps"), (Unit::Gbps, "Gbit/s"), (Unit::Micros, "us"), (Unit::Percent, "percent")]
         {
@@ -279,7 +279,7 @@ pub(crate) mod tests {
 
     /// Objective: figures keep three digits at every size.
     #[test]
-    fn figures() {
+    fn figures_keep_three_digits_at_every_size() {
         assert_eq!(figure(0.1234), "0.123");
         assert_eq!(figure(1.2345), "1.23");
         assert_eq!(figure(12.345), "12.3");

@@ -93,7 +93,7 @@ fn only_record(lines: &[Line]) -> &Record {
 
 /// Objective: runs alternate, nobody is awake beside another, the ratio is that of the medians, and all is taken down.
 #[test]
-fn interleaves_and_compares() {
+fn runs_are_interleaved_and_compared_by_medians() {
     let diary = Diary::default();
     // The first value of each is the warm-up's.
     let ours = pretender("ours", &diary, &[1.0, 20.0, 30.0, 10.0]);
@@ -111,7 +111,7 @@ fn interleaves_and_compares() {
 
 /// Objective: a disturbed attempt is repeated and does not count; one that is always disturbed is kept and marked.
 #[test]
-fn repeats_disturbed_runs() {
+fn disturbed_runs_are_repeated() {
     let diary = Diary::default();
     let twice = pretends("ours", &diary, &[1.0, 2.0, 3.0, 40.0, 50.0, 60.0], 3, "");
     let lines = run(&[&twice], false);
@@ -142,7 +142,7 @@ fn failing_peers_are_skipped() {
 
 /// Objective: measured alone, each contender gets its own record under its own name.
 #[test]
-fn alone() {
+fn each_contender_alone_gets_its_own_record() {
     let diary = Diary::default();
     let one = pretender("one", &diary, &[1.0]);
     let two = pretender("two", &diary, &[2.0]);

@@ -57,7 +57,7 @@ mod tests {
 
     /// Objective: no runs, or a run that is not a number, gives no summary instead of a wrong one.
     #[test]
-    fn nothing_to_summarise() {
+    fn bad_runs_give_no_summary() {
         assert_eq!(Summary::of(&[]), None);
         assert_eq!(Summary::of(&[1.0, f64::NAN]), None);
         assert_eq!(Summary::of(&[f64::INFINITY]), None);

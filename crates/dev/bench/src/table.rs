@@ -118,7 +118,7 @@ mod tests {
 
     /// Objective: figures, ratio, cores, whether bytes were touched and skipped peers are all to be seen.
     #[test]
-    fn shows_what_matters() {
+    fn the_table_shows_what_matters() {
         let mut disturbed = sample(Some("dpdk-ring-io"));
         disturbed.disturbed = true;
         disturbed.cpu_percent = Some(59.6);

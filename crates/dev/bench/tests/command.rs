@@ -16,7 +16,7 @@ const COPY: [&str; 6] = ["copy", "--quick", "--runs", "1", "--seconds", "1"];
 
 /// Objective: scenarios and peers are listed; a name that is not known is a usage error that says where to look.
 #[test]
-fn names() {
+fn scenarios_and_peers_are_listed() {
     assert!(stdout(&bench(&["--list"])).contains("scenarios:"));
     assert!(!stdout(&bench(&["--help"])).contains("worker"));
     let output = bench(&["no-such-scenario"]);
@@ -27,7 +27,7 @@ fn names() {
 /// Objective: what programs get of a machine that busy threads share is told with their part of its CPU time, and a
 /// plot shows what each number of threads leaves.
 #[test]
-fn crowded() {
+fn crowded_machines_are_reported_and_plotted() {
     let dir = tempfile::tempdir().expect("a folder");
     let results = dir.path().join("results");
     let args = ["crowded", "--variant", "ping-p99", "--foreign", "0,3", "--peers-only", "--against", "eventfd"];
@@ -49,7 +49,7 @@ fn crowded() {
 
 /// Objective: a report is written from result files.
 #[test]
-fn report() {
+fn a_report_is_written_from_result_files() {
     let dir = tempfile::tempdir().expect("a folder");
     let results = dir.path().join("results");
     let out = dir.path().join("report");
@@ -62,7 +62,7 @@ fn report() {
 
 /// Objective: two builds are compared case by case; a program that is no benchmark is refused.
 #[test]
-fn two_builds() {
+fn two_builds_are_compared_case_by_case() {
     let own = env!("CARGO_BIN_EXE_netvale-bench");
     let args = ["ab", own, own, "copy", "--runs", "2", "--seconds", "0.25", "--json", "--tolerance", "100"];
     let text = stdout(&bench(&args));
@@ -112,7 +112,7 @@ mod as_root {
         /// Objective: frames arrive between unpinned programs: over netvale's switch and pipe where `netvale` is built,
         /// over packet sockets as root.
         #[test]
-        fn crowded_rates() {
+        fn frames_arrive_between_unpinned_programs() {
             let args = ["crowded", "--variant", "switch,pipe", "--foreign", "1"];
             let against = ["--against", "linux-bridge-veth,af-packet-veth"];
             is_measured(&[&args[..], &against].concat(), 2, &["root", "installed"]);
@@ -121,7 +121,7 @@ mod as_root {
         /// Objective: frames and TCP arrive over the tunnels of the kernel and of OVS-DPDK, where they can be had,
         /// beside netvale's.
         #[test]
-        fn tunnels() {
+        fn frames_and_tcp_arrive_over_the_tunnels() {
             let args = ["vxlan", "--variant", "frames,frames-cut,tcp", "--against", "kernel-vxlan,ovs-dpdk-vxlan"];
             is_measured(&args, 3, &["root", "installed", "hugepages", "CPUs"]);
         }

@@ -105,7 +105,7 @@ mod tests {
 
     /// Objective: a condition that becomes true ends the wait; a false one ends it at the limit.
     #[test]
-    fn waits() {
+    fn a_true_condition_ends_the_wait() {
         let mut looks = 0;
         assert!(until(Duration::from_secs(60), Duration::ZERO, || {
             looks += 1;

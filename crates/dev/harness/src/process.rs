@@ -110,7 +110,7 @@ mod tests {
     /// Objective: a program ends with its owner, one without an end is killed after the limit, and a program's output
     /// is read.
     #[test]
-    fn ends() {
+    fn a_program_ends_with_its_owner() {
         let piped =
             |line: &str| ChildProcess::start(Command::new("sh").args(["-c", line]).stdout(Stdio::piped())).unwrap();
         let sleeping = piped("exec sleep 600");

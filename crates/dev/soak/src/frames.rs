@@ -183,7 +183,7 @@ mod tests {
 
     /// Objective: payloads are read as written, padding does not matter, and any damaged byte is detected.
     #[test]
-    fn payloads() {
+    fn any_damaged_byte_of_a_payload_is_detected() {
         let mut bytes = Vec::new();
         for sequence in [0, 1, 77, 4_000_000_000] {
             number(sequence).payload(&mut bytes);
@@ -201,7 +201,7 @@ mod tests {
 
     /// Objective: a damaged frame's description gives its number and the difference.
     #[test]
-    fn damages() {
+    fn a_damaged_frame_is_described_with_its_number() {
         let mut bytes = Vec::new();
         number(77).payload(&mut bytes);
         bytes[100] ^= 1;
@@ -213,7 +213,7 @@ mod tests {
     /// Objective: missing, duplicate, late and stale frames are each counted as such; other flows' frames are not
     /// counted.
     #[test]
-    fn counts() {
+    fn each_wrong_frame_is_counted_as_such() {
         let tally = FlowTally::default();
         let mut expected = ExpectedFrame::new(3, 1, None);
         for sequence in [0, 1, 5, 5, 4, 6] {

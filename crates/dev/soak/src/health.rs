@@ -187,7 +187,7 @@ mod tests {
 
     /// Objective: less is no leak, nor is some memory; any other growth is named.
     #[test]
-    fn leaks() {
+    fn only_growth_is_named_a_leak() {
         let names = |names: &[&str]| names.iter().collect::<NameCounts>();
         let descriptors = names(&["socket:[12]", "socket:[13]", "anon_inode:[eventfd]"]);
         let before =

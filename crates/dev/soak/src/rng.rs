@@ -53,7 +53,7 @@ mod tests {
 
     /// Objective: a seed determines all numbers, and a shuffle loses nothing.
     #[test]
-    fn repeats() {
+    fn a_seed_determines_all_numbers() {
         let [mut a, mut b] = [Rng::new(7), Rng::new(7)];
         assert_eq!((0..99).map(|_| a.word()).collect::<Vec<_>>(), (0..99).map(|_| b.word()).collect::<Vec<_>>());
         let mut list: Vec<u32> = (0..50).collect();

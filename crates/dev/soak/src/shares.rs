@@ -170,7 +170,7 @@ mod tests {
     /// Objective: late frames reduce a share, unless the machine took the time. A time with drops, on a busy machine,
     /// or too short is not judged.
     #[test]
-    fn percents() {
+    fn late_frames_reduce_a_share() {
         let of = |to: PairMoment, ms: u64| {
             let mut share = FairShare::default();
             share.add(PairMoment::default(), to, Duration::from_millis(ms));

@@ -371,7 +371,7 @@ mod tests {
     /// Objective: the loopback interface is found with its one queue and without a program; an unused name is not
     /// found.
     #[test]
-    fn finds() {
+    fn the_loopback_interface_is_found_with_one_queue() {
         let lo = Interface::find("lo").unwrap();
         assert_eq!((lo.index, lo.queues, lo.program()), (1, 1, None));
         assert_eq!(Interface::find("nosuch0"), Err(Errno::NODEV));
@@ -380,7 +380,7 @@ mod tests {
 
     /// Objective: attributes are found after others, and truncated ones end the search.
     #[test]
-    fn attributes() {
+    fn attributes_are_found_after_others() {
         let bytes = [5, 0, 1, 0, 9, 0, 0, 0, 8, 0, 2, 0x80, 1, 2, 3, 4];
         assert_eq!(find(&bytes, 2), Some(&[1, 2, 3, 4][..]));
         assert_eq!(find(&bytes, 3), None);

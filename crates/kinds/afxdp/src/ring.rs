@@ -224,7 +224,7 @@ mod tests {
         /// Objective: the other side takes each entry once, in order, and not before it is published; no place is
         /// reused before it is given back; also when indices wrap around at 2^32.
         #[test]
-        fn as_a_queue(start in prop_oneof![Just(0), Just(u32::MAX - 20), any::<u32>()],
+        fn the_other_side_takes_entries_once_in_order(start in prop_oneof![Just(0), Just(u32::MAX - 20), any::<u32>()],
                       steps in proptest::collection::vec((0..4u8, 0..12u32), 1..200)) {
             let (_memory, mut producer, mut consumer) = both(start);
             let mut put = VecDeque::new();
@@ -269,7 +269,7 @@ mod tests {
     /// Objective: a producer's claim of more entries than the ring has is refused; a successor resumes at its
     /// predecessor's position.
     #[test]
-    fn lies_and_heirs() {
+    fn a_lying_producer_is_refused_and_an_heir_resumes() {
         let (memory, mut producer, mut consumer) = both(0);
         rustix::io::pwrite(&memory, &1000u32.to_ne_bytes(), AT.producer).unwrap();
         assert_eq!(consumer.ready(), SIZE);
@@ -283,7 +283,7 @@ mod tests {
 
     /// Objective: entries that were given back can be taken again, together with later ones.
     #[test]
-    fn once_more() {
+    fn entries_given_back_can_be_taken_again() {
         let (_memory, mut producer, mut consumer) = both(u32::MAX - 3);
         (0..5).for_each(|value| producer.put(value));
         producer.publish();
@@ -302,7 +302,7 @@ mod tests {
 
     /// Objective: the other side is woken if and only if it asks for it.
     #[test]
-    fn wake_ups() {
+    fn the_other_side_is_woken_only_if_it_asks() {
         let (memory, producer, _consumer) = both(0);
         assert!(!producer.needs_wakeup());
         rustix::io::pwrite(&memory, &NEED_WAKEUP.to_ne_bytes(), 128).unwrap();

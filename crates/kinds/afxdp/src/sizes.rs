@@ -104,7 +104,7 @@ mod tests {
 
     /// Objective: the shared region holds four interfaces like the first, whatever its size; only rings in use count.
     #[test]
-    fn room() {
+    fn the_region_has_room_for_four_like_interfaces() {
         for (queues, slots) in [(1, 0), (1, 4096), (8, 0), (30, 512)] {
             let shape = shape(queues, PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots });
             let used = (shape.tx_rings, shape.rx_rings);

@@ -206,7 +206,7 @@ mod tests {
     /// Objective: a cause interrupts once it is both set and unmasked, in either order; reading ICR takes the line
     /// down, masking too, and unmasking does not restore causes that were read.
     #[test]
-    fn masks() {
+    fn a_cause_interrupts_once_set_and_unmasked() {
         let mut c = Causes::new(None);
         c.set(ICR_LSC);
         assert!(!c.update(0) && !c.line());
@@ -224,7 +224,7 @@ mod tests {
 
     /// Objective: throttling keeps interrupts at least its interval apart, and loses none.
     #[test]
-    fn throttling() {
+    fn throttling_keeps_interrupts_apart_and_loses_none() {
         for (mut c, interval) in [(Causes::new(None), 500), (Causes::new(Some(1000)), 1000)] {
             c.set_interval(500);
             c.unmask(!0);
@@ -250,7 +250,7 @@ mod tests {
     /// Objective: the relative timer restarts with each frame, the absolute one does not; a relative timer of zero
     /// means no delay; the directions have separate timers.
     #[test]
-    fn delays() {
+    fn only_the_relative_timer_restarts_with_each_frame() {
         let mut c = Causes::new(None);
         c.unmask(!0);
         c.set_relative(Receive, 10);
@@ -280,7 +280,7 @@ mod tests {
 
     /// Objective: a reset clears causes, mask and timers, but not the forced interval.
     #[test]
-    fn reset() {
+    fn a_reset_clears_causes_and_mask_and_timers() {
         let mut c = Causes::new(Some(7));
         c.unmask(!0);
         c.set_relative(Transmit, 1);

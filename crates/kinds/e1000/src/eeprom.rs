@@ -172,7 +172,7 @@ mod tests {
     /// Objective: both ways of reading give the same words; the first three hold the address, and the checksum is
     /// right.
     #[test]
-    fn words() {
+    fn both_ways_of_reading_give_the_same_words() {
         let mut eeprom = Eeprom::new(MAC, 0x001e);
         let mut sum = 0u16;
         for word in 0..64 {
@@ -189,7 +189,7 @@ mod tests {
     /// Objective: a reader that keeps clocking gets the next words; requested access is granted; other commands change
     /// nothing.
     #[test]
-    fn other_uses() {
+    fn other_uses_of_the_eeprom_change_nothing() {
         let mut eeprom = Eeprom::new(MAC, 0);
         assert_eq!(eeprom.register(EECD) & (GNT | PRES), PRES);
         eeprom.write(EECD, REQ);

@@ -116,7 +116,7 @@ mod tests {
     /// Objective: nothing passes while the receiver is off; then frames to its own address do, and more with each RCTL
     /// bit that allows them.
     #[test]
-    fn addresses() {
+    fn only_addresses_that_rctl_allows_pass() {
         let mut f = AddressFilter::new(MAC);
         let other = [2, 0, 0, 9, 9, 9];
         let group = [0x33, 0x33, 0, 0, 0x12, 0x34];
@@ -137,7 +137,7 @@ mod tests {
 
     /// Objective: RCTL.MO selects the address bits for the hash, and each bit of the table is independent.
     #[test]
-    fn hash() {
+    fn rctl_selects_the_address_bits_of_the_hash() {
         let group = [1, 0, 0x5e, 0, 0xcd, 0xab];
         for (mo, bit) in [(0, 0xabc), (1, 0x579), (2, 0xaf3), (3, 0xbcd)] {
             let mut f = AddressFilter::new(MAC);
@@ -150,7 +150,7 @@ mod tests {
 
     /// Objective: VLANs are filtered on request, by their number alone; lengths have limits.
     #[test]
-    fn vlans_and_lengths() {
+    fn vlans_are_filtered_and_lengths_are_limited() {
         let mut f = AddressFilter::new(MAC);
         let rctl = RCTL_EN | RCTL_VFE;
         assert!(f.takes(&head(MAC, Some(100)), 64, RCTL_EN, VET));
@@ -164,7 +164,7 @@ mod tests {
 
     /// Objective: words outside the tables have no effect.
     #[test]
-    fn words() {
+    fn words_outside_the_tables_have_no_effect() {
         let mut f = AddressFilter::new(MAC);
         assert_eq!((f.read(RA.start), f.read(RA.start + 4)), (Some(0x0100_0002), Some(0x0302 | RAH_AV)));
         assert_eq!((f.read(RA.end), f.read(MTA.start - 4), f.read(VFTA.end)), (None, None, None));

@@ -182,7 +182,7 @@ mod tests {
     /// Objective: a packet for segmentation gets its length, IP checksum and pseudo header's sum, whatever the fields
     /// held, and its offload.
     #[test]
-    fn segmentation() {
+    fn a_packet_for_segmentation_gets_its_headers_and_offload() {
         let mut head = tcp4();
         let done = prepare(&offload(Some(TCP4)), 0x8100, &mut head, MAX_HEADERS, 3054).unwrap();
         assert_eq!((done.head, done.skip), (54, 54));
@@ -196,7 +196,7 @@ mod tests {
 
     /// Objective: contexts that do not fit the packet are refused, without other effects.
     #[test]
-    fn absurd_contexts() {
+    fn absurd_contexts_are_refused() {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let mut noise = || {
             state ^= state << 13;
@@ -234,7 +234,7 @@ mod tests {
     /// Objective: the IP header's checksum is stored, the transport's is left as an offload; one outside the packet is
     /// ignored.
     #[test]
-    fn checksums() {
+    fn only_the_ip_checksum_is_stored() {
         let mut head = tcp4();
         let both = TxOffload { ip: Some(TCP4.ip), transport: Some(TCP4.transport), ..TxOffload::default() };
         let done = prepare(&both, 0x8100, &mut head, 60, 60).unwrap();
@@ -248,7 +248,7 @@ mod tests {
 
     /// Objective: a tag is inserted after the addresses, and the offload's offsets move with it.
     #[test]
-    fn tags() {
+    fn a_tag_moves_the_offsets_of_the_offload() {
         let mut head = tcp4();
         let tagged = TxOffload { transport: Some(TCP4.transport), vlan: Some(0x2064), ..TxOffload::default() };
         let done = prepare(&tagged, 0x88a8, &mut head, 60, 60).unwrap();

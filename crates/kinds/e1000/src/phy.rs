@@ -155,7 +155,7 @@ mod tests {
 
     /// Objective: a driver finds the PHY by its identifiers, and a negotiated link only with a cable.
     #[test]
-    fn link() {
+    fn a_driver_finds_a_link_only_with_a_cable() {
         let mut phy = Phy::new(true);
         assert_eq!((read(&mut phy, 2), read(&mut phy, 3)), (0x0141, 0x0c20));
         assert_eq!(read(&mut phy, 1) & LINKED, LINKED);
@@ -172,7 +172,7 @@ mod tests {
     /// Objective: written values read back unless the PHY owns the bits; absent PHYs and unknown operations give an
     /// error.
     #[test]
-    fn registers() {
+    fn written_registers_read_back() {
         let mut phy = Phy::new(true);
         write(&mut phy, 4, 0x01e1);
         write(&mut phy, 2, 0xffff);

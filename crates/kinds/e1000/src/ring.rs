@@ -133,7 +133,7 @@ mod tests {
 
     /// Objective: the device owns the descriptors between head and tail, also around the end of the ring.
     #[test]
-    fn around() {
+    fn the_device_owns_descriptors_around_the_end() {
         let mut r = ring(256, 14, 3);
         assert_eq!((r.count(), r.owned()), (16, 5));
         let base = 0x2_0000_1000;
@@ -144,7 +144,7 @@ mod tests {
 
     /// Objective: invalid rings have no descriptors and block nothing; registers have only the bits of the manual.
     #[test]
-    fn nonsense() {
+    fn nonsense_rings_have_no_descriptors() {
         for (length, head, tail) in [(0, 0, 0), (0, 5, 9), (127, 0, 1), (128, 8, 0), (128, 0, 8), (128, 0xffff, 3)] {
             let mut r = ring(length, head, tail);
             assert_eq!(r.owned(), 0, "{length} {head} {tail}");

@@ -115,7 +115,7 @@ mod tests {
 
     /// Objective: a frame is counted by direction, address and length, with its CRC and padding.
     #[test]
-    fn counting() {
+    fn a_frame_is_counted_by_direction_and_length() {
         let mut s = Stats::default();
         s.passed(CardDirection::Receive, [0xff; 6], 42);
         s.passed(CardDirection::Receive, [1, 0, 0, 0, 0, 1], 124);
@@ -128,7 +128,7 @@ mod tests {
 
     /// Objective: reading clears, octets by their upper half; counters saturate; other addresses read as zero.
     #[test]
-    fn reading() {
+    fn reading_clears_the_counters() {
         let mut s = Stats::default();
         s.missed();
         assert_eq!((s.read(0x4010), s.read(0x4010), s.read(0x40a0)), (1, 0, 1));

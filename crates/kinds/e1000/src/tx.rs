@@ -319,7 +319,7 @@ mod tests {
     /// Objective: a legacy packet of two pieces has the checksum and tag of its first descriptor; the next one starts
     /// anew.
     #[test]
-    fn legacy() {
+    fn a_legacy_packet_has_its_first_descriptors_checksum() {
         let mut a = Assembler::default();
         let first = [0x1000, 60 | 24 << 16 | u64::from(IC | VLE) << 24 | 14 << 40 | 0x0123 << 48];
         assert_eq!(a.step(first, true), DescResult { ends: false, reports: false, may_wait: false });
@@ -335,7 +335,7 @@ mod tests {
 
     /// Objective: a context applies to all data descriptors up to the next context, and is no packet.
     #[test]
-    fn contexts() {
+    fn a_context_applies_until_the_next() {
         let mut a = Assembler::default();
         let first = 14 | 24 << 8 | 33 << 16 | 34u64 << 32 | 50u64 << 40;
         let second = 9000 | u64::from(DEXT | TCP | IPV4 | TSE | RS) << 24 | 54 << 40 | 1460 << 48;
@@ -363,7 +363,7 @@ mod tests {
 
     /// Objective: packets without an end stay bounded, and later ones are complete; empty pieces do not count.
     #[test]
-    fn absurd() {
+    fn packets_without_an_end_stay_bounded() {
         let mut a = Assembler::default();
         for i in 0..100_000u64 {
             assert!(!a.step(data(i << 12, 0xf_ffff, 0, 0, 0), false).ends);

@@ -95,7 +95,7 @@ fn frames(source: &mut Source<NicIngress>) -> Vec<Vec<u8>> {
 /// Objective: frames arrive in order and unchanged, in one buffer or several; each buffer goes back once, so the kernel
 /// never runs out.
 #[test]
-fn received() {
+fn received_frames_arrive_in_order_and_unchanged() {
     let (mut kernel, mut source, _map) = Receiving::new();
     assert_eq!(kernel.buffers(), 32);
     let mut sent = Vec::new();
@@ -118,7 +118,7 @@ fn received() {
 
 /// Objective: an incomplete frame is kept with its buffers until its end arrives.
 #[test]
-fn unended() {
+fn an_unended_frame_is_kept_until_its_end_arrives() {
     let (mut kernel, mut source, _map) = Receiving::new();
     kernel.receive(&[&[1; 100], &[2; 100]]).unwrap();
     let first = kernel.fill.take() + HEADROOM;
@@ -147,7 +147,7 @@ fn go_on(kernel: &Receiving, map: &Arc<Mapping>, settled: &PausedIngress) -> Res
 /// Objective: the successor of a queue gets each frame once, including one of which only the first pieces have arrived;
 /// no buffer is lost.
 #[test]
-fn continued() {
+fn a_continued_queue_yields_each_frame_once() {
     let (mut kernel, mut source, map) = Receiving::new();
     for round in 0..20u8 {
         kernel.receive(&[&[round; 100]]).unwrap();
@@ -171,7 +171,7 @@ fn continued() {
 
 /// Objective: a buffer in two places, a foreign buffer, a piece elsewhere and impossible indices are refused.
 #[test]
-fn continued_forgeries() {
+fn forged_buffers_and_indices_are_refused() {
     let (mut kernel, _source, map) = Receiving::new();
     let refused = |kernel: &Receiving, taken: &[u32], pieces: &[(u64, u32)]| {
         let settled = PausedIngress { taken: taken.to_vec(), pieces: pieces.to_vec() };
@@ -200,7 +200,7 @@ fn continued_forgeries() {
 
 /// Objective: send buffers are checked likewise.
 #[test]
-fn continued_sending() {
+fn forged_send_buffers_are_refused() {
     let (_memory, map, socket) = memory();
     let (mut tx, _, _a) = ring::<XdpDesc>(true);
     let (completion, mut done, _b) = ring::<u64>(false);
@@ -222,7 +222,7 @@ fn continued_sending() {
 
 /// Objective: a descriptor outside the port's memory is not a frame, and does not affect others.
 #[test]
-fn outside() {
+fn a_descriptor_outside_the_memory_is_no_frame() {
     let (mut kernel, mut source, map) = Receiving::new();
     for addr in [0, 1 << 40, map.len() as u64, u64::MAX] {
         kernel.rx.put(XdpDesc { addr, len: 60, options: 0 });
@@ -235,7 +235,7 @@ fn outside() {
 /// Objective: frames are sent from the port's own buffers, in pieces that fit; buffers are reused once sent. Frames
 /// without room stay the switch's; frames that can never be sent are dropped under their own counter.
 #[test]
-fn sent() {
+fn frames_are_sent_from_the_ports_own_buffers() {
     for (multi_buffer, length) in [(false, 1500_usize), (true, 5000)] {
         let (mut kernel, mut source, _map) = Receiving::new();
         let (file, map, socket) = memory();

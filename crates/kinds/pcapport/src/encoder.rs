@@ -166,7 +166,7 @@ mod tests {
     /// Objective: frames of several interfaces, of each length with its own padding, are read back in both formats, and
     /// none takes more than `size_of`.
     #[test]
-    fn frames() {
+    fn encoded_frames_read_back_in_both_formats() {
         for format in [PcapFormat::Pcap, PcapFormat::PcapNg] {
             let mut encoder = Encoder::begin(format, "test", &[interface("vale0:a"), interface("netmap:p{1")]);
             let mut file = encoder.bytes().to_vec();
@@ -194,7 +194,7 @@ mod tests {
     /// Objective: the flags of a packet block hold the direction; a time of the statistics has its upper half first
     /// (pcapng, sections 4.3 and 4.6).
     #[test]
-    fn layout() {
+    fn blocks_have_the_layout_of_pcapng() {
         let mut encoder = Encoder::begin(PcapFormat::PcapNg, "test", &[interface("a")]);
         encoder.clear();
         encoder.frame(0, Duration::ZERO, b"abcd", 4, Some(PcapDirection::Out));

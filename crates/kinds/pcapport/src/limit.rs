@@ -153,7 +153,7 @@ mod tests {
 
     /// Objective: a capture ends at the first frame that exceeds its own limit or the shared allowance.
     #[test]
-    fn limits() {
+    fn a_capture_ends_at_the_first_excess_frame() {
         let shared = Arc::new(Allowance::new(3));
         assert!(shared.take());
         let mut one = CaptureProgress::new(CaptureLimit { bytes: Some(100), shared: Some(Arc::clone(&shared)) }, 24);

@@ -293,7 +293,7 @@ mod tests {
 
     /// Objective: every resolution, even an extreme one, gives its time without overflow.
     #[test]
-    fn resolutions() {
+    fn no_resolution_overflows_the_time() {
         let time = |resolution, offset, ticks| NgClock { resolution, offset }.time(ticks);
         assert_eq!(time(6, 0, 1_500_000), Duration::from_millis(1500));
         assert_eq!(time(9, 0, 1_500_000_001), Duration::new(1, 500_000_001));

@@ -110,7 +110,7 @@ mod tests {
 
     /// Objective: recorded gaps are kept, divided by the factor; a second pass continues where the first ended.
     #[test]
-    fn recorded_gaps() {
+    fn recorded_gaps_are_kept() {
         let mut p = Pacer::new(ReplayPace::times(2.0).unwrap());
         assert_eq!([1000, 1010, 1004, 1030].map(|t| p.due(MS(t))), [0, 5, 5, 15].map(MS));
         p.again();
@@ -120,7 +120,7 @@ mod tests {
     /// Objective: after a clock is set back, later gaps are kept; frames out of order do not count as that.
     /// taken for that.
     #[test]
-    fn clock_goes_back() {
+    fn gaps_are_kept_after_a_clock_goes_back() {
         let mut p = Pacer::new(ReplayPace::times(1.0).unwrap());
         let times = [90_000, 90_010, 90_004, 90_020, 500, 530, 520, 540, 10];
         assert_eq!(times.map(|t| p.due(MS(t))), [0, 10, 10, 20, 20, 50, 50, 60, 60].map(MS));
@@ -130,7 +130,7 @@ mod tests {
 
     /// Objective: a rate is even, across passes too, and ignores recorded times.
     #[test]
-    fn even_rate() {
+    fn a_rate_is_even_across_passes() {
         let mut p = Pacer::new(ReplayPace::Rate(NonZeroU64::new(1000).unwrap()));
         assert_eq!([7, 3, 9].map(|t| p.due(MS(t))), [0, 1, 2].map(MS));
         p.again();
@@ -139,7 +139,7 @@ mod tests {
 
     /// Objective: invalid factors are refused.
     #[test]
-    fn factors() {
+    fn invalid_factors_are_refused() {
         assert_eq!(ReplayPace::times(0.0), Some(ReplayPace::Fast));
         assert_eq!(ReplayPace::times(1.0), Some(ReplayPace::Recorded(Speed::ONE)));
         assert!([-1.0, f64::NAN, f64::INFINITY].iter().all(|&f| ReplayPace::times(f).is_none()));
@@ -148,7 +148,7 @@ mod tests {
     proptest! {
         /// Objective: for all recorded times and factors, nothing panics and sending never goes backwards.
         #[test]
-        fn never_backwards(
+        fn sending_never_goes_backwards(
             factor in 1e-300f64..1e300,
             times in prop::collection::vec((0..=u64::MAX, 0u32..1_000_000_000), 1..50),
         ) {

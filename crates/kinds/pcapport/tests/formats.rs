@@ -107,7 +107,7 @@ impl Made {
 proptest! {
     /// Objective: any frames at any times are read back unchanged, in both formats, by us and by `pcap-file`.
     #[test]
-    fn round_trip(frames in prop::collection::vec(
+    fn any_frames_read_back_unchanged(frames in prop::collection::vec(
         (
             (0..u64::from(u32::MAX), 0u32..1_000_000_000).prop_map(|(s, n)| Duration::new(s, n)),
             prop::collection::vec(any::<u8>(), 0..200),
@@ -125,7 +125,7 @@ proptest! {
 
     /// Objective: any bytes give frames within bounds and possibly an error, never a panic.
     #[test]
-    fn any_bytes(magic in prop::sample::select(vec![
+    fn no_bytes_make_the_reader_panic(magic in prop::sample::select(vec![
         vec![0x0a, 0x0d, 0x0d, 0x0a, 0x1c, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0],
         vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0], vec![0xa1, 0xb2, 0x3c, 0x4d, 0, 2, 0, 4], vec![],
     ]), rest in prop::collection::vec(any::<u8>(), 0..300)) {
@@ -160,7 +160,7 @@ fn by_pcap_file(format: PcapFormat, mut bytes: &[u8]) -> Frames {
 /// Objective: a file truncated at any byte gives its whole frames, then the offset of the incomplete record; truncated
 /// between two records it just ends.
 #[test]
-fn cut_anywhere() {
+fn a_file_cut_anywhere_yields_its_whole_frames() {
     let frames = five();
     for format in FORMATS {
         let ends: Vec<usize> = (0..=frames.len()).map(|n| written(format, &frames[..n]).len()).collect();
@@ -195,7 +195,7 @@ fn cut_anywhere() {
 
 /// Objective: microseconds and nanoseconds in either byte order are read, and frames cut by a snaplen.
 #[test]
-fn foreign_pcap() {
+fn foreign_pcap_files_are_read() {
     for big in [false, true] {
         for (magic, nanos) in [(0xa1b2_c3d4, 5000), (0xa1b2_3c4d, 5)] {
             // The upper bits of the link type describe the frame check sequence.
@@ -217,7 +217,7 @@ fn foreign_pcap() {
 /// Objective: several interfaces with their own clocks, simple and obsolete packets, blocks of other kinds, and a
 /// second section in the other byte order are read.
 #[test]
-fn foreign_pcapng() {
+fn foreign_pcapng_files_are_read() {
     for big in [false, true] {
         let mut file = Made::pcapng(big);
         let option = |code: u16, len: u16, value: &[u8]| {
@@ -250,7 +250,7 @@ fn foreign_pcapng() {
 
 /// Objective: other link types are refused by name, before any frame if the file's start shows them.
 #[test]
-fn link_types() {
+fn other_link_types_are_refused_by_name() {
     let name = |file: &Made| match PcapReader::new(&file.bytes[..]).err() {
         Some(ReadError::LinkType { name }) => name,
         other => panic!("{other:?}"),
@@ -262,7 +262,7 @@ fn link_types() {
 
 /// Objective: impossible lengths are reported as damage; nothing is allocated for them, and little is read.
 #[test]
-fn hostile_lengths() {
+fn impossible_lengths_are_reported_as_damage() {
     let damage = |file: &Made| match read(&file.bytes) {
         (frames, Err(ReadError::Damaged { what, .. })) => (frames.len(), what),
         other => panic!("{other:?}"),
@@ -311,7 +311,7 @@ fn hostile_lengths() {
 /// Objective: a file that is not a capture is recognized, and the error for a compressed one tells the user to unpack
 /// it.
 #[test]
-fn not_captures() {
+fn a_file_that_is_no_capture_is_recognized() {
     let text = |bytes: &[u8]| PcapReader::new(bytes).err().unwrap().to_string();
     assert!(text(b"hello, world").contains("it begins with the bytes [68, 65, 6c, 6c]"));
     assert!(text(&[0x1f, 0x8b, 8, 0]).contains("unpack it with gzip -d first"));
@@ -323,7 +323,7 @@ fn not_captures() {
 
 /// Objective: frames and times beyond the formats' limits are cut and clamped, not refused.
 #[test]
-fn beyond_the_formats() {
+fn values_beyond_the_formats_are_clamped() {
     for format in FORMATS {
         let late = Duration::MAX;
         let long = vec![1; MAX_CAPTURED as usize + 1];
@@ -337,7 +337,7 @@ fn beyond_the_formats() {
 
 /// Objective: a full disk is an error, once, with the file's name; later frames are counted.
 #[test]
-fn full_disk() {
+fn a_full_disk_is_an_error_once() {
     for format in FORMATS {
         let mut w = PcapWriter::create("/dev/full".as_ref(), format).unwrap();
         let errors: Vec<_> = (0..10_000).filter_map(|_| w.write(Duration::ZERO, &[0; 60]).err()).collect();

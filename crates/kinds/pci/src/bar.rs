@@ -129,7 +129,7 @@ mod tests {
 
     /// Objective: registers are at their offset in the file, wherever in a page it begins, in the device's byte order.
     #[test]
-    fn places() {
+    fn registers_are_at_their_offset_in_the_file() {
         let file = file();
         for from in [0, 16, PAGE - 16, PAGE, PAGE + 8] {
             let bar = MappedBar::map(file.as_fd(), from, 64).unwrap();
@@ -143,7 +143,7 @@ mod tests {
 
     /// Objective: writes reach the file, in the requested width, and change nothing beside it.
     #[test]
-    fn writes() {
+    fn writes_change_nothing_beside_their_place() {
         let file = file();
         let bar = MappedBar::map(file.as_fd(), PAGE + 32, 32).unwrap();
         file.write_all_at(&[0; 32], PAGE + 32).unwrap();
@@ -159,7 +159,7 @@ mod tests {
 
     /// Objective: accesses outside the registers or unaligned read ones and write nothing.
     #[test]
-    fn outside() {
+    fn outside_accesses_read_ones_and_write_nothing() {
         let file = file();
         let bar = MappedBar::map(file.as_fd(), 64, 16).unwrap();
         let mut before = vec![0; 3 * PAGE as usize];

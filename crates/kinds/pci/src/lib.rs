@@ -296,7 +296,7 @@ mod tests {
     /// Objective: a function is taken only from vfio-pci and behind an IOMMU; an error names the obstacle found in
     /// sysfs.
     #[test]
-    fn sysfs() {
+    fn an_obstacle_in_sysfs_is_named() {
         let devices = tempfile::tempdir().unwrap();
         let make = |address: &str, links: &[(&str, &str)]| {
             let folder = devices.path().join(address);
@@ -339,7 +339,7 @@ mod tests {
     /// Objective: capabilities are found in list order, ignoring the lowest bits of pointers; a list that is absent,
     /// leads into the header, or is circular ends.
     #[test]
-    fn capabilities() {
+    fn capabilities_are_found_in_list_order() {
         assert_eq!(listed(space(0x50, &[(0x50, 5, 0x73), (0x70, 9, 0)])), [(5, 0x50), (9, 0x70)]);
         assert_eq!(listed(space(0x42, &[(0x40, 1, 0x3c)])), [(1, 0x40)]);
         assert_eq!(listed(space(0, &[])), []);

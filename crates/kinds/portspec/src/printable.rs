@@ -20,7 +20,7 @@ mod tests {
 
     /// Objective: text in any script is unchanged; characters that hide, reorder or break a line are replaced.
     #[test]
-    fn only_what_shows() {
+    fn characters_that_hide_are_replaced() {
         for text in ["plain", "naïve ε שלום مرحبا 漢字 🦀", "a\u{a0}b"] {
             assert_eq!(printable(text), text);
         }

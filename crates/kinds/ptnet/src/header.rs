@@ -150,7 +150,7 @@ mod tests {
 
     /// Objective: a guest finds each word at the layout's offset, and a description changes nothing else.
     #[test]
-    fn description() {
+    fn a_guest_finds_each_word_of_the_description() {
         let (map, header) = page();
         let guest = Words::new(&map, 0, (HEADER_BYTES / 4) as usize).unwrap();
         for own in [at!(status), at!(nifp), at!(command), at!(number), at!(wanted), at!(wanted_bufs)] {
@@ -191,7 +191,7 @@ mod tests {
 
     /// Objective: a command is read from the guest's words, whatever they hold, and its answer is found by its number.
     #[test]
-    fn commands() {
+    fn a_command_is_read_and_its_answer_found() {
         let (map, header) = page();
         let guest = Words::new(&map, 0, (HEADER_BYTES / 4) as usize).unwrap();
         for (at, value) in [(at!(command), 77), (at!(number), u32::MAX), (at!(wanted), 5), (at!(wanted_bufs), 6)] {
@@ -209,7 +209,7 @@ mod tests {
 
     /// Objective: memory without room for the page is refused.
     #[test]
-    fn too_short() {
+    fn memory_too_short_for_the_page_is_refused() {
         assert!(HeaderPage::new(&Arc::new(Mapping::private(64).unwrap())).is_none());
     }
 }

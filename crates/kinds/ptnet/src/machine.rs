@@ -174,7 +174,7 @@ mod tests {
 
     /// Objective: numbers in use are not reserved twice, zero never, and returned ones are reused.
     #[test]
-    fn numbers() {
+    fn numbers_in_use_are_not_reserved_twice() {
         let mut numbers = MachineNumbers { last: u16::MAX - 2, used: BTreeSet::from([1]) };
         assert_eq!([(); 4].map(|()| numbers.take()), [u16::MAX - 1, u16::MAX, 2, 3].map(Some));
         while numbers.take().is_some() {}
@@ -208,7 +208,7 @@ mod tests {
 
     /// Objective: rings have the same offsets each time, even over nonsense.
     #[test]
-    fn same_places() {
+    fn rings_have_the_same_places_each_time() {
         let config = PtnetDeviceConfig {
             tx_rings: 2,
             rx_rings: 2,

@@ -47,7 +47,7 @@ fn unfinished() -> Vec<u8> {
 /// Objective: frames of the stack arrive unchanged, up to 32 a pass, in order; frames of the switch arrive there after
 /// a header; both are counted.
 #[test]
-fn frames_pass() {
+fn frames_pass_unchanged_and_are_counted() {
     let (queue, stack) = queue();
     let mut source = ingress(Arc::clone(&queue));
     let egress = TapEgress::new(queue, Arc::default());
@@ -79,7 +79,7 @@ fn frames_pass() {
 /// Objective: pending offloads are passed on both ways; a frame with a header that does not fit is dropped under its
 /// own counter, and no other.
 #[test]
-fn headers() {
+fn headers_pass_pending_offloads_both_ways() {
     let (queue, stack) = queue();
     let mut source = ingress(Arc::clone(&queue));
     let egress = TapEgress::new(queue, Arc::default());
@@ -107,7 +107,7 @@ fn headers() {
 /// Objective: frames that a full queue has no room for are neither counted, sent nor dropped; a queue whose device is
 /// gone drops under its own counter.
 #[test]
-fn full_and_gone() {
+fn frames_for_a_full_queue_are_not_drops() {
     let (from, sender) = queue();
     let mut source = ingress(from);
     let (queue, stack) = queue();
@@ -140,7 +140,7 @@ fn full_and_gone() {
 
 /// Objective: a frame is never shorter than a header or longer than the limit.
 #[test]
-fn lengths() {
+fn frame_lengths_are_bounded() {
     let (queue, stack) = queue();
     let mut source = ingress(queue);
     let mut spare = Box::default();

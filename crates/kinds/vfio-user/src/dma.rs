@@ -203,7 +203,7 @@ mod tests {
 
     /// Objective: memory is found at its address and nowhere else; overlaps and invalid windows are refused.
     #[test]
-    fn windows() {
+    fn memory_is_found_only_at_its_address() {
         let (fd, ..) = sealed_memfd("guest", 1 << 16, PageKind::Ordinary).unwrap();
         let mut dma = Dma::default();
         dma.map(place(0x1000, 0x4000), Some(&fd)).unwrap();
@@ -241,7 +241,7 @@ mod tests {
 
     /// Objective: a range removes all windows inside it, whatever its size, and none if it would cut one.
     #[test]
-    fn ranges() {
+    fn a_range_removes_all_windows_inside_it() {
         let (fd, ..) = sealed_memfd("guest", 1 << 16, PageKind::Ordinary).unwrap();
         let mut dma = Dma::default();
         for at in [0, 0x1000, 0x8000, 1 << 40] {

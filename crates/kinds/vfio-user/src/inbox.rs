@@ -114,7 +114,7 @@ mod tests {
     /// Objective: messages come out unchanged however the bytes are cut, each with the descriptors that arrived with
     /// its first bytes.
     #[test]
-    fn cut_anywhere() {
+    fn messages_cut_anywhere_come_out_unchanged() {
         let counts = [0, 2, 0, 0, 1, 3, 0];
         let all: Vec<_> = (0u16..7).map(|i| message(i, usize::from(i) * 40)).collect();
         for cut in 1..200 {
@@ -145,7 +145,7 @@ mod tests {
 
     /// Objective: impossible lengths and too many descriptors are refused.
     #[test]
-    fn refused() {
+    fn impossible_lengths_and_descriptors_are_refused() {
         let mut inbox = SocketInbox::default();
         put(&mut inbox, &[0xff; 16], 0).unwrap();
         assert!(matches!(inbox.take(), Err(ConnectionEnd::Length(u32::MAX))));

@@ -156,7 +156,7 @@ mod tests {
     /// Objective: a vector rings its connected eventfd until disconnected; out-of-range and inconsistent requests are
     /// refused.
     #[test]
-    fn vectors() {
+    fn a_vector_rings_its_connected_eventfd() {
         let mut irqs = Irqs::new([1, 0, 4, 0, 0], &Fault::new().unwrap());
         let bells: Vec<Doorbell> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
         let fds = || bells.iter().map(|b| b.as_fd().try_clone_to_owned().unwrap()).collect::<Vec<_>>();

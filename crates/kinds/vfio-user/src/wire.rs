@@ -173,7 +173,7 @@ mod tests {
 
     /// Objective: headers decode as encoded, replies have their command's name, and truncated bytes give `None`.
     #[test]
-    fn headers() {
+    fn headers_decode_as_encoded() {
         let asked = VfioHeader { id: 7, command: command::REGION_READ, size: 32, flags: 0, error: 0 };
         assert!(asked.is_command() && asked.wants_reply());
         let bytes = asked.reply(&[1, 2, 3]);

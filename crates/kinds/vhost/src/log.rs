@@ -81,7 +81,7 @@ mod tests {
 
     /// Objective: exactly the touched pages are marked, and nothing outside the log.
     #[test]
-    fn pages() {
+    fn exactly_the_touched_pages_are_marked() {
         let fd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&fd, 4096 + 4).unwrap();
         let log = DirtyLog::new(fd.try_clone().unwrap(), 4096, 4).unwrap();
@@ -99,7 +99,7 @@ mod tests {
 
     /// Objective: a log that does not fit its file, or is empty, is refused.
     #[test]
-    fn refused() {
+    fn a_log_that_does_not_fit_is_refused() {
         let fd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
         assert!(matches!(DirtyLog::new(fd.try_clone().unwrap(), 0, 0), Err(MemoryError::Empty)));
         assert!(matches!(DirtyLog::new(fd.try_clone().unwrap(), 8, u64::MAX), Err(MemoryError::Wraps { .. })));

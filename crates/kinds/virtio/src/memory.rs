@@ -317,7 +317,7 @@ mod tests {
 
     /// Objective: addresses of both kinds lead to the same byte, and never out of their region.
     #[test]
-    fn addresses() {
+    fn addresses_never_lead_out_of_their_region() {
         let fd = file(0x5000);
         let m = GuestMemory::new(vec![(spec(0x1_0000, 0x3000, 0x7000_0000, 0x2000), fd)]).unwrap();
         let mut hint = Hint::default();
@@ -336,7 +336,7 @@ mod tests {
 
     /// Objective: a buffer over two regions comes in pieces.
     #[test]
-    fn pieces() {
+    fn a_buffer_over_two_regions_comes_in_pieces() {
         let table =
             vec![(spec(0, 0x1000, 0x10_0000, 0), file(0x1000)), (spec(0x1000, 0x1000, 0x20_0000, 0), file(0x1000))];
         let m = GuestMemory::new(table).unwrap();
@@ -347,7 +347,7 @@ mod tests {
 
     /// Objective: each inconsistent table is refused with its own error.
     #[test]
-    fn refused() {
+    fn inconsistent_tables_are_refused_with_their_errors() {
         let table =
             |specs: &[RegionSpec]| GuestMemory::new(specs.iter().map(|s| (*s, file(0x1000))).collect()).map(|_| ());
         let a = spec(0x1000, 0x1000, 0x10_0000, 0);
@@ -367,7 +367,7 @@ mod tests {
 
     /// Objective: regions of one file keep one descriptor, and only a limited number of files is kept.
     #[test]
-    fn kept_files() {
+    fn regions_of_one_file_keep_one_descriptor() {
         let one = file(0x2000);
         let mut m = GuestMemory::default();
         m = m.with(spec(0, 0x1000, 0, 0), &one).unwrap();
@@ -385,7 +385,7 @@ mod tests {
 
     /// Objective: a file that is later cut short loses its bytes; the process survives.
     #[test]
-    fn truncated_later() {
+    fn the_process_survives_a_file_cut_later() {
         let fd = file(0x2000);
         let keep = fd.try_clone().unwrap();
         let m = GuestMemory::new(vec![(spec(0, 0x2000, 0x10_0000, 0), fd)]).unwrap();

@@ -100,7 +100,7 @@ mod tests {
     /// Objective: RFC 6040, figure 4, for packets of both versions, with and without a tag, alone and several together;
     /// only the codepoint changes, and IPv4's header checksum stays right.
     #[test]
-    fn figure_4() {
+    fn codepoints_follow_figure_4_of_rfc_6040() {
         for frame in [ipv4, ipv6] {
             for tag in [&[][..], &[0x81, 0, 0, 5]] {
                 for (inner, row) in [[0, 0, 0, 0], [1, 1, 1, 3], [2, 1, 2, 3], [3, 3, 3, 3]].into_iter().enumerate() {
@@ -125,7 +125,7 @@ mod tests {
 
     /// Objective: frames without a packet, or with part of one, are unchanged.
     #[test]
-    fn no_packets() {
+    fn frames_without_a_whole_packet_are_unchanged() {
         let arp = [&[2; 12][..], &[8, 6], &[0; 28]].concat();
         let wrong_version = [&[2; 12][..], &[8, 0], &[0x65; 30]].concat();
         for frame in [arp, wrong_version] {

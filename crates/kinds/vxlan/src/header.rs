@@ -27,7 +27,7 @@ mod tests {
 
     /// Objective: RFC 7348 §5: the I flag, the VNI's place; reserved bits are ignored on receipt.
     #[test]
-    fn layout() {
+    fn the_header_has_the_layout_of_rfc_7348() {
         assert_eq!(encode(0x01_0203), [8, 0, 0, 0, 1, 2, 3, 0]);
         let largest = (1 << 24) - 1;
         assert_eq!(encode(largest)[4..], [0xff, 0xff, 0xff, 0]);

@@ -172,7 +172,7 @@ mod tests {
 
     /// Objective: a claim is found once; it moves among an owner's ports; a silent one is forgotten.
     #[test]
-    fn found_and_forgotten() {
+    fn a_claim_is_found_once_and_forgotten_in_silence() {
         let heard = HeardClaims::new(7);
         let ip = v4(0x0a00_0001);
         let only = |mac| vec![TunnelNeighbor { ip, mac, router: false }];
@@ -237,7 +237,7 @@ mod tests {
     /// Objective: routers of IPv6 are known; a station that has not said whether it is one is not, nor is one that
     /// takes another's address without saying so.
     #[test]
-    fn routers() {
+    fn only_stations_that_say_so_are_routers() {
         let heard = HeardClaims::new(7);
         let ip = IpAddr::from(Ipv6Addr::LOCALHOST);
         let hear = |mac, router| {

@@ -35,7 +35,7 @@ mod tests {
 
     /// Objective: addresses of both versions convert back unchanged; none is taken for another.
     #[test]
-    fn there_and_back() {
+    fn addresses_convert_back_unchanged() {
         for text in ["10.0.0.1", "255.255.255.254", "fe80::1", "2001:db8::ffff:a00:1", "::1"] {
             let ip: IpAddr = text.parse().unwrap();
             assert_eq!(of(words(ip)), ip);

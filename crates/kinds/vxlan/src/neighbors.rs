@@ -256,7 +256,7 @@ mod tests {
     /// Objective: an ARP request for a known neighbour is answered on its behalf, others are not; the asker's claim is
     /// read, unless it speaks for another.
     #[test]
-    fn arp_requests() {
+    fn arp_requests_for_known_neighbours_are_answered() {
         let wanted: IpAddr = [10, 0, 0, 2].into();
         let known = known(wanted, false);
         let frame = ask([10, 0, 0, 1], [10, 0, 0, 2]);
@@ -285,7 +285,7 @@ mod tests {
 
     /// Objective: the same with neighbour discovery, also for hosts without an address.
     #[test]
-    fn solicitations() {
+    fn solicitations_for_known_neighbours_are_answered() {
         let [from, target] = ["fd00::1", "fd00::2"].map(|text| text.parse::<Ipv6Addr>().unwrap());
         let wanted = IpAddr::from(target);
         let (known, router) = (known(wanted, false), known(wanted, true));
@@ -309,7 +309,7 @@ mod tests {
 
     /// Objective: a station that sends router advertisements is a router.
     #[test]
-    fn router_advertisements() {
+    fn a_sender_of_advertisements_is_a_router() {
         let from = "fe80::1".parse::<Ipv6Addr>().unwrap();
         let mut frame = solicit(from, "ff02::1".parse().unwrap());
         frame[54] = ROUTER_ADVERTISEMENT;
@@ -328,7 +328,7 @@ mod tests {
 
     /// Objective: neighbours are added and removed one by one, and all together.
     #[test]
-    fn known_ones() {
+    fn known_neighbours_are_added_and_removed() {
         let one = |n: u32| TunnelNeighbor {
             ip: IpAddr::from(n.to_be_bytes()),
             mac: A + (u64::from(n) << 8),

@@ -88,7 +88,7 @@ mod tests {
     /// Objective: a partial checksum is found, long segments are marked to be cut, and complete frames of any length
     /// are unchanged.
     #[test]
-    fn halves() {
+    fn partial_checksums_are_found() {
         let left = left_to_do(&segment(100, None), 1464, 0).unwrap();
         assert_eq!((left.flags, left.csum_start, left.csum_offset, left.gso_type), (vnet::F_NEEDS_CSUM, 34, 16, 0));
         let left = left_to_do(&segment(60_000, None), 1464, 0).unwrap();
@@ -108,7 +108,7 @@ mod tests {
     /// Objective: a datagram that stands for several, with the kernel's inner length, stays one datagram; several
     /// datagrams stay several.
     #[test]
-    fn inner_lengths() {
+    fn inner_lengths_keep_datagrams_together() {
         let message = |frames: &[Vec<u8>], each: usize| {
             let mut message = VxlanMessage::empty();
             let bytes: Vec<u8> = frames.iter().flat_map(|frame| [&header::encode(7)[..], frame].concat()).collect();

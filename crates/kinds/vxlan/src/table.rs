@@ -307,7 +307,7 @@ mod tests {
         /// Objective: the table is a map to the latest VTEP of each address; learned addresses do not displace given
         /// ones.
         #[test]
-        fn is_a_map(steps in proptest::collection::vec((0u64..24, 1u8..9, 0u8..4), 0..300)) {
+        fn addresses_map_to_their_latest_vtep(steps in proptest::collection::vec((0u64..24, 1u8..9, 0u8..4), 0..300)) {
             let table = VtepTable::new(64, 0x1234_5678_9abc_def1);
             let mut model: HashMap<u64, (u8, bool)> = HashMap::new();
             for (n, at, what) in steps {
@@ -336,7 +336,7 @@ mod tests {
     /// Objective: learned addresses expire, and their slots are reused; given ones stay; group addresses are not
     /// learned.
     #[test]
-    fn ageing() {
+    fn only_learned_addresses_expire() {
         let table = VtepTable::new(16, 99);
         for n in 1..=16u64 {
             assert!(table.learn(n << 8, vtep(1), 10, AGEING));
@@ -359,7 +359,7 @@ mod tests {
     /// Objective: a reader never finds an address with a VTEP that it did not have, while it moves and others use its
     /// slot.
     #[test]
-    fn torn_reads() {
+    fn a_torn_read_never_yields_a_wrong_vtep() {
         let table = VtepTable::new(16, 5);
         let places = [1u64, 2].map(|n| [n << 60 | n, n]);
         std::thread::scope(|scope| {

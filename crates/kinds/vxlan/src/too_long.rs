@@ -161,7 +161,7 @@ mod tests {
     /// Objective: the sender of a packet of either version gets a reply that it accepts: from the destination, with
     /// right checksums, the MTU, and the packet's start.
     #[test]
-    fn answers() {
+    fn the_sender_gets_a_reply_that_it_accepts() {
         let frame = packet(false, 17);
         let reply = answer(&frame, 1350).unwrap();
         let bytes = reply.bytes();
@@ -188,7 +188,7 @@ mod tests {
     /// Objective: senders of other frames, of group packets, and of errors get no reply; a reply to a tagged frame is
     /// tagged, too.
     #[test]
-    fn silent() {
+    fn senders_of_other_frames_get_no_reply() {
         assert!(answer(&packet(false, ICMP), 1350).is_none(), "an error (type 7)");
         let mut group = packet(false, 17);
         group[0] = 1;

@@ -185,7 +185,7 @@ fn datagram(to: u8, port: u16, len: usize, tag: u8) -> Vec<u8> {
 /// Objective: flows of all kinds in one batch, interleaved and in runs, to two VTEPs and to both: each VTEP gets its
 /// frames, each flow in order, and every frame once.
 #[test]
-fn flows_mixed() {
+fn mixed_flows_reach_their_vteps_in_order() {
     let one = endpoint(41, 4789);
     let two = endpoint(42, 4789);
     let three = endpoint(43, 4789);
@@ -233,7 +233,7 @@ fn with_batch(frames: &[Vec<u8>], left: &VnetHdr, f: impl FnOnce(&Batch, &[u16])
 /// Objective: the VTEP of an address is learned; then frames for it go there only. Those for unknown and group
 /// addresses go to all.
 #[test]
-fn learned() {
+fn the_vtep_of_an_address_is_learned() {
     let hub: Vec<_> = (11..=13).map(|n| endpoint(n, 4789)).collect();
     let mut ends: Vec<_> = hub
         .iter()
@@ -255,7 +255,7 @@ fn learned() {
 /// Objective: a frame from an unknown VTEP, of an unknown VNI, or without a valid header, is dropped under its own
 /// counter.
 #[test]
-fn strangers() {
+fn frames_of_strangers_are_dropped_and_counted() {
     let one = endpoint(21, 4789);
     let two = endpoint(22, 4789);
     let a = end(&one, options(7, &[22]));
@@ -318,7 +318,7 @@ fn class_of_next(socket: &UdpSocket) -> (u8, Vec<u8>) {
 /// Objective: RFC 6040: a datagram has the codepoint of its frame's packet, beside the configured class, in batches of
 /// all codepoints. A mark on the way is copied inside, and drops packets without support for marks.
 #[test]
-fn congestion() {
+fn marks_of_congestion_follow_rfc_6040() {
     let one = endpoint(71, 4789);
     let sending = TunnelOptions { send: SendOptions { dscp: 46, ..SendOptions::default() }, ..options(7, &[72]) };
     let mut a = end(&one, sending);
@@ -353,7 +353,7 @@ fn congestion() {
 /// Objective: several VNIs share an address and port: each tunnel gets its frames in order, whichever worker reads
 /// them.
 #[test]
-fn several_networks() {
+fn several_networks_share_an_address_and_port() {
     let one = endpoint(31, 4789);
     let two = endpoint(32, 4789);
     let from: Vec<_> = [1, 2, 3].map(|vni| end(&one, options(vni, &[32]))).into();
@@ -441,7 +441,7 @@ fn work_left_to_do() {
 
 /// Objective: the sender of a packet that does not fit gets a reply; nothing else is sent in its place.
 #[test]
-fn too_long() {
+fn senders_of_too_long_packets_get_a_reply() {
     let one = endpoint(51, 4789);
     let two = endpoint(52, 4789);
     let sending = TunnelOptions { mtu: Some(1450), ..options(7, &[52]) };
@@ -457,7 +457,7 @@ fn too_long() {
 
 /// Objective: given items are used, and learned ones do not replace them; an impossible change changes nothing.
 #[test]
-fn given() {
+fn learned_items_do_not_replace_given_ones() {
     let hub: Vec<_> = (61..=63).map(|n| endpoint(n, 4789)).collect();
     let evpn = TunnelOptions { learning: false, ..options(9, &[]) };
     let a = end(&hub[0], evpn);

@@ -167,7 +167,7 @@ mod tests {
     /// Objective: pools that just fit are taken unchanged, odd sizes are rounded at the cost of buffers, excess objects
     /// are omitted, too little memory is refused.
     #[test]
-    fn sizes() {
+    fn pools_that_fit_are_taken_unchanged() {
         let mut info = NmreqPoolsInfo {
             nr_if_pool_objtotal: 2,
             nr_if_pool_objsize: 1024,
@@ -191,7 +191,7 @@ mod tests {
 
     /// Objective: fields that the program left zero get netmap's numbers.
     #[test]
-    fn defaults() {
+    fn zero_fields_get_netmaps_defaults() {
         let mut info = NmreqPoolsInfo { nr_memsize: 1 << 24, nr_ring_pool_objtotal: 7, ..NmreqPoolsInfo::default() };
         fill_in(&mut info);
         let pools = pools(&info, 1 << 24).unwrap();
@@ -200,7 +200,7 @@ mod tests {
 
     /// Objective: memory that begins within a page counts from the start of that page.
     #[test]
-    fn whole_pages() {
+    fn memory_within_a_page_counts_from_its_start() {
         assert_eq!(pages(4096, 8192), Ok((4096, 8192)));
         assert_eq!(pages(5000, 8192), Ok((4096, 12_288)));
         assert_eq!(pages(4096, 0), Err(Errno::NOMEM));

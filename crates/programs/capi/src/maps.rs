@@ -145,7 +145,7 @@ mod tests {
 
     /// Objective: lines of /proc/self/maps are read, names with blanks too, and memory is found by its address.
     #[test]
-    fn maps() {
+    fn lines_of_the_maps_file_are_read() {
         let first = lines(MAPS).next().unwrap();
         assert_eq!(first.range, 0x7f10_0000_0000..0x7f10_0000_4000);
         assert_eq!((first.rights, first.offset, first.path), ("rw-s", 4096, "/dev/shm/a file"));
@@ -159,7 +159,7 @@ mod tests {
     /// Objective: several mappings count as one part of a file only if they are consecutive in memory and in the file;
     /// private memory never counts.
     #[test]
-    fn parts() {
+    fn only_consecutive_mappings_are_one_part() {
         let base = 0x7f10_0000_0000u64;
         let at = |from: u64, to: u64| part(lines(MAPS), &(base + from..base + to)).map(|(_, offset)| offset);
         assert_eq!(at(0, 0x4000), Some(0x1000));

@@ -98,7 +98,7 @@ mod tests {
 
     /// Objective: a ring counts as stuck after 100 ms of checks close together, not before, and not after a pause.
     #[test]
-    fn stuck() {
+    fn a_ring_counts_as_stuck_after_100_ms() {
         let full = FullRing::default();
         let ms = |n: u64| 1 + n * 1_000_000;
         assert!((0..=100).all(|n| !full.stands(ms(n))));

@@ -57,7 +57,7 @@ mod tests {
 
     /// Objective: a thread reads its own last error, cut at a NUL, and an empty text once it is cleared.
     #[test]
-    fn of_this_thread() {
+    fn a_thread_reads_its_own_last_error() {
         note("first");
         note("second\0of it");
         assert_eq!(told(), "second");

@@ -140,7 +140,7 @@ mod tests {
 
     /// Objective: mapped memory is read and written; an unmapped address, even half-way, is `EFAULT` and no crash.
     #[test]
-    fn wild_pointers() {
+    fn a_wild_pointer_is_an_error_and_no_crash() {
         let mut bytes = vec![7u8; 10_000];
         let at = bytes.as_mut_ptr() as u64;
         let mut copy = vec![0u8; 10_000];

@@ -59,7 +59,7 @@ mod tests {
 
     /// Objective: only marked names are ports, in all their spellings.
     #[test]
-    fn names() {
+    fn only_marked_names_are_ports() {
         let port = |name: &str| interface(name).map(|p| p.to_string());
         assert_eq!(port("vale0:a").as_deref(), Some("vale0:a"));
         assert_eq!(port("nv:vale0:a").as_deref(), Some("vale0:a"));
@@ -79,7 +79,7 @@ mod tests {
 
     /// Objective: a switch's port can be divided; a port with a single direction or a partner cannot.
     #[test]
-    fn divided() {
+    fn only_ports_with_two_directions_can_be_divided() {
         let rx = |name| interface(name).and_then(|p| one_way(&p, Directions::Rx)).map(|p| p.to_string());
         assert_eq!(rx("vale0:a").as_deref(), Some("vale0:a/R"));
         assert_eq!(rx("vale0:a-1").as_deref(), Some("vale0:a-1/R"));
@@ -90,7 +90,7 @@ mod tests {
 
     /// Objective: addresses are unicast, local, and differ.
     #[test]
-    fn addresses() {
+    fn addresses_are_local_and_differ() {
         let of = |name| mac(&interface(name).unwrap());
         assert_eq!(of("vale0:a")[0] & 3, 2);
         assert_ne!(of("vale0:a"), of("vale0:b"));

@@ -281,7 +281,7 @@ mod tests {
 
     /// Objective: each reason for not sending a frame is distinct, as text and as a socket's errno.
     #[test]
-    fn reasons() {
+    fn each_reason_is_distinct() {
         let (out, _a, _b) = ends();
         let errno = |frame: &[u8]| out.send(frame, LONG).map_err(|e| e.errno());
         assert_eq!(errno(&[]), Err(Errno::INVAL));
@@ -297,7 +297,7 @@ mod tests {
 
     /// Objective: every accepted frame arrives without any further call; room is reported exactly while there is some.
     #[test]
-    fn accepted_is_sent() {
+    fn every_accepted_frame_is_sent() {
         let (out, _a, mut b) = ends();
         assert!(out.has_room());
         let news = out.news();
@@ -314,7 +314,7 @@ mod tests {
     /// Objective: several senders that wait for room, with frames of one slot and of several, all get it as the
     /// receiver reads; a sender with a shorter time limit gives up.
     #[test]
-    fn many_wait() {
+    fn many_waiting_senders_all_get_room() {
         let (out, _a, mut b) = ends();
         assert_eq!(fill_up(&out), 15);
         assert!(matches!(out.send(&[0; 60], Duration::from_millis(5)), Err(SendError::NoRoom)));

@@ -83,7 +83,7 @@ fn report(error: &CliError) -> ExitCode {
 mod tests {
     /// Objective: the program in Wireshark's folder is a subcommand, in any folder; no other name is.
     #[test]
-    fn names() {
+    fn the_name_in_wiresharks_folder_is_a_subcommand() {
         let words = |given: &[&str]| super::words(given.iter().map(|word| word.into()));
         assert_eq!(words(&["/usr/lib/x/netvale-extcap", "--capture"]), ["netvale", "extcap", "--capture"]);
         assert_eq!(words(&["/usr/bin/netvale", "netvale-extcap"]), ["/usr/bin/netvale", "netvale-extcap"]);
@@ -92,7 +92,7 @@ mod tests {
 
     /// Objective: clap's own checks hold: no flag twice, no clash of names.
     #[test]
-    fn definition() {
+    fn the_command_line_passes_claps_own_checks() {
         super::command().debug_assert();
     }
 }

@@ -100,7 +100,7 @@ mod tests {
 
     /// Objective: each kind has the exit code that [`EXIT_CODES`] promises, and a reader that has closed is no failure.
     #[test]
-    fn codes() {
+    fn each_kind_has_the_promised_exit_code() {
         assert_eq!(CliError::failed("", "").code(), 1);
         assert_eq!(CliError::usage("", "").code(), 2);
         assert_eq!(CliError::unreachable("", "").code(), 3);

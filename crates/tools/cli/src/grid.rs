@@ -82,7 +82,7 @@ mod tests {
     /// Objective: text is aligned to the left and numbers to the right, no line ends in blanks, and no name given by a
     /// peer can move the cursor.
     #[test]
-    fn alignment() {
+    fn text_is_aligned_left_and_numbers_right() {
         let rows = [["a".into(), "1 ".into()], ["b\u{1b}[2J".into(), "200K".into()]];
         let text = render([("NAME", Align::Left), ("FRAMES", Align::Right)], rows);
         assert_eq!(text, "NAME   FRAMES\na          1\nb?[2J    200K\n");
@@ -90,7 +90,7 @@ mod tests {
 
     /// Objective: overlong lines lose spare columns, in their order, and no more than necessary.
     #[test]
-    fn narrow() {
+    fn overlong_lines_lose_only_spare_columns() {
         let heads = ["NAME", "A", "B", "C"].map(|head| (head, Align::Left));
         let within = |width| render_within(heads, [["name", "a", "b", "c"].map(str::to_owned)], &["B", "A"], width);
         for width in [None, Some(13)] {

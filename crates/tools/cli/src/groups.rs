@@ -38,7 +38,7 @@ mod tests {
 
     /// Objective: each command is in one group, and each line of a group is a command.
     #[test]
-    fn all_commands() {
+    fn each_command_is_in_one_group() {
         let command = crate::cli::command();
         let mut named: Vec<_> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
         let mut there: Vec<_> = command.get_subcommands().map(Command::get_name).chain(["help"]).collect();

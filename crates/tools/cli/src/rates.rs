@@ -172,7 +172,7 @@ mod tests {
 
     /// Objective: without a time difference, or with a restarted clock, there are no rates, and no division by zero.
     #[test]
-    fn no_time() {
+    fn rates_need_a_time_difference() {
         let early = sample(5, vec![port("a", 1)]);
         let late = sample(9, vec![port("a", 1)]);
         assert_eq!(between(&early, &early), None);

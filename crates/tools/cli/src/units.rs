@@ -65,19 +65,19 @@ mod tests {
 
     /// Objective: in a column the prefix has its own place.
     #[test]
-    fn columns() {
+    fn the_prefix_has_its_own_place_in_a_column() {
         assert_eq!([0.0, 640.0, 14.88e6].map(column), ["0 ", "640 ", "14.88M"]);
     }
 
     /// Objective: memory counts in powers of 1,024.
     #[test]
-    fn memory_sizes() {
+    fn memory_counts_in_powers_of_1024() {
         assert_eq!([0, 1023, 1024, 4 << 20, 3 << 30].map(memory), ["0 B", "1023 B", "1.0 KiB", "4.0 MiB", "3.0 GiB"]);
     }
 
     /// Objective: the prefix depends on the size, and `-N` gives plain numbers.
     #[test]
-    fn prefixes() {
+    fn the_prefix_depends_on_the_size() {
         assert_eq!(norm(14_880_952.0, "pps", true), "14.881 Mpps");
         assert_eq!(norm(14_880_952.0, "pps", false), "14880952 pps");
         assert_eq!(pps(0.0), "0 pps");

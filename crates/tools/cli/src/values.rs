@@ -69,7 +69,7 @@ mod tests {
 
     /// Objective: modes are octal and at most 0777.
     #[test]
-    fn modes() {
+    fn modes_are_octal_and_bounded() {
         assert_eq!(mode("0660"), Ok(0o660));
         assert_eq!(mode("600"), Ok(0o600));
         assert!(mode("0888").is_err() && mode("7777").is_err() && mode("").is_err());
@@ -77,7 +77,7 @@ mod tests {
 
     /// Objective: impossible header lengths and speeds are refused.
     #[test]
-    fn headers_and_speeds() {
+    fn impossible_headers_and_speeds_are_refused() {
         assert_eq!(["0", "10", "12"].map(vnet_hdr), [Ok(0), Ok(10), Ok(12)]);
         assert!(["11", "-1", ""].iter().all(|text| vnet_hdr(text).is_err()));
         assert_eq!(["0", "2.5"].map(speed), [Ok(0.0), Ok(2.5)]);
@@ -86,7 +86,7 @@ mod tests {
 
     /// Objective: times are finite and above 0.
     #[test]
-    fn times() {
+    fn times_are_finite_and_above_zero() {
         assert_eq!(seconds("0.5"), Ok(0.5));
         assert!(["0", "-1", "inf", "nan", "x", "1e300"].iter().all(|text| seconds(text).is_err()));
     }

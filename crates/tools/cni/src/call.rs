@@ -172,7 +172,7 @@ mod tests {
     /// Objective: the address and the pod are read from CNI_ARGS, other plugins' keys are left to them, and an unknown
     /// key is an error unless it is to be ignored.
     #[test]
-    fn arguments() {
+    fn address_and_pod_are_read_from_the_arguments() {
         let mac = |text| args(text).unwrap().mac;
         assert_eq!(mac(""), None);
         assert_eq!(mac("IP=10.1.0.9;K8S_POD_UID=7;MAC=02:00:00:00:00:0a;"), Some(Mac([2, 0, 0, 0, 0, 10])));
@@ -191,7 +191,7 @@ mod tests {
 
     /// Objective: names are valid as the specification defines.
     #[test]
-    fn names() {
+    fn names_are_valid_as_the_specification_defines() {
         for (name, good) in
             [("a", true), ("0a_b.c-d", true), ("", false), ("-a", false), (".a", false), ("a/b", false), ("ä", false)]
         {

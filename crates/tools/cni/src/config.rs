@@ -226,7 +226,7 @@ mod tests {
 
     /// Objective: missing options have their defaults, and unknown ones are left to other plugins.
     #[test]
-    fn defaults() {
+    fn missing_options_have_their_defaults() {
         let config =
             read(json!({"capabilities": {"mac": true}, "vlan": 0, "ipMasq": false, "hairpinMode": null})).unwrap();
         assert_eq!((config.bridge.as_str(), config.asked_mtu(), config.mode), ("vale0", None, InterfaceMode::Tap));
@@ -236,7 +236,7 @@ mod tests {
     /// Objective: options beyond the switch's abilities are refused by name, each with the specification's code;
     /// removal is never refused.
     #[test]
-    fn refused() {
+    fn options_beyond_the_switch_are_refused_by_name() {
         for (key, _) in MISSING {
             assert_eq!(code(json!({key: true})), 2, "{key}");
         }
@@ -258,7 +258,7 @@ mod tests {
 
     /// Objective: a version that is not supported, or that lacks the command, is refused with its code.
     #[test]
-    fn versions() {
+    fn unsupported_versions_are_refused_with_their_code() {
         for version in ["0.1.0", "0.2.0", "1.2.0", "", "2"] {
             assert_eq!(code(json!({"cniVersion": version})), 1, "{version}");
         }

@@ -82,7 +82,7 @@ mod tests {
 
     /// Objective: devices are added to and removed from the sandbox's file, which ends with the last one.
     #[test]
-    fn devices() {
+    fn devices_are_added_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("sandbox.json");
         let container = Container {

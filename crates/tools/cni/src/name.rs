@@ -34,7 +34,7 @@ mod tests {
     /// Objective: names are the same from release to release, fit a port, differ where one part differs, and begin with
     /// the network's prefix.
     #[test]
-    fn names() {
+    fn names_stay_the_same_and_fit_a_port() {
         let one = of_port("net", "container", "eth0");
         assert_eq!(one, "cni_0db03702_69a552f9cca88e69");
         assert!(netvale_portspec::Ident::parse(&one).is_ok() && one.starts_with(&of_network("net")));

@@ -152,7 +152,7 @@ mod tests {
     /// Objective: each option of the bridge and bandwidth plugins becomes a policy of the port; without options the
     /// port has none.
     #[test]
-    fn words_of_others() {
+    fn each_option_of_other_plugins_becomes_a_policy() {
         for (input, expected) in [
             (json!({}), json!({})),
             (json!({"vlan": 0, "portIsolation": false, "macspoofchk": null, "vlanTrunk": []}), json!({})),

@@ -229,7 +229,7 @@ mod tests {
     /// Objective: an address plugin's result becomes addresses and routes; a route without a gateway gets that of its
     /// family, if there is one.
     #[test]
-    fn addresses() {
+    fn a_result_becomes_addresses_and_routes() {
         let mut all = ContainerAddresses::read(&said()).unwrap();
         let gateways: Vec<_> = all.routes.iter().map(|route| route.gateway.map(|ip| ip.to_string())).collect();
         assert_eq!(gateways, [Some("10.1.0.1".to_owned()), None]);
@@ -246,7 +246,7 @@ mod tests {
 
     /// Objective: the result for each version has that version's members.
     #[test]
-    fn versions() {
+    fn each_result_has_the_members_of_its_version() {
         let all = ContainerAddresses::read(&said()).unwrap();
         let interface = ContainerInterface {
             name: "eth0".into(),
@@ -265,7 +265,7 @@ mod tests {
 
     /// Objective: from an earlier result, only the addresses of the given interface count.
     #[test]
-    fn earlier() {
+    fn only_addresses_of_the_given_interface_count() {
         let previous = json!({
             "interfaces": [{"name": "host0"}, {"name": "eth0", "sandbox": "/n", "mac": "02:00:00:00:00:01"}],
             "ips": [{"address": "10.1.0.1/24", "interface": 0}, {"address": "10.1.0.2/24", "interface": 1}],

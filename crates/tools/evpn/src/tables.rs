@@ -285,7 +285,7 @@ mod tests {
     /// Objective: an address is remote only while bridge and VXLAN device agree; one that became local is not, though
     /// the VXLAN device keeps its entry.
     #[test]
-    fn both_say_so() {
+    fn an_address_is_remote_only_while_both_say_so() {
         let mut tables = Tables::default();
         assert_eq!(tables.put(Fact::Remote(MAC, remote(2))), Some(EntryKey::Address(MAC)));
         assert_eq!(tables.remote(MAC), None);
@@ -301,7 +301,7 @@ mod tests {
     /// Objective: removal takes the current entry: a late notification of an earlier place changes nothing. An
     /// identical entry changes nothing.
     #[test]
-    fn late() {
+    fn a_late_removal_changes_nothing() {
         let mut tables = Tables::default();
         tables.put(Fact::Remote(MAC, remote(3)));
         tables.put(Fact::Place(MAC, AddressPlace::Tunnel));
@@ -315,7 +315,7 @@ mod tests {
 
     /// Objective: entries beyond the limit are counted; existing ones can still change.
     #[test]
-    fn bounded() {
+    fn entries_beyond_the_limit_are_counted() {
         let mut tables = Tables::default();
         let vtep = |n: usize| IpAddr::from(u32::try_from(n + 1).unwrap().to_be_bytes());
         (0..MAX_VTEPS).for_each(|n| assert!(tables.put(Fact::Flood(vtep(n))).is_some()));
@@ -330,7 +330,7 @@ mod tests {
     /// Objective: a reading replaces the known entries only if none can be missing from it; entries without room are
     /// counted anew.
     #[test]
-    fn read() {
+    fn only_a_complete_reading_replaces_entries() {
         let mut tables = Tables::default();
         let other = Mac([2, 0, 0, 0, 0, 2]);
         for fact in [Fact::Remote(MAC, remote(2)), Fact::Place(MAC, AddressPlace::Tunnel), Fact::Flood(remote(2).vtep)]
@@ -353,7 +353,7 @@ mod tests {
     /// Objective: the limit of VTEPs includes those of addresses, each once; an address that moves to one beyond the
     /// limit has no place.
     #[test]
-    fn vteps() {
+    fn the_limit_includes_the_vteps_of_addresses() {
         let mut tables = Tables::default();
         let at =
             |n: usize| RemoteAddress { vtep: IpAddr::from(u32::try_from(n + 1).unwrap().to_be_bytes()), sticky: false };

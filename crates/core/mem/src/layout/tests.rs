@@ -26,7 +26,7 @@ proptest! {
     /// Objective: a device's memory is a power of two, begins with a page for its header, and has at least the
     /// requested buffers.
     #[test]
-    fn devices(rings in 1u32..64, slots in 2u32..3000, buf in 1u32..40) {
+    fn device_memory_is_a_power_of_two(rings in 1u32..64, slots in 2u32..3000, buf in 1u32..40) {
         let asked = RegionSizes::for_port(rings, slots, buf * 64, 0, 7);
         let l = Layout::device(asked).unwrap();
         prop_assert!(l.total.is_power_of_two());
@@ -79,7 +79,7 @@ fn is_sound(l: &Layout) -> bool {
 /// inside the region; an overflow would end this test.
 #[test]
 #[cfg_attr(miri, ignore = "too many for Miri")]
-fn no_overflow() {
+fn boundary_sizes_never_overflow() {
     let rooms = [0, PAGE, PAGE + 1, 1 << 30, MAX_REGION, MAX_REGION + PAGE, u64::MAX - PAGE + 1, u64::MAX];
     let mut laid = 0u64;
     let mut refused = 0u64;

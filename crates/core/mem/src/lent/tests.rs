@@ -17,7 +17,7 @@ impl Drop for Content {
 
 /// Objective: workers find a content from its putting in until its taking out, and an empty cell before and after.
 #[test]
-fn put_and_take() {
+fn a_content_is_found_only_while_put_in() {
     let lent = Lent::<u32>::default();
     assert_eq!(lent.enter().unwrap_err(), EntryError::Empty);
     lent.put(1).unwrap();
@@ -79,7 +79,7 @@ fn the_control_thread_stays() {
 /// Objective: several workers are inside together in mode `ManyWorkers`, and the control thread enters when the last
 /// has left.
 #[test]
-fn many() {
+fn many_workers_are_inside_together() {
     let lent = Lent::<u32, ManyWorkers>::with(1);
     let one = lent.enter().unwrap();
     let other = lent.enter().unwrap();

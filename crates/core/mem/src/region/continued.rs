@@ -137,7 +137,7 @@ mod tests {
     /// again, and all are free once the port is gone.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no memfd")]
-    fn goes_on() {
+    fn a_port_continues_with_its_slots_and_buffers() {
         let before = region();
         let port = Arc::new(before.port(SHAPE).unwrap());
         let binding = port.bind("a", 0..1, 0..1, 3).unwrap();
@@ -163,7 +163,7 @@ mod tests {
     /// Objective: while the free buffers are unknown, no buffer is handed out until a port returns its own.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no memfd")]
-    fn unknown_buffers() {
+    fn no_unknown_buffer_is_handed_out() {
         let before = region();
         std::mem::forget(before.port(SHAPE).unwrap());
         let state = before.save().unwrap();
@@ -180,7 +180,7 @@ mod tests {
     /// refused.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no memfd")]
-    fn forged() {
+    fn forged_memory_or_state_is_refused() {
         let state = region().save().unwrap();
         let larger = RegionState { sizes: RegionSizes::for_port(64, 1024, 2048, 0, 0), ..state.clone() };
         assert!(Region::restore(larger).is_err());

@@ -34,7 +34,7 @@ fn ports_come_and_go() {
 /// Objective: an application that scribbles over slots and the extra list cannot free foreign buffers or any buffer
 /// twice, nor loop the host; the region still works afterwards.
 #[test]
-fn scribbled_indices() {
+fn scribbled_indices_free_no_foreign_buffers() {
     let r = region();
     let port = Arc::new(r.port(SHAPE).unwrap());
     let b = port.bind("x", 0..2, 0..1, 2).unwrap();
@@ -65,7 +65,7 @@ fn exhaustion_is_named() {
 /// Objective: an application whose rings are renewed while another continues gets a buffer for each slot, none of them
 /// the other's, whatever both swapped or wrote into their slots.
 #[test]
-fn renewed_beside_another() {
+fn renewed_rings_get_no_buffer_of_another() {
     let r = region();
     let ours = r.port(SHAPE).unwrap();
     let other = r.port(PortShape { rx_rings: 0, ..SHAPE }).unwrap();

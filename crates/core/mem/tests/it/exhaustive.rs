@@ -104,7 +104,7 @@ fn run(n: u32, steps: &[Step]) -> bool {
 /// Objective: in rings of two to four slots, producers get all free slots that they ask for and no more, with any head
 /// of the receiver and any order of completion; a head is bad exactly if it is outside the receiver's slots.
 #[test]
-fn leases() {
+fn producers_get_all_free_slots_and_no_more() {
     let mut ran = 0u64;
     for n in 2..=4u32 {
         let heads = (0..=n).chain([u32::MAX]);

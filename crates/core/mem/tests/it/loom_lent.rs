@@ -104,7 +104,7 @@ fn one_worker_at_a_time() {
 /// Objective: the control thread takes the queue out and puts another one in while a worker stays inside across calls:
 /// the two never use it together, and see each other's work.
 #[test]
-fn control_changes_it() {
+fn control_and_worker_never_use_the_queue_together() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
     loom::model(move || {
         let (lent, dropped) = lent::<OneWorker>();
@@ -168,7 +168,7 @@ fn retired_while_a_worker_is_inside() {
 /// Objective: in mode `ManyWorkers` two workers use the queue together, and the control thread changes it only after
 /// both left.
 #[test]
-fn many_workers() {
+fn control_changes_the_queue_after_all_workers_left() {
     loom::model(|| {
         let (lent, dropped) = lent::<ManyWorkers>();
         let work = |lent: &Lent<Queue, ManyWorkers>| lent.enter().map(|queue| queue.look()).is_ok();
@@ -190,7 +190,7 @@ fn many_workers() {
 /// Objective: two workers that find a retired queue in mode `ManyWorkers` drop it once, and not while the other, or the
 /// late one, uses it.
 #[test]
-fn retired_from_many() {
+fn two_workers_drop_a_retired_queue_once() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
     loom::model(move || {
         let (lent, dropped) = lent::<ManyWorkers>();
@@ -214,7 +214,7 @@ fn retired_from_many() {
 /// Objective: a visiting worker, as one that arms a queue before it sleeps, never uses it together with the control
 /// thread that takes it out: it visits before, or not at all. A queue that it leaves too late is dropped once.
 #[test]
-fn looking_in() {
+fn a_visitor_never_uses_a_queue_taken_out() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
     loom::model(move || {
         let (lent, dropped) = lent::<OneWorker>();
@@ -235,7 +235,7 @@ fn looking_in() {
 
 /// Objective: of two control threads, one changes the queue in place and the other takes it out, never together.
 #[test]
-fn two_control_threads() {
+fn two_control_threads_never_change_it_together() {
     loom::model(|| {
         let (lent, _) = lent::<OneWorker>();
         let other = {
@@ -252,7 +252,7 @@ fn two_control_threads() {
 
 /// Objective: a worker that turns its stay into a loan is inside until that is dropped, and leaves once.
 #[test]
-fn on_loan() {
+fn a_worker_on_loan_is_inside_until_it_ends() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
     loom::model(move || {
         let (lent, dropped) = lent::<ManyWorkers>();

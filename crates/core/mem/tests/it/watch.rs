@@ -102,7 +102,7 @@ fn many_mappings_and_the_handler_before() {
 
 /// Objective: a part that begins and ends within pages is mapped with them, and has the bytes of the file.
 #[test]
-fn parts() {
+fn a_part_within_pages_has_the_files_bytes() {
     be_first();
     let fd = file(3);
     rustix::io::pwrite(&fd, &[1, 2, 3, 4, 5, 6, 7, 8, 9], PAGE as u64 + 100).unwrap();

@@ -156,7 +156,7 @@ mod tests {
     /// Objective: members that always want to send get equal shares, within 5 %, whatever their frames' lengths and
     /// their turn, and together the rate.
     #[test]
-    fn fair() {
+    fn greedy_members_get_equal_shares() {
         for (lens, rate) in
             [(&[1500, 1500][..], 10_000_000), (&[60, 1500, 65_000], 1_000_000_000), (&[9000; 5], 100_000_000)]
         {

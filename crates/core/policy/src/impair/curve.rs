@@ -95,7 +95,7 @@ mod tests {
 
     /// Objective: the tables agree with printed quantiles of the distributions.
     #[test]
-    fn known_quantiles() {
+    fn tables_agree_with_printed_quantiles() {
         let at = |table: &DeviationTable, part: f64| table[(part * STEPS as f64) as usize] as f64 / SCALE as f64;
         let normal = DelayShape::Normal.table().unwrap();
         for (part, value) in [(0.5, 0.0), (0.8413, 1.0), (0.975, 1.96), (0.0228, -2.0), (0.999, 3.09)] {

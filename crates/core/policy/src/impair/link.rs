@@ -107,7 +107,7 @@ mod tests {
 
     /// Objective: times beyond 64 bits saturate.
     #[test]
-    fn long_times() {
+    fn times_beyond_64_bits_saturate() {
         let mut link = link(1, i32::MAX, 1, i32::MAX);
         assert_eq!(link.send(0, u32::MAX), (u64::MAX, u64::MAX));
         assert_eq!(link.send(u64::MAX, 1500).1, u64::MAX);
@@ -117,7 +117,7 @@ mod tests {
 
     /// Objective: a queue refuses frames that would wait longer than its bytes take.
     #[test]
-    fn queue_ends() {
+    fn a_full_queue_refuses_frames() {
         let queue = Some(Size::from_bytes(3000));
         let rate = Rate::from_bits(12_000_000);
         let mut link = LinkModel::new(spec::LinkSpec { rate, overhead: 0, cell: 0, cell_overhead: 0, queue });

@@ -323,7 +323,7 @@ mod tests {
 
     /// Objective: words in any order and case are shown in one form.
     #[test]
-    fn canonical_words() {
+    fn words_are_shown_in_one_form() {
         for (text, words) in [
             ("", ""),
             ("limit 100000 bytes 64m", ""),
@@ -356,7 +356,7 @@ mod tests {
 
     /// Objective: unsupported requests are refused by the name of the word at fault.
     #[test]
-    fn refusals() {
+    fn unsupported_requests_are_refused_by_name() {
         for (text, sentence) in [
             ("delay 1ms slot 1ms", "\"slot\" is a word of netem's that netvale does not have"),
             ("loss 1% ecn", "\"ecn\" is a word of netem's that netvale does not have"),

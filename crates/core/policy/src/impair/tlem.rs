@@ -236,7 +236,7 @@ mod tests {
 
     /// Objective: each kind of each option has tlem's meaning.
     #[test]
-    fn options_as_words() {
+    fn each_option_has_the_meaning_of_tlem() {
         for (options, words) in [
             ("-D 0.05", "delay 50ms"),
             ("-D50m", "delay 50ms"),
@@ -265,7 +265,7 @@ mod tests {
 
     /// Objective: an option applies to both directions unless given for each.
     #[test]
-    fn two_directions() {
+    fn an_option_applies_to_both_directions_unless_given() {
         let both = directions("-D 20ms -B 10m -B 1m -Q 9k".split(' ')).unwrap().map(|spec| spec.to_string());
         let [there, back] = both;
         assert!(there.ends_with("delay 20ms rate 10mbit queue 9kb"), "{there}");
@@ -274,7 +274,7 @@ mod tests {
 
     /// Objective: values unknown to tlem are refused by name, with the known ones.
     #[test]
-    fn refusals() {
+    fn unknown_values_are_refused_by_name() {
         assert_eq!(refused("-i eth0"), "\"-i\" is no option of a link: there are -D, -B, -L and -Q");
         assert_eq!(refused("é"), "\"é\" is no option of a link: there are -D, -B, -L and -Q");
         assert_eq!(refused("-D"), "-D lacks its value");

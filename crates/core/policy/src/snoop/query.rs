@@ -229,7 +229,7 @@ mod tests {
 
     /// Objective: the edges of the encodings.
     #[test]
-    fn edges_of_numbers() {
+    fn the_edges_of_the_encodings_are_exact() {
         assert_eq!([0, 127, 128, 135, 136, 31744, u64::MAX].map(code8), [0, 127, 0x80, 0x80, 0x81, 0xff, 0xff]);
         assert_eq!([32767, 32768, 8387584, u64::MAX].map(code16), [0x7fff, 0x8000, 0xffff, 0xffff]);
     }

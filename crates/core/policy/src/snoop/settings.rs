@@ -158,7 +158,7 @@ mod tests {
 
     /// Objective: the words of `mcast_router` read back as they print; Linux's temporary kind is not a setting here.
     #[test]
-    fn words_of_routers() {
+    fn words_of_mcast_router_read_back() {
         for router in [Router::Never, Router::Learned, Router::Always] {
             assert_eq!(router.to_string().parse(), Ok(router));
         }

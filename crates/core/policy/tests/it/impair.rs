@@ -68,7 +68,7 @@ fn burst(losses: &[bool]) -> f64 {
 
 /// Objective: random losses have the configured rate, each independent.
 #[test]
-fn random_loss() {
+fn random_losses_have_the_configured_rate() {
     for percent in [0.1, 1.0, 30.0] {
         let losses = losses(&format!("loss {percent}%"));
         assert_share(count(&losses), percent / 100.0, 1.0);
@@ -80,7 +80,7 @@ fn random_loss() {
 
 /// Objective: losses of the model of Gilbert and Elliott have the rate and the burst lengths of its theory.
 #[test]
-fn gemodel_loss() {
+fn gemodel_losses_match_its_theory() {
     let p = 0.01;
     let r = 0.25;
     let correlation: f64 = 1.0 - p - r;
@@ -101,7 +101,7 @@ fn gemodel_loss() {
 
 /// Objective: losses of the chain of four states have the rate of its stationary state.
 #[test]
-fn state_loss() {
+fn state_losses_have_the_stationary_rate() {
     let p13 = 0.01;
     let p31 = 0.3;
     let p32 = 0.2;
@@ -121,7 +121,7 @@ fn state_loss() {
 
 /// Objective: bit errors lose frames in proportion to their length.
 #[test]
-fn bit_error_loss() {
+fn bit_errors_lose_frames_by_their_length() {
     assert_share(count(&losses("loss ber 1e-5")), 1.0 - (1.0 - 1e-5_f64).powi(12_000), 1.0);
     assert_eq!(count(&losses("loss ber 0")), 0);
     assert_eq!(count(&losses("loss ber 1")), FRAMES);
@@ -131,7 +131,7 @@ fn bit_error_loss() {
 
 /// Objective: delays have the mean and the deviation of their distribution, and stay within its bounds.
 #[test]
-fn delay_distributions() {
+fn delays_have_the_mean_and_deviation_configured() {
     let pareto = pareto_moments();
     for (words, (mean_is, deviation_is)) in [
         ("", (0.0, 1.0 / 3.0_f64.sqrt())),
@@ -170,7 +170,7 @@ fn paretonormal_is_a_mixture() {
 
 /// Objective: consecutive delays have the configured correlation.
 #[test]
-fn correlated_delays() {
+fn consecutive_delays_are_correlated_as_configured() {
     for (percent, shape) in [(0, ""), (25, ""), (75, ""), (50, "distribution normal")] {
         let found = autocorrelation(&dues(&format!("delay 100ms 10ms {percent}% {shape}")));
         assert!((found - f64::from(percent) / 100.0).abs() < 0.02, "{found} for {percent}% {shape}");
@@ -181,7 +181,7 @@ fn correlated_delays() {
 
 /// Objective: duplicates, and frames with a damaged bit anywhere, have the configured rates.
 #[test]
-fn duplicates_and_damage() {
+fn duplicates_and_damage_have_the_configured_rates() {
     let mut twice = 0;
     let mut damaged = 0;
     let mut parts = [0_u32; 8];
@@ -200,7 +200,7 @@ fn duplicates_and_damage() {
 
 /// Objective: a frame that is both duplicated and lost arrives once, as in the kernel, and copies may be lost, too.
 #[test]
-fn lost_duplicates() {
+fn a_lost_duplicate_arrives_once() {
     let fates: Vec<Fate> = fates("duplicate 100% loss 30%").collect();
     assert!(!fates.contains(&Fate::Lost));
     let once = fates.iter().filter(|fate| matches!(fate, Fate::Sent { again: false, .. })).count();
@@ -213,7 +213,7 @@ fn lost_duplicates() {
 
 /// Objective: the configured share of frames skips the delay, at most each `gap`-th of them.
 #[test]
-fn reordered_frames() {
+fn reordered_frames_skip_the_delay() {
     let skipped = |words: &str| -> Vec<bool> { fates(words).map(|fate| due(fate) == 0).collect() };
     assert_share(count(&skipped("delay 10ms reorder 25%")), 0.25, 1.0);
     let fifth = skipped("delay 10ms reorder 100% gap 5");
@@ -249,7 +249,7 @@ fn queue_loses_what_is_too_much() {
 
 /// Objective: jitter lets frames overtake others; ordered frames never do.
 #[test]
-fn ordered_delays() {
+fn ordered_frames_never_overtake_others() {
     let dues = |words: &str| -> Vec<u64> {
         let mut model = Model::new(&words.parse().unwrap(), 1);
         (0..10_000).map(|frame| due(model.decide(frame * 1000, 60))).collect()
@@ -264,7 +264,7 @@ fn ordered_delays() {
 
 /// Objective: the seed determines the fates, the specification's own first.
 #[test]
-fn seeds() {
+fn the_seed_determines_the_fates() {
     let fates = |words: &str, seed| -> Vec<Fate> {
         let mut model = Model::new(&words.parse().unwrap(), seed);
         (0..1000).map(|frame| model.decide(frame, 1500)).collect()
@@ -277,7 +277,7 @@ fn seeds() {
 
 /// Objective: a seed has the same fates on every machine and in every version: reports of failures rely on it.
 #[test]
-fn known_fates() {
+fn a_seed_has_the_same_fates_everywhere() {
     let mut model = Model::new(&"delay 10ms 1ms distribution normal loss 20%".parse().unwrap(), 42);
     let dues = (0..6).map(|_| match model.decide(0, 60) {
         Fate::Sent { due_ns, .. } => due_ns,
@@ -347,14 +347,14 @@ fn words() -> impl Strategy<Value = String> {
 proptest! {
     /// Objective: a shown specification reads back as the same.
     #[test]
-    fn round_trip(words in words()) {
+    fn a_shown_specification_reads_back_the_same(words in words()) {
         let spec: Spec = words.parse().unwrap();
         prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
     }
 
     /// Objective: no numbers make a model panic, deliver frames before they were sent, or flip missing bits.
     #[test]
-    fn hostile_numbers(
+    fn no_numbers_make_a_model_panic(
         words in words(),
         seed: u64,
         frames in prop::collection::vec((number(), prop_oneof![any::<u32>(), 0..2000_u32]), 1..50),
@@ -372,7 +372,7 @@ proptest! {
 
     /// Objective: texts of the right words in wrong places are refused or shown, and never cause a panic.
     #[test]
-    fn any_words(
+    fn misplaced_words_never_cause_a_panic(
         text in "((delay|loss|rate|reorder|gap|distribution|limit|state|ber|\
                  ordered|normal|-?[0-9]{1,3}(ms|%|e9)?) ?){0,8}"
     ) {

@@ -99,7 +99,7 @@ mod tests {
         /// Objective: frames leave by their time, whatever their order of entry; those of the same time and place keep
         /// their order.
         #[test]
-        fn by_time(dues in proptest::collection::vec(0u64..20, 0..100)) {
+        fn frames_leave_by_their_time(dues in proptest::collection::vec(0u64..20, 0..100)) {
             let mut schedule = Schedule::new(100).unwrap();
             for (n, &due) in dues.iter().enumerate() {
                 schedule.push(FrameInFlight { due, lane: 0, position: n as u64, size: 0, flip: NO_FLIP });

@@ -42,7 +42,7 @@ fn drain(link: &Link, source: &mut Source<LinkEnd>) -> Vec<(Vec<u8>, Instant)> {
 
 /// Objective: frames arrive after their delay and not before, in order, byte for byte; the end gives the time to sleep.
 #[test]
-fn delay() {
+fn frames_arrive_after_their_delay_in_order() {
     let (link, mut source) = link("delay 20ms");
     let sent = frames(40, 333);
     let begun = Instant::now();
@@ -60,7 +60,7 @@ fn delay() {
 
 /// Objective: an end that sleeps is woken by the first frame.
 #[test]
-fn wakes() {
+fn the_first_frame_wakes_a_sleeping_end() {
     let (link, mut source) = link("delay 1ms");
     assert!(!source.arm());
     assert_eq!(deliver(&*link, &frames(1, 60), |_| {}), 1);
@@ -72,7 +72,7 @@ fn wakes() {
 
 /// Objective: lost frames are counted by name, and their room is free again; the rest arrives.
 #[test]
-fn loss() {
+fn lost_frames_are_counted_by_name() {
     let (link, mut source) = link("loss 50% seed 3");
     let mut got = 0;
     for _ in 0..100 {
@@ -89,7 +89,7 @@ fn loss() {
 /// Objective: duplicates arrive twice, damage is one bit of one of them, reordered frames arrive too; nothing else
 /// changes.
 #[test]
-fn duplicates_and_damage() {
+fn duplicates_arrive_twice_and_damage_is_one_bit() {
     let (link, mut source) = link("duplicate 100% corrupt 50% seed 5");
     let sent = frames(60, 200);
     assert_eq!(deliver(&*link, &sent, |_| {}), 60);
@@ -109,7 +109,7 @@ fn duplicates_and_damage() {
 /// Objective: frames beyond the limits in flight, in bytes or in frames, are dropped by name; no frame in flight is
 /// dropped.
 #[test]
-fn bounds() {
+fn frames_beyond_the_limits_are_dropped_by_name() {
     let (link, mut source) = link("delay 50ms limit 30");
     assert_eq!(deliver(&*link, &frames(50, 60), |_| {}), 50);
     assert_eq!(drain(&link, &mut source).len(), 30);
@@ -123,7 +123,7 @@ fn bounds() {
 /// Objective: frames of any length wrap around the ring of bytes again and again, from several threads at the same
 /// time, each whole and each once.
 #[test]
-fn threads() {
+fn frames_of_several_threads_arrive_whole_and_once() {
     let (link, mut source) = link("delay 100us");
     let total = std::thread::scope(|scope| {
         let senders: Vec<_> = (0..3u8)
@@ -157,7 +157,7 @@ fn threads() {
 /// Objective: a link with nothing but a rate passes allowed frames directly, keeps the rest in order, and says how long
 /// they wait; a full one lets its senders wait.
 #[test]
-fn slow() {
+fn a_slow_link_passes_allowed_frames_directly() {
     let rates = vec![RateLimit::bits(8_000_000, 5000)];
     let (to, from) = crate::loopback::loopback(10_000).unwrap();
     let slow = LinkSettings { impair: None, rates, bytes: 1 << 20, frames: None, seed: 0 };
@@ -185,7 +185,7 @@ fn slow() {
 /// Objective: a link knows all its memory from the start: frames beyond the bytes allowed need no more, other settings
 /// get no more, and settings that need more are recognised.
 #[test]
-fn memory() {
+fn a_link_knows_its_memory_from_the_start() {
     let bytes = 1 << 20;
     let all = settings("delay 1ms limit 4000000000");
     let lanes = 3 * bytes;
@@ -206,7 +206,7 @@ fn memory() {
 
 /// Objective: a segment takes a link's time for all frames that it is cut into, with their headers.
 #[test]
-fn segments() {
+fn a_segment_takes_the_time_of_all_its_frames() {
     let (link, mut source) = link("rate 800kbit");
     let gso = Gso { kind: GsoKind::Tcp4, gso_size: 100, hdr_len: 54, csum_start: 34, csum_offset: 16, ecn: false };
     let begun = Instant::now();
@@ -219,7 +219,7 @@ fn segments() {
 
 /// Objective: a frame's marks cross the link with it.
 #[test]
-fn marks() {
+fn marks_cross_the_link_with_their_frame() {
     let (link, mut source) = link("delay 1us");
     assert_eq!(deliver(&*link, &frames(4, 60), Batch::set_no_learn), 4);
     let mut spare = Box::default();
@@ -235,7 +235,7 @@ fn marks() {
 /// Objective: a reader that finishes frames immediately never sees its count fall below what it holds; the counts
 /// balance once all frames have arrived, and never exceed the limits.
 #[test]
-fn books() {
+fn the_counts_balance_once_all_frames_arrive() {
     let (link, mut source) = link("loss 100%");
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| (0..20_000).for_each(|_| _ = deliver(&*link, &frames(1, 60), |_| {})));
@@ -252,7 +252,7 @@ fn books() {
 
 /// Objective: frames delivered after the far end has gone are counted once the link goes.
 #[test]
-fn left() {
+fn frames_left_on_a_link_are_counted() {
     let (link, source) = link("delay 1ms");
     drop(source);
     let counters = Arc::clone(link.counters());

@@ -170,7 +170,7 @@ mod tests {
     /// Objective: threads asked beforehand pause; those not waited for resume and can be asked again, as can those not
     /// asked beforehand.
     #[test]
-    fn asked_beforehand() {
+    fn threads_asked_beforehand_pause() {
         let services = ["a", "b"].map(|name| Service::start("test", name, None, Alone).unwrap());
         for _ in 0..20 {
             let asked = services.each_ref().map(Service::ask_to_pause);

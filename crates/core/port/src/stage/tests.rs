@@ -51,7 +51,7 @@ fn variants(frames: &Batch, retag: Retag, want: usize) -> Vec<Vec<u8>> {
 /// Objective: for frames of any length, cut into any pieces, and with any number of bytes copied, each variant has
 /// exactly the expected bytes and begins with its head.
 #[test]
-fn bytes_of_variants() {
+fn each_variant_has_exactly_the_expected_bytes() {
     for len in [16, 17, 20, 59, 60, 64, 65, 128, HEAD - 1, HEAD, HEAD + 1, HEAD + TAG, 300, 1514, 9000] {
         for (cut, want) in [(usize::MAX, 64), (usize::MAX, HEAD), (14, 64), (100, 20), (64, 64)] {
             let frames = [frame(1, len), frame(2, len)];
@@ -99,7 +99,7 @@ fn copies_are_private() {
 /// Objective: a pending offload moves with the headers; none is left on a frame whose checksum would begin in the
 /// removed tag.
 #[test]
-fn offloads_move() {
+fn offloads_move_with_the_headers() {
     let gso = |by: i32| {
         let at = |at: i32| (at + by) as u16;
         let hdr_len = at(58);
@@ -134,7 +134,7 @@ fn offloads_move() {
 /// others, but never one alone; frames that a tag makes too long, or that have too many pieces or no tag to remove, are
 /// refused by name.
 #[test]
-fn room() {
+fn every_variant_of_a_batch_has_room() {
     let frames: Vec<_> = (0..BATCH).map(|i| frame(i as u8, HEAD)).collect();
     let all = batch(&frames, usize::MAX);
     let mut stage = Stage::new();
@@ -165,7 +165,7 @@ fn room() {
 
 /// Objective: the most pieces that a frame may have are its head and the pieces behind it.
 #[test]
-fn pieces() {
+fn the_pieces_of_a_frame_are_limited() {
     let frame = frame(8, 4 * MAX_FRAGS);
     for (count, fits) in [(MAX_FRAGS - 1, true), (MAX_FRAGS, false)] {
         let pieces: Vec<_> = frame.chunks(4).take(count).map(|piece| (piece.as_ptr(), 4)).collect();
@@ -182,7 +182,7 @@ fn pieces() {
 
 /// Objective: kept variants have the same bytes and pending offloads, without the frames.
 #[test]
-fn kept() {
+fn kept_variants_have_the_same_bytes() {
     let mut memory = vec![frame(9, 700), frame(10, 60)];
     let mut stage = Stage::new();
     let mut frames = batch(&memory, usize::MAX);
@@ -220,7 +220,7 @@ proptest! {
     /// Objective: frames made together have the same variants as one by one, with any frames between them; a frame that
     /// ends a run differs from the previous one in its first bytes or in kind; refused frames have no variant.
     #[test]
-    fn runs(
+    fn runs_have_the_same_variants_as_single_frames(
         sent in proptest::collection::vec(any_frame(), 1..60),
         retag in 0usize..4,
         want in proptest::option::of(20usize..HEAD),

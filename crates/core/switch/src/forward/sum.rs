@@ -44,7 +44,7 @@ mod tests {
     /// Objective: checksums of TCP and UDP are accepted at their places, behind any tags, or in a tunnel; all other
     /// places are refused.
     #[test]
-    fn places() {
+    fn checksums_are_accepted_only_at_their_places() {
         for tags in 0..3 {
             let l4 = 34 + 4 * tags as u16;
             for (protocol, right) in [(TCP, 16), (UDP, 6), (33, 6), (ICMPV6, 2)] {

@@ -81,7 +81,7 @@ fn pointers_are_not_followed() {
 /// Objective: an endless frame is dropped when its ring is full or it has more than 64 slots, and the ring keeps
 /// working.
 #[test]
-fn endless_frames() {
+fn an_endless_frame_is_dropped() {
     for slots in [16u32, 128] {
         let switch = Switch::new("vale-test");
         let mut bad = attach(&switch, "bad", Make { slots, ..Make::default() });
@@ -102,7 +102,7 @@ fn endless_frames() {
 
 /// Objective: a head outside the ring is counted once, stops only that ring, and the ring works again once it is right.
 #[test]
-fn bad_heads() {
+fn a_bad_head_stops_only_its_ring() {
     let switch = Switch::new("vale-test");
     let mut bad = attach(&switch, "bad", Make::default());
     let mut good = attach(&switch, "good", Make::default());
@@ -132,7 +132,7 @@ fn behind(header: &[u8], frame: &[u8]) -> Vec<u8> {
 
 /// Objective: a receive slot without a valid buffer loses the frame by name; others arrive.
 #[test]
-fn bad_receive_slots() {
+fn a_bad_receive_slot_loses_its_frame_by_name() {
     let switch = Switch::new("vale-test");
     let mut a = attach(&switch, "a", Make::default());
     let b = attach(&switch, "b", Make::default());
@@ -169,7 +169,7 @@ proptest! {
     /// Objective: whatever an application writes into its slots and heads, with and without a virtio-net header,
     /// forwarding neither panics nor loops, and two honest ports still reach each other.
     #[test]
-    fn any_ring_contents(
+    fn no_ring_contents_stop_honest_ports(
         slots in proptest::collection::vec((any::<u32>(), any::<u16>(), any::<u16>(), any::<bool>()), 16),
         heads in proptest::collection::vec((0u32..20, 0u32..20), 1..8),
         hdr_len in prop::sample::select(vec![0u32, 10, 12]),

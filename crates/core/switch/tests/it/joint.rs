@@ -31,7 +31,7 @@ fn joined() -> ([TestPort; 2], [TestPort; 2], [Forwarder; 2]) {
 
 /// Objective: frames of any length cross in order, both ways; none returns to its sender.
 #[test]
-fn both_ways() {
+fn frames_cross_in_order_both_ways() {
     let ([mut a, mut b], _sides, [mut there, mut back]) = joined();
     let mut work = ForwardMemory::default();
     for round in 0..20 {
@@ -53,7 +53,7 @@ fn both_ways() {
 
 /// Objective: frames without room on their way are lost by name, in this direction only, and the rest crosses.
 #[test]
-fn full() {
+fn frames_without_room_are_lost_by_name() {
     let ([mut a, mut b], sides, [mut there, _back]) = joined();
     let mut work = ForwardMemory::default();
     for t in 0..20 {
@@ -69,7 +69,7 @@ fn full() {
 /// Objective: a process that maps the rings' memory and writes into their status and slots costs the joint frames, but
 /// does not stop it.
 #[test]
-fn spoilt() {
+fn spoilt_rings_do_not_stop_the_joint() {
     let ([mut a, mut b], sides, [mut there, _back]) = joined();
     let mut work = ForwardMemory::default();
     let side = &sides[0].mem.rx[0];
@@ -101,7 +101,7 @@ fn spoilt() {
 
 /// Objective: an armed far end is woken once frames arrive; frames that are already there keep it from sleeping.
 #[test]
-fn wakes() {
+fn frames_wake_only_an_armed_far_end() {
     let ([mut a, _b], sides, [mut there, _back]) = joined();
     let mut work = ForwardMemory::default();
     let kicks = || sides[0].received.host().kicks().sent();

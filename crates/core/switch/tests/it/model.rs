@@ -148,7 +148,7 @@ fn lossless_holds_the_sender_back() {
 
 /// Objective: a monitor gets copies of both directions of its port and nothing else; once removed, it gets no more.
 #[test]
-fn monitors_copy() {
+fn a_monitor_copies_both_directions_of_its_port() {
     let switch = Switch::new("vale-test");
     let mut a = attach(&switch, "a", Make::default());
     let mut b = attach(&switch, "b", Make::default());
@@ -199,7 +199,7 @@ fn detached_ports_are_forgotten() {
 
 /// Objective: 254 ports fit; the 255th, and a duplicate name, are refused.
 #[test]
-fn limits() {
+fn a_switch_takes_254_ports_and_no_more() {
     let switch = Switch::new("vale-test");
     let port =
         |n: usize| netvale_switch::AttachedPort { name: format!("p{n}"), ..netvale_switch::AttachedPort::default() };

@@ -112,7 +112,7 @@ const JOIN: u8 = 0x16;
 /// no reports unless a router is behind it; queries go everywhere, except those from ports without routers, which are
 /// dropped by name.
 #[test]
-fn groups() {
+fn frames_of_a_group_go_to_its_members() {
     let mut bed = Bed::new(|n| match n {
         3 => CompiledPolicies::default(),
         2 => snooping(Multicast { router: Router::Never, ..Multicast::default() }),
@@ -145,7 +145,7 @@ fn groups() {
 /// Objective: messages longer than the copied head of other frames are heard whole; of a port that sends too many,
 /// messages are not heard but still forwarded, and other ports' are heard.
 #[test]
-fn messages() {
+fn long_messages_are_heard_whole() {
     let mut bed = Bed::new(|_| snooping(Multicast { router: Router::Always, ..Multicast::default() }));
     let long = [igmp(JOIN, 1, Some(5)), vec![0; 1000]].concat();
     assert_eq!(bed.send(0, &long), [1, 2, 3]);
@@ -162,7 +162,7 @@ fn messages() {
 
 /// Objective: queries reach the ports of their VLAN, with each port's tag, or only the port that they are for.
 #[test]
-fn queries() {
+fn queries_reach_only_the_ports_they_are_for() {
     let vlans = |n| match n {
         0 => Vlans::access(10),
         1 => Vlans::trunk("10,20".parse().unwrap(), None),

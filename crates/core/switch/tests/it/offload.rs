@@ -132,7 +132,7 @@ fn headers_are_added_and_checked() {
 /// Objective: segments that do not fit into the remaining room are dropped as a whole frame, by name, and the ring
 /// keeps working.
 #[test]
-fn segments_without_room() {
+fn segments_without_room_are_dropped_by_name() {
     let switch = Switch::new("vale-test");
     let mut a = attach(&switch, "a", Make { slots: 64, buf_size: 2112, hdr_len: 12, ..Make::default() });
     let mut small = attach(&switch, "small", Make { slots: 8, buf_size: 2112, ..Make::default() });
@@ -153,7 +153,7 @@ fn segments_without_room() {
 /// Objective: a sender that spoils its frame after the check, when room for its segments is reserved, leaves no slot in
 /// any ring: the next frame gets them.
 #[test]
-fn spoilt_under_way() {
+fn a_frame_spoilt_under_way_leaves_no_slot() {
     let (mut a, plain, with, _) = ports(12);
     let uncut = RingEgress::new(Arc::clone(&with.mem), HostRx::new(with.mem.rx[0].clone(), bell()), 12, Arc::default());
     let first = a.tx.slot(0).buf_idx;

@@ -114,7 +114,7 @@ proptest! {
     /// Objective: for any VLANs of five ports, any tags and lengths, each port gets exactly the frames of a simple
     /// model, byte for byte; frames that their port refuses are counted by name.
     #[test]
-    fn vlans_as_modelled(
+    fn ports_get_exactly_the_frames_of_the_model(
         vlans in proptest::collection::vec(any_vlans(), 5),
         sent in proptest::collection::vec(any_sent(), 1..40),
     ) {
@@ -204,7 +204,7 @@ fn odd_only() -> Filters {
 
 /// Objective: the same address in two VLANs is behind two ports; once there are no VLANs, the table starts empty.
 #[test]
-fn addresses_by_vlan() {
+fn the_same_address_is_learned_in_each_vlan() {
     let switch = Switch::new("vale-test");
     let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 5] = ports(&switch);
@@ -234,7 +234,7 @@ fn addresses_by_vlan() {
 /// Objective: a broadcast, or a frame to an unknown address, that reaches no other port is counted: no port has its
 /// VLAN, or takes such frames. One that reaches a port is not counted.
 #[test]
-fn nobody_gets_it() {
+fn frames_that_nobody_gets_are_counted() {
     let switch = Switch::new("vale-test");
     let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 3] = ports(&switch);
@@ -260,7 +260,7 @@ fn send(port: &mut TestPort, work: &mut ForwardMemory, frames: &[Vec<u8>]) {
 
 /// Objective: each rule of port security drops exactly the frames that it should, by its name.
 #[test]
-fn port_security() {
+fn each_rule_drops_exactly_its_frames_by_name() {
     let switch = Switch::new("vale-test");
     let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 4] = ports(&switch);
@@ -299,7 +299,7 @@ fn port_security() {
 
 /// Objective: a sender that asks not to learn its sources evades no rule of port security.
 #[test]
-fn unlearned_sources() {
+fn unlearned_sources_evade_no_rule() {
     let switch = Switch::new("vale-test");
     let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 4] = ports(&switch);
@@ -333,7 +333,7 @@ fn unlearned_sources() {
 
 /// Objective: the address of a locked port does not expire while it is in use.
 #[test]
-fn locked_addresses_stay() {
+fn a_locked_address_in_use_does_not_expire() {
     let switch = Switch::new("vale-test");
     let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 2] = ports(&switch);
@@ -479,7 +479,7 @@ fn deep_filters_and_tags() {
 
 /// Objective: isolated ports reach others, but not each other; a port gets only the floods that it takes.
 #[test]
-fn isolated_and_floods() {
+fn isolated_ports_reach_others_but_not_each_other() {
     let switch = Switch::new("vale-test");
     let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 4] = ports(&switch);
@@ -497,7 +497,7 @@ fn isolated_and_floods() {
 
 /// Objective: a storm of each class is cut off at its limit; other classes pass.
 #[test]
-fn storms() {
+fn a_storm_is_cut_off_at_its_limit() {
     let switch = Switch::new("vale-test");
     let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 2] = ports(&switch);
@@ -514,7 +514,7 @@ fn storms() {
 /// Objective: addresses that move to and fro block a port with a loop guard, in both directions, by name; and no other
 /// port.
 #[test]
-fn loops() {
+fn addresses_to_and_fro_block_only_a_guarded_port() {
     let switch = Switch::new("vale-test");
     let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 3] = ports(&switch);
@@ -537,7 +537,7 @@ fn loops() {
 /// Objective: a port at its rate limit waits with the rest, in order and without loss, for as long as the rate
 /// requires; its worker may sleep until then.
 #[test]
-fn rates_hold_back() {
+fn a_port_at_its_rate_limit_waits_without_loss() {
     let switch = Switch::new("vale-test");
     let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 2] = ports(&switch);

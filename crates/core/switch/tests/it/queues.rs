@@ -154,7 +154,7 @@ fn bed(rings: u32, policed: bool) -> (Arc<Switch>, Sender, Receiver) {
 /// Objective: frames from each of a sender's rings go to the open queue of that number modulo the open ones, for any
 /// set of open queues, which may change at any time; with no open queue, to the queue of that number.
 #[test]
-fn open_queues() {
+fn each_ring_sends_to_its_open_queue() {
     for policed in [false, true] {
         let (switch, mut sender, receiver) = bed(QUEUES as u32, policed);
         receiver.learn(&switch);
@@ -176,7 +176,7 @@ fn open_queues() {
 
 /// Objective: floods reach one open queue, once.
 #[test]
-fn floods() {
+fn a_flood_reaches_one_open_queue_once() {
     for policed in [false, true] {
         let (_switch, mut sender, receiver) = bed(QUEUES as u32, policed);
         let mut work = ForwardMemory::default();
@@ -191,7 +191,7 @@ fn floods() {
 /// Objective: frames of many flows from one ring are spread over all open queues, and no others, each flow in order on
 /// one of them, whether their destination is known, unknown, or several are in a batch.
 #[test]
-fn flows() {
+fn flows_are_spread_over_all_open_queues() {
     const FLOWS: u16 = 64;
     const EACH: u16 = 5;
     for (policed, known) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -132,7 +132,7 @@ fn send(sender: &mut TestPort, work: &mut ForwardMemory, frames: &[Vec<u8>]) {
 /// Objective: frames of one sender to guests, programs and receivers with merging take the steps together, and arrive
 /// at each in order, unchanged, and counted; also where rings have wrapped.
 #[test]
-fn to_all_kinds() {
+fn frames_to_all_kinds_of_receivers_arrive_in_order() {
     let (mut sender, mut stations) = stations();
     let mut work = ForwardMemory::default();
     let mut sent = [0; 6];
@@ -172,7 +172,7 @@ fn without_one_of_them() {
 
 /// Objective: each receiver gets the frames that its ring has room for, and the rest is dropped there by name.
 #[test]
-fn full() {
+fn each_receiver_gets_what_its_ring_has_room_for() {
     let (mut sender, mut stations) = stations();
     let mut work = ForwardMemory::default();
     let frames: Vec<_> = (0..240).map(|k| frame(1 + (k as u8 % 16).min(5), 100, k, 60)).collect();

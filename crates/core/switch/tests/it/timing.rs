@@ -89,7 +89,7 @@ fn all_of_a_batch() {
 /// Objective: about one in the configured number of batches is timed, of any size; passes without a frame do not count;
 /// a higher rate takes effect soon.
 #[test]
-fn one_of_many() {
+fn one_of_the_configured_number_of_batches_is_timed() {
     let _alone = sampling(10);
     let (mut a, mut b) = pair(Make::default());
     for round in 0..2000 {
@@ -109,7 +109,7 @@ fn one_of_many() {
 
 /// Objective: frames that wait for room are timed until they are taken, and others without the wait.
 #[test]
-fn waiting() {
+fn waiting_frames_are_timed_until_they_are_taken() {
     let _alone = sampling(1);
     let (mut a, mut b) = pair(Make { slots: 8, lossless: true, ..Make::default() });
     let mut work = ForwardMemory::default();
@@ -145,7 +145,7 @@ fn finish(port: &mut TestPort) {
 
 /// Objective: a flooded frame that waits at several ports counts once, when the last of them has it.
 #[test]
-fn copies() {
+fn a_flooded_frame_counts_once() {
     let _alone = sampling(1);
     let switch = Switch::new("vale0");
     let make = Make { slots: 4, lossless: true, ..Make::default() };
@@ -178,7 +178,7 @@ fn copies() {
 
 /// Objective: frames that began to wait after timing was disabled do not count with an earlier batch's time.
 #[test]
-fn forgotten() {
+fn frames_after_the_end_of_timing_do_not_count() {
     let _alone = sampling(1);
     let (mut a, mut b) = pair(Make { slots: 4, lossless: true, ..Make::default() });
     send(&mut a, 3);
@@ -196,7 +196,7 @@ fn forgotten() {
 
 /// Objective: frames that wait until their port may send again are timed until they are sent.
 #[test]
-fn at_a_rate() {
+fn frames_held_back_are_timed_until_sent() {
     let _alone = sampling(1);
     let switch = Switch::new("vale0");
     let (mut a, mut b) = pair_on(&switch, Make::default());
@@ -216,7 +216,7 @@ fn at_a_rate() {
 
 /// Objective: frames put on a link are timed until they are there, and not again when they leave it.
 #[test]
-fn over_a_link() {
+fn frames_on_a_link_are_timed_until_there() {
     let _alone = sampling(1);
     let switch = Switch::new("vale0");
     let (mut a, mut b) = pair_on(&switch, Make::default());

@@ -51,7 +51,7 @@ fn to_host_2() -> FilterProgram {
 
 /// Objective: learning, destinations and drops are recorded, in order, for frames of the port only.
 #[test]
-fn told() {
+fn a_trace_tells_only_of_its_ports_frames() {
     let switch = Switch::new("vale0");
     let [mut a, mut b, mut c] = ports(&switch, 16);
     let trace = traced(&switch, "p0", OPTIONS);
@@ -80,7 +80,7 @@ fn told() {
 /// Objective: drops in rings, on the way, and by policies have their names; `only_drops` leaves other frames out;
 /// frames refused before they existed are recorded, too.
 #[test]
-fn drops() {
+fn drops_are_recorded_with_their_names() {
     let switch = Switch::new("vale0");
     let [mut a, mut b] = ports(&switch, 4);
     send(&mut b, &[frame(255, 2, 0, 60)]);
@@ -105,7 +105,7 @@ fn drops() {
 
 /// Objective: VLANs, rules and rates of policies are recorded.
 #[test]
-fn policies() {
+fn decisions_of_policies_are_recorded() {
     let switch = Switch::new("vale0");
     let [mut a, b] = ports(&switch, 16);
     let rule = FilterRule::new(true, to_host_2());
@@ -129,7 +129,7 @@ fn policies() {
 
 /// Objective: a filter and a sampling rate select frames; records without room in the queue are counted.
 #[test]
-fn some_of_many() {
+fn a_filter_and_a_sampling_rate_select_frames() {
     let switch = Switch::new("vale0");
     let [mut a, _b] = ports(&switch, 64);
     let filtered = traced(&switch, "p0", TraceOptions { filter: Some(to_host_2()), ..OPTIONS });
@@ -144,7 +144,7 @@ fn some_of_many() {
 /// Objective: a frame that waits for room is recorded once its end is known, with all its steps; untraced frames keep
 /// waiting as usual.
 #[test]
-fn waiting() {
+fn a_waiting_frame_is_recorded_at_its_end() {
     let switch = Switch::new("vale0");
     let mut work = ForwardMemory::default();
     let make = Make { slots: 4, ..Make::default() };
@@ -224,7 +224,7 @@ proptest! {
     /// Objective: with and without a trace, ports get the same frames in the same order, with the same counters; also
     /// without room for all frames, and if only some frames of a batch are traced.
     #[test]
-    fn nothing_changes(
+    fn a_trace_changes_nothing_for_the_ports(
         policies in prop_oneof![Just([0u8; 3]), [0u8..4, 0u8..4, 0u8..4]],
         sent in proptest::collection::vec(
             (0usize..3, proptest::collection::vec((1u8..5, 1u8..5, 14usize..250), 1..12)),

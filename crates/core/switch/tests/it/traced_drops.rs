@@ -108,7 +108,7 @@ fn told(why: DropReason) -> Told {
 /// Objective: a trace of drops shows every drop reason: at the end of the frame's line, or, without a frame to show, in
 /// a line of its own.
 #[test]
-fn every_reason() {
+fn a_trace_of_drops_shows_every_reason() {
     let wrong: Vec<_> = DropReason::ALL.iter().filter_map(|&why| differs(why)).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

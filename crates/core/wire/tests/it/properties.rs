@@ -55,7 +55,7 @@ proptest! {
 
     /// Objective: an updated checksum verifies, as a computed one does (RFC 1624 §3).
     #[test]
-    fn updates_verify(mut bytes in any_bytes(40), at in any::<prop::sample::Index>(), new in any::<u32>()) {
+    fn updated_checksums_verify(mut bytes in any_bytes(40), at in any::<prop::sample::Index>(), new in any::<u32>()) {
         bytes.resize(bytes.len() / 2 * 2 + 4, 1);
         let at = at.index(bytes.len() / 2 - 1) * 2;
         let before = Sum::of(&bytes).checksum();

@@ -15,7 +15,7 @@ fn places(bytes: &[u8], is_tcp: bool) -> (usize, usize) {
 /// Objective: the offload for a frame with a zero checksum gives the right one, behind tags and before padding; a frame
 /// with a checksum, and one that needs none, are left alone.
 #[test]
-fn zero_checksums() {
+fn a_zero_checksum_gets_the_right_offload() {
     for kind in KINDS {
         for (vlan, payload, padding) in [(false, 100, 0), (true, 99, 0), (false, 1, 6)] {
             let mut bytes = frame(kind, vlan, &vec![7; payload]);
@@ -42,7 +42,7 @@ fn zero_checksums() {
 
 /// Objective: truncated frames, fragments, and lengths that do not fit are left alone.
 #[test]
-fn others() {
+fn frames_that_do_not_fit_are_left_alone() {
     let mut bytes = frame(common::KINDS[0], false, &[7; 50]);
     let (at, _) = places(&bytes, true);
     bytes[at..at + 2].fill(0);

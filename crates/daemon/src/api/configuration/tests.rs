@@ -121,7 +121,7 @@ proptest! {
     /// Objective: an export describes the running state: applied, it changes nothing; a daemon started from it is the
     /// same.
     #[test]
-    fn exported(text in file(), hand in 0..3u8) {
+    fn an_export_describes_the_running_state(text in file(), hand in 0..3u8) {
         let mut d = started(&text);
         for n in 0..hand {
             by_hand(&mut d, "vale2", &format!("h{n}"), PortOptions { rings: n.into(), ..PortOptions::default() });
@@ -135,7 +135,7 @@ proptest! {
 
     /// Objective: if any step fails, the state is as before.
     #[test]
-    fn taken_back(first in file(), second in file()) {
+    fn a_failed_step_leaves_the_state_as_before(first in file(), second in file()) {
         let mut d = started(&first);
         let before = (export(&d), ports(&d));
         let text = second + "[[port]]\nswitch = 'vale1'\nport = 'impossible'\nslots = 4000000000\n";
@@ -149,7 +149,7 @@ proptest! {
 /// Objective: each type of difference is reported by its name; only differing ports are touched; the steps follow the
 /// order of the report.
 #[test]
-fn differences() {
+fn each_difference_is_reported_by_its_name() {
     let port = |port: &str, more: &str| format!("[[port]]\nswitch = 'vale0'\nport = '{port}'\n{more}\n");
     let mut d = started(&(port("same", "") + &port("goes", "") + &port("rings", "rings = 2") + &port("waits", "")));
     let text = "workers = 3\n[switch]\nageing_s = 7\n".to_owned()
@@ -196,7 +196,7 @@ fn by_hand_or_from_the_file() {
 
 /// Objective: foreseeable faults are refused before any change, with line and column.
 #[test]
-fn refused_before() {
+fn foreseeable_faults_are_refused_before_any_change() {
     let mut d = started("[[port]]\nswitch = 'vale0'\nport = 'a'\n");
     let before = export(&d);
     let there = tempfile::tempdir().unwrap();
@@ -230,7 +230,7 @@ fn refused_before() {
 
 /// Objective: a failed rollback is reported, and so are ports attached again.
 #[test]
-fn not_taken_back() {
+fn a_failed_rollback_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("frames.pcap");
     let mut pcap = [0u8; 24];

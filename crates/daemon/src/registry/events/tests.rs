@@ -39,7 +39,7 @@ fn sequences(events: &[Event]) -> Vec<u64> {
 /// Objective: an event on the wire has all of its fields; quoted text of a peer cannot start a line of its own, and its
 /// length is limited.
 #[test]
-fn wire() {
+fn an_event_has_all_of_its_fields() {
     let mut events = Subscriptions::default();
     assert_eq!(events.subscribe(caller(1, 70_001), SubscribeParams::default(), 0), 0);
     let why = format!("a\n\u{1b}[31mb{}", "x".repeat(1000));
@@ -93,7 +93,7 @@ fn who_is_told_what() {
 /// Objective: the queue of a stalled client is bounded, in events and in bytes. A notification reports the dropped
 /// events once, in their place, and sequence numbers skip them. Other clients lose nothing.
 #[test]
-fn gaps() {
+fn the_queue_of_a_stalled_client_is_bounded() {
     let mut events = Subscriptions::default();
     events.subscribe(caller(1, 0), SubscribeParams::default(), 0);
     events.subscribe(caller(2, 0), SubscribeParams::default(), 0);
@@ -128,7 +128,7 @@ fn gaps() {
 
 /// Objective: notifications are moved whole, up to the limit.
 #[test]
-fn filled_in_pieces() {
+fn notifications_are_moved_whole_up_to_the_limit() {
     let mut events = Subscriptions::default();
     events.subscribe(caller(1, 0), SubscribeParams::default(), 41);
     (0..10).for_each(|_| events.tell(attached("vale0:a", 0)));

@@ -49,7 +49,7 @@ mod tests {
     /// Objective: folders are compared with links resolved, for existing and nonexistent files; a folder missing at the
     /// start is not reachable.
     #[test]
-    fn links() {
+    fn folders_are_compared_with_links_resolved() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir_all(at("real/in")).unwrap();

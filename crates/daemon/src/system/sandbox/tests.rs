@@ -82,7 +82,7 @@ fn every_line_of_the_page_is_tried() {
     assert_eq!(claimed, tried);
 }
 
-/// The process started by [`denied_from_inside`].
+/// The process started by [`every_denial_of_the_page_holds_inside`].
 #[test]
 #[ignore = "a role of another test"]
 fn inside() {
@@ -162,7 +162,7 @@ mod as_root {
     /// Objective: every denial of the page holds, with its error, on both threads; sockets and files in the run
     /// directory stay permitted.
     #[test]
-    fn denied_from_inside() {
+    fn every_denial_of_the_page_holds_inside() {
         if !rustix::process::geteuid().is_root() {
             netvale_harness::skip("some attempts take root");
             return;

@@ -316,7 +316,7 @@ fn rows() -> Vec<(&'static str, [bool; 4])> {
 /// Objective: each request on both sockets is executed for the users in the table of the documentation, and refused to
 /// others.
 #[test]
-fn the_table() {
+fn requests_are_executed_only_for_the_listed_users() {
     let documented: BTreeSet<&str> = rows().iter().map(|(what, _)| *what).collect();
     assert_eq!(documented, ROWS.iter().map(|(what, _)| *what).collect());
     let world = world();

@@ -64,7 +64,7 @@ fn tun(flags: &str, mode: OFlags) -> OwnedFd {
 /// Objective: anything but an open, nonblocking TAP queue with virtio-net headers is refused by name, and the daemon
 /// continues.
 #[test]
-fn other_descriptors() {
+fn other_descriptors_are_refused_by_name() {
     if !inside() {
         return;
     }
@@ -89,7 +89,7 @@ fn other_descriptors() {
 
 /// Objective: requests that contradict their descriptors, or name other ports, are refused by name.
 #[test]
-fn contradictions() {
+fn contradictory_requests_are_refused_by_name() {
     if !inside() {
         return;
     }
@@ -118,7 +118,7 @@ fn contradictions() {
 /// Objective: a TAP created by its client carries frames both ways after the client has closed it, with one queue and
 /// with several; its namespace is shown.
 #[test]
-fn frames_pass() {
+fn a_brought_tap_carries_frames_both_ways() {
     if !inside() {
         return;
     }
@@ -156,7 +156,7 @@ fn frames_pass() {
 
 /// Objective: a passed TAP ends with its deleted interface, with the reason, and no other port does.
 #[test]
-fn deleted_interface() {
+fn a_brought_tap_ends_with_its_deleted_interface() {
     if !inside() {
         return;
     }
@@ -174,7 +174,7 @@ fn deleted_interface() {
 /// Objective: a restarted container gets its port's name back immediately, however long the kernel takes to remove the
 /// former interface; a name with an existing interface stays taken.
 #[test]
-fn restarted_containers() {
+fn a_restarted_container_gets_its_ports_name_back() {
     if !inside() {
         return;
     }
@@ -201,7 +201,7 @@ fn restarted_containers() {
 
 /// Objective: a client that makes its copy of the descriptor blocking loses its port; the worker continues.
 #[test]
-fn copies() {
+fn a_client_with_a_blocking_copy_loses_its_port() {
     if !inside() {
         return;
     }

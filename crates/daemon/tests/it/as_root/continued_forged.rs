@@ -29,7 +29,7 @@ fn opened(path: &str, flags: OFlags) -> OwnedFd {
 /// Objective: descriptors other than queues of that TAP in its mode are refused by name; the right ones are accepted
 /// unchanged.
 #[test]
-fn tap_queues() {
+fn only_queues_of_that_tap_are_accepted() {
     if !inside() {
         return;
     }
@@ -69,7 +69,7 @@ fn written(state: &impl serde::Serialize) -> (serde_json::Value, Vec<OwnedFd>) {
 /// Objective: an interface is restored only with its own program, map and socket; substitutes are refused by name, and
 /// the interface keeps its own.
 #[test]
-fn interfaces() {
+fn an_interface_refuses_substitutes_by_name() {
     if !inside() {
         return;
     }

@@ -142,7 +142,7 @@ fn frames(path: &Path) -> usize {
 
 /// Objective: exchanging the folder of a port's socket costs no file of others: the socket is removed at its new path.
 #[test]
-fn exchanged_folders() {
+fn an_exchanged_folder_costs_no_file_of_others() {
     for daemon in [0, DAEMON] {
         let w = world(daemon);
         let folder = w.mine("in");
@@ -177,7 +177,7 @@ fn exchanged_folders() {
 
 /// Objective: a file in place of a port's socket survives the removal of the port.
 #[test]
-fn exchanged_sockets() {
+fn a_file_in_place_of_a_socket_survives() {
     let w = world(0);
     for (port, options) in listening(&w.mine("s")) {
         w.attached(USER, &port, options);
@@ -259,7 +259,7 @@ fn links_on_the_way() {
 /// Objective: regardless of the umask, a device's socket is open to the daemon's user and the requesting user; options
 /// admit others.
 #[test]
-fn who_may_connect() {
+fn a_socket_is_open_to_the_requesting_user() {
     for (umask, daemon) in MASKED {
         let w = world_of(Some(umask), daemon, "");
         let path = w.mine("s");
@@ -310,7 +310,7 @@ fn who_may_connect() {
 /// Objective: a leftover socket is replaced if it was the caller's or the daemon's; other users' sockets, listening
 /// ones, and other files stay.
 #[test]
-fn left_behind() {
+fn only_own_leftover_sockets_are_replaced() {
     let w = world(0);
     let path = w.mine("s");
     let leave = |uid| {
@@ -351,7 +351,7 @@ fn is_connected(listener: &UnixListener) -> bool {
 
 /// Objective: a port connects for a user only to sockets that this user could connect to, and never through a link.
 #[test]
-fn connecting() {
+fn a_port_connects_only_where_its_user_could() {
     let w = world(0);
     let path = w.mine("s");
     let hidden = w.elsewhere.join("hidden");
@@ -388,7 +388,7 @@ fn connecting() {
 /// Objective: a capture goes to a new file readable only by the caller, or to one of the caller's own files; others'
 /// files are unchanged.
 #[test]
-fn captures() {
+fn a_capture_never_changes_the_files_of_others() {
     for (umask, daemon) in MASKED {
         let w = world_of(Some(umask), daemon, "");
         let new = w.mine("new.pcap");
@@ -428,7 +428,7 @@ fn captures() {
 
 /// Objective: a file is replayed only for users who can read it, and other types of files block no one.
 #[test]
-fn replays() {
+fn only_readers_of_a_file_can_replay_it() {
     let w = world(0);
     let file = w.mine("in.pcap");
     record(&file);
@@ -478,7 +478,7 @@ fn fill(w: &World, words: &str) {
 /// Objective: a capture at its limit, or at its user's quota, ends with whole frames and a reason; other ports
 /// continue. Removed files free the quota.
 #[test]
-fn limits_of_captures() {
+fn a_capture_at_its_limit_ends_with_whole_frames() {
     const MIB: u64 = 1 << 20;
     let w = world_of(None, 0, "[quota]\ncaptures_mib = 3");
     for (name, uid) in [("a.pcap", USER), ("b.pcapng", 0)] {
@@ -512,7 +512,7 @@ fn limits_of_captures() {
 /// Objective: configured ports outside the allowed folders are attached, also in the sandbox; one with a missing folder
 /// is skipped, and the daemon starts with the others.
 #[test]
-fn configured_outside() {
+fn configured_ports_outside_the_folders_are_attached() {
     let outside = tempfile::tempdir().unwrap();
     let [file, missing] = ["in.pcap", "missing/s"].map(|name| outside.path().join(name));
     record(&file);

@@ -64,7 +64,7 @@ fn on_a_cable() -> (Daemon, Port, Port) {
 /// Objective: a switch's frames to an interface that is down count as idle, with a note, and leave again once it is up;
 /// a deleted interface's port ends with its reason, and a new interface of that name can be attached and works.
 #[test]
-fn on_a_switch() {
+fn frames_to_a_down_interface_count_as_idle() {
     if !inside() {
         return;
     }
@@ -95,7 +95,7 @@ fn on_a_switch() {
 
 /// Objective: a daemon out of descriptors, which cannot query interfaces, takes none of them for gone or down.
 #[test]
-fn out_of_descriptors() {
+fn a_lack_of_descriptors_makes_no_interface_look_gone() {
     if !inside() {
         return;
     }
@@ -132,7 +132,7 @@ fn limit_descriptors(d: &Daemon, most: u64) {
 
 /// Objective: a program with a deleted interface loses its port, and another program gets a new interface of that name.
 #[test]
-fn in_a_program() {
+fn a_program_with_a_deleted_interface_loses_its_port() {
     if !inside() {
         return;
     }
@@ -153,7 +153,7 @@ fn in_a_program() {
 
 /// Objective: a renamed interface still exists.
 #[test]
-fn renamed() {
+fn a_renamed_interface_still_exists() {
     if !inside() {
         return;
     }

@@ -116,7 +116,7 @@ fn an_address_stays_with_its_host() {
 /// Objective: behind a link, where senders are unknown, hosts of all users are heard, including those that would be
 /// mistaken for another user's.
 #[test]
-fn behind_a_link() {
+fn hosts_of_all_users_are_heard_behind_a_link() {
     if !rustix::process::geteuid().is_root() {
         return netvale_harness::skip("being several users needs root");
     }

@@ -120,7 +120,7 @@ fn while_all_queues_are_open() {
 
 /// Objective: the same without a daemon.
 #[test]
-fn without_a_daemon() {
+fn hosts_are_kept_off_the_wire_without_a_daemon() {
     if !inside() {
         return;
     }

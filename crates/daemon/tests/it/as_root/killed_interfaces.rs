@@ -125,7 +125,7 @@ impl Came {
 /// Objective: an interface on a switch continues with its sockets, buffers and program after kills of the daemon under
 /// traffic: no frame is lost. Once detached, it is as before.
 #[test]
-fn on_a_switch() {
+fn a_switched_interface_survives_kills_of_the_daemon() {
     if !inside() {
         return;
     }
@@ -169,7 +169,7 @@ fn stack_on_a_switch() {
 /// Objective: a program with an open interface does not notice kills of the daemon, neither at its queues nor at its
 /// host rings; after its end, also while no daemon runs, the interface is as before.
 #[test]
-fn in_a_program() {
+fn a_program_with_an_interface_does_not_notice_kills() {
     if !inside() {
         return;
     }
@@ -217,7 +217,7 @@ fn counters_go_on(d: &Daemon, port: &mut Port) {
 /// Objective: kept state of a vanished interface, or of one whose queue another program has by now, does not prevent
 /// the start; the port is attached anew where possible.
 #[test]
-fn gone_meanwhile() {
+fn a_vanished_interface_does_not_prevent_the_start() {
     if !inside() {
         return;
     }

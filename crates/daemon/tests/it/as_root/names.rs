@@ -25,7 +25,7 @@ fn inside() -> bool {
 /// Objective: programs open interfaces with `-` and with a trailing number, with a daemon and without; a ring of such
 /// an interface is named with quotes, or after the whole name.
 #[test]
-fn opened() {
+fn programs_open_interfaces_with_odd_names() {
     if !inside() {
         return;
     }
@@ -55,7 +55,7 @@ fn carried(a: &mut Port, b: &mut Port) -> bool {
 /// Objective: such interfaces are ports of their names, however they are attached; they are exported, applied and
 /// restored as such.
 #[test]
-fn attached() {
+fn interfaces_with_odd_names_are_attached_as_ports() {
     if !inside() {
         return;
     }

@@ -67,7 +67,7 @@ fn lossless_within_one_user() {
 
 /// Objective: a source address of another user's port does not move to a forger; without that port it is free.
 #[test]
-fn made_up_sources() {
+fn a_made_up_source_does_not_move_an_address() {
     let d = daemon(SHARED);
     let mut alice = opened(&d, ALICE, "vale0:a");
     let mut bob = opened(&d, BOB, "vale0:b");
@@ -91,7 +91,7 @@ fn made_up_sources() {
 
 /// Objective: the same for persistent ports, also when attached by another user: addresses and quota are their owner's.
 #[test]
-fn persistent_ports_too() {
+fn persistent_ports_keep_their_addresses_too() {
     let d = daemon(&format!("[quota]\naddresses = 1\n{SHARED}"));
     let mut alice = opened(&d, ALICE, "vale0:a");
     send(&mut alice, &frame(255, 1, 0));
@@ -109,7 +109,7 @@ fn persistent_ports_too() {
 
 /// Objective: a flood of forged sources from all ports of a user takes no more table entries than the quota.
 #[test]
-fn addresses_without_end() {
+fn a_flood_of_sources_stays_within_the_quota() {
     let d = daemon(&format!("[quota]\naddresses = 100\n{SHARED}"));
     let mut alice = opened(&d, ALICE, "vale0:a");
     let mut flood = [opened(&d, BOB, "vale0:b"), opened(&d, BOB, "vale0:c")];
@@ -166,7 +166,7 @@ fn many_rings_and_large_devices() {
 
 /// Objective: a user who leaves answers unread on many connections loses those over the quota; others are answered.
 #[test]
-fn unread_answers() {
+fn unread_answers_cost_their_user_the_connections() {
     let d = daemon("[quota]\nunread_kib = 64");
     let ask = json!({"jsonrpc": "2.0", "id": 1, "method": "version"}).to_string() + "\n";
     let requests = ask.repeat(200);

@@ -46,7 +46,7 @@ fn notes(d: &Daemon, port: &str) -> String {
 /// Objective: frames cross from one end's ring to the other's, unchanged and in order, both ways; once closed, the
 /// interfaces are as before.
 #[test]
-fn both_ways() {
+fn frames_cross_unchanged_both_ways() {
     if !inside() {
         return;
     }
@@ -87,7 +87,7 @@ fn a_ring_at_once() {
 
 /// Objective: a received buffer is sent from the other interface's ring by a swap, without a copy.
 #[test]
-fn buffers_are_exchanged() {
+fn a_swap_sends_a_received_buffer_without_a_copy() {
     if !inside() {
         return;
     }
@@ -114,7 +114,7 @@ fn buffers_are_exchanged() {
 /// Objective: interfaces opened without a daemon lie in region 1, too, and swap buffers; one with its own buffer size
 /// does not.
 #[test]
-fn without_a_daemon() {
+fn interfaces_without_a_daemon_swap_buffers() {
     if !inside() {
         return;
     }
@@ -145,7 +145,7 @@ fn without_a_daemon() {
 
 /// Objective: each queue can belong to a separate program; a taken or missing queue is refused by number.
 #[test]
-fn one_queue_each() {
+fn each_queue_can_belong_to_a_separate_program() {
     if !inside() {
         return;
     }
@@ -163,7 +163,7 @@ fn one_queue_each() {
 /// Objective: on a switch, an interface learns and forwards like any other port, and pending offloads are completed for
 /// it.
 #[test]
-fn on_a_switch() {
+fn an_interface_forwards_like_any_port_of_a_switch() {
     if !inside() {
         return;
     }
@@ -193,7 +193,7 @@ fn on_a_switch() {
 /// Objective: an interface without XDP in its driver is served in the stack: the loopback interface returns sent frames
 /// to a program; it cannot be a port on a switch, which would learn all addresses behind it.
 #[test]
-fn generic_mode() {
+fn an_interface_without_xdp_is_served_in_the_stack() {
     if !inside() {
         return;
     }
@@ -211,7 +211,7 @@ fn generic_mode() {
 
 /// Objective: a frame of 9,000 bytes takes several slots each way.
 #[test]
-fn jumbo_frames() {
+fn a_jumbo_frame_takes_several_slots_each_way() {
     if !inside() {
         return;
     }
@@ -234,7 +234,7 @@ fn jumbo_frames() {
 /// Objective: obstacles are named: a missing interface, another program, a kernel limit; a refusal leaves nothing
 /// behind.
 #[test]
-fn refusals() {
+fn obstacles_are_named_and_leave_nothing_behind() {
     if !inside() {
         return;
     }
@@ -333,7 +333,7 @@ fn offsets_are_refused() {
 
 /// Objective: an interface deleted under a program costs that program its frames, and no CPU time.
 #[test]
-fn deleted_interface() {
+fn a_deleted_interface_costs_only_frames() {
     if !inside() {
         return;
     }
@@ -354,7 +354,7 @@ fn deleted_interface() {
 
 /// Objective: a link that flaps, at either end, costs only frames.
 #[test]
-fn link_flaps() {
+fn a_link_that_flaps_costs_only_frames() {
     if !inside() {
         return;
     }
@@ -393,7 +393,7 @@ fn link_flaps() {
 
 /// Objective: queues removed under a program cost it frames, and affect no other.
 #[test]
-fn fewer_queues() {
+fn removed_queues_cost_frames_of_no_other() {
     if !inside() {
         return;
     }
@@ -429,7 +429,7 @@ impl Drop for There {
 /// Objective: a program that marks frames and releases them is transparent: they pass from the interface to the stack,
 /// and back; unmarked ones are lost.
 #[test]
-fn transparent_forwarding() {
+fn marked_frames_pass_transparently() {
     if !inside() {
         return;
     }
@@ -483,7 +483,7 @@ fn transparent_forwarding() {
 /// Objective: a host at the far end of a veth that has very many sockets filter each frame with the longest filters
 /// takes a part of the worker's time, not nearly all; without the sockets, the interface accepts all frames again.
 #[test]
-fn filtering_sockets() {
+fn filtering_sockets_take_only_a_part_of_the_time() {
     if !inside() {
         return;
     }

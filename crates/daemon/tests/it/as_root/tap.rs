@@ -68,7 +68,7 @@ fn answer(frame: &[u8]) -> Vec<u8> {
 /// Objective: a jumbo datagram leaves the stack as one frame of several slots, unchanged, and its answer enters the
 /// stack.
 #[test]
-fn jumbo_frames() {
+fn a_jumbo_datagram_crosses_as_one_frame() {
     if !inside() {
         return;
     }
@@ -90,7 +90,7 @@ fn jumbo_frames() {
 
 /// Objective: with several queues all flows arrive, and more than one queue carries them.
 #[test]
-fn several_queues() {
+fn several_queues_carry_all_flows() {
     if !inside() {
         return;
     }
@@ -112,7 +112,7 @@ fn several_queues() {
 /// Objective: an interface deleted under the daemon costs frames of its own port, by name, and no other's; the port
 /// reports it; its name is free again.
 #[test]
-fn deleted_interface() {
+fn a_deleted_interface_costs_only_its_own_ports_frames() {
     if !inside() {
         return;
     }
@@ -227,7 +227,7 @@ fn links_that_go_down() {
 
 /// Objective: a TAP without traffic leaves the daemon asleep, and a frame wakes it.
 #[test]
-fn sleeps_and_wakes() {
+fn a_frame_wakes_an_idle_tap() {
     if !inside() {
         return;
     }
@@ -258,7 +258,7 @@ fn segment(i: u32) -> Vec<u8> {
 
 /// Objective: consecutive segments of a program reach a stack that supports it as one frame, which its kernel accepts.
 #[test]
-fn merged_segments() {
+fn merged_segments_reach_the_stack_as_one_frame() {
     if !inside() {
         return;
     }
@@ -314,7 +314,7 @@ fn those_that_are_there() {
 
 /// Objective: frames for a TAP that is down are not drops; once it is up, frames reach it.
 #[test]
-fn down_and_up() {
+fn frames_for_a_down_tap_are_not_drops() {
     if !inside() {
         return;
     }
@@ -343,7 +343,7 @@ fn down_and_up() {
 /// Objective: a host behind a TAP that has very many sockets filter each frame with the longest filters takes a part of
 /// the worker's time, not nearly all; without the sockets, the TAP is as before.
 #[test]
-fn filtering_sockets() {
+fn filtering_sockets_take_only_a_part_of_the_time() {
     if !inside() {
         return;
     }

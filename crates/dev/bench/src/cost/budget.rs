@@ -104,7 +104,7 @@ mod tests {
     /// Objective: a path that costs more than 2 % over its budget, or has none, is found; one that became cheaper
     /// passes.
     #[test]
-    fn verdicts() {
+    fn a_path_over_its_budget_is_found() {
         let mut budgets = Budgets::default();
         budgets.set("pipe", 32, 100.0);
         assert_eq!(budgets.judge("pipe", 32, 102.0), Verdict::Kept(100.0));
@@ -116,7 +116,7 @@ mod tests {
 
     /// Objective: what was written is read again; a file that is something else is refused.
     #[test]
-    fn files() {
+    fn a_written_file_is_read_again() {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("budgets.toml");
         assert_eq!(Budgets::read(&file).expect("none yet"), Budgets::default());

@@ -69,7 +69,7 @@ mod tests {
     /// Objective: rates and losses are those of the two threads; nothing received, and wrong bytes, are errors that
     /// name who lost them.
     #[test]
-    fn one_way() {
+    fn one_way_rates_are_those_of_the_two_threads() {
         let done = |count| Done { count, elapsed: Duration::from_secs(1) };
         let both = received(&[done(200), done(150)], "the tunnel", 0).expect("frames came");
         assert_eq!(both, (150.0, 25.0));

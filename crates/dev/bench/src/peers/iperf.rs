@@ -108,7 +108,7 @@ mod tests {
 
     /// Objective: the received rate of a report is found; a report of a failure is an error that shows it.
     #[test]
-    fn reports() {
+    fn the_received_rate_of_a_report_is_found() {
         let good =
             r#"{"start":{},"end":{"sum_sent":{"bits_per_second":9e9},"sum_received":{"bits_per_second":8.5e9}}}"#;
         assert_eq!(received_gbps(good).expect("a report"), 8.5);

@@ -127,7 +127,7 @@ mod tests {
 
     /// Objective: round trips are counted into the histogram and the game ends on both sides.
     #[test]
-    fn plays_and_ends() {
+    fn a_game_is_counted_and_ends_on_both_sides() {
         let core = *pin::allowed().expect("affinity").first().expect("a CPU");
         let (to_far, from_near) = channel();
         let (to_near, from_far) = channel();

@@ -181,7 +181,7 @@ mod tests {
 
     /// Objective: a captured answer of testpmd 22.11 with two ports is read; echo, borders and rates are passed over.
     #[test]
-    fn captured_answer() {
+    fn a_captured_answer_of_testpmd_is_read() {
         let answer = "show port stats all\r\n\n\
             \x20 ######################## NIC statistics for port 0  ########################\n\
             \x20 RX-packets: 58413822   RX-missed: 0          RX-bytes:  0\n\
@@ -201,7 +201,7 @@ mod tests {
 
     /// Objective: text without counters gives none, and a broken number does not panic.
     #[test]
-    fn other_text() {
+    fn text_without_counters_gives_none() {
         assert!(parse_counters("Bad arguments\ntestpmd> ").is_empty());
         let broken = "NIC statistics for port 0\nRX-packets: many\nRX-packets:";
         assert_eq!(parse_counters(broken), [0]);

@@ -49,7 +49,7 @@ mod tests {
 
     /// Objective: variants of a kind become one plot with a bar for each contender; a kind of one variant, none.
     #[test]
-    fn kinds() {
+    fn variants_of_a_kind_become_one_plot() {
         let mut records = Vec::new();
         for variant in ["io mergeable", "io vector", "mac vector", "touched"] {
             for peer in ["dpdk-pvp", "netvale-both"] {

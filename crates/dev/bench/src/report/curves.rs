@@ -118,7 +118,7 @@ mod tests {
     /// Objective: numbers of foreign threads make a plot of their own, and one number alone is part of the other plots'
     /// names.
     #[test]
-    fn by_foreign_threads() {
+    fn numbers_of_foreign_threads_make_their_own_plot() {
         let records: Vec<_> = [(0, 256), (8, 256), (8, 64)]
             .into_iter()
             .map(|(foreign, batch)| {

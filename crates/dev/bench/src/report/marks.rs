@@ -69,7 +69,7 @@ mod tests {
 
     /// Objective: places map to pixels linearly, and only marks have labels.
     #[test]
-    fn places_and_labels() {
+    fn places_map_linearly_and_only_marks_have_labels() {
         let axis = Marks::new(0.0..10.0, vec![(5.0, "five".into())]);
         assert_eq!(axis.map(&0.0, (100, 200)), 100);
         assert_eq!(axis.map(&5.0, (100, 200)), 150);
@@ -83,13 +83,13 @@ mod tests {
 
     /// Objective: marks are the round numbers of the range.
     #[test]
-    fn decades() {
+    fn marks_are_the_round_numbers_of_the_range() {
         assert_eq!(labels(&decade_marks(-0.1..2.05).marks), ["1", "2", "5", "10", "20", "50", "100"]);
     }
 
     /// Objective: round steps from 0 to the top, at most as many as asked for at any size, labelled without loss.
     #[test]
-    fn round_steps() {
+    fn steps_are_round_and_not_too_many() {
         let tenths = ["0", "50", "100", "150", "200", "250", "300", "350", "400"];
         assert_eq!(labels(&steps(433.0, 10)), tenths);
         assert_eq!(labels(&steps(0.34, 10)), ["0.00", "0.05", "0.10", "0.15", "0.20", "0.25", "0.30"]);

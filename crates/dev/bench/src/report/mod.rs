@@ -80,7 +80,7 @@ mod tests {
     /// Objective: a sweep and a latency become a page, one curve and one distribution, with units on the axes, all
     /// contenders in the legends, and the page pointing at the plots.
     #[test]
-    fn page_and_plots() {
+    fn results_become_a_page_with_plots() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let to_json = |record: Record| Line::Record(Box::new(record)).to_json().expect("finite");
         let text: Vec<String> = sweep().into_iter().map(to_json).collect();
@@ -100,7 +100,7 @@ mod tests {
 
     /// Objective: a broken line is named by file and number; empty results are refused with what to do.
     #[test]
-    fn broken_results() {
+    fn broken_results_are_named_by_file_and_number() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let file = write(folder.path(), "\n{\"scenario\": 1}\n");
         let error = report(&[file], folder.path()).expect_err("no result").to_string();

@@ -77,7 +77,7 @@ mod tests {
 
     /// Objective: the kernel's figures of a process can be read, and CPU time grows with work.
     #[test]
-    fn kernel_figures() {
+    fn the_kernels_figures_of_a_process_are_read() {
         assert!(memory_kib(&[std::process::id()]).expect("smaps_rollup") > 100.0);
         let folder = tempfile::tempdir().expect("a folder");
         let mut endless = Command::new("sh");

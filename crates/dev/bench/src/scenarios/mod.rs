@@ -221,7 +221,7 @@ mod tests {
 
     /// Objective: numbers of foreign threads are swept where there are any, and nowhere else.
     #[test]
-    fn foreign_threads() {
+    fn foreign_threads_are_swept_only_where_there_are_any() {
         let sweep = Measure { foreign: vec![3], ..Measure::default() };
         for scenario in ALL {
             for case in scenario.cases(&sweep) {
@@ -232,7 +232,7 @@ mod tests {
 
     /// Objective: a sweep multiplies out, and does not touch dimensions that a scenario does not have.
     #[test]
-    fn sweeps() {
+    fn a_sweep_multiplies_out() {
         let sweep = Measure { frame_bytes: vec![60, 1500], batch: vec![1, 32, 256], ..Measure::default() };
         let pipe = find("pipe");
         assert_eq!(pipe.cases(&sweep).len(), 6 * pipe.variants.len());

@@ -146,7 +146,7 @@ mod tests {
 
     /// Objective: every receiver has stations of its own, and a sender reaches all of them.
     #[test]
-    fn plans() {
+    fn every_receiver_has_stations_of_its_own() {
         let cases = vale::SCENARIO.cases(&Measure::default());
         let find = |variant: &str, ports| {
             Plan::of(cases.iter().find(|case| case.variant == variant && case.ports == ports).expect("listed"))

@@ -313,7 +313,7 @@ mod tests {
     /// Objective: frames go through a pipe to all stations in turn, are counted, and read as they were written, however
     /// they are touched.
     #[test]
-    fn sends_and_receives() {
+    fn frames_go_to_all_stations_and_are_counted() {
         for touch in [Touch::Nothing, Touch::Line, Touch::All] {
             let (mut a, mut b) = netvale::Port::pipe_pair(64, 0).expect("memory");
             let tx = &mut a.tx()[0];
@@ -338,7 +338,7 @@ mod tests {
 
     /// Objective: a frame that does not come from netvale's sender counts as wrong.
     #[test]
-    fn sees_wrong_bytes() {
+    fn foreign_frames_count_as_wrong() {
         let (mut a, mut b) = netvale::Port::pipe_pair(64, 0).expect("memory");
         assert!(a.tx()[0].send(&[0xff; 60]));
         a.sync();
@@ -349,7 +349,7 @@ mod tests {
 
     /// Objective: books that do not balance, wrong bytes and silence are refused; frames under way are not.
     #[test]
-    fn books() {
+    fn books_that_do_not_balance_are_refused() {
         let good = Books { sent: 100, received: 80, wrong: 0, dropped: 10, in_flight: 10 };
         assert!(good.check("x").is_ok());
         assert!((good.drop_percent() - 10.0).abs() < 1e-9);

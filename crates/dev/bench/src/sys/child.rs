@@ -185,7 +185,7 @@ mod tests {
 
     /// Objective: a frozen child says nothing; thawed it goes on where it was.
     #[test]
-    fn freeze_and_thaw() {
+    fn a_thawed_child_continues_where_it_was() {
         let (_folder, child) = cat();
         child.freeze().expect("alive");
         child.say("hello").expect("the pipe holds it");

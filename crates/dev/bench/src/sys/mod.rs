@@ -83,7 +83,7 @@ mod tests {
 
     /// Objective: too few CPUs is a reason to skip, with both numbers.
     #[test]
-    fn too_few() {
+    fn too_few_cpus_are_a_reason_to_skip() {
         assert_eq!(need(&[TWO], 1), Err(Skip::TooFewCpus { needed: 2, given: 1 }));
         assert_eq!(need(&[TWO], 2), Ok(()));
     }

@@ -148,7 +148,7 @@ mod tests {
 
     /// Objective: each frame arrives behind its header, and the batch has the same frames.
     #[test]
-    fn messages_and_batch() {
+    fn each_message_has_its_header_and_the_batchs_frame() {
         let receiver = UdpSocket::bind("127.0.0.1:0").expect("a port");
         receiver.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("an option");
         let to = receiver.local_addr().expect("bound");

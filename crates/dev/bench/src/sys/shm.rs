@@ -64,7 +64,7 @@ mod tests {
 
     /// Objective: two mappings of one block see each other's counts, and counters do not overlap.
     #[test]
-    fn shared_between_mappings() {
+    fn two_mappings_see_each_others_counts() {
         let ours = SharedCounters::create().expect("memory");
         let theirs = SharedCounters::open(&ours.path()).expect("the same block");
         theirs.counter(0).store(7, Ordering::Relaxed);
@@ -76,7 +76,7 @@ mod tests {
 
     /// Objective: something that is no block of counters is refused.
     #[test]
-    fn refuses_other_files() {
+    fn other_files_are_refused() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         assert!(SharedCounters::open(&file.path().display().to_string()).is_err());
         assert!(SharedCounters::open("/nonexistent").is_err());

@@ -116,7 +116,7 @@ mod tests {
 
     /// Objective: each job's rounds are counted on its own thread, and a failing job ends the others with its error.
     #[test]
-    fn counts_and_failures() {
+    fn rounds_are_counted_and_failures_end_all_jobs() {
         let core = *pin::allowed().expect("affinity").first().expect("a CPU");
         let jobs = vec![Job::new(core, || Ok(2)), Job::new(core, || Ok(0))];
         let (done, _) = run_pinned(jobs, Duration::from_millis(20)).expect("nothing fails");

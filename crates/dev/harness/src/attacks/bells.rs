@@ -91,7 +91,7 @@ mod tests {
     /// Objective: watchers of a wake-up are notified, its descriptor is found among the process's, and a full one has
     /// no room.
     #[test]
-    fn wake_ups() {
+    fn watchers_are_notified_of_a_wake_up() {
         let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let _watching = watch(&bell, 1000).unwrap();
         let found = copies(numbers()).unwrap();

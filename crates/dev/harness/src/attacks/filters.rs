@@ -59,7 +59,7 @@ mod tests {
 
     /// Objective: a rule has the requested number of instructions, and ends with a verdict.
     #[test]
-    fn rules() {
+    fn a_rule_has_the_requested_instructions() {
         assert_eq!(rule("drop", 3), "drop 3,48 0 0 0,48 0 0 0,6 0 0 1");
         assert_eq!(rule("pass", LONGEST).matches(',').count(), LONGEST);
     }

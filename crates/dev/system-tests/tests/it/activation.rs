@@ -42,7 +42,7 @@ fn run(dir: &Path, words: &str) -> std::process::Output {
 /// Objective: a client that came before the daemon is served by it, frames pass, and the sockets outlive the daemon, so
 /// that the next client finds the next one.
 #[test]
-fn first_client_waits() {
+fn a_client_before_the_daemon_is_served() {
     let dir = tempfile::tempdir().unwrap();
     let attach = attach_socket(dir.path());
     let control = UnixListener::bind(dir.path().join("control.sock")).unwrap();
@@ -65,7 +65,7 @@ fn first_client_waits() {
 /// Objective: descriptors with the right names that are something else are named in the log, and the daemon makes its
 /// own sockets, which it removes.
 #[test]
-fn wrong_sockets() {
+fn wrong_sockets_are_named_in_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     let pair = UnixStream::pair().unwrap().0;
@@ -82,7 +82,7 @@ fn wrong_sockets() {
 
 /// Objective: where a watchdog is asked for, the daemon says twice a period that it goes on, from its start to its end.
 #[test]
-fn watchdog() {
+fn the_watchdog_is_told_twice_a_period() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("notify");
     told_at(place.as_os_str(), &UnixDatagram::bind(&place).unwrap());

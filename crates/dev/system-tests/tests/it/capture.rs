@@ -36,7 +36,7 @@ fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
 
 /// Objective: what `replay` sends, `dump` writes, byte for byte, in both formats and however fast.
 #[test]
-fn there_and_back() {
+fn dump_writes_what_replay_sends() {
     let up = Up::start(&[]);
     for (name, how) in [("a.pcap", ""), ("b.pcapng", "--speed 0"), ("c.pcap", "-R 5000 -b 1")] {
         let from = up.path(&format!("from-{name}"));
@@ -53,7 +53,7 @@ fn there_and_back() {
 
 /// Objective: `replay` sends a file several times, ends after a count, and reads standard input.
 #[test]
-fn replay_options() {
+fn replay_obeys_its_options() {
     let up = Up::start(&[]);
     let from = up.path("from.pcapng");
     record(&from, 10);
@@ -69,7 +69,7 @@ fn replay_options() {
 
 /// Objective: a capture cut in the middle is sent up to the cut, said to be cut, and exit code 1 says it to scripts.
 #[test]
-fn cut_capture() {
+fn a_cut_capture_is_sent_up_to_the_cut() {
     let up = Up::start(&[]);
     let from = up.path("from.pcap");
     let cut = up.path("cut.pcap");
@@ -87,7 +87,7 @@ fn cut_capture() {
 
 /// Objective: a full disk ends `dump` with exit code 1 and what to do, without a panic, and leaves the daemon alone.
 #[test]
-fn full_disk() {
+fn a_full_disk_ends_dump_with_advice() {
     let up = Up::start(&[]);
     // Not even the beginning of the file finds room.
     let output = up.start_program("dump vale0:d -w /dev/full -c 100").output();

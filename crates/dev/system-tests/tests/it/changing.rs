@@ -133,7 +133,7 @@ fn shown_done_and_written_down() {
 /// Objective: mistakes are told with the file's name, line and column, from the command line or the daemon; nothing
 /// changes, and the exit status says so.
 #[test]
-fn mistakes() {
+fn mistakes_are_told_with_line_and_column() {
     let d = Configured::start("[[port]]\nswitch = 'vale0'\nport = 'web'\n", &[]);
     for (text, code, place, word) in [
         ("workers = 1\nwrokers = 2\n", 1, ":2:1: ", "wrokers"),
@@ -155,7 +155,7 @@ fn mistakes() {
 /// Objective: SIGHUP applies the daemon's own file, from inside the sandbox, even one that was put in the place of the
 /// first; a wrong one, and none, change nothing, and the log says where the mistake is.
 #[test]
-fn reading_again() {
+fn sighup_applies_the_daemons_own_file() {
     let web = "[[port]]\nswitch = 'vale0'\nport = 'web'\n";
     let d = Configured::start(web, &[]);
     d.replace(&(web.to_owned() + "[[port]]\nswitch = 'vale0'\nport = 'null:sink'\n"));
@@ -281,7 +281,7 @@ fn nothing_is_lost_beside() {
 
 /// Objective: a TAP's MTU changes without the interface going; a step that fails puts everything back, the MTU too.
 #[test]
-fn in_place() {
+fn the_mtu_of_a_tap_changes_in_place() {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/net/tun").exists() {
         return netvale_harness::skip("TAPs take root and /dev/net/tun");
     }

@@ -28,7 +28,7 @@ fn inside(host: &NamespaceHost, line: &str) -> String {
 /// Objective: in each version, containers get interfaces with addresses, routes and what the runtime asks for, reach
 /// each other, pass CHECK, and are removed, twice.
 #[test]
-fn containers() {
+fn containers_reach_each_other_and_are_removed() {
     if !can_run() {
         return;
     }
@@ -75,7 +75,7 @@ fn containers() {
 /// Objective: the bridge has any name, or the one that netmap programs have for it, by which its ports are made,
 /// checked and removed.
 #[test]
-fn any_bridge() {
+fn the_bridge_has_any_name() {
     if !can_run() {
         return;
     }
@@ -98,7 +98,7 @@ fn any_bridge() {
 /// Objective: containers have the VLANs, the isolation, the checks and the rates that their network asks for, from the
 /// first frame on; a virtual machine's port likewise; what is wrong is refused, and leaves nothing.
 #[test]
-fn policies() {
+fn containers_have_the_policies_of_their_network() {
     if !can_run() {
         return;
     }
@@ -146,7 +146,7 @@ fn policies() {
 /// Objective: a second ADD of a container's interface is an error and leaves the first as it is; the same container on
 /// another network, or with another interface, is another port.
 #[test]
-fn added_twice() {
+fn a_second_add_is_an_error() {
     if !can_run() {
         return;
     }
@@ -168,7 +168,7 @@ fn added_twice() {
 /// Objective: an ADD that fails leaves neither port nor interface, and gives its addresses back; the address plugin's
 /// own error is passed on.
 #[test]
-fn failures() {
+fn a_failed_add_leaves_nothing() {
     if !can_run() {
         return;
     }
@@ -199,7 +199,7 @@ fn failures() {
 
 /// Objective: a container that ends takes its port along; DEL succeeds all the same.
 #[test]
-fn namespace_ends() {
+fn a_container_that_ends_takes_its_port_along() {
     if !can_run() {
         return;
     }
@@ -216,7 +216,7 @@ fn namespace_ends() {
 
 /// Objective: whatever the input, the answer is an error with its code, and nothing is made.
 #[test]
-fn nonsense() {
+fn nonsense_is_answered_by_an_error() {
     if !can_run() {
         return;
     }
@@ -307,7 +307,7 @@ fn killed_at_any_time() {
 
 /// Objective: STATUS says whether a daemon answers.
 #[test]
-fn status() {
+fn status_says_whether_a_daemon_answers() {
     if !can_run() {
         return;
     }
@@ -321,7 +321,7 @@ fn status() {
 /// Objective: a pod that is a virtual machine gets a vhost-user socket and a description of it, in a folder that DEL or
 /// GC removes.
 #[test]
-fn sockets() {
+fn a_virtual_machine_pod_gets_a_socket() {
     if !can_run() {
         return;
     }
@@ -350,7 +350,7 @@ fn sockets() {
 
 /// Objective: a container and a virtual machine on the same switch reach each other.
 #[test]
-fn container_and_guest() {
+fn container_and_guest_reach_each_other() {
     if !can_run() {
         return;
     }
@@ -372,7 +372,7 @@ ping -c 3 -i 0.2 10.1.0.2 && echo reached
 
 /// Objective: Debian's own address plugin, host-local, hands out addresses and gets them back.
 #[test]
-fn host_local() {
+fn host_local_gets_its_addresses_back() {
     const FOLDER: &str = "/usr/lib/cni";
     if !can_run() {
         return;

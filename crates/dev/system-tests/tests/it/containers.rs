@@ -43,13 +43,13 @@ fn run(script: &str, needs: &[&str]) {
 /// Objective: podman's containers reach each other over a switch, have the address that was asked for, and leave
 /// nothing when they are removed, or were killed before.
 #[test]
-fn podman() {
+fn containers_of_podman_reach_each_other() {
     run("podman.sh", &["/usr/bin/podman", "/usr/bin/crun", "/usr/lib/cni/host-local", "/bin/busybox"]);
 }
 
 /// Objective: the same for pods of containerd.
 #[test]
-fn containerd() {
+fn pods_of_containerd_reach_each_other() {
     let needs = ["/usr/bin/containerd", "/usr/sbin/runc", "/usr/bin/podman", "/usr/lib/cni/host-local", "/bin/busybox"];
     run("containerd.sh", &[&needs[..], &["/usr/lib/python3/dist-packages/grpc"]].concat());
 }

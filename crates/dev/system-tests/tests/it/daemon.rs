@@ -30,7 +30,7 @@ fn failure(output: &Output) -> (i32, Vec<String>) {
 
 /// Objective: switches and ports, as a table and as JSON; an unknown switch is refused.
 #[test]
-fn list() {
+fn list_shows_switches_and_ports() {
     let daemon = FakeDaemon::start();
     let text = stdout(&ask(&daemon, &["list"]));
     assert!(text.starts_with("SWITCH") && text.contains("\nvale0:a  local  open   1000  4242"), "{text}");
@@ -49,7 +49,7 @@ fn list() {
 
 /// Objective: a port's rings and drops by name, as text and as JSON; an unknown port is refused in the daemon's words.
 #[test]
-fn show() {
+fn show_prints_the_rings_and_drops_of_a_port() {
     let daemon = FakeDaemon::start();
     let text = stdout(&ask(&daemon, &["show", "vale0:a"]));
     assert!(text.contains("bad-buffer  in 0       5") && text.contains("4.0 MiB"), "{text}");
@@ -61,7 +61,7 @@ fn show() {
 
 /// Objective: the forwarding table, as text and as JSON.
 #[test]
-fn table() {
+fn table_prints_the_forwarding_table() {
     let daemon = FakeDaemon::start();
     assert!(stdout(&ask(&daemon, &["table", "vale0"])).contains("02:00:00:00:00:01  vale0:a      3"));
     assert_eq!(json(&daemon, &["table", "vale0", "--json"])["entries"][0]["age_seconds"], 3);
@@ -70,7 +70,7 @@ fn table() {
 
 /// Objective: every option of `attach` arrives at the daemon, and paths arrive absolute.
 #[test]
-fn attach() {
+fn every_option_of_attach_reaches_the_daemon() {
     let daemon = FakeDaemon::start();
     let here = std::env::current_dir().expect("a folder");
     let replay = format!("pcap:in={}/a.pcap,out=/b", here.display());
@@ -114,7 +114,7 @@ fn with(changes: &[(&str, Value)]) -> Value {
 
 /// Objective: an option that the port's kind does not take is refused by name, and not ignored.
 #[test]
-fn attach_unfit() {
+fn an_unfit_option_is_refused_by_name() {
     let daemon = FakeDaemon::start();
     for line in [
         "tap:nv0 --slots 512",
@@ -138,7 +138,7 @@ fn attach_unfit() {
 /// Objective: what cannot be a port is a usage error before the daemon is asked; what the daemon refuses is exit
 /// code 4.
 #[test]
-fn attach_refused() {
+fn refused_attachments_have_their_exit_codes() {
     let daemon = FakeDaemon::start();
     for wrong in [["attach", "vale0", "tap:"], ["attach", "a switch", "a"]] {
         let (code, lines) = failure(&ask(&daemon, &wrong));
@@ -152,7 +152,7 @@ fn attach_refused() {
 
 /// Objective: a port is detached by its short name and by the name that `list` shows.
 #[test]
-fn detach() {
+fn a_port_is_detached_by_either_name() {
     let daemon = FakeDaemon::start();
     for name in ["a", "vale0:a"] {
         assert_eq!(stdout(&ask(&daemon, &["detach", "vale0", name])), "vale0:a detached\n");
@@ -163,7 +163,7 @@ fn detach() {
 /// Objective: `top --batch` prints the requested number of readings, with rates over the daemon's own time and not the
 /// client's.
 #[test]
-fn top_batch() {
+fn top_batch_prints_the_requested_readings() {
     let daemon = FakeDaemon::start();
     let text = stdout(&ask(&daemon, &["top", "--batch", "-n", "2", "--delay", "0.01"]));
     assert_eq!(text.matches("2 ports over 1.00 s  worker 0 25.0 % busy\n").count(), 2, "{text}");
@@ -177,7 +177,7 @@ fn top_batch() {
 
 /// Objective: `top --json` is one object a line.
 #[test]
-fn top_json() {
+fn top_json_prints_one_object_a_line() {
     let daemon = FakeDaemon::start();
     let text = stdout(&ask(&daemon, &["top", "--json", "-n", "3", "-d", "0.01", "--sort", "name"]));
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -190,7 +190,7 @@ fn top_json() {
 
 /// Objective: the screen is for terminals; a pipe is told what to do.
 #[test]
-fn top_without_terminal() {
+fn top_without_a_terminal_says_what_to_do() {
     let daemon = FakeDaemon::start();
     let (code, lines) = failure(&ask(&daemon, &["top"]));
     assert!(code == 2 && lines[1].contains("--batch"), "{code} {lines:?}");
@@ -198,7 +198,7 @@ fn top_without_terminal() {
 
 /// Objective: `stop` returns once the daemon has ended.
 #[test]
-fn stop() {
+fn stop_returns_once_the_daemon_has_ended() {
     let daemon = FakeDaemon::start();
     assert_eq!(stdout(&ask(&daemon, &["stop"])), "");
     assert_eq!(daemon.requests(), [Request::Shutdown]);
@@ -207,7 +207,7 @@ fn stop() {
 
 /// Objective: without a daemon, each subcommand that needs one ends with exit code 3, and says how to start one.
 #[test]
-fn unreachable() {
+fn an_unreachable_daemon_gives_exit_code_3() {
     let dir = tempfile::tempdir().expect("a folder");
     let commands: [&[&str]; 7] = [
         &["list"],

@@ -63,7 +63,7 @@ fn read_back(file: &PathBuf) -> String {
 
 /// Objective: tcpdump captures on a port, its filter judges each frame, and the file has the frames whole.
 #[test]
-fn tcpdump_captures() {
+fn tcpdump_captures_whole_frames() {
     if !has("tcpdump") {
         return;
     }
@@ -80,7 +80,7 @@ fn tcpdump_captures() {
 
 /// Objective: tcpdump prints what it hears, with nanoseconds and a short snapshot length.
 #[test]
-fn tcpdump_prints() {
+fn tcpdump_prints_what_it_hears() {
     if !has("tcpdump") {
         return;
     }
@@ -94,7 +94,7 @@ fn tcpdump_prints() {
 
 /// Objective: a monitor, opened like an interface, shows what passes a port that another program uses.
 #[test]
-fn tcpdump_watches() {
+fn tcpdump_watches_the_port_of_another_program() {
     if !has("tcpdump") {
         return;
     }
@@ -108,7 +108,7 @@ fn tcpdump_watches() {
 
 /// Objective: the list of interfaces has the system's and the daemon's, by names that can be opened.
 #[test]
-fn tcpdump_lists() {
+fn tcpdump_lists_the_systems_and_our_interfaces() {
     if !has("tcpdump") {
         return;
     }
@@ -124,7 +124,7 @@ fn tcpdump_lists() {
 
 /// Objective: a name that is no port's is the system's affair: the same answer as without us, and the same frames.
 #[test]
-fn other_interfaces() {
+fn other_interfaces_are_left_to_the_system() {
     if !has("tcpdump") {
         return;
     }
@@ -142,7 +142,7 @@ fn other_interfaces() {
 
 /// Objective: dumpcap, which opens ports in a process with fewer rights, writes what it hears.
 #[test]
-fn dumpcap_captures() {
+fn dumpcap_captures_what_it_hears() {
     if !has("dumpcap") {
         return;
     }
@@ -156,7 +156,7 @@ fn dumpcap_captures() {
 
 /// Objective: tshark, which runs dumpcap, dissects what a port hears.
 #[test]
-fn tshark_dissects() {
+fn tshark_dissects_what_a_port_hears() {
     if !has("tshark") {
         return;
     }
@@ -169,7 +169,7 @@ fn tshark_dissects() {
 
 /// Objective: ngrep finds its pattern in payloads.
 #[test]
-fn ngrep_finds() {
+fn ngrep_finds_its_pattern_in_payloads() {
     if !has("ngrep") {
         return;
     }
@@ -181,7 +181,7 @@ fn ngrep_finds() {
 /// Objective: tcpreplay sends a file's frames into a switch, all of them and in order, at full speed and as its last
 /// act.
 #[test]
-fn tcpreplay_replays() {
+fn tcpreplay_sends_all_frames_of_a_file() {
     if !has("tcpreplay") {
         return;
     }
@@ -217,7 +217,7 @@ fn arping_is_answered() {
 
 /// Objective: arp-scan finds the one host that is there.
 #[test]
-fn arp_scan_finds() {
+fn arp_scan_finds_the_one_host() {
     if !has("arp-scan") {
         return;
     }
@@ -232,7 +232,7 @@ fn arp_scan_finds() {
 
 /// Objective: scapy sends and receives through libpcap, found by ctypes at run time.
 #[test]
-fn scapy_talks() {
+fn scapy_sends_and_receives_through_libpcap() {
     const SCRIPT: &str = r#"
 from scapy.all import conf, Ether, ARP
 conf.use_pcap = True

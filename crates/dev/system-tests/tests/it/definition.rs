@@ -29,7 +29,7 @@ const SUBCOMMANDS: [&str; 20] = [
 
 /// Objective: every subcommand has short and long help, which end with the exit codes.
 #[test]
-fn help() {
+fn every_subcommand_has_short_and_long_help() {
     for sub in SUBCOMMANDS {
         for flag in ["-h", "--help"] {
             let text = stdout(&run([sub, flag]));
@@ -40,7 +40,7 @@ fn help() {
 
 /// Objective: each subcommand has a manual page with its options and the exit codes.
 #[test]
-fn manual_pages() {
+fn each_subcommand_has_a_manual_page() {
     let dir = tempfile::tempdir().expect("a folder");
     let pages = dir.path().join("new/man1");
     stdout(&netvale().arg("man").arg(&pages).output().expect("the binary starts"));
@@ -55,7 +55,7 @@ fn manual_pages() {
 
 /// Objective: each shell's script is there, and what it asks knows the subcommands.
 #[test]
-fn completions() {
+fn each_shell_has_a_completion_script() {
     for shell in ["bash", "zsh", "fish"] {
         let text = stdout(&run(["completions", shell]));
         assert!(text.contains(&format!("NETVALE_COMPLETE={shell}")), "{text}");
@@ -67,7 +67,7 @@ fn completions() {
 
 /// Objective: a wrong command line is exit code 2.
 #[test]
-fn usage_errors() {
+fn a_wrong_command_line_gives_exit_code_2() {
     let wrong: [&[&str]; 8] = [
         &["lits"],
         &["up", "--workers", "0"],
@@ -87,7 +87,7 @@ fn usage_errors() {
 
 /// Objective: a reader that goes away ends the program quietly.
 #[test]
-fn closed_output() {
+fn a_closed_output_ends_the_program_quietly() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let output = netvale().args(["completions", "bash"]).stdout(writer).output().expect("the binary starts");

@@ -23,7 +23,7 @@ fn hindrance() -> Option<String> {
 /// Objective: ping, TCP, VLANs and a link of 50 ms, pkt-gen across the switch and over a pipe, and a capture all work,
 /// twice in a row, and nothing is left behind.
 #[test]
-fn works_twice() {
+fn the_demo_works_twice_in_a_row() {
     if let Some(why) = hindrance() {
         netvale_harness::skip(&why);
         return;

@@ -55,7 +55,7 @@ fn assert_rows(report: &Value, more: &[&str]) {
 
 /// Objective: without a daemon all checks of the machine are made, and the text says that there is none.
 #[test]
-fn without_daemon() {
+fn doctor_checks_the_machine_without_a_daemon() {
     let dir = tempfile::tempdir().expect("a folder");
     let run = |args: &[&str]| {
         let mut command = netvale();
@@ -77,7 +77,7 @@ fn without_daemon() {
 
 /// Objective: with a daemon, it is named, and its workers and receivers have rows.
 #[test]
-fn with_daemon() {
+fn doctor_names_the_daemon_and_its_workers() {
     let up = Up::start(&["--workers", "2"]);
     let report = json(&up.run("doctor --seconds 0.2 --json"));
     assert_rows(&report, &["workers", "receivers"]);
@@ -90,7 +90,7 @@ fn with_daemon() {
 
 /// Objective: a receiver that nobody reads is named, with its loss.
 #[test]
-fn slow_receiver() {
+fn doctor_names_a_slow_receiver() {
     let up = Up::start(&[]);
     let receiver = up.start_program("pkt-gen -i vale0:slow@conf:slots=64 -f rx");
     up.wait_for_port("vale0:slow");
@@ -110,7 +110,7 @@ fn slow_receiver() {
 /// Objective: shares of the workers' time are of the daemon's clock, not of the command's; the daemon is only asked for
 /// what there is.
 #[test]
-fn shares() {
+fn shares_are_of_the_daemons_clock() {
     let daemon = FakeDaemon::start();
     let mut command = netvale();
     command.arg("--run-dir").arg(daemon.dir()).args(["doctor", "--seconds", "0.1", "--json"]);

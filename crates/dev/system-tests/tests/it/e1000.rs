@@ -46,7 +46,7 @@ dmesg | grep -i e1000; grep eth0 /proc/interrupts
 /// Objective: two guests with nothing but their stock driver reach each other across the switch, and TCP arrives as it
 /// was sent.
 #[test]
-fn two_stock_guests() {
+fn two_stock_guests_reach_each_other() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&[]);
@@ -234,7 +234,7 @@ reboot -f
 /// Objective: long frames, VLAN tags put in and taken out, segmentation, promiscuous mode, the stock driver's own test
 /// of registers, EEPROM, interrupts and loopback, a reset and a reboot: each by Debian's driver.
 #[test]
-fn stock_driver_features() {
+fn all_features_of_the_stock_driver_work() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&[]);

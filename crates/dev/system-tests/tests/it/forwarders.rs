@@ -37,7 +37,7 @@ fn lane(sum: &serde_json::Value, name: &str) -> u64 {
 
 /// Objective: `bridge` joins two switches: what is sent on one arrives on the other, unchanged.
 #[test]
-fn bridge() {
+fn bridge_joins_two_switches() {
     let up = Up::start(&[]);
     let bridge = up.start_program("bridge -i vale0:x -i vale1:x --json");
     up.wait_for_port("vale0:x");
@@ -52,7 +52,7 @@ fn bridge() {
 
 /// Objective: `fwd` sends frames on as they are, with other addresses, or with the addresses swapped.
 #[test]
-fn fwd() {
+fn fwd_sends_frames_on_with_their_addresses() {
     let up = Up::start(&[]);
     for (mode, to, from) in
         [("io", [2, 0, 0, 0, 0, 7], [2, 0, 0, 0, 0, 8]), ("macswap", [2, 0, 0, 0, 0, 8], [2, 0, 0, 0, 0, 7])]
@@ -72,7 +72,7 @@ fn fwd() {
 
 /// Objective: `lb` gives each flow to one pipe, both directions of it, spreads flows, and loses nothing.
 #[test]
-fn lb() {
+fn lb_gives_each_flow_to_one_pipe() {
     let up = Up::start(&[]);
     let lb = up.start_program("lb -i vale0:in -p 2 --json");
     for k in 0..2 {
@@ -117,7 +117,7 @@ fn lb() {
 /// Objective: pkt-gen counts exactly, sends frames of the lengths asked for, from ranges or from a file; what it cannot
 /// do is refused.
 #[test]
-fn pkt_gen_options() {
+fn pkt_gen_counts_exactly_and_obeys_its_options() {
     let up = Up::start(&[]);
     // More frames are sent than the captured port has slots.
     assert!(up.run("attach vale0 d --lossless").status.success());
@@ -153,7 +153,7 @@ fn pkt_gen_options() {
 
 /// Objective: ping and pong see each other through the switch, polling, asleep and as it pays, and report percentiles.
 #[test]
-fn ping_pong() {
+fn ping_and_pong_see_each_other() {
     let up = Up::start(&[]);
     for how in ["", "--sleep", "--poll"] {
         let pong = up.start_program(&format!("pkt-gen -i vale0:b -f pong {how}"));

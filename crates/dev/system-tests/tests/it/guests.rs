@@ -156,7 +156,7 @@ fn ping_and_tcp_without_offloads() {
 
 /// Objective: the packed layout with a stock driver.
 #[test]
-fn packed_ring() {
+fn a_stock_driver_works_with_a_packed_ring() {
     let _one = ONE.lock();
     let Some((frames, bytes)) = ping_and_tcp(",packed=on", Qemu::Newer) else { return };
     assert!(bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
@@ -184,7 +184,7 @@ read line </dev/ttyS0
 
 /// Objective: a guest that reboots finds its device again, with nothing done about it.
 #[test]
-fn reboot() {
+fn a_guest_that_reboots_finds_its_device() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&[]);
@@ -203,7 +203,7 @@ fn reboot() {
 
 /// Objective: a daemon that ends and comes back serves the same guests again: they only see a pause.
 #[test]
-fn daemon_restarts() {
+fn guests_survive_a_restart_of_the_daemon() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let dir = tempfile::tempdir().expect("a folder");
@@ -278,7 +278,7 @@ nc 10.1.0.1 5000 </tmp/file
 /// moved, in memory that had been copied already, arrives, which is what the dirty log is for; and the connection goes
 /// on at the new place.
 #[test]
-fn live_migration() {
+fn a_live_migration_keeps_a_tcp_connection() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&[]);
@@ -377,7 +377,7 @@ fn passed_through(device: &str, pairs: u32, options: &str) -> Option<String> {
 /// Objective: in a guest, netvale drives the virtio-net device on the PCI bus, and gives it back when the kernel asks
 /// for it.
 #[test]
-fn virtio_pci() {
+fn netvale_drives_virtio_pci_in_a_guest() {
     let _one = ONE.lock();
     let Some(shown) = passed_through("", 1, "") else { return };
     assert!(shown.contains("split, mergeable"), "{shown}");

@@ -69,7 +69,7 @@ fn take_over(run_dir: &Path, before: u32) -> Guarded {
 /// of which a file goes, while ten processes take over from each other; each line comes back before the next process
 /// begins.
 #[test]
-fn connections_stay() {
+fn connections_of_guests_survive_handovers() {
     let Some(image) = image() else { return };
     let up = Up::start(&[]);
     let attach = |kind: &str, options: &str| {

@@ -97,7 +97,7 @@ fn ask(talking: &mut Guest, word: &str) {
 /// which a file goes, while the daemon is restarted again and again; each line comes back before that happens once
 /// more. With a daemon that is killed they lose their cards; virtual machines that are started again have new ones.
 #[test]
-fn e1000() {
+fn e1000_guests_keep_connections_across_restarts() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let d = Up::managed(&[]);
@@ -145,7 +145,7 @@ for i in $(seq 10); do published sysfs $at $memory 12 || exit 1; echo round $i; 
 /// exchanges frames, while the daemon is restarted again and again, at any point of that. With a daemon that is killed
 /// it loses them; a virtual machine that is started again has new ones.
 #[test]
-fn published_ptnet() {
+fn a_published_ptnet_driver_works_across_restarts() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let d = Up::managed(&[]);

@@ -183,7 +183,7 @@ fn waits(up: &Up, port: &str) -> bool {
 /// Objective: two domains with what `netvale vm` prints, one in each mode, reach the host and each other; go on after a
 /// restart of the daemon; one is saved and restored; one gets a second interface while it runs, and loses it again.
 #[test]
-fn vhost_user_domains() {
+fn vhost_user_domains_reach_the_host_and_each_other() {
     let Some(world) = World::new() else { return };
     let up = world.daemon();
     for (name, number) in [("one", 1), ("two", 2)] {
@@ -231,7 +231,7 @@ fn plug_and_unplug(world: &World, up: &Up) {
 
 /// Objective: a TAP that libvirt makes for a domain is attached to a switch as an interface.
 #[test]
-fn ethernet_domain() {
+fn an_ethernet_domain_is_attached_as_an_interface() {
     let Some(world) = World::new() else { return };
     let up = Up::start(&[]);
     stdout(&up.run("attach vale0 tap:nv0"));

@@ -228,7 +228,7 @@ fn there_and_back(way: &Way<'_>) {
 /// Objective: a guest with split rings moves between two daemons five times and back; it is announced, its address
 /// moves in both switches, and a TCP connection goes on with every byte in its place.
 #[test]
-fn split_rings() {
+fn a_guest_with_split_rings_moves_between_daemons() {
     there_and_back(&Way { device: "", pairs: 1 });
 }
 

@@ -183,7 +183,7 @@ programs!(preloaded:
 
 /// Objective: the archive has all that a program needs that is linked without our shared library.
 #[test]
-fn archive() {
+fn the_archive_links_without_our_shared_library() {
     let up = Up::start(&[]);
     let program = up.path("poll_loop");
     let source = netvale_system_tests::root().join("crates/programs/capi/tests/c/poll_loop.c");
@@ -198,7 +198,7 @@ fn archive() {
 
 /// Objective: libpcap's API, call by call, in a program that was compiled for the system's libpcap.
 #[test]
-fn pcap_api() {
+fn the_pcap_api_works_call_by_call() {
     let up = Up::start(&[]);
     let source = netvale_system_tests::root().join("crates/programs/pcap/tests/c/pcap_api.c");
     libs::compile_alone(&source, &up.path("pcap_api"), &["-lpcap"]);
@@ -210,7 +210,7 @@ fn pcap_api() {
 /// Objective: what libpcap says of a full port, blocking and not, and that poll, select and epoll show room on the
 /// descriptor to select on.
 #[test]
-fn pcap_room() {
+fn libpcap_tells_of_a_full_port_and_its_room() {
     let up = Up::start(&[]);
     let source = netvale_system_tests::root().join("crates/programs/pcap/tests/c/pcap_room.c");
     libs::compile_alone(&source, &up.path("pcap_room"), &["-lpcap", "-lpthread"]);
@@ -223,7 +223,7 @@ fn pcap_room() {
 /// Objective: a sender that a daemon leaves alone is told so, by libpcap, packet sockets and poll; one that receives on
 /// a packet socket on a port is told once that nothing comes.
 #[test]
-fn left_alone() {
+fn a_sender_left_alone_is_told_so() {
     for source in ["crates/programs/pcap/tests/c/pcap_alone.c", "crates/programs/capi/tests/c/packet_alone.c"] {
         let up = Up::start(&[]);
         let program = up.path("alone");
@@ -247,7 +247,7 @@ fn left_alone() {
 
 /// Objective: every offset, size and number of the binary interface is what netmap's is, and C++ takes the headers too.
 #[test]
-fn headers() {
+fn headers_match_the_binary_interface_of_netmap() {
     let dir = tempfile::tempdir().expect("a folder");
     let c = netvale_system_tests::root().join("crates/programs/capi/tests/c");
     libs::compile_alone(&c.join("abi_asserts.c"), &dir.path().join("asserts"), &[]);
@@ -265,7 +265,7 @@ fn headers() {
 
 /// The daemon is killed, and another one runs, while the program polls.
 #[test]
-fn daemon_ends() {
+fn a_program_that_polls_survives_the_daemons_end() {
     for is_preloaded in [false, true] {
         let up = Up::start(&[]);
         let mut command = if is_preloaded {
@@ -292,7 +292,7 @@ fn daemon_ends() {
 
 /// Objective: without a daemon, /dev/netmap is not there, as without netmap's module; `netvale run` says so beforehand.
 #[test]
-fn no_daemon() {
+fn dev_netmap_is_not_there_without_a_daemon() {
     let dir = tempfile::tempdir().expect("a folder");
     let program = dir.path().join("timestamps");
     libs::compile_alone(
@@ -320,7 +320,7 @@ fn no_daemon() {
 /// Objective: what cannot be reached by preloading is refused with a reason; a program with a library preloaded already
 /// keeps it.
 #[test]
-fn what_run_takes() {
+fn run_refuses_what_it_cannot_reach() {
     let up = Up::start(&[]);
     let source = up.path("empty.c");
     std::fs::write(&source, "int main(void) { return 0; }\n").expect("a file");

@@ -119,7 +119,7 @@ fn of_an_ordinary_user() {
 
 /// Objective: a configured port cannot name a namespace, and other ports than TAPs neither.
 #[test]
-fn elsewhere() {
+fn only_attached_taps_name_a_namespace() {
     let dir = netvale_harness::daemon::scratch("netns").unwrap();
     let file = dir.path().join("netvale.toml");
     let port = "[[port]]\nswitch = \"vale0\"\nport = \"tap:eth0\"\nnetns = \"/run/netns/web\"\n";

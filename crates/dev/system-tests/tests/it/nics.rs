@@ -56,32 +56,32 @@ fn run_c(name: &str, script: &str) {
 
 /// Objective: every control request about an interface gives what netmap gives, in each of the interface's states.
 #[test]
-fn interface_requests() {
+fn interface_requests_are_answered_as_by_netmap() {
     run_c("interface_requests", "program va vale9");
 }
 
 /// Objective: every request to every kind of port is answered as netmap answers it.
 #[test]
-fn every_request() {
+fn every_request_is_answered_as_by_netmap() {
     run_c("every_request", "cable nva nvb; cable nvc nvd; program vale9 nva nvb nvc");
 }
 
 /// Objective: two interfaces that are opened separately lie in one region, and exchange buffers.
 #[test]
-fn two_interfaces() {
+fn two_interfaces_lie_in_one_region() {
     run_c("two_interfaces", "cable nva nvb; cable nvc nvd; program nva nvb nvc nvd");
 }
 
 /// Objective: the rings of a queue, and host rings, are several descriptors' and processes', a direction each.
 #[test]
-fn directions() {
+fn each_direction_belongs_to_its_own_descriptor() {
     run_c("directions", "cable nva nvb; program nva nvb");
 }
 
 /// Objective: frames whose VLAN tag the sender's stack leaves beside them have it in them, for a program and behind a
 /// switch; those that nobody receives come to the stack with one tag, as they were.
 #[test]
-fn tags_beside_frames() {
+fn tags_beside_frames_are_put_into_them() {
     let script = r#"
 cable nva nvb
 for kind in 8100 88a8; do
@@ -118,7 +118,7 @@ fails sh -c "'$netvale' --run-dir '$dir' show vale0:va | grep tags"
 /// Objective: host rings are as many as asked for; the stack's flows are spread over them, each on one; each leads to
 /// the stack, and can be opened alone.
 #[test]
-fn host_rings() {
+fn flows_are_spread_over_all_host_rings() {
     let script = r#"
 mac=$(there ip -o link show vb | sed 's/.*ether \([0-9a-f:]*\).*/\1/')
 ip neigh replace 10.5.0.2 lladdr $mac dev va nud permanent
@@ -236,7 +236,7 @@ fn example(name: &str) -> String {
 
 /// Objective: the firewall of the examples lets through what no rule names.
 #[test]
-fn firewall() {
+fn the_example_firewall_passes_what_no_rule_names() {
     let script = r#"
 NETVALE_RUN_DIR="$dir" "$firewall" va tcp,10.5.0.2,-,10.5.0.1,5000 & program=$!
 until_ok nv show 'netmap:va*'
@@ -254,7 +254,7 @@ fi
 /// Objective: where no daemon runs, a program that may opens interfaces itself, and exchanges buffers between two of
 /// them.
 #[test]
-fn without_a_daemon() {
+fn a_program_opens_interfaces_without_a_daemon() {
     let script = r#"
 kill $daemon; until_ok fails nv list
 nv pkt-gen -i netmap:va -f rx -n 3 >"$dir/rx" 2>&1 & program=$!
@@ -271,7 +271,7 @@ nv pkt-gen -i netmap:nosuch0 -f rx -n 1 2>&1 | grep "there is no interface nosuc
 
 /// Objective: a user without any privilege gets an interface from the daemon if that lets him, and works on it alone.
 #[test]
-fn unprivileged_users() {
+fn an_unprivileged_user_gets_an_interface() {
     let script = r#"
 kill $daemon; until_ok fails nv list
 cp "$netvale" "$dir/nv"; chmod 755 "$dir"
@@ -293,7 +293,7 @@ as_nobody pkt-gen -i netmap:va -f tx -n 1000 -l 60 2>&1 | grep "Sent 1000 packet
 /// Objective: a C program in netmap's style joins an interface and the stack behind it, and puts both on a switch as
 /// vale-ctl does.
 #[test]
-fn netmap_program() {
+fn a_netmap_program_joins_an_interface_and_its_stack() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = libs::compile("host_bridge", folder.path()).display().to_string();
     let script = r#"
@@ -316,7 +316,7 @@ fails nv show vale0:va^
 /// Objective: monitors of interfaces and of host rings see what passes, in netmap's order, on the rings and with the
 /// flags that netmap has them on and with; each step stands in the programs.
 #[test]
-fn monitors() {
+fn monitors_see_what_passes_in_netmaps_order() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = |name| libs::compile(name, folder.path()).display().to_string();
     let kinds = program("monitor_kinds");

@@ -137,7 +137,7 @@ fn notes(up: &Up, port: &str) -> String {
 /// Objective: netmap programs take the rings from the interface and give them back, under traffic, with and without a
 /// daemon in the guest.
 #[test]
-fn netmap_mode() {
+fn netmap_programs_take_the_rings_and_give_them_back() {
     let _one = ONE.lock();
     let up = Up::start(&[]);
     let Some((standing, mut guest)) = beside_another(&up, NETMAP) else { return };
@@ -213,7 +213,7 @@ fn drivers_and_devices_come_and_go() {
 /// Objective: a guest that reboots finds its device again; one whose QEMU is killed leaves the port ready for the next
 /// one, in fresh memory.
 #[test]
-fn reboots_and_kills() {
+fn a_guest_that_reboots_finds_its_device() {
     let _one = ONE.lock();
     let up = Up::start(&[]);
     let Some((standing, mut guest)) = beside_another(&up, LOOP) else { return };
@@ -235,7 +235,7 @@ fn reboots_and_kills() {
 /// Objective: a guest on ptnet and one on virtio-net reach each other, segments whole in both directions, both with
 /// offloads.
 #[test]
-fn beside_virtio_net() {
+fn ptnet_and_virtio_guests_reach_each_other() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&[]);
@@ -281,7 +281,7 @@ ip link set eth0 up; cat /sys/class/net/eth0/carrier
 /// Objective: a program in the guest drives the device with nothing but what any kernel has, with an IOMMU woken by its
 /// interrupts.
 #[test]
-fn without_a_driver() {
+fn a_program_drives_the_device_without_a_driver() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&[]);
@@ -317,7 +317,7 @@ netvale pkt-gen -i ptnet-pci:$at -f rx -n 500 || exit 1
 /// Objective: by vfio-user, a guest finds the published devices, maps netmap's memory from the one and starts rings
 /// with the other, whose status blocks lie in its own memory.
 #[test]
-fn published_devices() {
+fn a_guest_finds_the_published_devices() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&[]);

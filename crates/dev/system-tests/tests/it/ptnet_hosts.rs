@@ -22,7 +22,7 @@ static ONE: Mutex<()> = Mutex::new(());
 /// Objective: a daemon that is killed and started again by a service manager has the same guests: they only see a
 /// pause.
 #[test]
-fn daemon_restarts() {
+fn guests_survive_a_restart_of_the_daemon() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let dir = netvale_harness::daemon::scratch("guests").expect("a folder");
@@ -128,7 +128,7 @@ impl Drop for Confused {
 /// is no ptnet device's is left alone, and a host that says nonsense about rings that run does not bring the guest
 /// down.
 #[test]
-fn confused_hosts() {
+fn a_confused_host_does_not_bring_the_guest_down() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let hosts = [

@@ -64,7 +64,7 @@ fn in_the_drivers_order() {
 
 /// Objective: the same with two queues behind an IOMMU, woken by the devices' own interrupts.
 #[test]
-fn interrupted() {
+fn interrupts_wake_a_guest_behind_an_iommu() {
     let _one = ONE.lock();
     let Some(shown) = drive("--vfio-user --vnet-hdr --rings 2", true) else { return };
     for header in [0, 12] {

@@ -71,13 +71,13 @@ fn streams(options: &str) {
 
 /// Objective: TCP and UDP, one way and the other, over all rings.
 #[test]
-fn iperf_without_header() {
+fn iperf_runs_without_a_header() {
     streams("");
 }
 
 /// Objective: the same with whole segments.
 #[test]
-fn iperf_with_header() {
+fn iperf_runs_with_a_header() {
     streams("--vnet-hdr");
 }
 
@@ -99,7 +99,7 @@ cat /sys/class/net/eth0/carrier; dmesg | grep -v taint | grep nvptnet
 /// Objective: C programs compiled against netmap's headers alone run unmodified in the guest, by the preload library,
 /// on the rings of the device.
 #[test]
-fn unmodified_programs() {
+fn unmodified_programs_run_in_the_guest() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&[]);
@@ -239,7 +239,7 @@ reach; echo reached; dmesg | grep -v taint | grep -i 'nvptnet\\|PM:'
 
 /// Objective: a machine that goes to sleep and wakes up has its interface as before, up or down.
 #[test]
-fn suspend() {
+fn an_interface_survives_suspend() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&[]);

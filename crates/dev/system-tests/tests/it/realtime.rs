@@ -33,7 +33,7 @@ fn frames(output: &Output) -> u64 {
 /// Objective: workers above the programs' priority forward while those spin on all CPUs, and the program has nothing to
 /// complain of.
 #[test]
-fn workers_above_programs() {
+fn workers_above_programs_forward_beside_them() {
     let Some(output) = spin(&["--rt-priority", "10"]) else { return };
     // Four rings full would be forwarded in the pauses that the kernel enforces.
     assert!(frames(&output) > 20_000, "{} frames: {}", frames(&output), stderr(&output));
@@ -42,7 +42,7 @@ fn workers_above_programs() {
 
 /// Objective: a program that keeps the worker from every CPU is told so in one line, with what to do.
 #[test]
-fn starved_workers() {
+fn a_starved_worker_is_told_in_one_line() {
     let Some(output) = spin(&[]) else { return };
     let text = stderr(&output);
     assert_eq!(text.matches("has spun for").count(), 1, "{} frames: {text}", frames(&output));
@@ -51,7 +51,7 @@ fn starved_workers() {
 
 /// Objective: a daemon that may not is refused by name, before it serves anybody.
 #[test]
-fn not_permitted() {
+fn a_daemon_without_the_permission_is_refused_by_name() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut command = Command::new("setpriv");
     command.args(["--bounding-set", "-sys_nice", "--inh-caps", "-sys_nice", "--"]).arg(netvale().get_program());

@@ -40,7 +40,7 @@ fn under_traffic(signal: Signal) -> (Came, u64) {
 /// Objective: a daemon that is killed while frames are under way is continued by the next one: none is lost or
 /// overtaken, and those that come twice are a batch at most each time.
 #[test]
-fn killed() {
+fn a_killed_daemon_is_continued_without_loss() {
     let (came, sent) = under_traffic(Signal::KILL);
     assert_eq!((came.next, came.missing), (sent, 0));
     assert!(came.again <= 5 * 127, "{came:?}");
@@ -48,7 +48,7 @@ fn killed() {
 
 /// Objective: one that a signal ends leaves everything as it is: no frame comes twice either.
 #[test]
-fn told_to_end() {
+fn a_daemon_ended_by_a_signal_doubles_no_frame() {
     let (came, sent) = under_traffic(Signal::TERM);
     assert_eq!(came, Came { next: sent, ..Came::default() });
 }
@@ -67,7 +67,7 @@ fn captured(path: &Path) -> Vec<u64> {
 /// Objective: a capture of a daemon that is killed under traffic goes on in the same file, however often: nothing that
 /// was there is gone, and the file is whole.
 #[test]
-fn a_capture() {
+fn a_capture_goes_on_in_the_same_file() {
     let d = Up::managed(&[]);
     let file = d.dir().join("all.pcapng");
     d.must(&["attach", "vale0", &format!("pcap:out={}", file.display()), "--name", "file"]);
@@ -98,7 +98,7 @@ fn a_capture() {
 /// Objective: an interface on a switch, and the one at the other end of the cable, which a program has open, go on when
 /// the daemon is killed under traffic.
 #[test]
-fn interfaces() {
+fn interfaces_survive_a_killed_daemon() {
     if !rustix::process::geteuid().is_root() {
         netvale_harness::skip("needs root");
         return;
@@ -126,7 +126,7 @@ fn interfaces() {
 
 /// Objective: counters and addresses of a daemon that is killed are there afterwards, as they were a moment before.
 #[test]
-fn what_was_counted() {
+fn counters_and_addresses_survive_a_killed_daemon() {
     let d = Up::managed(&[]);
     d.must(&["attach", "vale0", "to"]);
     let reader = Arrivals::start(open(d.dir(), "vale0:to"));
@@ -149,7 +149,7 @@ fn what_was_counted() {
 /// Objective: what ended while no daemon ran is gone afterwards, ports that were attached stay, and a daemon that is
 /// asked to stop leaves nothing with the service manager.
 #[test]
-fn what_is_left() {
+fn only_attached_ports_are_left_afterwards() {
     let d = Up::managed(&[]);
     d.must(&["attach", "vale0", "stays"]);
     let gone = open(d.dir(), "vale0:gone");

@@ -41,7 +41,7 @@ fn captures_in_allowed_folders() {
 /// Objective: what is wrong in a configuration file is named with its line; values out of range with what they may be.
 /// Exit code 1.
 #[test]
-fn bad_configurations() {
+fn bad_configurations_are_named_with_their_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("netvale.toml");
     for (text, words) in [
@@ -62,7 +62,7 @@ fn bad_configurations() {
 
 /// Objective: a name that is taken is refused, with what to do, and exit code 4.
 #[test]
-fn duplicate_names() {
+fn a_taken_name_is_refused_with_exit_code_4() {
     let up = Up::start(&[]);
     stdout(&up.run("attach vale0 a"));
     let again = up.run("attach vale0 a");

@@ -42,7 +42,7 @@ fn analyze(arguments: &[&str]) -> Option<Output> {
 
 /// Objective: systemd knows every line of the units, and rates what they leave open as above or less.
 #[test]
-fn exposure() {
+fn systemd_rates_the_exposure_no_worse() {
     for (unit, most) in MOST {
         let unit = netvale_system_tests::root().join(unit).display().to_string();
         let Some(output) = analyze(&["security", "--offline=yes", "--no-pager", most, &unit]) else { return };
@@ -85,7 +85,7 @@ fn calls(groups: &BTreeMap<String, Vec<String>>, name: &str) -> BTreeSet<String>
 /// Objective: the unit's filter of system calls leaves all that the daemon's own leaves, and what it takes to get
 /// there; and none of those that change users, modules or mounts.
 #[test]
-fn system_calls() {
+fn the_unit_leaves_all_system_calls_needed() {
     let Some(groups) = groups() else { return };
     let mut left = BTreeSet::new();
     for line in settings("SystemCallFilter") {
@@ -116,7 +116,7 @@ fn system_calls() {
 
 /// Objective: the unit leaves the daemon every kind of socket that its own sandbox leaves it.
 #[test]
-fn address_families() {
+fn the_unit_leaves_every_address_family_needed() {
     let left = settings("RestrictAddressFamilies").concat();
     let left: BTreeSet<_> = left.split(' ').collect();
     let words = SANDBOX.iter().flat_map(|source| source.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
@@ -148,7 +148,7 @@ fn every_kind_is_tried() {
 
 /// Objective: with the user and capabilities of the unit, TAPs and interfaces work.
 #[test]
-fn capabilities() {
+fn taps_and_interfaces_work_with_the_units_capabilities() {
     if !rustix::process::geteuid().is_root() {
         netvale_harness::skip("only root becomes another user");
         return;

@@ -145,13 +145,13 @@ fn crossings(name: &str, [daemon, sender, receiver]: [Part; 3], strangers: usize
 
 /// Objective: all on one CPU, which two strangers want, too.
 #[test]
-fn one_cpu() {
+fn frames_arrive_in_order_on_one_shared_cpu() {
     crossings("one", [Part::Cpu(0); 3], 2);
 }
 
 /// Objective: each on CPUs that the others do not have, or have only in part.
 #[test]
-fn cpu_sets() {
+fn frames_arrive_in_order_on_partly_shared_cpus() {
     let last = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32 - 1;
     crossings("apart", [Part::Cpu(0), Part::Cpu(last), Part::Cpu(0)], 1);
     crossings("partly", [Part::Fair, Part::Cpu(last), Part::Fair], 2);
@@ -159,7 +159,7 @@ fn cpu_sets() {
 
 /// Objective: one of the three has a real-time priority, on the CPU of the others.
 #[test]
-fn real_time() {
+fn frames_arrive_in_order_beside_a_real_time_peer() {
     for (at, name) in ["daemon", "sender", "receiver"].into_iter().enumerate() {
         let mut parts = [Part::Cpu(0); 3];
         parts[at] = Part::RealTime;
@@ -196,7 +196,7 @@ fn until_idle(what: &str, pid: u32) {
 /// Objective: nobody spins for a peer that is stopped, be it the receiver, the sender or the daemon; when the peer goes
 /// on, so do the frames, in order, over a pipe without a gap.
 #[test]
-fn stopped_peers() {
+fn nobody_spins_for_a_stopped_peer() {
     for (from, to, all_arrive) in WAYS {
         let up = Up::start(&[]);
         let receiver = pkt_gen(&up, &["-i", to, "-f", "rxseq", "-N"]);

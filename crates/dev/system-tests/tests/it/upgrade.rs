@@ -76,7 +76,7 @@ fn all_came(from: Sender, mut came: Came, to: &mut Port) {
 
 /// Objective: how long frames took stays, and is added to.
 #[test]
-fn histograms() {
+fn histograms_survive_an_upgrade() {
     let d = Up::start(&["--latency-sampling", "1"]);
     let mut to = open(d.dir(), "vale0:to");
     let mut from = open(d.dir(), "vale0:from");
@@ -111,7 +111,7 @@ fn timed(d: &Up, port: &str, frames: u64) -> Latency {
 /// Objective: frames that wait for a lossless receiver when the daemon is replaced arrive after it, before those behind
 /// them.
 #[test]
-fn frames_that_wait() {
+fn waiting_frames_survive_an_upgrade_in_order() {
     let d = Up::start(&[]);
     d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
     let mut to = open(d.dir(), "vale0:to");
@@ -142,7 +142,7 @@ fn frames_that_wait() {
 /// Objective: monitors of a port and of a pipe go on with copies after the daemon is replaced, and so does a program's
 /// connection that asks for its port again.
 #[test]
-fn monitors() {
+fn monitors_survive_an_upgrade() {
     let d = Up::start(&[]);
     let reader = Reader::start(open(d.dir(), "vale0:to"));
     let through = Reader::start(open(d.dir(), "netmap:p{1"));
@@ -168,7 +168,7 @@ fn monitors() {
 /// Objective: a daemon whose successor gets everything and then fails, hangs up or says nothing goes on, and nobody
 /// notices but by the delay; then another one can go on.
 #[test]
-fn successors_that_fail() {
+fn a_daemon_goes_on_when_its_successor_fails() {
     let d = Up::start(&[]);
     d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
     let mut to = open(d.dir(), "vale0:to");
@@ -251,7 +251,7 @@ fn connections_that_come_and_go() {
 
 /// Objective: a daemon with very many ports is replaced, whatever its successor has to say about them.
 #[test]
-fn very_many_ports() {
+fn a_daemon_with_very_many_ports_is_replaced() {
     let d = Up::start(&[]);
     let mut client = Client::connect(d.dir()).expect("it answers");
     let policies = Policies { access: Some(7), ..Policies::default() };

@@ -104,13 +104,13 @@ fn cables(options: &str) {
 
 /// Objective: no frame is lost, doubled or out of order in split rings with mergeable buffers.
 #[test]
-fn split_cables() {
+fn split_cables_lose_no_frame_in_upgrades() {
     cables("--no-in-order");
 }
 
 /// Objective: the same in packed rings without mergeable buffers.
 #[test]
-fn packed_cables() {
+fn packed_cables_lose_no_frame_in_upgrades() {
     cables("--packed --no-mergeable");
 }
 

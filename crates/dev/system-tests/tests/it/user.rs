@@ -147,7 +147,7 @@ impl Program {
 /// Objective: an unknown user is named; a run directory that holds other files, or is another user's, is not given
 /// away; without root the daemon cannot become another user. Each refusal says what to do.
 #[test]
-fn refusals() {
+fn bad_users_and_directories_are_refused_with_advice() {
     if !is_root() {
         return;
     }

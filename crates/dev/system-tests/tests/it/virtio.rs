@@ -23,21 +23,21 @@ fn cable(options: &str, path: &str) {
 }
 
 #[test]
-fn mergeable_in_order() {
+fn frames_cross_with_mergeable_buffers_in_order() {
     cable("", "split, mergeable, in order");
 }
 
 #[test]
-fn any_order() {
+fn frames_cross_with_buffers_in_any_order() {
     cable("--no-in-order --no-mergeable", "split, non-mergeable\"");
 }
 
 #[test]
-fn vector() {
+fn frames_cross_by_the_vector_path() {
     cable("--vector", "split, non-mergeable, in order, vector (");
 }
 
 #[test]
-fn packed_vector() {
+fn frames_cross_by_the_packed_vector_path() {
     cable("--vector --packed", "packed, non-mergeable, in order, vector (");
 }

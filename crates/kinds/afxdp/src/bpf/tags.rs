@@ -177,7 +177,7 @@ mod tests {
 
     /// Objective: a function is found by its name, after types of other lengths; truncated information has none.
     #[test]
-    fn functions() {
+    fn a_function_is_found_by_its_name() {
         let texts = b"\0one\0two\0";
         let kind = |text: u32, kind: u32, members: u32, rest: &[u32]| {
             let words = [&[text, kind << 24 | members, 0], rest].concat();

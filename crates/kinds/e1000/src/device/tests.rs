@@ -23,7 +23,7 @@ fn up(e: &mut E1000) {
 /// Objective: after a reset, registers have the manual's values, and the link is down until the driver sets it up,
 /// which is a cause.
 #[test]
-fn reset_and_link() {
+fn registers_have_the_manuals_values_after_a_reset() {
     let mut e = card();
     assert_eq!((e.read(STATUS) & STATUS_LU, e.read(PBA), e.read(VET)), (0, PBA_RESET, 0x8100));
     up(&mut e);
@@ -44,7 +44,7 @@ fn reset_and_link() {
 /// Objective: writing the tail sends packets; written-back descriptors are a cause, immediately or after the delay; an
 /// empty ring is another.
 #[test]
-fn sending() {
+fn writing_the_tail_sends_packets() {
     let mut e = card();
     up(&mut e);
     e.read(ICR);
@@ -68,7 +68,7 @@ fn sending() {
 /// Objective: received frames fill descriptors; few left is a cause once, an empty ring another; buffers have RCTL's
 /// sizes.
 #[test]
-fn receiving() {
+fn received_frames_fill_descriptors() {
     let mut e = card();
     up(&mut e);
     e.read(ICR);
@@ -96,7 +96,7 @@ fn receiving() {
 
 /// Objective: small frames do not wait for the delay timers; others do.
 #[test]
-fn small_frames() {
+fn small_frames_do_not_wait_for_the_delay() {
     let mut e = card();
     up(&mut e);
     e.write(RDT, 10);
@@ -119,7 +119,7 @@ fn small_frames() {
 
 /// Objective: any access changes nothing but registers, without a panic, and a reset restores them.
 #[test]
-fn any_access() {
+fn no_access_changes_more_than_registers() {
     let mut e = card();
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     for _ in 0..200_000 {

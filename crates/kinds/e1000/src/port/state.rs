@@ -146,7 +146,7 @@ mod tests {
     /// Objective: inconsistent state is refused with the name of the wrong part; meanwhile and afterwards, the process
     /// that has the guest serves it; valid state is restored.
     #[test]
-    fn forged() {
+    fn a_forged_state_is_refused_with_the_wrong_part() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };

@@ -130,7 +130,7 @@ const WAYS: [CardDriverOptions; 3] = [
 /// Objective: frames of all lengths go both ways, many times around the rings, in each mode of register writes; short
 /// ones are padded.
 #[test]
-fn both_ways() {
+fn frames_of_all_lengths_go_both_ways() {
     for options in WAYS {
         let mut p = Pair::new(options);
         assert_eq!(p.has_block, options.csb);
@@ -159,7 +159,7 @@ fn both_ways() {
 /// Objective: each batch takes a register access; with Send Combining only if no packets are in flight; with a status
 /// block only if the card sleeps.
 #[test]
-fn register_accesses() {
+fn register_accesses_are_as_few_as_the_mode_allows() {
     let one = |i: u32| [frame(i, 60)];
     let [mut base, mut combined, mut block] = WAYS.map(Pair::new);
     for p in [&mut base, &mut combined, &mut block] {
@@ -190,7 +190,7 @@ fn register_accesses() {
 
 /// Objective: a full ring refuses frames and loses none; a new frame wakes a sleeper, one already seen does not.
 #[test]
-fn full_and_asleep() {
+fn a_full_ring_refuses_frames_and_loses_none() {
     for options in WAYS {
         let mut p = Pair::new(options);
         let frames: Vec<_> = (0..100).map(|i| frame(i, 60)).collect();
@@ -213,7 +213,7 @@ fn full_and_asleep() {
 
 /// Objective: a card with impossible values is given up with the reason.
 #[test]
-fn bad_cards() {
+fn a_bad_card_is_given_up_with_the_reason() {
     let mut p = Pair::new(WAYS[2]);
     let csb = p.ram.csb(netvale_e1000::direction::CardDirection::Transmit).unwrap();
     csb.publish_tail(9, 9);

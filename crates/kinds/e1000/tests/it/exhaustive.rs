@@ -12,7 +12,7 @@ const AT: [u64; 3] = [0x1000, 0x2000, u64::MAX - 2 * SIZE + 1];
 
 /// Objective: a place is found exactly if all of it lies in one window, whatever the previous search.
 #[test]
-fn places() {
+fn a_place_is_found_only_inside_one_window() {
     let (fd, _map, _) = sealed_memfd("netvale-test", 3 * SIZE, PageKind::Ordinary).unwrap();
     let mut dma = Dma::default();
     for (i, address) in AT.into_iter().enumerate() {
@@ -45,7 +45,7 @@ fn places() {
 /// Objective: for rings of up to 24 descriptors and all heads and tails, also outside ones, the device owns the
 /// descriptors on a walk from head to tail, and each lies in the ring.
 #[test]
-fn rings() {
+fn owned_descriptors_lie_between_head_and_tail() {
     for lines in 0..=3u32 {
         let n = 8 * lines;
         for head in 0..n + 3 {

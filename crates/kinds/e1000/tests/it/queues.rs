@@ -115,7 +115,7 @@ fn bytes(batch: &Batch, i: usize) -> Vec<u8> {
 /// Objective: packets of one and several pieces go out unchanged, short ones padded; their descriptors are done when
 /// released, not before; a packet without its end waits for it and keeps no worker awake.
 #[test]
-fn sending() {
+fn packets_go_out_unchanged() {
     let card = Card0::new();
     let mut ingress = source(&card);
     let mut spare = Box::default();
@@ -182,7 +182,7 @@ fn tags_are_taken_out() {
 /// Objective: frames fill buffers, several if one is too small, with length and status; without descriptors they are
 /// missed and counted.
 #[test]
-fn receiving() {
+fn received_frames_fill_buffers() {
     let from = Card0::new();
     let to = Card0::new();
     let mut ingress = source(&from);
@@ -219,7 +219,7 @@ fn receiving() {
 /// Objective: whatever descriptors and registers hold, nothing outside the guest's memory is touched, each pass is
 /// bounded, and a reset card works.
 #[test]
-fn nonsense() {
+fn nonsense_touches_nothing_outside_the_memory() {
     let card = Card0::new();
     let peer = Card0::new();
     let mut ingress = source(&card);
@@ -296,7 +296,7 @@ impl Card0 {
 /// Objective: with a status block, packets go both ways without register writes; only a sleeping side asks for kicks or
 /// interrupts, and the block shows done descriptors whether they ask for a report or not.
 #[test]
-fn status_block() {
+fn packets_go_both_ways_with_only_a_status_block() {
     let from = Card0::new();
     let to = Card0::new();
     let mut ingress = source(&from);
@@ -411,7 +411,7 @@ fn status_blocks_that_are_none() {
 /// Objective: in a loopback mode, before the PHY or in it, packets come back to their own card's receive ring, and none
 /// goes out.
 #[test]
-fn loopback() {
+fn packets_in_loopback_return_to_their_own_card() {
     let card = Card0::new();
     let mut ingress = source(&card);
     let mut spare = Box::default();

@@ -32,7 +32,7 @@ fn replay(name: &str, trace: &str, core: &mut Core) -> (usize, usize) {
 /// Objective: each driver, from its probe to an interface that is up, reads the recorded values, and ends with a link
 /// and with interrupts enabled.
 #[test]
-fn recorded_drivers() {
+fn recorded_drivers_read_the_recorded_values() {
     for (name, trace) in [
         ("linux-6.1-e1000", include_str!("../traces/linux-6.1-e1000.txt")),
         ("nve1000", include_str!("../traces/nve1000.txt")),

@@ -101,7 +101,7 @@ proptest! {
     /// arrived since; with those in the rings and at the kernel, these are all buffers, each once. This also holds if
     /// that process is killed.
     #[test]
-    fn taken(steps in proptest::collection::vec((0..3u8, 0..9usize, 0..9usize), 0..60)) {
+    fn taken_buffers_are_found_in_order(steps in proptest::collection::vec((0..3u8, 0..9usize, 0..9usize), 0..60)) {
         let mut q = Receiving::new();
         for (what, some, more) in steps {
             match what {
@@ -129,7 +129,7 @@ proptest! {
 
     /// Objective: indices of any kind are refused, or lead to buffers of the queue, each once.
     #[test]
-    fn any_indices(
+    fn any_indices_are_refused_or_lead_to_buffers(
         indices in any::<[u32; 4]>(),
         near in proptest::array::uniform4(0..20u32),
         entries in proptest::array::uniform8(any::<(u32, bool)>()),
@@ -156,7 +156,7 @@ proptest! {
 
 /// Objective: inconsistent rings are refused with a named reason.
 #[test]
-fn refused() {
+fn inconsistent_rings_are_refused_with_a_reason() {
     let refused = |change: fn(&mut Receiving)| {
         let mut q = Receiving::new();
         q.receive(4, 4);
@@ -230,7 +230,7 @@ proptest! {
     /// Objective: whenever a process is killed, the next one finds the free buffers once the kernel has none; before
     /// that, it does not trust the rings.
     #[test]
-    fn free(steps in proptest::collection::vec((0..3u8, 0..9usize, 0..9usize), 0..60)) {
+    fn the_successor_finds_the_free_buffers(steps in proptest::collection::vec((0..3u8, 0..9usize, 0..9usize), 0..60)) {
         let mut q = Sending::new();
         for (what, some, more) in steps {
             match what {
@@ -252,7 +252,7 @@ proptest! {
 
 /// Objective: rings with a buffer in two places, or a foreign one, are refused with a named reason.
 #[test]
-fn refused_sending() {
+fn bad_sending_rings_are_refused_with_a_reason() {
     let refused = |change: fn(&mut Sending)| {
         let mut q = Sending::new();
         q.send(5);

@@ -279,7 +279,7 @@ mod tests {
     /// Objective: written frames stay, later ones are appended, and counts continue; an incomplete write is undone,
     /// wherever it stopped.
     #[test]
-    fn goes_on() {
+    fn a_continued_capture_appends_to_whole_frames() {
         let dir = tempfile::tempdir().unwrap();
         for path in paths(&dir) {
             for torn in [None, Some(0), Some(1), Some(700), Some(4999)] {
@@ -305,7 +305,7 @@ mod tests {
 
     /// Objective: a capture whose last write was complete but not noted is kept whole.
     #[test]
-    fn long_frames() {
+    fn a_whole_long_frame_without_a_note_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         for path in paths(&dir) {
             let (first, file) = captured(&path, 1);
@@ -325,7 +325,7 @@ mod tests {
     /// Objective: limits still apply: bytes of the file, and portions, which are taken again; a capture that has ended
     /// stays ended.
     #[test]
-    fn limits() {
+    fn limits_still_apply_to_a_continued_capture() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.pcap");
         let (first, file) = captured(&path, 20);
@@ -345,7 +345,7 @@ mod tests {
     /// Objective: another file, another position, and a file not open for writing are refused with a named reason, and
     /// not changed.
     #[test]
-    fn forgeries() {
+    fn forged_files_are_refused_and_not_changed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.pcap");
         let (first, mut file) = captured(&path, 20);
@@ -368,7 +368,7 @@ mod tests {
     proptest! {
         /// Objective: any numbers are refused or harmless: a file is never extended, nor cut before a noted position.
         #[test]
-        fn any_numbers(
+        fn no_numbers_extend_or_cut_a_file(
             numbers in any::<[u64; NUMBERS]>(),
             near in proptest::array::uniform4(0u64..200),
             len in 0usize..200,
@@ -390,7 +390,7 @@ mod tests {
 
         /// Objective: notes decode as encoded.
         #[test]
-        fn there_and_back(
+        fn notes_decode_as_encoded(
             words in proptest::array::uniform5(0u64..1 << 40),
             before in any::<(u64, u64)>(),
             ended in 0..3,

@@ -30,7 +30,7 @@ pub(super) fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
 /// Objective: single frames, batches, frames as long as segments and empty picks all reach the file in order with their
 /// time; when the egress is dropped, the file is complete.
 #[test]
-fn all_sizes() {
+fn frames_of_all_sizes_reach_the_file_in_order() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["a.pcap", "a.pcapng"] {
         let path = dir.path().join(name);
@@ -59,7 +59,7 @@ fn all_sizes() {
 
 /// Objective: a snaplen cuts the kept bytes, not the recorded length of the frame.
 #[test]
-fn snaplen() {
+fn a_snaplen_cuts_only_the_kept_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.pcapng");
     let options = CaptureOptions { snaplen: 14, ..CaptureOptions::of(&path) };
@@ -73,7 +73,7 @@ fn snaplen() {
 
 /// Objective: with several concurrent workers, each one's accepted frames are in the file once and in order.
 #[test]
-fn several_workers() {
+fn frames_of_several_workers_are_in_the_file_once() {
     const WORKERS: u8 = 4;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("w.pcap");
@@ -113,7 +113,7 @@ fn several_workers() {
 
 /// Objective: with a slow disk, deliveries find no room; nothing blocks, and accepted frames are written.
 #[test]
-fn slow_disk() {
+fn a_slow_disk_leaves_no_room_but_blocks_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
@@ -144,7 +144,7 @@ fn slow_disk() {
 /// Objective: a full disk is reported immediately if it is full from the start, else in the status, by name; from then
 /// on deliveries are drops of the device, and every frame is accounted for.
 #[test]
-fn full_disk() {
+fn a_full_disk_is_reported_by_name() {
     let full = Path::new("/dev/full");
     let options = CaptureOptions::of(full);
     let refused = PcapEgress::create(full, options, Arc::default()).err().unwrap();
@@ -172,7 +172,7 @@ fn full_disk() {
 /// Objective: a restored capture has all frames of both processes once, in either format; the first process may also
 /// resume it itself.
 #[test]
-fn continued() {
+fn a_continued_capture_has_all_frames_once() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["a.pcap", "a.pcapng"] {
         let path = dir.path().join(name);

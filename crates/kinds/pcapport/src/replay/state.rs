@@ -214,7 +214,7 @@ mod tests {
     /// Objective: a replay killed anywhere, also within a batch, sends each frame of each pass in order; only the batch
     /// in flight is repeated. After its end nothing follows.
     #[test]
-    fn goes_on() {
+    fn a_killed_replay_goes_on_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let path = capture(&dir, 3000);
         let options = ReplayOptions { passes: 3, pace: ReplayPace::Fast };
@@ -263,7 +263,7 @@ mod tests {
 
     /// Objective: anything but memory for notes is refused.
     #[test]
-    fn other_memory() {
+    fn memory_that_is_not_for_notes_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = capture(&dir, 5);
         let file = File::open(&path).unwrap();
@@ -275,7 +275,7 @@ mod tests {
     proptest! {
         /// Objective: any numbers decode to some state, without harm.
         #[test]
-        fn any_numbers(numbers in any::<[u64; NUMBERS]>()) {
+        fn any_numbers_decode_without_harm(numbers in any::<[u64; NUMBERS]>()) {
             let ReplayState { pass, frame, before, finished, .. } = state_of(numbers);
             prop_assert_eq!([pass, frame, before.0, before.1.as_nanos() as u64], &numbers[..4]);
             prop_assert_eq!(finished, numbers[5] != 0);

@@ -60,7 +60,7 @@ fn sleep(source: &mut Source<PcapIngress>) {
 
 /// Objective: more frames than fit all chunks come out once per pass, in order and unchanged; then it is idle for good.
 #[test]
-fn passes_in_order() {
+fn passes_come_out_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 12_000);
     let mut source = open(&path, 2, ReplayPace::Fast);
@@ -77,7 +77,7 @@ fn passes_in_order() {
 
 /// Objective: a replay without end continues past the file's end, and its thread ends with the ingress.
 #[test]
-fn endless() {
+fn an_endless_replay_continues_past_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let mut source = open(&capture(&dir, 3), 0, ReplayPace::Fast);
     assert!(drive(&mut source, 10_000, |_| {}) >= 10_000);
@@ -93,7 +93,7 @@ fn endless() {
 /// Objective: no frame is sent before its time, with recorded gaps or at a rate; between frames the timer wakes the
 /// worker.
 #[test]
-fn paced() {
+fn no_frame_is_sent_before_its_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 31);
     let rate = ReplayPace::Rate(NonZeroU64::new(2000).unwrap());
@@ -111,7 +111,7 @@ fn paced() {
 
 /// Objective: all whole frames of a truncated file enter the switch, and the status reports the truncation.
 #[test]
-fn cut_file() {
+fn a_cut_file_yields_its_whole_frames() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 10);
     let file = OpenOptions::new().write(true).open(&path).unwrap();
@@ -124,7 +124,7 @@ fn cut_file() {
 /// Objective: frames that no port takes are dropped under their own counter; a file of only such frames, or of none,
 /// ends immediately even if repeated without end.
 #[test]
-fn nothing_to_send() {
+fn a_file_with_nothing_to_send_ends_immediately() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("long.pcap");
     let mut writer = PcapWriter::create(&path, PcapFormat::Pcap).unwrap();
@@ -140,7 +140,7 @@ fn nothing_to_send() {
 /// Objective: a file that cannot be replayed is refused immediately, with a named reason; a named pipe without a writer
 /// does not block.
 #[test]
-fn refusals() {
+fn an_unfit_file_is_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |path: &Path| PcapIngress::open(path, ReplayOptions::default(), Arc::default()).err().unwrap();
     let missing = dir.path().join("missing");
@@ -165,7 +165,7 @@ fn go_on(source: Source<PcapIngress>, path: &Path, options: ReplayOptions) -> So
 
 /// Objective: a replay restored at any point sends each frame of each pass once, in order, and then is at its end.
 #[test]
-fn continued() {
+fn a_continued_replay_sends_each_frame_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 3000);
     let options = ReplayOptions { passes: 3, pace: ReplayPace::Fast };
@@ -187,7 +187,7 @@ fn continued() {
 
 /// Objective: recorded times count from the first start, across passes and successors.
 #[test]
-fn continued_in_time() {
+fn recorded_times_count_from_the_first_start() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 40);
     let pace = ReplayPace::Recorded(Speed::ONE);
@@ -210,7 +210,7 @@ fn continued_in_time() {
 /// Objective: anything but a regular file that is still a capture is refused; impossible numbers bring no frames, and
 /// the error that ended a replay is kept.
 #[test]
-fn continued_forgeries() {
+fn forged_replays_are_refused_or_bring_no_frames() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 5);
     let start = |path: &Path, state| {

@@ -209,7 +209,7 @@ proptest! {
 
     /// Every value is written in a form that parses to it.
     #[test]
-    fn ports_round_trip(spec in port_spec()) {
+    fn every_port_reads_back_from_its_text(spec in port_spec()) {
         let text = spec.to_string();
         prop_assert_eq!(PortSpec::parse(&text), Ok(spec), "{}", text);
     }
@@ -233,7 +233,7 @@ proptest! {
 
     /// Every attachment is written in a form that parses to it.
     #[test]
-    fn attachments_round_trip(spec in attach_spec()) {
+    fn every_attachment_reads_back_from_its_text(spec in attach_spec()) {
         let text = spec.to_string();
         prop_assert_eq!(AttachSpec::parse(&text), Ok(spec), "{}", text);
     }

@@ -214,7 +214,7 @@ mod tests {
 
     /// Objective: inconsistent state is refused with the name of the wrong part; the device of its owner is unchanged.
     #[test]
-    fn forged() {
+    fn a_forged_state_is_refused_with_the_wrong_part() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let options = PtnetOptions { site: path.clone().into(), config: CONFIG, transport: PtnetTransport::Ivshmem };
@@ -274,7 +274,7 @@ mod tests {
     /// Objective: rings with unknown positions wait until the device is this process's; then its driver is asked to
     /// restart them.
     #[test]
-    fn unknown_positions() {
+    fn rings_with_unknown_positions_wait() {
         let fault = Fault::new().unwrap();
         let backend = seats();
         let device = PtnetInstance::new(&CONFIG, &backend, &fault).unwrap();

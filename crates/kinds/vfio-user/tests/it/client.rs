@@ -138,7 +138,7 @@ impl Drop for Server {
 /// Objective: another implementation's client finds the device, maps its memory, reads and writes registers, gets its
 /// interrupts, gives it access to guest memory and withdraws it, and resets it.
 #[test]
-fn another_client() {
+fn another_implementations_client_is_served() {
     let server = Server::start();
     let mut client = vfio_user::Client::new(&server.path()).unwrap();
     let sizes: Vec<u64> = (0..9).map(|i| client.region(i).unwrap().size).collect();
@@ -189,7 +189,7 @@ fn greeted() -> DeviceSession<Toy> {
 
 /// Objective: a protocol violation ends the connection with its reason; an impossible request gets an error number.
 #[test]
-fn breaches() {
+fn a_breach_ends_the_connection_with_its_reason() {
     let refused =
         |m: VfioMessage| DeviceSession::new(Toy::new().0, VECTORS, &Fault::new().unwrap()).handle(m).unwrap_err();
     assert_eq!(refused(message(command::DEVICE_GET_INFO, &[], vec![])), ClientViolation::NotAVersion(4));
@@ -219,7 +219,7 @@ fn breaches() {
 
 /// Objective: our own client reads its writes, posted or not, in this order, and gets refusals.
 #[test]
-fn our_client() {
+fn our_client_reads_its_own_writes() {
     let server = Server::start();
     let mut client = netvale_vfio_user::client::VfioUserClient::connect(&server.path()).unwrap();
     let mut value = [0; 4];
@@ -239,7 +239,7 @@ fn our_client() {
 
 /// Objective: a client that never pauses, with messages that fill each read, does not keep the server from ending.
 #[test]
-fn flood() {
+fn a_flood_does_not_keep_the_server_from_ending() {
     use std::io::Write;
     let (mut client, ours) = std::os::unix::net::UnixStream::pair().unwrap();
     rustix::net::sockopt::set_socket_send_buffer_size(&client, 1 << 20).unwrap();
@@ -263,7 +263,7 @@ fn flood() {
 
 /// Objective: an impossible length and a client that stops in the middle end the connection; the next client is served.
 #[test]
-fn lengths() {
+fn a_bad_length_ends_only_that_connection() {
     use std::io::{Read, Write};
     let server = Server::start();
     for size in [0u32, 15, 1 << 30, u32::MAX] {
@@ -281,7 +281,7 @@ fn lengths() {
 proptest! {
     /// Objective: no sequence of messages makes the session panic.
     #[test]
-    fn any_messages(
+    fn no_messages_make_the_session_panic(
         messages in proptest::collection::vec(
             (0u16..20, proptest::collection::vec(any::<u8>(), 0..80), 0usize..3),
             0..40,
@@ -342,7 +342,7 @@ fn served(ours: &OwnedFd, mut session: DeviceSession<Toy>, client: impl FnOnce()
 /// Objective: messages in pieces, and many together, with descriptors or without, are served; those not served when the
 /// service stops are served by the restored session.
 #[test]
-fn in_pieces() {
+fn messages_in_pieces_are_served() {
     use std::io::Write;
     let (mut client, ours) = std::os::unix::net::UnixStream::pair().unwrap();
     client.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();

@@ -284,7 +284,7 @@ mod tests {
 
     /// Objective: a written header reads back; invalid headers are refused.
     #[test]
-    fn headers() {
+    fn a_written_header_reads_back() {
         let m = VhostMessage::new(request::SET_VRING_NUM, vec![1; 8]).with_ack();
         let bytes = m.bytes();
         let (r, f, n) = header(bytes[..HEADER].first_chunk().unwrap()).unwrap();
@@ -299,7 +299,7 @@ mod tests {
 
     /// Objective: payloads of another size are refused.
     #[test]
-    fn payloads() {
+    fn payloads_of_another_size_are_refused() {
         let m = |n| VhostMessage::new(7, vec![0; n]);
         assert_eq!(m(7).u64(), Err(FrontEndViolation::Size(7)));
         assert_eq!(m(9).vring_state(), Err(FrontEndViolation::Size(7)));

@@ -46,7 +46,7 @@ fn negotiated(path: &std::path::Path, queues: u64) -> Frontend {
 /// Objective: a front end that asks for features before it owns the device, as QEMU does, is not offered a
 /// configuration space, as QEMU would warn about it; others are, as they read the address there.
 #[test]
-fn configuration_offered() {
+fn an_early_front_end_is_offered_no_configuration() {
     for owned in [false, true] {
         let rig = rig();
         let mut front = Frontend::connect(&rig.path, 2).unwrap();
@@ -143,7 +143,7 @@ fn a_log_by_the_other_front_end() {
 
 /// Objective: the number of queue pairs is the port's option.
 #[test]
-fn number_of_queues() {
+fn the_number_of_queue_pairs_is_the_option() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let options = VhostOptions { site: path.clone().into(), mode: VhostMode::Server, pairs: 3, mac: [2; 6], mtu: 1500 };

@@ -26,7 +26,7 @@ fn on_a_disk() -> OwnedFd {
 /// Objective: every message that breaks a rule ends the connection with a sentence that names the rule, and the port
 /// then serves a well-behaved driver.
 #[test]
-fn bad_messages() {
+fn a_bad_message_ends_the_connection_by_its_rule() {
     type Act = fn(&Raw);
     let acts: [(&str, Act); 23] = [
         ("not version 1", |r| {
@@ -89,7 +89,7 @@ fn bad_messages() {
 
 /// Objective: a front end that stops in the middle of a message blocks neither the switch nor the end of the port.
 #[test]
-fn half_a_message() {
+fn half_a_message_blocks_nothing() {
     let rig = rig();
     let raw = Raw::new(&rig.path);
     std::io::Write::write_all(&mut &raw.0, &[1, 0, 0]).unwrap();
@@ -100,7 +100,7 @@ fn half_a_message() {
 
 /// Objective: rings with jumps or loops, and lost memory, each stop their queue with the reason.
 #[test]
-fn bad_rings() {
+fn bad_rings_stop_their_queue_with_the_reason() {
     // Contents of the transmit queue's rings: descriptors at 0x1000, available ring at 0x1100.
     let loops = |m: &OwnedFd| {
         put(m, 0x1000, &[0x2000, 60 | 1 << 32]);

@@ -46,7 +46,7 @@ fn take(ingress: &mut dyn Ingress) -> Batch {
 /// Objective: a front end that stops a queue while a worker holds a batch gets its answer when the batch is released,
 /// and the worker learns that the control thread waits.
 #[test]
-fn stopped_while_held() {
+fn a_stopped_queue_is_answered_after_its_batch() {
     let mut rig = rig();
     let memory = file();
     let raw = start(&rig, &memory);
@@ -65,7 +65,7 @@ fn stopped_while_held() {
 /// Objective: a worker that does not release its batch in time costs only its front end the connection. The next one is
 /// kept out while the batch is held, and then served; the old queue is out of use.
 #[test]
-fn never_handed_back() {
+fn a_batch_never_handed_back_costs_the_connection() {
     let mut rig = rig();
     let memory = file();
     let raw = start(&rig, &memory);

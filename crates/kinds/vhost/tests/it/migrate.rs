@@ -73,7 +73,7 @@ fn written_pages_are_logged() {
 
 /// Objective: a log that is cut short ends the front end's connection, with a reason.
 #[test]
-fn log_cut_short() {
+fn a_log_cut_short_ends_the_connection() {
     let rig = rig();
     let raw = Raw::new(&rig.path);
     let memory = file();
@@ -98,7 +98,7 @@ fn log_cut_short() {
 
 /// Objective: an arrived guest is announced to the switch once, even if its queue starts later.
 #[test]
-fn announcement() {
+fn an_arrived_guest_is_announced_once() {
     let mut rig = rig();
     let raw = Raw::new(&rig.path);
     let memory = file();
@@ -207,11 +207,11 @@ fn goes_on(packed: bool) {
 }
 
 #[test]
-fn goes_on_split() {
+fn a_split_queue_goes_on_in_the_next_device() {
     goes_on(false);
 }
 
 #[test]
-fn goes_on_packed() {
+fn a_packed_queue_goes_on_in_the_next_device() {
     goes_on(true);
 }

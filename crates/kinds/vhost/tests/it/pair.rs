@@ -60,7 +60,7 @@ fn all_options() -> Vec<DriverOptions> {
 /// Objective: in every combination of layout, buffers and notification, frames cross both ways unchanged and in order,
 /// over many rounds of the rings.
 #[test]
-fn both_ways() {
+fn frames_cross_both_ways_in_every_combination() {
     for options in all_options() {
         let mut rig = Rig::new(options);
         let frames: Vec<_> =
@@ -95,7 +95,7 @@ fn segment(payload: usize) -> (Vec<u8>, Offload) {
 /// Objective: a 64 KiB segment crosses whole and with its offload if both ends negotiated that; otherwise cut into
 /// segments of the requested size.
 #[test]
-fn large_segments() {
+fn large_segments_cross_whole_if_negotiated() {
     for packed in [false, true] {
         let mut rig = Rig::new(DriverOptions { packed, ..DriverOptions::default() });
         let large = vec![segment(60_000)];
@@ -121,7 +121,7 @@ fn large_segments() {
 /// Objective: if frames may wait, a frame to be cut only starts once all its segments have room, so none is lost; one
 /// that can never have room loses some and does not wait for ever.
 #[test]
-fn segments_that_wait() {
+fn segments_that_wait_are_not_lost() {
     let large = vec![segment(60_000)];
     let mut scratch = netvale_port::Scratch::new();
     scratch.may_wait(true);
@@ -168,7 +168,7 @@ fn too_long_for_one_buffer() {
 
 /// Objective: a frame wakes a sleeping end, and leaves an awake one alone.
 #[test]
-fn wake_ups() {
+fn a_frame_wakes_only_a_sleeping_end() {
     for packed in [false, true] {
         for event_idx in [false, true] {
             let mut rig = Rig::new(DriverOptions { packed, event_idx, ..DriverOptions::default() });
@@ -254,7 +254,7 @@ proptest! {
 
     /// Objective: frames of any length and number, in any batches, over small rings, arrive unchanged.
     #[test]
-    fn any_frames(
+    fn any_frames_arrive_unchanged(
         bits in 0u16..8,
         lens in proptest::collection::vec(14usize..9000, 1..200),
         batch in 1usize..40,

@@ -170,7 +170,7 @@ fn without_a_front_end() {
 
 /// Objective: a partly received message is completed in the next process, wherever it was cut, with its descriptor.
 #[test]
-fn half_a_message() {
+fn half_a_message_is_completed_in_the_next_process() {
     for cut in 1..20 {
         let mut device = Device::new(1);
         let (raw, _memory) = started(&device.path());

@@ -25,7 +25,7 @@ type Restored<T> = Result<(T, netvale_virtio::VirtioQueues, PausedService), BadS
 
 /// Objective: another process's state of a driver is checked, and an error names the wrong part.
 #[test]
-fn forged_driver() {
+fn a_forged_driver_is_refused_with_the_wrong_part() {
     let device = Device::new(1);
     let driver = Driver::new(&device, DriverOptions { size: 32, ..DriverOptions::default() });
     let eventfd = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
@@ -63,7 +63,7 @@ fn forged_driver() {
 /// Objective: another process's state is checked like a front end's messages, and an error names the wrong part; the
 /// process that resumes instead is not harmed.
 #[test]
-fn forged() {
+fn a_forged_state_is_refused_with_the_wrong_part() {
     let mut device = Device::new(1);
     let (raw, _memory) = started(&device.path());
     let eventfd = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
@@ -136,7 +136,7 @@ fn forged() {
 
 /// Objective: a packed ring's position outside of it is refused.
 #[test]
-fn forged_position() {
+fn a_position_outside_a_packed_ring_is_refused() {
     let device = Device::new(1);
     let (_driver, _end) = connected(&device, DriverOptions { packed: true, size: 32, ..DriverOptions::default() });
     for position in [32u32, 32 << 16 | 1, 0x7fff] {

@@ -290,7 +290,7 @@ mod tests {
     /// Objective: another process restores the same owner of each buffer, chains included; states that lack a buffer or
     /// have one twice are refused.
     #[test]
-    fn continued() {
+    fn another_process_restores_the_owner_of_each_buffer() {
         fn used<B: DriverBuffers>() -> B {
             let mut ids = B::new(8);
             let firsts = [3, 1, 2].map(|count| {
@@ -324,7 +324,7 @@ mod tests {
 
     /// Objective: ordered buffers come back in order only, each once, chains as a whole, round after round.
     #[test]
-    fn ordered() {
+    fn ordered_buffers_come_back_in_order() {
         let mut ids = OrderedBuffers::new(8);
         for round in 0..100u16 {
             let first = ids.take(3).unwrap();

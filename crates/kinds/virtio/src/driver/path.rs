@@ -44,7 +44,7 @@ mod tests {
 
     /// Objective: the vector path is chosen only if the features allow it.
     #[test]
-    fn choice() {
+    fn the_vector_path_needs_its_features() {
         assert!(Path::of(IN_ORDER, true).vector.is_some());
         assert!(Path::of(IN_ORDER, false).vector.is_none());
         for features in [0, IN_ORDER | MRG_RXBUF, IN_ORDER | GUEST_CSUM, RING_PACKED] {

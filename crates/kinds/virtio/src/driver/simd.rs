@@ -322,7 +322,7 @@ mod tests {
 
     /// Objective: all instructions that this processor supports give the results of plain code.
     #[test]
-    fn all_alike() {
+    fn all_instructions_give_the_same_results() {
         for seed in 0..200u32 {
             let first = (seed * 37 % 1000) as u16;
             let mut entries = [0u32; 17];
@@ -345,7 +345,7 @@ mod tests {
 
     /// Objective: all instructions give the results of plain code for packed rings, too.
     #[test]
-    fn all_alike_packed() {
+    fn all_instructions_agree_for_packed_rings() {
         #[repr(align(64))]
         struct Line([u64; 8]);
         for seed in 0..400u64 {

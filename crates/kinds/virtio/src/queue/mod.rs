@@ -502,7 +502,7 @@ mod tests {
     /// Objective: work on chains is bounded. A buffer over many regions is followed only up to the pieces that are
     /// kept; a take walks a limited number of descriptors, and the next take starts anew.
     #[test]
-    fn bounded_work() {
+    fn work_on_chains_is_bounded() {
         let (mut queue, memory, file) = large(32_768);
         let mut pieces = Pieces::default();
         // Three over 64 regions, and one that continues outside all.

@@ -123,7 +123,7 @@ fn check(g: &Guest, desc: Descriptor, packed: bool) {
 
 /// Objective: see above.
 #[test]
-fn descriptors() {
+fn the_pieces_of_any_descriptor_lie_in_the_memory() {
     let g = guest();
     let around = |at: u64| [at.wrapping_sub(16), at.wrapping_sub(1), at, at.wrapping_add(1), at.wrapping_add(16)];
     let edges = AT.into_iter().flat_map(|at| [at, at.wrapping_add(SIZE)]).chain([0, 1 << 32, u64::MAX]);

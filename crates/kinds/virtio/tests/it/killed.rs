@@ -166,7 +166,7 @@ proptest! {
 
     /// Objective: frames sent by a device come out of the next driver after those of the previous one.
     #[test]
-    fn received(
+    fn the_next_driver_receives_in_order(
         packed: bool,
         in_order: bool,
         event_idx: bool,
@@ -191,7 +191,7 @@ proptest! {
 
     /// Objective: frames shown to a device, in one buffer or several, arrive there once and in order.
     #[test]
-    fn sent(
+    fn shown_frames_are_sent_once_and_in_order(
         packed: bool,
         in_order: bool,
         event_idx: bool,
@@ -218,7 +218,7 @@ proptest! {
 
     /// Objective: whatever the rings hold, a queue resumes with valid buffers, each once, or not at all.
     #[test]
-    fn forged(
+    fn forged_rings_resume_with_valid_buffers_or_never(
         packed: bool,
         in_order: bool,
         note in prop_oneof![
@@ -263,7 +263,7 @@ proptest! {
 
 /// Objective: the same after the index of a split ring wraps around, after 65,536 frames.
 #[test]
-fn round_and_round() {
+fn drivers_continue_after_the_index_wraps_around() {
     for (packed, in_order) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut rig = Rig::new(packed, in_order, true);
         rig.driver.post_free(&rig.queue_ram, BUF);

@@ -75,7 +75,7 @@ proptest! {
     /// Objective: for any writes of a driver, both devices find the same chains; if ours stops the queue, the other one
     /// found no end of the chain, a buffer outside memory, or buffers in the wrong order.
     #[test]
-    fn same_chains(
+    fn both_devices_find_the_same_chains(
         table in prop::collection::vec(descriptor(), 8),
         indirect in prop::collection::vec(descriptor(), 64),
         heads in prop::collection::vec(0..8u16, 1..=8),
@@ -127,7 +127,7 @@ proptest! {
 
     /// Objective: buffers that we give back read the same as those of the other implementation.
     #[test]
-    fn same_used_ring(used in prop::collection::vec((0..8u16, 0..2000u32), 1..40)) {
+    fn the_used_ring_reads_the_same_on_both_sides(used in prop::collection::vec((0..8u16, 0..2000u32), 1..40)) {
         let one = file();
         let two = file();
         let spec = RegionSpec { guest: 0, size: SIZE, user: USER, offset: 0 };
@@ -187,7 +187,7 @@ proptest! {
     /// Objective: whatever a device writes, a driver gets back only buffers that it posted, each once, or stops with a
     /// reason.
     #[test]
-    fn any_device(
+    fn a_driver_gets_back_only_buffers_that_it_posted(
         packed: bool,
         in_order: bool,
         vector: bool,

@@ -67,7 +67,7 @@ mod tests {
     /// Objective: requests follow RFC 792 and RFC 4443, with a right checksum, and replies are matched by identifier
     /// and number.
     #[test]
-    fn requests_and_replies() {
+    fn requests_follow_the_rfcs_and_replies_match() {
         let key = EchoKey { id: Some(0x1234), sequence: 7 };
         let four = request(true, key, 56);
         assert_eq!((four.len(), &four[..2], &four[4..8]), (56, &[8, 0][..], &[0x12, 0x34, 0, 7][..]));
@@ -87,7 +87,7 @@ mod tests {
 
     /// Objective: a header with options is skipped; a truncated packet has nothing after its header.
     #[test]
-    fn headers() {
+    fn headers_with_options_are_skipped() {
         let mut packet = [0; 30];
         packet[0] = 0x46;
         packet[24] = 9;

@@ -131,7 +131,7 @@ mod tests {
 
     /// Objective: errors of routers, hosts and this host are told apart, with their reporters.
     #[test]
-    fn causes() {
+    fn causes_of_errors_are_told_apart() {
         let v4 = [2, 0, 0, 0, 10, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0];
         let v6 = [&[10, 0, 0, 0, 0, 0, 0, 0, 0xfd, 9][..], &[0; 13], &[1], &[0; 4]].concat();
         let by4 = Some("10.0.0.9".parse().unwrap());
@@ -151,7 +151,7 @@ mod tests {
 
     /// Objective: truncated or other control data is not an error.
     #[test]
-    fn no_error() {
+    fn other_control_data_is_not_an_error() {
         let whole = control(0, libc::IP_RECVERR, [2, 3, 3], 111, 0, &[2, 0, 0, 0, 10, 0, 0, 9]);
         assert!((0..32).all(|len| parse(&whole[..len]).is_none()));
         assert!(parse(&whole[..32]).is_some_and(|error| error.from.is_none()));

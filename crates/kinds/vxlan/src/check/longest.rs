@@ -69,14 +69,14 @@ mod tests {
 
     /// Objective: one packet is enough if the host knows the path, plus one for each router that reports its size.
     #[test]
-    fn said() {
+    fn one_packet_is_enough_for_a_known_path() {
         assert_eq!(path(1500, &[]), (LongestPacket { mtu: 1500, is_silent: false }, 1));
         assert_eq!(path(1500, &[(1400, true), (1300, true)]), (LongestPacket { mtu: 1300, is_silent: false }, 3));
     }
 
     /// Objective: each size at which packets vanish is found to the byte, also after a router that reports.
     #[test]
-    fn silent() {
+    fn silent_limits_are_found_to_the_byte() {
         for mtu in 100..1500 {
             let (found, asked) = path(1500, &[(mtu, false)]);
             assert_eq!(found, LongestPacket { mtu, is_silent: true });
@@ -88,7 +88,7 @@ mod tests {
     /// Objective: routers that report impossible sizes (zero, more than was sent, less than passes) neither mislead the
     /// search nor make it loop.
     #[test]
-    fn nonsense() {
+    fn impossible_sizes_do_not_mislead_the_search() {
         for said in [0, 99, 1500, 9000, u32::MAX] {
             let ask = |size| Ok(if size > 1200 { ProbeResponse::TooBig(said) } else { ProbeResponse::Reply });
             assert_eq!(search(1500, 100, ask).unwrap(), LongestPacket { mtu: 1200, is_silent: true }, "{said}");

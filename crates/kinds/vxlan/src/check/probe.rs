@@ -279,7 +279,7 @@ mod tests {
         /// Objective: a VTEP's unsolicited datagrams are taken a limited number at a time, with the clock checked
         /// between; the round trip is found beside them.
         #[test]
-        fn many_datagrams() {
+        fn unsolicited_datagrams_are_taken_in_limited_numbers() {
             let vtep = UdpSocket::bind((ip(2), 0)).unwrap();
             let port = vtep.local_addr().unwrap().port();
             let asker = Asker { local: ip(1), port, vni: 7, timeout: Duration::from_secs(5) };

@@ -236,7 +236,7 @@ mod tests {
 
     /// Objective: a specification splits where libnetmap splits it.
     #[test]
-    fn parts() {
+    fn a_specification_splits_as_in_libnetmap() {
         let parts = |spec: &str| {
             let (_, rest) = PortName::split_off(spec).unwrap();
             let name = spec.strip_suffix(rest).unwrap();

@@ -8,7 +8,7 @@ const LIMIT: Duration = Duration::from_millis(200);
 
 /// Objective: a kick meant for an earlier sleep ends no wait, neither for frames nor for room.
 #[test]
-fn stale_kicks() {
+fn a_stale_kick_ends_no_wait() {
     let (mut a, mut b) = Port::pipe_pair(16, 128).unwrap();
     let stale = 1u64.to_ne_bytes();
     let rx = &mut b.rx()[0];

@@ -120,7 +120,7 @@ mod tests {
 
     /// Objective: names have dumpcap's form, whatever the given name contains.
     #[test]
-    fn names() {
+    fn names_have_dumpcaps_form() {
         let of = |path: &str| name(Path::new(path), 7, "20260101120000").to_string_lossy().into_owned();
         assert_eq!(of("/tmp/a.pcapng"), "/tmp/a_00007_20260101120000.pcapng");
         assert_eq!(of("x.y/a b"), "x.y/a b_00007_20260101120000");
@@ -130,7 +130,7 @@ mod tests {
 
     /// Objective: the newest files stay, even if another process removes one.
     #[test]
-    fn ring() {
+    fn the_newest_files_of_the_ring_stay() {
         let dir = tempfile::tempdir().unwrap();
         let mut files = OutputFiles::ring(&dir.path().join("a.pcapng"), Some(3));
         let (stop, _ends) = UnixStream::pair().unwrap();

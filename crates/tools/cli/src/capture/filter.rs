@@ -37,7 +37,7 @@ mod tests {
 
     /// Objective: without an expression all frames are selected, and longer ones are cut.
     #[test]
-    fn cut() {
+    fn longer_frames_are_cut() {
         let filter = CaptureFilter::new(Some(" "), 3).unwrap();
         assert_eq!((filter.kept(b"abcd"), filter.kept(b"ab")), (Some(&b"abc"[..]), Some(&b"ab"[..])));
         assert_eq!(CaptureFilter::default().kept(b"abcd"), Some(&b"abcd"[..]));

@@ -89,7 +89,7 @@ mod tests {
 
     /// Objective: dumpcap's words are parsed, the minimum of each counts, and anything else is refused.
     #[test]
-    fn conditions() {
+    fn dumpcaps_conditions_are_parsed() {
         let all = ["duration:10", "duration:2.5", "filesize:1000", "files:5", "packets:7", "packets:9"];
         let all = all.map(|text| text.parse::<CaptureCondition>().unwrap());
         let expected = CaptureLimits {
@@ -108,7 +108,7 @@ mod tests {
 
     /// Objective: a frame that would exceed the limit does not fit.
     #[test]
-    fn room() {
+    fn a_frame_beyond_the_limit_does_not_fit() {
         let limits = CaptureLimits::of(&[CaptureCondition::FileSize(1), CaptureCondition::Packets(2)]);
         assert!(limits.takes(500, 500, 1) && !limits.takes(501, 500, 1) && !limits.takes(1, 0, 2));
         assert!(CaptureLimits::default().takes(1 << 40, 0, 1 << 40));

@@ -75,7 +75,7 @@ mod tests {
 
     /// Objective: a line has the port, the direction, the length and the headers.
     #[test]
-    fn lines() {
+    fn a_line_shows_the_port_and_the_headers() {
         let mut frame = [0u8; 60];
         frame[12..14].copy_from_slice(&[0x08, 0x06]);
         let seen =

@@ -163,7 +163,7 @@ mod tests {
     /// Objective: a stalled reader is waited for until the request to stop, and a second more; a closed one is an
     /// error.
     #[test]
-    fn readers() {
+    fn a_stalled_reader_is_waited_for_until_the_stop() {
         let (stop, ends) = UnixStream::pair().unwrap();
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let mut sink = Sink::of(File::from(writer)).unwrap();
@@ -177,7 +177,7 @@ mod tests {
 
     /// Objective: a FIFO is waited for until it has a reader, or until the request to stop.
     #[test]
-    fn fifos() {
+    fn a_fifo_waits_for_its_reader() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fifo");
         rustix::fs::mknodat(
@@ -202,7 +202,7 @@ mod tests {
 
     /// Objective: after blocks that a file cannot take, it holds the earlier ones, and accepts further ones.
     #[test]
-    fn full() {
+    fn a_full_file_holds_the_earlier_blocks() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let mut sink = Sink::make(&path).unwrap();

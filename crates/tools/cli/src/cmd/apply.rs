@@ -151,7 +151,7 @@ mod tests {
 
     /// Objective: the last line counts the changes, and reports when none was necessary, or none was made.
     #[test]
-    fn last_line() {
+    fn the_last_line_counts_the_changes() {
         let change = |action| ConfigChange { action, name: "x".into(), from: None, to: None, note: None };
         let mut applied = ApplyResult { unchanged: 1, ..ApplyResult::default() };
         assert_eq!(summary(&applied), "nothing to change");

@@ -149,7 +149,7 @@ mod tests {
 
     /// Objective: each VNI has a line, and so has each address, with its place.
     #[test]
-    fn table() {
+    fn each_vni_and_each_address_has_a_line() {
         let vtep: std::net::IpAddr = [10, 0, 0, 2].into();
         let status = VniStatus {
             vni: 100,

@@ -105,7 +105,7 @@ mod tests {
 
     /// Objective: each direction shows its words, its frames, and its losses.
     #[test]
-    fn shown() {
+    fn each_direction_shows_its_words_and_losses() {
         let ring = |dir, frames, drops: &[(&str, u64)]| {
             let drops = drops.iter().map(|&(reason, count)| (reason.to_owned(), count)).collect();
             RingInfo { dir, frames, drops, ..RingInfo::default() }
@@ -120,7 +120,7 @@ mod tests {
 
     /// Objective: a direction may come first; the words are parsed as netem's, and 'off' removes them.
     #[test]
-    fn words() {
+    fn the_words_are_parsed_as_netems() {
         let split = |text: &str| {
             let words: Vec<_> = text.split(' ').map(str::to_owned).collect();
             let (keys, rest) = directions(&words);

@@ -213,7 +213,7 @@ mod tests {
 
     /// Objective: columns are aligned, a missing value is a dash, and counters go with their port.
     #[test]
-    fn table() {
+    fn columns_are_aligned() {
         let switch =
             SwitchInfo { name: "vale0".into(), ports: 2, addresses: 3, table_size: 16_384, ..SwitchInfo::default() };
         let info = |name: &str| PortInfo { name: name.into(), ..PortInfo::default() };
@@ -252,7 +252,7 @@ vale0:b  1000   77    5  it is gone
 
     /// Objective: a fresh daemon's list suggests the next step.
     #[test]
-    fn empty() {
+    fn an_empty_list_suggests_the_next_step() {
         assert!(render(&PortListing::default(), None).contains("netvale attach"));
     }
 }

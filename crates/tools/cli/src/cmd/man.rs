@@ -88,7 +88,7 @@ mod tests {
 
     /// Objective: each page has the required sections, in the order of man-pages(7), and lines of a table stay lines.
     #[test]
-    fn pages() {
+    fn each_page_has_the_required_sections() {
         let dir = tempfile::tempdir().unwrap();
         let count = write_all(dir.path(), crate::cli::command()).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), count);

@@ -165,7 +165,7 @@ mod tests {
 
     /// Objective: a port's name alone means its monitor; names that open the port itself are refused.
     #[test]
-    fn monitors() {
+    fn a_ports_name_alone_means_its_monitor() {
         let name = |name: &str| monitor(name).ok();
         assert_eq!(name("vale0:a").as_deref(), Some("vale0:a/rt"));
         assert_eq!(name("netmap:p{1").as_deref(), Some("netmap:p{1/rt"));

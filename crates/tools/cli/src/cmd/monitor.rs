@@ -176,7 +176,7 @@ mod tests {
     /// Objective: one stall a minute is printed, with the number of those left out; all other events are, and stalls on
     /// request.
     #[test]
-    fn merged() {
+    fn repeated_stalls_are_merged_into_one() {
         let event = |name: &str| {
             let event = json!({"sequence": 1, "time": "T", "now_ns": 1, "name": name, "stalls": 1});
             serde_json::from_value::<Event>(event).unwrap()
@@ -199,7 +199,7 @@ mod tests {
     /// Objective: a line has the time, the name, the place and all fields; values with spaces or control characters
     /// stay one word.
     #[test]
-    fn lines() {
+    fn a_line_has_the_time_and_all_fields() {
         let attached = json!({
             "sequence": 1, "time": "T", "now_ns": 1, "name": "port.attached", "switch": "vale0", "port": "vale0:a",
             "by": {"uid": 7, "pid": 8}, "kind": "local",

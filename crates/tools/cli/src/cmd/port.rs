@@ -151,7 +151,7 @@ mod tests {
 
     /// Objective: pairs of words are policies with their values; dashes and underscores are equal; default is null.
     #[test]
-    fn words() {
+    fn pairs_of_words_are_policies() {
         assert_eq!(
             of("access 10 isolated on max-addresses 3"),
             Ok(json!({"access": 10, "isolated": true, "max_addresses": 3}))
@@ -162,14 +162,14 @@ mod tests {
 
     /// Objective: rates are printed with their unit.
     #[test]
-    fn units() {
+    fn rates_are_printed_with_their_unit() {
         let policies = json!({"rate_in": "100", "access": 10}).as_object().cloned().unwrap_or_default();
         assert_eq!(told(&PortInfo { policies, ..PortInfo::default() }), "access 10 rate_in 100bit");
     }
 
     /// Objective: unknown policies, and missing or invalid values, are refused by name.
     #[test]
-    fn refused() {
+    fn bad_policies_are_refused_by_name() {
         for (words, name) in
             [("rings 2", "rings"), ("access", "access"), ("access 5000", "access"), ("isolated maybe", "isolated")]
         {

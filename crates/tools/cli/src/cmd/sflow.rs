@@ -124,7 +124,7 @@ mod tests {
 
     /// Objective: a port's own rate takes the port's full name, and a valid number.
     #[test]
-    fn rates_of_ports() {
+    fn a_ports_own_rate_takes_its_full_name() {
         assert_eq!(port_rate("vale0:up=100"), Ok(("vale0:up".to_owned(), 100)));
         for text in ["", "vale0:up", "vale0:up=", "vale0:up=0", "vale0:up=16777217", "up=100", "vale0:up=x"] {
             assert!(port_rate(text).is_err(), "{text}");
@@ -133,7 +133,7 @@ mod tests {
 
     /// Objective: collectors are addresses of both families, with or without a port.
     #[test]
-    fn collectors() {
+    fn collectors_are_addresses_of_both_families() {
         assert_eq!(collector("192.0.2.9"), Ok("192.0.2.9:6343".parse().unwrap()));
         assert_eq!(collector("192.0.2.9:7"), Ok("192.0.2.9:7".parse().unwrap()));
         for text in ["2001:db8::9", "[2001:db8::9]"] {

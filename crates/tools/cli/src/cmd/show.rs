@@ -154,7 +154,7 @@ mod tests {
 
     /// Objective: everything about a port is shown: memory, rings, kicks, drops by name, notes.
     #[test]
-    fn everything() {
+    fn everything_about_a_port_is_shown() {
         let ring = RingInfo {
             slots: 1024,
             tail: 1000,
@@ -196,7 +196,7 @@ no-room  out 0       7
 
     /// Objective: a ring that is not netmap's has no indices.
     #[test]
-    fn without_slots() {
+    fn a_ring_without_slots_has_no_indices() {
         let ring = RingInfo { frames: 5, bytes: 300, worker: Some(0), ..RingInfo::default() };
         let expected = "\
 RING  FRAMES  BYTES  DROPS  SENT  SAVED  GOT  WORKER

@@ -114,7 +114,7 @@ mod tests {
     /// Objective: one line per group and port, then one per VLAN and family; a switch without snooping says how to
     /// enable it.
     #[test]
-    fn groups() {
+    fn each_group_and_port_has_a_line() {
         let group =
             GroupEntry { group: [239, 1, 1, 1].into(), vlan: Some(10), port: "vale0:a".into(), expires_seconds: 200 };
         let domain = MulticastDomain {
@@ -139,7 +139,7 @@ mod tests {
 
     /// Objective: one line per address, with its VLAN if VLANs are in use.
     #[test]
-    fn lines() {
+    fn each_address_has_a_line() {
         let entry = TableEntry {
             mac: Mac([2, 0, 0, 0, 0, 10]),
             vlan: None,

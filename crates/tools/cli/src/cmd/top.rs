@@ -269,7 +269,7 @@ mod tests {
 
     /// Objective: the keys do what the help says.
     #[test]
-    fn keys() {
+    fn the_keys_do_what_the_help_says() {
         let mut state = TopState::new(SortColumn::Rate);
         assert_eq!(press(&mut state, KeyCode::Char('q').into()), KeyEffect::Quit);
         assert_eq!(press(&mut state, KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), KeyEffect::Quit);

@@ -139,7 +139,7 @@ mod tests {
 
     /// Objective: a processor that the machine lacks is found; without a list, none is.
     #[test]
-    fn processors() {
+    fn a_processor_that_the_machine_lacks_is_found() {
         let list = tempfile::tempdir().unwrap();
         std::fs::create_dir(list.path().join("cpu0")).unwrap();
         assert_eq!((missing(&[0], list.path()), missing(&[0, 99], list.path())), (None, Some(99)));

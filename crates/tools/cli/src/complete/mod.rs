@@ -71,7 +71,7 @@ mod tests {
 
     /// Objective: each place for a port, a switch or a policy is completed.
     #[test]
-    fn all_places() {
+    fn each_place_for_a_name_is_completed() {
         let mut found = BTreeSet::new();
         places(&crate::cli::command(), &mut found);
         for command in ["attach", "detach", "show", "table", "dump", "trace", "pkt-gen", "run", "link", "set", "vm"] {

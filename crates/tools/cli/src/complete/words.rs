@@ -124,7 +124,7 @@ mod tests {
 
     /// Objective: words of links are those of its help, with its directions, without examples.
     #[test]
-    fn links() {
+    fn words_of_links_are_those_of_the_help() {
         let words = link("");
         for word in ["delay", "loss", "rate", "reorder", "in", "both", "off"] {
             assert!(words.iter().any(|known| known == word), "{words:?}");
@@ -134,7 +134,7 @@ mod tests {
 
     /// Objective: policies are offered, other options are not; kinds end in a colon.
     #[test]
-    fn own_words() {
+    fn policies_are_offered_and_other_options_are_not() {
         let words = policies("");
         assert!(words.contains(&"access".to_owned()) && !words.contains(&"slots".to_owned()), "{words:?}");
         assert!(kinds("").contains(&"vhost:".to_owned()) && kinds("").iter().all(|kind| kind.ends_with(':')));
@@ -142,7 +142,7 @@ mod tests {
 
     /// Objective: paths continue from their given part, folders with a slash.
     #[test]
-    fn paths() {
+    fn paths_continue_from_their_given_part() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("ab")).unwrap();
         std::fs::write(dir.path().join("ac"), "").unwrap();

@@ -146,7 +146,7 @@ mod tests {
     proptest! {
         /// Objective: frames of any length leave when due, whole and in order, while memory is reused repeatedly.
         #[test]
-        fn in_time(lens in proptest::collection::vec(1usize..400, 1..200)) {
+        fn frames_leave_when_due_and_in_order(lens in proptest::collection::vec(1usize..400, 1..200)) {
             let mut link = LinkDirection::new(&"delay 5us bytes 1kb".parse().unwrap(), 1);
             let mut expected = Vec::new();
             let mut got = Vec::new();
@@ -168,7 +168,7 @@ mod tests {
 
     /// Objective: duplicates arrive too, each damaged separately; a frame without room at the far end stays.
     #[test]
-    fn duplicates() {
+    fn duplicates_arrive_and_are_damaged_separately() {
         let mut link = LinkDirection::new(&"duplicate 100% corrupt 100% seed 2".parse().unwrap(), 1);
         link.put(0, 60, |bytes| bytes.fill(0));
         assert_eq!(link.send_next(u64::MAX, |_| false), None);

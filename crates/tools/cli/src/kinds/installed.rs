@@ -75,7 +75,7 @@ mod tests {
 
     /// Objective: versions are parsed as distributions' programs print them.
     #[test]
-    fn versions() {
+    fn versions_of_distributions_are_parsed() {
         assert_eq!(parse("QEMU emulator version 7.2.17 (Debian 1:7.2+dfsg-7+deb12u13)"), Some((7, 2)));
         assert_eq!(parse("QEMU emulator version 11.1.3"), Some((11, 1)));
         assert_eq!(parse("none"), None);
@@ -83,7 +83,7 @@ mod tests {
 
     /// Objective: each version gets options it supports, with and without KVM; a missing one counts as new.
     #[test]
-    fn abilities() {
+    fn each_version_gets_options_it_supports() {
         let abilities = |version, kvm| {
             let installed = VmSupport { version, kvm };
             (installed.reconnect(), installed.crashes_with_vectors(), installed.lacks_vfio_user().is_some())

@@ -41,7 +41,7 @@ mod tests {
 
     /// Objective: a ptnet device has all its vectors; a QEMU without vfio-user gets a note.
     #[test]
-    fn ptnet() {
+    fn a_ptnet_device_has_all_its_vectors() {
         let info = PtnetInfo { path: "/run/s".into(), vectors: 5, ..PtnetInfo::default() };
         let printed = |vmm, info: &PtnetInfo, version| {
             arguments(info, GuestMachine { vmm, memory: "1G", installed: sample(version, false) }).ok()

@@ -103,7 +103,7 @@ mod tests {
 
     /// Objective: the arguments contain everything necessary: shared memory, the socket, the listening side, queues.
     #[test]
-    fn what_is_needed() {
+    fn the_arguments_contain_everything_needed() {
         let arguments =
             |vmm, v: &VhostInfo, memory| super::arguments(v, machine(vmm, memory, sample((7, 2), true))).text;
         let text = arguments(Vmm::Qemu, &info(1, false), "2G");
@@ -128,7 +128,7 @@ mod tests {
     /// Objective: an old QEMU without KVM gets a device without vectors, for any number of queues, and its owner gets a
     /// note; so does the owner of a guest under libvirt. Others get none.
     #[test]
-    fn old_without_kvm() {
+    fn an_old_qemu_without_kvm_gets_no_vectors() {
         for pairs in [1, 4] {
             let arguments =
                 |vmm, version, kvm| super::arguments(&info(pairs, false), machine(vmm, "1G", sample(version, kvm)));

@@ -120,7 +120,7 @@ mod tests {
 
     /// Objective: only existing endpoints can be removed.
     #[test]
-    fn removed() {
+    fn only_existing_endpoints_can_be_removed() {
         let which = EndpointArgs { port: "vale0:v".into(), vtep: [10, 0, 0, 2].into(), mac: None };
         let remote =
             |flood| VxlanRemote { vtep: which.vtep, flood, out_frames: 0, out_bytes: 0, in_frames: 0, in_bytes: 0 };
@@ -134,7 +134,7 @@ mod tests {
     /// Objective: an endpoint alone is added to, and removed from, the flood list; with an address, only the address
     /// is.
     #[test]
-    fn changes() {
+    fn an_endpoint_alone_changes_the_flood_list() {
         let which = |mac| EndpointArgs { port: "vale0:v".into(), vtep: [10, 0, 0, 2].into(), mac };
         let ip = IpAddr::from([10, 0, 0, 2]);
         let mac = Mac([2, 0, 0, 0, 0, 9]);

@@ -48,7 +48,7 @@ const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 /// Objective: entries that zebra puts on a VXLAN device (8.4.4 on Linux 6.18: these flags and states) are read
 /// correctly.
 #[test]
-fn of_zebra() {
+fn entries_of_zebra_are_read_correctly() {
     let vtep = [10, 0, 0, 2];
     let master = 7u32.to_ne_bytes();
     let address: Attribute<'_> = (LLADDR, &MAC.0);
@@ -79,7 +79,7 @@ fn of_zebra() {
 
 /// Objective: the devices' own addresses, groups, and impossible VTEPs are no entries; a local neighbour is.
 #[test]
-fn left_out() {
+fn own_and_impossible_addresses_are_no_entries() {
     let master: Attribute<'_> = (MASTER, &[7, 0, 0, 0]);
     let out = [
         message(NEW, BRIDGE, 5, 0x80, 0, &[(LLADDR, &MAC.0), master]),
@@ -110,7 +110,7 @@ fn left_out() {
 proptest! {
     /// Objective: parsing any bytes ends without a panic; any entry read is a possible station's or host's.
     #[test]
-    fn any_bytes(
+    fn no_bytes_make_the_parser_panic(
         mut bytes in proptest::collection::vec(any::<u8>(), 0..300),
         kind in 16u16..32,
         family in prop_oneof![Just(2u8), Just(7), Just(10)],
@@ -128,7 +128,7 @@ proptest! {
 
     /// Objective: the same for well-formed messages with attributes of any kind and length.
     #[test]
-    fn any_attributes(family in prop_oneof![Just(2u8), Just(7), Just(10)], state: u16, flags: u8,
+    fn no_attributes_make_the_parser_panic(family in prop_oneof![Just(2u8), Just(7), Just(10)], state: u16, flags: u8,
         attributes in proptest::collection::vec((0u16..17, proptest::collection::vec(any::<u8>(), 0..20)), 0..6)) {
         let attributes: Vec<Attribute<'_>> = attributes.iter().map(|(kind, value)| (*kind, value.as_slice())).collect();
         for found in all(&message(NEW, family, 5, state, flags, &attributes)).into_iter().flatten() {

@@ -64,7 +64,7 @@ impl World {
 
 /// Objective: an address withdrawn by itself is removed after the pause, and once.
 #[test]
-fn withdrawn_by_itself() {
+fn a_withdrawn_address_is_removed_after_the_pause() {
     let mut world = World::told();
     world.withdraw_address();
     assert_eq!(world.after(0), vec![]);
@@ -78,7 +78,7 @@ fn withdrawn_by_itself() {
 
 /// Objective: entries withdrawn with their VTEP are held; those that return in time count as never withdrawn.
 #[test]
-fn restart() {
+fn entries_withdrawn_with_their_vtep_are_held() {
     let mut world = World::told();
     world.withdraw_address();
     world.take(Fact::Flood(vtep(2)));
@@ -94,7 +94,7 @@ fn restart() {
 /// Objective: entries that do not return are removed when the time is up; a daemon that connects meanwhile is sent the
 /// held ones.
 #[test]
-fn lost() {
+fn entries_that_do_not_return_are_removed() {
     let mut world = World::told();
     world.withdraw_address();
     world.take(Fact::Flood(vtep(2)));
@@ -109,7 +109,7 @@ fn lost() {
 
 /// Objective: held entries can be dropped, once, and are then not sent any more.
 #[test]
-fn given_up() {
+fn held_entries_can_be_given_up_once() {
     let mut world = World::told();
     assert!(!world.feed.forget_held());
     world.withdraw_address();
@@ -125,7 +125,7 @@ fn given_up() {
 
 /// Objective: an address that moves to another VTEP, even from a held one, is sent immediately.
 #[test]
-fn moves() {
+fn an_address_that_moves_is_sent_immediately() {
     let mut world = World::told();
     world.take(Fact::Flood(vtep(2)));
     world.withdraw_address();
@@ -138,7 +138,7 @@ fn moves() {
 /// Objective: an address that becomes local is removed immediately, and one that becomes remote again is sent
 /// immediately.
 #[test]
-fn local() {
+fn an_address_that_becomes_local_is_removed_immediately() {
     let mut world = World::told();
     world.put(Fact::Place(MAC, AddressPlace::Local { sticky: false }));
     assert_eq!(world.after(0), vec![FeedChange::NoAddress(MAC)]);
@@ -148,7 +148,7 @@ fn local() {
 
 /// Objective: a neighbour that becomes a router is sent as one.
 #[test]
-fn router() {
+fn a_neighbour_turned_router_is_sent_as_one() {
     let mut world = World::told();
     world.put(Fact::Neighbor(ip(), Some(NeighborEntry { mac: MAC, remote: true, router: true })));
     assert_eq!(world.after(0), vec![FeedChange::Neighbor(ip(), MAC, true)]);
@@ -157,7 +157,7 @@ fn router() {
 
 /// Objective: withdrawals without a pause are judged at a certain age.
 #[test]
-fn no_pause() {
+fn withdrawals_without_a_pause_are_judged_by_age() {
     let mut world = World::told();
     world.withdraw_address();
     let mut told = Vec::new();
@@ -176,7 +176,7 @@ fn no_pause() {
 
 /// Objective: entries held with their VTEP are removed immediately when the VTEP returns without them.
 #[test]
-fn back_without() {
+fn a_vtep_back_without_its_entries_loses_them() {
     let mut world = World::told();
     world.withdraw_address();
     world.take(Fact::Flood(vtep(2)));
@@ -191,7 +191,7 @@ fn back_without() {
 
 /// Objective: each withdrawal among a hundred thousand successive ones costs no more work than a single one.
 #[test]
-fn many() {
+fn many_withdrawals_cost_no_more_work_each() {
     const MANY: u32 = 100_000;
     let mut world = World::told();
     let mac = |n: u32| Mac([2, 1, (n >> 24) as u8, (n >> 16) as u8, (n >> 8) as u8, n as u8]);
@@ -213,7 +213,7 @@ fn many() {
 
 /// Objective: without a hold time, withdrawals are passed on as they arrive.
 #[test]
-fn without_hold() {
+fn withdrawals_without_a_hold_time_pass_immediately() {
     let mut world = World::told();
     world.withdraw_address();
     world.take(Fact::Flood(vtep(2)));

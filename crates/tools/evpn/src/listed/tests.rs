@@ -34,7 +34,7 @@ fn make_remote(tables: &mut Tables, mac: Mac) {
 
 /// Objective: an address and its IP address are added, in that order, and removed in reverse; no change is repeated.
 #[test]
-fn comes_and_goes() {
+fn an_address_is_added_and_removed_in_reverse() {
     let add = vec![
         TableChange::AddAddress { mac: MAC, sticky: false, moves: false },
         TableChange::AddNeighbor(ip(), MAC, false),
@@ -55,7 +55,7 @@ fn comes_and_goes() {
 
 /// Objective: an address that claims to be a router is announced as one, and no longer once it withdraws the claim.
 #[test]
-fn routers() {
+fn a_router_is_announced_only_while_it_claims() {
     let router = |routers| LocalAddress { mac: MAC, ips: vec![ip()], routers, sticky: false };
     let mut listed = ListedState::default();
     listed.take(vec![router(vec![ip()])]);
@@ -69,7 +69,7 @@ fn routers() {
 
 /// Objective: addresses that a fresh daemon has not listed are kept; those that it has listed and dropped are not.
 #[test]
-fn kept_and_dropped() {
+fn only_listed_and_dropped_addresses_are_removed() {
     let mut listed = listed(&[MAC]);
     let mut tables = local();
     tables.put(Fact::Place(OTHER, AddressPlace::Local { sticky: false }));
@@ -122,7 +122,7 @@ fn ip_moves_away() {
 /// Objective: an IP address lost to a remote address, and later found at a local address no longer listed with it, is
 /// removed there and given back to the address listed with it; then nothing is left to do.
 #[test]
-fn left_with_another() {
+fn an_ip_address_left_with_another_is_given_back() {
     let mut tables = local();
     let mut listed = listed(&[MAC]);
     make_remote(&mut tables, OTHER);
@@ -140,7 +140,7 @@ fn left_with_another() {
 /// Objective: impossible station addresses are not accepted from the daemon either; an IP address belongs to one
 /// address.
 #[test]
-fn checked() {
+fn impossible_station_addresses_are_not_accepted() {
     let bad_ips = ["0.0.0.0", "224.0.0.1", "255.255.255.255", "ff02::1", "::"].map(|ip| ip.parse().unwrap());
     let mut listed = ListedState::default();
     listed.take(vec![

@@ -25,7 +25,7 @@ fn daemon(answers: Vec<&'static str>) -> (tempfile::TempDir, JoinHandle<Vec<Valu
 
 /// Objective: ports with EVPN are found among others; those with an invalid VNI are skipped.
 #[test]
-fn ports() {
+fn ports_with_evpn_are_found_among_others() {
     let (dir, thread) = daemon(vec![concat!(
         r#"{"jsonrpc":"2.0","id":ID,"result":[{"name":"vale0:a","kind":"tap"},{"name":"vale0:vx","kind":"vxlan","#,
         r#""vxlan":{"vni":100,"local":"10.0.0.1","port":4789,"evpn":true,"instance":7}},{"name":"vale0:vy","#,
@@ -41,7 +41,7 @@ fn ports() {
 
 /// Objective: a notification before an answer is kept; requesting the list clears it.
 #[test]
-fn notifications() {
+fn a_notification_before_an_answer_is_kept() {
     let (dir, thread) = daemon(vec![
         "{\"jsonrpc\":\"2.0\",\"method\":\"vxlan.changed\",\"params\":{\"port\":\"vale0:vx\",\"generation\":9}}\n\
          {\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{}}",
@@ -69,7 +69,7 @@ fn notifications() {
 
 /// Objective: a refusal, a malformed answer and an end of the connection are distinct errors.
 #[test]
-fn errors() {
+fn the_errors_of_a_session_are_distinct() {
     let (dir, thread) = daemon(vec![
         r#"{"jsonrpc":"2.0","id":ID,"error":{"code":-32001,"message":"there is no port vale0:vx"}}"#,
         r#"{"jsonrpc":"2.0","id":ID,"result":{"generation":"x"}}"#,

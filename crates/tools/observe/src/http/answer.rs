@@ -153,7 +153,7 @@ mod tests {
 
     /// Objective: the head gives the body's length in bytes and, for a wrong method, the allowed ones.
     #[test]
-    fn heads() {
+    fn the_head_gives_the_length_of_the_body() {
         let head = HttpAnswer::page(PLAIN, "größer\n").head();
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
         assert!(head.contains("\r\nContent-Length: 9\r\n") && !head.contains("Allow"), "{head}");

@@ -117,7 +117,7 @@ mod tests {
 
     /// Objective: method, path and fields are parsed in any spelling.
     #[test]
-    fn request() {
+    fn a_request_is_parsed_in_any_spelling() {
         let head = parse("GET /metrics?name=x HTTP/1.1\r\nHost: a\r\nACCEPT:  text/plain \r\naccept: */*\r\n\r\n");
         let head = head.expect("a request").expect("a whole one");
         assert_eq!((head.method, head.path.as_str()), (Method::Get, "/metrics"));
@@ -130,7 +130,7 @@ mod tests {
     /// Objective: parameters are found by name and decoded; repeated ones, and ones that are not text, count as
     /// missing.
     #[test]
-    fn parameters() {
+    fn parameters_are_found_by_name() {
         let head =
             parse("GET /p?name=vale0%3Aa%7b1%C3%A9&n=5&n=6&bad=%ff&cut=%4&sign=a+b#x HTTP/1.1\r\nHost: a\r\n\r\n");
         let head = head.expect("a request").expect("a whole one");
@@ -144,7 +144,7 @@ mod tests {
 
     /// Objective: a malformed request, or one for another server, is refused with a status that gives the reason.
     #[test]
-    fn refused() {
+    fn a_malformed_request_is_refused_with_a_status() {
         let of = |text: &str| parse(text).expect_err("refused");
         assert_eq!(of("POST /metrics HTTP/1.1\r\n\r\n"), HttpStatus::MethodNotAllowed);
         assert_eq!(of("GET /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"), HttpStatus::ContentTooLarge);
@@ -164,7 +164,7 @@ mod tests {
         /// Objective: any bytes are a head, part of one, or refused; a whole request parses the same whatever parts of
         /// it were parsed before.
         #[test]
-        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_a_head_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = RequestHead::parse(&bytes);
             let whole = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
             for end in 0..whole.len() {

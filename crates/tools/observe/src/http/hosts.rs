@@ -84,7 +84,7 @@ mod tests {
     /// Objective: a request under one of the server's names is answered; one under a name rebound to its address is
     /// not.
     #[test]
-    fn own_and_others() {
+    fn only_requests_under_own_names_are_answered() {
         let loopback = at("tcp:127.0.0.1:9848", &["Switch.example"]);
         let is_own = |hosts: &ServerNames, host: &str| judged(hosts, &format!("Host: {host}\r\n")) == Ok(());
         for host in ["127.0.0.1:9848", "localhost", "LOCALHOST:1", "[::1]:80", "127.0.0.2", "switch.example:443"] {

@@ -138,7 +138,7 @@ mod tests {
 
     /// Objective: places parse from the text they print; anything else is refused.
     #[test]
-    fn places() {
+    fn places_parse_from_the_text_they_print() {
         for text in ["unix:/run/a.sock", "tcp:127.0.0.1:9847", "tcp:[::1]:9847"] {
             assert_eq!(text.parse::<ListenPlace>().expect("a place").to_string(), text);
         }
@@ -152,7 +152,7 @@ mod tests {
     /// Objective: a UNIX socket has its mode, is removed at the end, and replaces a dead socket but neither a live one
     /// nor a file.
     #[test]
-    fn unix() {
+    fn a_unix_socket_replaces_only_a_dead_one() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("metrics.sock");
         let place = ListenPlace::Unix(path.clone());
@@ -171,7 +171,7 @@ mod tests {
 
     /// Objective: a service manager's socket is accepted if it listens.
     #[test]
-    fn passed() {
+    fn a_passed_socket_is_accepted_if_it_listens() {
         let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
         let place = tcp.local_addr().map(ListenPlace::Tcp).ok();
         assert_eq!(HttpListener::passed(tcp.into()).expect("listens").place(), place);

@@ -172,7 +172,7 @@ mod tests {
     /// Objective: the client overdue the longest loses its place, one at a time; a client that waits for this server
     /// does not, and none does before its time.
     #[test]
-    fn who_makes_room() {
+    fn the_client_overdue_the_longest_makes_room() {
         let visitors = Visitors::new().expect("room for all");
         let mut ends = Vec::new();
         let mut give = || {

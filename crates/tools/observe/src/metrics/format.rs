@@ -104,7 +104,7 @@ mod tests {
 
     /// Objective: the `Accept` fields of Prometheus and other clients select their preferred format of the two.
     #[test]
-    fn negotiation() {
+    fn the_accept_field_selects_the_format() {
         use TextFormat::{OpenMetrics, Prometheus};
         assert_eq!(TextFormat::accepted(std::iter::empty()), OpenMetrics);
         for (accept, format) in [

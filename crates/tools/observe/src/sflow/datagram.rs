@@ -126,7 +126,7 @@ mod tests {
     /// Objective: each collector receives each datagram: version, agent, sub-agent, sequence, uptime, the number of
     /// samples, the samples.
     #[test]
-    fn to_all() {
+    fn each_collector_receives_each_datagram() {
         let one = collector();
         let two = collector();
         let mut sender = DatagramSender::new(&[one.1, two.1], None, 3).unwrap();
@@ -159,7 +159,7 @@ mod tests {
 
     /// Objective: a missing collector does not end the agent, and its datagrams are counted.
     #[test]
-    fn nobody_listens() {
+    fn a_missing_collector_does_not_end_the_agent() {
         let (socket, address) = collector();
         drop(socket);
         let mut sender = DatagramSender::new(&[address], None, 0).unwrap();

@@ -177,7 +177,7 @@ mod tests {
     /// Objective: a switch is traced as a whole unless one of its ports has its own rate; then each port is traced at
     /// its rate.
     #[test]
-    fn rates() {
+    fn a_port_is_traced_at_its_own_rate() {
         let port = |switch: Option<&str>, name: &str| PortDetails {
             name: name.into(),
             switch: switch.map(str::to_owned),

@@ -57,7 +57,7 @@ mod tests {
     /// Objective: the files load nothing from elsewhere, never parse text as elements, and contain no inline code or
     /// style, which the page's policy forbids.
     #[test]
-    fn own_and_plain() {
+    fn the_files_load_nothing_from_elsewhere() {
         for (path, _, text) in files() {
             let text = text.replace("http://www.w3.org/2000/svg", "");
             for forbidden in [
@@ -80,7 +80,7 @@ mod tests {
 
     /// Objective: every file that another refers to exists.
     #[test]
-    fn complete() {
+    fn every_file_referred_to_exists() {
         let is_there = |name: &str| files().any(|(path, ..)| path.strip_prefix('/') == Some(name));
         for (path, _, text) in files() {
             for mark in ["from \"./", "src=\"", "href=\""] {

@@ -173,7 +173,7 @@ mod tests {
 
     /// Objective: requests are parsed, and values above their limits are refused.
     #[test]
-    fn requests() {
+    fn values_above_their_limits_are_refused() {
         let capture = asked("port=vale0%3Aa&way=both&seconds=10&frames=100&snaplen=0").expect("a capture");
         let wanted = WebCapture {
             port: "vale0:a".into(),
@@ -199,7 +199,7 @@ mod tests {
     /// Objective: captures end at their size and time limits, and their number at a time is limited, however they
     /// ended.
     #[test]
-    fn limits() {
+    fn captures_end_at_their_limits() {
         let captures = WebCaptures::new(Box::new(Taps));
         let mut capture = asked("port=a&way=sent&seconds=300&frames=1&snaplen=0").expect("a capture");
         let mut all: Vec<_> = (0..MOST).map(|_| parts(captures.begin(&capture).expect("begins"))).collect();

@@ -72,7 +72,7 @@ mod tests {
 
     /// Objective: requests by other pages are refused, whatever else they carry.
     #[test]
-    fn origins() {
+    fn requests_by_other_pages_are_refused() {
         let guard = guard();
         let judged = |origin: &str| guard.page(&head(&format!("Host: localhost:9848\r\nOrigin: {origin}\r\n")));
         assert_eq!(judged("http://localhost:9848"), Ok(()));
@@ -96,7 +96,7 @@ mod tests {
 
     /// Objective: figures take the token, exactly once and in its field.
     #[test]
-    fn tokens() {
+    fn figures_take_the_token_exactly_once() {
         let guard = guard();
         let judged = |fields: &str| guard.figures(&head(&format!("Host: localhost\r\n{fields}")));
         assert_eq!(judged(&format!("Authorization: Bearer {SECRET}\r\n")), Ok(()));

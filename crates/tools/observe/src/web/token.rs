@@ -142,7 +142,7 @@ mod tests {
 
     /// Objective: tokens differ, parse as tokens, compare equal only as a whole, and are hidden in debug output.
     #[test]
-    fn tokens() {
+    fn tokens_differ_and_stay_hidden() {
         let [one, other] = [Token::random(), Token::random()].map(|token| token.expect("random bytes"));
         assert_ne!(one, other);
         assert_eq!(one.secret().len(), 2 * RANDOM);
@@ -156,7 +156,7 @@ mod tests {
 
     /// Objective: a file is made once, for its user only; a file that others can read, or without a token, is refused.
     #[test]
-    fn files() {
+    fn a_token_file_is_made_for_its_user_only() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("token");
         let made = Token::of_file(&path).expect("made");

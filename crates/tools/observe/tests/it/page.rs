@@ -77,7 +77,7 @@ fn get_until(path: &Path, text: &str) -> String {
 /// Objective: the page exists while the daemon does, in the requested format, and no other path does; a replaced daemon
 /// is found again; and however often the page is requested, the daemon is asked once per lifetime of its figures.
 #[test]
-fn page() {
+fn the_page_exists_while_the_daemon_does() {
     let dir = tempfile::tempdir().expect("a folder");
     let at = dir.path().join("metrics.sock");
     let listener = HttpListener::bind(&ListenPlace::Unix(at.clone()), 0o600).expect("bound");

@@ -103,7 +103,7 @@ const PORT: &str = "vale0%3A%3Cb%3E%22%27%E2%80%AE";
 /// Objective: every client gets the page's files, with the protecting fields; only those with the token get figures;
 /// other sites' pages get nothing.
 #[test]
-fn who_gets_what() {
+fn only_clients_with_the_token_get_figures() {
     let dir = tempfile::tempdir().expect("a folder");
     daemon(dir.path());
     let page = page(dir.path());
@@ -129,7 +129,7 @@ fn who_gets_what() {
 
 /// Objective: figures are the daemon's, even of ports with odd names; ports that it does not have are not captured.
 #[test]
-fn figures() {
+fn the_figures_are_those_of_the_daemon() {
     let dir = tempfile::tempdir().expect("a folder");
     let page = page(dir.path());
     for path in ["/api/stats", "/api/ports", "/api/port?name=a"] {
@@ -160,7 +160,7 @@ fn figures() {
 
 /// Objective: a client that asks about very many ports is told to wait, and the daemon is not asked.
 #[test]
-fn many_ports() {
+fn questions_about_many_ports_have_to_wait() {
     let dir = tempfile::tempdir().expect("a folder");
     daemon(dir.path());
     let page = page(dir.path());

@@ -23,7 +23,7 @@ fn step(room: &mut Reservation<'_>, count: usize) {
 /// Objective: after a reservation is dropped at any step, the ring keeps working, also for the room reserved behind it:
 /// filled slots arrive and are counted, the others arrive empty and are not counted.
 #[test]
-fn given_up() {
+fn a_dropped_reservation_leaves_the_ring_working() {
     for steps in 0..=3 {
         let (egress, mut receiver) = ring();
         with_batch(
@@ -46,7 +46,7 @@ fn given_up() {
 
 /// Objective: a pass that unwinds drops its reservations in every ring, and returns lent rings.
 #[test]
-fn unwinding() {
+fn an_unwinding_pass_drops_its_reservations() {
     let (own, mut receiver) = ring();
     let (egress, mut guest) = ring();
     let lent: Lent<RingEgress, ManyWorkers> = Lent::with(egress);
@@ -72,7 +72,7 @@ fn unwinding() {
 /// after. The thread that takes it away waits no longer than its limit, and a retired queue is used to the end, but not
 /// again.
 #[test]
-fn lent_until_done() {
+fn a_ring_stays_lent_until_its_reservation_is_done() {
     let (egress, mut guest) = ring();
     let lent: Lent<RingEgress, ManyWorkers> = Lent::with(egress);
     let fetch = || lent.take_within(Duration::from_millis(1));
@@ -102,7 +102,7 @@ fn lent_until_done() {
 /// Objective: a reservation reports a lack of room before any slot is filled; a ring without room needs no further
 /// steps.
 #[test]
-fn room() {
+fn a_lack_of_room_is_reported_beforehand() {
     let (egress, mut receiver) = ring();
     with_batch(
         &frames(20),

@@ -119,7 +119,7 @@ mod tests {
 
     /// Objective: a line of pkt-gen's is read, and reports about times before the start do not count.
     #[test]
-    fn reports() {
+    fn a_line_of_pkt_gen_is_read() {
         let line =
             r#"{"what":"rate","frames":500,"bytes":30000,"seconds":0.1,"pps":5000.0,"bps":1.0,"average_batch":9.5}"#;
         let report: Report = serde_json::from_str(line).expect("a report");

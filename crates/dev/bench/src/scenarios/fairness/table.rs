@@ -77,7 +77,7 @@ mod tests {
 
     /// Objective: each variant has a row, and each row two variants.
     #[test]
-    fn rows() {
+    fn each_variant_has_a_row() {
         let mut names: Vec<_> = super::super::SCENARIO.variants.iter().map(|variant| variant.name).collect();
         for row in TABLE {
             let single = format!("{}-p99", row.name);

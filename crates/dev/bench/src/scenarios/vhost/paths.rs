@@ -52,7 +52,7 @@ mod tests {
 
     /// Objective: each path's name chooses it in DPDK's driver as its documentation says, and in ours alike.
     #[test]
-    fn names() {
+    fn the_name_of_each_path_chooses_it() {
         let paths = [
             ("to-host mergeable", "mrg_rxbuf=1,in_order=0"),
             ("non-mergeable", "mrg_rxbuf=0,in_order=0"),

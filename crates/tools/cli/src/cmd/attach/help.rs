@@ -68,7 +68,7 @@ mod tests {
         }
     }
 
-    /// Objective: the port may stand behind options; without one, or with a number alone, the help is that of all kinds.
+    /// Objective: the port may stand behind options; without one, the help is that of all kinds.
     #[test]
     fn the_port_may_stand_anywhere() {
         let all = help("netvale attach --help");

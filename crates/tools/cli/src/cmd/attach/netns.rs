@@ -48,7 +48,7 @@ mod tests {
 
     /// Objective: a name that an interface there already has is reported as such, and not as a missing namespace.
     #[test]
-    fn taken_names() {
+    fn a_taken_name_is_reported_as_such() {
         let of = |source| failed(NetnsError::Move { place: "/run/netns/web".into(), name: "eth0".into(), source });
         let taken = of(Errno::EXIST);
         assert!(taken.to_string().contains("an interface of that name is there already"), "{taken}");

@@ -11,7 +11,7 @@ use super::*;
 
 /// Objective: relative paths are resolved in the user's folder, absolute ones stay, and nothing else changes.
 #[test]
-fn paths() {
+fn relative_paths_are_resolved_in_the_users_folder() {
     let text = |port: &str| AttachSpec::parse(port).map(|spec| spec.written_in(Path::new("/home/u")));
     assert_eq!(text("pcap:a.pcap").as_deref(), Ok("pcap:in=/home/u/a.pcap"));
     assert_eq!(text("pcap:in=a,out=/b").as_deref(), Ok("pcap:in=/home/u/a,out=/b"));
@@ -173,7 +173,7 @@ fn every_option_for_every_kind() {
 
 /// Objective: values of another type or out of range are refused by the option's name.
 #[test]
-fn wrong_values() {
+fn wrong_values_are_refused_by_the_options_name() {
     for option in OPTIONS {
         let port = option.kinds().map_or("a", |kinds| kinds[0].example);
         // Some options accept any text.
@@ -231,7 +231,7 @@ fn unknown_and_too_long() {
 
 /// Objective: duplicates are refused by name, and a port has one place.
 #[test]
-fn twice() {
+fn duplicates_are_refused_by_name() {
     let twice = [("rings", json!(1)), ("rings", json!(2))];
     assert!(command_line("a", &twice).is_err_and(|why| why.contains("--rings")));
     assert!(in_toml("a", &twice).is_err_and(|why| why.contains("rings") && why.contains("line 5")));
@@ -285,7 +285,7 @@ fn right_forms_are_told() {
 /// Objective: names of users and groups are sent as numbers, including those added after the daemon's start; other
 /// words stay unchanged.
 #[test]
-fn numbers_of_users() {
+fn names_of_users_are_sent_as_numbers() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("passwd");
     std::fs::write(&file, "root:x:0:0::/:/bin/sh\nlibvirt-qemu:x:64055:1::/:/bin/sh\n").unwrap();

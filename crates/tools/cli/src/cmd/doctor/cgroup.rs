@@ -108,7 +108,7 @@ mod tests {
 
     /// Objective: both versions are read, `max` and -1 mean no limit, and the tightest of all levels counts.
     #[test]
-    fn quotas() {
+    fn the_tightest_quota_of_all_levels_counts() {
         let v1 = [
             ("/sys/fs/cgroup/cpu/a/b/cpu.cfs_quota_us", "-1\n"),
             ("/sys/fs/cgroup/cpu/a/b/cpu.cfs_period_us", "100000\n"),
@@ -128,7 +128,7 @@ mod tests {
 
     /// Objective: in a container, whose group has another path outside, the visible top counts.
     #[test]
-    fn in_a_container() {
+    fn the_visible_top_counts_in_a_container() {
         let mounts = "41 31 0:38 /docker/1 /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
         let limited = [("/sys/fs/cgroup/cpu.max", "50000 100000")];
         for group in ["0::/docker/1", "0::/", "0::/../.."] {
@@ -138,7 +138,7 @@ mod tests {
 
     /// Objective: without control groups, or without their file systems, the quota is unknown, not unlimited.
     #[test]
-    fn unknown() {
+    fn a_quota_without_control_groups_is_unknown() {
         assert_eq!(quota("", MOUNTS, files(&[])), Quota::Unknown);
         assert_eq!(quota("0::/\n", "", files(&[])), Quota::Unknown);
         assert_eq!(quota("nonsense", "nonsense - x", files(&[])), Quota::Unknown);

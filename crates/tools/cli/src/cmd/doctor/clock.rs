@@ -51,7 +51,7 @@ mod tests {
 
     /// Objective: a slow clock yields advice with its name; a fast one is fine, even without a name.
     #[test]
-    fn sources() {
+    fn a_slow_clock_source_yields_advice() {
         let row = judge(Some("hpet"), 1234.5);
         assert_eq!((row.state, &*row.found), (CheckState::Advice, "hpet: reading the time takes 1234 ns"));
         assert_eq!(judge(Some("tsc"), 25.0).state, CheckState::Ok);
@@ -61,7 +61,7 @@ mod tests {
 
     /// Objective: reading the time takes time.
     #[test]
-    fn measured() {
+    fn reading_the_time_takes_time() {
         assert!(cost_ns() > 0.0);
     }
 }

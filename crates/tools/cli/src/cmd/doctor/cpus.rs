@@ -165,7 +165,7 @@ mod tests {
 
     /// Objective: a single CPU yields advice, with or without a daemon; many are fine.
     #[test]
-    fn number_of_cpus() {
+    fn a_single_cpu_yields_advice() {
         let one = cpus(1, 1, Quota::Unlimited);
         for daemon in [workers(0, |_| None, 0.0), workers(1, |_| None, 0.0)] {
             let row = judge(Some(&one), &daemon);
@@ -179,7 +179,7 @@ mod tests {
 
     /// Objective: a quota of 10 % yields advice with the length of the standstill; a sufficient one does not.
     #[test]
-    fn quotas() {
+    fn a_small_quota_yields_advice() {
         let tenth = Quota::Limited { quota_us: 10_000, period_us: 100_000 };
         let row = judge(Some(&cpus(2, 2, tenth)), &[]);
         assert_eq!(row.found, "2 CPUs, with a quota of 0.10 CPUs (10 of every 100 ms)");
@@ -190,7 +190,7 @@ mod tests {
 
     /// Objective: more workers than CPUs, and two workers on one CPU, yield advice.
     #[test]
-    fn crowded() {
+    fn crowded_workers_yield_advice() {
         let two = cpus(2, 2, Quota::Unlimited);
         assert!(judge(Some(&two), &workers(3, |_| None, 1.0)).why.contains("3 of them awake"));
         assert!(judge(Some(&two), &workers(2, |_| Some(1), 0.0)).why.contains("CPU 1"));

@@ -55,7 +55,7 @@ mod tests {
 
     /// Objective: lists of CPUs are read and written as the kernel does; an empty list stays empty.
     #[test]
-    fn lists() {
+    fn lists_of_cpus_are_written_as_the_kernel_does() {
         assert_eq!(cpus("0-2,5\n"), [0, 1, 2, 5]);
         assert!(["", "\n", "(null)"].iter().all(|none| cpus(none).is_empty()));
         assert_eq!(list(&[0, 1, 2, 5]), "0-2,5");
@@ -65,14 +65,14 @@ mod tests {
 
     /// Objective: the bracketed setting is in force.
     #[test]
-    fn choices() {
+    fn the_bracketed_choice_is_in_force() {
         assert_eq!(chosen("always [madvise] never"), Some("madvise"));
         assert_eq!(chosen("never"), None);
     }
 
     /// Objective: a missing file is `None`, not an error.
     #[test]
-    fn missing() {
+    fn a_missing_file_is_not_an_error() {
         assert_eq!(read("/proc/there/is/none"), None);
         assert_eq!(number::<u64>("/proc/self/stat"), None);
     }

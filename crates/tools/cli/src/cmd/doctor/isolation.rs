@@ -43,7 +43,7 @@ mod tests {
 
     /// Objective: isolated CPUs that no worker uses yield advice; without any, only large machines get advice.
     #[test]
-    fn isolated() {
+    fn unused_isolated_cpus_yield_advice() {
         let worker = |cpu| [WorkerLoad { index: 0, cpu, busy: 0.0, polled: 0.0, ingresses: 0 }];
         let row = judge(64, &[2, 3], &[3], &worker(None)).expect("a row");
         assert!(row.state == CheckState::Advice && row.what_to_do.contains("--cpu 2`"), "{row:?}");

@@ -132,7 +132,7 @@ mod tests {
 
     /// Objective: present, denied and missing features are named; unknown ones are omitted.
     #[test]
-    fn features() {
+    fn missing_features_are_named() {
         let features = [
             ("a", Availability::Yes),
             ("b", Availability::Denied),
@@ -147,7 +147,7 @@ mod tests {
 
     /// Objective: the distributions' switches are read, and all of them are optional.
     #[test]
-    fn switches() {
+    fn the_switches_of_distributions_are_read() {
         assert_eq!(namespaces(Some("9000"), None, None), Availability::Yes);
         assert_eq!(namespaces(Some("9000"), Some("1"), Some("0")), Availability::Yes);
         assert_eq!(namespaces(Some("0"), None, None), Availability::Denied);

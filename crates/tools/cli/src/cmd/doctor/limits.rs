@@ -102,7 +102,7 @@ Max realtime priority     0                    0
     /// Objective: hard limits count; too few descriptors, and too little locked memory for one more interface, yield
     /// advice.
     #[test]
-    fn hard_limits() {
+    fn low_hard_limits_yield_advice() {
         let row = judge(&limits("20000", "8388608"), Some(34), 0);
         let text = "20000 descriptors (34 open), 8.0 MiB of locked memory, real-time priority not allowed without root";
         assert_eq!((row.state, &*row.found), (CheckState::Ok, text));
@@ -114,7 +114,7 @@ Max realtime priority     0                    0
 
     /// Objective: a text without the limits is unknown.
     #[test]
-    fn unreadable() {
+    fn unreadable_limits_are_unknown() {
         assert_eq!(judge("", None, 0).state, CheckState::Unknown);
         assert_eq!(judge("Max open files  many", None, 0).state, CheckState::Unknown);
     }

@@ -156,7 +156,7 @@ mod tests {
 
     /// Objective: two busy programs yield advice on 2 CPUs, and none on 64; the daemon is not its own neighbour.
     #[test]
-    fn busy_neighbours() {
+    fn two_busy_neighbours_yield_advice_on_two_cpus() {
         let processes = vec![used(2, "netvale", 1.0), used(8, "yes", 0.9), used(9, "yes", 0.85), used(10, "sh", 0.01)];
         let row = judged(processes.clone(), 2.76, 2, &[]);
         assert_eq!(row.found, "other programs use 1.76 of 2 CPUs: yes (pid 8) 90 %, yes (pid 9) 85 %");
@@ -167,7 +167,7 @@ mod tests {
 
     /// Objective: programs that use netvale are no competitors; an idle machine is fine, even with one CPU.
     #[test]
-    fn no_competitors() {
+    fn programs_that_use_netvale_are_no_competitors() {
         let row = judged(vec![used(2, "netvale", 0.9), used(8, "pkt-gen", 0.9)], 1.8, 2, &[8]);
         assert_eq!((row.state, &*row.found), (CheckState::Ok, "other programs use 0.00 of 2 CPUs"));
         assert_eq!(judged(vec![used(5, "sshd", 0.02)], 0.02, 1, &[]).state, CheckState::Ok);
@@ -175,7 +175,7 @@ mod tests {
 
     /// Objective: if netvale may use only some CPUs, the load of these counts.
     #[test]
-    fn some_cpus() {
+    fn only_the_load_of_allowed_cpus_counts() {
         let cpus = Cpus { online: 64, allowed: vec![4, 5], quota: Quota::Unlimited };
         let judged = |each: [f64; 2]| {
             let each = [(3, 1.0), (4, each[0]), (5, each[1])].into();
@@ -190,14 +190,14 @@ mod tests {
 
     /// Objective: CPU use by invisible processes is reported too.
     #[test]
-    fn unseen() {
+    fn use_by_unseen_processes_is_reported() {
         let row = judged(vec![used(8, "sh", 0.1)], 1.6, 2, &[]);
         assert!(row.state == CheckState::Advice && row.found.ends_with("short-lived or hidden ones 150 %"), "{row:?}");
     }
 
     /// Objective: steal time yields advice from 2 % on, and is unknown without /proc/stat.
     #[test]
-    fn stolen() {
+    fn stolen_time_yields_advice() {
         let spent = |steal| CpuUse { steal, ..CpuUse::default() };
         let states = [None, Some(0.0), Some(0.3)].map(|share| steal(&spent(share)).state);
         assert_eq!(states, [CheckState::Unknown, CheckState::Ok, CheckState::Advice]);

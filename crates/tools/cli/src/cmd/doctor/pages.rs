@@ -80,7 +80,7 @@ mod tests {
 
     /// Objective: only large regions in ordinary pages yield advice, with the number of pages to reserve.
     #[test]
-    fn regions() {
+    fn only_large_regions_in_ordinary_pages_yield_advice() {
         let small = 4 << 20;
         let large = 128 << 20;
         assert_eq!(judge(&pages(0, 0, "never"), small, 0).state, CheckState::Ok);

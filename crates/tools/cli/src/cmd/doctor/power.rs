@@ -101,7 +101,7 @@ mod tests {
     /// Objective: any CPU without the governor `performance` yields advice; a virtual machine without cpufreq is
     /// unknown.
     #[test]
-    fn governor_of_cpus() {
+    fn a_cpu_without_the_performance_governor_yields_advice() {
         assert_eq!(governors(&["performance"; 64]).state, CheckState::Ok);
         let row = governors(&["powersave", "performance", "powersave"]);
         assert_eq!(

@@ -123,7 +123,7 @@ mod tests {
 
     /// Objective: advice comes first with its reason and action, fine rows last, and unknown ones only on request.
     #[test]
-    fn sections() {
+    fn advice_comes_first_with_reason_and_action() {
         let rows = vec![
             CheckRow::ok("cpus", "64 CPUs"),
             CheckRow::ok("clock", "hpet: 1200 ns").advise("It is slow.", "use tsc"),
@@ -147,13 +147,13 @@ cpus         64 CPUs
 
     /// Objective: no line ends between a number and its unit.
     #[test]
-    fn units() {
+    fn no_line_ends_between_a_number_and_its_unit() {
         assert_eq!(pieces("yes (pid 8) 77 %, 1.5 of 2 CPUs"), ["yes", "(pid", "8)", "77 %,", "1.5 of", "2 CPUs"]);
     }
 
     /// Objective: no line is longer than the terminal's width, or than is easily read, except a single longer word.
     #[test]
-    fn wrapping() {
+    fn no_line_is_longer_than_the_width() {
         for (terminal, width) in [(None, WIDTH), (Some(300), WIDTH), (Some(80), 80)] {
             let text = render(&report(vec![CheckRow::ok("cpus", "several words ".repeat(40))]), false, terminal);
             let longest = text.lines().map(str::len).max().unwrap();

@@ -156,7 +156,7 @@ mod tests {
 
     /// Objective: names may contain blanks and parentheses, and cannot move the cursor; nonsense is no process.
     #[test]
-    fn processes() {
+    fn names_of_processes_cannot_move_the_cursor() {
         assert_eq!(stat("a) R 1 (b", 7, 30, 12), ProcessTicks { name: "a) R 1 (b".into(), start: 7, ticks: 42 });
         assert_eq!(stat("\u{1b}x", 7, 0, 0).name, "?x");
         assert!(["", "1 (x", "1 (x) R 2"].iter().all(|text| process(text).is_none()));
@@ -164,7 +164,7 @@ mod tests {
 
     /// Objective: use by processes and machine is the difference over the time; a reused number begins at zero.
     #[test]
-    fn differences() {
+    fn use_is_the_difference_over_the_time() {
         let at = Instant::now();
         let first = CpuSample {
             at,
@@ -186,7 +186,7 @@ mod tests {
 
     /// Objective: without /proc/stat the machine's figures are unknown; kernels without steal time have none.
     #[test]
-    fn missing() {
+    fn missing_figures_are_unknown() {
         assert_eq!(total(""), None);
         assert_eq!(total("cpu0 1 2 3 4 5 6 7\n"), None);
         let each = BTreeMap::new();

@@ -93,7 +93,7 @@ mod tests {
 
     /// Objective: a worker without reserve yields advice: more workers, more rings, or more CPUs, whichever helps.
     #[test]
-    fn full_workers() {
+    fn a_full_worker_yields_advice() {
         let row = workers(&[load(0.2, 4)], 0.0);
         assert_eq!((row.state, &*row.found), (CheckState::Ok, "worker 0: 20 % busy, 5 % polling, 75 % asleep"));
         assert!(workers(&[load(0.95, 4)], 2.0).what_to_do.contains("`workers = 2`"));
@@ -103,7 +103,7 @@ mod tests {
 
     /// Objective: receivers without room are named, five at most, with their rate.
     #[test]
-    fn receivers_without_room() {
+    fn receivers_without_room_are_named_with_their_rate() {
         assert_eq!(receivers(&[]).state, CheckState::Ok);
         let port = |number: usize| RoomDrops { port: format!("vale0:{number}"), per_second: 1000.0 };
         let row = receivers(&(0..7).map(port).collect::<Vec<_>>());

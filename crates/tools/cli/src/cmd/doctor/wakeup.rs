@@ -180,7 +180,7 @@ mod tests {
     /// Objective: a high median, and a long tail, yield advice, even if only between two CPUs; no measurement is
     /// unknown.
     #[test]
-    fn judgements() {
+    fn a_high_median_or_a_long_tail_yields_advice() {
         assert_eq!(state(12.0, 40.0, Some(20.0)), CheckState::Ok);
         assert_eq!(state(12.0, 40.0, None), CheckState::Ok);
         assert_eq!(state(80.0, 90.0, None), CheckState::Advice);
@@ -191,7 +191,7 @@ mod tests {
 
     /// Objective: polling is not advised without a spare CPU; while neighbours have the CPUs, only these are mentioned.
     #[test]
-    fn remedies() {
+    fn polling_is_advised_only_with_a_spare_cpu() {
         let slow = WakeUp { free: Some(RoundTrips { p50_us: 80.0, p99_us: 90.0 }), apart: None };
         assert!(judge(&slow, 2.0, false).what_to_do.starts_with("`netvale up --poll-always`"));
         assert!(judge(&slow, 1.0, false).what_to_do.starts_with("larger batches"));
@@ -200,7 +200,7 @@ mod tests {
 
     /// Objective: quantiles are taken from the sorted times, and too few times have none.
     #[test]
-    fn quantiles_of_times() {
+    fn quantiles_are_taken_from_sorted_times() {
         let mut times: Vec<_> = (1..=100).rev().map(Duration::from_micros).collect();
         assert_eq!(quantiles(&mut times), Some(RoundTrips { p50_us: 51.0, p99_us: 100.0 }));
         assert_eq!(quantiles(&mut times[..10]), None);
@@ -208,7 +208,7 @@ mod tests {
 
     /// Objective: the measurement ends, and the round trips take time.
     #[test]
-    fn measured() {
+    fn the_measurement_ends_and_takes_time() {
         assert!(measure(None).is_none_or(|trips| trips.p50_us > 0.0));
     }
 }

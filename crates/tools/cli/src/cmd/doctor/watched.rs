@@ -160,7 +160,7 @@ mod tests {
     /// Objective: shares and rates use the daemon's clock; a new port's counter began at zero; shared memory counts
     /// once.
     #[test]
-    fn differences() {
+    fn rates_use_the_daemons_clock() {
         let before = reading(1_000_000_000, 0, vec![port("vale0:a", 100, 1), port("vale0:b", 900, 1)]);
         let ports = vec![port("vale0:a", 300, 1), port("vale0:b", 100, 1), port("vale0:c", 0, 9)];
         let watched = WatchedDaemon { pid: None, before, after: reading(3_000_000_000, 1_000_000_000, ports) };

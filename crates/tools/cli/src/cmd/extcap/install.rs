@@ -58,7 +58,7 @@ mod tests {
 
     /// Objective: versions with a user's own folder are supported, and older ones with one folder for all.
     #[test]
-    fn folders() {
+    fn versions_with_and_without_own_folders_are_supported() {
         let old = "Temp:\t/tmp\nExtcap path:         \t/usr/lib/wireshark/extcap\n";
         let new = "Personal Extcap path:\t/home/me/.local/lib/wireshark/extcap\n\
                    Global Extcap path:\t/usr/lib/wireshark/extcap\n";

@@ -114,7 +114,7 @@ mod tests {
     /// Objective: each name survives the conversion to an interface's name and back, and contains no character that
     /// Wireshark rejects.
     #[test]
-    fn ports() {
+    fn each_port_survives_the_conversion_of_its_name() {
         for port in ["vale0:a", "netmap:p{1", "vale0:a}1", "netmap:eth0.1", "vale0:ä b/%", "vale0:x\n}{value=y"] {
             let name = of_port(port);
             assert!(name.bytes().all(|b| b.is_ascii_graphic() && !b"{}/ ".contains(&b)), "{name}");
@@ -138,7 +138,7 @@ mod tests {
 
     /// Objective: places on other hosts are parsed.
     #[test]
-    fn places() {
+    fn places_on_other_hosts_are_parsed() {
         let read = |text: &str| match InterfaceName::read(text).unwrap() {
             InterfaceName::Remote(place) => (place.user, place.host.unwrap_or_default(), place.tcp, place.port),
             InterfaceName::Port(port) => panic!("{port}"),

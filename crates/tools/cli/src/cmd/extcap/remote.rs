@@ -188,7 +188,7 @@ mod tests {
 
     /// Objective: neither ssh nor the other host's shell takes a word of the user's for another one.
     #[test]
-    fn words() {
+    fn no_shell_takes_a_word_for_another() {
         let remote = RemoteCapture {
             host: "-oProxyCommand=x".into(),
             user: Some("me".into()),

@@ -85,7 +85,7 @@ mod tests {
 
     /// Objective: one sentence for each port and for other hosts, whatever a port's name contains.
     #[test]
-    fn listing() {
+    fn the_list_has_one_sentence_a_port() {
         let port = |name: &str| PortInfo { name: name.into(), ..PortInfo::default() };
         let text = interfaces(&[port("vale0:a"), port("p{1\n}{x")]);
         let lines: Vec<_> = text.lines().collect();
@@ -96,7 +96,7 @@ mod tests {
 
     /// Objective: options are numbered in order, and the selector's values refer to its number.
     #[test]
-    fn options() {
+    fn options_are_numbered_in_order() {
         let text = config(&InterfaceName::Remote(Default::default()));
         let numbers: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("arg {number=")).collect();
         assert!(numbers.iter().enumerate().all(|(n, rest)| rest.starts_with(&format!("{n}}}"))), "{text}");

@@ -47,7 +47,7 @@ mod tests {
 
     /// Objective: tables are not filled, paragraphs are, no line becomes a request, and each title is a section.
     #[test]
-    fn text() {
+    fn no_line_of_text_becomes_a_request() {
         let text = sections("Words:\n  a  b\n\nAll of\n.them\nExit codes:\n  0  success\n");
         let first = ".SH \"WORDS\"\n.nf\n  a  b\n\n.fi\nAll of\n\\&.them\n";
         assert_eq!(text, format!("{first}.SH \"EXIT STATUS\"\n.nf\n  0  success\n.fi\n"));

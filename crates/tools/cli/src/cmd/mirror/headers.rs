@@ -49,7 +49,7 @@ mod tests {
 
     /// Objective: each header's bytes.
     #[test]
-    fn bytes() {
+    fn each_header_has_its_bytes() {
         let written = |headers: TunnelHeaders, frame: &[u8], is_cut| {
             let mut to = Vec::new();
             headers.write(&mut to, frame, is_cut, 0x0102_0304);

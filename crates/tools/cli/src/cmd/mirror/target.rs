@@ -85,7 +85,7 @@ mod tests {
 
     /// Objective: each kind is parsed with its words; anything else is refused.
     #[test]
-    fn targets() {
+    fn each_kind_of_target_is_parsed() {
         let read = |text: &str| text.parse::<MirrorTarget>();
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
         assert_eq!(read("udp:192.0.2.1:37008"), Ok(MirrorTarget::Udp(at("192.0.2.1:37008"))));

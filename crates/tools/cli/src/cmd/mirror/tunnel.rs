@@ -143,7 +143,7 @@ mod tests {
 
     /// Objective: the mirror's own datagrams are recognized, whole or in fragments, and no others.
     #[test]
-    fn own() {
+    fn only_the_mirrors_own_datagrams_are_recognized() {
         let to = |text: &str| text.parse::<SocketAddr>().unwrap();
         let vxlan = TunnelHeaders::Vxlan(1);
         let erspan = TunnelHeaders::Erspan(1);

@@ -253,7 +253,7 @@ mod tests {
 
     /// Objective: ranges step through ports, then addresses, and start again.
     #[test]
-    fn ranges() {
+    fn ranges_step_through_ports_then_addresses() {
         let r = AddressRange::parse("10.0.0.1:5-10.0.0.2:6").unwrap();
         let all: Vec<String> = (0..5).map(|n| r.nth(n)).map(|(a, p)| format!("{a}:{p}")).collect();
         assert_eq!(all, ["10.0.0.1:5", "10.0.0.1:6", "10.0.0.2:5", "10.0.0.2:6", "10.0.0.1:5"]);

@@ -200,7 +200,7 @@ mod tests {
 
     /// Objective: the lines read as netmap's do.
     #[test]
-    fn lines() {
+    fn lines_read_as_netmaps_do() {
         let sum = TrafficSum { frames: 14_880_000, bytes: 892_800_000, events: 29_062 };
         let line = RateLine::new("rate", &sum, Duration::from_secs(1));
         assert_eq!(line.text(true), "14.880 Mpps (14880000 pkts 7.142 Gbps in 1000000 usec) 512.01 avg_batch");
@@ -218,7 +218,7 @@ mod tests {
 
     /// Objective: the sum includes frames that a thread moved after it was told to end.
     #[test]
-    fn last_batch() {
+    fn the_sum_includes_the_last_batch() {
         let Command { args } = clap::Parser::parse_from(["pkt-gen", "-i", "vale0:a"]);
         let stop = std::sync::atomic::AtomicBool::new(false);
         let counts = [ThreadCounts::default()];

@@ -122,7 +122,7 @@ mod tests {
 
     /// Objective: programs, scripts and other files are distinguished; a static program is refused with a reason.
     #[test]
-    fn kinds() {
+    fn kinds_of_programs_are_told_apart() {
         assert_eq!(kind(Path::new("/bin/sh")), ProgramKind::Dynamic);
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("script");

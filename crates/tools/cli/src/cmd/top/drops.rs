@@ -58,7 +58,7 @@ mod tests {
 
     /// Objective: rates come with the second reading; drops in progress are first; a new port began at zero.
     #[test]
-    fn reasons() {
+    fn drops_in_progress_come_first() {
         let told = |rows: Vec<DropRow>| -> Vec<_> {
             rows.into_iter().map(|row| (row.reason, row.dir, row.frames, row.rate)).collect()
         };

@@ -78,7 +78,7 @@ mod tests {
     /// Objective: a single reading yields all timed frames, two yield the difference; a new port began at zero; without
     /// frames there is no row.
     #[test]
-    fn shares() {
+    fn two_readings_yield_the_difference() {
         let early = sample(1000, &[(Some(500), 2)]);
         let late = sample(99_000, &[(Some(500), 2), (Some(1000), 97), (None, 1)]);
         let row = |frames, mean, half_ns, p99_ns, most_ns| {

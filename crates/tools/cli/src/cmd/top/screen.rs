@@ -188,7 +188,7 @@ mod tests {
 
     /// Objective: on an ordinary terminal each figure is shown in its place.
     #[test]
-    fn eighty_columns() {
+    fn eighty_columns_show_each_figure_in_its_place() {
         let lines = lines(80, 8, 2);
         assert_eq!(lines[0], "netvale top  1 ports  over 1.0 s");
         assert_eq!(lines[1], "worker 0  [#####.....]  50.0 %   worker 1  [#####.....]  50.0 %");
@@ -202,7 +202,7 @@ mod tests {
     /// Objective: a worker's lost time is at the end of its bar, and is explained; a busy worker that lost half of its
     /// time has a full bar.
     #[test]
-    fn lost_time() {
+    fn lost_time_is_at_the_end_of_the_bar() {
         let bar = |busy, lost| worker(0, busy, lost).iter().map(|span| span.content.to_string()).collect::<String>();
         assert_eq!(bar(30.0, 20.0), "worker 0  [###.....xx]  30.0 %   ");
         assert_eq!(bar(99.0, 50.0), "worker 0  [#####xxxxx]  99.0 %   ");
@@ -219,14 +219,14 @@ mod tests {
 
     /// Objective: on a wide terminal figures stay beside their names.
     #[test]
-    fn wide() {
+    fn figures_stay_beside_their_names_on_wide_terminals() {
         let lines = lines(200, 8, 1);
         assert!(lines[4].starts_with("vale0:a ") && lines[4].find("14.88M").is_some_and(|at| at < 40), "{lines:#?}");
     }
 
     /// Objective: on a narrow terminal columns are omitted, and the names stay readable.
     #[test]
-    fn narrow() {
+    fn names_stay_readable_on_narrow_terminals() {
         let lines = lines(40, 8, 1);
         assert!(lines[2].starts_with("PORT") && lines[2].ends_with("OUT pps"), "{lines:#?}");
         assert!(lines[4].starts_with("vale0:a "), "{lines:#?}");
@@ -234,7 +234,7 @@ mod tests {
 
     /// Objective: each view has its heads and figures, and the last line names it.
     #[test]
-    fn views() {
+    fn each_view_has_its_heads_and_figures() {
         let mut state = TopState::new(SortColumn::Rate);
         state.take(sample(0, 1));
         state.take(sample(1, 1));
@@ -271,7 +271,7 @@ mod tests {
 
     /// Objective: drawing works in any size of terminal, even with more workers than fit.
     #[test]
-    fn any_size() {
+    fn drawing_works_in_any_size() {
         for (width, height) in [(1, 1), (3, 2), (20, 4), (300, 100)] {
             assert_eq!(lines(width, height, 64).len(), usize::from(height));
         }

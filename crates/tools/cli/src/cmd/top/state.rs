@@ -171,7 +171,7 @@ mod tests {
 
     /// Objective: rates come with the second reading, and each sort key sorts correctly.
     #[test]
-    fn sorting() {
+    fn each_sort_key_sorts_correctly() {
         let mut state = TopState::new(SortColumn::Rate);
         assert!(!state.take(sample(0, &[])));
         assert!(state.take(sample(1_000_000_000, &[("b", 5, 0), ("a", 5, 1), ("c", 9, 7)])));
@@ -185,7 +185,7 @@ mod tests {
 
     /// Objective: left and right go through all ports by name, even if the chosen one is gone.
     #[test]
-    fn choosing() {
+    fn left_and_right_go_through_all_ports() {
         let mut state = TopState::new(SortColumn::Rate);
         state.take(sample(0, &[]));
         state.choose(true);
@@ -205,7 +205,7 @@ mod tests {
 
     /// Objective: the list never scrolls past its end, even when it gets shorter.
     #[test]
-    fn scrolling() {
+    fn the_list_never_scrolls_past_its_end() {
         let mut state = TopState::new(SortColumn::Name);
         state.take(sample(0, &[]));
         state.take(sample(1, &[("a", 0, 0), ("b", 0, 0), ("c", 0, 0)]));

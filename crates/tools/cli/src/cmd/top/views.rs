@@ -187,7 +187,7 @@ mod tests {
 
     /// Objective: slots are marked by owner, also across the end of the ring; an index beyond the ring is omitted.
     #[test]
-    fn unrolled() {
+    fn slots_are_marked_by_owner() {
         let ring = RingInfo { slots: 16, head: 12, cur: 14, tail: 2, hwcur: 10, hwtail: 4, ..RingInfo::default() };
         assert_eq!(text(&slots(&ring, 16)), "==++......oo====");
         assert_eq!(text(&marks(&ring, 16)), "  t         h c ");
@@ -201,7 +201,7 @@ mod tests {
 
     /// Objective: a bar is always full.
     #[test]
-    fn bars() {
+    fn a_bar_is_always_full() {
         assert_eq!(text(&bar([30.0, 10.0, 10.0, 20.0, 30.0])), "######xx~~wwww......");
         assert_eq!(text(&bar([100.0, 100.0, 0.0, 0.0, 0.0])), "#".repeat(BAR));
         assert_eq!(text(&bar([0.0; 5])), ".".repeat(BAR));

@@ -48,7 +48,7 @@ mod tests {
 
     /// Objective: the parts of a worker's time do not overlap, and add up to the whole.
     #[test]
-    fn parts() {
+    fn the_parts_of_a_workers_time_add_up() {
         let sample = |seconds: u64| {
             let tenths = |n: u64| n * seconds * 100_000_000;
             let worker = WorkerStats {

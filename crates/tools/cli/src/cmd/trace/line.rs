@@ -122,7 +122,7 @@ mod tests {
     /// Objective: a destination's steps stand with it; a frame is delivered unless it is dropped, waits or is in
     /// flight.
     #[test]
-    fn destinations() {
+    fn the_steps_of_a_destination_stand_with_it() {
         let to = |port: &str| TraceStep::To(port.into());
         let no_room = || TraceStep::Dropped("no-room".into(), 1);
         let rule = |dir, drops| TraceStep::Rule(TracedRule { port: "v:b".into(), dir, number: 2, drops });
@@ -149,7 +149,7 @@ mod tests {
     /// Objective: lines give source, content and destination; a tag, ports of both versions, ARP, and frames of unknown
     /// content.
     #[test]
-    fn lines() {
+    fn lines_give_source_and_content_and_destination() {
         let udp = "0200000000020200000000010800450000280000400040110000 0a0000010a000002 04d20035".replace(' ', "");
         assert_eq!(
             line(&udp, 60, vec![TraceStep::Learned, TraceStep::To("vale0:b/0".into())]),

@@ -94,7 +94,7 @@ mod tests {
     /// Objective: the service is found in either version of control groups, for the system and for a user; a session is
     /// none.
     #[test]
-    fn groups() {
+    fn the_service_is_found_in_either_version_of_groups() {
         let unit = |name: &str, uid| Some(SystemdUnit { name: name.to_owned(), uid });
         assert_eq!(SystemdUnit::in_group("0::/system.slice/netvale.service"), unit("netvale.service", None));
         assert_eq!(

@@ -126,7 +126,7 @@ mod tests {
 
     /// Objective: the printed address can be opened.
     #[test]
-    fn urls() {
+    fn the_printed_url_can_be_opened() {
         let url = |text: &str| url(text.parse().expect("an address"));
         assert_eq!(url("127.0.0.1:9848"), "http://127.0.0.1:9848/");
         assert_eq!(url("0.0.0.0:80"), "http://127.0.0.1:80/");

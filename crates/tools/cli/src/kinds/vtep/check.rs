@@ -226,7 +226,7 @@ mod tests {
     /// Objective: a row gives the passing lengths and the fault; an MTU that is too large is named with one that fits,
     /// and so is one that could be larger.
     #[test]
-    fn rows_and_notes() {
+    fn a_row_gives_the_passing_lengths_and_the_fault() {
         let hole = report(Some(1400), Some(VtepFailure::BlackHole(1400)));
         let all = [report(Some(1500), None), hole, report(None, Some(VtepFailure::PortUnreachable(4789)))];
         let text = render(&tunnel(1450), &all);
@@ -243,7 +243,7 @@ mod tests {
     /// Objective: lost long packets are a fault for a tunnel that sends such, and not for one that does not; all other
     /// faults always count.
     #[test]
-    fn wrong() {
+    fn lost_long_packets_are_a_fault_only_where_sent() {
         let hole = report(Some(1400), Some(VtepFailure::BlackHole(1400)));
         assert!(is_wrong(&tunnel(1450), &hole) && !is_wrong(&tunnel(1350), &hole));
         assert!(is_wrong(&tunnel(1350), &report(None, Some(VtepFailure::NoAnswer))));
@@ -252,7 +252,7 @@ mod tests {
 
     /// Objective: JSON has a name for each result, and null for unknown values.
     #[test]
-    fn for_scripts() {
+    fn each_result_has_a_name_in_json() {
         let all = [report(Some(1500), None), report(None, Some(VtepFailure::NoRoute(None)))];
         let said = to_json(&args(), &tunnel(1450), &all);
         assert_eq!((&said["vteps"][0]["result"], &said["vteps"][0]["inner_mtu"]), (&json!("ok"), &json!(1450)));

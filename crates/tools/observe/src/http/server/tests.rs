@@ -119,7 +119,7 @@ fn answer(mut stream: TcpStream) -> String {
 
 /// Objective: requests are answered, HEAD without the body, and a request in pieces as a whole one.
 #[test]
-fn answers() {
+fn requests_are_answered_whole_or_in_pieces() {
     let served = serve(TimeLimits::default());
     let got = served.ask(b"GET /page HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
     assert!(got.starts_with("HTTP/1.1 200 OK\r\n") && got.ends_with("\r\n\r\n/page\n"), "{got}");
@@ -137,7 +137,7 @@ fn answers() {
 
 /// Objective: a malformed request is refused with its status, which reaches the client even if it has sent much more.
 #[test]
-fn refuses() {
+fn a_malformed_request_is_refused_with_its_status() {
     let served = serve(TimeLimits::default());
     for (request, status) in [
         (&b"DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], HttpStatus::MethodNotAllowed),
@@ -153,7 +153,7 @@ fn refuses() {
 /// Objective: a client that sends half a request, or nothing, gets the status and is cut off in time, without delaying
 /// others.
 #[test]
-fn slow_requests() {
+fn slow_requests_are_cut_off_in_time() {
     let served = serve(SHORT);
     let idle = served.connect();
     let mut half = served.connect();
@@ -168,7 +168,7 @@ fn slow_requests() {
 /// Objective: clients that do not read their answers are cut off in time, before the end of the answer; otherwise a
 /// full set of them would block all others.
 #[test]
-fn slow_readers() {
+fn slow_readers_are_cut_off_in_time() {
     let served = serve(SHORT);
     let ask = |_| {
         let mut stream = served.connect();
@@ -188,7 +188,7 @@ fn slow_readers() {
 /// Objective: connections beyond the limit wait for their turn, and all are served; ended ones make room, even after a
 /// panic.
 #[test]
-fn many_connections() {
+fn connections_beyond_the_limit_wait_for_their_turn() {
     let served = serve(SHORT);
     let idle: Vec<_> = (0..3 * MAX_CONNECTIONS).map(|_| served.connect()).collect();
     assert!(served.ask(b"GET /last HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("/last\n"));
@@ -204,7 +204,7 @@ fn many_connections() {
 
 /// Objective: a body in parts arrives as chunks with an end; a failing body has no end; HEAD gets no part.
 #[test]
-fn parts() {
+fn a_body_in_parts_arrives_as_chunks() {
     let served = serve(SHORT);
     let got = served.ask(b"GET /parts HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let (head, body) = got.split_once("\r\n\r\n").expect("a head");
@@ -244,7 +244,7 @@ fn parts_end_with_their_reader() {
 /// Objective: a request for another host, for none or for two gets nothing but 421; this server's names and addresses
 /// are answered.
 #[test]
-fn other_servers() {
+fn requests_for_other_servers_get_only_421() {
     let served = serve(TimeLimits::default());
     let ask = |fields: &str| served.ask(format!("GET /page HTTP/1.1\r\n{fields}\r\n").as_bytes());
     for host in ["localhost", "127.0.0.1:80", "[::1]", "switch.example:9847"] {

@@ -123,7 +123,7 @@ fn as_in_the_table() {
 
 /// Objective: no sample occurs twice, in either format, and both formats have the same samples.
 #[test]
-fn no_sample_twice() {
+fn no_sample_occurs_twice() {
     let [open, own] = [TextFormat::OpenMetrics, TextFormat::Prometheus].map(|format| {
         let mut samples = samples(&format.encode(&everything("a")));
         // The order of a histogram's samples and the spelling of a bound depend on the format.
@@ -143,7 +143,7 @@ fn no_sample_twice() {
 
 /// Objective: values are the daemon's: times in seconds, sums as sums.
 #[test]
-fn values() {
+fn values_are_those_of_the_daemon() {
     let text = TextFormat::OpenMetrics.encode(&everything("vale0:a"));
     for line in [
         r#"netvale_port_frames_total{port="vale0:a",switch="vale0",direction="out",ring="0"} 18446744073709551615"#,
@@ -173,7 +173,7 @@ fn values() {
 proptest! {
     /// Objective: any port name is encoded as one label's value and decodes unchanged.
     #[test]
-    fn odd_names(name in r#"([a-z"\\{}=,\n #]|\PC){0,20}"#) {
+    fn odd_names_decode_unchanged(name in r#"([a-z"\\{}=,\n #]|\PC){0,20}"#) {
         let text = TextFormat::Prometheus.encode(&everything(&name));
         let found = samples(&text).into_iter().find(|(sample, ..)| sample == "netvale_port_kicks_sent_total");
         prop_assert_eq!(found.and_then(|(_, labels, _)| labels.get("port").cloned()), Some(name));

@@ -34,7 +34,7 @@ fn frame(len: u32, steps: Vec<TraceStep>) -> TracedFrame {
 /// Objective: a port's samples are numbered, represent all frames between them, and contain the requested length of a
 /// frame.
 #[test]
-fn frames() {
+fn the_samples_of_a_port_represent_all_its_frames() {
     let (socket, mut agent) = agent();
     agent.frame(&frame(60, vec![TraceStep::To("vale0:b/0".into())]), 100);
     agent.frame(&frame(0, vec![TraceStep::Dropped("runt".into(), 1)]), 100);
@@ -53,7 +53,7 @@ fn frames() {
 
 /// Objective: a frame for several ports, one of which dropped it, is reported as sent to the others.
 #[test]
-fn where_frames_went() {
+fn a_frame_is_reported_where_it_went() {
     let (_socket, mut agent) = agent();
     let to = |port: &str| TraceStep::To(format!("{port}/0"));
     let dropped = || TraceStep::Dropped("no-room".into(), 1);
@@ -66,7 +66,7 @@ fn where_frames_went() {
 
 /// Objective: counters of all ports are sent, numbered; the state of a removed port is forgotten.
 #[test]
-fn counters() {
+fn counters_of_all_ports_are_sent() {
     let (socket, mut agent) = agent();
     let ring = RingStats { frames: 3, bytes: 180, batches: 1 };
     let drops = [("no-room".to_owned(), 2), ("runt".to_owned(), 5)].into();

@@ -6,7 +6,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
 
 /// Objective: a flow sample follows sFlow version 5 field by field, its head padded to four bytes.
 #[test]
-fn a_frame() {
+fn a_flow_sample_follows_sflow_version_5() {
     let sample = FlowSample {
         sequence: 7,
         port: 0x12345,
@@ -42,7 +42,7 @@ fn a_frame() {
 
 /// Objective: several destinations and drops are encoded differently from ports.
 #[test]
-fn where_it_went() {
+fn several_destinations_are_encoded_unlike_ports() {
     assert_eq!(FrameOutput::Unknown.to_field(), 0);
     assert_eq!(FrameOutput::Several(5).to_field(), 0x8000_0005);
     assert_eq!(FrameOutput::Discarded(Discard::of("no-room")).to_field(), 0x4000_0000 | 259);
@@ -52,7 +52,7 @@ fn where_it_went() {
 
 /// Objective: counters are `if_counters`, 88 bytes, followed by the port's name.
 #[test]
-fn counters() {
+fn counters_are_followed_by_the_name_of_the_port() {
     let input = PortTraffic { bytes: 1 << 33, frames: (1 << 32) + 1, drops: 2 };
     let output = PortTraffic { bytes: 60, frames: 1, drops: 0 };
     let words = words(&CounterSample { sequence: 1, port: 9, name: "vale0:a", is_up: true, input, output }.encode());
