@@ -26,7 +26,7 @@
 //! | [`ingress`] | where frames come from, and how safe code reads them |
 //! | [`kept`] | frames kept in memory of their own while they wait |
 //! | [`link`] | a link with frames under way: late, lost, or slow |
-//! | [`listener`] | a listening socket that serves one peer at a time |
+//! | [`listener`] | UNIX sockets with a file: listening, or for datagrams |
 //! | [`mod@loopback`] | delivered frames come out again, from private memory: for tests and examples |
 //! | [`null`] | an egress that discards every frame |
 //! | [`origin`] | whose the frames of a delivery are |

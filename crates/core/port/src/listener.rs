@@ -1,5 +1,5 @@
-//! A listening UNIX socket that serves one peer at a time. Its *site* is the place of the socket's file, and who may
-//! connect there.
+//! UNIX sockets with a file: listening ones, and those that datagrams are sent to. A socket's *site* is the place of its
+//! file, and who may connect there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,9 @@ use netvale_mem::notify::nap;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
 use thiserror::Error;
 
 use crate::access::Access;
@@ -161,6 +163,21 @@ impl Claim {
 }
 
 impl SocketFile {
+    /// Finds the file of another process's socket again, to be removed at the end, once it has been
+    /// [claimed](SocketFile::claim).
+    ///
+    /// # Errors
+    /// [`OpenError`] if there is no socket at the place.
+    pub fn restore(site: &Site) -> Result<SocketFile, OpenError> {
+        let path = site.path();
+        let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
+        let made = folder.find().map_err(OpenError::step(path, "find the socket"))?;
+        if made.kind() != FileType::Socket {
+            return Err(OpenError::NotASocket(path.into()));
+        }
+        Ok(SocketFile { folder, made, is_ours: Claim::new(false) })
+    }
+
     /// What makes it this process's.
     pub fn claim(&self) -> Claim {
         self.is_ours.clone()
@@ -174,32 +191,23 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Listens at a place. A socket that a program left behind is replaced, except if it is another user's, and the
-    /// place was named by a user who may not do everything.
+    /// Listens for streams at a place. A socket that a program left behind is replaced, except if it is another user's,
+    /// and the place was named by a user who may not do everything.
     ///
     /// # Errors
     /// [`OpenError`] if the path is not a free one for a socket, or a system call fails.
     pub fn listen(site: &Site) -> Result<(Listener, SocketFile), OpenError> {
-        let path = site.path();
-        let step = |what| OpenError::step(path, what);
-        let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
-        make_room(&folder, &site.place)?;
-        let listener = socket().map_err(step("make a socket"))?;
-        // The file gets the mode of the socket, as far as the umask allows.
-        rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR).map_err(step("set the mode of the socket"))?;
-        let address = SocketAddrUnix::new(folder.way()).map_err(step("not a path for a socket"))?;
-        rustix::net::bind(&listener, &address).map_err(step("bind the socket"))?;
-        rustix::net::listen(&listener, 1).map_err(step("listen"))?;
-        let made = folder.find().map_err(step("find the socket"))?;
-        if !leads_to(&made, &listener).map_err(step("connect to the socket"))? {
-            return Err(OpenError::Exchanged(path.into()));
-        }
-        let file = SocketFile { folder, made, is_ours: Claim::new(true) };
-        // Until here, only this process's user could connect.
-        site.access.give_at(&file.made.way()).map_err(|e| match e {
-            Errno::OPNOTSUPP => OpenError::NoLists(path.into()),
-            e => step("let users in")(e),
-        })?;
+        Self::listen_for(site, SocketType::STREAM, 1)
+    }
+
+    /// The same for connections of that type, of which `backlog` may wait.
+    ///
+    /// # Errors
+    /// Like [`Listener::listen`].
+    pub fn listen_for(site: &Site, kind: SocketType, backlog: i32) -> Result<(Listener, SocketFile), OpenError> {
+        let (listener, folder) = bound(site, kind)?;
+        rustix::net::listen(&listener, backlog).map_err(OpenError::step(site.path(), "listen"))?;
+        let file = file_of(site, folder, &listener)?;
         Ok((Listener(listener), file))
     }
 
@@ -209,19 +217,18 @@ impl Listener {
     /// # Errors
     /// [`OpenError`] if the descriptor is no listening socket, or nothing of the kind is at the path.
     pub fn restore(fd: OwnedFd, site: &Site) -> Result<(Listener, SocketFile), OpenError> {
-        let path = site.path();
-        let listens = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
-            && sockopt::socket_type(&fd) == Ok(SocketType::STREAM)
-            && sockopt::socket_acceptconn(&fd) == Ok(true);
-        if !listens {
-            return Err(OpenError::step(path, "continue its socket")(Errno::NOTSOCK));
+        Self::restore_for(fd, site, SocketType::STREAM)
+    }
+
+    /// The same of one for connections of that type.
+    ///
+    /// # Errors
+    /// Like [`Listener::restore`].
+    pub fn restore_for(fd: OwnedFd, site: &Site, kind: SocketType) -> Result<(Listener, SocketFile), OpenError> {
+        if !is_unix(&fd, kind) || sockopt::socket_acceptconn(&fd) != Ok(true) {
+            return Err(OpenError::step(site.path(), "continue its socket")(Errno::NOTSOCK));
         }
-        let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
-        let made = folder.find().map_err(OpenError::step(path, "find the socket"))?;
-        if made.kind() != FileType::Socket {
-            return Err(OpenError::NotASocket(path.into()));
-        }
-        Ok((Listener(fd), SocketFile { folder, made, is_ours: Claim::new(false) }))
+        Ok((Listener(fd), SocketFile::restore(site)?))
     }
 
     /// Waits for the next connection. Returns `None` when `stop` became readable.
@@ -250,6 +257,50 @@ impl Drop for SocketFile {
     }
 }
 
+/// Binds a socket of datagrams at a place, under the conditions of [`Listener::listen`].
+///
+/// # Errors
+/// Like [`Listener::listen`].
+pub fn bind_datagrams(site: &Site) -> Result<(OwnedFd, SocketFile), OpenError> {
+    let (socket, folder) = bound(site, SocketType::DGRAM)?;
+    let file = file_of(site, folder, &socket)?;
+    Ok((socket, file))
+}
+
+/// Whether it is a UNIX socket of that type.
+pub fn is_unix(fd: &OwnedFd, kind: SocketType) -> bool {
+    sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX) && sockopt::socket_type(fd) == Ok(kind)
+}
+
+/// A socket of that type that is bound at a place, for this process's user alone, and the folder that it is in.
+fn bound(site: &Site, kind: SocketType) -> Result<(OwnedFd, Folder), OpenError> {
+    let step = |what| OpenError::step(site.path(), what);
+    let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
+    make_room(&folder, &site.place)?;
+    let socket = socket_for(kind).map_err(step("make a socket"))?;
+    // The file gets the mode of the socket, as far as the umask allows.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(step("set the mode of the socket"))?;
+    let address = SocketAddrUnix::new(folder.way()).map_err(step("not a path for a socket"))?;
+    rustix::net::bind(&socket, &address).map_err(step("bind the socket"))?;
+    Ok((socket, folder))
+}
+
+/// The file of a socket that is bound in a folder: from then on, those may connect whom the site lets in.
+fn file_of(site: &Site, folder: Folder, socket: &OwnedFd) -> Result<SocketFile, OpenError> {
+    let path = site.path();
+    let step = |what| OpenError::step(path, what);
+    let made = folder.find().map_err(step("find the socket"))?;
+    if !leads_to(&made, socket).map_err(step("connect to the socket"))? {
+        return Err(OpenError::Exchanged(path.into()));
+    }
+    let file = SocketFile { folder, made, is_ours: Claim::new(true) };
+    site.access.give_at(&file.made.way()).map_err(|e| match e {
+        Errno::OPNOTSUPP => OpenError::NoLists(path.into()),
+        e => step("let users in")(e),
+    })?;
+    Ok(file)
+}
+
 /// Removes a socket that was left behind.
 fn make_room(folder: &Folder, place: &Place) -> Result<(), OpenError> {
     let path = place.path();
@@ -275,9 +326,9 @@ fn make_room(folder: &Folder, place: &Place) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Whether a file is the one of that listening socket, which nothing else tells. Somebody who can write the folder may
-/// have exchanged it, and would be let into another socket of this user's.
-fn leads_to(file: &Found, listener: &OwnedFd) -> Result<bool, Errno> {
+/// Whether a file is the one of that socket, which nothing else tells. Somebody who can write the folder may have
+/// exchanged it, and would be let into another socket of this user's.
+fn leads_to(file: &Found, socket: &OwnedFd) -> Result<bool, Errno> {
     // One that is wider than it was made is another one.
     if file.kind() != FileType::Socket
         || file.owner() != rustix::process::geteuid().as_raw()
@@ -287,23 +338,35 @@ fn leads_to(file: &Found, listener: &OwnedFd) -> Result<bool, Errno> {
     }
     // The umask may have kept this user out.
     Access::default().give_at(&file.way())?;
-    let probe = socket()?;
+    let kind = sockopt::socket_type(socket)?;
+    let probe = socket_for(kind)?;
     // The kernel chooses a name that nobody else has.
     rustix::net::bind(&probe, &SocketAddrUnix::new_unnamed())?;
     match rustix::net::connect(&probe, &SocketAddrUnix::new(file.way())?) {
-        Err(Errno::CONNREFUSED) => return Ok(false),
+        Err(Errno::CONNREFUSED | Errno::PROTOTYPE) => return Ok(false),
         done => done?,
+    }
+    if kind == SocketType::DGRAM {
+        rustix::net::send(&probe, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
     }
     let name = rustix::net::getsockname(&probe)?;
     loop {
-        match rustix::net::acceptfrom_with(listener, SocketFlags::CLOEXEC) {
-            Ok((_, from)) if from.as_ref() == Some(&name) => return Ok(true),
+        match who_comes(socket, kind) {
+            Ok(from) if from.as_ref() == Some(&name) => return Ok(true),
             // Another one of this user's, who will connect again.
             Ok(_) => {}
             Err(Errno::AGAIN) => return Ok(false),
             Err(e) => return Err(e),
         }
     }
+}
+
+/// The next one who connects to a socket, or sends to one of datagrams. What came is dropped.
+fn who_comes(socket: &OwnedFd, kind: SocketType) -> Result<Option<SocketAddrAny>, Errno> {
+    if kind == SocketType::DGRAM {
+        return rustix::net::recvfrom(socket, &mut [0u8; 1][..], RecvFlags::DONTWAIT).map(|(_, _, from)| from);
+    }
+    rustix::net::acceptfrom_with(socket, SocketFlags::CLOEXEC).map(|(_, from)| from)
 }
 
 /// Connects to the socket at a place, as soon as somebody listens there. Returns `None` when `stop` became readable.
@@ -317,23 +380,32 @@ pub fn connect(place: &Place, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
     }
 }
 
-/// Connects to the socket at a place, if somebody listens there now. To a user's place only if that user could connect
-/// to it: the socket is theirs, or lets them in by its access control list, or lets everybody in.
+/// Connects to the socket at a place, if somebody listens there now, under the conditions of [`connect_to_place`].
 ///
 /// # Errors
 /// Whatever openat2(2), socket(2) or connect(2) returns; `EAGAIN` when the listener's queue of connections is full,
 /// `EACCES` if the user could not connect.
 pub fn try_connect(place: &Place) -> rustix::io::Result<OwnedFd> {
+    let connection = socket()?;
+    connect_to_place(&connection, place)?;
+    Ok(connection)
+}
+
+/// Connects a socket to the one at a place. To a user's place only if that user could connect to it: the socket is
+/// theirs, or lets them in by its access control list, or lets everybody in.
+///
+/// # Errors
+/// Whatever openat2(2) or connect(2) returns; `EAGAIN` when the listener's queue of connections is full, `EACCES` if
+/// the user could not connect.
+pub fn connect_to_place(socket: &OwnedFd, place: &Place) -> rustix::io::Result<()> {
     let Some(user) = place.user() else {
-        let connection = socket()?;
-        rustix::net::connect(&connection, &SocketAddrUnix::new(place.path())?)?;
-        return Ok(connection);
+        return rustix::net::connect(socket, &SocketAddrUnix::new(place.path())?);
     };
     let found = place.open()?.find()?;
     if !found.permits(user, WRITE) {
         return Err(Errno::ACCESS);
     }
-    connect_to(&found)
+    rustix::net::connect(socket, &SocketAddrUnix::new(found.way())?)
 }
 
 fn connect_to(file: &Found) -> rustix::io::Result<OwnedFd> {
@@ -347,6 +419,14 @@ fn connect_to(file: &Found) -> rustix::io::Result<OwnedFd> {
 /// # Errors
 /// Whatever socket(2) returns.
 pub fn socket() -> rustix::io::Result<OwnedFd> {
+    socket_for(SocketType::STREAM)
+}
+
+/// Creates a non-blocking UNIX socket of that type.
+///
+/// # Errors
+/// Whatever socket(2) returns.
+pub fn socket_for(kind: SocketType) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+    rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)
 }

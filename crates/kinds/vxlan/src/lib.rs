@@ -18,7 +18,7 @@
 //! | [`endpoint`] | the UDP socket of one address, shared by its tunnels |
 //! | [`ingress`], [`egress`] | a tunnel's queues, as a switch sees them |
 //! | `ecn` | marks of congested routers |
-//! | [`partial`] | frames whose checksum or segmentation the sender's kernel has left undone |
+//! | [`partial`] | datagrams whose frame stands for several |
 //! | [`neighbors`] | requests for addresses (ARP, ND) that are answered here |
 //! | [`heard`] | who has said to have which address, by whose ports they are behind |
 //! | [`too_long`] | what a sender is told whose frame does not fit |
