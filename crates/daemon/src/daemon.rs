@@ -21,6 +21,7 @@ use crate::registry::captures::Captures;
 use crate::registry::changes::Changes;
 use crate::registry::events::{Events, Happened};
 use crate::registry::evictions::Evictions;
+use crate::registry::exchanges::Exchanges;
 use crate::registry::groups::Groups;
 use crate::registry::guests::Guests;
 use crate::registry::interfaces::Interfaces;
@@ -68,6 +69,8 @@ pub struct Daemon {
     pub snoops: Snoops,
     /// Sockets of tunnels, and who watches those.
     pub tunnels: Tunnels,
+    /// What peers of socket ports connect through.
+    pub exchanges: Exchanges,
     /// Traces of frames.
     pub traces: Traces,
     /// ptnet devices of the virtual machine that the daemon runs in.
@@ -122,6 +125,7 @@ impl Daemon {
             groups: Groups::default(),
             snoops: Snoops::new()?,
             tunnels: Tunnels::new()?,
+            exchanges: Exchanges::new()?,
             traces: Traces::default(),
             guests: Guests::default(),
             watches: Watches::default(),
@@ -245,6 +249,11 @@ pub trait Attached: Any {
 
     /// Its peers, for kinds that serve one at a time.
     fn peers(&self) -> Option<Peers> {
+        None
+    }
+
+    /// The full name of the port that it came with, if it was not attached itself, and goes when that one goes.
+    fn comes_with(&self) -> Option<&str> {
         None
     }
 

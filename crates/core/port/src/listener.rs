@@ -231,6 +231,11 @@ impl Listener {
         Ok((Listener(fd), SocketFile::restore(site)?))
     }
 
+    /// Its descriptor.
+    pub fn into_fd(self) -> OwnedFd {
+        self.0
+    }
+
     /// Waits for the next connection. Returns `None` when `stop` became readable.
     pub fn accept(&self, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
         loop {

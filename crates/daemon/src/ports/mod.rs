@@ -16,6 +16,7 @@
 //! | [`ptnet`], [`passthrough`] | a ptnet device on a switch; in place of a switch, a pipe's end or an interface |
 //! | [`e1000`], [`e1000_pci`] | an Intel 82540EM; a driver of one |
 //! | [`vxlan`], [`tunnel`] | a tunnel to other hosts |
+//! | [`socket`] | peers at sockets: QEMU's, VDE's, User-Mode Linux', libkrun's |
 //! | [`handed`] | not a port: queues of users who are not trusted with others' time |
 //! | [`null`], [`echo`] | discards every frame, or sends it back, for measuring and tests |
 //!
@@ -56,6 +57,7 @@ pub mod plug;
 pub mod policies;
 pub mod ptnet;
 mod site;
+pub mod socket;
 pub mod tap;
 pub mod tunnel;
 pub mod vhost;
@@ -99,6 +101,11 @@ pub const KINDS: &[Kind] = &[
     ]),
     Kind::new("pcap", pcap::attach),
     Kind::new("vxlan", vxlan::attach).with_kernel(&[&tunnel::kernel::KERNEL]).with_methods(&tunnel::methods::METHODS),
+    Kind::new("stream", socket::attach::stream).with_kernel(&[&socket::kernel::KERNEL]),
+    Kind::new("dgram", socket::attach::dgram).with_kernel(&[&socket::kernel::KERNEL]),
+    Kind::new("seqpacket", socket::attach::seqpacket).with_kernel(&[&socket::kernel::KERNEL]),
+    Kind::new("unixgram", socket::attach::unixgram).with_kernel(&[&socket::kernel::KERNEL]),
+    Kind::new("vde", socket::attach::vde).with_kernel(&[&socket::kernel::KERNEL]),
     Kind::new("null", null::attach),
     Kind::new("echo", echo::attach),
 ];

@@ -1,0 +1,85 @@
+//! What workers tell the main thread of a peer.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use netvale_mem::fault::{Fault, raise};
+
+/// What is told of a peer. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct PeerNews(Arc<ToldOfPeer>);
+
+#[derive(Debug)]
+struct ToldOfPeer {
+    fault: Fault,
+    news: Arc<OwnedFd>,
+    /// It has hung up.
+    is_gone: AtomicBool,
+    /// It has said that it goes: what it has sent is still taken.
+    is_ending: AtomicBool,
+    /// Nobody takes its datagrams at the moment.
+    is_missed: AtomicBool,
+}
+
+impl PeerNews {
+    /// Nothing is told yet; `news` becomes readable when something is.
+    pub fn new(news: &Arc<OwnedFd>) -> PeerNews {
+        let (is_gone, is_ending, is_missed) = Default::default();
+        let fault = Fault::told_by(news);
+        let news = Arc::clone(news);
+        PeerNews(Arc::new(ToldOfPeer { fault, news, is_gone, is_ending, is_missed }))
+    }
+
+    /// It broke a rule.
+    #[cold]
+    pub fn report(&self, why: impl std::fmt::Display) {
+        self.0.fault.report(why);
+        self.gone();
+    }
+
+    /// It has hung up.
+    #[cold]
+    pub fn gone(&self) {
+        if !self.0.is_gone.swap(true, Ordering::Relaxed) {
+            raise(&self.0.news);
+        }
+    }
+
+    /// Nobody takes its datagrams.
+    #[cold]
+    pub fn missed(&self) {
+        if !self.0.is_missed.swap(true, Ordering::Relaxed) {
+            raise(&self.0.news);
+        }
+    }
+
+    /// Whether somebody found that since the last call.
+    pub fn take_missed(&self) -> bool {
+        self.0.is_missed.swap(false, Ordering::Relaxed)
+    }
+
+    /// It goes once all is taken that it has sent.
+    pub fn end(&self) {
+        self.0.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Nothing more waits there.
+    #[inline]
+    pub fn found_nothing(&self) {
+        if self.0.is_ending.load(Ordering::Relaxed) {
+            self.gone();
+        }
+    }
+
+    /// Whether it is gone, or broke a rule.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.0.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// The rule that it broke.
+    pub fn reason(&self) -> Option<String> {
+        self.0.fault.reason()
+    }
+}
