@@ -29,6 +29,7 @@ pub use group::MulticastGroup;
 pub use guest::GuestSocket;
 pub use listen::{ListenAddress, ListeningSource};
 pub use pair::{DatagramPair, PairAddresses};
+pub use place::SOCKETS_OF_PEERS;
 pub use plugs::PlugSwitch;
 
 use crate::line::{LeftPeer, SocketLine, SocketPeer};

@@ -25,10 +25,13 @@ struct ToldOfPeer {
 impl PeerNews {
     /// Nothing is told yet; `news` becomes readable when something is.
     pub fn new(news: &Arc<OwnedFd>) -> PeerNews {
-        let (is_gone, is_ending, is_missed) = Default::default();
-        let fault = Fault::told_by(news);
-        let news = Arc::clone(news);
-        PeerNews(Arc::new(ToldOfPeer { fault, news, is_gone, is_ending, is_missed }))
+        PeerNews(Arc::new(ToldOfPeer {
+            fault: Fault::told_by(news),
+            news: Arc::clone(news),
+            is_gone: AtomicBool::default(),
+            is_ending: AtomicBool::default(),
+            is_missed: AtomicBool::default(),
+        }))
     }
 
     /// It broke a rule.

@@ -43,5 +43,6 @@ pub const KERNEL: KernelNeeds = KernelNeeds {
             ],
         ),
     ],
+    sockets: &netvale_socket::exchange::SOCKETS_OF_PEERS,
     ..KernelNeeds::NOTHING
 };

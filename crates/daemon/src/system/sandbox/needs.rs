@@ -46,10 +46,12 @@ pub struct KernelNeeds {
     pub listed: &'static [&'static str],
     /// Files that are read.
     pub read: &'static [&'static str],
+    /// Folders with sockets of peers.
+    pub sockets: &'static [&'static str],
 }
 
 impl KernelNeeds {
     /// Nothing.
     pub const NOTHING: KernelNeeds =
-        KernelNeeds { any: &[], calls: &[], values: &[], devices: Vec::new, listed: &[], read: &[] };
+        KernelNeeds { any: &[], calls: &[], values: &[], devices: Vec::new, listed: &[], read: &[], sockets: &[] };
 }

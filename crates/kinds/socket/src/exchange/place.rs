@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use netvale_port::folder::Place;
 
 /// Folders in which programs make sockets to be answered at, besides that of the port's own.
-const COMMON: [&str; 2] = ["/tmp", "/var/tmp"];
+pub const SOCKETS_OF_PEERS: [&str; 2] = ["/tmp", "/var/tmp"];
 
 /// Whether a user may name any socket.
 pub(super) fn is_trusted(user: u32) -> bool {
@@ -24,7 +24,7 @@ pub(super) fn place_of_peer(path: &Path, user: u32, folder: &Path) -> Option<Pla
     if is_trusted(user) {
         return Some(Place::from(path));
     }
-    let folders = std::iter::once(folder).chain(COMMON.iter().map(Path::new));
+    let folders = std::iter::once(folder).chain(SOCKETS_OF_PEERS.iter().map(Path::new));
     let folders: Vec<PathBuf> = folders.map(Path::to_owned).collect();
     Place::of_user(path, folders.iter().map(PathBuf::as_path), user)
 }
