@@ -252,21 +252,8 @@ options! {
         under: Machines,
         default: "",
     }
-    /// Seconds between two attempts to reach a peer that is not there.
-    reconnect: Option<u32> = "reconnect" {
-        value: "SECONDS" Shape::Number(1, 3600),
-        under: Sockets,
-        default: "1",
-    }
-    /// Ports that peers of a listening socket may have, one each, with those that peers have left.
-    peers: Option<u32> = "peers" {
-        value: "N" Shape::Number(1, 250),
-        under: Sockets,
-        default: "64",
-        excludes: &["client"], because "it has one peer",
-    }
-    /// Permission bits of the socket that hypervisors connect to; w lets them. The user who attaches the port may
-    /// always connect.
+    /// Permission bits of the socket that hypervisors and other peers connect to; w lets them. The user who attaches
+    /// the port may always connect.
     socket_mode: Option<String> = "socket_mode" {
         value: "MODE" Shape::Mode,
         under: Machines,
@@ -286,6 +273,19 @@ options! {
         under: Machines,
         default: "",
         excludes: &["client"], because "it makes no socket",
+    }
+    /// Seconds between two attempts to reach a peer that is not there.
+    reconnect: Option<u32> = "reconnect" {
+        value: "SECONDS" Shape::Number(1, 3600),
+        under: Sockets,
+        default: "1",
+    }
+    /// Ports that peers of a listening socket may have, one each, with those that peers have left.
+    peers: Option<u32> = "peers" {
+        value: "N" Shape::Number(1, 250),
+        under: Sockets,
+        default: "64",
+        excludes: &["client"], because "it has one peer",
     }
     /// Ethernet address offered to the driver; of a TAP, its interface's.
     mac: Option<Mac> = "mac" {

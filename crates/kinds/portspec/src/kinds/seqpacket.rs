@@ -8,16 +8,7 @@ pub(super) const KIND: Kind = Kind {
     pattern: Some("^seqpacket:"),
     example: "seqpacket:/n.sock",
     help: &[("seqpacket:/PATH", "User-Mode Linux' and BESS's sockets: a port for each that connects")],
-    takes: &[
-        "mtu",
-        "vnet_hdr",
-        "client",
-        "reconnect",
-        "peers",
-        "socket_mode",
-        "socket_user",
-        "socket_group",
-    ],
+    takes: &["mtu", "vnet_hdr", "client", "reconnect", "peers", "socket_mode", "socket_user", "socket_group"],
     adjusts: &["mtu"],
     page: "reference/sockets.md",
 };
