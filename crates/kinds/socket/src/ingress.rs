@@ -50,11 +50,6 @@ impl PeerIngress {
         }
     }
 
-    /// The reader.
-    pub(crate) fn reader(&mut self) -> &mut FrameReader {
-        &mut self.reader
-    }
-
     /// Looks again soon.
     fn poke(&self) {
         self.seat.upgrade().iter().for_each(|seat| seat.poke());

@@ -248,16 +248,15 @@ impl SocketLine {
 
     /// Disconnects the peer, `why`: not because it left.
     pub fn end(&self, why: Option<String>) -> LeftPeer {
-        let Some(LinePeer { peer, .. }) = self.peer.borrow_mut().take() else { return LeftPeer::default() };
+        let Some(LinePeer { peer, news, .. }) = self.peer.borrow_mut().take() else { return LeftPeer::default() };
         self.story.borrow_mut().last_error = why;
         self.input.wake.iter().for_each(|wake| wake.remove(&*peer.sockets[0]));
         self.input.set_open(false);
         self.output.set_open(false);
         // What a worker does not give back in time is dropped by it.
-        let ingress = self.input.queue.take_within(GRACE);
+        let _ = self.input.queue.take_within(GRACE);
         let _ = self.output.queue.take_within(GRACE);
-        let strangers = ingress.ok().flatten().map(|mut queue| queue.reader().strangers()).unwrap_or_default();
-        LeftPeer { strangers, ..LeftPeer::of(peer) }
+        LeftPeer { strangers: news.take_strangers(), ..LeftPeer::of(peer) }
     }
 
     /// The peer that is connected.

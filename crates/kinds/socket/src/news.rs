@@ -1,10 +1,13 @@
 //! What workers tell the main thread of a peer.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use netvale_mem::fault::{Fault, raise};
+
+/// The reason for a peer that passed descriptors.
+pub const PASSED: &str = "it passed descriptors: frames are expected";
 
 /// What is told of a peer. Clones are the same.
 #[derive(Clone, Debug)]
@@ -20,6 +23,8 @@ struct ToldOfPeer {
     is_ending: AtomicBool,
     /// Nobody takes its datagrams at the moment.
     is_missed: AtomicBool,
+    /// Descriptors that it passed. Closing one may take long.
+    strangers: Mutex<Vec<OwnedFd>>,
 }
 
 impl PeerNews {
@@ -31,6 +36,7 @@ impl PeerNews {
             is_gone: AtomicBool::default(),
             is_ending: AtomicBool::default(),
             is_missed: AtomicBool::default(),
+            strangers: Mutex::default(),
         }))
     }
 
@@ -39,6 +45,18 @@ impl PeerNews {
     pub fn report(&self, why: impl std::fmt::Display) {
         self.0.fault.report(why);
         self.gone();
+    }
+
+    /// It passed descriptors.
+    #[cold]
+    pub fn passed(&self, strangers: Vec<OwnedFd>) {
+        self.0.strangers.lock().unwrap_or_else(PoisonError::into_inner).extend(strangers);
+        self.report(PASSED);
+    }
+
+    /// The descriptors that it passed, for who can close them.
+    pub fn take_strangers(&self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.0.strangers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// It has hung up.

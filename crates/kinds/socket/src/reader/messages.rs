@@ -12,9 +12,6 @@ use crate::news::PeerNews;
 use crate::rules::PeerIntake;
 use crate::sys::MessageBuffers;
 
-/// The reason for a peer that passed descriptors.
-pub(super) const PASSED: &str = "it passed descriptors: frames are expected";
-
 /// Reads messages into buffers of its own.
 pub struct MessageReader {
     buffers: MessageBuffers,
@@ -22,6 +19,7 @@ pub struct MessageReader {
     is_connection: bool,
     /// Where this port's own frames to a group come from.
     own: Option<SocketAddrV4>,
+    /// Descriptors that came with messages.
     strangers: Vec<OwnedFd>,
 }
 
@@ -29,10 +27,6 @@ impl MessageReader {
     /// Creates a reader of messages of at most that many bytes.
     pub fn new(longest: usize, is_connection: bool, own: Option<SocketAddrV4>) -> MessageReader {
         MessageReader { buffers: MessageBuffers::new(longest), is_connection, own, strangers: Vec::new() }
-    }
-
-    pub(super) fn strangers(&mut self) -> Vec<OwnedFd> {
-        std::mem::take(&mut self.strangers)
     }
 
     pub(super) fn take(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>, news: &PeerNews) -> ReadOn {
@@ -50,7 +44,7 @@ impl MessageReader {
             Err(_) => return ReadOn::Again,
         };
         if !self.strangers.is_empty() {
-            news.report(PASSED);
+            news.passed(std::mem::take(&mut self.strangers));
             return ReadOn::Wait;
         }
         (0..got).for_each(|i| self.add(i, intake, news));

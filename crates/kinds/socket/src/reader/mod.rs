@@ -48,12 +48,4 @@ impl FrameReader {
         }
         ReadOn::Again
     }
-
-    /// Descriptors that a peer has passed, which it must not: for who can close them.
-    pub fn strangers(&mut self) -> Vec<OwnedFd> {
-        match self {
-            FrameReader::Messages(messages) => messages.strangers(),
-            FrameReader::Stream(_) => Vec::new(),
-        }
-    }
 }

@@ -14,8 +14,7 @@ use netvale_port::MAX_FRAME;
 use rustix::io::Errno;
 
 use super::ReadOn;
-use super::messages::PASSED;
-use crate::news::PeerNews;
+use crate::news::{PASSED, PeerNews};
 use crate::rules::{PREFIX, PeerIntake, StreamFront, front};
 use crate::sys::{HEAD, Skipper, peek};
 
