@@ -1,5 +1,5 @@
-//! UNIX sockets with a file: listening ones, and those that datagrams are sent to. A socket's *site* is the place of its
-//! file, and who may connect there.
+//! UNIX sockets with a file: listening ones, and those that datagrams are sent to. A socket's *site* is the place of
+//! its file, and who may connect there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -334,11 +334,7 @@ fn make_room(folder: &Folder, place: &Place) -> Result<(), OpenError> {
 /// Whether a file is the one of that socket, which nothing else tells. Somebody who can write the folder may have
 /// exchanged it, and would be let into another socket of this user's.
 fn leads_to(file: &Found, socket: &OwnedFd) -> Result<bool, Errno> {
-    // One that is wider than it was made is another one.
-    if file.kind() != FileType::Socket
-        || file.owner() != rustix::process::geteuid().as_raw()
-        || file.mode() & !0o600 != 0
-    {
+    if !is_as_made(file) {
         return Ok(false);
     }
     // The umask may have kept this user out.
@@ -364,6 +360,12 @@ fn leads_to(file: &Found, socket: &OwnedFd) -> Result<bool, Errno> {
             Err(e) => return Err(e),
         }
     }
+}
+
+/// Whether a file is a socket of this user's. One that is wider than it was made is another one.
+fn is_as_made(file: &Found) -> bool {
+    let is_own = file.owner() == rustix::process::geteuid().as_raw();
+    is_own && file.kind() == FileType::Socket && file.mode() & !0o600 == 0
 }
 
 /// The next one who connects to a socket, or sends to one of datagrams. What came is dropped.

@@ -119,7 +119,8 @@ mod tests {
     /// Objective: a descriptor wakes by its room only while that is watched, also if there is some when it begins.
     #[test]
     fn room_wakes_when_it_is_watched() {
-        let (set, bell) = (WakeSet::new().unwrap(), Doorbell::new().unwrap());
+        let set = WakeSet::new().unwrap();
+        let bell = Doorbell::new().unwrap();
         set.add(&bell).unwrap();
         assert!(!is_ready(&set), "an eventfd always has room");
         set.watch_room(&bell, true);

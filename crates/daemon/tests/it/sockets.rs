@@ -239,7 +239,8 @@ fn one_that_does_not_read() {
 fn peer_of(kind: &str, d: &Daemon) -> Box<dyn SocketEnd> {
     let path = d.path("p.sock");
     let own = d.path("own.sock");
-    let (shown, there) = (path.display(), own.display());
+    let shown = path.display();
+    let there = own.display();
     let named = |options: Value| {
         let mut options = options;
         options["name"] = json!("p");

@@ -1,6 +1,6 @@
 //! Making socket ports, and going on with them.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ struct SocketPlan {
     kind: PortKind,
     source: Box<dyn PeerSource>,
     format: FrameFormat,
-    rules: FrameRules,
+    rules: Arc<FrameRules>,
     domain: TimeDomain,
     /// The number of the first line.
     first: u16,
@@ -78,6 +78,10 @@ fn pause(seconds: Option<u32>) -> Duration {
     Duration::from_secs(seconds.unwrap_or(USUAL_PAUSE).into())
 }
 
+fn rules(header: u32, mtu: Option<u32>) -> Arc<FrameRules> {
+    Arc::new(FrameRules::new(header, mtu.unwrap_or(USUAL_MTU)))
+}
+
 /// Where a socket is, for a caller who may have it there.
 fn address_of<K: KindType>(
     d: &Daemon,
@@ -95,7 +99,7 @@ fn address_of<K: KindType>(
 struct ConnectionPlan {
     kind: PortKind,
     format: FrameFormat,
-    rules: FrameRules,
+    rules: Arc<FrameRules>,
     client: bool,
     every: Duration,
     most: u32,
@@ -111,7 +115,7 @@ pub fn stream(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let connections = ConnectionPlan {
         kind: PortKind::Stream,
         format: FrameFormat::Stream,
-        rules: FrameRules::new(o.vnet_hdr(), o.mtu().unwrap_or(USUAL_MTU)),
+        rules: rules(o.vnet_hdr(), o.mtu()),
         client: o.client(),
         every: pause(o.reconnect()),
         most: o.peers().unwrap_or(USUAL_PEERS),
@@ -130,7 +134,7 @@ pub fn seqpacket(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let connections = ConnectionPlan {
         kind: PortKind::Seqpacket,
         format: FrameFormat::Messages,
-        rules: FrameRules::new(o.vnet_hdr(), o.mtu().unwrap_or(USUAL_MTU)),
+        rules: rules(o.vnet_hdr(), o.mtu()),
         client: o.client(),
         every: pause(o.reconnect()),
         most: o.peers().unwrap_or(USUAL_PEERS),
@@ -175,33 +179,52 @@ pub fn dgram(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Dgram(spec) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Dgram>()?;
     let mut left = LeftSockets::of(asked)?;
-    let rules = FrameRules::new(o.vnet_hdr(), o.mtu().unwrap_or(USUAL_MTU));
-    let (source, domain): (Result<Box<dyn PeerSource>, OpenError>, _) = match spec {
+    let (source, domain) = match spec {
         DgramSpec::Group { group, interface } => {
-            let made = match &mut left {
-                None => MulticastGroup::join(*group, *interface),
-                Some(left) => {
-                    let [input, output] = left.exactly()?;
-                    MulticastGroup::restore(*group, input, output)
-                }
-            };
-            (made.map(|made| Box::new(made) as _), domain_of(asked.caller))
+            (group_source(d, left.as_mut(), *group, *interface)?, domain_of(asked.caller))
         }
         DgramSpec::Pair { local, remote } => {
             let (addresses, domain) = pair(d, asked, local, remote, &o)?;
-            let made = match &mut left {
-                None => DatagramPair::open(&addresses, pause(o.reconnect())),
-                Some(left) => {
-                    let [socket] = left.exactly()?;
-                    DatagramPair::restore(&addresses, pause(o.reconnect()), socket)
-                }
-            };
-            (made.map(|made| Box::new(made) as _), domain)
+            (pair_source(d, left.as_mut(), &addresses, pause(o.reconnect()))?, domain)
         }
     };
-    let source = source.map_err(|e| refused(d, e))?;
+    let rules = rules(o.vnet_hdr(), o.mtu());
     let format = FrameFormat::Messages;
     begin(d, asked, SocketPlan { kind: PortKind::Dgram, source, format, rules, domain, first: 0, most: 1 }, left)
+}
+
+/// Frames of a group.
+fn group_source(
+    d: &Daemon,
+    left: Option<&mut LeftSockets>,
+    group: SocketAddrV4,
+    interface: Option<Ipv4Addr>,
+) -> Result<Box<dyn PeerSource>, Refusal> {
+    let made = match left {
+        None => MulticastGroup::join(group, interface),
+        Some(left) => {
+            let [input, output] = left.exactly()?;
+            MulticastGroup::restore(group, input, output)
+        }
+    };
+    Ok(Box::new(made.map_err(|e| refused(d, e))?))
+}
+
+/// Frames of one other socket.
+fn pair_source(
+    d: &Daemon,
+    left: Option<&mut LeftSockets>,
+    addresses: &PairAddresses,
+    every: Duration,
+) -> Result<Box<dyn PeerSource>, Refusal> {
+    let made = match left {
+        None => DatagramPair::open(addresses, every),
+        Some(left) => {
+            let [socket] = left.exactly()?;
+            DatagramPair::restore(addresses, every, socket)
+        }
+    };
+    Ok(Box::new(made.map_err(|e| refused(d, e))?))
 }
 
 /// The addresses of a pair, and whose time it takes.
@@ -248,7 +271,7 @@ pub fn unixgram(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         kind: PortKind::Unixgram,
         source: Box::new(made.map_err(|e| refused(d, e))?),
         format: FrameFormat::Messages,
-        rules: FrameRules::new(o.vnet_hdr(), o.mtu().unwrap_or(USUAL_MTU)),
+        rules: rules(o.vnet_hdr(), o.mtu()),
         domain: domain_of_site(d, asked.caller, &site),
         first: 0,
         most: 1,
@@ -276,7 +299,7 @@ pub fn vde(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         kind: PortKind::Vde,
         source: Box::new(made.map_err(|e| refused(d, e))?),
         format: FrameFormat::Messages,
-        rules: FrameRules::new(0, o.mtu().unwrap_or(USUAL_MTU)),
+        rules: rules(0, o.mtu()),
         domain: domain_of_site(d, asked.caller, &site),
         first: 1,
         most: o.peers().unwrap_or(USUAL_PEERS),
@@ -295,23 +318,11 @@ impl Drop for SocketClaims {
 
 /// Puts the port on its switch, with its first line if it is one.
 fn begin(d: &mut Daemon, asked: &Asked<'_>, plan: SocketPlan, left: Option<LeftSockets>) -> Result<(), Refusal> {
-    let SocketPlan { kind, source, format, rules, domain, first, most } = plan;
+    let template = template(asked, &plan);
     let is_continued = left.is_some();
-    let template = LineTemplate {
-        at: asked.at.clone(),
-        kind,
-        owner: asked.caller,
-        domain,
-        lossless: asked.lossless(),
-        policies: asked.policies().clone(),
-        rules: Arc::new(rules),
-        first,
-        most: most as usize,
-        sockets: Rc::default(),
-    };
-    let mut exchange = Exchange::new(source, format)?;
+    let mut exchange = Exchange::new(plan.source, plan.format)?;
     template.sockets.replace(exchange.save());
-    let (line, queues) = match first {
+    let (line, queues) = match plan.first {
         0 => own_line(&mut exchange, &template, left.and_then(|left| left.line))?,
         _ => (None, LineQueues::default()),
     };
@@ -319,13 +330,29 @@ fn begin(d: &mut Daemon, asked: &Asked<'_>, plan: SocketPlan, left: Option<LeftS
         d.held.push(Box::new(SocketClaims(exchange.source().claims())));
     }
     let port = SocketPort::first(&template, line);
-    plug(d, &asked.at, queues, NewPort::new(port, asked).in_domain(domain))?;
+    plug(d, &asked.at, queues, NewPort::new(port, asked).in_domain(plan.domain))?;
     let full = asked.at.full();
     let inserted = d.exchanges.insert(&full, KnownExchange { exchange, template });
     inserted.or_else(|e| {
         unplug(d, &full, "its sockets cannot be watched")?;
         Err(e.into())
     })
+}
+
+/// What the lines of a port have in common.
+fn template(asked: &Asked<'_>, plan: &SocketPlan) -> LineTemplate {
+    LineTemplate {
+        at: asked.at.clone(),
+        kind: plan.kind,
+        owner: asked.caller,
+        domain: plan.domain,
+        lossless: asked.lossless(),
+        policies: asked.policies().clone(),
+        rules: Arc::clone(&plan.rules),
+        first: plan.first,
+        most: plan.most as usize,
+        sockets: Rc::default(),
+    }
 }
 
 /// The line that is the port itself, and its queues.

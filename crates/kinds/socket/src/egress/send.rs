@@ -48,15 +48,10 @@ impl PeerEgress {
             if most == 0 {
                 // There is no time for them.
                 self.counters.dropped(DropReason::Device, (self.entries.len() - done) as u64);
-                done = self.entries.len();
-                break;
+                return SentOff { done: self.entries.len(), is_full: false };
             }
             let call = self.call_from(done, most);
-            let sent = match self.format {
-                FrameFormat::Messages => self.parcels.send_messages(&self.socket(), call.clone()),
-                FrameFormat::Stream => self.send_run(&call),
-            };
-            match sent {
+            match self.send_call(call) {
                 Ok(sent) if sent > 0 => {
                     self.count(done, sent, delivery);
                     done += sent;
@@ -72,6 +67,13 @@ impl PeerEgress {
             }
         }
         SentOff { done, is_full: false }
+    }
+
+    fn send_call(&mut self, call: Range<usize>) -> Result<usize, Errno> {
+        match self.format {
+            FrameFormat::Messages => self.parcels.send_messages(&self.socket(), call),
+            FrameFormat::Stream => self.send_run(&call),
+        }
     }
 
     fn count(&self, from: usize, sent: usize, delivery: &mut Delivery<'_>) {

@@ -1,8 +1,8 @@
 //! A socket of datagrams whose peer says itself where it is: who sends the first one has the port, until it is gone.
 //!
 //! libkrun binds a socket beside the port's, connects it, and sends; vfkit and older versions of libkrun send four
-//! bytes first (`VFKT`), which are no frame. The port's socket is then connected to the peer's, so that the kernel takes
-//! datagrams from nobody else.
+//! bytes first (`VFKT`), which are no frame. The port's socket is then connected to the peer's, so that the kernel
+//! takes datagrams from nobody else.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

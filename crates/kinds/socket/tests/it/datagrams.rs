@@ -34,7 +34,8 @@ fn unix(local: &Path, remote: &Path) -> SocketRig {
 #[test]
 fn peers_come_and_go() {
     let folder = folder();
-    let (here, there) = (at(&folder, "here"), at(&folder, "there"));
+    let here = at(&folder, "here");
+    let there = at(&folder, "there");
     let mut rig = unix(&here, &there);
     rig.serve();
     assert!(!rig.line(0).is_taken());
@@ -66,7 +67,8 @@ fn peers_come_and_go() {
 #[test]
 fn replaced_without_a_word() {
     let folder = folder();
-    let (here, there) = (at(&folder, "here"), at(&folder, "there"));
+    let here = at(&folder, "here");
+    let there = at(&folder, "there");
     let mut rig = unix(&here, &there);
     for round in 1..4 {
         let peer = UnixDatagram::bind(&there).unwrap();
@@ -85,7 +87,8 @@ fn replaced_without_a_word() {
 #[test]
 fn a_peer_that_is_stopped() {
     let folder = folder();
-    let (here, there) = (at(&folder, "here"), at(&folder, "there"));
+    let here = at(&folder, "here");
+    let there = at(&folder, "there");
     let peer = UnixDatagram::bind(&there).unwrap();
     let mut rig = unix(&here, &there);
     rig.until_taken(0, true);
@@ -108,7 +111,8 @@ fn a_peer_that_is_stopped() {
 /// frames, and not the port.
 #[test]
 fn udp() {
-    let (here, there) = (address(1, 5000), address(2, 5001));
+    let here = address(1, 5000);
+    let there = address(2, 5001);
     let peer = UdpSocket::bind(there).unwrap();
     let mut rig = pair(&PairAddresses::Inet(here.into(), there.into()));
     rig.until_taken(0, true);

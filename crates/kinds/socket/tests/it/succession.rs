@@ -147,7 +147,8 @@ fn plugs_go_on() {
 #[test]
 fn datagrams_go_on() {
     let folder = folder();
-    let (path, own) = (at(&folder, "vm.sock"), at(&folder, "guest"));
+    let path = at(&folder, "vm.sock");
+    let own = at(&folder, "guest");
     let guests = |rig: &SocketRig| {
         let [socket] = rig.sockets().try_into().unwrap();
         GuestSocket::restore(&site(&path), socket).unwrap()
@@ -155,7 +156,8 @@ fn datagrams_go_on() {
     let peer = guest(&own, &path);
     goes_on(port(&path), &peer, guests, |peer, bytes| peer.send(bytes));
 
-    let (here, there) = (at(&folder, "here"), at(&folder, "there"));
+    let here = at(&folder, "here");
+    let there = at(&folder, "there");
     let addresses = PairAddresses::Unix(site(&here), there.clone().into());
     let every = Duration::from_millis(20);
     let pairs = |rig: &SocketRig| {
