@@ -335,11 +335,6 @@ impl Parcels {
         self.begins.clear();
     }
 
-    /// Number of frames.
-    pub fn len(&self) -> usize {
-        self.begins.len()
-    }
-
     /// Whether there is room for a frame of that many pieces.
     pub fn has_room(&self, pieces: usize) -> bool {
         self.begins.len() < PARCELS && self.parts.len() + 1 + pieces <= PARTS

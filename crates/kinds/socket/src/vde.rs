@@ -21,13 +21,17 @@ const VERSION: u32 = 3;
 /// Types: a port, whose number is above, if it is not 0; one that nobody else sees.
 const NEW_PORT: u32 = 0;
 const NEW_PORT_0: u32 = 1;
+/// Largest number of a port.
+const MOST_PORT: u16 = u16::MAX;
 /// Where the parts of a request are.
 const ADDRESS: usize = 12;
 /// Bytes of an address (`struct sockaddr_un`), and of the path in it.
 const ADDRESS_LEN: usize = 110;
 const PATH_LEN: usize = 108;
+/// Bytes of a request without a description.
+const SHORTEST: usize = ADDRESS + ADDRESS_LEN;
 /// Most bytes of a request, with its description.
-pub const LONGEST: usize = ADDRESS + ADDRESS_LEN + MOST_DESCRIPTION;
+pub const LONGEST: usize = SHORTEST + MOST_DESCRIPTION;
 /// Most bytes of a description.
 const MOST_DESCRIPTION: usize = 134;
 
@@ -41,13 +45,13 @@ pub enum BadRequest {
     #[error("the request has version {0}: expected {VERSION}")]
     Version(u32),
     /// It ends too early.
-    #[error("the request has {0} bytes: expected at least {}", ADDRESS + ADDRESS_LEN)]
+    #[error("the request has {0} bytes: expected at least {SHORTEST}")]
     Short(usize),
     /// It asks for something else.
     #[error("the request has type {0}: expected {NEW_PORT} or {NEW_PORT_0}")]
     Type(u32),
     /// The number of the port is too large.
-    #[error("the request is for port {0}: expected at most {}", u16::MAX)]
+    #[error("the request is for port {0}: expected at most {MOST_PORT}")]
     Port(u32),
     /// The plug's socket has no name that can be used.
     #[error("the plug's socket has no usable address: expected an absolute path, or an abstract name")]

@@ -32,8 +32,9 @@ impl<Q: Ingress> SeatIngress<Q> {
 
     /// The same where looking for frames is a system call: the worker looks only when it was woken.
     #[must_use]
-    pub fn by_calls(self) -> Self {
-        SeatIngress { is_cheap: false, ..self }
+    pub fn by_calls(mut self) -> Self {
+        self.is_cheap = false;
+        self
     }
 }
 
