@@ -153,8 +153,9 @@ fn datagrams_go_on() {
         let [socket] = rig.sockets().try_into().unwrap();
         GuestSocket::restore(&site(&path), socket).unwrap()
     };
+    let rig = port(&path);
     let peer = guest(&own, &path);
-    goes_on(port(&path), &peer, guests, |peer, bytes| peer.send(bytes));
+    goes_on(rig, &peer, guests, |peer, bytes| peer.send(bytes));
 
     let here = at(&folder, "here");
     let there = at(&folder, "there");
