@@ -1,5 +1,5 @@
-//! UNIX sockets with a file: listening ones, and those that datagrams are sent to. A socket's *site* is the place of
-//! its file, and who may connect there.
+//! UNIX sockets with a file: listening sockets, and sockets that receive datagrams. A socket's *site* is the place of
+//! its file and the access rights there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -20,11 +20,11 @@ use thiserror::Error;
 use crate::access::Access;
 use crate::folder::{Folder, Found, Place};
 
-/// Pause after a peer that broke the rules, and between two attempts to reach one: repeating a mistake immediately
-/// would waste a core.
+/// Pause after a peer that broke the rules, and between two attempts to connect: repeating a mistake immediately would
+/// waste a core.
 pub const RETRY: Duration = Duration::from_millis(200);
 
-/// What connecting takes: the right to write the socket.
+/// The right needed to connect: writing the socket.
 const WRITE: u32 = 2;
 
 /// Why a port's socket or its service cannot be opened.
@@ -36,23 +36,23 @@ pub enum OpenError {
     /// Another program listens at the path.
     #[error("another program listens at {0}: choose another path")]
     InUse(PathBuf),
-    /// There is a socket to which this process may not connect.
+    /// A socket at the path refuses this process's connections.
     #[error(
         "{0} is a socket that keeps the daemon out, so somebody may listen there: remove it, or choose another path"
     )]
     KeptOut(PathBuf),
-    /// A socket that another user left behind.
+    /// The socket at the path is another user's leftover.
     #[error("{0} is another user's socket: choose another path")]
     NotYours(PathBuf),
-    /// On the way to the path lies something that a user's path must not have there.
+    /// A link or another file system lies on a user's path.
     #[error(
         "{0}: a link or another file system lies on its way; name the folder itself, and let 'allow_dirs' name it if it is mounted"
     )]
     Way(PathBuf),
-    /// Somebody exchanged the socket while it was made.
+    /// The socket was exchanged while it was made.
     #[error("{0} was exchanged while it was made: choose a folder that others cannot write")]
     Exchanged(PathBuf),
-    /// Nobody but the daemon's user could be let in.
+    /// Only the daemon's user could be admitted.
     #[error(
         "{0}: its file system has no access control lists, so no other user can be let in; choose a folder on another one (tmpfs, ext4, xfs, btrfs)"
     )]
@@ -60,7 +60,7 @@ pub enum OpenError {
     /// A step failed.
     #[error("{path}: {what}: {source}")]
     Step {
-        /// The path of the socket or device.
+        /// Path of the socket or device.
         path: PathBuf,
         /// The step that failed.
         what: &'static str,
@@ -76,22 +76,23 @@ impl From<OpenError> for BadState {
 }
 
 impl OpenError {
-    /// Makes the error of a failed step of opening the port at `path`.
+    /// Creates the error of a failed step in opening the port at `path`.
     pub fn step(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(Errno) -> OpenError {
         let path = path.into();
         move |source| OpenError::Step { path, what, source }
     }
 
-    /// Makes the error of a place that cannot be opened.
+    /// Creates the error of a place that cannot be opened.
     pub fn of_folder(place: &Place) -> impl FnOnce(Errno) -> OpenError {
-        let (path, is_kept) = (place.path().to_owned(), place.user().is_some());
+        let path = place.path().to_owned();
+        let is_kept = place.user().is_some();
         move |source| match source {
             Errno::LOOP | Errno::XDEV if is_kept => OpenError::Way(path),
             _ => OpenError::step(path, "open its folder")(source),
         }
     }
 
-    /// The error number that matches best.
+    /// The closest error number.
     pub fn errno(&self) -> Errno {
         match self {
             OpenError::NotASocket(_) => Errno::EXIST,
@@ -104,16 +105,16 @@ impl OpenError {
     }
 }
 
-/// Where a port listens, and who may connect there.
+/// A port's listening address, and the users who may connect.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// The socket.
     pub place: Place,
-    /// Who may connect, besides the daemon's own user.
+    /// Access for users besides the daemon's own.
     pub access: Access,
 }
 
-/// Anywhere, for this process's user alone.
+/// Any path, for this process's user alone.
 impl From<PathBuf> for Site {
     fn from(path: PathBuf) -> Site {
         Site { place: path.into(), access: Access::default() }
@@ -121,7 +122,7 @@ impl From<PathBuf> for Site {
 }
 
 impl Site {
-    /// The path of the socket.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         self.place.path()
     }
@@ -141,13 +142,13 @@ pub struct Listener(OwnedFd);
 #[derive(Debug)]
 pub struct SocketFile {
     folder: Folder,
-    /// What was made: while it is held, no other file gets its number.
+    /// The file as made: while it is held, no other file gets its inode number.
     made: Found,
-    /// Not yet where another process listens there, too.
+    /// False while another process listens there, too.
     is_ours: Claim,
 }
 
-/// Makes a [`SocketFile`] of another process this one's.
+/// Transfers another process's [`SocketFile`] to this one.
 #[derive(Clone, Debug)]
 pub struct Claim(Arc<AtomicBool>);
 
@@ -156,14 +157,14 @@ impl Claim {
         Claim(Arc::new(AtomicBool::new(is_taken)))
     }
 
-    /// The other process does not go on.
+    /// Takes the file: the other process has ended.
     pub fn take(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 impl SocketFile {
-    /// Finds the file of another process's socket again, to be removed at the end, once it has been
+    /// Looks for the file of another process's socket again, to remove it at the end once it has been
     /// [claimed](SocketFile::claim).
     ///
     /// # Errors
@@ -178,7 +179,7 @@ impl SocketFile {
         Ok(SocketFile { folder, made, is_ours: Claim::new(false) })
     }
 
-    /// What makes it this process's.
+    /// The claim that transfers the file to this process.
     pub fn claim(&self) -> Claim {
         self.is_ours.clone()
     }
@@ -191,19 +192,19 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Listens for streams at a place. A socket that a program left behind is replaced, except if it is another user's,
-    /// and the place was named by a user who may not do everything.
+    /// Listens for streams at a place. Replaces a leftover socket, unless it is another user's and the place was named
+    /// by a restricted user.
     ///
     /// # Errors
-    /// [`OpenError`] if the path is not a free one for a socket, or a system call fails.
+    /// [`OpenError`] if the path is not free for a socket, or a system call fails.
     pub fn listen(site: &Site) -> Result<(Listener, SocketFile), OpenError> {
         Self::listen_for(site, SocketType::STREAM, 1)
     }
 
-    /// The same for connections of that type, of which `backlog` may wait.
+    /// Listens for connections of that type, with a queue of `backlog`.
     ///
     /// # Errors
-    /// Like [`Listener::listen`].
+    /// As [`Listener::listen`].
     pub fn listen_for(site: &Site, kind: SocketType, backlog: i32) -> Result<(Listener, SocketFile), OpenError> {
         let (listener, folder) = bound(site, kind)?;
         rustix::net::listen(&listener, backlog).map_err(OpenError::step(site.path(), "listen"))?;
@@ -211,19 +212,19 @@ impl Listener {
         Ok((Listener(listener), file))
     }
 
-    /// Restores another process's listening socket; its file is looked for again, to be removed at the end, once it
-    /// has been [claimed](SocketFile::claim).
+    /// Restores another process's listening socket. Looks for its file again, to remove it at the end once it has been
+    /// [claimed](SocketFile::claim).
     ///
     /// # Errors
-    /// [`OpenError`] if the descriptor is no listening socket, or nothing of the kind is at the path.
+    /// [`OpenError`] if the descriptor is not a listening socket, or its file is not at the path.
     pub fn restore(fd: OwnedFd, site: &Site) -> Result<(Listener, SocketFile), OpenError> {
         Self::restore_for(fd, site, SocketType::STREAM)
     }
 
-    /// The same of one for connections of that type.
+    /// Restores another process's listening socket for connections of that type.
     ///
     /// # Errors
-    /// Like [`Listener::restore`].
+    /// As [`Listener::restore`].
     pub fn restore_for(fd: OwnedFd, site: &Site, kind: SocketType) -> Result<(Listener, SocketFile), OpenError> {
         if !is_unix(&fd, kind) || sockopt::socket_acceptconn(&fd) != Ok(true) {
             return Err(OpenError::step(site.path(), "continue its socket")(Errno::NOTSOCK));
@@ -231,12 +232,12 @@ impl Listener {
         Ok((Listener(fd), SocketFile::restore(site)?))
     }
 
-    /// Its descriptor.
+    /// The descriptor.
     pub fn into_fd(self) -> OwnedFd {
         self.0
     }
 
-    /// Waits for the next connection. Returns `None` when `stop` became readable.
+    /// Waits for the next connection. Returns `None` once `stop` is readable.
     pub fn accept(&self, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
         loop {
             let mut both = [PollFd::new(&self.0, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
@@ -262,35 +263,35 @@ impl Drop for SocketFile {
     }
 }
 
-/// Binds a socket of datagrams at a place, under the conditions of [`Listener::listen`].
+/// Binds a datagram socket at a place, under the conditions of [`Listener::listen`].
 ///
 /// # Errors
-/// Like [`Listener::listen`].
+/// As [`Listener::listen`].
 pub fn bind_datagrams(site: &Site) -> Result<(OwnedFd, SocketFile), OpenError> {
     let (socket, folder) = bound(site, SocketType::DGRAM)?;
     let file = file_of(site, folder, &socket)?;
     Ok((socket, file))
 }
 
-/// Whether it is a UNIX socket of that type.
+/// Whether a descriptor is a UNIX socket of that type.
 pub fn is_unix(fd: &OwnedFd, kind: SocketType) -> bool {
     sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX) && sockopt::socket_type(fd) == Ok(kind)
 }
 
-/// A socket of that type that is bound at a place, for this process's user alone, and the folder that it is in.
+/// A socket of that type bound at a place, accessible to this process's user alone, and its folder.
 fn bound(site: &Site, kind: SocketType) -> Result<(OwnedFd, Folder), OpenError> {
     let step = |what| OpenError::step(site.path(), what);
     let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
     make_room(&folder, &site.place)?;
     let socket = socket_for(kind).map_err(step("make a socket"))?;
-    // The file gets the mode of the socket, as far as the umask allows.
+    // The file inherits the socket's mode, less the umask.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(step("set the mode of the socket"))?;
     let address = SocketAddrUnix::new(folder.way()).map_err(step("not a path for a socket"))?;
     rustix::net::bind(&socket, &address).map_err(step("bind the socket"))?;
     Ok((socket, folder))
 }
 
-/// The file of a socket that is bound in a folder: from then on, those may connect whom the site lets in.
+/// The file of a socket bound in a folder. From then on, the users whom the site admits may connect.
 fn file_of(site: &Site, folder: Folder, socket: &OwnedFd) -> Result<SocketFile, OpenError> {
     let path = site.path();
     let step = |what| OpenError::step(path, what);
@@ -306,7 +307,7 @@ fn file_of(site: &Site, folder: Folder, socket: &OwnedFd) -> Result<SocketFile, 
     Ok(file)
 }
 
-/// Removes a socket that was left behind.
+/// Removes a leftover socket.
 fn make_room(folder: &Folder, place: &Place) -> Result<(), OpenError> {
     let path = place.path();
     let step = |what| OpenError::step(path, what);
@@ -327,21 +328,21 @@ fn make_room(folder: &Folder, place: &Place) -> Result<(), OpenError> {
         Err(Errno::ACCESS) => return Err(OpenError::KeptOut(path.into())),
         Err(e) => return Err(step("ask whether anybody listens there")(e)),
     }
-    // If it could not be removed, bind(2) says so.
+    // If the removal failed, bind(2) reports it.
     Ok(())
 }
 
-/// Whether a file is the one of that socket, which nothing else tells. Somebody who can write the folder may have
-/// exchanged it, and would be let into another socket of this user's.
+/// Whether a file is that of the socket; connecting is the only way to find out. Anyone who can write the folder may
+/// have exchanged it, and would be admitted to another socket of this user's.
 fn leads_to(file: &Found, socket: &OwnedFd) -> Result<bool, Errno> {
     if !is_as_made(file) {
         return Ok(false);
     }
-    // The umask may have kept this user out.
+    // The umask may have denied this user access.
     Access::default().give_at(&file.way())?;
     let kind = sockopt::socket_type(socket)?;
     let probe = socket_for(kind)?;
-    // The kernel chooses a name that nobody else has.
+    // The kernel chooses a unique name.
     rustix::net::bind(&probe, &SocketAddrUnix::new_unnamed())?;
     match rustix::net::connect(&probe, &SocketAddrUnix::new(file.way())?) {
         Err(Errno::CONNREFUSED | Errno::PROTOTYPE) => return Ok(false),
@@ -354,7 +355,7 @@ fn leads_to(file: &Found, socket: &OwnedFd) -> Result<bool, Errno> {
     loop {
         match who_comes(socket, kind) {
             Ok(from) if from.as_ref() == Some(&name) => return Ok(true),
-            // Another one of this user's, who will connect again.
+            // Another program of this user, which will connect again.
             Ok(_) => {}
             Err(Errno::AGAIN) => return Ok(false),
             Err(e) => return Err(e),
@@ -362,13 +363,13 @@ fn leads_to(file: &Found, socket: &OwnedFd) -> Result<bool, Errno> {
     }
 }
 
-/// Whether a file is a socket of this user's. One that is wider than it was made is another one.
+/// Whether a file is a socket of this user's. A file with wider permissions than it was made with is another.
 fn is_as_made(file: &Found) -> bool {
     let is_own = file.owner() == rustix::process::geteuid().as_raw();
     is_own && file.kind() == FileType::Socket && file.mode() & !0o600 == 0
 }
 
-/// The next one who connects to a socket, or sends to one of datagrams. What came is dropped.
+/// The address of the next connection, or of the sender of the next datagram, which is dropped.
 fn who_comes(socket: &OwnedFd, kind: SocketType) -> Result<Option<SocketAddrAny>, Errno> {
     if kind == SocketType::DGRAM {
         return rustix::net::recvfrom(socket, &mut [0u8; 1][..], RecvFlags::DONTWAIT).map(|(_, _, from)| from);
@@ -376,7 +377,7 @@ fn who_comes(socket: &OwnedFd, kind: SocketType) -> Result<Option<SocketAddrAny>
     rustix::net::acceptfrom_with(socket, SocketFlags::CLOEXEC).map(|(_, from)| from)
 }
 
-/// Connects to the socket at a place, as soon as somebody listens there. Returns `None` when `stop` became readable.
+/// Connects to the socket at a place, once a listener is there. Returns `None` once `stop` is readable.
 pub fn connect(place: &Place, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
     loop {
         match try_connect(place) {
@@ -387,23 +388,23 @@ pub fn connect(place: &Place, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
     }
 }
 
-/// Connects to the socket at a place, if somebody listens there now, under the conditions of [`connect_to_place`].
+/// Connects to the socket at a place, if a listener is there now, under the conditions of [`connect_to_place`].
 ///
 /// # Errors
-/// Whatever openat2(2), socket(2) or connect(2) returns; `EAGAIN` when the listener's queue of connections is full,
-/// `EACCES` if the user could not connect.
+/// The error of openat2(2), socket(2) or connect(2); `EAGAIN` if the listener's queue of connections is full, `EACCES`
+/// if the user may not connect.
 pub fn try_connect(place: &Place) -> rustix::io::Result<OwnedFd> {
     let connection = socket()?;
     connect_to_place(&connection, place)?;
     Ok(connection)
 }
 
-/// Connects a socket to the one at a place. To a user's place only if that user could connect to it: the socket is
-/// theirs, or lets them in by its access control list, or lets everybody in.
+/// Connects a socket to the one at a place. To a user's place only if that user may connect: as owner of the socket, by
+/// its access control list, or as everyone.
 ///
 /// # Errors
-/// Whatever openat2(2) or connect(2) returns; `EAGAIN` when the listener's queue of connections is full, `EACCES` if
-/// the user could not connect.
+/// The error of openat2(2) or connect(2); `EAGAIN` if the listener's queue of connections is full, `EACCES` if the user
+/// may not connect.
 pub fn connect_to_place(socket: &OwnedFd, place: &Place) -> rustix::io::Result<()> {
     let Some(user) = place.user() else {
         return rustix::net::connect(socket, &SocketAddrUnix::new(place.path())?);
@@ -424,7 +425,7 @@ fn connect_to(file: &Found) -> rustix::io::Result<OwnedFd> {
 /// Creates a non-blocking stream socket.
 ///
 /// # Errors
-/// Whatever socket(2) returns.
+/// The error of socket(2).
 pub fn socket() -> rustix::io::Result<OwnedFd> {
     socket_for(SocketType::STREAM)
 }
@@ -432,7 +433,7 @@ pub fn socket() -> rustix::io::Result<OwnedFd> {
 /// Creates a non-blocking UNIX socket of that type.
 ///
 /// # Errors
-/// Whatever socket(2) returns.
+/// The error of socket(2).
 pub fn socket_for(kind: SocketType) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)

@@ -1,19 +1,19 @@
-//! Frames that a sender's kernel has left undone, as it would for a network card that does the rest: over virtual links
-//! there is no card, and a frame arrives as a TCP segment of 64 KiB, or with half a checksum. The kernel knows that of
-//! its own packets, and tells no program.
+//! Frames left unfinished by the sender's kernel, which expects a network card to finish them. Virtual links (veth,
+//! TAP, sockets of virtual machines) have no card, so a frame may be a TCP segment of 64 KiB, or have a partial checksum.
+//! The kernel knows this about its own packets, but does not tell programs.
 //!
-//! Half a checksum is the sum of the pseudo header alone (linux/skbuff.h, `CHECKSUM_PARTIAL`). One of 65,536 whole
-//! frames has a checksum that looks like it: that one is computed again, to the same value.
+//! A partial checksum is the sum of the pseudo header alone (linux/skbuff.h, `CHECKSUM_PARTIAL`). One of 65,536
+//! complete frames has an equal checksum: it is computed again, to the same value.
 
 use crate::checksum::pseudo;
 use crate::layers::{TCP, UDP};
 use crate::{Layers, VnetHdr, tcp, udp, vnet};
 
-/// Bytes of a frame that are looked at.
+/// Bytes of a frame that are read.
 const HEAD: usize = 256;
 
-/// What is left to do on a frame, in a virtio-net header's words; `None`: nothing. A frame longer than `whole` bytes is
-/// cut into segments that are not, of `inner` bytes of payload each if that is not 0.
+/// The offload still pending on a frame, as a virtio-net header; `None` without one. Frames longer than `whole` bytes
+/// are cut to fit, into segments of `inner` payload bytes each if that is not 0.
 #[must_use]
 pub fn left_to_do(frame: &[u8], whole: usize, inner: usize) -> Option<VnetHdr> {
     let head = frame.get(..HEAD.min(frame.len()))?;
@@ -25,7 +25,7 @@ pub fn left_to_do(frame: &[u8], whole: usize, inner: usize) -> Option<VnetHdr> {
     };
     let at = ip.l4 + usize::from(offset);
     let stored = u16::from_be_bytes(*head.get(at..)?.first_chunk()?);
-    // The sum of the pseudo header, with a length that has 16 bits.
+    // The sum of the pseudo header, with a 16-bit length.
     let half = pseudo(ip.src, ip.dst, ip.protocol, (frame.len() - ip.l4) as u16)?.fold();
     if stored == 0 || stored != half {
         return None;

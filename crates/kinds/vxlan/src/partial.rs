@@ -5,17 +5,18 @@ use netvale_wire::ethernet;
 use crate::header;
 use crate::sys::Message;
 
-/// A message of one datagram with a frame that stands for several UDP datagrams: the kernel says how long those are, as
-/// if the message were to be cut at these lengths. Nothing in a frame is taken for a datagram.
+/// Makes a message one datagram again if its frame stands for several UDP datagrams: the kernel reports their length
+/// like that of datagrams to cut the message into. No part of a frame is then taken for a datagram.
 pub fn whole_again(message: &mut Message) {
     let first = message.datagrams().next().and_then(|datagram| datagram.get(header::LEN..)).unwrap_or_default();
     let is_cut = message.each > 0 && packet_end(first).is_some_and(|end| end > first.len());
     if is_cut {
-        (message.inner, message.each) = (message.each, 0);
+        message.inner = message.each;
+        message.each = 0;
     }
 }
 
-/// Where the IP packet of a frame that begins with `head` ends, by what its header says.
+/// End of the IP packet in a frame that begins with `head`, by its header.
 fn packet_end(head: &[u8]) -> Option<usize> {
     let (ethertype, l3) = ethernet::network(head).ok()?;
     let length = |at: usize| Some(usize::from(u16::from_be_bytes(*head.get(l3 + at..)?.first_chunk()?)));
@@ -43,15 +44,16 @@ mod tests {
         frame
     }
 
-    /// Objective: a datagram that stands for several, inside of which the kernel says where to cut, is one datagram;
-    /// several datagrams stay several.
+    /// Objective: a datagram that stands for several, with the kernel's inner length, stays one datagram; several
+    /// datagrams stay several.
     #[test]
     fn inner_lengths() {
         let message = |frames: &[Vec<u8>], each: usize| {
             let mut message = Message::empty();
             let bytes: Vec<u8> = frames.iter().flat_map(|frame| [&header::encode(7)[..], frame].concat()).collect();
             message.data[..bytes.len()].copy_from_slice(&bytes);
-            (message.len, message.each) = (bytes.len(), each);
+            message.len = bytes.len();
+            message.each = each;
             whole_again(&mut message);
             (message.datagrams().count(), message.each, message.inner)
         };
