@@ -1,6 +1,6 @@
 //! Frames left unfinished by the sender's kernel, which expects a network card to finish them. Virtual links (veth,
-//! TAP, sockets of virtual machines) have no card, so a frame may be a TCP segment of 64 KiB, or have a partial checksum.
-//! The kernel knows this about its own packets, but does not tell programs.
+//! TAP, a guest's sockets) have no card, so a frame may be a TCP segment of 64 KiB, or have a partial checksum. The
+//! kernel knows this about its own packets, but does not tell programs.
 //!
 //! A partial checksum is the sum of the pseudo header alone (linux/skbuff.h, `CHECKSUM_PARTIAL`). One of 65,536
 //! complete frames has an equal checksum: it is computed again, to the same value.

@@ -1,4 +1,5 @@
-//! Exchanges: what the peers of socket ports connect through, by the full name of the port that was attached.
+//! Exchanges: what the peers of socket ports connect through, by the full name of the port that was attached. Further
+//! lines are made from a template.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

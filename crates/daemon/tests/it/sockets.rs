@@ -312,7 +312,11 @@ fn succession() {
         assert!(set["error"].is_null(), "{set}");
         let ports = d.ports();
         for round in 1..7 {
-            if round % 2 == 0 { d.is_succeeded() } else { d.is_killed() }
+            if round % 2 == 0 {
+                d.is_succeeded()
+            } else {
+                d.is_killed()
+            }
             passes(&mut *peer, &mut a, round);
             assert_eq!(d.ports(), ports, "{kind}");
             assert_eq!(show(&d, port)["policies"]["max_addresses"], 3, "{kind}");

@@ -1,5 +1,5 @@
-//! The rest of a frame that was begun, while its peer's socket has no room: of a stream, bytes; else segments, each a
-//! message.
+//! The backlog of a peer: the rest of a frame that was begun, while its socket has no room. Of a stream, bytes;
+//! otherwise segments, each a message.
 
 /// Bytes that may wait: twice the longest frame.
 const MOST: usize = 128 * 1024;
@@ -57,7 +57,7 @@ impl Backlog {
         self.bytes.get(self.at..end)
     }
 
-    /// So many bytes of it were sent; `is_whole`: with it, all of it has gone.
+    /// That many bytes of it were sent; `is_whole`: with them, the message is complete.
     pub fn sent(&mut self, bytes: usize, is_whole: bool) {
         let Some(&end) = self.ends.get(self.sent) else { return };
         self.at = if is_whole { end } else { (self.at + bytes).min(end) };

@@ -1,5 +1,5 @@
-//! What the peers of a port connect through. An *exchange* has the port's lines, and a source of peers. Everything here
-//! is done by the main thread, and nothing of it waits.
+//! What the peers of a port connect through. An *exchange* has the port's lines, and a source of peers. A new peer is
+//! an *arrival*; the source watches *events* of its sockets. The main thread does everything here, without waiting.
 
 mod bound;
 mod dial;

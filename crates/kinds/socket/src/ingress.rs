@@ -1,45 +1,39 @@
 //! What a peer sends.
 #![allow(unsafe_code)]
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 
 use netvale_port::seat::Seat;
 use netvale_port::{Batch, Ingress, RingCounters};
 
 use crate::egress::PeerEgress;
-use crate::news::PeerNews;
-use crate::reader::{FrameReader, ReadOn};
-use crate::room::AwaitedRoom;
-use crate::rules::{FrameRules, PeerIntake};
+use crate::parts::PeerParts;
+use crate::reader::{FrameReader, ReadStep};
+use crate::rules::PeerIntake;
 
 /// What a peer sends, as an ingress that lies in a seat.
 pub struct PeerIngress {
-    socket: Arc<OwnedFd>,
+    parts: PeerParts,
     reader: FrameReader,
-    rules: Arc<FrameRules>,
     counters: Arc<RingCounters>,
-    news: PeerNews,
-    /// Its seat, and that of what goes to the peer.
-    seat: Weak<Seat<PeerIngress>>,
-    output: Weak<Seat<PeerEgress>>,
-    room: AwaitedRoom,
+    seats: PeerSeats,
 }
 
-/// What both queues of a peer have.
-pub(crate) struct PeerParts {
-    pub socket: Arc<OwnedFd>,
-    pub rules: Arc<FrameRules>,
-    pub news: PeerNews,
+/// The seats of a peer's queues.
+pub(crate) struct PeerSeats {
     pub input: Weak<Seat<PeerIngress>>,
     pub output: Weak<Seat<PeerEgress>>,
-    pub room: AwaitedRoom,
 }
 
 impl PeerIngress {
-    pub(crate) fn new(parts: PeerParts, reader: FrameReader, counters: Arc<RingCounters>) -> PeerIngress {
-        let PeerParts { socket, rules, news, input, output, room } = parts;
-        PeerIngress { socket, reader, rules, counters, news, seat: input, output, room }
+    pub(crate) fn new(
+        parts: PeerParts,
+        reader: FrameReader,
+        counters: Arc<RingCounters>,
+        seats: PeerSeats,
+    ) -> PeerIngress {
+        PeerIngress { parts, reader, counters, seats }
     }
 
     /// The beginning of a frame that is not in the socket any more. The worker must have released all frames.
@@ -52,13 +46,13 @@ impl PeerIngress {
 
     /// Looks again soon.
     fn poke(&self) {
-        self.seat.upgrade().iter().for_each(|seat| seat.poke());
+        self.seats.input.upgrade().iter().for_each(|seat| seat.poke());
     }
 
     /// The socket may have room again for what was accepted before.
     #[cold]
     fn flush(&self) {
-        let Some(output) = self.output.upgrade() else { return };
+        let Some(output) = self.seats.output.upgrade() else { return };
         match output.queue.enter_now() {
             Ok(mut queue) => {
                 queue.flush();
@@ -72,18 +66,18 @@ impl PeerIngress {
 impl Ingress for PeerIngress {
     // SAFETY: frames lie in memory of `reader`, which is written here only.
     unsafe fn take(&mut self, batch: &mut Batch) {
-        if self.room.is_awaited() {
+        if self.parts.room.is_awaited() {
             self.flush();
         }
-        if self.news.is_over() {
+        if self.parts.news.is_over() {
             return;
         }
-        let mut intake = PeerIntake { batch, rules: &self.rules, counters: &self.counters, bytes: 0 };
-        let on = self.reader.take(&self.socket, &mut intake, &self.news);
+        let mut intake = PeerIntake { batch, rules: &self.parts.rules, counters: &self.counters, bytes: 0 };
+        let on = self.reader.take(&self.parts.socket, &mut intake, &self.parts.news);
         let bytes = intake.bytes;
         self.counters.passed(batch.len() as u64, bytes);
         // One that brings nothing is not asked again before it is announced.
-        if on != ReadOn::Wait && batch.is_empty() {
+        if on != ReadStep::Wait && batch.is_empty() {
             self.poke();
         }
     }

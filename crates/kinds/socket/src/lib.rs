@@ -16,6 +16,7 @@
 //! | [`ingress`], [`egress`] | a peer's queues; `backlog` is the rest of a frame that was begun |
 //! | `reader` | frames of a stream, and messages |
 //! | [`rules`] | what frames are, and how long |
+//! | `parts` | the common parts of a peer's queues |
 //! | `news`, `room` | what workers tell of a peer, and whether its socket is watched for room |
 //! | `sys` | system calls |
 
@@ -25,6 +26,7 @@ pub mod exchange;
 pub mod ingress;
 pub mod line;
 mod news;
+mod parts;
 mod reader;
 mod room;
 pub mod rules;

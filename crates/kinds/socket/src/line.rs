@@ -1,5 +1,5 @@
 //! A line: what stays of a port while its peers come and go. Its seats are what workers see, and a peer's queues sit in
-//! them as long as it is connected.
+//! them as long as it is connected. Its story is what is shown of its peers.
 
 use std::cell::{Ref, RefCell};
 use std::net::SocketAddrV4;
@@ -15,8 +15,9 @@ use rustix::io::Errno;
 use rustix::net::SocketType;
 
 use crate::egress::{Carrier, PeerEgress};
-use crate::ingress::{PeerIngress, PeerParts};
+use crate::ingress::{PeerIngress, PeerSeats};
 use crate::news::PeerNews;
+use crate::parts::PeerParts;
 use crate::reader::{FrameReader, MessageReader, StreamReader};
 use crate::room::AwaitedRoom;
 use crate::rules::{FrameFormat, FrameRules};
@@ -35,7 +36,7 @@ pub struct SocketPeer {
     pub format: FrameFormat,
     /// Whether it is gone once a socket says so.
     pub is_connection: bool,
-    /// Whether the sockets are the port's own, whoever the peer is.
+    /// Whether the sockets are the port's own, with any peer.
     pub is_ports: bool,
     /// The connection that says that it is there, where its frames do not.
     pub control: Option<Arc<OwnedFd>>,
@@ -145,8 +146,7 @@ impl SocketLine {
         let egress: Arc<dyn Egress> = Arc::new(SeatEgress(Arc::clone(&output)));
         let ingress: Box<dyn Ingress> = Box::new(SeatIngress::new(Arc::clone(&input)).by_calls());
         let (peer, story) = Default::default();
-        let line =
-            SocketLine { input, output, rules: Arc::clone(rules), news: Arc::clone(news), peer, story };
+        let line = SocketLine { input, output, rules: Arc::clone(rules), news: Arc::clone(news), peer, story };
         Ok((line, (vec![egress], vec![ingress])))
     }
 
@@ -207,25 +207,21 @@ impl SocketLine {
             Some(noted) => FrameReader::Stream(Box::new(StreamReader::new(longest, &begun, noted))),
             None => FrameReader::Messages(MessageReader::new(longest, peer.is_connection, peer.own)),
         };
-        let [from, to] = peer.sockets.each_ref().map(|socket| self.parts(socket, &news));
-        let to = PeerParts { room: from.room.clone(), ..to };
+        let room = AwaitedRoom::new(&self.input);
+        let [from, to] = peer.sockets.each_ref().map(|socket| self.parts(socket, &news, &room));
         let counters = Arc::clone(&self.output.counters);
         let egress = PeerEgress::new(to, carrier(&peer), counters, writer, &backlog);
         self.output.put(egress).map_err(text)?;
-        self.input.put(PeerIngress::new(from, reader, Arc::clone(&self.input.counters))).map_err(text)?;
+        let seats = PeerSeats { input: Arc::downgrade(&self.input), output: Arc::downgrade(&self.output) };
+        let ingress = PeerIngress::new(from, reader, Arc::clone(&self.input.counters), seats);
+        self.input.put(ingress).map_err(text)?;
         *self.peer.borrow_mut() = Some(LinePeer { peer, noted: copies, news });
         Ok(())
     }
 
-    fn parts(&self, socket: &Arc<OwnedFd>, news: &PeerNews) -> PeerParts {
-        PeerParts {
-            socket: Arc::clone(socket),
-            rules: Arc::clone(&self.rules),
-            news: news.clone(),
-            input: Arc::downgrade(&self.input),
-            output: Arc::downgrade(&self.output),
-            room: AwaitedRoom::default(),
-        }
+    fn parts(&self, socket: &Arc<OwnedFd>, news: &PeerNews, room: &AwaitedRoom) -> PeerParts {
+        let socket = Arc::clone(socket);
+        PeerParts { socket, rules: Arc::clone(&self.rules), news: news.clone(), room: room.clone() }
     }
 
     /// What a worker found: that the peer is gone, and the rule that it broke, if it did.

@@ -1,8 +1,8 @@
-//! What workers tell the main thread of a peer.
+//! News of a peer, from workers for the main thread.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use netvale_mem::fault::{Fault, raise};
 

@@ -1,5 +1,5 @@
-//! System calls of sockets as rustix does not have them: many messages together; frames from where they lie; a look at
-//! what waits in a stream.
+//! System calls of sockets that rustix lacks: many messages into buffers; frames as parcels, from where they lie; a
+//! look at the waiting bytes of a stream, and a skipper that takes them out.
 #![allow(unsafe_code)]
 
 use std::ffi::OsString;
@@ -47,9 +47,8 @@ pub fn maker_of(connection: &OwnedFd) -> Result<libc::ucred, Errno> {
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     let at = (&raw mut maker).cast();
     // SAFETY: the kernel writes at most `len` bytes, which is the size of what is there, and any bytes make one.
-    let returned = unsafe {
-        libc::getsockopt(connection.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, at, &raw mut len)
-    };
+    let returned =
+        unsafe { libc::getsockopt(connection.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, at, &raw mut len) };
     done(returned as isize).map(|_| maker)
 }
 
@@ -104,13 +103,14 @@ fn part(at: *const u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: at.cast_mut().cast(), iov_len: len }
 }
 
+/// Bytes of control data: C libraries differ in the type of that number.
+fn control_len(len: impl TryInto<usize>) -> usize {
+    len.try_into().unwrap_or_default().min(RIGHTS)
+}
+
 /// No address.
-const NOWHERE: libc::sockaddr_in = libc::sockaddr_in {
-    sin_family: 0,
-    sin_port: 0,
-    sin_addr: libc::in_addr { s_addr: 0 },
-    sin_zero: [0; 8],
-};
+const NOWHERE: libc::sockaddr_in =
+    libc::sockaddr_in { sin_family: 0, sin_port: 0, sin_addr: libc::in_addr { s_addr: 0 }, sin_zero: [0; 8] };
 
 /// Buffers for messages that are received together.
 pub struct MessageBuffers {
@@ -168,11 +168,10 @@ impl MessageBuffers {
         let headers = self.headers.as_mut_ptr();
         // SAFETY: the headers point to names, parts, control data and buffers of `self`, which is borrowed exclusively;
         // none of them moves during the call, and all have the lengths given.
-        let got =
-            unsafe { libc::recvmmsg(socket.as_raw_fd(), headers, MESSAGES as u32, flags, std::ptr::null_mut()) };
+        let got = unsafe { libc::recvmmsg(socket.as_raw_fd(), headers, MESSAGES as u32, flags, std::ptr::null_mut()) };
         let got = done(got as isize)?.min(MESSAGES);
         for (header, rights) in self.headers.iter().zip(&self.rights).take(got) {
-            let len = header.msg_hdr.msg_controllen as usize;
+            let len = control_len(header.msg_hdr.msg_controllen);
             if len > 0 {
                 rights.take(len, fds);
             }
@@ -227,7 +226,7 @@ pub fn sender_of_next(socket: &OwnedFd) -> Result<DatagramSender, Errno> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the header points to a name, a part and control data that outlive the call, with the lengths given.
     let len = done(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) })?;
-    let (process, user) = rights.credentials(header.msg_controllen as usize).ok_or(Errno::ACCESS)?;
+    let (process, user) = rights.credentials(control_len(header.msg_controllen)).ok_or(Errno::ACCESS)?;
     let end = (header.msg_namelen as usize).saturating_sub(2).min(name.sun_path.len());
     let path: Vec<u8> = name.sun_path[..end].iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
     let path = (!path.is_empty()).then(|| PathBuf::from(OsString::from_vec(path)));

@@ -11,7 +11,7 @@ use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::PortKind;
 use netvale_fdio::state::{BadState, Fd};
 use netvale_port::domain::TimeDomain;
-use netvale_port::listener::{Claim, OpenError};
+use netvale_port::listener::OpenError;
 use netvale_portspec::AttachSpec;
 use netvale_portspec::kinds::{DgramSpec, SocketAddress};
 use netvale_socket::exchange::{
@@ -20,7 +20,7 @@ use netvale_socket::exchange::{
 };
 use netvale_socket::{Exchange, FrameFormat, FrameRules, LineQueues, LineState, SocketLine};
 
-use super::port::{SocketPort, SocketState};
+use super::port::{SocketClaims, SocketPort, SocketState, USUAL_MTU};
 use crate::daemon::Daemon;
 use crate::permission::{self, unreached};
 use crate::ports::handed::{domain_of, domain_of_listener, domain_of_site};
@@ -30,8 +30,6 @@ use crate::ports::site::site;
 use crate::refusal::Refusal;
 use crate::registry::exchanges::{KnownExchange, LineTemplate};
 
-/// The MTU of peers of whom nobody says more.
-pub(super) const USUAL_MTU: u32 = 1500;
 /// Most peers of a listening socket, where nobody says how many.
 const USUAL_PEERS: u32 = 64;
 /// Seconds between two attempts to reach a peer, where nobody says how many.
@@ -62,7 +60,7 @@ impl LeftSockets {
         Ok(Some(LeftSockets { sockets: Fd::take_all(sockets)?, line }))
     }
 
-    /// Its sockets, of which there have to be so many.
+    /// Its sockets, which must be `N`.
     fn exactly<const N: usize>(&mut self) -> Result<[OwnedFd; N], Refusal> {
         let sockets = std::mem::take(&mut self.sockets);
         let count = sockets.len();
@@ -305,15 +303,6 @@ pub fn vde(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         most: o.peers().unwrap_or(USUAL_PEERS),
     };
     begin(d, asked, plan, left)
-}
-
-/// Makes the files of sockets this process's when it is dropped.
-pub(super) struct SocketClaims(pub(super) Vec<Claim>);
-
-impl Drop for SocketClaims {
-    fn drop(&mut self) {
-        self.0.iter().for_each(Claim::take);
-    }
 }
 
 /// Puts the port on its switch, with its first line if it is one.

@@ -1,13 +1,11 @@
 //! Peers of socket ports come and go: each gets a line of its port's exchange. All of it is done by the main thread.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_control::types::PortKind;
 use netvale_socket::{LeftPeer, PeerArrival, SocketLine};
 
-use super::port::SocketPort;
+use super::port::{SocketPort, close, line_name};
 use crate::daemon::Daemon;
 use crate::permission::{self, Request};
 use crate::ports::plug::{NewPort, plug};
@@ -17,18 +15,6 @@ use crate::system::closing;
 
 /// Longest full name of a port.
 const MOST_NAME: usize = 63;
-
-/// The name of a further line of the port of that name.
-pub(super) fn line_name(kind: PortKind, port: &str, number: u16) -> String {
-    if kind == PortKind::Vde { format!("{port}{number:04}") } else { format!("{port}-{number}") }
-}
-
-/// Closes what is left of a peer, which may take long.
-pub(super) fn close(left: LeftPeer, uid: u32) {
-    let LeftPeer { sockets, strangers } = left;
-    let sockets = sockets.into_iter().filter_map(Arc::into_inner);
-    sockets.chain(strangers).for_each(|fd| closing::close(fd, uid));
-}
 
 /// Does what is due of exchanges. Returns the time until the next call.
 pub fn tick(d: &mut Daemon, now: Instant) -> Duration {

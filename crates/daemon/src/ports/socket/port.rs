@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use netvale_control::types::PortKind;
 use netvale_fdio::state::{Fd, State};
+use netvale_port::listener::Claim;
 use netvale_socket::line::PEER_MEMORY;
-use netvale_socket::{FrameRules, LineState, LineStory, SocketLine};
+use netvale_socket::{FrameRules, LeftPeer, LineState, LineStory, SocketLine};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::attach::{SocketClaims, USUAL_MTU};
-use super::peers::{close, line_name};
 use crate::daemon::{Attached, Daemon, Peers};
 use crate::handover::items::{ParkedPort, PortItem};
 use crate::ports::kind::{Continuation, place_of};
@@ -20,6 +19,31 @@ use crate::ports::plug::{NewPort, plug, unplug};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::exchanges::{KnownExchange, LineTemplate};
 use crate::registry::ports::SwitchPort;
+use crate::system::closing;
+
+/// The MTU of peers of whom nobody says more.
+pub(super) const USUAL_MTU: u32 = 1500;
+
+/// The name of a further line of the port of that name.
+pub(super) fn line_name(kind: PortKind, port: &str, number: u16) -> String {
+    if kind == PortKind::Vde { format!("{port}{number:04}") } else { format!("{port}-{number}") }
+}
+
+/// Closes what is left of a peer, which may take long.
+pub(super) fn close(left: LeftPeer, uid: u32) {
+    let LeftPeer { sockets, strangers } = left;
+    let sockets = sockets.into_iter().filter_map(Arc::into_inner);
+    sockets.chain(strangers).for_each(|fd| closing::close(fd, uid));
+}
+
+/// Makes the files of sockets this process's when it is dropped.
+pub(super) struct SocketClaims(pub(super) Vec<Claim>);
+
+impl Drop for SocketClaims {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Claim::take);
+    }
+}
 
 /// The kinds.
 const KINDS: [PortKind; 5] =

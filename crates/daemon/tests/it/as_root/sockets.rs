@@ -36,8 +36,8 @@ fn attach(d: &Daemon, uid: u32, switch: &str, port: &str, options: Value) -> Val
     as_user(uid, || d.call("port.attach", params))
 }
 
-/// Objective: sockets with IP addresses are for root and the daemon's own user; in the sandbox they work, whoever the
-/// daemon is.
+/// Objective: sockets with IP addresses are for root and the daemon's own user; they work in the sandbox, for a daemon
+/// of any user.
 #[test]
 fn addresses() {
     for uid in [0, DAEMON] {
@@ -46,10 +46,7 @@ fn addresses() {
         let [one, other] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap()).map(|s| s.local_addr().unwrap());
         let pairs = [
             [(format!("stream:{tcp}"), json!({})), (format!("stream:{tcp}"), json!({"client": true}))],
-            [
-                (format!("dgram:{one},remote={other}"), json!({})),
-                (format!("dgram:{other},remote={one}"), json!({})),
-            ],
+            [(format!("dgram:{one},remote={other}"), json!({})), (format!("dgram:{other},remote={one}"), json!({}))],
             [
                 ("dgram:239.77.1.1:5003,interface=127.0.0.1".to_owned(), json!({})),
                 ("dgram:239.77.1.1:5003,interface=127.0.0.1".to_owned(), json!({})),

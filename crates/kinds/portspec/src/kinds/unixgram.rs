@@ -1,4 +1,4 @@
-//! `unixgram:/PATH`: datagrams, from whoever sends the first one.
+//! `unixgram:/PATH`: datagrams, from the first sender.
 
 use super::Kind;
 

@@ -387,7 +387,8 @@ fn attach_kinds_are_told_apart() {
 }
 
 const ADDRESS: &str = "a path that begins with '/', or an IP address and a port, such as 192.0.2.1:5000 or [::1]:5000";
-const KINDS: &str = "a port name, or a kind: tap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, netmap:, pcap:, vxlan:, stream:, dgram:, seqpacket:, unixgram:, vde:, null: or echo:";
+const KINDS: &str = "a port name, or a kind: tap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, \
+     netmap:, pcap:, vxlan:, stream:, dgram:, seqpacket:, unixgram:, vde:, null: or echo:";
 
 /// Wrong ports to attach: the error's position and expectation.
 const WRONG_ATTACH: &[(&str, usize, &str)] = &[

@@ -186,8 +186,7 @@ impl PeerEgress {
     }
 
     fn watch(&self, on: bool) {
-        let seat = self.parts.input.upgrade();
-        seat.iter().for_each(|seat| self.parts.room.watch(seat, &self.parts.socket, on));
+        self.parts.room.watch(&self.parts.socket, on);
     }
 
     /// Notes whether the stream lacks the rest of a frame.

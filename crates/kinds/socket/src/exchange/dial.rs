@@ -1,4 +1,4 @@
-//! A peer that listens: it is connected to, and again when it is gone.
+//! A peer that listens, the target: the port connects to it, and again when it is gone.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

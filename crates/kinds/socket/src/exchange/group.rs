@@ -1,4 +1,4 @@
-//! A multicast group: whoever is in it gets what the others send.
+//! A multicast group: each member gets what the others send.
 //!
 //! Frames leave by a socket of their own. So those that the host sends back to the group, for others on the same host,
 //! are known by where they come from, and a switch does not learn its own stations behind the group.
@@ -55,7 +55,7 @@ impl MulticastGroup {
     fn with(group: SocketAddrV4, input: OwnedFd, output: OwnedFd) -> Result<MulticastGroup, OpenError> {
         widen(&input);
         widen(&output);
-        let own = rustix::net::getsockname(&output).and_then(|own| SocketAddr::try_from(own));
+        let own = rustix::net::getsockname(&output).and_then(SocketAddr::try_from);
         let SocketAddr::V4(own) = own.map_err(OpenError::step(group.to_string(), "ask where frames come from"))? else {
             return Err(OpenError::step(group.to_string(), "send to the multicast group")(Errno::AFNOSUPPORT));
         };

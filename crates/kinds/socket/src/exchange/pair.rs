@@ -1,4 +1,4 @@
-//! Datagrams to and from one other socket.
+//! A pair: datagrams to and from one other socket.
 //!
 //! The port's socket is connected to the other one, so that the kernel takes datagrams from nobody else. A UNIX socket
 //! whose other end goes is left alone by the kernel (`ECONNREFUSED`), or sends nothing any more and cannot be replaced
@@ -32,7 +32,7 @@ pub enum PairAddresses {
 
 /// The sockets of a pair.
 enum PairEnds {
-    Unix(BoundSocket, Place),
+    Unix(Box<BoundSocket>, Place),
     Inet(Arc<OwnedFd>, SocketAddr),
 }
 
@@ -56,7 +56,7 @@ impl DatagramPair {
     /// [`OpenError`] if its address is not free, or a system call fails.
     pub fn open(addresses: &PairAddresses, every: Duration) -> Result<DatagramPair, OpenError> {
         let ends = match addresses {
-            PairAddresses::Unix(site, other) => PairEnds::Unix(BoundSocket::open(site)?, other.clone()),
+            PairAddresses::Unix(site, other) => PairEnds::Unix(Box::new(BoundSocket::open(site)?), other.clone()),
             PairAddresses::Inet(local, remote) => {
                 let socket = udp_at(*local).map_err(OpenError::step(local.to_string(), "bind a UDP socket"))?;
                 PairEnds::Inet(Arc::new(socket), *remote)
@@ -71,7 +71,9 @@ impl DatagramPair {
     /// [`OpenError`] if it is something else, or nothing of the kind is at the path.
     pub fn restore(addresses: &PairAddresses, every: Duration, socket: OwnedFd) -> Result<DatagramPair, OpenError> {
         let ends = match addresses {
-            PairAddresses::Unix(site, other) => PairEnds::Unix(BoundSocket::restore(site, socket)?, other.clone()),
+            PairAddresses::Unix(site, other) => {
+                PairEnds::Unix(Box::new(BoundSocket::restore(site, socket)?), other.clone())
+            }
             PairAddresses::Inet(local, _) if sockopt::socket_type(&socket) != Ok(SocketType::DGRAM) => {
                 return Err(OpenError::step(local.to_string(), "continue its socket")(Errno::NOTSOCK));
             }

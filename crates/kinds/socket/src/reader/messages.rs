@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use netvale_port::DropReason;
 use rustix::io::Errno;
 
-use super::ReadOn;
+use super::ReadStep;
 use crate::news::PeerNews;
 use crate::rules::PeerIntake;
 use crate::sys::MessageBuffers;
@@ -29,26 +29,26 @@ impl MessageReader {
         MessageReader { buffers: MessageBuffers::new(longest), is_connection, own, strangers: Vec::new() }
     }
 
-    pub(super) fn take(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>, news: &PeerNews) -> ReadOn {
+    pub(super) fn take(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>, news: &PeerNews) -> ReadStep {
         let got = match self.buffers.receive(socket, &mut self.strangers) {
             Ok(got) => got,
             Err(Errno::AGAIN) => {
                 news.found_nothing();
-                return ReadOn::Wait;
+                return ReadStep::Wait;
             }
             Err(_) if self.is_connection => {
                 news.gone();
-                return ReadOn::Wait;
+                return ReadStep::Wait;
             }
             // The kernel says here that a datagram that was sent did not arrive; the next call reads on.
-            Err(_) => return ReadOn::Again,
+            Err(_) => return ReadStep::Again,
         };
         if !self.strangers.is_empty() {
             news.passed(std::mem::take(&mut self.strangers));
-            return ReadOn::Wait;
+            return ReadStep::Wait;
         }
         (0..got).for_each(|i| self.add(i, intake, news));
-        ReadOn::Again
+        ReadStep::Again
     }
 
     fn add(&self, i: usize, intake: &mut PeerIntake<'_>, news: &PeerNews) {

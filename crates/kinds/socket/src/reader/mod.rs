@@ -16,7 +16,7 @@ const ROUNDS: usize = 8;
 
 /// Whether there may be more to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadOn {
+pub enum ReadStep {
     /// There may: it has to be looked for, as nobody says so.
     Again,
     /// A part of a frame has come: it has to be looked for once more, a little later.
@@ -36,16 +36,16 @@ pub enum FrameReader {
 impl FrameReader {
     /// Takes frames, as many as there are and have room. They lie in memory of this value, and stay there until the
     /// next call.
-    pub fn take(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>, news: &PeerNews) -> ReadOn {
+    pub fn take(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>, news: &PeerNews) -> ReadStep {
         for _ in 0..ROUNDS {
             let on = match self {
                 FrameReader::Messages(messages) => messages.take(socket, intake, news),
                 FrameReader::Stream(stream) => stream.take(socket, intake, news),
             };
-            if on != ReadOn::Again || !intake.batch.is_empty() || news.is_over() {
+            if on != ReadStep::Again || !intake.batch.is_empty() || news.is_over() {
                 return on;
             }
         }
-        ReadOn::Again
+        ReadStep::Again
     }
 }

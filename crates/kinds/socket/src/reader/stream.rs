@@ -13,7 +13,7 @@ use netvale_mem::noted::{NUMBERS, Noted};
 use netvale_port::MAX_FRAME;
 use rustix::io::Errno;
 
-use super::ReadOn;
+use super::ReadStep;
 use crate::news::{PASSED, PeerNews};
 use crate::rules::{PREFIX, PeerIntake, StreamFront, front};
 use crate::sys::{HEAD, Skipper, peek};
@@ -79,7 +79,7 @@ impl StreamReader {
         if self.is_whole { &[] } else { &self.begun }
     }
 
-    pub(super) fn take(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>, news: &PeerNews) -> ReadOn {
+    pub(super) fn take(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>, news: &PeerNews) -> ReadStep {
         if self.is_whole {
             self.begun.clear();
             self.is_whole = false;
@@ -88,33 +88,33 @@ impl StreamReader {
             Ok(on) => on,
             Err(StreamEnd::HungUp) => {
                 news.gone();
-                ReadOn::Wait
+                ReadStep::Wait
             }
             Err(StreamEnd::Broke(why)) => {
                 news.report(why);
-                ReadOn::Wait
+                ReadStep::Wait
             }
         }
     }
 
-    fn read(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>) -> Result<ReadOn, StreamEnd> {
+    fn read(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>) -> Result<ReadStep, StreamEnd> {
         if self.cut(socket, intake)? {
-            return Ok(ReadOn::Again);
+            return Ok(ReadStep::Again);
         }
         let known = self.end - self.at;
         self.look(socket)?;
         if self.end == 0 {
-            return Ok(ReadOn::Wait);
+            return Ok(ReadStep::Wait);
         }
         if self.cut(socket, intake)? {
-            return Ok(ReadOn::Again);
+            return Ok(ReadStep::Again);
         }
         if self.end > known || !self.has_looked {
             self.has_looked = true;
-            return Ok(ReadOn::Later);
+            return Ok(ReadStep::Later);
         }
         self.begin(socket)?;
-        Ok(ReadOn::Again)
+        Ok(ReadStep::Again)
     }
 
     /// Looks at what waits in the socket.

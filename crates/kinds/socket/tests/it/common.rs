@@ -88,7 +88,7 @@ fn bytes_of(frame: &FrameRef<'_>) -> Vec<u8> {
 }
 
 impl SocketRig {
-    /// A port whose peers come from there; its first line is there at once if its number is 0.
+    /// A port whose peers come from there; its first line is there immediately if its number is 0.
     pub fn new(source: impl PeerSource + 'static, format: FrameFormat, rules: FrameRules, first: u16) -> SocketRig {
         let exchange = Exchange::new(Box::new(source), format).unwrap();
         let rules = Arc::new(rules);
@@ -150,9 +150,11 @@ impl SocketRig {
             let line = self.serve_line(number);
             self.exchange.add(number, line);
         }
-        let seated = self.exchange.source().seat(&mut arrival, number).and_then(|peer| {
-            self.lines[&number].line.begin(peer, arrival.who.clone(), arrival.about.clone())
-        });
+        let seated = self
+            .exchange
+            .source()
+            .seat(&mut arrival, number)
+            .and_then(|peer| self.lines[&number].line.begin(peer, arrival.who.clone(), arrival.about.clone()));
         if let Err(why) = seated {
             self.refused.push(why);
             self.exchange.source().turn_away(arrival, now);

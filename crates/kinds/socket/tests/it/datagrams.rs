@@ -62,8 +62,8 @@ fn peers_come_and_go() {
     }
 }
 
-/// Objective: a peer that goes without a word is found to be gone although nobody sends to it, and the next one, at the
-/// same path, is heard.
+/// Objective: a peer that goes silently is found to be gone although nobody sends to it, and the next one, at the same
+/// path, is heard.
 #[test]
 fn replaced_without_a_word() {
     let folder = folder();

@@ -20,13 +20,16 @@ fn listen(path: &Path, format: FrameFormat) -> Result<ListeningSource, OpenError
     ListeningSource::open(&ListenAddress::Unix(site(path)), format)
 }
 
+/// Makes a socket, and drops it.
+type Opening<'a> = dyn Fn() -> Result<(), OpenError> + 'a;
+
 /// Objective: of what is in a socket's place, only a socket that nobody has is replaced, whatever its type; all else
 /// stays as it is, and the reason says what it is.
 #[test]
 fn what_is_in_the_place() {
     let folder = folder();
     let path = at(&folder, "a.sock");
-    let open: [(&str, &dyn Fn() -> Result<(), OpenError>); 4] = [
+    let open: [(&str, &Opening); 4] = [
         ("stream", &|| listen(&path, FrameFormat::Stream).map(drop)),
         ("messages", &|| listen(&path, FrameFormat::Messages).map(drop)),
         ("a guest's", &|| GuestSocket::open(&site(&path)).map(drop)),
@@ -84,7 +87,7 @@ fn two_starts_at_once() {
     }
 }
 
-/// Objective: of peers that come together, all get a line in the end, but not all at once; each line is one's own, and
+/// Objective: of peers that come together, all get a line in the end, but not all together; each line is one's own, and
 /// is the next one's once it is free.
 #[test]
 fn many_come() {

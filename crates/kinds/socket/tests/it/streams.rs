@@ -22,8 +22,8 @@ fn connected() -> (tempfile::TempDir, SocketRig, UnixStream) {
     (folder, rig, peer)
 }
 
-/// Objective: frames arrive whole and in order wherever their stream is cut, whether the first part is looked at once
-/// or again and again before the rest comes.
+/// Objective: frames arrive whole and in order wherever their stream is cut, whether the first part is looked at one
+/// time or again and again before the rest comes.
 #[test]
 fn cut_at_every_byte() {
     let (_folder, mut rig, mut peer) = connected();
