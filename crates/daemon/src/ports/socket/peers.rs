@@ -101,12 +101,12 @@ fn seat(d: &mut Daemon, known: &mut KnownExchange, arrival: &mut PeerArrival, no
         None => new_line(d, known, number)?,
     };
     let peer = known.exchange.source().seat(arrival, number)?;
-    line.begin(peer.clone(), arrival.who.clone(), arrival.about.clone()).map_err(|why| {
+    let begun = line.begin(peer.clone(), arrival.who.clone(), arrival.about.clone());
+    if begun.is_err() {
         known.exchange.source().left(number, now);
         close(LeftPeer::of(peer), known.template.owner.uid);
-        why
-    })?;
-    Ok(number)
+    }
+    begun.map(|()| number)
 }
 
 /// The line for a peer: the one that it asks for, or the one that it had, or the first that is free, or a new one.
